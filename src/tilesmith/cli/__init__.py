@@ -1,0 +1,137 @@
+"""The command line: `tilesmith VERB ...`, one file per verb.
+
+A verb's module is imported when the verb is used, so that `tilesmith --help` answers at once.  Each
+module has a function `command`; its first line of help stands here, in `VERBS`, where the help of
+the whole program reads it.
+
+Exit codes: 0 done, 1 wrong usage, 2 bad model or input, 3 our own bug, 4 accuracy failure.  A user
+sees one line per error, never a traceback; our own bugs leave a report file that has it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import platform
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from tilesmith.support.errors import TilesmithError, UsageError
+from tilesmith.support.version import version as package_version
+
+VERBS = {
+    "compile": "Compile a model into one file that runs without its source.",
+    "run": "Run a model on an input file or random input.",
+    "bench": "Measure how long a model takes.",
+    "compare": "Measure every installed engine, taking turns.",
+    "check": "Compare every compiled kernel with its reference.",
+    "opt": "Run chosen passes and print any stage of the IR.",
+    "ops": "List the operators that are supported.",
+    "doctor": "Show what was detected about this machine.",
+}
+
+# Depending on its version, typer uses click or a copy of its own.
+_CLICK_ERROR: type[Exception] = next(
+    c
+    for c in typer.BadParameter.__mro__
+    if issubclass(c, Exception) and c.__name__ == "ClickException"
+)
+
+
+class _Verbs(TyperGroup):
+    """The verbs, each a stub with its one line of help until it is used."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        for name, line in VERBS.items():
+            self.commands[name] = TyperCommand(name, help=line)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(VERBS)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] in VERBS:
+            verb = typer.Typer(add_completion=False, rich_markup_mode=None)
+            module = importlib.import_module(f"tilesmith.cli.{args[0]}")
+            verb.command(args[0], help=module.__doc__)(module.command)
+            self.commands[args[0]] = typer.main.get_command(verb)
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(cls=_Verbs, rich_markup_mode=None)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"tilesmith {package_version()}")
+        raise typer.Exit
+
+
+@app.callback(
+    help="Tilesmith compiles a trained model (ONNX) into native code tuned for one machine."
+)
+def _program(
+    version: bool = typer.Option(
+        False, "--version", callback=_show_version, is_eager=True, help="Show the version."
+    ),
+) -> None:
+    del version  # its callback did the work
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Carry out a command line; returns the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    try:
+        code = app(given, prog_name="tilesmith", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except _CLICK_ERROR as e:
+        message = e.format_message()  # type: ignore[attr-defined]  # whichever click typer uses
+        _complain(f"{message.rstrip('.')} (see: tilesmith {_verb(given)}--help)")
+        return UsageError.exit_code
+    except TilesmithError as e:
+        _complain(str(e), e)
+        return e.exit_code
+    except BrokenPipeError:  # the reader of our output went away, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (KeyboardInterrupt, typer.Abort):
+        _complain("interrupted")
+        return 130
+    except MemoryError:
+        _complain("out of memory")
+        return 3
+    except Exception as e:
+        _complain(f"this is a bug in tilesmith: {type(e).__name__}: {e}", e)
+        return 3
+
+
+def main() -> None:
+    """The `tilesmith` program."""
+    sys.exit(run())
+
+
+def _verb(given: Sequence[str]) -> str:
+    return f"{given[0]} " if given and given[0] in VERBS else ""
+
+
+def _complain(message: str, bug: BaseException | None = None) -> None:
+    """One line to stderr; for our own bugs also a report with what is needed to find it."""
+    print(f"tilesmith: error: {' '.join(message.split())}", file=sys.stderr)
+    if bug is not None and getattr(bug, "exit_code", 3) == 3:
+        folder = Path(tempfile.mkdtemp(prefix="tilesmith-report-"))
+        report = folder / "report.txt"
+        report.write_text(
+            f"tilesmith: {package_version()}\ncommand: {json.dumps(sys.argv)}\n"
+            f"python: {sys.version}\n"
+            f"platform: {platform.platform()}\n\n" + "".join(traceback.format_exception(bug))
+        )
+        print(f"tilesmith: details for a bug report are in {report}", file=sys.stderr)

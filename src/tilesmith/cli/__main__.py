@@ -1,0 +1,5 @@
+"""`python -m tilesmith.cli` is the `tilesmith` program."""
+
+from tilesmith.cli import main
+
+main()

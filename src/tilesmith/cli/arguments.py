@@ -1,0 +1,84 @@
+"""Arguments that several verbs share, and compilation options derived from `Options`' fields."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias, get_type_hints
+
+import typer
+
+from tilesmith.support.errors import UsageError
+from tilesmith.support.options import Options
+
+ModelArgument: TypeAlias = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="An .onnx model, or a .tsm compiled before.")
+]
+JsonFlag: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+ShapeOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        metavar="NAME=1,3,224,224",
+        help="Shape of an input whose dimensions the model leaves open (repeatable).",
+    ),
+]
+SeedOption: TypeAlias = Annotated[int, typer.Option("--seed", help="Seed of random inputs.")]
+
+
+def parse_shapes(given: Sequence[str] | None) -> dict[str, tuple[int, ...]] | None:
+    """`["x=1,3", "y="]` as `{"x": (1, 3), "y": ()}`; None when nothing was given.
+
+    Raises UsageError when one does not read as NAME=NUMBERS.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for text in given or ():
+        name, equals, dims = text.rpartition("=")
+        numbers = [d.strip() for d in dims.replace("x", ",").split(",")] if dims.strip() else []
+        if not equals or not name or not all(d.isdecimal() for d in numbers):
+            raise UsageError(f"--shape wants NAME=1,3,224,224 (whole numbers), not {text!r}")
+        if name in shapes:
+            raise UsageError(f"--shape was given twice for input {name!r}")
+        shapes[name] = tuple(map(int, numbers))
+    return shapes or None
+
+
+def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a verb one command-line option per field of `Options` in place of its `options`.
+
+    What is not on the command line comes from the environment, then from the field's default.
+    """
+    signature = inspect.signature(command, eval_str=True)
+    hints = get_type_hints(Options)
+    derived: dict[str, inspect.Parameter] = {}
+    for f in fields(Options):
+        if f.metadata["cli"]:
+            flag = f"--{f.name.replace('_', '-')}"
+            flags = f"{flag}/--no-{f.name.replace('_', '-')}" if f.type == "bool" else flag
+            help_ = f.metadata["help"] + (
+                "" if f.default is None or f.type == "bool" else f" Default: {f.default}."
+            )
+            info = typer.Option(flags, help=help_, show_default=False)
+            annotation = Annotated[hints[f.name] | None, info]
+            derived[f.name] = inspect.Parameter(
+                f.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+            )
+
+    @functools.wraps(command)
+    def wrapper(**given: Any) -> Any:
+        options = Options.from_environment(**{name: given.pop(name) for name in derived})
+        return command(**given, options=options)
+
+    own = [
+        p.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for p in signature.parameters.values()
+        if p.name != "options"
+    ]
+    parameters = [*own, *(p for name, p in derived.items())]
+    del wrapper.__wrapped__  # typer would read the original's annotations
+    wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # PEP 362
+    wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
+    return wrapper

@@ -1,0 +1,58 @@
+"""Compile a model into one file that runs without its source.
+
+Example: tilesmith compile resnet50.onnx -o resnet50.tsm
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tilesmith.cli.arguments import JsonFlag, ModelArgument, ShapeOption, parse_shapes, with_options
+from tilesmith.cli.console import print_json, size_text
+from tilesmith.cli.models import open_model
+from tilesmith.support.errors import UsageError
+from tilesmith.support.options import Options
+
+
+@with_options
+def command(
+    model: ModelArgument,
+    options: Options,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="File to write (default: the model's name with .tsm)."),
+    ] = None,
+    shape: ShapeOption = None,
+    json: JsonFlag = False,
+) -> None:
+    if model.suffix == ".tsm":
+        raise UsageError(f"{str(model)!r} is compiled already; compile its source model")
+    target = output or model.with_suffix(".tsm")
+    if not target.resolve().parent.is_dir():
+        raise UsageError(f"the folder of {str(target)!r} does not exist")
+    start = time.perf_counter()
+    exe = open_model(model, options, parse_shapes(shape))
+    seconds = time.perf_counter() - start
+    try:
+        exe.save(target)
+    except OSError as e:
+        raise UsageError(f"{str(target)!r} can't be written: {e.strerror or e}") from None
+    result = {
+        "model": str(model),
+        "output": str(target),
+        "bytes": target.stat().st_size,
+        "seconds": seconds,
+        "target": options.target,
+        "inputs": [str(s) for s in exe.inputs],
+        "outputs": [str(s) for s in exe.outputs],
+    }
+    if json:
+        print_json(result)
+    else:
+        print(f"wrote {target} ({size_text(result['bytes'])})")
+        print(f"inputs:  {', '.join(result['inputs'])}")
+        print(f"outputs: {', '.join(result['outputs'])}")

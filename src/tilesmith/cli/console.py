@@ -1,0 +1,109 @@
+"""Output for people and for programs.
+
+Results go to stdout, as text or (with `--json`) as one JSON document; everything else (progress,
+warnings) goes to stderr, so that stdout can always be piped.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+_err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def print_json(result: Any) -> None:
+    """One JSON document on stdout."""
+    print(json.dumps(result, indent=2, default=_plain, allow_nan=True))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None
+) -> None:
+    """A table on stdout; columns whose name starts with `>` are aligned to the right."""
+    table = Table(
+        title=title,
+        title_justify="left",
+        show_header=any(columns),
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+    )
+    for name in columns:
+        right = name.startswith(">")
+        table.add_column(
+            name.removeprefix(">"), justify="right" if right else "left", overflow="fold"
+        )
+    for row in rows:
+        table.add_row(*map(str, row))
+    # Piped output is not cut to some terminal's width.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200, markup=False)
+    with console.capture() as printed:
+        console.print(table)
+    print("\n".join(line.rstrip() for line in printed.get().rstrip().splitlines()), flush=True)
+
+
+def note(text: str) -> None:
+    """A line for the person, beside the result."""
+    _err.print(text, markup=False)
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[str], None]]:
+    """Show that `what` is going on: a spinner on a terminal, plain lines elsewhere.
+
+    Gives a function that tells how far it has come.
+    """
+    start = time.perf_counter()
+    if _err.is_terminal:
+        with _err.status(what) as status:
+            yield lambda text: status.update(f"{what} {text}")
+    else:
+        note(f"{what} ...")
+        last = time.perf_counter()
+
+        def update(text: str) -> None:
+            nonlocal last
+            if time.perf_counter() - last >= 5:  # a log needs no more than a line now and then
+                last = time.perf_counter()
+                note(f"{what} {text}")
+
+        yield update
+    note(f"{what}: {time.perf_counter() - start:.2f} s")
+
+
+def milliseconds(seconds: float) -> str:
+    """A time to read, in ms with about three significant digits."""
+    ms = seconds * 1e3
+    digits = 1 if ms >= 10 else 2 if ms >= 1 else 3 if ms >= 0.1 else 5
+    return f"{ms:.{digits}f}"
+
+
+def size_text(size: float) -> str:
+    """A number of bytes to read."""
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"

@@ -1,0 +1,91 @@
+"""Opening models and preparing their inputs, as every verb that runs something needs it."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tilesmith import driver
+from tilesmith.cli.console import progress
+from tilesmith.runtime.executable import Executable
+from tilesmith.runtime.program import TensorSpec
+from tilesmith.support.errors import UsageError
+from tilesmith.support.options import Options
+from tilesmith.support.sample import sample_array
+
+
+def open_model(
+    path: Path, options: Options, shapes: Mapping[str, Sequence[int]] | None = None
+) -> Executable:
+    """The model at `path`, ready to run: a `.tsm` is loaded, anything else compiled.
+
+    Raises UsageError when there is no such file, ModelError when it is no good.
+    """
+    if not path.exists():
+        raise UsageError(f"there is no file {str(path)!r}")
+    if path.is_dir():
+        raise UsageError(f"{str(path)!r} is a folder; expected an .onnx or .tsm file")
+    if path.suffix == ".tsm":
+        if shapes:
+            raise UsageError("--shape has no effect on a compiled .tsm file; compile with it")
+        return driver.load(path, threads=options.threads)
+    with progress(f"compiling {path.name} for {options.target}"):
+        return driver.compile(
+            path, target=options.target, threads=options.threads, shapes=shapes, options=options
+        )
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an `.npz` file, or of an `.npy` file under the name "".
+
+    Raises UsageError when it can't be read.  Never unpickles.
+    """
+    try:
+        found = np.load(path, allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            return {"": found}
+        with found:
+            return {name: found[name] for name in found.files}
+    except FileNotFoundError:
+        raise UsageError(f"there is no file {str(path)!r}") from None
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as e:
+        raise UsageError(
+            f"{str(path)!r} can't be read as an .npz or .npy file of plain arrays: {e}"
+        ) from None
+    except MemoryError:
+        raise UsageError(f"{str(path)!r} holds an array too large for this machine") from None
+
+
+def inputs_from(
+    arrays: Mapping[str, np.ndarray], specs: Sequence[TensorSpec], path: Path
+) -> dict[str, np.ndarray]:
+    """The arrays for the model's inputs, found by name or by `in_` + name; a single unnamed array
+    serves a model with one input.  Arrays that are no input's are ignored.
+
+    Raises UsageError that names the missing inputs and what the file has.
+    """
+    if set(arrays) == {""} and len(specs) == 1:
+        return {specs[0].name: arrays[""]}
+    found = {}
+    for s in specs:
+        for key in (s.name, f"in_{s.name}"):
+            if key in arrays:
+                found[s.name] = arrays[key]
+                break
+    missing = [str(s) for s in specs if s.name not in found]
+    if missing:
+        raise UsageError(
+            f"{str(path)!r} lacks input {', '.join(missing)}; it has "
+            f"{', '.join(sorted(k or 'one unnamed array' for k in arrays)) or 'nothing'}"
+        )
+    return found
+
+
+def random_inputs(specs: Sequence[TensorSpec], seed: int) -> dict[str, np.ndarray]:
+    """Random arrays for all inputs; the same seed gives the same arrays."""
+    rng = np.random.default_rng(seed)
+    return {s.name: sample_array(s.dtype.numpy, s.shape, rng) for s in specs}

@@ -1,0 +1,179 @@
+"""Run a model on an input file, or on random input, and show what comes out.
+
+The input is an .npz with one array per input, named as the model's input or in_NAME; for a model
+with one input also an .npy.  If the file has the expected answers too (out_NAME), the difference
+is shown.
+
+Example: tilesmith run resnet50.onnx --input x.npz --top 5
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from tilesmith.cli.arguments import (
+    JsonFlag,
+    ModelArgument,
+    SeedOption,
+    ShapeOption,
+    parse_shapes,
+    with_options,
+)
+from tilesmith.cli.console import milliseconds, note, print_json
+from tilesmith.cli.models import inputs_from, open_model, random_inputs, read_arrays
+from tilesmith.ir.types import TensorType
+from tilesmith.runtime.executable import Executable
+from tilesmith.support.errors import AccuracyError, UsageError
+from tilesmith.support.options import Options
+
+_TOLERANCE = 1e-3
+"""Share of the largest expected magnitude by which an answer may differ (`--check`)."""
+
+
+@with_options
+def command(
+    model: ModelArgument,
+    options: Options,
+    input: Annotated[
+        Path | None, typer.Option("--input", "-i", help="Input file (default: random input).")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the outputs to this .npz file.")
+    ] = None,
+    top: Annotated[int, typer.Option(help="How many classes to show per row of scores.")] = 5,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Fail (exit code 4) when expected answers are not met."),
+    ] = False,
+    shape: ShapeOption = None,
+    seed: SeedOption = 0,
+    json: JsonFlag = False,
+) -> None:
+    arrays = read_arrays(input) if input else {}
+    exe = open_model(model, options, parse_shapes(shape))
+    if input:
+        inputs = inputs_from(arrays, exe.inputs, input)
+    else:
+        inputs = random_inputs(exe.inputs, seed)
+        note(f"no --input: random input, seed {seed}")
+    start = time.perf_counter()
+    outputs = exe.run(inputs)
+    first = time.perf_counter() - start
+    again = _fastest(exe, inputs)
+    if output:
+        try:
+            np.savez(output, **outputs)  # type: ignore[arg-type]
+        except OSError as e:
+            raise UsageError(f"{str(output)!r} can't be written: {e.strerror or e}") from None
+    differences = _differences(outputs, arrays)
+    if check and not differences:
+        raise UsageError("--check needs an --input file with expected answers (out_NAME)")
+    result: dict[str, Any] = {
+        "model": str(model),
+        "first_ms": first * 1e3,
+        "ms": again * 1e3,
+        "outputs": [
+            {
+                "name": s.name,
+                "type": str(TensorType(s.dtype, s.shape)),
+                **_summary(outputs[s.name], top),
+                **({"difference": differences[s.name]} if s.name in differences else {}),
+            }
+            for s in exe.outputs
+        ],
+    }
+    if json:
+        print_json(result)
+    else:
+        _show(result)
+    wrong = {k: d for k, d in differences.items() if not d["relative"] <= _TOLERANCE}
+    if check and wrong:
+        name, d = next(iter(wrong.items()))
+        raise AccuracyError(
+            f"output {name!r} differs from the expected answer by {d['relative']:.2e} of its "
+            f"largest magnitude (allowed: {_TOLERANCE:g})"
+        )
+
+
+def _fastest(exe: Executable, inputs: dict[str, np.ndarray]) -> float:
+    """The best of a few runs (at most about half a second of them)."""
+    times: list[float] = []
+    while len(times) < 2 or (len(times) < 10 and sum(times) < 0.5):
+        start = time.perf_counter()
+        exe.run(inputs)
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def _summary(array: np.ndarray, top: int) -> dict[str, Any]:
+    """Range and mean, and for rows of scores the best classes of each row."""
+    if array.size == 0:
+        return {}
+    summary: dict[str, Any] = {}
+    if array.dtype.kind in "fV":
+        plain = array.astype(np.float64)
+        summary = {
+            "min": float(plain.min()),
+            "max": float(plain.max()),
+            "mean": float(plain.mean()),
+            "nan": int(np.isnan(plain).sum()),
+        }
+        if array.ndim == 2 and array.shape[1] >= 2 and top > 0:
+            order = np.argsort(-plain, axis=1, kind="stable")[:, :top]
+            summary["top"] = [
+                [{"class": int(c), "score": float(row[c])} for c in best]
+                for row, best in zip(plain, order, strict=True)
+            ]
+    else:
+        summary = {"min": array.min().item(), "max": array.max().item()}
+    return summary
+
+
+def _differences(
+    outputs: dict[str, np.ndarray], arrays: dict[str, np.ndarray]
+) -> dict[str, dict[str, float]]:
+    """Largest differences from the answers that came with the input."""
+    found = {}
+    for name, got in outputs.items():
+        expected = arrays.get(f"out_{name}")
+        if expected is None:
+            continue
+        if expected.shape != got.shape:
+            raise UsageError(
+                f"the expected answer out_{name} has shape {expected.shape}, the model gives "
+                f"{got.shape}"
+            )
+        if not got.size:
+            continue
+        e, g = expected.astype(np.float64), got.astype(np.float64)
+        absolute = float(np.abs(g - e).max())
+        found[name] = {"absolute": absolute, "relative": absolute / (float(np.abs(e).max()) or 1.0)}
+    return found
+
+
+def _show(result: dict[str, Any]) -> None:
+    for o in result["outputs"]:
+        print(f"{o['name']}: {o['type']}")
+        if "mean" in o:
+            nan = f", {o['nan']} NaN" if o["nan"] else ""
+            print(f"  min {o['min']:.6g}, max {o['max']:.6g}, mean {o['mean']:.6g}{nan}")
+        elif "min" in o:
+            print(f"  min {o['min']}, max {o['max']}")
+        for n, row in enumerate(o.get("top", ())):
+            best = ", ".join(f"{t['class']} ({t['score']:.4f})" for t in row)
+            print(f"  row {n}, top {len(row)}: {best}")
+        if "difference" in o:
+            d = o["difference"]
+            print(
+                f"  differs from the expected answer by at most {d['absolute']:.3g} "
+                f"({d['relative']:.2e} of its largest magnitude)"
+            )
+    print(
+        f"time: {milliseconds(result['ms'] / 1e3)} ms "
+        f"(first run {milliseconds(result['first_ms'] / 1e3)} ms)"
+    )

@@ -1,0 +1,452 @@
+"""Instruction choice for operations on values, scalar or vector, by element type.
+
+Nothing here can trap: integer division guards against zero and overflow unless the divisor is a
+harmless constant. `min`/`max` return NaN when an operand is NaN, in as few machine instructions as
+that takes: x86's return the second operand when either is NaN.
+"""
+
+from __future__ import annotations
+
+from tilesmith.ir.dtypes import DType, f32
+from tilesmith.ir.target import Target
+from tilesmith.support.errors import InternalError
+
+from . import narrow_floats
+from .builder import Builder
+from .llvm_text import is_narrow, literal, value_type, vector
+
+_INT_OPS = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
+_FLOAT_OPS = {"add": "fadd contract", "sub": "fsub contract", "mul": "fmul contract", "div": "fdiv"}
+_BOOL_OPS = {
+    "and": "and",
+    "or": "or",
+    "xor": "xor",
+    "add": "or",
+    "mul": "and",
+    "min": "and",
+    "max": "or",
+}
+_COMPARE = {
+    "float": {"eq": "fcmp oeq", "ne": "fcmp une", "lt": "fcmp olt", "le": "fcmp ole"},
+    "int": {"eq": "icmp eq", "ne": "icmp ne", "lt": "icmp slt", "le": "icmp sle"},
+    "uint": {"eq": "icmp eq", "ne": "icmp ne", "lt": "icmp ult", "le": "icmp ule"},
+    "bool": {"eq": "icmp eq", "ne": "icmp ne", "lt": "icmp ult", "le": "icmp ule"},
+}
+
+_LLVM_FLOAT = {
+    "sqrt": "sqrt",
+    "floor": "floor",
+    "ceil": "ceil",
+    "trunc": "trunc",
+    "round": "roundeven",
+    "abs": "fabs",
+}
+_EXACT = frozenset({"floor", "ceil", "trunc", "round", "abs"})
+"""Results that a narrow float has exactly when the argument is one."""
+
+_LIBM = frozenset(
+    [
+        "exp",
+        "exp2",
+        "log",
+        "log1p",
+        "erf",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "pow",
+    ]
+)
+"""Left to the C mathematics library where `codegen.math` has no expansion; called lane by lane."""
+
+
+class Arithmetic(Builder):
+    def __init__(self, target: Target) -> None:
+        super().__init__()
+        self.target = target
+        self.has_fma = "fma" in target.features or not target.triple.startswith("x86")
+        self.libm: set[tuple[str, str, int]] = set()  # (symbol, type, arguments) to declare
+
+    def round(self, dtype: DType, lanes: int, value: str) -> str:
+        """Narrow floats are rounded after every operation."""
+        return (
+            narrow_floats.rounded(self, self.target, dtype, value, lanes)
+            if is_narrow(dtype)
+            else value
+        )
+
+    def unary(self, op: str, dtype: DType, lanes: int, a: str) -> str:
+        type_ = value_type(dtype, lanes)
+        if op == "neg":
+            return self.emit(
+                f"fneg {type_} {a}"
+                if dtype.is_float
+                else f"sub {type_} {self._const(0, dtype, lanes)}, {a}"
+            )
+        return self.emit(
+            f"xor {type_} {a}, {self._const(1 if dtype.is_bool else -1, dtype, lanes)}"
+        )
+
+    def binary(
+        self, op: str, dtype: DType, lanes: int, a: str, b: str, number: str | None = None
+    ) -> str:
+        """`number`: which operand of a float min/max is known not to be NaN.  Division and shifts
+        are methods of their own.
+        """
+        type_ = value_type(dtype, lanes)
+        if dtype.is_bool:
+            name = _BOOL_OPS.get(op)
+        elif op in ("min", "max"):
+            return self._min_max(op, dtype, type_, lanes, a, b, number)
+        else:
+            name = (_FLOAT_OPS if dtype.is_float else _INT_OPS).get(op)
+        if name is None:
+            raise InternalError(f"{op} is not defined on {dtype}")
+        result = self.emit(f"{name} {type_} {a}, {b}")
+        return self.round(dtype, lanes, result)
+
+    def _min_max(
+        self, op: str, dtype: DType, type_: str, lanes: int, a: str, b: str, number: str | None
+    ) -> str:
+        if not dtype.is_float:
+            sign = "u" if dtype.kind == "uint" else "s"
+            return self.emit(f"call {type_} @llvm.{sign}{op}({type_} {a}, {type_} {b})")
+        if number is not None and number != a:
+            a, b = b, a  # the number goes first: a NaN in the second place comes out
+        bools = vector("i1", lanes)
+        order = "olt" if op == "min" else "ogt"
+        ordered = self.emit(f"fcmp {order} {type_} {a}, {b}")
+        best = self.emit(f"select {bools} {ordered}, {type_} {a}, {type_} {b}")
+        if number is not None:
+            return best
+        nan = self.emit(f"fcmp uno {type_} {a}, {a}")
+        return self.emit(f"select {bools} {nan}, {type_} {a}, {type_} {best}")
+
+    def compare(self, op: str, dtype: DType, lanes: int, a: str, b: str) -> str:
+        return self.emit(f"{_COMPARE[dtype.kind][op]} {value_type(dtype, lanes)} {a}, {b}")
+
+    def division(
+        self,
+        op: str,
+        dtype: DType,
+        lanes: int,
+        a: str,
+        b: str,
+        divisor: int | bool | float | None,
+        plain: bool,
+    ) -> str:
+        """floordiv, floormod, truncdiv, truncmod.  `divisor`: its value when constant; `plain`: no
+        operand is negative.
+        """
+        type_ = value_type(dtype, lanes)
+        if dtype.is_float:
+            return self.round(dtype, lanes, self._float_division(op, type_, lanes, a, b))
+        if dtype.is_bool:
+            raise InternalError(f"{op} is not defined on bool")
+        if divisor is None or divisor in (0, -1):
+            return self._guarded_division(op, dtype, lanes, a, b)
+        if plain or dtype.kind == "uint":
+            return self.emit(f"{'udiv' if op.endswith('div') else 'urem'} {type_} {a}, {b}")
+        if op.startswith("trunc"):
+            return self.emit(f"{'sdiv' if op == 'truncdiv' else 'srem'} {type_} {a}, {b}")
+        d = int(divisor)
+        if d > 0 and d & (d - 1) == 0:
+            if op == "floordiv":
+                return self.emit(
+                    f"ashr {type_} {a}, {self._const(d.bit_length() - 1, dtype, lanes)}"
+                )
+            return self.emit(f"and {type_} {a}, {self._const(d - 1, dtype, lanes)}")
+        return self._floor(op, dtype, lanes, a, b)
+
+    def _floor(self, op: str, dtype: DType, lanes: int, a: str, b: str) -> str:
+        """Floor division from the truncating one: correct by one where the remainder's sign is not
+        the divisor's.
+        """
+        type_, bools, zero = (
+            value_type(dtype, lanes),
+            vector("i1", lanes),
+            self._const(0, dtype, lanes),
+        )
+        rest = self.emit(f"srem {type_} {a}, {b}")
+        signs = self.emit(f"xor {type_} {rest}, {b}")
+        differ = self.emit(f"icmp slt {type_} {signs}, {zero}")
+        wrong = self.emit(f"and {bools} {differ}, {self.emit(f'icmp ne {type_} {rest}, {zero}')}")
+        if op == "floordiv":
+            quotient = self.emit(f"sdiv {type_} {a}, {b}")
+            return (
+                self.emit(
+                    f"sub {type_} {quotient}, {self.emit(f'zext {bools} {wrong} to {type_}')}"
+                )
+                if dtype.bits > 1
+                else quotient
+            )
+        return self.emit(
+            f"add {type_} {rest}, "
+            f"{self.emit(f'select {bools} {wrong}, {type_} {b}, {type_} {zero}')}"
+        )
+
+    def _guarded_division(self, op: str, dtype: DType, lanes: int, a: str, b: str) -> str:
+        """Division by anything: by zero gives 0, by -1 wraps; the machine would trap."""
+        type_, bools = value_type(dtype, lanes), vector("i1", lanes)
+        zero, one = self._const(0, dtype, lanes), self._const(1, dtype, lanes)
+        is_zero = self.emit(f"icmp eq {type_} {b}, {zero}")
+        bad = is_zero
+        is_minus = ""
+        if dtype.kind == "int":
+            is_minus = self.emit(f"icmp eq {type_} {b}, {self._const(-1, dtype, lanes)}")
+            bad = self.emit(f"or {bools} {is_zero}, {is_minus}")
+        safe = self.emit(f"select {bools} {bad}, {type_} {one}, {type_} {b}")
+        if dtype.kind == "uint":
+            result = self.emit(f"{'udiv' if op.endswith('div') else 'urem'} {type_} {a}, {safe}")
+        elif op.startswith("trunc"):
+            result = self.emit(f"{'sdiv' if op == 'truncdiv' else 'srem'} {type_} {a}, {safe}")
+        else:
+            result = self._floor(op, dtype, lanes, a, safe)
+        if is_minus and op.endswith("div"):
+            negative = self.emit(f"sub {type_} {zero}, {a}")
+            result = self.emit(f"select {bools} {is_minus}, {type_} {negative}, {type_} {result}")
+        return self.emit(f"select {bools} {is_zero}, {type_} {zero}, {type_} {result}")
+
+    def _float_division(self, op: str, type_: str, lanes: int, a: str, b: str) -> str:
+        if op in ("floordiv", "truncdiv"):
+            quotient = self.emit(f"fdiv {type_} {a}, {b}")
+            return self.emit(
+                f"call {type_} @llvm.{'floor' if op == 'floordiv' else 'trunc'}({type_} {quotient})"
+            )
+        rest = self.emit(f"frem {type_} {a}, {b}")
+        if op == "truncmod":
+            return rest
+        bools, zero = vector("i1", lanes), "0.0" if lanes == 1 else "zeroinitializer"
+        negative_rest = self.emit(f"fcmp olt {type_} {rest}, {zero}")
+        negative_b = self.emit(f"fcmp olt {type_} {b}, {zero}")
+        differ = self.emit(f"xor {bools} {negative_rest}, {negative_b}")
+        wrong = self.emit(f"and {bools} {differ}, {self.emit(f'fcmp une {type_} {rest}, {zero}')}")
+        return self.emit(
+            f"select {bools} {wrong}, {type_} {self.emit(f'fadd {type_} {rest}, {b}')}, {type_} "
+            f"{rest}"
+        )
+
+    def shift(self, op: str, dtype: DType, lanes: int, a: str, b: str, in_range: bool) -> str:
+        """Shifts by the width or more give what an infinitely wide shift would."""
+        type_, bools = value_type(dtype, lanes), vector("i1", lanes)
+        name = "shl" if op == "shl" else "lshr" if dtype.kind == "uint" else "ashr"
+        if in_range:
+            return self.emit(f"{name} {type_} {a}, {b}")
+        last = self._const(dtype.bits - 1, dtype, lanes)
+        inside = self.emit(f"icmp ule {type_} {b}, {last}")
+        amount = self.emit(f"select {bools} {inside}, {type_} {b}, {type_} {last}")
+        result = self.emit(f"{name} {type_} {a}, {amount}")
+        if name == "ashr":
+            return result
+        return self.emit(
+            f"select {bools} {inside}, {type_} {result}, {type_} {self._const(0, dtype, lanes)}"
+        )
+
+    def cast(self, source: DType, to: DType, lanes: int, a: str) -> str:
+        if source is to:
+            return a
+        here, there = value_type(source, lanes), value_type(to, lanes)
+        if to.is_bool:
+            zero = self._const(0, source, lanes)
+            return self.emit(f"{'fcmp une' if source.is_float else 'icmp ne'} {here} {a}, {zero}")
+        if source.is_float:
+            if to.is_int:
+                return self.emit(
+                    f"{'fptoui' if to.kind == 'uint' else 'fptosi'} {here} {a} to {there}"
+                )
+            if source.bits == 64:
+                if is_narrow(to):
+                    return self.round(to, lanes, narrow_floats.to_odd(self, a, lanes))
+                return self.emit(f"fptrunc {here} {a} to {there}")
+            if to.bits == 64:
+                return self.emit(f"fpext {here} {a} to {there}")
+            return self.round(to, lanes, a) if is_narrow(to) else a
+        if to.is_float:
+            op = "sitofp" if source.kind == "int" else "uitofp"
+            return self.round(to, lanes, self.emit(f"{op} {here} {a} to {there}"))
+        if to.bits == source.bits:
+            return a
+        if to.bits < source.bits:
+            return self.emit(f"trunc {here} {a} to {there}")
+        return self.emit(f"{'sext' if source.kind == 'int' else 'zext'} {here} {a} to {there}")
+
+    def call(self, name: str, dtype: DType, lanes: int, args: list[str]) -> str:
+        """An intrinsic of `ir.intrinsics` on arguments of `dtype`."""
+        type_ = value_type(dtype, lanes)
+        a = args[0]
+        if name == "fma":
+            if dtype.is_float and self.has_fma and not is_narrow(dtype):
+                return self.emit(
+                    f"call {type_} @llvm.fma({type_} {a}, {type_} {args[1]}, {type_} {args[2]})"
+                )
+            return self.binary(
+                "add", dtype, lanes, self.binary("mul", dtype, lanes, a, args[1]), args[2]
+            )
+        if not dtype.is_float:
+            return self._int_call(name, dtype, lanes, a)
+        if name in _LLVM_FLOAT:
+            result = self.emit(f"call {type_} @llvm.{_LLVM_FLOAT[name]}({type_} {a})")
+            return result if name in _EXACT else self.round(dtype, lanes, result)
+        if name == "rsqrt":
+            root = self.emit(f"call {type_} @llvm.sqrt({type_} {a})")
+            return self.round(
+                dtype, lanes, self.emit(f"fdiv {type_} {self._const(1, dtype, lanes)}, {root}")
+            )
+        if name == "isnan":
+            return self.emit(f"fcmp uno {type_} {a}, {a}")
+        if name == "isinf":
+            magnitude = self.emit(f"call {type_} @llvm.fabs({type_} {a})")
+            return self.emit(
+                f"fcmp oeq {type_} {magnitude}, {self._const(float('inf'), dtype, lanes)}"
+            )
+        if name in _LIBM:
+            return self.round(dtype, lanes, self._libm_call(name, dtype, lanes, args))
+        raise InternalError(f"code generation does not know the intrinsic {name!r} on {dtype}")
+
+    def _int_call(self, name: str, dtype: DType, lanes: int, a: str) -> str:
+        type_ = value_type(dtype, lanes)
+        if name == "abs" and dtype.kind == "int":
+            return self.emit(f"call {type_} @llvm.abs({type_} {a}, i1 false)")
+        if name in ("floor", "ceil", "trunc", "round", "abs"):
+            return a
+        if name in ("isnan", "isinf"):
+            return (
+                literal(False, dtype)
+                if lanes == 1 and dtype.is_bool
+                else "false"
+                if lanes == 1
+                else "zeroinitializer"
+            )
+        raise InternalError(f"code generation does not know the intrinsic {name!r} on {dtype}")
+
+    def _libm_call(self, name: str, dtype: DType, lanes: int, args: list[str]) -> str:
+        element = "double" if dtype.bits == 64 else "float"
+        symbol = name if element == "double" else name + "f"
+        self.libm.add((symbol, element, len(args)))
+        if lanes == 1:
+            return self.emit(
+                f"call {element} @{symbol}({', '.join(f'{element} {a}' for a in args)})"
+            )
+        type_ = vector(element, lanes)
+        result = "poison"
+        for i in range(lanes):
+            parts = [self.emit(f"extractelement {type_} {a}, i64 {i}") for a in args]
+            one = self.emit(
+                f"call {element} @{symbol}({', '.join(f'{element} {p}' for p in parts)})"
+            )
+            result = self.emit(f"insertelement {type_} {result}, {element} {one}, i64 {i}")
+        return result
+
+    def vector_reduce(self, op: str, dtype: DType, lanes: int, groups: int, a: str) -> str:
+        """Combine each of `groups` runs of adjacent lanes."""
+        if lanes == groups:
+            return a
+        if lanes % groups:
+            raise InternalError(f"a reduction of {lanes} lanes to {groups} does not divide")
+        element = value_type(dtype)
+        fast = self._reduce_intrinsic(op, dtype, lanes, a) if groups == 1 else None
+        if fast is not None:
+            return self.round(dtype, 1, fast)
+        run = lanes // groups
+        while run > 1:
+            type_ = vector(element, groups * run)
+            if run % 2 == 0:  # pair the first half of every run with its second half
+                half = run // 2
+                first = tuple(g * run + i for g in range(groups) for i in range(half))
+                a = self._combine(
+                    op, dtype, type_, groups * half, a, first, tuple(i + half for i in first)
+                )
+                run = half
+            else:  # fold the last lane of every run into the first, then drop it
+                short = run - 1
+                keep = tuple(g * run + i for g in range(groups) for i in range(short))
+                rest = self._pick(type_, a, keep)
+                last = self._pick(type_, a, tuple(g * run + short for g in range(groups)))
+                if short == 1:
+                    return self._finish(
+                        element,
+                        groups,
+                        self.binary(op, dtype, groups, rest, last)
+                        if groups > 1
+                        else self._scalar_pair(op, dtype, rest, last),
+                    )
+                heads = self._pick(
+                    vector(element, groups * short), rest, tuple(g * short for g in range(groups))
+                )
+                heads = (
+                    self.binary(op, dtype, groups, heads, last)
+                    if groups > 1
+                    else self._scalar_pair(op, dtype, heads, last)
+                )
+                a = self._put_heads(element, groups, short, rest, heads)
+                run = short
+        return self._finish(element, groups, a)
+
+    def _reduce_intrinsic(self, op: str, dtype: DType, lanes: int, a: str) -> str | None:
+        type_, element = value_type(dtype, lanes), value_type(dtype)
+        if dtype.is_float:
+            start = {"add": -0.0, "mul": 1.0}.get(op)
+            if start is None:
+                return None
+            name = "fadd" if op == "add" else "fmul"
+            return self.emit(
+                f"call reassoc {element} @llvm.vector.reduce.{name}({element} "
+                f"{literal(start, f32)}, {type_} {a})"
+            )
+        if dtype.is_bool:
+            name = _BOOL_OPS.get(op)
+        elif op in ("min", "max"):
+            name = ("u" if dtype.kind == "uint" else "s") + op
+        else:
+            name = _INT_OPS.get(op)
+        return name and self.emit(f"call {element} @llvm.vector.reduce.{name}({type_} {a})")
+
+    def _pick(self, type_: str, a: str, lanes: tuple[int, ...]) -> str:
+        return self.shuffle(type_, a, "poison", lanes)
+
+    def _combine(
+        self,
+        op: str,
+        dtype: DType,
+        type_: str,
+        lanes: int,
+        a: str,
+        first: tuple[int, ...],
+        second: tuple[int, ...],
+    ) -> str:
+        x, y = self._pick(type_, a, first), self._pick(type_, a, second)
+        return (
+            self.binary(op, dtype, lanes, x, y) if lanes > 1 else self._scalar_pair(op, dtype, x, y)
+        )
+
+    def _scalar_pair(self, op: str, dtype: DType, x: str, y: str) -> str:
+        """Combine two one-lane vectors; the result stays a one-lane vector."""
+        element = value_type(dtype)
+        a, b = (self.emit(f"extractelement <1 x {element}> {v}, i64 0") for v in (x, y))
+        return self.emit(
+            f"insertelement <1 x {element}> poison, {element} "
+            f"{self.binary(op, dtype, 1, a, b)}, i64 0"
+        )
+
+    def _put_heads(self, element: str, groups: int, run: int, a: str, heads: str) -> str:
+        for g in range(groups):
+            one = self.emit(f"extractelement <{groups} x {element}> {heads}, i64 {g}")
+            a = self.emit(
+                f"insertelement <{groups * run} x {element}> {a}, {element} {one}, i64 {g * run}"
+            )
+        return a
+
+    def _finish(self, element: str, groups: int, a: str) -> str:
+        return self.emit(f"extractelement <1 x {element}> {a}, i64 0") if groups == 1 else a
+
+    def _const(self, value: int | float, dtype: DType, lanes: int) -> str:
+        return literal(float(value) if dtype.is_float else value, dtype, lanes)

@@ -1,0 +1,127 @@
+"""Writing one LLVM function: blocks, names, and scopes that place every value as far out as it may
+stand.
+
+A `Scope` is a region of structured control flow (function, loop body, branch, let).  Each loop body
+writes into lines of its own that join the parent's when the loop closes; until then the parent's
+block is still open, so a value that does not depend on the loop can be written *before* it.  Loop-
+invariant code is thus never inside a loop, and a value computed once is found again by every scope
+below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from .llvm_text import shuffle_mask
+
+
+class Code:
+    """Lines of text and the label of the block that they end in."""
+
+    __slots__ = ("label", "lines")
+
+    def __init__(self, label: str) -> None:
+        self.lines: list[str] = []
+        self.label = label
+
+
+class Scope:
+    """`values`: what is computed here, for reuse below.  `fleeting`: the same, but only until
+    memory changes.
+    """
+
+    __slots__ = ("code", "depth", "fleeting", "is_loop", "parent", "values")
+
+    def __init__(self, parent: Scope | None, code: Code, is_loop: bool) -> None:
+        self.parent = parent
+        self.code = code
+        self.is_loop = is_loop
+        self.depth = parent.depth + 1 if parent else 0
+        self.values: dict[Any, str] = {}
+        self.fleeting: dict[Any, str] = {}
+
+
+class Builder:
+    """Text of one function under construction; names start with %, labels do not."""
+
+    def __init__(self) -> None:
+        self.scope = Scope(None, Code("entry"), is_loop=False)
+        self.allocas: list[str] = []
+        self._names = 0
+
+    def name(self, stem: str = "v") -> str:
+        self._names += 1
+        return f"%{stem}{self._names}"
+
+    def label(self, stem: str) -> str:
+        self._names += 1
+        return f"{stem}{self._names}"
+
+    def emit(self, text: str) -> str:
+        """Append an instruction and return the name of its result."""
+        self._names += 1
+        name = f"%v{self._names}"
+        self.scope.code.lines.append(f"  {name} = {text}")
+        return name
+
+    def do(self, text: str) -> None:
+        """Append an instruction without result."""
+        self.scope.code.lines.append(f"  {text}")
+
+    def start_block(self, label: str) -> None:
+        code = self.scope.code
+        code.lines.append(f"{label}:")
+        code.label = label
+
+    def branch(self, cond: str, if_true: str, if_false: str) -> None:
+        self.do(f"br i1 {cond}, label %{if_true}, label %{if_false}")
+
+    def jump(self, label: str) -> None:
+        self.do(f"br label %{label}")
+
+    @contextmanager
+    def nested(self, code: Code | None = None) -> Iterator[Scope]:
+        """A scope below the present one: a loop body if it has its own `code`, else a branch or let."""
+        outer = self.scope
+        self.scope = Scope(outer, code or outer.code, is_loop=code is not None)
+        try:
+            yield self.scope
+        finally:
+            self.scope = outer
+
+    @contextmanager
+    def writing_in(self, scope: Scope) -> Iterator[None]:
+        """Write at the open end of an enclosing scope."""
+        outer = self.scope
+        self.scope = scope
+        try:
+            yield
+        finally:
+            self.scope = outer
+
+    def home(self, level: int) -> Scope:
+        """The outermost scope to write a value in.
+
+        The value depends on variables of scopes no deeper than `level`.
+                Only loops are left: leaving a branch would compute what may not be needed.
+        """
+        best = scope = self.scope
+        while scope.depth > level:
+            assert scope.parent is not None
+            if scope.is_loop:
+                best = scope.parent
+            scope = scope.parent
+        return best
+
+    def splat(self, element: str, value: str, lanes: int) -> str:
+        """A scalar (not a literal) repeated."""
+        one = self.emit(f"insertelement <{lanes} x {element}> poison, {element} {value}, i64 0")
+        return self.emit(
+            f"shufflevector <{lanes} x {element}> {one}, <{lanes} x {element}> poison, <{lanes} "
+            "x i32> zeroinitializer"
+        )
+
+    def shuffle(self, type_: str, a: str, b: str, lanes: tuple[int, ...]) -> str:
+        return self.emit(f"shufflevector {type_} {a}, {type_} {b}, {shuffle_mask(lanes)}")

@@ -1,0 +1,375 @@
+"""Expressions to LLVM instructions.
+
+`value(e)` returns the operand text for `e`.  Values free of memory reads are written in the
+outermost scope that has their variables and found again below; values that read buffers nobody
+writes are kept in their scope; those that read written buffers only within one statement.  `mask`
+is the vector of active lanes where a lane-wise `Select` protects loads; expressions without loads
+ignore it, because nothing in them can trap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilesmith.ir.dtypes import DType, i64
+from tilesmith.ir.expr import (
+    Binary,
+    Broadcast,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    Let,
+    Load,
+    Ramp,
+    Select,
+    Unary,
+    Var,
+    VectorReduce,
+    type_text,
+)
+from tilesmith.ir.target import Target
+from tilesmith.support.errors import InternalError
+
+from . import narrow_floats
+from .arithmetic import Arithmetic
+from .llvm_text import is_narrow, lane_numbers, literal, memory_type, value_type, vector
+
+_NOWHERE: frozenset[Var] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """The active lanes: operand text of a bool vector."""
+
+    text: str
+    lanes: int
+
+
+class ExprEmitter(Arithmetic):
+    """`writable(buffer)` and `load(...)` come from the subclass that knows memory."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target)
+        self.vars: dict[Var, str] = {}
+        self.var_depth: dict[Var, int] = {}
+        self.nonnegative: set[Var] = set()
+        # expression -> its variables, whether it reads memory, whether that memory is also written
+        self._info: dict[Expr, tuple[frozenset[Var], bool, bool]] = {}
+        self._signs: dict[Expr, bool] = {}
+        self._rules: dict[type, Callable[..., str]] = {
+            Unary: self._unary,
+            Binary: self._binary,
+            Compare: self._compare,
+            Select: self._select,
+            Cast: self._cast,
+            Load: self.load,
+            Call: self._call,
+            Let: self._let,
+            Ramp: self._ramp,
+            Broadcast: self._broadcast,
+            VectorReduce: self._vector_reduce,
+        }
+
+    # what the memory layer supplies
+
+    def load(self, e: Load, mask: Mask | None) -> str:
+        raise NotImplementedError
+
+    def is_written(self, load: Load) -> bool:
+        raise NotImplementedError
+
+    # analysis
+
+    def info(self, e: Expr) -> tuple[frozenset[Var], bool, bool]:
+        found = self._info.get(e)
+        if found is not None:
+            return found
+        if isinstance(e, Var):
+            result = (frozenset((e,)), False, False)
+        elif isinstance(e, Const):
+            result = (_NOWHERE, False, False)
+        else:
+            parts = [self.info(c) for c in e.children]
+            variables = frozenset().union(*(p[0] for p in parts)) if parts else _NOWHERE
+            reads = isinstance(e, Load) or any(p[1] for p in parts)
+            fleeting = any(p[2] for p in parts) or (isinstance(e, Load) and self.is_written(e))
+            if isinstance(e, Let):
+                variables -= {e.var}
+            result = (variables, reads, fleeting)
+        self._info[e] = result
+        return result
+
+    def level(self, e: Expr) -> int:
+        """Depth of the innermost scope that binds a variable of `e`."""
+        depths = self.var_depth
+        return max((depths.get(v, 0) for v in self.info(e)[0]), default=0)
+
+    def is_nonnegative(self, e: Expr) -> bool:
+        """True when the integer `e` is certainly not negative (a cheap, partial answer)."""
+        found = self._signs.get(e)
+        if found is None:
+            found = self._signs[e] = self._sign(e)
+        return found
+
+    def _sign(self, e: Expr) -> bool:
+        if isinstance(e, Const):
+            return e.value >= 0
+        if isinstance(e, Var):
+            return e in self.nonnegative
+        if isinstance(e, Binary):
+            if e.op in ("add", "mul", "floordiv", "truncdiv", "min", "truncmod"):
+                return self.is_nonnegative(e.a) and self.is_nonnegative(e.b)
+            if e.op == "floormod":
+                return self.is_nonnegative(e.b)
+            return e.op == "max" and (self.is_nonnegative(e.a) or self.is_nonnegative(e.b))
+        if isinstance(e, Ramp):
+            return self.is_nonnegative(e.base) and self.is_nonnegative(e.stride)
+        return isinstance(e, Broadcast) and self.is_nonnegative(e.value)
+
+    # values
+
+    def value(self, e: Expr, mask: Mask | None = None) -> str:
+        """Operand text of `e`."""
+        if isinstance(e, Const):
+            return literal(e.value, e.type)
+        if isinstance(e, Var):
+            return self.variable(e)
+        _, reads, fleeting = self.info(e)
+        key: object = e
+        if not reads:
+            mask = None
+        elif mask is not None:
+            key = (e, mask)
+        scope = self.scope
+        while scope is not None:
+            found = scope.values.get(key) or (scope.fleeting.get(key) if fleeting else None)
+            if found is not None:
+                return found
+            scope = scope.parent
+        if isinstance(e, Broadcast) and isinstance(e.value, Const):
+            return literal(e.value.value, e.value.type, e.size)
+        if reads:
+            result = self._rules[type(e)](e, mask)
+            (self.scope.fleeting if fleeting else self.scope.values)[key] = result
+            return result
+        home = self.home(self.level(e))
+        with self.writing_in(home):
+            result = self._rules[type(e)](e, None)
+        home.values[key] = result
+        return result
+
+    def variable(self, v: Var) -> str:
+        try:
+            return self.vars[v]
+        except KeyError:
+            raise InternalError(
+                f"variable {v.name} is used outside the statement that binds it"
+            ) from None
+
+    def bind(self, v: Var, value: str) -> None:
+        """`v` stands for `value` in the present scope."""
+        self.vars[v] = value
+        self.var_depth[v] = self.scope.depth
+
+    def _let(self, e: Let, mask: Mask | None) -> str:
+        value = self.value(e.value, mask)
+        with self.nested():  # nothing that uses the variable may be written further out
+            self.bind(e.var, value)
+            return self.value(e.body, mask)
+
+    def diamond(
+        self, cond: str, type_: str, if_true: Callable[[], str], if_false: Callable[[], str]
+    ) -> str:
+        """Both ways of a branch, joined by a phi."""
+        yes, no, join = self.label("then"), self.label("else"), self.label("join")
+        self.branch(cond, yes, no)
+        self.start_block(yes)
+        with self.nested():
+            a = if_true()
+            from_yes = self.scope.code.label
+            self.jump(join)
+        self.start_block(no)
+        with self.nested():
+            b = if_false()
+            from_no = self.scope.code.label
+            self.jump(join)
+        self.start_block(join)
+        return self.emit(f"phi {type_} [ {a}, %{from_yes} ], [ {b}, %{from_no} ]")
+
+    def when_any(self, mask: Mask, e: Expr) -> str:
+        """`e`, which reads memory outside the lanes of `mask`, if any lane is active; else 0."""
+        active = self.emit(f"call i1 @llvm.vector.reduce.or(<{mask.lanes} x i1> {mask.text})")
+        zero = self.zero(e.dtype, e.lanes)
+        return self.diamond(
+            active, value_type(e.dtype, e.lanes), lambda: self.value(e), lambda: zero
+        )
+
+    @staticmethod
+    def zero(dtype: DType, lanes: int) -> str:
+        return literal(0.0 if dtype.is_float else 0, dtype) if lanes == 1 else "zeroinitializer"
+
+    # one method per node
+
+    def _unary(self, e: Unary, mask: Mask | None) -> str:
+        return self.unary(e.op, e.dtype, e.lanes, self.value(e.a, mask))
+
+    def _binary(self, e: Binary, mask: Mask | None) -> str:
+        a, b = self.value(e.a, mask), self.value(e.b, mask)
+        if e.op in ("floordiv", "floormod", "truncdiv", "truncmod"):
+            divisor = e.b.value if isinstance(e.b, Broadcast) else e.b
+            known = (
+                divisor.value if isinstance(divisor, Const) and not divisor.type.is_float else None
+            )
+            plain = self.is_nonnegative(e.a) and self.is_nonnegative(e.b)
+            return self.division(e.op, e.dtype, e.lanes, a, b, known, plain)
+        if e.op in ("shl", "shr"):
+            amount = e.b.value if isinstance(e.b, Broadcast) else e.b
+            return self.shift(
+                e.op,
+                e.dtype,
+                e.lanes,
+                a,
+                b,
+                isinstance(amount, Const) and 0 <= amount.value < e.dtype.bits,
+            )
+        finite = None
+        if e.op in ("min", "max") and e.dtype.is_float:
+            finite = next((s for s, x in ((b, e.b), (a, e.a)) if _is_number(x)), None)
+        return self.binary(e.op, e.dtype, e.lanes, a, b, finite)
+
+    def _compare(self, e: Compare, mask: Mask | None) -> str:
+        narrow = self._tail_mask(e)
+        if narrow is not None:
+            return narrow
+        return self.compare(e.op, e.a.dtype, e.lanes, self.value(e.a, mask), self.value(e.b, mask))
+
+    def _tail_mask(self, e: Compare) -> str | None:
+        """`Ramp(base, 1, n) < Broadcast(limit)` in 32-bit lanes: the count is clamped first."""
+        a, b = e.a, e.b
+        if (
+            e.op not in ("lt", "le")
+            or a.dtype is not i64
+            or not isinstance(a, Ramp)
+            or not isinstance(b, Broadcast)
+        ):
+            return None
+        if not (isinstance(a.stride, Const) and a.stride.value == 1):
+            return None
+        room = self.value(
+            Binary("sub", b.value, a.base) if e.op == "lt" else Binary("sub", b.value + 1, a.base)
+        )
+        low = self.emit(f"call i64 @llvm.smax(i64 {room}, i64 0)")
+        count = self.emit(
+            f"trunc i64 {self.emit(f'call i64 @llvm.smin(i64 {low}, i64 {e.lanes})')} to i32"
+        )
+        many = self.splat("i32", count, e.lanes)
+        return self.emit(f"icmp slt <{e.lanes} x i32> {lane_numbers('i32', e.lanes)}, {many}")
+
+    def _select(self, e: Select, mask: Mask | None) -> str:
+        lanes, type_ = e.lanes, value_type(e.dtype, e.lanes)
+        cond = self.value(e.cond, mask) if e.cond.lanes > 1 else self._uniform(e.cond, mask)
+        reads = self.info(e.if_true)[1] or self.info(e.if_false)[1]
+        if e.cond.lanes == 1:
+            if reads:
+                return self.diamond(
+                    cond,
+                    type_,
+                    lambda: self.value(e.if_true, mask),
+                    lambda: self.value(e.if_false, mask),
+                )
+            a, b = self.value(e.if_true), self.value(e.if_false)
+            return self.emit(f"select i1 {cond}, {type_} {a}, {type_} {b}")
+        if reads:
+            bools = vector("i1", lanes)
+            other = self.emit(f"xor {bools} {cond}, splat (i1 true)")
+            yes, no = (
+                self.emit(f"and {bools} {mask.text}, {m}") if mask else m for m in (cond, other)
+            )
+            a, b = self.value(e.if_true, Mask(yes, lanes)), self.value(e.if_false, Mask(no, lanes))
+        else:
+            a, b = self.value(e.if_true), self.value(e.if_false)
+        return self.emit(f"select {vector('i1', lanes)} {cond}, {type_} {a}, {type_} {b}")
+
+    def _uniform(self, e: Expr, mask: Mask | None) -> str:
+        """A scalar inside a vector expression."""
+        return self.when_any(mask, e) if mask and self.info(e)[1] else self.value(e)
+
+    def _cast(self, e: Cast, mask: Mask | None) -> str:
+        return self.cast(e.a.dtype, e.type, e.lanes, self.value(e.a, mask))
+
+    def _ramp(self, e: Ramp, mask: Mask | None) -> str:
+        lanes, element = e.size, value_type(e.dtype)
+        if lanes == 1:
+            return self.value(e.base)
+        if isinstance(e.stride, Const):
+            steps = lane_numbers(element, lanes, int(e.stride.value))
+            if isinstance(e.base, Const) and e.base.value == 0:
+                return steps
+        else:
+            stride = self.splat(element, self._uniform(e.stride, mask), lanes)
+            steps = self.emit(f"mul <{lanes} x {element}> {stride}, {lane_numbers(element, lanes)}")
+        base = self._uniform(e.base, mask)
+        start = (
+            literal(e.base.value, e.dtype, lanes)
+            if isinstance(e.base, Const)
+            else self.splat(element, base, lanes)
+        )
+        return self.emit(f"add <{lanes} x {element}> {start}, {steps}")
+
+    def _broadcast(self, e: Broadcast, mask: Mask | None) -> str:
+        value = self._uniform(e.value, mask)
+        if e.size == 1:
+            return value
+        return self.splat(value_type(e.dtype), value, e.size)
+
+    def _vector_reduce(self, e: VectorReduce, mask: Mask | None) -> str:
+        if mask:
+            return self.when_any(mask, e)
+        return self.vector_reduce(e.op, e.dtype, e.a.lanes, e.size, self.value(e.a))
+
+    def _call(self, e: Call, mask: Mask | None) -> str:
+        args = [self.value(a, mask) for a in e.args]
+        if e.name == "bitcast":
+            return self._bitcast(e, args[0])
+        return self.call(e.name, e.args[0].dtype, e.lanes, args)
+
+    def _bitcast(self, e: Call, value: str) -> str:
+        source, result = e.args[0].dtype, e.type
+        if source.bytes != result.bytes:
+            raise InternalError(
+                f"bitcast from {type_text(e.args[0])} to {result}: the sizes differ"
+            )
+        stored = self.to_memory(source, e.lanes, value)
+        a, b = memory_type(source, e.lanes), memory_type(result, e.lanes)
+        bits = stored if a == b else self.emit(f"bitcast {a} {stored} to {b}")
+        return self.from_memory(result, e.lanes, bits)
+
+    # memory form of values
+
+    def to_memory(self, dtype: DType, lanes: int, value: str) -> str:
+        if dtype.is_bool:
+            return self.emit(f"zext {vector('i1', lanes)} {value} to {vector('i8', lanes)}")
+        return (
+            narrow_floats.narrow(self, self.target, dtype, value, lanes)
+            if is_narrow(dtype)
+            else value
+        )
+
+    def from_memory(self, dtype: DType, lanes: int, stored: str) -> str:
+        if dtype.is_bool:
+            zero = "0" if lanes == 1 else "zeroinitializer"
+            return self.emit(f"icmp ne {vector('i8', lanes)} {stored}, {zero}")
+        return (
+            narrow_floats.widen(self, self.target, dtype, stored, lanes)
+            if is_narrow(dtype)
+            else stored
+        )
+
+
+def _is_number(e: Expr) -> bool:
+    """True for a literal that is not NaN."""
+    inner = e.value if isinstance(e, Broadcast) else e
+    return isinstance(inner, Const) and inner.value == inner.value

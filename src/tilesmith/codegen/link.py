@@ -1,0 +1,145 @@
+"""LLVM text to object code, and objects to callable addresses, through llvmlite.
+
+Objects are position-independent and self-contained but for `tilesmith_parallel_for` and the C
+library, so that the same bytes serve the in-memory linker, saved executables and exported
+libraries.  llvmlite holds one lock around every call into LLVM: threads gain nothing here, compile
+in several processes instead.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from tilesmith.ir.target import Target
+from tilesmith.support.errors import InternalError, ModelError
+
+from .targets import base_cpu
+
+_library_numbers = itertools.count()
+
+
+@lru_cache(maxsize=1)
+def _initialize() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+@lru_cache(maxsize=16)
+def _machine(target: Target, opt: int) -> llvm.TargetMachine:
+    """A target machine for emitting objects (never given to an engine, which would own it)."""
+    _initialize()
+    return llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=base_cpu(target),
+        features=target.feature_string,
+        opt=opt,
+        reloc="pic",
+        codemodel="small",
+    )
+
+
+def _optimized(
+    llvm_text: str, target: Target, opt: int
+) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
+    machine = _machine(target, opt)
+    context = llvm.create_context()  # of its own: names and types of kernels never pile up
+    try:
+        module = llvm.parse_assembly(llvm_text, context)
+        module.triple = machine.triple
+        module.data_layout = str(machine.target_data)
+        module.verify()
+    except RuntimeError as e:
+        raise InternalError(
+            f"LLVM refuses the generated text: {e}\n{_around(llvm_text, str(e))}"
+        ) from e
+    if opt:
+        tuning = llvm.create_pipeline_tuning_options(speed_level=2)
+        # kernels arrive vectorized and unrolled as their schedule says
+        tuning.loop_vectorization = tuning.slp_vectorization = False
+        tuning.loop_unrolling = tuning.loop_interleaving = False
+        builder = llvm.create_pass_builder(machine, tuning)
+        passes = builder.getFunctionPassManager()
+        for function in module.functions:
+            if not function.is_declaration:
+                passes.run(function, builder)
+    return module, machine
+
+
+def compile_object(llvm_text: str, target: Target, opt: int = 2) -> bytes:
+    """Relocatable object code of an LLVM module (ELF on Linux).
+
+    `opt`: 0 for none, 2 as usual.  Raises InternalError when LLVM does not accept the text.
+    """
+    module, machine = _optimized(llvm_text, target, opt)
+    return machine.emit_object(module)
+
+
+def assembly(llvm_text: str, target: Target, opt: int = 2) -> str:
+    """Assembly text of the code that `compile_object` makes."""
+    module, machine = _optimized(llvm_text, target, opt)
+    return machine.emit_assembly(module)
+
+
+def optimized_text(llvm_text: str, target: Target, opt: int = 2) -> str:
+    """The LLVM text after optimization, for reading."""
+    return str(_optimized(llvm_text, target, opt)[0])
+
+
+def _around(text: str, message: str) -> str:
+    """The lines of `text` near the position that LLVM names."""
+    found = re.search(r":(\d+):\d+: error", message)
+    if not found:
+        return ""
+    at = int(found[1])
+    lines = text.splitlines()
+    return "\n".join(
+        f"{n + 1:5}: {lines[n]}" for n in range(max(at - 4, 0), min(at + 2, len(lines)))
+    )
+
+
+class Library:
+    """Objects linked into this process; code stays mapped as long as the library lives.
+
+    `symbols`: the functions to look up.  `imports`: addresses of functions that the objects call,
+    by name; those of the C library are found by themselves.  Raises ModelError when a symbol is
+    missing.
+    """
+
+    def __init__(
+        self,
+        objects: Sequence[bytes],
+        symbols: Sequence[str],
+        imports: Mapping[str, int] | None = None,
+    ) -> None:
+        _initialize()
+        builder = llvm.JITLibraryBuilder()
+        for code in objects:
+            builder.add_object_img(code)
+        builder.add_current_process()
+        for name, address in (imports or {}).items():
+            builder.import_symbol(name, address)
+        for name in symbols:
+            builder.export_symbol(name)
+        self._jit = _jit()
+        try:
+            self._tracker: Any = builder.link(self._jit, f"tilesmith.{next(_library_numbers)}")
+        except RuntimeError as e:
+            raise ModelError(f"the object code does not link: {e}") from e
+
+    def address(self, symbol: str) -> int:
+        """Address of an exported function.  Raises KeyError for others."""
+        return self._tracker[symbol]
+
+
+@lru_cache(maxsize=1)
+def _jit() -> llvm.LLJIT:
+    """The process's linker.  Its own target machine only tells it the platform."""
+    machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
+        opt=0, reloc="pic", codemodel="small"
+    )
+    return llvm.create_lljit_compiler(machine, use_jit_link=False)

@@ -1,0 +1,158 @@
+"""Mathematical functions as arithmetic, so that they run in vector registers.
+
+`expand_math` replaces the `Call`s that no instruction computes by polynomials over adds, products,
+selects and bit casts: the same text serves scalars and vectors of any width, and no C library is
+called for f32.  What is left for the emitter: `sqrt abs floor ceil trunc round fma bitcast`
+everywhere, and for f64 the C library's functions.
+
+Errors for f32, in units in the last place of the correctly rounded result (tests check them over
+the whole range, with and without contraction of multiply-adds; NaN, infinities, signed zeros and
+denormals are as IEEE 754 and C99 say):
+
+    exp 1.5   exp2 1.5   log 1.5   log1p 2   tanh 3   erf 3.5   sin cos 2   tan 3.5   rsqrt 1.5
+    asin acos atan sinh cosh asinh acosh atanh pow: 1 (computed in f64, rounded once)
+
+f16 and bf16 are computed in f32 and rounded once.  The coefficients are our own minimax fits (Remez
+exchange in 40 digits); the argument reductions are the textbook ones: Cody and Waite's two-part
+constant for exp and log, Payne and Hanek's window of the bits of 2/pi for the trigonometric
+functions, which makes those accurate for every argument.
+"""
+
+from __future__ import annotations
+
+from tilesmith.ir import expr as ir
+from tilesmith.ir.dtypes import bf16, bool_, f16, f32
+from tilesmith.ir.expr import Binary, Broadcast, Call, Cast, Compare, Const, Expr, Select, const
+from tilesmith.loop.nodes import Func
+from tilesmith.loop.visit import map_stmt
+
+from . import math_f32, math_trig, math_wide
+from .math_terms import INF, Bindings, Expansion, equal, intrinsic, less, literal, pick
+
+KEPT = frozenset(("sqrt", "abs", "floor", "ceil", "trunc", "round", "fma", "bitcast"))
+"""Intrinsics that code generation maps to instructions itself."""
+
+
+def _constant_power(x: Expr, y: float, let: Bindings) -> Expr | None:
+    """x^y for the exponents that models are full of, exactly or within one rounding more."""
+    if y == 1.0:
+        return x
+    if y == 0.0:
+        return literal(1, x)
+    x = let("x", x)
+    if y == 2.0:
+        return x * x
+    if y == 3.0:
+        return x * x * x
+    if y == -1.0 and x.dtype.is_float:
+        return literal(1.0, x) / x
+    if y == 0.5 and x.dtype.is_float:  # pow(-0, 0.5) is +0 and pow(-inf, 0.5) is +inf, unlike sqrt
+        return pick(equal(x, -INF), INF, intrinsic("sqrt", x + literal(0.0, x)), x)
+    return None
+
+
+def _integer_power(x: Expr, y: Expr, let: Bindings) -> Expr:
+    """x^y by squaring, wrapping like every integer product.
+
+    A negative y gives what rounding toward zero does: 0, or +-1 for x = +-1.
+    """
+    x, y = let("x", x), let("y", y)
+    result, square = literal(1, x), x
+    for bit in range(x.dtype.bits - (x.dtype.kind == "int")):
+        taken = Compare("ne", Binary("and", y, literal(1 << bit, y)), literal(0, y))
+        result = let("r", Select(taken, result * square, result))
+        square = let("s", square * square)
+    if x.dtype.kind == "uint":
+        return result
+    odd = Compare("ne", Binary("and", y, literal(1, y)), literal(0, y))
+    unit = pick(equal(x, -1), pick(odd, -1, 1, x), pick(equal(x, 1), 1, 0, x), x)
+    return Select(less(y, 0), unit, result)
+
+
+_F32: dict[str, Expansion] = {**math_f32.FUNCTIONS, **math_trig.FUNCTIONS, **math_wide.FUNCTIONS}
+"""Expansions of f32 functions of one argument; `pow` has its own."""
+
+_ROUNDINGS = frozenset(("floor", "ceil", "trunc", "round"))
+
+
+def _expanded(call: Call, let: Bindings) -> Expr:
+    name, args = call.name, call.args
+    x = args[0]
+    dtype = x.dtype
+    if name == "bitcast":
+        return call
+    if dtype.is_int or dtype.is_bool:
+        return _expanded_integer(call, let)
+    if name == "isnan":
+        x = let("x", x)
+        return Compare("ne", x, x)
+    if dtype is f16 or dtype is bf16:
+        wide = tuple(Cast(a, f32) for a in args)
+        inner = Call(name, wide, bool_ if call.type is bool_ else f32)
+        result = expand(inner)
+        return result if call.type is bool_ else Cast(result, dtype)
+    if name == "isinf":
+        return equal(intrinsic("abs", x), INF)
+    if name == "rsqrt":
+        return math_f32.rsqrt(x, let)
+    if name == "pow":
+        y = args[1].value if isinstance(args[1], Broadcast) else args[1]
+        simple = _constant_power(x, y.value, let) if isinstance(y, Const) else None
+        if simple is not None:
+            return simple
+        return math_wide.power(x, args[1], let) if dtype is f32 else call
+    if dtype is f32 and name in _F32:
+        return _F32[name](x, let)
+    return call  # an instruction, or the C library for f64
+
+
+def _expanded_integer(call: Call, let: Bindings) -> Expr:
+    name, x = call.name, call.args[0]
+    if name == "abs":
+        x = let("x", x)
+        return x if x.dtype.kind != "int" else pick(less(x, 0), -x, x, x)
+    if name in _ROUNDINGS:
+        return x
+    if name in ("isnan", "isinf"):
+        return Broadcast(const(False), x.lanes) if x.lanes > 1 else const(False)
+    if name == "pow":
+        y = call.args[1].value if isinstance(call.args[1], Broadcast) else call.args[1]
+        simple = _constant_power(x, y.value, let) if isinstance(y, Const) else None
+        return simple if simple is not None else _integer_power(x, call.args[1], let)
+    if name == "fma":
+        return x * call.args[1] + call.args[2]
+    return call  # verification has refused it: the rest is for floats only
+
+
+def expand(call: Call) -> Expr:
+    """The arithmetic that computes `call`, with the errors stated above; `call` itself if it stays.
+
+    The arguments are taken as they are: expand inside them first.
+    """
+    let = Bindings()
+    result = _expanded(call, let)
+    return result if result is call else let.around(result)
+
+
+def expand_math(func: Func) -> Func:
+    """Expand every call in `func` that needs it: the last pass before code generation.
+
+    The same object when there is none.
+    """
+    done: dict[Expr, Expr] = {}
+
+    def rewrite(root: Expr) -> Expr:
+        for node in ir.post_order(root):
+            if node in done:
+                continue
+            children = node.children
+            new = tuple(done[c] for c in children)
+            same = all(a is b for a, b in zip(new, children, strict=True))
+            result = node if same else node.with_children(new)
+            done[node] = expand(result) if isinstance(result, Call) else result
+        return done[root]
+
+    body = map_stmt(func.body, f_expr=rewrite)
+    if body is func.body:
+        return func
+    return Func(func.name, func.params, func.outputs, body, func.attrs)

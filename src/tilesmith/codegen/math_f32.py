@@ -1,0 +1,175 @@
+"""exp, log and what follows from them, in f32 arithmetic; errors are stated in `codegen.math`."""
+
+from __future__ import annotations
+
+from tilesmith.ir.dtypes import f32, i32
+from tilesmith.ir.expr import Binary, Cast, Expr, Select
+
+from .math_terms import (
+    INF,
+    LOG2_E,
+    NAN,
+    Bindings,
+    Expansion,
+    bits_of,
+    clamp,
+    clamp_above,
+    copy_sign,
+    equal,
+    intrinsic,
+    less,
+    literal,
+    pick,
+    polynomial,
+    shift_left,
+    shift_right,
+)
+
+# --- exp and its family --------------------------------------------------------------------------
+
+_LN2_HIGH = 0.693359375  # 10 bits, so that a multiple by |k| < 2^14 is exact
+_LN2_LOW = -0.000212194440054690583
+_ROUND_F32 = (
+    12582912.0  # 1.5 * 2^23: adding it leaves the nearest integer in the low bits of the mantissa
+)
+# (e^r - 1 - r) / r^2 on |r| <= ln(2) / 2
+_EXP = (
+    0.500000008243023652, 0.166665248787976885, 0.0416662317176205188,
+    0.00836835077787445872, 0.00139492315639482419,
+)  # fmt: skip
+# (2^r - 1) / r on |r| <= 1/2
+_EXP2 = (
+    0.693147196247571429, 0.240226512328913605, 0.0555034178123907795,
+    0.00961801492094274948, 0.00133960981323799552, 0.000154737055732685117,
+)  # fmt: skip
+
+
+def _split_exponent(x: Expr, scale: float, let: Bindings) -> tuple[Expr, Expr]:
+    """k = round(x * scale) as a float, and the bits of k + 1.5 * 2^23.
+
+    No float-to-integer cast: it would be undefined for NaN.
+    """
+    t = let("t", x * literal(scale, x) + literal(_ROUND_F32, x))
+    return t - literal(_ROUND_F32, x), bits_of(t, i32)
+
+
+def _reduced_exp(x: Expr, let: Bindings) -> tuple[Expr, Expr]:
+    """e^r - 1 for the remainder r of x = k ln2 + r, and the biased bits of k."""
+    kf, biased = _split_exponent(x, LOG2_E, let)
+    kf = let("k", kf)
+    r = let("r", (x - kf * literal(_LN2_HIGH, x)) - kf * literal(_LN2_LOW, x))
+    return let("p", r * r * polynomial(r, _EXP) + r), biased
+
+
+def _power_of_two(biased: Expr) -> Expr:
+    """2^k for k in the range of normal exponents; the shift pushes the bias out of the word."""
+    return bits_of(shift_left(biased, 23) + literal(0x3F800000, biased), f32)
+
+
+def _scaled(p: Expr, biased: Expr, let: Bindings) -> Expr:
+    """p * 2^k for -150 <= k <= 128, in two steps: it overflows and denormalises as it rounds."""
+    k = let("ki", biased - literal(0x4B400000, biased))
+    half = let("kh", shift_right(k, 1))
+    return p * _power_of_two(half) * _power_of_two(k - half)
+
+
+def _exp(x: Expr, let: Bindings) -> Expr:
+    x = let("x", clamp(x, -104.0, 89.0))
+    p, biased = _reduced_exp(x, let)
+    return _scaled(p + literal(1.0, x), biased, let)
+
+
+def _exp2(x: Expr, let: Bindings) -> Expr:
+    x = let("x", clamp(x, -151.0, 128.5))
+    kf, biased = _split_exponent(x, 1.0, let)
+    r = let("r", x - kf)
+    return _scaled(r * polynomial(r, _EXP2) + literal(1.0, x), biased, let)
+
+
+def _one_minus_exp(x: Expr, let: Bindings) -> Expr:
+    """1 - e^x for -80 <= x <= 0, to full relative precision near 0."""
+    p, biased = _reduced_exp(x, let)
+    s = let("s", _power_of_two(biased))
+    return (literal(1.0, x) - s) - s * p
+
+
+def _tanh(x: Expr, let: Bindings) -> Expr:
+    # tanh |x| = d / (2 - d) with d = 1 - e^(-2|x|); it rounds to 1 from 9.01 on
+    x = let("x", x)
+    d = let(
+        "d",
+        _one_minus_exp(let("y", clamp_above(intrinsic("abs", x), 10.0) * literal(-2.0, x)), let),
+    )
+    return copy_sign(d / (literal(2.0, x) - d), x)
+
+
+# -log(1 - erf(t)) / t on 0 <= t <= 4
+_ERF = (
+    1.12837917161924823, 0.636619381273439026, 0.102777839834697838, -0.0191531094443015782,
+    -0.000160291445105184634, 0.00166690183648236912, -0.000632756129265120432,
+    0.000117615103068609832, -9.25291889494746966e-6,
+)  # fmt: skip
+
+
+def _erf(x: Expr, let: Bindings) -> Expr:
+    # erf t = 1 - e^(-t q(t)) keeps its relative precision at both ends; it rounds to 1 from 3.92 on
+    x = let("x", x)
+    t = let("a", clamp_above(intrinsic("abs", x), 4.0))
+    u = let("u", -(t * polynomial(t, _ERF)))
+    return copy_sign(_one_minus_exp(u, let), x)
+
+
+# --- logarithms ----------------------------------------------------------------------------------
+
+# (log(1 + f) - f + f^2 / 2) / f^3 on sqrt(1/2) <= 1 + f <= sqrt(2)
+_LOG = (
+    0.333333126052695436, -0.250000096016415866, 0.200021186275069859, -0.166679957799063072,
+    0.14219552537238568, -0.124055896001645463, 0.118881628854280514, -0.116756507020719086,
+    0.0674663755625261742,
+)  # fmt: skip
+
+
+def _log_parts(x: Expr, let: Bindings) -> tuple[Expr, Expr]:
+    """(high, low) whose sum is log(x) for positive finite x."""
+    tiny = let("tiny", less(x, 1.1754943508222875e-38))
+    bits = let("b", bits_of(pick(tiny, x * literal(8388608.0, x), x, x), i32))
+    e = let(
+        "e", shift_right(bits - literal(0x3F3504F3, bits), 23)
+    )  # sqrt(1/2): the mantissa lands around 1
+    f = let("f", bits_of(bits - shift_left(e, 23), f32) - literal(1.0, x))
+    ef = let("ef", Cast(e, f32) - pick(tiny, 23.0, 0.0, x))
+    low = f * f * f * polynomial(f, _LOG) + ef * literal(_LN2_LOW, x)
+    low = f + (low - f * f * literal(0.5, x))
+    return ef * literal(_LN2_HIGH, x), low
+
+
+def _log_edges(x: Expr, result: Expr) -> Expr:
+    """`result` for positive finite x; -inf at 0, NaN below, and infinity and NaN as they are."""
+    edge = pick(equal(x, 0.0), -INF, pick(less(x, 0.0), NAN, x, x), x)
+    return Select(Binary("and", less(literal(0.0, x), x), less(x, INF)), result, edge)
+
+
+def _log(x: Expr, let: Bindings) -> Expr:
+    x = let("x", x)
+    high, low = _log_parts(x, let)
+    return _log_edges(x, high + low)
+
+
+def _log1p(x: Expr, let: Bindings) -> Expr:
+    x = let("x", x)
+    u = let("u", x + literal(1.0, x))
+    high, low = _log_parts(u, let)
+    lost = (
+        x - (u - literal(1.0, x))
+    ) / u  # what rounding 1 + x lost, seen through the logarithm's slope
+    result = let("l", _log_edges(u, high + (low + lost)))
+    return pick(equal(x, 0.0), x, result, x)  # log1p(-0) is -0
+
+
+def rsqrt(x: Expr, let: Bindings) -> Expr:
+    return literal(1.0, x) / intrinsic("sqrt", x)
+
+
+FUNCTIONS: dict[str, Expansion] = {
+    "exp": _exp, "exp2": _exp2, "log": _log, "log1p": _log1p, "tanh": _tanh, "erf": _erf,
+}  # fmt: skip

@@ -1,0 +1,115 @@
+"""The vocabulary that the expansions of mathematical functions are written in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilesmith.ir.dtypes import DType, f32, i32, u32
+from tilesmith.ir.expr import Binary, Broadcast, Call, Compare, Const, Expr, Let, Select, Var, const
+
+LOG2_E = 1.4426950408889634
+ROUND_F64 = 6755399441055744.0
+"""1.5 * 2^52: adding it leaves the nearest integer in the low bits of an f64's mantissa."""
+INF = float("inf")
+NAN = float("nan")
+
+
+def literal(value: float | int | bool, like: Expr) -> Expr:
+    """The literal `value` in the type and lanes of `like`."""
+    literal = const(value, like.dtype)
+    return Broadcast(literal, like.lanes) if like.lanes > 1 else literal
+
+
+def less(a: Expr, b: Expr | float) -> Expr:
+    return Compare("lt", a, b if isinstance(b, Expr) else literal(b, a))
+
+
+def equal(a: Expr, b: Expr | float) -> Expr:
+    return Compare("eq", a, b if isinstance(b, Expr) else literal(b, a))
+
+
+def any_of(*conds: Expr) -> Expr:
+    result = conds[0]
+    for c in conds[1:]:
+        result = Binary("or", result, c)
+    return result
+
+
+def pick(cond: Expr, a: Expr | float, b: Expr | float, like: Expr) -> Expr:
+    return Select(
+        cond,
+        a if isinstance(a, Expr) else literal(a, like),
+        b if isinstance(b, Expr) else literal(b, like),
+    )
+
+
+def intrinsic(name: str, x: Expr) -> Expr:
+    return Call(name, (x,), x.dtype)
+
+
+def bits_of(x: Expr, dtype: DType) -> Expr:
+    return Call("bitcast", (x,), dtype)
+
+
+def shift_left(x: Expr, n: int | Expr) -> Expr:
+    return Binary("shl", x, n if isinstance(n, Expr) else literal(n, x))
+
+
+def shift_right(x: Expr, n: int | Expr) -> Expr:
+    return Binary("shr", x, n if isinstance(n, Expr) else literal(n, x))
+
+
+def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
+    """Horner's rule; `coefficients` from the constant term up."""
+    result = literal(coefficients[-1], x)
+    for c in reversed(coefficients[:-1]):
+        result = result * x + literal(c, x)
+    return result
+
+
+def clamp_above(x: Expr, high: float) -> Expr:
+    """min(x, high) that keeps NaN and is one instruction."""
+    return pick(less(literal(high, x), x), high, x, x)
+
+
+def clamp(x: Expr, low: float, high: float) -> Expr:
+    x = clamp_above(x, high)
+    return pick(less(x, low), low, x, x)
+
+
+class Bindings:
+    """Names the intermediate values of an expansion, so that its text stays linear in its size."""
+
+    def __init__(self) -> None:
+        self._bound: list[tuple[Var, Expr]] = []
+
+    def __call__(self, name: str, value: Expr) -> Expr:
+        if isinstance(value, (Var, Const)):
+            return value
+        var = Var(name, value.dtype, value.lanes)
+        self._bound.append((var, value))
+        return var
+
+    def around(self, result: Expr) -> Expr:
+        for var, value in reversed(self._bound):
+            result = Let(var, value, result)
+        return result
+
+
+Expansion = Callable[[Expr, Bindings], Expr]
+"""The value of a function of one argument; intermediate values go to the bindings."""
+
+
+def copy_sign(magnitude: Expr, sign_of: Expr) -> Expr:
+    sign = Binary("and", bits_of(sign_of, u32), u32_literal(0x80000000, magnitude))
+    return bits_of(Binary("or", bits_of(magnitude, u32), sign), f32)
+
+
+def u32_literal(value: int, like: Expr) -> Expr:
+    literal = const(value, u32)
+    return Broadcast(literal, like.lanes) if like.lanes > 1 else literal
+
+
+def zero_i32(like: Expr) -> Expr:
+    zero = const(0, i32)
+    return Broadcast(zero, like.lanes) if like.lanes > 1 else zero

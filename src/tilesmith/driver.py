@@ -1,0 +1,436 @@
+"""The compiler from top to bottom.
+
+    model --load--> Graph --GRAPH_PASSES, layout, fuse--> Graph of Fused nodes
+      --lower_group--> loop IR --LOOP_PASSES--> loop IR --expand_math, emit--> LLVM --compile_object--> object code
+      --memory plan, entry point, constants--> Program --> Executable
+
+Each distinct fused group is compiled once: its text, without names, is the key in this run and in the cache on disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilesmith.codegen.emit import emit
+from tilesmith.codegen.link import compile_object
+from tilesmith.codegen.math import expand_math
+from tilesmith.codegen.targets import target as resolve_target
+from tilesmith.frontend import onnx
+from tilesmith.graph.evaluate import evaluate, logical_array
+from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Value
+from tilesmith.graph.passes.algebra import algebra
+from tilesmith.graph.passes.cse import cse
+from tilesmith.graph.passes.dce import dce
+from tilesmith.graph.passes.decompose import decompose
+from tilesmith.graph.passes.fold import fold
+from tilesmith.graph.passes.fold_batch_norm import fold_batch_norm
+from tilesmith.graph.passes.fuse import fuse
+from tilesmith.graph.passes.layout import assign_layouts
+from tilesmith.graph.passes.memory_plan import plan
+from tilesmith.graph.text import print_graph
+from tilesmith.graph.verify import verify as verify_graph
+from tilesmith.ir.target import Target
+from tilesmith.loop.nodes import Func
+from tilesmith.loop.passes.flatten import flatten
+from tilesmith.loop.passes.hoist import hoist
+from tilesmith.loop.passes.peel import peel
+from tilesmith.loop.passes.simplify import simplify_func
+from tilesmith.loop.passes.unroll import unroll
+from tilesmith.loop.passes.vectorize import vectorize
+from tilesmith.loop.text import print_func
+from tilesmith.loop.verify import verify as verify_loops
+from tilesmith.runtime.executable import Executable
+from tilesmith.runtime.function import NativeFunction
+from tilesmith.runtime.program import Arg, KernelCall, Program, TensorSpec, pack_constants
+from tilesmith.strategy.cpu import lower_group
+from tilesmith.strategy.cpu.layouts import layout_policy
+from tilesmith.support.cache import Cache, cache_key
+from tilesmith.support.dump import Dumper
+from tilesmith.support.errors import TilesmithError, UsageError
+from tilesmith.support.options import Options
+from tilesmith.support.timing import Timings
+from tilesmith.te.lower import lower as lower_schedule
+from tilesmith.te.schedule import Schedule
+from tilesmith.te.tensor import Tensor
+
+GraphPass = Callable[[Graph], Graph]
+LoopPass = Callable[[Func], Func]
+
+GRAPH_PASSES: tuple[tuple[str, GraphPass], ...] = (
+    ("decompose", decompose),
+    ("fold", fold),
+    ("algebra", algebra),
+    ("fold-again", fold),
+    ("fold-batch-norm", fold_batch_norm),
+    ("cse", cse),
+    ("dce", dce),
+)
+
+LOOP_PASSES: tuple[tuple[str, LoopPass], ...] = (
+    ("simplify", simplify_func),
+    ("flatten", flatten),
+    ("peel", peel),
+    ("unroll", unroll),
+    ("vectorize", vectorize),
+    ("simplify-again", simplify_func),
+    ("hoist", hoist),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What one compilation carries along: options and where to report."""
+
+    options: Options
+    target: Target
+    timings: Timings = field(default_factory=Timings)
+    dumper: Dumper = field(default_factory=Dumper)
+
+    @staticmethod
+    def of(options: Options | None, **overrides: Any) -> Session:
+        options = options or Options.from_environment()
+        options = options.with_(**overrides)
+        return Session(options, resolve_target(options.target), Timings(), Dumper(options.dump))
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCode:
+    """Object code of one kernel and what a caller must know: scratch bytes and the texts of its assertions."""
+
+    symbol: str
+    code: bytes
+    workspace: int
+    workspace_per_thread: int
+    messages: tuple[str, ...]
+
+    def to_bytes(self) -> bytes:
+        head = json.dumps([self.symbol, self.workspace, self.workspace_per_thread, self.messages]).encode()
+        return len(head).to_bytes(4, "little") + head + self.code
+
+    @staticmethod
+    def from_bytes(blob: bytes) -> KernelCode:
+        n = int.from_bytes(blob[:4], "little")
+        symbol, workspace, per_thread, messages = json.loads(blob[4 : 4 + n])
+        return KernelCode(symbol, blob[4 + n :], workspace, per_thread, tuple(messages))
+
+
+def compile(  # noqa: A001  # the public name, used as tilesmith.compile
+    model: Any,
+    target: str | None = None,
+    threads: int | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    options: Options | None = None,
+) -> Executable:
+    """Compile a model to native code.
+
+    `model`: a path to an ONNX file, its bytes, an `onnx.ModelProto`, or a `Graph`.  `target`: "native" or a named
+    level such as "x86-64-v3".  `shapes`: for inputs whose dimensions the model leaves open.
+    Raises ModelError, UnsupportedError or UsageError.
+    """
+    session = Session.of(options, target=target, threads=threads)
+    program = compile_program(load_graph(model, shapes, session), session)
+    if session.options.time_passes:
+        print(session.timings.report())
+    return Executable(program, session.options.threads)
+
+
+def load_graph(
+    model: Any, shapes: Mapping[str, Sequence[int]] | None = None, session: Session | None = None
+) -> Graph:
+    """The graph of a model, as the frontend makes it."""
+    if isinstance(model, Graph):
+        return model
+    session = session or Session.of(None)
+    if isinstance(model, (str, bytes, os.PathLike)) or hasattr(model, "SerializeToString"):
+        with session.timings.stage("load"):
+            graph = onnx.load(model, shapes)
+        session.dumper("load", graph, print_graph)
+        return graph
+    raise UsageError(
+        f"expected a path to an ONNX model, its bytes, an onnx.ModelProto or a Graph, got {type(model).__name__}"
+    )
+
+
+def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
+    """All graph passes in order, the target's own last."""
+    policy = layout_policy(session.target)
+    return (*GRAPH_PASSES, ("layout", lambda g: assign_layouts(g, policy)), ("fuse", fuse))
+
+
+def optimise(graph: Graph, session: Session) -> Graph:
+    """The graph as fused groups with layouts."""
+    for name, run in graph_passes(session):
+        with session.timings.stage("graph"), session.timings.stage(name):
+            graph = run(graph)
+        if session.options.verify_each:
+            verify_graph(graph, after=name)
+        session.dumper(name, graph, print_graph)
+    verify_graph(graph, after="graph passes")
+    return graph
+
+
+def run_loop_passes(func: Func, session: Session, under: tuple[str, ...] = ()) -> Func:
+    """From a loop nest to the form that code generation takes."""
+    verify_loops(func, "nest", after="lower")
+    session.dumper("lower", func, print_func, unit=func.name)
+    for name, run in LOOP_PASSES:
+        with session.timings.stage(name, under=under):
+            func = run(func)
+        if session.options.verify_each:
+            verify_loops(func, _stage_after(name), after=name)
+        session.dumper(name, func, print_func, unit=func.name)
+    verify_loops(func, "final", after="loop passes")
+    return func
+
+
+def _stage_after(name: str) -> Any:
+    names = [n for n, _ in LOOP_PASSES]
+    if names.index(name) < names.index("flatten"):
+        return "nest"
+    return "final" if names.index(name) >= names.index("vectorize") else "flat"
+
+
+def generate(func: Func, session: Session, under: tuple[str, ...] = ()) -> KernelCode:
+    """Object code for a loop nest."""
+    func = run_loop_passes(func, session, under)
+    with session.timings.stage("emit", under=under):
+        kernel = emit(expand_math(func), session.target)
+    session.dumper("llvm", kernel, lambda k: k.llvm_text, unit=func.name)
+    with session.timings.stage("llvm", under=under):
+        code = compile_object(kernel.llvm_text, session.target, session.options.opt_level)
+    return KernelCode(
+        kernel.symbol, code, kernel.workspace_bytes_shared, kernel.workspace_bytes_per_thread, kernel.messages
+    )
+
+
+def compile_program(graph: Graph, session: Session) -> Program:
+    """A program from a graph: kernels, memory plan, constants."""
+    fused = optimise(graph, session)
+    kernels = compile_kernels(fused, session)
+    with session.timings.stage("link"):
+        return assemble(fused, kernels, session)
+
+
+def canonical(body: Graph) -> Graph:
+    """`body` without names, so that equal groups have equal text."""
+    fresh = {v: replace(v, name=f"in{i}") for i, v in enumerate(body.inputs)}
+
+    def of(v: Value) -> Value:
+        if v not in fresh:
+            fresh[v] = replace(v, name="")
+        return fresh[v]
+
+    return Graph(
+        "k",
+        tuple(of(v) for v in body.inputs),
+        tuple(Constant(of(c.value), c.data) for c in body.constants),
+        tuple(Node(n.op, tuple(map(of, n.inputs)), tuple(map(of, n.outputs))) for n in body.nodes),
+        tuple(of(v) for v in body.outputs),
+        tuple(f"out{i}" for i in range(len(body.outputs))),
+    )
+
+
+def compile_kernels(fused: Graph, session: Session) -> dict[Node, KernelCode]:
+    """Code for each fused node; equal groups share one kernel, distinct ones are compiled at the same time."""
+    options = session.options
+    cache = Cache(options.cache_dir, options.cache_bytes) if options.use_cache and options.cache_dir else None
+    jobs = options.jobs or len(os.sched_getaffinity(0))
+    machine = repr(session.target)
+    pending: dict[str, Future[KernelCode]] = {}
+    of_node: dict[Node, str] = {}
+    with session.timings.stage("kernels") as path, ThreadPoolExecutor(jobs) as pool:
+        for node in fused.nodes:
+            assert isinstance(node.op, Fused)
+            body = canonical(node.op.body)
+            key = cache_key(print_graph(body), options.key(), machine)
+            of_node[node] = key
+            if key not in pending:
+                pending[key] = pool.submit(_compile_kernel, body, key, node.loc, session, cache, path)
+        return {node: pending[key].result() for node, key in of_node.items()}
+
+
+def _compile_kernel(
+    body: Graph, key: str, loc: str, session: Session, cache: Cache | None, path: tuple[str, ...]
+) -> KernelCode:
+    if cache is not None and (blob := cache.get(key)) is not None:
+        return KernelCode.from_bytes(blob)
+    try:
+        with session.timings.stage("lower", under=path):
+            func = lower_group(body, session.target, f"k_{key[:16]}")
+        code = generate(func, session, path)
+    except TilesmithError as e:
+        e.add_note(f"while compiling {loc or 'a kernel'}:\n{print_graph(body)}")
+        raise
+    if cache is not None:
+        cache.put(key, code.to_bytes())
+    return code
+
+
+def assemble(fused: Graph, kernels: Mapping[Node, KernelCode], session: Session) -> Program:
+    """Lay out memory and constants and list the kernel calls."""
+    memory = plan(fused, {n: k.workspace for n, k in kernels.items() if k.workspace})
+    blob, offsets = pack_constants([c.data.array for c in fused.constants])
+    where: dict[Value, Arg] = {v: Arg("input", i) for i, v in enumerate(fused.inputs)}
+    where |= {c.value: Arg("constant", at) for c, at in zip(fused.constants, offsets, strict=True)}
+    where |= {v: Arg("arena", at) for v, at in memory.offsets.items()}
+    where |= {v: Arg("output", i) for i, v in enumerate(fused.outputs)}
+    calls = [
+        KernelCall(
+            kernels[n].symbol,
+            tuple(where[v] for v in (*n.inputs, *n.outputs)),
+            label=n.loc,
+            workspace=memory.workspace.get(n, 0),
+            messages=kernels[n].messages,
+        )
+        for n in fused.nodes
+    ]
+    return Program.build(
+        [_spec(v, v.name) for v in fused.inputs],
+        [_spec(v, name) for v, name in zip(fused.outputs, fused.output_names, strict=True)],
+        calls,
+        memory.arena_bytes,
+        max((k.workspace_per_thread for k in kernels.values()), default=0),
+        blob,
+        {k.symbol: k.code for k in kernels.values()},
+        session.target,
+        {"name": fused.name, "arena_lower_bound": memory.lower_bound},
+    )
+
+
+def _spec(value: Value, name: str) -> TensorSpec:
+    """What a caller passes: the physical array, which is the logical one wherever users can see it."""
+    shape = value.type.static_shape
+    return TensorSpec(name, value.dtype, value.layout.physical_shape(shape) if value.layout else shape)
+
+
+def load(path: str | os.PathLike[str], threads: int | None = None) -> Executable:
+    """The executable in a `.tsm` file.  Raises ModelError when it is damaged or needs another CPU."""
+    return Executable.load(Path(path), threads)
+
+
+def build(
+    schedule: Schedule,
+    args: Sequence[Tensor],
+    target: str | Target = "native",
+    threads: int | None = None,
+    name: str = "main",
+    options: Options | None = None,
+) -> NativeFunction:
+    """Native code for a schedule: a function of arrays for `args` in order, outputs (which it fills) included."""
+    session = replace(Session.of(options), target=resolve_target(target))
+    func = lower_schedule(schedule, args, name)
+    with session.timings.stage("build"):
+        final = run_loop_passes(func, session)
+        kernel = emit(expand_math(final), session.target)
+        code = compile_object(kernel.llvm_text, session.target, session.options.opt_level)
+    threads = threads if threads is not None else session.options.threads
+    return NativeFunction(kernel, code, func.params, func.outputs, session.target, threads)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCheck:
+    """How one kernel compares with the graph evaluator on the same inputs.
+
+    `error`: largest difference over the largest magnitude of the reference; `bound`: what the accuracy policy allows.
+    """
+
+    index: int
+    loc: str
+    operators: tuple[str, ...]
+    error: float
+    bound: float
+
+    @property
+    def passed(self) -> bool:
+        return self.error <= self.bound
+
+
+def check(
+    model: Any,
+    inputs: Mapping[str, np.ndarray] | None = None,
+    target: str | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    options: Options | None = None,
+) -> list[KernelCheck]:
+    """Run every kernel of a model by itself, on what the reference computes for its inputs, and compare.
+
+    `inputs` by name; random ones of the right types by default.  The reference is `graph.evaluate`.
+    """
+    session = Session.of(options, target=target)
+    fused = optimise(load_graph(model, shapes, session), session)
+    kernels = compile_kernels(fused, session)
+    given = inputs if inputs is not None else random_inputs(fused)
+    known: dict[Value, np.ndarray] = {v: np.asarray(given[v.name]) for v in fused.inputs}
+    known |= {c.value: logical_array(c) for c in fused.constants}
+    last_use = {v: i for i, n in enumerate(fused.nodes) for v in n.inputs}
+    results = []
+    for i, node in enumerate(fused.nodes):
+        assert isinstance(node.op, Fused)
+        arrays = [known[v] for v in node.inputs]
+        expected = evaluate(node.op.body, arrays)
+        found = _run_alone(node, kernels[node], arrays, session)
+        error, bound = 0.0, 0.0
+        for v, want, got in zip(node.outputs, expected.values(), found, strict=True):
+            known[v] = want
+            error = max(error, difference(got, want))
+            bound = max(bound, session.options.bound(str(v.dtype)))
+        ops = tuple(n.op.name for n in node.op.body.nodes)
+        results.append(KernelCheck(i, node.loc, ops, error, bound))
+        for v in node.inputs:
+            if last_use[v] == i:
+                del known[v]
+    return results
+
+
+def _run_alone(
+    node: Node, kernel: KernelCode, arrays: Sequence[np.ndarray], session: Session
+) -> list[np.ndarray]:
+    """The results of one kernel for logical input arrays, as logical arrays."""
+    renamed = {v: replace(v, name=f"in{i}") for i, v in enumerate(dict.fromkeys(node.inputs))}
+    single = replace(node, inputs=tuple(renamed[v] for v in node.inputs))
+    names = tuple(f"out{i}" for i in range(len(node.outputs)))
+    alone = Graph("check", tuple(renamed.values()), (), (single,), node.outputs, names)
+    exe = Executable(assemble(alone, {single: kernel}, session), session.options.threads)
+    by_value = dict(zip(node.inputs, arrays, strict=True))
+    physical = [
+        np.ascontiguousarray(v.layout.pack(by_value[v]) if v.layout else by_value[v]) for v in renamed
+    ]
+    out = exe.run({f"in{i}": a for i, a in enumerate(physical)})
+    return [
+        v.layout.unpack(a, v.type.static_shape) if v.layout else a
+        for v, a in zip(node.outputs, out.values(), strict=True)
+    ]
+
+
+def difference(found: np.ndarray, expected: np.ndarray) -> float:
+    """Largest difference over the largest magnitude expected; infinite where only one side is NaN or infinite."""
+    a, b = np.asarray(found, np.float64), np.asarray(expected, np.float64)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    if same.all():
+        return 0.0
+    finite = np.isfinite(b)
+    if not np.isfinite(a[finite]).all() or (~finite & ~same).any():
+        return float("inf")
+    scale = float(np.abs(b[finite]).max(initial=0.0)) or 1.0
+    return float(np.abs(np.where(same, 0.0, a - b)).max()) / scale
+
+
+def random_inputs(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:
+    """Inputs of the right types: standard normal floats, small non-negative integers, random bools."""
+    rng = np.random.default_rng(seed)
+    result = {}
+    for v in graph.inputs:
+        shape = v.type.static_shape
+        if v.dtype.is_float:
+            result[v.name] = rng.standard_normal(shape).astype(v.dtype.numpy)
+        else:
+            result[v.name] = rng.integers(0, 2, shape).astype(v.dtype.numpy)
+    return result

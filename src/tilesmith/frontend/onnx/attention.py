@@ -1,0 +1,218 @@
+"""ONNX's attention and rotary embeddings."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tilesmith.frontend.onnx.elementwise import cast_to
+from tilesmith.frontend.onnx.node import NodeContext
+from tilesmith.frontend.onnx.registry import Result, onnx_op
+from tilesmith.frontend.onnx.shapes import reshape_to
+from tilesmith.frontend.onnx.tensors import element_type
+from tilesmith.graph.nodes import Value
+from tilesmith.ir.dtypes import i64
+from tilesmith.ops import attention as att
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import gather, norm, reduce, shape, slicing
+from tilesmith.ops import matmul as mm
+
+
+@onnx_op("Attention", since=23)
+def attention(n: NodeContext) -> Result:
+    """Scores, masks and softmax as the operator's specification draws them.
+
+    Without a mask and extra outputs this is one `Attention` operator; otherwise the parts are
+    spelled out, because a query that no key is left for gives zeros in ONNX and NaN in a plain
+    softmax.
+    """
+    q, k, v = (n.input(i) for i in range(3))
+    mask, past_key, past_value = n.optional(3), n.optional(4), n.optional(5)
+    lengths = n.optional(6) if n.version >= 24 else None
+    is_3d = q.type.rank == 3
+    if is_3d:
+        heads, shared = n.attr_int("q_num_heads"), n.attr_int("kv_num_heads")
+        q, k, v = _heads(n, q, heads), _heads(n, k, shared), _heads(n, v, shared)
+    else:
+        n.ignore("q_num_heads", "kv_num_heads")
+    if not q.type.rank == k.type.rank == v.type.rank == 4:
+        n.bad(f"expected Q, K and V of rank 3, or of rank 4, found {q.type}, {k.type} and {v.type}")
+    if (past_key is None) != (past_value is None):
+        n.bad("expected both past_key and past_value, or neither")
+    if past_key is not None and lengths is not None:
+        n.bad("expected either a past or nonpad_kv_seqlen, found both")
+    for name, cache in (("past_key", past_key), ("past_value", past_value)):
+        if cache is not None and cache.type.rank != 4:
+            n.bad(f"{name}: expected rank 4, found {cache.type}")
+    past = 0
+    if past_key is not None and past_value is not None:
+        past = n.shape(past_key)[2]
+        k, v = n.add(slicing.Concat(2), past_key, k), n.add(slicing.Concat(2), past_value, v)
+    width, group = n.shape(q)[3], n.shape(q)[1] // max(n.shape(k)[1], 1)
+    if not group or n.shape(k)[1] * group != n.shape(q)[1] or n.shape(v)[1] != n.shape(k)[1]:
+        n.bad(
+            f"expected query heads divisible by key heads, found {n.shape(q)[1]} and "
+            f"{n.shape(k)[1]}"
+        )
+    scale = n.attr_float("scale") if n.has("scale") else 1 / math.sqrt(max(width, 1))
+    softcap, causal = n.attr_float("softcap", 0.0), n.attr_flag("is_causal")
+    mode = n.attr_int("qk_matmul_output_mode", 0)
+    precision = (
+        element_type(n.attr_int("softmax_precision"), "softmax_precision")
+        if n.has("softmax_precision")
+        else None
+    )
+    left = n.attr_int("left_window_size", -1) if n.version >= 25 else -1
+    right = n.attr_int("right_window_size", -1) if n.version >= 25 else -1
+    windowed = left >= 0 or right >= 0
+    if (
+        mask is None
+        and lengths is None
+        and past == 0
+        and not windowed
+        and precision is None
+        and not n.wants(3)
+    ):
+        y = n.add(att.Attention(scale, causal, softcap), q, k, v)
+        return _joined(n, y, is_3d), k, v
+    scores = _product(n, n.add(ew.Mul(), q, n.const(scale, q.dtype)), k, group, transpose=True)
+    shown = [scores]
+    if softcap > 0:
+        cap = n.const(softcap, scores.dtype)
+        scores = n.add(ew.Mul(), n.add(ew.Tanh(), n.add(ew.Div(), scores, cap)), cap)
+    shown.append(scores)
+    bias = _bias(n, q, k, mask, lengths, past, causal, left, right)
+    if bias is not None:
+        scores = n.add(ew.Add(), scores, bias)
+    shown.append(scores)
+    wide = scores if precision is None else cast_to(n, scores, precision)
+    weights = n.add(norm.Softmax(-1), wide)
+    if bias is not None:
+        lowest = n.const(-math.inf, wide.dtype)
+        nothing = n.add(ew.Equal(), n.add(reduce.ReduceMax((3,)), wide), lowest)
+        weights = n.add(ew.Where(), nothing, n.const(0, wide.dtype), weights)
+    weights = cast_to(n, weights, q.dtype)
+    shown.append(weights)
+    if not 0 <= mode < len(shown):
+        n.bad(f"attribute 'qk_matmul_output_mode': expected 0 to 3, found {mode}")
+    y = _product(n, weights, v, group, transpose=False)
+    return _joined(n, y, is_3d), k, v, shown[mode]
+
+
+def _heads(n: NodeContext, x: Value, heads: int) -> Value:
+    """[batch, length, heads * width] as [batch, heads, length, width]."""
+    batch, length, hidden = (
+        n.shape(x) if x.type.rank == 3 else n.bad(f"expected rank 3, found {x.type}")
+    )
+    if heads < 1 or hidden % heads:
+        n.bad(f"expected a width divisible by {heads} heads, found {hidden}")
+    split = reshape_to(n, x, (batch, length, heads, hidden // heads))
+    return n.add(shape.Transpose((0, 2, 1, 3)), split)
+
+
+def _joined(n: NodeContext, y: Value, is_3d: bool) -> Value:
+    if not is_3d:
+        return y
+    batch, heads, length, width = n.shape(y)
+    return reshape_to(n, n.add(shape.Transpose((0, 2, 1, 3)), y), (batch, length, heads * width))
+
+
+def _product(n: NodeContext, a: Value, b: Value, group: int, transpose: bool) -> Value:
+    """a @ b (or its transpose) per head; each head of `b` serves `group` heads of `a`."""
+    op = mm.MatMul(transpose_b=transpose)
+    if group == 1:
+        return n.add(op, a, b)
+    batch, heads, rows, inner = n.shape(a)
+    a = reshape_to(n, a, (batch, heads // group, group, rows, inner))
+    y = n.add(op, a, n.add(shape.Unsqueeze((2,)), b))
+    return reshape_to(n, y, (batch, heads, rows, n.shape(y)[-1]))
+
+
+def _bias(
+    n: NodeContext,
+    q: Value,
+    k: Value,
+    mask: Value | None,
+    lengths: Value | None,
+    past: int,
+    causal: bool,
+    left: int,
+    right: int,
+) -> Value | None:
+    """What is added to the scores: 0 or a float mask where a key counts, -inf where it does not."""
+    rows, columns = n.shape(q)[2], n.shape(k)[2]
+    zero, lowest = n.const(0, q.dtype), n.const(-math.inf, q.dtype)
+    parts: list[Value] = []
+    if mask is not None:
+        part: Value = mask
+        if mask.type.rank < 1:
+            n.bad(f"attn_mask: expected a mask of the scores, found {mask.type}")
+        missing = columns - n.shape(mask)[-1]
+        if missing > 0:
+            pads = (*[0] * mask.type.rank, *[0] * (mask.type.rank - 1), missing)
+            filler = False if mask.dtype.is_bool else -math.inf
+            part = n.add(slicing.Pad(pads, "constant", filler), mask)
+        parts.append(n.add(ew.Where(), part, zero, lowest) if part.dtype.is_bool else part)
+    allowed: list[Value] = []
+    # Position of a query among the keys: row + the number of keys before the first query.
+    at = n.const(np.arange(rows).reshape(rows, 1), i64)
+    key = n.const(np.arange(columns).reshape(1, columns), i64)
+    before = n.const(past, i64)
+    if lengths is not None:
+        valid = reshape_to(n, cast_to(n, lengths, i64), (n.shape(q)[0], 1, 1, 1))
+        allowed.append(n.add(ew.Less(), key, valid))
+        before = n.add(ew.Sub(), valid, n.const(rows, i64))
+    ahead = n.add(ew.Sub(), key, n.add(ew.Add(), at, before))
+    if causal:
+        allowed.append(n.add(ew.LessEqual(), ahead, n.const(0, i64)))
+    if left >= 0:
+        allowed.append(n.add(ew.GreaterEqual(), ahead, n.const(-left, i64)))
+    if right >= 0:
+        allowed.append(n.add(ew.LessEqual(), ahead, n.const(right, i64)))
+    parts += [n.add(ew.Where(), condition, zero, lowest) for condition in allowed]
+    if not parts:
+        return None
+    bias = parts[0]
+    for other in parts[1:]:
+        bias = n.add(ew.Add(), bias, other)
+    return bias
+
+
+@onnx_op("RotaryEmbedding", since=23)
+def rotary_embedding(n: NodeContext) -> Result:
+    x, cos, sin, positions = n.input(0), n.input(1), n.input(2), n.optional(3)
+    heads, interleaved = n.attr_int("num_heads", 0), n.attr_flag("interleaved")
+    is_3d = x.type.rank == 3
+    y = _heads(n, x, heads) if is_3d else x
+    if y.type.rank != 4:
+        n.bad(f"expected an input of rank 3 or 4, found {x.type}")
+    width = n.shape(y)[3]
+    turned = n.attr_int("rotary_embedding_dim", 0) or width
+    if not 0 < turned <= width or turned % 2:
+        n.bad(
+            f"attribute 'rotary_embedding_dim': expected an even number up to {width}, found "
+            f"{turned}"
+        )
+    if positions is not None:
+        cos, sin = (n.add(gather.Gather(0), c, positions) for c in (cos, sin))
+    if cos.type.rank != 3 or n.shape(cos)[2] != turned // 2 or cos.type != sin.type:
+        n.bad(f"expected caches of {turned // 2} columns, found {cos.type} and {sin.type}")
+    cos, sin = (n.add(shape.Unsqueeze((1,)), c) for c in (cos, sin))
+    rest = None
+    if turned < width:
+        y, rest = n.add(slicing.Split(3, (turned, width - turned)), y)
+    if interleaved:
+        a, b = (n.add(slicing.Slice((i,), (turned,), (3,), (2,)), y) for i in (0, 1))
+    else:
+        a, b = n.add(slicing.Split(3, (turned // 2, turned // 2)), y)
+    real = n.add(ew.Sub(), n.add(ew.Mul(), cos, a), n.add(ew.Mul(), sin, b))
+    imaginary = n.add(ew.Add(), n.add(ew.Mul(), sin, a), n.add(ew.Mul(), cos, b))
+    if interleaved:
+        pair = (n.add(shape.Unsqueeze((4,)), v) for v in (real, imaginary))
+        y = reshape_to(n, n.add(slicing.Concat(4), *pair), n.shape(y))
+    else:
+        y = n.add(slicing.Concat(3), real, imaginary)
+    if rest is not None:
+        y = n.add(slicing.Concat(3), y, rest)
+    return _joined(n, y, is_3d)

@@ -1,0 +1,134 @@
+"""A node's attributes:
+
+read by name and type, each read recorded so that none is silently ignored.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilesmith.frontend.onnx.proto import text
+from tilesmith.support.errors import ModelError
+
+FLOAT, INT, STRING, TENSOR, GRAPH, FLOATS, INTS, STRINGS = 1, 2, 3, 4, 5, 6, 7, 8
+GRAPHS, SPARSE_TENSOR = 10, 11
+
+_TYPE_NAMES = {
+    1: "float",
+    2: "int",
+    3: "string",
+    4: "tensor",
+    5: "graph",
+    6: "floats",
+    7: "ints",
+    8: "strings",
+    9: "tensors",
+    10: "graphs",
+    11: "sparse_tensor",
+    12: "sparse_tensors",
+    13: "type_proto",
+    14: "type_protos",
+}
+
+_FIELDS = {
+    1: "f",
+    2: "i",
+    3: "s",
+    4: "t",
+    5: "g",
+    6: "floats",
+    7: "ints",
+    8: "strings",
+    9: "tensors",
+    10: "graphs",
+    11: "sparse_tensor",
+    12: "sparse_tensors",
+    13: "tp",
+    14: "type_protos",
+}
+
+_SINGULAR = ("f", "i", "s", "t", "g", "sparse_tensor", "tp")
+
+
+def attribute_type(proto: Any) -> int:
+    """The type of an AttributeProto;
+
+    files of the first ONNX versions leave it out and it is what is filled in.
+    """
+    if proto.type:
+        return int(proto.type)
+    for code, field in _FIELDS.items():
+        filled = proto.HasField(field) if field in _SINGULAR else len(getattr(proto, field))
+        if filled:
+            return code
+    return INTS  # nothing at all is filled in: an empty list
+
+
+class Attributes:
+    """The attributes of one node, with references to a function's attributes already replaced."""
+
+    def __init__(self, protos: dict[str, Any]) -> None:
+        self._protos = protos
+        self._read: set[str] = set()
+
+    @staticmethod
+    def of(node: Any, outer: Attributes | None = None) -> Attributes:
+        """The attributes of a NodeProto;
+
+        `outer` are those of the function call that it is the body of.
+        """
+        protos: dict[str, Any] = {}
+        for a in node.attribute:
+            name = text(a.name, "an attribute's name")
+            if not name or name in protos:
+                raise ModelError(f"attribute {name!r} is given twice or has no name")
+            if a.type not in _TYPE_NAMES and a.type != 0:
+                raise ModelError(
+                    f"attribute {name!r}: expected an attribute type 1 to 14, found {a.type}"
+                )
+            if a.ref_attr_name:
+                found = (
+                    outer.find(text(a.ref_attr_name, "an attribute reference"))
+                    if outer is not None
+                    else None
+                )
+                if outer is None:
+                    raise ModelError(
+                        f"attribute {name!r} refers to a function's attribute, outside of a "
+                        "function"
+                    )
+                if found is not None:
+                    protos[name] = found
+                continue
+            protos[name] = a
+        return Attributes(protos)
+
+    def find(self, name: str) -> Any | None:
+        """The AttributeProto `name`, without a check of its type."""
+        self._read.add(name)
+        return self._protos.get(name)
+
+    def get(self, name: str, *types: int) -> Any | None:
+        """The value of attribute `name`, which must have one of `types`;
+
+        None when it is not given.
+        """
+        a = self.find(name)
+        if a is None:
+            return None
+        found = attribute_type(a)
+        if found not in types:
+            expected = " or ".join(_TYPE_NAMES[t] for t in types)
+            raise ModelError(
+                f"attribute {name!r}: expected {expected}, found {_TYPE_NAMES.get(found, found)}"
+            )
+        return getattr(a, _FIELDS[found])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._protos)
+
+    @property
+    def unread(self) -> list[str]:
+        """Attributes that nothing has asked for: their meaning would be lost."""
+        return sorted(set(self._protos) - self._read)

@@ -1,0 +1,181 @@
+"""ONNX's operators whose result is known when the model is compiled:
+
+constants, ranges, shapes, windows.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tilesmith.frontend.onnx import attributes as at
+from tilesmith.frontend.onnx.node import NodeContext
+from tilesmith.frontend.onnx.registry import Result, onnx_op
+from tilesmith.frontend.onnx.tensors import checked_shape, decode, decode_sparse, element_type
+from tilesmith.graph.nodes import Value
+from tilesmith.ir.dtypes import DType, f32, i64
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import shape
+
+_LARGEST = 1 << 24
+"""Elements of a constant that is made here;
+
+more would be a model that only wants to fill memory.
+"""
+
+
+@onnx_op("Constant", since=1)
+def constant(n: NodeContext) -> Result:
+    names = n.attributes.names
+    if len(names) != 1:
+        n.bad(f"expected one attribute with the value, found {', '.join(names) or 'none'}")
+    name, what = names[0], f"the value of {n.loc!r}"
+    if name == "value":
+        tensor = n.attributes.get("value", at.TENSOR)
+        return n.importer.stored(decode(tensor, n.importer.files, what), "")
+    if name == "sparse_value" and n.version >= 11:
+        sparse = n.attributes.get("sparse_value", at.SPARSE_TENSOR)
+        return n.importer.stored(decode_sparse(sparse, n.importer.files, what), "")
+    if n.version >= 12:
+        if name == "value_float":
+            return n.const(n.attr_float(name), f32)
+        if name == "value_int":
+            return n.const(n.attr_int(name), i64)
+        if name == "value_floats":
+            return n.const(n.attr_floats(name), f32)
+        if name == "value_ints":
+            return n.const(n.attr_ints(name), i64)
+        if name in ("value_string", "value_strings"):
+            n.unsupported("string constants")
+    return n.bad(f"has unknown attribute {name!r}")
+
+
+def filled(n: NodeContext, dims: tuple[int, ...], value: object, dtype: DType) -> Value:
+    """A tensor of one value; it takes memory only when something needs it as a whole."""
+    return n.add(shape.Expand(checked_shape(dims, "shape")), n.const(value, dtype))
+
+
+@onnx_op("ConstantOfShape", since=9)
+def constant_of_shape(n: NodeContext) -> Result:
+    dims = n.int_list(n.input(0), "shape")
+    tensor = n.attributes.get("value", at.TENSOR)
+    if tensor is None:
+        return filled(n, dims, 0, f32)
+    contents = decode(tensor, n.importer.files, "attribute 'value'")
+    if contents.type.size != 1:
+        n.bad(f"attribute 'value': expected one element, found {contents.type}")
+    return filled(n, dims, contents.data.array.reshape(()), contents.type.dtype)
+
+
+@onnx_op("Shape", since=1)
+def shape_of(n: NodeContext) -> Result:
+    dims = n.shape(n.input(0))
+    if n.version >= 15:
+        start, end = n.attr_int("start", 0), n.attr_int("end") if n.has("end") else None
+        dims = dims[start:end]  # both clip, as in Python
+    return n.const(dims, i64)
+
+
+@onnx_op("Size", since=1)
+def size_of(n: NodeContext) -> Result:
+    return n.const(n.input(0).type.size, i64)
+
+
+@onnx_op("Range", since=11)
+def range_of(n: NodeContext) -> Result:
+    n.ignore("stash_type")  # the precision of a float range's steps; here it is the type's own
+    values = [n.array(n.input(i), what) for i, what in enumerate(("start", "limit", "delta"))]
+    if any(v.size != 1 for v in values) or len({v.dtype for v in values}) != 1:
+        n.bad(
+            "expected three numbers of one type, found "
+            f"{', '.join(str(n.input(i).type) for i in range(3))}"
+        )
+    start, limit, delta = (v.reshape(())[()] for v in values)
+    if delta == 0 or not all(math.isfinite(v) for v in (start, limit, delta)):
+        n.bad(f"expected finite numbers and a step other than 0, found {start}, {limit}, {delta}")
+    if values[0].dtype.kind in "iu":
+        count = max(-((int(start) - int(limit)) // int(delta)), 0)
+    else:
+        count = max(math.ceil((float(limit) - float(start)) / float(delta)), 0)
+    _check_size(n, (count,))
+    steps = np.arange(count).astype(
+        np.float64 if values[0].dtype.kind not in "iu" else values[0].dtype
+    )
+    wide = np.float64 if values[0].dtype.kind not in "iu" else values[0].dtype
+    return n.const(
+        (np.asarray(start, wide) + steps * np.asarray(delta, wide)).astype(values[0].dtype)
+    )
+
+
+def _check_size(n: NodeContext, dims: tuple[int, ...]) -> None:
+    if math.prod(dims) > _LARGEST:
+        n.unsupported(f"a constant of {math.prod(dims)} elements; at most {_LARGEST}")
+
+
+@onnx_op("EyeLike", since=9)
+def eye_like(n: NodeContext) -> Result:
+    x = n.input(0)
+    if x.type.rank != 2:
+        n.bad(f"expected a matrix, found {x.type}")
+    rows, columns = n.shape(x)
+    _check_size(n, (rows, columns))
+    dtype = element_type(n.attr_int("dtype"), "attribute 'dtype'") if n.has("dtype") else x.dtype
+    k = max(-rows, min(n.attr_int("k", 0), columns))
+    return n.const(np.eye(rows, columns, k=k).astype(dtype.numpy))
+
+
+@onnx_op("NonZero", since=9)
+def non_zero(n: NodeContext) -> Result:
+    found = n.array(n.input(0), "X (the shape of the result depends on it)")
+    _check_size(n, (int(np.count_nonzero(found)), max(found.ndim, 1)))
+    return n.const(np.array(np.nonzero(found), np.int64).reshape(found.ndim, -1))
+
+
+def _window(n: NodeContext, coefficients: tuple[float, float, float]) -> Result:
+    """a0 - a1 cos(2 pi i / m) + a2 cos(4 pi i / m), in f64, then cast."""
+    size = int(n.scalar(n.input(0), "size"))
+    if size < 0:
+        n.bad(f"size: expected at least 0, found {size}")
+    _check_size(n, (size,))
+    m = size if n.attr_flag("periodic", True) else size - 1
+    dtype = element_type(n.attr_int("output_datatype", 1), "attribute 'output_datatype'")
+    angle = 2 * np.pi * np.arange(size) / max(m, 1)
+    a0, a1, a2 = coefficients
+    return n.const((a0 - a1 * np.cos(angle) + a2 * np.cos(2 * angle)).astype(dtype.numpy))
+
+
+@onnx_op("HannWindow", since=17)
+def hann_window(n: NodeContext) -> Result:
+    return _window(n, (0.5, 0.5, 0.0))
+
+
+@onnx_op("HammingWindow", since=17)
+def hamming_window(n: NodeContext) -> Result:
+    return _window(n, (25 / 46, 21 / 46, 0.0))
+
+
+@onnx_op("BlackmanWindow", since=17)
+def blackman_window(n: NodeContext) -> Result:
+    return _window(n, (0.42, 0.5, 0.08))
+
+
+@onnx_op("Dropout", since=7)
+def dropout(n: NodeContext) -> Result:
+    x = n.input(0)
+    if n.version < 12:
+        n.ignore("ratio")
+    else:
+        n.ignore("seed")
+        ratio, training = n.optional(1), n.optional(2)
+        if training is not None and bool(n.scalar(training, "training_mode")):
+            dropped = 0.5 if ratio is None else float(n.scalar(ratio, "ratio"))
+            if dropped != 0.0:
+                n.unsupported(
+                    "dropout in training mode: its result is random; export the model for inference"
+                )
+    y = n.add(ew.Identity(), x)
+    if not n.wants(1):
+        return y
+    dtype = x.dtype if n.version < 10 else element_type(9, "mask")
+    return y, filled(n, n.shape(x), 1, dtype)

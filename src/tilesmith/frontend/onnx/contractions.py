@@ -1,0 +1,60 @@
+"""ONNX's matrix products: MatMul, Gemm, Einsum, and the integer ones."""
+
+from __future__ import annotations
+
+from tilesmith.frontend.onnx.elementwise import cast_to
+from tilesmith.frontend.onnx.node import NodeContext
+from tilesmith.frontend.onnx.registry import Result, onnx_op
+from tilesmith.frontend.onnx.shapes import reshape_to
+from tilesmith.graph.nodes import Value
+from tilesmith.ir.dtypes import i32
+from tilesmith.ops import einsum
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import matmul as mm
+
+
+@onnx_op("MatMul", since=1)
+def matmul(n: NodeContext) -> Result:
+    return n.add(mm.MatMul(), n.input(0), n.input(1))
+
+
+@onnx_op("Gemm", since=7)
+def gemm(n: NodeContext) -> Result:
+    op = mm.Gemm(
+        alpha=n.attr_float("alpha", 1.0),
+        beta=n.attr_float("beta", 1.0),
+        transpose_a=n.attr_flag("transA"),
+        transpose_b=n.attr_flag("transB"),
+    )
+    if n.version < 11:
+        n.input(2)  # became optional in opset 11
+    c = n.optional(2)
+    y = n.add(op, n.input(0), n.input(1), *(() if c is None else (c,)))
+    if c is not None and y.type.shape != (n.shape(y)[0], n.shape(y)[1]):
+        n.bad(f"C: expected a shape that broadcasts to the product, found {c.type}")
+    return y
+
+
+@onnx_op("MatMulInteger", since=10)
+def matmul_integer(n: NodeContext) -> Result:
+    a, b = (_without_zero_point(n, n.input(i), n.optional(i + 2), is_left=i == 0) for i in (0, 1))
+    return n.add(mm.MatMul(), a, b)
+
+
+def _without_zero_point(n: NodeContext, x: Value, zero: Value | None, is_left: bool) -> Value:
+    """`x - zero` in i32;
+
+    a zero point per row of the left or per column of the right operand is allowed.
+    """
+    wide = cast_to(n, x, i32)
+    if zero is None:
+        return wide
+    if is_left and zero.type.rank == 1 and zero.type.size > 1:
+        from_rows = (*n.shape(zero), 1)
+        zero = reshape_to(n, zero, from_rows)
+    return n.add(ew.Sub(), wide, cast_to(n, zero, i32))
+
+
+@onnx_op("Einsum", since=12)
+def einsum_of(n: NodeContext) -> Result:
+    return n.add(einsum.Einsum(n.attr_string("equation")), *n.inputs)

@@ -1,0 +1,219 @@
+"""ONNX's convolutions and pools, with their ways of writing padding."""
+
+from __future__ import annotations
+
+from tilesmith.frontend.onnx.elementwise import cast_to
+from tilesmith.frontend.onnx.node import NodeContext
+from tilesmith.frontend.onnx.registry import Result, onnx_op
+from tilesmith.frontend.onnx.shapes import reshape_to
+from tilesmith.graph.nodes import Value
+from tilesmith.ir.dtypes import i32
+from tilesmith.ops import conv as cv
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import pool
+
+_LARGEST = 1 << 31
+"""Strides, dilations, pads and kernel extents beyond this are damage, not geometry."""
+
+_AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
+
+
+def _numbers(
+    n: NodeContext, name: str, count: int, low: int, default: int | None = None
+) -> tuple[int, ...]:
+    """A list of `count` ints of at least `low`."""
+    found = n.attr_ints(name)
+    if not found and default is not None:
+        return (default,) * count
+    if found is None or len(found) != count or any(not low <= v < _LARGEST for v in found):
+        shown = None if found is None else list(found)
+        n.bad(
+            f"attribute {name!r}: expected {count} numbers from {low} to {_LARGEST - 1}, found "
+            f"{shown}"
+        )
+    return found
+
+
+class Geometry:
+    """Kernel, strides, dilations and pads of a node, `auto_pad` worked out."""
+
+    def __init__(
+        self, n: NodeContext, x: Value, kernel: tuple[int, ...], ceil_mode: bool = False
+    ) -> None:
+        rank = x.type.rank - 2
+        if rank < 1:
+            n.bad(f"expected an input [N, C, spatial...], found {x.type}")
+        if len(kernel) != rank or any(not 1 <= k < _LARGEST for k in kernel):
+            n.bad(f"kernel_shape: expected {rank} numbers >= 1 for {x.type}, found {list(kernel)}")
+        self.kernel = kernel
+        self.strides = _numbers(n, "strides", rank, 1, 1)
+        self.dilations = _numbers(n, "dilations", rank, 1, 1)
+        self.reach = tuple((k - 1) * d + 1 for k, d in zip(kernel, self.dilations, strict=True))
+        self.auto_pad = n.attr_string("auto_pad", "NOTSET", among=_AUTO_PAD)
+        self.extents = n.shape(x)[2:]
+        self.ceil_mode = ceil_mode
+        explicit = n.attr_ints("pads")
+        if self.auto_pad == "NOTSET":
+            self.pads = _numbers(n, "pads", 2 * rank, -_LARGEST + 1, 0)
+        else:
+            if explicit and any(explicit):
+                n.bad(
+                    f"expected either pads or auto_pad, found pads {list(explicit)} and "
+                    f"{self.auto_pad}"
+                )
+            self.pads = (0,) * (2 * rank)
+
+    def same_pads(self) -> tuple[int, ...]:
+        """Pads for SAME_UPPER and SAME_LOWER:
+
+        the result's extent is the input's over the stride, rounded up.
+        """
+        begins: list[int] = []
+        ends: list[int] = []
+        for e, s, r in zip(self.extents, self.strides, self.reach, strict=True):
+            total = max((-(-e // s) - 1) * s + r - e, 0)
+            small, large = total // 2, total - total // 2
+            begins.append(small if self.auto_pad == "SAME_UPPER" else large)
+            ends.append(large if self.auto_pad == "SAME_UPPER" else small)
+        return (*begins, *ends)
+
+    def windowed(self) -> Geometry:
+        """With the pads of a convolution or pool."""
+        if self.auto_pad.startswith("SAME"):
+            self.pads = self.same_pads()
+        return self
+
+
+def _add_bias(n: NodeContext, y: Value, bias: Value | None) -> Value:
+    if bias is None:
+        return y
+    channels = n.shape(y)[1]
+    if bias.type.shape != (channels,):
+        n.bad(f"B: expected one number per channel, [{channels}], found {bias.type}")
+    return n.add(ew.Add(), y, reshape_to(n, bias, (channels, *[1] * (y.type.rank - 2))))
+
+
+def _kernel(n: NodeContext, x: Value, w: Value) -> tuple[int, ...]:
+    """The kernel's extents, which the attribute must repeat if it is there."""
+    if w.type.rank != x.type.rank or w.type.rank < 3:
+        n.bad(
+            f"expected x [N, C, spatial...] and weights of the same rank, found {x.type} and "
+            f"{w.type}"
+        )
+    kernel, stated = n.shape(w)[2:], n.attr_ints("kernel_shape")
+    if stated and stated != kernel:
+        n.bad(
+            f"attribute 'kernel_shape': expected {list(kernel)} as the weights have, found "
+            f"{list(stated)}"
+        )
+    return kernel
+
+
+def convolve(n: NodeContext, x: Value, w: Value) -> Value:
+    """The convolution without bias that the node's attributes describe."""
+    g = Geometry(n, x, _kernel(n, x, w)).windowed()
+    return n.add(cv.Conv(g.strides, g.pads, g.dilations, _groups(n)), x, w)
+
+
+def _groups(n: NodeContext) -> int:
+    groups = n.attr_int("group", 1)
+    if groups < 1:
+        n.bad(f"attribute 'group': expected at least 1, found {groups}")
+    return groups
+
+
+@onnx_op("Conv", since=1)
+def conv(n: NodeContext) -> Result:
+    return _add_bias(n, convolve(n, n.input(0), n.input(1)), n.optional(2))
+
+
+@onnx_op("ConvInteger", since=10)
+def conv_integer(n: NodeContext) -> Result:
+    x, w = cast_to(n, n.input(0), i32), cast_to(n, n.input(1), i32)
+    return convolve(
+        n, minus_zero_point(n, x, n.optional(2), 1), minus_zero_point(n, w, n.optional(3), 0)
+    )
+
+
+def minus_zero_point(n: NodeContext, x: Value, zero: Value | None, axis: int) -> Value:
+    """`x` (already wide) less its zero point, one for all or one per place of `axis`."""
+    if zero is None:
+        return x
+    if zero.type.size > 1:
+        zero = reshape_to(n, zero, (*n.shape(zero), *[1] * (x.type.rank - axis - 1)))
+    return n.add(ew.Sub(), x, cast_to(n, zero, x.dtype))
+
+
+@onnx_op("ConvTranspose", since=1)
+def conv_transpose(n: NodeContext) -> Result:
+    x, w = n.input(0), n.input(1)
+    g = Geometry(n, x, _kernel(n, x, w))
+    rank = len(g.kernel)
+    extra = _numbers(n, "output_padding", rank, 0, 0)
+    wanted = n.attr_ints("output_shape")
+    full = [
+        s * (e - 1) + o + r for s, e, o, r in zip(g.strides, g.extents, extra, g.reach, strict=True)
+    ]
+    if not wanted and g.auto_pad.startswith("SAME"):
+        wanted = tuple(e * s for e, s in zip(g.extents, g.strides, strict=True))
+    if wanted:
+        wanted = wanted[-rank:]  # some exporters also give N and C
+        if len(wanted) != rank or min(wanted) < 1:
+            n.bad(f"attribute 'output_shape': expected {rank} extents, found {list(wanted)}")
+        totals = [f - w for f, w in zip(full, wanted, strict=True)]
+        small = [t // 2 for t in totals]
+        large = [t - s for t, s in zip(totals, small, strict=True)]
+        g.pads = (*small, *large) if g.auto_pad == "SAME_UPPER" else (*large, *small)
+    y = n.add(cv.ConvTranspose(g.strides, g.pads, g.dilations, _groups(n), extra), x, w)
+    return _add_bias(n, y, n.optional(2))
+
+
+def _pool_geometry(n: NodeContext, dilations_since: int, ceil_since: int) -> Geometry:
+    kernel = n.attr_ints("kernel_shape")
+    if kernel is None:
+        n.bad("expected attribute 'kernel_shape', which is required; found none")
+    if n.version < dilations_since and n.has("dilations"):
+        n.bad(f"attribute 'dilations' exists since opset {dilations_since}")
+    ceil = n.attr_flag("ceil_mode") if n.version >= ceil_since else False
+    return Geometry(n, n.input(0), kernel, ceil).windowed()
+
+
+@onnx_op("MaxPool", since=1)
+def max_pool(n: NodeContext) -> Result:
+    g = _pool_geometry(n, dilations_since=10, ceil_since=10)
+    column_major = n.attr_flag("storage_order") if n.version >= 8 else False
+    window = (g.kernel, g.strides, g.pads, g.dilations, g.ceil_mode)
+    if n.wants(1):
+        return n.add(pool.MaxPoolIndices(*window, column_major), n.input(0))
+    return n.add(pool.MaxPool(*window), n.input(0))
+
+
+@onnx_op("AveragePool", since=7)
+def average_pool(n: NodeContext) -> Result:
+    g = _pool_geometry(n, dilations_since=19, ceil_since=10)
+    include = n.attr_flag("count_include_pad")
+    return n.add(
+        pool.AvgPool(g.kernel, g.strides, g.pads, g.dilations, g.ceil_mode, include), n.input(0)
+    )
+
+
+@onnx_op("LpPool", since=2)
+def lp_pool(n: NodeContext) -> Result:
+    g = _pool_geometry(n, dilations_since=18, ceil_since=18)
+    p = n.attr_int("p", 2)
+    return n.add(pool.LpPool(g.kernel, g.strides, g.pads, g.dilations, g.ceil_mode, p), n.input(0))
+
+
+@onnx_op("GlobalAveragePool", since=1)
+def global_average_pool(n: NodeContext) -> Result:
+    return n.add(pool.GlobalAvgPool(), n.input(0))
+
+
+@onnx_op("GlobalMaxPool", since=1)
+def global_max_pool(n: NodeContext) -> Result:
+    return n.add(pool.GlobalMaxPool(), n.input(0))
+
+
+@onnx_op("GlobalLpPool", since=2)
+def global_lp_pool(n: NodeContext) -> Result:
+    return n.add(pool.GlobalLpPool(n.attr_int("p", 2)), n.input(0))

@@ -1,0 +1,215 @@
+"""ONNX's elementwise operators: arithmetic, comparisons, logic, bits, casts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tilesmith.frontend.onnx.node import NodeContext
+from tilesmith.frontend.onnx.registry import Result, onnx_op
+from tilesmith.frontend.onnx.tensors import element_type
+from tilesmith.graph.nodes import Value
+from tilesmith.ir.dtypes import DType, bool_
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops.base import Op
+
+_UNARY: dict[str, Callable[[], Op]] = {
+    "Abs": ew.Abs,
+    "Acos": ew.Acos,
+    "Acosh": ew.Acosh,
+    "Asin": ew.Asin,
+    "Asinh": ew.Asinh,
+    "Atan": ew.Atan,
+    "Atanh": ew.Atanh,
+    "BitwiseNot": ew.BitwiseNot,
+    "Ceil": ew.Ceil,
+    "Cos": ew.Cos,
+    "Cosh": ew.Cosh,
+    "Erf": ew.Erf,
+    "Exp": ew.Exp,
+    "Floor": ew.Floor,
+    "IsNaN": ew.IsNan,
+    "Log": ew.Log,
+    "Neg": ew.Neg,
+    "Not": ew.LogicalNot,
+    "Reciprocal": ew.Reciprocal,
+    "Round": ew.Round,
+    "Sign": ew.Sign,
+    "Sin": ew.Sin,
+    "Sinh": ew.Sinh,
+    "Sqrt": ew.Sqrt,
+    "Tan": ew.Tan,
+    "Tanh": ew.Tanh,
+}
+
+_BINARY: dict[str, Callable[[], Op]] = {
+    "Add": ew.Add,
+    "And": ew.LogicalAnd,
+    "BitwiseAnd": ew.BitwiseAnd,
+    "BitwiseOr": ew.BitwiseOr,
+    "BitwiseXor": ew.BitwiseXor,
+    "Div": ew.Div,
+    "Equal": ew.Equal,
+    "Greater": ew.Greater,
+    "GreaterOrEqual": ew.GreaterEqual,
+    "Less": ew.Less,
+    "LessOrEqual": ew.LessEqual,
+    "Mul": ew.Mul,
+    "Or": ew.LogicalOr,
+    "Pow": ew.Pow,
+    "Sub": ew.Sub,
+    "Xor": ew.LogicalXor,
+}
+
+_SINCE = {
+    "Acosh": 9,
+    "Asinh": 9,
+    "Atanh": 9,
+    "BitwiseNot": 18,
+    "BitwiseAnd": 18,
+    "BitwiseOr": 18,
+    "BitwiseXor": 18,
+    "Cosh": 9,
+    "Sinh": 9,
+    "Erf": 9,
+    "IsNaN": 9,
+    "Sign": 9,
+    "Round": 11,
+    "GreaterOrEqual": 12,
+    "LessOrEqual": 12,
+}
+
+
+def _same_operator(make: Callable[[], Op], arity: int) -> Callable[[NodeContext], Result]:
+    def convert(n: NodeContext) -> Result:
+        return n.add(make(), *(n.input(i) for i in range(arity)))
+
+    return convert
+
+
+for _table, _arity in ((_UNARY, 1), (_BINARY, 2)):
+    for _name, _make in _table.items():
+        onnx_op(_name, since=_SINCE.get(_name, 1))(_same_operator(_make, _arity))
+
+
+def cast_to(n: NodeContext, x: Value, to: DType) -> Value:
+    """`x` as `to`; itself when it is that already."""
+    return x if x.dtype is to else n.add(ew.Cast(to), x)
+
+
+@onnx_op("Max", since=1)
+def max_of(n: NodeContext) -> Result:
+    return _fold(n, ew.Max())
+
+
+@onnx_op("Min", since=1)
+def min_of(n: NodeContext) -> Result:
+    return _fold(n, ew.Min())
+
+
+@onnx_op("Sum", since=1)
+def sum_of(n: NodeContext) -> Result:
+    return _fold(n, ew.Add())
+
+
+@onnx_op("Mean", since=1)
+def mean_of(n: NodeContext) -> Result:
+    total = _fold(n, ew.Add())
+    return n.add(ew.Div(), total, n.const(len(n.inputs), total.dtype))
+
+
+def _fold(n: NodeContext, op: Op) -> Value:
+    """A chain of a binary operator over any number of inputs."""
+    if not n.inputs:
+        n.bad("expected at least one input, found none")
+    result = n.inputs[0]
+    if len(n.inputs) == 1:
+        return n.add(ew.Identity(), result)
+    for x in n.inputs[1:]:
+        result = n.add(op, result, x)
+    return result
+
+
+@onnx_op("Mod", since=10)
+def mod(n: NodeContext) -> Result:
+    return n.add(ew.Mod(fmod=n.attr_flag("fmod")), n.input(0), n.input(1))
+
+
+@onnx_op("BitShift", since=11)
+def bit_shift(n: NodeContext) -> Result:
+    direction = n.attr_string("direction", among=("LEFT", "RIGHT"))
+    x, by = n.input(0), n.input(1)
+    if direction == "RIGHT" and x.dtype.kind == "int":
+        # A shift out of range leaves only the sign, as does one by all bits but one.
+        low, last = n.const(0, by.dtype), n.const(by.dtype.bits - 1, by.dtype)
+        inside = n.add(
+            ew.LogicalAnd(), n.add(ew.GreaterEqual(), by, low), n.add(ew.LessEqual(), by, last)
+        )
+        by = n.add(ew.Where(), inside, by, last)
+    return n.add(ew.BitShift(direction.lower()), x, by)
+
+
+@onnx_op("Where", since=9)
+def where(n: NodeContext) -> Result:
+    return n.add(ew.Where(), n.input(0), n.input(1), n.input(2))
+
+
+@onnx_op("IsInf", since=10)
+def is_inf(n: NodeContext) -> Result:
+    negative, positive = n.attr_flag("detect_negative", True), n.attr_flag("detect_positive", True)
+    x = n.input(0)
+    if not (negative or positive):
+        x = n.add(ew.IsNan(), x)  # asks for nothing: false everywhere, whatever x is
+        return n.add(ew.LogicalAnd(), x, n.const(False, bool_))
+    return n.add(ew.IsInf(negative, positive), x)
+
+
+@onnx_op("Cast", since=1)
+def cast(n: NodeContext) -> Result:
+    n.ignore(
+        "saturate", "round_mode"
+    )  # only about 8-bit floats, which are refused by their element type
+    return n.add(ew.Cast(element_type(n.attr_int("to"), "attribute 'to'")), n.input(0))
+
+
+@onnx_op("CastLike", since=15)
+def cast_like(n: NodeContext) -> Result:
+    n.ignore("saturate", "round_mode")
+    return n.add(ew.Cast(n.input(1).dtype), n.input(0))
+
+
+@onnx_op("BitCast", since=26)
+def bit_cast(n: NodeContext) -> Result:
+    to = element_type(n.attr_int("to"), "attribute 'to'")
+    x = n.input(0)
+    if to.bytes != x.dtype.bytes:
+        n.bad(f"expected a type as wide as {x.dtype} to reinterpret it as, found {to}")
+    known = n.known(x)
+    if known is None:
+        n.unsupported("BitCast of a value that is computed from the model's inputs")
+    return n.const(np.ascontiguousarray(known).view(to.numpy).reshape(known.shape))
+
+
+@onnx_op("Clip", since=1, until=10)
+def clip_attributes(n: NodeContext) -> Result:
+    low = n.attr_float("min") if n.has("min") else None
+    high = n.attr_float("max") if n.has("max") else None
+    return n.add(ew.Clip(low, high), n.input(0))
+
+
+@onnx_op("Clip", since=11)
+def clip_inputs(n: NodeContext) -> Result:
+    x, low, high = n.input(0), n.optional(1), n.optional(2)
+    for limit, name in ((low, "min"), (high, "max")):
+        if limit is not None and limit.type.shape not in ((), (1,)):
+            n.bad(f"{name}: expected one number, found {limit.type}")
+        if limit is not None and limit.dtype is not x.dtype:
+            n.bad(f"{name}: expected {x.dtype} as the input, found {limit.dtype}")
+    known = [v is None or n.known(v) is not None for v in (low, high)]
+    if all(known):
+        numbers = [None if v is None else n.scalar(v, "limit") for v in (low, high)]
+        return n.add(ew.Clip(*numbers), x)
+    if low is not None:
+        x = n.add(ew.Max(), x, low)
+    return x if high is None else n.add(ew.Min(), x, high)

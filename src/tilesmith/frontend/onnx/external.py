@@ -1,0 +1,107 @@
+"""Opening files of external tensor data without being led astray.
+
+A model names its data files itself, so a hostile model could name any file of the machine. Files
+are opened beneath the model's folder one path component at a time, relative to the folder opened
+before (`openat`), and links are refused at every step; only regular files are read, and only
+within their size.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import weakref
+from pathlib import Path
+
+import numpy as np
+
+from tilesmith.support.errors import ModelError
+
+_DIRECTORY = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECTORY
+_FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+class ExternalFiles:
+    """The data files beneath one folder;
+
+    each is opened once and closed when nothing refers to it any more.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._open: dict[str, ExternalFile] = {}
+
+    def open(self, location: str, what: str) -> ExternalFile:
+        """The file at the relative path `location`.  Raises ModelError, naming `what` needs it."""
+        if location not in self._open:
+            self._open[location] = self._open_beneath(location, what)
+        return self._open[location]
+
+    def _open_beneath(self, location: str, what: str) -> ExternalFile:
+        if self._folder is None:
+            raise ModelError(
+                f"{what} has its data in the external file {location!r}, but the model was not "
+                "given as a path; "
+                "give the path of the model's file"
+            )
+        parts = location.replace("\\", "/").split("/")
+        if (
+            not location
+            or "\0" in location
+            or any(p in ("", "..") for p in parts)
+            or ":" in parts[0]
+        ):
+            raise ModelError(
+                f"{what}: expected external data in a file beneath the model's folder, found "
+                f"location {location!r}"
+            )
+        folders, name = [p for p in parts[:-1] if p != "."], parts[-1]
+        opened: list[int] = []
+        try:
+            here = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+            opened.append(here)
+            for folder in folders:
+                here = os.open(folder, _DIRECTORY, dir_fd=here)
+                opened.append(here)
+            fd = os.open(name, _FILE, dir_fd=here)
+        except OSError as e:
+            raise ModelError(
+                f"{what}: cannot open external data {location!r} beneath the model's folder: "
+                f"{e.strerror} "
+                "(links are not followed; put the file itself there)"
+            ) from None
+        finally:
+            for f in opened:
+                os.close(f)
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode):
+            os.close(fd)
+            raise ModelError(
+                f"{what}: expected a regular file as external data {location!r}, found another kind"
+            )
+        return ExternalFile(location, fd, info.st_size)
+
+
+class ExternalFile:
+    """An open data file; `read` may be called long after the model was checked."""
+
+    def __init__(self, location: str, fd: int, size: int) -> None:
+        self.location, self.size, self._fd = location, size, fd
+        weakref.finalize(self, os.close, fd)
+
+    def read(self, offset: int, length: int) -> np.ndarray:
+        """`length` bytes at `offset`.
+
+        Raises ModelError when the file became shorter since it was checked.
+        """
+        out = np.empty(length, np.uint8)
+        view, done = memoryview(out.data), 0
+        while done < length:
+            n = os.preadv(self._fd, [view[done : done + (1 << 30)]], offset + done)
+            if n == 0:
+                raise ModelError(
+                    f"external data {self.location!r}: expected {length} bytes at offset {offset}, "
+                    f"found {done}; the file became shorter while the model was loaded"
+                )
+            done += n
+        return out

@@ -1,0 +1,54 @@
+"""ONNX's loss functions, made of gathers and reductions."""
+
+from __future__ import annotations
+
+from tilesmith.frontend.onnx.node import NodeContext
+from tilesmith.frontend.onnx.registry import Result, onnx_op
+from tilesmith.frontend.onnx.shapes import reshape_to
+from tilesmith.graph.nodes import Value
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import gather, norm, reduce, shape
+
+
+@onnx_op("NegativeLogLikelihoodLoss", since=12)
+def nll_loss(n: NodeContext) -> Result:
+    return _loss(n, n.input(0), n.input(1), n.optional(2))
+
+
+@onnx_op("SoftmaxCrossEntropyLoss", since=12)
+def softmax_cross_entropy_loss(n: NodeContext) -> Result:
+    if n.input(0).type.rank < 2:
+        n.bad(f"scores: expected [N, C, ...], found {n.input(0).type}")
+    logs = n.add(norm.LogSoftmax(1), n.input(0))
+    return _loss(n, logs, n.input(1), n.optional(2)), logs
+
+
+def _loss(n: NodeContext, logs: Value, labels: Value, weight: Value | None) -> Value:
+    """-log p[label] * weight[label], averaged by weight, summed, or per element."""
+    reduction = n.attr_string("reduction", "mean", among=("none", "sum", "mean"))
+    ignored = n.attr_int("ignore_index") if n.has("ignore_index") else None
+    dims = n.shape(logs)
+    if len(dims) < 2 or labels.type.shape != (dims[0], *dims[2:]):
+        n.bad(f"expected logs [N, C, ...] and labels [N, ...], found {logs.type} and {labels.type}")
+    zero = n.const(0, logs.dtype)
+    kept = None
+    if ignored is not None:
+        # An ignored label may lie outside of the classes: class 0 stands in for it, with weight 0.
+        kept = n.add(ew.NotEqual(), labels, n.const(ignored, labels.dtype))
+        labels = n.add(ew.Where(), kept, labels, n.const(0, labels.dtype))
+    index = n.add(shape.Unsqueeze((1,)), labels)
+    picked = reshape_to(n, n.add(gather.GatherElements(1), logs, index), n.shape(labels))
+    if weight is not None:
+        factor = n.add(gather.Gather(0), weight, labels)
+    else:
+        factor = n.add(shape.Expand(n.shape(labels)), n.const(1, logs.dtype))
+    if kept is not None:
+        factor = n.add(ew.Where(), kept, factor, zero)
+        picked = n.add(ew.Where(), kept, picked, zero)
+    losses = n.add(ew.Neg(), n.add(ew.Mul(), picked, factor))
+    if reduction == "none":
+        return losses
+    total = n.add(reduce.ReduceSum(None, False), losses)
+    if reduction == "sum":
+        return total
+    return n.add(ew.Div(), total, n.add(reduce.ReduceSum(None, False), factor))

@@ -1,0 +1,138 @@
+"""Reading a model's bytes into a protobuf, and text out of it, without trusting either.
+
+Only the pure message classes of the `onnx` package are used. Its checker, shape inference and
+version converter are native code that a small hostile file can make abort the process, so they are
+never called here.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tilesmith.support.errors import ModelError, UsageError
+
+if TYPE_CHECKING:
+    import onnx
+
+ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto"
+
+_LARGEST_FILE = (1 << 31) - 1
+"""Protobuf's own limit on one message, in bytes;
+
+larger models keep their weights in external data files.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A decoded model, a name for messages, and the folder that external data may be in (None:
+
+    nowhere).
+    """
+
+    model: Any
+    name: str
+    folder: Path | None
+
+
+def read_model(source: ModelSource) -> Source:
+    """The model in a file, in bytes or already decoded.
+
+    Raises ModelError for whatever is not an ONNX model.
+    """
+    import onnx  # delayed: a tenth of a second that only those who read ONNX pay
+
+    if isinstance(source, onnx.ModelProto):
+        found = Source(
+            source, source.graph.name if isinstance(source.graph.name, str) else "", None
+        )
+    elif isinstance(source, (bytes, bytearray, memoryview)):
+        found = Source(_decode(bytes(source), "the given bytes"), "the given bytes", None)
+    elif isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+        found = Source(_decode(_read_file(path), str(path)), str(path), path.parent)
+    else:
+        raise UsageError(
+            "expected a path, bytes or an onnx.ModelProto as the model, found "
+            f"{type(source).__name__}"
+        )
+    model = found.model
+    if not model.HasField("graph") or not (model.graph.node or model.graph.output):
+        raise ModelError(
+            f"{found.name or 'the model'}: expected an ONNX model, found one without a graph"
+        )
+    if model.ir_version < 1:
+        raise ModelError(
+            f"{found.name or 'the model'}: expected ir_version >= 1, found {model.ir_version}"
+        )
+    return found
+
+
+def _read_file(path: Path) -> bytes:
+    """The contents of a regular file."""
+    try:
+        # O_NONBLOCK: opening a FIFO must not wait for a writer.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError) as e:
+        reason = e.strerror if isinstance(e, OSError) else str(e)
+        raise ModelError(f"cannot read the model {str(path)!r}: {reason}") from None
+    with os.fdopen(fd, "rb") as f:
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode):
+            raise ModelError(
+                f"expected an ONNX file at {str(path)!r}, found something that is not a "
+                "regular file"
+            )
+        if info.st_size == 0:
+            raise ModelError(f"expected an ONNX file at {str(path)!r}, found an empty file")
+        if info.st_size > _LARGEST_FILE:
+            raise ModelError(
+                f"{str(path)!r} has {info.st_size} bytes; an ONNX file holds at most "
+                f"{_LARGEST_FILE}: "
+                "save the model with its weights as external data"
+            )
+        try:
+            return f.read()
+        except OSError as e:
+            raise ModelError(f"cannot read the model {str(path)!r}: {e.strerror}") from None
+
+
+def _decode(content: bytes, name: str) -> Any:
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    if not content:
+        raise ModelError(f"expected an ONNX model in {name}, found nothing (0 bytes)")
+    try:
+        return onnx.ModelProto.FromString(content)
+    except (DecodeError, ValueError, RecursionError) as e:
+        reason = " ".join(str(e).split())
+        raise ModelError(
+            f"expected an ONNX model in {name}, found {len(content)} bytes that do not decode "
+            "as one "
+            f"(truncated, or another kind of file): {reason}"
+        ) from None
+
+
+def text(value: str | bytes, what: str) -> str:
+    """A string of the model.
+
+    Protobuf hands out `bytes` for strings that are not UTF-8: those are refused.
+    """
+    if isinstance(value, str):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise ModelError(f"expected UTF-8 text as {what}, found bytes {value[:16]!r}") from None
+
+
+def newest_opset() -> int:
+    """The newest opset of the default domain that the installed onnx package knows."""
+    import onnx
+
+    return int(onnx.defs.onnx_opset_version())

@@ -1,0 +1,156 @@
+"""ONNX's quantised operators, made of casts, scales and integer products.
+
+`q = saturate(round(x / scale) + zero_point)`, `x = (q - zero_point) * scale`; scales may be one
+number, one per place of an axis, or one per block along an axis.
+"""
+
+from __future__ import annotations
+
+from tilesmith.frontend.onnx.convolutions import convolve, minus_zero_point
+from tilesmith.frontend.onnx.elementwise import cast_to
+from tilesmith.frontend.onnx.node import NodeContext
+from tilesmith.frontend.onnx.registry import Result, onnx_op
+from tilesmith.frontend.onnx.shapes import reshape_to
+from tilesmith.frontend.onnx.tensors import element_type
+from tilesmith.graph.nodes import Value
+from tilesmith.ir.dtypes import DType, f32, i32, u8
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import matmul as mm
+from tilesmith.ops import reduce, shape, slicing
+
+
+def _along(n: NodeContext, v: Value, x: Value, axis: int, block: int) -> Value:
+    """A scale or zero point in the shape in which it broadcasts to `x`."""
+    rank = x.type.rank
+    if block:
+        dims, wanted = list(n.shape(v)), list(n.shape(x))
+        axis = n.axis(axis, rank)
+        if len(dims) != rank or dims[axis] != -(-wanted[axis] // block):
+            n.bad(
+                f"expected one scale per block of {block} along axis {axis} of {x.type}, found "
+                f"{v.type}"
+            )
+        wide = n.add(shape.Unsqueeze((axis + 1,)), v)
+        wide = n.add(shape.Expand((*dims[: axis + 1], block, *dims[axis + 1 :])), wide)
+        wide = reshape_to(n, wide, (*dims[:axis], dims[axis] * block, *dims[axis + 1 :]))
+        if dims[axis] * block == wanted[axis]:
+            return wide
+        return n.add(slicing.Slice((0,), (wanted[axis],), (axis,), (1,)), wide)
+    if v.type.size == 1 and v.type.rank <= 1:
+        return reshape_to(n, v, ())
+    if v.type.rank != 1:
+        n.bad(f"expected one scale, or one per place of axis {axis}, found {v.type}")
+    axis = n.axis(axis, rank)
+    if n.shape(v)[0] != n.shape(x)[axis]:
+        n.bad(f"expected {n.shape(x)[axis]} scales along axis {axis}, found {v.type}")
+    return reshape_to(n, v, (*n.shape(v), *[1] * (rank - axis - 1)))
+
+
+def _quantize(n: NodeContext, x: Value, scale: Value, zero: Value | None, to: DType) -> Value:
+    """`scale` and `zero` broadcast to `x` already."""
+    q = n.add(ew.Round(), n.add(ew.Div(), cast_to(n, x, f32), cast_to(n, scale, f32)))
+    if zero is not None:
+        q = n.add(ew.Add(), q, cast_to(n, zero, f32))
+    return n.add(ew.Cast(to), n.add(ew.Clip(float(to.min), float(to.max)), q))
+
+
+def _dequantize(n: NodeContext, q: Value, scale: Value, zero: Value | None, to: DType) -> Value:
+    wide = cast_to(n, q, i32)
+    if zero is not None:
+        wide = n.add(ew.Sub(), wide, cast_to(n, zero, i32))
+    return cast_to(n, n.add(ew.Mul(), cast_to(n, wide, f32), cast_to(n, scale, f32)), to)
+
+
+def _integer(n: NodeContext, d: DType, what: str) -> DType:
+    if not d.is_int or d.bits > 32:
+        n.unsupported(f"{what} of element type {d}; supported are integers of at most 32 bits")
+    return d
+
+
+@onnx_op("QuantizeLinear", since=10)
+def quantize_linear(n: NodeContext) -> Result:
+    n.ignore("saturate")  # only about 8-bit floats
+    x, scale, zero = n.input(0), n.input(1), n.optional(2)
+    axis = n.attr_int("axis", 1) if n.version >= 13 else 1
+    block = n.attr_int("block_size", 0) if n.version >= 21 else 0
+    to = u8 if zero is None else zero.dtype
+    if n.version >= 21 and n.attr_int("output_dtype", 0):
+        to = element_type(n.attr_int("output_dtype"), "attribute 'output_dtype'")
+    if n.version >= 23 and n.attr_int("precision", 0) not in (0, 1):
+        n.unsupported("a precision other than f32")
+    _integer(n, to, "results")
+    if to.bits == 32:
+        n.unsupported("results of 32 bits")
+    scale = _along(n, scale, x, axis, block)
+    zero = None if zero is None else _along(n, zero, x, axis, block)
+    return _quantize(n, x, scale, zero, to)
+
+
+@onnx_op("DequantizeLinear", since=10)
+def dequantize_linear(n: NodeContext) -> Result:
+    q, scale, zero = n.input(0), n.input(1), n.optional(2)
+    axis = n.attr_int("axis", 1) if n.version >= 13 else 1
+    block = n.attr_int("block_size", 0) if n.version >= 21 else 0
+    to = scale.dtype
+    if n.version >= 23 and n.attr_int("output_dtype", 0):
+        to = element_type(n.attr_int("output_dtype"), "attribute 'output_dtype'")
+    _integer(n, q.dtype, "inputs")
+    scale = _along(n, scale, q, axis, block)
+    zero = None if zero is None else _along(n, zero, q, axis, block)
+    return _dequantize(n, q, scale, zero, to)
+
+
+@onnx_op("DynamicQuantizeLinear", since=11)
+def dynamic_quantize_linear(n: NodeContext) -> Result:
+    x, zero = n.input(0), n.const(0, f32)
+    low = n.add(ew.Min(), n.add(reduce.ReduceMin(None, False), x), zero)
+    high = n.add(ew.Max(), n.add(reduce.ReduceMax(None, False), x), zero)
+    scale = n.add(ew.Div(), n.add(ew.Sub(), high, low), n.const(255, f32))
+    point = n.add(ew.Round(), n.add(ew.Div(), n.add(ew.Neg(), low), scale))
+    point = n.add(ew.Cast(u8), n.add(ew.Clip(0.0, 255.0), point))
+    return _quantize(n, x, scale, point, u8), scale, point
+
+
+def _requantize(
+    n: NodeContext, product: Value, scales: tuple[Value, Value, Value], zero: Value
+) -> Value:
+    a, b, y = (cast_to(n, s, f32) for s in scales)
+    factor = n.add(ew.Div(), n.add(ew.Mul(), a, b), y)
+    q = n.add(ew.Round(), n.add(ew.Mul(), cast_to(n, product, f32), factor))
+    q = n.add(ew.Add(), q, cast_to(n, zero, f32))
+    return n.add(
+        ew.Cast(zero.dtype), n.add(ew.Clip(float(zero.dtype.min), float(zero.dtype.max)), q)
+    )
+
+
+@onnx_op("QLinearMatMul", since=10)
+def qlinear_matmul(n: NodeContext) -> Result:
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (n.input(i) for i in range(8))
+    for d in (a.dtype, b.dtype, y_zero.dtype):
+        _integer(n, d, "operands")
+
+    def rows(v: Value) -> Value:
+        """Per row of the left operand."""
+        return reshape_to(n, v, (*n.shape(v), 1)) if v.type.rank == 1 and v.type.size > 1 else v
+
+    left = n.add(ew.Sub(), cast_to(n, a, i32), cast_to(n, rows(a_zero), i32))
+    right = n.add(ew.Sub(), cast_to(n, b, i32), cast_to(n, b_zero, i32))
+    return _requantize(
+        n, n.add(mm.MatMul(), left, right), (rows(a_scale), b_scale, y_scale), y_zero
+    )
+
+
+@onnx_op("QLinearConv", since=10)
+def qlinear_conv(n: NodeContext) -> Result:
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (n.input(i) for i in range(8))
+    for d in (x.dtype, w.dtype, y_zero.dtype):
+        _integer(n, d, "operands")
+    wide_x = n.add(ew.Sub(), cast_to(n, x, i32), cast_to(n, x_zero, i32))
+    y = convolve(n, wide_x, minus_zero_point(n, cast_to(n, w, i32), w_zero, 0))
+    space = [1] * (y.type.rank - 2)
+    bias = n.optional(8)
+    if bias is not None:
+        y = n.add(ew.Add(), y, reshape_to(n, bias, (*n.shape(bias), *space)))
+    if w_scale.type.size > 1:
+        w_scale = reshape_to(n, w_scale, (*n.shape(w_scale), *space))
+    return _requantize(n, y, (x_scale, w_scale, y_scale), y_zero)

@@ -1,0 +1,265 @@
+"""ONNX's recurrent layers (RNN, GRU, LSTM), unrolled over time.
+
+The products with the inputs of all steps are one matrix product; each step then multiplies the
+state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilesmith.frontend.onnx.node import NodeContext
+from tilesmith.frontend.onnx.registry import Result, onnx_op
+from tilesmith.frontend.onnx.shapes import reshape_to
+from tilesmith.graph.nodes import Value
+from tilesmith.ops import activation as act
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import matmul as mm
+from tilesmith.ops import shape, slicing
+
+Function = Callable[[Value], Value]
+
+_STEPS = 1 << 12
+"""Longer sequences are not unrolled."""
+
+_GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+_DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
+# Name -> (alpha, beta) where the specification gives them a default.
+_PARAMETERS = {
+    "Affine": (1.0, 0.0),
+    "LeakyRelu": (0.01, 0.0),
+    "ThresholdedRelu": (1.0, 0.0),
+    "ScaledTanh": (1.0, 1.0),
+    "HardSigmoid": (0.2, 0.5),
+    "Elu": (1.0, 0.0),
+}
+
+
+def _activation(n: NodeContext, name: str, alpha: float, beta: float) -> Function:
+    simple = {
+        "Sigmoid": act.Sigmoid(),
+        "Tanh": ew.Tanh(),
+        "Relu": act.Relu(),
+        "Softsign": act.Softsign(),
+        "Softplus": act.Softplus(),
+        "LeakyRelu": act.LeakyRelu(alpha),
+        "Elu": act.Elu(alpha),
+        "ThresholdedRelu": act.ThresholdedRelu(alpha),
+        "HardSigmoid": act.HardSigmoid(alpha, beta),
+    }
+    if name in simple:
+        return lambda x: n.add(simple[name], x)
+    if name == "Affine":
+        return lambda x: n.add(ew.Add(), _scaled(n, x, alpha), n.const(beta, x.dtype))
+    if name == "ScaledTanh":
+        return lambda x: _scaled(n, n.add(ew.Tanh(), _scaled(n, x, beta)), alpha)
+    return n.unsupported(f"activation {name!r}")
+
+
+def _scaled(n: NodeContext, x: Value, by: float) -> Value:
+    return n.add(ew.Mul(), x, n.const(by, x.dtype))
+
+
+@dataclass(slots=True)
+class _Cell:
+    """One direction: weights of its gates, and the state while it runs."""
+
+    projected: Value
+    """Inputs times weights plus biases, [steps, batch, gates * hidden]."""
+    recurrent: Value
+    """[gates * hidden, hidden]."""
+    recurrent_bias: Value | None
+    peephole: Value | None
+    functions: list[Function]
+    h: Value
+    c: Value | None
+
+
+@onnx_op("RNN", "GRU", "LSTM", since=7)
+def recurrent(n: NodeContext) -> Result:
+    kind = n.op_type
+    x, w, r, bias = n.input(0), n.input(1), n.input(2), n.optional(3)
+    lengths, h0 = n.optional(4), n.optional(5)
+    c0, peepholes = (n.optional(6), n.optional(7)) if kind == "LSTM" else (None, None)
+    direction = n.attr_string("direction", "forward", among=("forward", "reverse", "bidirectional"))
+    count = 2 if direction == "bidirectional" else 1
+    batch_first = n.attr_flag("layout") if n.version >= 14 else False
+    if batch_first:
+        x = n.add(shape.Transpose((1, 0, 2)), x)
+        h0, c0 = (None if s is None else n.add(shape.Transpose((1, 0, 2)), s) for s in (h0, c0))
+    if x.type.rank != 3 or w.type.rank != 3 or r.type.rank != 3:
+        n.bad(f"expected X, W and R of rank 3, found {x.type}, {w.type} and {r.type}")
+    steps, batch, width = n.shape(x)
+    hidden, gates = n.shape(r)[2], _GATES[kind]
+    if n.has("hidden_size") and n.attr_int("hidden_size") != hidden:
+        n.bad(
+            f"attribute 'hidden_size': expected {hidden} as R has, found "
+            f"{n.attr_int('hidden_size')}"
+        )
+    w_shape, r_shape = ((count, gates * hidden, columns) for columns in (width, hidden))
+    if n.shape(w) != w_shape or n.shape(r) != r_shape:
+        n.bad(f"expected W {w_shape} and R {r_shape}, found {w.type} and {r.type}")
+    sizes = (2 * gates * hidden, hidden, hidden, 3 * hidden)
+    for name, v, size in zip(("B", "h", "c", "P"), (bias, h0, c0, peepholes), sizes, strict=True):
+        fits = (count, batch, hidden) if name in ("h", "c") else (count, size)
+        if v is not None and v.type.shape != fits:
+            n.bad(f"{name}: expected shape {list(fits)}, found {v.type}")
+    if lengths is not None and lengths.type.shape != (batch,):
+        n.bad(f"sequence_lens: expected [{batch}], found {lengths.type}")
+    if not 1 <= steps <= _STEPS:
+        n.unsupported(f"a sequence of {steps} steps (supported are 1 to {_STEPS})")
+    clip = n.attr_float("clip") if n.has("clip") else None
+    linear_first = n.attr_flag("linear_before_reset") if kind == "GRU" else False
+    coupled = n.attr_flag("input_forget") if kind == "LSTM" else False
+    functions = _functions(n, count)
+    zero = n.add(shape.Expand((batch, hidden)), n.const(0, x.dtype))
+    outputs: list[list[Value]] = []
+    finals: list[tuple[Value, Value | None]] = []
+    for d in range(count):
+        b, h, c, p = (None if v is None else _pick(n, v, d) for v in (bias, h0, c0, peepholes))
+        recurrent_bias = None
+        projected = n.add(mm.MatMul(transpose_b=True), x, _pick(n, w, d))
+        if b is not None:
+            b_w, recurrent_bias = n.add(slicing.Split(0, (gates * hidden, gates * hidden)), b)
+            if not (kind == "GRU" and linear_first):
+                b_w, recurrent_bias = n.add(ew.Add(), b_w, recurrent_bias), None
+            projected = n.add(ew.Add(), projected, b_w)
+        cell = _Cell(
+            projected,
+            _pick(n, r, d),
+            recurrent_bias,
+            p,
+            functions[d],
+            h or zero,
+            (c or zero) if kind == "LSTM" else None,
+        )
+        backward = direction == "reverse" or d == 1
+        collected: list[Value] = []
+        for t in reversed(range(steps)) if backward else range(steps):
+            h, c = _step(n, kind, cell, t, hidden, clip, linear_first, coupled)
+            shown = h
+            if lengths is not None:
+                # Beyond a sequence's end the state stays and the output is zero.
+                live = n.add(ew.Less(), n.const(t, lengths.dtype), lengths)
+                live = reshape_to(n, live, (batch, 1))
+                shown = n.add(ew.Where(), live, h, zero)
+                h = n.add(ew.Where(), live, h, cell.h)
+                c = None if c is None or cell.c is None else n.add(ew.Where(), live, c, cell.c)
+            cell.h, cell.c = h, c
+            collected.append(shown)
+        outputs.append(collected[::-1] if backward else collected)
+        finals.append((cell.h, cell.c))
+    return _results(n, outputs, finals, batch_first)
+
+
+def _pick(n: NodeContext, v: Value, d: int) -> Value:
+    """Direction number `d` of a tensor whose first axis is the directions."""
+    rest = n.shape(v)[1:]
+    if n.shape(v)[0] == 1:
+        return reshape_to(n, v, rest)
+    return reshape_to(n, n.add(slicing.Slice((d,), (d + 1,), (0,), (1,)), v), rest)
+
+
+def _functions(n: NodeContext, count: int) -> list[list[Function]]:
+    per = len(_DEFAULTS[n.op_type])
+    names = n.attr_strings("activations") or _DEFAULTS[n.op_type] * count
+    if len(names) != per * count:
+        n.bad(f"attribute 'activations': expected {per * count} names, found {list(names)}")
+    alphas, betas = (
+        list(n.attr_floats("activation_alpha") or ()),
+        list(n.attr_floats("activation_beta") or ()),
+    )
+    made: list[Function] = []
+    for name in names:
+        known = {
+            k.lower(): k for k in (*_PARAMETERS, "Sigmoid", "Tanh", "Relu", "Softsign", "Softplus")
+        }
+        name = known.get(name.lower(), name)
+        alpha, beta = _PARAMETERS.get(name, (1.0, 0.0))
+        if name in _PARAMETERS:  # parameters are given in order, to those functions that take them
+            alpha = alphas.pop(0) if alphas else alpha
+            if name in ("Affine", "ScaledTanh", "HardSigmoid"):
+                beta = betas.pop(0) if betas else beta
+        made.append(_activation(n, name, alpha, beta))
+    return [made[d * per : (d + 1) * per] for d in range(count)]
+
+
+def _step(
+    n: NodeContext,
+    kind: str,
+    cell: _Cell,
+    t: int,
+    hidden: int,
+    clip: float | None,
+    linear_first: bool,
+    coupled: bool,
+) -> tuple[Value, Value | None]:
+    """The state after step `t`."""
+    parts = (hidden,) * _GATES[kind]
+    at_t = n.add(slicing.Slice((t,), (t + 1,), (0,), (1,)), cell.projected)
+    x = reshape_to(n, at_t, n.shape(at_t)[1:])
+
+    def limit(v: Value) -> Value:
+        return v if clip is None else n.add(ew.Clip(-clip, clip), v)
+
+    def add(*terms: Value | None) -> Value:
+        found = [v for v in terms if v is not None]
+        total = found[0]
+        for v in found[1:]:
+            total = n.add(ew.Add(), total, v)
+        return total
+
+    def mul(a: Value, b: Value) -> Value:
+        return n.add(ew.Mul(), a, b)
+
+    product = n.add(mm.MatMul(transpose_b=True), cell.h, cell.recurrent)
+    if cell.recurrent_bias is not None:
+        product = add(product, cell.recurrent_bias)
+    if kind == "RNN":
+        return cell.functions[0](limit(add(x, product))), None
+    one = n.const(1, x.dtype)
+    if kind == "GRU":
+        f, g = cell.functions
+        xs, hs = n.add(slicing.Split(1, parts), x), n.add(slicing.Split(1, parts), product)
+        z, r = f(limit(add(xs[0], hs[0]))), f(limit(add(xs[1], hs[1])))
+        if linear_first:
+            candidate = add(xs[2], mul(r, hs[2]))
+        else:
+            own = n.add(slicing.Split(0, parts), cell.recurrent)[2]
+            candidate = add(xs[2], n.add(mm.MatMul(transpose_b=True), mul(r, cell.h), own))
+        candidate = g(limit(candidate))
+        return add(mul(n.add(ew.Sub(), one, z), candidate), mul(z, cell.h)), None
+    assert cell.c is not None
+    f, g, h = cell.functions
+    i, o, forget, c = n.add(slicing.Split(1, parts), add(x, product))
+    peep = None if cell.peephole is None else n.add(slicing.Split(0, (hidden,) * 3), cell.peephole)
+    i = f(limit(i if peep is None else add(i, mul(peep[0], cell.c))))
+    if coupled:
+        forget = n.add(ew.Sub(), one, i)
+    else:
+        forget = f(limit(forget if peep is None else add(forget, mul(peep[2], cell.c))))
+    state = add(mul(forget, cell.c), mul(i, g(limit(c))))
+    o = f(limit(o if peep is None else add(o, mul(peep[1], state))))
+    return mul(o, h(state)), state
+
+
+def _results(
+    n: NodeContext,
+    outputs: list[list[Value]],
+    finals: list[tuple[Value, Value | None]],
+    batch_first: bool,
+) -> Result:
+    """Y [steps, directions, batch, hidden], Y_h and (LSTM) Y_c [directions, batch, hidden]."""
+    per_direction = [
+        n.add(slicing.Concat(0), *(n.add(shape.Unsqueeze((0, 1)), h) for h in hs)) for hs in outputs
+    ]
+    y = per_direction[0] if len(per_direction) == 1 else n.add(slicing.Concat(1), *per_direction)
+    last = [n.add(slicing.Concat(0), *(n.add(shape.Unsqueeze((0,)), h) for h, _ in finals))]
+    if finals[0][1] is not None:
+        cells = [n.add(shape.Unsqueeze((0,)), c) for _, c in finals if c is not None]
+        last.append(n.add(slicing.Concat(0), *cells))
+    if batch_first:
+        y = n.add(shape.Transpose((2, 0, 1, 3)), y)
+        last = [n.add(shape.Transpose((1, 0, 2)), v) for v in last]
+    return (y, *last)

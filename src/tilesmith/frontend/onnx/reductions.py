@@ -1,0 +1,80 @@
+"""ONNX's reductions over axes, argmax and argmin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilesmith.frontend.onnx.node import NodeContext
+from tilesmith.frontend.onnx.registry import Result, onnx_op
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import reduce, scan
+
+_REDUCTIONS: dict[str, Callable[..., Any]] = {
+    "ReduceL1": reduce.ReduceL1,
+    "ReduceL2": reduce.ReduceL2,
+    "ReduceLogSum": reduce.ReduceLogSum,
+    "ReduceLogSumExp": reduce.ReduceLogSumExp,
+    "ReduceMax": reduce.ReduceMax,
+    "ReduceMean": reduce.ReduceMean,
+    "ReduceMin": reduce.ReduceMin,
+    "ReduceProd": reduce.ReduceProd,
+    "ReduceSum": reduce.ReduceSum,
+    "ReduceSumSquare": reduce.ReduceSumSquare,
+}
+
+
+def _reduction(make: Callable[..., Any], axes_input_since: int) -> Callable[[NodeContext], Result]:
+    def convert(n: NodeContext) -> Result:
+        x = n.input(0)
+        keepdims = n.attr_flag("keepdims", True)
+        axes = n.ints_or_input("axes", 1, since=axes_input_since)
+        if n.version >= axes_input_since:
+            nothing = n.attr_flag("noop_with_empty_axes")
+            if not axes and nothing:
+                axes = ()
+                if make in (
+                    reduce.ReduceMax,
+                    reduce.ReduceMin,
+                    reduce.ReduceMean,
+                    reduce.ReduceSum,
+                    reduce.ReduceProd,
+                ):
+                    return n.add(ew.Identity(), x)
+            elif not axes:
+                axes = None
+        elif not axes:
+            axes = None
+        if axes is not None:
+            axes = n.axes(axes, x.type.rank)
+        return n.add(make(axes, keepdims), x)
+
+    return convert
+
+
+for _name, _make in _REDUCTIONS.items():
+    onnx_op(_name, since=1)(_reduction(_make, 13 if _name == "ReduceSum" else 18))
+
+
+@onnx_op("ArgMax", since=1)
+def arg_max(n: NodeContext) -> Result:
+    return _arg(n, reduce.ArgMax)
+
+
+@onnx_op("ArgMin", since=1)
+def arg_min(n: NodeContext) -> Result:
+    return _arg(n, reduce.ArgMin)
+
+
+def _arg(n: NodeContext, make: Callable[..., Any]) -> Result:
+    x = n.input(0)
+    axis = n.axis(n.attr_int("axis", 0), x.type.rank)
+    last = n.attr_flag("select_last_index") if n.version >= 12 else False
+    return n.add(make(axis, n.attr_flag("keepdims", True), last), x)
+
+
+@onnx_op("CumSum", since=11)
+def cum_sum(n: NodeContext) -> Result:
+    x = n.input(0)
+    axis = n.axis(int(n.scalar(n.input(1), "axis")), x.type.rank)
+    return n.add(scan.CumSum(axis, n.attr_flag("exclusive"), n.attr_flag("reverse")), x)

@@ -1,0 +1,136 @@
+"""ONNX's Resize and Upsample: attributes and inputs become exact sizes and scales."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tilesmith.frontend.onnx.node import NodeContext
+from tilesmith.frontend.onnx.registry import Result, onnx_op
+from tilesmith.frontend.onnx.tensors import checked_shape
+from tilesmith.graph.nodes import Value
+from tilesmith.ops import resize as rs
+
+_MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}
+_COORDINATES = (
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+    "tf_half_pixel_for_nn",
+    "tf_crop_and_resize",
+)
+
+
+def _mode(n: NodeContext) -> str:
+    return _MODES[n.attr_string("mode", "nearest", among=tuple(_MODES))]
+
+
+def _scaled(extent: int, scale: float) -> int:
+    """floor(extent * scale) in f32, as engines compute it: 0.7 * 10 is 7 and not 6."""
+    return math.floor(float(np.float32(extent) * np.float32(scale)))
+
+
+def _scales(n: NodeContext, value: Value, count: int) -> tuple[float, ...]:
+    found = tuple(float(s) for s in n.array(value, "scales").reshape(-1))
+    if len(found) != count or not all(math.isfinite(s) and s > 0 for s in found):
+        n.bad(f"scales: expected {count} numbers above 0, found {list(found)}")
+    return found
+
+
+def _asymmetric(n: NodeContext, scales: tuple[float, ...]) -> Result:
+    """What Upsample and the first Resize did: source = destination / scale, rounded down."""
+    x = n.input(0)
+    sizes = checked_shape(
+        [_scaled(d, s) for d, s in zip(n.shape(x), scales, strict=True)], "the result"
+    )
+    return n.add(rs.Resize(sizes, scales, _mode(n), "asymmetric", "floor"), x)
+
+
+@onnx_op("Upsample", since=7, until=8)
+def upsample_attribute(n: NodeContext) -> Result:
+    scales = n.attr_floats("scales")
+    if (
+        scales is None
+        or len(scales) != n.input(0).type.rank
+        or not all(math.isfinite(s) and s >= 1 for s in scales)
+    ):
+        n.bad(
+            f"attribute 'scales': expected {n.input(0).type.rank} numbers of at least 1, found "
+            f"{scales}"
+        )
+    return _asymmetric(n, scales)
+
+
+@onnx_op("Upsample", since=9, until=9)
+@onnx_op("Resize", since=10, until=10)
+def upsample_input(n: NodeContext) -> Result:
+    return _asymmetric(n, _scales(n, n.input(1), n.input(0).type.rank))
+
+
+@onnx_op("Resize", since=11)
+def resize(n: NodeContext) -> Result:
+    x, rank = n.input(0), n.input(0).type.rank
+    roi_input, scales_input, sizes_input = n.optional(1), n.optional(2), n.optional(3)
+    mode = _mode(n)
+    coordinates = n.attr_string("coordinate_transformation_mode", "half_pixel", among=_COORDINATES)
+    rounding = n.attr_string("nearest_mode", "round_prefer_floor", among=rs.NEAREST)
+    axes_attribute = n.attr_ints("axes") if n.version >= 18 else None
+    axes = tuple(range(rank)) if axes_attribute is None else n.axes(axes_attribute, rank)
+    policies = ("stretch", "not_larger", "not_smaller")
+    policy = (
+        n.attr_string("keep_aspect_ratio_policy", "stretch", among=policies)
+        if n.version >= 18
+        else "stretch"
+    )
+    antialias = n.attr_flag("antialias") if n.version >= 18 else False
+    # Empty tensors stand for left-out inputs in opset 11.
+    scales_input, sizes_input = (
+        None if v is None or v.type.size == 0 else v for v in (scales_input, sizes_input)
+    )
+    if (scales_input is None) == (sizes_input is None):
+        n.bad("expected either scales or sizes")
+    dims = n.shape(x)
+    starts, ends = [0.0] * rank, [1.0] * rank
+    crops = coordinates == "tf_crop_and_resize"
+    if crops:
+        if roi_input is None:
+            n.bad("roi: expected it for tf_crop_and_resize, found none")
+        roi = [float(v) for v in n.array(roi_input, "roi").reshape(-1)]
+        if len(roi) != 2 * len(axes) or not all(map(math.isfinite, roi)):
+            n.bad(f"roi: expected {2 * len(axes)} finite numbers, found {roi}")
+        for i, a in enumerate(axes):
+            starts[a], ends[a] = roi[i], roi[len(axes) + i]
+    sizes, scales = list(dims), [1.0] * rank
+    if scales_input is not None:
+        for a, s in zip(axes, _scales(n, scales_input, len(axes)), strict=True):
+            scales[a] = s
+            sizes[a] = _scaled(dims[a], s * (ends[a] - starts[a]) if crops else s)
+    elif sizes_input is not None:
+        wanted = n.int_list(sizes_input, "sizes")
+        if len(wanted) != len(axes) or min(wanted, default=1) < 1:
+            n.bad(f"sizes: expected {len(axes)} numbers above 0, found {list(wanted)}")
+        ratios = [w / dims[a] if dims[a] else 1.0 for w, a in zip(wanted, axes, strict=True)]
+        if policy != "stretch" and ratios:
+            ratio = min(ratios) if policy == "not_larger" else max(ratios)
+            ratios = [ratio] * len(axes)
+            wanted = tuple(math.floor(ratio * dims[a] + 0.5) for a in axes)
+        for a, w, r in zip(axes, wanted, ratios, strict=True):
+            sizes[a], scales[a] = w, r
+    op = rs.Resize(
+        checked_shape(sizes, "the result"),
+        tuple(scales) if scales_input is not None or policy != "stretch" else (),
+        mode,
+        coordinates,
+        rounding,
+        n.attr_float("cubic_coeff_a", -0.75),
+        n.attr_flag("exclude_outside"),
+        n.attr_float("extrapolation_value", 0.0),
+        antialias,
+        (*starts, *ends) if crops else (),
+    )
+    if mode != "nearest" and not x.dtype.is_float:
+        n.unsupported(f"mode {mode} for {x.dtype}; supported are floats")
+    return n.add(op, x)

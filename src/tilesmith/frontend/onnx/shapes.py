@@ -1,0 +1,284 @@
+"""ONNX's operators that move, cut, join and repeat elements without computing with them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilesmith.frontend.onnx.node import NodeContext
+from tilesmith.frontend.onnx.registry import Result, onnx_op
+from tilesmith.graph.nodes import Value
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import gather, shape, slicing
+
+_MODES = ("constant", "reflect", "edge", "wrap")
+
+
+def reshape_to(n: NodeContext, x: Value, dims: tuple[int, ...]) -> Value:
+    """`x` under another shape; itself when it has that already."""
+    return x if x.type.shape == dims else n.add(shape.Reshape(dims), x)
+
+
+@onnx_op("Identity", since=1)
+def identity(n: NodeContext) -> Result:
+    return n.add(ew.Identity(), n.input(0))
+
+
+@onnx_op("Reshape", since=5)
+def reshape(n: NodeContext) -> Result:
+    x = n.input(0)
+    dims = n.int_list(n.input(1), "shape")
+    zero_is_zero = n.attr_flag("allowzero") if n.version >= 14 else False
+    if any(d < -1 for d in dims):
+        n.bad(f"shape: expected dimensions >= -1, found {list(dims)}")
+    if zero_is_zero and 0 in dims and -1 in dims:
+        n.bad("shape: with allowzero it may not have both 0 and -1")
+    if not zero_is_zero and any(d == 0 and i >= x.type.rank for i, d in enumerate(dims)):
+        n.bad(f"shape: {list(dims)} copies a dimension that {x.type} does not have")
+    source = n.shape(x)
+    target = tuple(source[i] if d == 0 and not zero_is_zero else d for i, d in enumerate(dims))
+    return n.add(shape.Reshape(target), x)
+
+
+@onnx_op("Flatten", since=1)
+def flatten(n: NodeContext) -> Result:
+    return n.add(shape.Flatten(n.attr_int("axis", 1)), n.input(0))
+
+
+@onnx_op("Transpose", since=1)
+def transpose(n: NodeContext) -> Result:
+    x = n.input(0)
+    perm = n.attr_ints("perm")
+    return n.add(shape.Transpose(tuple(reversed(range(x.type.rank))) if perm is None else perm), x)
+
+
+@onnx_op("Squeeze", since=1)
+def squeeze(n: NodeContext) -> Result:
+    x = n.input(0)
+    axes = n.ints_or_input("axes", 1, since=13)
+    return n.add(shape.Squeeze(None if axes is None else n.axes(axes, x.type.rank)), x)
+
+
+@onnx_op("Unsqueeze", since=1)
+def unsqueeze(n: NodeContext) -> Result:
+    x = n.input(0)
+    axes = n.ints_or_input("axes", 1, since=13)
+    if axes is None:
+        n.bad("expected axes, which are required; found none")
+    return n.add(shape.Unsqueeze(n.axes(axes, x.type.rank + len(axes))), x)
+
+
+@onnx_op("Expand", since=8)
+def expand(n: NodeContext) -> Result:
+    dims = n.int_list(n.input(1), "shape")
+    if any(d < 0 for d in dims):
+        n.bad(f"shape: expected dimensions >= 0, found {list(dims)}")
+    return n.add(shape.Expand(dims), n.input(0))
+
+
+@onnx_op("Concat", since=4)
+def concat(n: NodeContext) -> Result:
+    if not n.inputs:
+        n.bad("expected at least one input, found none")
+    return n.add(slicing.Concat(n.axis(n.attr_int("axis"), n.inputs[0].type.rank)), *n.inputs)
+
+
+@onnx_op("Split", since=2)
+def split(n: NodeContext) -> Result:
+    x = n.input(0)
+    axis = n.axis(n.attr_int("axis", 0), x.type.rank)
+    sizes = n.ints_or_input("split", 1, since=13)
+    count, extent = n.output_count, n.shape(x)[axis]
+    if n.version >= 18 and n.has("num_outputs"):
+        wanted = n.attr_int("num_outputs")
+        if sizes is not None or wanted != count:
+            n.bad(
+                f"num_outputs: expected {count} as the node has outputs, and no split; found "
+                f"{wanted}"
+            )
+        part = -(-extent // count)  # the last part may be smaller
+        sizes = tuple(min(part, max(extent - i * part, 0)) for i in range(count))
+    if sizes is None:
+        if count == 0 or extent % count:
+            n.bad(
+                f"expected an extent along axis {axis} that {count} outputs share equally, "
+                f"found {extent}"
+            )
+        sizes = (extent // count,) * count
+    if len(sizes) != count or sum(sizes) != extent or min(sizes) < 0:
+        n.bad(f"split: expected {count} sizes that add up to {extent}, found {list(sizes)}")
+    found = n.add(slicing.Split(axis, sizes), x)
+    return found if isinstance(found, tuple) else (found,)
+
+
+@onnx_op("Slice", since=1, until=9)
+def slice_attributes(n: NodeContext) -> Result:
+    starts, ends, axes = n.attr_ints("starts"), n.attr_ints("ends"), n.attr_ints("axes")
+    if starts is None or ends is None:
+        n.bad("expected attributes 'starts' and 'ends', which are required")
+    return _slice(n, starts, ends, axes, None)
+
+
+@onnx_op("Slice", since=10)
+def slice_inputs(n: NodeContext) -> Result:
+    starts, ends = (n.int_list(n.input(i), what) for i, what in ((1, "starts"), (2, "ends")))
+    axes, steps = n.optional(3), n.optional(4)
+    return _slice(
+        n,
+        starts,
+        ends,
+        None if axes is None else n.int_list(axes, "axes"),
+        None if steps is None else n.int_list(steps, "steps"),
+    )
+
+
+def _slice(
+    n: NodeContext,
+    starts: tuple[int, ...],
+    ends: tuple[int, ...],
+    axes: tuple[int, ...] | None,
+    steps: tuple[int, ...] | None,
+) -> Result:
+    x = n.input(0)
+    axes = n.axes(tuple(range(len(starts))) if axes is None else axes, x.type.rank)
+    steps = (1,) * len(starts) if steps is None else steps
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        n.bad(f"expected as many ends, axes and steps as starts ({len(starts)})")
+    return n.add(slicing.Slice(starts, ends, axes, steps), x)
+
+
+@onnx_op("Pad", since=2, until=10)
+def pad_attributes(n: NodeContext) -> Result:
+    pads = n.attr_ints("pads")
+    if pads is None:
+        n.bad("expected attribute 'pads', which is required; found none")
+    mode = n.attr_string("mode", "constant", among=_MODES)
+    return n.add(slicing.Pad(pads, mode, n.attr_float("value", 0.0)), n.input(0))
+
+
+@onnx_op("Pad", since=11)
+def pad_inputs(n: NodeContext) -> Result:
+    x, rank = n.input(0), n.input(0).type.rank
+    pads = n.int_list(n.input(1), "pads")
+    value, axes_input = n.optional(2), n.optional(3) if n.version >= 18 else None
+    axes = (
+        tuple(range(rank)) if axes_input is None else n.axes(n.int_list(axes_input, "axes"), rank)
+    )
+    if len(pads) != 2 * len(axes):
+        n.bad(f"pads: expected {2 * len(axes)} for {len(axes)} axes, found {len(pads)}")
+    begins, ends = [0] * rank, [0] * rank
+    for i, a in enumerate(axes):
+        begins[a], ends[a] = pads[i], pads[len(axes) + i]
+    mode = n.attr_string("mode", "constant", among=_MODES)
+    filler = 0 if value is None else n.scalar(value, "constant_value")
+    return n.add(slicing.Pad((*begins, *ends), mode, filler), x)
+
+
+@onnx_op("Tile", since=6)
+def tile(n: NodeContext) -> Result:
+    return n.add(slicing.Tile(n.int_list(n.input(1), "repeats")), n.input(0))
+
+
+@onnx_op("DepthToSpace", since=1)
+def depth_to_space(n: NodeContext) -> Result:
+    mode = n.attr_string("mode", "DCR", among=("DCR", "CRD")) if n.version >= 11 else "DCR"
+    return n.add(shape.DepthToSpace(n.attr_int("blocksize"), mode), n.input(0))
+
+
+@onnx_op("SpaceToDepth", since=1)
+def space_to_depth(n: NodeContext) -> Result:
+    mode = n.attr_string("mode", "DCR", among=("DCR", "CRD")) if n.version >= 28 else "DCR"
+    x, block = n.input(0), n.attr_int("blocksize")
+    y = n.add(shape.SpaceToDepth(block), x)
+    if mode == "DCR":
+        return y
+    batch, c, h, w = n.shape(y)  # blocks first; CRD wants channels first
+    y = n.add(shape.Reshape((batch, block * block, c // (block * block), h, w)), y)
+    return n.add(shape.Reshape((batch, c, h, w)), n.add(shape.Transpose((0, 2, 1, 3, 4)), y))
+
+
+@onnx_op("Trilu", since=14)
+def trilu(n: NodeContext) -> Result:
+    k = n.optional(1)
+    diagonal = 0 if k is None else int(n.scalar(k, "k"))
+    return n.add(gather.Trilu(n.attr_flag("upper", True), diagonal), n.input(0))
+
+
+@onnx_op("CenterCropPad", since=18)
+def center_crop_pad(n: NodeContext) -> Result:
+    x = n.input(0)
+    wanted, axes = n.int_list(n.input(1), "shape"), n.attr_ints("axes")
+    axes = n.axes(tuple(range(x.type.rank)) if axes is None else axes, x.type.rank)
+    if len(wanted) != len(axes):
+        n.bad(f"shape: expected {len(axes)} dimensions, found {len(wanted)}")
+    begins, ends = [0] * x.type.rank, [0] * x.type.rank
+    for a, w in zip(axes, wanted, strict=True):
+        difference = w - n.shape(x)[a]
+        # The middle is kept; of an odd difference the larger half goes to the end.
+        half = difference // 2 if difference > 0 else -(-difference // 2)
+        begins[a], ends[a] = half, difference - half
+    return n.add(slicing.Pad((*begins, *ends), "constant", 0), x)
+
+
+@onnx_op("Gather", since=1)
+def gather_slices(n: NodeContext) -> Result:
+    x = n.input(0)
+    return n.add(gather.Gather(n.axis(n.attr_int("axis", 0), x.type.rank)), x, n.input(1))
+
+
+@onnx_op("GatherElements", since=11)
+def gather_elements(n: NodeContext) -> Result:
+    x = n.input(0)
+    return n.add(gather.GatherElements(n.axis(n.attr_int("axis", 0), x.type.rank)), x, n.input(1))
+
+
+@onnx_op("GatherND", since=11)
+def gather_nd(n: NodeContext) -> Result:
+    batch = n.attr_int("batch_dims", 0) if n.version >= 12 else 0
+    return n.add(gather.GatherNd(batch), n.input(0), n.input(1))
+
+
+@onnx_op("OneHot", since=9)
+def one_hot(n: NodeContext) -> Result:
+    depth = int(n.scalar(n.input(1), "depth"))
+    if depth < 1:
+        n.bad(f"depth: expected at least 1, found {depth}")
+    return n.add(gather.OneHot(depth, n.attr_int("axis", -1)), n.input(0), n.input(2))
+
+
+@onnx_op("Compress", since=9)
+def compress(n: NodeContext) -> Result:
+    x, axis = n.input(0), n.attr_int("axis") if n.has("axis") else None
+    keep = n.array(n.input(1), "condition")
+    if keep.ndim != 1 or keep.dtype != np.bool_:
+        n.bad(f"condition: expected a list of bools, found {n.input(1).type}")
+    if axis is None:
+        x, axis = reshape_to(n, x, (x.type.size,)), 0
+    axis = n.axis(axis, x.type.rank)
+    return n.add(gather.Gather(axis), x, n.const(np.flatnonzero(keep).astype(np.int64)))
+
+
+@onnx_op("ReverseSequence", since=10)
+def reverse_sequence(n: NodeContext) -> Result:
+    x = n.input(0)
+    time, batch = n.attr_int("time_axis", 0), n.attr_int("batch_axis", 1)
+    if {time, batch} != {0, 1}:
+        n.bad(
+            f"expected time_axis and batch_axis to be 0 and 1 in some order, found {time} and "
+            f"{batch}"
+        )
+    lengths = n.input(1)
+    dims = n.shape(x)
+    if len(dims) < 2:
+        n.bad(f"expected an input of rank 2 or more, found {x.type}")
+    steps, sequences = dims[time], dims[batch]
+    if lengths.type.shape != (sequences,):
+        n.bad(f"sequence_lens: expected [{sequences}], found {lengths.type}")
+    # Step t of a sequence of length l comes from l-1-t while t < l, else from itself.
+    t = np.arange(steps, dtype=np.int64).reshape((-1, 1) if time == 0 else (1, -1))
+    at = n.const(t)
+    length = reshape_to(n, lengths, (1, sequences) if time == 0 else (sequences, 1))
+    mirrored = n.add(ew.Sub(), n.add(ew.Sub(), length, n.const(np.int64(1))), at)
+    source = n.add(ew.Where(), n.add(ew.Less(), at, length), mirrored, at)
+    source = n.add(shape.Expand(dims[:2]), source)
+    index = n.add(shape.Reshape((*dims[:2], *[1] * (len(dims) - 2))), source)
+    return n.add(gather.GatherElements(time), x, n.add(shape.Expand(dims), index))

@@ -1,0 +1,257 @@
+"""Tensors stored in models: `TensorProto` -> typed, checked contents that are decoded when first
+asked for.
+
+Everything the message says is compared before anything is allocated: element type, dimensions,
+number of elements, and the bytes or values that are there. Small fields are decoded at once,
+external data when it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilesmith.frontend.onnx.external import ExternalFiles
+from tilesmith.frontend.onnx.proto import text
+from tilesmith.graph.nodes import Data
+from tilesmith.ir import dtypes as dt
+from tilesmith.ir.dtypes import DType
+from tilesmith.ir.types import TensorType
+from tilesmith.support.errors import ModelError, UnsupportedError
+
+ELEMENT_TYPES: dict[int, DType] = {
+    1: dt.f32,
+    2: dt.u8,
+    3: dt.i8,
+    4: dt.u16,
+    5: dt.i16,
+    6: dt.i32,
+    7: dt.i64,
+    9: dt.bool_,
+    10: dt.f16,
+    11: dt.f64,
+    12: dt.u32,
+    13: dt.u64,
+    16: dt.bf16,
+}
+"""TensorProto.DataType -> element type."""
+
+_OTHER_TYPES = {
+    0: "undefined",
+    8: "string",
+    14: "complex64",
+    15: "complex128",
+    17: "float8e4m3fn",
+    18: "float8e4m3fnuz",
+    19: "float8e5m2",
+    20: "float8e5m2fnuz",
+    21: "uint4",
+    22: "int4",
+    23: "float4e2m1",
+    24: "float8e8m0",
+    25: "uint2",
+    26: "int2",
+    27: "float6e2m3",
+    28: "float6e3m2",
+}
+
+MAX_ELEMENTS = 1 << 36
+"""No tensor, given or computed, may have more elements:
+
+256 GiB of f32 is a damaged or hostile model.
+"""
+
+_EXTERNAL = 1  # TensorProto.DataLocation.EXTERNAL
+
+_TYPED_FIELDS = (
+    "float_data",
+    "int32_data",
+    "string_data",
+    "int64_data",
+    "double_data",
+    "uint64_data",
+)
+
+
+def _field_of(d: DType) -> str:
+    """The repeated field that holds the values of an element type when `raw_data` does not."""
+    if d is dt.f32:
+        return "float_data"
+    if d is dt.f64:
+        return "double_data"
+    if d is dt.i64:
+        return "int64_data"
+    return "uint64_data" if d in (dt.u32, dt.u64) else "int32_data"
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """A stored tensor: its type, and its data, which may not have been read yet."""
+
+    type: TensorType
+    data: Data
+
+
+def element_type(code: int, what: str) -> DType:
+    """The element type for an ONNX type code.
+
+    Raises UnsupportedError or, for no type at all, ModelError.
+    """
+    found = ELEMENT_TYPES.get(code)
+    if found is not None:
+        return found
+    if code in _OTHER_TYPES and code != 0:
+        known = ", ".join(str(d) for d in ELEMENT_TYPES.values())
+        raise UnsupportedError(
+            f"{what} has element type {_OTHER_TYPES[code]}; supported are {known}"
+        )
+    raise ModelError(
+        f"{what}: expected an ONNX element type (1 to {max(_OTHER_TYPES)}), found {code}"
+    )
+
+
+def checked_shape(dims: Any, what: str) -> tuple[int, ...]:
+    """Dimensions as numbers: none negative, few enough elements.  Raises ModelError."""
+    shape = tuple(int(d) for d in dims)
+    if any(d < 0 for d in shape):
+        raise ModelError(f"{what}: expected dimensions >= 0, found {list(shape)}")
+    elements = 1
+    for d in shape:
+        elements *= max(d, 1)
+        if elements > MAX_ELEMENTS:
+            raise ModelError(
+                f"{what} has shape {list(shape)}: more than {MAX_ELEMENTS} elements, the most "
+                "allowed"
+            )
+    return shape
+
+
+def decode(tensor: Any, files: ExternalFiles, what: str) -> Contents:
+    """The contents of a TensorProto.
+
+    Raises ModelError when type, shape and data do not fit one another.
+    """
+    d = element_type(tensor.data_type, what)
+    if len(tensor.dims) > 64:
+        raise ModelError(f"{what}: expected at most 64 dimensions, found {len(tensor.dims)}")
+    type = TensorType(d, checked_shape(tensor.dims, what))
+    if tensor.HasField("segment"):
+        raise UnsupportedError(f"{what} is stored in segments, which no known exporter writes")
+    if tensor.data_location == _EXTERNAL:
+        return Contents(type, Data(_external(tensor, type, files, what)))
+    if tensor.HasField("raw_data"):
+        raw = tensor.raw_data
+        if len(raw) != type.bytes:
+            raise ModelError(f"{what}: expected {type.bytes} bytes for {type}, found {len(raw)}")
+        return Contents(type, Data.of(_from_bytes(np.frombuffer(raw, np.uint8), type)))
+    return Contents(type, Data.of(_from_field(tensor, type, what)))
+
+
+def _from_bytes(raw: np.ndarray, type: TensorType) -> np.ndarray:
+    if type.dtype.is_bool:
+        # A byte other than 0 and 1 would be a bool that is neither true nor false.
+        return (raw != 0).reshape(type.static_shape)
+    little = type.dtype.numpy.newbyteorder("<") if type.dtype is not dt.bf16 else type.dtype.numpy
+    return raw.view(little).astype(type.dtype.numpy, copy=False).reshape(type.static_shape)
+
+
+def _from_field(tensor: Any, type: TensorType, what: str) -> np.ndarray:
+    d = type.dtype
+    name = _field_of(d)
+    wrong = [f for f in _TYPED_FIELDS if f != name and len(getattr(tensor, f))]
+    if wrong:
+        raise ModelError(
+            f"{what}: expected the values of {type} in {name}, found {', '.join(wrong)}"
+        )
+    field = getattr(tensor, name)
+    if len(field) != type.size:
+        raise ModelError(f"{what}: expected {type.size} values for {type}, found {len(field)}")
+    if name != "int32_data" and d is not dt.u32:
+        return np.array(field, dtype=d.numpy).reshape(type.static_shape)
+    wide = np.array(field, dtype=np.uint64 if d is dt.u32 else np.int64)
+    if d.is_float:  # f16 and bf16 are stored as their bits
+        _check_range(wide, 0, 0xFFFF, type, what)
+        return wide.astype(np.uint16).view(d.numpy).reshape(type.static_shape)
+    if d.is_bool:
+        return (wide != 0).reshape(type.static_shape)
+    _check_range(wide, int(d.min), int(d.max), type, what)
+    return wide.astype(d.numpy).reshape(type.static_shape)
+
+
+def _check_range(values: np.ndarray, low: int, high: int, type: TensorType, what: str) -> None:
+    if values.size and (int(values.min()) < low or int(values.max()) > high):
+        worst = int(values.min()) if int(values.min()) < low else int(values.max())
+        raise ModelError(f"{what}: expected values of {type.dtype} in {low}..{high}, found {worst}")
+
+
+def _external(
+    tensor: Any, type: TensorType, files: ExternalFiles, what: str
+) -> Callable[[], np.ndarray]:
+    if tensor.HasField("raw_data") or any(len(getattr(tensor, f)) for f in _TYPED_FIELDS):
+        raise ModelError(f"{what}: expected external data or data in the model, found both")
+    entries: dict[str, str] = {}
+    for e in tensor.external_data:
+        key = text(e.key, f"a key of the external data of {what}")
+        if key in entries:
+            raise ModelError(f"{what}: external data gives {key!r} twice")
+        entries[key] = text(e.value, f"external data of {what}")
+    if "location" not in entries:
+        raise ModelError(f"{what}: expected a location of its external data, found none")
+    offset = _number(entries.get("offset", "0"), "offset", what)
+    file = files.open(entries["location"], what)
+    length = _number(entries["length"], "length", what) if "length" in entries else type.bytes
+    if length != type.bytes:
+        raise ModelError(
+            f"{what}: expected {type.bytes} bytes of external data for {type}, found length "
+            f"{length}"
+        )
+    if offset + length > file.size:
+        raise ModelError(
+            f"{what}: expected {length} bytes at offset {offset} of external data "
+            f"{file.location!r}, "
+            f"which has {file.size} bytes"
+        )
+    return lambda: _from_bytes(file.read(offset, length), type)
+
+
+def _number(value: str, name: str, what: str) -> int:
+    if not (value.isascii() and value.isdigit() and len(value) <= 18):
+        raise ModelError(
+            f"{what}: expected a number >= 0 as external data's {name}, found {value!r}"
+        )
+    return int(value)
+
+
+def decode_sparse(sparse: Any, files: ExternalFiles, what: str) -> Contents:
+    """A SparseTensorProto as a dense tensor."""
+    values = decode(sparse.values, files, f"the values of {what}")
+    indices = decode(sparse.indices, files, f"the indices of {what}")
+    type = TensorType(values.type.dtype, checked_shape(sparse.dims, what))
+    n = values.type.size
+    if (
+        values.type.rank != 1
+        or indices.type.dtype is not dt.i64
+        or indices.type.shape not in ((n,), (n, type.rank))
+    ):
+        raise ModelError(
+            f"{what}: expected {n} values and indices i64[{n}] or i64[{n},{type.rank}], "
+            f"found {values.type} and {indices.type}"
+        )
+    where = indices.data.array
+    if where.ndim == 2:
+        limits = np.array(type.static_shape, np.int64)
+        if n and ((where < 0) | (where >= limits)).any():
+            raise ModelError(f"{what}: sparse indices lie outside of shape {list(type.shape)}")
+        where = np.ravel_multi_index(tuple(where.T), type.static_shape) if n else where.reshape(-1)
+    if n and (where.min() < 0 or where.max() >= type.size):
+        raise ModelError(f"{what}: sparse indices lie outside of shape {list(type.shape)}")
+
+    def dense() -> np.ndarray:
+        result = np.zeros(type.size, type.dtype.numpy)
+        result[where] = values.data.array
+        return result.reshape(type.static_shape)
+
+    return Contents(type, Data(dense))

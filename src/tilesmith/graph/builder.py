@@ -1,0 +1,160 @@
+"""Building graphs: the one place where nodes get their types.
+
+Frontends, operators' `decompose` and tests make graphs with a `Builder`; it infers result types
+from the operator (`infer`, or for a composite from its expansion) and reports a bad node with its
+place in the source model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tilesmith.graph.nodes import Constant, Data, Graph, Node, Value
+from tilesmith.ir.dtypes import dtype as to_dtype
+from tilesmith.ir.types import TensorType
+from tilesmith.ops.base import Op
+from tilesmith.support.errors import InternalError, ModelError, TilesmithError
+
+_SHARED_BYTES = 4096
+"""Unnamed constants up to this many bytes are made once per distinct content."""
+
+
+def array_type(array: np.ndarray) -> TensorType:
+    """The type of a NumPy array.  Raises ModelError if tensors cannot have its element type."""
+    try:
+        return TensorType(to_dtype(array.dtype), tuple(int(n) for n in array.shape))
+    except TypeError as e:
+        raise ModelError(
+            f"expected an array of numbers or bools, found {array.dtype}: {e}"
+        ) from None
+
+
+@lru_cache(maxsize=2048)
+def expansion(op: Op, types: tuple[TensorType, ...]) -> Graph:
+    """One level of a composite operator's decomposition for inputs of `types` (made once).
+
+    Inner composites stay composite.  Raises ModelError when the inputs do not fit the operator.
+    """
+    b = Builder(op.name)
+    inputs = [b.input(f"x{i}", t) for i, t in enumerate(types)]
+    result = op.decompose(b, *inputs)
+    return b.finish(result if isinstance(result, tuple) else (result,))
+
+
+def infer(op: Op, types: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+    """Result types of `op` for inputs of `types`.
+
+    Raises ModelError, naming the operator and the types, when the inputs do not fit the operator.
+    """
+    try:
+        if op.is_composite() and type(op).infer is Op.infer:
+            return tuple(v.type for v in expansion(op, types).outputs)
+        return tuple(op.infer(*types))
+    except ModelError as e:
+        kind, message = type(e), str(e)
+    except (TypeError, ValueError, IndexError) as e:
+        # Expressions check shapes and dtypes with Python's own errors: here the model is bad.
+        kind, message = ModelError, str(e)
+    shown = f"{op.name}({', '.join(map(str, types))})"
+    raise kind(f"{shown}: {message.removeprefix(f'{op.name}: ')}")
+
+
+class Builder:
+    """Makes one `Graph`, node by node.  A builder is used once: `finish` ends it."""
+
+    def __init__(self, name: str = "main") -> None:
+        self.name = name
+        self._inputs: list[Value] = []
+        self._constants: dict[Value, Constant] = {}
+        self._nodes: list[Node] = []
+        self._known: set[Value] = set()
+        self._shared: dict[tuple[TensorType, bytes], Value] = {}
+
+    def input(self, name: str, type: TensorType) -> Value:
+        """A new graph input; `name` is what users call it and must be unique among inputs."""
+        if any(v.name == name for v in self._inputs):
+            raise ModelError(f"two graph inputs are named {name!r}; names of inputs must be unique")
+        value = Value(name, type)
+        self._inputs.append(value)
+        self._known.add(value)
+        return value
+
+    def constant(self, array: np.ndarray | np.generic, name: str = "") -> Value:
+        """A value known now.  Small unnamed constants of equal content are one value."""
+        array = np.asarray(array)
+        type = array_type(array)
+        key = (type, array.tobytes()) if not name and array.nbytes <= _SHARED_BYTES else None
+        if key is not None and key in self._shared:
+            return self._shared[key]
+        value = self.lazy_constant(type, Data.of(array), name)
+        if key is not None:
+            self._shared[key] = value
+        return value
+
+    def lazy_constant(self, type: TensorType, data: Data, name: str = "") -> Value:
+        """A constant of `type` whose contents are read when first asked for."""
+        value = Value(name, type)
+        self._constants[value] = Constant(value, data)
+        self._known.add(value)
+        return value
+
+    def array_of(self, value: Value) -> np.ndarray | None:
+        """The contents of a constant; None for a value that is not known at compile time."""
+        found = self._constants.get(value)
+        return None if found is None else found.data.array
+
+    def add(self, op: Op, *inputs: Value, loc: str = "", name: str = "") -> Any:
+        """The value (tuple of values if there are several) of `op` applied to `inputs`.
+
+        `loc` is the source model's node, `name` a label for the (first) result.  Raises
+        ModelError, naming `loc`, when the inputs do not fit the operator.
+        """
+        for v in inputs:
+            if not isinstance(v, Value) or v not in self._known:
+                raise InternalError(f"{op.name}: input {v!r} is not a value of graph '{self.name}'")
+        try:
+            types = infer(op, tuple(v.type for v in inputs))
+        except TilesmithError as e:
+            raise type(e)(f"node {loc!r}: {e}" if loc else str(e)) from e.__cause__
+        outputs = tuple(
+            Value(name if i == 0 or not name else f"{name}.{i}", t) for i, t in enumerate(types)
+        )
+        self._nodes.append(Node(op, tuple(inputs), outputs, loc))
+        self._known.update(outputs)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def finish(self, outputs: Sequence[Value] | Value, names: Sequence[str] | None = None) -> Graph:
+        """The graph giving `outputs`, called `names` (default: their labels or `output<i>`)."""
+        outputs = (outputs,) if isinstance(outputs, Value) else tuple(outputs)
+        for v in outputs:
+            if not isinstance(v, Value) or v not in self._known:
+                raise InternalError(f"output {v!r} is not a value of graph '{self.name}'")
+        chosen = tuple(names) if names is not None else _default_names(outputs)
+        if len(chosen) != len(outputs):
+            raise InternalError(
+                f"graph '{self.name}' has {len(outputs)} outputs but {len(chosen)} names"
+            )
+        if len(set(chosen)) != len(chosen):
+            twice = next(n for n in chosen if chosen.count(n) > 1)
+            raise ModelError(
+                f"two graph outputs are named {twice!r}; names of outputs must be unique"
+            )
+        return Graph(
+            self.name,
+            tuple(self._inputs),
+            tuple(self._constants.values()),
+            tuple(self._nodes),
+            outputs,
+            chosen,
+        )
+
+
+def _default_names(outputs: tuple[Value, ...]) -> tuple[str, ...]:
+    labels = [v.name or f"output{i}" for i, v in enumerate(outputs)]
+    if len(outputs) == 1 and not outputs[0].name:
+        return ("output",)
+    return tuple(f"output{i}" if labels.count(n) > 1 else n for i, n in enumerate(labels))

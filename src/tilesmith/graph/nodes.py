@@ -1,0 +1,143 @@
+"""Graph IR: typed SSA in A-normal form.
+
+A `Graph` has inputs, constants, nodes in order and outputs.  A `Node` applies an operator instance to values and
+defines new ones; each `Value` is defined once, by identity (its name is a label, made unique when printed).
+Operators speak of logical axes; a value's `layout` says how memory holds it (None: row-major).  Control flow and
+fused groups are nodes whose operator holds a sub-graph.  All of it is immutable: passes map Graph to Graph and
+return the same object when nothing changed.  `loc` names the source model's node; equality ignores it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from tilesmith.ir.dtypes import DType
+from tilesmith.ir.layout import Layout
+from tilesmith.ir.types import Dim, TensorType
+from tilesmith.ops.base import Op
+from tilesmith.te import tensor as te
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """A tensor in the program."""
+
+    name: str
+    type: TensorType
+    layout: Layout | None = None
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    def __repr__(self) -> str:
+        return f"<%{self.name}: {self.type}>"
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """The contents of a constant, in its physical layout; read when first asked for (`load`)."""
+
+    load: Callable[[], np.ndarray] = field(repr=False)
+
+    @staticmethod
+    def of(array: np.ndarray) -> Data:
+        data = Data(lambda: array)
+        data.__dict__["array"] = array  # fills the cached property
+        return data
+
+    @cached_property
+    def array(self) -> np.ndarray:
+        return self.load()
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of dtype, shape and contents, 16 hex digits; constants of one digest are the same."""
+        a = np.ascontiguousarray(self.array)  # which makes a scalar rank 1: hash the true shape
+        h = hashlib.blake2b(f"{a.dtype}{self.array.shape}".encode(), digest_size=8)
+        h.update(a.view(np.uint8).data if a.size and a.ndim else a.tobytes())
+        return h.hexdigest()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant:
+    """A value known at compile time."""
+
+    value: Value
+    data: Data
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """`outputs = op(inputs)`."""
+
+    op: Op
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    loc: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A program.  `output_names` are the names that users see (several may refer to one value)."""
+
+    name: str
+    inputs: tuple[Value, ...]
+    constants: tuple[Constant, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[Value, ...]
+    output_names: tuple[str, ...]
+
+    @cached_property
+    def producer(self) -> dict[Value, Node]:
+        """The node that defines each value."""
+        return {v: n for n in self.nodes for v in n.outputs}
+
+    @cached_property
+    def consumers(self) -> dict[Value, tuple[Node, ...]]:
+        """The nodes that read each value, each once, in order (graph outputs are not listed)."""
+        found: dict[Value, list[Node]] = {}
+        for n in self.nodes:
+            for v in dict.fromkeys(n.inputs):
+                found.setdefault(v, []).append(n)
+        return {v: tuple(ns) for v, ns in found.items()}
+
+    @cached_property
+    def constant(self) -> dict[Value, Constant]:
+        """The constant behind each constant value."""
+        return {c.value: c for c in self.constants}
+
+
+@dataclass(frozen=True)
+class Fused(Op):
+    """A group of nodes compiled into one kernel; its inputs are the body's inputs, its outputs the body's outputs."""
+
+    body: Graph
+
+    def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
+        return tuple(v.type for v in self.body.outputs)
+
+
+@dataclass(frozen=True)
+class Relayout(Op):
+    """The same tensor in another layout (the output value's)."""
+
+    layout: Layout
+
+    def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
+        return (types[0],)
+
+    def compute(self, x: te.Tensor) -> te.Tensor:
+        return te.compute(x.shape, lambda *i: x[i], "relayout")
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        return x

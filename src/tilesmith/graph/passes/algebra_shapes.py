@@ -1,0 +1,242 @@
+"""Rules of `algebra` for operators that only move elements, and for what reads those."""
+
+from __future__ import annotations
+
+from tilesmith.graph.nodes import Node
+from tilesmith.graph.rewriter import Result, Rewriter, Rule
+from tilesmith.ir.expr import Load
+from tilesmith.ir.types import Dim
+from tilesmith.ops.base import OPS, Op
+from tilesmith.ops.conv import Conv
+from tilesmith.ops.elementwise import Elementwise
+from tilesmith.ops.gather import Gather
+from tilesmith.ops.matmul import MatMul
+from tilesmith.ops.rules import broadcast_shapes
+from tilesmith.ops.shape import Expand, Reshape, Transpose
+from tilesmith.ops.slicing import Concat, Pad, Slice
+from tilesmith.ops.structure import reads_own_point
+from tilesmith.te.tensor import Compute, Placeholder, Tensor
+
+
+def index_identity(r: Rewriter, n: Node) -> Result:
+    """A node whose result is its only input, element for element, like a slice of all."""
+    if len(n.inputs) != 1 or len(n.outputs) != 1 or n.inputs[0].type != n.outputs[0].type:
+        return None
+    if not n.op.is_primitive():
+        return None
+    op = n.op.tensors(n.inputs[0].type)[0].op
+    if not isinstance(op, Compute) or not isinstance(op.body[0], Load):
+        return None
+    load = op.body[0]
+    is_input = isinstance(load.buffer, Tensor) and isinstance(load.buffer.op, Placeholder)
+    if is_input and len(load.indices) == len(op.axis) and reads_own_point(op, load):
+        return n.inputs[0]
+    return None
+
+
+# Reshape and transpose
+
+
+def _reshape(r: Rewriter, n: Node) -> Result:
+    """reshape(reshape(x)) -> reshape(x); a target with -1 is written out."""
+    assert isinstance(n.op, Reshape)
+    shape = n.outputs[0].shape
+    inner = r.producer(n.inputs[0], Reshape)
+    if inner is not None:
+        return r.add(Reshape(shape), inner.inputs[0])
+    return r.add(Reshape(shape), n.inputs[0]) if n.op.shape != shape else None
+
+
+def _reshape_of_transpose(r: Rewriter, n: Node) -> Result:
+    """reshape(transpose(x)) -> transpose(reshape(x)) when the reshape moves only axes of extent 1.
+
+    So transposes come to stand where slices, products and other transposes meet them.
+    """
+    source, target = n.inputs[0], n.outputs[0].type
+    inner = r.producer(source, Transpose)
+    if inner is None or not target.is_static or not r.is_single_use(source):
+        return None
+    wide = [d for d in target.shape if not _is_one(d)]
+    if wide != [d for d in source.shape if not _is_one(d)]:
+        return None
+    x = inner.inputs[0]
+    kept = [a for a in range(x.type.rank) if not _is_one(x.shape[a])]
+    ones = target.rank - len(kept)
+    moved = iter([ones + kept.index(p) for p in _perm(inner.op) if p in kept])
+    unit = iter(range(ones))
+    perm = tuple(next(unit) if _is_one(d) else next(moved) for d in target.shape)
+    squeezed = r.add(Reshape((*[1] * ones, *(x.shape[a] for a in kept))), x)
+    return r.add(Transpose(perm), squeezed)
+
+
+def _perm(op: Op) -> tuple[int, ...]:
+    assert isinstance(op, Transpose)
+    return tuple(p % len(op.perm) for p in op.perm)
+
+
+def _transpose(r: Rewriter, n: Node) -> Result:
+    """transpose(transpose(x)) -> transpose(x); if only axes of extent 1 move it is a reshape."""
+    x, perm = n.inputs[0], _perm(n.op)
+    inner = r.producer(x, Transpose)
+    if inner is not None:
+        first = _perm(inner.op)
+        return r.add(Transpose(tuple(first[p] for p in perm)), inner.inputs[0])
+    wide = [p for p in perm if not _is_one(x.shape[p])]
+    if wide == sorted(wide) and list(perm) != sorted(perm):
+        return r.add(Reshape(n.outputs[0].shape), x)
+    return None
+
+
+def _is_one(d: Dim) -> bool:
+    return isinstance(d, int) and d == 1
+
+
+def _matmul_of_transpose(r: Rewriter, n: Node) -> Result:
+    """matmul(a, transpose(b)) -> matmul(a, b, transpose_b), for either operand.
+
+    When the transpose moves other axes too, the part that is left keeps the innermost axis in
+    place, which is the cheap kind of copy.
+    """
+    assert isinstance(n.op, MatMul)
+    for i, v in enumerate(n.inputs):
+        t = r.producer(v, Transpose)
+        if t is None or v.type.rank < 2:
+            continue
+        perm, last = _perm(t.op), v.type.rank - 1
+        if perm[-2] != last:
+            continue
+        rest = (*perm[:-2], perm[-1], perm[-2])
+        is_plain = rest == tuple(range(last + 1))
+        if not is_plain and not r.is_single_use(v):
+            continue  # both the transposed value and the new one would be made
+        source = t.inputs[0] if is_plain else r.add(Transpose(rest), t.inputs[0])
+        flip_a, flip_b = n.op.transpose_a ^ (i == 0), n.op.transpose_b ^ (i == 1)
+        operands = [source if j == i else u for j, u in enumerate(n.inputs)]
+        return r.add(MatMul(flip_a, flip_b), *operands)
+    return None
+
+
+# Expand
+
+
+def _expand(r: Rewriter, n: Node) -> Result:
+    """expand(expand(x)) -> expand(x)."""
+    inner = r.producer(n.inputs[0], Expand)
+    return r.add(Expand(n.outputs[0].shape), inner.inputs[0]) if inner else None
+
+
+def _elementwise_of_expand(r: Rewriter, n: Node) -> Result:
+    """f(expand(a), b) -> f(a, b) where f broadcasts to the same shape by itself."""
+    inputs = list(n.inputs)
+    for i, v in enumerate(inputs):
+        inner = r.producer(v, Expand)
+        if inner is None or len(inputs) == 1:
+            continue
+        shapes = [u.shape for j, u in enumerate(inputs) if j != i]
+        if broadcast_shapes(n.op.name, inner.inputs[0].shape, *shapes) == n.outputs[0].shape:
+            inputs[i] = inner.inputs[0]
+    return r.add(n.op, *inputs) if tuple(inputs) != n.inputs else None
+
+
+# Padding, concatenation, lookup
+
+
+def _conv_of_pad(r: Rewriter, n: Node) -> Result:
+    """conv(pad(x)) -> conv(x) with larger pads, for zeros around the spatial axes."""
+    assert isinstance(n.op, Conv)
+    inner = r.producer(n.inputs[0], Pad)
+    if inner is None:
+        return None
+    assert isinstance(inner.op, Pad)
+    rank = n.inputs[0].type.rank
+    begins, ends = inner.op.pads[:rank], inner.op.pads[rank:]
+    is_zero = inner.op.mode == "constant" and inner.op.value == 0
+    if not is_zero or any((*begins[:2], *ends[:2])) or min((*begins, *ends)) < 0:
+        return None
+    own = n.op.pads or (0,) * (2 * (rank - 2))
+    if min(own) < 0:
+        return None  # it would remove some of what the pad added
+    pads = tuple(a + b for a, b in zip(own, (*begins[2:], *ends[2:]), strict=True))
+    op = Conv(n.op.strides, pads, n.op.dilations, n.op.groups)
+    return r.add(op, inner.inputs[0], n.inputs[1])
+
+
+def _concat(r: Rewriter, n: Node) -> Result:
+    """Empty inputs go, and so does the concat that is left with one."""
+    assert isinstance(n.op, Concat)
+    axis = n.op.axis % n.outputs[0].type.rank
+    kept = [v for v in n.inputs if not (isinstance(v.shape[axis], int) and v.shape[axis] == 0)]
+    if len(kept) == 1:
+        return kept[0]
+    return r.add(n.op, *kept) if kept and len(kept) < len(n.inputs) else None
+
+
+def _gather_one(r: Rewriter, n: Node) -> Result:
+    """gather at one known index (or many times that) -> expand(reshape(slice)): plain indices."""
+    assert isinstance(n.op, Gather)
+    x, indices = n.inputs
+    at = r.splat(indices)
+    axis = n.op.axis % x.type.rank
+    extent = x.shape[axis]
+    if at is None or not isinstance(extent, int) or not -extent <= at < extent:
+        return None
+    at %= extent
+    cut = r.add(Slice((at,), (at + 1,), (axis,), (1,)), x)
+    ones = (1,) * indices.type.rank
+    shaped = r.add(Reshape((*x.shape[:axis], *ones, *x.shape[axis + 1 :])), cut)
+    return r.add(Expand(n.outputs[0].shape), shaped)
+
+
+def _slice_of_transpose(r: Rewriter, n: Node) -> Result:
+    """slice(transpose(x)) -> transpose(slice(x)): less is moved, often only extents of 1."""
+    assert isinstance(n.op, Slice)
+    inner = r.producer(n.inputs[0], Transpose)
+    if inner is None:
+        return None
+    perm = _perm(inner.op)
+    axes = tuple(perm[a] for a in n.op.axes)  # a negative axis counts from the end of perm as well
+    cut = r.add(Slice(n.op.starts, n.op.ends, axes, n.op.steps), inner.inputs[0])
+    return r.add(Transpose(perm), cut)
+
+
+def _elementwise_of_moved(r: Rewriter, n: Node) -> Result:
+    """f(transpose(x), number) -> transpose(f(x, number)), and the same for reshape.
+
+    f comes next to what computes x, and the transpose next to what reads it.
+    """
+    moved = [v for v in n.inputs if not r.is_constant(v)]
+    if len(moved) != 1 or moved[0].shape != n.outputs[0].shape:
+        return None
+    source, moves = moved[0], []
+    while r.is_single_use(source) and (above := r.producer(source, Transpose, Reshape)):
+        source = above.inputs[0]
+        moves.append(above.op)
+    if not moves:
+        return None
+    inputs = []
+    for v in n.inputs:
+        array = None if v is moved[0] else r.array(v)
+        if array is not None and array.size != 1:
+            return None
+        inputs.append(source if array is None else r.constant(array.reshape(())))
+    result = r.add(n.op, *inputs)
+    for op in reversed(moves):
+        result = r.add(op, result)
+    return result
+
+
+SHAPE_RULES: dict[type[Op], tuple[Rule, ...]] = {
+    Reshape: (_reshape, _reshape_of_transpose),
+    Transpose: (_transpose,),
+    MatMul: (_matmul_of_transpose,),
+    Expand: (_expand,),
+    Conv: (_conv_of_pad,),
+    Concat: (_concat,),
+    Gather: (_gather_one,),
+    Slice: (_slice_of_transpose,),
+    **{
+        op: (_elementwise_of_expand, _elementwise_of_moved)
+        for op in OPS.values()
+        if issubclass(op, Elementwise)
+    },
+}

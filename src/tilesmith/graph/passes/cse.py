@@ -1,0 +1,90 @@
+"""Common subexpression elimination: equal computations and equal constants become one.
+
+Operators are pure, so two nodes with the same operator, inputs, result types and layouts give the
+same values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Value
+from tilesmith.graph.text import attribute_text
+from tilesmith.ir.expr import Expr
+from tilesmith.ops.base import Op
+from tilesmith.ops.elementwise import Add, Equal, Max, Min, Mul, NotEqual
+
+COMMUTATIVE: tuple[type[Op], ...] = (Add, Mul, Min, Max, Equal, NotEqual)
+"""Operators whose two inputs may be exchanged (for NaNs, up to the payload)."""
+
+_SAMPLE = 16
+
+
+def cse(graph: Graph) -> Graph:
+    """`graph` with equal computations shared; the same object when there are none."""
+    replaced: dict[Value, Value] = {}
+    constants = _share_constants(graph, replaced)
+    seen: dict[Any, Node] = {}
+    order: dict[Value, int] = {v: i for i, v in enumerate(graph.inputs)}
+    for c in constants:
+        order[c.value] = len(order)
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        inputs = tuple(replaced.get(v, v) for v in node.inputs)
+        if inputs != node.inputs:
+            node = Node(node.op, inputs, node.outputs, node.loc)
+        if isinstance(node.op, COMMUTATIVE):
+            inputs = tuple(sorted(inputs, key=order.__getitem__))
+        key = (_op_key(node.op), inputs, tuple((v.type, v.layout) for v in node.outputs))
+        first = seen.setdefault(key, node)
+        if first is node:
+            nodes.append(node)
+            for v in node.outputs:
+                order[v] = len(order)
+        else:
+            replaced.update(zip(node.outputs, first.outputs))
+    if not replaced:
+        return graph
+    return Graph(
+        graph.name,
+        graph.inputs,
+        constants,
+        tuple(nodes),
+        tuple(replaced.get(v, v) for v in graph.outputs),
+        graph.output_names,
+    )
+
+
+def _op_key(op: Op) -> Any:
+    if isinstance(op, Fused):
+        return op  # bodies are compared by identity
+    return (type(op), *(_attribute_key(v) for v in op.attributes.values()))
+
+
+def _attribute_key(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_attribute_key, value))
+    if isinstance(value, (Expr, Graph)):
+        return value  # by identity: symbolic dimensions of one name may be different ones
+    return attribute_text(value)  # by text: to Python 0.0 and -0.0, or 1 and True, are equal
+
+
+def _share_constants(graph: Graph, replaced: dict[Value, Value]) -> tuple[Constant, ...]:
+    seen: dict[Any, list[Constant]] = {}
+    kept: list[Constant] = []
+    for c in graph.constants:
+        array = c.data.array
+        # Only constants that agree in a few elements are hashed whole: weights are large.
+        flat = array.reshape(-1) if array.flags.c_contiguous else np.empty(0, array.dtype)
+        step = max(1, flat.size // _SAMPLE)
+        key = (c.value.type, c.value.layout, flat[::step][: 2 * _SAMPLE].tobytes())
+        alike = seen.setdefault(key, [])
+        same = next((k for k in alike if k.data.digest == c.data.digest), None) if alike else None
+        if same is None:
+            alike.append(c)
+            kept.append(c)
+        else:
+            replaced[c.value] = same.value
+    return tuple(kept)

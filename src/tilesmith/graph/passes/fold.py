@@ -1,0 +1,78 @@
+"""Constant folding: nodes whose inputs are all known run at compile time, through their reference.
+
+A result larger than `LIMIT` and than the node's inputs is not folded: broadcasting a scalar to a
+megabyte trades a cheap operation for weights.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tilesmith.graph.evaluate import evaluate_op, logical_array
+from tilesmith.graph.nodes import Constant, Data, Graph, Node, Value
+from tilesmith.graph.passes.dce import dce
+
+LIMIT = 64 * 1024
+"""Bytes that the results of a folded node may always take."""
+
+
+def fold(graph: Graph, limit: int = LIMIT) -> Graph:
+    """`graph` with known results as constants; the same object when nothing is to be folded.
+
+    `limit`: bytes of results folded in any case; larger ones are when they are no larger than the
+    node's inputs.
+    """
+    constants = dict(graph.constant)
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if _is_foldable(node, constants, limit):
+            arrays = evaluate_op(node.op, *(logical_array(constants[v]) for v in node.inputs))
+            for v, array in zip(node.outputs, arrays, strict=True):
+                constants[v] = Constant(v, Data.of(_physical(v, array)))
+        else:
+            nodes.append(node)
+    if len(nodes) == len(graph.nodes):
+        return graph
+    # The folded results keep their values, so nothing else changes.
+    return dce(
+        Graph(
+            graph.name,
+            graph.inputs,
+            tuple(constants.values()),
+            tuple(nodes),
+            graph.outputs,
+            graph.output_names,
+        )
+    )
+
+
+def _is_foldable(node: Node, constants: dict[Value, Constant], limit: int) -> bool:
+    if not all(v in constants for v in node.inputs):
+        return False
+    if not all(v.type.is_static for v in node.outputs):
+        return False
+    size = sum(_physical_bytes(v) for v in node.outputs)
+    return size <= max(limit, sum(_physical_bytes(v) for v in node.inputs)) or _only_repacks(node)
+
+
+def _only_repacks(node: Node) -> bool:
+    """Padding of a layout may make a constant larger than it was; that is wanted."""
+    logical = sum(v.type.bytes for v in node.outputs)
+    return logical <= sum(v.type.bytes for v in node.inputs)
+
+
+def _physical_bytes(value: Value) -> int:
+    shape = value.type.static_shape
+    if value.layout is not None:
+        shape = value.layout.physical_shape(shape)
+    return math.prod(shape) * value.dtype.bytes
+
+
+def _physical(value: Value, array: np.ndarray) -> np.ndarray:
+    """`array` as `value` stores it, contiguous and its own (a view would keep its base alive)."""
+    if value.layout is not None and not value.layout.is_row_major:
+        return value.layout.pack(array)
+    is_own = array.base is None and array.flags.c_contiguous
+    return array if is_own else np.array(array, order="C")

@@ -1,0 +1,220 @@
+"""Fusion: partition the nodes into groups, each compiled into one kernel.
+
+A group grows from a seed (a contraction, then a reduction, then anything) through the consumers of what it has
+computed so far.  It may pass through any diamond, and it stands whenever a single value is still needed outside;
+so no path leaves a group and comes back, and the result is acyclic.  What may join depends on structure alone:
+
+- a contraction or windowed reduction takes elementwise consumers of its own shape (the epilogue);
+- a reduction over whole axes also takes further reductions over the same axes and elementwise nodes of the full or
+  the reduced shape, so that softmax or a layer norm is one group;
+- element-wise and injective nodes chain with each other while no costly element is computed more than once.
+
+Afterwards pure index maps move into the contraction that alone reads them, and elementwise producers into the
+reduction that alone reads them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Value
+from tilesmith.ops.base import Op
+from tilesmith.ops.slicing import Concat
+from tilesmith.ops.structure import Structure, structure
+
+MAX_NODES = 48
+"""Nodes in one group at the most: a bound on code size and compile time."""
+
+
+@dataclass(eq=False)
+class _Group:
+    """`kind`: contraction, reduction, rows (a reduction over whole axes), injective or alone (never grows).
+
+    `shape`: of the anchor's result (contraction, reduction) or of the full row domain (rows).
+    """
+
+    kind: str
+    nodes: list[Node]
+    shape: tuple = ()
+    reduced: frozenset[int] = frozenset()
+    outputs: tuple[Value, ...] = ()
+    costly: bool = field(default=False)
+
+
+def fuse(graph: Graph) -> Graph:
+    """`graph` with every node inside a `Fused` node; the same graph when all of them are already."""
+    if all(isinstance(n.op, Fused) for n in graph.nodes):
+        return graph
+    groups = _Fusion(graph).groups()
+    order = {n: i for i, n in enumerate(graph.nodes)}
+    groups.sort(key=lambda g: max(order[n] for n in g.nodes))
+    nodes = tuple(_fused_node(graph, g, order) for g in groups)
+    used = {v for n in nodes for v in n.inputs} | set(graph.outputs)
+    constants = tuple(c for c in graph.constants if c.value in used)
+    return replace(graph, nodes=nodes, constants=constants)
+
+
+class _Fusion:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.order = {n: i for i, n in enumerate(graph.nodes)}
+        self.group_of: dict[Node, _Group] = {}
+        self.escapes = set(graph.outputs)
+
+    def structure(self, node: Node) -> Structure:
+        return node_structure(node)
+
+    def groups(self) -> list[_Group]:
+        by_kind: dict[str, list[Node]] = {}
+        for n in self.graph.nodes:
+            by_kind.setdefault(self.structure(n).kind, []).append(n)
+        for kind in ("contraction", "reduction", "opaque", "elementwise", "injective"):
+            if kind == "elementwise":  # one pass over both, in program order
+                seeds = sorted(
+                    by_kind.get("elementwise", []) + by_kind.get("injective", []), key=self.order.__getitem__
+                )
+            else:
+                seeds = by_kind.get(kind, []) if kind != "injective" else []
+            for n in seeds:
+                if n not in self.group_of:
+                    self.grow(self.seed(n))
+        self.merge_prologues()
+        return list(dict.fromkeys(self.group_of.values()))
+
+    def seed(self, node: Node) -> _Group:
+        s = self.structure(node)
+        kind, reduced = s.kind, frozenset[int]()
+        shape = node.outputs[0].shape
+        if isinstance(node.op, Concat) or len(node.outputs) != 1 or kind == "opaque":
+            kind = "alone"
+        elif kind == "elementwise":
+            kind = "injective"
+        elif s.reduced is not None and s.keeps_rank:
+            kind, reduced, shape = "rows", s.reduced, node.inputs[0].shape
+        return _Group(kind, [node], shape, reduced, node.outputs, s.is_costly)
+
+    def live(self, members: dict[Node, None]) -> list[Value]:
+        """The values defined by `members` and still needed outside."""
+        consumers = self.graph.consumers
+        return [
+            v
+            for n in members
+            for v in n.outputs
+            if v in self.escapes or any(c not in members for c in consumers.get(v, ()))
+        ]
+
+    def grow(self, group: _Group) -> None:
+        members = dict.fromkeys(group.nodes)
+        if group.kind != "alone":
+            committed = list(members)
+            live = self.live(members)
+            while len(members) < MAX_NODES:
+                following = {
+                    c for v in live for c in self.graph.consumers.get(v, ()) if c not in members
+                }
+                if not following:
+                    break
+                node = min(following, key=self.order.__getitem__)
+                if node in self.group_of or not self.joins(group, node, members):
+                    break
+                members[node] = None
+                group.costly |= self.structure(node).is_costly
+                live = self.live(members)
+                if len(live) == 1:
+                    committed, group.outputs = list(members), (live[0],)
+            group.nodes = committed
+            group.costly = any(self.structure(n).is_costly for n in committed)
+        for n in group.nodes:
+            self.group_of[n] = group
+
+    def joins(self, group: _Group, node: Node, members: dict[Node, None]) -> bool:
+        s = self.structure(node)
+        if len(node.outputs) != 1 or isinstance(node.op, Concat):
+            return False
+        out = node.outputs[0].shape
+        if group.kind in ("contraction", "reduction"):
+            return s.kind == "elementwise" and out == group.shape
+        if group.kind == "rows":
+            if s.kind == "elementwise":
+                narrow = tuple(1 if i in group.reduced else d for i, d in enumerate(group.shape))
+                return out in (group.shape, narrow)
+            same = s.kind == "reduction" and s.reduced == group.reduced and s.keeps_rank
+            return same and node.inputs[0].shape == group.shape
+        if s.kind not in ("elementwise", "injective"):
+            return False
+        if not group.costly:
+            return True
+        read = [v for v in node.inputs if v in {o for m in members for o in m.outputs}]
+        return all(_size(out) <= 2 * _size(v.shape) for v in read)
+
+    def merge_prologues(self) -> None:
+        for node in self.graph.nodes:
+            group = self.group_of[node]
+            if group.kind not in ("contraction", "rows"):
+                continue
+            for value in node.inputs:
+                producer = self.graph.producer.get(value)
+                if producer is None or value in self.escapes:
+                    continue
+                feeder = self.group_of[producer]
+                if feeder is group or feeder.kind != "injective" or len(feeder.nodes) > MAX_NODES:
+                    continue
+                if any(self.group_of[c] is not group for c in self.graph.consumers[value]):
+                    continue
+                if self.mergeable(feeder, group):
+                    group.nodes = sorted(feeder.nodes + group.nodes, key=self.order.__getitem__)
+                    for n in feeder.nodes:
+                        self.group_of[n] = group
+
+    def mergeable(self, feeder: _Group, group: _Group) -> bool:
+        kinds = [self.structure(n) for n in feeder.nodes]
+        if group.kind == "contraction":
+            return all(s.is_index_map and not s.divides for s in kinds)
+        shapes = [n.outputs[0].shape for n in feeder.nodes]
+        return all(s.kind == "elementwise" for s in kinds) and all(d == group.shape for d in shapes)
+
+
+def node_structure(node: Node) -> Structure:
+    """The structure of a node's operator on its input types."""
+    return structure(node.op, tuple(v.type for v in node.inputs))
+
+
+def _size(shape: tuple) -> int:
+    n = 1
+    for d in shape:
+        n *= d if isinstance(d, int) else 1
+    return n
+
+
+def _fused_node(graph: Graph, group: _Group, order: dict[Node, int]) -> Node:
+    nodes = sorted(group.nodes, key=order.__getitem__)
+    inside = {v for n in nodes for v in n.outputs}
+    fresh: dict[Value, Value] = {}
+    inputs: list[Value] = []
+    constants: list[Constant] = []
+    for n in nodes:
+        for v in n.inputs:
+            if v in inside or v in fresh:
+                continue
+            known = graph.constant.get(v)
+            if known is not None and v.type.size == 1:
+                fresh[v] = replace(v)
+                constants.append(Constant(fresh[v], known.data))
+            else:
+                fresh[v] = replace(v, name=f"in{len(inputs)}")
+                inputs.append(v)
+    fresh |= {v: replace(v) for n in nodes for v in n.outputs}
+    body = Graph(
+        name="fused",
+        inputs=tuple(fresh[v] for v in inputs),
+        constants=tuple(constants),
+        nodes=tuple(
+            Node(n.op, tuple(fresh[v] for v in n.inputs), tuple(fresh[v] for v in n.outputs), n.loc)
+            for n in nodes
+        ),
+        outputs=tuple(fresh[v] for v in group.outputs),
+        output_names=tuple(f"out{i}" for i in range(len(group.outputs))),
+    )
+    locs = list(dict.fromkeys(n.loc for n in nodes if n.loc))
+    op: Op = Fused(body)
+    return Node(op, tuple(inputs), group.outputs, "+".join(locs))

@@ -1,0 +1,142 @@
+"""Where every value lives: one arena for all that is computed on the way from inputs to outputs.
+
+Nodes run in order, so a value is alive from the node that defines it to the last one that reads
+it, and two values may share bytes when those spans do not meet.  Inputs, outputs and constants
+have memory of their own.  A node may ask for workspace, alive only while it runs.  Placing
+everything optimally is NP-hard (dynamic storage allocation); here blocks are placed in several
+orders, each at the best-fitting gap, and the smallest arena wins (see "Efficient Memory Management
+for Deep Neural Net Inference", Pisarchyk and Lee, 2020, for why large blocks first does well).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tilesmith.graph.nodes import Graph, Node, Value
+from tilesmith.support.errors import InternalError
+
+ALIGNMENT = 64
+"""Bytes; a cache line, and the widest vector."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Byte offsets into an arena of `arena_bytes`, all multiples of `ALIGNMENT`.
+
+    `lower_bound`: the most bytes alive at one time, less than which no plan can do.
+    """
+
+    offsets: dict[Value, int]
+    workspace: dict[Node, int]
+    arena_bytes: int
+    lower_bound: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Block:
+    """`size` bytes, alive while nodes `first`..`last` run."""
+
+    owner: Value | Node
+    size: int
+    first: int
+    last: int
+
+
+def plan(graph: Graph, extra_bytes: Mapping[Node, int] | None = None) -> Plan:
+    """The memory plan of `graph` (static shapes), whose nodes run one after the other.
+
+    `extra_bytes`: workspace that a node needs while it runs.  Raises InternalError for a symbolic
+    shape.
+    """
+    blocks = _blocks(graph, extra_bytes or {})
+    bound = _lower_bound(blocks)
+    best: tuple[int, dict[_Block, int]] | None = None
+    for order in _ORDERS:
+        placed = _place(sorted(blocks, key=order))
+        size = max((at + b.size for b, at in placed.items()), default=0)
+        if best is None or size < best[0]:
+            best = (size, placed)
+        if size == bound:
+            break
+    assert best is not None
+    size, placed = best
+    offsets = {b.owner: at for b, at in placed.items() if isinstance(b.owner, Value)}
+    workspace = {b.owner: at for b, at in placed.items() if isinstance(b.owner, Node)}
+    return Plan(offsets, workspace, size, bound)
+
+
+def value_bytes(value: Value) -> int:
+    """Bytes of `value` in memory, as its layout stores it."""
+    if not value.type.is_static:
+        raise InternalError(f"memory plan: {value!r} has a symbolic dimension; specialise it first")
+    shape = value.type.static_shape
+    if value.layout is not None:
+        shape = value.layout.physical_shape(shape)
+    return math.prod(shape) * value.dtype.bytes
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _blocks(graph: Graph, extra_bytes: Mapping[Node, int]) -> list[_Block]:
+    last: dict[Value, int] = {}
+    for i, node in enumerate(graph.nodes):
+        for v in (*node.inputs, *node.outputs):
+            last[v] = i
+    outside = {*graph.inputs, *graph.outputs, *graph.constant}
+    blocks = []
+    for i, node in enumerate(graph.nodes):
+        own = (v for v in node.outputs if v not in outside)
+        blocks.extend(_Block(v, _aligned(value_bytes(v)), i, last[v]) for v in own)
+        if extra_bytes.get(node, 0) > 0:
+            blocks.append(_Block(node, _aligned(extra_bytes[node]), i, i))
+    return blocks
+
+
+def _lower_bound(blocks: list[_Block]) -> int:
+    change: dict[int, int] = {}
+    for b in blocks:
+        change[b.first] = change.get(b.first, 0) + b.size
+        change[b.last + 1] = change.get(b.last + 1, 0) - b.size
+    alive = most = 0
+    for _, delta in sorted(change.items()):
+        alive += delta
+        most = max(most, alive)
+    return most
+
+
+_ORDERS: tuple[Callable[[_Block], tuple[int, ...]], ...] = (
+    lambda b: (-b.size, b.first, -b.last),
+    lambda b: (-b.size * (b.last - b.first + 1), b.first),
+    lambda b: (b.first, -b.size, -b.last),
+    lambda b: (b.first - b.last, -b.size, b.first),
+)
+
+
+def _place(blocks: list[_Block]) -> dict[_Block, int]:
+    """Offsets of `blocks`, placed in the order given, each into the tightest gap that it fits."""
+    placed: dict[_Block, int] = {}
+    by_offset: list[tuple[int, _Block]] = []  # sorted
+    for b in blocks:
+        best_at, best_room, end = -1, -1, 0
+        for at, other in by_offset:
+            if other.last < b.first or b.last < other.first:
+                continue
+            room = at - end
+            if room >= b.size and (best_at < 0 or room < best_room):
+                best_at, best_room = end, room
+            end = max(end, at + other.size)
+        at = best_at if best_at >= 0 else end
+        placed[b] = at
+        low, high = 0, len(by_offset)
+        while low < high:
+            middle = (low + high) // 2
+            if by_offset[middle][0] <= at:
+                low = middle + 1
+            else:
+                high = middle
+        by_offset.insert(low, (at, b))
+    return placed

@@ -1,0 +1,160 @@
+"""The engine behind the rewriting passes: rules indexed by operator, applied in one walk.
+
+A rule looks at a node whose inputs are final and at what produced them; it returns what replaces
+the node's results, or None.  Nodes that a rule adds go through the rules themselves, so one walk
+reaches the fixed point of rules that look only upwards.  Counts of uses are kept exact during the
+walk, because a fusion of two nodes pays only when nobody else reads the first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tilesmith.graph.builder import array_type, infer
+from tilesmith.graph.evaluate import logical_array
+from tilesmith.graph.nodes import Constant, Data, Graph, Node, Value
+from tilesmith.graph.passes.dce import dce
+from tilesmith.ops.base import Op
+
+Result: TypeAlias = "Value | tuple[Value, ...] | None"
+Rule: TypeAlias = "Callable[[Rewriter, Node], Result]"
+Rules: TypeAlias = "Mapping[type[Op], Sequence[Rule]]"
+
+_SHARED_BYTES = 4096
+
+
+class Rewriter:
+    """One walk over `graph`; tries the `rules` for an operator in order, then the `general`."""
+
+    def __init__(self, graph: Graph, rules: Rules, general: Sequence[Rule] = ()) -> None:
+        self._graph = graph
+        self._rules = rules
+        self._general = tuple(general)
+        self._constants: dict[Value, Constant] = dict(graph.constant)
+        self._shared: dict[tuple[Any, bytes], Value] = {}
+        self._nodes: list[Node] = []
+        self._producer: dict[Value, Node] = {}
+        self._replaced: dict[Value, Value] = {}
+        self._uses: dict[Value, int] = {}
+        self._loc = ""
+        for v in (*(i for n in graph.nodes for i in n.inputs), *graph.outputs):
+            self._uses[v] = self._uses.get(v, 0) + 1
+
+    # For rules
+
+    def producer(self, value: Value, *kinds: type[Op]) -> Node | None:
+        """The node that defines `value`, if its operator is one of `kinds` (none given: any)."""
+        node = self._producer.get(value)
+        return node if node is not None and (not kinds or isinstance(node.op, kinds)) else None
+
+    def array(self, value: Value) -> np.ndarray | None:
+        """The logical contents of a constant; None when `value` is not one."""
+        constant = self._constants.get(value)
+        return None if constant is None else logical_array(constant)
+
+    def is_constant(self, value: Value) -> bool:
+        return value in self._constants
+
+    def splat(self, value: Value) -> Any:
+        """The number that every element of a constant is; None when there is no such number.
+
+        NaNs count as different, and so do 0.0 and -0.0.
+        """
+        constant = self._constants.get(value)
+        if constant is None or not value.type.is_static or value.type.size == 0:
+            return None
+        array = constant.data.array
+        first = array.reshape(-1)[:1]
+        if array.size > 1:
+            if not (array == first).all():
+                return None
+            if value.dtype.is_float and len(set(np.signbit(array).reshape(-1).tolist())) > 1:
+                return None
+        return first[0].item() if first[0] == first[0] else None
+
+    def is_single_use(self, value: Value) -> bool:
+        """True when only the node being rewritten reads `value`."""
+        return self._uses.get(value, 0) == 1
+
+    def constant(self, array: np.ndarray, name: str = "") -> Value:
+        """A new constant; small unnamed ones of equal content are one value."""
+        array = np.asarray(array)
+        type_ = array_type(array)
+        key = (type_, array.tobytes()) if not name and array.nbytes <= _SHARED_BYTES else None
+        if key is not None and key in self._shared:
+            return self._shared[key]
+        value = Value(name, type_)
+        self._constants[value] = Constant(value, Data.of(array))
+        if key is not None:
+            self._shared[key] = value
+        return value
+
+    def add(self, op: Op, *inputs: Value) -> Any:
+        """The value (tuple of values if several) of `op`, after the rules have seen it."""
+        types = infer(op, tuple(v.type for v in inputs))
+        node = Node(op, inputs, tuple(Value("", t) for t in types), self._loc)
+        for v in inputs:
+            self._uses[v] = self._uses.get(v, 0) + 1
+        results = self._place(node)
+        return results[0] if len(results) == 1 else results
+
+    # The walk
+
+    def run(self) -> Graph:
+        """The rewritten graph, without the code that died; the same object when no rule applied."""
+        graph = self._graph
+        for node in graph.nodes:
+            inputs = tuple(self._replaced.get(v, v) for v in node.inputs)
+            if inputs != node.inputs:
+                node = Node(node.op, inputs, node.outputs, node.loc)
+            self._loc = node.loc
+            self._place(node)
+        if not self._replaced:
+            return graph
+        return dce(
+            Graph(
+                graph.name,
+                graph.inputs,
+                tuple(self._constants.values()),
+                tuple(self._nodes),
+                tuple(self._replaced.get(v, v) for v in graph.outputs),
+                graph.output_names,
+            )
+        )
+
+    def _place(self, node: Node) -> tuple[Value, ...]:
+        """Adds `node`, or what the rules make of it."""
+        replacement = self._rewrite(node)
+        if replacement is None:
+            self._nodes.append(node)
+            for v in node.outputs:
+                self._producer[v] = node
+            return node.outputs
+        for old, new in zip(node.outputs, replacement, strict=True):
+            self._replaced[old] = new
+            self._uses[new] = self._uses.get(new, 0) + self._uses.pop(old, 0)
+        self._release(node)
+        return replacement
+
+    def _rewrite(self, node: Node) -> tuple[Value, ...] | None:
+        # Rules know nothing of layouts: whoever chose one keeps it.
+        if any(v.layout is not None for v in (*node.inputs, *node.outputs)):
+            return None
+        for rule in (*self._rules.get(type(node.op), ()), *self._general):
+            result = rule(self, node)
+            if result is not None:
+                return result if isinstance(result, tuple) else (result,)
+        return None
+
+    def _release(self, node: Node) -> None:
+        """Takes back the reads of a node that is gone, and of the nodes that die with it."""
+        dead = [node]
+        while dead:
+            for v in dead.pop().inputs:
+                self._uses[v] -= 1
+                above = self._producer.get(v)
+                if above is not None and not any(self._uses.get(o) for o in above.outputs):
+                    dead.append(above)

@@ -1,0 +1,207 @@
+"""The canonical text of a graph; `graph.parse` reads it back.
+
+    graph main(%x: f32[1,3,8,8]) {
+      const %w: f32[4,3,3,3] = @0f3c9a5e71b2d846
+      const %0: f32[] = [0.5]
+      %y: f32[1,4,8,8]@"0 2 3 1" = conv(%x, %w) {pads=(1, 1, 1, 1)}  # "conv1"
+      %1: f32[1,4,8,8] = fused(%y, %0) {body=graph g(%a: f32[1,4,8,8], %b: f32[]) {
+        %0: f32[1,4,8,8] = mul(%a, %b)
+        return %0 as "out"
+      }}
+      return %1 as "y"
+    }
+
+Rules: a value is named by its label, made unique with `~1`, `~2`, ...; values without a label are
+numbered.  A label that is not made of letters, digits and `_ . / ~ -`, or starts with a digit,
+is quoted.  Attributes that have their default value are left out.  A constant of at most 8
+elements is written out (in its physical order) when its numbers read back exactly; a larger one
+is named by the digest of its contents, which `constants_of` collects.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tilesmith.graph.nodes import Constant, Graph, Node, Value
+from tilesmith.ir.dtypes import DType
+from tilesmith.ir.expr import Expr
+from tilesmith.ir.layout import Layout
+from tilesmith.ir.text import Names, print_expr
+from tilesmith.ir.types import TensorType
+from tilesmith.ops.base import Op
+from tilesmith.support.errors import InternalError
+
+NameOf: TypeAlias = "Callable[[Any], str]"
+
+INLINE_ELEMENTS = 8
+"""Constants of up to this many elements are written out."""
+
+BARE_NAME = re.compile(r"[A-Za-z_/][A-Za-z0-9_./~-]*\Z")
+
+
+def print_graph(graph: Graph) -> str:
+    """The text of `graph`, ending in a newline."""
+    return _Printer().graph(graph, "") + "\n"
+
+
+def node_text(node: Node) -> str:
+    """One node by itself, for messages; values without a label are numbered within it."""
+    values = dict.fromkeys((*node.inputs, *node.outputs))
+    alone = Graph("", tuple(values), (), (), (), ())
+    return _Printer().node(node, _names(alone), "  ")
+
+
+def constants_of(graph: Graph) -> dict[str, np.ndarray]:
+    """The physical arrays of all constants that the text (sub-graphs too) names by digest."""
+    found: dict[str, np.ndarray] = {}
+    for c in graph.constants:
+        if inline_elements(c) is None:
+            found[c.data.digest] = c.data.array
+    for node in graph.nodes:
+        for value in node.op.attributes.values():
+            if isinstance(value, Graph):
+                found.update(constants_of(value))
+    return found
+
+
+def inline_elements(constant: Constant) -> str | None:
+    """The elements of a small constant as text; None when it is to be named by its digest."""
+    dtype, n = constant.value.dtype, 1
+    for d in constant.value.shape:
+        if not isinstance(d, int):
+            return None
+        n *= d
+    if n > INLINE_ELEMENTS:
+        return None  # known without reading the contents
+    array = constant.data.array
+    if array.size > INLINE_ELEMENTS:
+        return None
+    elements = array.reshape(-1).tolist()
+    if dtype.is_float:
+        elements = [float(x) if x == x else math.nan for x in elements]
+    if read_elements(elements, dtype).tobytes() != array.tobytes():
+        return None  # a NaN with a sign or payload, which "nan" does not say
+    return f"[{', '.join(map(attribute_text, elements))}]"
+
+
+def read_elements(elements: list[Any], dtype: DType) -> np.ndarray:
+    """The flat array of `dtype` that holds numbers as `inline_elements` writes them."""
+    if dtype.is_float:
+        with np.errstate(all="ignore"):
+            return np.array(elements, np.float64).astype(dtype.numpy)
+    return np.array(elements, dtype.numpy)
+
+
+def attribute_text(value: Any, dims: NameOf | None = None) -> str:
+    """An attribute as text; `dims` names symbolic dimensions.  Sub-graphs are not indented."""
+    return _Printer(dims).attribute(value, "")
+
+
+def type_text(type: TensorType, dims: NameOf) -> str:
+    """A type whose symbolic dimensions are named by `dims`."""
+    shown = (str(d) if isinstance(d, int) else print_expr(d, dims) for d in type.shape)
+    return f"{type.dtype}[{','.join(shown)}]"
+
+
+class _Printer:
+    """The text of one program; `dims` names its symbolic dimensions, sub-graphs included."""
+
+    def __init__(self, dims: NameOf | None = None) -> None:
+        self.dims = Names() if dims is None else dims
+
+    def graph(self, graph: Graph, indent: str) -> str:
+        name = _names(graph)
+        inner = indent + "  "
+        params = ", ".join(self.definition(v, name) for v in graph.inputs)
+        title = graph.name if BARE_NAME.match(graph.name) else json.dumps(graph.name)
+        lines = [f"graph {title}({params}) {{"]
+        for c in graph.constants:
+            elements = inline_elements(c)
+            shown = f"@{c.data.digest}" if elements is None else elements
+            lines.append(f"{inner}const {self.definition(c.value, name)} = {shown}")
+        lines += [inner + self.node(n, name, inner) for n in graph.nodes]
+        returned = ", ".join(
+            f"{name[v]} as {json.dumps(n)}" for v, n in zip(graph.outputs, graph.output_names)
+        )
+        lines.append(f"{inner}return {returned}".rstrip())
+        lines.append(f"{indent}}}")
+        return "\n".join(lines)
+
+    def node(self, node: Node, name: dict[Value, str], indent: str) -> str:
+        outputs = ", ".join(self.definition(v, name) for v in node.outputs)
+        inputs = ", ".join(name[v] for v in node.inputs)
+        shown = ", ".join(self.shown_attributes(node.op, indent))
+        braces = f" {{{shown}}}" if shown else ""
+        loc = f"  # {json.dumps(node.loc)}" if node.loc else ""
+        return f"{outputs} = {node.op.name}({inputs}){braces}{loc}"
+
+    def definition(self, value: Value, name: dict[Value, str]) -> str:
+        layout = f'@"{value.layout}"' if value.layout is not None else ""
+        return f"{name[value]}: {type_text(value.type, self.dims)}{layout}"
+
+    def shown_attributes(self, op: Op, indent: str) -> list[str]:
+        """`name=value` of the attributes that differ from their default."""
+        shown = []
+        for f in fields(op):
+            default = f.default if f.default_factory is MISSING else f.default_factory()
+            text = self.attribute(getattr(op, f.name), indent)
+            # Compared by text: to Python 0.0 and -0.0, or 1 and True, are equal.
+            if default is MISSING or text != self.attribute(default, indent):
+                shown.append(f"{f.name}={text}")
+        return shown
+
+    def attribute(self, value: Any, indent: str) -> str:
+        if isinstance(value, (bool, int, type(None))) and not isinstance(value, np.generic):
+            return repr(value)
+        if isinstance(value, float):
+            return repr(float(value)) if math.isfinite(value) else str(float(value))
+        if isinstance(value, str):
+            return json.dumps(value)
+        if isinstance(value, tuple):
+            items = ", ".join(self.attribute(v, indent) for v in value)
+            return f"({items},)" if len(value) == 1 else f"({items})"
+        if isinstance(value, DType):
+            return str(value)
+        if isinstance(value, TensorType):
+            return type_text(value, self.dims)
+        if isinstance(value, Layout):
+            return f'@"{value}"'
+        if isinstance(value, Graph):
+            return self.graph(value, indent)
+        if isinstance(value, Expr):
+            return f"`{print_expr(value, self.dims)}`"
+        raise InternalError(
+            f"attribute {value!r} of type {type(value).__name__} has no text form; attributes are "
+            "numbers, strings, None, dtypes, types, layouts, graphs and tuples of these"
+        )
+
+
+def _names(graph: Graph) -> dict[Value, str]:
+    """A unique printed name for every value, in order of definition."""
+    names: dict[Value, str] = {}
+    used: set[str] = set()
+    unnamed = 0
+    constants = [c.value for c in graph.constants]
+    results = [v for n in graph.nodes for v in n.outputs]
+    for v in (*graph.inputs, *constants, *results):
+        if not v.name:
+            names[v] = f"%{unnamed}"
+            unnamed += 1
+            continue
+        label, copies = v.name, 0
+        while label in used:
+            copies += 1
+            label = f"{v.name}~{copies}"
+        used.add(label)
+        names[v] = f"%{label if BARE_NAME.match(label) else json.dumps(label)}"
+    for v in (*(i for n in graph.nodes for i in n.inputs), *graph.outputs):
+        if v not in names:  # a broken graph must still print, for the verifier's message
+            names[v] = f"%{json.dumps(f'undefined {v.name}')}"
+    return names

@@ -1,0 +1,131 @@
+"""What must hold of every graph, at every stage.
+
+Values are defined once and before they are used; names of inputs and of outputs are unique; every
+node's results have the types that its operator gives for its inputs; layouts fit the ranks;
+contents of constants (those already read: verifying loads no weights) have the physical shape and
+element type; the body of a fused group agrees with its node about types and layouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilesmith.graph.builder import infer
+from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Value
+from tilesmith.graph.text import node_text
+from tilesmith.support.errors import ModelError, VerifyError
+
+
+def verify(graph: Graph, after: str = "") -> None:
+    """Raises VerifyError, naming the stage or pass that came before, if an invariant is broken."""
+    try:
+        _check_graph(graph)
+    except _Broken as e:
+        stage = f"after {after}: " if after else ""
+        raise VerifyError(f"{stage}graph '{graph.name}': {e}") from None
+
+
+class _Broken(Exception):
+    """An invariant does not hold; the message says which and where."""
+
+
+def _check_graph(graph: Graph) -> None:
+    _check_names("input", [v.name for v in graph.inputs])
+    _check_names("output", list(graph.output_names))
+    if len(graph.outputs) != len(graph.output_names):
+        raise _Broken(
+            f"expected a name per output, found {len(graph.outputs)} outputs and "
+            f"{len(graph.output_names)} names"
+        )
+    defined: set[Value] = set()
+    for v in graph.inputs:
+        _define(v, defined, "an input")
+    for c in graph.constants:
+        _define(c.value, defined, "a constant")
+        _check_constant(c)
+    for node in graph.nodes:
+        try:
+            _check_node(node, defined)
+        except _Broken as e:
+            raise _Broken(f"{e}, in\n  {node_text(node)}") from None
+    for name, v in zip(graph.output_names, graph.outputs):
+        if v not in defined:
+            raise _Broken(f"output {name!r} is value {v!r}, which is not defined")
+
+
+def _check_names(what: str, names: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if not name or name in seen:
+            problem = f"is named {name!r} like another one" if name else "has no name"
+            raise _Broken(f"an {what} {problem}; names of {what}s must be unique and not empty")
+        seen.add(name)
+
+
+def _define(value: Value, defined: set[Value], what: str) -> None:
+    if value in defined:
+        raise _Broken(f"{value!r} is defined again as {what}")
+    defined.add(value)
+    if value.layout is not None and value.layout.rank != value.type.rank:
+        raise _Broken(
+            f"{value!r} has rank {value.type.rank}, but its layout '{value.layout}' is for rank "
+            f"{value.layout.rank}"
+        )
+
+
+def _check_constant(constant: Constant) -> None:
+    value = constant.value
+    if not value.type.is_static:
+        raise _Broken(f"constant {value!r} has a symbolic dimension")
+    if "array" not in constant.data.__dict__:
+        return  # not read yet
+    array = constant.data.array
+    shape = value.type.static_shape
+    if value.layout is not None:
+        shape = value.layout.physical_shape(shape)
+    if array.shape != shape or array.dtype != value.dtype.numpy:
+        raise _Broken(
+            f"constant {value!r}: expected contents of type {value.dtype.numpy}{list(shape)}, "
+            f"found {array.dtype}{list(array.shape)}"
+        )
+
+
+def _check_node(node: Node, defined: set[Value]) -> None:
+    for v in node.inputs:
+        if v not in defined:
+            raise _Broken(f"input {v!r} is used before it is defined")
+    try:
+        expected = infer(node.op, tuple(v.type for v in node.inputs))
+    except ModelError as e:
+        raise _Broken(f"the inputs do not fit the operator: {e}") from None
+    found = tuple(v.type for v in node.outputs)
+    if expected != found:
+        raise _Broken(f"expected results of type {_shown(expected)}, found {_shown(found)}")
+    if isinstance(node.op, Fused):
+        _check_body(node.op.body, node)
+    else:
+        for value in node.op.attributes.values():
+            if isinstance(value, Graph):
+                _check_graph(value)
+    for v in node.outputs:
+        _define(v, defined, "a result")
+
+
+def _check_body(body: Graph, node: Node) -> None:
+    _check_graph(body)
+    for what, inner, outer in (
+        ("inputs", body.inputs, node.inputs),
+        ("outputs", body.outputs, node.outputs),
+    ):
+        if len(inner) != len(outer):
+            raise _Broken(f"the body has {len(inner)} {what}, the node {len(outer)}")
+        for a, b in zip(inner, outer):
+            if a.type != b.type or a.layout != b.layout:
+                raise _Broken(
+                    f"{what} of body and node differ: {a.type} '{a.layout or ''}' in the body, "
+                    f"{b.type} '{b.layout or ''}' outside"
+                )
+
+
+def _shown(types: Sequence[object]) -> str:
+    return f"({', '.join(map(str, types))})"

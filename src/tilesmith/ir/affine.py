@@ -1,0 +1,186 @@
+"""Integer expressions as affine sums: `sum(coefficient * atom) + constant`.
+
+An atom is any integer expression that is not itself a sum, a difference, a negation or a product with a constant.
+`from_affine` builds the canonical form: the terms with positive coefficients first, large coefficients before small
+ones (so that what changes slowly in a loop nest stands left and can be hoisted), ties by a structural text, the
+constant last.  Both directions are exact modulo 2**bits, so they hold for integers that wrap around, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .dtypes import DType, i64
+from .expr import (
+    Binary,
+    Broadcast,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    Load,
+    Ramp,
+    Unary,
+    Var,
+    VectorReduce,
+    const,
+)
+
+Affine = tuple[dict[Expr, int], int]
+
+_CACHE_LIMIT = 1 << 18  # entries; the caches hold expressions alive, so they are emptied when full
+_forms: dict[Expr, Affine] = {}
+_keys: dict[Expr, str] = {}
+
+
+def as_affine(e: Expr) -> Affine | None:
+    """Atoms with their coefficients (none is 0) and the constant; None unless `e` is a scalar integer.
+
+    The dictionary is a fresh one.
+    """
+    if e.lanes != 1 or not e.dtype.is_int:
+        return None
+    terms, constant = affine_form(e)
+    return dict(terms), constant
+
+
+def affine_form(e: Expr) -> Affine:
+    """`as_affine` of a scalar integer, shared: the caller must not change the dictionary."""
+    found = _forms.get(e)
+    if found is not None:
+        return found
+    form: Affine
+    if type(e) is Const:
+        form = ({}, int(e.value))
+    elif type(e) is Binary and e.op in _COMBINE:
+        form = _COMBINE[e.op](e)
+    elif type(e) is Unary and e.op == "neg":
+        form = scaled(affine_form(e.a), -1)
+    else:
+        form = ({e: 1}, 0)
+    if len(_forms) > _CACHE_LIMIT:
+        _forms.clear()
+    _forms[e] = form
+    return form
+
+
+def combined(a: Affine, b: Affine, k: int = 1) -> Affine:
+    """`a + k * b`."""
+    if not b[0]:
+        return (a[0], a[1] + k * b[1])
+    if not a[0] and k == 1:
+        return (b[0], a[1] + b[1])
+    terms = dict(a[0])
+    for atom, coefficient in b[0].items():
+        total = terms.get(atom, 0) + k * coefficient
+        if total:
+            terms[atom] = total
+        else:
+            del terms[atom]
+    return terms, a[1] + k * b[1]
+
+
+def scaled(a: Affine, k: int) -> Affine:
+    """`k * a`."""
+    if k == 1:
+        return a
+    if k == 0:
+        return {}, 0
+    return {atom: k * c for atom, c in a[0].items()}, k * a[1]
+
+
+def _product(e: Binary) -> Affine:
+    if type(e.b) is Const:
+        return scaled(affine_form(e.a), int(e.b.value))
+    if type(e.a) is Const:
+        return scaled(affine_form(e.b), int(e.a.value))
+    a, b = affine_form(e.a), affine_form(e.b)
+    if not a[0]:
+        return scaled(b, a[1])
+    if not b[0]:
+        return scaled(a, b[1])
+    return {e: 1}, 0
+
+
+_COMBINE = {
+    "add": lambda e: combined(affine_form(e.a), affine_form(e.b)),
+    "sub": lambda e: combined(affine_form(e.a), affine_form(e.b), -1),
+    "mul": _product,
+}
+
+
+def from_affine(terms: Mapping[Expr, int], constant: int = 0, dtype: DType = i64) -> Expr:
+    """The canonical expression for an affine sum of scalars of type `dtype`."""
+    if len(terms) > 1:
+        items = sorted(
+            ((a, k) for a, k in terms.items() if k), key=lambda t: (t[1] < 0, -abs(t[1]), sort_key(t[0]))
+        )
+    else:
+        items = [(a, k) for a, k in terms.items() if k]
+    if not items:
+        return const(constant, dtype)
+    atom, coefficient = items[0]
+    if coefficient > 0:
+        result = atom if coefficient == 1 else Binary("mul", atom, const(coefficient, dtype))
+        items = items[1:]
+    elif constant:
+        result, constant = const(constant, dtype), 0
+    else:
+        result = Unary("neg", atom)
+        if coefficient != -1:
+            result = Binary("mul", atom, const(coefficient, dtype))
+        items = items[1:]
+    for atom, coefficient in items:
+        op, size = ("add", coefficient) if coefficient > 0 else ("sub", -coefficient)
+        result = Binary(op, result, atom if size == 1 else Binary("mul", atom, const(size, dtype)))
+    if constant:
+        op, size = ("add", constant) if constant > 0 else ("sub", -constant)
+        result = Binary(op, result, const(size, dtype))
+    return result
+
+
+def product(a: Expr, b: Expr) -> Expr:
+    """The product of two atoms, its factors in canonical order."""
+    factors = sorted((*factors_of(a), *factors_of(b)), key=sort_key)
+    result = factors[0]
+    for f in factors[1:]:
+        result = Binary("mul", result, f)
+    return result
+
+
+def factors_of(e: Expr) -> tuple[Expr, ...]:
+    """The operands of a chain of products."""
+    if type(e) is Binary and e.op == "mul":
+        return (*factors_of(e.a), *factors_of(e.b))
+    return (e,)
+
+
+def sort_key(e: Expr) -> str:
+    """A text that orders expressions in the same way in every process (names, not addresses)."""
+    key = _keys.get(e)
+    if key is None:
+        if type(e) is Var:
+            key = e.name
+        else:
+            head = _HEADS.get(type(e), lambda n: type(n).__name__)(e)
+            # long texts are of no use for ordering, and a shared sub-expression could double them at each level
+            key = f"{head}({','.join(sort_key(c) for c in e.children)})"[:200]
+        if len(_keys) > _CACHE_LIMIT:
+            _keys.clear()
+        _keys[e] = key
+    return key
+
+
+_HEADS = {
+    Const: lambda e: f"#{e.value}",
+    Unary: lambda e: f"~{e.op}",
+    Binary: lambda e: f"~{e.op}",
+    Compare: lambda e: f"~{e.op}",
+    Cast: lambda e: f"~{e.type}",
+    Load: lambda e: f"~{e.buffer.name}",
+    Call: lambda e: f"~{e.name}",
+    Ramp: lambda e: f"~ramp{e.size}",
+    Broadcast: lambda e: f"~x{e.size}",
+    VectorReduce: lambda e: f"~reduce_{e.op}{e.size}",
+}

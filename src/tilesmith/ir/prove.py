@@ -1,0 +1,266 @@
+"""What the simplifier can show about integers: intervals bottom-up, and proofs of `sum >= 0`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import interval as iv
+from .affine import Affine, affine_form, combined, scaled
+from .dtypes import i64
+from .expr import (
+    Binary,
+    Broadcast,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    Let,
+    Load,
+    Ramp,
+    Select,
+    Unary,
+    Var,
+    VectorReduce,
+)
+from .interval import Interval
+
+if TYPE_CHECKING:
+    from .simplify import Context
+
+_MAX_DEPTH = 6  # steps of substitution in one proof
+_CACHE_LIMIT = 1 << 18
+_index: dict[Expr, bool] = {}
+
+
+def is_index(e: Expr) -> bool:
+    """True for index arithmetic: i64 made of Vars, literals and values of at most 32 bits; it does not overflow."""
+    found = _index.get(e)
+    if found is not None:
+        return found
+    kind = type(e)
+    if kind is Var or kind is Const:
+        result = True
+    elif kind is Cast:
+        source = e.a.dtype
+        narrow = source.is_bool or (source.is_int and source.bits <= 32)
+        result = e.type is i64 and (narrow or (source is i64 and is_index(e.a)))
+    elif kind is Compare or (e.dtype.is_bool and kind is not Select):
+        result = True  # where a condition comes from does not matter
+    elif kind in (Load, Call, Let) or e.dtype is not i64:
+        result = False
+    else:
+        result = all(map(is_index, e.children))
+    if len(_index) > _CACHE_LIMIT:
+        _index.clear()
+    _index[e] = result
+    return result
+
+
+def sum_interval(form: Affine, ctx: Context) -> Interval:
+    """The interval of an affine sum as a mathematical integer (no wrapping)."""
+    total = iv.constant(form[1])
+    for atom, k in form[0].items():
+        total = iv.add(total, iv.scale(interval_of(atom, ctx), k))
+    return total
+
+
+def interval_of(e: Expr, ctx: Context) -> Interval:
+    """The values that an integer or bool (any lane of a vector) may take under the facts of `ctx`."""
+    if type(e) is Const:
+        return iv.constant(int(e.value)) if not e.type.is_float else iv.TOP
+    cache = ctx._intervals
+    found = cache.get(e)
+    if found is None:
+        found = _compute(e, ctx)
+        known = ctx.bounds.get(e)
+        if known is not None:
+            found = iv.intersect(found, known)
+            if found.lo is not None and found.hi is not None and found.lo > found.hi:
+                found = known  # the facts contradict each other: this code never runs
+        cache[e] = found
+    return found
+
+
+def _compute(e: Expr, ctx: Context) -> Interval:
+    dtype = e.dtype
+    if dtype.is_bool:
+        return iv.BOOL
+    if not dtype.is_int:
+        return iv.TOP
+    rule = _INTERVALS.get(type(e))
+    if dtype is i64 and e.lanes == 1 and type(e) in (Binary, Unary):
+        form = affine_form(e)
+        if e not in form[0]:
+            return _wrapped(sum_interval(form, ctx), e)
+    return _wrapped(rule(e, ctx), e) if rule else iv.of_dtype(dtype)
+
+
+def _wrapped(values: Interval, e: Expr) -> Interval:
+    """`values`, or everything when an operation of this type may have wrapped around."""
+    dtype = e.dtype
+    if dtype is i64:
+        if (values.lo is not None and values.lo < dtype.min) or (
+            values.hi is not None and values.hi > dtype.max
+        ):
+            return iv.TOP
+        if (values.lo is None or values.hi is None) and values.stride != 1 and not is_index(e):
+            return iv.make(values.lo, values.hi)
+        return values
+    return values if values.fits(dtype) else iv.of_dtype(dtype)
+
+
+def _binary(e: Binary, ctx: Context) -> Interval:
+    rule = _OPERATIONS.get(e.op)
+    if rule is None:
+        return iv.TOP
+    return rule(interval_of(e.a, ctx), interval_of(e.b, ctx))
+
+
+def _bit_and(a: Interval, b: Interval) -> Interval:
+    ends = [x.hi for x in (a, b) if x.lo is not None and x.lo >= 0 and x.hi is not None]
+    return iv.make(0, min(ends)) if ends else iv.TOP
+
+
+def _shift_right(a: Interval, b: Interval) -> Interval:
+    return iv.floordiv(a, iv.constant(1 << b.offset)) if b.is_constant and 0 <= b.offset < 64 else iv.TOP
+
+
+def _shift_left(a: Interval, b: Interval) -> Interval:
+    return iv.scale(a, 1 << b.offset) if b.is_constant and 0 <= b.offset < 64 else iv.TOP
+
+
+def _trunc(f):  # type: ignore[no-untyped-def]  # a small adapter for the two operations below
+    def rule(a: Interval, b: Interval) -> Interval:
+        both = a.lo is not None and a.lo >= 0 and b.lo is not None and b.lo > 0
+        return f(a, b) if both else iv.TOP
+
+    return rule
+
+
+_OPERATIONS = {
+    "add": iv.add, "sub": iv.sub, "mul": iv.mul, "floordiv": iv.floordiv, "floormod": iv.floormod,
+    "truncdiv": _trunc(iv.floordiv), "truncmod": _trunc(iv.floormod),
+    "min": iv.minimum, "max": iv.maximum, "and": _bit_and, "shr": _shift_right, "shl": _shift_left,
+}  # fmt: skip
+
+
+def _cast(e: Cast, ctx: Context) -> Interval:
+    if e.a.dtype.is_float:
+        return iv.of_dtype(e.type)
+    return interval_of(e.a, ctx)
+
+
+def _ramp(e: Ramp, ctx: Context) -> Interval:
+    lanes = iv.Interval(0, e.size - 1)
+    step = interval_of(e.stride, ctx)
+    if step.is_constant:
+        return iv.add(interval_of(e.base, ctx), iv.scale(lanes, step.offset))
+    return iv.add(interval_of(e.base, ctx), iv.mul(step, lanes))
+
+
+def _vector_reduce(e: VectorReduce, ctx: Context) -> Interval:
+    a = interval_of(e.a, ctx)
+    if e.op in ("min", "max"):
+        return a
+    if e.op == "add":
+        n = e.a.lanes // e.size
+        return iv.make(None if a.lo is None else a.lo * n, None if a.hi is None else a.hi * n)
+    return iv.TOP
+
+
+def _call(e: Call, ctx: Context) -> Interval:
+    if e.name == "abs":
+        a = interval_of(e.args[0], ctx)
+        if a.lo is not None and a.hi is not None:
+            return iv.make(0 if a.lo <= 0 <= a.hi else min(abs(a.lo), abs(a.hi)), max(-a.lo, a.hi))
+    return iv.TOP
+
+
+def _unary(e: Unary, ctx: Context) -> Interval:
+    a = interval_of(e.a, ctx)
+    return iv.scale(a, -1) if e.op == "neg" else iv.sub(iv.constant(-1), a)
+
+
+_INTERVALS = {
+    Var: lambda e, ctx: iv.TOP if e.dtype is i64 else iv.of_dtype(e.dtype),
+    Unary: _unary,
+    Binary: _binary,
+    Select: lambda e, ctx: iv.union(interval_of(e.if_true, ctx), interval_of(e.if_false, ctx)),
+    Cast: _cast,
+    Ramp: _ramp,
+    Broadcast: lambda e, ctx: interval_of(e.value, ctx),
+    VectorReduce: _vector_reduce,
+    Call: _call,
+}
+
+
+# --- proofs ---
+
+
+def nonnegative(form: Affine, ctx: Context) -> bool:
+    """True when `form >= 0` can be shown; the sum must not overflow.
+
+    Numeric intervals first.  Then, for what depends on other values, each atom is replaced by an end of its range
+    that makes the sum smaller (a symbolic end of a Var, the operand of a min or max, `x` for `c * (x // c)`), and
+    known inequalities are subtracted, to a small depth.
+    """
+    lo = sum_interval(form, ctx).lo
+    if lo is not None and lo >= 0:
+        return True
+    if not form[0]:
+        return False
+    key = (frozenset(form[0].items()), form[1])
+    found = ctx._proofs.get(key)
+    if found is None:
+        ctx._proofs[key] = False  # a proof must not use itself
+        found = _search(form, ctx, _MAX_DEPTH)
+        ctx._proofs[key] = found
+    return found
+
+
+def _search(form: Affine, ctx: Context, depth: int) -> bool:
+    lo = sum_interval(form, ctx).lo
+    if lo is not None and lo >= 0:
+        return True
+    if depth == 0 or not form[0]:
+        return False
+    terms = form[0]
+    for fact in ctx.facts:
+        # form - fact >= 0 shows form >= 0; worth a look when they share an atom
+        if any(atom in terms and terms[atom] * k > 0 for atom, k in fact[0].items()):
+            rest = combined(form, fact, -1)
+            lo = sum_interval(rest, ctx).lo
+            if lo is not None and lo >= 0:
+                return True
+    for atom, k in terms.items():
+        if type(atom) is not Binary:
+            continue
+        if atom.op in ("min", "max"):
+            without = ({a: c for a, c in terms.items() if a is not atom}, form[1])
+            parts = (ctx.affine(atom.a), ctx.affine(atom.b))
+            both = (atom.op == "min") == (k > 0)  # the sum is the smaller of two sums: both must be >= 0
+            proofs = (_search(combined(without, p, k), ctx, depth - 1) for p in parts)
+            return all(proofs) if both else any(proofs)
+        if atom.op == "floordiv" and type(atom.b) is Const and atom.b.value > 0:
+            c = int(atom.b.value)
+            if k % c == 0:  # x - c + 1 <= c·(x // c) <= x
+                x = affine_form(atom.a)
+                bound = combined(x, ({}, 1 - c)) if k > 0 else x
+                without = ({a: n for a, n in terms.items() if a is not atom}, form[1])
+                if _search(combined(without, bound, k // c), ctx, depth - 1):
+                    return True
+    if ctx.symbolic:
+        for var in reversed(ctx.symbolic):  # inner loops first: their ends mention the outer ones
+            k = terms.get(var)
+            if k is None:
+                continue
+            end = ctx.symbolic[var][0 if k > 0 else 1]
+            if end is not None:
+                return _search(_replaced(form, var, k, affine_form(end), ctx), ctx, depth - 1)
+    return False
+
+
+def _replaced(form: Affine, atom: Expr, k: int, by: Affine, ctx: Context) -> Affine:
+    without = ({a: c for a, c in form[0].items() if a is not atom}, form[1])
+    return combined(without, scaled(by, k))

@@ -1,0 +1,58 @@
+"""Types of values at the graph level.
+
+A dimension is an `int` or, when it is only known at run time, a scalar expression (`ir.expr.Expr`) over
+symbolic `Var`s.  Types are compared with `==`; expressions are interned, so that is exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from .dtypes import DType
+from .expr import Expr
+
+Dim: TypeAlias = "int | Expr"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Element type and logical shape of a tensor; text form `f32[1,64,56,56]`, a scalar is `f32[]`."""
+
+    dtype: DType
+    shape: tuple[Dim, ...]
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def is_static(self) -> bool:
+        """True when every dimension is a number."""
+        return all(isinstance(d, int) for d in self.shape)
+
+    @property
+    def static_shape(self) -> tuple[int, ...]:
+        """The shape as numbers.  Raises ValueError when a dimension is symbolic."""
+        dims: list[int] = []
+        for d in self.shape:
+            if not isinstance(d, int):
+                raise ValueError(f"{self} has a symbolic dimension {d}")
+            dims.append(d)
+        return tuple(dims)
+
+    @property
+    def size(self) -> int:
+        """Number of elements (static shapes only)."""
+        n = 1
+        for d in self.static_shape:
+            n *= d
+        return n
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a dense buffer of this type (static shapes only)."""
+        return self.size * self.dtype.bytes
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(str(d) for d in self.shape)}]"

@@ -1,0 +1,203 @@
+"""Structural equality of expressions, statements and functions: alike up to the names of Vars and buffers.
+
+Free Vars and buffers correspond one to one; they must agree in type, shape and scope.  Nested `Seq`s count as one,
+a missing `else` as an empty one, and an extent may be a number or a literal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tilesmith.ir.expr import (
+    Binary,
+    BufferLike,
+    Call,
+    Compare,
+    Const,
+    Expr,
+    Let,
+    Load,
+    Unary,
+    Var,
+    VectorReduce,
+    as_expr,
+)
+from tilesmith.support.errors import InternalError
+
+from .nodes import Allocate, Assert, Buffer, Evaluate, For, Func, If, LetStmt, Seq, Stmt, Store
+from .text import print_func, print_stmt
+
+
+def structural_equal(a: Expr | Stmt | Func, b: Expr | Stmt | Func) -> bool:
+    """True when `a` and `b` are the same but for names."""
+    matching = _Matching()
+    if isinstance(a, Expr) and isinstance(b, Expr):
+        return matching.exprs(a, b)
+    if isinstance(a, Stmt) and isinstance(b, Stmt):
+        return matching.stmts(a, b)
+    return isinstance(a, Func) and isinstance(b, Func) and matching.funcs(a, b)
+
+
+def assert_structural_equal(a: Expr | Stmt | Func, b: Expr | Stmt | Func) -> None:
+    """Raises AssertionError with both texts unless `structural_equal(a, b)`.  For tests."""
+    if not structural_equal(a, b):
+        raise AssertionError(f"not the same structure:\n{_text(a)}\n--- and ---\n{_text(b)}")
+
+
+def _text(x: Expr | Stmt | Func) -> str:
+    return str(x) if isinstance(x, Expr) else print_func(x) if isinstance(x, Func) else print_stmt(x)
+
+
+class _Matching:
+    """A one-to-one correspondence of Vars and buffers, extended as the comparison goes."""
+
+    def __init__(self) -> None:
+        self.there: dict[object, object] = {}
+        self.back: dict[object, object] = {}
+        self.equal: set[tuple[Expr, Expr]] = set()  # pairs found equal under the current bindings
+
+    def pair(self, a: object, b: object) -> bool:
+        """True when a corresponds to b, or neither had a partner yet."""
+        if a not in self.there and b not in self.back:
+            self.there[a], self.back[b] = b, a
+            return True
+        return self.there.get(a) is b and self.back.get(b) is a
+
+    @contextmanager
+    def bound(self, a: object, b: object) -> Iterator[None]:
+        """While it lasts, `a` and `b` are partners and whatever they were before is hidden."""
+        there, back, equal = self.there, self.back, self.equal
+        self.there, self.back, self.equal = {**there, a: b}, {**back, b: a}, set()
+        yield
+        # partners of free names found inside stay
+        for x, y in self.there.items():
+            if x is not a and x not in there and y not in back:
+                there[x], back[y] = y, x
+        self.there, self.back, self.equal = there, back, equal
+
+    def exprs(self, a: Expr, b: Expr) -> bool:
+        stack = [(a, b)]
+        while stack:
+            x, y = stack.pop()
+            if (x, y) in self.equal:
+                continue
+            if type(x) is not type(y) or x.dtype is not y.dtype or x.lanes != y.lanes:
+                return False
+            if isinstance(x, Let) and isinstance(y, Let):
+                if not self.exprs(x.value, y.value) or not _same_type(x.var, y.var):
+                    return False
+                with self.bound(x.var, y.var):
+                    if not self.exprs(x.body, y.body):
+                        return False
+                continue
+            if not self.heads(x, y):
+                return False
+            self.equal.add((x, y))
+            first, second = x.children, y.children
+            if len(first) != len(second):
+                return False
+            stack.extend(zip(first, second))
+        return True
+
+    def heads(self, x: Expr, y: Expr) -> bool:
+        """What a node holds besides its children."""
+        if isinstance(x, Var):
+            return self.pair(x, y)
+        if isinstance(x, Const):
+            return x is y
+        if isinstance(x, (Unary, Binary, Compare, VectorReduce)):
+            return x.op == y.op  # type: ignore[attr-defined]  # y has the type of x
+        if isinstance(x, Load) and isinstance(y, Load):
+            return len(x.indices) == len(y.indices) and self.buffers(x.buffer, y.buffer)
+        if isinstance(x, Call):
+            return x.name == y.name  # type: ignore[attr-defined]
+        return True  # types and lanes were compared: that is all that a cast or a broadcast holds
+
+    def buffers(self, a: BufferLike, b: BufferLike) -> bool:
+        known = a in self.there
+        if not self.pair(a, b):
+            return False
+        if known:
+            return True
+        scopes = getattr(a, "scope", None) == getattr(b, "scope", None)
+        return (
+            scopes and a.dtype is b.dtype and len(a.shape) == len(b.shape)
+            and all(self.exprs(as_expr(x), as_expr(y)) for x, y in zip(a.shape, b.shape))
+        )  # fmt: skip
+
+    def all_exprs(self, a: tuple[Expr | None, ...], b: tuple[Expr | None, ...]) -> bool:
+        return len(a) == len(b) and all(
+            x is y if x is None or y is None else self.exprs(x, y) for x, y in zip(a, b)
+        )
+
+    def stmts(self, a: Stmt, b: Stmt) -> bool:
+        first, second = list(_flat(a)), list(_flat(b))
+        return len(first) == len(second) and all(self.single(x, y) for x, y in zip(first, second))
+
+    def single(self, a: Stmt, b: Stmt) -> bool:
+        if isinstance(a, For) and isinstance(b, For):
+            if a.kind != b.kind or not _same_type(a.var, b.var):
+                return False
+            if not self.all_exprs((a.start, a.extent), (b.start, b.extent)):
+                return False
+            with self.bound(a.var, b.var):
+                return self.stmts(a.body, b.body)
+        if isinstance(a, LetStmt) and isinstance(b, LetStmt):
+            if not _same_type(a.var, b.var) or not self.exprs(a.value, b.value):
+                return False
+            with self.bound(a.var, b.var):
+                return self.stmts(a.body, b.body)
+        if isinstance(a, Allocate) and isinstance(b, Allocate):
+            if not self.buffer_types(a.buffer, b.buffer):
+                return False
+            with self.bound(a.buffer, b.buffer):
+                return self.stmts(a.body, b.body)
+        if isinstance(a, If) and isinstance(b, If):
+            return (
+                a.likely == b.likely and self.exprs(a.cond, b.cond) and self.stmts(a.then, b.then)
+                and self.stmts(a.otherwise or Seq(()), b.otherwise or Seq(()))
+            )  # fmt: skip
+        if isinstance(a, Store) and isinstance(b, Store):
+            return self.buffers(a.buffer, b.buffer) and self.all_exprs(
+                (*a.indices, a.value, a.mask), (*b.indices, b.value, b.mask)
+            )
+        if isinstance(a, Assert) and isinstance(b, Assert):
+            return a.message == b.message and self.exprs(a.cond, b.cond)
+        if isinstance(a, Evaluate) and isinstance(b, Evaluate):
+            return self.exprs(a.value, b.value)
+        if not isinstance(a, (For, LetStmt, Allocate, If, Store, Assert, Evaluate)):
+            raise InternalError(f"expected a statement, found {type(a).__name__}")
+        return False
+
+    def buffer_types(self, a: Buffer, b: Buffer) -> bool:
+        return (
+            a.scope == b.scope and a.dtype is b.dtype and len(a.shape) == len(b.shape)
+            and all(self.exprs(as_expr(x), as_expr(y)) for x, y in zip(a.shape, b.shape))
+        )  # fmt: skip
+
+    def funcs(self, a: Func, b: Func) -> bool:
+        """Parameters correspond by position; the names of the functions must agree, as linking sees them."""
+        if a.name != b.name or a.attrs != b.attrs or len(a.params) != len(b.params):
+            return False
+        scalars = [(x, y) for x, y in zip(a.params, b.params) if isinstance(x, Var)]
+        for x, y in scalars:
+            if not isinstance(y, Var) or not _same_type(x, y) or not self.pair(x, y):
+                return False
+        for x, y in zip(a.params, b.params):
+            if isinstance(x, Buffer) and not (isinstance(y, Buffer) and self.buffers(x, y)):
+                return False
+        outputs = len(a.outputs) == len(b.outputs) and all(map(self.buffers, a.outputs, b.outputs))
+        return outputs and self.stmts(a.body, b.body)
+
+
+def _flat(s: Stmt) -> Iterator[Stmt]:
+    if isinstance(s, Seq):
+        for t in s.stmts:
+            yield from _flat(t)
+    else:
+        yield s
+
+
+def _same_type(a: Var, b: Var) -> bool:
+    return a.dtype is b.dtype and a.lanes == b.lanes

@@ -1,0 +1,203 @@
+"""The interpreter: the meaning of loop IR.
+
+A function is translated to one Python function and run; each access is checked against the shape of its buffer.
+Loops of all kinds run one iteration after the other.  `prefetch` does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilesmith.ir.expr import Call, Const, Expr, Var
+from tilesmith.support.errors import InternalError, UsageError
+
+from . import interpret_values as values
+from .interpret_expr import Emitter
+from .nodes import Allocate, Assert, Buffer, Evaluate, For, Func, If, LetStmt, Seq, Stmt, Store
+from .text import head
+
+_MAX_LOOPS = 15  # Python nests at most 20 blocks in one function
+
+
+def interpret(func: Func, args: Sequence[np.ndarray | int]) -> None:
+    """Runs `func` on its arguments in the order of its parameters; arrays are changed in place.
+
+    An array has the buffer's shape and element type and is C-contiguous.  Raises UsageError for arguments that do
+    not fit, InternalError for an access outside a buffer, ModelError for an `Assert` that fails.
+    """
+    compile_func(func)(args)
+
+
+def compile_func(func: Func) -> Callable[[Sequence[np.ndarray | int]], None]:
+    """`func` as a Python callable on its arguments, to run it several times."""
+    translation = _Translation(func)
+    code = compile("\n".join(translation.lines), f"<loop IR {func.name}>", "exec")
+    exec(code, translation.env)
+    run = translation.env["run"]
+
+    def call(args: Sequence[np.ndarray | int]) -> None:
+        with np.errstate(all="ignore"):
+            run(*_arguments(func, args))
+
+    return call
+
+
+def _arguments(func: Func, args: Sequence[np.ndarray | int]) -> list[Any]:
+    if len(args) != len(func.params):
+        names = ", ".join(p.name for p in func.params)
+        raise UsageError(f"'{func.name}' takes {len(func.params)} arguments ({names}), got {len(args)}")
+    bound: list[Any] = []
+    for p, a in zip(func.params, args):
+        if isinstance(p, Var):
+            if isinstance(a, np.ndarray) and a.ndim:
+                raise UsageError(f"argument '{p.name}' of '{func.name}' is a number, got an array")
+            bound.append(values.scalar(a, p.dtype))
+            continue
+        if not isinstance(a, np.ndarray):
+            raise UsageError(f"argument '{p.name}' of '{func.name}' is an array, got {type(a).__name__}")
+        if a.dtype != p.dtype.numpy or not a.flags.c_contiguous:
+            raise UsageError(
+                f"argument '{p.name}' of '{func.name}' must be a C-contiguous array of {p.dtype}, "
+                f"got {a.dtype} with strides {a.strides}"
+            )
+        bound.append(a)
+    return bound
+
+
+class _Translation:
+    """Writes the Python source; `env` holds the values that the source names."""
+
+    def __init__(self, func: Func) -> None:
+        self.lines: list[str] = []
+        self.env: dict[str, Any] = {"np": np, "V": values}
+        self.depth = 0
+        self.loops = 0
+        self.count = 0
+        self.emit = Emitter(self.line, self.env, self.fresh)
+        names = [f"a{i}" for i in range(len(func.params))]
+        self.line(f"def run({', '.join(names)}):")
+        self.depth += 1
+        for p, name in zip(func.params, names):
+            if isinstance(p, Var):
+                self.emit.bind(p, name, is_index=True)
+        for p, name in zip(func.params, names):
+            if isinstance(p, Buffer):
+                dims = self.shape(p)
+                self.env[f"p_{name}"] = p.name
+                self.line(f"if {name}.shape != {_tuple(dims)}: wrong_shape(p_{name}, {name}, {_tuple(dims)})")
+                data = self.fresh("b")
+                self.line(f"{data} = {name}.reshape(-1)")
+                self.emit.bind_buffer(p, data, dims)
+        self.env["wrong_shape"] = _wrong_shape
+        self.stmt(func.body)
+        self.line("return")
+
+    def line(self, text: str) -> None:
+        self.lines.append(" " * self.depth + text)
+
+    def fresh(self, prefix: str) -> str:
+        self.count += 1
+        return f"{prefix}{self.count}"
+
+    def shape(self, b: Buffer) -> list[str]:
+        """The extents as Python source, evaluated once."""
+        dims: list[str] = []
+        for n in b.shape:
+            if isinstance(n, int) or type(n) is Const:
+                dims.append(str(n if isinstance(n, int) else n.value))
+            else:
+                name = self.fresh("n")
+                self.line(f"{name} = {self.expr(n)}")
+                dims.append(name)
+        return dims
+
+    def expr(self, *exprs: Expr) -> str:
+        """The source of one expression; several are counted together and the first is returned."""
+        self.emit.begin(exprs)
+        return self.emit(exprs[0])
+
+    def stmt(self, s: Stmt) -> None:
+        _STATEMENTS[type(s)](self, s)
+
+    def body(self, s: Stmt) -> None:
+        self.depth += 1
+        start = len(self.lines)
+        self.stmt(s)
+        if len(self.lines) == start:
+            self.line("pass")
+        self.depth -= 1
+
+    def for_(self, s: For) -> None:
+        self.emit.begin((s.start, s.extent))
+        start = self.emit(s.start)
+        extent = self.emit(s.extent)
+        var = self.fresh("v")
+        stop = f"{start} + {extent}" if start != "0" else extent
+        deep = self.loops >= _MAX_LOOPS
+        if deep:
+            self.line(f"def {var}f():")
+            self.depth += 1
+        outer, self.loops = self.loops, 1 if deep else self.loops + 1
+        self.line(f"for {var} in range({start}, {stop}):")
+        self.emit.bind(s.var, var, is_index=True)
+        self.body(s.body)
+        self.loops = outer
+        if deep:
+            self.depth -= 1
+            self.line(f"{var}f()")
+
+    def if_(self, s: If) -> None:
+        self.line(f"if {self.expr(s.cond)}:")
+        self.body(s.then)
+        if s.otherwise is not None:
+            self.line("else:")
+            self.body(s.otherwise)
+
+    def store(self, s: Store) -> None:
+        self.emit.begin((*s.indices, s.value, *(() if s.mask is None else (s.mask,))))
+        self.emit.store(s)
+
+    def allocate(self, s: Allocate) -> None:
+        dims = self.shape(s.buffer)
+        data, kind = self.fresh("b"), self.fresh("k")
+        self.env[kind] = s.buffer.dtype
+        self.line(f"{data} = V.allocate({kind}, {_tuple(dims)}, {s.buffer.name!r})")
+        self.emit.bind_buffer(s.buffer, data, dims)
+        self.stmt(s.body)
+
+    def let(self, s: LetStmt) -> None:
+        value = self.expr(s.value)
+        is_index = self.emit.is_index(s.value)
+        name = self.fresh("v")
+        self.line(f"{name} = {value}")
+        self.emit.bind(s.var, name, is_index)
+        self.stmt(s.body)
+
+    def seq(self, s: Seq) -> None:
+        for t in s.stmts:
+            self.stmt(t)
+
+    def evaluate(self, s: Evaluate) -> None:
+        if not (isinstance(s.value, Call) and s.value.name == "prefetch"):
+            raise InternalError(f"only a call of 'prefetch' has an effect, found '{head(s)}'")
+
+    def assert_(self, s: Assert) -> None:
+        self.line(f"if not {self.expr(s.cond)}: V.failed({s.message!r})")
+
+
+def _tuple(items: Sequence[str]) -> str:
+    return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+
+
+def _wrong_shape(name: str, array: np.ndarray, expected: tuple[int, ...]) -> None:
+    raise UsageError(f"argument '{name}' has shape {array.shape}, expected {expected}")
+
+
+_STATEMENTS: dict[type, Callable[[_Translation, Any], None]] = {
+    For: _Translation.for_, If: _Translation.if_, Store: _Translation.store, Allocate: _Translation.allocate,
+    LetStmt: _Translation.let, Seq: _Translation.seq, Evaluate: _Translation.evaluate,
+    Assert: _Translation.assert_,
+}  # fmt: skip

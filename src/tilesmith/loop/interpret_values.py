@@ -1,0 +1,226 @@
+"""The operations of the interpreter on values, exactly as `ir.expr` defines them.
+
+A scalar integer is a Python int within its type's range, a bool a Python (or NumPy) bool, a float a NumPy scalar of
+its type; a vector is a NumPy array of the type, one element per lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tilesmith.ir.dtypes import DType
+from tilesmith.ir.fold import INTEGER
+from tilesmith.ir.intrinsics import INTRINSICS
+from tilesmith.support.errors import InternalError, ModelError
+
+
+def wrap(dtype: DType) -> Callable[[int], int]:
+    """Two's complement at the width of `dtype`."""
+    mask = (1 << dtype.bits) - 1
+    if dtype.kind == "uint":
+        return lambda v: v & mask
+    half = 1 << (dtype.bits - 1)
+    return lambda v: ((v + half) & mask) - half
+
+
+def integer_op(op: str, dtype: DType) -> Callable[[int, int], int]:
+    """A scalar integer operation with its undefined cases made 0."""
+    compute, wrapped, bits = INTEGER[op], wrap(dtype), dtype.bits
+
+    def apply(a: int, b: int) -> int:
+        if op in ("shl", "shr") and not 0 <= b < bits:
+            return 0
+        value = compute(a, b)
+        return 0 if value is None else wrapped(value)
+
+    return apply
+
+
+def float_min(a: Any, b: Any) -> Any:
+    """NaN when an operand is NaN."""
+    return a if a != a or (a < b) or (a == b) else b
+
+
+def float_max(a: Any, b: Any) -> Any:
+    """NaN when an operand is NaN."""
+    return a if a != a or (b < a) or (a == b) else b
+
+
+def _vector_trunc(remainder: bool) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    def apply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        if a.dtype.kind not in "iu":
+            return np.fmod(a, b) if remainder else np.trunc(a / b).astype(a.dtype)
+        rest = np.fmod(a, b)
+        return rest if remainder else np.where(b == 0, 0, (a - rest) // np.where(b == 0, 1, b)).astype(a.dtype)
+
+    return apply
+
+
+def _vector_shift(f: Callable[..., Any]) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    def apply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        inside = (b >= 0) & (b < a.dtype.itemsize * 8)
+        return np.where(inside, f(a, np.where(inside, b, 0)), 0).astype(a.dtype)
+
+    return apply
+
+
+VECTOR: dict[str, Callable[..., Any]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
+    "floordiv": np.floor_divide, "floormod": np.mod,
+    "truncdiv": _vector_trunc(False), "truncmod": _vector_trunc(True),
+    "min": np.minimum, "max": np.maximum,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+    "shl": _vector_shift(np.left_shift), "shr": _vector_shift(np.right_shift),
+}  # fmt: skip
+
+FLOAT: dict[str, Callable[..., Any]] = {
+    "floordiv": lambda a, b: type(a)(np.floor_divide(a, b)),
+    "floormod": lambda a, b: type(a)(np.mod(a, b)),
+    "truncdiv": lambda a, b: type(a)(np.trunc(a / b)),
+    "truncmod": lambda a, b: type(a)(np.fmod(a, b)),
+    "min": float_min, "max": float_max,
+}  # fmt: skip
+
+REDUCE: dict[str, Any] = {
+    "add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum,
+    "and": np.bitwise_and, "or": np.bitwise_or,
+}  # fmt: skip
+
+
+def scalar(value: Any, dtype: DType) -> Any:
+    """A NumPy scalar or 0-d array as the interpreter's scalar."""
+    if dtype.is_float:
+        return dtype.numpy.type(value)
+    return bool(value) if dtype.is_bool else int(value)
+
+
+@lru_cache(maxsize=256)
+def cast(source: DType, to: DType) -> Callable[[Any], Any]:
+    """Conversion of a scalar."""
+    if to.is_bool:
+        return lambda v: bool(v != 0)
+    if to.is_float:
+        kind = to.numpy.type
+        if source.is_int and source.bits > 32:
+            big = source.numpy
+
+            def from_long(v: int) -> Any:
+                # beyond 2**53 the way through a Python float would round twice
+                return kind(v) if -(1 << 53) < v < 1 << 53 else np.asarray(v, big).astype(to.numpy)[()]
+
+            return from_long
+        return kind
+    wrapped = wrap(to)
+    if source.is_float:
+
+        def truncate(v: Any) -> int:
+            number = float(v)
+            return wrapped(int(number)) if np.isfinite(number) else 0
+
+        return truncate
+    return lambda v: wrapped(int(v))
+
+
+def vector_cast(to: DType) -> Callable[[np.ndarray], np.ndarray]:
+    """Conversion of a vector."""
+    if to.is_bool:
+        return lambda v: v != 0
+    return lambda v: v.astype(to.numpy)
+
+
+def intrinsic(name: str, source: DType, to: DType, lanes: int) -> Callable[..., Any]:
+    """A `Call` on scalars or vectors."""
+    if name == "bitcast":
+
+        def bitcast(v: Any) -> Any:
+            bits = np.asarray(v, source.numpy).reshape(-1).view(to.numpy)
+            return bits if lanes > 1 else scalar(bits[0], to)
+
+        return bitcast
+    if name not in INTRINSICS:
+        raise InternalError(f"'{name}' is not a function that the interpreter knows")
+    evaluate = INTRINSICS[name].evaluate
+    kind = source.numpy
+    if lanes > 1:
+        return lambda *v: np.asarray(evaluate(*v)).astype(to.numpy)
+    return lambda *v: scalar(evaluate(*(kind.type(x) for x in v)), to)
+
+
+def ramp(base: int, stride: int, size: int, dtype: DType) -> np.ndarray:
+    """`base, base + stride, ...`, wrapped at the width."""
+    steps = np.arange(size, dtype=np.int64).astype(dtype.numpy)
+    return np.asarray(base, dtype.numpy) + steps * np.asarray(stride, dtype.numpy)
+
+
+def reduce(op: str, a: np.ndarray, size: int, dtype: DType) -> Any:
+    """Groups of adjacent lanes combined."""
+    result = REDUCE[op].reduce(a.reshape(size, -1), axis=1, dtype=dtype.numpy)
+    return result if size > 1 else scalar(result[0], dtype)
+
+
+def _flat(
+    indices: tuple[Any, ...], shape: tuple[int, ...], active: Any, lanes: int, access: str
+) -> np.ndarray:
+    """Row-major positions; those of inactive lanes are 0."""
+    total = np.zeros(lanes, np.int64)
+    for i, n in zip(indices, shape):
+        index = np.broadcast_to(np.asarray(i, np.int64), (lanes,))
+        bad = ((index < 0) | (index >= n)) & active
+        if bad.any():
+            first = int(np.flatnonzero(bad)[0])
+            outside(access, (int(index[first]),), shape, f" in lane {first}")
+        total = total * n + index
+    return np.where(active, total, 0)
+
+
+def vector_load(
+    data: np.ndarray, indices: tuple[Any, ...], shape: tuple[int, ...], mask: Any, lanes: int, access: str
+) -> np.ndarray:
+    """The lanes whose mask is true, the others 0."""
+    active = np.ones(lanes, np.bool_) if mask is None else np.asarray(mask, np.bool_)
+    where = _flat(indices, shape, active, lanes, access)
+    if not data.size:
+        return np.zeros(lanes, data.dtype)
+    return np.where(active, data[where], data.dtype.type(0)).astype(data.dtype)
+
+
+def vector_store(
+    data: np.ndarray, indices: tuple[Any, ...], shape: tuple[int, ...], value: Any, mask: Any, lanes: int,
+    access: str,
+) -> None:  # fmt: skip
+    """Writes the lanes whose mask is true; of two lanes at one place the later wins."""
+    active = np.ones(lanes, np.bool_) if mask is None else np.asarray(mask, np.bool_)
+    where = _flat(indices, shape, active, lanes, access)
+    for lane in np.flatnonzero(active):
+        data[where[lane]] = value[lane]
+
+
+def allocate(dtype: DType, shape: tuple[int, ...], name: str) -> np.ndarray:
+    """Memory with a pattern that shows when it is used before it was written: NaN, or odd numbers."""
+    size = 1
+    for n in shape:
+        if n < 0:
+            raise InternalError(f"allocation of '{name}' has a negative extent in {list(shape)}")
+        size *= n
+    if dtype.is_float:
+        return np.full(size, np.nan, dtype.numpy)
+    return np.frombuffer(b"\xa5" * (size * dtype.bytes), np.uint8).view(
+        np.uint8 if dtype.is_bool else dtype.numpy
+    ).astype(dtype.numpy)
+
+
+def outside(access: str, indices: tuple[int, ...], shape: tuple[int, ...], lane: str = "") -> NoReturn:
+    """Reports an access outside its buffer."""
+    found = ", ".join(map(str, indices))
+    raise InternalError(
+        f"access outside the buffer: {access} with index {found}{lane}, the shape is {list(shape)}"
+    )
+
+
+def failed(message: str) -> NoReturn:
+    """An `Assert` that does not hold."""
+    raise ModelError(message)

@@ -1,0 +1,310 @@
+"""The parser of loop IR text (the grammar is in `loop.text`).  Blocks are told by indentation, as in Python."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from tilesmith.ir.dtypes import BY_NAME, DType, i64
+from tilesmith.ir.expr import Const, Expr, Var, const
+from tilesmith.ir.parse import ExprParser, Token, tokenize
+from tilesmith.support.errors import ParseError
+
+from .nodes import (
+    Allocate,
+    Assert,
+    Buffer,
+    Evaluate,
+    For,
+    ForKind,
+    Func,
+    If,
+    LetStmt,
+    Seq,
+    Stmt,
+    Store,
+    seq,
+)
+from .text import KIND_WORDS
+
+_KINDS: dict[str, ForKind] = {word: kind for kind, word in KIND_WORDS.items()}  # type: ignore[misc]
+_SCOPES = ("heap", "stack", "register", "param")
+_VECTOR_TYPE = re.compile(rf"({'|'.join(BY_NAME)})x(\d+)")
+
+
+def parse_func(text: str) -> Func:
+    """The function for its text.  Raises ParseError with line and column."""
+    try:
+        return _FuncParser(tokenize(text)).func()
+    except RecursionError:
+        raise ParseError("the function is nested too deeply to be read") from None
+
+
+class _FuncParser(ExprParser):
+    """Statements; the column of a line's first token is its indentation."""
+
+    buffers: dict[str, Buffer]  # type: ignore[assignment]  # every buffer of a function is a loop.Buffer
+
+    # --- lines ---
+
+    def skip_blank_lines(self) -> None:
+        while self.token.kind == "newline":
+            self.position += 1
+
+    def end_line(self) -> None:
+        if self.token.kind == "end":
+            return
+        if self.token.kind != "newline":
+            raise self.error("expected the end of the line")
+        self.skip_blank_lines()
+
+    def block(self, outside: int) -> Stmt:
+        """The statements of a block that is indented more than column `outside`."""
+        self.expect(":")
+        self.end_line()
+        return self.lines(outside)
+
+    def lines(self, outside: int) -> Stmt:
+        column = self.token.column
+        if self.token.kind == "end" or column <= outside:
+            raise self.error("expected an indented block")
+        statements: list[Stmt] = []
+        while self.token.kind != "end" and self.token.column >= column:
+            if self.token.column > column:
+                raise self.error(f"expected a statement at column {column}")
+            statements.append(self.statement(column))
+        if self.token.kind != "end" and outside < self.token.column < column:
+            raise self.error(f"expected a statement at column {column} or the end of the block")
+        return seq(*statements)
+
+    def rest(self, column: int) -> Stmt:
+        """What follows an allocation or let in its block."""
+        if self.token.kind == "end" or self.token.column != column:
+            return Seq(())
+        return self.lines(column - 1)
+
+    # --- the header ---
+
+    def func(self) -> Func:
+        self.skip_blank_lines()
+        start = self.token
+        self.expect("def")
+        name = self.name("the name of the function")
+        params = self.params()
+        self.expect("->")
+        outputs: list[Buffer] = []
+        if not self.accept("pass"):
+            while True:
+                token = self.token
+                output = self.name("an output")
+                if output not in self.buffers:
+                    raise self.error("expected the name of a buffer parameter", token)
+                outputs.append(self.buffers[output])
+                if not self.accept(","):
+                    break
+        self.expect(":")
+        self.end_line()
+        column = self.token.column
+        attrs: list[tuple[str, str]] = []
+        while self.at("attr"):
+            self.position += 1
+            key = self.string()
+            self.expect("=")
+            attrs.append((key, self.string()))
+            self.end_line()
+        if self.token.kind != "end" and self.token.column != column:
+            raise self.error(f"expected a statement at column {column}")
+        body = self.lines(start.column)
+        if self.token.kind != "end":
+            raise self.error("expected the end of the function")
+        return Func(name, params, tuple(outputs), body, tuple(attrs))
+
+    def params(self) -> tuple[Buffer | Var, ...]:
+        """Extents may mention scalars that come later: those are declared first."""
+        self.expect("(")
+        start = self.position
+        found: dict[str, Buffer | Var] = {}
+        for buffers in (False, True):
+            self.position = start
+            while not self.at(")"):
+                if self.position != start:
+                    self.expect(",")
+                token = self.token
+                name = self.name("the name of a parameter")
+                self.expect(":")
+                is_buffer = self.tokens[self.position + 1].text == "["
+                if not is_buffer:
+                    dtype, lanes = self.value_type()
+                    if not buffers:
+                        if name in found:
+                            raise self.error("this parameter appears twice", token)
+                        self.vars[name] = Var(name, dtype, lanes)
+                        found[name] = self.vars[name]
+                elif buffers:
+                    if name in found:
+                        raise self.error("this parameter appears twice", token)
+                    found[name] = self.buffers[name] = self.buffer(name, "param")
+                else:
+                    self.skip_brackets(self.position + 1)
+        self.expect(")")
+        return self.in_order(start, found)
+
+    def skip_brackets(self, position: int) -> None:
+        """Moves behind the extents that open at `position`, and a scope."""
+        self.position = position
+        depth = 0
+        while True:
+            token = self.next()
+            if token.kind == "end":
+                raise self.error("expected ']'", token)
+            depth += (token.text == "[") - (token.text == "]")
+            if depth == 0:
+                break
+        if self.token.text in _SCOPES:
+            self.position += 1
+
+    def in_order(self, start: int, found: dict[str, Buffer | Var]) -> tuple[Buffer | Var, ...]:
+        order: list[str] = []
+        for token, following in zip(self.tokens[start : self.position], self.tokens[start + 1 :]):
+            if token.text in found and token.text not in order and following.text == ":":
+                order.append(token.text)
+        return tuple(found[n] for n in order)
+
+    def string(self) -> str:
+        token = self.next()
+        if token.kind != "string":
+            raise self.error("expected a text in double quotes", token)
+        try:
+            return json.loads(token.text)
+        except ValueError:
+            raise self.error("the text in quotes has a bad escape", token) from None
+
+    def value_type(self) -> tuple[DType, int]:
+        """`f32` or `f32x16`."""
+        m = _VECTOR_TYPE.fullmatch(self.token.text)
+        if m:
+            self.position += 1
+            return BY_NAME[m[1]], int(m[2])
+        return self.dtype(), 1
+
+    def buffer(self, name: str, scope: str) -> Buffer:
+        dtype = self.dtype()
+        self.expect("[")
+        shape: list[Expr | int] = []
+        while not self.at("]"):
+            if shape:
+                self.expect(",")
+            extent = self.expression()
+            is_plain = type(extent) is Const and extent.type is i64
+            shape.append(int(extent.value) if is_plain else extent)
+        self.expect("]")
+        if self.token.text in _SCOPES:
+            scope = self.next().text
+        return Buffer(name, dtype, tuple(shape), scope)  # type: ignore[arg-type]  # one of _SCOPES
+
+    # --- statements ---
+
+    def statement(self, column: int) -> Stmt:
+        token = self.token
+        rule = _STATEMENTS.get(token.text) if token.kind == "name" else None
+        if rule is not None:
+            self.position += 1
+            return rule(self, column)
+        return self.store(token)
+
+    def pass_(self, column: int) -> Stmt:
+        self.end_line()
+        return Seq(())
+
+    def for_(self, column: int) -> Stmt:
+        name = self.name("the name of a loop variable")
+        dtype = self.dtype() if self.accept(":") else i64
+        self.expect("in")
+        token = self.token
+        word = self.name("a kind of loop")
+        if word not in _KINDS:
+            raise self.error(f"expected a kind of loop ({', '.join(_KINDS)})", token)
+        self.expect("(")
+        start: Expr = const(0, dtype)
+        extent = self.expression()
+        if self.accept(","):
+            self.expect("extent")
+            self.expect("=")
+            start, extent = extent, self.expression()
+        self.expect(")")
+        var = Var(name, dtype)
+        outer = self.vars.get(name)
+        self.vars[name] = var
+        body = self.block(column)
+        self.restore(name, outer)
+        return For(var, start, extent, _KINDS[word], body)
+
+    def if_(self, column: int) -> Stmt:
+        likely = self.at("likely")
+        self.position += likely
+        cond = self.expression()
+        then = self.block(column)
+        otherwise = None
+        if self.at("else") and self.token.column == column:
+            self.position += 1
+            otherwise = self.block(column)
+        return If(cond, then, otherwise, likely)
+
+    def block_(self, column: int) -> Stmt:
+        return self.block(column)
+
+    def alloc(self, column: int) -> Stmt:
+        name = self.name("the name of a buffer")
+        self.expect(":")
+        buffer = self.buffer(name, "heap")
+        self.end_line()
+        outer = self.buffers.get(name)
+        self.buffers[name] = buffer
+        body = self.rest(column)
+        if outer is None:
+            del self.buffers[name]
+        else:
+            self.buffers[name] = outer
+        return Allocate(buffer, body)
+
+    def let_(self, column: int) -> Stmt:
+        name = self.name("the name of a variable")
+        self.expect(":")
+        dtype, lanes = self.value_type()
+        self.expect("=")
+        value = self.expression()
+        self.end_line()
+        var = Var(name, dtype, lanes)
+        outer = self.vars.get(name)
+        self.vars[name] = var
+        body = self.rest(column)
+        self.restore(name, outer)
+        return LetStmt(var, value, body)
+
+    def assert_(self, column: int) -> Stmt:
+        cond = self.expression()
+        self.expect(",")
+        message = self.string()
+        self.end_line()
+        return Assert(cond, message)
+
+    def eval_(self, column: int) -> Stmt:
+        value = self.expression()
+        self.end_line()
+        return Evaluate(value)
+
+    def store(self, token: Token) -> Stmt:
+        name = self.name("a statement")
+        if name not in self.buffers:
+            raise self.error("expected the name of a buffer that is in scope", token)
+        indices, mask = self.access()
+        self.expect("=")
+        value = self.expression()
+        self.end_line()
+        return Store(self.buffers[name], indices, value, mask)
+
+
+_STATEMENTS = {
+    "pass": _FuncParser.pass_, "for": _FuncParser.for_, "if": _FuncParser.if_, "block": _FuncParser.block_,
+    "alloc": _FuncParser.alloc, "let": _FuncParser.let_, "assert": _FuncParser.assert_, "eval": _FuncParser.eval_,
+}  # fmt: skip

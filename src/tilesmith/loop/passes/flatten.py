@@ -1,0 +1,131 @@
+"""Flatten buffers of any rank to rank 1, in row-major order, so that every access has one index.
+
+    A: f32[4, 8]                     A: f32[32]
+    A[i, j] = B[j, i] + 1     ->     A[i * 8 + j] = B[j * 4 + i] + 1
+
+A flat index is simplified where it stands: the parts of a fused loop's variable (`p // 8`, `p % 8`) fall together
+again.  A scalar (rank 0) becomes one element.
+"""
+
+from __future__ import annotations
+
+from tilesmith.ir.dtypes import i64
+from tilesmith.ir.expr import Expr, Load, Var, as_expr, const, post_order
+from tilesmith.ir.simplify import EMPTY, Context, simplify
+from tilesmith.support.errors import InternalError
+
+from ..nodes import Allocate, Buffer, For, Func, If, LetStmt, Stmt, Store
+from ..visit import rebuild
+
+
+def flatten(func: Func) -> Func:
+    """`func` with every buffer of rank 1; the same object if they are so already."""
+    flattener = _Flattener()
+    params = tuple(flattener.flat(p) if isinstance(p, Buffer) else p for p in func.params)
+    body = flattener.stmt(func.body, EMPTY)
+    if body is func.body and all(a is b for a, b in zip(params, func.params, strict=True)):
+        return func
+    outputs = tuple(flattener.flat(b) for b in func.outputs)
+    return Func(func.name, params, outputs, body, func.attrs)
+
+
+def _size(buffer: Buffer) -> Expr | int:
+    numbers, result = 1, None
+    for extent in buffer.shape:
+        if isinstance(extent, int):
+            numbers *= extent
+        else:
+            result = extent if result is None else result * extent
+    return numbers if result is None else simplify(result * const(numbers))
+
+
+class _Flattener:
+    def __init__(self) -> None:
+        self._flat: dict[Buffer, Buffer] = {}
+        self._done: dict[Expr, Expr] = {}
+        """Rewritten but not simplified expressions."""
+
+    def flat(self, buffer: Buffer) -> Buffer:
+        found = self._flat.get(buffer)
+        if found is None:
+            found = buffer
+            if len(buffer.shape) != 1:
+                found = Buffer(buffer.name, buffer.dtype, (_size(buffer),), buffer.scope)
+            self._flat[buffer] = found
+        return found
+
+    def index(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr]:
+        if len(indices) != len(buffer.shape):
+            raise InternalError(
+                f"{buffer.name} has rank {len(buffer.shape)} but is accessed with {len(indices)} indices"
+            )
+        flat: Expr | None = None
+        stride: Expr = const(1)
+        for i, extent in zip(reversed(indices), reversed(buffer.shape), strict=True):
+            term = i if stride is const(1) else i * stride
+            flat = term if flat is None else term + flat
+            stride = simplify(stride * as_expr(extent, const(0)))
+        return (const(0) if flat is None else flat,)
+
+    def expr(self, root: Expr) -> Expr:
+        done = self._done
+        for node in post_order(root):
+            if node in done:
+                continue
+            children = node.children
+            new = tuple(done[c] for c in children)
+            if isinstance(node, Load) and len(node.indices) != 1:
+                assert isinstance(node.buffer, Buffer)
+                n = len(node.indices)
+                mask = new[n] if len(new) > n else None
+                done[node] = Load(self.flat(node.buffer), self.index(node.buffer, new[:n]), mask)
+            else:
+                same = all(a is b for a, b in zip(new, children, strict=True))
+                done[node] = node if same else node.with_children(new)
+        return done[root]
+
+    def simple(self, e: Expr, ctx: Context) -> Expr:
+        new = self.expr(e)
+        return e if new is e else simplify(new, ctx)
+
+    def stmt(self, stmt: Stmt, ctx: Context) -> Stmt:
+        inner = ctx
+        if isinstance(stmt, Store):
+            return self.store(stmt, ctx)
+        if isinstance(stmt, For):
+            last = stmt.start + stmt.extent - const(1)
+            inner = ctx.with_var(stmt.var, stmt.start, last)
+        elif isinstance(stmt, LetStmt):
+            inner = _with_let(ctx, stmt.var, stmt.value)
+        elif isinstance(stmt, If):
+            return self.branch(stmt, ctx)
+        new = rebuild(stmt, lambda s: self.stmt(s, inner), lambda e: self.simple(e, ctx))
+        if isinstance(new, Allocate):
+            buffer = self.flat(new.buffer)
+            return new if buffer is new.buffer else Allocate(buffer, new.body)
+        return new
+
+    def branch(self, stmt: If, ctx: Context) -> Stmt:
+        cond = self.simple(stmt.cond, ctx)
+        then = self.stmt(stmt.then, ctx.assuming(cond))
+        otherwise = None if stmt.otherwise is None else self.stmt(stmt.otherwise, ctx)
+        if cond is stmt.cond and then is stmt.then and otherwise is stmt.otherwise:
+            return stmt
+        return If(cond, then, otherwise, stmt.likely)
+
+    def store(self, stmt: Store, ctx: Context) -> Stmt:
+        value = self.simple(stmt.value, ctx)
+        mask = None if stmt.mask is None else self.simple(stmt.mask, ctx)
+        if len(stmt.indices) == 1:
+            indices = (self.simple(stmt.indices[0], ctx),)
+            same = indices[0] is stmt.indices[0] and value is stmt.value and mask is stmt.mask
+            return stmt if same else Store(stmt.buffer, indices, value, mask)
+        flat = tuple(self.expr(i) for i in stmt.indices)
+        index = simplify(self.index(stmt.buffer, flat)[0], ctx)
+        return Store(self.flat(stmt.buffer), (index,), value, mask)
+
+
+def _with_let(ctx: Context, var: Var, value: Expr) -> Context:
+    if value.dtype is i64 and value.lanes == 1:
+        return ctx.with_interval(var, ctx.interval(value))
+    return ctx

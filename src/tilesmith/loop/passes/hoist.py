@@ -1,0 +1,87 @@
+"""Hoist conditions that a loop does not change out of it.
+
+    for i in range(n):                if m > 4:
+        if m > 4: S(i)        ->          for i in range(n): S(i)
+
+A condition that shares the loop's body with other statements takes the loop apart into two
+versions, if the body is small (`VERSION_LIMIT` stores).
+
+Invariant arithmetic is left where it is: code generation computes shared sub-expressions once, and
+moving what does not change in a loop out of it is a thing that LLVM does well.  Allocations stay,
+too: their memory is planned at compile time, so they cost nothing, and a longer life would only
+make the workspace larger.
+"""
+
+from __future__ import annotations
+
+from tilesmith.ir.expr import Expr, Load, post_order
+
+from ..nodes import For, Func, If, Seq, Stmt, Store, seq
+from ..visit import rebuild, walk
+
+VERSION_LIMIT = 16
+"""Stores that a loop body may have to be copied for the sake of an invariant condition."""
+
+
+def hoist(func: Func) -> Func:
+    """`func` with invariant conditions moved outward; the same object if there are none."""
+    body = _hoist_conditions(func.body)
+    if body is func.body:
+        return func
+    return Func(func.name, func.params, func.outputs, body, func.attrs)
+
+
+def _hoist_conditions(stmt: Stmt) -> Stmt:
+    new = rebuild(stmt, _hoist_conditions, lambda e: e)
+    if not isinstance(new, For):
+        return new
+    while isinstance(new, For):
+        found = _invariant_if(new)
+        if found is None:
+            return new
+        whole, alone = found
+        if alone:
+            then = _with_body(new, whole.then)
+            otherwise = None if whole.otherwise is None else _with_body(new, whole.otherwise)
+        else:
+            if sum(isinstance(s, Store) for s in walk(new.body)) > VERSION_LIMIT:
+                return new
+            then = _with_body(new, _choose(new.body, whole, True))
+            otherwise = _with_body(new, _choose(new.body, whole, False))
+        if otherwise is not None:
+            otherwise = _hoist_conditions(otherwise)
+        return If(whole.cond, _hoist_conditions(then), otherwise, whole.likely)
+    return new
+
+
+def _with_body(loop: For, body: Stmt) -> Stmt:
+    return For(loop.var, loop.start, loop.extent, loop.kind, body)
+
+
+def _invariant_if(loop: For) -> tuple[If, bool] | None:
+    """An `If` of the loop's body that every iteration decides in the same way, and whether it is the whole body."""
+    body = loop.body
+    if isinstance(body, If):
+        return (body, True) if _is_invariant(body.cond, loop) else None
+    if isinstance(body, Seq) and loop.kind != "parallel":
+        for s in body.stmts:
+            if isinstance(s, If) and _is_invariant(s.cond, loop):
+                return s, False
+    return None
+
+
+def _is_invariant(cond: Expr, loop: For) -> bool:
+    return not any(n is loop.var or isinstance(n, Load) for n in post_order(cond))
+
+
+def _choose(body: Stmt, chosen: If, value: bool) -> Stmt:
+    assert isinstance(body, Seq)
+    parts: list[Stmt] = []
+    for s in body.stmts:
+        if isinstance(s, If) and s.cond is chosen.cond:
+            branch = s.then if value else s.otherwise
+            if branch is not None:
+                parts.append(branch)
+        else:
+            parts.append(s)
+    return seq(*parts)

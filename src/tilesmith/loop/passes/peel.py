@@ -1,0 +1,434 @@
+"""Peel: split loops so that guards are provably true in the part that runs most.
+
+    for io in range(4):                        for io in range(3):
+        for ii in unrolled(16):                    for ii in unrolled(16):
+            if io * 16 + ii < 50: S(io, ii)   ->       S(io, ii)
+                                               for ii in unrolled(2): S(3, ii)
+
+A guard is a conjunct of a likely `If`, or of the condition of a `Select` that protects a load (padding, a
+concatenation), of the form `sum >= 0`.  The variables of the loops between the split loop and the guard are eliminated
+with their ranges; what is left must be one atom, either the loop's variable, or an expression of outer variables with
+known bounds (like `p % 4` of a fused loop's `p`), and a constant.
+
+- A serial loop over the atom's variable is cut into up to three: before, main, after (padding has a guard on both
+  sides).  The outer parts are peeled again: they may run once, and then inner loops get constant extents.
+- A parallel loop stays one loop, so that the work stays balanced: its body becomes `if <main>: ... else: ...`, and so
+  does a body whose guards hang on an atom that is not a loop's variable.
+- Code growth is bounded: no split is made that would bring the kernel, counted in stores after unrolling, above
+  three times its size, or above `FREE_SIZE` if that is more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilesmith.ir.affine import Affine, affine_form, combined, from_affine, scaled
+from tilesmith.ir.dtypes import i64
+from tilesmith.ir.expr import (
+    Compare,
+    Const,
+    Expr,
+    Let,
+    Load,
+    Select,
+    Unary,
+    Var,
+    const,
+    post_order,
+)
+from tilesmith.ir.interval import Interval, make
+from tilesmith.ir.simplify import EMPTY, Context
+
+from ..nodes import For, Func, If, LetStmt, Seq, Stmt, Store, seq
+from ..visit import children, own_exprs, rebuild
+from .simplify import conjuncts, simplify_stmt
+
+FREE_SIZE = 512
+"""Stores (after unrolling) that a kernel may grow to whatever it was before."""
+
+
+def peel(func: Func) -> Func:
+    """`func` with loops split along their guards; the same object when no guard can be decided so."""
+    if not _Guards().collect(func.body):
+        return func
+    size = _unrolled_size(func.body)
+    peeler = _Peeler(max(3 * size, FREE_SIZE) - size)
+    body = peeler.stmt(func.body, EMPTY)
+    return (
+        func if body is func.body else Func(func.name, func.params, func.outputs, body, func.attrs)
+    )
+
+
+def _unrolled_size(stmt: Stmt) -> int:
+    """Stores in `stmt` when unrolled loops have been copied."""
+    if isinstance(stmt, Store):
+        return 1
+    inner = sum(map(_unrolled_size, children(stmt)))
+    if isinstance(stmt, For) and stmt.kind == "unrolled" and isinstance(stmt.extent, Const):
+        return inner * max(int(stmt.extent.value), 1)
+    return inner
+
+
+@dataclass(frozen=True, slots=True)
+class _Guard:
+    """A condition that loops may be split along: `form >= 0`."""
+
+    cond: Expr
+    form: Affine
+    likely: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """The values `low..high` of an atom for which `cond` holds."""
+
+    cond: Expr
+    low: int
+    high: int
+    likely: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """Where `atom` is in `low..high`, the `guards` hold whatever the inner loops do."""
+
+    atom: Expr
+    low: int
+    high: int
+    guards: tuple[_Range, ...]
+
+
+def _guard_form(cond: Expr) -> Affine | None:
+    """d with `cond` equal to d >= 0."""
+    negated = isinstance(cond, Unary) and cond.op == "not"
+    compare = cond.a if isinstance(cond, Unary) and negated else cond
+    if not isinstance(compare, Compare) or compare.op not in ("lt", "le"):
+        return None
+    if compare.a.dtype is not i64 or compare.lanes != 1:
+        return None
+    d = combined(affine_form(compare.b), affine_form(compare.a), -1)
+    if compare.op == "lt":
+        d = combined(d, ({}, -1))
+    return scaled(combined(d, ({}, 1)), -1) if negated else d
+
+
+class _Guards:
+    """The guards of a statement and the loops inside it; memoised, since loops are peeled from the outside in."""
+
+    def __init__(self) -> None:
+        self._done: dict[Stmt, tuple[tuple[_Guard, ...], frozenset[Stmt]]] = {}
+        self._selects: dict[Expr, tuple[_Guard, ...]] = {}
+
+    def collect(self, stmt: Stmt) -> tuple[_Guard, ...]:
+        return self._visit(stmt)[0]
+
+    def loops(self, stmt: Stmt) -> list[For]:
+        return [s for s in self._visit(stmt)[1] if isinstance(s, For)]
+
+    def bound(self, stmt: Stmt) -> frozenset[Var]:
+        """Variables that statements inside bind."""
+        return frozenset(s.var for s in self._visit(stmt)[1] if isinstance(s, (For, LetStmt)))
+
+    def _visit(self, stmt: Stmt) -> tuple[tuple[_Guard, ...], frozenset[Stmt]]:
+        """Guards, and the loops and lets."""
+        found = self._done.get(stmt)
+        if found is not None:
+            return found
+        guards: dict[Expr, _Guard] = {}
+        loops: frozenset[Stmt] = frozenset((stmt,) if isinstance(stmt, (For, LetStmt)) else ())
+        if isinstance(stmt, If) and stmt.likely:
+            for c in conjuncts(stmt.cond):
+                form = _guard_form(c)
+                if form is not None:
+                    guards[c] = _Guard(c, form, True)
+        for e in own_exprs(stmt):
+            for g in self._of_selects(e):
+                guards.setdefault(g.cond, g)
+        for child in children(stmt):
+            inner, below = self._visit(child)
+            loops |= below
+            for g in inner:
+                guards.setdefault(g.cond, g)
+        self._done[stmt] = result = (tuple(guards.values()), loops)
+        return result
+
+    def _of_selects(self, root: Expr) -> tuple[_Guard, ...]:
+        found = self._selects.get(root)
+        if found is None:
+            guards: list[_Guard] = []
+            for node in post_order(root):
+                if isinstance(node, Select) and _reads(node):
+                    for c in conjuncts(node.cond):
+                        form = _guard_form(c)
+                        if form is not None:
+                            guards.append(_Guard(c, form, False))
+            found = self._selects[root] = tuple(guards)
+        return found
+
+
+def _reads(node: Select) -> bool:
+    return any(isinstance(n, Load) for b in (node.if_true, node.if_false) for n in post_order(b))
+
+
+class _Peeler:
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self.guards = _Guards()
+
+    def stmt(self, stmt: Stmt, ctx: Context) -> Stmt:
+        if not self.guards.collect(stmt):
+            return stmt
+        if isinstance(stmt, For):
+            return self.loop(stmt, ctx)
+        inner = ctx
+        if isinstance(stmt, LetStmt) and stmt.value.dtype is i64 and stmt.value.lanes == 1:
+            inner = ctx.with_interval(stmt.var, ctx.interval(stmt.value))
+        elif isinstance(stmt, If) and stmt.otherwise is None:
+            inner = ctx.assuming(stmt.cond)
+        return rebuild(stmt, lambda s: self.stmt(s, inner), lambda e: e)
+
+    def loop(self, stmt: For, ctx: Context) -> Stmt:
+        if stmt.kind == "vectorized":  # masks take care of its guards
+            return stmt
+        inner = ctx.with_var(stmt.var, stmt.start, stmt.start + stmt.extent - const(1))
+        if (
+            stmt.kind == "serial"
+            and isinstance(stmt.start, Const)
+            and isinstance(stmt.extent, Const)
+        ):
+            split = self.split_for(stmt.body, inner, stmt.var)
+            if split is not None:
+                return self.cut(stmt, split, ctx)
+        if stmt.kind == "unrolled":  # its own variable will be constants
+            body = self.stmt(stmt.body, inner)
+        else:
+            body = self.body(stmt.body, inner, stmt.var)
+        return (
+            stmt if body is stmt.body else For(stmt.var, stmt.start, stmt.extent, stmt.kind, body)
+        )
+
+    def body(self, stmt: Stmt, ctx: Context, var: Var) -> Stmt:
+        """A loop's body: versioned along an atom of the loop's variable, else looked into."""
+        split = self.split_for(stmt, ctx, None, var)
+        if split is not None:
+            return self.version(stmt, split, ctx, var)
+        found = self.condition_for(stmt, ctx, var)
+        if found is not None:
+            return self.version_on(stmt, *found, ctx, var)
+        return self.stmt(stmt, ctx)
+
+    # --- what to split
+
+    def split_for(
+        self, body: Stmt, ctx: Context, wanted: Expr | None, mentions: Var | None = None
+    ) -> _Split | None:
+        """The best split of `body` along the atom `wanted`, or along any atom that mentions a variable."""
+        size = _unrolled_size(body)
+        if size > self.budget:
+            return None
+        bound = self.guards.bound(body)
+        inner = self.inside(body, ctx)
+        found: dict[Expr, list[_Range]] = {}
+        for guard in self.guards.collect(body):
+            reduced = _eliminate(guard.form, bound, inner)
+            if reduced is None or len(reduced[0]) != 1:
+                continue
+            [(atom, k)], constant = reduced[0].items(), reduced[1]
+            if wanted is not None and atom is not wanted:
+                continue
+            if mentions is not None and not (mentions in post_order(atom) and _is_fixed(atom)):
+                continue
+            bounds = ctx.interval(atom)
+            if bounds.lo is None or bounds.hi is None:
+                continue
+            low, high = bounds.lo, bounds.hi
+            if k > 0:
+                low = max(low, -(constant // k))
+            else:
+                high = min(high, constant // -k)
+            if low <= high and (low > bounds.lo or high < bounds.hi):
+                holds = _Range(guard.cond, low, high, guard.likely)
+                found.setdefault(atom, []).append(holds)
+        best: _Split | None = None
+        for atom, entries in found.items():
+            split = _intersection(atom, entries)
+            if best is None or len(split.guards) > len(best.guards):
+                best = split
+        return best
+
+    def condition_for(self, body: Stmt, ctx: Context, var: Var) -> tuple[_Guard, Affine] | None:
+        """A guard that what stands outside `body` decides, with the sum that is then >= 0."""
+        guards = self.guards.collect(body)
+        if not guards or _unrolled_size(body) > self.budget:
+            return None
+        bound = self.guards.bound(body)
+        inner = self.inside(body, ctx)
+        for guard in sorted(guards, key=lambda g: not g.likely):
+            reduced = _eliminate(guard.form, bound, inner)
+            if reduced is None or not any(var in post_order(atom) for atom in reduced[0]):
+                continue
+            if not all(_is_fixed(atom) for atom in reduced[0]):
+                continue
+            values = ctx.sum_interval(reduced)
+            if values.hi is not None and values.hi < 0:
+                continue  # never so: nothing is gained
+            return guard, reduced
+        return None
+
+    def inside(self, body: Stmt, ctx: Context) -> Context:
+        """`ctx` with the ranges of the loops in `body`."""
+        for v, (low, high) in self.inner_ranges(body, ctx).items():
+            ctx = ctx.with_interval(v, make(low, high))
+        return ctx
+
+    def inner_ranges(self, body: Stmt, ctx: Context) -> dict[Var, tuple[int, int]]:
+        """Ranges of the variables of the loops in `body`; a variable of unknown range is absent."""
+        ranges: dict[Var, tuple[int, int]] = {}
+        for loop in self.guards.loops(body):
+            start, count = ctx.interval(loop.start), ctx.interval(loop.extent)
+            if start.lo is None or start.hi is None or count.hi is None:
+                continue
+            low, high = start.lo, max(start.hi + count.hi - 1, start.lo)
+            before = ranges.get(loop.var, (low, high))  # copies of a loop share its variable
+            ranges[loop.var] = (min(low, before[0]), max(high, before[1]))
+        return ranges
+
+    # --- how to split
+
+    def cut(self, stmt: For, split: _Split, ctx: Context) -> Stmt:
+        """Up to three loops in sequence over consecutive ranges of the variable."""
+        assert isinstance(stmt.start, Const) and isinstance(stmt.extent, Const)
+        first, end = int(stmt.start.value), int(stmt.start.value) + int(stmt.extent.value)
+        self.budget -= _unrolled_size(stmt.body)
+        if split.low > first and split.high + 1 < end:
+            self.budget -= _unrolled_size(stmt.body)
+        known: dict[Expr, Expr] = {g.cond: const(True) for g in split.guards}
+        parts: list[Stmt] = []
+        ranges = (
+            (split.low, split.high + 1, known),
+            (first, split.low, {}),
+            (split.high + 1, end, {}),
+        )
+        for low, high, facts in ranges:  # the main part first: it may use what the budget allows
+            if low < high:
+                parts.append(self.part(stmt, low, high, facts, ctx))
+            else:
+                parts.append(Seq(()))
+        main, before, after = parts
+        return seq(before, main, after)
+
+    def part(self, stmt: For, low: int, high: int, known: dict[Expr, Expr], ctx: Context) -> Stmt:
+        var = Var(stmt.var.name, stmt.var.type)
+        values: dict[Expr, Expr] = {**known, stmt.var: var}
+        piece = For(var, const(low), const(high - low), stmt.kind, stmt.body)
+        simple = simplify_stmt(_renamed(piece, values), ctx)
+        return Seq(()) if simple is None else self.stmt(simple, ctx)
+
+    def version(self, stmt: Stmt, split: _Split, ctx: Context, var: Var) -> Stmt:
+        """`if atom <= high: ... else: ...`, then the same for the lower end, inside.
+
+        One end at a time: then each side knows new bounds of the atom, and an atom with one value
+        left becomes that number.
+        """
+        atom, bounds = split.atom, ctx.interval(split.atom)
+        assert bounds.lo is not None and bounds.hi is not None
+        if split.high < bounds.hi:
+            cond = Compare("le", atom, const(split.high))
+            decided = [g.cond for g in split.guards if g.low <= bounds.lo]
+            rest_values = split.high + 1, bounds.hi
+        else:
+            cond = Compare("le", const(split.low), atom)
+            decided = [g.cond for g in split.guards]
+            rest_values = bounds.lo, split.low - 1
+        self.budget -= _unrolled_size(stmt)
+        main_ctx, rest_ctx = ctx.assuming(cond), ctx.assuming(Unary("not", cond))
+        main = self.simplified(_renamed(stmt, {c: const(True) for c in decided}), main_ctx)
+        if rest_values[0] == rest_values[1]:
+            rest = _renamed(stmt, {atom: const(rest_values[0])})
+            rest = self.stmt(self.simplified(rest, rest_ctx), rest_ctx)
+        else:
+            rest = self.again(self.simplified(stmt, rest_ctx), rest_ctx, var, bounds, atom)
+        main = self.again(main, main_ctx, var, bounds, atom)
+        return If(cond, main, None if _is_nothing(rest) else rest)
+
+    def again(self, stmt: Stmt, ctx: Context, var: Var, before: Interval, atom: Expr) -> Stmt:
+        if ctx.interval(atom) == before:  # nothing was learnt: the same split would follow
+            return self.stmt(stmt, ctx)
+        return self.body(stmt, ctx, var)
+
+    def version_on(self, stmt: Stmt, guard: _Guard, form: Affine, ctx: Context, var: Var) -> Stmt:
+        """`if form >= 0: <guard is true> else: ...`."""
+        self.budget -= _unrolled_size(stmt)
+        cond = Compare("le", const(0), from_affine(*form))
+        if form == guard.form:
+            cond, known = guard.cond, {guard.cond: const(False)}
+        else:
+            known = {}
+        main_ctx, rest_ctx = ctx.assuming(cond), ctx.assuming(Unary("not", cond))
+        main = self.simplified(_renamed(stmt, {guard.cond: const(True)}), main_ctx)
+        rest = self.simplified(_renamed(stmt, known) if known else stmt, rest_ctx)
+        main = self.body(main, main_ctx, var)
+        # where only a part of the inner loops passes the guard, the same split would follow again
+        rest = self.body(rest, rest_ctx, var) if known else self.stmt(rest, rest_ctx)
+        return If(cond, main, rest if not _is_nothing(rest) else None)
+
+    def simplified(self, stmt: Stmt, ctx: Context) -> Stmt:
+        simple = simplify_stmt(stmt, ctx)
+        return Seq(()) if simple is None else simple
+
+
+def _is_nothing(stmt: Stmt) -> bool:
+    return isinstance(stmt, Seq) and not stmt.stmts
+
+
+def _renamed(stmt: Stmt, values: dict[Expr, Expr]) -> Stmt:
+    """`stmt` with expressions replaced throughout."""
+    done: dict[Expr, Expr] = dict(values)
+
+    def expr(root: Expr) -> Expr:
+        for node in post_order(root):
+            if node not in done:
+                kids = node.children
+                new = tuple(done[c] for c in kids)
+                same = all(a is b for a, b in zip(new, kids, strict=True))
+                done[node] = node if same else node.with_children(new)
+        return done[root]
+
+    def visit(s: Stmt) -> Stmt:
+        if isinstance(s, For) and s.var in values:
+            s = For(values[s.var], s.start, s.extent, s.kind, s.body)  # type: ignore[arg-type]
+        return rebuild(s, visit, expr)
+
+    return visit(stmt)
+
+
+def _eliminate(form: Affine, inner: frozenset[Var], ctx: Context) -> Affine | None:
+    """`form` at its smallest over what `inner` may be; None if that is unknown."""
+    left: dict[Expr, int] = {}
+    constant = form[1]
+    for atom, k in form[0].items():
+        if any(n in inner for n in post_order(atom)):
+            bounds = ctx.interval(atom)
+            end = bounds.lo if k > 0 else bounds.hi
+            if end is None:
+                return None
+            constant += k * end
+            continue
+        left[atom] = k
+    return left, constant
+
+
+def _is_fixed(atom: Expr) -> bool:
+    """True for an expression that no statement can change."""
+    return not any(isinstance(n, (Load, Let)) for n in post_order(atom))
+
+
+def _intersection(atom: Expr, ranges: list[_Range]) -> _Split:
+    """The guards that can hold together, likely ones and wide ranges first."""
+    first, *others = sorted(ranges, key=lambda r: (not r.likely, r.low - r.high))
+    low, high, guards = first.low, first.high, [first]
+    for r in others:
+        if max(low, r.low) <= min(high, r.high):
+            low, high = max(low, r.low), min(high, r.high)
+            guards.append(r)
+    return _Split(atom, low, high, tuple(guards))

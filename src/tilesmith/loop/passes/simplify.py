@@ -1,0 +1,290 @@
+"""Simplify a kernel: every expression under the facts of where it stands, and the statements around it.
+
+What holds at a place comes from the loops around it (the range of each variable), the conditions of enclosing `If`s
+and the values of lets.  Beside expressions this removes what does nothing (branches never taken, loops that never run,
+empty sequences), substitutes the variable of a loop that runs once, and narrows a loop whose whole body is guarded by
+a bound on its variable, so that the guard goes.
+"""
+
+from __future__ import annotations
+
+from tilesmith.ir.affine import affine_form, combined, from_affine
+from tilesmith.ir.dtypes import i64
+from tilesmith.ir.expr import (
+    Binary,
+    Broadcast,
+    Compare,
+    Const,
+    Expr,
+    Load,
+    Unary,
+    Var,
+    all_of,
+    const,
+    free_vars,
+    maximum,
+    minimum,
+    post_order,
+    substitute,
+)
+from tilesmith.ir.simplify import EMPTY, Context, simplify
+from tilesmith.support.errors import InternalError
+
+from ..nodes import Allocate, Assert, Evaluate, For, Func, If, LetStmt, Seq, Stmt, Store, seq
+from ..visit import own_exprs, walk
+
+Env = dict[Expr, Expr]
+"""What variables that are gone stand for."""
+
+
+def simplify_func(func: Func) -> Func:
+    """`func` simplified; the same object when there is nothing to do."""
+    body = simplify_stmt(func.body)
+    body = Seq(()) if body is None else body
+    if body is func.body or (_is_empty(body) and _is_empty(func.body)):
+        return func
+    return Func(func.name, func.params, func.outputs, body, func.attrs)
+
+
+def simplify_stmt(stmt: Stmt, ctx: Context = EMPTY, env: Env | None = None) -> Stmt | None:
+    """`stmt` simplified where `ctx` holds, with `env` substituted; None when nothing is left of it."""
+    return _RULES[type(stmt)](stmt, ctx, env or {})
+
+
+def _is_empty(stmt: Stmt) -> bool:
+    return isinstance(stmt, Seq) and not stmt.stmts
+
+
+def _simple(e: Expr, ctx: Context, env: Env) -> Expr:
+    return simplify(substitute(e, env) if env else e, ctx)
+
+
+def _is_true(e: Expr) -> bool:
+    return e is const(True) or (isinstance(e, Broadcast) and e.value is const(True))
+
+
+def _is_false(e: Expr) -> bool:
+    return e is const(False) or (isinstance(e, Broadcast) and e.value is const(False))
+
+
+def conjuncts(cond: Expr) -> list[Expr]:
+    """The conditions that `cond` is the conjunction of."""
+    if isinstance(cond, Binary) and cond.op == "and":
+        return conjuncts(cond.a) + conjuncts(cond.b)
+    return [cond]
+
+
+def _for(stmt: For, ctx: Context, env: Env) -> Stmt | None:
+    start, extent = _simple(stmt.start, ctx, env), _simple(stmt.extent, ctx, env)
+    if ctx.interval(extent).hi is not None and ctx.interval(extent).hi <= 0:  # type: ignore[operator]
+        return None
+    if extent is const(1):
+        return simplify_stmt(stmt.body, ctx, {**env, stmt.var: start})
+    last = start + extent - const(1)
+    body = simplify_stmt(stmt.body, ctx.with_var(stmt.var, start, last), env)
+    if body is None:
+        return None
+    narrowed = _narrowed(stmt, start, extent, body, ctx)
+    if narrowed is not None:
+        return simplify_stmt(narrowed, ctx)
+    if start is stmt.start and extent is stmt.extent and body is stmt.body:
+        return stmt
+    return For(stmt.var, start, extent, stmt.kind, body)
+
+
+def _narrowed(stmt: For, start: Expr, extent: Expr, body: Stmt, ctx: Context) -> For | None:
+    """The loop over just the iterations in which the guard around its whole body can hold.
+
+    for i in range(0, 16):            for i in range(0, min(16, n - j * 16)):
+        if j * 16 + i < n: S    ->        S
+    """
+    if not isinstance(body, If) or body.otherwise is not None:
+        return None
+    low, high = start, start + extent  # exclusive
+    kept: list[Expr] = []
+    for cond in conjuncts(body.cond):
+        bound = bound_on(cond, stmt.var)
+        if bound is None:
+            kept.append(cond)
+            continue
+        is_upper, end = bound
+        if is_upper:
+            high = minimum(high, end)
+        else:
+            low = maximum(low, end)
+    low = simplify(low, ctx)
+    count = simplify(high - low, ctx)
+    if len(kept) == len(conjuncts(body.cond)):
+        return None
+    if not isinstance(count, Const):
+        if stmt.kind in ("vectorized", "unrolled"):
+            return None
+        count = simplify(maximum(count, 0), ctx)
+    elif stmt.kind == "vectorized" and (
+        not _is_good_width(int(count.value)) or _touches_registers(body)
+    ):
+        # full width under a constant mask is better code than an odd number of lanes, and accesses
+        # of two widths would keep a register buffer out of registers
+        return None
+    inner = If(all_of(*kept), body.then, None, body.likely) if kept else body.then
+    return For(stmt.var, low, count, stmt.kind, inner)
+
+
+def _is_good_width(lanes: int) -> bool:
+    return lanes <= 1 or lanes & (lanes - 1) == 0 or lanes % 16 == 0
+
+
+def _touches_registers(stmt: Stmt) -> bool:
+    for s in walk(stmt):
+        if isinstance(s, Store) and s.buffer.scope == "register":
+            return True
+        for e in own_exprs(s):
+            for n in post_order(e):
+                if isinstance(n, Load) and getattr(n.buffer, "scope", "") == "register":
+                    return True
+    return False
+
+
+def bound_on(cond: Expr, var: Var) -> tuple[bool, Expr] | None:
+    """What `cond` says about `var`: (True, e) for `var < e`, (False, e) for `var >= e`, e free of `var`."""
+    negated = isinstance(cond, Unary) and cond.op == "not"
+    compare = cond.a if isinstance(cond, Unary) and negated else cond
+    if not isinstance(compare, Compare) or compare.op not in ("lt", "le"):
+        return None
+    if compare.a.dtype is not i64 or compare.lanes != 1:
+        return None
+    # d >= 0 is the condition
+    d = combined(affine_form(compare.b), affine_form(compare.a), -1)
+    strict = compare.op == "lt"
+    if negated:
+        d = combined(({}, 0), d, -1)
+        strict = not strict
+    terms, k = dict(d[0]), d[1] - strict
+    coefficient = terms.pop(var, 0)
+    if not coefficient or any(var in free_vars(atom) for atom in terms):
+        return None
+    if coefficient > 0:  # c v + rest >= 0  <=>  v >= ceil(-rest / c) = -(rest // c)
+        rest = from_affine(terms, k)
+        return False, -(rest // const(coefficient)) if coefficient > 1 else -rest
+    rest = from_affine(terms, k)  # v <= rest // -c
+    return True, (rest // const(-coefficient) if coefficient < -1 else rest) + const(1)
+
+
+def _if(stmt: If, ctx: Context, env: Env) -> Stmt | None:
+    cond = _simple(stmt.cond, ctx, env)
+    if _is_true(cond):
+        return simplify_stmt(stmt.then, ctx, env)
+    if _is_false(cond):
+        return None if stmt.otherwise is None else simplify_stmt(stmt.otherwise, ctx, env)
+    scalar = cond.lanes == 1
+    then = simplify_stmt(stmt.then, ctx.assuming(cond) if scalar else ctx, env)
+    otherwise = None
+    if stmt.otherwise is not None:
+        otherwise = simplify_stmt(
+            stmt.otherwise, ctx.assuming(Unary("not", cond)) if scalar else ctx, env
+        )
+    if then is None and otherwise is None:
+        return None
+    if then is None:
+        assert otherwise is not None
+        return If(simplify(Unary("not", cond), ctx), otherwise, None, stmt.likely)
+    if (
+        otherwise is None
+        and isinstance(then, If)
+        and then.otherwise is None
+        and then.likely == stmt.likely
+    ):
+        return If(Binary("and", cond, then.cond), then.then, None, stmt.likely)
+    if cond is stmt.cond and then is stmt.then and otherwise is stmt.otherwise:
+        return stmt
+    return If(cond, then, otherwise, stmt.likely)
+
+
+def _store(stmt: Store, ctx: Context, env: Env) -> Stmt | None:
+    indices = tuple(_simple(i, ctx, env) for i in stmt.indices)
+    value = _simple(stmt.value, ctx, env)
+    mask = None if stmt.mask is None else _simple(stmt.mask, ctx, env)
+    if mask is not None and _is_false(mask):
+        return None
+    if mask is not None and _is_true(mask):
+        mask = None
+    if (
+        value is stmt.value
+        and mask is stmt.mask
+        and all(a is b for a, b in zip(indices, stmt.indices, strict=True))
+    ):
+        return stmt
+    return Store(stmt.buffer, indices, value, mask)
+
+
+def _let(stmt: LetStmt, ctx: Context, env: Env) -> Stmt | None:
+    value = _simple(stmt.value, ctx, env)
+    if isinstance(value, (Const, Var)):
+        return simplify_stmt(stmt.body, ctx, {**env, stmt.var: value})
+    inner = ctx
+    if value.dtype is i64 and value.lanes == 1:
+        inner = ctx.with_interval(stmt.var, ctx.interval(value))
+    body = simplify_stmt(stmt.body, inner, env)
+    if body is None:
+        return None
+    return stmt if value is stmt.value and body is stmt.body else LetStmt(stmt.var, value, body)
+
+
+def _seq(stmt: Seq, ctx: Context, env: Env) -> Stmt | None:
+    parts = [simplify_stmt(s, ctx, env) for s in stmt.stmts]
+    left = [p for p in parts if p is not None]
+    if not left:
+        return None
+    if len(left) == len(parts) and all(a is b for a, b in zip(left, stmt.stmts, strict=True)):
+        return stmt
+    return seq(*left)
+
+
+def _allocate(stmt: Allocate, ctx: Context, env: Env) -> Stmt | None:
+    if env and any(isinstance(d, Expr) and substitute(d, env) is not d for d in stmt.buffer.shape):
+        # the extents name a variable that is gone: keep its name alive around the allocation
+        return _allocate_under_lets(stmt, ctx, env)
+    body = simplify_stmt(stmt.body, ctx, env)
+    if body is None:
+        return None
+    return stmt if body is stmt.body else Allocate(stmt.buffer, body)
+
+
+def _allocate_under_lets(stmt: Allocate, ctx: Context, env: Env) -> Stmt | None:
+    used: set[Var] = set()
+    for extent in stmt.buffer.shape:
+        if isinstance(extent, Expr):
+            used |= free_vars(extent)
+    kept = {v: e for v, e in env.items() if isinstance(v, Var) and v in used}
+    for var, value in kept.items():
+        ctx = ctx.with_var(var, value, value) if var.dtype is i64 else ctx
+    rest = {v: e for v, e in env.items() if v not in kept}
+    body = simplify_stmt(stmt.body, ctx, rest)
+    if body is None:
+        return None
+    result: Stmt = Allocate(stmt.buffer, body)
+    for var, value in kept.items():
+        result = LetStmt(var, value, result)
+    return result
+
+
+def _evaluate(stmt: Evaluate, ctx: Context, env: Env) -> Stmt | None:
+    value = _simple(stmt.value, ctx, env)
+    return stmt if value is stmt.value else Evaluate(value)
+
+
+def _assert(stmt: Assert, ctx: Context, env: Env) -> Stmt | None:
+    cond = _simple(stmt.cond, ctx, env)
+    if _is_true(cond):
+        return None
+    return stmt if cond is stmt.cond else Assert(cond, stmt.message)
+
+
+def _unknown(stmt: Stmt, ctx: Context, env: Env) -> Stmt | None:
+    raise InternalError(f"expected a statement of the loop IR, found {type(stmt).__name__}")
+
+
+_RULES = {
+    For: _for, If: _if, Store: _store, LetStmt: _let, Seq: _seq, Allocate: _allocate,
+    Evaluate: _evaluate, Assert: _assert, Stmt: _unknown,
+}  # fmt: skip

@@ -1,0 +1,274 @@
+"""Unroll: every loop of kind "unrolled" becomes its copies, with the variable's values put in.
+
+    for i in unrolled(2):              C[io * 8] = A[io * 8]
+        C[io * 8 + i * 4] = ...   ->   C[io * 8 + 4] = ...
+
+This is the hot pass (a register tile makes dozens of copies), so statements are copied once, at the innermost level,
+with the values of all unrolled variables at hand, and an affine index is not rebuilt but gets another constant: all
+copies share one expression for what does not change.
+"""
+
+from __future__ import annotations
+
+from tilesmith.ir.affine import affine_form, from_affine
+from tilesmith.ir.dtypes import i64
+from tilesmith.ir.expr import (
+    Binary,
+    Broadcast,
+    Compare,
+    Const,
+    Expr,
+    Let,
+    Load,
+    Ramp,
+    Select,
+    Unary,
+    Var,
+    const,
+)
+from tilesmith.ir.simplify import simplify
+from tilesmith.support.errors import InternalError
+
+from ..nodes import (
+    Allocate,
+    Assert,
+    Buffer,
+    Evaluate,
+    For,
+    Func,
+    If,
+    LetStmt,
+    Seq,
+    Stmt,
+    Store,
+    seq,
+)
+from ..visit import walk
+
+_NO_VARS: frozenset[Var] = frozenset()
+_ZERO = const(0)
+
+
+def unroll(func: Func) -> Func:
+    """`func` without unrolled loops; the same object if it has none.
+
+    Raises InternalError when an unrolled loop's extent is not constant where it is copied.
+    """
+    if not any(isinstance(s, For) and s.kind == "unrolled" for s in walk(func.body)):
+        return func
+    body = _Unroller().stmt(func.body, _Values({}, {}))
+    return Func(func.name, func.params, func.outputs, Seq(()) if body is None else body, func.attrs)
+
+
+class _Values:
+    """What variables (constants) and buffers stand for in the copy being made, with a memo of its expressions."""
+
+    __slots__ = ("buffers", "done", "names", "vars")
+
+    def __init__(self, vars_: dict[Var, Expr], buffers: dict[Buffer, Buffer]) -> None:
+        self.vars = vars_
+        self.buffers = buffers
+        self.names = frozenset(vars_)
+        self.done: dict[Expr, Expr] = {}
+
+    def with_var(self, var: Var, value: Expr) -> _Values:
+        return _Values({**self.vars, var: value}, self.buffers)
+
+    def with_buffer(self, old: Buffer, new: Buffer) -> _Values:
+        return _Values(self.vars, {**self.buffers, old: new})
+
+
+class _Unroller:
+    def __init__(self) -> None:
+        self._vars: dict[Expr, frozenset[Var]] = {}
+        """Variables of an expression."""
+        self._buffers: dict[Expr, frozenset[Buffer]] = {}
+        self._sums: dict[Expr, tuple[dict[Expr, int], Expr]] = {}
+        """Of affine sums: the terms that stay, and their sum."""
+
+    # --- expressions
+
+    def vars_of(self, e: Expr) -> frozenset[Var]:
+        found = self._vars.get(e)
+        if found is None:
+            if isinstance(e, Var):
+                found = frozenset((e,))
+            else:
+                found = _NO_VARS
+                for c in e.children:
+                    inner = self.vars_of(c)
+                    if inner and inner is not found:
+                        found = inner if not found else found | inner
+            self._vars[e] = found
+        return found
+
+    def changes(self, e: Expr, values: _Values) -> bool:
+        if not self.vars_of(e).isdisjoint(values.names):
+            return True
+        return bool(values.buffers) and not self.buffers_of(e).isdisjoint(values.buffers)
+
+    def buffers_of(self, e: Expr) -> frozenset[Buffer]:
+        found = self._buffers.get(e)
+        if found is None:
+            found = frozenset()
+            for c in e.children:
+                found |= self.buffers_of(c)
+            if isinstance(e, Load):
+                assert isinstance(e.buffer, Buffer)
+                found |= {e.buffer}
+            self._buffers[e] = found
+        return found
+
+    def expr(self, e: Expr, values: _Values) -> Expr:
+        done = values.done.get(e)
+        if done is None:
+            done = self._expr(e, values) if self.changes(e, values) else e
+            values.done[e] = done
+        return done
+
+    def _expr(self, e: Expr, values: _Values) -> Expr:
+        if isinstance(e, Var):
+            return values.vars[e]
+        if e.lanes == 1 and e.dtype is i64 and isinstance(e, (Binary, Unary)):
+            return self.index(e, values)
+        if isinstance(e, Let):
+            var = Var(e.var.name, e.var.type, e.var.size)  # each copy its own
+            value = self.expr(e.value, values)
+            return Let(var, value, self.expr(e.body, values.with_var(e.var, var)))
+        new = tuple(self.expr(c, values) for c in e.children)
+        if isinstance(e, Load):
+            assert isinstance(e.buffer, Buffer)
+            n = len(e.indices)
+            buffer = values.buffers.get(e.buffer, e.buffer)
+            return Load(buffer, new[:n], new[n] if len(new) > n else None)
+        result = e.with_children(new)
+        if isinstance(e, (Compare, Select, Broadcast, Ramp)) or (e.dtype.is_bool or e.dtype.is_int):
+            return simplify(result)
+        return result
+
+    def index(self, e: Expr, values: _Values) -> Expr:
+        """An affine sum: the terms with unrolled variables turn into a constant, the others stay one expression."""
+        terms, constant = affine_form(e)
+        if not terms or e in terms:  # an atom: a quotient, a minimum
+            assert isinstance(e, (Binary, Unary))
+            return simplify(e.with_children(tuple(self.expr(c, values) for c in e.children)))
+        kept: dict[Expr, int] = {}
+        moved = False
+        for atom, k in terms.items():
+            new = self.expr(atom, values)
+            if isinstance(new, Const):
+                constant += k * int(new.value)
+                continue
+            if new is not atom:
+                moved = True
+            kept[new] = kept.get(new, 0) + k
+        if not kept:
+            return const(constant)
+        if moved:
+            return simplify(from_affine(kept, constant))
+        if not any(k > 0 for k in kept.values()):
+            return from_affine(kept, constant)  # its constant stands first
+        rest = self._rest(e, kept)
+        if constant == 0:
+            return rest
+        op, size = ("add", constant) if constant > 0 else ("sub", -constant)
+        return Binary(op, rest, const(size))
+
+    def _rest(self, e: Expr, kept: dict[Expr, int]) -> Expr:
+        """The sum of `kept` alone, made once for all copies of `e`."""
+        found = self._sums.get(e)
+        if found is None or found[0] != kept:
+            found = (kept, from_affine(kept))
+            self._sums[e] = found
+        return found[1]
+
+    # --- statements
+
+    def stmt(self, stmt: Stmt, values: _Values) -> Stmt | None:
+        kind = type(stmt)
+        if kind is Store:
+            return self.store(stmt, values)  # type: ignore[arg-type]
+        if kind is Seq:
+            return self.sequence(stmt.stmts, values)  # type: ignore[attr-defined]
+        return _STATEMENTS[kind](self, stmt, values)
+
+    def sequence(self, stmts: tuple[Stmt, ...], values: _Values) -> Stmt | None:
+        parts = [p for p in (self.stmt(s, values) for s in stmts) if p is not None]
+        return seq(*parts) if parts else None
+
+    def store(self, stmt: Store, values: _Values) -> Stmt:
+        indices = tuple(self.expr(i, values) for i in stmt.indices)
+        value = self.expr(stmt.value, values)
+        mask = None if stmt.mask is None else self.expr(stmt.mask, values)
+        return Store(values.buffers.get(stmt.buffer, stmt.buffer), indices, value, mask)
+
+    def loop(self, stmt: For, values: _Values) -> Stmt | None:
+        start, extent = self.expr(stmt.start, values), self.expr(stmt.extent, values)
+        if stmt.kind != "unrolled":
+            return self.kept_loop(stmt, start, extent, values)
+        if not isinstance(extent, Const):
+            raise InternalError(
+                f"unroll: expected a constant extent of the unrolled loop over {stmt.var.name}, "
+                f"found {extent}; unroll only axes of constant extent"
+            )
+        parts: list[Stmt] = []
+        for i in range(int(extent.value)):
+            value = const(i) if start is _ZERO else simplify(start + const(i))
+            copy = self.stmt(stmt.body, values.with_var(stmt.var, value))
+            if copy is not None:
+                parts.append(copy)
+        return seq(*parts) if parts else None
+
+    def kept_loop(self, stmt: For, start: Expr, extent: Expr, values: _Values) -> Stmt | None:
+        var = stmt.var
+        if values.vars:  # copies of a loop count with variables of their own
+            var = Var(var.name, var.type, var.size)
+            values = values.with_var(stmt.var, var)
+        body = self.stmt(stmt.body, values)
+        return None if body is None else For(var, start, extent, stmt.kind, body)
+
+    def branch(self, stmt: If, values: _Values) -> Stmt | None:
+        cond = self.expr(stmt.cond, values)
+        if cond is const(True):
+            return self.stmt(stmt.then, values)
+        if cond is const(False):
+            return None if stmt.otherwise is None else self.stmt(stmt.otherwise, values)
+        then = self.stmt(stmt.then, values)
+        otherwise = None if stmt.otherwise is None else self.stmt(stmt.otherwise, values)
+        if then is None and otherwise is None:
+            return None
+        return If(cond, Seq(()) if then is None else then, otherwise, stmt.likely)
+
+    def allocate(self, stmt: Allocate, values: _Values) -> Stmt | None:
+        if not values.vars:
+            body = self.stmt(stmt.body, values)
+            return None if body is None else Allocate(stmt.buffer, body)
+        old = stmt.buffer
+        shape = tuple(d if isinstance(d, int) else self.expr(d, values) for d in old.shape)
+        new = Buffer(old.name, old.dtype, shape, old.scope)
+        body = self.stmt(stmt.body, values.with_buffer(old, new))
+        return None if body is None else Allocate(new, body)
+
+    def let(self, stmt: LetStmt, values: _Values) -> Stmt | None:
+        value = self.expr(stmt.value, values)
+        if isinstance(value, Const):
+            return self.stmt(stmt.body, values.with_var(stmt.var, value))
+        var = stmt.var
+        if values.vars:
+            var = Var(var.name, var.type, var.size)
+            values = values.with_var(stmt.var, var)
+        body = self.stmt(stmt.body, values)
+        return None if body is None else LetStmt(var, value, body)
+
+    def evaluate(self, stmt: Evaluate, values: _Values) -> Stmt:
+        return Evaluate(self.expr(stmt.value, values))
+
+    def check(self, stmt: Assert, values: _Values) -> Stmt | None:
+        cond = self.expr(stmt.cond, values)
+        return None if cond is const(True) else Assert(cond, stmt.message)
+
+
+_STATEMENTS = {
+    For: _Unroller.loop, If: _Unroller.branch, Allocate: _Unroller.allocate, LetStmt: _Unroller.let,
+    Evaluate: _Unroller.evaluate, Assert: _Unroller.check,
+}  # fmt: skip

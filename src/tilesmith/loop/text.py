@@ -1,0 +1,154 @@
+"""Canonical text of loop IR; `loop.parse` reads it back.
+
+    def matmul(A: f32[64, 64], B: f32[64, 64], C: f32[64, 64], n: i64) -> C:
+        alloc T: f32[16] register
+        for i in parallel(64):
+            for j in vectorized(4, extent=n):
+                if likely(j < n):
+                    C[i, j] = A[i, j] + 1.0
+                else:
+                    pass
+            let x: i64 = i * 4
+            assert x < n, "too long"
+            eval prefetch(A[i, 0])
+
+An allocation or let holds to the end of its block; where more statements follow, it stands in a `block:` of its own.
+A loop starts at 0 unless it says `(start, extent=n)`.  Serial loops are `range`.  After `->` stand the outputs.
+"""
+
+from __future__ import annotations
+
+import json
+
+from tilesmith.ir.dtypes import i64
+from tilesmith.ir.expr import Expr, Var, const
+from tilesmith.ir.text import NameOf, Names, print_expr, type_name
+
+from .nodes import Allocate, Assert, Buffer, Evaluate, For, Func, If, LetStmt, Seq, Stmt, Store
+
+KIND_WORDS = {"serial": "range", "parallel": "parallel", "vectorized": "vectorized", "unrolled": "unrolled"}
+
+
+def print_func(func: Func) -> str:
+    """The text of a function; names are made unique."""
+    names = Names()
+    params = ", ".join(_param(p, names) for p in func.params)
+    outputs = ", ".join(names(b) for b in func.outputs)
+    lines = [f"def {_word(func.name)}({params}) -> {outputs or 'pass'}:"]
+    lines += [f"    attr {json.dumps(key)} = {json.dumps(value)}" for key, value in func.attrs]
+    _block(func.body, 1, lines, names)
+    return "\n".join(lines) + "\n"
+
+
+def print_stmt(stmt: Stmt, name_of: NameOf | None = None) -> str:
+    """The text of a statement, for messages and dumps."""
+    lines: list[str] = []
+    _block(stmt, 0, lines, name_of or Names())
+    return "\n".join(lines)
+
+
+def head(stmt: Stmt, name_of: NameOf | None = None) -> str:
+    """The first line of a statement's text: what it is, without the statements inside it."""
+    lines: list[str] = []
+    _STATEMENTS[type(stmt)](stmt, 0, lines, name_of or Names(), False)
+    return lines[0] if lines else "pass"
+
+
+def _word(name: str) -> str:
+    return "".join(c if c.isalnum() and c.isascii() or c == "_" else "_" for c in name) or "_"
+
+
+def buffer_type(b: Buffer, name_of: NameOf) -> str:
+    """`f32[16, n] heap`; the scope of a parameter is left out."""
+    dims = ", ".join(print_expr(d, name_of) if isinstance(d, Expr) else str(d) for d in b.shape)
+    return f"{b.dtype}[{dims}]" + ("" if b.scope == "param" else f" {b.scope}")
+
+
+def _param(p: Buffer | Var, name_of: NameOf) -> str:
+    if isinstance(p, Var):
+        return f"{name_of(p)}: {type_name(p.dtype, p.lanes)}"
+    return f"{name_of(p)}: {buffer_type(p, name_of)}"
+
+
+def _block(stmt: Stmt, depth: int, lines: list[str], name_of: NameOf, deep: bool = True) -> None:
+    """The statements of a block, the last one in tail position."""
+    flat = list(_flattened(stmt))
+    if not flat:
+        lines.append("    " * depth + "pass")
+    for i, s in enumerate(flat):
+        if isinstance(s, (Allocate, LetStmt)) and i < len(flat) - 1:
+            lines.append("    " * depth + "block:")
+            _block(s, depth + 1, lines, name_of)
+        else:
+            _STATEMENTS[type(s)](s, depth, lines, name_of, deep)
+
+
+def _flattened(stmt: Stmt) -> list[Stmt]:
+    if not isinstance(stmt, Seq):
+        return [stmt]
+    return [t for s in stmt.stmts for t in _flattened(s)]
+
+
+def _for(s: For, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
+    start = "" if s.start is const(0) else f"{print_expr(s.start, name_of)}, extent="
+    kind = "" if s.var.dtype is i64 else f": {s.var.dtype}"
+    extent = print_expr(s.extent, name_of)
+    lines.append(
+        f"{'    ' * depth}for {name_of(s.var)}{kind} in {KIND_WORDS[s.kind]}({start}{extent}):"
+    )
+    if deep:
+        _block(s.body, depth + 1, lines, name_of)
+
+
+def _if(s: If, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
+    cond = print_expr(s.cond, name_of)
+    lines.append(f"{'    ' * depth}if {f'likely({cond})' if s.likely else cond}:")
+    if deep:
+        _block(s.then, depth + 1, lines, name_of)
+        if s.otherwise is not None:
+            lines.append("    " * depth + "else:")
+            _block(s.otherwise, depth + 1, lines, name_of)
+
+
+def _store(s: Store, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
+    inside = [print_expr(i, name_of) for i in s.indices]
+    if s.mask is not None:
+        inside.append(f"mask={print_expr(s.mask, name_of)}")
+    value = print_expr(s.value, name_of)
+    lines.append(f"{'    ' * depth}{name_of(s.buffer)}[{', '.join(inside)}] = {value}")
+
+
+def _allocate(s: Allocate, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
+    scope = " param" if s.buffer.scope == "param" else ""
+    lines.append(
+        f"{'    ' * depth}alloc {name_of(s.buffer)}: {buffer_type(s.buffer, name_of)}{scope}"
+    )
+    if deep:
+        _block(s.body, depth, lines, name_of)
+
+
+def _let(s: LetStmt, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
+    kind = type_name(s.var.dtype, s.var.lanes)
+    lines.append(f"{'    ' * depth}let {name_of(s.var)}: {kind} = {print_expr(s.value, name_of)}")
+    if deep:
+        _block(s.body, depth, lines, name_of)
+
+
+def _evaluate(s: Evaluate, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
+    lines.append(f"{'    ' * depth}eval {print_expr(s.value, name_of)}")
+
+
+def _assert(s: Assert, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
+    lines.append(
+        f"{'    ' * depth}assert {print_expr(s.cond, name_of)}, {json.dumps(s.message)}"
+    )
+
+
+def _seq(s: Seq, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
+    _block(s, depth, lines, name_of, deep)
+
+
+_STATEMENTS = {
+    For: _for, If: _if, Store: _store, Allocate: _allocate, LetStmt: _let, Evaluate: _evaluate, Assert: _assert,
+    Seq: _seq,
+}  # fmt: skip

@@ -1,0 +1,314 @@
+"""The verifier of loop IR: what every stage promises, checked before the next pass relies on it.
+
+Stages are those of `loop.nodes`.  An error is a bug of the pass that ran before; the message names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NoReturn
+
+from tilesmith.ir.dtypes import bool_, i64
+from tilesmith.ir.expr import (
+    Binary,
+    Broadcast,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    Let,
+    Load,
+    Ramp,
+    Select,
+    Unary,
+    Var,
+    VectorReduce,
+    post_order,
+    type_text,
+)
+from tilesmith.ir.intrinsics import INTRINSICS
+from tilesmith.support.errors import VerifyError
+
+from .nodes import (
+    Allocate,
+    Assert,
+    Buffer,
+    Evaluate,
+    For,
+    Func,
+    If,
+    LetStmt,
+    Seq,
+    Stmt,
+    Store,
+)
+from .text import head
+
+Stage = Literal["nest", "flat", "final"]
+
+_LOGICAL = frozenset(("and", "or", "xor"))
+_KINDS = ("serial", "parallel", "vectorized", "unrolled")
+_SCOPES = ("heap", "stack", "register")
+_NODES = (
+    Var, Const, Unary, Binary, Compare, Select, Cast, Load, Call, Ramp, Broadcast, Let, VectorReduce,
+)  # fmt: skip
+
+
+def verify(func: Func, stage: Stage, after: str = "") -> None:
+    """Raises VerifyError when `func` is not well formed for `stage`; `after` is the pass that made it."""
+    _Verifier(func, stage, after).run()
+
+
+class _Verifier:
+    def __init__(self, func: Func, stage: Stage, after: str) -> None:
+        self.func, self.stage, self.after = func, stage, after
+        self.vars: set[Var] = set()
+        self.buffers: set[Buffer] = set()
+        self.writable: set[Buffer] = set(func.outputs)
+        self.well_formed: set[Expr] = set()  # expressions whose own structure was checked
+        self.where: Stmt | None = None
+
+    def fail(self, what: str, e: Expr | None = None) -> NoReturn:
+        place = f" in '{self.func.name}'"
+        if e is not None:
+            place += f", expression '{e}'"
+        if self.where is not None:
+            place += f", statement '{head(self.where)}'"
+        made = f" after {self.after}" if self.after else ""
+        raise VerifyError(
+            f"loop IR{made} is not valid at stage '{self.stage}': {what}{place}; "
+            "this is a bug of the pass that ran last, please report it"
+        )
+
+    def run(self) -> None:
+        func = self.func
+        for p in func.params:
+            if p in self.vars or p in self.buffers:
+                self.fail(f"parameter '{p.name}' appears twice")
+            if isinstance(p, Var):
+                self.vars.add(p)
+            else:
+                self.buffers.add(p)
+                if p.scope != "param":
+                    self.fail(f"parameter '{p.name}' has scope '{p.scope}', expected 'param'")
+        for b in func.buffers:
+            self.shape(b)
+        for b in func.outputs:
+            if b not in func.params:
+                self.fail(f"output '{b.name}' is not a parameter")
+        self.stmt(func.body)
+
+    def shape(self, b: Buffer) -> None:
+        if self.stage != "nest" and len(b.shape) != 1:
+            self.fail(f"buffer '{b.name}' has rank {len(b.shape)}, expected 1")
+        for extent in b.shape:
+            if isinstance(extent, Expr):
+                self.expr(extent)
+                if extent.dtype is not i64 or extent.lanes != 1:
+                    self.fail(f"an extent of '{b.name}' is {type_text(extent)}, expected i64", extent)
+            elif extent < 0:
+                self.fail(f"buffer '{b.name}' has a negative extent {extent}")
+
+    # --- statements ---
+
+    def stmt(self, s: Stmt) -> None:
+        rule = _STATEMENTS.get(type(s))
+        if rule is None:
+            self.fail(f"{type(s).__name__} is not a statement")
+        if isinstance(s, Seq):
+            for t in s.stmts:
+                self.stmt(t)
+            return
+        outer, self.where = self.where, s
+        rule(self, s)
+        self.where = outer
+
+    def bind(self, var: Var) -> None:
+        if var in self.vars:
+            self.fail(f"'{var.name}' is bound again inside its own scope")
+        self.vars.add(var)
+
+    def for_(self, s: For) -> None:
+        if s.kind not in _KINDS:
+            self.fail(f"unknown kind of loop '{s.kind}'")
+        if self.stage == "final" and s.kind in ("vectorized", "unrolled"):
+            self.fail(f"a loop of kind '{s.kind}' is left")
+        for e in (s.start, s.extent):
+            self.expr(e)
+            if e.dtype is not s.var.dtype or e.lanes != 1 or not e.dtype.is_int:
+                self.fail(
+                    f"loop variable '{s.var.name}' is {type_text(s.var)}, its range {type_text(e)}", e
+                )
+        if s.kind in ("vectorized", "unrolled") and type(s.extent) is not Const:
+            self.fail(f"the extent of a loop of kind '{s.kind}' must be a literal", s.extent)
+        self.bind(s.var)
+        self.stmt(s.body)
+        self.vars.discard(s.var)
+
+    def condition(self, cond: Expr) -> None:
+        self.expr(cond)
+        if cond.dtype is not bool_ or cond.lanes != 1:
+            self.fail(f"the condition is {type_text(cond)}, expected bool", cond)
+
+    def if_(self, s: If) -> None:
+        self.condition(s.cond)
+        self.stmt(s.then)
+        if s.otherwise is not None:
+            self.stmt(s.otherwise)
+
+    def store(self, s: Store) -> None:
+        if s.buffer not in self.buffers:
+            self.fail(f"buffer '{s.buffer.name}' is not in scope")
+        if s.buffer not in self.writable:
+            self.fail(f"'{s.buffer.name}' is neither an output nor allocated here, it is only read")
+        lanes = self.access(s.buffer, s.indices, s.mask)
+        self.expr(s.value)
+        if s.value.dtype is not s.buffer.dtype or s.value.lanes != lanes:
+            self.fail(
+                f"'{s.buffer.name}' of {s.buffer.dtype} at {lanes} indices gets a value of type "
+                f"{type_text(s.value)}"
+            )
+
+    def allocate(self, s: Allocate) -> None:
+        b = s.buffer
+        if b.scope not in _SCOPES:
+            self.fail(f"'{b.name}' has scope '{b.scope}', expected one of {', '.join(_SCOPES)}")
+        if b in self.buffers:
+            self.fail(f"'{b.name}' is allocated again inside its own scope")
+        self.shape(b)
+        if b.scope == "register" and not all(
+            isinstance(n, int) or type(n) is Const for n in b.shape
+        ):
+            self.fail(f"'{b.name}' is in registers, its shape must be constant")
+        self.buffers.add(b)
+        self.writable.add(b)
+        self.stmt(s.body)
+        self.buffers.discard(b)
+        self.writable.discard(b)
+
+    def let(self, s: LetStmt) -> None:
+        self.expr(s.value)
+        if s.var.dtype is not s.value.dtype or s.var.lanes != s.value.lanes:
+            self.fail(f"'{s.var.name}' is {type_text(s.var)}, its value {type_text(s.value)}", s.value)
+        self.bind(s.var)
+        self.stmt(s.body)
+        self.vars.discard(s.var)
+
+    def evaluate(self, s: Evaluate) -> None:
+        if not (isinstance(s.value, Call) and s.value.name == "prefetch"):
+            self.fail("only a call of 'prefetch' has an effect", s.value)
+        for a in s.value.args:
+            self.expr(a)
+
+    def assert_(self, s: Assert) -> None:
+        self.condition(s.cond)
+
+    # --- expressions ---
+
+    def access(self, buffer: Buffer, indices: tuple[Expr, ...], mask: Expr | None) -> int:
+        """Checks the indices and mask of a load or store; returns its lanes."""
+        if len(indices) != len(buffer.shape):
+            self.fail(
+                f"'{buffer.name}' has rank {len(buffer.shape)}, accessed with {len(indices)} indices"
+            )
+        lanes = max((i.lanes for i in indices), default=1)
+        for i in indices:
+            self.expr(i)
+            if i.dtype is not i64 or i.lanes not in (1, lanes):
+                self.fail(f"an index of '{buffer.name}' is {type_text(i)}, expected i64", i)
+        if mask is not None:
+            self.expr(mask)
+            if mask.dtype is not bool_ or mask.lanes != lanes:
+                self.fail(f"a mask for {lanes} lanes is {type_text(mask)}", mask)
+        return lanes
+
+    def expr(self, e: Expr) -> None:
+        """Everything in scope and well formed."""
+        nodes = list(post_order(e))
+        bound = {n.var for n in nodes if isinstance(n, Let)}
+        for n in nodes:
+            if isinstance(n, Var):
+                if n not in self.vars and n not in bound:
+                    self.fail(f"variable '{n.name}' is not in scope", e)
+            elif isinstance(n, Load) and n.buffer not in self.buffers:
+                self.fail(f"buffer '{n.buffer.name}' is not in scope", e)
+            if n not in self.well_formed:
+                self.well_formed.add(n)
+                self.node(n)
+
+    def node(self, n: Expr) -> None:
+        if type(n) not in _NODES:
+            self.fail(f"{type(n).__name__} does not belong in loop IR", n)
+        if self.stage == "nest" and n.lanes != 1:
+            self.fail(f"a vector ({type_text(n)}) before vectorising", n)
+        check = _EXPRESSIONS.get(type(n))
+        if check is not None:
+            check(self, n)
+
+    def _unary(self, n: Unary) -> None:
+        if n.op not in ("neg", "not"):
+            self.fail(f"unknown operation '{n.op}'", n)
+        if n.op == "neg" and n.dtype.is_bool or n.op == "not" and n.dtype.is_float:
+            self.fail(f"'{n.op}' of {n.dtype}", n)
+
+    def _binary(self, n: Binary) -> None:
+        d = n.dtype
+        wrong = (
+            (n.op == "div" and not d.is_float)
+            or (d.is_bool and n.op not in (*_LOGICAL, "min", "max"))
+            or (d.is_float and n.op in (*_LOGICAL, "shl", "shr"))
+        )
+        if wrong:
+            self.fail(f"'{n.op}' of {d}", n)
+
+    def _load(self, n: Load) -> None:
+        assert isinstance(n.buffer, Buffer)
+        self.access(n.buffer, n.indices, n.mask)
+
+    def _call(self, n: Call) -> None:
+        intrinsic = INTRINSICS.get(n.name)
+        if intrinsic is None:
+            self.fail(f"unknown function '{n.name}'", n)
+        if len(n.args) != intrinsic.arity:
+            self.fail(f"'{n.name}' takes {intrinsic.arity} arguments, got {len(n.args)}", n)
+        if len({(a.dtype, a.lanes) for a in n.args}) > 1:
+            self.fail(f"the arguments of '{n.name}' have several types", n)
+        if n.name != "bitcast" and n.type is not (
+            bool_ if intrinsic.returns_bool else n.args[0].dtype
+        ):
+            self.fail(f"'{n.name}' of {n.args[0].dtype} gives {n.type}", n)
+        if n.name == "bitcast" and n.type.bytes != n.args[0].dtype.bytes:
+            self.fail(f"bitcast from {n.args[0].dtype} to {n.type} changes the size", n)
+
+    def _ramp(self, n: Ramp) -> None:
+        if n.base.lanes != 1 or n.stride.lanes != 1 or n.base.dtype is not n.stride.dtype:
+            self.fail("base and stride of a ramp must be scalars of one type", n)
+        if not n.dtype.is_int:
+            self.fail(f"a ramp of {n.dtype}", n)
+
+    def _broadcast(self, n: Broadcast) -> None:
+        if n.value.lanes != 1:
+            self.fail("a broadcast of a vector", n)
+
+    def _let(self, n: Let) -> None:
+        if n.var.dtype is not n.value.dtype or n.var.lanes != n.value.lanes:
+            self.fail(f"'{n.var.name}' is {type_text(n.var)}, its value {type_text(n.value)}", n)
+
+    def _vector_reduce(self, n: VectorReduce) -> None:
+        if n.a.lanes % n.size or n.op not in ("add", "mul", "min", "max", "and", "or"):
+            self.fail(f"'{n.op}' of {n.a.lanes} lanes to {n.size}", n)
+        if n.op in ("and", "or") and n.dtype.is_float or n.dtype.is_bool and n.op in ("add", "mul"):
+            self.fail(f"'{n.op}' of {n.dtype}", n)
+
+
+_STATEMENTS: dict[type, Callable] = {
+    For: _Verifier.for_, If: _Verifier.if_, Store: _Verifier.store, Allocate: _Verifier.allocate,
+    LetStmt: _Verifier.let, Evaluate: _Verifier.evaluate, Assert: _Verifier.assert_, Seq: _Verifier.stmt,
+}  # fmt: skip
+
+_EXPRESSIONS: dict[type, Callable] = {
+    Unary: _Verifier._unary, Binary: _Verifier._binary, Load: _Verifier._load, Call: _Verifier._call,
+    Ramp: _Verifier._ramp, Broadcast: _Verifier._broadcast, Let: _Verifier._let,
+    VectorReduce: _Verifier._vector_reduce,
+}  # fmt: skip

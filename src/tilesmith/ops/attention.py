@@ -1,0 +1,81 @@
+"""Attention as a composition; the fusion pass may turn it into one kernel."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from . import rules
+from .activation import scalar
+from .base import GraphBuilder, Op
+from .elementwise import Add, Div, Mul, Tanh, Where
+from .matmul import MatMul
+from .norm import Softmax
+from .shape import Reshape
+
+
+@dataclass(frozen=True)
+class Attention(Op):
+    """softmax(q @ k^T * scale + mask) @ v, for q [..., L, E], k [..., S, E], v [..., S, F].
+
+    Inputs: q, k, v and an optional mask that broadcasts to [..., L, S]: bool (False: not attended)
+    or added to the scores. `scale` None is 1 / sqrt(E). `is_causal` lets position i attend to the
+    first i + 1. `softcap` above 0 limits scores to softcap * tanh(score / softcap). With fewer
+    heads (axis -3) in k and v than in q, each serves a group of adjacent query heads.
+    """
+
+    scale: float | None = None
+    is_causal: bool = False
+    softcap: float = 0.0
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        rules.check_count(self.name, inputs, 3, 4)
+        q, k, v = inputs[:3]
+        if min(q.type.rank, k.type.rank, v.type.rank) < 2:
+            rules.reject(self.name, "q, k and v of rank 2 or more", (q.type, k.type, v.type))
+        mask = inputs[3] if len(inputs) == 4 else None
+        out_shape = (*q.type.shape[:-1], v.type.shape[-1])
+        if q.type.rank == k.type.rank and q.type.rank >= 3 and q.type.shape[-3] != k.type.shape[-3]:
+            q, k, v, mask = self._group(b, q, k, v, mask)
+        width = rules.static(self.name, q.type.shape[-1], "the width of a head")
+        scale = 1 / math.sqrt(width) if self.scale is None else self.scale
+        scores = b.add(MatMul(transpose_b=True), q, k)
+        scores = b.add(Mul(), scores, scalar(b, scores, scale))
+        if self.softcap > 0:
+            cap = scalar(b, scores, self.softcap)
+            scores = b.add(Mul(), b.add(Tanh(), b.add(Div(), scores, cap)), cap)
+        if self.is_causal:
+            rows = rules.static(self.name, scores.type.shape[-2], "the length of causal q")
+            columns = rules.static(self.name, scores.type.shape[-1], "the length of causal k")
+            allowed = b.constant(np.tri(rows, columns, dtype=np.bool_))
+            scores = b.add(Where(), allowed, scores, scalar(b, scores, -math.inf))
+        if mask is not None and mask.type.dtype.is_bool:
+            scores = b.add(Where(), mask, scores, scalar(b, scores, -math.inf))
+        elif mask is not None:
+            scores = b.add(Add(), scores, mask)
+        y = b.add(MatMul(), b.add(Softmax(-1), scores), v)
+        return y if y.type.shape == out_shape else b.add(Reshape(out_shape), y)
+
+    def _group(
+        self, b: GraphBuilder, q: Any, k: Any, v: Any, mask: Any
+    ) -> tuple[Any, Any, Any, Any]:
+        """Query heads as [key heads, group], the others with a group of 1 to broadcast."""
+        heads = rules.static(self.name, q.type.shape[-3], "the number of query heads")
+        shared = rules.static(self.name, k.type.shape[-3], "the number of key heads")
+        if not shared or heads % shared:
+            rules.reject(self.name, f"query heads divisible by {shared} key heads", heads)
+
+        def split(x: Any, group: int) -> Any:
+            s = x.type.shape
+            return b.add(Reshape((*s[:-3], s[-3] // group, group, *s[-2:])), x)
+
+        if mask is not None and mask.type.rank >= 3:
+            s = mask.type.shape
+            many = s[-3] == heads
+            mask = b.add(
+                Reshape((*s[:-3], *((shared, heads // shared) if many else (1, 1)), *s[-2:])), mask
+            )
+        return split(q, heads // shared), split(k, 1), split(v, 1), mask

@@ -1,0 +1,88 @@
+"""Applying one operator at once, without a graph: `evaluate` on arrays, `infer` on types.
+
+Primitive operators answer themselves; a composite one is decomposed into a builder that evaluates
+as it goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+
+from tilesmith.ir.dtypes import dtype as to_dtype
+from tilesmith.ir.types import TensorType
+
+from .base import Op
+
+
+@dataclass(frozen=True, eq=False)
+class Array:
+    """A value of the eager builder."""
+
+    array: np.ndarray = field(repr=False)
+
+    @cached_property
+    def type(self) -> TensorType:
+        return TensorType(to_dtype(self.array.dtype), self.array.shape)
+
+
+class _Eager:
+    """A GraphBuilder whose values are arrays."""
+
+    def constant(self, array: np.ndarray) -> Array:
+        return Array(array)
+
+    def add(self, op: Op, *inputs: Array) -> Any:
+        result = _apply(op, inputs, self)
+        values = tuple(v if isinstance(v, Array) else Array(v) for v in result)
+        return values[0] if len(values) == 1 else values
+
+
+def _apply(op: Op, inputs: Sequence[Array], builder: _Eager) -> tuple[Any, ...]:
+    result: Any
+    if op.is_primitive():
+        op.infer(*(x.type for x in inputs))  # rejects what does not fit
+        result = op.reference(*(x.array for x in inputs))
+    else:
+        result = op.decompose(builder, *inputs)
+    return result if isinstance(result, tuple) else (result,)
+
+
+def evaluate(op: Op, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The outputs of `op` on `arrays`.  Raises ModelError when they do not fit the operator."""
+    result = _apply(op, [Array(np.asarray(a)) for a in arrays], _Eager())
+    return tuple(v.array if isinstance(v, Array) else v for v in result)
+
+
+@dataclass(frozen=True, eq=False)
+class Typed:
+    """A value of the typing builder."""
+
+    type: TensorType
+
+
+class _Typing:
+    """A GraphBuilder whose values are only types."""
+
+    def constant(self, array: np.ndarray) -> Typed:
+        return Typed(TensorType(to_dtype(array.dtype), array.shape))
+
+    def add(self, op: Op, *inputs: Typed) -> Any:
+        values = tuple(Typed(t) for t in infer(op, *(x.type for x in inputs)))
+        return values[0] if len(values) == 1 else values
+
+
+@lru_cache(maxsize=4096)
+def infer(op: Op, *types: TensorType) -> tuple[TensorType, ...]:
+    """Result types of any operator, composite ones included. Raises ModelError when `types` do not
+    fit.
+    """
+    if not op.is_composite():
+        return op.infer(*types)
+    result: Any = op.decompose(_Typing(), *(Typed(t) for t in types))
+    values: tuple[Typed, ...] = result if isinstance(result, tuple) else (result,)
+    return tuple(v.type for v in values)

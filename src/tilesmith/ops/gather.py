@@ -1,0 +1,199 @@
+"""Operators that look elements up by index.
+
+Indices may be negative (from the end). Compiled code limits the others to the axis, so that a bad
+index never reads outside the tensor; the reference raises ModelError for one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilesmith.ir import expr as ir
+from tilesmith.ir.dtypes import i64
+from tilesmith.ir.expr import Expr, cast, select
+from tilesmith.ir.types import Dim
+from tilesmith.te import tensor as te
+
+from . import rules
+from .base import Op
+
+
+def _place(index: Expr, extent: Dim) -> Expr:
+    """`index` as a position within 0..extent-1."""
+    i = cast(index, i64)
+    if index.dtype.kind == "int":
+        i = select(i < 0, i + extent, i)
+        i = ir.maximum(i, 0)
+    return ir.minimum(i, ir.as_expr(extent) - 1 if not isinstance(extent, int) else extent - 1)
+
+
+def _places(op: str, indices: np.ndarray, extent: int) -> np.ndarray:
+    """`indices` counted from the front.  ModelError when one is out of range."""
+    i = indices.astype(np.int64)
+    bad = (i < -extent) | (i >= extent)
+    if bad.any():
+        rules.reject(op, f"indices in {-extent}..{extent - 1}", int(i[bad][0]))
+    return np.where(i < 0, i + extent, i)
+
+
+@dataclass(frozen=True)
+class Gather(Op):
+    """Slices of x at `indices` along `axis`; the indices' axes take the place of that axis."""
+
+    axis: int = 0
+
+    def compute(self, *inputs: te.Tensor) -> te.Tensor:
+        rules.check_count(self.name, inputs, 2)
+        x, indices = inputs
+        rules.check_kind(self.name, indices, rules.INTEGERS, "indices")
+        axis = rules.normalize_axis(self.name, self.axis, x.rank)
+        end = axis + indices.rank
+        shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+
+        def body(*i: Expr) -> Expr:
+            at = _place(indices[i[axis:end]], x.shape[axis])
+            return x[(*i[:axis], at, *i[end:])]
+
+        return te.compute(shape, body, self.name)
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x, indices = inputs
+        axis = rules.normalize_axis(self.name, self.axis, x.ndim)
+        return np.asarray(np.take(x, _places(self.name, indices, x.shape[axis]), axis))
+
+
+@dataclass(frozen=True)
+class GatherElements(Op):
+    """`x[..., indices[...], ...]` along `axis`: one lookup per element of `indices`."""
+
+    axis: int = 0
+
+    def compute(self, *inputs: te.Tensor) -> te.Tensor:
+        rules.check_count(self.name, inputs, 2)
+        x, indices = inputs
+        rules.check_kind(self.name, indices, rules.INTEGERS, "indices")
+        axis = rules.normalize_axis(self.name, self.axis, x.rank)
+        fits = indices.rank == x.rank and all(
+            a == axis or not isinstance(d, int) or not isinstance(e, int) or e <= d
+            for a, (d, e) in enumerate(zip(x.shape, indices.shape, strict=False))
+        )
+        if not fits:
+            rules.reject(
+                self.name,
+                f"indices no larger than {rules.shape_text(x.shape)} but along axis {axis}",
+                rules.shape_text(indices.shape),
+            )
+        return te.compute(
+            indices.shape,
+            lambda *i: x[(*i[:axis], _place(indices[i], x.shape[axis]), *i[axis + 1 :])],
+            self.name,
+        )
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x, indices = inputs
+        axis = rules.normalize_axis(self.name, self.axis, x.ndim)
+        places = _places(self.name, indices, x.shape[axis])
+        cut = tuple(slice(None) if a == axis else slice(d) for a, d in enumerate(indices.shape))
+        return np.take_along_axis(x[cut], places, axis)
+
+
+@dataclass(frozen=True)
+class GatherNd(Op):
+    """The last axis of `indices` holds index tuples into x, after `batch_dims` shared axes."""
+
+    batch_dims: int = 0
+
+    def compute(self, *inputs: te.Tensor) -> te.Tensor:
+        rules.check_count(self.name, inputs, 2)
+        x, indices = inputs
+        rules.check_kind(self.name, indices, rules.INTEGERS, "indices")
+        b = self.batch_dims
+        if not 0 <= b < min(x.rank, indices.rank) or x.shape[:b] != indices.shape[:b]:
+            rules.reject(
+                self.name,
+                f"{b} equal leading axes",
+                f"{rules.shape_text(x.shape)} and {rules.shape_text(indices.shape)}",
+            )
+        depth = rules.static(self.name, indices.shape[-1], "the length of an index tuple")
+        if b + depth > x.rank:
+            rules.reject(self.name, f"index tuples of at most {x.rank - b}", depth)
+        lead = indices.rank - 1
+        shape = (*indices.shape[:-1], *x.shape[b + depth :])
+
+        def body(*i: Expr) -> Expr:
+            at = [_place(indices[(*i[:lead], n)], x.shape[b + n]) for n in range(depth)]
+            return x[(*i[:b], *at, *i[lead:])]
+
+        return te.compute(shape, body, self.name)
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x, indices = inputs
+        b, depth = self.batch_dims, indices.shape[-1]
+        batch = math.prod(x.shape[:b])
+        flat_x = x.reshape(batch, *x.shape[b:])
+        flat_i = indices.reshape(batch, -1, depth)
+        at = [_places(self.name, flat_i[..., n], x.shape[b + n]) for n in range(depth)]
+        found = flat_x[(np.arange(batch)[:, None], *at)]
+        return found.reshape(*indices.shape[:-1], *x.shape[b + depth :])
+
+
+@dataclass(frozen=True)
+class OneHot(Op):
+    """A new axis of extent `depth` at `axis`: `values[1]` at the index, `values[0]` elsewhere.
+
+    Inputs: indices, values (two elements).  An index outside -depth..depth-1 gives no hit.
+    """
+
+    depth: int
+    axis: int = -1
+
+    def compute(self, *inputs: te.Tensor) -> te.Tensor:
+        rules.check_count(self.name, inputs, 2)
+        indices, values = inputs
+        rules.check_kind(self.name, indices, rules.NUMBERS, "indices")
+        if values.shape != (2,):
+            rules.reject(self.name, "values of shape [2]", rules.shape_text(values.shape))
+        axis = rules.normalize_axis(self.name, self.axis, indices.rank + 1)
+        shape = (*indices.shape[:axis], self.depth, *indices.shape[axis:])
+
+        def body(*i: Expr) -> Expr:
+            index = cast(indices[(*i[:axis], *i[axis + 1 :])], i64)
+            index = select(index < 0, index + self.depth, index)
+            return select(index.equal(i[axis]), values[1], values[0])
+
+        return te.compute(shape, body, self.name)
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        indices, values = inputs
+        axis = rules.normalize_axis(self.name, self.axis, indices.ndim + 1)
+        i = indices.astype(np.int64)
+        i = np.expand_dims(np.where(i < 0, i + self.depth, i), axis)
+        depth = np.arange(self.depth).reshape(-1, *[1] * (indices.ndim - axis))
+        return np.where(i == depth, values[1], values[0])
+
+
+@dataclass(frozen=True)
+class Trilu(Op):
+    """The upper (or lower) triangle of the last two axes, from diagonal `k` on; 0 elsewhere."""
+
+    upper: bool = True
+    k: int = 0
+
+    def compute(self, *inputs: te.Tensor) -> te.Tensor:
+        rules.check_count(self.name, inputs, 1)
+        x = inputs[0]
+        if x.rank < 2:
+            rules.reject(self.name, "an input of rank 2 or more", rules.shape_text(x.shape))
+
+        def body(*i: Expr) -> Expr:
+            diagonal = i[-2] + self.k if self.k else i[-2]
+            keep = i[-1] >= diagonal if self.upper else i[-1] <= diagonal
+            return te.if_then_else(keep, x[i], ir.const(0, x.dtype))
+
+        return te.compute(x.shape, body, self.name)
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        return (np.triu if self.upper else np.tril)(inputs[0], self.k)

@@ -1,0 +1,121 @@
+"""Contractions: matmul, its ONNX relative gemm, and einsum.
+
+A contraction is one reduce stage whose body is the product of its operands, which is what
+strategies look for. 16-bit floats are accumulated in f32 and rounded by a stage of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tilesmith.ir.expr import Expr
+from tilesmith.ir.types import Dim
+from tilesmith.te import tensor as te
+
+from . import rules
+from .base import GraphBuilder, Op
+from .elementwise import Add, Mul
+
+
+@dataclass(frozen=True)
+class MatMul(Op):
+    """Matrix product over the last two axes; leading (batch) axes broadcast. A vector loses its
+    axis, as in NumPy.
+
+    `transpose_a` means that a is stored [..., k, m]; `transpose_b` that b is stored [..., n, k].
+    """
+
+    name: ClassVar[str] = "matmul"
+    transpose_a: bool = False
+    transpose_b: bool = False
+
+    def compute(self, *inputs: te.Tensor) -> te.Tensor:
+        rules.check_count(self.name, inputs, 2)
+        a, b = inputs
+        rules.check_same_dtype(self.name, inputs)
+        rules.check_kind(self.name, a, rules.NUMBERS)
+        if a.rank == 0 or b.rank == 0:
+            rules.reject(self.name, "inputs of rank 1 or more", "a scalar")
+        m, ka = _matrix_axes(a.shape, self.transpose_a, is_left=True)
+        n, kb = _matrix_axes(b.shape, self.transpose_b, is_left=False)
+        if ka != kb:
+            rules.reject(
+                self.name,
+                "equal inner dimensions",
+                f"{rules.shape_text(a.shape)} and {rules.shape_text(b.shape)}",
+            )
+        batch = rules.broadcast_shapes(self.name, a.shape[:-2], b.shape[:-2])
+        shape = (*batch, *m, *n)
+        k = te.reduce_axis(ka, "k")
+
+        def body(*index: Expr) -> Expr:
+            lead, rest = index[: len(batch)], list(index[len(batch) :])
+            row = rest.pop(0) if m else None
+            column = rest.pop(0) if n else None
+            at_a = _element_index(a.shape, lead, batch, row, k.var, self.transpose_a)
+            at_b = _element_index(b.shape, lead, batch, column, k.var, not self.transpose_b)
+            return te.sum(rules.widen(a[at_a]) * rules.widen(b[at_b]), axis=k)
+
+        names = [f"b{i}" for i in range(len(batch))] + ["m"] * len(m) + ["n"] * len(n)
+        return rules.narrow(te.compute(shape, body, self.name, names), a.dtype)
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        a, b = (rules.widen_array(x) for x in inputs)
+        if self.transpose_a and a.ndim > 1:
+            a = np.swapaxes(a, -1, -2)
+        if self.transpose_b and b.ndim > 1:
+            b = np.swapaxes(b, -1, -2)
+        return np.asarray(np.matmul(a, b)).astype(inputs[0].dtype, copy=False)
+
+
+def _matrix_axes(
+    shape: tuple[Dim, ...], transposed: bool, is_left: bool
+) -> tuple[tuple[Dim, ...], Dim]:
+    """The kept matrix dimension (none for a vector) and the inner one."""
+    if len(shape) == 1:
+        return (), shape[0]
+    inner_is_last = is_left != transposed
+    return (shape[-2:-1], shape[-1]) if inner_is_last else (shape[-1:], shape[-2])
+
+
+def _element_index(
+    shape: tuple[Dim, ...],
+    lead: tuple[Expr, ...],
+    batch: tuple[Dim, ...],
+    kept: Expr | None,
+    k: Expr,
+    inner_first: bool,
+) -> tuple[Any, ...]:
+    if kept is None:  # a vector
+        return (k,)
+    own = rules.broadcast_index(shape[:-2], lead, batch)
+    return (*own, k, kept) if inner_first else (*own, kept, k)
+
+
+@dataclass(frozen=True)
+class Gemm(Op):
+    """alpha * a @ b + beta * c for matrices; c is optional and broadcasts."""
+
+    alpha: float = 1.0
+    beta: float = 1.0
+    transpose_a: bool = False
+    transpose_b: bool = False
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        rules.check_count(self.name, inputs, 2, 3)
+        for x in inputs[:2]:
+            if x.type.rank != 2:
+                rules.reject(self.name, "matrices", x.type)
+        y = b.add(MatMul(self.transpose_a, self.transpose_b), *inputs[:2])
+        dtype = y.type.dtype.numpy
+        if self.alpha != 1.0:
+            y = b.add(Mul(), y, b.constant(np.asarray(self.alpha, dtype)))
+        if len(inputs) == 3 and self.beta != 0.0:
+            c = inputs[2]
+            if self.beta != 1.0:
+                c = b.add(Mul(), c, b.constant(np.asarray(self.beta, dtype)))
+            y = b.add(Add(), y, c)
+        return y

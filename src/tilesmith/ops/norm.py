@@ -1,0 +1,292 @@
+"""Normalisations, all composite: means and variances are reductions, the rest is elementwise.
+
+Formulas follow the ONNX operator specification, so that results agree with models trained
+elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilesmith.ir.dtypes import DType, f32
+from tilesmith.ir.types import Dim
+
+from . import rules
+from .activation import scalar
+from .base import GraphBuilder, Op
+from .elementwise import (
+    Add,
+    Cast,
+    Div,
+    Equal,
+    Exp,
+    Log,
+    Mul,
+    Pow,
+    Reciprocal,
+    Sqrt,
+    Sub,
+    Where,
+)
+from .gather import OneHot
+from .pool import AvgPool
+from .reduce import ArgMax, ReduceL1, ReduceL2, ReduceMax, ReduceMean, ReduceSum
+from .shape import Reshape
+
+
+def _wide(b: GraphBuilder, x: Any, dtype: DType = f32) -> Any:
+    """`x`, in f32 when it is a 16-bit float."""
+    is_narrow = x.type.dtype.is_float and x.type.dtype.bits == 16
+    return b.add(Cast(dtype), x) if is_narrow else x
+
+
+def _back(b: GraphBuilder, y: Any, dtype: DType) -> Any:
+    return y if y.type.dtype is dtype else b.add(Cast(dtype), y)
+
+
+def _per_channel(b: GraphBuilder, v: Any, rank: int) -> Any:
+    """A vector [C] as [C, 1, ...], so that it broadcasts over the spatial axes of [N, C, ...]."""
+    if v.type.rank != 1:
+        rules.reject("normalization", "a vector per channel", v.type)
+    return v if rank == 2 else b.add(Reshape((*v.type.shape, *[1] * (rank - 2))), v)
+
+
+def _moments(b: GraphBuilder, x: Any, axes: tuple[int, ...]) -> tuple[Any, Any]:
+    """x minus its mean, and its variance, over `axes` (kept)."""
+    centred = b.add(Sub(), x, b.add(ReduceMean(axes), x))
+    return centred, b.add(ReduceMean(axes), b.add(Mul(), centred, centred))
+
+
+def _inverse_deviation(b: GraphBuilder, variance: Any, epsilon: float) -> Any:
+    stable = b.add(Add(), variance, scalar(b, variance, epsilon))
+    return b.add(Reciprocal(), b.add(Sqrt(), stable))
+
+
+@dataclass(frozen=True)
+class Softmax(Op):
+    """exp(x) / sum(exp(x)) along `axis`, shifted by the maximum so that it does not overflow."""
+
+    axis: int = -1
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        rules.check_count(self.name, inputs, 1)
+        x = inputs[0]
+        axes = (rules.normalize_axis(self.name, self.axis, x.type.rank),)
+        e = b.add(Exp(), b.add(Sub(), x, b.add(ReduceMax(axes), x)))
+        return b.add(Div(), e, b.add(ReduceSum(axes), e))
+
+
+@dataclass(frozen=True)
+class LogSoftmax(Op):
+    """log(softmax(x)) along `axis`."""
+
+    axis: int = -1
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        rules.check_count(self.name, inputs, 1)
+        x = inputs[0]
+        axes = (rules.normalize_axis(self.name, self.axis, x.type.rank),)
+        shifted = b.add(Sub(), x, b.add(ReduceMax(axes), x))
+        total = b.add(ReduceSum(axes), b.add(Exp(), shifted))
+        return b.add(Sub(), shifted, b.add(Log(), total))
+
+
+@dataclass(frozen=True)
+class Hardmax(Op):
+    """1 at the first maximum along `axis`, 0 elsewhere."""
+
+    axis: int = -1
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        rules.check_count(self.name, inputs, 1)
+        x = inputs[0]
+        axis = rules.normalize_axis(self.name, self.axis, x.type.rank)
+        depth = rules.static(self.name, x.type.shape[axis], f"axis {axis}")
+        values = b.constant(np.asarray([0, 1], x.type.dtype.numpy))
+        return b.add(OneHot(depth, axis), b.add(ArgMax(axis, False), x), values)
+
+
+@dataclass(frozen=True)
+class BatchNorm(Op):
+    """(x - mean) / sqrt(var + epsilon) * scale + bias, with the statistics given per channel (axis
+    1).
+
+    Inputs: x, scale, bias, mean, var. Written as x * factor + offset, which folds into a
+    convolution before it.
+    """
+
+    epsilon: float = 1e-5
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        rules.check_count(self.name, inputs, 5)
+        x, scale, bias, mean, var = inputs
+        rank = max(x.type.rank, 2)
+        factor = b.add(Mul(), scale, _inverse_deviation(b, var, self.epsilon))
+        offset = b.add(Sub(), bias, b.add(Mul(), mean, factor))
+        y = b.add(Mul(), _wide_like(b, x, factor), _per_channel(b, factor, rank))
+        return _back(b, b.add(Add(), y, _per_channel(b, offset, rank)), x.type.dtype)
+
+
+def _wide_like(b: GraphBuilder, x: Any, other: Any) -> Any:
+    """`x` in the element type of `other`: statistics may be kept in f32 beside a narrower x."""
+    return x if x.type.dtype is other.type.dtype else b.add(Cast(other.type.dtype), x)
+
+
+@dataclass(frozen=True)
+class LayerNorm(Op):
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias over the axes from `axis` on.
+
+    Inputs: x, scale, optional bias. `with_stats` adds the outputs mean and 1 / deviation (f32 for
+    narrow x).
+    """
+
+    axis: int = -1
+    epsilon: float = 1e-5
+    with_stats: bool = False
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        rules.check_count(self.name, inputs, 2, 3)
+        x, rank = inputs[0], inputs[0].type.rank
+        axes = tuple(range(rules.normalize_axis(self.name, self.axis, rank), rank))
+        wide = _wide(b, x)
+        mean = b.add(ReduceMean(axes), wide)
+        centred = b.add(Sub(), wide, mean)
+        variance = b.add(ReduceMean(axes), b.add(Mul(), centred, centred))
+        inverse = _inverse_deviation(b, variance, self.epsilon)
+        y = _back(b, b.add(Mul(), centred, inverse), x.type.dtype)
+        y = b.add(Mul(), y, inputs[1])
+        if len(inputs) == 3:
+            y = b.add(Add(), y, inputs[2])
+        return (y, mean, inverse) if self.with_stats else y
+
+
+@dataclass(frozen=True)
+class RmsNorm(Op):
+    """x / sqrt(mean(x^2) + epsilon) * scale over the axes from `axis` on (arXiv:1910.07467).
+    Inputs: x, scale.
+    """
+
+    axis: int = -1
+    epsilon: float = 1e-5
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        rules.check_count(self.name, inputs, 2)
+        x, rank = inputs[0], inputs[0].type.rank
+        axes = tuple(range(rules.normalize_axis(self.name, self.axis, rank), rank))
+        wide = _wide(b, x)
+        mean_square = b.add(ReduceMean(axes), b.add(Mul(), wide, wide))
+        y = b.add(Mul(), wide, _inverse_deviation(b, mean_square, self.epsilon))
+        return b.add(Mul(), _back(b, y, x.type.dtype), inputs[1])
+
+
+@dataclass(frozen=True)
+class InstanceNorm(Op):
+    """Each image's channels normalised over their spatial axes. Inputs: x [N, C, ...], scale [C],
+    bias [C].
+    """
+
+    epsilon: float = 1e-5
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        rules.check_count(self.name, inputs, 3)
+        x, scale, bias = inputs
+        rank = x.type.rank
+        if rank < 3:
+            rules.reject(self.name, "an input of rank 3 or more (N, C, spatial)", x.type)
+        centred, variance = _moments(b, _wide(b, x), tuple(range(2, rank)))
+        y = b.add(Mul(), centred, _inverse_deviation(b, variance, self.epsilon))
+        y = b.add(Mul(), _back(b, y, x.type.dtype), _per_channel(b, scale, rank))
+        return b.add(Add(), y, _per_channel(b, bias, rank))
+
+
+@dataclass(frozen=True)
+class GroupNorm(Op):
+    """Channels normalised in `groups` groups, over them and space (arXiv:1803.08494).
+
+    Inputs: x [N, C, ...], scale [C], bias [C].
+    """
+
+    groups: int
+    epsilon: float = 1e-5
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        rules.check_count(self.name, inputs, 3)
+        x, scale, bias = inputs
+        shape, rank = x.type.shape, x.type.rank
+        if rank < 2:
+            rules.reject(self.name, "an input of rank 2 or more (N, C, ...)", x.type)
+        channels = rules.static(self.name, shape[1], "the channel count")
+        if self.groups < 1 or channels % self.groups:
+            rules.reject(self.name, f"a channel count divisible by {self.groups}", channels)
+        split = (shape[0], self.groups, channels // self.groups, *shape[2:])
+        grouped = b.add(Reshape(split), _wide(b, x))
+        centred, variance = _moments(b, grouped, tuple(range(2, len(split))))
+        y = b.add(Mul(), centred, _inverse_deviation(b, variance, self.epsilon))
+        y = _back(b, b.add(Reshape(shape), y), x.type.dtype)
+        y = b.add(Mul(), y, _per_channel(b, scale, rank))
+        return b.add(Add(), y, _per_channel(b, bias, rank))
+
+
+@dataclass(frozen=True)
+class MeanVarianceNorm(Op):
+    """(x - mean) / (deviation + 1e-9) over `axes`."""
+
+    axes: tuple[int, ...] = (0, 2, 3)
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        rules.check_count(self.name, inputs, 1)
+        axes = rules.normalize_axes(self.name, self.axes, inputs[0].type.rank)
+        centred, variance = _moments(b, _wide(b, inputs[0]), axes)
+        deviation = b.add(Add(), b.add(Sqrt(), variance), scalar(b, variance, 1e-9))
+        return _back(b, b.add(Div(), centred, deviation), inputs[0].type.dtype)
+
+
+@dataclass(frozen=True)
+class LpNormalization(Op):
+    """x divided by its l1 or l2 norm (`p`) along `axis`; where the norm is 0 the result is 0."""
+
+    axis: int = -1
+    p: int = 2
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        rules.check_count(self.name, inputs, 1)
+        x = inputs[0]
+        axes = (rules.normalize_axis(self.name, self.axis, x.type.rank),)
+        if self.p not in (1, 2):
+            rules.reject(self.name, "p 1 or 2", self.p)
+        norm = b.add(ReduceL1(axes) if self.p == 1 else ReduceL2(axes), x)
+        is_zero = b.add(Equal(), norm, scalar(b, norm, 0.0))
+        return b.add(Div(), x, b.add(Where(), is_zero, scalar(b, norm, 1.0), norm))
+
+
+@dataclass(frozen=True)
+class Lrn(Op):
+    """Local response normalisation across channels: x / (bias + alpha / size * sum of
+    squares)^beta.
+
+    The sum goes over `size` channels: floor((size - 1) / 2) before, ceil((size - 1) / 2) after.
+    """
+
+    size: int
+    alpha: float = 1e-4
+    beta: float = 0.75
+    bias: float = 1.0
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        rules.check_count(self.name, inputs, 1)
+        x = inputs[0]
+        shape: tuple[Dim, ...] = x.type.shape
+        if len(shape) < 2:
+            rules.reject(self.name, "an input of rank 2 or more (N, C, ...)", x.type)
+        before, after = (self.size - 1) // 2, self.size // 2
+        # channels become a spatial axis, over which an average pool (padding counted) slides
+        squares = b.add(
+            Reshape((shape[0], 1, shape[1], rules.product(shape[2:]))), b.add(Mul(), x, x)
+        )
+        pool = AvgPool((self.size, 1), (1, 1), (before, 0, after, 0), count_include_pad=True)
+        mean = b.add(Reshape(shape), b.add(pool, squares))
+        base = b.add(Add(), b.add(Mul(), mean, scalar(b, x, self.alpha)), scalar(b, x, self.bias))
+        return b.add(Div(), x, b.add(Pow(), base, scalar(b, x, self.beta)))

@@ -1,0 +1,368 @@
+"""Pools: a reduction over windows of the spatial axes of x [N, C, ...].
+
+The expression is an optional `pad` stage with the reduction's identity, one reduce stage over the
+kernel axes and, for averages, a stage that scales.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tilesmith.ir import expr as ir
+from tilesmith.ir.dtypes import dtype as to_dtype
+from tilesmith.ir.dtypes import i64
+from tilesmith.ir.expr import Expr, cast, const, select
+from tilesmith.ir.intrinsics import call
+from tilesmith.ir.types import Dim
+from tilesmith.te import tensor as te
+
+from . import rules
+from .base import GraphBuilder, Op
+from .conv import spatial_names
+from .elementwise import Abs, Pow
+from .reduce import ReduceL1, ReduceL2, ReduceMax, ReduceMean, ReduceSum
+from .slicing import pad
+from .window import Window
+
+
+@dataclass(frozen=True)
+class _Pool(Op, abstract=True):
+    """`pads` has the begins of all spatial axes, then the ends; empty fields are ones (pads:
+    zeros).
+
+    With `ceil_mode` the last window may overhang the end of the padded input.
+    """
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...] = ()
+    pads: tuple[int, ...] = ()
+    dilations: tuple[int, ...] = ()
+    ceil_mode: bool = False
+
+    kinds: ClassVar[tuple[str, ...]] = rules.FLOATS
+
+    def window(self) -> Window:
+        return Window.of(self.name, self.kernel, self.strides, self.pads, self.dilations)
+
+    def _extents(self, win: Window, spatial: tuple[Dim, ...]) -> list[Dim]:
+        return [win.out_extent(self.name, d, a, self.ceil_mode) for a, d in enumerate(spatial)]
+
+    def _check(self, inputs: tuple[te.Tensor, ...]) -> tuple[te.Tensor, Window, list[Dim]]:
+        rules.check_count(self.name, inputs, 1)
+        x = inputs[0]
+        rules.check_kind(self.name, x, self.kinds)
+        win = self.window()
+        if x.rank != 2 + len(win.kernel):
+            rules.reject(
+                self.name, f"rank {2 + len(win.kernel)} (N, C, spatial)", rules.shape_text(x.shape)
+            )
+        return x, win, self._extents(win, x.shape[2:])
+
+    def _ends(self, win: Window, spatial: tuple[Dim, ...], extents: list[Dim]) -> list[int]:
+        """Padding after each axis that the windows really reach; overhang of ceil mode included."""
+        ends: list[int] = []
+        for a, (d, o) in enumerate(zip(spatial, extents, strict=True)):
+            end = win.ends[a]
+            if self.ceil_mode:
+                extent = rules.static(self.name, d, "a spatial extent in ceil mode")
+                count = rules.static(self.name, o, "a spatial extent in ceil mode")
+                last = (count - 1) * win.strides[a] + win.reach(a)
+                end = max(last - win.begins[a] - extent, 0)
+            ends.append(end)
+        return ends
+
+    def _reduce(
+        self,
+        x: te.Tensor,
+        win: Window,
+        extents: list[Dim],
+        identity: float | int,
+        reduce: Callable[..., Any],
+        value: Callable[..., Any] = lambda e, at: e,
+    ) -> Any:
+        """The pad stage and the reduce stage over `value(element, padded position)`."""
+        n = len(win.kernel)
+        ends = self._ends(win, x.shape[2:], extents)
+        names = ["n", "c", *spatial_names("i", n)]
+        padded = pad(x, (0, 0, *win.begins), (0, 0, *ends), identity, axis_names=names)
+        taps = [
+            te.reduce_axis(k, name)
+            for k, name in zip(win.kernel, spatial_names("k", n), strict=True)
+        ]
+
+        def body(batch: Expr, c: Expr, *out: Expr) -> Any:
+            at = [win.at(a, o, t.var) for a, (o, t) in enumerate(zip(out, taps, strict=True))]
+            return reduce(value(padded[(batch, c, *at)], at), axis=taps)
+
+        names = ["n", "c", *spatial_names("o", n)]
+        return te.compute((*x.shape[:2], *extents), lambda *i: body(*i), self.name, names)
+
+    def _views(self, x: np.ndarray, identity: Any) -> tuple[np.ndarray, Window]:
+        """All windows of the padded array: [N, C, out..., kernel...]."""
+        win = self.window()
+        n = len(win.kernel)
+        extents = self._extents(win, x.shape[2:])
+        ends = self._ends(win, x.shape[2:], extents)
+        around = [
+            (0, 0),
+            (0, 0),
+            *((max(b, 0), max(e, 0)) for b, e in zip(win.begins, ends, strict=True)),
+        ]
+        x = np.pad(x, around, constant_values=np.asarray(identity).astype(x.dtype))
+        for a, (b, e) in enumerate(zip(win.begins, ends, strict=True)):
+            cut = slice(max(-b, 0), x.shape[a + 2] - max(-e, 0))
+            x = x[(slice(None),) * (a + 2) + (cut,)]
+        spatial = tuple(range(2, 2 + n))
+        reach = [win.reach(a) for a in range(n)]
+        views = np.lib.stride_tricks.sliding_window_view(x, reach, axis=spatial)  # type: ignore[call-overload]
+        step = [slice(None, o * s, s) for o, s in zip(extents, win.strides, strict=True)]  # type: ignore[operator]
+        dilate = [slice(None, None, d) for d in win.dilations]
+        return views[(slice(None), slice(None), *step, *dilate)], win
+
+
+@dataclass(frozen=True)
+class MaxPool(_Pool):
+    """Maxima of windows; padding never wins."""
+
+    kinds: ClassVar[tuple[str, ...]] = rules.NUMBERS
+
+    def compute(self, *inputs: te.Tensor) -> te.Tensor:
+        x, win, extents = self._check(inputs)
+        return self._reduce(x, win, extents, x.dtype.min, te.max)
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x = inputs[0]
+        views, win = self._views(x, to_dtype(x.dtype).min)
+        result = views[(..., *[0] * len(win.kernel))].copy()
+        for k in np.ndindex(*win.kernel):
+            np.maximum(result, views[(..., *k)], out=result)
+        return result
+
+
+@dataclass(frozen=True)
+class MaxPoolIndices(_Pool):
+    """Maxima and where they are: the flat index (i64) into the whole input, the first of equal
+    ones.
+
+    `column_major` counts the spatial axes with the first fastest (ONNX storage_order=1).
+    """
+
+    column_major: bool = False
+    kinds: ClassVar[tuple[str, ...]] = rules.NUMBERS
+
+    def compute(self, *inputs: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
+        x, win, extents = self._check(inputs)
+        spatial = [rules.static(self.name, d, "a spatial extent") for d in x.shape[2:]]
+        strides = rules.strides_of(spatial)
+        if self.column_major:
+            strides = rules.strides_of(spatial[::-1])[::-1]
+
+        def combine(a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> tuple[Expr, Expr]:
+            tie = ir.all_of(a[1].equal(b[1]), b[0] < a[0])
+            take = ir.any_of(b[1] > a[1], tie)
+            return select(take, b[0], a[0]), select(take, b[1], a[1])
+
+        def place(element: Expr, at: list[Expr]) -> tuple[Expr, Expr]:
+            """Flat spatial index; padding gets the largest, so that it loses every tie."""
+            flat: Expr = const(0)
+            inside: list[Expr] = []
+            for p, begin, extent, stride in zip(at, win.begins, spatial, strides, strict=True):
+                i = p - begin if begin else p
+                inside += [i >= 0, i < extent]
+                flat = flat + i * stride
+            return select(ir.all_of(*inside), flat, i64.max), element
+
+        reducer = te.comm_reducer(
+            combine, lambda i, v: (const(i64.max, i), const(v.min, v)), self.name
+        )
+        index, value = self._reduce(x, win, extents, x.dtype.min, reducer, place)
+        channels = x.shape[1]
+        size = rules.product(spatial)
+
+        def whole(*i: Expr) -> Expr:
+            return (i[0] * channels + i[1]) * size + index[i]
+
+        return (
+            te.compute(value.shape, lambda *i: value[i], "values"),
+            te.compute(index.shape, whole, "indices"),
+        )
+
+    def reference(self, *inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        x = inputs[0]
+        low = to_dtype(x.dtype).min
+        views, win = self._views(rules.widen_array(x), low)
+        order = "F" if self.column_major else "C"
+        numbers = np.arange(int(np.prod(x.shape[2:]))).reshape(x.shape[2:], order=order)
+        none = np.iinfo(np.int64).max
+        positions = MaxPool(self.kernel, self.strides, self.pads, self.dilations, self.ceil_mode)
+        marks, _ = positions._views(numbers[None, None] - none, -none - 1)
+        n = len(win.kernel)
+        out = views.shape[:-n]
+        values = views.reshape(*out, -1)
+        where = np.broadcast_to(marks, views.shape).reshape(*out, -1)
+        where = np.where(where == -none - 1, none, where + none)
+        best = values.max(-1)
+        found = np.where(values == best[..., None], where, none).min(-1)
+        planes = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *[1] * n)
+        return best.astype(x.dtype), found + planes * numbers.size
+
+
+@dataclass(frozen=True)
+class AvgPool(_Pool):
+    """Averages; padding counts as zeros with `count_include_pad`, else only real elements count.
+
+    What a window overhangs in ceil mode never counts.
+    """
+
+    count_include_pad: bool = False
+
+    def compute(self, *inputs: te.Tensor) -> te.Tensor:
+        x, win, extents = self._check(inputs)
+        total = self._reduce(x, win, extents, 0, lambda e, axis: te.sum(rules.widen(e), axis=axis))
+        names = rules.axis_names_of(total)
+        counts = [
+            self._count(win, a, d, o)
+            for a, (d, o) in enumerate(zip(x.shape[2:], extents, strict=True))
+        ]
+
+        def scale(*i: Expr) -> Expr:
+            fixed = 1
+            varying: Expr | None = None
+            for count, o in zip(counts, i[2:], strict=True):
+                if isinstance(count, int):
+                    fixed *= count
+                else:
+                    e = count(o)
+                    varying = e if varying is None else varying * e
+            if varying is None:
+                by: Expr = const(float(fixed), total.dtype)
+            else:
+                by = cast(varying * fixed if fixed != 1 else varying, total.dtype)
+            return cast(total[i] / by, x.dtype)
+
+        return te.compute(total.shape, scale, "scale", names)
+
+    def _count(self, win: Window, a: int, extent: Dim, out: Dim) -> int | Callable[[Expr], Expr]:
+        """How many taps of a window along axis `a` count: a number when the same everywhere."""
+        low = -win.begins[a] if self.count_include_pad else 0
+        high = extent + win.ends[a] if self.count_include_pad else extent
+        k, stride, d, begin = win.kernel[a], win.strides[a], win.dilations[a], win.begins[a]
+        if isinstance(high, int) and isinstance(out, int):
+            last = (out - 1) * stride - begin + win.reach(a)
+            if -begin >= low and last <= high:
+                return k
+
+        def count(o: Expr) -> Expr:
+            start = (o * stride if stride != 1 else o) - begin
+            if d == 1:
+                taps = ir.minimum(start + k, high) - ir.maximum(start, low)
+            else:  # taps j with low <= start + j * d < high, by two rounded-up divisions
+                first = ir.maximum((low - start + (d - 1)) // d, 0)
+                end = ir.minimum((high - start + (d - 1)) // d, k)
+                taps = end - first
+            return ir.maximum(taps, 1)
+
+        return count
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x = inputs[0]
+        views, win = self._views(rules.widen_array(x), 0)
+        n = len(win.kernel)
+        total = np.zeros(views.shape[:-n], np.float64)
+        for k in np.ndindex(*win.kernel):
+            total += views[(..., *k)]
+        for a in range(n):
+            low = -win.begins[a] if self.count_include_pad else 0
+            high = x.shape[a + 2] + (win.ends[a] if self.count_include_pad else 0)
+            starts = np.arange(total.shape[a + 2]) * win.strides[a] - win.begins[a]
+            taps = starts[:, None] + np.arange(win.kernel[a]) * win.dilations[a]
+            count = np.maximum(((taps >= low) & (taps < high)).sum(1), 1)
+            total /= count.reshape(-1, *[1] * (n - 1 - a))
+        return total.astype(x.dtype)
+
+
+@dataclass(frozen=True)
+class LpPool(_Pool):
+    """(sum of |x|^p over the window)^(1/p)."""
+
+    p: int = 2
+
+    def compute(self, *inputs: te.Tensor) -> te.Tensor:
+        x, win, extents = self._check(inputs)
+        if self.p < 1:
+            rules.reject(self.name, "p of at least 1", self.p)
+
+        def power(e: Expr, at: list[Expr]) -> Expr:
+            e = rules.widen(e)
+            if self.p == 2:
+                return e * e
+            size = call("abs", e)
+            return size if self.p == 1 else call("pow", size, const(self.p, e.dtype))
+
+        total = self._reduce(x, win, extents, 0, te.sum, power)
+
+        def root(e: Expr) -> Expr:
+            if self.p == 2:
+                return call("sqrt", e)
+            return e if self.p == 1 else call("pow", e, const(1 / self.p, e.dtype))
+
+        names = rules.axis_names_of(total)
+        return te.compute(total.shape, lambda *i: cast(root(total[i]), x.dtype), "root", names)
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x = inputs[0]
+        powers = np.abs(x.astype(np.float64)) ** self.p
+        views, win = self._views(powers, 0)
+        total = np.zeros(views.shape[: -len(win.kernel)], np.float64)
+        for k in np.ndindex(*win.kernel):
+            total += views[(..., *k)]
+        return (total ** (1 / self.p)).astype(x.dtype)
+
+
+def _spatial(op: str, x: Any) -> tuple[int, ...]:
+    if x.type.rank < 3:
+        rules.reject(op, "an input of rank 3 or more (N, C, spatial)", x.type)
+    return tuple(range(2, x.type.rank))
+
+
+@dataclass(frozen=True)
+class GlobalAvgPool(Op):
+    """The mean over all spatial axes, kept with extent 1."""
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        rules.check_count(self.name, inputs, 1)
+        return b.add(ReduceMean(_spatial(self.name, inputs[0]), True), inputs[0])
+
+
+@dataclass(frozen=True)
+class GlobalMaxPool(Op):
+    """The maximum over all spatial axes, kept with extent 1."""
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        rules.check_count(self.name, inputs, 1)
+        return b.add(ReduceMax(_spatial(self.name, inputs[0]), True), inputs[0])
+
+
+@dataclass(frozen=True)
+class GlobalLpPool(Op):
+    """(sum of |x|^p)^(1/p) over all spatial axes, kept with extent 1."""
+
+    p: int = 2
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        rules.check_count(self.name, inputs, 1)
+        x, axes = inputs[0], _spatial(self.name, inputs[0])
+        if self.p == 1:
+            return b.add(ReduceL1(axes), x)
+        if self.p == 2:
+            return b.add(ReduceL2(axes), x)
+        if self.p < 1:
+            rules.reject(self.name, "p of at least 1", self.p)
+        p = b.constant(np.asarray(self.p, x.type.dtype.numpy))
+        root = b.constant(np.asarray(1 / self.p, x.type.dtype.numpy))
+        total = b.add(ReduceSum(axes), b.add(Pow(), b.add(Abs(), x), p))
+        return b.add(Pow(), total, root)

@@ -1,0 +1,303 @@
+"""Reductions over axes.  `axes=None` means all; with `keepdims` a reduced axis stays with extent 1.
+
+A reduction is one reduce stage; the mean has a second that divides. 16-bit floats are summed in
+f32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tilesmith.ir import expr as ir
+from tilesmith.ir.dtypes import DType, i64
+from tilesmith.ir.dtypes import dtype as to_dtype
+from tilesmith.ir.expr import Expr, cast, const, select
+from tilesmith.ir.intrinsics import call
+from tilesmith.ir.types import Dim
+from tilesmith.te import tensor as te
+
+from . import rules
+from .base import GraphBuilder, Op
+from .elementwise import Abs, Add, Exp, IsInf, Log, Mul, Sqrt, Sub, Where
+
+
+def _reduced(
+    op: str, x: te.Tensor, axes: Sequence[int] | None, keepdims: bool
+) -> tuple[tuple[Dim, ...], list[te.IterVar], Callable[..., Expr]]:
+    """The result's shape, the reduction axes, the element to combine at a place of the result."""
+    gone = rules.normalize_axes(op, axes, x.rank)
+    reduce_axes = {a: te.reduce_axis(x.shape[a], f"k{i}") for i, a in enumerate(gone)}
+    kept = [a for a in range(x.rank) if keepdims or a not in reduce_axes]
+    shape = tuple(1 if a in reduce_axes else x.shape[a] for a in kept)
+
+    def element(*index: Expr) -> Expr:
+        place = dict(zip(kept, index, strict=True))
+        return x[tuple(reduce_axes[a] if a in reduce_axes else place[a] for a in range(x.rank))]
+
+    return shape, list(reduce_axes.values()), element
+
+
+@dataclass(frozen=True)
+class Reduction(Op, abstract=True):
+    """Base of the reductions over `axes`."""
+
+    axes: tuple[int, ...] | None = None
+    keepdims: bool = True
+
+    kinds: ClassVar[tuple[str, ...]] = rules.NUMBERS
+
+    def _stage(self, x: te.Tensor, combine: Callable[..., Expr], wide: bool) -> te.Tensor:
+        """`combine` over the axes; in the accumulation type when `wide`."""
+        rules.check_kind(self.name, x, self.kinds)
+        shape, axes, element = _reduced(self.name, x, self.axes, self.keepdims)
+        names = [f"i{i}" for i in range(len(shape))]
+        if not axes:
+            return te.compute(
+                shape, lambda *i: rules.widen(element(*i)) if wide else element(*i), self.name
+            )
+
+        def body(*i: Expr) -> Expr:
+            value = element(*i)
+            return combine(rules.widen(value) if wide else value, axis=axes)
+
+        return te.compute(shape, body, self.name, names)
+
+    def _numpy_axes(self, x: np.ndarray) -> tuple[int, ...]:
+        return rules.normalize_axes(self.name, self.axes, x.ndim)
+
+
+def _sum(x: np.ndarray, axes: tuple[int, ...], keepdims: bool) -> np.ndarray:
+    """Floats are summed in f64 (the meaning is the exact sum), integers wrap in their own type."""
+    dtype = np.float64 if x.dtype.kind not in "iu" else x.dtype
+    return np.sum(x, axis=axes, keepdims=keepdims, dtype=dtype)
+
+
+@dataclass(frozen=True)
+class ReduceSum(Reduction):
+    """Sum over `axes`."""
+
+    def compute(self, *inputs: te.Tensor) -> te.Tensor:
+        rules.check_count(self.name, inputs, 1)
+        x = inputs[0]
+        return rules.narrow(self._stage(x, te.sum, wide=True), x.dtype)
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x = inputs[0]
+        with np.errstate(all="ignore"):
+            return np.asarray(_sum(x, self._numpy_axes(x), self.keepdims)).astype(x.dtype)
+
+
+@dataclass(frozen=True)
+class ReduceMean(Reduction):
+    """The sum, then a division by the count; integers round toward zero."""
+
+    def compute(self, *inputs: te.Tensor) -> te.Tensor:
+        rules.check_count(self.name, inputs, 1)
+        x = inputs[0]
+        total = self._stage(x, te.sum, wide=True)
+        count = rules.product(
+            x.shape[a] for a in rules.normalize_axes(self.name, self.axes, x.rank)
+        )
+        divide = "div" if x.dtype.is_float else "truncdiv"
+        by = cast(ir.as_expr(count), total.dtype)
+        if isinstance(count, int):
+            by = const(count, total.dtype)
+        return te.compute(
+            total.shape, lambda *i: cast(ir.binary(divide, total[i], by), x.dtype), "mean"
+        )
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x = inputs[0]
+        axes = self._numpy_axes(x)
+        count = int(np.prod([x.shape[a] for a in axes], dtype=np.int64))
+        with np.errstate(all="ignore"):
+            total = np.asarray(_sum(x, axes, self.keepdims))
+            if x.dtype.kind in "iu":
+                by = x.dtype.type(count)
+                return np.asarray((total - np.fmod(total, by)) // by).astype(x.dtype)
+            return np.asarray(total / count).astype(x.dtype)
+
+
+@dataclass(frozen=True)
+class ReduceProd(Reduction):
+    """Product over `axes`."""
+
+    def compute(self, *inputs: te.Tensor) -> te.Tensor:
+        rules.check_count(self.name, inputs, 1)
+        x = inputs[0]
+        return rules.narrow(self._stage(x, te.prod, wide=True), x.dtype)
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x = inputs[0]
+        wide = x.dtype if x.dtype.kind in "iu" else np.float64
+        with np.errstate(all="ignore"):
+            axes = self._numpy_axes(x)
+            return np.asarray(np.prod(x, axis=axes, keepdims=self.keepdims, dtype=wide)).astype(
+                x.dtype
+            )
+
+
+@dataclass(frozen=True)
+class _Extreme(Reduction, abstract=True):
+    """Minimum or maximum; over bools it is `all` or `any`.  NaN wins."""
+
+    kinds: ClassVar[tuple[str, ...]] = rules.ANY
+    combine: ClassVar[Any]
+    ufunc: ClassVar[Any]
+    is_max: ClassVar[bool]
+
+    def compute(self, *inputs: te.Tensor) -> te.Tensor:
+        rules.check_count(self.name, inputs, 1)
+        return self._stage(inputs[0], type(self).combine, wide=False)
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x = inputs[0]
+        dtype = to_dtype(x.dtype)
+        start = dtype.min if self.is_max else dtype.max
+        initial = np.asarray(start).astype(x.dtype)[()]
+        return np.asarray(
+            type(self).ufunc.reduce(
+                x, axis=self._numpy_axes(x), keepdims=self.keepdims, initial=initial
+            )
+        )
+
+
+@dataclass(frozen=True)
+class ReduceMin(_Extreme):
+    """Minimum over `axes`; of bools, whether all are true.  NaN wins."""
+
+    combine: ClassVar[Any] = staticmethod(te.min)
+    ufunc: ClassVar[Any] = np.minimum
+    is_max: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class ReduceMax(_Extreme):
+    """Maximum over `axes`; of bools, whether any is true.  NaN wins."""
+
+    combine: ClassVar[Any] = staticmethod(te.max)
+    ufunc: ClassVar[Any] = np.maximum
+    is_max: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class ReduceL1(Reduction):
+    """Sum of absolute values."""
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        return b.add(ReduceSum(self.axes, self.keepdims), b.add(Abs(), *inputs))
+
+
+@dataclass(frozen=True)
+class ReduceSumSquare(Reduction):
+    """Sum of squares over `axes`."""
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        rules.check_count(self.name, inputs, 1)
+        return b.add(ReduceSum(self.axes, self.keepdims), b.add(Mul(), inputs[0], inputs[0]))
+
+
+@dataclass(frozen=True)
+class ReduceL2(Reduction):
+    """Square root of the sum of squares."""
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        return b.add(Sqrt(), b.add(ReduceSumSquare(self.axes, self.keepdims), *inputs))
+
+
+@dataclass(frozen=True)
+class ReduceLogSum(Reduction):
+    """log(sum(x)) over `axes`."""
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        return b.add(Log(), b.add(ReduceSum(self.axes, self.keepdims), *inputs))
+
+
+@dataclass(frozen=True)
+class ReduceLogSumExp(Reduction):
+    """log(sum(exp(x))), shifted by the maximum so that it does not overflow."""
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        rules.check_count(self.name, inputs, 1)
+        x = inputs[0]
+        zero = b.constant(np.zeros((), x.type.dtype.numpy))
+        top = b.add(ReduceMax(self.axes, True), x)
+        shift = b.add(Where(), b.add(IsInf(), top), zero, top)  # inf - inf would be NaN
+        total = b.add(ReduceSum(self.axes, self.keepdims), b.add(Exp(), b.add(Sub(), x, shift)))
+        if not self.keepdims:
+            # the shift has a kept axis too many; a maximum over extent-1 axes drops it
+            shift = b.add(ReduceMax(self.axes, False), shift)
+        return b.add(Add(), b.add(Log(), total), shift)
+
+
+@dataclass(frozen=True)
+class _ArgExtreme(Op, abstract=True):
+    """Index (i64) of the extreme along `axis`; of equal ones the first, or the last. The first NaN
+    wins.
+    """
+
+    axis: int = 0
+    keepdims: bool = True
+    select_last_index: bool = False
+
+    is_max: ClassVar[bool]
+
+    def compute(self, *inputs: te.Tensor) -> te.Tensor:
+        rules.check_count(self.name, inputs, 1)
+        x = inputs[0]
+        rules.check_kind(self.name, x, rules.NUMBERS)
+        axis = rules.normalize_axis(self.name, self.axis, x.rank)
+        if isinstance(x.shape[axis], int) and x.shape[axis] == 0:
+            rules.reject(self.name, f"at least one element along axis {axis}", "none")
+        shape, axes, element = _reduced(self.name, x, (axis,), self.keepdims)
+        k = axes[0]
+
+        def better(a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> Expr:
+            """Whether candidate b = (index, value) takes the place of a."""
+            ahead = b[1] > a[1] if self.is_max else b[1] < a[1]
+            tie = a[1].equal(b[1])
+            if x.dtype.is_float:
+                nan_a, nan_b = call("isnan", a[1]), call("isnan", b[1])
+                ahead = ir.any_of(ahead, ir.all_of(nan_b, ir.Unary("not", nan_a)))
+                tie = ir.any_of(tie, ir.all_of(nan_a, nan_b))
+            closer = b[0] > a[0] if self.select_last_index else b[0] < a[0]
+            return ir.any_of(ahead, ir.all_of(tie, closer))
+
+        def combine(a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> tuple[Expr, Expr]:
+            take = better(a, b)
+            return select(take, b[0], a[0]), select(take, b[1], a[1])
+
+        def identity(index: DType, value: DType) -> tuple[Expr, Expr]:
+            worst = value.min if self.is_max else value.max
+            return const(-1 if self.select_last_index else i64.max, index), const(worst, value)
+
+        reducer = te.comm_reducer(combine, identity, self.name)
+        index, _ = te.compute(shape, lambda *i: reducer((k.var, element(*i)), axis=k), self.name)
+        return te.compute(shape, lambda *i: index[i], "index")
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x = rules.widen_array(inputs[0])
+        axis = rules.normalize_axis(self.name, self.axis, x.ndim)
+        find = np.argmax if self.is_max else np.argmin
+        if self.select_last_index:
+            flipped = find(np.flip(x, axis), axis=axis, keepdims=self.keepdims)
+            return np.asarray(x.shape[axis] - 1 - flipped).astype(np.int64)
+        return np.asarray(find(x, axis=axis, keepdims=self.keepdims)).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class ArgMax(_ArgExtreme):
+    """Index (i64) of the maximum along `axis`; of equal ones the first, or the last."""
+
+    is_max: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class ArgMin(_ArgExtreme):
+    """Index (i64) of the minimum along `axis`; of equal ones the first, or the last."""
+
+    is_max: ClassVar[bool] = False

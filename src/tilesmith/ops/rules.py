@@ -1,0 +1,153 @@
+"""What the operator families share: checks that name what they expected, broadcasting, accumulation
+types.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NoReturn
+
+import numpy as np
+
+from tilesmith.ir.dtypes import DType, f32
+from tilesmith.ir.expr import Expr, ExprLike, cast, const
+from tilesmith.ir.types import Dim
+from tilesmith.support.errors import ModelError, UnsupportedError
+from tilesmith.te import tensor as te
+
+FLOATS = ("float",)
+INTEGERS = ("int", "uint")
+NUMBERS = ("float", "int", "uint")
+BOOLS = ("bool",)
+ANY = ("float", "int", "uint", "bool")
+
+
+def reject(op: str, expected: str, found: object) -> NoReturn:
+    """Raise the ModelError of an input that does not fit; the builder adds the node's name."""
+    raise ModelError(f"{op}: expected {expected}, found {found}")
+
+
+def shape_text(shape: Sequence[Dim]) -> str:
+    return f"[{','.join(str(d) for d in shape)}]"
+
+
+def check_count(op: str, inputs: Sequence[object], low: int, high: int | None = None) -> None:
+    """Reject a number of inputs outside `low`..`high` (default: exactly `low`)."""
+    high = low if high is None else high
+    if not low <= len(inputs) <= high:
+        wanted = str(low) if low == high else f"{low} to {high}"
+        reject(op, f"{wanted} input{'s' if wanted != '1' else ''}", len(inputs))
+
+
+def check_kind(op: str, x: te.Tensor, kinds: Iterable[str], what: str = "an input") -> None:
+    if x.dtype.kind not in kinds:
+        reject(op, f"{what} of kind {' or '.join(kinds)}", f"{x.dtype}{shape_text(x.shape)}")
+
+
+def check_same_dtype(op: str, tensors: Sequence[te.Tensor]) -> None:
+    if len({t.dtype for t in tensors}) > 1:
+        reject(op, "inputs of one element type", ", ".join(str(t.dtype) for t in tensors))
+
+
+def normalize_axis(op: str, axis: int, rank: int) -> int:
+    """`axis` counted from the front.  ModelError when it is outside -rank..rank-1."""
+    if not -rank <= axis < rank:
+        reject(op, f"an axis in {-rank}..{rank - 1} for rank {rank}", axis)
+    return axis % rank
+
+
+def normalize_axes(op: str, axes: Sequence[int] | None, rank: int) -> tuple[int, ...]:
+    """`axes` counted from the front, sorted; None is all of them. ModelError when one occurs
+    twice.
+    """
+    if axes is None:
+        return tuple(range(rank))
+    found = sorted(normalize_axis(op, a, rank) for a in axes)
+    if len(set(found)) != len(found):
+        reject(op, "each axis once", tuple(axes))
+    return tuple(found)
+
+
+def static(op: str, dim: Dim, what: str) -> int:
+    """`dim` as a number.  UnsupportedError when it is symbolic, which the operator cannot take."""
+    if not isinstance(dim, int):
+        raise UnsupportedError(f"{op}: {what} is the symbolic {dim}; give it a number with shapes=")
+    return dim
+
+
+def product(dims: Iterable[Dim]) -> Dim:
+    """The product, a number where all are."""
+    result: Dim = 1
+    for d in dims:
+        if isinstance(result, int) and isinstance(d, int):
+            result = result * d
+        elif not (isinstance(d, int) and d == 1):
+            result = d if isinstance(result, int) and result == 1 else result * d
+    return result
+
+
+def broadcast_shapes(op: str, *shapes: Sequence[Dim]) -> tuple[Dim, ...]:
+    """The common shape by NumPy's rules.  ModelError when there is none."""
+    rank = max((len(s) for s in shapes), default=0)
+    result: list[Dim] = [1] * rank
+    for shape in shapes:
+        for i, d in enumerate(shape, rank - len(shape)):
+            if _is_one(result[i]):
+                result[i] = d
+            elif not _is_one(d) and d != result[i]:
+                reject(op, "shapes that broadcast", " and ".join(shape_text(s) for s in shapes))
+    return tuple(result)
+
+
+def _is_one(d: Dim) -> bool:
+    return isinstance(d, int) and d == 1
+
+
+def broadcast_index(
+    shape: Sequence[Dim], index: Sequence[Expr], out_shape: Sequence[Dim]
+) -> tuple[ExprLike, ...]:
+    """Where to read a tensor of `shape` for the element `index` of the broadcast result
+    `out_shape`.
+    """
+    skip = len(out_shape) - len(shape)
+    return tuple(
+        const(0) if _is_one(d) and not _is_one(o) else i
+        for d, o, i in zip(shape, out_shape[skip:], index[skip:], strict=True)
+    )
+
+
+def broadcast_load(x: te.Tensor, index: Sequence[Expr], out_shape: Sequence[Dim]) -> Expr:
+    return x[tuple(broadcast_index(x.shape, index, out_shape))]
+
+
+def accumulator(dtype: DType) -> DType:
+    """The type in which a sum of `dtype` is kept: f32 for 16-bit floats, else its own."""
+    return f32 if dtype.is_float and dtype.bits == 16 else dtype
+
+
+def widen(e: Expr) -> Expr:
+    """`e` in its accumulation type."""
+    return cast(e, accumulator(e.dtype))
+
+
+def narrow(x: te.Tensor, dtype: DType, name: str = "narrow") -> te.Tensor:
+    """`x` itself, or a stage that rounds the accumulated values to `dtype`."""
+    if x.dtype is dtype:
+        return x
+    return te.compute(x.shape, lambda *i: cast(x[i], dtype), name, axis_names_of(x))
+
+
+def axis_names_of(x: te.Tensor) -> list[str] | None:
+    return [a.name for a in x.op.axis] if isinstance(x.op, te.Compute) else None
+
+
+def widen_array(x: np.ndarray) -> np.ndarray:
+    """The NumPy counterpart of `widen`."""
+    is_narrow = x.dtype == np.float16 or x.dtype.name == "bfloat16"
+    return x.astype(np.float32) if is_narrow else x
+
+
+def strides_of(shape: Sequence[int]) -> list[int]:
+    """Row-major strides in elements."""
+    return [math.prod(shape[i + 1 :]) for i in range(len(shape))]

@@ -1,0 +1,302 @@
+"""Operators that only rename the places of elements: reshape, transpose, expand and their
+relatives.
+
+Reshape's index arithmetic is written per group of axes that merge or split together, so that the
+axes a reshape leaves alone stay plain variables.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilesmith.ir.expr import Expr, ExprLike, const
+from tilesmith.ir.types import Dim
+from tilesmith.support.errors import UnsupportedError
+from tilesmith.te import tensor as te
+
+from . import rules
+from .base import GraphBuilder, Op
+
+
+@dataclass(frozen=True)
+class Reshape(Op):
+    """The elements in row-major order under another shape; one dimension may be -1 (the rest)."""
+
+    shape: tuple[Dim, ...]
+
+    def compute(self, *inputs: te.Tensor) -> te.Tensor:
+        rules.check_count(self.name, inputs, 1)
+        x = inputs[0]
+        shape = self.resolve(x.shape)
+        groups = _groups(x.shape, shape)
+        return te.compute(shape, lambda *i: x[tuple(_source_index(groups, i))], self.name)
+
+    def resolve(self, source: Sequence[Dim]) -> tuple[Dim, ...]:
+        """The result's shape for an input of shape `source`, with -1 worked out. ModelError if
+        none fits.
+        """
+        unknown = [i for i, d in enumerate(self.shape) if isinstance(d, int) and d == -1]
+        if not unknown:
+            total, wanted = rules.product(source), rules.product(self.shape)
+            both = isinstance(total, int) and isinstance(wanted, int)
+            if (both and total != wanted) or any(isinstance(d, int) and d < 0 for d in self.shape):
+                self._mismatch(source)
+            return self.shape
+        total, symbols = _factors(source)
+        known, cancelled = _factors(d for i, d in enumerate(self.shape) if i != unknown[0])
+        for d in cancelled:
+            if d not in symbols:
+                raise UnsupportedError(
+                    f"{self.name}: cannot work out -1 in {rules.shape_text(self.shape)} for "
+                    f"{rules.shape_text(source)}; give {d} a number with shapes="
+                )
+            symbols.remove(d)
+        if len(unknown) > 1 or known <= 0 or total % known:
+            self._mismatch(source)
+        found = rules.product([total // known, *symbols])
+        return tuple(found if i == unknown[0] else d for i, d in enumerate(self.shape))
+
+    def _mismatch(self, source: Sequence[Dim]) -> None:
+        rules.reject(
+            self.name,
+            f"a shape of as many elements as {rules.shape_text(source)}",
+            rules.shape_text(self.shape),
+        )
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        return inputs[0].reshape(self.resolve(inputs[0].shape))  # type: ignore[arg-type]
+
+
+def _factors(dims: Iterable[Dim]) -> tuple[int, list[Expr]]:
+    """The numbers multiplied together, and the symbolic dimensions."""
+    dims = tuple(dims)
+    return math.prod(d for d in dims if isinstance(d, int)), [
+        d for d in dims if not isinstance(d, int)
+    ]
+
+
+Group = tuple[list[Dim], list[tuple[int, Dim]]]
+"""Input dimensions, and (position, dimension) of the output, that hold the same elements."""
+
+
+def _groups(source: Sequence[Dim], target: Sequence[Dim]) -> list[Group]:
+    """Cut both shapes into the smallest runs of axes with equal products."""
+    groups: list[Group] = []
+    i = j = 0
+    if 0 in [d for d in source if isinstance(d, int)]:  # no elements: any index will do
+        return [([d], []) for d in source]
+    while i < len(source) or j < len(target):
+        if i < len(source) and _is(source[i], 1) and not (j < len(target) and _is(target[j], 1)):
+            groups.append(([source[i]], []))
+            i += 1
+            continue
+        if j < len(target) and _is(target[j], 1) and not (i < len(source) and _is(source[i], 1)):
+            j += 1
+            continue
+        ins, outs = [source[i]], [(j, target[j])]
+        i, j = i + 1, j + 1
+        while not _same(p := rules.product(ins), q := rules.product(d for _, d in outs)):
+            if not (isinstance(p, int) and isinstance(q, int)):
+                raise UnsupportedError(
+                    f"reshape: cannot prove that {rules.shape_text(source)} and "
+                    f"{rules.shape_text(target)} hold the same elements; give numbers with shapes="
+                )
+            if p < q:
+                ins.append(source[i])
+                i += 1
+            else:
+                outs.append((j, target[j]))
+                j += 1
+        groups.append((ins, outs))
+    return groups
+
+
+def _is(d: Dim, n: int) -> bool:
+    return isinstance(d, int) and d == n
+
+
+def _same(a: Dim, b: Dim) -> bool:
+    return a == b if isinstance(a, int) and isinstance(b, int) else a is b
+
+
+def _source_index(groups: list[Group], index: Sequence[Expr]) -> list[ExprLike]:
+    result: list[ExprLike] = []
+    for ins, outs in groups:
+        wide = [d for d in ins if not _is(d, 1)]
+        terms = [(j, d) for j, d in outs if not _is(d, 1)]
+        if not terms:
+            # a plain variable where both sides have one, so that an unchanged axis stays plain
+            paired = len(ins) == 1 and len(outs) == 1
+            result += [index[outs[0][0]]] if paired else [const(0)] * len(ins)
+            continue
+        if len(wide) == 1 and len(terms) == 1:
+            result += [const(0) if _is(d, 1) else index[terms[0][0]] for d in ins]
+            continue
+        flat = _flat([index[j] for j, _ in terms], [d for _, d in terms])
+        result += _unflat(flat, [int(d) for d in ins])  # type: ignore[arg-type]  # several dims are numbers
+    return result
+
+
+def _flat(index: Sequence[Expr], dims: Sequence[Dim]) -> Expr:
+    sizes = [int(d) for d in dims]  # type: ignore[arg-type]  # groups of several dims are numbers
+    flat: Expr | None = None
+    for i, stride in zip(index, rules.strides_of(sizes), strict=True):
+        term = i * stride if stride != 1 else i
+        flat = term if flat is None else flat + term
+    assert flat is not None
+    return flat
+
+
+def _unflat(flat: Expr, dims: Sequence[int]) -> list[ExprLike]:
+    result: list[ExprLike] = []
+    is_leading = True  # the outermost position needs no modulo
+    for d, stride in zip(dims, rules.strides_of(dims), strict=True):
+        if d == 1:
+            result.append(const(0))
+            continue
+        e = flat // stride if stride != 1 else flat
+        result.append(e if is_leading else e % d)
+        is_leading = False
+    return result
+
+
+@dataclass(frozen=True)
+class Squeeze(Op):
+    """Drops axes of extent 1: those of `axes`, or all."""
+
+    axes: tuple[int, ...] | None = None
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        rules.check_count(self.name, inputs, 1)
+        shape = inputs[0].type.shape
+        if self.axes is None:
+            gone = tuple(i for i, d in enumerate(shape) if _is(d, 1))
+        else:
+            gone = rules.normalize_axes(self.name, self.axes, len(shape))
+            if any(not _is(shape[a], 1) for a in gone):
+                rules.reject(self.name, f"extent 1 in axes {gone}", inputs[0].type)
+        return b.add(Reshape(tuple(d for i, d in enumerate(shape) if i not in gone)), inputs[0])
+
+
+@dataclass(frozen=True)
+class Unsqueeze(Op):
+    """Inserts axes of extent 1, at `axes` of the result."""
+
+    axes: tuple[int, ...]
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        rules.check_count(self.name, inputs, 1)
+        rest = list(inputs[0].type.shape)
+        rank = len(rest) + len(self.axes)
+        new = rules.normalize_axes(self.name, self.axes, rank)
+        shape = tuple(1 if i in new else rest.pop(0) for i in range(rank))
+        return b.add(Reshape(shape), inputs[0])
+
+
+@dataclass(frozen=True)
+class Flatten(Op):
+    """A matrix: the axes before `axis` make the rows, the others the columns."""
+
+    axis: int = 1
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        rules.check_count(self.name, inputs, 1)
+        shape = inputs[0].type.shape
+        rank = len(shape)
+        if not -rank <= self.axis <= rank:
+            rules.reject(self.name, f"an axis in {-rank}..{rank}", self.axis)
+        axis = self.axis + rank if self.axis < 0 else self.axis
+        return b.add(Reshape((rules.product(shape[:axis]), rules.product(shape[axis:]))), inputs[0])
+
+
+@dataclass(frozen=True)
+class Transpose(Op):
+    """Axis i of the result is axis `perm[i]` of the input."""
+
+    perm: tuple[int, ...]
+
+    def compute(self, *inputs: te.Tensor) -> te.Tensor:
+        rules.check_count(self.name, inputs, 1)
+        x = inputs[0]
+        perm = tuple(rules.normalize_axis(self.name, p, x.rank) for p in self.perm)
+        if sorted(perm) != list(range(x.rank)):
+            rules.reject(self.name, f"a permutation of {x.rank} axes", self.perm)
+        place = [perm.index(a) for a in range(x.rank)]
+        shape = tuple(x.shape[p] for p in perm)
+        return te.compute(shape, lambda *i: x[tuple(i[p] for p in place)], self.name)
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        return np.transpose(inputs[0], self.perm)
+
+
+@dataclass(frozen=True)
+class Expand(Op):
+    """Broadcast to `shape`, or to the common shape of it and the input's when that is larger."""
+
+    shape: tuple[Dim, ...]
+
+    def compute(self, *inputs: te.Tensor) -> te.Tensor:
+        rules.check_count(self.name, inputs, 1)
+        x = inputs[0]
+        shape = rules.broadcast_shapes(self.name, x.shape, self.shape)
+        return te.compute(shape, lambda *i: rules.broadcast_load(x, i, shape), self.name)
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        shape = rules.broadcast_shapes(self.name, inputs[0].shape, self.shape)
+        return np.broadcast_to(inputs[0], shape)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class DepthToSpace(Op):
+    """Moves blocks of channels into space; `mode` "DCR" (block first) or "CRD" (channel first), as
+    ONNX names them.
+    """
+
+    block: int
+    mode: str = "DCR"
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        rules.check_count(self.name, inputs, 1)
+        n, c, h, w = _images(self.name, inputs[0])
+        k = self.block
+        channels = rules.static(self.name, c, "the channel count")
+        if k < 1 or channels % (k * k):
+            rules.reject(self.name, f"a channel count divisible by {k}*{k}", channels)
+        if self.mode not in ("DCR", "CRD"):
+            rules.reject(self.name, 'mode "DCR" or "CRD"', repr(self.mode))
+        is_dcr = self.mode == "DCR"
+        inner = channels // (k * k)
+        split = (n, k, k, inner, h, w) if is_dcr else (n, inner, k, k, h, w)
+        perm = (0, 3, 4, 1, 5, 2) if is_dcr else (0, 1, 4, 2, 5, 3)
+        y = b.add(Transpose(perm), b.add(Reshape(split), inputs[0]))
+        return b.add(Reshape((n, inner, rules.product((h, k)), rules.product((w, k)))), y)
+
+
+@dataclass(frozen=True)
+class SpaceToDepth(Op):
+    """Moves spatial blocks into channels; the inverse of DepthToSpace in mode "DCR"."""
+
+    block: int
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        rules.check_count(self.name, inputs, 1)
+        n, c, h, w = _images(self.name, inputs[0])
+        k = self.block
+        height = rules.static(self.name, h, "the height")
+        width = rules.static(self.name, w, "the width")
+        if k < 1 or height % k or width % k:
+            rules.reject(self.name, f"height and width divisible by {k}", (height, width))
+        y = b.add(Reshape((n, c, height // k, k, width // k, k)), inputs[0])
+        y = b.add(Transpose((0, 3, 5, 1, 2, 4)), y)
+        return b.add(Reshape((n, rules.product((c, k * k)), height // k, width // k)), y)
+
+
+def _images(op: str, x: Any) -> tuple[Dim, Dim, Dim, Dim]:
+    if x.type.rank != 4:
+        rules.reject(op, "an input of rank 4 (N, C, H, W)", x.type)
+    return x.type.shape

@@ -1,0 +1,156 @@
+"""What an operator's tensor expression looks like, seen from outside.
+
+Fusion, layout assignment and schedules decide by structure, not by an operator's name: which loops reduce, which
+tensors are read at the point that is written, which are broadcast.  Everything here is derived from `compute`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from tilesmith.ir.expr import Binary, Call, Cast, Const, Expr, Load, Var, post_order
+from tilesmith.ir.types import TensorType
+from tilesmith.te.tensor import Compute, Placeholder, Reduce, Tensor
+
+from .base import Op
+
+Kind = Literal["elementwise", "injective", "reduction", "contraction", "opaque"]
+
+COSTLY = frozenset({"exp", "exp2", "log", "log1p", "erf", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
+                    "cosh", "tanh", "asinh", "acosh", "atanh", "pow"})  # fmt: skip
+"""Intrinsics worth storing rather than computing twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """`kind` of an operator applied to given types.
+
+    elementwise: each output element reads each input at its own point (or a broadcast of it); injective: no reduction;
+    reduction; contraction: a sum of products of two tensors; opaque: no tensor expression.
+    `reduced`: for a reduction of one input over whole axes, those axes; else None.
+    `keeps_rank`: that reduction leaves extents of 1 behind.  `is_index_map`: only moves elements, no arithmetic.
+    `is_costly`: evaluates transcendental functions.
+    """
+
+    kind: Kind
+    reduced: frozenset[int] | None = None
+    keeps_rank: bool = False
+    is_index_map: bool = False
+    is_costly: bool = False
+    divides: bool = False
+
+
+def stages(outputs: tuple[Tensor, ...]) -> tuple[Compute, ...]:
+    """The computes behind `outputs`, producers first."""
+    order: dict[Compute, None] = {}
+
+    def visit(op: Compute | Placeholder) -> None:
+        if isinstance(op, Placeholder) or op in order:
+            return
+        for t in op.inputs:
+            visit(t.op)
+        order[op] = None
+
+    for t in outputs:
+        visit(t.op)
+    return tuple(order)
+
+
+def loads(op: Compute) -> tuple[Load, ...]:
+    """The distinct reads in a compute's bodies."""
+    return tuple(dict.fromkeys(n for b in op.body for n in post_order(b) if isinstance(n, Load)))
+
+
+def reads_own_point(op: Compute, load: Load) -> bool:
+    """True when `load` reads the element at the written point, or a broadcast of it (trailing axes aligned)."""
+    axes = [a.var for a in op.axis]
+    if len(load.indices) > len(axes):
+        return False
+    aligned = axes[len(axes) - len(load.indices) :]
+    return all(
+        i is v or (isinstance(i, Const) and i.value == 0 and n == 1)
+        for i, v, n in zip(load.indices, aligned, load.buffer.shape, strict=True)
+    )
+
+
+def product_of_loads(op: Compute) -> tuple[Load, Load] | None:
+    """The two factors when `op` sums a product of two tensor elements."""
+    body = op.body[0]
+    if len(op.body) != 1 or not isinstance(body, Reduce) or body.reducer.name != "sum":
+        return None
+    source = body.sources[0]
+    source = _uncast(source)
+    if not isinstance(source, Binary) or source.op != "mul":
+        return None
+    a, b = _uncast(source.a), _uncast(source.b)
+    return (a, b) if isinstance(a, Load) and isinstance(b, Load) else None
+
+
+def _uncast(e: Expr) -> Expr:
+    return e.a if isinstance(e, Cast) else e
+
+
+@lru_cache(maxsize=8192)
+def structure(op: Op, types: tuple[TensorType, ...]) -> Structure:
+    """The structure of `op` applied to inputs of `types`."""
+    if not op.is_primitive():
+        return Structure("opaque")
+    outputs = op.tensors(*types)
+    computes = stages(outputs)
+    costly = any(
+        isinstance(n, Call) and n.name in COSTLY
+        for c in computes
+        for b in c.body
+        for n in post_order(b)
+    )
+    reducing = [c for c in computes if c.reduce_axis]
+    if any(product_of_loads(c) for c in reducing):
+        return Structure("contraction", is_costly=costly)
+    if reducing:
+        reduced, keeps = _whole_axes(outputs, computes, reducing)
+        return Structure("reduction", reduced, keeps, is_costly=costly)
+    if all(reads_own_point(c, load) for c in computes for load in loads(c)):
+        return Structure("elementwise", is_costly=costly)
+    moves = all(isinstance(c.body[0], Load) and len(c.body) == 1 for c in computes)
+    divides = any(
+        isinstance(n, Binary) and n.op in ("floordiv", "floormod")
+        for c in computes
+        for load in loads(c)
+        for i in load.indices
+        for n in post_order(i)
+    )
+    return Structure("injective", is_index_map=moves, is_costly=costly, divides=divides)
+
+
+def _whole_axes(
+    outputs: tuple[Tensor, ...], computes: tuple[Compute, ...], reducing: list[Compute]
+) -> tuple[frozenset[int] | None, bool]:
+    """(axes reduced, extents of 1 kept) when a single input is reduced over whole axes, else (None, False)."""
+    if len(reducing) != 1 or len(outputs) != 1:
+        return None, False
+    core = reducing[0]
+    reads = loads(core)
+    tensors = {r.buffer for r in reads}
+    if len(tensors) != 1 or any(
+        not reads_own_point(c, load) for c in computes if c is not core for load in loads(c)
+    ):
+        return None, False
+    reduce_vars = {a.var for a in core.reduce_axis}
+    rank = len(reads[0].indices)
+    keeps = len(core.axis) == rank
+    reduced: set[int] = set()
+    own = [a.var for a in core.axis]
+    for read in reads:
+        spatial = iter(own)
+        for i, index in enumerate(read.indices):
+            if isinstance(index, Var) and index in reduce_vars:
+                reduced.add(i)
+                if keeps:
+                    next(spatial, None)
+            elif index is not next(spatial, None):
+                return None, False
+    if len(reduced) != len(reduce_vars):
+        return None, False
+    return frozenset(reduced), keeps

@@ -1,0 +1,46 @@
+"""The operator table, complete: importing this module defines every operator.
+
+`OPS` maps an operator's name to its class; `FAMILIES` lists the modules that define them, in the
+order of the documentation.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from . import (
+    activation,
+    attention,
+    conv,
+    einsum,
+    elementwise,
+    gather,
+    matmul,
+    norm,
+    pool,
+    reduce,
+    resize,
+    scan,
+    shape,
+    slicing,
+)
+from .base import OPS
+
+FAMILIES: tuple[ModuleType, ...] = (
+    elementwise,
+    activation,
+    reduce,
+    matmul,
+    einsum,
+    conv,
+    pool,
+    norm,
+    attention,
+    shape,
+    slicing,
+    gather,
+    scan,
+    resize,
+)
+
+__all__ = ["FAMILIES", "OPS"]

@@ -1,0 +1,83 @@
+"""The geometry that convolutions and pools share: windows that slide over padded spatial axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilesmith.ir.expr import Expr
+from tilesmith.ir.types import Dim
+
+from . import rules
+
+
+@dataclass(frozen=True)
+class Window:
+    """Per spatial axis: window size, stride, dilation, padding before and after."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    begins: tuple[int, ...]
+    ends: tuple[int, ...]
+
+    @staticmethod
+    def of(
+        op: str,
+        kernel: Sequence[Dim],
+        strides: Sequence[int],
+        pads: Sequence[int],
+        dilations: Sequence[int],
+    ) -> Window:
+        """Empty `strides`, `dilations` are ones and empty `pads` zeros; `pads` has all begins, then
+        all ends.
+        """
+        n = len(kernel)
+        sizes = tuple(rules.static(op, k, "the kernel size") for k in kernel)
+        strides = tuple(strides) or (1,) * n
+        dilations = tuple(dilations) or (1,) * n
+        pads = tuple(pads) or (0,) * (2 * n)
+        for what, values, count, low in (
+            ("kernel sizes", sizes, n, 1),
+            ("strides", strides, n, 1),
+            ("dilations", dilations, n, 1),
+            ("pads", pads, 2 * n, None),
+        ):
+            bad = low is not None and any(v < low for v in values)
+            if len(values) != count or bad:
+                least = "" if low is None else f" of at least {low}"
+                rules.reject(op, f"{count} {what}{least} for {n} spatial axes", values)
+        return Window(sizes, strides, dilations, pads[:n], pads[n:])
+
+    def reach(self, a: int) -> int:
+        """How many elements the window spans along spatial axis `a`."""
+        return (self.kernel[a] - 1) * self.dilations[a] + 1
+
+    def out_extent(self, op: str, extent: Dim, a: int, ceil_mode: bool = False) -> Dim:
+        """Places of the window along axis `a`. In ceil mode the last may overhang the end, not lie
+        beyond it.
+
+        ONNX MaxPool-22 and PyTorch agree on that: a window must start inside the input or the
+        padding before it.
+        """
+        room = extent + (self.begins[a] + self.ends[a] - self.reach(a))
+        stride = self.strides[a]
+        if not isinstance(room, int):
+            return (
+                (room + (stride - 1 if ceil_mode else 0)) // stride + 1 if stride > 1 else room + 1
+            )
+        if room < 0:
+            rules.reject(
+                op,
+                f"an extent of at least {self.reach(a)} under the window, padding included",
+                room + self.reach(a),
+            )
+        n = -(-room // stride) + 1 if ceil_mode else room // stride + 1
+        if ceil_mode and isinstance(extent, int) and (n - 1) * stride >= extent + self.begins[a]:
+            n -= 1
+        return n
+
+    def at(self, a: int, out: Expr, k: Expr) -> Expr:
+        """The padded position that tap `k` of the window at `out` reads."""
+        base = out * self.strides[a] if self.strides[a] != 1 else out
+        return base + (k * self.dilations[a] if self.dilations[a] != 1 else k)

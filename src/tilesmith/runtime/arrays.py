@@ -1,0 +1,99 @@
+"""Turning what users pass into NumPy arrays, without copies where possible, and results back into
+what they passed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from tilesmith.ir.dtypes import DType
+from tilesmith.support.errors import ModelError
+
+from .program import TensorSpec
+
+
+def is_torch(value: Any) -> bool:
+    torch = sys.modules.get("torch")  # who passes a tensor has imported it
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def to_numpy(value: Any, what: str) -> np.ndarray:
+    """A NumPy view of an array, torch tensor, or anything with DLPack or the array interface.
+
+    Raises ModelError naming `what` for other things.
+    """
+    if isinstance(value, np.ndarray):
+        return value
+    if is_torch(value):
+        torch = sys.modules["torch"]
+        tensor = value.detach()
+        if tensor.device.type != "cpu":
+            raise ModelError(
+                f"{what}: expected a tensor on the CPU, found one on {tensor.device}; move it "
+                "with .cpu()"
+            )
+        tensor = tensor.resolve_conj().resolve_neg()
+        if tensor.dtype is torch.bfloat16:  # NumPy knows it only through ml_dtypes
+            import ml_dtypes
+
+            return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+        return tensor.numpy()
+    if hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
+        return np.asarray(value)
+    if hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
+    raise ModelError(
+        f"{what}: expected a NumPy array, a torch tensor or an object with DLPack or the array "
+        "interface, "
+        f"found {type(value).__name__}"
+    )
+
+
+def check(array: np.ndarray, spec: TensorSpec) -> None:
+    """Raises ModelError unless dtype and shape are what `spec` says."""
+    if array.dtype != spec.dtype.numpy:
+        raise ModelError(
+            f"input {spec.name!r}: expected element type {spec.dtype} ({spec.dtype.numpy}), "
+            f"found {array.dtype}; "
+            f"convert it with .astype"
+        )
+    if array.shape != spec.shape:
+        raise ModelError(f"input {spec.name!r}: expected shape {spec.shape}, found {array.shape}")
+
+
+def as_stored(array: np.ndarray) -> np.ndarray:
+    """A C-contiguous, aligned array of a type that has a buffer: 16-bit patterns for what NumPy has
+    no letter for.
+    """
+    if not (array.flags.c_contiguous and array.flags.aligned):
+        array = np.array(array, order="C")
+    return array.view(np.uint16) if is_foreign(array.dtype) else array
+
+
+def is_foreign(dtype: np.dtype) -> bool:
+    """True for bfloat16, which NumPy can't export through the buffer protocol."""
+    return dtype.kind == "V"
+
+
+def buffer_kind(dtype: DType) -> str:
+    """NumPy's letter for the kind of `dtype` as stored."""
+    return "u" if is_foreign(dtype.numpy) else dtype.numpy.kind
+
+
+def to_torch(array: np.ndarray) -> Any:
+    """A torch tensor over the memory of `array`."""
+    torch = sys.modules["torch"]
+    if is_foreign(array.dtype):
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """A suggestion for a mistyped `name`: text to append to a message."""
+    found = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
+    return f"; did you mean {found[0]!r}?" if found else ""

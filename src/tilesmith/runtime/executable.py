@@ -1,0 +1,217 @@
+"""A compiled model that can be called.
+
+An `Executable` may be called from several threads at once: each call takes an arena of its own from
+a free list, and code and constants are only read.  One call at a time has the thread pool; others
+that overlap it run on one thread.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilesmith.codegen.link import Library
+from tilesmith.codegen.targets import host, missing_features
+from tilesmith.support.errors import ModelError
+
+from .arrays import as_stored, buffer_kind, check, is_foreign, is_torch, nearest, to_numpy, to_torch
+from .native import IMPORTS, Runner, Runtime, aligned_bytes, round_up
+from .program import ENTRY, KernelCall, Program, TensorSpec
+from .threads import thread_count
+from .tsm import load_program, save_program
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """Seconds that one kernel of a program takes (the least of several runs)."""
+
+    call: KernelCall
+    seconds: float
+
+
+class Executable:
+    """`exe(*arrays)` runs the model: arrays in the order of `inputs`, the result an array, or a
+    tuple for several outputs.
+
+    NumPy arrays in, NumPy arrays out; when an input is a torch tensor, so are the outputs.  Inputs
+    are used in place unless they are not contiguous.  Results are fresh arrays.
+    """
+
+    def __init__(self, program: Program, threads: int | None = None) -> None:
+        missing = missing_features(host(), program.target)
+        if missing:
+            raise ModelError(
+                f"the executable was compiled for {program.target.name} ({program.target.cpu}) "
+                "and needs CPU features that "
+                f"this machine lacks: {', '.join(missing)}; compile it for this machine, or for "
+                "a common level like x86-64-v3"
+            )
+        self.program = program
+        self.threads = thread_count(threads)
+        self._library = Library(list(program.objects.values()), list(program.objects), IMPORTS)
+        stored = [
+            np.dtype(np.uint16) if is_foreign(s.dtype.numpy) else s.dtype.numpy
+            for s in program.outputs
+        ]
+        self._results = [(s.shape, d) for s, d in zip(program.outputs, stored, strict=True)]
+        self._views = [
+            s.dtype.numpy if is_foreign(s.dtype.numpy) else None for s in program.outputs
+        ]
+        self._plain = not any(v is not None for v in self._views)
+        self._single = len(program.outputs) == 1
+        self._runner = Runner(
+            self._library.address(ENTRY),
+            program.constants.ctypes.data,
+            program.arena_bytes,
+            round_up(program.scratch_bytes),
+            self.threads,
+            tuple((buffer_kind(s.dtype), s.dtype.bytes, s.shape) for s in program.inputs),
+            tuple((buffer_kind(s.dtype), s.dtype.bytes, s.shape) for s in program.outputs),
+            (self._library, program),
+        )
+        self._call = self._runner.call
+        self._input_count = len(program.inputs)
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        return self.program.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        return self.program.outputs
+
+    def __call__(self, *arrays: Any) -> Any:
+        """Run the model.  Raises ModelError when count, type or shape of the inputs is wrong."""
+        if len(arrays) == self._input_count and self._plain:
+            results = tuple([np.empty(shape, dtype) for shape, dtype in self._results])
+            status = self._call(arrays, results)
+            if status == 0:
+                return results[0] if self._single else results
+            if status > 0:
+                raise self._failure(status)
+        results = self._run_checked(arrays)
+        return results[0] if self._single else results
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Run the model on inputs by name; the outputs by name.  Raises ModelError for wrong or
+        missing names too.
+        """
+        names = [s.name for s in self.inputs]
+        for name in inputs:
+            if name not in names:
+                raise ModelError(
+                    f"no input is called {name!r}{nearest(str(name), names)}; the inputs are "
+                    f"{_listing(self.inputs)}"
+                )
+        absent = [n for n in names if n not in inputs]
+        if absent:
+            raise ModelError(
+                f"missing inputs: {', '.join(map(repr, absent))}; the inputs are "
+                f"{_listing(self.inputs)}"
+            )
+        result = self(*(inputs[n] for n in names))
+        return dict(
+            zip((s.name for s in self.outputs), (result,) if self._single else result, strict=True)
+        )
+
+    def _run_checked(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The careful way: converts what the fast path refuses, or says what is wrong with it."""
+        stored = self._stored(arrays)
+        results = tuple(np.empty(shape, dtype) for shape, dtype in self._results)
+        status = self._call(stored, results)
+        if status > 0:
+            raise self._failure(status)
+        if status < 0:
+            raise ModelError(f"input {self.inputs[-status - 1].name!r} can't be read as a buffer")
+        views = tuple(
+            r if v is None else r.view(v) for r, v in zip(results, self._views, strict=True)
+        )
+        return tuple(map(to_torch, views)) if any(map(is_torch, arrays)) else views
+
+    def _stored(self, arrays: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
+        if len(arrays) != self._input_count:
+            raise ModelError(
+                f"expected {self._input_count} inputs ({_listing(self.inputs)}), found "
+                f"{len(arrays)}"
+            )
+        converted = []
+        for value, spec in zip(arrays, self.inputs, strict=True):
+            array = to_numpy(value, f"input {spec.name!r}")
+            check(array, spec)
+            converted.append(as_stored(array))
+        return tuple(converted)
+
+    def _failure(self, code: int) -> ModelError:
+        call, message = self.program.failure(code)
+        return ModelError(f"{call.label or call.symbol}: {message}")
+
+    def profile(self, *arrays: Any, repeats: int = 10) -> list[KernelTime]:
+        """The time of each kernel, run one by one through Python on the given inputs (a few
+        microseconds too long).
+        """
+        stored = self._stored(arrays)
+        results = [np.empty(shape, dtype) for shape, dtype in self._results]
+        arena = aligned_bytes(
+            round_up(self.program.arena_bytes) + round_up(self.program.scratch_bytes) * self.threads
+        )
+        bases = {
+            "constant": self.program.constants.ctypes.data,
+            "arena": arena.ctypes.data,
+        }
+        rt = Runtime(self.threads, None, arena.ctypes.data + round_up(self.program.arena_bytes))
+        addresses = {
+            "input": [a.ctypes.data for a in stored],
+            "output": [a.ctypes.data for a in results],
+        }
+        prepared = []
+        for call in self.program.calls:
+            types = [ctypes.c_int64 if a.kind == "scalar" else ctypes.c_void_p for a in call.args]
+            f = ctypes.CFUNCTYPE(ctypes.c_int32, *types, ctypes.c_void_p, ctypes.c_void_p)(
+                self._library.address(call.symbol)
+            )
+            args: list[int] = []
+            for a in call.args:
+                if a.kind == "scalar":
+                    args.append(a.index)
+                elif a.kind in ("constant", "arena"):
+                    args.append(bases[a.kind] + a.index)
+                else:
+                    args.append(addresses[a.kind][a.index])
+            prepared.append((f, (*args, bases["arena"] + call.workspace, ctypes.addressof(rt))))
+        best = [float("inf")] * len(prepared)
+        for _ in range(repeats):
+            for i, (f, args) in enumerate(prepared):
+                start = time.perf_counter()
+                status = f(*args)
+                best[i] = min(best[i], time.perf_counter() - start)
+                if status:
+                    call = self.program.calls[i]
+                    raise ModelError(f"{call.label or call.symbol}: {call.messages[status - 1]}")
+        return [KernelTime(c, t) for c, t in zip(self.program.calls, best, strict=True)]
+
+    def save(self, path: str | Path) -> None:
+        """Write the executable to a `.tsm` file (the file appears whole or not at all)."""
+        save_program(self.program, path)
+
+    @staticmethod
+    def load(path: str | Path, threads: int | None = None) -> Executable:
+        """The executable in a `.tsm` file.
+
+        The file holds machine code, which runs with your rights: load only files that you trust.
+        Raises ModelError when it is damaged or needs CPU features that this machine lacks.
+        """
+        return Executable(load_program(path), threads)
+
+    def __repr__(self) -> str:
+        signature = f"{_listing(self.inputs)} -> {_listing(self.outputs)}"
+        return f"<executable for {self.program.target.name}: {signature}>"
+
+
+def _listing(specs: tuple[TensorSpec, ...]) -> str:
+    return ", ".join(map(str, specs)) or "none"

@@ -1,0 +1,124 @@
+"""A compiled model as data: what to call, with which memory, and the code to call.
+
+Everything here can be written to a file or sent to another machine; `runtime.executable` gives it
+life.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tilesmith.codegen.entry import ENTRY, Arg, KernelCall, emit_entry
+from tilesmith.codegen.link import compile_object
+from tilesmith.ir.dtypes import DType
+from tilesmith.ir.target import Target
+
+from .native import ALIGNMENT, aligned_bytes, round_up
+
+__all__ = ["ENTRY", "Arg", "KernelCall", "Program", "TensorSpec", "pack_constants"]
+
+Blob: TypeAlias = np.ndarray
+"""A one-dimensional array of bytes whose address is a multiple of 64."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A tensor that goes into or comes out of a program."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        n = self.dtype.bytes
+        for d in self.shape:
+            n *= d
+        return n
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A compiled model.
+
+    `arena_bytes`: intermediate values and the kernels' shared workspaces.  `scratch_bytes`: what
+    each thread needs for itself (the largest `workspace_bytes_per_thread`).  `constants`: a byte
+    array at a 64-byte boundary. `objects`: object code by the symbol it defines; `ENTRY` is the
+    main function.  `metadata`: plain JSON values for people.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    calls: tuple[KernelCall, ...]
+    arena_bytes: int
+    scratch_bytes: int
+    constants: Blob
+    objects: Mapping[str, bytes]
+    target: Target
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def build(
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        calls: Sequence[KernelCall],
+        arena_bytes: int,
+        scratch_bytes: int,
+        constants: Blob,
+        objects: Mapping[str, bytes],
+        target: Target,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Program:
+        """The program whose main function is still to be made; `objects` hold the kernels."""
+        main = compile_object(
+            emit_entry(calls), target, opt=0
+        )  # straight-line calls: nothing to optimize
+        return Program(
+            tuple(inputs),
+            tuple(outputs),
+            tuple(calls),
+            arena_bytes,
+            scratch_bytes,
+            constants,
+            {**objects, ENTRY: main},
+            target,
+            dict(metadata or {}),
+        )
+
+    def failure(self, code: int) -> tuple[KernelCall, str]:
+        """The call and the assertion's message behind a positive result of the main function."""
+        rest = code - 1
+        for call in self.calls:
+            if rest < len(call.messages):
+                return call, call.messages[rest]
+            rest -= len(call.messages)
+        raise IndexError(f"no assertion has the number {code}")
+
+
+def pack_constants(arrays: Sequence[np.ndarray]) -> tuple[Blob, list[int]]:
+    """One blob with all `arrays` at 64-byte offsets, and the offsets.  The same array object is
+    stored once.
+    """
+    offsets: list[int] = []
+    places: dict[int, int] = {}
+    end = 0
+    for a in arrays:
+        if id(a) not in places:
+            places[id(a)] = end
+            end += round_up(max(a.nbytes, 1))
+        offsets.append(places[id(a)])
+    blob = aligned_bytes(round_up(end) or ALIGNMENT)
+    blob[:] = 0
+    written: set[int] = set()
+    for a, offset in zip(arrays, offsets, strict=True):
+        if offset not in written:
+            written.add(offset)
+            blob[offset : offset + a.nbytes] = np.ascontiguousarray(a).reshape(-1).view(np.uint8)
+    return blob, offsets

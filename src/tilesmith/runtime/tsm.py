@@ -1,0 +1,317 @@
+"""The `.tsm` file: a program in one file.
+
+A ZIP archive without compression: `manifest.json`, `code/N.o`, and `weights.bin`, whose bytes start
+at a multiple of 64 so that they are mapped into memory as they are and shared between processes.
+
+The reader trusts nothing it can check: every name, size, offset and checksum, before anything is
+allocated or linked. What it can't check is what the machine code does; a file from a stranger is a
+program from a stranger.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import struct
+import tempfile
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tilesmith.codegen.entry import ENTRY, Arg, KernelCall
+from tilesmith.codegen.targets import host, missing_features
+from tilesmith.ir.dtypes import BY_NAME
+from tilesmith.ir.target import Target
+from tilesmith.support.errors import ModelError
+
+from .native import ALIGNMENT, aligned_bytes
+from .program import Program, TensorSpec
+
+FORMAT = 1
+_MANIFEST, _WEIGHTS = "manifest.json", "weights.bin"
+_MANIFEST_LIMIT = 64 << 20
+_CODE_LIMIT = 1 << 30
+_RANK_LIMIT = 16
+_SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]{0,255}")
+_DATE = (1980, 1, 1, 0, 0, 0)  # a fixed date: the same program gives the same file
+
+
+def save_program(program: Program, path: str | Path) -> None:
+    """Write `program` to `path`; the file appears whole or not at all.  Raises OSError."""
+    path = Path(path)
+    code = {
+        symbol: (f"code/{i}.o", data) for i, (symbol, data) in enumerate(program.objects.items())
+    }
+    manifest = json.dumps(to_manifest(program, {s: name for s, (name, _) in code.items()})).encode()
+    with tempfile.NamedTemporaryFile(
+        dir=path.parent, prefix=path.name, suffix=".part", delete=False
+    ) as f:
+        try:
+            with zipfile.ZipFile(f, "w", zipfile.ZIP_STORED) as z:
+                z.writestr(zipfile.ZipInfo(_MANIFEST, _DATE), manifest)
+                for name, data in code.values():
+                    z.writestr(zipfile.ZipInfo(name, _DATE), data)
+                info = zipfile.ZipInfo(_WEIGHTS, _DATE)
+                info.file_size = program.constants.nbytes
+                # the local header is 30 bytes, the name and extra fields; one of private use pads
+                # it to the boundary (ZIP64's field of 20 bytes comes before it when the file is
+                # large)
+                here = (
+                    f.tell()
+                    + 30
+                    + len(_WEIGHTS)
+                    + (20 if info.file_size >= zipfile.ZIP64_LIMIT / 1.05 else 0)
+                    + 4
+                )
+                padding = -here % ALIGNMENT
+                info.extra = struct.pack("<HH", 0x5453, padding) + bytes(padding)
+                with z.open(info, "w") as entry:
+                    data = program.constants.data
+                    for at in range(0, len(data), 64 << 20):
+                        entry.write(data[at : at + (64 << 20)])
+            f.flush()
+            os.fsync(f.fileno())
+            os.chmod(f.name, 0o666 & ~_umask())
+            os.replace(f.name, path)
+        except BaseException:
+            os.unlink(f.name)
+            raise
+
+
+def load_program(path: str | Path) -> Program:
+    """The program in the file at `path`.  Raises ModelError when the file is not a sound `.tsm`."""
+    path = Path(path)
+    try:
+        with path.open("rb") as f, zipfile.ZipFile(f) as z:
+            return _read(path, z, os.fstat(f.fileno()).st_size)
+    except FileNotFoundError:
+        raise ModelError(f"{path}: no such file") from None
+    except (
+        OSError,
+        zipfile.BadZipFile,
+        NotImplementedError,
+        RuntimeError,
+        EOFError,
+        zlib.error,
+    ) as e:
+        raise ModelError(
+            f"{path}: expected a .tsm file, found a damaged or different one ({e})"
+        ) from e
+
+
+def _read(path: Path, z: zipfile.ZipFile, file_size: int) -> Program:
+    entries: dict[str, zipfile.ZipInfo] = {}
+    for info in z.infolist():
+        if info.filename in entries:
+            _bad(path, f"entry {info.filename!r} appears twice")
+        if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
+            _bad(path, f"entry {info.filename!r} is compressed or encrypted")
+        if info.file_size > file_size or info.compress_size != info.file_size:
+            _bad(path, f"entry {info.filename!r} says it is larger than the file")
+        entries[info.filename] = info
+    try:
+        manifest = json.loads(_contents(path, z, entries, _MANIFEST, _MANIFEST_LIMIT))
+    except (ValueError, RecursionError) as e:
+        _bad(path, f"its manifest is not JSON ({e})")
+    try:
+        program, code, weights = from_manifest(manifest)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as e:
+        _bad(path, f"its manifest is malformed: {type(e).__name__}: {e}")
+    missing = missing_features(host(), program.target)
+    if missing:
+        raise ModelError(
+            f"{path} was compiled for {program.target.name} ({program.target.cpu}) and needs "
+            "CPU features that this machine "
+            f"lacks: {', '.join(missing)}; compile the model for this machine, or for a common "
+            "level like x86-64-v3"
+        )
+    if set(entries) != {_MANIFEST, _WEIGHTS, *(c["file"] for c in code.values())}:
+        _bad(path, "its entries are not those that the manifest lists")
+    objects = {}
+    for symbol, c in code.items():
+        data = _contents(path, z, entries, c["file"], _CODE_LIMIT)
+        if hashlib.sha256(data).hexdigest() != c["sha256"]:
+            _bad(path, f"the code of {symbol} does not match its checksum")
+        objects[symbol] = data
+    blob = _weights(path, entries[_WEIGHTS], weights, file_size)
+    return Program(
+        program.inputs, program.outputs, program.calls, program.arena_bytes, program.scratch_bytes,
+        blob, objects, program.target, program.metadata,
+    )  # fmt: skip
+
+
+def _contents(
+    path: Path, z: zipfile.ZipFile, entries: dict[str, zipfile.ZipInfo], name: str, limit: int
+) -> bytes:
+    info = entries.get(name)
+    if info is None:
+        _bad(path, f"it has no entry {name!r}")
+    if info.file_size > limit:
+        _bad(path, f"entry {name!r} has {info.file_size} bytes, more than {limit}")
+    return z.read(info)  # checks the CRC
+
+
+def _weights(path: Path, info: zipfile.ZipInfo, size: int, file_size: int) -> np.ndarray:
+    """The weights, mapped; copied only if something moved them off the 64-byte boundary."""
+    if info.file_size != size:
+        _bad(path, f"the manifest says {size} bytes of weights, the archive {info.file_size}")
+    with path.open("rb") as f:
+        f.seek(info.header_offset)
+        header = f.read(30)
+        if len(header) < 30 or header[:4] != b"PK\x03\x04":
+            _bad(path, "the weights have no header")
+        name, extra = struct.unpack("<HH", header[26:30])
+        start = info.header_offset + 30 + name + extra
+    if start + size > file_size:
+        _bad(path, "the weights end beyond the file")
+    if size == 0:
+        return aligned_bytes(ALIGNMENT)[:0]
+    mapped = np.asarray(np.memmap(path, np.uint8, "r", offset=start, shape=(size,)))
+    if zlib.crc32(mapped.data) != info.CRC:
+        _bad(path, "the weights do not match their checksum")
+    if mapped.ctypes.data % ALIGNMENT == 0:
+        return mapped
+    blob = aligned_bytes(size)
+    blob[:] = mapped
+    return blob
+
+
+# the manifest
+
+
+def to_manifest(program: Program, files: dict[str, str]) -> dict[str, Any]:
+    """`program` without its bytes as JSON values; `files`: archive name of each object."""
+    t = program.target
+    return {
+        "format": FORMAT,
+        "target": {
+            "name": t.name, "triple": t.triple, "cpu": t.cpu, "features": sorted(t.features),
+            "vector_bits": t.vector_bits, "vector_registers": t.vector_registers,
+            "fma_ports": t.fma_ports, "fma_latency": t.fma_latency,
+            "l1_bytes": t.l1_bytes, "l2_bytes": t.l2_bytes, "l3_bytes": t.l3_bytes,
+        },
+        "inputs": [_spec_out(s) for s in program.inputs],
+        "outputs": [_spec_out(s) for s in program.outputs],
+        "calls": [
+            {
+                "symbol": c.symbol, "args": [[a.kind, a.index] for a in c.args], "label": c.label,
+                "workspace": c.workspace, "messages": list(c.messages),
+            }
+            for c in program.calls
+        ],
+        "arena_bytes": program.arena_bytes,
+        "scratch_bytes": program.scratch_bytes,
+        "weights_bytes": program.constants.nbytes,
+        "code": {
+            s: {"file": files[s], "sha256": hashlib.sha256(data).hexdigest()}
+            for s, data in program.objects.items()
+        },
+        "metadata": dict(program.metadata),
+    }  # fmt: skip
+
+
+def from_manifest(m: dict[str, Any]) -> tuple[Program, dict[str, dict[str, str]], int]:
+    """The program still without code and weights, where its code is, and the size of the weights.
+
+    Raises ValueError, KeyError or TypeError for anything that is not as `to_manifest` writes it.
+    """
+    if m["format"] != FORMAT:
+        raise ValueError(f"format {m['format']!r}; this version of tilesmith reads format {FORMAT}")
+    memory = (
+        os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if hasattr(os, "sysconf")
+        else 1 << 46
+    )
+    t = m["target"]
+    numbers = (
+        "vector_bits",
+        "vector_registers",
+        "fma_ports",
+        "fma_latency",
+        "l1_bytes",
+        "l2_bytes",
+        "l3_bytes",
+    )
+    target = Target(
+        _text(t["name"]), _text(t["triple"]), _text(t["cpu"]), frozenset(map(_text, t["features"])),
+        *(_number(t[n], 1 << 40) for n in numbers),
+    )  # fmt: skip
+    inputs, outputs = (tuple(_spec_in(s, memory) for s in m[k]) for k in ("inputs", "outputs"))
+    arena, scratch = _number(m["arena_bytes"], memory), _number(m["scratch_bytes"], memory)
+    weights = _number(m["weights_bytes"], 1 << 46)
+    limits = {
+        "input": len(inputs) - 1,
+        "output": len(outputs) - 1,
+        "arena": arena,
+        "constant": weights,
+        "scalar": 1 << 62,
+    }
+    code = m["code"]
+    for symbol, c in code.items():
+        if not _SYMBOL.fullmatch(symbol):
+            raise ValueError(f"{symbol!r} is not a symbol")
+        if not re.fullmatch(r"code/[0-9]{1,9}\.o", c["file"]) or not re.fullmatch(
+            r"[0-9a-f]{64}", c["sha256"]
+        ):
+            raise ValueError(f"the code of {symbol} has a malformed file name or checksum")
+    if ENTRY not in code:
+        raise ValueError(f"there is no {ENTRY}")
+    calls = []
+    for c in m["calls"]:
+        if c["symbol"] not in code:
+            raise ValueError(f"the kernel {c['symbol']!r} has no code")
+        args = tuple(Arg(kind, _number(index, limits[kind])) for kind, index in c["args"])
+        messages = tuple(map(_text, c["messages"]))
+        calls.append(
+            KernelCall(
+                c["symbol"], args, _text(c["label"]), _number(c["workspace"], arena), messages
+            )
+        )
+    if not isinstance(m["metadata"], dict):
+        raise ValueError("metadata is not an object")
+    program = Program(
+        inputs, outputs, tuple(calls), arena, scratch, aligned_bytes(0), {}, target, m["metadata"]
+    )
+    return program, code, weights
+
+
+def _spec_out(s: TensorSpec) -> dict[str, Any]:
+    return {"name": s.name, "dtype": s.dtype.name, "shape": list(s.shape)}
+
+
+def _spec_in(s: dict[str, Any], memory: int) -> TensorSpec:
+    if len(s["shape"]) > _RANK_LIMIT:
+        raise ValueError(f"{s['name']!r} has more than {_RANK_LIMIT} dimensions")
+    spec = TensorSpec(
+        _text(s["name"]), BY_NAME[s["dtype"]], tuple(_number(d, 1 << 46) for d in s["shape"])
+    )
+    if spec.bytes > memory:
+        raise ValueError(f"{s['name']!r} needs {spec.bytes} bytes, the machine has {memory}")
+    return spec
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected text, found {type(value).__name__}")
+    return value
+
+
+def _number(value: Any, limit: int) -> int:
+    if type(value) is not int or not 0 <= value <= limit:
+        raise ValueError(f"expected a number from 0 to {limit}, found {value!r}")
+    return value
+
+
+def _bad(path: Path, why: str) -> NoReturn:
+    raise ModelError(f"{path}: not a sound .tsm file: {why}")
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,47 @@
+"""Default schedules for CPUs: analytic, nothing is measured."""
+
+from __future__ import annotations
+
+from tilesmith.graph.nodes import Graph
+from tilesmith.ir.target import Target
+from tilesmith.loop.nodes import Func
+from tilesmith.ops.structure import product_of_loads
+from tilesmith.strategy.group import Group, group_tensors
+from tilesmith.te.lower import lower
+from tilesmith.te.schedule import Schedule, create_schedule
+from tilesmith.te.tensor import Compute, Placeholder
+
+from .concat import is_concat, lower_concat
+from .injective import schedule_injective
+from .matmul import schedule_contraction
+from .reduction import schedule_reductions
+
+
+def schedule(body: Graph, target: Target) -> tuple[Schedule, Group]:
+    """The default schedule of a fused group, and its tensor expressions."""
+    group = group_tensors(body)
+    s = create_schedule([t.op for t in group.outputs])
+    for tensor, layout in group.layouts.items():
+        s.transform_layout(tensor, layout)
+    contractions = [st for st in group.stages if product_of_loads(st)]
+    if len(contractions) == 1 and schedule_contraction(s, group, contractions[0], target):
+        return s, group
+    if any(st.reduce_axis for st in group.stages):
+        schedule_reductions(s, group, target)
+        return s, group
+    outputs = {t.op for t in group.outputs}
+    for st in group.stages:
+        if st not in outputs:
+            s[st.outputs[0]].compute_inline()
+    for op in outputs:
+        if isinstance(op, Compute) and not isinstance(op, Placeholder):
+            schedule_injective(s, group, op, target, keep=outputs)
+    return s, group
+
+
+def lower_group(body: Graph, target: Target, name: str) -> Func:
+    """The kernel of a fused group as a loop nest; parameters are the group's inputs, then its outputs."""
+    if is_concat(body):
+        return lower_concat(body, target, name)
+    s, group = schedule(body, target)
+    return lower(s, group.args, name)

@@ -1,0 +1,81 @@
+"""Concatenation: one copying loop nest per operand, each writing its own slice of the result.
+
+As one tensor expression it would choose among the operands for every element; written piece by piece each nest is a
+plain copy at memory speed.
+"""
+
+from __future__ import annotations
+
+from tilesmith.graph.nodes import Graph
+from tilesmith.ir.expr import Expr, Load, post_order, substitute
+from tilesmith.ir.layout import Layout
+from tilesmith.ir.target import Target
+from tilesmith.loop.nodes import Buffer, Func, Stmt, Store, seq
+from tilesmith.loop.visit import map_stmt
+from tilesmith.ops.slicing import Concat
+from tilesmith.strategy.group import Group
+from tilesmith.te import tensor as te
+from tilesmith.te.lower import lower
+from tilesmith.te.schedule import create_schedule
+
+from .injective import schedule_injective
+
+
+def is_concat(body: Graph) -> bool:
+    """True for a group that is a single concatenation."""
+    return len(body.nodes) == 1 and isinstance(body.nodes[0].op, Concat)
+
+
+def lower_concat(body: Graph, target: Target, name: str) -> Func:
+    """The kernel of a concatenation."""
+    node = body.nodes[0]
+    assert isinstance(node.op, Concat)
+    out = body.outputs[0]
+    rank = out.type.rank
+    axis = node.op.axis % rank
+    layout = out.layout or Layout.row_major(rank)
+    position = next(i for i, d in enumerate(layout.dims) if d.axis == axis)
+    shape = layout.physical_shape(out.type.static_shape)
+    buffers = {
+        v: Buffer(f"in{i}", v.dtype, (v.layout or Layout.row_major(rank)).physical_shape(v.type.static_shape))
+        for i, v in enumerate(body.inputs)
+    }
+    result = Buffer("out", out.dtype, shape)
+    pieces: list[Stmt] = []
+    offset = 0
+    for v in node.inputs:
+        x = te.placeholder(v.shape, v.dtype, "x")
+        y = te.compute(x.shape, lambda *i, x=x: x[i], "y")
+        s = create_schedule([y.op])
+        if v.layout is not None:
+            s.transform_layout(x, v.layout)
+        if out.layout is not None:
+            s.transform_layout(y, out.layout)
+        layouts = {t: la for t, la in ((x, v.layout), (y, out.layout)) if la is not None}
+        schedule_injective(s, Group((x,), (y,), (y.op,), layouts), y.op, target)  # type: ignore[arg-type]
+        piece = lower(s, [x, y], name)
+        source, destination = piece.buffers
+        pieces.append(_redirect(piece.body, {source: buffers[v]}, destination, result, position, offset))
+        offset += v.type.static_shape[axis]
+    return Func(name, (*buffers.values(), result), (result,), seq(*pieces))
+
+
+def _redirect(
+    body: Stmt, sources: dict[Buffer, Buffer], old: Buffer, new: Buffer, position: int, offset: int
+) -> Stmt:
+    """`body` reading from other buffers, and writing `old` at an offset along one dimension of `new`."""
+    def expr(e: Expr) -> Expr:
+        swap = {
+            n: Load(sources[n.buffer], n.indices, n.mask)  # type: ignore[index]
+            for n in post_order(e)
+            if isinstance(n, Load) and n.buffer in sources
+        }
+        return substitute(e, swap)  # type: ignore[arg-type]
+
+    def stmt(st: Stmt) -> Stmt:
+        if isinstance(st, Store) and st.buffer is old:
+            indices = tuple(i + offset if d == position and offset else i for d, i in enumerate(st.indices))
+            return Store(new, indices, st.value, st.mask)
+        return st
+
+    return map_stmt(body, f_expr=expr, f_stmt=stmt)

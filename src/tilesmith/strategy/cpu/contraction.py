@@ -1,0 +1,177 @@
+"""Contractions (matrix products, convolutions): which axis runs along vector lanes, and the register tile.
+
+A contraction sums a product of two tensors.  Each output axis occurs in one factor only, or in both (a batch axis).
+The *vector* axis is one of the factor `w` (the weights, usually), contiguous in the output; *row* axes are those of
+the other factor, `x`.  The micro-kernel keeps `rows x vectors` accumulators in registers; for each reduction
+step it loads the vectors of `w` once, and broadcasts one element of `x` per row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tilesmith.ir.expr import Const, Load, Var, free_vars
+from tilesmith.ir.layout import Layout, LayoutDim
+from tilesmith.ir.target import Target
+from tilesmith.ops.structure import product_of_loads
+from tilesmith.te.tensor import Compute, IterVar, Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contraction:
+    """`op` sums `x * w`.  `vector` is None when no axis of `w` or of both factors is usable."""
+
+    op: Compute
+    x: Load
+    w: Load
+    vector: IterVar | None
+    rows: tuple[IterVar, ...]
+    batch: tuple[IterVar, ...]
+    columns: tuple[IterVar, ...]
+
+
+def analyse(op: Compute, constants: frozenset[Tensor], contiguous: IterVar | None) -> Contraction | None:
+    """The roles in a contraction, or None when `op` is not one.
+
+    `contiguous` is the output axis that memory runs along; None leaves the choice to this function.
+    """
+    factors = product_of_loads(op)
+    if factors is None:
+        return None
+    a, b = factors
+    used_a, used_b = _vars(a), _vars(b)
+    only_a = [i for i in op.axis if i.var in used_a and i.var not in used_b]
+    only_b = [i for i in op.axis if i.var in used_b and i.var not in used_a]
+    both = [i for i in op.axis if i.var in used_a and i.var in used_b]
+    if contiguous is not None:
+        swap = contiguous in only_a
+    else:
+        swap = a.buffer in constants and b.buffer not in constants
+    x, w, rows, columns = (b, a, only_b, only_a) if swap else (a, b, only_a, only_b)
+    vector = contiguous
+    if vector is None:
+        candidates = [i for i in columns if _extent(i) > 1] or [i for i in both if _extent(i) > 1]
+        vector = candidates[-1] if candidates else (columns or both or [None])[-1]
+    return Contraction(op, x, w, vector, tuple(rows), tuple(both), tuple(columns))
+
+
+def _vars(load: Load) -> set[Var]:
+    return set().union(*(free_vars(i) for i in load.indices)) if load.indices else set()
+
+
+def _extent(axis: IterVar) -> int:
+    return axis.extent if isinstance(axis.extent, int) else 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Register tile: `rows` rows by `vectors` vectors of `lanes` elements."""
+
+    rows: int
+    vectors: int
+    lanes: int
+
+    @property
+    def columns(self) -> int:
+        return self.vectors * self.lanes
+
+
+@lru_cache(maxsize=1024)
+def choose_tile(rows: int, columns: int, target: Target, element_bytes: int = 4, broadcast: bool = True) -> Tile:
+    """The register tile with the least predicted time for a `rows` x `columns` output.
+
+    Per reduction step a tile starts rows*vectors FMAs, loads `vectors` vectors and (`broadcast`) `rows` scalars, two
+    loads a cycle; FMAs wait for each other when there are fewer accumulators than latency x ports.  Tiles that
+    stick out of the output compute in vain, but rows are peeled, so only columns count as waste.
+    """
+    lanes = target.vector_lanes(element_bytes)
+    best, best_cost = Tile(1, 1, lanes), float("inf")
+    for vectors in range(1, 7):
+        width = vectors * lanes
+        if vectors > 1 and width >= columns + lanes:
+            break
+        column_tiles = -(-columns // width)
+        for height in range(1, min(rows, 30) + 1):
+            accumulators = height * vectors
+            spare = 1 if broadcast else height  # a broadcast may be folded into the FMA's memory operand
+            if accumulators + vectors + spare > target.vector_registers:
+                break
+            full, rest = divmod(rows, height)
+            cost = full * _cycles(height, vectors, target, broadcast)
+            if rest:
+                cost += _cycles(rest, vectors, target, broadcast)
+            cost *= column_tiles
+            cost *= 1 + 0.002 * height  # code size: prefer the smaller of equals
+            if cost < best_cost:
+                best, best_cost = Tile(height, vectors, lanes), cost
+    return best
+
+
+def _cycles(rows: int, vectors: int, target: Target, broadcast: bool) -> float:
+    fma = rows * vectors / target.fma_ports
+    load = (vectors + rows) / 2 if broadcast else (vectors + rows * vectors) / 2
+    return max(fma, load, target.fma_latency) + 0.75  # loop overhead shared by the tile
+
+
+def row_extent(c: Contraction) -> int:
+    """Rows in one run of the row loop: all of them when they can be fused, else the innermost row axis."""
+    rows = fusable_rows(c)
+    n = 1
+    for r in rows:
+        n *= _extent(r)
+    return n
+
+
+def fusable_rows(c: Contraction) -> tuple[IterVar, ...]:
+    """The trailing row axes that may be fused into one: neighbours, and read plainly, not through windows."""
+    rows = [r for r in c.rows if r is not c.vector]
+    if not rows:
+        return ()
+    plain = {i for i in c.x.indices if isinstance(i, Var)}
+    fusable = [rows[-1]]
+    if rows[-1].var not in plain:
+        return tuple(fusable)
+    axes = list(c.op.axis)
+    for r in reversed(rows[:-1]):
+        if r.var not in plain or axes.index(r) + 1 != axes.index(fusable[0]):
+            break
+        fusable.insert(0, r)
+    return tuple(fusable)
+
+
+def packed_layout(c: Contraction, tile: Tile) -> Layout | None:
+    """The layout of a constant `w` that the micro-kernel streams through, or None when its indices are not plain.
+
+    Column blocks, then batch axes, then reduction axes in loop order, then the position within the block.
+    """
+    if c.vector is None:
+        return None
+    position: dict[Var, int] = {}
+    fixed: list[int] = []
+    for dim, index in enumerate(c.w.indices):
+        if isinstance(index, Var) and index not in position:
+            position[index] = dim
+        elif isinstance(index, Const):
+            fixed.append(dim)
+        else:
+            return None
+    if c.vector.var not in position:
+        return None
+    v = position.pop(c.vector.var)
+    reduce = [position.pop(a.var) for a in reduction_order(c) if a.var in position]
+    others = sorted(position.values())
+    dims = [LayoutDim(d) for d in (*others, *sorted(fixed))]
+    if c.vector in c.batch:  # every tile has its own weights: the axis itself is innermost
+        return Layout((*dims, *(LayoutDim(d) for d in reduce), LayoutDim(v)))
+    return Layout(
+        (LayoutDim(v, "outer", tile.columns), *dims, *(LayoutDim(d) for d in reduce),
+         LayoutDim(v, "inner", tile.columns))
+    )  # fmt: skip
+
+
+def reduction_order(c: Contraction) -> tuple[IterVar, ...]:
+    """Reduction axes outermost first: windows outside, the axis that `x` is read along plainly inside."""
+    plain = {i for i in c.x.indices if isinstance(i, Var)}
+    inside = [a for a in c.op.reduce_axis if a.var in plain]
+    return tuple(a for a in c.op.reduce_axis if a not in inside) + tuple(inside)

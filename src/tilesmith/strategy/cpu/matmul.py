@@ -1,0 +1,272 @@
+"""Schedules for contractions: a register tile under elementwise epilogues.
+
+    parallel over batch, column blocks, outer rows
+      rows in steps of tile.rows
+        acc[rows, columns] in registers
+        for windows, k: acc += x (broadcast) * w (vectors)
+        epilogue, stored tile by tile
+
+`w` streams through in column blocks: packed at compile time when constant, in a first pass of the kernel when its
+memory does not run along the vector axis.  Window padding of `x` is copied once into a buffer with the border.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilesmith.ir.expr import Load, Var, free_vars, substitute
+from tilesmith.ir.layout import Layout
+from tilesmith.ir.target import Target
+from tilesmith.ops.structure import loads
+from tilesmith.strategy.access import strides
+from tilesmith.strategy.group import Group
+from tilesmith.te.schedule import Schedule
+from tilesmith.te.tensor import Compute, IterVar, Placeholder, Tensor
+
+from .contraction import (
+    Contraction,
+    Tile,
+    analyse,
+    choose_tile,
+    fusable_rows,
+    packed_layout,
+    reduction_order,
+    row_extent,
+)
+from .injective import share_and_vectorize
+
+PARALLEL_FMAS = 1 << 17
+"""Fewest multiply-adds that are worth sharing among threads."""
+
+
+def schedule_contraction(s: Schedule, group: Group, anchor: Compute, target: Target) -> bool:
+    """Schedule the whole group around `anchor`.  False (nothing done) when its form is not one we know."""
+    out = group.outputs[0].op
+    if len(group.outputs) != 1 or not isinstance(out, Compute) or len(out.axis) != len(anchor.axis):
+        return False
+    if any(a.extent != b.extent for a, b in zip(out.axis, anchor.axis, strict=True)):
+        return False
+    layout = group.layout(group.outputs[0])
+    constants = frozenset(t for t in group.inputs if t in group.layouts)
+    contiguous = _innermost(layout, anchor)
+    c = analyse(anchor, constants, contiguous)
+    if c is None or c.vector is None:
+        return False
+    position = {a: i for i, a in enumerate(anchor.axis)}
+    columns = c.vector.extent if isinstance(c.vector.extent, int) else 1
+    tile = _tile(group, c, columns, target)
+    after = _stages_after(group, anchor)
+    for stage in group.stages:
+        if stage is not anchor and stage is not out and not stage.reduce_axis and stage in after:
+            s[stage.outputs[0]].compute_inline()
+    _schedule_operands(s, group, c, tile, target)
+
+    if out is anchor:
+        acc = s.cache_write(anchor.outputs[0], "register")
+    else:
+        acc = anchor.outputs[0]
+        s[acc].set_scope("register")
+    o = s[group.outputs[0]]
+
+    run = fusable_rows(c)
+    order = [d.axis for d in layout.dims]
+    vector_at = position[c.vector]
+    row_at = [position[r] for r in run]
+    if len(row_at) > 1:
+        acc = s.flatten_axes(acc, *(s[acc].axis[i] for i in row_at))
+    a = s[acc]
+    outer = [i for i in order if i != vector_at and i not in row_at]
+    column_axis = o.axis[vector_at]
+    co, ci = o.split(column_axis, factor=min(tile.columns, max(columns, 1)))
+    row = None
+    if row_at:
+        row = o.axis[row_at[0]]
+        o.reorder(*(o.axis[i] for i in outer), co, *(o.axis[i] for i in row_at), ci)
+        for i in row_at[1:]:
+            row = o.fuse(row, o.axis[i])
+        ro, ri = o.split(row, factor=min(tile.rows, row_extent(c)))
+    else:
+        o.reorder(*(o.axis[i] for i in outer), co, ci)
+        ro, ri = co, None
+    batch_at = [i for i in outer if anchor.axis[i] in c.batch]
+    rest_at = [i for i in outer if i not in batch_at]
+    nest = [*(o.axis[i] for i in batch_at), co, *(o.axis[i] for i in rest_at)]
+    inner = [ci] if ri is None else [ro, ri, ci]
+    o.reorder(*nest, *inner)
+    if ri is not None:
+        o.unroll(ri)
+    _vectorize(o, ci, min(tile.columns, max(columns, 1)), tile.lanes)
+
+    a.compute_at(o, ro)
+    merged = len(row_at) - 1  # axes of `acc` that flattening took away, all at row_at[0]
+    vector_axis = a.axis[vector_at - merged if row_at and vector_at > row_at[0] else vector_at]
+    innermost = a.axis.index(vector_axis)
+    others = [i for i in range(len(a.axis)) if i != innermost]
+    s.transform_layout(acc, Layout.permuted((*others, innermost)))
+    spatial = [a.axis[row_at[0]], vector_axis] if row_at else [vector_axis]
+    single = [x for x in a.axis if x not in spatial]
+    reduce_axes = [a.reduce_axis[anchor.reduce_axis.index(k)] for k in reduction_order(c)]
+    a.reorder(*single, *reduce_axes, *spatial)
+    for x in spatial[:-1]:
+        a.unroll(x)
+    _vectorize(a, spatial[-1], min(tile.columns, max(columns, 1)), tile.lanes)
+
+    work = 1
+    for x in (*anchor.axis, *anchor.reduce_axis):
+        work *= x.extent if isinstance(x.extent, int) else 1
+    if work >= PARALLEL_FMAS:
+        _share(o, anchor, c, batch_at, rest_at, co, ro if ri is not None else None, tile, columns)
+    return True
+
+
+def _share(
+    o: Any, anchor: Compute, c: Contraction, batch_at: list[int], rest_at: list[int], co: Any, ro: Any,
+    tile: Tile, columns: int,
+) -> None:  # fmt: skip
+    """Fuse outer loops into one parallel loop; a loop that will be peeled stays by itself."""
+    sizes = {i: anchor.axis[i].extent for i in (*batch_at, *rest_at)}
+    loops: list[tuple[Any, int]] = [(o.axis[i], sizes[i]) for i in batch_at]  # type: ignore[misc]
+    exact = columns % min(tile.columns, max(columns, 1)) == 0
+    if exact:
+        loops.append((co, -(-columns // tile.columns)))
+    elif not any(n > 1 for _, n in loops) and not any(sizes[i] != 1 for i in rest_at):
+        loops.append((co, -(-columns // tile.columns)))  # nothing else to share: peeled parallel loop
+    else:
+        o.reorder(*(x for x, _ in loops), *(o.axis[i] for i in rest_at), co)
+    if exact or len(loops) == len(batch_at):
+        loops += [(o.axis[i], sizes[i]) for i in rest_at]  # type: ignore[misc]
+    total = 1
+    for _, n in loops:
+        total *= n
+    if total < 4 and ro is not None and not any(n > 1 for _, n in loops):
+        o.parallel(ro)
+        return
+    shared = loops[0][0]
+    for x, _ in loops[1:]:
+        shared = o.fuse(shared, x)
+    o.parallel(shared)
+
+
+def _vectorize(stage: Any, axis: Any, width: int, lanes: int) -> None:
+    if width <= lanes:
+        if width > 1:
+            stage.vectorize(axis)
+        return
+    outer, inner = stage.split(axis, factor=lanes)
+    stage.unroll(outer)
+    stage.vectorize(inner)
+
+
+def _innermost(layout: Layout, op: Compute) -> IterVar:
+    """The output axis that memory runs along: the last physical dimension with more than one position."""
+    for d in reversed(layout.dims):
+        if op.axis[d.axis].extent != 1:
+            return op.axis[d.axis]
+    return op.axis[layout.dims[-1].axis]
+
+
+def _tile(group: Group, c: Contraction, columns: int, target: Target) -> Tile:
+    """The register tile; a packed `w` has fixed its width when it was packed."""
+    tile = choose_tile(row_extent(c), columns, target, c.w.dtype.bytes)
+    layout = group.layouts.get(c.w.buffer)  # type: ignore[arg-type]  # a tensor
+    if layout is not None and layout.dims[-1].part == "inner":
+        width = layout.dims[-1].block
+        vectors = max(width // tile.lanes, 1)
+        rows = tile.rows
+        while rows > 1 and rows * vectors + vectors + 1 > target.vector_registers:
+            rows -= 1
+        return Tile(rows, vectors, min(tile.lanes, width))
+    return tile
+
+
+def _stages_after(group: Group, anchor: Compute) -> set[Compute]:
+    """Stages that depend on `anchor`, and the free-standing literals."""
+    after: set[Compute] = set()
+    for stage in group.stages:
+        if any(t.op is anchor or t.op in after for t in stage.inputs):
+            after.add(stage)
+    for stage in group.stages:  # producers that only feed the epilogue
+        if stage is not anchor and stage not in after and not _feeds(group, stage, anchor):
+            after.add(stage)
+    return after
+
+
+def _feeds(group: Group, stage: Compute, anchor: Compute) -> bool:
+    return any(x is anchor or _feeds(group, x, anchor) for x in group.consumers(stage))
+
+
+def _schedule_operands(s: Schedule, group: Group, c: Contraction, tile: Tile, target: Target) -> None:
+    for load in (c.x, c.w):
+        producer = load.buffer.op  # type: ignore[union-attr]  # a tensor
+        if not isinstance(producer, Compute):
+            continue
+        if _pads(producer):
+            _materialise_padding(s, group, producer, target)
+        else:
+            _inline_chain(s, producer)
+    if not isinstance(c.w.buffer, Tensor) or c.vector is None or c.vector in c.batch:
+        return
+    if not _runs_along(group, c.w, c.vector.var):
+        packed = s.cache_read(c.w.buffer, "heap", [c.op.outputs[0]])
+        layout = packed_layout(c, tile)
+        if layout is not None:
+            s.transform_layout(packed, layout)
+            stage = s[packed]
+            position = {d.axis: stage.axis[d.axis] for d in layout.dims}
+            order = list(dict.fromkeys(d.axis for d in layout.dims if d.part != "inner"))
+            stage.reorder(*(position[i] for i in order))
+            sizes = [packed.shape[i] for i in order]
+            share_and_vectorize(stage, [position[i] for i in order], sizes, c.w.dtype.bytes, target)  # type: ignore[arg-type]
+
+
+def _runs_along(group: Group, load: Load, var: Var) -> bool:
+    """True when neighbours along `var` are neighbours in memory, reading through inlined index maps."""
+    tensor, indices = load.buffer, load.indices
+    while isinstance(tensor, Tensor) and isinstance(tensor.op, Compute) and not tensor.op.reduce_axis:
+        body = tensor.op.body[tensor.index]
+        if not isinstance(body, Load):
+            return True
+        mapping = dict(zip((a.var for a in tensor.op.axis), indices, strict=True))
+        indices = tuple(substitute(i, mapping) for i in body.indices)  # type: ignore[arg-type]
+        tensor = body.buffer
+    assert isinstance(tensor, Tensor)
+    layout = group.layout(tensor)
+    if layout.dims[-1].part == "inner":
+        last = indices[layout.dims[-1].axis]
+        return last is var
+    found = strides(tensor, indices, layout)
+    return found is not None and found.get(var, 0) in (0, 1)
+
+
+def _pads(op: Compute) -> bool:
+    return any(not isinstance(b, Load) for b in op.body) or any(not _plain(load) for load in loads(op))
+
+
+def _plain(load: Load) -> bool:
+    return all(free_vars(i) for i in load.indices)
+
+
+def _inline_chain(s: Schedule, op: Compute) -> None:
+    s[op.outputs[0]].compute_inline()
+    for t in op.inputs:
+        if isinstance(t.op, Compute):
+            _inline_chain(s, t.op)
+
+
+def _materialise_padding(s: Schedule, group: Group, op: Compute, target: Target) -> None:
+    """Copy `x` with its border, in the layout of what it is copied from."""
+    tensor = op.outputs[0]
+    source = op.inputs[0]
+    for t in op.inputs:
+        if isinstance(t.op, Compute):
+            _inline_chain(s, t.op)
+    layout = group.layout(source) if isinstance(source.op, Placeholder) else Layout.row_major(tensor.rank)
+    if not layout.is_row_major and not layout.has_padding and layout.rank == tensor.rank:
+        s.transform_layout(tensor, layout)
+    else:
+        layout = Layout.row_major(tensor.rank)
+    stage = s[tensor]
+    order = [d.axis for d in layout.dims]
+    stage.reorder(*(stage.axis[i] for i in order))
+    sizes = [tensor.shape[i] for i in order]
+    share_and_vectorize(stage, [stage.axis[i] for i in order], sizes, tensor.dtype.bytes, target)  # type: ignore[arg-type]

@@ -1,0 +1,215 @@
+"""A store of compiled code on disk, addressed by a hash of everything that made it.
+
+An entry is one file, `objects/ab/abcdef...`: a checksum, then the bytes.  Entries are written to
+a temporary file and renamed, so a reader sees all of one or nothing, and two processes may share
+a folder.  A damaged entry is removed and counts as absent.  When the store grows over its limit,
+the entries used longest ago go first (a hit renews an entry's time).  The contents will be
+executed, so a folder that others may write to is not used.  A store that can't be used says so
+once in the log and then behaves as if it were empty: it must never make a compilation fail.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import re
+import stat
+import tempfile
+import threading
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from tilesmith.support.errors import UsageError
+
+_log = logging.getLogger("tilesmith")
+_DIGEST = 32
+_MAGIC = b"TSC1"
+_KEY = re.compile(r"[0-9a-f]{8,128}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStats:
+    """What a cache folder holds."""
+
+    entries: int
+    bytes: int
+
+
+class Cache:
+    """`get` and `put` blobs by hexadecimal key below `directory`, at most about `max_bytes` in
+    all.
+    """
+
+    def __init__(self, directory: Path | str, max_bytes: int = 2 << 30) -> None:
+        self.directory = Path(directory)
+        self.max_bytes = max_bytes
+        self.hits = 0
+        self.misses = 0
+        self._objects = self.directory / "objects"
+        self._lock = threading.Lock()
+        self._size: int | None = None  # what we think the folder holds; None until first asked
+        self._usable: bool | None = None
+
+    def get(self, key: str) -> bytes | None:
+        """The blob stored under `key`, or None."""
+        path = self._path(key)
+        found = self._read(path) if self._is_usable(create=False) else None
+        with self._lock:
+            if found is None:
+                self.misses += 1
+            else:
+                self.hits += 1
+        return found
+
+    def put(self, key: str, blob: bytes) -> None:
+        """Store `blob` under `key`, replacing what was there."""
+        path = self._path(key)
+        if len(blob) > self.max_bytes or not self._is_usable(create=True):
+            return
+        try:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            fd, temporary = tempfile.mkstemp(prefix=".", dir=path.parent)
+            try:
+                with os.fdopen(fd, "wb") as f:
+                    f.write(_MAGIC + _checksum(blob))
+                    f.write(blob)
+                os.replace(temporary, path)
+            except BaseException:
+                Path(temporary).unlink(missing_ok=True)
+                raise
+        except OSError as e:
+            self._give_up(str(e))
+            return
+        with self._lock:
+            if self._size is None:
+                self._size = self.stats().bytes
+            else:
+                self._size += len(blob)
+            if self._size > self.max_bytes:
+                self._size = self._evict(self.max_bytes * 9 // 10)
+
+    def stats(self) -> CacheStats:
+        """Number of entries and their total size."""
+        files = self._files()
+        return CacheStats(len(files), sum(size for _, size, _ in files))
+
+    def clear(self) -> CacheStats:
+        """Remove every entry; returns what there was."""
+        before = self.stats()
+        with self._lock:
+            self._size = self._evict(0)
+        return before
+
+    def _path(self, key: str) -> Path:
+        if not _KEY.match(key):
+            raise UsageError(f"a cache key is 8 to 128 lower-case hexadecimal digits, not {key!r}")
+        return self._objects / key[:2] / key
+
+    def _read(self, path: Path) -> bytes | None:
+        try:
+            content = path.read_bytes()
+        except OSError:
+            return None
+        head = len(_MAGIC) + _DIGEST
+        blob = content[head:]
+        if content[:head] != _MAGIC + _checksum(blob):
+            _log.warning("removed the damaged cache entry %s", path)
+            _unlink(path)
+            return None
+        with contextlib.suppress(OSError):  # a cache that may only be read still serves
+            os.utime(path)
+        return blob
+
+    def _is_usable(self, create: bool) -> bool:
+        with self._lock:
+            if self._usable is not None:
+                return self._usable
+            try:
+                if create:
+                    self._objects.mkdir(mode=0o700, parents=True, exist_ok=True)
+                found = self.directory.stat()
+            except FileNotFoundError:
+                return False  # nothing stored yet; a later put may make it
+            except OSError as e:
+                self._usable = False
+                _log.warning("the cache %s is not used: %s", self.directory, e)
+                return False
+            self._usable = not found.st_mode & stat.S_IWOTH
+            if not self._usable:
+                _log.warning(
+                    "the cache %s is not used: anybody may write to it, and its contents get "
+                    "executed; chmod o-w it or choose another folder with TILESMITH_CACHE_DIR",
+                    self.directory,
+                )
+            return self._usable
+
+    def _give_up(self, why: str) -> None:
+        with self._lock:
+            self._usable = False
+        _log.warning("the cache %s is not used any more: %s", self.directory, why)
+
+    def _files(self) -> list[tuple[float, int, Path]]:
+        """Time of last use, size and path of every entry (and of files that dead writers left)."""
+        found: list[tuple[float, int, Path]] = []
+        try:
+            folders = [f for f in os.scandir(self._objects) if f.is_dir(follow_symlinks=False)]
+        except OSError:
+            return []
+        for folder in folders:
+            try:
+                entries = list(os.scandir(folder.path))
+            except OSError:
+                continue
+            for e in entries:
+                try:
+                    s = e.stat(follow_symlinks=False)
+                except OSError:  # another process evicted it
+                    continue
+                if stat.S_ISREG(s.st_mode):
+                    found.append((s.st_mtime, s.st_size, Path(e.path)))
+        return found
+
+    def _evict(self, limit: int) -> int:
+        """Remove the longest unused entries down to `limit` bytes; returns the bytes left."""
+        files = sorted(self._files())
+        size = sum(s for _, s, _ in files)
+        for _, bytes_, path in files:
+            if size <= limit:
+                break
+            _unlink(path)
+            size -= bytes_
+        return size
+
+
+def _checksum(blob: bytes) -> bytes:
+    return hashlib.blake2b(blob, digest_size=_DIGEST).digest()
+
+
+def _unlink(path: Path) -> None:
+    # Another process was faster, or the folder is read-only: either way there is nothing to do.
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def cache_key(*parts: str | bytes) -> str:
+    """A key for `Cache` from everything that determines a blob, the compiler itself included."""
+    h = hashlib.blake2b(compiler_fingerprint().encode(), digest_size=20)
+    for p in parts:
+        raw = p.encode() if isinstance(p, str) else p
+        h.update(len(raw).to_bytes(8, "little"))
+        h.update(raw)
+    return h.hexdigest()
+
+
+@cache
+def compiler_fingerprint() -> str:
+    """A hash that changes whenever the compiler does: each file's name, size and time."""
+    root = Path(__file__).resolve().parents[1]
+    h = hashlib.blake2b(digest_size=16)
+    for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".so", ".c", ".h")):
+        s = path.stat()
+        h.update(f"{path.relative_to(root)}:{s.st_size}:{s.st_mtime_ns};".encode())
+    return h.hexdigest()

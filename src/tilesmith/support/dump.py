@@ -1,0 +1,79 @@
+"""Writing the text of every stage that changed something, for people to read.
+
+A dump folder has one sub-folder per unit (the graph, each kernel); in it, one file per stage,
+numbered in the order in which the stages ran, `03-simplify.txt`.  A stage that returned its input
+unchanged keeps its number but writes no file, so a gap in the numbers says "nothing happened
+here", and stage numbers agree between runs.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tilesmith.support.errors import UsageError
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Unit:
+    folder: Path
+    stages: int = 0
+    value: Any = None
+    text: str | None = None
+
+
+@dataclass(slots=True)
+class Dumper:
+    """Writes stages below `directory`; does nothing (and prints nothing) when that is None."""
+
+    directory: Path | None = None
+    _units: dict[str, _Unit] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        if self.directory is not None:
+            try:
+                self.directory.mkdir(parents=True, exist_ok=True)
+            except OSError as e:
+                raise UsageError(
+                    f"the dump folder {str(self.directory)!r} can't be made: {e.strerror}"
+                ) from None
+
+    @property
+    def enabled(self) -> bool:
+        return self.directory is not None
+
+    def __call__(self, stage: str, value: T, text: Callable[[T], str], unit: str = "graph") -> None:
+        """Note that `stage` of `unit` gave `value`; write `text(value)` if that is new.
+
+        The same object as before is not even printed.
+        """
+        if self.directory is None:
+            return
+        with self._lock:
+            state = self._units.get(unit)
+            if state is None:
+                state = self._units[unit] = _Unit(self.directory / _file_name(unit))
+            number = state.stages
+            state.stages += 1
+            if state.value is value and state.text is not None:
+                return
+            printed = text(value)
+            unchanged = printed == state.text
+            state.value, state.text = value, printed
+            if unchanged:
+                return
+            state.folder.mkdir(parents=True, exist_ok=True)
+            path = state.folder / f"{number:02d}-{_file_name(stage)}.txt"
+            path.write_text(printed if printed.endswith("\n") else printed + "\n")
+
+
+def _file_name(text: str) -> str:
+    """`text` as a file name: what is no letter, digit, dot, dash or underscore becomes a dash."""
+    return re.sub(r"[^\w.-]+", "-", text).strip(".-")[:120] or "unnamed"

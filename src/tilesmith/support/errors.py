@@ -1,0 +1,56 @@
+"""The typed errors of Tilesmith.
+
+Every message says what was expected, what was found, where, and what to do about it. Users catch
+`TilesmithError`; the subclasses tell whose mistake it was, and the command line maps each to an
+exit code.
+"""
+
+from __future__ import annotations
+
+
+class TilesmithError(Exception):
+    """Base of all errors that Tilesmith raises on purpose.  `exit_code` is the command line's."""
+
+    exit_code = 3
+
+
+class UsageError(TilesmithError):
+    """An argument of a public function or command is wrong (unknown option, name, pass, target)."""
+
+    exit_code = 1
+
+
+class ModelError(TilesmithError):
+    """The model file, or an input given to a compiled model, is bad."""
+
+    exit_code = 2
+
+
+class UnsupportedError(ModelError):
+    """The model is valid but uses what Tilesmith does not do yet; lists all such uses at once."""
+
+
+class ScheduleError(TilesmithError):
+    """A schedule step is illegal; the schedule is unchanged."""
+
+    exit_code = 1
+
+
+class ParseError(TilesmithError):
+    """Text of an IR does not parse; the message has line and column."""
+
+    exit_code = 1
+
+
+class VerifyError(TilesmithError):
+    """A pass broke an invariant of its IR: our bug.  Names the pass or stage."""
+
+
+class InternalError(TilesmithError):
+    """Our bug, found at run time of the compiler."""
+
+
+class AccuracyError(TilesmithError):
+    """A compiled kernel differs from its reference by more than the documented bound."""
+
+    exit_code = 4

@@ -1,0 +1,93 @@
+"""Timing several ways of doing one thing so that their ratio can be trusted.
+
+A machine's speed drifts by tens of percent within seconds (other load, clock, temperature), so
+comparing two times taken one after the other compares moments.  `interleave` takes turns: in
+every round each contender runs for a short while, and only ratios within rounds are meaningful.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Times of single runs in seconds, in the order taken; `rounds` holds each round's median."""
+
+    times: tuple[float, ...]
+    rounds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.times)
+
+    @property
+    def minimum(self) -> float:
+        return min(self.times)
+
+    @property
+    def p90(self) -> float:
+        """The time that nine runs in ten do not exceed."""
+        ordered = sorted(self.times)
+        return ordered[min(len(ordered) - 1, (9 * len(ordered)) // 10)]
+
+    def as_dict(self) -> dict[str, float | int]:
+        """Milliseconds, for tables and JSON."""
+        return {
+            "median_ms": self.median * 1e3,
+            "min_ms": self.minimum * 1e3,
+            "p90_ms": self.p90 * 1e3,
+            "runs": len(self.times),
+        }
+
+
+def interleave(
+    contenders: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int = 10,
+    turn_seconds: float = 0.1,
+    progress: Callable[[int, int], object] | None = None,
+) -> dict[str, Samples]:
+    """Time each contender `rounds` times for about `turn_seconds`, taking turns.
+
+    The first run of a turn is not counted: it meets caches and threads that the others left behind.
+    `progress(done, rounds)` is called after each round.
+    """
+    taken: dict[str, list[list[float]]] = {name: [] for name in contenders}
+    names = list(contenders)
+    for done in range(rounds):
+        # Turning the order round each time keeps a contender from always following the same one.
+        for name in names if done % 2 == 0 else reversed(names):
+            taken[name].append(_turn(contenders[name], turn_seconds))
+        if progress is not None:
+            progress(done + 1, rounds)
+    return {
+        name: Samples(
+            tuple(t for turn in turns for t in turn), tuple(statistics.median(t) for t in turns)
+        )
+        for name, turns in taken.items()
+    }
+
+
+def measure(run: Callable[[], object], *, seconds: float = 2.0) -> Samples:
+    """Time one thing for about `seconds`, at least three runs after a warm-up."""
+    return interleave({"": run}, rounds=max(int(seconds / 0.2), 1), turn_seconds=0.2)[""]
+
+
+def ratio(a: Samples, b: Samples) -> float:
+    """How many times longer `a` takes than `b`: the median over rounds of the ratio in a round."""
+    return statistics.median(x / y for x, y in zip(a.rounds, b.rounds, strict=True))
+
+
+def _turn(run: Callable[[], object], seconds: float) -> list[float]:
+    run()
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(times) < 3 or time.perf_counter() < end:
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return times

@@ -1,0 +1,200 @@
+"""Every choice a user can make about a compilation, as one frozen value.
+
+`Options` is passed explicitly from the public functions down; nothing else reads the environment.
+Fields whose metadata says `affects_code` take part in `key()`, which is in every cache key; the
+others (where to dump, how many threads to start with) cannot change the code that comes out.  The
+command line derives its options from these fields.
+
+Environment: `TILESMITH_TARGET`, `TILESMITH_NUM_THREADS` (else `OMP_NUM_THREADS`),
+`TILESMITH_CACHE_DIR` (else `XDG_CACHE_HOME/tilesmith`, else `~/.cache/tilesmith`),
+`TILESMITH_CACHE_BYTES`, `TILESMITH_USE_CACHE`, `TILESMITH_DUMP`, `TILESMITH_VERIFY_EACH`,
+`TILESMITH_TIME_PASSES`, `TILESMITH_JOBS`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+
+from tilesmith.support.errors import UsageError
+
+Precision: TypeAlias = Literal["f32"]
+Accuracy: TypeAlias = Literal["default"]
+
+BOUNDS: dict[Accuracy, dict[str, float]] = {
+    "default": {"f64": 1e-10, "f32": 1e-4, "f16": 1e-2, "bf16": 5e-2},
+}
+"""Accuracy policies: by element type, the largest error that a compiled kernel may have against
+its reference, as a share of the largest magnitude in the reference's result.  Integers and bools
+are exact.  Sums inside a declared reduction may be added in any order; that is what the bounds
+leave room for.  Nothing outside reductions is ever reordered."""
+
+
+def _about(help: str, *, affects_code: bool = False, cli: bool = True) -> dict[str, Any]:
+    return {"help": help, "affects_code": affects_code, "cli": cli}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Choices of one compilation.  Raises UsageError when a value is impossible.
+
+    `accuracy` names a policy of `BOUNDS`.
+    """
+
+    target: str = field(
+        default="native",
+        metadata=_about("CPU to compile for: native, or x86-64[-v2|-v3|-v4].", affects_code=True),
+    )
+    threads: int | None = field(
+        default=None,
+        metadata=_about("Threads to run with (default: the physical cores this process may use)."),
+    )
+    opt_level: int = field(default=2, metadata=_about("LLVM's effort, 0 to 3.", affects_code=True))
+    precision: Precision = field(
+        default="f32",
+        metadata=_about("Arithmetic used for float32 models.", affects_code=True, cli=False),
+    )
+    accuracy: Accuracy = field(
+        default="default",
+        metadata=_about(
+            "How far kernels may be from their reference.", affects_code=True, cli=False
+        ),
+    )
+    cache_dir: Path | None = field(
+        default=None, metadata=_about("Folder of the cache of compiled kernels.")
+    )
+    cache_bytes: int = field(
+        default=2 << 30, metadata=_about("Size the cache may grow to, in bytes.", cli=False)
+    )
+    use_cache: bool = field(
+        default=True, metadata=_about("Read and write the cache of compiled kernels.")
+    )
+    dump: Path | None = field(
+        default=None, metadata=_about("Write the text of each stage that changed to this folder.")
+    )
+    verify_each: bool = field(
+        default=False, metadata=_about("Verify the IR after every pass, not only between stages.")
+    )
+    time_passes: bool = field(default=False, metadata=_about("Print where compile time went."))
+    jobs: int | None = field(
+        default=None, metadata=_about("Kernels to compile at the same time (default: cores).")
+    )
+
+    def __post_init__(self) -> None:
+        if self.opt_level not in (0, 1, 2, 3):
+            raise UsageError(f"opt_level must be 0, 1, 2 or 3, not {self.opt_level!r}")
+        for name, allowed in (("precision", get_args(Precision)), ("accuracy", get_args(Accuracy))):
+            if getattr(self, name) not in allowed:
+                raise UsageError(
+                    f"{name} must be one of {', '.join(allowed)}, not {getattr(self, name)!r}"
+                )
+        for name in ("threads", "jobs"):
+            count = getattr(self, name)
+            if count is not None and (
+                not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= 4096
+            ):
+                raise UsageError(f"{name} must be a whole number from 1 to 4096, not {count!r}")
+        if self.cache_bytes < 0:
+            raise UsageError(f"cache_bytes must not be negative, found {self.cache_bytes}")
+        for name in ("cache_dir", "dump"):
+            path = getattr(self, name)
+            if path is not None and not isinstance(path, Path):
+                object.__setattr__(self, name, Path(path))
+
+    @staticmethod
+    def from_environment(environ: Mapping[str, str] | None = None, **overrides: Any) -> Options:
+        """The options that the environment asks for; `overrides` (where not None) win.
+
+        Raises UsageError naming the variable when its value can't be read.
+        """
+        env = os.environ if environ is None else environ
+        values: dict[str, Any] = {
+            "target": env.get("TILESMITH_TARGET") or None,
+            "threads": threads_from_environment(env),
+            "cache_dir": cache_dir_from_environment(env),
+            "cache_bytes": _number(env, "TILESMITH_CACHE_BYTES", minimum=0),
+            "use_cache": _flag(env, "TILESMITH_USE_CACHE"),
+            "dump": env.get("TILESMITH_DUMP") or None,
+            "verify_each": _flag(env, "TILESMITH_VERIFY_EACH"),
+            "time_passes": _flag(env, "TILESMITH_TIME_PASSES"),
+            "jobs": _number(env, "TILESMITH_JOBS"),
+        }
+        known = {f.name for f in fields(Options)}
+        for name, value in overrides.items():
+            if name not in known:
+                raise UsageError(
+                    f"there is no option {name!r}; options are {', '.join(sorted(known))}"
+                )
+            if value is not None:
+                values[name] = value
+        return Options(**{k: v for k, v in values.items() if v is not None})
+
+    def with_(self, **changes: Any) -> Options:
+        """The same options with some changed; a change to None means: leave as it is."""
+        changes = {k: v for k, v in changes.items() if v is not None}
+        return replace(self, **changes) if changes else self
+
+    def bound(self, dtype: str) -> float:
+        """The largest relative error allowed for an element type, by name (`f32`); 0: exact."""
+        return BOUNDS[self.accuracy].get(dtype, 0.0)
+
+    def key(self) -> str:
+        """A stable hash (16 hex digits) of every option that can change the generated code."""
+        text = ";".join(
+            f"{f.name}={getattr(self, f.name)!r}"
+            for f in fields(self)
+            if f.metadata["affects_code"]
+        )
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def threads_from_environment(environ: Mapping[str, str] | None = None) -> int | None:
+    """`TILESMITH_NUM_THREADS`, else the first of `OMP_NUM_THREADS` (one per nesting level)."""
+    env = os.environ if environ is None else environ
+    ours = _number(env, "TILESMITH_NUM_THREADS")
+    if ours is not None:
+        return ours
+    # OpenMP programs set this for others, so what we can't read there is no error of our user's.
+    first = env.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    return int(first) if first.isdecimal() and int(first) > 0 else None
+
+
+def cache_dir_from_environment(environ: Mapping[str, str] | None = None) -> Path:
+    """The folder of the cache of compiled kernels."""
+    env = os.environ if environ is None else environ
+    if env.get("TILESMITH_CACHE_DIR"):
+        return Path(env["TILESMITH_CACHE_DIR"]).expanduser()
+    if env.get("XDG_CACHE_HOME"):
+        return Path(env["XDG_CACHE_HOME"]) / "tilesmith"
+    home = env.get("HOME")
+    return (Path(home) if home else Path.home()) / ".cache" / "tilesmith"
+
+
+def _number(env: Mapping[str, str], name: str, minimum: int = 1) -> int | None:
+    text = env.get(name, "").strip()
+    if not text:
+        return None
+    if not text.isdecimal() or int(text) < minimum:
+        raise UsageError(
+            f"environment variable {name} must be a whole number >= {minimum}, not {text!r}"
+        )
+    return int(text)
+
+
+_WORDS = {
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "no", "off"), False),
+}
+
+
+def _flag(env: Mapping[str, str], name: str) -> bool | None:
+    text = env.get(name, "").strip().lower()
+    if not text:
+        return None
+    if text not in _WORDS:
+        raise UsageError(f"environment variable {name} must be 1 or 0, not {text!r}")
+    return _WORDS[text]

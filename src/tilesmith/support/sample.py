@@ -1,0 +1,18 @@
+"""Made-up inputs, for running a model that nobody gave an example for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def sample_array(dtype: np.dtype, shape: Sequence[int], rng: np.random.Generator) -> np.ndarray:
+    """A random array: floats are standard normal; integers are 0 or 1, so that they are valid both
+    as indices into a table and as a mask.
+    """
+    if dtype.kind == "b":
+        return rng.integers(0, 2, tuple(shape)).astype(bool)
+    if dtype.kind in "iu":
+        return rng.integers(0, 2, tuple(shape)).astype(dtype)
+    return rng.standard_normal(tuple(shape), dtype=np.float32).astype(dtype)

@@ -1,0 +1,119 @@
+"""Where compile time went: nested, named stages.
+
+    timings = Timings()
+    with timings.stage("lower"):
+        with timings.stage("simplify"):
+            ...
+    print(timings.report())
+
+Stages of one name under one parent add up.  Threads may time at once: each has its own stack of
+open stages, and `under` puts a worker's stages below a stage that another thread opened.  Times
+of concurrent stages add up too, so a parent that waits for workers may show less than its
+children.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One stage: names from the outermost, seconds inside (children included), times entered."""
+
+    path: tuple[str, ...]
+    seconds: float
+    calls: int
+
+    @property
+    def name(self) -> str:
+        return self.path[-1]
+
+    @property
+    def depth(self) -> int:
+        return len(self.path) - 1
+
+
+class Timings:
+    """Seconds per stage, gathered while compiling."""
+
+    def __init__(self) -> None:
+        self._totals: dict[tuple[str, ...], tuple[float, int]] = {}
+        self._lock = threading.Lock()
+        self._local = threading.local()
+
+    @contextmanager
+    def stage(self, name: str, under: tuple[str, ...] | None = None) -> Iterator[tuple[str, ...]]:
+        """Time the body as stage `name` below the current stage of this thread, or below `under`.
+
+        Gives the stage's path, to hand to workers as their `under`.
+        """
+        before: tuple[str, ...] = getattr(self._local, "path", ())
+        path = (*(before if under is None else under), name)
+        with self._lock:  # so that a parent stands before its children in the report
+            self._totals.setdefault(path, (0.0, 0))
+        self._local.path = path
+        start = time.perf_counter()
+        try:
+            yield path
+        finally:
+            spent = time.perf_counter() - start
+            self._local.path = before
+            self._add(path, spent, 1)
+
+    def add(self, name: str, seconds: float, under: tuple[str, ...] = ()) -> None:
+        """Count `seconds` measured elsewhere (in another process, say) for a stage."""
+        self._add((*under, name), seconds, 1)
+
+    def _add(self, path: tuple[str, ...], seconds: float, calls: int) -> None:
+        with self._lock:
+            total, count = self._totals.get(path, (0.0, 0))
+            self._totals[path] = (total + seconds, count + calls)
+
+    @property
+    def total(self) -> float:
+        """Seconds in all outermost stages together."""
+        return sum(r.seconds for r in self.rows() if r.depth == 0)
+
+    def rows(self) -> list[Row]:
+        """All stages: parents before children, otherwise in the order in which they first began."""
+        children: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+        with self._lock:
+            totals = dict(self._totals)
+        for path in totals:
+            for end in range(1, len(path) + 1):  # a parent named only by `under` still gets a line
+                siblings = children.setdefault(path[: end - 1], [])
+                if path[:end] not in siblings:
+                    siblings.append(path[:end])
+
+        rows: list[Row] = []
+
+        def visit(path: tuple[str, ...]) -> None:
+            for child in children.get(path, ()):
+                at = len(rows)
+                seconds, calls = totals.get(child, (0.0, 0))
+                rows.append(Row(child, seconds, calls))
+                visit(child)
+                if child not in totals:
+                    inner = sum(r.seconds for r in rows[at + 1 :] if len(r.path) == len(child) + 1)
+                    rows[at] = Row(child, inner, 0)
+
+        visit(())
+        return rows
+
+    def report(self) -> str:
+        """A plain table: stage (indented), milliseconds, share of the whole, times entered."""
+        rows = self.rows()
+        total = sum(r.seconds for r in rows if r.depth == 0) or 1e-9
+        width = max([len("stage"), *(2 * r.depth + len(r.name) for r in rows)])
+        lines = [f"{'stage':<{width}}  {'ms':>10}  {'share':>6}  {'calls':>6}"]
+        lines += [
+            f"{'  ' * r.depth + r.name:<{width}}  {r.seconds * 1e3:>10.1f}  "
+            f"{r.seconds / total:>6.1%}  {r.calls:>6}"
+            for r in rows
+        ]
+        return "\n".join(lines)

@@ -1,0 +1,73 @@
+"""Tensor expressions and schedules: *what* is computed, and *how*, kept apart.
+
+A, B = te.placeholder((M, K)), te.placeholder((K, N))
+k = te.reduce_axis(K, "k")
+C = te.compute((M, N), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k))
+s = te.create_schedule(C.op)
+func = te.lower(s, [A, B, C])
+"""
+
+from tilesmith.ir.expr import all_of as all
+from tilesmith.ir.expr import any_of as any
+from tilesmith.ir.expr import cast, const, maximum, minimum, select
+from tilesmith.ir.intrinsics import call
+
+from .intrinsics import (
+    abs,
+    acos,
+    acosh,
+    asin,
+    asinh,
+    atan,
+    atanh,
+    ceil,
+    cos,
+    cosh,
+    erf,
+    exp,
+    exp2,
+    floor,
+    isinf,
+    isnan,
+    log,
+    log1p,
+    power,
+    round,
+    rsqrt,
+    sigmoid,
+    sin,
+    sinh,
+    sqrt,
+    tan,
+    tanh,
+    trunc,
+)  # fmt: skip
+from .lower import lower
+from .schedule import Axis, Schedule, Stage, create_schedule
+from .tensor import (
+    Compute,
+    IterVar,
+    Placeholder,
+    Reducer,
+    Tensor,
+    comm_reducer,
+    compute,
+    if_then_else,
+    max,
+    min,
+    placeholder,
+    prod,
+    reduce_axis,
+    sum,
+)  # fmt: skip
+from .text import print_ops
+
+__all__ = [
+    "Axis", "Compute", "IterVar", "Placeholder", "Reducer", "Schedule", "Stage", "Tensor",
+    "abs", "acos", "acosh", "all", "any", "asin", "asinh", "atan", "atanh", "call", "cast",
+    "ceil", "comm_reducer", "compute", "const", "cos", "cosh", "create_schedule", "erf",
+    "exp", "exp2", "floor", "if_then_else", "isinf", "isnan", "log", "log1p", "lower", "max",
+    "maximum", "min", "minimum", "placeholder", "power", "print_ops", "prod", "reduce_axis",
+    "round", "rsqrt", "select", "sigmoid", "sin", "sinh", "sqrt", "sum", "tan", "tanh",
+    "trunc",
+]  # fmt: skip

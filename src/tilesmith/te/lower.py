@@ -1,0 +1,149 @@
+"""Lowering: a scheduled tensor expression becomes a loop function (stage "nest").
+
+    inline -> plan every stage, consumers first -> write the nests, allocations around them
+
+Every element is computed from the same expression whatever the schedule; what cannot be shown to
+lie inside its tensor is guarded, and what cannot be guarded raises ScheduleError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilesmith.ir import interval as iv
+from tilesmith.ir.expr import Expr, Var, const, free_vars
+from tilesmith.ir.simplify import EMPTY, Context
+from tilesmith.ir.types import Dim
+from tilesmith.loop.nodes import Buffer, Func, Stmt, seq
+from tilesmith.support.errors import UsageError
+
+from .lower_inline import inline
+from .lower_memory import allocation, parameter
+from .lower_nest import NestWriter
+from .lower_plan import Plan, Region, make_plan
+from .lower_region import region
+from .lower_round import check_rounding
+from .schedule import Schedule
+from .stage import At, StageState, State, dim
+from .tensor import Tensor
+
+
+def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Func:
+    """The loop function that computes the outputs of `schedule`; `args` gives the order of its
+    buffer parameters.
+
+    `args` names each argument and at least one value of each output.  Free variables of symbolic
+    extents become scalar parameters after the buffers.  Raises ScheduleError where the schedule
+    cannot be carried out and UsageError for wrong `args`.
+    """
+    state = schedule.state
+    bodies = inline(state)
+    parameters = _parameters(state, args)
+    symbols = _symbols(state)
+    facts: Context = EMPTY
+    for symbol in symbols:
+        facts = facts.with_interval(symbol, iv.make(0, None))
+
+    plans: dict[str, Plan] = {}
+    needed: dict[str, list[Dim]] = {}
+    for stage_name in reversed(bodies):
+        stage = state.stages[stage_name]
+        plans[stage_name] = plan = _plan(state, plans, stage, bodies[stage_name], facts)
+        _allocate(plan, parameters, needed.get(stage_name))
+        check_rounding(state, plans, plan, needed)
+    writer = NestWriter(state, plans, parameters)
+
+    body: Stmt | None = None
+    for plan in plans.values():  # consumers first: each stands before what is there already
+        if plan.stage.attach == "root":
+            nest = writer.nest(plan)
+            body = writer.allocated(plan, nest if body is None else seq(nest, body))
+    assert body is not None  # every schedule has an output
+    outputs = tuple(b for (n, _), b in parameters.items() if not state.stages[n].is_placeholder)
+    attrs = tuple(
+        (f"pragma {n}.{axis} {key}", value)
+        for n, s in state.stages.items()
+        for axis, key, value in s.pragmas
+    )
+    return Func(name, (*parameters.values(), *symbols), outputs, body, attrs)
+
+
+def _plan(
+    state: State, plans: dict[str, Plan], stage: StageState, body: tuple[Expr, ...], facts: Context
+) -> Plan:
+    op = stage.compute
+    attach = stage.attach
+    if isinstance(attach, At):
+        target = plans[attach.stage]
+        depth = target.depth(attach.axis)
+        outside = target.unguarded(depth) if stage.double_buffer else target.context(depth)
+        regions = region(state, plans, stage.name, attach)
+        return make_plan(stage, body, regions, outside)
+    return make_plan(stage, body, tuple(Region(const(0), dim(a.extent)) for a in op.axis), facts)
+
+
+def _allocate(
+    plan: Plan, parameters: dict[tuple[str, int], Buffer], needed: list[Dim] | None
+) -> None:
+    """Gives `plan` its buffers: the caller's for outputs, else as large as the region it computes
+    or must hold.
+    """
+    stage = plan.stage
+    axes = stage.compute.axis
+    if stage.is_output:
+        plan.origin = tuple(const(0) for _ in axes)
+    else:
+        plan.origin = tuple(r.start for r in plan.regions)
+    shape = [plan.spans[a.var] for a in axes]
+    for n, size in enumerate(needed or ()):
+        have = shape[n]
+        if isinstance(size, int) and isinstance(have, int):
+            shape[n] = max(size, have)
+    plan.buffers = tuple(
+        parameters.get((stage.name, v)) or allocation(_unlaid(stage, plan), v, tuple(shape))
+        for v in range(len(stage.op.outputs))
+    )
+
+
+def _unlaid(stage: StageState, plan: Plan) -> StageState:
+    """An output value that the caller did not ask for is the kernel's own, and a plain array."""
+    return replace(stage, double_buffer=False) if stage.is_output else stage
+
+
+def _parameters(state: State, args: Sequence[Tensor]) -> dict[tuple[str, int], Buffer]:
+    """The buffers of `args`, in order, by stage and value.  Raises UsageError."""
+    found: dict[tuple[str, int], Buffer] = {}
+    for arg in args:
+        key = state.tensors.get(arg) if isinstance(arg, Tensor) else None
+        if key is None:
+            raise UsageError(f"lower: argument {arg!r} is no tensor of this schedule")
+        stage = state.stages[key[0]]
+        if not stage.is_placeholder and not stage.is_output:
+            raise UsageError(
+                f"lower: {arg.name} is an intermediate result; arguments are placeholders and "
+                "outputs of the "
+                "schedule (name it in create_schedule to make it one)"
+            )
+        if key in found:
+            raise UsageError(f"lower: {arg.name} is given twice")
+        found[key] = parameter(stage, key[1])
+    given = {name for name, _ in found}
+    missing = [
+        n for n, s in state.stages.items() if (s.is_placeholder or s.is_output) and n not in given
+    ]
+    if missing:
+        raise UsageError(
+            f"lower: args lack {', '.join(missing)}; give every placeholder and output"
+        )
+    return found
+
+
+def _symbols(state: State) -> tuple[Var, ...]:
+    """The free variables of extents, in order of first use."""
+    symbols: dict[Var, None] = {}
+    for stage in state.stages.values():
+        for extent in (*stage.op.shape, *(a.extent for a in stage.root_axes)):
+            if isinstance(extent, Expr):
+                symbols.update(dict.fromkeys(sorted(free_vars(extent), key=lambda v: v.name)))
+    return tuple(symbols)

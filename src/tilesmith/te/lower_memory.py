@@ -1,0 +1,105 @@
+"""Lowering: the buffers behind tensors, their shapes, scopes and layouts."""
+
+from __future__ import annotations
+
+from tilesmith.ir.expr import Expr, const
+from tilesmith.ir.layout import Layout
+from tilesmith.ir.types import Dim
+from tilesmith.loop.nodes import Buffer, Scope
+from tilesmith.support.errors import ScheduleError
+
+from .stage import At, StageState, ceil_div, dim
+
+STACK_LIMIT = 32 << 10
+"""Bytes up to which an attached stage without a scope of its own goes on the stack."""
+
+
+def parameter(stage: StageState, value: int) -> Buffer:
+    """The buffer that the caller passes for a value of `stage`."""
+    tensor = stage.op.outputs[value]
+    shape = physical(stage.layout, tensor.shape)
+    return Buffer(tensor.name, tensor.dtype, shape, "param")
+
+
+def allocation(stage: StageState, value: int, shape: tuple[Dim, ...]) -> Buffer:
+    """The buffer for `shape` elements of a value of `stage` that the kernel itself allocates."""
+    tensor = stage.op.outputs[value]
+    sizes = aligned(stage, shape) if stage.aligns else physical(stage.layout, shape)
+    if stage.double_buffer and isinstance(stage.attach, At):
+        sizes = (2, *sizes)
+    total = tensor.dtype.bytes
+    for n in sizes:
+        total = total * n if isinstance(n, int) and isinstance(total, int) else None
+    scope: Scope
+    if stage.scope is not None:
+        scope = stage.scope
+        if total is None and scope != "heap":
+            raise ScheduleError(
+                f"{stage.name} is to be in {scope} memory, which needs a constant size; its part "
+                "here is "
+                f"{' x '.join(map(str, sizes))} elements: use the heap, or attach it where its "
+                "part is constant"
+            )
+    elif isinstance(stage.attach, At) and total is not None and total <= STACK_LIMIT:
+        scope = "stack"
+    else:
+        scope = "heap"
+    return Buffer(tensor.name, tensor.dtype, sizes, scope)
+
+
+def physical(layout: Layout | None, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """Sizes in memory of a tensor of logical `shape`."""
+    if layout is None:
+        return tuple(dim(n) for n in shape)
+    return tuple(dim(n) for n in layout.physical_shape(shape))  # type: ignore[arg-type]  # ints and Exprs mix
+
+
+def capacity(layout: Layout | None, axis: int, extent: Dim) -> tuple[int, Dim]:
+    """How far indices of logical `axis` may go without leaving the memory: (first, one past the
+    last).
+    """
+    if layout is not None:
+        for d in layout.dims:
+            if d.axis == axis and d.part == "outer":
+                return 0, dim(ceil_div(extent, d.block) * d.block)
+            if d.axis == axis and d.part == "whole":
+                return -d.before, dim(extent + d.after)
+    return 0, extent
+
+
+def aligned(stage: StageState, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """`shape` with dimensions padded so that strides are as storage_align asked."""
+    sizes = list(shape)
+    for axis, factor, offset in sorted(stage.aligns, reverse=True):
+        inner = 1
+        for n in sizes[axis + 2 :]:
+            if not isinstance(n, int):
+                raise ScheduleError(
+                    f"storage_align of {stage.name} needs constant inner dimensions, found {n}"
+                )
+            inner *= n
+        start = sizes[axis + 1]
+        if not isinstance(start, int):
+            raise ScheduleError(
+                f"storage_align of {stage.name} needs constant inner dimensions, found {start}"
+            )
+        padded = next(
+            (p for p in range(start, start + factor) if p * inner % factor == offset), None
+        )
+        if padded is None:
+            raise ScheduleError(
+                f"storage_align of {stage.name}: no padding of dimension {axis + 1} makes the "
+                "stride of dimension "
+                f"{axis} equal {offset} modulo {factor}, because further dimensions hold {inner} "
+                "elements"
+            )
+        sizes[axis + 1] = padded
+    return tuple(sizes)
+
+
+def physical_indices(stage: StageState, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Where in memory the element at logical `indices` is."""
+    if stage.layout is None or stage.layout.is_row_major:
+        return indices
+    mapped = stage.layout.map_indices(indices)
+    return tuple(const(i) if isinstance(i, int) else i for i in mapped)

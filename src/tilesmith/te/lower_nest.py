@@ -1,0 +1,258 @@
+"""Lowering, third pass: write planned stages as statements.
+
+    for outer spatial loops:
+        attached producers
+        initial value (the spatial loops below, again)
+        for outermost reduction loop:
+            ...
+                update
+
+A stage without reduction is the same without the initial value.  Guards stand just inside the
+innermost loop they depend on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tilesmith.ir.expr import Call, Expr, Load, Var, const, free_vars, maximum, minimum, substitute
+from tilesmith.ir.simplify import Context, simplify
+from tilesmith.loop.nodes import Allocate, Buffer, Evaluate, For, If, LetStmt, Stmt, Store, seq
+from tilesmith.support.errors import ScheduleError
+
+from .lower_double import in_iteration, run_ahead, slots
+from .lower_memory import physical_indices
+from .lower_plan import Loop, PlacedGuard, Plan, read_of
+from .lower_region import regions_read
+from .rewrite import map_loads
+from .stage import PrefetchMark, State, dim_expr
+from .tensor import Reduce
+
+_CACHE_LINE = 64  # bytes; one prefetch for each
+
+
+class NestWriter:
+    """Writes the nests of all stages of one function."""
+
+    def __init__(
+        self, state: State, plans: dict[str, Plan], parameters: Mapping[tuple[str, int], Buffer]
+    ) -> None:
+        self.state = state
+        self.plans = plans
+        self.parameters = parameters
+        self.loops: dict[Var, tuple[str, Loop]] = {}
+        """Every loop variable with its stage: tells whether register buffers are indexed by
+        unrolled loops only.
+        """
+        self.slots = slots(state, plans)
+        """For double-buffered stages, the leading index of the part that the current iteration
+        uses.
+        """
+        self.attached: dict[tuple[str, str], list[str]] = {}
+        for name in state.stages:
+            attach = state.stages[name].attach
+            if name in plans and not isinstance(attach, str):
+                self.attached.setdefault((attach.stage, attach.axis), []).append(name)
+
+    def nest(self, plan: Plan) -> Stmt:
+        """The loops of one stage, with everything attached to them inside."""
+        for loop in plan.loops:
+            self.loops[loop.var] = (plan.stage.name, loop)
+        body = self._update(plan)
+        split = plan.first_reduce
+        for depth in reversed(range(len(plan.loops))):
+            loop = plan.loops[depth]
+            here = [self.plans[n] for n in self.attached.get((plan.stage.name, loop.name), ())]
+            ahead = [p for p in here if p.stage.double_buffer and not loop.is_unit]
+            for producer in reversed([p for p in here if p not in ahead]):
+                body = self.allocated(producer, seq(self.nest(producer), body))
+            for mark in plan.stage.prefetches:
+                if mark.axis == loop.name:
+                    body = seq(*self._prefetch(plan, depth, mark), body)
+            body = _guarded(body, [g for g in plan.guards if g.depth == depth])
+            nests = [self.nest(p) for p in ahead]
+            body = seq(*(run_ahead(n, loop) for n in nests), body)
+            if not loop.is_unit:
+                body = For(loop.var, const(0), dim_expr(loop.extent), loop.kind, body)
+            for producer, nest in zip(ahead, nests, strict=True):
+                body = self.allocated(producer, seq(in_iteration(nest, loop, const(0)), body))
+            if depth == split:
+                body = seq(self._initial(plan, depth), body)
+        return _guarded(body, [g for g in plan.guards if g.depth < 0])
+
+    def allocated(self, plan: Plan, body: Stmt) -> Stmt:
+        """`body` inside the allocations of `plan`'s buffers that the caller does not own."""
+        for buffer in reversed(plan.buffers):
+            if buffer.scope != "param":
+                body = Allocate(buffer, body)
+        return body
+
+    def _initial(self, plan: Plan, depth: int) -> Stmt:
+        """The initial values of a reduction, over the spatial loops inside loop number `depth`."""
+        fresh: dict[Expr, Expr] = {}
+        spatial: list[tuple[int, Loop, Var]] = []
+        for number, loop in enumerate(plan.loops):
+            if number > depth and not loop.is_reduce and not loop.is_unit:
+                var = Var(loop.name)
+                fresh[loop.var] = var
+                spatial.append((number, loop, var))
+                self.loops[var] = (plan.stage.name, loop)
+        reduce = plan.body[0]
+        assert isinstance(reduce, Reduce)
+        values = reduce.reducer.identity(tuple(s.dtype for s in reduce.sources))
+        at = tuple(substitute(i, fresh) for i in self._own_indices(plan))
+        body = seq(*(Store(b, at, v) for b, v in zip(plan.buffers, values, strict=True)))
+        guards = [g for g in plan.guards if g.depth > depth and not g.is_reduce]
+        for number, loop, var in reversed(spatial):
+            here = [
+                PlacedGuard(
+                    type(g.guard)(substitute(g.guard.cond, fresh), g.guard.tail), g.depth, False
+                )
+                for g in guards
+                if g.depth == number
+            ]
+            body = For(var, const(0), dim_expr(loop.extent), loop.kind, _guarded(body, here))
+        return body
+
+    def _update(self, plan: Plan) -> Stmt:
+        """The innermost statement: store the elements, or update them by one more term."""
+        at = self._own_indices(plan)
+        ctx = plan.context()
+        first = plan.body[0]
+        if not isinstance(first, Reduce):
+            values = self.converted(plan.body, plan.points, ctx)
+            return seq(*(Store(b, at, v) for b, v in zip(plan.buffers, values, strict=True)))
+        terms = self.converted(first.sources, plan.points, ctx)
+        before = tuple(Load(b, at) for b in plan.buffers)
+        values = first.reducer.combine(before, terms)
+        if len(values) == 1:
+            return Store(plan.buffers[0], at, values[0])
+        # several values: all are computed from the old ones before any is stored
+        names = [Var(f"{b.name}_new", v.dtype) for b, v in zip(plan.buffers, values, strict=True)]
+        body: Stmt = seq(*(Store(b, at, n) for b, n in zip(plan.buffers, names, strict=True)))
+        for name, value in zip(reversed(names), reversed(values)):
+            body = LetStmt(name, value, body)
+        return body
+
+    def _own_indices(self, plan: Plan) -> tuple[Expr, ...]:
+        """Where `plan` stores the element of the current iteration."""
+        ctx = plan.context()
+        axes = plan.stage.compute.axis
+        if plan.buffers[0].scope == "param":
+            logical = tuple(plan.points[a.var] for a in axes)
+        else:
+            logical = plan.locals
+        return self._physical(plan.stage.name, plan.buffers[0], logical, ctx)
+
+    def _physical(
+        self, name: str, buffer: Buffer, logical: tuple[Expr, ...], ctx: Context
+    ) -> tuple[Expr, ...]:
+        indices = tuple(
+            simplify(i, ctx) for i in physical_indices(self.state.stages[name], logical)
+        )
+        if name in self.slots:
+            indices = (self.slots[name], *indices)
+        if buffer.scope == "register":
+            self._check_register(name, buffer, indices)
+        return indices
+
+    def _check_register(self, name: str, buffer: Buffer, indices: tuple[Expr, ...]) -> None:
+        for index in indices:
+            for var in free_vars(index):
+                stage, loop = self.loops.get(var, ("", None))
+                if loop is None or loop.kind not in ("unrolled", "vectorized"):
+                    where = f"loop {var.name} of {stage}" if stage else var.name
+                    raise ScheduleError(
+                        f"{name} is in register memory, so its indices must be constants once "
+                        "loops are unrolled and "
+                        f"vectorised; found index {index}, which depends on {where}: unroll or "
+                        "vectorise that loop, "
+                        f"attach {name} inside it, or keep {name} on the stack"
+                    )
+
+    def converted(
+        self, roots: tuple[Expr, ...], points: Mapping[Expr, Expr], ctx: Context
+    ) -> tuple[Expr, ...]:
+        """Expressions over axes and tensors as expressions over loop variables and buffers."""
+        bound = tuple(substitute(r, dict(points)) for r in roots)
+        return tuple(simplify(r, ctx) for r in map_loads(bound, self._loader(ctx)))
+
+    def _loader(self, ctx: Context) -> Callable[[Load], Expr]:
+        def load(node: Load) -> Expr:
+            tensor = read_of(node)
+            name, value = self.state.tensors[tensor]
+            plan = self.plans.get(name)
+            if plan is None or plan.buffers[value].scope == "param":
+                buffer = self.parameters[name, value]
+                return Load(buffer, self._physical(name, buffer, node.indices, ctx))
+            logical = tuple(
+                i if start is const(0) else i - start
+                for i, start in zip(node.indices, plan.origin, strict=True)
+            )
+            return Load(
+                plan.buffers[value], self._physical(name, plan.buffers[value], logical, ctx)
+            )
+
+        return load
+
+    def _prefetch(self, plan: Plan, depth: int, mark: PrefetchMark) -> list[Stmt]:
+        """Prefetches of what the loop body reads of `mark.source`, `mark.offset` iterations from
+        now.
+
+        Only what `plan` itself reads counts.  Indices are clamped to the tensor, so the last
+        iterations ask again for its end rather than for memory that does not exist.
+        """
+        loop = plan.loops[depth]
+        if not any(self.state.tensors[read_of(r)] == (mark.source, mark.value) for r in plan.reads):
+            raise ScheduleError(
+                f"cannot prefetch {mark.source} in {plan.stage.name}: it does not read it from "
+                "memory (any more), since "
+                f"{mark.source} is inlined or cached"
+            )
+        producer = self.plans.get(mark.source)
+        if (
+            producer is not None
+            and producer.stage.attach != "root"
+            and not producer.stage.is_output
+        ):
+            raise ScheduleError(
+                f"cannot prefetch {mark.source} in {plan.stage.name}: it is computed at "
+                f"{producer.stage.attach}, so the part of later iterations does not exist yet; "
+                "prefetch arguments and stages at the root"
+            )
+        buffer = (
+            self.parameters[mark.source, mark.value]
+            if producer is None
+            else producer.buffers[mark.value]
+        )
+        shape = self.state.stages[mark.source].op.shape
+        if loop.is_unit or not shape:
+            return []
+        later: dict[Expr, Expr] = {loop.var: loop.var + mark.offset}
+        line = max(1, _CACHE_LINE // buffer.dtype.bytes)
+        logical: list[Expr] = []
+        loops: list[tuple[Var, int]] = []
+        for n, part in enumerate(regions_read(self.state, self.plans, plan, depth, mark.source)):
+            step = line if n == len(shape) - 1 else 1
+            if not isinstance(part.extent, int):
+                return []
+            index = substitute(part.start, later)
+            if part.extent > step:
+                var = Var(f"p{n}")
+                loops.append((var, -(-part.extent // step)))
+                index = index + var * step
+            logical.append(maximum(minimum(index, dim_expr(shape[n]) - 1), 0))
+        ctx = plan.context(depth)
+        for var, extent in loops:
+            ctx = ctx.with_var(var, 0, extent - 1)
+        indices = self._physical(mark.source, buffer, tuple(logical), ctx)
+        body: Stmt = Evaluate(Call("prefetch", (Load(buffer, indices),), buffer.dtype))
+        for var, extent in reversed(loops):
+            body = For(var, const(0), const(extent), "serial", body)
+        return [body]
+
+
+def _guarded(body: Stmt, guards: list[PlacedGuard]) -> Stmt:
+    for g in reversed(guards):
+        body = If(g.guard.cond, body, likely=g.guard.tail != "guard")
+    return body

@@ -1,0 +1,235 @@
+"""Lowering, second pass: what each stage computes where it is attached, its loops, guards and
+memory.
+
+Stages are planned consumers first.  A stage at the root computes its whole domain.  An attached one
+computes the *region* that its readers touch in one iteration of the loop it is attached to: the
+union, per dimension, of the bounds of the readers' indices over the loops inside.  Regions get
+constant extents where possible; they may then reach past the domain (the last tile), so every
+element is guarded by the domain unless that can be proved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilesmith.ir.expr import Expr, Load, Var, const, free_vars
+from tilesmith.ir.simplify import Context, simplify
+from tilesmith.ir.types import Dim
+from tilesmith.loop.nodes import Buffer, ForKind
+from tilesmith.support.errors import ScheduleError
+
+from .axes import Guard, add, axis_values
+from .rewrite import loads
+from .stage import SplitRelation, StageState, dim, dim_expr, same_dim
+from .tensor import Reduce, Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """One loop of a nest.  A loop of one iteration is left out: its `value` is the constant 0."""
+
+    name: str
+    var: Var
+    extent: Dim
+    kind: ForKind
+    is_reduce: bool
+
+    @property
+    def is_unit(self) -> bool:
+        return isinstance(self.extent, int) and self.extent == 1
+
+    @property
+    def value(self) -> Expr:
+        return const(0) if self.is_unit else self.var
+
+    @property
+    def last(self) -> Expr:
+        """The value in the last iteration."""
+        return const(self.extent - 1) if isinstance(self.extent, int) else self.extent - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """What a stage computes in one dimension: `extent` elements from `start`."""
+
+    start: Expr
+    extent: Dim
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedGuard:
+    """`guard` stands just inside loop number `depth` of its nest (-1: around the whole nest)."""
+
+    guard: Guard
+    depth: int
+    is_reduce: bool
+    """True when it concerns a reduction axis: the initial value is stored all the same."""
+
+
+@dataclass(slots=True, eq=False)
+class Plan:
+    """One stage, ready to be written as loops."""
+
+    stage: StageState
+    body: tuple[Expr, ...]
+    reads: list[Load]
+    regions: tuple[Region, ...]
+    loops: tuple[Loop, ...]
+    locals: tuple[Expr, ...]
+    """Per spatial axis: the position within the region."""
+    points: dict[Expr, Expr]
+    """Per axis variable, spatial and reduction: its value."""
+    spans: dict[Expr, Dim]
+    """Per axis variable: how many values it may take (more than the region where a tail is rounded
+    up).
+    """
+    rounded: frozenset[Expr]
+    """Axis variables that may pass the end of the domain unguarded."""
+    guards: tuple[PlacedGuard, ...]
+    outside: Context
+    """Facts that hold around the nest."""
+    buffers: tuple[Buffer, ...] = ()
+    origin: tuple[Expr, ...] = ()
+    """Logical index of the first element in the buffers."""
+    contexts: dict[int, Context] = field(default_factory=dict)
+
+    def context(self, depth: int | None = None) -> Context:
+        """Facts that hold inside loop number `depth` (default: innermost) and the guards placed
+        there.
+        """
+        if depth is None:
+            depth = len(self.loops) - 1
+        found = self.contexts.get(depth)
+        if found is None:
+            if depth < 0:
+                found = self.outside
+            else:
+                found = self.context(depth - 1)
+                loop = self.loops[depth]
+                if not loop.is_unit:
+                    found = found.with_var(loop.var, 0, loop.last)
+            for g in self.guards:
+                if g.depth == depth:
+                    found = found.assuming(g.guard.cond)
+            self.contexts[depth] = found
+        return found
+
+    def unguarded(self, depth: int) -> Context:
+        """Facts that hold just inside loop number `depth`, before the guards placed there."""
+        loop = self.loops[depth]
+        outer = self.context(depth - 1)
+        return outer if loop.is_unit else outer.with_var(loop.var, 0, loop.last)
+
+    @property
+    def first_reduce(self) -> int | None:
+        """The number of the outermost reduction loop."""
+        return next((n for n, loop in enumerate(self.loops) if loop.is_reduce), None)
+
+    def depth(self, axis: str) -> int:
+        return self.stage.leaves.index(axis)
+
+
+def make_plan(
+    stage: StageState, body: tuple[Expr, ...], regions: tuple[Region, ...], outside: Context
+) -> Plan:
+    """The loops and guards of `stage` computing `regions` (one per spatial axis)."""
+    op = stage.compute
+    n = len(op.axis)
+    extents = stage.extents((*(r.extent for r in regions), *(a.extent for a in op.reduce_axis)))
+    extents = {name: dim(simplify(e)) if isinstance(e, Expr) else e for name, e in extents.items()}
+    reduced = stage.reduce_names()
+    loops = tuple(Loop(a, Var(a), extents[a], stage.kind(a), a in reduced) for a in stage.leaves)
+    for loop in loops:
+        if loop.kind in ("vectorized", "unrolled") and not isinstance(loop.extent, int):
+            raise ScheduleError(
+                f"loop {loop.name} of {stage.name} is {loop.kind} but its extent {loop.extent} is "
+                "not a constant; "
+                "split it by a constant factor first"
+            )
+    derived = axis_values(stage, extents, {loop.name: loop.value for loop in loops})
+    inside = outside
+    for loop in loops:
+        if not loop.is_unit:
+            inside = inside.with_var(loop.var, 0, loop.last)
+
+    depths = {loop.var: number for number, loop in enumerate(loops)}
+    guards: list[PlacedGuard] = []
+
+    def place(guard: Guard, is_reduce: bool) -> None:
+        cond = simplify(guard.cond, inside)
+        if cond is not const(True):
+            depth = max((depths[v] for v in free_vars(cond) if v in depths), default=-1)
+            guards.append(PlacedGuard(Guard(cond, guard.tail), depth, is_reduce))
+
+    for guard in derived.guards:
+        place(guard, any(loops[depths[v]].is_reduce for v in free_vars(guard.cond) if v in depths))
+    points: dict[Expr, Expr] = {}
+    spans: dict[Expr, Dim] = {}
+    wishes = _rounded_roots(stage)
+    rounded: set[Expr] = set()
+    for number, (root, axis) in enumerate(zip(stage.roots, stage.root_axes, strict=True)):
+        local = derived.values[root]
+        tail = derived.overhang.get(root)
+        spans[axis.var] = extents[root]
+        if number >= n:
+            points[axis.var] = local
+            if tail is not None:
+                place(Guard(local < dim_expr(axis.extent), tail), is_reduce=True)
+            continue
+        region = regions[number]
+        point = points[axis.var] = simplify(add(region.start, local), inside)
+        if root in wishes:
+            rounded.add(axis.var)
+            if tail is not None:
+                spans[axis.var] = _rounded_extent(stage, root, extents)
+        else:
+            if tail is not None:
+                place(Guard(local < dim_expr(region.extent), tail), is_reduce=False)
+            if not (same_dim(region.extent, axis.extent) and region.start is const(0)):
+                place(Guard(point < dim_expr(axis.extent), tail or "peel"), is_reduce=False)
+        if region.start is not const(0):
+            place(Guard(point >= 0, "peel"), is_reduce=False)
+    sources = body[0].sources if isinstance(body[0], Reduce) else body
+    return Plan(
+        stage,
+        body,
+        loads(sources),
+        regions,
+        loops,
+        tuple(derived.values[r] for r in stage.roots[:n]),
+        points,
+        spans,
+        frozenset(rounded),
+        tuple(guards),
+        outside,
+    )
+
+
+def _rounded_roots(stage: StageState) -> set[str]:
+    """Root axes all of whose splits say `roundup`."""
+    origins = stage.origins()
+    tails: dict[str, set[str]] = {}
+    for rel in stage.relations:
+        if isinstance(rel, SplitRelation):
+            for root in origins[rel.parent]:
+                tails.setdefault(root, set()).add(rel.tail)
+        else:
+            for root in origins[rel.fused]:
+                tails.setdefault(root, set()).add("fused")
+    return {root for root, kinds in tails.items() if kinds == {"roundup"}}
+
+
+def _rounded_extent(stage: StageState, root: str, extents: dict[str, Dim]) -> Dim:
+    """Number of values that a rounded-up root axis takes."""
+    parts = {root: extents[root]}
+    for rel in reversed(stage.relations):
+        if isinstance(rel, SplitRelation) and root in stage.origins()[rel.parent]:
+            inner = extents[rel.inner]
+            outer = parts.get(rel.outer, extents[rel.outer])
+            parts[rel.parent] = dim(outer * inner)
+    return parts[root]
+
+
+def read_of(load: Load) -> Tensor:
+    assert isinstance(load.buffer, Tensor)
+    return load.buffer

@@ -1,0 +1,213 @@
+"""Lowering: the region of a producer that one iteration of a loop reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilesmith.ir.bounds import eliminate
+from tilesmith.ir.expr import (
+    Const,
+    Expr,
+    Load,
+    Var,
+    const,
+    maximum,
+    minimum,
+    post_order,
+    substitute,
+)
+from tilesmith.ir.simplify import Context, can_prove, interval, simplify
+from tilesmith.ir.types import Dim
+from tilesmith.support.errors import ScheduleError
+
+from .axes import add
+from .lower_plan import Loop, Plan, Region, read_of
+from .stage import At, State, dim_expr
+
+Bounds = tuple[Expr, Expr]
+Ranges = dict[Var, tuple[Expr | int, Expr | int]]
+
+
+def region(state: State, plans: Mapping[str, Plan], name: str, at: At) -> tuple[Region, ...]:
+    """What one iteration of the loop `at` needs of stage `name`, per dimension."""
+    target = plans[at.stage]
+    depth = target.depth(at.axis)
+    ctx = target.context(depth)
+    op = state.stages[name].compute
+    found: list[Bounds | None] = []
+    first, rounded = True, False
+    for plan in plans.values():
+        if any(state.tensors[read_of(r)][0] == name for r in plan.reads):
+            read = _bounds_of_reads(state, plans, plan, name, at.stage, depth, ctx)
+            found = read if first else [_union(a, b, ctx) for a, b in zip(found, read, strict=True)]
+            first = False
+            rounded = rounded or bool(plan.rounded)
+    regions = tuple(_region(b, a.extent, ctx, rounded) for b, a in zip(found, op.axis, strict=True))
+    if None in regions:
+        raise ScheduleError(
+            f"{name} cannot be computed at {at}: a reader there rounds up an axis and so reads "
+            "past the end, but how "
+            "much is not a constant; use tail='peel' or 'guard' in the reader"
+        )
+    return tuple(r for r in regions if r is not None)
+
+
+def regions_read(
+    state: State, plans: Mapping[str, Plan], reader: Plan, depth: int, name: str
+) -> tuple[Region, ...]:
+    """What `reader` itself reads of stage `name` in one iteration of its loop number `depth`."""
+    ctx = reader.context(depth)
+    found = _bounds_of_reads(state, plans, reader, name, reader.stage.name, depth, ctx)
+    shape = state.stages[name].op.shape
+    regions = [_region(b, n, ctx, rounded=False) for b, n in zip(found, shape, strict=True)]
+    return tuple(r for r in regions if r is not None)
+
+
+def _region(bounds: Bounds | None, domain: Dim, ctx: Context, rounded: bool) -> Region | None:
+    """The region for symbolic bounds: of constant extent, or the whole domain.
+
+    When a reader is `rounded` up it reads past the domain, and the region must hold that, too; None
+    if it cannot.
+    """
+    whole = Region(const(0), domain)
+    if bounds is None:
+        return whole
+    lo, hi = bounds
+    extent = simplify(hi - lo + 1, ctx)
+    size = extent.value if isinstance(extent, Const) else interval(extent, ctx).hi
+    if size is None:
+        return None if rounded else whole
+    size = max(int(size), 1)
+    if isinstance(domain, int):
+        covers = size == domain and lo is const(0) if rounded else size >= domain
+        if covers:
+            return whole
+    return Region(lo, size)
+
+
+def _union(a: Bounds | None, b: Bounds | None, ctx: Context) -> Bounds | None:
+    if a is None or b is None:
+        return None
+    if a is b:
+        return a
+    lo = (
+        a[0]
+        if can_prove(a[0] <= b[0], ctx)
+        else b[0]
+        if can_prove(b[0] <= a[0], ctx)
+        else minimum(a[0], b[0])
+    )
+    hi = (
+        a[1]
+        if can_prove(a[1] >= b[1], ctx)
+        else b[1]
+        if can_prove(b[1] >= a[1], ctx)
+        else maximum(a[1], b[1])
+    )
+    return lo, hi
+
+
+def _bounds_of_reads(
+    state: State,
+    plans: Mapping[str, Plan],
+    reader: Plan,
+    name: str,
+    target: str,
+    depth: int,
+    ctx: Context,
+) -> list[Bounds | None]:
+    """Bounds of the indices with which `reader` reads stage `name` inside loop number `depth` of
+    `target`.
+    """
+    inside = depth if reader.stage.name == target else -1
+    mapping, ranges, facts = _relaxed(reader, inside)
+    outer = _enclosing(state, plans, reader, target, depth)
+    cache: dict[Expr, Bounds | None] = {}
+
+    def bounds(index: Expr) -> Bounds | None:
+        if index not in cache:
+            cache[index] = _eliminated(_own(index), outer, ctx)
+        return cache[index]
+
+    def _own(index: Expr) -> Bounds | None:
+        if isinstance(index, Var) and index in ranges:
+            lo, hi = ranges[index]
+            return _expr(lo), _expr(hi)
+        if any(isinstance(n, Load) for n in post_order(index)):
+            return None  # depends on data
+        return eliminate(simplify(substitute(index, mapping), facts), ranges, facts)
+
+    result: list[Bounds | None] = []
+    for load in reader.reads:
+        if state.tensors[read_of(load)][0] == name:
+            found = [bounds(i) for i in load.indices]
+            result = (
+                [_union(a, b, ctx) for a, b in zip(result, found, strict=True)] if result else found
+            )
+    return result
+
+
+def _expr(value: Expr | int) -> Expr:
+    return const(value) if isinstance(value, int) else value
+
+
+def _relaxed(reader: Plan, depth: int) -> tuple[dict[Expr, Expr], Ranges, Context]:
+    """How an index of `reader` varies in the loops inside number `depth`.
+
+    An axis all of whose loops are inside runs over its region: it stays a variable with that range,
+    which is exact also where tiles overhang.  Other axes are replaced by their value, in which the
+    inner loops vary.
+    """
+    stage = reader.stage
+    origins = stage.origins()
+    fixed: set[str] = set()
+    for loop in reader.loops[: depth + 1]:
+        if not loop.is_unit:
+            fixed |= origins[loop.name]
+    mapping: dict[Expr, Expr] = {}
+    ranges: Ranges = {}
+    facts = reader.context()
+    starts = [r.start for r in reader.regions] + [const(0)] * len(stage.compute.reduce_axis)
+    for root, axis, start in zip(stage.roots, stage.root_axes, starts, strict=True):
+        if root in fixed:
+            mapping[axis.var] = reader.points[axis.var]
+        else:
+            last = simplify(add(start, dim_expr(reader.spans[axis.var]) - 1), facts)
+            ranges[axis.var] = (start, last)
+            facts = facts.with_var(axis.var, start, last)
+    for loop in reader.loops[depth + 1 :]:
+        if not loop.is_unit:
+            ranges[loop.var] = (0, loop.last)
+    return mapping, ranges, facts
+
+
+def _enclosing(
+    state: State, plans: Mapping[str, Plan], reader: Plan, target: str, depth: int
+) -> list[tuple[Ranges, Context]]:
+    """The loops between `reader`'s nest and loop number `depth` of `target`, inner nests first."""
+    result: list[tuple[Ranges, Context]] = []
+    if reader.stage.name == target:
+        return result
+    for link in state.ancestors(reader.stage.name):
+        plan = plans[link.stage]
+        last = plan.depth(link.axis)
+        first = depth + 1 if link.stage == target else 0
+        loops: tuple[Loop, ...] = plan.loops[first : last + 1]
+        ranges: Ranges = {loop.var: (0, loop.last) for loop in loops if not loop.is_unit}
+        if ranges:
+            result.append((ranges, plan.context(last)))
+        if link.stage == target:
+            break
+    return result
+
+
+def _eliminated(
+    bounds: Bounds | None, outer: list[tuple[Ranges, Context]], ctx: Context
+) -> Bounds | None:
+    """`bounds` over all values of the enclosing loops' variables, simplified."""
+    for ranges, facts in outer:
+        if bounds is None:
+            return None
+        lo, hi = eliminate(bounds[0], ranges, facts), eliminate(bounds[1], ranges, facts)
+        bounds = (lo[0], hi[1]) if lo is not None and hi is not None else None
+    return (simplify(bounds[0], ctx), simplify(bounds[1], ctx)) if bounds is not None else None

@@ -1,0 +1,143 @@
+"""Lowering of `tail="roundup"`: prove that computing past the end of a domain touches no foreign
+memory.
+
+A rounded-up axis has no guard, so its stage also runs for points outside the domain.  What they
+give is never read by anything that counts, but their own reads happen.  Every read that depends on
+such an axis must stay within the memory of its tensor: the padding of a blocked layout, the region
+of an attached stage, or a root stage's buffer, which is made larger as needed.  Otherwise
+ScheduleError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tilesmith.ir.expr import (
+    Binary,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    free_vars,
+    post_order,
+    substitute,
+)
+from tilesmith.ir.simplify import Context, can_prove, interval, simplify
+from tilesmith.ir.types import Dim
+from tilesmith.support.errors import ScheduleError
+
+from .axes import add
+from .lower_memory import capacity
+from .lower_plan import Plan, read_of
+from .stage import At, State, dim_expr
+from .tensor import Reduce
+
+_DIVISIONS = ("floordiv", "floormod", "truncdiv", "truncmod")
+
+
+def check_rounding(
+    state: State, plans: Mapping[str, Plan], plan: Plan, needed: dict[str, list[Dim]]
+) -> None:
+    """Checks the rounded-up axes of `plan`; notes in `needed` how large root producers must be."""
+    if not plan.rounded:
+        return
+    facts = plan.context()
+    _check_own_memory(plan, facts)
+    rounded = plan.rounded
+    first = plan.body[0]
+    roots = first.sources if isinstance(first, Reduce) else plan.body
+    for root in roots:
+        for node in post_order(root):
+            if isinstance(node, Binary) and node.op in _DIVISIONS and not isinstance(node.b, Const):
+                raise _error(
+                    plan, f"{node} divides by something that is not known outside of the domain"
+                )
+        for load, conds in _guarded_loads(root, ()):
+            vars_used = free_vars(load)
+            for c in conds:
+                vars_used |= free_vars(c)
+            if not vars_used & rounded:
+                continue  # the same read happens for a point inside the domain
+            ctx = facts
+            for c in conds:
+                if not any(isinstance(n, Load) for n in post_order(c)):
+                    ctx = ctx.assuming(substitute(c, plan.points))
+            _check_read(state, plans, plan, load, ctx, needed)
+
+
+def _error(plan: Plan, why: str) -> ScheduleError:
+    names = ", ".join(sorted(a.name for a in plan.stage.compute.axis if a.var in plan.rounded))
+    return ScheduleError(
+        f"cannot round up axis {names} of {plan.stage.name}: {why}; use tail='peel' or 'guard', or "
+        "give the tensor "
+        "room with transform_layout"
+    )
+
+
+def _check_own_memory(plan: Plan, facts: Context) -> None:
+    """An output's memory is the caller's: it must have room for the extra points."""
+    if not plan.stage.is_output:
+        return
+    for n, (axis, region) in enumerate(zip(plan.stage.compute.axis, plan.regions, strict=True)):
+        if axis.var in plan.rounded:
+            _, end = capacity(plan.stage.layout, n, axis.extent)
+            last = add(region.start, dim_expr(plan.spans[axis.var]))
+            if not can_prove(last <= dim_expr(end), facts):
+                raise _error(plan, "it is an output and the caller's array ends with the domain")
+
+
+def _guarded_loads(e: Expr, conds: tuple[Expr, ...]) -> Iterator[tuple[Load, tuple[Expr, ...]]]:
+    """Loads of `e` with the conditions under which they happen; a shared node appears once per set
+    of conditions.
+    """
+    seen: set[tuple[Expr, tuple[Expr, ...]]] = set()
+    stack = [(e, conds)]
+    while stack:
+        node, known = stack.pop()
+        if (node, known) in seen:
+            continue
+        seen.add((node, known))
+        if isinstance(node, Load):
+            yield node, known
+        if isinstance(node, Select):
+            stack += [
+                (node.cond, known),
+                (node.if_true, (*known, node.cond)),
+                (node.if_false, (*known, Unary("not", node.cond))),
+            ]
+        else:
+            stack.extend((c, known) for c in node.children)
+
+
+def _check_read(
+    state: State,
+    plans: Mapping[str, Plan],
+    plan: Plan,
+    load: Load,
+    ctx: Context,
+    needed: dict[str, list[Dim]],
+) -> None:
+    name, _ = state.tensors[read_of(load)]
+    producer = state.stages[name]
+    if isinstance(producer.attach, At) and not producer.is_output and producer.name not in plans:
+        # attached: its region will be computed from these very reads, and so holds them
+        if any(isinstance(n, Load) for i in load.indices for n in post_order(i)):
+            raise _error(plan, f"it reads {load}, whose index depends on data")
+        return
+    own = producer.op.shape
+    for n, index in enumerate(load.indices):
+        value = simplify(substitute(index, plan.points), ctx)
+        first, end = capacity(producer.layout, n, own[n])
+        if any(isinstance(x, Load) for x in post_order(value)) or not can_prove(
+            value >= first, ctx
+        ):
+            raise _error(plan, f"the read {load} may lie before the start of {name}")
+        if can_prove(value < dim_expr(end), ctx):
+            continue
+        last = interval(value, ctx).hi
+        if producer.is_placeholder or producer.is_output or last is None:
+            raise _error(plan, f"the read {load} may lie past the end of {name}")
+        sizes = needed.setdefault(name, [0] * len(own))
+        have = sizes[n]
+        sizes[n] = max(have, last + 1) if isinstance(have, int) else have

@@ -1,0 +1,32 @@
+"""Rewriting the tensor reads of expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilesmith.ir.expr import Expr, Load, post_order
+
+
+def map_loads(roots: tuple[Expr, ...], f: Callable[[Load], Expr]) -> tuple[Expr, ...]:
+    """`roots` with each Load, after its own indices were rewritten, replaced by `f(load)`."""
+    done: dict[Expr, Expr] = {}
+    for root in roots:
+        for node in post_order(root):
+            if node in done:
+                continue
+            children = node.children
+            new = tuple(done[c] for c in children)
+            same = all(a is b for a, b in zip(new, children))
+            result = node if same else node.with_children(new)
+            done[node] = f(result) if isinstance(result, Load) else result
+    return tuple(done[r] for r in roots)
+
+
+def loads(roots: tuple[Expr, ...]) -> list[Load]:
+    """The distinct Loads of `roots`, in order of first use."""
+    found: dict[Load, None] = {}
+    for root in roots:
+        for node in post_order(root):
+            if isinstance(node, Load):
+                found[node] = None
+    return list(found)

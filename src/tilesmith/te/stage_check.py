@@ -1,0 +1,130 @@
+"""Legality of where stages are computed, checked after every step that could change it.
+
+The rules: a stage attached at a loop has all its readers inside that loop; a loop with attached
+stages is not vectorised; an inlined stage has nothing attached; an output may be attached only
+where its reader provably visits each element, so that it is written whole.
+"""
+
+from __future__ import annotations
+
+from tilesmith.ir.expr import Load, Var, post_order
+from tilesmith.support.errors import ScheduleError
+
+from .stage import At, StageState, State, same_dim
+
+
+def check(state: State) -> None:
+    """Raises ScheduleError when some attachment of `state` is illegal."""
+    attached = [s for s in state.stages.values() if isinstance(s.attach, At)]
+    if not attached:
+        return
+    for stage in attached:
+        _check_acyclic(state, stage)
+    consumers = state.consumers()
+    for stage in attached:
+        _check_target(state, stage)
+        for reader in consumers[stage.name]:
+            _check_reader(state, stage, reader)
+        if not consumers[stage.name]:
+            raise ScheduleError(
+                f"{stage.name} cannot be computed at {stage.attach}: no stage reads it"
+            )
+        if stage.is_output:
+            _check_output(state, stage, consumers[stage.name])
+
+
+def _check_acyclic(state: State, stage: StageState) -> None:
+    seen = {stage.name}
+    attach = stage.attach
+    while isinstance(attach, At):
+        if attach.stage in seen:
+            raise ScheduleError(
+                f"{stage.name} cannot be computed at {stage.attach}: that lies inside itself"
+            )
+        seen.add(attach.stage)
+        attach = state.stage(attach.stage).attach
+
+
+def _check_target(state: State, stage: StageState) -> None:
+    at = stage.attach
+    assert isinstance(at, At)
+    target = state.stage(at.stage)
+    if target.attach == "inline":
+        raise ScheduleError(
+            f"{stage.name} cannot be computed at {at}: {at.stage} is inlined and has no loops"
+        )
+    if at.axis not in target.leaves:
+        raise ScheduleError(
+            f"{stage.name} is computed at {at}, which is no loop of {at.stage} (any more); its "
+            "loops are "
+            f"{', '.join(target.leaves) or 'none'}: split, fuse and inline first, attach afterwards"
+        )
+    for outer in target.leaves[: target.leaves.index(at.axis) + 1]:
+        if target.kind(outer) == "vectorized":
+            raise ScheduleError(
+                f"{stage.name} cannot be computed at {at}: loop {outer} is vectorised, all its "
+                "iterations run at "
+                "once; attach outside it or vectorise another loop"
+            )
+
+
+def _check_reader(state: State, stage: StageState, reader: str) -> None:
+    at = stage.attach
+    assert isinstance(at, At)
+    if reader == at.stage:
+        return
+    target = state.stages[at.stage]
+    depth = target.leaves.index(at.axis)
+    for link in state.ancestors(reader):
+        if link.stage == at.stage:
+            if target.leaves.index(link.axis) >= depth:
+                return
+            break
+    raise ScheduleError(
+        f"{stage.name} cannot be computed at {at}: its reader {reader} is not inside that loop; "
+        f"compute {reader} "
+        f"there too, inline it, or attach {stage.name} further out"
+    )
+
+
+def _check_output(state: State, stage: StageState, consumers: list[str]) -> None:
+    """An output attached at a loop must be written whole, each element by one iteration."""
+    at = stage.attach
+    assert isinstance(at, At)
+    target = state.stages[at.stage]
+    why = ""
+    readers = [
+        s.name for s in state.stages.values() if any(name == stage.name for name, _ in s.reads)
+    ]
+    if consumers != [at.stage] or readers != [at.stage]:
+        why = f"its only reader must be {at.stage} itself"
+    elif target.attach != "root" and not target.is_output:
+        why = f"{at.stage} is not computed whole"
+    else:
+        axes = {a.var: (n, a) for n, a in zip(target.roots, target.root_axes, strict=True)}
+        used: set[str] = set()
+        for body in target.compute.body:
+            for node in post_order(body):
+                if not isinstance(node, Load) or state.tensors[node.buffer][0] != stage.name:  # type: ignore[index]
+                    continue
+                names: list[str] = []
+                for index, own in zip(node.indices, stage.compute.axis, strict=True):
+                    name, axis = (
+                        axes.get(index, ("", None)) if isinstance(index, Var) else ("", None)
+                    )
+                    if axis is None or axis.is_reduce or not same_dim(axis.extent, own.extent):
+                        why = f"{at.stage} does not read it element by element ({node})"
+                    names.append(name)
+                if len(set(names)) != len(names):
+                    why = f"{at.stage} reads only a diagonal of it ({node})"
+                used.update(names)
+        origins = target.origins()
+        for outer in target.leaves[: target.leaves.index(at.axis) + 1]:
+            if not why and not origins[outer] <= used:
+                why = f"the enclosing loop {outer} would write the same elements again"
+    if why:
+        raise ScheduleError(
+            f"{stage.name} is an output and cannot be computed at {at}: {why}; compute it at the "
+            "root, or "
+            "cache_write it and attach the copy"
+        )

@@ -1,0 +1,336 @@
+"""Tensor expressions: *what* is computed, element by element, with no word about how.
+
+A `Tensor` is one output of an operation: a `Placeholder` (an argument) or a `Compute` (an
+expression per element). The graph is immutable; a schedule (`te.schedule`) refers to its operations
+and says how they run.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from tilesmith.ir import expr as ir
+from tilesmith.ir.dtypes import DType, f32, i64
+from tilesmith.ir.dtypes import dtype as to_dtype
+from tilesmith.ir.expr import Expr, ExprLike, Load, Var, as_expr, const
+from tilesmith.ir.types import Dim
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IterVar:
+    """An axis: `var` runs from 0 to `extent` - 1.  Reduction axes carry `is_reduce`."""
+
+    var: Var
+    extent: Dim
+    is_reduce: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.var.name
+
+    def __as_expr__(self) -> Expr:
+        return self.var
+
+    def __repr__(self) -> str:
+        return f"<axis {self.name}: {'reduce ' if self.is_reduce else ''}{self.extent}>"
+
+
+def _forward(name: str) -> Callable[..., Any]:
+    def method(self: Any, *args: Any) -> Any:
+        return getattr(self.__as_expr__(), name)(*args)
+
+    return method
+
+
+_OPERATORS = (
+    "__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__",
+    "__rtruediv__", "__floordiv__", "__rfloordiv__", "__mod__", "__rmod__", "__neg__", "__lt__",
+    "__le__", "__gt__", "__ge__", "equal", "not_equal",
+)  # fmt: skip
+for _name in _OPERATORS:
+    setattr(IterVar, _name, _forward(_name))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reducer:
+    """How a reduction combines values; associative and commutative.
+
+    For n values at once (argmax has two) `combine(a, b)` maps two n-tuples to one and
+    `identity(dtypes)` gives the n starting values.  `name` is "sum", "prod", "min", "max" or a
+    user's own.
+    """
+
+    name: str
+    combine: Callable[[tuple[Expr, ...], tuple[Expr, ...]], tuple[Expr, ...]]
+    identity: Callable[[tuple[DType, ...]], tuple[Expr, ...]]
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Reduce(Expr):
+    """Value number `index` of the reduction of `sources` over `axes`; stands only at the top of a
+    compute body.
+    """
+
+    reducer: Reducer
+    sources: tuple[Expr, ...]
+    axes: tuple[IterVar, ...]
+    index: int = 0
+
+    @property
+    def dtype(self) -> DType:
+        return self.sources[self.index].dtype
+
+    @property
+    def lanes(self) -> int:
+        return 1
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.sources
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return Reduce(self.reducer, children, self.axes, self.index)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placeholder:
+    """An argument of the program; its one output is `outputs[0]`."""
+
+    name: str
+    shape: tuple[Dim, ...]
+    dtype: DType
+    outputs: tuple[Tensor, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "outputs", (Tensor(self, 0),))
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compute:
+    """`outputs[v][axis vars] = body[v]` for every point of `axis`.
+
+    With a reduction every body is a `Reduce` of the same reducer, sources and axes, `index` 0, 1,
+    ...
+    """
+
+    name: str
+    axis: tuple[IterVar, ...]
+    body: tuple[Expr, ...]
+    reduce_axis: tuple[IterVar, ...] = ()
+    outputs: tuple[Tensor, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "outputs", tuple(Tensor(self, i) for i in range(len(self.body))))
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        return tuple(a.extent for a in self.axis)
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The tensors that the body reads, each once, in order of first use."""
+        seen: dict[Tensor, None] = {}
+        for body in self.body:
+            for node in ir.post_order(body):
+                if isinstance(node, Load):
+                    assert isinstance(node.buffer, Tensor)
+                    seen[node.buffer] = None
+        return tuple(seen)
+
+
+Operation: TypeAlias = "Placeholder | Compute"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tensor:
+    """Output number `index` of `op`, made by it.  Indexing it makes a `Load` for use in other
+    computes.
+    """
+
+    op: Operation
+    index: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.op.name if self.index == 0 else f"{self.op.name}.{self.index}"
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        return self.op.shape
+
+    @property
+    def rank(self) -> int:
+        return len(self.op.shape)
+
+    @property
+    def dtype(self) -> DType:
+        return self.op.dtype if isinstance(self.op, Placeholder) else self.op.body[self.index].dtype
+
+    def __getitem__(self, indices: Any) -> Load:
+        parts = indices if isinstance(indices, tuple) else (indices,)
+        if len(parts) != self.rank:
+            raise TypeError(f"{self.name} has rank {self.rank}, indexed with {len(parts)} indices")
+        exprs = tuple(as_expr(p) for p in parts)
+        for e in exprs:
+            if not e.dtype.is_int:
+                raise TypeError(
+                    f"{self.name} is indexed with {e}, a {e.dtype}; indices are integers"
+                )
+        return Load(self, tuple(ir.cast(e, i64) for e in exprs))
+
+    def __call__(self, *indices: ExprLike) -> Load:
+        return self[indices]
+
+    def __as_expr__(self) -> Expr:
+        if self.rank:
+            raise TypeError(f"{self.name} has rank {self.rank}; index it to use an element")
+        return self[()]
+
+    def __repr__(self) -> str:
+        return f"<tensor {self.name}: {self.dtype}{list(self.shape)}>"
+
+
+def placeholder(shape: Sequence[Dim], dtype: DType | str = f32, name: str = "in") -> Tensor:
+    """A program argument of `shape` and element type."""
+    return Placeholder(name, tuple(shape), to_dtype(dtype)).outputs[0]
+
+
+def reduce_axis(extent: Dim | tuple[Dim, Dim], name: str = "k") -> IterVar:
+    """An axis to reduce over; `extent`, or the pair (0, extent) as TE users write it."""
+    if isinstance(extent, tuple):
+        start, extent = extent
+        if start != 0:
+            raise ValueError(
+                f"reduce_axis {name!r} starts at {start}; axes start at 0: add the start to the "
+                "index"
+            )
+    return IterVar(Var(name), extent, is_reduce=True)
+
+
+def compute(
+    shape: Sequence[Dim],
+    body: Callable[..., Any],
+    name: str = "compute",
+    axis_names: Sequence[str] | None = None,
+) -> Any:
+    """The tensor (tuple of tensors, when `body` returns a tuple) whose element at (i, j, ...) is
+    `body(i, j, ...)`.
+
+    `body` may take one var per dimension or `*indices`.  Raises TypeError for a wrong number of
+    parameters.
+    """
+    params = inspect.signature(body).parameters.values()
+    variadic = any(p.kind is p.VAR_POSITIONAL for p in params)
+    names = [p.name for p in params if p.kind is not p.VAR_POSITIONAL]
+    if not variadic and len(names) != len(shape):
+        raise TypeError(
+            f"{name}: the body takes {len(names)} indices, the shape has {len(shape)} dimensions"
+        )
+    if axis_names is None:
+        axis_names = [names[i] if i < len(names) else f"i{i}" for i in range(len(shape))]
+    axes = tuple(IterVar(Var(n), e) for n, e in zip(axis_names, shape, strict=True))
+    result = body(*(a.var for a in axes))
+    several = isinstance(result, (tuple, list))
+    bodies = tuple(as_expr(r) for r in (result if several else (result,)))
+    reduces = [b for b in bodies if isinstance(b, Reduce)]
+    for b in bodies:
+        inner = [n for n in ir.post_order(b) if isinstance(n, Reduce) and n is not b]
+        if inner:
+            raise TypeError(
+                f"{name}: a reduction stands inside another expression; give it a compute of its "
+                "own"
+            )
+    if reduces and (
+        len(reduces) != len(bodies) or any(r.sources is not reduces[0].sources for r in reduces)
+    ):
+        raise TypeError(f"{name}: all values of a compute must come from one reduction")
+    op = Compute(name, axes, bodies, reduces[0].axes if reduces else ())
+    return op.outputs if several else op.outputs[0]
+
+
+def _axes(axis: IterVar | Sequence[IterVar]) -> tuple[IterVar, ...]:
+    axes = (axis,) if isinstance(axis, IterVar) else tuple(axis)
+    for a in axes:
+        if not a.is_reduce:
+            raise TypeError(f"{a!r} is not a reduction axis; make one with te.reduce_axis")
+    return axes
+
+
+def _builtin(name: str, identity: Callable[[DType], int | float]) -> Reducer:
+    op = {"sum": "add", "prod": "mul"}.get(name, name)
+
+    def combine(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return (ir.binary(op, a[0], b[0]),)
+
+    def start(dtypes: tuple[DType, ...]) -> tuple[Expr, ...]:
+        return (const(identity(dtypes[0]), dtypes[0]),)
+
+    return Reducer(name, combine, start)
+
+
+SUM = _builtin("sum", lambda d: 0)
+PROD = _builtin("prod", lambda d: 1)
+MIN = _builtin("min", lambda d: d.max)
+MAX = _builtin("max", lambda d: d.min)
+
+
+def _reduction(reducer: Reducer) -> Callable[..., Expr]:
+    def reduce(value: ExprLike, axis: IterVar | Sequence[IterVar]) -> Expr:
+        return Reduce(reducer, (as_expr(value),), _axes(axis))
+
+    reduce.__name__ = reducer.name
+    reduce.__doc__ = f"The {reducer.name} of `value` over reduction axes `axis`."
+    return reduce
+
+
+sum = _reduction(SUM)  # the name that TE users know, used as te.sum
+prod = _reduction(PROD)
+min = _reduction(MIN)  # te.min
+max = _reduction(MAX)  # te.max
+
+
+def comm_reducer(
+    combine: Callable[..., Any], identity: Callable[..., Any], name: str = "reduce"
+) -> Callable[..., tuple[Expr, ...] | Expr]:
+    """A user-defined reduction.  Must be associative and commutative.
+
+    `combine(a, b)` gets two values (tuples of n for n values) and returns one; `identity(*dtypes)`
+    gives the start. The result is used like `te.sum`: `argmax((index, value), axis=k)` returns one
+    expression per value.
+    """
+
+    def combined(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        r = combine(*((x[0] if len(x) == 1 else x) for x in (a, b)))
+        return tuple(as_expr(x) for x in (r if isinstance(r, (tuple, list)) else (r,)))
+
+    def start(dtypes: tuple[DType, ...]) -> tuple[Expr, ...]:
+        r = identity(*dtypes)
+        values = r if isinstance(r, (tuple, list)) else (r,)
+        return tuple(
+            v if isinstance(v, Expr) else const(v, d) for v, d in zip(values, dtypes, strict=True)
+        )
+
+    reducer = Reducer(name, combined, start)
+
+    def reduce(values: Any, axis: IterVar | Sequence[IterVar]) -> Any:
+        several = isinstance(values, (tuple, list))
+        sources = tuple(as_expr(v) for v in (values if several else (values,)))
+        axes = _axes(axis)
+        results = tuple(Reduce(reducer, sources, axes, i) for i in range(len(sources)))
+        return results if several else results[0]
+
+    return reduce
+
+
+def if_then_else(cond: Expr, if_true: ExprLike, if_false: ExprLike) -> Expr:
+    """`if_true` where `cond` holds, else `if_false`; only the chosen side is evaluated, so it may
+    guard a load.
+    """
+    return ir.select(cond, if_true, if_false)

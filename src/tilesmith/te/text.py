@@ -1,0 +1,186 @@
+"""Text of tensor expressions: for people (`print_ops`) and for hashing (`canonical`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tilesmith.ir.expr import (
+    Binary,
+    Broadcast,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    Let,
+    Load,
+    Select,
+    Unary,
+    Var,
+    post_order,
+)
+from tilesmith.ir.types import Dim
+
+from .tensor import Compute, Operation, Placeholder, Reduce, Tensor
+
+_SYMBOLS = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "floormod": "%", "and": "&",
+    "or": "|",
+    "xor": "^", "shl": "<<", "shr": ">>", "lt": "<", "le": "<=", "eq": "==", "ne": "!=",
+}  # fmt: skip
+
+
+class _Names:
+    """Labels for variables and tensors: their own, made unique, or plain numbers."""
+
+    def __init__(self, canonical: bool) -> None:
+        self.canonical = canonical
+        self.given: dict[object, str] = {}
+        self.taken: set[str] = set()
+
+    def of(self, thing: Var | Operation, prefix: str) -> str:
+        name = self.given.get(thing)
+        if name is None:
+            base = prefix if self.canonical else thing.name or prefix
+            name, n = (f"{prefix}{len(self.given)}" if self.canonical else base), 0
+            while name in self.taken:
+                n += 1
+                name = f"{base}_{n}"
+            self.given[thing] = name
+            self.taken.add(name)
+        return name
+
+    def tensor(self, t: Tensor) -> str:
+        return self.of(t.op, "t") + (f".{t.index}" if t.index else "")
+
+
+def _shared(roots: Iterable[Expr]) -> set[Expr]:
+    """Inner nodes used more than once: printed once and named, so that the text stays linear in the
+    DAG's size.
+    """
+    uses: dict[Expr, int] = {}
+    seen: set[Expr] = set()
+    for root in roots:
+        for node in post_order(root):
+            if node not in seen:
+                seen.add(node)
+                for c in node.children:
+                    uses[c] = uses.get(c, 0) + 1
+    return {n for n, count in uses.items() if count > 1 and n.children and not isinstance(n, Load)}
+
+
+def _lines(op: Compute, names: _Names) -> list[str]:
+    axes = [f"{names.of(a.var, 'i')} < {_dim(a.extent, names)}" for a in op.axis]
+    reduced = [f"{names.of(a.var, 'k')} < {_dim(a.extent, names)}" for a in op.reduce_axis]
+    lines = [
+        f"{names.of(op, 't')}({', '.join(axes)})"
+        + (f" over ({', '.join(reduced)}):" if reduced else ":")
+    ]
+    done: dict[Expr, str] = {}
+    shared = _shared(op.body)
+    for body in op.body:
+        for node in post_order(body):
+            if node in done:
+                continue
+            shown = _node(node, done, names)
+            if node in shared:
+                label = f"%{sum(s.startswith('%') for s in done.values())}"
+                lines.append(f"  {label} = {shown}")
+                shown = label
+            done[node] = shown
+    lines += [f"  {b.dtype} {done[b]}" for b in op.body]
+    return lines
+
+
+def _node(node: Expr, done: dict[Expr, str], names: _Names) -> str:
+    args = [done[c] for c in node.children]
+    if isinstance(node, Var):
+        return names.of(node, "v")
+    if isinstance(node, Const):
+        return (
+            f"{node.value!r}:{node.dtype}"
+            if node.dtype.name not in ("i64", "bool")
+            else repr(node.value)
+        )
+    if isinstance(node, (Binary, Compare)):
+        symbol = _SYMBOLS.get(node.op)
+        return f"({args[0]} {symbol} {args[1]})" if symbol else f"{node.op}({args[0]}, {args[1]})"
+    if isinstance(node, Unary):
+        return f"{node.op}({args[0]})"
+    if isinstance(node, Cast):
+        return f"{node.dtype}({args[0]})"
+    if isinstance(node, Select):
+        return f"select({', '.join(args)})"
+    if isinstance(node, Call):
+        return f"{node.name}:{node.dtype}({', '.join(args)})"
+    if isinstance(node, Load):
+        assert isinstance(node.buffer, Tensor)
+        return f"{names.tensor(node.buffer)}[{', '.join(args)}]"
+    if isinstance(node, Reduce):
+        return _reduce(node, args, names)
+    if isinstance(node, Let):
+        return f"let({names.of(node.var, 'v')}, {', '.join(args)})"
+    if isinstance(node, Broadcast):
+        return f"broadcast({args[0]}, {node.size})"
+    return f"{type(node).__name__.lower()}({', '.join(args)}) x{node.lanes}"
+
+
+def _reduce(node: Reduce, args: Sequence[str], names: _Names) -> str:
+    """A built-in reducer is its name; a user's own is also what it does, since names may lie."""
+    axes = ", ".join(names.of(a.var, "k") for a in node.axes)
+    dtypes = tuple(s.dtype for s in node.sources)
+    a = tuple(Var(f"a{n}", d) for n, d in enumerate(dtypes))
+    b = tuple(Var(f"b{n}", d) for n, d in enumerate(dtypes))
+    inner = _Names(canonical=True)
+    for v in (*a, *b):
+        inner.of(v, "v")
+    done: dict[Expr, str] = {}
+    shown: list[str] = []
+    for e in (*node.reducer.combine(a, b), *node.reducer.identity(dtypes)):
+        for n in post_order(e):
+            done.setdefault(n, _node(n, done, inner))
+        shown.append(done[e])
+    return f"{node.reducer.name}.{node.index}({', '.join(args)}; {axes}; {', '.join(shown)})"
+
+
+def _dim(n: Dim, names: _Names) -> str:
+    if isinstance(n, int):
+        return str(n)
+    done: dict[Expr, str] = {}
+    for node in post_order(n):
+        done[node] = _node(node, done, names)
+    return done[n]
+
+
+def _print(outputs: Sequence[Operation], canonical: bool) -> str:
+    names = _Names(canonical)
+    order: dict[Operation, None] = {}
+    stack: list[tuple[Operation, bool]] = [(op, False) for op in reversed(outputs)]
+    seen: set[Operation] = set()
+    while stack:
+        op, expanded = stack.pop()
+        if expanded:
+            order[op] = None
+        elif op not in seen:
+            seen.add(op)
+            stack.append((op, True))
+            stack.extend((t.op, False) for t in reversed(op.inputs))
+    lines: list[str] = []
+    for op in order:
+        if isinstance(op, Placeholder):
+            shape = ", ".join(_dim(d, names) for d in op.shape)
+            lines.append(f"{names.of(op, 't')}: {op.dtype}[{shape}]")
+        else:
+            lines += _lines(op, names)
+    lines.append("return " + ", ".join(names.of(op, "t") for op in outputs))
+    return "\n".join(lines) + "\n"
+
+
+def print_ops(outputs: Sequence[Operation]) -> str:
+    """The definitions of `outputs` and of everything they need, producers first."""
+    return _print(outputs, canonical=False)
+
+
+def canonical(outputs: Sequence[Operation]) -> str:
+    """Like `print_ops` with numbers for names: equal for expressions of equal structure."""
+    return _print(outputs, canonical=True)

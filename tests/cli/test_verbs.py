@@ -1,0 +1,187 @@
+"""Each verb on a small model, against ONNX Runtime where it matters."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper
+
+
+@pytest.fixture
+def example(model, tmp_path):
+    """An input file with ONNX Runtime's answer."""
+    x = np.random.default_rng(1).standard_normal((1, 3, 8, 8)).astype(np.float32)
+    (y,) = onnxruntime.InferenceSession(str(model)).run(None, {"x": x})
+    path = tmp_path / "example.npz"
+    np.savez(path, in_x=x, out_y=y)
+    return path
+
+
+def test_run_meets_the_expected_answer(tilesmith, model, example, tmp_path):
+    done = tilesmith(
+        "run", model, "--input", example, "--check", "--json", "--top", 3, "-o", tmp_path / "o.npz"
+    )
+    assert done.code == 0, done.err
+    (output,) = done.json["outputs"]
+    assert output["name"] == "y" and output["type"] == "f32[1,6]"
+    assert output["difference"]["relative"] < 1e-5
+    y = np.load(example)["out_y"]
+    assert [t["class"] for t in output["top"][0]] == list(np.argsort(-y[0])[:3])
+    np.testing.assert_allclose(np.load(tmp_path / "o.npz")["y"], y, rtol=1e-5)
+    text = tilesmith("run", model, "--input", example)
+    assert "y: f32[1,6]" in text.out and "top 5" in text.out and "time: " in text.out
+
+
+def test_run_with_a_wrong_answer_is_exit_code_4(tilesmith, model, example):
+    with np.load(example) as found:
+        np.savez(example, in_x=found["in_x"], out_y=found["out_y"] + 0.1)
+    outcome = tilesmith("run", model, "--input", example, "--check")
+    assert outcome.code == 4
+    assert "output 'y' differs" in outcome.err
+
+
+def test_run_on_random_input_is_repeatable(tilesmith, model):
+    first, second, other = (
+        tilesmith("run", model, "--json", "--seed", seed).json["outputs"] for seed in (3, 3, 4)
+    )
+    assert first == second != other
+
+
+def test_run_reads_npy_for_a_single_input(tilesmith, model, example, tmp_path):
+    np.save(tmp_path / "x.npy", np.load(example)["in_x"])
+    by_name = tilesmith("run", model, "--input", example, "--json").json["outputs"][0]
+    by_npy = tilesmith("run", model, "--input", tmp_path / "x.npy", "--json").json["outputs"][0]
+    assert by_npy["top"] == by_name["top"]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "code", "says"),
+    [
+        ({"z": np.zeros((1, 3, 8, 8), np.float32)}, 1, "lacks input x: f32[1,3,8,8]; it has z"),
+        ({"x": np.zeros((1, 3, 9, 8), np.float32)}, 2, "x"),
+        ({"x": np.zeros((1, 3, 8, 8), np.int64)}, 2, "x"),
+    ],
+)
+def test_wrong_inputs(tilesmith, model, tmp_path, arrays, code, says):
+    np.savez(tmp_path / "x.npz", **arrays)
+    outcome = tilesmith("run", model, "--input", tmp_path / "x.npz")
+    assert outcome.code == code and says in outcome.err
+
+
+def test_pickles_are_not_read(tilesmith, model, tmp_path):
+    np.savez(tmp_path / "x.npz", x=np.array([{"a": 1}], dtype=object))
+    outcome = tilesmith("run", model, "--input", tmp_path / "x.npz")
+    assert outcome.code == 1 and "plain arrays" in outcome.err
+
+
+def test_compile_then_run_the_file(tilesmith, model, example, tmp_path):
+    target = tmp_path / "small.tsm"
+    done = tilesmith("compile", model, "-o", target, "--json")
+    assert done.code == 0, done.err
+    assert done.json["inputs"] == ["x: f32[1,3,8,8]"]
+    assert done.json["bytes"] == target.stat().st_size
+    again = tilesmith("run", target, "--input", example, "--check", "--json")
+    assert again.code == 0, again.err
+    assert again.json["outputs"][0]["difference"]["relative"] < 1e-5
+    assert tilesmith("compile", target).code == 1
+    assert tilesmith("bench", target, "--seconds", 0.1, "--threads", 1).code == 0
+
+
+def test_open_dimensions_come_from_shape(tilesmith, tmp_path):
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        "open",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 4])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", 4])],
+    )
+    path = tmp_path / "open.onnx"
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), path
+    )
+    outcome = tilesmith("run", path)
+    assert outcome.code == 2 and "--shape" in outcome.err
+    done = tilesmith("run", path, "--shape", "x=3,4", "--json")
+    assert done.code == 0, done.err
+    assert done.json["outputs"][0]["type"] == "f32[3,4]"
+
+
+def test_bench(tilesmith, model):
+    found = tilesmith("bench", model, "--seconds", 0.2, "--threads", 1, "--json").json
+    assert found["threads"] == 1 and found["runs"] >= 3
+    assert 0 < found["min_ms"] <= found["median_ms"] <= found["p90_ms"]
+    assert "median ms" in tilesmith("bench", model, "--seconds", 0.1).out
+
+
+def test_compare(tilesmith, model):
+    done = tilesmith("compare", model, "--engine", "onnxruntime", "--rounds", 1, "--json")
+    assert done.code == 0, done.err
+    engines = done.json["engines"]
+    assert list(engines) == ["tilesmith", "onnxruntime"]
+    assert engines["tilesmith"]["ratio"] == 1 and engines["onnxruntime"]["difference"] < 1e-5
+    assert "onnxruntime" in tilesmith("compare", model, "--rounds", 1).out
+
+
+def test_check(tilesmith, model):
+    done = tilesmith("check", model, "--json")
+    assert done.code == 0, done.err
+    kernels = done.json["kernels"]
+    assert kernels and all(k["error"] <= k["bound"] for k in kernels)
+    assert "kernels" in tilesmith("check", model).out
+
+
+def test_time_passes_and_dump(tilesmith, model, tmp_path):
+    done = tilesmith("run", model, "--time-passes", "--dump", tmp_path / "d", "--json")
+    assert done.code == 0, done.err
+    assert done.json["outputs"], "the report must not get into the JSON"
+    assert "share" in done.err
+    names = {p.name for p in (tmp_path / "d").rglob("*.txt")}
+    assert any("fuse" in n for n in names) and any("llvm" in n for n in names)
+
+
+def test_ops(tilesmith):
+    ours = tilesmith("ops", "--json").json
+    assert {"conv", "matmul", "softmax"} <= {r["name"] for r in ours}
+    assert {r["kind"] for r in ours} == {"composite", "primitive"}
+    theirs = tilesmith("ops", "--onnx", "conv", "--json").json
+    assert "Conv" in {r["name"] for r in theirs}
+    assert all("conv" in r["name"].lower() for r in theirs)
+    assert "conv" in tilesmith("ops", "conv").out
+
+
+def test_doctor(tilesmith, model, tmp_path):
+    found = tilesmith("doctor", "--json").json
+    assert found["target"]["vector_bits"] in (128, 256, 512)
+    assert found["threads"]["default"] >= 1
+    assert found["cache"]["folder"] == str(tmp_path / "cache")
+    assert found["cache"]["entries"] == 0
+    assert tilesmith("run", model).code == 0
+    assert tilesmith("doctor", "--json").json["cache"]["entries"] > 0
+    text = tilesmith("doctor", "--clear-cache")
+    assert "kernel cache" in text.out and "removed" in text.err
+    assert tilesmith("doctor", "--json").json["cache"]["entries"] == 0
+
+
+def test_kernels_compiled_by_one_process_are_found_by_another(model, tmp_path):
+    program = "import sys; from tilesmith.cli import run; sys.exit(run(sys.argv[1:]))"
+    counts = []
+    for seed in ("1", "2", "3"):  # nothing may depend on the order of a set
+        environment = {
+            **os.environ,
+            "PYTHONHASHSEED": seed,
+            "TILESMITH_CACHE_DIR": str(tmp_path / "cache"),
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", program, "run", str(model)],
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        counts.append(len([p for p in (tmp_path / "cache").rglob("*") if p.is_file()]))
+    assert counts[0] > 0 and len(set(counts)) == 1

@@ -1,0 +1,219 @@
+"""Loops, branches, assertions, threads and workspaces."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from kernels import lanes_at, native, run, serial
+
+from tilesmith.codegen.emit import emit
+from tilesmith.codegen.targets import host
+from tilesmith.codegen.workspace import plan_workspace
+from tilesmith.ir.dtypes import f32, i64
+from tilesmith.ir.expr import Call, Expr, Load, Var, const
+from tilesmith.loop.nodes import (
+    Allocate,
+    Assert,
+    Buffer,
+    Evaluate,
+    For,
+    ForKind,
+    Func,
+    If,
+    LetStmt,
+    Stmt,
+    Store,
+    seq,
+)  # fmt: skip
+from tilesmith.support.errors import InternalError, ModelError
+
+
+def loop(var: Var, extent: Expr | int, kind: ForKind, body: Stmt, start: int = 0) -> For:
+    return For(var, const(start), const(extent) if isinstance(extent, int) else extent, kind, body)
+
+
+def test_loops_with_a_start_and_a_variable_extent() -> None:
+    y, i, j, n = Buffer("y", i64, (10, 10)), Var("i"), Var("j"), Var("n")
+    body = loop(i, n, "serial", loop(j, i, "serial", Store(y, (i * 10 + j,), i * 100 + j)), start=2)
+    f = native(Func("triangle", (y, n), (y,), body))
+    for count in (0, 1, 5):
+        out, want = np.zeros((10, 10), np.int64), np.zeros((10, 10), np.int64)
+        for a in range(2, 2 + count):
+            for b in range(a):
+                want[a, b] = a * 100 + b
+        f(out, count)
+        np.testing.assert_array_equal(out, want)
+
+
+def test_branches() -> None:
+    y, i = Buffer("y", i64, (8,)), Var("i")
+    body = If(
+        (i % 2).equal(0), Store(y, (i,), i), If(i < 4, Store(y, (i,), -i), Store(y, (i,), i * 10))
+    )
+    out = np.empty(8, np.int64)
+    run(Func("branches", (y,), (y,), serial(i, 8, body)), [out])
+    np.testing.assert_array_equal(out, [0, -1, 2, -3, 4, 50, 6, 70])
+
+
+def test_one_variable_in_two_loops() -> None:
+    y, i = Buffer("y", i64, (8,)), Var("i")
+    body = seq(
+        serial(i, 4, Store(y, (i,), i * 3)),
+        loop(i, 4, "serial", Store(y, (i,), i * 3 + 1), start=4),
+    )
+    out = np.empty(8, np.int64)
+    run(Func("twice", (y,), (y,), body), [out])
+    np.testing.assert_array_equal(out, [0, 3, 6, 9, 13, 16, 19, 22])
+
+
+def test_invariant_values_leave_loops() -> None:
+    y, i, j, n = Buffer("y", i64, (100,)), Var("i"), Var("j"), Var("n")
+    text = emit(
+        Func(
+            "hoist",
+            (y, n),
+            (y,),
+            serial(i, 10, serial(j, 10, Store(y, (i * 10 + j,), n // 7 + i * 5))),
+        ),
+        host(),
+    ).llvm_text
+    assert text.index("sdiv") < text.index("loop")  # before the first loop
+    inner = text[text.rindex("phi") :]
+    assert "mul" not in inner  # i * 5 and i * 10 stand in the outer loop
+
+
+@pytest.mark.parametrize("extent", (1, 2, 3, 100))
+@pytest.mark.parametrize("threads", (1, 2, 5))
+def test_parallel_loops_cover_every_iteration_once(extent: int, threads: int) -> None:
+    y, i, n, v = Buffer("y", i64, (200,)), Var("i"), Var("n"), Var("v")
+    body = Store(y, (i,), Load(y, (i,)) + i * v)
+    func = Func("p", (y, n), (y,), LetStmt(v, n + 1, loop(i, n, "parallel", body, start=3)))
+    out, want = np.ones(200, np.int64), np.ones(200, np.int64)
+    native(func, threads=threads)(out, extent)
+    want[3 : 3 + extent] += np.arange(3, 3 + extent) * (extent + 1)
+    np.testing.assert_array_equal(out, want)
+
+
+def test_each_thread_has_buffers_of_its_own() -> None:
+    rows, cols = 64, 256
+    x, y = Buffer("x", f32, (rows, cols)), Buffer("y", f32, (rows, cols))
+    i, j, k = Var("i"), Var("j"), Var("k")
+    heap, stack = Buffer("heap", f32, (cols,), "heap"), Buffer("stack", f32, (cols,), "stack")
+    fill = serial(
+        j,
+        cols,
+        seq(
+            Store(heap, (j,), Load(x, (i * cols + j,)) * 2.0), Store(stack, (j,), Load(heap, (j,)))
+        ),
+    )
+    read = serial(
+        k, cols, Store(y, (i * cols + k,), Load(heap, (k,)) + Load(stack, (const(cols - 1) - k,)))
+    )
+    body = Allocate(heap, Allocate(stack, seq(fill, read)))
+    func = Func("private", (x, y), (y,), loop(i, rows, "parallel", body))
+    assert emit(func, host()).workspace_bytes_per_thread == cols * 4
+    a = np.random.default_rng(0).random((rows, cols), np.float32)
+    f = native(func, threads=4)
+    for _ in range(50):
+        out = np.empty_like(a)
+        f(a, out)
+        np.testing.assert_array_equal(out, 2 * a + 2 * a[:, ::-1])
+
+
+def test_a_shared_workspace_is_seen_by_all_threads() -> None:
+    n = 1000
+    x, y, t = Buffer("x", f32, (n,)), Buffer("y", f32, (n,)), Buffer("t", f32, (n,), "heap")
+    i, j = Var("i"), Var("j")
+    first = loop(i, n, "parallel", Store(t, (i,), Load(x, (i,)) + 1.0))
+    second = loop(j, n, "parallel", Store(y, (j,), Load(t, (const(n - 1) - j,))))
+    func = Func("shared", (x, y), (y,), Allocate(t, seq(first, second)))
+    assert emit(func, host()).workspace_bytes_shared == 4032
+    a, out = np.arange(n, dtype=np.float32), np.empty(n, np.float32)
+    native(func, threads=3)(a, out)
+    np.testing.assert_array_equal(out, a[::-1] + 1)
+
+
+def test_a_parallel_loop_inside_another_runs() -> None:
+    y, i, j = Buffer("y", i64, (6, 5)), Var("i"), Var("j")
+    body = loop(i, 6, "parallel", loop(j, 5, "parallel", Store(y, (i * 5 + j,), i * 5 + j)))
+    out = np.empty((6, 5), np.int64)
+    run(Func("nested", (y,), (y,), body), [out])
+    np.testing.assert_array_equal(out.ravel(), np.arange(30))
+
+
+@pytest.mark.parametrize("kind", ("serial", "parallel"))
+def test_assertions_stop_the_kernel_with_their_message(kind: ForKind) -> None:
+    x, y, i = Buffer("x", i64, (8,)), Buffer("y", i64, (8,)), Var("i")
+    value = Load(x, (i,))
+    body = seq(
+        Assert(value < 100, "index above the limit"),
+        Assert(const(0) <= value, "index below zero"),
+        Store(y, (i,), value),
+    )
+    f = native(Func("checked", (x, y), (y,), loop(i, 8, kind, body)))
+    good, out = np.arange(8), np.empty(8, np.int64)
+    f(good, out)
+    np.testing.assert_array_equal(out, good)
+    for bad, message in (
+        (100, "checked: index above the limit"),
+        (-1, "checked: index below zero"),
+    ):
+        wrong = good.copy()
+        wrong[6] = bad
+        with pytest.raises(ModelError, match=message):
+            f(wrong, out)
+
+
+def test_siblings_share_workspace_and_are_not_called_disjoint() -> None:
+    y, i, j = Buffer("y", f32, (64,)), Var("i"), Var("j")
+    a, b = Buffer("a", f32, (64,), "heap"), Buffer("b", f32, (64,), "heap")
+    parts = [
+        Allocate(
+            t,
+            seq(
+                serial(i, 64, Store(t, (i,), const(c))),
+                serial(j, 64, Store(y, (j,), Load(y, (j,)) + Load(t, (j,)))),
+            ),
+        )
+        for t, c in ((a, 1.0), (b, 2.0))
+    ]
+    func = Func("siblings", (y,), (y,), seq(*parts))
+    plan = plan_workspace(func)
+    assert plan.shared_bytes == 256
+    assert plan.overlapping() == {a, b}
+    out = np.zeros(64, np.float32)
+    run(func, [out])
+    np.testing.assert_array_equal(out, 3)
+
+
+def test_prefetch_is_an_instruction() -> None:
+    x, y, i = Buffer("x", f32, (64,)), Buffer("y", f32, (64,)), Var("i")
+    body = seq(Evaluate(Call("prefetch", (Load(x, (i + 8,)),), i64)), Store(y, (i,), Load(x, (i,))))
+    func = Func("ahead", (x, y), (y,), serial(i, 32, body))
+    assert "llvm.prefetch" in emit(func, host()).llvm_text
+    a, out = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
+    run(func, [a, out])
+    np.testing.assert_array_equal(out[:32], a[:32])
+
+
+def test_loops_that_passes_should_have_removed_are_refused() -> None:
+    y, i = Buffer("y", f32, (4,)), Var("i")
+    with pytest.raises(InternalError, match="still unrolled at code generation"):
+        emit(Func("bad", (y,), (y,), loop(i, 4, "unrolled", Store(y, (i,), const(1.0)))), host())
+    with pytest.raises(InternalError, match="needs flat buffers"):
+        emit(Func("bad", (y,), (y,), Store(y, (const(0), const(1)), const(1.0))), host())
+
+
+def test_the_text_is_the_same_every_time() -> None:
+    x, y, i = Buffer("x", f32, (64,)), Buffer("y", f32, (64,)), Var("i")
+    func = Func(
+        "same",
+        (x, y),
+        (y,),
+        serial(i, 4, Store(y, (lanes_at(i * 16, 16),), Load(x, (lanes_at(i * 16, 16),)))),
+    )
+    assert emit(func, host()).llvm_text == emit(func, host()).llvm_text
+    assert emit(func, host(), symbol="a-b").symbol == "a_b"
+    assert re.search(r"^define i32 @same\(", emit(func, host()).llvm_text, re.MULTILINE)

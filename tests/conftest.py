@@ -1,0 +1,45 @@
+"""Fixtures for all tests: golden texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="write the golden texts instead of comparing them"
+    )
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """`golden(text)` compares with tests/golden/<area>/<file>/<test>.txt; --update-golden writes it.
+
+    Called several times in one test, the texts are numbered: `<test>.2.txt` is the second.
+    """
+    here = Path(str(request.path)).relative_to(GOLDEN.parent)
+    name = request.node.name.replace("/", "_")
+    calls = 0
+
+    def check(text: str) -> None:
+        nonlocal calls
+        calls += 1
+        number = f".{calls}" if calls > 1 else ""
+        path = GOLDEN / here.parent / here.stem / f"{name}{number}.txt"
+        if not text.endswith("\n"):
+            text += "\n"
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            return
+        shown = path.relative_to(GOLDEN.parent.parent)
+        assert path.exists(), f"{shown} does not exist; run pytest with --update-golden and review it"
+        expected = path.read_text(encoding="utf-8")
+        assert text == expected, f"the text differs from {shown}; --update-golden if the change is right"
+
+    return check

@@ -1,0 +1,97 @@
+"""Memory plans: what lives at the same time does not overlap; the arena is near its bound."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from graphs import conv_net, random_graphs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilesmith.graph.builder import Builder
+from tilesmith.graph.nodes import Graph, Node, Value
+from tilesmith.graph.passes.decompose import decompose
+from tilesmith.graph.passes.memory_plan import ALIGNMENT, Plan, plan, value_bytes
+from tilesmith.ir.dtypes import f32
+from tilesmith.ir.expr import Var
+from tilesmith.ir.layout import Layout
+from tilesmith.ir.types import TensorType
+from tilesmith.ops.elementwise import Add, Exp
+from tilesmith.support.errors import InternalError
+
+
+def check(graph: Graph, found: Plan, extra: dict[Node, int]) -> None:
+    """Replays the program: every byte still belongs to the value that a node reads."""
+    outside = {*graph.inputs, *graph.outputs, *graph.constant}
+    assert set(found.offsets) == {v for n in graph.nodes for v in n.outputs} - outside
+    assert set(found.workspace) == {n for n, size in extra.items() if size}
+    owner = np.full(found.arena_bytes, -1)
+    ids = {v: i for i, v in enumerate(found.offsets)}
+    for node in graph.nodes:
+        live = [v for v in dict.fromkeys((*node.inputs, *node.outputs)) if v in found.offsets]
+        spans = [(found.offsets[v], value_bytes(v)) for v in live]
+        if node in found.workspace:
+            spans.append((found.workspace[node], extra[node]))
+        for (a, m), (b, n) in combinations(spans, 2):
+            assert a + m <= b or b + n <= a
+        for at, size in spans:
+            assert at % ALIGNMENT == 0
+            assert at + size <= found.arena_bytes
+        for v in node.inputs:
+            if v in ids:
+                at = found.offsets[v]
+                assert (owner[at : at + value_bytes(v)] == ids[v]).all()
+        for v in node.outputs:
+            if v in ids:
+                owner[found.offsets[v] : found.offsets[v] + value_bytes(v)] = ids[v]
+        if node in found.workspace:
+            at = found.workspace[node]
+            owner[at : at + extra[node]] = -1
+    assert found.lower_bound <= found.arena_bytes
+
+
+def test_a_chain_needs_two_buffers() -> None:
+    b = Builder()
+    v = b.input("x", TensorType(f32, (100,)))
+    for _ in range(8):
+        v = b.add(Exp(), v)
+    found = plan(b.finish(v))
+    assert found.arena_bytes == found.lower_bound == 2 * 448  # 400 bytes, aligned
+    assert set(found.offsets.values()) == {0, 448}
+
+
+def test_inputs_outputs_and_constants_have_memory_of_their_own() -> None:
+    b = Builder()
+    x = b.input("x", TensorType(f32, (4,)))
+    y = b.add(Add(), x, b.constant(np.ones(4, np.float32)))
+    assert plan(b.finish(y)) == Plan({}, {}, 0, 0)
+
+
+def test_layouts_count_with_their_padding() -> None:
+    value = Value("v", TensorType(f32, (5, 3)), Layout.parse("0/16 1+1:1 0%16"))
+    assert value_bytes(value) == 1 * 5 * 16 * 4
+
+
+def test_symbolic_shapes_are_refused() -> None:
+    b = Builder()
+    x = b.input("x", TensorType(f32, (Var("n"),)))
+    graph = b.finish(b.add(Exp(), b.add(Exp(), x)))
+    with pytest.raises(InternalError, match="symbolic dimension"):
+        plan(graph)
+
+
+def test_conv_net_reaches_the_bound() -> None:
+    graph = decompose(conv_net())
+    extra = {n: 100 * i for i, n in enumerate(graph.nodes)}
+    found = plan(graph, extra)
+    check(graph, found, extra)
+    assert found.arena_bytes <= 1.1 * found.lower_bound
+
+
+@settings(max_examples=60, deadline=None)
+@given(random_graphs(most=20), st.integers(0, 3))
+def test_random_graphs(graph: Graph, scale: int) -> None:
+    extra = {n: 48 * scale * (i % 3) for i, n in enumerate(graph.nodes)}
+    check(graph, plan(graph, extra), extra)

@@ -1,0 +1,27 @@
+"""Operators lowered to loops and interpreted give the reference's results."""
+
+from __future__ import annotations
+
+import numpy as np
+import op_expressions
+import pytest
+from op_cases import CASES, Case, assert_close
+
+from tilesmith.ir.dtypes import dtype as to_dtype
+from tilesmith.ir.types import TensorType
+from tilesmith.loop.interpret import interpret
+from tilesmith.te import create_schedule, lower
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.op.is_primitive()], ids=str)
+def test_lowered_operator(case: Case) -> None:
+    arrays = case.arrays()
+    outputs = case.op.tensors(*(TensorType(to_dtype(a.dtype), a.shape) for a in arrays))
+    inputs = op_expressions.placeholders(outputs)
+    func = lower(create_schedule([t.op for t in outputs]), [*(t for _, t in inputs), *outputs])
+    wanted = case.op.reference(*arrays)
+    wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+    results = [np.zeros(w.shape, w.dtype) for w in wanted]
+    interpret(func, [*(arrays[i] for i, _ in inputs), *results])
+    for found, w in zip(results, wanted, strict=True):
+        assert_close(found, np.asarray(w))

@@ -1,0 +1,205 @@
+"""The file format: round trips, and files that are damaged or made to harm."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from models import COLS, ROWS, expected, program
+from tilesmith.codegen.targets import host, target
+from tilesmith.runtime.executable import Executable
+from tilesmith.runtime.tsm import load_program, save_program
+from tilesmith.support.errors import ModelError
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    save_program(program()[0], tmp_path / "model.tsm")
+    return tmp_path / "model.tsm"
+
+
+def rewrite(
+    source: Path, change: Callable[[dict[str, Any]], None], drop: str = "", extra: str = ""
+) -> Path:
+    """The archive with its manifest changed."""
+    result = source.with_name("changed.tsm")
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(result, "w") as new:
+        for info in old.infolist():
+            data = old.read(info)
+            if info.filename == "manifest.json":
+                manifest = json.loads(data)
+                change(manifest)
+                data = json.dumps(manifest).encode()
+            if info.filename != drop:
+                new.writestr(info.filename, data)
+        if extra:
+            new.writestr(extra, b"?")
+    return result
+
+
+def test_round_trip(saved: Path) -> None:
+    p, c = program()
+    x = np.random.default_rng(0).standard_normal((ROWS, COLS)).astype(np.float32)
+    exe = Executable.load(saved, threads=2)
+    for got, want in zip(exe(x), expected(x, c), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5)
+    q = exe.program
+    assert (q.inputs, q.outputs, q.calls) == (p.inputs, p.outputs, p.calls)
+    assert (q.arena_bytes, q.scratch_bytes, q.metadata, q.target) == (
+        p.arena_bytes,
+        p.scratch_bytes,
+        p.metadata,
+        p.target,
+    )
+    assert dict(q.objects) == dict(p.objects)
+    exe.save(saved.with_name("again.tsm"))
+    assert saved.with_name("again.tsm").read_bytes() == saved.read_bytes()
+    assert [f.name for f in saved.parent.iterdir() if f.suffix == ".part"] == []
+
+
+def test_weights_are_mapped_in_place(saved: Path) -> None:
+    blob = load_program(saved).constants
+    assert blob.ctypes.data % 64 == 0
+    assert not blob.flags.owndata and not blob.flags.writeable
+
+
+def test_another_process_runs_it(saved: Path) -> None:
+    script = (
+        "import sys, numpy as np; from tilesmith.runtime.executable import Executable\n"
+        f"y, z = Executable.load(sys.argv[1])(np.ones(({ROWS}, {COLS}), np.float32)); "
+        "print(float(z[0]))"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", script, str(saved)], capture_output=True, text=True, check=True
+    )
+    assert float(out.stdout) == pytest.approx(2 * COLS, rel=1e-5)
+
+
+def change_target(m: dict[str, Any]) -> None:
+    m["target"]["features"] += ["avx9"]
+
+
+@pytest.mark.parametrize(
+    "change,message",
+    (
+        (lambda m: m.update(format=2), "format 2; this version"),
+        (lambda m: m.pop("inputs"), "KeyError: 'inputs'"),
+        (lambda m: m.update(arena_bytes=1 << 60), "expected a number from 0 to"),
+        (lambda m: m.update(arena_bytes=-1), "expected a number from 0 to"),
+        (lambda m: m.update(arena_bytes=True), "expected a number from 0 to"),
+        (lambda m: m["calls"][0]["args"].append(["arena", 1 << 40]), "expected a number from 0 to"),
+        (lambda m: m["calls"][0]["args"].append(["output", 2]), "expected a number from 0 to 1"),
+        (lambda m: m["calls"][0]["args"].append(["file", 2]), "KeyError: 'file'"),
+        (lambda m: m["calls"][0].update(symbol="system"), "the kernel 'system' has no code"),
+        (lambda m: m["inputs"][0].update(shape=[1 << 40]), "bytes, the machine has"),
+        (lambda m: m["inputs"][0].update(shape=[1] * 40), "more than 16 dimensions"),
+        (lambda m: m["inputs"][0].update(shape=[-1]), "expected a number from 0"),
+        (lambda m: m["inputs"][0].update(dtype="f7"), "KeyError: 'f7'"),
+        (lambda m: m["inputs"][0].update(name=7), "expected text, found int"),
+        (lambda m: m["code"]["add_relu"].update(file="../../etc/passwd"), "malformed file name"),
+        (
+            lambda m: m["code"]["add_relu"].update(sha256="0" * 64),
+            "the code of add_relu does not match its checksum",
+        ),
+        (lambda m: m["code"].pop("tilesmith_main"), "there is no tilesmith_main"),
+        (lambda m: m.update(weights_bytes=1), "the manifest says 1 bytes of weights"),
+        (lambda m: m.update(metadata=[]), "metadata is not an object"),
+        (
+            change_target,
+            r"needs CPU features that this machine lacks: avx9; compile the model for this machine",
+        ),
+    ),
+)
+def test_a_bad_manifest_is_refused(
+    saved: Path, change: Callable[[dict[str, Any]], None], message: str
+) -> None:
+    with pytest.raises(ModelError, match=message):
+        load_program(rewrite(saved, change))
+
+
+def test_entries_must_be_those_listed(saved: Path) -> None:
+    for arguments in (
+        {"drop": "code/0.o"},
+        {"drop": "weights.bin"},
+        {"drop": "manifest.json"},
+        {"extra": "more"},
+    ):
+        with pytest.raises(ModelError, match=r"not a sound \.tsm file"):
+            load_program(rewrite(saved, lambda m: None, **arguments))
+
+
+def test_a_repacked_archive_still_loads(saved: Path) -> None:
+    """Its weights may have lost their alignment: they are copied."""
+    assert load_program(rewrite(saved, lambda m: None)).constants.ctypes.data % 64 == 0
+
+
+def test_compressed_entries_are_refused(saved: Path) -> None:
+    path = saved.with_name("deflated.tsm")
+    with zipfile.ZipFile(saved) as old, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new:
+        for info in old.infolist():
+            new.writestr(info.filename, old.read(info))
+    with pytest.raises(ModelError, match="compressed or encrypted"):
+        load_program(path)
+
+
+def test_files_that_are_something_else(tmp_path: Path) -> None:
+    path = tmp_path / "x.tsm"
+    for content in (b"", b"PK\x03\x04", b"\x7fELF" * 100, b"{}" * 50):
+        path.write_bytes(content)
+        with pytest.raises(ModelError, match=r"expected a \.tsm file"):
+            load_program(path)
+    with pytest.raises(ModelError, match="no such file"):
+        load_program(tmp_path / "absent.tsm")
+    with pytest.raises(ModelError):
+        load_program(tmp_path)
+
+
+def test_every_truncation_is_refused(saved: Path) -> None:
+    data = saved.read_bytes()
+    short = saved.with_name("short.tsm")
+    for n in range(0, len(data), 97):
+        short.write_bytes(data[:n])
+        with pytest.raises(ModelError):
+            load_program(short)
+
+
+def test_flipped_bytes_never_give_a_wrong_program(saved: Path) -> None:
+    """Every byte matters or is unused: a changed file is refused or loads as the same program."""
+    data = saved.read_bytes()
+    p = load_program(saved)
+    flipped = saved.with_name("flipped.tsm")
+    rng = np.random.default_rng(0)
+    for at in rng.integers(0, len(data), 300):
+        changed = bytearray(data)
+        changed[at] ^= 1 << int(rng.integers(8))
+        flipped.write_bytes(changed)
+        try:
+            q = load_program(flipped)
+        except ModelError:
+            continue
+        assert dict(q.objects) == dict(p.objects) and bytes(q.constants) == bytes(p.constants)
+        assert (q.inputs, q.outputs, q.calls, q.arena_bytes) == (
+            p.inputs,
+            p.outputs,
+            p.calls,
+            p.arena_bytes,
+        )
+
+
+def test_a_program_for_a_lower_level_runs(tmp_path: Path) -> None:
+    if not target("x86-64").features <= host().features:
+        pytest.skip("not an x86-64 machine")
+    p, c = program("x86-64")
+    save_program(p, tmp_path / "old.tsm")
+    x = np.ones((ROWS, COLS), np.float32)
+    np.testing.assert_allclose(
+        Executable.load(tmp_path / "old.tsm")(x)[0], expected(x, c)[0], rtol=1e-5
+    )

@@ -1,0 +1,110 @@
+"""The kernel cache: round trips, damage, eviction, sharing between processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tilesmith.support.cache import Cache, cache_key
+from tilesmith.support.errors import UsageError
+
+A, B, C = (cache_key(letter) for letter in "abc")
+
+
+def test_round_trip_and_counters(tmp_path):
+    cache = Cache(tmp_path / "c")
+    assert cache.get(A) is None
+    cache.put(A, b"hello")
+    cache.put(B, b"")
+    assert (cache.get(A), cache.get(B)) == (b"hello", b"")
+    assert (cache.hits, cache.misses) == (2, 1)
+    assert Cache(tmp_path / "c").get(A) == b"hello"
+    assert cache.stats().entries == 2
+    assert cache.clear().entries == 2
+    assert cache.get(A) is None
+
+
+def test_reading_makes_no_folder(tmp_path):
+    assert Cache(tmp_path / "c").get(A) is None
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize("damage", [b"", b"x", b"TSC1" + bytes(32) + b"hello"])
+def test_damaged_entries_are_removed(tmp_path, damage):
+    cache = Cache(tmp_path)
+    cache.put(A, b"hello")
+    (path,) = (p for p in tmp_path.rglob("*") if p.is_file())
+    path.write_bytes(damage)
+    assert cache.get(A) is None
+    assert not path.exists()
+    cache.put(A, b"again")
+    assert cache.get(A) == b"again"
+
+
+def test_the_longest_unused_go_first(tmp_path):
+    cache = Cache(tmp_path, max_bytes=3000)
+    cache.put(A, bytes(1000))
+    cache.put(B, bytes(1000))
+    for n, key in enumerate((A, B)):
+        os.utime(tmp_path / "objects" / key[:2] / key, (n, n))
+    cache.get(A)  # now B is the longest unused
+    cache.put(C, bytes(1000))
+    assert cache.get(B) is None
+    assert cache.get(A) == cache.get(C) == bytes(1000)
+    assert cache.stats().bytes <= 3000
+
+
+def test_blobs_over_the_limit_are_not_stored(tmp_path):
+    cache = Cache(tmp_path, max_bytes=10)
+    cache.put(A, bytes(11))
+    assert cache.get(A) is None
+
+
+def test_keys_are_hexadecimal(tmp_path):
+    with pytest.raises(UsageError, match="hexadecimal"):
+        Cache(tmp_path).get("../../etc/passwd")
+
+
+def test_key_separates_its_parts():
+    assert cache_key("ab", "c") != cache_key("a", "bc")
+    assert cache_key("a") == cache_key(b"a")
+
+
+def test_a_folder_others_may_write_to_is_not_used(tmp_path, caplog):
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(0o777)
+    cache = Cache(folder)
+    cache.put(A, b"hello")
+    assert cache.get(A) is None
+    assert "anybody may write" in caplog.text
+
+
+def test_an_impossible_folder_never_fails_a_compilation(tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    cache = Cache(tmp_path / "file" / "cache")
+    cache.put(A, b"hello")
+    assert cache.get(A) is None
+    assert "not used" in caplog.text
+
+
+_WRITER = """
+import sys
+from tilesmith.support.cache import Cache
+cache = Cache(sys.argv[1], max_bytes=200_000)
+for turn in range(40):
+    for n in range(8):
+        key = f"{n:040x}"
+        cache.put(key, bytes([n]) * 20_000)
+        found = cache.get(key)
+        assert found in (None, bytes([n]) * 20_000), "half an entry"
+"""
+
+
+def test_processes_share_a_folder(tmp_path):
+    workers = [subprocess.Popen([sys.executable, "-c", _WRITER, str(tmp_path)]) for _ in range(3)]
+    assert [w.wait(timeout=120) for w in workers] == [0, 0, 0]
+    assert not [p for p in tmp_path.rglob(".*") if p.is_file()], "temporary files left"

@@ -1,0 +1,176 @@
+"""The loops that each primitive makes, as text; `--update-golden` rewrites them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tilesmith import te
+from tilesmith.loop.text import print_func
+
+Example = Callable[[], tuple[te.Schedule, list[te.Tensor]]]
+
+
+def _chain() -> tuple[te.Schedule, list[te.Tensor]]:
+    x = te.placeholder((10, 12), name="X")
+    y = te.compute((10, 12), lambda i, j: x[i, j] + 1.0, name="Y")
+    z = te.compute((10, 12), lambda i, j: y[i, j] * 2.0, name="Z")
+    return te.create_schedule(z.op), [x, y, z]
+
+
+def _dot() -> tuple[te.Schedule, list[te.Tensor]]:
+    x = te.placeholder((6, 10), name="X")
+    k = te.reduce_axis(10, "k")
+    y = te.compute((6,), lambda i: te.sum(x[i, k], axis=k), name="Y")
+    return te.create_schedule(y.op), [x, y]
+
+
+def unscheduled() -> tuple[te.Schedule, list[te.Tensor]]:
+    s, (x, _, z) = _chain()
+    return s, [x, z]
+
+
+def split() -> tuple[te.Schedule, list[te.Tensor]]:
+    s, (x, y, z) = _chain()
+    s[y].compute_inline()
+    s[z].split(s[z].axis[0], 4)
+    s[z].split(s[z].axis[1], nparts=3, tail="guard")
+    return s, [x, z]
+
+
+def fuse() -> tuple[te.Schedule, list[te.Tensor]]:
+    s, (x, y, z) = _chain()
+    s[y].compute_inline()
+    s[z].parallel(s[z].fuse(*s[z].axis))
+    return s, [x, z]
+
+
+def tile() -> tuple[te.Schedule, list[te.Tensor]]:
+    s, (x, y, z) = _chain()
+    s[y].compute_inline()
+    _, _, ii, ji = s[z].tile(*s[z].axis, 4, 8)
+    s[z].unroll(ii)
+    s[z].vectorize(ji)
+    return s, [x, z]
+
+
+def reorder() -> tuple[te.Schedule, list[te.Tensor]]:
+    s, (x, y) = _dot()
+    s[y].reorder(*s[y].reduce_axis, *s[y].axis)
+    return s, [x, y]
+
+
+def compute_at() -> tuple[te.Schedule, list[te.Tensor]]:
+    s, (x, y, z) = _chain()
+    io, _ = s[z].split(s[z].axis[0], 4)
+    s[y].compute_at(s[z], io)
+    return s, [x, z]
+
+
+def cache_write() -> tuple[te.Schedule, list[te.Tensor]]:
+    s, (x, y) = _dot()
+    copy = s.cache_write(y, "register")
+    io, ii = s[y].split(s[y].axis[0], 4)
+    s[y].unroll(ii)
+    s[copy].compute_at(s[y], io)
+    s[copy].reorder(*s[copy].reduce_axis, *s[copy].axis)
+    s[copy].unroll(s[copy].axis[0])
+    return s, [x, y]
+
+
+def cache_read() -> tuple[te.Schedule, list[te.Tensor]]:
+    s, (x, y) = _dot()
+    copy = s.cache_read(x, "stack", [y])
+    s[copy].compute_at(s[y], s[y].axis[0])
+    return s, [x, y]
+
+
+def rfactor() -> tuple[te.Schedule, list[te.Tensor]]:
+    s, (x, y) = _dot()
+    _, ki = s[y].split(s[y].reduce_axis[0], 4)
+    part = s.rfactor(y, ki)
+    s[part].compute_at(s[y], s[y].axis[0])
+    return s, [x, y]
+
+
+def flatten_axes() -> tuple[te.Schedule, list[te.Tensor]]:
+    s, (x, y, z) = _chain()
+    flat = s.flatten_axes(y, *s[y].axis)
+    po, _ = s[z].split(s[z].fuse(*s[z].axis), 16)
+    s[flat].compute_at(s[z], po)
+    return s, [x, z]
+
+
+def transform_layout() -> tuple[te.Schedule, list[te.Tensor]]:
+    s, (x, y, z) = _chain()
+    s.transform_layout(x, lambda i, j: (j // 4, i, j % 4))
+    s.transform_layout(y, "1 0")
+    s.transform_layout(z, "1 0")
+    return s, [x, z]
+
+
+def roundup() -> tuple[te.Schedule, list[te.Tensor]]:
+    s, (x, y, z) = _chain()
+    s.transform_layout(x, "0/4 1 0%4")
+    s[y].split(s[y].axis[0], 4, tail="roundup")
+    return s, [x, z]
+
+
+def double_buffer() -> tuple[te.Schedule, list[te.Tensor]]:
+    s, (x, y, z) = _chain()
+    s[y].compute_at(s[z], s[z].axis[0])
+    s[y].double_buffer()
+    return s, [x, z]
+
+
+def storage_align() -> tuple[te.Schedule, list[te.Tensor]]:
+    s, (x, y, z) = _chain()
+    s[y].storage_align(s[y].axis[0], 16)
+    s[y].set_scope("stack")
+    return s, [x, z]
+
+
+def prefetch() -> tuple[te.Schedule, list[te.Tensor]]:
+    s, (x, y) = _dot()
+    s[y].prefetch(x, s[y].axis[0], 2)
+    s[y].pragma(s[y].axis[0], "note", "rows")
+    return s, [x, y]
+
+
+def padded_window() -> tuple[te.Schedule, list[te.Tensor]]:
+    """A padding stage inside the tile of a reduction inside the tile of its elementwise reader."""
+    x = te.placeholder((20,), name="X")
+    k = te.reduce_axis(3, "k")
+    pad = te.compute(
+        (22,), lambda i: te.if_then_else(te.all(i >= 1, i < 21), x[i - 1], 0.0), name="P"
+    )
+    y = te.compute((20,), lambda i: te.sum(pad[i + k], axis=k), name="Y")
+    z = te.compute((20,), lambda i: te.maximum(y[i], 0.0), name="Z")
+    s = te.create_schedule(z.op)
+    io, ii = s[z].split(s[z].axis[0], 8)
+    s[z].vectorize(ii)
+    s[y].compute_at(s[z], io)
+    s[y].set_scope("register")
+    s[y].reorder(k, *s[y].axis)
+    s[y].vectorize(s[y].axis[0])
+    s[pad].compute_at(s[z], io)
+    return s, [x, z]
+
+
+EXAMPLES: tuple[Example, ...] = (
+    unscheduled, split, fuse, tile, reorder, compute_at, cache_write, cache_read, rfactor,
+    flatten_axes, transform_layout, roundup, double_buffer, storage_align, prefetch, padded_window,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.__name__)
+def test_loops(example: Example, golden: Callable[[str], None]) -> None:
+    s, args = example()
+    steps = "".join(f"# {line}\n" for line in s.text().splitlines())
+    golden(steps + print_func(te.lower(s, args, example.__name__)))
+
+
+def test_expression(golden: Callable[[str], None]) -> None:
+    s, _ = padded_window()
+    golden(te.print_ops(s.ops))

@@ -1,0 +1,70 @@
+"""Whatever legal steps are applied, the answer is the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tilesmith import te
+from tilesmith.loop.interpret import interpret
+from tilesmith.loop.verify import verify
+from tilesmith.support.errors import ScheduleError
+
+from .families import FAMILIES, Family
+from .random_schedule import random_steps
+
+
+def answers(family: Family, func, data: list[np.ndarray]) -> list[np.ndarray]:
+    outputs = [
+        np.full(t.shape, np.nan if t.dtype.is_float else -9, t.dtype.numpy) for t in family.outputs
+    ]
+    interpret(func, [*(d.copy() for d in data), *outputs])
+    return outputs
+
+
+def check(family: Family, s: te.Schedule) -> None:
+    func = te.lower(s, [*family.inputs, *family.outputs])
+    verify(func, "nest")
+    data = family.data(seed=1)
+    for got, want in zip(answers(family, func, data), family.reference(*data), strict=True):
+        if family.exact:
+            np.testing.assert_array_equal(got, want, err_msg=s.text())
+        else:
+            np.testing.assert_allclose(got, want, rtol=1e-5, err_msg=s.text())
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_unscheduled(name: str) -> None:
+    family = FAMILIES[name]()
+    check(family, te.create_schedule(family.ops))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@settings(
+    max_examples=25,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(data=st.data())
+def test_random_schedules_keep_the_answer(name: str, data: st.DataObject) -> None:
+    family = FAMILIES[name]()
+    s = te.create_schedule(family.ops)
+    random_steps(
+        s, lambda options: data.draw(st.sampled_from(list(options))), data.draw(st.integers(1, 14))
+    )
+    again = te.Schedule.from_json(family.ops, s.to_json())
+    assert again.steps == s.steps
+    assert again.hash() == s.hash()
+    try:
+        check(family, again)
+    except ScheduleError:
+        return  # refused at lowering, as allowed for what only regions can show
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_same_expression_same_hash(name: str) -> None:
+    first, second = FAMILIES[name](), FAMILIES[name]()
+    assert te.create_schedule(first.ops).hash() == te.create_schedule(second.ops).hash()
