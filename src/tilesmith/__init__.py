@@ -3,25 +3,31 @@
     import tilesmith as ts
     exe = ts.compile("resnet50.onnx")
     y = exe(x)
+
+The names below are the public surface; importing the package loads none of the compiler, the first use of a name does.
 """
 
 from __future__ import annotations
 
-from tilesmith import te
-from tilesmith.driver import build, check, compile, load  # noqa: A004  # compile is the public name
-from tilesmith.graph.nodes import Graph
-from tilesmith.ir.target import Target
-from tilesmith.runtime.executable import Executable
-from tilesmith.support.errors import (
-    AccuracyError,
-    InternalError,
-    ModelError,
-    ScheduleError,
-    TilesmithError,
-    UnsupportedError,
-    UsageError,
-)
-from tilesmith.support.options import Options
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tilesmith import te
+    from tilesmith.driver import build, check, compile, load
+    from tilesmith.graph.nodes import Graph
+    from tilesmith.ir.target import Target
+    from tilesmith.runtime.executable import Executable
+    from tilesmith.support.errors import (
+        AccuracyError,
+        InternalError,
+        ModelError,
+        ScheduleError,
+        TilesmithError,
+        UnsupportedError,
+        UsageError,
+    )
+    from tilesmith.support.options import Options
 
 __version__ = "0.1.0"
 
@@ -43,3 +49,26 @@ __all__ = [
     "load",
     "te",
 ]
+
+_HOME = {
+    "build": "tilesmith.driver",
+    "check": "tilesmith.driver",
+    "compile": "tilesmith.driver",
+    "load": "tilesmith.driver",
+    "Graph": "tilesmith.graph.nodes",
+    "Target": "tilesmith.ir.target",
+    "Executable": "tilesmith.runtime.executable",
+    "Options": "tilesmith.support.options",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "te":
+        return importlib.import_module("tilesmith.te")
+    if name not in __all__:
+        raise AttributeError(f"module 'tilesmith' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME.get(name, "tilesmith.support.errors")), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

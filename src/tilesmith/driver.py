@@ -55,7 +55,7 @@ from tilesmith.strategy.cpu.layouts import layout_policy
 from tilesmith.support.cache import Cache, cache_key
 from tilesmith.support.dump import Dumper
 from tilesmith.support.errors import TilesmithError, UsageError
-from tilesmith.support.options import Options
+from tilesmith.support.options import Options, cache_dir_from_environment
 from tilesmith.support.timing import Timings
 from tilesmith.te.lower import lower as lower_schedule
 from tilesmith.te.schedule import Schedule
@@ -241,7 +241,9 @@ def canonical(body: Graph) -> Graph:
 def compile_kernels(fused: Graph, session: Session) -> dict[Node, KernelCode]:
     """Code for each fused node; equal groups share one kernel, distinct ones are compiled at the same time."""
     options = session.options
-    cache = Cache(options.cache_dir, options.cache_bytes) if options.use_cache and options.cache_dir else None
+    cache = None
+    if options.use_cache:
+        cache = Cache(options.cache_dir or cache_dir_from_environment(), options.cache_bytes)
     jobs = options.jobs or len(os.sched_getaffinity(0))
     machine = repr(session.target)
     pending: dict[str, Future[KernelCode]] = {}

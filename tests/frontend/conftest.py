@@ -19,3 +19,10 @@ def zoo() -> Path:
     if folder is None or not Path(folder).is_dir():
         pytest.skip("TILESMITH_ZOO names no folder of exported models")
     return Path(folder)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("-m"):
+        for item in items:
+            if item.get_closest_marker("zoo"):
+                item.add_marker(pytest.mark.skip(reason="large model; run with -m zoo"))

@@ -10,7 +10,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 
-def value(name: str, shape: Sequence[int | str | None] | None, dtype: int = TensorProto.FLOAT) -> Any:
+def value(
+    name: str, shape: Sequence[int | str | None] | None, dtype: int = TensorProto.FLOAT
+) -> Any:
     return helper.make_tensor_value_info(name, dtype, shape)
 
 
@@ -26,9 +28,7 @@ def model(
     """A model of one graph; outputs may be names, whose types are then left open."""
     stored = [numpy_helper.from_array(a, n) for n, a in (constants or {}).items()]
     infos = [onnx.ValueInfoProto(name=o) if isinstance(o, str) else o for o in outputs]
-    graph = helper.make_graph(
-        nodes, "g", inputs, infos, [*stored, *initializers]
-    )
+    graph = helper.make_graph(nodes, "g", inputs, infos, [*stored, *initializers])
     domains = {"": opset, **{f.domain: 1 for f in functions}}
     imports = [helper.make_opsetid(d, v) for d, v in domains.items()]
     return helper.make_model(graph, opset_imports=imports, functions=functions, ir_version=10)
@@ -36,7 +36,9 @@ def model(
 
 def relu() -> onnx.ModelProto:
     """x: f32[2,3] -> y = relu(x)."""
-    return model([helper.make_node("Relu", ["x"], ["y"])], [value("x", [2, 3])], [value("y", [2, 3])])
+    return model(
+        [helper.make_node("Relu", ["x"], ["y"])], [value("x", [2, 3])], [value("y", [2, 3])]
+    )
 
 
 def with_weight(weight: Any, shape: Sequence[int] = (2, 3)) -> onnx.ModelProto:

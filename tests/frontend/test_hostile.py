@@ -48,7 +48,7 @@ def test_every_truncation_of_a_model():
 
 
 def test_paths_that_are_no_files(tmp_path):
-    refused(tmp_path, match="not a regular file|Is a directory")
+    refused(tmp_path, match="found a folder")
     refused(tmp_path / "absent.onnx", match="No such file")
     refused("bad\0name.onnx", match="null")
     fifo = tmp_path / "fifo"
@@ -106,7 +106,11 @@ RELU = helper.make_node("Relu", ["x"], ["y"])
     ("model", "message"),
     [
         (
-            _node(helper.make_node("Add", ["x", "b"], ["a"]), helper.make_node("Relu", ["a"], ["b"]), outputs=["b"]),
+            _node(
+                helper.make_node("Add", ["x", "b"], ["a"]),
+                helper.make_node("Relu", ["a"], ["b"]),
+                outputs=["b"],
+            ),
             "in a cycle",
         ),
         (_node(helper.make_node("Relu", ["nowhere"], ["y"])), "'nowhere', which nothing defines"),
@@ -119,7 +123,10 @@ RELU = helper.make_node("Relu", ["x"], ["y"])
         (_node(RELU, inputs=[om.value("x", [1 << 20, 1 << 20])]), "more than .* elements"),
         (_node(RELU, inputs=[om.value("x", [2], 99)]), "element type"),
         (_node(RELU, inputs=[onnx.ValueInfoProto(name="x")]), "has no type"),
-        (_node(RELU, outputs=[om.value("y", [2, 4])]), r"declared as f32\[2,4\], but .* f32\[2,3\]"),
+        (
+            _node(RELU, outputs=[om.value("y", [2, 4])]),
+            r"declared as f32\[2,4\], but .* f32\[2,3\]",
+        ),
         (_node(RELU, outputs=[om.value("y", [2, 3], TensorProto.INT64)]), "declared as i64"),
         (_node(helper.make_node("Relu", [], ["y"])), "expected input number 1"),
         (_node(helper.make_node("Relu", ["x", "x"], ["y"])), "expected at most 1 inputs"),
@@ -128,9 +135,12 @@ RELU = helper.make_node("Relu", ["x"], ["y"])
         (_node(helper.make_node("MatMul", ["x", "x"], ["y"])), "equal inner dimensions"),
         (_node(helper.make_node("Transpose", ["x"], ["y"], perm=[0, 0])), "permutation"),
         (_node(helper.make_node("Softmax", ["x"], ["y"], axis=5)), "axis: expected -2 to 1"),
-        (_node(helper.make_node("Foo", ["x"], ["y"], domain="no.such")), "imports no opset of domain"),
+        (
+            _node(helper.make_node("Foo", ["x"], ["y"], domain="no.such")),
+            "imports no opset of domain",
+        ),
     ],
-)  # fmt: skip
+)
 def test_programs_that_make_no_sense(model, message):
     refused(model, match=message)
 
@@ -146,14 +156,15 @@ def test_duplicate_initializers_and_attributes():
 
 
 def test_deep_subgraphs():
-    graph = helper.make_graph([RELU], "g", [], [onnx.ValueInfoProto(name="y")])
-    for _ in range(90):
-        node = helper.make_node("If", ["c"], ["y"], then_branch=graph, else_branch=graph)
-        node.ClearField("attribute")
-        node.attribute.add(name="then_branch", type=5).g.CopyFrom(graph)
-        graph = helper.make_graph([node], "g", [], [onnx.ValueInfoProto(name="y")])
-    made = om.model(graph.node, [om.value("x", [2]), om.value("c", [], TensorProto.BOOL)], ["y"])
-    refused(made)
+    def field(number, content):
+        size = len(content)
+        length = bytes([size & 127 | 128, size >> 7 & 127 | 128, size >> 14])
+        return bytes([number << 3 | 2]) + length + content
+
+    graph = b""
+    for _ in range(500):
+        graph = field(1, field(5, field(6, graph)))  # graph.node.attribute.g
+    refused(b"\x08\x0a" + field(7, graph), match="do not decode")
 
 
 # Memory and time
@@ -176,23 +187,57 @@ def tight_memory():
     [
         om.with_weight(TensorProto(name="w", dims=[1 << 40], data_type=1, raw_data=b"1234")),
         om.with_weight(TensorProto(name="w", dims=[1 << 20] * 3, data_type=1)),
-        _node(helper.make_node("ConstantOfShape", ["s"], ["y"]), constants={"s": np.array([1 << 40])}),
-        _node(helper.make_node("Expand", ["x", "s"], ["y"]), constants={"s": np.array([1 << 38, 2, 3])}),
-        _node(helper.make_node("Tile", ["x", "r"], ["y"]), constants={"r": np.array([1 << 30, 1 << 30])}),
-        _node(helper.make_node("Pad", ["x", "p"], ["y"]), constants={"p": np.array([0, 0, 1 << 30, 1 << 30])}),
-        _node(helper.make_node("Range", ["a", "b", "c"], ["y"]),
-              constants={"a": np.array(0), "b": np.array(1 << 60), "c": np.array(1)}),
-        _node(*(helper.make_node("Concat", [f"v{i}", f"v{i}"], [f"v{i + 1}"], axis=0) for i in range(60)),
-              inputs=[om.value("v0", [2])], outputs=["v60"]),
-        _node(helper.make_node("ConstantOfShape", ["s"], ["z"]), helper.make_node("NonZero", ["z"], ["y"]),
-              constants={"s": np.array([1 << 30])}),
-        _node(helper.make_node("Loop", ["n", "", "x"], ["y"], body=helper.make_graph(
-            [helper.make_node("Identity", ["g"], ["h"]), helper.make_node("Neg", ["s"], ["t"])], "b",
-            [om.value("i", [], 7), om.value("g", [], 9), om.value("s", None)],
-            [onnx.ValueInfoProto(name="h"), onnx.ValueInfoProto(name="t")])),
-            constants={"n": np.array(1 << 60)}),
+        _node(
+            helper.make_node("ConstantOfShape", ["s"], ["y"]), constants={"s": np.array([1 << 40])}
+        ),
+        _node(
+            helper.make_node("Expand", ["x", "s"], ["y"]),
+            constants={"s": np.array([1 << 38, 2, 3])},
+        ),
+        _node(
+            helper.make_node("Tile", ["x", "r"], ["y"]),
+            constants={"r": np.array([1 << 30, 1 << 30])},
+        ),
+        _node(
+            helper.make_node("Pad", ["x", "p"], ["y"]),
+            constants={"p": np.array([0, 0, 1 << 30, 1 << 30])},
+        ),
+        _node(
+            helper.make_node("Range", ["a", "b", "c"], ["y"]),
+            constants={"a": np.array(0), "b": np.array(1 << 60), "c": np.array(1)},
+        ),
+        _node(
+            *(
+                helper.make_node("Concat", [f"v{i}", f"v{i}"], [f"v{i + 1}"], axis=0)
+                for i in range(60)
+            ),
+            inputs=[om.value("v0", [2])],
+            outputs=["v60"],
+        ),
+        _node(
+            helper.make_node("ConstantOfShape", ["s"], ["z"]),
+            helper.make_node("NonZero", ["z"], ["y"]),
+            constants={"s": np.array([1 << 30])},
+        ),
+        _node(
+            helper.make_node(
+                "Loop",
+                ["n", "", "x"],
+                ["y"],
+                body=helper.make_graph(
+                    [
+                        helper.make_node("Identity", ["g"], ["h"]),
+                        helper.make_node("Neg", ["s"], ["t"]),
+                    ],
+                    "b",
+                    [om.value("i", [], 7), om.value("g", [], 9), om.value("s", None)],
+                    [onnx.ValueInfoProto(name="h"), onnx.ValueInfoProto(name="t")],
+                ),
+            ),
+            constants={"n": np.array(1 << 60)},
+        ),
     ],
-)  # fmt: skip
+)
 def test_small_files_that_want_much(model):
     start = time.perf_counter()
     refused(model)
@@ -229,8 +274,18 @@ def test_external_data_without_offset_and_length(tmp_path):
 
 @pytest.mark.parametrize(
     "location",
-    ["/etc/passwd", "../w.bin", "sub/../../w.bin", "", "C:\\w.bin", "..\\w.bin", "w.bin\0", "sub//w.bin", "."],
-)  # fmt: skip
+    [
+        "/etc/passwd",
+        "../w.bin",
+        "sub/../../w.bin",
+        "",
+        "C:\\w.bin",
+        "..\\w.bin",
+        "w.bin\0",
+        "sub//w.bin",
+        ".",
+    ],
+)
 def test_external_locations_outside(tmp_path, location):
     _weights(tmp_path / "w.bin")
     folder = tmp_path / "models"

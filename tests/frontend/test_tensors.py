@@ -42,8 +42,12 @@ def test_extreme_integers():
     for dtype in (np.int64, np.uint64, np.int8, np.uint32):
         info = np.iinfo(dtype)
         array = np.array([info.min, info.max], dtype)
-        for tensor in (numpy_helper.from_array(array), helper.make_tensor(
-            "t", helper.np_dtype_to_tensor_dtype(array.dtype), [2], array.tolist())):
+        for tensor in (
+            numpy_helper.from_array(array),
+            helper.make_tensor(
+                "t", helper.np_dtype_to_tensor_dtype(array.dtype), [2], array.tolist()
+            ),
+        ):
             np.testing.assert_array_equal(decode(tensor, FILES, "t").data.array, array)
 
 
@@ -60,7 +64,10 @@ def test_bools_other_than_one_are_true():
 @pytest.mark.parametrize(
     ("tensor", "message"),
     [
-        (TensorProto(dims=[2], data_type=1, raw_data=b"1234"), r"expected 8 bytes for f32\[2\], found 4"),
+        (
+            TensorProto(dims=[2], data_type=1, raw_data=b"1234"),
+            r"expected 8 bytes for f32\[2\], found 4",
+        ),
         (TensorProto(dims=[2], data_type=1, float_data=[1.0]), "expected 2 values .* found 1"),
         (TensorProto(dims=[1], data_type=1, double_data=[1.0]), "in float_data, found double_data"),
         (TensorProto(dims=[1], data_type=2, int32_data=[256]), "values of u8 in 0..255, found 256"),
@@ -92,7 +99,9 @@ def test_sparse_tensors(flat):
         numpy_helper.from_array(indices, "i"),
         [2, 3],
     )
-    np.testing.assert_array_equal(decode_sparse(sparse, FILES, "w").data.array, [[0, 2, 0], [0, 0, 3]])
+    np.testing.assert_array_equal(
+        decode_sparse(sparse, FILES, "w").data.array, [[0, 2, 0], [0, 0, 3]]
+    )
     sparse.indices.CopyFrom(numpy_helper.from_array(indices + 5, "i"))
     with pytest.raises(ModelError, match="outside of shape"):
         decode_sparse(sparse, FILES, "w")

@@ -166,7 +166,7 @@ def redirected(stmt: Stmt, old: Buffer, new: Buffer) -> Stmt:
     return map_stmt(stmt, f_expr=f)
 
 
-@settings(max_examples=120, deadline=None, print_blob=True)
+@settings(max_examples=400, deadline=None, print_blob=True)
 @given(programs(), st.sampled_from(sorted(ORDERS)))
 def test_random_programs_keep_their_answers(func: Func, order: str) -> None:
     note(print_func(func))

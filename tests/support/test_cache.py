@@ -27,6 +27,13 @@ def test_round_trip_and_counters(tmp_path):
     assert cache.get(A) is None
 
 
+def test_an_empty_folder_that_exists_is_filled(tmp_path):
+    cache = Cache(tmp_path)
+    assert cache.get(A) is None  # finds the folder usable though nothing is in it
+    cache.put(A, b"hello")
+    assert cache.get(A) == b"hello"
+
+
 def test_reading_makes_no_folder(tmp_path):
     assert Cache(tmp_path / "c").get(A) is None
     assert not (tmp_path / "c").exists()

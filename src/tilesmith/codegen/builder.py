@@ -83,7 +83,7 @@ class Builder:
 
     @contextmanager
     def nested(self, code: Code | None = None) -> Iterator[Scope]:
-        """A scope below the present one: a loop body if it has its own `code`, else a branch or let."""
+        """A scope below this one: a loop body if it has its own `code`, else a branch or let."""
         outer = self.scope
         self.scope = Scope(outer, code or outer.code, is_loop=code is not None)
         try:

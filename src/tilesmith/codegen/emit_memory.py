@@ -324,7 +324,7 @@ class MemoryEmitter(ExprEmitter):
     # register buffers
 
     def make_slots(self, buffer: Buffer, accesses: set[tuple[int, int]]) -> None:
-        """Give `buffer` its stack slots for the (first element, lanes) pairs that the kernel uses."""
+        """Give `buffer` a stack slot for each (first element, lanes) pair that is used."""
         ordered = sorted(accesses)
         clean = all(a + n <= b for (a, n), (b, _) in pairwise(ordered))
         if clean:

@@ -70,7 +70,8 @@ class Cache:
         if len(blob) > self.max_bytes or not self._is_usable(create=True):
             return
         try:
-            path.parent.mkdir(mode=0o700, exist_ok=True)
+            # `parents`: `get` may have found the folder usable before it had anything in it.
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             fd, temporary = tempfile.mkstemp(prefix=".", dir=path.parent)
             try:
                 with os.fdopen(fd, "wb") as f:

@@ -56,12 +56,12 @@ def if_(n: NodeContext) -> Result:
         )
     for a, b in zip(then, otherwise, strict=True):
         if a.type != b.type:
-            n.unsupported(f"branches with results of different types ({a.type} and {b.type})")
+            n.array(condition, f"cond (its branches give {a.type} and {b.type})")
     condition = n.add(shape.Reshape(()), condition)
     return tuple(n.add(ew.Where(), condition, a, b) for a, b in zip(then, otherwise, strict=True))
 
 
-@onnx_op("Loop", since=11)
+@onnx_op("Loop", since=1)
 def loop(n: NodeContext) -> Result:
     body = _graph(n, "body")
     limit, condition, *carried = n.optional_inputs

@@ -80,8 +80,11 @@ def _read_file(path: Path) -> bytes:
     except (OSError, ValueError) as e:
         reason = e.strerror if isinstance(e, OSError) else str(e)
         raise ModelError(f"cannot read the model {str(path)!r}: {reason}") from None
+    info = os.fstat(fd)
+    if stat.S_ISDIR(info.st_mode):
+        os.close(fd)
+        raise ModelError(f"expected an ONNX file at {str(path)!r}, found a folder")
     with os.fdopen(fd, "rb") as f:
-        info = os.fstat(fd)
         if not stat.S_ISREG(info.st_mode):
             raise ModelError(
                 f"expected an ONNX file at {str(path)!r}, found something that is not a "

@@ -30,6 +30,7 @@ from tilesmith.ir.expr import (
     Unary,
     Var,
     VectorReduce,
+    all_of,
     const,
     post_order,
     substitute,
@@ -50,7 +51,8 @@ from ..nodes import (
     Store,
     seq,
 )
-from ..visit import rebuild, walk
+from ..visit import exprs, rebuild, walk
+from .simplify import conjuncts
 
 _REDUCTIONS = ("add", "mul", "min", "max", "and", "or")
 _DIVISIONS = ("floordiv", "floormod", "truncdiv", "truncmod")
@@ -91,8 +93,9 @@ def _visit(stmt: Stmt, ctx: Context) -> Stmt:
 
 
 def _has_vectors(stmt: Stmt) -> bool:
+    """True where an inner loop has become vectors already."""
     return any(
-        isinstance(s, Store) and max(s.value.lanes, s.indices[0].lanes) > 1 for s in walk(stmt)
+        isinstance(n, (Ramp, Broadcast, VectorReduce)) for e in exprs(stmt) for n in post_order(e)
     )
 
 
@@ -327,13 +330,26 @@ class _Vectorizer:
                     none = Broadcast(_identity(value.op, rest.dtype), self.lanes)
                     lanes = Select(mask, lanes, none)
                 total = VectorReduce(value.op, lanes)
-                return Store(stmt.buffer, stmt.indices, Binary(value.op, here, total))
+                store = Store(stmt.buffer, stmt.indices, Binary(value.op, here, total))
+                return self.in_some_lane(store, mask)
         if self.differs(value) or reads:
             raise _CannotVectorizeError
-        store = Store(stmt.buffer, stmt.indices, value)
-        return store if mask is None else If(VectorReduce("or", mask), store)
+        return self.in_some_lane(Store(stmt.buffer, stmt.indices, value), mask)
+
+    def in_some_lane(self, store: Store, mask: Expr | None) -> Stmt:
+        """The scalar `store`, done if any lane does it."""
+        if mask is None or mask in self.some_lane:
+            return store
+        return If(VectorReduce("or", mask), store)
 
     def branch(self, stmt: If, mask: Expr | None) -> Stmt:
+        if stmt.otherwise is None and self.differs(stmt.cond):
+            parts = conjuncts(stmt.cond)
+            common = [c for c in parts if not self.differs(c)]
+            if common:  # what all lanes agree on stays a branch
+                rest = all_of(*(c for c in parts if self.differs(c)))
+                inner = If(rest, stmt.then, None, stmt.likely)
+                return self.branch(If(all_of(*common), inner, None, stmt.likely), mask)
         cond = self.expr(stmt.cond, mask)
         if cond.lanes > 1:
             cond = simplify(cond, self.ctx)
