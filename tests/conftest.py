@@ -12,7 +12,9 @@ GOLDEN = Path(__file__).parent / "golden"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--update-golden", action="store_true", help="write the golden texts instead of comparing them"
+        "--update-golden",
+        action="store_true",
+        help="write the golden texts instead of comparing them",
     )
 
 
@@ -38,8 +40,12 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str], None]:
             path.write_text(text, encoding="utf-8")
             return
         shown = path.relative_to(GOLDEN.parent.parent)
-        assert path.exists(), f"{shown} does not exist; run pytest with --update-golden and review it"
+        assert path.exists(), (
+            f"{shown} does not exist; run pytest with --update-golden and review it"
+        )
         expected = path.read_text(encoding="utf-8")
-        assert text == expected, f"the text differs from {shown}; --update-golden if the change is right"
+        assert text == expected, (
+            f"the text differs from {shown}; --update-golden if the change is right"
+        )
 
     return check

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -138,7 +139,7 @@ def compile(  # noqa: A001  # the public name, used as tilesmith.compile
     session = Session.of(options, target=target, threads=threads)
     program = compile_program(load_graph(model, shapes, session), session)
     if session.options.time_passes:
-        print(session.timings.report())
+        print(session.timings.report(), file=sys.stderr)
     return Executable(program, session.options.threads)
 
 
@@ -245,7 +246,7 @@ def compile_kernels(fused: Graph, session: Session) -> dict[Node, KernelCode]:
     if options.use_cache:
         cache = Cache(options.cache_dir or cache_dir_from_environment(), options.cache_bytes)
     jobs = options.jobs or len(os.sched_getaffinity(0))
-    machine = repr(session.target)
+    machine = session.target.text
     pending: dict[str, Future[KernelCode]] = {}
     of_node: dict[Node, str] = {}
     with session.timings.stage("kernels") as path, ThreadPoolExecutor(jobs) as pool:

@@ -1,4 +1,4 @@
-"""Every expansion against float64 over the whole range, with and without contracted multiply-adds."""
+"""Every expansion against float64 over the whole range, with and without contraction."""
 
 from __future__ import annotations
 
@@ -96,16 +96,14 @@ def samples(count: int = 400_000) -> np.ndarray:
 
 
 def ulp_errors(got: np.ndarray, exact: np.ndarray) -> np.ndarray:
-    """Distance in units in the last place of the rounded exact value; 0 where both are the same special value."""
+    """Distance in units in the last place of the exact value; 0 between equal special values."""
     with np.errstate(all="ignore"):
         rounded = exact.astype(np.float32)
         same = (got == rounded) | (np.isnan(got) & np.isnan(rounded))
         unit = np.spacing(np.minimum(np.abs(rounded), np.finfo(np.float32).max)).astype(np.float64)
         # an overflow one step early or late is within a unit of the largest float
         limit = float(np.finfo(np.float32).max)
-        error = np.abs(
-            np.clip(got.astype(np.float64), -limit, limit) - np.clip(exact, -limit, limit)
-        )
+        error = np.abs(np.clip(got.astype(np.float64), -limit, limit) - exact.clip(-limit, limit))
     return np.where(same, 0.0, np.where(np.isnan(got) != np.isnan(rounded), np.inf, error / unit))
 
 
@@ -117,8 +115,8 @@ _EXACT = {
     "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
 }  # fmt: skip
 _BOUND = {
-    "exp": 1.5, "exp2": 1.5, "log": 1.5, "log1p": 2.0, "tanh": 3.0, "erf": 3.5, "sin": 2.0, "cos": 2.0,
-    "tan": 3.5, "rsqrt": 1.5, "asin": 1.0, "acos": 1.0, "atan": 1.0, "sinh": 1.0, "cosh": 1.0,
+    "exp": 1.5, "exp2": 1.5, "log": 1.5, "log1p": 2.0, "tanh": 3.0, "erf": 3.5, "sin": 2.0,
+    "cos": 2.0, "tan": 3.5, "rsqrt": 1.5, "asin": 1.0, "acos": 1.0, "atan": 1.0, "sinh": 1.0, "cosh": 1.0,
     "asinh": 1.0, "acosh": 1.0, "atanh": 1.0,
 }  # fmt: skip
 
@@ -208,9 +206,7 @@ def test_predicates() -> None:
 
 @pytest.mark.parametrize("dtype", [i8, i32, i64], ids=str)
 def test_integer_power_wraps_like_repeated_products(dtype: DType) -> None:
-    base, exponent = (
-        a.ravel().astype(dtype.numpy) for a in np.meshgrid(range(-5, 6), range(20))
-    )
+    base, exponent = (a.ravel().astype(dtype.numpy) for a in np.meshgrid(range(-5, 6), range(20)))
     got = run("pow", base, exponent, dtype=dtype)
     want = np.ones_like(base)
     for i in range(20):

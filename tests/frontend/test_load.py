@@ -252,5 +252,7 @@ def test_every_operator_is_there_exactly_at_the_versions_of_its_schemas():
                 deprecated = True
             if (name, version) == ("Scan", 8):
                 continue  # had rules of its own for one opset
+            if name == "GroupNormalization" and 18 <= version < 21:
+                continue  # withdrawn later, yet exported and supported
             known = find(domain, name, version) is not None
             assert known == (not deprecated), (name, version)

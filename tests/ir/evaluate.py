@@ -130,8 +130,6 @@ def _evaluate(e: Expr, env: Mapping[Any, Any]) -> np.ndarray:
     raise TypeError(type(e).__name__)
 
 
-
-
 def _select(e: Select, env: Mapping[Any, Any]) -> np.ndarray:
     cond = np.broadcast_to(_evaluate(e.cond, env), (e.lanes,))
     if cond.all():
@@ -152,7 +150,9 @@ def _load(e: Load, env: Mapping[Any, Any]) -> np.ndarray:
     values = []
     for lane in range(e.lanes):
         where = tuple(int(i[lane]) for i in indices)
-        off = inactive is not None and (inactive[lane] if len(inactive) == e.lanes else inactive.all())
+        off = inactive is not None and (
+            inactive[lane] if len(inactive) == e.lanes else inactive.all()
+        )
         if not mask[lane] or off:
             values.append(data.dtype.type(0))
             continue

@@ -37,7 +37,19 @@ DATA = Buffer("D", i64, (16,))
 BYTES = Buffer("B", u8, (16,))
 FLOATS = [Var(n, f32) for n in "xy"]
 SIZES = [1, 2, 3, 4, 6, 7, 8, 12, 16, 32, 64]
-FLOAT_VALUES = [0.0, -0.0, 1.0, -1.0, 0.5, 3.0, float("inf"), float("-inf"), float("nan"), 1e-45, 3e38]
+FLOAT_VALUES = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    3.0,
+    float("inf"),
+    float("-inf"),
+    float("nan"),
+    1e-45,
+    3e38,
+]
 LANES = 4
 
 
@@ -90,7 +102,9 @@ class Maker:
         if kind <= 2:
             inner = min(depth, 2)
             return Compare(
-                self.pick(["eq", "ne", "lt", "le", "lt", "le"]), self.index(inner), self.index(inner)
+                self.pick(["eq", "ne", "lt", "le", "lt", "le"]),
+                self.index(inner),
+                self.index(inner),
             )
         if kind == 3:
             return Unary("not", self.condition(depth - 1))
@@ -127,7 +141,20 @@ class Maker:
         if kind == 3:
             cond = Compare(self.pick(["eq", "ne", "lt", "le"]), a, b)
             return Select(cond, self.narrow(depth - 1, dtype, leaves), a)
-        ops = ["add", "sub", "mul", "floordiv", "floormod", "truncdiv", "truncmod", "min", "max", "and", "or", "xor"]
+        ops = [
+            "add",
+            "sub",
+            "mul",
+            "floordiv",
+            "floormod",
+            "truncdiv",
+            "truncmod",
+            "min",
+            "max",
+            "and",
+            "or",
+            "xor",
+        ]
         return Binary(self.pick(ops), a, b)
 
     def vector(self, depth: int) -> Expr:
@@ -135,7 +162,9 @@ class Maker:
         if kind == 0:
             stride = const(self.pick([1, 1, 1, 2, 3, 4, 16, -1, 0]))
             base = self.index(2)
-            return Broadcast(base, LANES) if self.pick([0, 1, 2]) == 0 else Ramp(base, stride, LANES)
+            return (
+                Broadcast(base, LANES) if self.pick([0, 1, 2]) == 0 else Ramp(base, stride, LANES)
+            )
         a = self.vector(depth - 1)
         if kind == 1:
             return Unary("neg", a)
@@ -144,7 +173,9 @@ class Maker:
             return Binary(op, a, Broadcast(const(self.pick(SIZES)), LANES))
         if kind == 3:
             index = Binary("floormod", a, Broadcast(const(16), LANES))
-            mask = Compare("lt", self.vector(depth - 1), self.vector(0)) if self.pick([0, 1]) else None
+            mask = (
+                Compare("lt", self.vector(depth - 1), self.vector(0)) if self.pick([0, 1]) else None
+            )
             return Load(DATA, (index,), mask)
         b = self.vector(depth - 1)
         if kind == 4:

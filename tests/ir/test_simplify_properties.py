@@ -13,8 +13,8 @@ from tilesmith.ir.dtypes import i8, i32, u8
 from tilesmith.ir.expr import Expr, Var, const, minimum
 from tilesmith.ir.simplify import EMPTY, Context, can_prove, interval, simplify
 
-from .evaluate import Undefined, evaluate
-from .strategies import (
+from ir.evaluate import Undefined, evaluate
+from ir.strategies import (
     BYTES,
     CONDITIONS,
     DATA,
@@ -27,7 +27,11 @@ from .strategies import (
     narrow,
 )
 
-COMMON = settings(max_examples=int(os.environ.get("TS_EX","300")), deadline=None, suppress_health_check=list(HealthCheck))
+COMMON = settings(
+    max_examples=int(os.environ.get("TS_EX", "300")),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
 
 
 def bounded() -> Context:
@@ -57,10 +61,17 @@ def check(e: Expr, ctx: Context, envs: list[dict]) -> None:
         except Undefined:
             continue
         found = evaluate(simple, env)
-        assert np.array_equal(expected, found, equal_nan=e.dtype.is_float), (str(e), str(simple), env)
+        assert np.array_equal(expected, found, equal_nan=e.dtype.is_float), (
+            str(e),
+            str(simple),
+            env,
+        )
         if e.dtype.is_float:
             known = ~np.isnan(expected)
-            assert np.array_equal(np.signbit(expected)[known], np.signbit(found)[known]), (str(e), str(simple))
+            assert np.array_equal(np.signbit(expected)[known], np.signbit(found)[known]), (
+                str(e),
+                str(simple),
+            )
         if e.dtype.is_int:
             values = interval(e, ctx)
             assert all(values.contains(int(v)) for v in expected), (str(e), values, env)
@@ -103,7 +114,12 @@ def test_under_an_assumption(cond: Expr, e: Expr, seed: int) -> None:
             expected = evaluate(e, env)
         except Undefined:
             continue
-        assert np.array_equal(expected, evaluate(simple, env)), (str(cond), str(e), str(simple), env)
+        assert np.array_equal(expected, evaluate(simple, env)), (
+            str(cond),
+            str(e),
+            str(simple),
+            env,
+        )
 
 
 @COMMON
@@ -164,11 +180,22 @@ def test_symbolic_ends_are_sound() -> None:
         data = rng.integers(-5, 20, 16)
         for a in range(-(-size // 4)):
             for b in range(min(4, size - 4 * a)):
-                env = {i: a, j: b, VARS[2]: int(rng.integers(-8, 9)), n: size, DATA: data, BYTES: data.astype(np.uint8)}
+                env = {
+                    i: a,
+                    j: b,
+                    VARS[2]: int(rng.integers(-8, 9)),
+                    n: size,
+                    DATA: data,
+                    BYTES: data.astype(np.uint8),
+                }
                 try:
                     expected = evaluate(claim, env)
                 except Undefined:
                     continue
-                assert np.array_equal(expected, evaluate(simple, env)), (str(claim), str(simple), env)
+                assert np.array_equal(expected, evaluate(simple, env)), (
+                    str(claim),
+                    str(simple),
+                    env,
+                )
 
     run()

@@ -70,7 +70,7 @@ def conv(
     tw: int = 4,
     tc: int = 8,
 ) -> Func:
-    """Channels-last convolution; (row, channel block) fused and parallel, padding as guarded loads."""
+    """Channels-last convolution; (row, channel block) fused; padding as guarded loads."""
     out = (size + 2 * pad - kernel) // stride + 1
     x, y = Buffer("X", f32, (1, size, size, ic)), Buffer("Y", f32, (1, out, out, oc))
     w, bias = Buffer("W", f32, (oc // tc, kernel, kernel, ic, tc)), Buffer("bias", f32, (oc,))
@@ -100,7 +100,7 @@ def conv(
 
 
 def softmax(rows: int, n: int, lanes: int = 8) -> Func:
-    """Row by row: maximum, exponentials and their sum, division; each in vectors with a guarded tail."""
+    """Maximum, exponentials and their sum, division of each row; in vectors with a guarded tail."""
     x, y = Buffer("X", f32, (rows, n)), Buffer("Y", f32, (rows, n))
     top, total = Buffer("top", f32, (), "register"), Buffer("total", f32, (), "register")
     e = Buffer("e", f32, (n,), "stack")
@@ -211,7 +211,7 @@ def concat(widths: tuple[int, ...], rows: int = 3, lanes: int = 4) -> Func:
 
 
 def argmax(rows: int, n: int, kind: ForKind = "vectorized") -> Func:
-    """Two values reduced together: no vector form, so the loop has to stay correct as a serial one."""
+    """Two values reduced together: no vector form: the loop has to stay serial."""
     x, y = Buffer("X", f32, (rows, n)), Buffer("Y", i64, (rows,))
     best, where = Buffer("best", f32, (), "register"), Buffer("where", i64, (), "register")
     r, j = vars_("r j")
@@ -307,7 +307,7 @@ def arguments(func: Func, seed: int = 0) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
     args = []
     for b in func.buffers:
-        shape = tuple(int(d) if isinstance(d, int) else int(d.value) for d in b.shape)  # type: ignore[attr-defined]
+        shape = tuple(int(getattr(d, "value", d)) for d in b.shape)
         if b.dtype.is_float:
             args.append(rng.standard_normal(shape).astype(b.dtype.numpy))
         else:

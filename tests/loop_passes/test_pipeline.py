@@ -1,4 +1,4 @@
-"""Each pass keeps the meaning of a kernel: interpreted before and after, verified at every stage."""
+"""Each pass keeps the meaning of a kernel: interpreted before and after, always verified."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from tilesmith import __version__
 from tilesmith.support.errors import TilesmithError, UsageError
-from tilesmith.support.version import version as package_version
 
 VERBS = {
     "compile": "Compile a model into one file that runs without its source.",
@@ -71,7 +71,7 @@ app = typer.Typer(cls=_Verbs, rich_markup_mode=None)
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        print(f"tilesmith {package_version()}")
+        print(f"tilesmith {__version__}")
         raise typer.Exit
 
 
@@ -130,7 +130,7 @@ def _complain(message: str, bug: BaseException | None = None) -> None:
         folder = Path(tempfile.mkdtemp(prefix="tilesmith-report-"))
         report = folder / "report.txt"
         report.write_text(
-            f"tilesmith: {package_version()}\ncommand: {json.dumps(sys.argv)}\n"
+            f"tilesmith: {__version__}\ncommand: {json.dumps(sys.argv)}\n"
             f"python: {sys.version}\n"
             f"platform: {platform.platform()}\n\n" + "".join(traceback.format_exception(bug))
         )

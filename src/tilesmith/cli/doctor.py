@@ -15,13 +15,13 @@ from typing import Annotated, Any
 
 import typer
 
+from tilesmith import __version__
 from tilesmith.cli.arguments import JsonFlag, with_options
 from tilesmith.cli.console import note, print_json, print_table, size_text
 from tilesmith.codegen import targets
 from tilesmith.runtime.threads import thread_count
 from tilesmith.support.cache import Cache
 from tilesmith.support.options import Options
-from tilesmith.support.version import version
 
 _PACKAGES = ("numpy", "ml_dtypes", "llvmlite", "onnx", "onnxruntime", "openvino", "torch")
 _TOOLS = ("cc", "gcc", "clang", "ld")
@@ -52,7 +52,7 @@ def _findings(options: Options, cache: Cache) -> dict[str, Any]:
     target = targets.target(options.target)
     stats = cache.stats()
     return {
-        "tilesmith": version(),
+        "tilesmith": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
         "target": {

@@ -114,7 +114,8 @@ def from_affine(terms: Mapping[Expr, int], constant: int = 0, dtype: DType = i64
     """The canonical expression for an affine sum of scalars of type `dtype`."""
     if len(terms) > 1:
         items = sorted(
-            ((a, k) for a, k in terms.items() if k), key=lambda t: (t[1] < 0, -abs(t[1]), sort_key(t[0]))
+            ((a, k) for a, k in terms.items() if k),
+            key=lambda t: (t[1] < 0, -abs(t[1]), sort_key(t[0])),
         )
     else:
         items = [(a, k) for a, k in terms.items() if k]

@@ -24,7 +24,6 @@ from .expr import (
     free_vars,
     maximum,
     minimum,
-    substitute,
 )
 from .interval import Interval
 from .simplify import EMPTY, Context, can_prove, interval, simplify
@@ -94,7 +93,12 @@ class _Eliminator:
 
     def _numeric(self, e: Expr) -> Bounds | None:
         values = self.inner.interval(e)
-        if values.lo is None or values.hi is None or abs(values.lo) > 1 << 40 or abs(values.hi) > 1 << 40:
+        if (
+            values.lo is None
+            or values.hi is None
+            or abs(values.lo) > 1 << 40
+            or abs(values.hi) > 1 << 40
+        ):
             return None
         return const(values.lo, e.dtype), const(values.hi, e.dtype)
 
@@ -113,7 +117,8 @@ class _Eliminator:
     def _end(self, form: tuple[dict[Expr, int], int], low: bool) -> Expr | None:
         for _ in range(len(self.box) + 1):
             inner_first = sorted(
-                (v for v in form[0] if v in self.box), key=lambda v: -self.position[v]  # type: ignore[index]
+                (v for v in form[0] if v in self.box),
+                key=lambda v: -self.position[v],  # type: ignore[index]
             )
             if not inner_first:
                 break

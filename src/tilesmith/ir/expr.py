@@ -56,12 +56,28 @@ class _Interned(type):
         found = _Interned._table.get(key)
         if found is None:
             found = type.__call__(cls, *args)
+            dtype_, lanes = found._infer()
+            _set_dtype(found, dtype_)
+            _set_lanes(found, lanes)
             _Interned._table[key] = found
         return found
 
 
+class _Typed:
+    """Room for what is derived once per node: asking a chain of thousands of nodes must not walk it."""
+
+    __slots__ = ("dtype", "lanes")
+
+    dtype: DType
+    lanes: int
+
+
+_set_dtype = _Typed.__dict__["dtype"].__set__  # nodes are frozen; the slots are filled as they are made
+_set_lanes = _Typed.__dict__["lanes"].__set__
+
+
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Expr(metaclass=_Interned):
+class Expr(_Typed, metaclass=_Interned):
     """Base of all expressions.  Arithmetic operators build nodes with constant folding of trivial cases left
     to the simplifier; `==` is identity: use `.equal(other)` for a comparison node."""
 
@@ -69,12 +85,8 @@ class Expr(metaclass=_Interned):
     def _key(cls, args: tuple[Any, ...]) -> Any:
         return (cls, args)
 
-    @property
-    def dtype(self) -> DType:
-        raise NotImplementedError
-
-    @property
-    def lanes(self) -> int:
+    def _infer(self) -> tuple[DType, int]:
+        """The type and lanes, found once when the node is made."""
         raise NotImplementedError
 
     @property
@@ -172,13 +184,8 @@ class Var(Expr):
     def _key(cls, args: tuple[Any, ...]) -> Any:
         return object()
 
-    @property
-    def dtype(self) -> DType:
-        return self.type
-
-    @property
-    def lanes(self) -> int:
-        return self.size
+    def _infer(self) -> tuple[DType, int]:
+        return self.type, self.size
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -203,13 +210,8 @@ class Const(Expr):
             return (cls, struct.pack("<d", value), type_.name)
         return (cls, value, type_.name, type(value) is bool)
 
-    @property
-    def dtype(self) -> DType:
-        return self.type
-
-    @property
-    def lanes(self) -> int:
-        return 1
+    def _infer(self) -> tuple[DType, int]:
+        return self.type, 1
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -236,13 +238,8 @@ class Unary(Expr):
     op: str
     a: Expr
 
-    @property
-    def dtype(self) -> DType:
-        return self.a.dtype
-
-    @property
-    def lanes(self) -> int:
-        return self.a.lanes
+    def _infer(self) -> tuple[DType, int]:
+        return self.a.dtype, self.a.lanes
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -264,13 +261,8 @@ class Binary(Expr):
                 f"{self.op} needs two operands of one type, got {type_text(self.a)} and {type_text(self.b)}"
             )
 
-    @property
-    def dtype(self) -> DType:
-        return self.a.dtype
-
-    @property
-    def lanes(self) -> int:
-        return self.a.lanes
+    def _infer(self) -> tuple[DType, int]:
+        return self.a.dtype, self.a.lanes
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -292,13 +284,8 @@ class Compare(Expr):
                 f"{self.op} needs two operands of one type, got {type_text(self.a)} and {type_text(self.b)}"
             )
 
-    @property
-    def dtype(self) -> DType:
-        return bool_
-
-    @property
-    def lanes(self) -> int:
-        return self.a.lanes
+    def _infer(self) -> tuple[DType, int]:
+        return bool_, self.a.lanes
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -326,13 +313,8 @@ class Select(Expr):
         if self.cond.lanes not in (1, a.lanes):
             raise TypeError(f"select of {a.lanes} lanes has a condition of {self.cond.lanes}")
 
-    @property
-    def dtype(self) -> DType:
-        return self.if_true.dtype
-
-    @property
-    def lanes(self) -> int:
-        return self.if_true.lanes
+    def _infer(self) -> tuple[DType, int]:
+        return self.if_true.dtype, self.if_true.lanes
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -349,13 +331,8 @@ class Cast(Expr):
     a: Expr
     type: DType
 
-    @property
-    def dtype(self) -> DType:
-        return self.type
-
-    @property
-    def lanes(self) -> int:
-        return self.a.lanes
+    def _infer(self) -> tuple[DType, int]:
+        return self.type, self.a.lanes
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -381,13 +358,8 @@ class Load(Expr):
         # the buffer's id is safe in the key: the interned node keeps the buffer alive
         return (cls, id(args[0]), args[1], args[2] if len(args) > 2 else None)
 
-    @property
-    def dtype(self) -> DType:
-        return self.buffer.dtype
-
-    @property
-    def lanes(self) -> int:
-        return max((i.lanes for i in self.indices), default=1)
+    def _infer(self) -> tuple[DType, int]:
+        return self.buffer.dtype, max((i.lanes for i in self.indices), default=1)
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -406,13 +378,8 @@ class Call(Expr):
     args: tuple[Expr, ...]
     type: DType
 
-    @property
-    def dtype(self) -> DType:
-        return self.type
-
-    @property
-    def lanes(self) -> int:
-        return max((a.lanes for a in self.args), default=1)
+    def _infer(self) -> tuple[DType, int]:
+        return self.type, max((a.lanes for a in self.args), default=1)
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -430,13 +397,8 @@ class Ramp(Expr):
     stride: Expr
     size: int
 
-    @property
-    def dtype(self) -> DType:
-        return self.base.dtype
-
-    @property
-    def lanes(self) -> int:
-        return self.size
+    def _infer(self) -> tuple[DType, int]:
+        return self.base.dtype, self.size
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -453,13 +415,8 @@ class Broadcast(Expr):
     value: Expr
     size: int
 
-    @property
-    def dtype(self) -> DType:
-        return self.value.dtype
-
-    @property
-    def lanes(self) -> int:
-        return self.size
+    def _infer(self) -> tuple[DType, int]:
+        return self.value.dtype, self.size
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -477,13 +434,8 @@ class Let(Expr):
     value: Expr
     body: Expr
 
-    @property
-    def dtype(self) -> DType:
-        return self.body.dtype
-
-    @property
-    def lanes(self) -> int:
-        return self.body.lanes
+    def _infer(self) -> tuple[DType, int]:
+        return self.body.dtype, self.body.lanes
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -508,13 +460,8 @@ class VectorReduce(Expr):
     def _key(cls, args: tuple[Any, ...]) -> Any:
         return (cls, args if len(args) == 3 else (*args, 1))
 
-    @property
-    def dtype(self) -> DType:
-        return self.a.dtype
-
-    @property
-    def lanes(self) -> int:
-        return self.size
+    def _infer(self) -> tuple[DType, int]:
+        return self.a.dtype, self.size
 
     @property
     def children(self) -> tuple[Expr, ...]:

@@ -29,12 +29,17 @@ class Interval(NamedTuple):
         """True when `value` is among the integers described."""
         if (self.lo is not None and value < self.lo) or (self.hi is not None and value > self.hi):
             return False
-        return value == self.offset if self.stride == 0 else (value - self.offset) % self.stride == 0
+        return (
+            value == self.offset if self.stride == 0 else (value - self.offset) % self.stride == 0
+        )
 
     def fits(self, dtype: DType) -> bool:
         """True when both ends are known and lie in the range of `dtype`."""
         return (
-            self.lo is not None and self.hi is not None and self.lo >= dtype.min and self.hi <= dtype.max
+            self.lo is not None
+            and self.hi is not None
+            and self.lo >= dtype.min
+            and self.hi <= dtype.max
         )
 
 
@@ -80,7 +85,10 @@ def scale(a: Interval, k: int) -> Interval:
         return constant(0)
     lo, hi = (a.lo, a.hi) if k > 0 else (a.hi, a.lo)
     return make(
-        None if lo is None else lo * k, None if hi is None else hi * k, a.stride * abs(k), a.offset * k
+        None if lo is None else lo * k,
+        None if hi is None else hi * k,
+        a.stride * abs(k),
+        a.offset * k,
     )
 
 
@@ -115,9 +123,7 @@ def floordiv(a: Interval, b: Interval) -> Interval:
     stride, offset = 1, 0
     if a.stride % c == 0 and a.offset % c == 0 and a.stride:
         stride, offset = abs(a.stride // c), a.offset // c
-    return make(
-        None if lo is None else lo // c, None if hi is None else hi // c, stride, offset
-    )
+    return make(None if lo is None else lo // c, None if hi is None else hi // c, stride, offset)
 
 
 def floormod(a: Interval, b: Interval) -> Interval:

@@ -126,7 +126,13 @@ class ExprParser:
 
     def error(self, what: str, token: Token | None = None) -> ParseError:
         token = token or self.token
-        found = "the end" if token.kind == "end" else "the end of the line" if token.text == "\n" else f"'{token.text}'"
+        found = (
+            "the end"
+            if token.kind == "end"
+            else "the end of the line"
+            if token.text == "\n"
+            else f"'{token.text}'"
+        )
         return ParseError(f"line {token.line}, column {token.column}: {what}, found {found}")
 
     def name(self, what: str) -> str:
@@ -195,7 +201,10 @@ class ExprParser:
         if self.accept("not"):
             operand = self.expression(_COMPARE_LEVEL)
             if operand.dtype is not bool_:
-                raise self.error(f"'not' needs a bool, the operand is {operand.dtype}; '~' is for integers", token)
+                raise self.error(
+                    f"'not' needs a bool, the operand is {operand.dtype}; '~' is for integers",
+                    token,
+                )
             return Unary("not", operand)
         if self.accept("-"):
             following = self.token
@@ -325,7 +334,9 @@ class ExprParser:
             return Broadcast(a, size)
         if stride is not None:
             if stride.dtype is not a.dtype:
-                raise self.error(f"base and stride of a ramp have types {a.dtype} and {stride.dtype}", token)
+                raise self.error(
+                    f"base and stride of a ramp have types {a.dtype} and {stride.dtype}", token
+                )
             return Ramp(a, stride, size)
         op = word.removeprefix("reduce_")
         if op not in ("add", "mul", "min", "max", "and", "or") or a.lanes % size:

@@ -99,15 +99,11 @@ def _compute(e: Expr, ctx: Context) -> Interval:
 def _wrapped(values: Interval, e: Expr) -> Interval:
     """`values`, or everything when an operation of this type may have wrapped around."""
     dtype = e.dtype
-    if dtype is i64:
-        if (values.lo is not None and values.lo < dtype.min) or (
-            values.hi is not None and values.hi > dtype.max
-        ):
-            return iv.TOP
-        if (values.lo is None or values.hi is None) and values.stride != 1 and not is_index(e):
-            return iv.make(values.lo, values.hi)
-        return values
-    return values if values.fits(dtype) else iv.of_dtype(dtype)
+    if dtype is not i64 or not is_index(e):
+        return values if values.fits(dtype) else iv.of_dtype(dtype)
+    # index arithmetic does not overflow; ends beyond the type say that nothing is known
+    low = values.lo is not None and values.lo < dtype.min
+    return iv.TOP if low or (values.hi is not None and values.hi > dtype.max) else values
 
 
 def _binary(e: Binary, ctx: Context) -> Interval:
@@ -123,7 +119,11 @@ def _bit_and(a: Interval, b: Interval) -> Interval:
 
 
 def _shift_right(a: Interval, b: Interval) -> Interval:
-    return iv.floordiv(a, iv.constant(1 << b.offset)) if b.is_constant and 0 <= b.offset < 64 else iv.TOP
+    return (
+        iv.floordiv(a, iv.constant(1 << b.offset))
+        if b.is_constant and 0 <= b.offset < 64
+        else iv.TOP
+    )
 
 
 def _shift_left(a: Interval, b: Interval) -> Interval:
@@ -239,7 +239,9 @@ def _search(form: Affine, ctx: Context, depth: int) -> bool:
         if atom.op in ("min", "max"):
             without = ({a: c for a, c in terms.items() if a is not atom}, form[1])
             parts = (ctx.affine(atom.a), ctx.affine(atom.b))
-            both = (atom.op == "min") == (k > 0)  # the sum is the smaller of two sums: both must be >= 0
+            both = (atom.op == "min") == (
+                k > 0
+            )  # the sum is the smaller of two sums: both must be >= 0
             proofs = (_search(combined(without, p, k), ctx, depth - 1) for p in parts)
             return all(proofs) if both else any(proofs)
         if atom.op == "floordiv" and type(atom.b) is Const and atom.b.value > 0:

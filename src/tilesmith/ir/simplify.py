@@ -33,8 +33,15 @@ class Context:
     """
 
     __slots__ = (
-        "bounds", "symbolic", "facts", "known",
-        "_memo", "_sums", "_intervals", "_assumed", "_proofs",
+        "_assumed",
+        "_intervals",
+        "_memo",
+        "_proofs",
+        "_sums",
+        "bounds",
+        "facts",
+        "known",
+        "symbolic",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -250,7 +257,9 @@ def can_prove(cond: Expr, ctx: Context = EMPTY) -> bool:
 
 def is_true(e: Expr) -> bool:
     """True for the literal `true` and its broadcasts."""
-    return e is const(True) or (not isinstance(e, (Const, Var)) and getattr(e, "value", None) is const(True))
+    return e is const(True) or (
+        not isinstance(e, (Const, Var)) and getattr(e, "value", None) is const(True)
+    )
 
 
 def interval(e: Expr, ctx: Context = EMPTY) -> Interval:

@@ -5,7 +5,7 @@ Pure data: detection of the host and the named levels live in `codegen.targets`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +38,9 @@ class Target:
     def feature_string(self) -> str:
         """LLVM's form, sorted: `+avx,+fma`."""
         return ",".join(f"+{f}" for f in sorted(self.features))
+
+    @property
+    def text(self) -> str:
+        """Every field, the same in every process: part of cache keys."""
+        shown = {f.name: getattr(self, f.name) for f in fields(self)} | {"features": self.feature_string}
+        return " ".join(f"{k}={v}" for k, v in shown.items())

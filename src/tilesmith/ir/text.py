@@ -126,7 +126,9 @@ def _shared_parts(root: Expr) -> set[Expr]:
     return {n for n, count in uses.items() if count > 1 and size[n] >= _SHARE_LEAST}
 
 
-Parts = list[Any]  # strings, and pairs of a child with the least precedence that needs no parentheses
+Parts = list[
+    Any
+]  # strings, and pairs of a child with the least precedence that needs no parentheses
 
 
 def _parts(e: Expr, name_of: NameOf) -> tuple[Parts, int]:

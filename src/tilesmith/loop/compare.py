@@ -46,7 +46,9 @@ def assert_structural_equal(a: Expr | Stmt | Func, b: Expr | Stmt | Func) -> Non
 
 
 def _text(x: Expr | Stmt | Func) -> str:
-    return str(x) if isinstance(x, Expr) else print_func(x) if isinstance(x, Func) else print_stmt(x)
+    return (
+        str(x) if isinstance(x, Expr) else print_func(x) if isinstance(x, Func) else print_stmt(x)
+    )
 
 
 class _Matching:

@@ -48,7 +48,9 @@ def compile_func(func: Func) -> Callable[[Sequence[np.ndarray | int]], None]:
 def _arguments(func: Func, args: Sequence[np.ndarray | int]) -> list[Any]:
     if len(args) != len(func.params):
         names = ", ".join(p.name for p in func.params)
-        raise UsageError(f"'{func.name}' takes {len(func.params)} arguments ({names}), got {len(args)}")
+        raise UsageError(
+            f"'{func.name}' takes {len(func.params)} arguments ({names}), got {len(args)}"
+        )
     bound: list[Any] = []
     for p, a in zip(func.params, args):
         if isinstance(p, Var):
@@ -57,7 +59,9 @@ def _arguments(func: Func, args: Sequence[np.ndarray | int]) -> list[Any]:
             bound.append(values.scalar(a, p.dtype))
             continue
         if not isinstance(a, np.ndarray):
-            raise UsageError(f"argument '{p.name}' of '{func.name}' is an array, got {type(a).__name__}")
+            raise UsageError(
+                f"argument '{p.name}' of '{func.name}' is an array, got {type(a).__name__}"
+            )
         if a.dtype != p.dtype.numpy or not a.flags.c_contiguous:
             raise UsageError(
                 f"argument '{p.name}' of '{func.name}' must be a C-contiguous array of {p.dtype}, "
@@ -87,7 +91,9 @@ class _Translation:
             if isinstance(p, Buffer):
                 dims = self.shape(p)
                 self.env[f"p_{name}"] = p.name
-                self.line(f"if {name}.shape != {_tuple(dims)}: wrong_shape(p_{name}, {name}, {_tuple(dims)})")
+                self.line(
+                    f"if {name}.shape != {_tuple(dims)}: wrong_shape(p_{name}, {name}, {_tuple(dims)})"
+                )
                 data = self.fresh("b")
                 self.line(f"{data} = {name}.reshape(-1)")
                 self.emit.bind_buffer(p, data, dims)

@@ -34,7 +34,16 @@ from . import interpret_values as values
 from .nodes import Store
 from .text import head
 
-_SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "eq": "==", "ne": "!=", "lt": "<", "le": "<="}
+_SYMBOLS = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "eq": "==",
+    "ne": "!=",
+    "lt": "<",
+    "le": "<=",
+}
 _MAX_SOURCE = 400  # characters of nested source before a variable is used: Python limits nesting
 
 
@@ -56,7 +65,9 @@ class Emitter:
         self.done: dict[tuple[Expr, str | None], str] = {}
         self.index: dict[Expr, bool] = {}
         self.active: str | None = None  # source of the mask of lanes that are evaluated
-        self.pending: list[str] | None = None  # lines of a branch, kept back until it is known if there are any
+        self.pending: list[str] | None = (
+            None  # lines of a branch, kept back until it is known if there are any
+        )
 
     # --- bindings ---
 
@@ -170,7 +181,9 @@ class Emitter:
     def wrapped(self, source: str, e: Expr) -> str:
         if self.is_index(e):
             return f"({source})"
-        return f"{self.constant_function(('wrap', e.dtype), lambda: values.wrap(e.dtype))}({source})"
+        return (
+            f"{self.constant_function(('wrap', e.dtype), lambda: values.wrap(e.dtype))}({source})"
+        )
 
     def constant_function(self, key: Any, make: Callable[[], Any]) -> str:
         name = self.constants.get(key)
@@ -198,7 +211,9 @@ class Emitter:
             return f"({a} {'//' if op == 'floordiv' else '%'} {b})"
         if op in ("min", "max"):
             return f"{op}({a}, {b})"
-        return f"{self.constant_function((op, dtype), lambda: values.integer_op(op, dtype))}({a}, {b})"
+        return (
+            f"{self.constant_function((op, dtype), lambda: values.integer_op(op, dtype))}({a}, {b})"
+        )
 
     def compare(self, e: Compare) -> str:
         return f"({self(e.a)} {_SYMBOLS[e.op]} {self(e.b)})"
@@ -321,7 +336,9 @@ class Emitter:
         test, position = self.checked(e.indices, dims)
         read = f"{data}[{position}]" if e.dtype.is_float else f"{data}.item({position})"
         source = f"({read} if {test} else {access}.outside(({''.join(f'{n}, ' for n in dims)})))"
-        conditions = [m for m in (mask, None if self.active is None else f"{self.active}.any()") if m]
+        conditions = [
+            m for m in (mask, None if self.active is None else f"{self.active}.any()") if m
+        ]
         if not conditions:
             return source
         zero = self.const(Const(0.0, e.dtype)) if e.dtype.is_float else "0"

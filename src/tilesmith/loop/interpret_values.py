@@ -55,7 +55,11 @@ def _vector_trunc(remainder: bool) -> Callable[[np.ndarray, np.ndarray], np.ndar
         if a.dtype.kind not in "iu":
             return np.fmod(a, b) if remainder else np.trunc(a / b).astype(a.dtype)
         rest = np.fmod(a, b)
-        return rest if remainder else np.where(b == 0, 0, (a - rest) // np.where(b == 0, 1, b)).astype(a.dtype)
+        return (
+            rest
+            if remainder
+            else np.where(b == 0, 0, (a - rest) // np.where(b == 0, 1, b)).astype(a.dtype)
+        )
 
     return apply
 
@@ -110,7 +114,9 @@ def cast(source: DType, to: DType) -> Callable[[Any], Any]:
 
             def from_long(v: int) -> Any:
                 # beyond 2**53 the way through a Python float would round twice
-                return kind(v) if -(1 << 53) < v < 1 << 53 else np.asarray(v, big).astype(to.numpy)[()]
+                return (
+                    kind(v) if -(1 << 53) < v < 1 << 53 else np.asarray(v, big).astype(to.numpy)[()]
+                )
 
             return from_long
         return kind
@@ -178,7 +184,12 @@ def _flat(
 
 
 def vector_load(
-    data: np.ndarray, indices: tuple[Any, ...], shape: tuple[int, ...], mask: Any, lanes: int, access: str
+    data: np.ndarray,
+    indices: tuple[Any, ...],
+    shape: tuple[int, ...],
+    mask: Any,
+    lanes: int,
+    access: str,
 ) -> np.ndarray:
     """The lanes whose mask is true, the others 0."""
     active = np.ones(lanes, np.bool_) if mask is None else np.asarray(mask, np.bool_)
@@ -208,12 +219,16 @@ def allocate(dtype: DType, shape: tuple[int, ...], name: str) -> np.ndarray:
         size *= n
     if dtype.is_float:
         return np.full(size, np.nan, dtype.numpy)
-    return np.frombuffer(b"\xa5" * (size * dtype.bytes), np.uint8).view(
-        np.uint8 if dtype.is_bool else dtype.numpy
-    ).astype(dtype.numpy)
+    return (
+        np.frombuffer(b"\xa5" * (size * dtype.bytes), np.uint8)
+        .view(np.uint8 if dtype.is_bool else dtype.numpy)
+        .astype(dtype.numpy)
+    )
 
 
-def outside(access: str, indices: tuple[int, ...], shape: tuple[int, ...], lane: str = "") -> NoReturn:
+def outside(
+    access: str, indices: tuple[int, ...], shape: tuple[int, ...], lane: str = ""
+) -> NoReturn:
     """Reports an access outside its buffer."""
     found = ", ".join(map(str, indices))
     raise InternalError(

@@ -26,7 +26,12 @@ from tilesmith.ir.text import NameOf, Names, print_expr, type_name
 
 from .nodes import Allocate, Assert, Buffer, Evaluate, For, Func, If, LetStmt, Seq, Stmt, Store
 
-KIND_WORDS = {"serial": "range", "parallel": "parallel", "vectorized": "vectorized", "unrolled": "unrolled"}
+KIND_WORDS = {
+    "serial": "range",
+    "parallel": "parallel",
+    "vectorized": "vectorized",
+    "unrolled": "unrolled",
+}
 
 
 def print_func(func: Func) -> str:
@@ -55,7 +60,7 @@ def head(stmt: Stmt, name_of: NameOf | None = None) -> str:
 
 
 def _word(name: str) -> str:
-    return "".join(c if c.isalnum() and c.isascii() or c == "_" else "_" for c in name) or "_"
+    return "".join(c if (c.isalnum() and c.isascii()) or c == "_" else "_" for c in name) or "_"
 
 
 def buffer_type(b: Buffer, name_of: NameOf) -> str:
@@ -139,9 +144,7 @@ def _evaluate(s: Evaluate, depth: int, lines: list[str], name_of: NameOf, deep: 
 
 
 def _assert(s: Assert, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
-    lines.append(
-        f"{'    ' * depth}assert {print_expr(s.cond, name_of)}, {json.dumps(s.message)}"
-    )
+    lines.append(f"{'    ' * depth}assert {print_expr(s.cond, name_of)}, {json.dumps(s.message)}")
 
 
 def _seq(s: Seq, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:

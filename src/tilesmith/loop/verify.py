@@ -106,7 +106,9 @@ class _Verifier:
             if isinstance(extent, Expr):
                 self.expr(extent)
                 if extent.dtype is not i64 or extent.lanes != 1:
-                    self.fail(f"an extent of '{b.name}' is {type_text(extent)}, expected i64", extent)
+                    self.fail(
+                        f"an extent of '{b.name}' is {type_text(extent)}, expected i64", extent
+                    )
             elif extent < 0:
                 self.fail(f"buffer '{b.name}' has a negative extent {extent}")
 
@@ -138,7 +140,8 @@ class _Verifier:
             self.expr(e)
             if e.dtype is not s.var.dtype or e.lanes != 1 or not e.dtype.is_int:
                 self.fail(
-                    f"loop variable '{s.var.name}' is {type_text(s.var)}, its range {type_text(e)}", e
+                    f"loop variable '{s.var.name}' is {type_text(s.var)}, its range {type_text(e)}",
+                    e,
                 )
         if s.kind in ("vectorized", "unrolled") and type(s.extent) is not Const:
             self.fail(f"the extent of a loop of kind '{s.kind}' must be a literal", s.extent)
@@ -190,7 +193,9 @@ class _Verifier:
     def let(self, s: LetStmt) -> None:
         self.expr(s.value)
         if s.var.dtype is not s.value.dtype or s.var.lanes != s.value.lanes:
-            self.fail(f"'{s.var.name}' is {type_text(s.var)}, its value {type_text(s.value)}", s.value)
+            self.fail(
+                f"'{s.var.name}' is {type_text(s.var)}, its value {type_text(s.value)}", s.value
+            )
         self.bind(s.var)
         self.stmt(s.body)
         self.vars.discard(s.var)
@@ -249,7 +254,7 @@ class _Verifier:
     def _unary(self, n: Unary) -> None:
         if n.op not in ("neg", "not"):
             self.fail(f"unknown operation '{n.op}'", n)
-        if n.op == "neg" and n.dtype.is_bool or n.op == "not" and n.dtype.is_float:
+        if (n.op == "neg" and n.dtype.is_bool) or (n.op == "not" and n.dtype.is_float):
             self.fail(f"'{n.op}' of {n.dtype}", n)
 
     def _binary(self, n: Binary) -> None:
@@ -298,7 +303,9 @@ class _Verifier:
     def _vector_reduce(self, n: VectorReduce) -> None:
         if n.a.lanes % n.size or n.op not in ("add", "mul", "min", "max", "and", "or"):
             self.fail(f"'{n.op}' of {n.a.lanes} lanes to {n.size}", n)
-        if n.op in ("and", "or") and n.dtype.is_float or n.dtype.is_bool and n.op in ("add", "mul"):
+        if (n.op in ("and", "or") and n.dtype.is_float) or (
+            n.dtype.is_bool and n.op in ("add", "mul")
+        ):
             self.fail(f"'{n.op}' of {n.dtype}", n)
 
 

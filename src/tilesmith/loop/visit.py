@@ -34,7 +34,9 @@ def own_exprs(stmt: Stmt) -> tuple[Expr, ...]:
     """
     if isinstance(stmt, Store):
         return (
-            (*stmt.indices, stmt.value) if stmt.mask is None else (*stmt.indices, stmt.value, stmt.mask)
+            (*stmt.indices, stmt.value)
+            if stmt.mask is None
+            else (*stmt.indices, stmt.value, stmt.mask)
         )
     if isinstance(stmt, For):
         return (stmt.start, stmt.extent)

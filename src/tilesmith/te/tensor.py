@@ -79,13 +79,8 @@ class Reduce(Expr):
     axes: tuple[IterVar, ...]
     index: int = 0
 
-    @property
-    def dtype(self) -> DType:
-        return self.sources[self.index].dtype
-
-    @property
-    def lanes(self) -> int:
-        return 1
+    def _infer(self) -> tuple[DType, int]:
+        return self.sources[self.index].dtype, 1
 
     @property
     def children(self) -> tuple[Expr, ...]:

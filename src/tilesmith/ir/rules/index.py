@@ -179,9 +179,12 @@ def floormod(e: Binary, ctx: Context) -> Expr:
     form = affine_form(a)
     if c <= 0 or not ctx.is_exact(form):
         return _same(e, a, b)
-    q = block(ctx.sum_interval(form), c)
+    values = ctx.sum_interval(form)
+    q = block(values, c)
     if q is not None:
         return ctx.build(combined(form, ({}, -q * c)))
+    if values.stride % c == 0:  # an aligned dividend
+        return const(values.offset % c)
     rest: Affine = ({x: k for x, k in form[0].items() if k % c}, form[1] % c)
     rest = _without_inner_remainders(rest, c)
     q = block(ctx.sum_interval(rest), c)

@@ -234,7 +234,12 @@ def negation(cond: Expr) -> Expr:
 def negated(cond: Expr, ctx: Context) -> Expr:
     """The negation of a simplified condition in canonical form, without looking at the facts."""
     other = negation(cond)
-    if type(other) is Compare and other.a.dtype is i64 and other.lanes == 1 and other.op in ("lt", "le"):
+    if (
+        type(other) is Compare
+        and other.a.dtype is i64
+        and other.lanes == 1
+        and other.op in ("lt", "le")
+    ):
         terms, k = combined(affine_form(other.b), affine_form(other.a), -1)
         if ctx.is_exact((terms, k)):
             canonical = _canonical_le(terms, k - 1 if other.op == "lt" else k, ctx)

@@ -57,7 +57,12 @@ def _product(op: str, a: Expr, b: Expr, ctx: Context) -> Expr | None:
 def _division(op: str, a: Expr, b: Expr, ctx: Context) -> Expr | None:
     """`floordiv` and `floormod` of a ramp by a constant when no lane leaves a block of that size."""
     divisor = uniform(b)
-    if a.dtype is not i64 or type(a) is not Ramp or type(divisor) is not Const or divisor.value <= 0:
+    if (
+        a.dtype is not i64
+        or type(a) is not Ramp
+        or type(divisor) is not Const
+        or divisor.value <= 0
+    ):
         return None
     if type(a.stride) is not Const:
         return None

@@ -3,8 +3,8 @@
     A: f32[4, 8]                     A: f32[32]
     A[i, j] = B[j, i] + 1     ->     A[i * 8 + j] = B[j * 4 + i] + 1
 
-A flat index is simplified where it stands: the parts of a fused loop's variable (`p // 8`, `p % 8`) fall together
-again.  A scalar (rank 0) becomes one element.
+A flat index is simplified where it stands: the parts of a fused loop's variable (`p // 8`, `p %
+8`) fall together again.  A scalar (rank 0) becomes one element.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class _Flattener:
     def index(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr]:
         if len(indices) != len(buffer.shape):
             raise InternalError(
-                f"{buffer.name} has rank {len(buffer.shape)} but is accessed with {len(indices)} indices"
+                f"flatten: {buffer.name} has rank {len(buffer.shape)}, "
+                f"found an access with {len(indices)} indices"
             )
         flat: Expr | None = None
         stride: Expr = const(1)

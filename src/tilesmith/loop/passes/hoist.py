@@ -59,7 +59,7 @@ def _with_body(loop: For, body: Stmt) -> Stmt:
 
 
 def _invariant_if(loop: For) -> tuple[If, bool] | None:
-    """An `If` of the loop's body that every iteration decides in the same way, and whether it is the whole body."""
+    """An `If` that every iteration decides in the same way, and whether it is the whole body."""
     body = loop.body
     if isinstance(body, If):
         return (body, True) if _is_invariant(body.cond, loop) else None

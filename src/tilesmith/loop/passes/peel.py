@@ -5,17 +5,20 @@
             if io * 16 + ii < 50: S(io, ii)   ->       S(io, ii)
                                                for ii in unrolled(2): S(3, ii)
 
-A guard is a conjunct of a likely `If`, or of the condition of a `Select` that protects a load (padding, a
-concatenation), of the form `sum >= 0`.  The variables of the loops between the split loop and the guard are eliminated
-with their ranges; what is left must be one atom, either the loop's variable, or an expression of outer variables with
-known bounds (like `p % 4` of a fused loop's `p`), and a constant.
+A guard is a conjunct of a likely `If`, or of the condition of a `Select` that protects a load
+(padding, a concatenation), of the form `sum >= 0`.  The variables of the loops between the split
+loop and the guard are eliminated with their ranges.  What is left is one atom and a constant (the
+atom is the loop's variable, or an expression of outer variables with known bounds, like `p % 4` of
+a fused loop's `p`), or a longer sum that is fixed outside the body.
 
-- A serial loop over the atom's variable is cut into up to three: before, main, after (padding has a guard on both
-  sides).  The outer parts are peeled again: they may run once, and then inner loops get constant extents.
-- A parallel loop stays one loop, so that the work stays balanced: its body becomes `if <main>: ... else: ...`, and so
-  does a body whose guards hang on an atom that is not a loop's variable.
-- Code growth is bounded: no split is made that would bring the kernel, counted in stores after unrolling, above
-  three times its size, or above `FREE_SIZE` if that is more.
+- A serial loop over the atom's variable is cut into up to three: before, main, after (padding
+  has a guard on both sides).  The outer parts are peeled again: they may run once, and then
+  inner loops get constant extents.
+- A parallel loop stays one loop, so that the work stays balanced: its body becomes `if <main>:
+  ... else: ...`, and so does a body whose guards hang on an atom that is not a loop's variable,
+  or on several.
+- Code growth is bounded: no split is made that would bring the kernel, counted in stores after
+  unrolling, above three times its size, or above `FREE_SIZE` if that is more.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ FREE_SIZE = 512
 
 
 def peel(func: Func) -> Func:
-    """`func` with loops split along their guards; the same object when no guard can be decided so."""
+    """`func` with loops split along their guards; the same object when none can be decided so."""
     if not _Guards().collect(func.body):
         return func
     size = _unrolled_size(func.body)
@@ -113,7 +116,7 @@ def _guard_form(cond: Expr) -> Affine | None:
 
 
 class _Guards:
-    """The guards of a statement and the loops inside it; memoised, since loops are peeled from the outside in."""
+    """The guards of a statement and what is bound in it; memoised: peeling goes outside in."""
 
     def __init__(self) -> None:
         self._done: dict[Stmt, tuple[tuple[_Guard, ...], frozenset[Stmt]]] = {}
@@ -222,7 +225,7 @@ class _Peeler:
     def split_for(
         self, body: Stmt, ctx: Context, wanted: Expr | None, mentions: Var | None = None
     ) -> _Split | None:
-        """The best split of `body` along the atom `wanted`, or along any atom that mentions a variable."""
+        """The best split of `body` along the atom `wanted`, or any that mentions a variable."""
         size = _unrolled_size(body)
         if size > self.budget:
             return None
@@ -359,11 +362,11 @@ class _Peeler:
     def version_on(self, stmt: Stmt, guard: _Guard, form: Affine, ctx: Context, var: Var) -> Stmt:
         """`if form >= 0: <guard is true> else: ...`."""
         self.budget -= _unrolled_size(stmt)
-        cond = Compare("le", const(0), from_affine(*form))
+        cond: Expr = Compare("le", const(0), from_affine(*form))
+        known: dict[Expr, Expr] = {}
         if form == guard.form:
-            cond, known = guard.cond, {guard.cond: const(False)}
-        else:
-            known = {}
+            cond = guard.cond
+            known[cond] = const(False)
         main_ctx, rest_ctx = ctx.assuming(cond), ctx.assuming(Unary("not", cond))
         main = self.simplified(_renamed(stmt, {guard.cond: const(True)}), main_ctx)
         rest = self.simplified(_renamed(stmt, known) if known else stmt, rest_ctx)

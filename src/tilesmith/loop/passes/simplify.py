@@ -1,9 +1,11 @@
-"""Simplify a kernel: every expression under the facts of where it stands, and the statements around it.
+"""Simplify a kernel: every expression under the facts of where it stands, and the statements
+around it.
 
-What holds at a place comes from the loops around it (the range of each variable), the conditions of enclosing `If`s
-and the values of lets.  Beside expressions this removes what does nothing (branches never taken, loops that never run,
-empty sequences), substitutes the variable of a loop that runs once, and narrows a loop whose whole body is guarded by
-a bound on its variable, so that the guard goes.
+What holds at a place comes from the loops around it (the range of each variable), the conditions
+of enclosing `If`s and the values of lets.  Beside expressions this removes what does nothing
+(branches never taken, loops that never run, empty sequences), substitutes the variable of a loop
+that runs once, and narrows a loop whose whole body is guarded by a bound on its variable, so
+that the guard goes.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ def simplify_func(func: Func) -> Func:
 
 
 def simplify_stmt(stmt: Stmt, ctx: Context = EMPTY, env: Env | None = None) -> Stmt | None:
-    """`stmt` simplified where `ctx` holds, with `env` substituted; None when nothing is left of it."""
+    """`stmt` simplified where `ctx` holds, with `env` substituted; None if nothing is left."""
     return _RULES[type(stmt)](stmt, ctx, env or {})
 
 
@@ -146,7 +148,7 @@ def _touches_registers(stmt: Stmt) -> bool:
 
 
 def bound_on(cond: Expr, var: Var) -> tuple[bool, Expr] | None:
-    """What `cond` says about `var`: (True, e) for `var < e`, (False, e) for `var >= e`, e free of `var`."""
+    """What `cond` says: (True, e) for `var < e`, (False, e) for `var >= e`, e free of `var`."""
     negated = isinstance(cond, Unary) and cond.op == "not"
     compare = cond.a if isinstance(cond, Unary) and negated else cond
     if not isinstance(compare, Compare) or compare.op not in ("lt", "le"):

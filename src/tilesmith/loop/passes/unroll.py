@@ -3,9 +3,9 @@
     for i in unrolled(2):              C[io * 8] = A[io * 8]
         C[io * 8 + i * 4] = ...   ->   C[io * 8 + 4] = ...
 
-This is the hot pass (a register tile makes dozens of copies), so statements are copied once, at the innermost level,
-with the values of all unrolled variables at hand, and an affine index is not rebuilt but gets another constant: all
-copies share one expression for what does not change.
+This is the hot pass (a register tile makes dozens of copies), so statements are copied once, at
+the innermost level, with the values of all unrolled variables at hand, and an affine index is
+not rebuilt but gets another constant: all copies share one expression for what does not change.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def unroll(func: Func) -> Func:
 
 
 class _Values:
-    """What variables (constants) and buffers stand for in the copy being made, with a memo of its expressions."""
+    """What variables and buffers stand for in the copy being made; memoises its expressions."""
 
     __slots__ = ("buffers", "done", "names", "vars")
 
@@ -147,7 +147,7 @@ class _Unroller:
         return result
 
     def index(self, e: Expr, values: _Values) -> Expr:
-        """An affine sum: the terms with unrolled variables turn into a constant, the others stay one expression."""
+        """An affine sum: terms with unrolled variables become a constant, the others are shared."""
         terms, constant = affine_form(e)
         if not terms or e in terms:  # an atom: a quotient, a minimum
             assert isinstance(e, (Binary, Unary))

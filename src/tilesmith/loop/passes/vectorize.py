@@ -1,15 +1,18 @@
-"""Vectorise: a loop of kind "vectorized" runs all its iterations at once, in the lanes of vector expressions.
+"""Vectorise: a loop of kind "vectorized" runs all its iterations at once, in the lanes of vector
+expressions.
 
     for j in vectorized(16):                 C[ramp(i * 16, 1, 16)] =
         if i * 16 + j < n:            ->         A[ramp(i * 16, 1, 16)] + x16(B[i]),
             C[i * 16 + j] = A[i * 16 + j] + B[i]     under the mask ramp(i * 16, 1, 16) < x16(n)
 
-- The loop's variable is pushed inside: loops within it stay scalar loops, their stores become vector stores.
+- The loop's variable is pushed inside: loops within it stay scalar loops, their stores become
+  vector stores.
 - A condition that differs between lanes becomes a mask of the loads and stores that it guards.
-- `A[c] = A[c] op f(lane)` with one address for all lanes is a reduction: `A[c] = A[c] op VectorReduce(op, f)`.
+- `A[c] = A[c] op f(lane)` with one address for all lanes is a reduction: `A[c] = A[c] op
+  VectorReduce(op, f)`.
 - A buffer allocated inside is private to a lane and gets a copy per lane.
-- A loop that can't be expressed so (an inner extent that differs between lanes, two stores to one address that are
-  not a reduction, ...) stays correct: it runs serially.
+- A loop that can't be expressed so (an inner extent that differs between lanes, two stores to
+  one address that are not a reduction, ...) stays correct: it runs serially.
 """
 
 from __future__ import annotations
@@ -408,7 +411,7 @@ def _needs_mask(e: Expr) -> bool:
 
 
 def _changes_condition(stmt: If) -> bool:
-    """True when a store under the condition may change what the condition reads: masks are evaluated anew at each use."""
+    """True when a store under the condition may change it: each use evaluates the mask."""
     read = {n.buffer for n in post_order(stmt.cond) if isinstance(n, Load)}
     if not read:
         return False

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilesmith.ir.expr import Load, Var, free_vars, substitute
-from tilesmith.ir.layout import Layout
+from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.target import Target
 from tilesmith.ops.structure import loads
 from tilesmith.strategy.access import strides
@@ -102,7 +102,9 @@ def schedule_contraction(s: Schedule, group: Group, anchor: Compute, target: Tar
     vector_axis = a.axis[vector_at - merged if row_at and vector_at > row_at[0] else vector_at]
     innermost = a.axis.index(vector_axis)
     others = [i for i in range(len(a.axis)) if i != innermost]
-    s.transform_layout(acc, Layout.permuted((*others, innermost)))
+    # rows are whole vectors, so that each vector is a register
+    vectors = LayoutDim(innermost, "outer", tile.lanes), LayoutDim(innermost, "inner", tile.lanes)
+    s.transform_layout(acc, Layout((*(LayoutDim(i) for i in others), *vectors)))
     spatial = [a.axis[row_at[0]], vector_axis] if row_at else [vector_axis]
     single = [x for x in a.axis if x not in spatial]
     reduce_axes = [a.reduce_axis[anchor.reduce_axis.index(k)] for k in reduction_order(c)]

@@ -1,0 +1,158 @@
+"""Plan where a kernel's heap buffers live: offsets in a workspace, from the buffers' lifetimes.
+
+Buffers allocated outside parallel loops share one region, `shared_bytes` long, that the caller
+hands to the kernel.  Those inside a parallel loop exist once per thread, in a region of
+`per_thread_bytes`: a kernel run by n threads needs `shared_bytes + n * per_thread_bytes`.
+
+A buffer is alive from its first use to its last; a loop inside its allocation that uses it keeps
+it alive from the loop's begin to its end.  Buffers that are never alive together may share bytes:
+the largest is placed first, each at the lowest offset that is free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilesmith.ir.expr import Const, Expr, Load, post_order
+from tilesmith.support.errors import InternalError
+
+from ..nodes import Allocate, Buffer, For, Func, Stmt, Store
+from ..visit import children, own_exprs
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """Byte offsets of heap buffers in their region, and the two regions' sizes."""
+
+    offsets: dict[Buffer, int]
+    per_thread: frozenset[Buffer]
+    shared_bytes: int
+    per_thread_bytes: int
+
+    def overlapping(self) -> frozenset[Buffer]:
+        """Buffers that share bytes with another one (at another time)."""
+        placed = [
+            (b, o, o + buffer_bytes(b), b in self.per_thread) for b, o in self.offsets.items()
+        ]
+        found: set[Buffer] = set()
+        for n, (a, start, end, inside) in enumerate(placed):
+            for b, first, last, other in placed[:n]:
+                if inside is other and start < last and first < end:
+                    found |= {a, b}
+        return frozenset(found)
+
+
+def constant_extent(extent: Expr | int, buffer: Buffer) -> int:
+    """The extent as a number.  Raises InternalError when it is symbolic."""
+    if isinstance(extent, Const):
+        return int(extent.value)
+    if isinstance(extent, int):
+        return extent
+    raise InternalError(
+        f"workspace: expected a constant shape of the allocation {buffer.name}, found {extent}"
+    )
+
+
+def buffer_bytes(buffer: Buffer) -> int:
+    """Size of a buffer of constant shape, rounded up to the alignment."""
+    size = buffer.dtype.bytes
+    for extent in buffer.shape:
+        size *= constant_extent(extent, buffer)
+    return -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
+
+
+def plan_workspace(func: Func) -> Workspace:
+    """Offsets for all heap allocations of `func`.
+
+    Raises InternalError for a heap buffer whose shape is not constant.
+    """
+    lives = _Lifetimes()
+    lives.visit(func.body, inside=False)
+    offsets: dict[Buffer, int] = {}
+    sizes = {False: 0, True: 0}
+    for buffer in sorted(lives.spans, key=buffer_bytes, reverse=True):
+        size, inside = buffer_bytes(buffer), buffer in lives.per_thread
+        taken = sorted(
+            (o, o + buffer_bytes(b))
+            for b, o in offsets.items()
+            if (b in lives.per_thread) is inside and lives.meet(b, buffer)
+        )
+        at = 0
+        for start, end in taken:
+            if at + size <= start:
+                break
+            at = max(at, end)
+        offsets[buffer] = at
+        sizes[inside] = max(sizes[inside], at + size)
+    return Workspace(offsets, frozenset(lives.per_thread), sizes[False], sizes[True])
+
+
+class _Loop:
+    __slots__ = ("start", "used")
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.used: set[Buffer] = set()
+        """Buffers allocated outside this loop, inside the next outer one, and used in here."""
+
+
+class _Lifetimes:
+    """Spans of statement numbers in which each heap buffer is alive: one per allocation of it."""
+
+    def __init__(self) -> None:
+        self.spans: dict[Buffer, list[list[int]]] = {}
+        self.per_thread: set[Buffer] = set()
+        self._clock = 0
+        self._loops: list[_Loop] = []
+        self._depth: dict[Buffer, int] = {}
+        self._reads: dict[Expr, frozenset[Buffer]] = {}
+
+    def meet(self, a: Buffer, b: Buffer) -> bool:
+        """True when both are alive at some time."""
+        return any(p[0] <= q[1] and q[0] <= p[1] for p in self.spans[a] for q in self.spans[b])
+
+    def visit(self, stmt: Stmt, inside: bool) -> None:
+        self._clock += 1
+        for e in own_exprs(stmt):
+            for buffer in self.reads(e):
+                self.use(buffer)
+        if isinstance(stmt, Store):
+            self.use(stmt.buffer)
+        elif isinstance(stmt, Allocate) and stmt.buffer.scope == "heap":
+            # copies of a statement share its buffers: each allocation has a life of its own
+            self.spans.setdefault(stmt.buffer, []).append([self._clock, self._clock])
+            self._depth[stmt.buffer] = len(self._loops)
+            if inside:
+                self.per_thread.add(stmt.buffer)
+        elif isinstance(stmt, For):
+            self.loop(stmt, inside)
+            return
+        for child in children(stmt):
+            self.visit(child, inside)
+
+    def loop(self, stmt: For, inside: bool) -> None:
+        self._loops.append(_Loop(self._clock))
+        self.visit(stmt.body, inside or stmt.kind == "parallel")
+        self._clock += 1
+        loop = self._loops.pop()
+        for buffer in loop.used:
+            span = self.spans[buffer][-1]
+            span[0], span[1] = min(span[0], loop.start), max(span[1], self._clock)
+
+    def use(self, buffer: Buffer) -> None:
+        depth = self._depth.get(buffer)
+        if depth is None:
+            return
+        if depth < len(self._loops):
+            self._loops[depth].used.add(buffer)
+        else:
+            self.spans[buffer][-1][1] = self._clock
+
+    def reads(self, e: Expr) -> frozenset[Buffer]:
+        found = self._reads.get(e)
+        if found is None:
+            loads = (n.buffer for n in post_order(e) if isinstance(n, Load))
+            found = self._reads[e] = frozenset(b for b in loads if isinstance(b, Buffer))
+        return found

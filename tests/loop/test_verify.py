@@ -1,0 +1,87 @@
+"""The verifier names the stage, the pass and the statement."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilesmith.ir.dtypes import f32, i32
+from tilesmith.ir.expr import Binary, Broadcast, Call, Expr, Var, const
+from tilesmith.loop.nodes import Allocate, Assert, Buffer, Evaluate, For, Func, If, LetStmt, Stmt, Store, seq
+from tilesmith.loop.parse import parse_func
+from tilesmith.loop.verify import Stage, verify
+from tilesmith.support.errors import VerifyError
+
+from loop.functions import MATMUL, VECTORS
+
+A, B = Buffer("A", f32, (4,)), Buffer("B", f32, (4,))
+M = Buffer("M", f32, (4, 4))
+I, J = Var("i"), Var("j")
+ZERO, ONE = const(0), const(1.0)
+
+
+def loop(body: Stmt, kind="serial", extent: Expr | None = None, var: Var = I) -> For:
+    return For(var, ZERO, const(4) if extent is None else extent, kind, body)
+
+
+def func(body: Stmt, *more: Buffer | Var) -> Func:
+    return Func("f", (A, B, *more), (B,), body)
+
+
+STORE = Store(B, (I,), A[I])
+
+
+def test_good_functions() -> None:
+    verify(parse_func(MATMUL), "nest")
+    verify(parse_func(VECTORS), "final")
+    verify(func(loop(STORE, "vectorized")), "flat")
+
+
+@pytest.mark.parametrize(
+    ("body", "stage", "message"),
+    [
+        (STORE, "nest", "variable 'i' is not in scope.*statement 'B\\[i\\] = A\\[i\\]'"),
+        (loop(loop(STORE)), "nest", "'i' is bound again inside its own scope"),
+        (seq(loop(STORE), STORE), "nest", "variable 'i' is not in scope"),
+        (loop(Store(A, (I,), ONE)), "nest", "'A' is neither an output nor allocated here"),
+        (loop(Store(B, (I,), const(1))), "nest", "gets a value of type i64"),
+        (loop(Store(B, (I, I), ONE)), "nest", "rank 1, accessed with 2 indices"),
+        (loop(Store(B, (const(0, i32),), ONE)), "nest", "an index of 'B' is i32"),
+        (loop(STORE, "vectorized", J), "nest", "variable 'j'"),
+        (loop(loop(STORE, "unrolled", J), var=J), "nest", "must be a literal"),
+        (loop(STORE, "unrolled"), "final", "a loop of kind 'unrolled' is left"),
+        (loop(STORE, "spiral"), "nest", "unknown kind of loop"),
+        (Store(B, (ZERO,), M[ZERO, ZERO]), "nest", "buffer 'M' is not in scope"),
+        (Allocate(Buffer("T", f32, (2, 2), "heap"), STORE), "flat", "'T' has rank 2"),
+        (Allocate(Buffer("T", f32, (2,), "param"), STORE), "nest", "has scope 'param'"),
+        (Allocate(Buffer("T", f32, (-2,), "heap"), STORE), "nest", "negative extent"),
+        (LetStmt(J, ONE, STORE), "nest", "'j' is i64, its value f32"),
+        (If(Broadcast(const(True), 4), STORE), "final", "the condition is boolx4"),
+        (Assert(ZERO, "no"), "nest", "the condition is i64"),
+        (Evaluate(ONE), "nest", "only a call of 'prefetch' has an effect"),
+        (Store(B, (ZERO,), Call("frobnicate", (ONE,), f32)), "nest", "unknown function 'frobnicate'"),
+        (Store(B, (ZERO,), Call("pow", (ONE,), f32)), "nest", "'pow' takes 2 arguments"),
+        (Store(B, (Binary("div", ZERO, ZERO),), ONE), "nest", "'div' of i64"),
+        (Store(B, (Broadcast(ZERO, 4),), Broadcast(ONE, 4)), "nest", "before vectorising"),
+        (Store(B, (Broadcast(ZERO, 4),), ONE), "final", "at 4 indices gets a value of type f32"),
+        (Store(B, (ZERO,), ONE, Broadcast(const(True), 4)), "final", "a mask for 1 lanes is boolx4"),
+    ],
+)  # fmt: skip
+def test_bad_functions(body: Stmt, stage: Stage, message: str) -> None:
+    with pytest.raises(VerifyError, match=message):
+        verify(func(body), stage)
+
+
+def test_message_names_pass_and_stage() -> None:
+    with pytest.raises(VerifyError, match="after peel is not valid at stage 'flat'.*in 'f'"):
+        verify(func(STORE), "flat", after="peel")
+
+
+def test_parameters() -> None:
+    with pytest.raises(VerifyError, match="parameter 'A' appears twice"):
+        verify(func(loop(STORE), A), "nest")
+    with pytest.raises(VerifyError, match="output 'M' is not a parameter"):
+        verify(Func("f", (A,), (M,), seq()), "nest")
+    with pytest.raises(VerifyError, match="'M' has rank 2"):
+        verify(func(loop(STORE), M), "flat")
+    n = Var("n")
+    verify(func(loop(STORE), Buffer("N", f32, (n * 2,)), n), "flat")
