@@ -4,7 +4,8 @@
       --lower_group--> loop IR --LOOP_PASSES--> loop IR --expand_math, emit--> LLVM --compile_object--> object code
       --memory plan, entry point, constants--> Program --> Executable
 
-Each distinct fused group is compiled once: its text, without names, is the key in this run and in the cache on disk.
+Each distinct fused group is compiled once: its text, without names, is the key in this run and in
+the cache on disk.
 """
 
 from __future__ import annotations
@@ -79,8 +80,8 @@ LOOP_PASSES: tuple[tuple[str, LoopPass], ...] = (
     ("simplify", simplify_func),
     ("flatten", flatten),
     ("peel", peel),
-    ("unroll", unroll),
     ("vectorize", vectorize),
+    ("unroll", unroll),
     ("simplify-again", simplify_func),
     ("hoist", hoist),
 )
@@ -104,7 +105,9 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class KernelCode:
-    """Object code of one kernel and what a caller must know: scratch bytes and the texts of its assertions."""
+    """Object code of one kernel and what a caller must know: scratch bytes and the texts of its
+    assertions.
+    """
 
     symbol: str
     code: bytes
@@ -113,7 +116,9 @@ class KernelCode:
     messages: tuple[str, ...]
 
     def to_bytes(self) -> bytes:
-        head = json.dumps([self.symbol, self.workspace, self.workspace_per_thread, self.messages]).encode()
+        head = json.dumps(
+            [self.symbol, self.workspace, self.workspace_per_thread, self.messages]
+        ).encode()
         return len(head).to_bytes(4, "little") + head + self.code
 
     @staticmethod
@@ -123,7 +128,7 @@ class KernelCode:
         return KernelCode(symbol, blob[4 + n :], workspace, per_thread, tuple(messages))
 
 
-def compile(  # noqa: A001  # the public name, used as tilesmith.compile
+def compile(
     model: Any,
     target: str | None = None,
     threads: int | None = None,
@@ -132,9 +137,9 @@ def compile(  # noqa: A001  # the public name, used as tilesmith.compile
 ) -> Executable:
     """Compile a model to native code.
 
-    `model`: a path to an ONNX file, its bytes, an `onnx.ModelProto`, or a `Graph`.  `target`: "native" or a named
-    level such as "x86-64-v3".  `shapes`: for inputs whose dimensions the model leaves open.
-    Raises ModelError, UnsupportedError or UsageError.
+    `model`: a path to an ONNX file, its bytes, an `onnx.ModelProto`, or a `Graph`.  `target`:
+    "native" or a named level such as "x86-64-v3".  `shapes`: for inputs whose dimensions the model
+    leaves open. Raises ModelError, UnsupportedError or UsageError.
     """
     session = Session.of(options, target=target, threads=threads)
     program = compile_program(load_graph(model, shapes, session), session)
@@ -196,7 +201,7 @@ def _stage_after(name: str) -> Any:
     names = [n for n, _ in LOOP_PASSES]
     if names.index(name) < names.index("flatten"):
         return "nest"
-    return "final" if names.index(name) >= names.index("vectorize") else "flat"
+    return "final" if names.index(name) >= names.index("unroll") else "flat"
 
 
 def generate(func: Func, session: Session, under: tuple[str, ...] = ()) -> KernelCode:
@@ -208,7 +213,11 @@ def generate(func: Func, session: Session, under: tuple[str, ...] = ()) -> Kerne
     with session.timings.stage("llvm", under=under):
         code = compile_object(kernel.llvm_text, session.target, session.options.opt_level)
     return KernelCode(
-        kernel.symbol, code, kernel.workspace_bytes_shared, kernel.workspace_bytes_per_thread, kernel.messages
+        kernel.symbol,
+        code,
+        kernel.workspace_bytes_shared,
+        kernel.workspace_bytes_per_thread,
+        kernel.messages,
     )
 
 
@@ -240,7 +249,9 @@ def canonical(body: Graph) -> Graph:
 
 
 def compile_kernels(fused: Graph, session: Session) -> dict[Node, KernelCode]:
-    """Code for each fused node; equal groups share one kernel, distinct ones are compiled at the same time."""
+    """Code for each fused node; equal groups share one kernel, distinct ones are compiled at the
+    same time.
+    """
     options = session.options
     cache = None
     if options.use_cache:
@@ -256,7 +267,9 @@ def compile_kernels(fused: Graph, session: Session) -> dict[Node, KernelCode]:
             key = cache_key(print_graph(body), options.key(), machine)
             of_node[node] = key
             if key not in pending:
-                pending[key] = pool.submit(_compile_kernel, body, key, node.loc, session, cache, path)
+                pending[key] = pool.submit(
+                    _compile_kernel, body, key, node.loc, session, cache, path
+                )
         return {node: pending[key].result() for node, key in of_node.items()}
 
 
@@ -311,7 +324,9 @@ def assemble(fused: Graph, kernels: Mapping[Node, KernelCode], session: Session)
 def _spec(value: Value, name: str) -> TensorSpec:
     """What a caller passes: the physical array, which is the logical one wherever users can see it."""
     shape = value.type.static_shape
-    return TensorSpec(name, value.dtype, value.layout.physical_shape(shape) if value.layout else shape)
+    return TensorSpec(
+        name, value.dtype, value.layout.physical_shape(shape) if value.layout else shape
+    )
 
 
 def load(path: str | os.PathLike[str], threads: int | None = None) -> Executable:
@@ -327,7 +342,9 @@ def build(
     name: str = "main",
     options: Options | None = None,
 ) -> NativeFunction:
-    """Native code for a schedule: a function of arrays for `args` in order, outputs (which it fills) included."""
+    """Native code for a schedule: a function of arrays for `args` in order, outputs (which it
+    fills) included.
+    """
     session = replace(Session.of(options), target=resolve_target(target))
     func = lower_schedule(schedule, args, name)
     with session.timings.stage("build"):
@@ -342,7 +359,8 @@ def build(
 class KernelCheck:
     """How one kernel compares with the graph evaluator on the same inputs.
 
-    `error`: largest difference over the largest magnitude of the reference; `bound`: what the accuracy policy allows.
+    `error`: largest difference over the largest magnitude of the reference; `bound`: what the
+    accuracy policy allows.
     """
 
     index: int
@@ -363,7 +381,8 @@ def check(
     shapes: Mapping[str, Sequence[int]] | None = None,
     options: Options | None = None,
 ) -> list[KernelCheck]:
-    """Run every kernel of a model by itself, on what the reference computes for its inputs, and compare.
+    """Run every kernel of a model by itself, on what the reference computes for its inputs, and
+    compare.
 
     `inputs` by name; random ones of the right types by default.  The reference is `graph.evaluate`.
     """
@@ -404,7 +423,8 @@ def _run_alone(
     exe = Executable(assemble(alone, {single: kernel}, session), session.options.threads)
     by_value = dict(zip(node.inputs, arrays, strict=True))
     physical = [
-        np.ascontiguousarray(v.layout.pack(by_value[v]) if v.layout else by_value[v]) for v in renamed
+        np.ascontiguousarray(v.layout.pack(by_value[v]) if v.layout else by_value[v])
+        for v in renamed
     ]
     out = exe.run({f"in{i}": a for i, a in enumerate(physical)})
     return [
@@ -414,7 +434,9 @@ def _run_alone(
 
 
 def difference(found: np.ndarray, expected: np.ndarray) -> float:
-    """Largest difference over the largest magnitude expected; infinite where only one side is NaN or infinite."""
+    """Largest difference over the largest magnitude expected; infinite where only one side is NaN
+    or infinite.
+    """
     a, b = np.asarray(found, np.float64), np.asarray(expected, np.float64)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     if same.all():

@@ -46,7 +46,7 @@ from ..nodes import For, Func, If, LetStmt, Seq, Stmt, Store, seq
 from ..visit import children, own_exprs, rebuild
 from .simplify import conjuncts, simplify_stmt
 
-FREE_SIZE = 512
+FREE_SIZE = 256
 """Stores (after unrolling) that a kernel may grow to whatever it was before."""
 
 
@@ -195,14 +195,14 @@ class _Peeler:
             return stmt
         inner = ctx.with_var(stmt.var, stmt.start, stmt.start + stmt.extent - const(1))
         if (
-            stmt.kind == "serial"
+            stmt.kind in ("serial", "unrolled")
             and isinstance(stmt.start, Const)
             and isinstance(stmt.extent, Const)
         ):
             split = self.split_for(stmt.body, inner, stmt.var)
             if split is not None:
                 return self.cut(stmt, split, ctx)
-        if stmt.kind == "unrolled":  # its own variable will be constants
+        if stmt.kind == "unrolled":  # what its own variable decides alone will be constants
             body = self.stmt(stmt.body, inner)
         else:
             body = self.body(stmt.body, inner, stmt.var)
@@ -346,12 +346,12 @@ class _Peeler:
         self.budget -= _unrolled_size(stmt)
         main_ctx, rest_ctx = ctx.assuming(cond), ctx.assuming(Unary("not", cond))
         main = self.simplified(_renamed(stmt, {c: const(True) for c in decided}), main_ctx)
+        main = self.again(main, main_ctx, var, bounds, atom)  # first: it runs most
         if rest_values[0] == rest_values[1]:
             rest = _renamed(stmt, {atom: const(rest_values[0])})
             rest = self.stmt(self.simplified(rest, rest_ctx), rest_ctx)
         else:
             rest = self.again(self.simplified(stmt, rest_ctx), rest_ctx, var, bounds, atom)
-        main = self.again(main, main_ctx, var, bounds, atom)
         return If(cond, main, None if _is_nothing(rest) else rest)
 
     def again(self, stmt: Stmt, ctx: Context, var: Var, before: Interval, atom: Expr) -> Stmt:

@@ -35,6 +35,7 @@ from tilesmith.ir.expr import (
     VectorReduce,
     all_of,
     const,
+    free_vars,
     post_order,
     substitute,
 )
@@ -85,6 +86,7 @@ def _visit(stmt: Stmt, ctx: Context) -> Stmt:
     new = rebuild(stmt, lambda s: _visit(s, inner), lambda e: e)
     if not isinstance(new, For) or new.kind != "vectorized":
         return new
+    new = _without_idle_lanes(new)
     serial = For(new.var, new.start, new.extent, "serial", new.body)
     if not isinstance(new.extent, Const) or new.extent.value <= 1 or _has_vectors(new.body):
         return serial
@@ -93,6 +95,28 @@ def _visit(stmt: Stmt, ctx: Context) -> Stmt:
         return _Vectorizer(new.var, new.start, lanes, ctx).stmt(new.body, None)
     except _CannotVectorizeError:
         return serial
+
+
+def _without_idle_lanes(loop: For) -> For:
+    """Leave out the lanes that a guard around the whole body switches off, if a power of two is left.
+
+        for j in vectorized(16):          for j in vectorized(8):
+            if j < 8: body           ->       body
+
+    A narrower vector is cheaper than a mask on every access; other widths would not fit registers.
+    """
+    guard = loop.body
+    if not isinstance(guard, If) or guard.otherwise is not None:
+        return loop
+    if not isinstance(loop.start, Const) or not isinstance(loop.extent, Const):
+        return loop
+    if not guard.likely or free_vars(guard.cond) != {loop.var}:
+        return loop
+    lanes = range(int(loop.start.value), int(loop.start.value + loop.extent.value))
+    on = [i for i in lanes if simplify(substitute(guard.cond, {loop.var: const(i)})) is const(True)]
+    if not on or on[-1] - on[0] + 1 != len(on) or len(on) & (len(on) - 1):
+        return loop
+    return For(loop.var, const(on[0]), const(len(on)), loop.kind, guard.then)
 
 
 def _has_vectors(stmt: Stmt) -> bool:
