@@ -1,7 +1,8 @@
 """The compiler from top to bottom.
 
     model --load--> Graph --GRAPH_PASSES, layout, fuse--> Graph of Fused nodes
-      --lower_group--> loop IR --LOOP_PASSES--> loop IR --expand_math, emit--> LLVM --compile_object--> object code
+      --lower_group--> loop IR --LOOP_PASSES--> loop IR
+      --expand_math, emit--> LLVM --compile_object--> object code
       --memory plan, entry point, constants--> Program --> Executable
 
 Each distinct fused group is compiled once: its text, without names, is the key in this run and in
@@ -161,7 +162,8 @@ def load_graph(
         session.dumper("load", graph, print_graph)
         return graph
     raise UsageError(
-        f"expected a path to an ONNX model, its bytes, an onnx.ModelProto or a Graph, got {type(model).__name__}"
+        "expected a path to an ONNX model, its bytes, an onnx.ModelProto or a Graph, got "
+        f"{type(model).__name__}"
     )
 
 
@@ -322,7 +324,7 @@ def assemble(fused: Graph, kernels: Mapping[Node, KernelCode], session: Session)
 
 
 def _spec(value: Value, name: str) -> TensorSpec:
-    """What a caller passes: the physical array, which is the logical one wherever users can see it."""
+    """What a caller passes: the physical array, for users always the logical one."""
     shape = value.type.static_shape
     return TensorSpec(
         name, value.dtype, value.layout.physical_shape(shape) if value.layout else shape
@@ -330,7 +332,7 @@ def _spec(value: Value, name: str) -> TensorSpec:
 
 
 def load(path: str | os.PathLike[str], threads: int | None = None) -> Executable:
-    """The executable in a `.tsm` file.  Raises ModelError when it is damaged or needs another CPU."""
+    """The executable in a `.tsm` file; ModelError when it is damaged or needs another CPU."""
     return Executable.load(Path(path), threads)
 
 
@@ -449,7 +451,7 @@ def difference(found: np.ndarray, expected: np.ndarray) -> float:
 
 
 def random_inputs(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:
-    """Inputs of the right types: standard normal floats, small non-negative integers, random bools."""
+    """Inputs of the right types: standard normal floats, integers 0 and 1, random bools."""
     rng = np.random.default_rng(seed)
     result = {}
     for v in graph.inputs:

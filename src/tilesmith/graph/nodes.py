@@ -1,10 +1,11 @@
 """Graph IR: typed SSA in A-normal form.
 
-A `Graph` has inputs, constants, nodes in order and outputs.  A `Node` applies an operator instance to values and
-defines new ones; each `Value` is defined once, by identity (its name is a label, made unique when printed).
-Operators speak of logical axes; a value's `layout` says how memory holds it (None: row-major).  Control flow and
-fused groups are nodes whose operator holds a sub-graph.  All of it is immutable: passes map Graph to Graph and
-return the same object when nothing changed.  `loc` names the source model's node; equality ignores it.
+A `Graph` has inputs, constants, nodes in order and outputs.  A `Node` applies an operator instance
+to values and defines new ones; each `Value` is defined once, by identity (its name is a label, made
+unique when printed). Operators speak of logical axes; a value's `layout` says how memory holds it
+(None: row-major).  Control flow and fused groups are nodes whose operator holds a sub-graph.  All
+of it is immutable: passes map Graph to Graph and return the same object when nothing changed.
+`loc` names the source model's node; equality ignores it.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Data:
 
     @cached_property
     def digest(self) -> str:
-        """A hash of dtype, shape and contents, 16 hex digits; constants of one digest are the same."""
+        """A hash of dtype, shape and contents, 16 hex digits: equal for equal constants."""
         a = np.ascontiguousarray(self.array)  # which makes a scalar rank 1: hash the true shape
         h = hashlib.blake2b(f"{a.dtype}{self.array.shape}".encode(), digest_size=8)
         h.update(a.view(np.uint8).data if a.size and a.ndim else a.tobytes())
@@ -119,7 +120,9 @@ class Graph:
 
 @dataclass(frozen=True)
 class Fused(Op):
-    """A group of nodes compiled into one kernel; its inputs are the body's inputs, its outputs the body's outputs."""
+    """A group of nodes compiled into one kernel; its inputs are the body's inputs, its outputs the
+    body's outputs.
+    """
 
     body: Graph
 
@@ -136,8 +139,9 @@ class Relayout(Op):
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         return (types[0],)
 
-    def compute(self, x: te.Tensor) -> te.Tensor:
+    def compute(self, *inputs: te.Tensor) -> te.Tensor:
+        (x,) = inputs
         return te.compute(x.shape, lambda *i: x[i], "relayout")
 
-    def reference(self, x: np.ndarray) -> np.ndarray:
-        return x
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        return inputs[0]

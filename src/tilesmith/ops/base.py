@@ -1,9 +1,10 @@
 """What an operator is.
 
-An operator is a frozen dataclass; its fields are its attributes.  It says *either* `compute` (primitive: a tensor
-expression per output) *or* `decompose` (composite: a small graph of other operators), and everything else follows:
-result types from the expression, lowering from the schedule, the reference from the decomposition.  `reference` is
-the meaning in NumPy of a primitive; `infer` is overridden only where `compute` cannot say the type.
+An operator is a frozen dataclass; its fields are its attributes.  It says *either* `compute`
+(primitive: a tensor expression per output) *or* `decompose` (composite: a small graph of other
+operators), and everything else follows: result types from the expression, lowering from the
+schedule, the reference from the decomposition.  `reference` is the meaning in NumPy of a primitive;
+`infer` is overridden only where `compute` cannot say the type.
 """
 
 from __future__ import annotations
@@ -35,12 +36,16 @@ class GraphBuilder(Protocol):
 
 @dataclass(frozen=True)
 class Op:
-    """Base of all operators.  Tensors everywhere are in logical axes (NCHW for images, as ONNX has them)."""
+    """Base of all operators.  Tensors everywhere are in logical axes (NCHW for images, as ONNX has
+    them).
+    """
 
     name: ClassVar[str] = "op"
 
     def __init_subclass__(cls, abstract: bool = False, **kwargs: Any) -> None:
-        """Enters `cls` in the table, unless it is only a base for a family of operators (`abstract`)."""
+        """Enters `cls` in the table, unless it is only a base for a family of operators
+        (`abstract`).
+        """
         super().__init_subclass__(**kwargs)
         if abstract:
             return
@@ -55,7 +60,9 @@ class Op:
         raise NotImplementedError(f"{self.name} has no compute")
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
-        """Composite operators: add nodes to `b` and return the output value (tuple of values if several)."""
+        """Composite operators: add nodes to `b` and return the output value (tuple of values if
+        several).
+        """
         raise NotImplementedError(f"{self.name} has no decompose")
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
@@ -63,7 +70,9 @@ class Op:
         raise NotImplementedError(f"{self.name} has no reference")
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
-        """Result types.  Raises ModelError (expected, found) when the inputs do not fit the operator."""
+        """Result types.  Raises ModelError (expected, found) when the inputs do not fit the
+        operator.
+        """
         return tuple(TensorType(t.dtype, t.shape) for t in self.tensors(*types))
 
     def tensors(self, *types: TensorType) -> tuple[te.Tensor, ...]:

@@ -1,7 +1,8 @@
 """What an operator's tensor expression looks like, seen from outside.
 
-Fusion, layout assignment and schedules decide by structure, not by an operator's name: which loops reduce, which
-tensors are read at the point that is written, which are broadcast.  Everything here is derived from `compute`.
+Fusion, layout assignment and schedules decide by structure, not by an operator's name: which loops
+reduce, which tensors are read at the point that is written, which are broadcast.  Everything here
+is derived from `compute`.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from .base import Op
 
 Kind = Literal["elementwise", "injective", "reduction", "contraction", "opaque"]
 
-COSTLY = frozenset({"exp", "exp2", "log", "log1p", "erf", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
-                    "cosh", "tanh", "asinh", "acosh", "atanh", "pow"})  # fmt: skip
+COSTLY = frozenset({
+    "exp", "exp2", "log", "log1p", "erf", "sin", "cos", "tan", "asin", "acos", "atan",
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "pow",
+})  # fmt: skip
 """Intrinsics worth storing rather than computing twice."""
 
 
@@ -27,10 +30,12 @@ COSTLY = frozenset({"exp", "exp2", "log", "log1p", "erf", "sin", "cos", "tan", "
 class Structure:
     """`kind` of an operator applied to given types.
 
-    elementwise: each output element reads each input at its own point (or a broadcast of it); injective: no reduction;
-    reduction; contraction: a sum of products of two tensors; opaque: no tensor expression.
+    elementwise: each output element reads each input at its own point (or a broadcast of it);
+    injective: no reduction; reduction; contraction: a sum of products of two tensors; opaque: no
+    tensor expression.
     `reduced`: for a reduction of one input over whole axes, those axes; else None.
-    `keeps_rank`: that reduction leaves extents of 1 behind.  `is_index_map`: only moves elements, no arithmetic.
+    `keeps_rank`: that reduction leaves extents of 1 behind.  `is_index_map`: only moves elements,
+    no arithmetic.
     `is_costly`: evaluates transcendental functions.
     """
 
@@ -64,7 +69,9 @@ def loads(op: Compute) -> tuple[Load, ...]:
 
 
 def reads_own_point(op: Compute, load: Load) -> bool:
-    """True when `load` reads the element at the written point, or a broadcast of it (trailing axes aligned)."""
+    """True when `load` reads the element at the written point, or a broadcast of it (trailing axes
+    aligned).
+    """
     axes = [a.var for a in op.axis]
     if len(load.indices) > len(axes):
         return False
@@ -127,7 +134,9 @@ def structure(op: Op, types: tuple[TensorType, ...]) -> Structure:
 def _whole_axes(
     outputs: tuple[Tensor, ...], computes: tuple[Compute, ...], reducing: list[Compute]
 ) -> tuple[frozenset[int] | None, bool]:
-    """(axes reduced, extents of 1 kept) when a single input is reduced over whole axes, else (None, False)."""
+    """(axes reduced, extents of 1 kept) when a single input is reduced over whole axes, else (None,
+    False).
+    """
     if len(reducing) != 1 or len(outputs) != 1:
         return None, False
     core = reducing[0]

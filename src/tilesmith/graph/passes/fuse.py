@@ -1,16 +1,18 @@
 """Fusion: partition the nodes into groups, each compiled into one kernel.
 
-A group grows from a seed (a contraction, then a reduction, then anything) through the consumers of what it has
-computed so far.  It may pass through any diamond, and it stands whenever a single value is still needed outside;
-so no path leaves a group and comes back, and the result is acyclic.  What may join depends on structure alone:
+A group grows from a seed (a contraction, then a reduction, then anything) through the consumers of
+what it has computed so far.  It may pass through any diamond, and it stands whenever a single value
+is still needed outside; so no path leaves a group and comes back, and the result is acyclic.  What
+may join depends on structure alone:
 
 - a contraction or windowed reduction takes elementwise consumers of its own shape (the epilogue);
-- a reduction over whole axes also takes further reductions over the same axes and elementwise nodes of the full or
-  the reduced shape, so that softmax or a layer norm is one group;
-- element-wise and injective nodes chain with each other while no costly element is computed more than once.
+- a reduction over whole axes also takes further reductions over the same axes and elementwise nodes
+  of the full or the reduced shape, so that softmax or a layer norm is one group;
+- element-wise and injective nodes chain with each other while no costly element is computed more
+  than once.
 
-Afterwards pure index maps move into the contraction that alone reads them, and elementwise producers into the
-reduction that alone reads them.
+Afterwards pure index maps move into the contraction that alone reads them, and elementwise
+producers into the reduction that alone reads them.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ MAX_NODES = 48
 
 @dataclass(eq=False)
 class _Group:
-    """`kind`: contraction, reduction, rows (a reduction over whole axes), injective or alone (never grows).
+    """`kind`: contraction, reduction, rows (a reduction over whole axes), injective or alone (never
+    grows).
 
     `shape`: of the anchor's result (contraction, reduction) or of the full row domain (rows).
     """
@@ -42,7 +45,7 @@ class _Group:
 
 
 def fuse(graph: Graph) -> Graph:
-    """`graph` with every node inside a `Fused` node; the same graph when all of them are already."""
+    """`graph` with every node inside a `Fused` node; itself when all of them are already."""
     if all(isinstance(n.op, Fused) for n in graph.nodes):
         return graph
     groups = _Fusion(graph).groups()
@@ -71,7 +74,8 @@ class _Fusion:
         for kind in ("contraction", "reduction", "opaque", "elementwise", "injective"):
             if kind == "elementwise":  # one pass over both, in program order
                 seeds = sorted(
-                    by_kind.get("elementwise", []) + by_kind.get("injective", []), key=self.order.__getitem__
+                    by_kind.get("elementwise", []) + by_kind.get("injective", []),
+                    key=self.order.__getitem__,
                 )
             else:
                 seeds = by_kind.get(kind, []) if kind != "injective" else []

@@ -1,8 +1,9 @@
 """Layout assignment: how each value lies in memory.
 
-Every kernel can read any layout (a layout is an index map), so this pass only has to choose well.  The target's
-policy names, per node, the layouts it wants for constant operands and for results; constants are packed when first
-read, results carry the layout on, and a `relayout` node stands only before a graph output that is not row-major.
+Every kernel can read any layout (a layout is an index map), so this pass only has to choose well.
+The target's policy names, per node, the layouts it wants for constant operands and for results;
+constants are packed when first read, results carry the layout on, and a `relayout` node stands only
+before a graph output that is not row-major.
 """
 
 from __future__ import annotations
