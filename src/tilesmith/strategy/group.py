@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilesmith.graph.nodes import Graph, Value
-from tilesmith.ir.expr import const
+from tilesmith.ir.expr import Expr, Load, const, post_order
 from tilesmith.ir.layout import Layout
-from tilesmith.ops.structure import stages
+from tilesmith.ops.structure import stages, zero_padding
 from tilesmith.te import tensor as te
 from tilesmith.te.tensor import Compute, Tensor
 
@@ -57,7 +57,9 @@ def group_tensors(body: Graph) -> Group:
         )  # fmt: skip
     for n in body.nodes:
         results = n.op.compute(*(tensors[v] for v in n.inputs))
-        for v, t in zip(n.outputs, results if isinstance(results, tuple) else (results,), strict=True):
+        for v, t in zip(
+            n.outputs, results if isinstance(results, tuple) else (results,), strict=True
+        ):
             tensors[v] = t
     outputs = []
     for v in body.outputs:
@@ -67,4 +69,58 @@ def group_tensors(body: Graph) -> Group:
         outputs.append(t)
         if v.layout is not None:
             layouts[t] = v.layout
-    return Group(tuple(inputs), tuple(outputs), stages(tuple(outputs)), layouts)
+    results = _without_padding(tuple(outputs), layouts)
+    layouts = {
+        **layouts,
+        **{r: layouts[t] for t, r in zip(outputs, results, strict=True) if t in layouts},
+    }
+    known = {*inputs, *results}
+    layouts = {t: layout for t, layout in layouts.items() if t in known}
+    return Group(tuple(inputs), results, stages(results), layouts)
+
+
+def _without_padding(
+    outputs: tuple[Tensor, ...], layouts: dict[Tensor, Layout]
+) -> tuple[Tensor, ...]:
+    """The same tensors with zero padding read from the halo of its source, where that is wide enough."""
+    new: dict[Tensor, Tensor] = {}
+    for op in stages(outputs):
+        padding = zero_padding(op)
+        if padding is not None and _covers(layouts.get(padding[0].buffer), padding[1]):  # type: ignore[arg-type]
+            rebuilt = Compute(op.name, op.axis, (padding[0],))
+        else:
+            changed = {
+                n: Load(new[n.buffer], n.indices, n.mask)  # type: ignore[index]  # a tensor
+                for b in op.body
+                for n in post_order(b)
+                if isinstance(n, Load) and n.buffer in new
+            }
+            if not changed:
+                continue
+            body = tuple(_replace_loads(b, changed) for b in op.body)
+            rebuilt = Compute(op.name, op.axis, body, op.reduce_axis)
+        new |= dict(zip(op.outputs, rebuilt.outputs, strict=True))
+    return tuple(new.get(t, t) for t in outputs)
+
+
+def _replace_loads(e: Expr, changed: dict[Load, Load]) -> Expr:
+    done: dict[Expr, Expr] = {}
+    for node in post_order(e):
+        children = tuple(done[c] for c in node.children)
+        rebuilt = node.with_children(children) if children else node
+        if isinstance(node, Load) and node in changed:
+            assert isinstance(rebuilt, Load)
+            rebuilt = Load(changed[node].buffer, rebuilt.indices, rebuilt.mask)
+        done[node] = rebuilt
+    return done[e]
+
+
+def _covers(layout: Layout | None, pads: tuple[tuple[int, int], ...]) -> bool:
+    """True when a halo is at least as wide as `pads` on every side."""
+    if layout is None:
+        return False
+    room = {d.axis: (d.before, d.after) for d in layout.dims}
+    return all(
+        before <= room[axis][0] and after <= room[axis][1]
+        for axis, (before, after) in enumerate(pads)
+    )

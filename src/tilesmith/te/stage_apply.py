@@ -258,7 +258,7 @@ def _transform_layout(state: State, step: st.TransformLayout) -> State:
         )
     if not stage.is_placeholder:
         _scheduled(state, step.stage, "transform the layout of")
-        if any(d.before or d.after for d in layout.dims):
+        if not stage.is_output and any(d.before or d.after for d in layout.dims):
             raise ScheduleError(
                 f"layout '{layout}': {stage.name} is computed here and nothing would fill its halo "
                 "with zeros; "

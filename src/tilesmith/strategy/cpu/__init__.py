@@ -11,6 +11,7 @@ from tilesmith.te.lower import lower
 from tilesmith.te.schedule import Schedule, create_schedule
 from tilesmith.te.tensor import Compute, Placeholder
 
+from .borders import with_zero_halos
 from .concat import is_concat, lower_concat
 from .injective import schedule_injective
 from .matmul import schedule_contraction
@@ -44,4 +45,4 @@ def lower_group(body: Graph, target: Target, name: str) -> Func:
     if is_concat(body):
         return lower_concat(body, target, name)
     s, group = schedule(body, target)
-    return lower(s, group.args, name)
+    return with_zero_halos(lower(s, group.args, name), group, target)

@@ -7,17 +7,16 @@ plain copy at memory speed.
 from __future__ import annotations
 
 from tilesmith.graph.nodes import Graph
-from tilesmith.ir.expr import Expr, Load, post_order, substitute
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.target import Target
-from tilesmith.loop.nodes import Buffer, Func, Stmt, Store, seq
-from tilesmith.loop.visit import map_stmt
+from tilesmith.loop.nodes import Buffer, Func, Stmt, seq
 from tilesmith.ops.slicing import Concat
 from tilesmith.strategy.group import Group
 from tilesmith.te import tensor as te
 from tilesmith.te.lower import lower
 from tilesmith.te.schedule import create_schedule
 
+from .borders import redirect
 from .injective import schedule_injective
 
 
@@ -37,7 +36,11 @@ def lower_concat(body: Graph, target: Target, name: str) -> Func:
     position = next(i for i, d in enumerate(layout.dims) if d.axis == axis)
     shape = layout.physical_shape(out.type.static_shape)
     buffers = {
-        v: Buffer(f"in{i}", v.dtype, (v.layout or Layout.row_major(rank)).physical_shape(v.type.static_shape))
+        v: Buffer(
+            f"in{i}",
+            v.dtype,
+            (v.layout or Layout.row_major(rank)).physical_shape(v.type.static_shape),
+        )
         for i, v in enumerate(body.inputs)
     }
     result = Buffer("out", out.dtype, shape)
@@ -55,27 +58,8 @@ def lower_concat(body: Graph, target: Target, name: str) -> Func:
         schedule_injective(s, Group((x,), (y,), (y.op,), layouts), y.op, target)  # type: ignore[arg-type]
         piece = lower(s, [x, y], name)
         source, destination = piece.buffers
-        pieces.append(_redirect(piece.body, {source: buffers[v]}, destination, result, position, offset))
+        pieces.append(
+            redirect(piece.body, {source: buffers[v]}, destination, result, position, offset)
+        )
         offset += v.type.static_shape[axis]
     return Func(name, (*buffers.values(), result), (result,), seq(*pieces))
-
-
-def _redirect(
-    body: Stmt, sources: dict[Buffer, Buffer], old: Buffer, new: Buffer, position: int, offset: int
-) -> Stmt:
-    """`body` reading from other buffers, and writing `old` at an offset along one dimension of `new`."""
-    def expr(e: Expr) -> Expr:
-        swap = {
-            n: Load(sources[n.buffer], n.indices, n.mask)  # type: ignore[index]
-            for n in post_order(e)
-            if isinstance(n, Load) and n.buffer in sources
-        }
-        return substitute(e, swap)  # type: ignore[arg-type]
-
-    def stmt(st: Stmt) -> Stmt:
-        if isinstance(st, Store) and st.buffer is old:
-            indices = tuple(i + offset if d == position and offset else i for d, i in enumerate(st.indices))
-            return Store(new, indices, st.value, st.mask)
-        return st
-
-    return map_stmt(body, f_expr=expr, f_stmt=stmt)

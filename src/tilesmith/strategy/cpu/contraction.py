@@ -31,7 +31,9 @@ class Contraction:
     columns: tuple[IterVar, ...]
 
 
-def analyse(op: Compute, constants: frozenset[Tensor], contiguous: IterVar | None) -> Contraction | None:
+def analyse(
+    op: Compute, constants: frozenset[Tensor], contiguous: IterVar | None
+) -> Contraction | None:
     """The roles in a contraction, or None when `op` is not one.
 
     `contiguous` is the output axis that memory runs along; None leaves the choice to this function.
@@ -78,33 +80,40 @@ class Tile:
 
 
 @lru_cache(maxsize=1024)
-def choose_tile(rows: int, columns: int, target: Target, element_bytes: int = 4, broadcast: bool = True) -> Tile:
+def choose_tile(
+    rows: int,
+    columns: int,
+    target: Target,
+    element_bytes: int = 4,
+    broadcast: bool = True,
+    vectors: int | None = None,
+) -> Tile:
     """The register tile with the least predicted time for a `rows` x `columns` output.
 
-    Per reduction step a tile starts rows*vectors FMAs, loads `vectors` vectors and (`broadcast`) `rows` scalars, two
-    loads a cycle; FMAs wait for each other when there are fewer accumulators than latency x ports.  Tiles that
-    stick out of the output compute in vain, but rows are peeled, so only columns count as waste.
+    Per reduction step a tile starts rows * vectors FMAs, loads its vectors and (`broadcast`) one
+    scalar per row, two loads a cycle; FMAs wait for each other when there are fewer accumulators
+    than latency x ports.  Tiles that stick out of the output compute in vain, but rows are peeled,
+    so only columns count as waste.  `vectors` fixes the width.
     """
     lanes = target.vector_lanes(element_bytes)
-    best, best_cost = Tile(1, 1, lanes), float("inf")
-    for vectors in range(1, 7):
-        width = vectors * lanes
-        if vectors > 1 and width >= columns + lanes:
+    best, best_cost = Tile(1, vectors or 1, lanes), float("inf")
+    for count in (vectors,) if vectors else range(1, 7):
+        width = count * lanes
+        if count > 1 and not vectors and width >= columns + lanes:
             break
         column_tiles = -(-columns // width)
         for height in range(1, min(rows, 30) + 1):
-            accumulators = height * vectors
-            spare = 1 if broadcast else height  # a broadcast may be folded into the FMA's memory operand
-            if accumulators + vectors + spare > target.vector_registers:
+            spare = 1 if broadcast else height  # a broadcast may be folded into the FMA
+            if height * count + count + spare > target.vector_registers:
                 break
             full, rest = divmod(rows, height)
-            cost = full * _cycles(height, vectors, target, broadcast)
+            cost = full * _cycles(height, count, target, broadcast)
             if rest:
-                cost += _cycles(rest, vectors, target, broadcast)
+                cost += _cycles(rest, count, target, broadcast)
             cost *= column_tiles
             cost *= 1 + 0.002 * height  # code size: prefer the smaller of equals
             if cost < best_cost:
-                best, best_cost = Tile(height, vectors, lanes), cost
+                best, best_cost = Tile(height, count, lanes), cost
     return best
 
 

@@ -12,13 +12,14 @@ memory does not run along the vector axis.  Window padding of `x` is copied once
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from tilesmith.ir.expr import Load, Var, free_vars, substitute
+from tilesmith.ir.expr import Expr, Load, Var, free_vars, substitute
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.target import Target
 from tilesmith.ops.structure import loads
-from tilesmith.strategy.access import strides
+from tilesmith.strategy.access import accesses, strides
 from tilesmith.strategy.group import Group
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, IterVar, Placeholder, Tensor
@@ -31,7 +32,6 @@ from .contraction import (
     fusable_rows,
     packed_layout,
     reduction_order,
-    row_extent,
 )
 from .injective import share_and_vectorize
 
@@ -54,7 +54,9 @@ def schedule_contraction(s: Schedule, group: Group, anchor: Compute, target: Tar
         return False
     position = {a: i for i, a in enumerate(anchor.axis)}
     columns = c.vector.extent if isinstance(c.vector.extent, int) else 1
-    tile = _tile(group, c, columns, target)
+    run = _linear_run(group, c, fusable_rows(c))
+    rows = _product(a.extent for a in run)
+    tile = _tile(group, c, rows, columns, target)
     after = _stages_after(group, anchor)
     for stage in group.stages:
         if stage is not anchor and stage is not out and not stage.reduce_axis and stage in after:
@@ -68,7 +70,6 @@ def schedule_contraction(s: Schedule, group: Group, anchor: Compute, target: Tar
         s[acc].set_scope("register")
     o = s[group.outputs[0]]
 
-    run = fusable_rows(c)
     order = [d.axis for d in layout.dims]
     vector_at = position[c.vector]
     row_at = [position[r] for r in run]
@@ -84,7 +85,7 @@ def schedule_contraction(s: Schedule, group: Group, anchor: Compute, target: Tar
         o.reorder(*(o.axis[i] for i in outer), co, *(o.axis[i] for i in row_at), ci)
         for i in row_at[1:]:
             row = o.fuse(row, o.axis[i])
-        ro, ri = o.split(row, factor=min(tile.rows, row_extent(c)))
+        ro, ri = o.split(row, factor=min(tile.rows, rows))
     else:
         o.reorder(*(o.axis[i] for i in outer), co, ci)
         ro, ri = co, None
@@ -132,7 +133,9 @@ def _share(
     if exact:
         loops.append((co, -(-columns // tile.columns)))
     elif not any(n > 1 for _, n in loops) and not any(sizes[i] != 1 for i in rest_at):
-        loops.append((co, -(-columns // tile.columns)))  # nothing else to share: peeled parallel loop
+        loops.append(
+            (co, -(-columns // tile.columns))
+        )  # nothing else to share: peeled parallel loop
     else:
         o.reorder(*(x for x, _ in loops), *(o.axis[i] for i in rest_at), co)
     if exact or len(loops) == len(batch_at):
@@ -167,17 +170,42 @@ def _innermost(layout: Layout, op: Compute) -> IterVar:
     return op.axis[layout.dims[-1].axis]
 
 
-def _tile(group: Group, c: Contraction, columns: int, target: Target) -> Tile:
+def _linear_run(group: Group, c: Contraction, run: tuple[IterVar, ...]) -> tuple[IterVar, ...]:
+    """The trailing axes of `run` that every access walks with one stride, so that they fuse into one."""
+    if len(run) < 2:
+        return run
+    out = group.outputs[0].op
+    assert isinstance(out, Compute)
+    by_position = dict(zip((a.var for a in out.axis), (a.var for a in c.op.axis), strict=True))
+    walks = [_strides_through(group, c.x)]
+    for found in accesses(group, out, keep=(c.op,)):
+        walks.append(None if found is None else {by_position[v]: n for v, n in found.items()})
+    kept = [run[-1]]
+    for axis in reversed(run[:-1]):
+        inner = kept[0]
+        if not all(
+            w is not None and w.get(axis.var, 0) == w.get(inner.var, 0) * inner.extent
+            for w in walks
+        ):
+            break
+        kept.insert(0, axis)
+    return tuple(kept)
+
+
+def _product(extents: Iterable[Any]) -> int:
+    n = 1
+    for e in extents:
+        n *= e if isinstance(e, int) else 1
+    return n
+
+
+def _tile(group: Group, c: Contraction, rows: int, columns: int, target: Target) -> Tile:
     """The register tile; a packed `w` has fixed its width when it was packed."""
-    tile = choose_tile(row_extent(c), columns, target, c.w.dtype.bytes)
+    tile = choose_tile(rows, columns, target, c.w.dtype.bytes)
     layout = group.layouts.get(c.w.buffer)  # type: ignore[arg-type]  # a tensor
     if layout is not None and layout.dims[-1].part == "inner":
-        width = layout.dims[-1].block
-        vectors = max(width // tile.lanes, 1)
-        rows = tile.rows
-        while rows > 1 and rows * vectors + vectors + 1 > target.vector_registers:
-            rows -= 1
-        return Tile(rows, vectors, min(tile.lanes, width))
+        vectors = max(layout.dims[-1].block // tile.lanes, 1)
+        return choose_tile(rows, columns, target, c.w.dtype.bytes, vectors=vectors)
     return tile
 
 
@@ -197,7 +225,9 @@ def _feeds(group: Group, stage: Compute, anchor: Compute) -> bool:
     return any(x is anchor or _feeds(group, x, anchor) for x in group.consumers(stage))
 
 
-def _schedule_operands(s: Schedule, group: Group, c: Contraction, tile: Tile, target: Target) -> None:
+def _schedule_operands(
+    s: Schedule, group: Group, c: Contraction, tile: Tile, target: Target
+) -> None:
     for load in (c.x, c.w):
         producer = load.buffer.op  # type: ignore[union-attr]  # a tensor
         if not isinstance(producer, Compute):
@@ -223,15 +253,9 @@ def _schedule_operands(s: Schedule, group: Group, c: Contraction, tile: Tile, ta
 
 def _runs_along(group: Group, load: Load, var: Var) -> bool:
     """True when neighbours along `var` are neighbours in memory, reading through inlined index maps."""
-    tensor, indices = load.buffer, load.indices
-    while isinstance(tensor, Tensor) and isinstance(tensor.op, Compute) and not tensor.op.reduce_axis:
-        body = tensor.op.body[tensor.index]
-        if not isinstance(body, Load):
-            return True
-        mapping = dict(zip((a.var for a in tensor.op.axis), indices, strict=True))
-        indices = tuple(substitute(i, mapping) for i in body.indices)  # type: ignore[arg-type]
-        tensor = body.buffer
-    assert isinstance(tensor, Tensor)
+    tensor, indices = _through(load)
+    if isinstance(tensor.op, Compute):
+        return True  # computed here, in an order of its own
     layout = group.layout(tensor)
     if layout.dims[-1].part == "inner":
         last = indices[layout.dims[-1].axis]
@@ -240,8 +264,29 @@ def _runs_along(group: Group, load: Load, var: Var) -> bool:
     return found is not None and found.get(var, 0) in (0, 1)
 
 
+def _through(load: Load) -> tuple[Tensor, tuple[Expr, ...]]:
+    """The tensor that `load` reads, and where, after inlining what only moves elements."""
+    tensor, indices = load.buffer, load.indices
+    while isinstance(tensor, Tensor) and isinstance(tensor.op, Compute):
+        body = tensor.op.body[tensor.index]
+        if not isinstance(body, Load):
+            break
+        mapping: dict[Expr, Expr] = dict(zip((a.var for a in tensor.op.axis), indices, strict=True))
+        indices = tuple(substitute(i, mapping) for i in body.indices)
+        tensor = body.buffer
+    assert isinstance(tensor, Tensor)
+    return tensor, indices
+
+
+def _strides_through(group: Group, load: Load) -> dict[Var, int] | None:
+    tensor, indices = _through(load)
+    return strides(tensor, indices, group.layout(tensor))
+
+
 def _pads(op: Compute) -> bool:
-    return any(not isinstance(b, Load) for b in op.body) or any(not _plain(load) for load in loads(op))
+    return any(not isinstance(b, Load) for b in op.body) or any(
+        not _plain(load) for load in loads(op)
+    )
 
 
 def _plain(load: Load) -> bool:
@@ -262,7 +307,11 @@ def _materialise_padding(s: Schedule, group: Group, op: Compute, target: Target)
     for t in op.inputs:
         if isinstance(t.op, Compute):
             _inline_chain(s, t.op)
-    layout = group.layout(source) if isinstance(source.op, Placeholder) else Layout.row_major(tensor.rank)
+    layout = (
+        group.layout(source)
+        if isinstance(source.op, Placeholder)
+        else Layout.row_major(tensor.rank)
+    )
     if not layout.is_row_major and not layout.has_padding and layout.rank == tensor.rank:
         s.transform_layout(tensor, layout)
     else:

@@ -1,0 +1,76 @@
+"""Halos: room around a value for the zeros that its readers pad it with.
+
+A padded convolution reads past the border of its input.  When that input is computed here it may
+just as well be computed into the middle of a larger buffer with a border of zeros; then nobody
+copies it and no read needs a test.  The producer's kernel writes the border (`strategy.cpu`), and
+the reader's drops its tests (`strategy.group`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilesmith.graph.nodes import Graph, Node, Value
+from tilesmith.ir.layout import Layout
+from tilesmith.ops.slicing import Concat
+from tilesmith.ops.structure import stages, structure, zero_padding
+
+Pads = tuple[tuple[int, int], ...]
+
+
+def add_halos(graph: Graph) -> Graph:
+    """`graph` with a halo on each computed value that a reader pads with zeros."""
+    wanted: dict[Value, Pads] = {}
+    for node in graph.nodes:
+        for value, pads in _padded_inputs(node):
+            if _may_have_halo(graph, value):
+                before = wanted.get(value, ((0, 0),) * len(pads))
+                wanted[value] = tuple(
+                    (max(a, c), max(b, d)) for (a, b), (c, d) in zip(before, pads, strict=True)
+                )
+    if not wanted:
+        return graph
+    new = {v: replace(v, layout=_with_halo(v, pads)) for v, pads in wanted.items()}
+    nodes = tuple(
+        replace(
+            n,
+            inputs=tuple(new.get(v, v) for v in n.inputs),
+            outputs=tuple(new.get(v, v) for v in n.outputs),
+        )
+        if any(v in new for v in (*n.inputs, *n.outputs))
+        else n
+        for n in graph.nodes
+    )
+    return replace(graph, nodes=nodes)
+
+
+def _padded_inputs(node: Node) -> list[tuple[Value, Pads]]:
+    """The inputs that `node`, a contraction, surrounds with zeros."""
+    types = tuple(v.type for v in node.inputs)
+    if structure(node.op, types).kind != "contraction":
+        return []
+    found = []
+    for stage in stages(node.op.tensors(*types)):
+        padding = zero_padding(stage)
+        if padding is not None and not stages((padding[0].buffer,)):  # of an input itself
+            number = int(padding[0].buffer.name[1:])  # `Op.tensors` names inputs x0, x1, ...
+            found.append((node.inputs[number], padding[1]))
+    return found
+
+
+def _may_have_halo(graph: Graph, value: Value) -> bool:
+    producer = graph.producer.get(value)
+    if producer is None or value in graph.outputs:
+        return False  # memory that the caller or a constant owns
+    if isinstance(producer.op, Concat) or len(producer.outputs) != 1:
+        return False
+    return structure(producer.op, tuple(v.type for v in producer.inputs)).kind != "opaque"
+
+
+def _with_halo(value: Value, pads: Pads) -> Layout:
+    layout = value.layout or Layout.row_major(value.type.rank)
+    dims = []
+    for d in layout.dims:
+        before, after = pads[d.axis]
+        dims.append(replace(d, before=before, after=after) if d.part == "whole" else d)
+    return Layout(tuple(dims))

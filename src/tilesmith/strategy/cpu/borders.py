@@ -1,0 +1,81 @@
+"""Writing into part of a buffer: slices of a larger tensor, borders of zeros around a result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tilesmith.ir.expr import Expr, Load, const, post_order, substitute
+from tilesmith.ir.layout import Layout
+from tilesmith.ir.target import Target
+from tilesmith.loop.nodes import Buffer, Func, Stmt, Store, seq
+from tilesmith.loop.visit import map_stmt
+from tilesmith.strategy.group import Group
+from tilesmith.te import tensor as te
+from tilesmith.te.lower import lower
+from tilesmith.te.schedule import create_schedule
+
+from .injective import schedule_injective
+
+
+def redirect(
+    body: Stmt,
+    sources: Mapping[Buffer, Buffer],
+    old: Buffer,
+    new: Buffer,
+    position: int,
+    offset: int,
+) -> Stmt:
+    """`body` reading from other buffers and writing `old` at an offset along one dimension of `new`."""
+
+    def expr(e: Expr) -> Expr:
+        swap: dict[Expr, Expr] = {
+            n: Load(sources[n.buffer], n.indices, n.mask)
+            for n in post_order(e)
+            if isinstance(n, Load) and isinstance(n.buffer, Buffer) and n.buffer in sources
+        }
+        return substitute(e, swap)
+
+    def stmt(st: Stmt) -> Stmt:
+        if isinstance(st, Store) and st.buffer is old:
+            indices = tuple(
+                i + offset if d == position and offset else i for d, i in enumerate(st.indices)
+            )
+            return Store(new, indices, st.value, st.mask)
+        return st
+
+    return map_stmt(body, f_expr=expr, f_stmt=stmt)
+
+
+def with_zero_halos(func: Func, group: Group, target: Target) -> Func:
+    """`func` followed by the zeroing of the borders around its results."""
+    borders: list[Stmt] = []
+    for tensor, buffer in zip(group.args, func.buffers, strict=True):
+        if tensor in group.outputs and tensor in group.layouts:
+            borders += _zero_borders(buffer, group.layouts[tensor], tensor.shape, target)
+    return replace(func, body=seq(func.body, *borders)) if borders else func
+
+
+def _zero_borders(
+    buffer: Buffer, layout: Layout, logical: tuple[int | Expr, ...], target: Target
+) -> list[Stmt]:
+    shape = layout.physical_shape(logical)  # type: ignore[type-var]  # extents of fused groups are numbers
+    pieces = []
+    for position, d in enumerate(layout.dims):
+        inner = logical[d.axis]
+        for start, width in ((0, d.before), (d.before + inner, d.after)):  # type: ignore[operator]
+            if width:
+                slab = tuple(width if i == position else n for i, n in enumerate(shape))
+                pieces.append(_zeros(buffer, slab, position, start, target))  # type: ignore[arg-type]
+    return pieces
+
+
+def _zeros(
+    buffer: Buffer, slab: tuple[int, ...], position: int, start: int, target: Target
+) -> Stmt:
+    zero = const(0, buffer.dtype)
+    border = te.compute(slab, lambda *_: zero, "border", [f"h{i}" for i in range(len(slab))])
+    s = create_schedule([border.op])
+    schedule_injective(s, Group((), (border,), (border.op,), {}), border.op, target)
+    piece = lower(s, [border], "border")
+    return redirect(piece.body, {}, piece.buffers[0], buffer, position, start)
