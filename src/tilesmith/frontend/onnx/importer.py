@@ -9,8 +9,9 @@ end.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -243,24 +244,43 @@ class Importer:
 
     # Graphs
 
-    def initializers(self, graph: Any, frame: Frame, skip: frozenset[str] = frozenset()) -> None:
-        """Defines a graph's stored tensors in `frame`."""
-        for kind, tensors in (("dense", graph.initializer), ("sparse", graph.sparse_initializer)):
-            for t in tensors:
-                name = text(t.name if kind == "dense" else t.values.name, "an initializer's name")
-                if not name:
-                    raise ModelError("an initializer has no name")
-                if name in frame.names:
-                    raise ModelError(f"initializer {name!r} is defined twice; names must be unique")
-                if name in skip:
-                    continue
-                what = f"initializer {name!r}"
-                try:
-                    contents = (decode if kind == "dense" else decode_sparse)(t, self.files, what)
-                    frame.names[name] = self.stored(contents, name)
-                except UnsupportedError as e:
-                    self.problems.append(Problem("initializer", "", 0, name, str(e), None))
-                    frame.names[name] = FAILED
+    def initializers(
+        self,
+        graph: Any,
+        frame: Frame,
+        skip: frozenset[str] = frozenset(),
+        weights: Mapping[int, np.ndarray] | None = None,
+    ) -> None:
+        """Defines a graph's stored tensors in `frame`; `weights`: bytes that the message is
+        without, by position.
+        """
+        for i, t in enumerate(graph.initializer):
+            raw = weights.get(i) if weights else None
+            read = partial(decode, t, self.files, f"initializer {t.name!r}", raw)
+            self._initializer(t.name, frame, skip, read)
+        for t in graph.sparse_initializer:
+            read = partial(decode_sparse, t, self.files, f"initializer {t.values.name!r}")
+            self._initializer(t.values.name, frame, skip, read)
+
+    def _initializer(
+        self,
+        given: str | bytes,
+        frame: Frame,
+        skip: frozenset[str],
+        read: Callable[[], Contents],
+    ) -> None:
+        name = text(given, "an initializer's name")
+        if not name:
+            raise ModelError("an initializer has no name")
+        if name in frame.names:
+            raise ModelError(f"initializer {name!r} is defined twice; names must be unique")
+        if name in skip:
+            return
+        try:
+            frame.names[name] = self.stored(read(), name)
+        except UnsupportedError as e:
+            self.problems.append(Problem("initializer", "", 0, name, str(e), None))
+            frame.names[name] = FAILED
 
     def body(self, nodes: Sequence[Any], frame: Frame, where: str) -> None:
         """Imports `nodes`, defining their outputs in `frame`."""

@@ -13,7 +13,7 @@ from tilesmith.frontend.onnx.errors import ValuesNeededError
 from tilesmith.frontend.onnx.external import ExternalFiles
 from tilesmith.frontend.onnx.importer import FAILED, Frame, Importer, opsets_of
 from tilesmith.frontend.onnx.problems import report
-from tilesmith.frontend.onnx.proto import ModelSource, newest_opset, read_model, text
+from tilesmith.frontend.onnx.proto import ModelSource, Source, newest_opset, read_model, text
 from tilesmith.frontend.onnx.tensors import checked_shape, element_type
 from tilesmith.graph.builder import Builder, array_type
 from tilesmith.graph.nodes import Graph, Value
@@ -41,11 +41,9 @@ def load(
     would help.
     """
     found = read_model(source)
-    model, name = found.model, found.name or "the model"
+    name = found.name or "the model"
     try:
-        return _load(
-            model, ExternalFiles(found.folder), name, dict(shapes or {}), dict(values or {})
-        )
+        return _load(found, name, dict(shapes or {}), dict(values or {}))
     except ValuesNeededError as e:
         raise ValuesNeededError(_message(name, e), e.inputs) from None
     except UnsupportedError as e:
@@ -63,18 +61,15 @@ def _message(name: str, error: Exception) -> str:
 
 
 def _load(
-    model: Any,
-    files: ExternalFiles,
-    name: str,
-    shapes: dict[str, Any],
-    values: dict[str, np.ndarray],
+    source: Source, name: str, shapes: dict[str, Any], values: dict[str, np.ndarray]
 ) -> Graph:
+    model = source.model
     opsets = _checked_opsets(model)
     proto = model.graph
     builder = Builder(text(proto.name, "the graph's name") or "main")
-    importer = Importer(builder, files, model.functions)
+    importer = Importer(builder, ExternalFiles(source.folder), model.functions)
     frame = Frame(opsets)
-    importer.initializers(proto, frame, skip=frozenset(values))
+    importer.initializers(proto, frame, frozenset(values), source.weights)
     stored = set(frame.names)
     inputs = [i for i in proto.input if text(i.name, "an input's name") not in stored]
     types = _input_types(inputs, shapes, values)

@@ -7,12 +7,16 @@ never called here.
 
 from __future__ import annotations
 
+import mmap
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+
+from tilesmith.frontend.onnx.wire import Buffer, split
 from tilesmith.support.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
@@ -31,12 +35,13 @@ larger models keep their weights in external data files.
 class Source:
     """A decoded model, a name for messages, and the folder that external data may be in (None:
 
-    nowhere).
+    nowhere).  `weights`: the bytes of large initializers by position, which `model` is without.
     """
 
     model: Any
     name: str
     folder: Path | None
+    weights: dict[int, np.ndarray] = field(default_factory=dict)
 
 
 def read_model(source: ModelSource) -> Source:
@@ -51,10 +56,10 @@ def read_model(source: ModelSource) -> Source:
             source, source.graph.name if isinstance(source.graph.name, str) else "", None
         )
     elif isinstance(source, (bytes, bytearray, memoryview)):
-        found = Source(_decode(bytes(source), "the given bytes"), "the given bytes", None)
+        found = _decode(bytes(source), "the given bytes", None)
     elif isinstance(source, (str, os.PathLike)):
         path = Path(source)
-        found = Source(_decode(_read_file(path), str(path)), str(path), path.parent)
+        found = _decode(_map_file(path), str(path), path.parent)
     else:
         raise UsageError(
             "expected a path, bytes or an onnx.ModelProto as the model, found "
@@ -72,8 +77,8 @@ def read_model(source: ModelSource) -> Source:
     return found
 
 
-def _read_file(path: Path) -> bytes:
-    """The contents of a regular file."""
+def _map_file(path: Path) -> memoryview:
+    """The contents of a regular file, mapped: weights are read when they are packed."""
     try:
         # O_NONBLOCK: opening a FIFO must not wait for a writer.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -99,19 +104,20 @@ def _read_file(path: Path) -> bytes:
                 "save the model with its weights as external data"
             )
         try:
-            return f.read()
-        except OSError as e:
-            raise ModelError(f"cannot read the model {str(path)!r}: {e.strerror}") from None
+            return memoryview(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ))
+        except (OSError, ValueError) as e:  # ValueError: it became empty
+            raise ModelError(f"cannot read the model {str(path)!r}: {e}") from None
 
 
-def _decode(content: bytes, name: str) -> Any:
+def _decode(content: Buffer, name: str, folder: Path | None) -> Source:
     import onnx
     from google.protobuf.message import DecodeError
 
     if not content:
         raise ModelError(f"expected an ONNX model in {name}, found nothing (0 bytes)")
+    found = split(content)
     try:
-        return onnx.ModelProto.FromString(content)
+        model = onnx.ModelProto.FromString(bytes(found.message))
     except (DecodeError, ValueError, RecursionError) as e:
         reason = " ".join(str(e).split())
         raise ModelError(
@@ -119,6 +125,10 @@ def _decode(content: bytes, name: str) -> Any:
             "as one "
             f"(truncated, or another kind of file): {reason}"
         ) from None
+
+    whole = np.frombuffer(content, np.uint8)
+    weights = {i: whole[at : at + size] for i, (at, size) in found.weights.items()}
+    return Source(model, name, folder, weights)
 
 
 def text(value: str | bytes, what: str) -> str:

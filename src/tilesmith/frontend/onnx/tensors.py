@@ -129,8 +129,10 @@ def checked_shape(dims: Any, what: str) -> tuple[int, ...]:
     return shape
 
 
-def decode(tensor: Any, files: ExternalFiles, what: str) -> Contents:
-    """The contents of a TensorProto.
+def decode(
+    tensor: Any, files: ExternalFiles, what: str, weights: np.ndarray | None = None
+) -> Contents:
+    """The contents of a TensorProto; `weights`: its raw bytes, where they are not in the message.
 
     Raises ModelError when type, shape and data do not fit one another.
     """
@@ -140,13 +142,17 @@ def decode(tensor: Any, files: ExternalFiles, what: str) -> Contents:
     type = TensorType(d, checked_shape(tensor.dims, what))
     if tensor.HasField("segment"):
         raise UnsupportedError(f"{what} is stored in segments, which no known exporter writes")
+    raw = weights
+    if raw is None and tensor.HasField("raw_data"):
+        raw = np.frombuffer(tensor.raw_data, np.uint8)
     if tensor.data_location == _EXTERNAL:
+        if raw is not None or any(len(getattr(tensor, f)) for f in _TYPED_FIELDS):
+            raise ModelError(f"{what}: expected external data or data in the model, found both")
         return Contents(type, Data(_external(tensor, type, files, what)))
-    if tensor.HasField("raw_data"):
-        raw = tensor.raw_data
+    if raw is not None:
         if len(raw) != type.bytes:
             raise ModelError(f"{what}: expected {type.bytes} bytes for {type}, found {len(raw)}")
-        return Contents(type, Data.of(_from_bytes(np.frombuffer(raw, np.uint8), type)))
+        return Contents(type, Data.of(_from_bytes(raw, type)))
     return Contents(type, Data.of(_from_field(tensor, type, what)))
 
 
@@ -190,8 +196,6 @@ def _check_range(values: np.ndarray, low: int, high: int, type: TensorType, what
 def _external(
     tensor: Any, type: TensorType, files: ExternalFiles, what: str
 ) -> Callable[[], np.ndarray]:
-    if tensor.HasField("raw_data") or any(len(getattr(tensor, f)) for f in _TYPED_FIELDS):
-        raise ModelError(f"{what}: expected external data or data in the model, found both")
     entries: dict[str, str] = {}
     for e in tensor.external_data:
         key = text(e.key, f"a key of the external data of {what}")

@@ -1,0 +1,149 @@
+"""Finding the weights in a model file without reading them.
+
+Decoding a model as one protobuf message copies its weights several times over.  So the encoded
+message is walked first (protobuf's wire format, protobuf.dev/programming-guides/encoding), only as
+deep as the graph's initializers, and every large `raw_data` is left out of the bytes that are then
+decoded; where it stands in the file is returned beside them.  Whatever looks unusual, a repeated
+field or broken coding, is left to the decoder as it is: `split` then leaves nothing out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+Buffer: TypeAlias = "bytes | memoryview"
+
+LARGE = 4096
+"""Bytes of `raw_data` that stay in the file."""
+
+# Field numbers of onnx.proto.
+_MODEL_GRAPH, _GRAPH_INITIALIZER, _TENSOR_RAW_DATA = 7, 5, 9
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """`message`: the model without large weights; `weights`: offset and length in the original of
+    the `raw_data` of initializers, by their position in the graph.
+    """
+
+    message: Buffer
+    weights: dict[int, tuple[int, int]]
+
+
+class _UnusualError(Exception):
+    """The bytes are not what an exporter writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """One field: its bytes are `start` to `end`, its contents begin at `body`."""
+
+    number: int
+    kind: int
+    start: int
+    body: int
+    end: int
+
+
+def split(content: Buffer) -> Split:
+    """`content`, an encoded ModelProto, apart from its large weights."""
+    weights: dict[int, tuple[int, int]] = {}
+    try:
+        view = memoryview(content)
+        parts = _without_weights(view, weights)
+    except _UnusualError:
+        return Split(content, {})
+    return Split(b"".join(parts), weights) if weights else Split(content, {})
+
+
+def _without_weights(view: memoryview, weights: dict[int, tuple[int, int]]) -> list[Buffer]:
+    """The pieces of the model without large weights, which are noted in `weights`."""
+    model = list(_fields(view, 0, len(view)))
+    (graph,) = _only([f for f in model if f.number == _MODEL_GRAPH], 1)
+    inner: list[Buffer] = []
+    position = 0
+    for f in _fields(view, graph.body, graph.end):
+        if f.number != _GRAPH_INITIALIZER:
+            inner.append(view[f.start : f.end])
+            continue
+        inner += _tensor(view, f, position, weights)
+        position += 1
+    parts: list[Buffer] = []
+    for f in model:
+        if f is graph:
+            parts += [_head(_MODEL_GRAPH, sum(map(len, inner))), *inner]
+        else:
+            parts.append(view[f.start : f.end])
+    return parts
+
+
+def _tensor(
+    view: memoryview, field: _Field, position: int, weights: dict[int, tuple[int, int]]
+) -> list[Buffer]:
+    """The pieces of an initializer, without its `raw_data` if that is large."""
+    if field.kind != _BYTES:
+        raise _UnusualError
+    if field.end - field.body < LARGE:
+        return [view[field.start : field.end]]
+    parts = list(_fields(view, field.body, field.end))
+    raw = [f for f in parts if f.number == _TENSOR_RAW_DATA]
+    if not raw or raw[0].end - raw[0].body < LARGE:
+        return [view[field.start : field.end]]
+    (data,) = _only(raw, 1)
+    weights[position] = (data.body, data.end - data.body)
+    rest: list[Buffer] = [view[f.start : f.end] for f in parts if f is not data]
+    return [_head(_GRAPH_INITIALIZER, sum(map(len, rest))), *rest]
+
+
+def _only(fields: list[_Field], count: int) -> list[_Field]:
+    if len(fields) != count or any(f.kind != _BYTES for f in fields):
+        raise _UnusualError
+    return fields
+
+
+def _fields(view: memoryview, at: int, end: int) -> Iterator[_Field]:
+    """The fields between two offsets."""
+    while at < end:
+        start = at
+        tag, at = _varint(view, at, end)
+        number, kind = tag >> 3, tag & 7
+        body = at
+        if kind == _VARINT:
+            _, at = _varint(view, at, end)
+        elif kind == _FIXED64:
+            at += 8
+        elif kind == _FIXED32:
+            at += 4
+        elif kind == _BYTES:
+            size, body = _varint(view, at, end)
+            at = body + size
+        else:
+            raise _UnusualError
+        if at > end or not number:
+            raise _UnusualError
+        yield _Field(number, kind, start, body, at)
+
+
+def _varint(view: memoryview, at: int, end: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < end and shift < 64:
+        byte = view[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    raise _UnusualError
+
+
+def _head(number: int, size: int) -> bytes:
+    """Tag and length of a field of bytes."""
+    encoded = bytearray([number << 3 | _BYTES])  # one byte: field numbers below 16
+    while size >= 0x80:
+        encoded.append(size & 0x7F | 0x80)
+        size >>= 7
+    encoded.append(size)
+    return bytes(encoded)
