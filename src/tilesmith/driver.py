@@ -436,7 +436,7 @@ def _run_alone(
     exe = Executable(assemble(alone, {single: kernel}, session), session.options.threads)
     by_value = dict(zip(node.inputs, arrays, strict=True))
     physical = [
-        np.ascontiguousarray(v.layout.pack(by_value[v]) if v.layout else by_value[v])
+        np.asarray(v.layout.pack(by_value[v]) if v.layout else by_value[v], order="C")
         for v in renamed
     ]
     out = exe.run({f"in{i}": a for i, a in enumerate(physical)})

@@ -7,29 +7,15 @@ import random
 import numpy as np
 import pytest
 
-from tilesmith import te
+from tilesmith import driver, te
 from tilesmith.loop.interpret import interpret
-from tilesmith.loop.passes.flatten import flatten
-from tilesmith.loop.passes.hoist import hoist
-from tilesmith.loop.passes.peel import peel
-from tilesmith.loop.passes.simplify import simplify_func
-from tilesmith.loop.passes.unroll import unroll
-from tilesmith.loop.passes.vectorize import vectorize
-from tilesmith.loop.verify import Stage, verify
 from tilesmith.support.errors import ScheduleError
+from tilesmith.support.options import Options
 
 from .families import FAMILIES
 from .random_schedule import random_steps
 
-PASSES: list[tuple[object, Stage]] = [
-    (simplify_func, "nest"),
-    (flatten, "flat"),
-    (peel, "flat"),
-    (unroll, "flat"),
-    (vectorize, "final"),
-    (simplify_func, "final"),
-    (hoist, "final"),
-]
+SESSION = driver.Session.of(Options(verify_each=True))
 
 
 def check_passes(name: str, seed: int) -> None:
@@ -43,9 +29,7 @@ def check_passes(name: str, seed: int) -> None:
         return
     data = family.data(seed)
     want = family.reference(*data)
-    for run, stage in PASSES:
-        func = run(func)  # type: ignore[operator]
-        verify(func, stage, after=run.__name__)  # type: ignore[attr-defined]
+    func = driver.run_loop_passes(func, SESSION)
     flat = [d.reshape(-1).copy() for d in data]
     outputs = [
         np.full(t.shape, np.nan if t.dtype.is_float else -9, t.dtype.numpy) for t in family.outputs

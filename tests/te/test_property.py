@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import tilesmith as ts
 from tilesmith import te
 from tilesmith.loop.interpret import interpret
 from tilesmith.loop.verify import verify
@@ -24,15 +25,25 @@ def answers(family: Family, func, data: list[np.ndarray]) -> list[np.ndarray]:
     return outputs
 
 
-def check(family: Family, s: te.Schedule) -> None:
-    func = te.lower(s, [*family.inputs, *family.outputs])
-    verify(func, "nest")
-    data = family.data(seed=1)
-    for got, want in zip(answers(family, func, data), family.reference(*data), strict=True):
+def compare(family: Family, s: te.Schedule, found: list[np.ndarray]) -> None:
+    for got, want in zip(found, family.reference(*family.data(seed=1)), strict=True):
         if family.exact:
             np.testing.assert_array_equal(got, want, err_msg=s.text())
         else:
             np.testing.assert_allclose(got, want, rtol=1e-5, err_msg=s.text())
+
+
+def check(family: Family, s: te.Schedule) -> None:
+    func = te.lower(s, [*family.inputs, *family.outputs])
+    verify(func, "nest")
+    compare(family, s, answers(family, func, family.data(seed=1)))
+
+
+def check_native(family: Family, s: te.Schedule, target: str) -> None:
+    outputs = [np.zeros(t.shape, t.dtype.numpy) for t in family.outputs]
+    function = ts.build(s, [*family.inputs, *family.outputs], target=target, threads=2)
+    function(*family.data(seed=1), *outputs)
+    compare(family, s, outputs)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -62,6 +73,26 @@ def test_random_schedules_keep_the_answer(name: str, data: st.DataObject) -> Non
         check(family, again)
     except ScheduleError:
         return  # refused at lowering, as allowed for what only regions can show
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@settings(
+    max_examples=25,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(data=st.data())
+def test_random_schedules_keep_the_answer_of_machine_code(name: str, data: st.DataObject) -> None:
+    family = FAMILIES[name]()
+    s = te.create_schedule(family.ops)
+    random_steps(
+        s, lambda options: data.draw(st.sampled_from(list(options))), data.draw(st.integers(1, 14))
+    )
+    try:
+        check_native(family, s, data.draw(st.sampled_from(["native", "x86-64", "x86-64-v3"])))
+    except ScheduleError:
+        return
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -95,5 +95,6 @@ def to_torch(array: np.ndarray) -> Any:
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """A suggestion for a mistyped `name`: text to append to a message."""
-    found = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
-    return f"; did you mean {found[0]!r}?" if found else ""
+    by_lower = {n.lower(): n for n in names}
+    found = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
+    return f"; did you mean {by_lower[found[0]]!r}?" if found else ""

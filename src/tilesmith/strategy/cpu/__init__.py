@@ -24,6 +24,8 @@ def schedule(body: Graph, target: Target) -> tuple[Schedule, Group]:
     s = create_schedule([t.op for t in group.outputs])
     for tensor, layout in group.layouts.items():
         s.transform_layout(tensor, layout)
+    if any(a.extent == 0 for st in group.stages for a in (*st.axis, *st.reduce_axis)):
+        return s, group  # loops that never run, and sums of nothing
     contractions = [st for st in group.stages if product_of_loads(st)]
     if len(contractions) == 1 and schedule_contraction(s, group, contractions[0], target):
         return s, group
