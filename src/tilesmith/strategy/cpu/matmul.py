@@ -76,29 +76,11 @@ def schedule_contraction(s: Schedule, group: Group, anchor: Compute, target: Tar
     if len(row_at) > 1:
         acc = s.flatten_axes(acc, *(s[acc].axis[i] for i in row_at))
     a = s[acc]
-    outer = [i for i in order if i != vector_at and i not in row_at]
-    column_axis = o.axis[vector_at]
-    co, ci = o.split(column_axis, factor=min(tile.columns, max(columns, 1)))
-    row = None
-    if row_at:
-        row = o.axis[row_at[0]]
-        o.reorder(*(o.axis[i] for i in outer), co, *(o.axis[i] for i in row_at), ci)
-        for i in row_at[1:]:
-            row = o.fuse(row, o.axis[i])
-        ro, ri = o.split(row, factor=min(tile.rows, rows))
-    else:
-        o.reorder(*(o.axis[i] for i in outer), co, ci)
-        ro, ri = co, None
-    batch_at = [i for i in outer if anchor.axis[i] in c.batch]
-    rest_at = [i for i in outer if i not in batch_at]
-    nest = [*(o.axis[i] for i in batch_at), co, *(o.axis[i] for i in rest_at)]
-    inner = [ci] if ri is None else [ro, ri, ci]
-    o.reorder(*nest, *inner)
-    if ri is not None:
-        o.unroll(ri)
-    _vectorize(o, ci, min(tile.columns, max(columns, 1)), tile.lanes)
+    width = min(tile.columns, max(columns, 1))
+    level = _schedule_output(o, anchor, c, order, vector_at, row_at, width, min(tile.rows, rows))
+    _vectorize(o, o.leaf_axes[-1], width, tile.lanes)
 
-    a.compute_at(o, ro)
+    a.compute_at(o, level)
     merged = len(row_at) - 1  # axes of `acc` that flattening took away, all at row_at[0]
     vector_axis = a.axis[vector_at - merged if row_at and vector_at > row_at[0] else vector_at]
     innermost = a.axis.index(vector_axis)
@@ -112,44 +94,65 @@ def schedule_contraction(s: Schedule, group: Group, anchor: Compute, target: Tar
     a.reorder(*single, *reduce_axes, *spatial)
     for x in spatial[:-1]:
         a.unroll(x)
-    _vectorize(a, spatial[-1], min(tile.columns, max(columns, 1)), tile.lanes)
-
-    work = 1
-    for x in (*anchor.axis, *anchor.reduce_axis):
-        work *= x.extent if isinstance(x.extent, int) else 1
-    if work >= PARALLEL_FMAS:
-        _share(o, anchor, c, batch_at, rest_at, co, ro if ri is not None else None, tile, columns)
+    _vectorize(a, spatial[-1], width, tile.lanes)
     return True
 
 
-def _share(
-    o: Any, anchor: Compute, c: Contraction, batch_at: list[int], rest_at: list[int], co: Any, ro: Any,
-    tile: Tile, columns: int,
-) -> None:  # fmt: skip
-    """Fuse outer loops into one parallel loop; a loop that will be peeled stays by itself."""
-    sizes = {i: anchor.axis[i].extent for i in (*batch_at, *rest_at)}
-    loops: list[tuple[Any, int]] = [(o.axis[i], sizes[i]) for i in batch_at]  # type: ignore[misc]
-    exact = columns % min(tile.columns, max(columns, 1)) == 0
-    if exact:
-        loops.append((co, -(-columns // tile.columns)))
-    elif not any(n > 1 for _, n in loops) and not any(sizes[i] != 1 for i in rest_at):
-        loops.append(
-            (co, -(-columns // tile.columns))
-        )  # nothing else to share: peeled parallel loop
-    else:
-        o.reorder(*(x for x, _ in loops), *(o.axis[i] for i in rest_at), co)
-    if exact or len(loops) == len(batch_at):
-        loops += [(o.axis[i], sizes[i]) for i in rest_at]  # type: ignore[misc]
-    total = 1
-    for _, n in loops:
-        total *= n
-    if total < 4 and ro is not None and not any(n > 1 for _, n in loops):
-        o.parallel(ro)
-        return
-    shared = loops[0][0]
-    for x, _ in loops[1:]:
+def _schedule_output(
+    o: Any,
+    anchor: Compute,
+    c: Contraction,
+    order: list[int],
+    vector_at: int,
+    row_at: list[int],
+    width: int,
+    height: int,
+) -> Any:
+    """Tile the output, share its outer loops among threads; returns the loop that holds one tile.
+
+    Column blocks stand outside the loops that read the same weights.  When the last block is not
+    full, its loop is to be peeled and so stays by itself, innermost, not fused with others.
+    """
+    extents = [a.extent if isinstance(a.extent, int) else 1 for a in anchor.axis]
+    columns = extents[vector_at]
+    outer = [i for i in order if i != vector_at and i not in row_at]
+    batch = [(o.axis[i], extents[i]) for i in outer if anchor.axis[i] in c.batch]
+    rest = [(o.axis[i], extents[i]) for i in outer if anchor.axis[i] not in c.batch]
+    rows = [o.axis[i] for i in row_at]
+    co, ci = o.split(o.axis[vector_at], factor=width)
+    blocks = [(co, -(-columns // width))]
+    exact = columns % width == 0
+    loops = [*batch, *blocks, *rest] if exact and rows else [*batch, *rest, *blocks]
+    o.reorder(*(x for x, _ in loops), *rows, ci)
+    level = co
+    peeled: list[tuple[Any, int]] = [] if exact else blocks
+    if rows:
+        row = rows[0]
+        for x in rows[1:]:
+            row = o.fuse(row, x)
+        count = _product(extents[i] for i in row_at)
+        level, inner = o.split(row, factor=height)
+        o.unroll(inner)
+        peeled = [*peeled, (level, -(-count // height))]
+    if _product((*extents, *(k.extent for k in anchor.reduce_axis))) >= PARALLEL_FMAS:
+        whole = [x for x in loops if exact or x not in blocks]
+        shared = _share(o, whole, peeled)
+        if not rows and (exact or not any(n > 1 for _, n in whole)):
+            level = shared
+    return level
+
+
+def _share(o: Any, whole: list[tuple[Any, int]], peeled: list[tuple[Any, int]]) -> Any:
+    """Share the `whole` loops, fused, among threads; if there is no work in them, one of `peeled`."""
+    if not any(n > 1 for _, n in whole):
+        most = max((*whole, *peeled), key=lambda x: x[1])[0]
+        o.parallel(most)
+        return most
+    shared = whole[0][0]
+    for x, _ in whole[1:]:
         shared = o.fuse(shared, x)
     o.parallel(shared)
+    return shared
 
 
 def _vectorize(stage: Any, axis: Any, width: int, lanes: int) -> None:
@@ -179,7 +182,9 @@ def _linear_run(group: Group, c: Contraction, run: tuple[IterVar, ...]) -> tuple
     by_position = dict(zip((a.var for a in out.axis), (a.var for a in c.op.axis), strict=True))
     walks = [_strides_through(group, c.x)]
     for found in accesses(group, out, keep=(c.op,)):
-        walks.append(None if found is None else {by_position[v]: n for v, n in found.items()})
+        walks.append(
+            None if found is None else {by_position.get(v, v): n for v, n in found.items()}
+        )
     kept = [run[-1]]
     for axis in reversed(run[:-1]):
         inner = kept[0]
