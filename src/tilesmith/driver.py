@@ -12,6 +12,7 @@ the cache on disk.
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -54,7 +55,7 @@ from tilesmith.loop.text import print_func
 from tilesmith.loop.verify import verify as verify_loops
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.function import NativeFunction
-from tilesmith.runtime.program import Arg, KernelCall, Program, TensorSpec, pack_constants
+from tilesmith.runtime.program import Arg, Contents, KernelCall, Program, TensorSpec, pack_constants
 from tilesmith.strategy.cpu import lower_group
 from tilesmith.strategy.cpu.layouts import layout_policy
 from tilesmith.strategy.windows import windows
@@ -105,6 +106,11 @@ class Session:
         options = options or Options.from_environment()
         options = options.with_(**overrides)
         return Session(options, resolve_target(options.target), Timings(), Dumper(options.dump))
+
+    @property
+    def jobs(self) -> int:
+        """How much to do at the same time."""
+        return self.options.jobs or len(os.sched_getaffinity(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,11 +272,10 @@ def compile_kernels(fused: Graph, session: Session) -> dict[Node, KernelCode]:
     cache = None
     if options.use_cache:
         cache = Cache(options.cache_dir or cache_dir_from_environment(), options.cache_bytes)
-    jobs = options.jobs or len(os.sched_getaffinity(0))
     machine = session.target.text
     pending: dict[str, Future[KernelCode]] = {}
     of_node: dict[Node, str] = {}
-    with session.timings.stage("kernels") as path, ThreadPoolExecutor(jobs) as pool:
+    with session.timings.stage("kernels") as path, ThreadPoolExecutor(session.jobs) as pool:
         for node in fused.nodes:
             assert isinstance(node.op, Fused)
             if isinstance(node.op, InPlace):
@@ -305,7 +310,7 @@ def _compile_kernel(
 def assemble(fused: Graph, kernels: Mapping[Node, KernelCode], session: Session) -> Program:
     """Lay out memory and constants and list the kernel calls."""
     memory = plan(fused, {n: k.workspace for n, k in kernels.items() if k.workspace})
-    blob, offsets = pack_constants([c.data.array for c in fused.constants])
+    blob, offsets = pack_constants([_contents(c) for c in fused.constants], session.jobs)
     where: dict[Value, Arg] = {v: Arg("input", i) for i, v in enumerate(fused.inputs)}
     where |= {c.value: Arg("constant", at) for c, at in zip(fused.constants, offsets, strict=True)}
     where |= {v: Arg("arena", at) for v, at in memory.offsets.items()}
@@ -332,6 +337,18 @@ def assemble(fused: Graph, kernels: Mapping[Node, KernelCode], session: Session)
         {k.symbol: k.code for k in kernels.values()},
         session.target,
         {"name": fused.name, "arena_lower_bound": memory.lower_bound},
+    )
+
+
+def _contents(constant: Constant) -> Contents:
+    """What the blob of constants holds for one: packed straight into it."""
+    value, data = constant.value, constant.data
+    shape = value.type.static_shape
+    shape = value.layout.physical_shape(shape) if value.layout else shape
+    dtype = value.dtype.numpy
+    return Contents(
+        math.prod(shape) * value.dtype.bytes,
+        lambda out: data.copy_to(out.view(dtype).reshape(shape)),
     )
 
 

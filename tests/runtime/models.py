@@ -10,7 +10,7 @@ from tilesmith.codegen.targets import target
 from tilesmith.ir.dtypes import DType, f32, i64
 from tilesmith.ir.expr import Load, Var, const, maximum
 from tilesmith.loop.nodes import Allocate, Assert, Buffer, For, Func, Store, seq
-from tilesmith.runtime.program import Arg, KernelCall, Program, TensorSpec, pack_constants
+from tilesmith.runtime.program import Arg, Contents, KernelCall, Program, TensorSpec, pack_constants
 
 ROWS, COLS = 8, 24
 
@@ -57,7 +57,7 @@ def program(target_name: str = "native") -> tuple[Program, np.ndarray]:
     """The program and its constant `c`."""
     first, second = compiled(add_relu(), target_name), compiled(double_and_sum(), target_name)
     c = np.linspace(-1, 1, COLS, dtype=np.float32)
-    constants, (at,) = pack_constants([c])
+    constants, (at,) = pack_constants([Contents.of(c)])
     size = ROWS * COLS * 4
     calls = [
         KernelCall(

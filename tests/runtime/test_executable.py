@@ -10,7 +10,7 @@ import pytest
 from models import COLS, ROWS, checked_program, copy_program, expected, program
 from tilesmith.ir.dtypes import ALL, DType, bf16, f32
 from tilesmith.runtime.executable import Executable
-from tilesmith.runtime.program import pack_constants
+from tilesmith.runtime.program import Contents, pack_constants
 from tilesmith.runtime.threads import physical_cores, thread_count
 from tilesmith.support.errors import ModelError, UsageError
 
@@ -198,7 +198,8 @@ def test_threads_come_from_argument_then_environment(monkeypatch: pytest.MonkeyP
 
 def test_constants_are_packed_once_and_aligned() -> None:
     a, b = np.arange(5, dtype=np.float32), np.ones((3, 3), ml_dtypes.bfloat16)
-    blob, offsets = pack_constants([a, b, a])
+    first, second = Contents.of(a), Contents.of(b)
+    blob, offsets = pack_constants([first, second, first], jobs=2)
     assert blob.ctypes.data % 64 == 0 and offsets == [0, 64, 0]
     np.testing.assert_array_equal(blob[:20].view(np.float32), a)
     np.testing.assert_array_equal(blob[64:82].view(ml_dtypes.bfloat16), b.ravel())

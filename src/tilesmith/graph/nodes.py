@@ -46,9 +46,13 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """The contents of a constant, in its physical layout; read when first asked for (`load`)."""
+    """The contents of a constant, in its physical layout; read when first asked for (`load`).
+
+    `fill` writes them to memory that is zero, for contents that are made only to be stored.
+    """
 
     load: Callable[[], np.ndarray] = field(repr=False)
+    fill: Callable[[np.ndarray], object] | None = field(default=None, repr=False)
 
     @staticmethod
     def of(array: np.ndarray) -> Data:
@@ -59,6 +63,15 @@ class Data:
     @cached_property
     def array(self) -> np.ndarray:
         return self.load()
+
+    def copy_to(self, out: np.ndarray) -> None:
+        """Write the contents to `out`, which is zero; they are not kept."""
+        if "array" in self.__dict__:
+            out[...] = self.array
+        elif self.fill is not None:
+            self.fill(out)
+        else:
+            out[...] = self.load()
 
     @cached_property
     def digest(self) -> str:
@@ -128,6 +141,18 @@ class Fused(Op):
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         return tuple(v.type for v in self.body.outputs)
+
+
+@dataclass(frozen=True)
+class InPlace(Fused):
+    """A group that nothing has to run for: results and operands are the same memory.
+
+    The results of a view begin at `offsets` (in elements, one for each) in the memory of the one operand; when it
+    `joins`, the operands begin at `offsets` in the memory of the one result.  Layouts say how each is seen there.
+    """
+
+    offsets: tuple[int, ...]
+    joins: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,20 @@
 
 A `Layout` is a list of physical dimensions, outermost first.  Each takes a logical axis whole (`2`), its blocks
 (`0/32`) or the position inside its block (`0%32`); an axis that is split appears once as each.  A `halo` keeps extra
-zeroed room before and after a whole axis (`2+1:1`), so that a consumer may read past the border.
+zeroed room before and after a whole axis (`2+1:1`), so that a consumer may read past the border.  A `span` says that
+memory goes on to that many positions of a whole axis (`1:256`), the others belonging to somebody else: so a tensor is
+seen that is a slice of a larger one, whose other elements are never touched.
 Text: dims separated by spaces, `0 2 3 1` is NHWC seen from logical NCHW, `0/16 2 3 1 0%16` a packed weight.
 When a block size does not divide the extent, the last block is padded (its contents are zero in packed constants).
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
-from dataclasses import dataclass
-from typing import Literal, TypeVar
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -23,24 +27,45 @@ Part = Literal["whole", "outer", "inner"]
 
 @dataclass(frozen=True, slots=True)
 class LayoutDim:
-    """One physical dimension: `part` of logical `axis`; `block` for outer/inner; halo room for whole."""
+    """One physical dimension: `part` of logical `axis`; `block` for outer/inner; halo room or span for whole."""
 
     axis: int
     part: Part = "whole"
     block: int = 1
     before: int = 0
     after: int = 0
+    span: int = 0
 
     def __str__(self) -> str:
         if self.part == "outer":
             return f"{self.axis}/{self.block}"
         if self.part == "inner":
             return f"{self.axis}%{self.block}"
+        if self.span:
+            return f"{self.axis}:{self.span}"
         halo = f"+{self.before}:{self.after}" if self.before or self.after else ""
         return f"{self.axis}{halo}"
 
 
-_DIM = re.compile(r"(\d+)(?:([/%])(\d+)|\+(\d+):(\d+))?$")
+_DIM = re.compile(r"(\d+)(?:([/%])(\d+)|\+(\d+):(\d+)|:(\d+))?$")
+
+
+class _Piece(NamedTuple):
+    """A part of a logical axis, its extents once it is split, and where it goes."""
+
+    source: slice
+    shape: tuple[int, ...]
+    target: tuple[slice | int, ...]
+
+
+def _pieces(dim: LayoutDim, n: int) -> list[_Piece]:
+    """The parts of an axis of extent `n` that are copied at once: whole blocks, and the rest."""
+    if dim.part == "whole":
+        return [_Piece(slice(n), (n,), (slice(dim.before, dim.before + n),))]
+    blocks, rest = divmod(n, dim.block)
+    end = blocks * dim.block
+    pieces = [_Piece(slice(end), (blocks, dim.block), (slice(blocks), slice(dim.block)))]
+    return pieces + [_Piece(slice(end, n), (rest,), (blocks, slice(rest)))] * (rest > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +93,12 @@ class Layout:
             m = _DIM.match(word)
             if not m:
                 raise ValueError(f"bad layout dimension {word!r} in {text!r}")
-            axis, kind, block, before, after = m.groups()
+            axis, kind, block, before, after, span = m.groups()
             if kind:
                 dims.append(LayoutDim(int(axis), "outer" if kind == "/" else "inner", int(block)))
             else:
-                dims.append(LayoutDim(int(axis), before=int(before or 0), after=int(after or 0)))
+                room = (int(n or 0) for n in (before, after, span))
+                dims.append(LayoutDim(int(axis), "whole", 1, *room))
         return Layout(tuple(dims))
 
     @staticmethod
@@ -98,6 +124,17 @@ class Layout:
         """True when some physical elements may belong to no logical one."""
         return any(d.part != "whole" or d.before or d.after for d in self.dims)
 
+    @property
+    def dense(self) -> Layout:
+        """The same order of elements in memory of one's own: without spans."""
+        return self.spanning((0,) * len(self.dims))
+
+    def spanning(self, spans: tuple[int, ...]) -> Layout:
+        """The same order with these spans of the physical dimensions (0: none)."""
+        if all(d.span == n for d, n in zip(self.dims, spans, strict=True)):
+            return self
+        return Layout(tuple(replace(d, span=n) for d, n in zip(self.dims, spans, strict=True)))
+
     def physical_shape(self, shape: tuple[Index, ...]) -> tuple[Index, ...]:
         """Extents of the physical dimensions for a logical shape."""
         out = []
@@ -107,6 +144,8 @@ class Layout:
                 n = (n + (d.block - 1)) // d.block
             elif d.part == "inner":
                 n = d.block
+            elif d.span:
+                n = d.span
             elif d.before or d.after:
                 n = n + (d.before + d.after)
             out.append(n)
@@ -126,27 +165,27 @@ class Layout:
             out.append(i)
         return tuple(out)
 
-    def pack(self, array: np.ndarray) -> np.ndarray:
-        """The physical array (contiguous, padding zero) for a logical one."""
+    def pack(self, array: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """The physical array (contiguous, padding zero) for a logical one.
+
+        Written to `out`, if given, an array of the physical shape that is zero where padding lies.
+        """
+        shape = self.physical_shape(array.shape)
+        if out is None:
+            is_full = math.prod(shape) == array.size
+            out = np.empty(shape, array.dtype) if is_full else np.zeros(shape, array.dtype)
         order: list[int] = []
-        position: dict[tuple[int, Part], int] = {}
-        widths, shape = [], []
+        pieces: list[list[_Piece]] = []
         for axis, n in enumerate(array.shape):
-            d = next(d for d in self.dims if d.axis == axis)
-            if d.part == "whole":
-                widths.append((d.before, d.after))
-                position[axis, "whole"] = len(shape)
-                shape.append(n + d.before + d.after)
-            else:
-                blocks = -(-n // d.block)
-                widths.append((0, blocks * d.block - n))
-                position[axis, "outer"] = len(shape)
-                position[axis, "inner"] = len(shape) + 1
-                shape += [blocks, d.block]
-        for d in self.dims:
-            order.append(position[d.axis, d.part])
-        padded = np.pad(array, widths) if any(w != (0, 0) for w in widths) else array
-        return np.ascontiguousarray(padded.reshape(shape).transpose(order))
+            parts = {d.part: k for k, d in enumerate(self.dims) if d.axis == axis}
+            order += [parts[p] for p in ("whole", "outer", "inner") if p in parts]
+            pieces.append(_pieces(self.dims[order[-1]], n))
+        logical = out.transpose(order)  # a split axis as its blocks, then the position inside
+        for piece in itertools.product(*pieces):
+            source = array[tuple(p.source for p in piece)]
+            target = logical[(*(i for p in piece for i in p.target), ...)]
+            target[...] = source.reshape(tuple(n for p in piece for n in p.shape))
+        return out
 
     def unpack(self, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         """The logical array of `shape` held in a physical one."""

@@ -37,7 +37,15 @@ class Runtime(ctypes.Structure):
 
 def aligned_bytes(size: int) -> np.ndarray:
     """An uninitialised byte array of `size` whose address is a multiple of `ALIGNMENT`."""
-    room = np.empty(size + ALIGNMENT, np.uint8)
+    return _aligned(np.empty(size + ALIGNMENT, np.uint8), size)
+
+
+def zeroed_bytes(size: int) -> np.ndarray:
+    """`aligned_bytes` that are zero; memory is taken when a page is first written."""
+    return _aligned(np.zeros(size + ALIGNMENT, np.uint8), size)
+
+
+def _aligned(room: np.ndarray, size: int) -> np.ndarray:
     start = -room.ctypes.data % ALIGNMENT
     return room[start : start + size]
 

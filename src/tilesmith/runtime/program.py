@@ -6,7 +6,8 @@ life.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -17,9 +18,9 @@ from tilesmith.codegen.link import compile_object
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.target import Target
 
-from .native import ALIGNMENT, aligned_bytes, round_up
+from .native import ALIGNMENT, round_up, zeroed_bytes
 
-__all__ = ["ENTRY", "Arg", "KernelCall", "Program", "TensorSpec", "pack_constants"]
+__all__ = ["ENTRY", "Arg", "Contents", "KernelCall", "Program", "TensorSpec", "pack_constants"]
 
 Blob: TypeAlias = np.ndarray
 """A one-dimensional array of bytes whose address is a multiple of 64."""
@@ -102,23 +103,36 @@ class Program:
         raise IndexError(f"no assertion has the number {code}")
 
 
-def pack_constants(arrays: Sequence[np.ndarray]) -> tuple[Blob, list[int]]:
-    """One blob with all `arrays` at 64-byte offsets, and the offsets.  The same array object is
-    stored once.
+@dataclass(frozen=True, slots=True, eq=False)
+class Contents:
+    """What a constant will hold: its size in bytes, and how it is written to memory of that size
+    that is zero.
     """
-    offsets: list[int] = []
-    places: dict[int, int] = {}
+
+    bytes: int
+    write: Callable[[Blob], None]
+
+    @staticmethod
+    def of(array: np.ndarray) -> Contents:
+        def write(out: Blob) -> None:
+            out[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+        return Contents(array.nbytes, write)
+
+
+def pack_constants(constants: Sequence[Contents], jobs: int = 1) -> tuple[Blob, list[int]]:
+    """One blob with all `constants` at 64-byte offsets, and the offsets; `jobs` are written at the
+    same time.  The same object is stored once.
+    """
+    places: dict[Contents, int] = {}
     end = 0
-    for a in arrays:
-        if id(a) not in places:
-            places[id(a)] = end
-            end += round_up(max(a.nbytes, 1))
-        offsets.append(places[id(a)])
-    blob = aligned_bytes(round_up(end) or ALIGNMENT)
-    blob[:] = 0
-    written: set[int] = set()
-    for a, offset in zip(arrays, offsets, strict=True):
-        if offset not in written:
-            written.add(offset)
-            blob[offset : offset + a.nbytes] = np.ascontiguousarray(a).reshape(-1).view(np.uint8)
-    return blob, offsets
+    for c in constants:
+        if c not in places:
+            places[c] = end
+            end += round_up(max(c.bytes, 1))
+    blob = zeroed_bytes(round_up(end) or ALIGNMENT)
+    with ThreadPoolExecutor(jobs) as pool:  # copying arrays, NumPy holds no lock
+        written = [pool.submit(c.write, blob[at : at + c.bytes]) for c, at in places.items()]
+        for w in written:
+            w.result()
+    return blob, [places[c] for c in constants]

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from tilesmith.graph.nodes import Constant, Data, Graph, Node, Relayout, Value
 from tilesmith.ir.layout import Layout
 
@@ -81,8 +83,13 @@ def relayout_count(graph: Graph) -> int:
 
 
 def _pack(source: Constant, layout: Layout) -> Constant:
-    data = Data(lambda: layout.pack(source.data.array))
-    return Constant(replace(source.value, layout=layout), data)
+    def load() -> np.ndarray:
+        return layout.pack(source.data.array)
+
+    def fill(out: np.ndarray) -> None:
+        layout.pack(source.data.array, out)
+
+    return Constant(replace(source.value, layout=layout), Data(load, fill))
 
 
 def _is_trivial(layout: Layout, value: Value) -> bool:
