@@ -124,12 +124,11 @@ class Arithmetic(Builder):
             a, b = b, a  # the number goes first: a NaN in the second place comes out
         bools = vector("i1", lanes)
         order = "olt" if op == "min" else "ogt"
-        ordered = self.emit(f"fcmp {order} {type_} {a}, {b}")
-        best = self.emit(f"select {bools} {ordered}, {type_} {a}, {type_} {b}")
         if number is not None:
-            return best
-        nan = self.emit(f"fcmp uno {type_} {a}, {a}")
-        return self.emit(f"select {bools} {nan}, {type_} {a}, {type_} {best}")
+            ordered = self.emit(f"fcmp {order} {type_} {a}, {b}")
+            return self.emit(f"select {bools} {ordered}, {type_} {a}, {type_} {b}")
+        # `b` first: it is the one asked for NaN, and a reduction has to wait for `a`
+        return self.emit(f"call nsz {type_} @llvm.{op}imum({type_} {b}, {type_} {a})")
 
     def compare(self, op: str, dtype: DType, lanes: int, a: str, b: str) -> str:
         return self.emit(f"{_COMPARE[dtype.kind][op]} {value_type(dtype, lanes)} {a}, {b}")

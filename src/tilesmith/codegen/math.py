@@ -102,7 +102,7 @@ def _expanded(call: Call, let: Bindings) -> Expr:
             return simple
         return math_wide.power(x, args[1], let) if dtype is f32 else call
     if dtype is f32 and name in _F32:
-        return _F32[name](x, let)
+        return _F32[name](let("x", x), let)
     return call  # an instruction, or the C library for f64
 
 

@@ -1,157 +1,290 @@
 """Schedules for reductions: pooling, means, softmax and normalisation chains.
 
-The output's loops are split at a *level*: outside it, axes that the group keeps (shared among threads); inside it,
-the reduced axes and one vector of the axis that memory runs along.  Every other stage is computed at that level:
+The output's loops are split at a *level*: outside it, axes that the group keeps (shared among
+threads); inside it, the reduced axes.  Every other stage is computed at that level.  Memory runs
+along one of two kinds of axis:
 
-- memory runs along a kept axis (pooling in channels-last): accumulators are vectors, one lane per element;
-- memory runs along a reduced axis (softmax over the last axis): the reduction is factored into one partial result
-  per lane (`rfactor`), combined at the end of the row.
+- a kept axis (pooling in channels-last, a sum over rows): the tile of the level is a few vectors of
+  that axis, and accumulators are vectors, one lane per element;
+- a reduced axis (softmax over the last axis): a reduction is factored into several vectors of
+  partial results, which are added up vector by vector, then across the lanes of the last one.
 
-Values of a full row that are used twice or costly to compute are stored for the row; the rest is inlined.
+What is costly to compute and read more than once is stored for the tile or row; the rest is
+computed where it is read.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from tilesmith.ir.expr import Call, Load, Var, post_order
-from tilesmith.ir.layout import Layout
+from tilesmith.ir.expr import Binary, Call, Expr, Var, post_order
+from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.target import Target
 from tilesmith.ops.structure import COSTLY, loads
+from tilesmith.strategy.access import accesses
 from tilesmith.strategy.group import Group
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, IterVar, Reduce, Tensor
 
 from .injective import PARALLEL_ELEMENTS
 
-ROW_BYTES = 1 << 16
-"""Largest row kept in a thread's stack buffer; longer rows are computed again where they are read."""
+STORED_BYTES = 1 << 19
+"""Longest row worth keeping (half a second-level cache); beyond, values are computed again."""
 
-FACTORABLE = frozenset({"sum", "prod", "min", "max"})
+ACROSS_LANES = frozenset({"sum", "prod", "min", "max"})
+"""Reducers that codegen combines across the lanes of a vector."""
+
+ACCUMULATORS = 4
+"""Vectors of partial results: enough independent additions to hide the latency of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """Where the stages of a group go: below loop `axis` of `stage`, which computes the output
+    `out`; before it when `axis` is None.
+
+    `inside`: output axes that are whole there.  `lane`: the output axis that runs along vectors,
+    `width` elements of which are computed together, or None when a reduced axis runs along memory.
+    `stored`: the stages that are not computed where they are read.
+    """
+
+    stage: Any
+    out: Compute
+    axis: Any
+    inside: tuple[int, ...]
+    lane: int | None
+    width: int
+    lanes: int
+    stored: frozenset[Compute]
 
 
 def schedule_reductions(s: Schedule, group: Group, target: Target) -> None:
-    """Schedule a group whose stages include reductions and no contraction that has a schedule of its own."""
+    """Schedule a group with reductions, none of them a contraction with a schedule of its own."""
     out = group.outputs[0].op
     assert isinstance(out, Compute)
     reducing = [st for st in group.stages if st.reduce_axis]
-    layout = group.layout(group.outputs[0])
-    order = [d.axis for d in layout.dims]
-    domain = _domain(reducing[-1])
-    chain = domain is not None and out is not reducing[-1] and _shape(out) == tuple(a.extent for a in domain)
-    inside: list[int] = []
-    if chain and domain is not None:
-        reduce_vars = {a.var for st in reducing for a in st.reduce_axis}
-        inside = [i for i, a in enumerate(domain) if a.var in reduce_vars]
-    work = _work(group)
-    accumulators = {st: st.outputs[0] for st in reducing}
-    if out in accumulators and len(out.body) == 1:
-        accumulators[out] = s.cache_write(group.outputs[0], "register")
-
-    o = s[group.outputs[0]]
-    outer = [i for i in order if i not in inside]
-    rows = [i for i in order if i in inside]
-    last = next((i for i in reversed(order) if out.axis[i].extent != 1), None)
-    lanes = target.vector_lanes(max(group.outputs[0].dtype.bytes, reducing[-1].outputs[0].dtype.bytes))
-    vertical = last is not None and last not in inside and _reads_along(group, reducing[0], last, out)
-    loops = [o.axis[i] for i in outer]
-    sizes = [_size(out.axis[i].extent) for i in outer]
-    lane = None
-    if vertical and last is not None:
-        width = min(lanes, _size(out.axis[last].extent))
-        at = outer.index(last)
-        if width > 1:
-            block, lane = o.split(o.axis[last], factor=width)
-            loops[at], sizes[at] = block, -(-sizes[at] // width)
-    body = [o.axis[i] for i in rows]
-    o.reorder(*loops, *body, *([lane] if lane is not None else []))
-    if not loops:  # everything is reduced: one trip
-        loops, sizes = [body.pop(0)], [1] if body else sizes
-    level = loops[-1]
-    if work >= PARALLEL_ELEMENTS:
-        level = _share(o, loops, sizes)
-    if lane is not None:
-        o.vectorize(lane)
-    elif body:
-        _vectorize_row(o, body[-1], _size(out.axis[rows[-1]].extent), lanes)
+    results = {st: st.outputs[0] for st in reducing}
+    if out in results and len(out.body) == 1:
+        results[out] = s.cache_write(group.outputs[0], "register")
+    level = _schedule_output(s, group, out, reducing, target)
     for stage in reversed(group.stages):  # readers first: a stage goes where its reader is
         if stage.reduce_axis:
             if stage is not out or len(stage.body) == 1:
-                _attach_reduction(s, group, stage, accumulators[stage], o, level, lanes, vertical)
+                _attach_reduction(s, group, stage, results[stage], level)
         elif stage is not out:
-            _attach(s, group, stage, out, o, level, lanes, chain)
+            _attach(s, group, stage, level)
 
 
-def _share(o: Any, loops: list[Any], sizes: list[int]) -> Any:
-    """Share the outer loops among threads; returns the innermost of them."""
-    shared, extent = loops[0], sizes[0]
-    rest = list(zip(loops[1:], sizes[1:], strict=True))
-    while rest and extent < 16:
-        axis, n = rest.pop(0)
-        shared = o.fuse(shared, axis)
-        extent *= n
+def _schedule_output(
+    s: Schedule, group: Group, out: Compute, reducing: list[Compute], target: Target
+) -> _Level:
+    order = list(dict.fromkeys(d.axis for d in group.layout(group.outputs[0]).dims))
+    inside = _inside(out, reducing)
+    outer = [i for i in order if i not in inside]
+    rows = [i for i in order if i in inside]
+    widest = max(group.outputs[0].dtype.bytes, *(t.dtype.bytes for t in reducing[-1].outputs))
+    lanes = target.vector_lanes(min(widest, 8))
+    o = s[group.outputs[0]]
+    loops = [o.axis[i] for i in outer]
+    sizes = [_size(out.axis[i].extent) for i in outer]
+    lane = _lane_axis(group, out, reducing[0], outer)
+    block = None
+    width = 1
+    if lane is not None:
+        extent = _size(out.axis[lane].extent)
+        width = min(_tile_width(lanes, extent), extent)
+        at = outer.index(lane)
+        outside, block = o.split(o.axis[lane], factor=width)
+        loops[at], sizes[at] = outside, -(-sizes[at] // width)
+    body = [o.axis[i] for i in rows]
+    o.reorder(*loops, *body, *([block] if block is not None else []))
+    axis = loops[-1] if loops else None
+    if loops and _work(group) >= PARALLEL_ELEMENTS:
+        peeled = lane is not None and _size(out.axis[lane].extent) % width != 0
+        axis = _share(o, loops, sizes, len(loops) - peeled)
+    stored = _stored(group, out, inside, width)
+    level = _Level(o, out, axis, tuple(rows), lane, width, lanes, stored)
+    if block is not None:
+        vectorize(o, block, width, lanes)
+    elif body:
+        vectorize(o, *_one_loop(o, group, out, [out.axis[i] for i in rows], level), lanes)
+    return level
+
+
+def _inside(out: Compute, reducing: list[Compute]) -> list[int]:
+    """The output axes that a chain (softmax, a norm) reduces: they are whole below the level."""
+    domain = _domain(reducing[-1])
+    if domain is None or out is reducing[-1] or _extents_of(out) != tuple(a.extent for a in domain):
+        return []
+    reduced = {a.var for st in reducing for a in st.reduce_axis}
+    return [i for i, a in enumerate(domain) if a.var in reduced]
+
+
+def _lane_axis(group: Group, out: Compute, first: Compute, outer: list[int]) -> int | None:
+    """The kept axis that memory runs along, or None where that is a reduced one or none is kept."""
+    plain = {i for load in loads(first) for i in load.indices if isinstance(i, Var)}
+    along = [a.var for a in first.reduce_axis if a.var in plain and a.extent != 1]
+    reads = [r for r in accesses(group, first)[: -len(first.body)] if r is not None]
+    if any(r.get(v) == 1 for r in reads for v in along):
+        return None
+    last = next((i for i in reversed(outer) if out.axis[i].extent != 1), None)
+    if last is None or not _has_axis(first, out, last):
+        return None
+    return last
+
+
+def _has_axis(op: Compute, out: Compute, i: int) -> bool:
+    return len(op.axis) == len(out.axis) and op.axis[i].extent == out.axis[i].extent
+
+
+def _tile_width(lanes: int, extent: int) -> int:
+    """Elements in a tile: the number of vectors that wastes least, more of them when equal."""
+    return lanes * min(
+        range(1, ACCUMULATORS + 1), key=lambda v: -(-extent // (v * lanes)) * (v + 0.5)
+    )
+
+
+def _share(o: Any, loops: list[Any], sizes: list[int], whole: int) -> Any:
+    """Share the outer loops among threads; returns the innermost of them.
+
+    Only the first `whole` may be fused: a peeled loop's guard must not mix with other loops.
+    """
+    shared, extent, at = loops[0], sizes[0], 1
+    while at < whole and extent < 16:
+        shared = o.fuse(shared, loops[at])
+        extent *= sizes[at]
+        at += 1
     if extent > 1:
         o.parallel(shared)
-    return rest[-1][0] if rest else shared
+    return loops[-1] if at < len(loops) else shared
 
 
-def _attach(
-    s: Schedule, group: Group, stage: Compute, out: Compute, o: Any, level: Any, lanes: int, chain: bool
-) -> None:
+def _attach(s: Schedule, group: Group, stage: Compute, level: _Level) -> None:
     handle = s[stage.outputs[0]]
-    if not (chain and _stored(group, stage, out)):
+    if stage not in level.stored:
         handle.compute_inline()
         return
-    handle.compute_at(o, level)
-    handle.set_scope("stack")
-    if stage.axis:
-        _vectorize_row(handle, handle.axis[-1], _size(stage.axis[-1].extent), lanes)
+    if level.axis is not None:
+        handle.compute_at(level.stage, level.axis)
+    if level.lane is not None:
+        lane = handle.axis[level.lane]
+        s.transform_layout(stage.outputs[0], _vectors(len(stage.axis), level.lane, 1, 1))
+        handle.reorder(*(x for x in handle.axis if x != lane), lane)
+        if _has_axis(stage, level.out, level.lane):
+            vectorize(handle, lane, level.width, level.lanes)
+        return
+    rows = [stage.axis[i] for i in level.inside]
+    if rows and _is_full(stage, level):
+        vectorize(handle, *_one_loop(handle, group, stage, rows, level), level.lanes)
 
 
 def _attach_reduction(
-    s: Schedule, group: Group, stage: Compute, result: Tensor, o: Any, level: Any, lanes: int, vertical: bool
+    s: Schedule, group: Group, stage: Compute, result: Tensor, level: _Level
 ) -> None:
     handle = s[result]
-    handle.compute_at(o, level)
-    handle.set_scope("register")
-    inner = _size(stage.reduce_axis[-1].extent)
-    body = stage.body[0]
-    if vertical:
-        last = _innermost_axis(group, group.outputs[0].op)
-        lane = handle.axis[last]
-        others = [i for i in range(len(handle.axis)) if i != last]
-        s.transform_layout(result, Layout.permuted((*others, last)))
-        handle.reorder(*(x for x in handle.axis if x != lane), *handle.reduce_axis, lane)
-        if _size(stage.axis[last].extent) > 1:
-            handle.vectorize(lane)
+    if level.axis is not None:
+        handle.compute_at(level.stage, level.axis)
+        handle.set_scope("register")
+    if level.lane is not None:
+        if _has_axis(stage, level.out, level.lane):
+            lane = handle.axis[level.lane]
+            layout = _vectors(len(stage.axis), level.lane, level.width, level.lanes)
+            s.transform_layout(result, layout)
+            handle.reorder(*(x for x in handle.axis if x != lane), *handle.reduce_axis, lane)
+            vectorize(handle, lane, level.width, level.lanes)
         return
-    factorable = len(stage.body) == 1 and isinstance(body, Reduce) and body.reducer.name in FACTORABLE
-    if not factorable or inner < 2 * lanes:
+    loop, n = _one_loop(handle, group, stage, list(stage.reduce_axis), level)
+    reduce_along(
+        s, result, loop, n, level.lanes, None if level.axis is None else (level.stage, level.axis)
+    )
+
+
+def reduce_along(
+    s: Schedule, result: Tensor, loop: Any, n: int, lanes: int, at: tuple[Any, Any] | None
+) -> None:
+    """Run the reduction loop `loop`, `n` long, along vector lanes.
+
+    Several vectors of partial results, computed at `at` (stage, axis), are combined vector by
+    vector, then across the lanes of the last.
+    """
+    handle = s[result]
+    (reduce,) = {b.reducer.name for b in handle.op.body if isinstance(b, Reduce)}  # type: ignore[union-attr]
+    across = reduce in ACROSS_LANES and len(handle.op.body) == 1  # type: ignore[union-attr]
+    if n <= lanes:
+        if across and n > 1:
+            handle.vectorize(loop)
         return
-    width = lanes * 4 if inner >= 8 * lanes else lanes
-    _, position = handle.split(handle.reduce_axis[-1], factor=width)
-    partial = s[s.rfactor(result, position)]
-    partial.compute_at(o, level)
-    partial.set_scope("register")
-    lane = partial.axis[0]
-    partial.reorder(*(a for a in partial.leaf_axes if a != lane), lane)
-    if width > lanes:
-        many, lane = partial.split(lane, factor=lanes)
-        partial.unroll(many)
-    partial.vectorize(lane)
-    for k in s[result].reduce_axis:
-        s[result].unroll(k)
+    vectors = min(ACCUMULATORS if across else 1, n // lanes)
+    _, position = handle.split(loop, factor=lanes * vectors)
+    partials = [s[s.rfactor(result, position)]]
+    if vectors > 1:
+        _, position = handle.split(handle.reduce_axis[-1], factor=lanes)
+        partials.append(s[s.rfactor(result, position)])
+    for partial in reversed(partials):
+        if at is not None:
+            partial.compute_at(*at)
+            partial.set_scope("register")
+    if vectors > 1:
+        for k in partials[1].reduce_axis:
+            partials[1].unroll(k)
+    for partial, width in zip(partials, (lanes * vectors, lanes), strict=False):
+        lane = partial.axis[0]
+        partial.reorder(*(a for a in partial.leaf_axes if a != lane), lane)
+        s.transform_layout(partial.op.outputs[0], _vectors(len(partial.axis), 0, width, lanes))
+        vectorize(partial, lane, width, lanes)
+    last = handle.reduce_axis[-1]
+    if across:
+        handle.vectorize(last)
+    else:
+        handle.unroll(last)
 
 
-def _innermost_axis(group: Group, out: Any) -> int:
-    layout = group.layout(group.outputs[0])
-    return next(d.axis for d in reversed(layout.dims) if out.axis[d.axis].extent != 1)
+def vectorize(stage: Any, axis: Any, width: int, lanes: int) -> None:
+    """Run `axis` (a loop of a tile, `width` long, or of a whole row) along vector lanes."""
+    if width < 2:
+        return
+    if width <= lanes:
+        stage.vectorize(axis)
+        return
+    outer, lane = stage.split(axis, factor=lanes)
+    if width <= ACCUMULATORS * lanes:
+        stage.unroll(outer)
+    stage.vectorize(lane)
 
 
-def _vectorize_row(stage: Any, axis: Any, size: int, lanes: int) -> None:
-    if size >= 2:
-        _, lane = stage.split(axis, factor=min(lanes, size))
-        stage.vectorize(lane)
+def _one_loop(
+    handle: Any, group: Group, op: Compute, axes: list[IterVar], level: _Level
+) -> tuple[Any, int]:
+    """One loop over neighbouring `axes` as far as every access walks them as one; its length."""
+    by_var = {
+        a.var: x
+        for a, x in zip(
+            (*op.axis, *op.reduce_axis), (*handle.axis, *handle.reduce_axis), strict=True
+        )
+    }
+    run = [axes[-1]]
+    reads = accesses(group, op, level.stored)
+    for outer in reversed(axes[:-1]):
+        step = _size(run[0].extent)
+        if any(r is None or r.get(outer.var, 0) != r.get(run[0].var, 0) * step for r in reads):
+            break
+        run.insert(0, outer)
+    loop = by_var[run[0].var]
+    for a in run[1:]:
+        loop = handle.fuse(loop, by_var[a.var])
+    n = 1
+    for a in run:
+        n *= _size(a.extent)
+    return loop, n
+
+
+def _vectors(rank: int, axis: int, width: int, lanes: int) -> Layout:
+    """`axis` innermost, `width` long, in whole vectors, so that each can be a register."""
+    others = [LayoutDim(i) for i in range(rank) if i != axis]
+    if width <= lanes:
+        return Layout((*others, LayoutDim(axis)))
+    return Layout((*others, LayoutDim(axis, "outer", lanes), LayoutDim(axis, "inner", lanes)))
 
 
 def _domain(op: Compute) -> tuple[IterVar, ...] | None:
@@ -169,35 +302,59 @@ def _domain(op: Compute) -> tuple[IterVar, ...] | None:
     return None
 
 
-def _reads_along(group: Group, op: Compute, axis: int, out: Compute) -> bool:
-    """True when the reduction keeps the output axis that memory runs along (so lanes are independent)."""
-    return len(op.axis) == len(out.axis) and op.axis[axis].extent == out.axis[axis].extent
+def _stored(group: Group, out: Compute, inside: list[int], width: int) -> frozenset[Compute]:
+    """The stages whose values are kept: costly ones that are read more than once, when a row of
+    them is small, and costly ones of the reduced shape, which each element would compute.
+    """
+    uses: dict[Compute, int] = {}
+    for stage in reversed(group.stages):
+        readers = group.consumers(stage)
+        uses[stage] = sum(uses[r] if r is not out and not r.reduce_axis else 1 for r in readers)
+    found: set[Compute] = set()
+    costly: set[Compute] = set()
+    for stage in group.stages:
+        if (
+            stage.reduce_axis
+            or stage is out
+            or len(stage.axis) != len(out.axis)
+            or not loads(stage)
+        ):
+            continue
+        own = any(_is_costly(x) for b in stage.body for x in post_order(b))
+        if own or any(t.op in costly for t in stage.inputs):
+            narrow = all(stage.axis[i].extent == 1 != out.axis[i].extent for i in inside)
+            size = stage.outputs[0].dtype.bytes * width
+            for i in inside:
+                size *= _size(stage.axis[i].extent)
+            if size <= STORED_BYTES and inside and (narrow or uses[stage] > 1):
+                found.add(stage)
+            else:
+                costly.add(stage)
+    return frozenset(found)
 
 
-def _stored(group: Group, stage: Compute, out: Compute) -> bool:
-    """Keep the values of a stage that is costly or read by several stages, when a row of it is small."""
-    n = stage.outputs[0].dtype.bytes
-    for a, b in zip(stage.axis, out.axis, strict=False):
-        n *= _size(a.extent) if a.extent == b.extent else 1
-    if not stage.axis or len(stage.axis) != len(out.axis):
-        return False
-    costly = any(isinstance(x, Call) and x.name in COSTLY | {"sqrt", "rsqrt"} for x in post_order(stage.body[0]))
-    read = any(isinstance(x, Load) for x in post_order(stage.body[0]))
-    row = stage.axis[-1].extent if isinstance(stage.axis[-1].extent, int) else ROW_BYTES
-    return read and (costly or len(group.consumers(stage)) > 1) and row * stage.outputs[0].dtype.bytes <= ROW_BYTES
+def _is_costly(e: Expr) -> bool:
+    if isinstance(e, Call):
+        return e.name in COSTLY or e.name in ("sqrt", "rsqrt")
+    return isinstance(e, Binary) and e.op == "div"
+
+
+def _is_full(stage: Compute, level: _Level) -> bool:
+    return all(stage.axis[i].extent == level.out.axis[i].extent for i in level.inside)
 
 
 def _work(group: Group) -> int:
-    most = 0
-    for st in group.stages:
-        n = 1
-        for a in (*st.axis, *st.reduce_axis):
-            n *= _size(a.extent)
-        most = max(most, n)
-    return most
+    return max(_count((*st.axis, *st.reduce_axis)) for st in group.stages)
 
 
-def _shape(op: Compute) -> tuple[Any, ...]:
+def _count(axes: tuple[IterVar, ...]) -> int:
+    n = 1
+    for a in axes:
+        n *= _size(a.extent)
+    return n
+
+
+def _extents_of(op: Compute) -> tuple[Any, ...]:
     return tuple(a.extent for a in op.axis)
 
 
