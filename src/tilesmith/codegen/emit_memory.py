@@ -18,6 +18,7 @@ from tilesmith.loop.nodes import Buffer, Store
 from tilesmith.support.errors import InternalError
 
 from .emit_expr import ExprEmitter, Mask
+from .lane_offsets import lane_offsets
 from .llvm_text import memory_type, value_type, vector
 
 _MAX_SHUFFLED_STRIDE = 4
@@ -165,6 +166,9 @@ class MemoryEmitter(ExprEmitter):
         type_ = vector(element, lanes)
         ramp = self.as_ramp(index)
         if ramp is None:
+            near = None if active else lane_offsets(index)
+            if near is not None and max(near[1]) - min(near[1]) < 2 * lanes:
+                return self._permuted(buffer, *near)
             return self._gather(buffer, self.value(index), lanes, active)
         base, stride = ramp
         if stride == 1:
@@ -221,6 +225,21 @@ class MemoryEmitter(ExprEmitter):
                 )
             result = self.shuffle(type_, result or part, part if result else "poison", tuple(picks))
         return result
+
+    def _permuted(self, buffer: Buffer, base: Expr, offsets: tuple[int, ...]) -> str:
+        """Elements close to each other, in any order: two vectors that cover them, shuffled."""
+        element, size = memory_type(buffer.dtype), buffer.dtype.bytes
+        low, span = min(offsets), max(offsets) - min(offsets) + 1
+        width = 1 << (span.bit_length() - 1)
+        type_ = vector(element, width)
+        parts = [
+            self.emit(f"load {type_}, ptr {self.address(buffer, base, low + start)}, align {size}")
+            for start in dict.fromkeys((0, span - width))
+        ]
+        picks = tuple(
+            at if at < width else at - (span - width) + width for at in (o - low for o in offsets)
+        )
+        return self.shuffle(type_, parts[0], parts[1] if len(parts) > 1 else "poison", picks)
 
     def _gather(self, buffer: Buffer, index: str, lanes: int, active: str) -> str:
         element = memory_type(buffer.dtype)

@@ -180,7 +180,12 @@ def packed_layout(c: Contraction, tile: Tile) -> Layout | None:
 
 
 def reduction_order(c: Contraction) -> tuple[IterVar, ...]:
-    """Reduction axes outermost first: windows outside, the axis that `x` is read along plainly inside."""
-    plain = {i for i in c.x.indices if isinstance(i, Var)}
-    inside = [a for a in c.op.reduce_axis if a.var in plain]
-    return tuple(a for a in c.op.reduce_axis if a not in inside) + tuple(inside)
+    """Reduction axes outermost first: windows, which slide along rows, outside; channels inside."""
+    rows = {r.var for r in c.rows}
+    windows: set[Var] = set()
+    for index in c.x.indices:
+        used = free_vars(index)
+        if used & rows:
+            windows |= used
+    outside = [a for a in c.op.reduce_axis if a.var in windows]
+    return (*outside, *(a for a in c.op.reduce_axis if a not in outside))

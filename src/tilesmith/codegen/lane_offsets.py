@@ -1,0 +1,35 @@
+"""Vector indices as one scalar and a number for each lane."""
+
+from __future__ import annotations
+
+from tilesmith.ir.expr import Binary, Broadcast, Const, Expr, Ramp, const
+from tilesmith.ir.fold import fold_binary
+
+
+def lane_offsets(e: Expr) -> tuple[Expr, tuple[int, ...]] | None:
+    """`(base, offsets)` of a vector index that is a scalar plus a number per lane, else None."""
+    if isinstance(e, Ramp) and isinstance(e.stride, Const):
+        return e.base, tuple(int(e.stride.value) * i for i in range(e.lanes))
+    if isinstance(e, Broadcast):
+        return e.value, (0,) * e.lanes
+    if not isinstance(e, Binary):
+        return None
+    a, b = lane_offsets(e.a), lane_offsets(e.b)
+    if a is None or b is None:
+        return None
+    if e.op == "add" or (e.op == "sub" and isinstance(b[0], Const)):
+        sign = 1 if e.op == "add" else -1
+        offsets = tuple(x + sign * y for x, y in zip(a[1], b[1], strict=True))
+        if isinstance(b[0], Const):
+            return a[0], tuple(x + sign * int(b[0].value) for x in offsets)
+        if isinstance(a[0], Const):
+            return b[0], tuple(x + int(a[0].value) for x in offsets)
+        return Binary("add", a[0], b[0]), offsets
+    if not isinstance(a[0], Const) or not isinstance(b[0], Const):
+        return None
+    left = [int(a[0].value) + x for x in a[1]]
+    right = [int(b[0].value) + x for x in b[1]]
+    folded = [fold_binary(e.op, const(x), const(y)) for x, y in zip(left, right, strict=True)]
+    if any(f is None for f in folded):
+        return None
+    return const(0), tuple(int(f.value) for f in folded if f is not None)
