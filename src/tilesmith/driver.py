@@ -40,7 +40,9 @@ from tilesmith.graph.passes.fuse import fuse
 from tilesmith.graph.passes.halo import add_halos
 from tilesmith.graph.passes.layout import assign_layouts
 from tilesmith.graph.passes.memory_plan import plan
+from tilesmith.graph.passes.sub_pixel import sub_pixel
 from tilesmith.graph.passes.place import place
+from tilesmith.graph.passes.winograd import winograd
 from tilesmith.graph.text import print_graph
 from tilesmith.graph.verify import verify as verify_graph
 from tilesmith.ir.target import Target
@@ -58,6 +60,8 @@ from tilesmith.runtime.function import NativeFunction
 from tilesmith.runtime.program import Arg, Contents, KernelCall, Program, TensorSpec, pack_constants
 from tilesmith.strategy.cpu import lower_group
 from tilesmith.strategy.cpu.layouts import layout_policy
+from tilesmith.strategy.cpu.winograd_cost import winograd_choice
+from tilesmith.strategy.describe import KernelInfo, describe
 from tilesmith.strategy.windows import windows
 from tilesmith.support.cache import Cache, cache_key
 from tilesmith.support.dump import Dumper
@@ -73,6 +77,7 @@ LoopPass = Callable[[Func], Func]
 
 GRAPH_PASSES: tuple[tuple[str, GraphPass], ...] = (
     ("decompose", decompose),
+    ("sub-pixel", sub_pixel),
     ("fold", fold),
     ("algebra", algebra),
     ("fold-again", fold),
@@ -116,7 +121,7 @@ class Session:
 @dataclass(frozen=True, slots=True)
 class KernelCode:
     """Object code of one kernel and what a caller must know: scratch bytes and the texts of its
-    assertions.
+    assertions; `info` is for people.
     """
 
     symbol: str
@@ -124,18 +129,19 @@ class KernelCode:
     workspace: int
     workspace_per_thread: int
     messages: tuple[str, ...]
+    info: KernelInfo
 
     def to_bytes(self) -> bytes:
-        head = json.dumps(
-            [self.symbol, self.workspace, self.workspace_per_thread, self.messages]
-        ).encode()
+        numbers = [self.workspace, self.workspace_per_thread]
+        head = json.dumps([self.symbol, *numbers, self.messages, self.info.to_json()]).encode()
         return len(head).to_bytes(4, "little") + head + self.code
 
     @staticmethod
     def from_bytes(blob: bytes) -> KernelCode:
         n = int.from_bytes(blob[:4], "little")
-        symbol, workspace, per_thread, messages = json.loads(blob[4 : 4 + n])
-        return KernelCode(symbol, blob[4 + n :], workspace, per_thread, tuple(messages))
+        symbol, workspace, per_thread, messages, info = json.loads(blob[4 : 4 + n])
+        code, about = blob[4 + n :], KernelInfo.from_json(info)
+        return KernelCode(symbol, code, workspace, per_thread, tuple(messages), about)
 
 
 def compile(
@@ -179,8 +185,10 @@ def load_graph(
 def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
     """All graph passes in order, the target's own last."""
     policy = layout_policy(session.target)
+    choice = winograd_choice(session.target, session.options.bound("f32"))
     return (
         *GRAPH_PASSES,
+        ("winograd", lambda g: winograd(g, choice)),
         ("layout", lambda g: assign_layouts(g, policy)), ("halo", add_halos),
         ("fuse", fuse),
         ("place", lambda g: place(g, windows)),
@@ -220,12 +228,16 @@ def _stage_after(name: str) -> Any:
     return "final" if names.index(name) >= names.index("unroll") else "flat"
 
 
-def generate(func: Func, session: Session, under: tuple[str, ...] = ()) -> KernelCode:
-    """Object code for a loop nest."""
-    func = run_loop_passes(func, session, under)
+def generate(
+    body: Graph, nest: Func, session: Session, under: tuple[str, ...] = ()
+) -> KernelCode:
+    """Object code for a loop nest, the kernel of the fused `body`."""
+    final = expand_math(run_loop_passes(nest, session, under))
+    with session.timings.stage("describe", under=under):
+        info = describe(body, nest, final, session.target)
     with session.timings.stage("emit", under=under):
-        kernel = emit(expand_math(func), session.target)
-    session.dumper("llvm", kernel, lambda k: k.llvm_text, unit=func.name)
+        kernel = emit(final, session.target)
+    session.dumper("llvm", kernel, lambda k: k.llvm_text, unit=nest.name)
     with session.timings.stage("llvm", under=under):
         code = compile_object(kernel.llvm_text, session.target, session.options.opt_level)
     return KernelCode(
@@ -234,6 +246,7 @@ def generate(func: Func, session: Session, under: tuple[str, ...] = ()) -> Kerne
         kernel.workspace_bytes_shared,
         kernel.workspace_bytes_per_thread,
         kernel.messages,
+        info,
     )
 
 
@@ -298,7 +311,7 @@ def _compile_kernel(
     try:
         with session.timings.stage("lower", under=path):
             func = lower_group(body, session.target, f"k_{key[:16]}")
-        code = generate(func, session, path)
+        code = generate(body, func, session, path)
     except TilesmithError as e:
         e.add_note(f"while compiling {loc or 'a kernel'}:\n{print_graph(body)}")
         raise
@@ -323,6 +336,7 @@ def assemble(fused: Graph, kernels: Mapping[Node, KernelCode], session: Session)
             label=n.loc,
             workspace=memory.workspace.get(n, 0),
             messages=kernels[n].messages,
+            sources=_sources(n),
         )
         for n in fused.nodes
         if n in kernels
@@ -337,7 +351,14 @@ def assemble(fused: Graph, kernels: Mapping[Node, KernelCode], session: Session)
         {k.symbol: k.code for k in kernels.values()},
         session.target,
         {"name": fused.name, "arena_lower_bound": memory.lower_bound},
+        {k.symbol: k.info for k in kernels.values()},
     )
+
+
+def _sources(node: Node) -> tuple[str, ...]:
+    """The source model's nodes that a fused node computes."""
+    inside = node.op.body.nodes if isinstance(node.op, Fused) else ()
+    return tuple(dict.fromkeys(n.loc for n in (*inside, node) if n.loc))
 
 
 def _contents(constant: Constant) -> Contents:

@@ -7,10 +7,8 @@ that overlap it run on one thread.
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +16,16 @@ import numpy as np
 
 from tilesmith.codegen.link import Library
 from tilesmith.codegen.targets import host, missing_features
+from tilesmith.ir.dtypes import i64
 from tilesmith.support.errors import ModelError
 
 from .arrays import as_stored, buffer_kind, check, is_foreign, is_torch, nearest, to_numpy, to_torch
-from .native import IMPORTS, Runner, Runtime, aligned_bytes, round_up
-from .program import ENTRY, KernelCall, Program, TensorSpec
+from .machine import machine
+from .native import IMPORTS, Runner, round_up
+from .profile import Profile, Stopwatch, timed
+from .program import ENTRY, Program, TensorSpec
 from .threads import thread_count
 from .tsm import load_program, save_program
-
-
-@dataclass(frozen=True, slots=True)
-class KernelTime:
-    """Seconds that one kernel of a program takes (the least of several runs)."""
-
-    call: KernelCall
-    seconds: float
 
 
 class Executable:
@@ -65,18 +58,26 @@ class Executable:
         ]
         self._plain = not any(v is not None for v in self._views)
         self._single = len(program.outputs) == 1
-        self._runner = Runner(
-            self._library.address(ENTRY),
+        self._runner = self._make_runner(self._library.address(ENTRY))
+        self._call = self._runner.call
+        self._input_count = len(program.inputs)
+
+    def _make_runner(self, entry: int, more_outputs: tuple[Any, ...] = ()) -> Any:
+        program = self.program
+        inputs, outputs = (
+            tuple((buffer_kind(s.dtype), s.dtype.bytes, s.shape) for s in specs)
+            for specs in (program.inputs, program.outputs)
+        )
+        return Runner(
+            entry,
             program.constants.ctypes.data,
             program.arena_bytes,
             round_up(program.scratch_bytes),
             self.threads,
-            tuple((buffer_kind(s.dtype), s.dtype.bytes, s.shape) for s in program.inputs),
-            tuple((buffer_kind(s.dtype), s.dtype.bytes, s.shape) for s in program.outputs),
+            inputs,
+            (*outputs, *more_outputs),
             (self._library, program),
         )
-        self._call = self._runner.call
-        self._input_count = len(program.inputs)
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -151,49 +152,31 @@ class Executable:
         call, message = self.program.failure(code)
         return ModelError(f"{call.label or call.symbol}: {message}")
 
-    def profile(self, *arrays: Any, repeats: int = 10) -> list[KernelTime]:
-        """The time of each kernel, run one by one through Python on the given inputs (a few
-        microseconds too long).
+    def profile(self, *arrays: Any, repeats: int = 10) -> Profile:
+        """The time of each kernel on the given inputs, the least of `repeats` runs, beside what
+        the performance model expects on this machine (which is measured at first use).
         """
         stored = self._stored(arrays)
-        results = [np.empty(shape, dtype) for shape, dtype in self._results]
-        arena = aligned_bytes(
-            round_up(self.program.arena_bytes) + round_up(self.program.scratch_bytes) * self.threads
-        )
-        bases = {
-            "constant": self.program.constants.ctypes.data,
-            "arena": arena.ctypes.data,
-        }
-        rt = Runtime(self.threads, None, arena.ctypes.data + round_up(self.program.arena_bytes))
-        addresses = {
-            "input": [a.ctypes.data for a in stored],
-            "output": [a.ctypes.data for a in results],
-        }
-        prepared = []
-        for call in self.program.calls:
-            types = [ctypes.c_int64 if a.kind == "scalar" else ctypes.c_void_p for a in call.args]
-            f = ctypes.CFUNCTYPE(ctypes.c_int32, *types, ctypes.c_void_p, ctypes.c_void_p)(
-                self._library.address(call.symbol)
-            )
-            args: list[int] = []
-            for a in call.args:
-                if a.kind == "scalar":
-                    args.append(a.index)
-                elif a.kind in ("constant", "arena"):
-                    args.append(bases[a.kind] + a.index)
-                else:
-                    args.append(addresses[a.kind][a.index])
-            prepared.append((f, (*args, bases["arena"] + call.workspace, ctypes.addressof(rt))))
-        best = [float("inf")] * len(prepared)
-        for _ in range(repeats):
-            for i, (f, args) in enumerate(prepared):
+        results = tuple(np.empty(shape, dtype) for shape, dtype in self._results)
+        watch = Stopwatch(self.program, self._library)
+        stamps = watch.stamps()
+        spec = (buffer_kind(i64), i64.bytes, stamps.shape)
+        runner = self._make_runner(watch.address, (spec,))
+        best = np.full(len(self.program.calls), np.inf)
+        whole = float("inf")
+        for _ in range(max(repeats, 1)):
+            for call, outputs in ((runner.call, (*results, stamps)), (self._call, results)):
                 start = time.perf_counter()
-                status = f(*args)
-                best[i] = min(best[i], time.perf_counter() - start)
-                if status:
-                    call = self.program.calls[i]
-                    raise ModelError(f"{call.label or call.symbol}: {call.messages[status - 1]}")
-        return [KernelTime(c, t) for c, t in zip(self.program.calls, best, strict=True)]
+                status = call(stored, outputs)
+                taken = time.perf_counter() - start
+                if status > 0:
+                    raise self._failure(status)
+            whole = min(whole, taken)
+            best = np.minimum(best, watch.seconds(stamps))
+        rates = machine()
+        return Profile(
+            timed(self.program, best.tolist(), self.threads, rates), whole, self.threads, rates
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the executable to a `.tsm` file (the file appears whole or not at all)."""

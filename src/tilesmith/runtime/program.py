@@ -17,6 +17,7 @@ from tilesmith.codegen.entry import ENTRY, Arg, KernelCall, emit_entry
 from tilesmith.codegen.link import compile_object
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.target import Target
+from tilesmith.strategy.describe import KernelInfo
 
 from .native import ALIGNMENT, round_up, zeroed_bytes
 
@@ -52,7 +53,8 @@ class Program:
     `arena_bytes`: intermediate values and the kernels' shared workspaces.  `scratch_bytes`: what
     each thread needs for itself (the largest `workspace_bytes_per_thread`).  `constants`: a byte
     array at a 64-byte boundary. `objects`: object code by the symbol it defines; `ENTRY` is the
-    main function.  `metadata`: plain JSON values for people.
+    main function.  `metadata`: plain JSON values for people.  `kernels`: what each symbol's kernel
+    does, where that is known.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -64,6 +66,7 @@ class Program:
     objects: Mapping[str, bytes]
     target: Target
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    kernels: Mapping[str, KernelInfo] = field(default_factory=dict)
 
     @staticmethod
     def build(
@@ -76,6 +79,7 @@ class Program:
         objects: Mapping[str, bytes],
         target: Target,
         metadata: Mapping[str, Any] | None = None,
+        kernels: Mapping[str, KernelInfo] | None = None,
     ) -> Program:
         """The program whose main function is still to be made; `objects` hold the kernels."""
         main = compile_object(
@@ -91,6 +95,7 @@ class Program:
             {**objects, ENTRY: main},
             target,
             dict(metadata or {}),
+            dict(kernels or {}),
         )
 
     def failure(self, code: int) -> tuple[KernelCall, str]:

@@ -27,12 +27,13 @@ from tilesmith.codegen.entry import ENTRY, Arg, KernelCall
 from tilesmith.codegen.targets import host, missing_features
 from tilesmith.ir.dtypes import BY_NAME
 from tilesmith.ir.target import Target
+from tilesmith.strategy.describe import KernelInfo
 from tilesmith.support.errors import ModelError
 
 from .native import ALIGNMENT, aligned_bytes
 from .program import Program, TensorSpec
 
-FORMAT = 1
+FORMAT = 2
 _MANIFEST, _WEIGHTS = "manifest.json", "weights.bin"
 _MANIFEST_LIMIT = 64 << 20
 _CODE_LIMIT = 1 << 30
@@ -141,7 +142,7 @@ def _read(path: Path, z: zipfile.ZipFile, file_size: int) -> Program:
     blob = _weights(path, entries[_WEIGHTS], weights, file_size)
     return Program(
         program.inputs, program.outputs, program.calls, program.arena_bytes, program.scratch_bytes,
-        blob, objects, program.target, program.metadata,
+        blob, objects, program.target, program.metadata, program.kernels,
     )  # fmt: skip
 
 
@@ -199,8 +200,8 @@ def to_manifest(program: Program, files: dict[str, str]) -> dict[str, Any]:
         "outputs": [_spec_out(s) for s in program.outputs],
         "calls": [
             {
-                "symbol": c.symbol, "args": [[a.kind, a.index] for a in c.args], "label": c.label,
-                "workspace": c.workspace, "messages": list(c.messages),
+                "symbol": c.symbol, "args": [[a.kind, a.index, a.offset] for a in c.args], "label": c.label,
+                "workspace": c.workspace, "messages": list(c.messages), "sources": list(c.sources),
             }
             for c in program.calls
         ],
@@ -212,6 +213,7 @@ def to_manifest(program: Program, files: dict[str, str]) -> dict[str, Any]:
             for s, data in program.objects.items()
         },
         "metadata": dict(program.metadata),
+        "kernels": {s: info.to_json() for s, info in program.kernels.items()},
     }  # fmt: skip
 
 
@@ -251,6 +253,12 @@ def from_manifest(m: dict[str, Any]) -> tuple[Program, dict[str, dict[str, str]]
         "constant": weights,
         "scalar": 1 << 62,
     }
+
+    def room(kind: str, index: int) -> int:
+        """The largest byte offset into an input or output."""
+        specs = {"input": inputs, "output": outputs}.get(kind)
+        return specs[index].bytes if specs else 0
+
     code = m["code"]
     for symbol, c in code.items():
         if not _SYMBOL.fullmatch(symbol):
@@ -265,18 +273,22 @@ def from_manifest(m: dict[str, Any]) -> tuple[Program, dict[str, dict[str, str]]
     for c in m["calls"]:
         if c["symbol"] not in code:
             raise ValueError(f"the kernel {c['symbol']!r} has no code")
-        args = tuple(Arg(kind, _number(index, limits[kind])) for kind, index in c["args"])
-        messages = tuple(map(_text, c["messages"]))
+        args = tuple(
+            Arg(kind, _number(index, limits[kind]), _number(offset, room(kind, index)))
+            for kind, index, offset in c["args"]
+        )
+        messages, sources = (tuple(map(_text, c[k])) for k in ("messages", "sources"))
+        workspace = _number(c["workspace"], arena)
         calls.append(
-            KernelCall(
-                c["symbol"], args, _text(c["label"]), _number(c["workspace"], arena), messages
-            )
+            KernelCall(c["symbol"], args, _text(c["label"]), workspace, messages, sources)
         )
     if not isinstance(m["metadata"], dict):
         raise ValueError("metadata is not an object")
+    kernels = {s: KernelInfo.from_json(k) for s, k in m["kernels"].items() if s in code}
     program = Program(
-        inputs, outputs, tuple(calls), arena, scratch, aligned_bytes(0), {}, target, m["metadata"]
-    )
+        inputs, outputs, tuple(calls), arena, scratch, aligned_bytes(0), {}, target, m["metadata"],
+        kernels,
+    )  # fmt: skip
     return program, code, weights
 
 

@@ -12,6 +12,10 @@ from tilesmith.te import tensor as te
 from tilesmith.te.tensor import Compute, Tensor
 
 
+STEP = "schedule"
+"""Key of the attributes of a kernel's function that tell its schedule, one step each."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:
     """Tensor expressions of a fused body.

@@ -1,0 +1,241 @@
+"""Measuring what this CPU can do, with small kernels of our own, once.
+
+Each kernel is a page of loop IR made for the target's vectors: chains of multiply-adds in
+registers, and sums and stores over arrays that fit one level of the memory.  Each is run many times
+in turn with the others and the fastest time counts, since other load can only slow it down.  The
+result is kept in the cache folder under the CPU's identity.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tilesmith.codegen.emit import emit
+from tilesmith.codegen.link import compile_object
+from tilesmith.codegen.targets import host
+from tilesmith.ir.target import Target
+from tilesmith.loop.parse import parse_func
+from tilesmith.strategy.cpu.machine import Machine, Rates
+from tilesmith.support.options import cache_dir_from_environment
+
+from .function import NativeFunction
+from .native import aligned_bytes
+from .threads import physical_cores
+
+VERSION = 1
+"""Of the measuring kernels: a new one measures again."""
+
+ROUNDS = 12
+_LARGEST = 256 << 20  # bytes that measuring may allocate
+_FORKS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """`run` does `amount` units of `rate`."""
+
+    rate: str
+    amount: float
+    run: Callable[[], None]
+
+
+def machine(cache_dir: Path | None = None, again: bool = False) -> Machine:
+    """The rates of this machine: measured before, or now (about two seconds)."""
+    target = host()
+    threads = physical_cores()
+    identity = f"{VERSION};{cpu_name()};{threads};{target.text}"
+    name = hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()
+    path = (cache_dir or cache_dir_from_environment()) / "machines" / f"{name}.json"
+    if not again:
+        try:
+            return Machine.from_json(json.loads(path.read_text()))
+        except (OSError, ValueError, KeyError, TypeError):
+            pass  # never measured here, or damaged: measure
+    found = measure(target, threads)
+    _keep(path, json.dumps(found.to_json(), indent=1))
+    return found
+
+
+def cpu_name() -> str:
+    """What the manufacturer calls this CPU."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:  # not Linux
+        pass
+    return platform.processor() or platform.machine()
+
+
+def measure(target: Target, threads: int, rounds: int = ROUNDS) -> Machine:
+    """The rates of the host with one thread and with `threads`."""
+    counts = sorted({1, threads})
+    memory = aligned_bytes(_dram_bytes(target)).view(np.float32)
+    memory[:] = 1.0  # touched, so that it is there
+    rates = []
+    for count in counts:
+        trials = [*_trials(target, count, memory)]
+        best = dict.fromkeys((t.rate for t in trials), float("inf"))
+        for _ in range(rounds):
+            for t in trials:
+                start = time.perf_counter()
+                t.run()
+                best[t.rate] = min(best[t.rate], (time.perf_counter() - start) / t.amount)
+        join = max(best.pop("fork_join") - best.pop("no_fork"), 0.0) if count > 1 else 0.0
+        best = {k: v for k, v in best.items() if k not in ("fork_join", "no_fork")}
+        rates.append(Rates(count, **{k: 1 / v for k, v in best.items()}, fork_join=join))
+    return Machine(cpu_name(), target.vector_bits // 8, tuple(rates))
+
+
+def _trials(target: Target, threads: int, memory: np.ndarray) -> Sequence[_Trial]:
+    lanes = target.vector_bits // 32
+    one = np.ones(4, np.float32)
+    sums = aligned_bytes(threads * lanes * 4).view(np.float32)
+    trials = []
+    for name, extent in (("fork_join", threads), ("no_fork", 1)):
+        f = _build(_fork_text(lanes, extent), target, threads)
+        trials.append(_Trial(name, _FORKS, f.bind(one * 0.5, np.zeros(extent * lanes, np.float32))))
+    repeats = 200_000 // threads
+    f = _build(_fma_text(lanes, threads, repeats), target, threads)
+    flops = 2.0 * 12 * lanes * threads * repeats
+    trials.append(_Trial("flops", flops, f.bind(one * 0.5, sums)))
+    for level, size in _sizes(target, threads).items():
+        unit = 8 * lanes * 4
+        steps = max(size // threads // unit, 1)
+        again = max((64 << 20) // (steps * unit * threads) if level != "dram" else 1, 1)
+        amount = float(again * steps * unit * threads)
+        array = memory[: steps * unit // 4 * threads]
+        read = _build(_read_text(lanes, threads, steps, again), target, threads)
+        write = _build(_write_text(lanes, threads, steps, again), target, threads)
+        names = ("l1_load", "l1_store") if level == "l1" else (level, f"{level}_write")
+        trials.append(_Trial(names[0], amount, read.bind(array, sums)))
+        trials.append(_Trial(names[1], amount, write.bind(one, array)))
+    return trials
+
+
+def _sizes(target: Target, threads: int) -> dict[str, int]:
+    """Bytes (of all threads together) that live in each level and no nearer one."""
+    l3 = max(min(target.l3_bytes // 2, _LARGEST // 4), 2 * target.l2_bytes * threads)
+    return {
+        "l1": target.l1_bytes // 2 * threads,
+        "l2": target.l2_bytes // 2 * threads,
+        "l3": l3,
+        "dram": _dram_bytes(target),
+    }
+
+
+def _dram_bytes(target: Target) -> int:
+    return min(4 * target.l3_bytes, _LARGEST)
+
+
+def _build(text: str, target: Target, threads: int) -> NativeFunction:
+    func = parse_func(text)
+    kernel = emit(func, target)
+    code = compile_object(kernel.llvm_text, target)
+    return NativeFunction(kernel, code, func.params, func.outputs, target, threads)
+
+
+def _fma_text(lanes: int, threads: int, repeats: int) -> str:
+    """Twelve chains of multiply-adds, more than the latency of any CPU's can use."""
+    slots = [f"acc[ramp({i * lanes}, 1, {lanes})]" for i in range(12)]
+    first, second = (f"broadcast(x[{i}], {lanes})" for i in (0, 1))
+    total = " + ".join(slots)
+    return "\n".join(
+        [
+            f"def peak(x: f32[4], y: f32[{threads * lanes}]) -> y:",
+            f"    for t in parallel({threads}):",
+            f"        alloc acc: f32[{12 * lanes}] register",
+            *(
+                f"        {s} = broadcast({0.1 * i + 0.1:.1f}, {lanes})"
+                for i, s in enumerate(slots)
+            ),
+            f"        for k in range({repeats}):",
+            *(f"            {s} = {s} * {first} + {second}" for s in slots),
+            f"        y[ramp(t * {lanes}, 1, {lanes})] = {total}",
+            "",
+        ]
+    )
+
+
+def _read_text(lanes: int, threads: int, steps: int, again: int) -> str:
+    slots = [f"acc[ramp({i * lanes}, 1, {lanes})]" for i in range(8)]
+    unit = 8 * lanes
+    at = f"t * {steps * unit} + k * {unit}"
+    return "\n".join(
+        [
+            f"def read(x: f32[{threads * steps * unit}], y: f32[{threads * lanes}]) -> y:",
+            f"    for t in parallel({threads}):",
+            f"        alloc acc: f32[{unit}] register",
+            *(f"        {s} = broadcast(0.0, {lanes})" for s in slots),
+            f"        for r in range({again}):",
+            f"            for k in range({steps}):",
+            *(
+                f"                {s} = {s} + x[ramp({at} + {i * lanes}, 1, {lanes})]"
+                for i, s in enumerate(slots)
+            ),
+            f"        y[ramp(t * {lanes}, 1, {lanes})] = {' + '.join(slots)}",
+            "",
+        ]
+    )
+
+
+def _write_text(lanes: int, threads: int, steps: int, again: int) -> str:
+    unit = 8 * lanes
+    at = f"t * {steps * unit} + k * {unit}"
+    return "\n".join(
+        [
+            f"def write(x: f32[4], y: f32[{threads * steps * unit}]) -> y:",
+            f"    for t in parallel({threads}):",
+            f"        for r in range({again}):",
+            f"            for k in range({steps}):",
+            *(
+                f"                y[ramp({at} + {i * lanes}, 1, {lanes})] = "
+                f"broadcast(x[{i % 4}], {lanes})"
+                for i in range(8)
+            ),
+            "",
+        ]
+    )
+
+
+def _fork_text(lanes: int, extent: int) -> str:
+    """Parallel loops whose iterations take a few microseconds, so that every thread takes one."""
+    slots = [f"acc[ramp({i * lanes}, 1, {lanes})]" for i in range(8)]
+    return "\n".join(
+        [
+            f"def fork(x: f32[4], y: f32[{lanes * extent}]) -> y:",
+            f"    for r in range({_FORKS}):",
+            f"        for t in parallel({extent}):",
+            f"            alloc acc: f32[{8 * lanes}] register",
+            *(f"            {s} = broadcast(0.0, {lanes})" for s in slots),
+            "            for k in range(1000):",
+            *(
+                f"                {s} = {s} * broadcast(x[0], {lanes}) + broadcast(1.0, {lanes})"
+                for s in slots
+            ),
+            f"            y[ramp(t * {lanes}, 1, {lanes})] = {' + '.join(slots)}",
+            "",
+        ]
+    )
+
+
+def _keep(path: Path, text: str) -> None:
+    """Write the file whole or not at all; where that can't be done, the next process measures."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".")
+        with os.fdopen(handle, "w") as f:
+            f.write(text)
+        os.replace(name, path)
+    except OSError:
+        pass

@@ -1,0 +1,131 @@
+"""Where the time of a model goes, kernel by kernel.
+
+The program's kernels are called by a second main function, made on demand, that notes the time
+between them.  So they run as they always do: in order, with the program's threads, each finding in
+the caches what the one before left there; and their times add up to the whole.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilesmith.codegen.entry import emit_entry
+from tilesmith.codegen.link import Library, compile_object
+from tilesmith.strategy.cpu.cost import Place, Prediction, Setting, constants_place, predict
+from tilesmith.strategy.cpu.machine import Machine
+from tilesmith.strategy.describe import KernelInfo
+
+from .program import KernelCall, Program
+
+PROFILED_ENTRY = "tilesmith_profiled_main"
+STAMP_WORDS = 2  # seconds and nanoseconds of a C `timespec`
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """One kernel of a program: the least of its times, and what the model expects of it (None when
+    the program does not say what the kernel does).
+    """
+
+    call: KernelCall
+    seconds: float
+    info: KernelInfo | None = None
+    prediction: Prediction | None = None
+
+    @property
+    def flops_per_second(self) -> float:
+        return self.info.work.flops / self.seconds if self.info else 0.0
+
+    @property
+    def bytes_per_second(self) -> float:
+        return self.info.work.bytes / self.seconds if self.info else 0.0
+
+    @property
+    def ratio(self) -> float | None:
+        """Predicted over measured time: above 1, the kernel is faster than the model thinks."""
+        return self.prediction.seconds / self.seconds if self.prediction else None
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The kernels of a program in order.  `whole`: seconds of the fastest run of all of them, by
+    the program's own main function.
+    """
+
+    kernels: tuple[KernelTime, ...]
+    whole: float
+    threads: int
+    machine: Machine
+
+    def __iter__(self) -> Iterator[KernelTime]:
+        return iter(self.kernels)
+
+    def __len__(self) -> int:
+        return len(self.kernels)
+
+    def __getitem__(self, i: int) -> KernelTime:
+        return self.kernels[i]
+
+    @property
+    def seconds(self) -> float:
+        """The sum of the kernels' times."""
+        return sum(k.seconds for k in self.kernels)
+
+    def __str__(self) -> str:
+        lines = [f"{'ms':>9} {'share':>6} {'GFLOP/s':>8} {'GB/s':>6} {'model':>6}  kernel"]
+        for k in sorted(self.kernels, key=lambda k: -k.seconds):
+            ratio = "" if k.ratio is None else f"{k.ratio:.2f}"
+            name = "+".join(k.info.operators) if k.info else k.call.symbol
+            lines.append(
+                f"{k.seconds * 1e3:9.4f} {k.seconds / (self.seconds or 1):6.1%} "
+                f"{k.flops_per_second / 1e9:8.1f} {k.bytes_per_second / 1e9:6.1f} {ratio:>6}  "
+                f"{name} {k.call.label}"
+            )
+        lines.append(f"{self.seconds * 1e3:9.4f} {'':6} {'':8} {'':6} {'':6}  all kernels")
+        return "\n".join(lines)
+
+
+class Stopwatch:
+    """The profiled main function of a program, linked against kernels that are loaded already."""
+
+    def __init__(self, program: Program, library: Library) -> None:
+        self.calls = program.calls
+        text = emit_entry(program.calls, PROFILED_ENTRY, len(program.outputs), time.CLOCK_MONOTONIC)
+        symbols = {c.symbol: library.address(c.symbol) for c in program.calls}
+        code = compile_object(text, program.target, opt=0)
+        self._library = Library([code], [PROFILED_ENTRY], symbols)
+
+    @property
+    def address(self) -> int:
+        return self._library.address(PROFILED_ENTRY)
+
+    def stamps(self) -> np.ndarray:
+        """Room for the times that a run notes: it is the program's last output."""
+        return np.zeros((len(self.calls) + 1, STAMP_WORDS), np.int64)
+
+    @staticmethod
+    def seconds(stamps: np.ndarray) -> np.ndarray:
+        """The time of each kernel."""
+        return np.diff(stamps[:, 0]) + np.diff(stamps[:, 1]) * 1e-9
+
+
+def timed(
+    program: Program, seconds: Sequence[float], threads: int, machine: Machine
+) -> tuple[KernelTime, ...]:
+    """The program's kernels with their times and what the model expects."""
+    size = program.constants.nbytes + program.arena_bytes
+    constants = constants_place(size, program.target)
+    rows = []
+    for call, t in zip(program.calls, seconds, strict=True):
+        info = program.kernels.get(call.symbol)
+        expected: Any = None
+        if info is not None:
+            places: list[Place] = [constants if a.kind == "constant" else "l1" for a in call.args]
+            expected = predict(info.work, machine, program.target, Setting(threads, places))
+        rows.append(KernelTime(call, float(t), info, expected))
+    return tuple(rows)

@@ -1,0 +1,421 @@
+"""Counting what the statements of a kernel do, loop by loop.
+
+An expression that no variable of the innermost loop occurs in is counted where it will run: LLVM
+hoists it out of the loop, unless it reads memory that the loop writes.  Each expression counts once
+per loop body.  Loads and stores of register buffers cost nothing, but a trip that adds to what the
+trip before it left in a register must wait for it: that is the body's chain.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tilesmith.ir.affine import affine_form
+from tilesmith.ir.expr import (
+    Binary,
+    Broadcast,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    Let,
+    Load,
+    Ramp,
+    Select,
+    Unary,
+    Var,
+    VectorReduce,
+    post_order,
+    substitute,
+)
+from tilesmith.ir.interval import make
+from tilesmith.ir.simplify import EMPTY, Context
+from tilesmith.ir.target import Target
+from tilesmith.loop.nodes import Allocate, Assert, Buffer, For, Func, If, LetStmt, Seq, Stmt, Store
+from tilesmith.loop.visit import exprs, own_exprs, walk
+
+from .footprint import Access, Loop
+
+DIVIDE_CYCLES = 8.0
+"""Of a vector division or square root of full width (Agner Fog's tables: 5 to 16)."""
+LIBRARY_CYCLES = 40.0
+"""Of a call into the C mathematics library, per lane."""
+INTEGER_DIVIDE = 4.0
+"""Instructions of an integer division by a constant."""
+FORWARD_CYCLES = 5.0
+"""From a store to a load of the same memory."""
+OVERLAP_STRIDE = 4
+"""Largest stride whose loads are whole vectors and shuffles; beyond it, gathers."""
+
+
+@dataclass(slots=True)
+class Count:
+    """Instructions per trip of one loop body (see `work.Body`)."""
+
+    fma: float = 0.0
+    alu: float = 0.0
+    slow: float = 0.0
+    load: float = 0.0
+    store: float = 0.0
+    issued: float = 0.0
+    chain: float = 0.0
+    flops: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class Scope:
+    """A loop being read: how often its body runs and is entered, what is counted in it already."""
+
+    loop: Loop
+    trips: float
+    entries: float
+    depth: int
+    writes: frozenset[Buffer]
+    count: Count = field(default_factory=Count)
+    depths: dict[Expr, int] = field(default_factory=dict)  # of what has been read: where it runs
+    seen: set[Expr] = field(default_factory=set)
+    products: set[Expr] = field(default_factory=set)  # that no sum has taken into a multiply-add
+    owned: set[Buffer] = field(default_factory=set)  # allocated in the body: new in each trip
+    chains: dict[tuple[Buffer, tuple[Expr, ...]], float] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class RegionCount:
+    """What one parallel loop does, or (the first, of extent 1) everything outside such loops."""
+
+    extent: float
+    entries: float
+    root: Loop = field(default_factory=lambda: Loop(None, 1, 1, 1))
+    scopes: list[Scope] = field(default_factory=list)
+
+
+def count_kernel(func: Func, target: Target) -> list[RegionCount]:
+    """The regions of a kernel in final form, with their loop nests and counts."""
+    reader = _Reader(target, func.body)
+    region = RegionCount(1, 1)
+    reader.regions.append(region)
+    scope = Scope(region.root, 1, 1, 0, _writes(func.body))
+    region.scopes.append(scope)
+    reader.read(func.body, region, [scope], 1.0)
+    for r in reader.regions:
+        for s in r.scopes:
+            s.count.chain = max(s.chains.values(), default=0.0)
+    return reader.regions
+
+
+class _Reader:
+    def __init__(self, target: Target, body: Stmt) -> None:
+        self.target = target
+        self.vector = target.vector_bits // 8
+        self.regions: list[RegionCount] = []
+        self.depth: dict[Var, int] = {}
+        self.values: dict[Expr, Expr] = {}  # integer lets, for the sake of addresses
+        self.box: Context = EMPTY  # the loop variables' ranges
+        self.periods = _periods(body)
+
+    # statements
+
+    def read(self, s: Stmt, region: RegionCount, scopes: list[Scope], share: float) -> None:
+        """`share`: how many of a trip's executions get here (conditions)."""
+        if isinstance(s, Seq):
+            for part in s.stmts:
+                self.read(part, region, scopes, share)
+        elif isinstance(s, For):
+            self.loop(s, region, scopes, share)
+        elif isinstance(s, Allocate):
+            scopes[-1].owned.add(s.buffer)
+            self.read(s.body, region, scopes, share)
+        elif isinstance(s, LetStmt):
+            self.count(s.value, scopes, share)
+            self.depth[s.var] = scopes[-1].depths[s.value]
+            if s.value.dtype.is_int and s.value.lanes == 1:
+                self.values[s.var] = substitute(s.value, self.values)
+            self.read(s.body, region, scopes, share)
+        elif isinstance(s, If):
+            self.count(s.cond, scopes, share)
+            taken = self.probability(s.cond)
+            self.read(s.then, region, scopes, share * taken)
+            if s.otherwise is not None:
+                self.read(s.otherwise, region, scopes, share * (1 - taken))
+        elif isinstance(s, Store):
+            self.store(s, scopes, share)
+        elif not isinstance(s, Assert):
+            for e in own_exprs(s):
+                self.count(e, scopes, share)
+
+    def loop(self, s: For, region: RegionCount, scopes: list[Scope], share: float) -> None:
+        outer = scopes[-1]
+        extent = self.size(s.extent)
+        if extent <= 0:
+            return
+        entries = outer.trips * share
+        parent = outer.loop
+        if s.kind == "parallel" and region.extent == 1:
+            region = RegionCount(extent, entries)
+            self.regions.append(region)
+            parent = region.root
+        inner = parent
+        whole = extent
+        for period in (*reversed(self.periods.get(s.var, ())), 1):
+            if period < whole or period == 1:
+                inner = Loop(s.var, whole, period, max(whole / period, 1.0))
+                parent.loops.append(inner)
+                parent, whole = inner, period
+        scope = Scope(inner, entries * extent, entries, outer.depth + 1, _writes(s.body))
+        region.scopes.append(scope)
+        before = self.box, self.depth.get(s.var)
+        start = self.size(s.start)
+        self.depth[s.var] = scope.depth
+        self.box = self.box.with_interval(s.var, make(round(start), round(start + extent) - 1))
+        self.read(s.body, region, [*scopes, scope], 1.0)
+        self.box = before[0]
+
+    def store(self, s: Store, scopes: list[Scope], share: float) -> None:
+        scope = scopes[-1]
+        register = s.buffer.scope == "register"
+        for e in (s.value, *(() if s.mask is None else (s.mask,)), *s.indices):
+            self.count(e, scopes, share, index=e in s.indices)
+        index = s.indices[0] if len(s.indices) == 1 else None
+        lanes = max(s.value.lanes, index.lanes if index is not None else 1)
+        if not register and index is not None:
+            cost = self.access(s.buffer, index, lanes, True, scope)
+            scope.count.store += cost * share
+            scope.count.issued += cost * share
+        owner = any(s.buffer in x.owned for x in scopes[-1:])
+        if not owner:
+            self.chain(s, scope, register)
+
+    def chain(self, s: Store, scope: Scope, register: bool) -> None:
+        """Cycles from the load of what `s` overwrites to its store, if it does read it."""
+        before = Load(s.buffer, s.indices)
+        if before not in scope.depths or not self.steady(s.indices, scope):
+            return
+        longest: dict[Expr, float] = {}
+        for e in post_order(s.value):
+            if e is before:
+                longest[e] = 0.0 if register else FORWARD_CYCLES
+                continue
+            below = [longest[c] for c in e.children if c in longest]
+            if below:
+                longest[e] = max(below) + self.latency(e, longest)
+        if s.value in longest:
+            key = (s.buffer, s.indices)
+            scope.chains[key] = scope.chains.get(key, 0.0) + longest[s.value]
+
+    def steady(self, indices: Iterable[Expr], scope: Scope) -> bool:
+        """True when no loop variable of the innermost loop occurs in the indices."""
+        return not any(
+            isinstance(n, Var) and self.depth.get(n, 0) >= scope.depth and scope.depth > 0
+            for i in indices
+            for n in post_order(i)
+        )
+
+    def latency(self, e: Expr, longest: dict[Expr, float]) -> float:
+        if isinstance(e, Binary) and e.dtype.is_float:
+            if e.op in ("add", "sub", "mul", "div"):
+                carried = next((c for c in e.children if c in longest), None)
+                fused = isinstance(carried, Binary) and carried.op == "mul" and e.op != "mul"
+                return 0.0 if fused else float(self.target.fma_latency)
+            return 2.0
+        return 0.0 if isinstance(e, (Broadcast, Load)) else 1.0 + 2 * isinstance(e, VectorReduce)
+
+    # expressions
+
+    def count(self, root: Expr, scopes: list[Scope], share: float, index: bool = False) -> None:
+        """Add the instructions of an expression to the loops where they run: those in whose body
+        the innermost of its variables changes.
+        """
+        here = scopes[-1]
+        known = here.depths
+        stack = [root]
+        while stack:
+            e = stack[-1]
+            if e in known:
+                stack.pop()
+                continue
+            waiting = [c for c in e.children if c not in known]
+            if waiting:
+                stack += waiting
+                continue
+            stack.pop()
+            d = max([known[c] for c in e.children], default=0)
+            if isinstance(e, Var):
+                d = self.depth.get(e, 0)
+            elif isinstance(e, Load):
+                d = max([d, *(x.depth for x in scopes if e.buffer in x.writes)])
+            elif isinstance(e, Let):
+                self.depth[e.var] = max(known[e.value], self.depth.get(e.var, 0))
+            known[e] = d = min(d, here.depth)
+            scope = scopes[d]
+            if e not in scope.seen:
+                scope.seen.add(e)
+                self.instruction(e, scope, share if scope is here else 1.0, index)
+
+    def instruction(self, e: Expr, scope: Scope, share: float, index: bool) -> None:
+        c = scope.count
+        pieces = max(math.ceil(e.lanes * e.dtype.bytes / self.vector), 1)
+        if isinstance(e, Load):
+            if e.buffer.scope == "register":  # type: ignore[attr-defined]  # a loop buffer
+                return
+            cost = self.access(e.buffer, e.indices[0], e.lanes, False, scope)  # type: ignore[arg-type]
+            c.load += cost * share
+            c.issued += cost * share
+            return
+        if isinstance(e, (Var, Const, Ramp, Let)) or (isinstance(e, Broadcast) and _free(e.value)):
+            return
+        if e.dtype.is_int and e.lanes == 1:  # addresses: sums are part of the access itself
+            if isinstance(e, Binary) and e.op in ("floordiv", "floormod"):
+                c.issued += INTEGER_DIVIDE * share
+            elif not index and not isinstance(e, Cast):
+                c.issued += share
+            return
+        flops = e.lanes if e.dtype.is_float else 0
+        if isinstance(e, Binary) and e.dtype.is_float and e.op == "mul":
+            c.flops += flops * share
+            c.fma += pieces * share
+            scope.products.add(e)
+        elif isinstance(e, Binary) and e.op in ("add", "sub") and e.dtype.is_float:
+            c.flops += flops * share
+            product = next((m for m in (e.a, e.b) if m in scope.products), None)
+            if product is not None:  # it becomes a multiply-add, counted already
+                scope.products.remove(product)
+                return
+            fused = any(isinstance(m, Binary) and m.op == "mul" for m in (e.a, e.b))
+            c.fma += pieces * share * fused
+            c.alu += pieces * share * (not fused)
+        elif isinstance(e, Call) and e.name == "fma":
+            c.flops += 2 * flops * share
+            c.fma += pieces * share
+        elif (isinstance(e, Call) and e.name == "sqrt") or (
+            isinstance(e, Binary) and e.op == "div"
+        ):
+            c.flops += flops * share
+            width = e.lanes * e.dtype.bytes / self.vector
+            c.slow += DIVIDE_CYCLES * max(width, 0.5) * share
+        elif isinstance(e, Binary) and e.op in ("floordiv", "floormod"):
+            c.alu += INTEGER_DIVIDE * e.lanes * share
+        elif isinstance(e, Call) and e.name not in _SIMPLE:
+            c.slow += LIBRARY_CYCLES * e.lanes * share
+        elif isinstance(e, VectorReduce):
+            steps = 2 * math.log2(max(e.a.lanes / e.size, 1))
+            c.alu += steps * share
+            c.issued += steps * share
+            c.flops += (e.a.lanes - e.size) * share
+            return
+        elif isinstance(e, Cast):
+            wide = max(e.dtype.bytes, e.a.dtype.bytes)
+            c.alu += max(math.ceil(e.lanes * wide / self.vector), 1) * share
+        elif isinstance(e, Call) and e.name == "bitcast":
+            return
+        elif isinstance(e, (Binary, Compare, Select, Unary, Call, Broadcast)):
+            c.alu += pieces * share
+        c.issued += pieces * share
+
+    # memory
+
+    def access(self, buffer: Buffer, index: Expr, lanes: int, write: bool, scope: Scope) -> float:
+        """Note what an access touches; returns how many full-width accesses it counts as."""
+        size = buffer.dtype.bytes
+        base, stride = _linear(index)
+        runs = lanes * size if stride == 1 else size
+        base = substitute(base, self.values) if self.values else base
+        terms: tuple[tuple[Expr, int], ...] = ()
+        offset = 0
+        if base.lanes == 1 and base.dtype.is_int:
+            form, offset = affine_form(base)
+            terms = tuple((atom, k * size) for atom, k in form.items())
+        if stride > 1:
+            runs, terms = runs, (*terms, (Ramp(_ZERO, _ONE, lanes), stride * size))
+        scope.loop.add(Access(buffer, write, terms, runs), offset * size)
+        if lanes == 1 or stride == 0:
+            return 0.5
+        if stride == 1:
+            return max(runs / self.vector, 0.5)
+        if 1 < abs(stride) <= OVERLAP_STRIDE and not write:
+            scope.count.alu += stride
+            scope.count.issued += stride
+            return float(abs(stride))
+        scope.count.issued += lanes
+        return float(lanes)
+
+    # numbers
+
+    def size(self, e: Expr) -> float:
+        """A loop's extent: the middle of what it can be."""
+        if isinstance(e, Const):
+            return float(e.value)
+        found = self.box.interval(substitute(e, self.values) if self.values else e)
+        if found.lo is None or found.hi is None:
+            return 1.0
+        return max((found.lo + found.hi) / 2, 0.0)
+
+    def probability(self, cond: Expr) -> float:
+        """How often a condition holds, if the sides of a comparison were spread evenly."""
+        if isinstance(cond, Binary) and cond.op == "and":
+            return self.probability(cond.a) * self.probability(cond.b)
+        if isinstance(cond, Compare) and cond.op in ("lt", "le") and cond.a.dtype.is_int:
+            low = self.box.interval(cond.a - cond.b if cond.a.lanes == 1 else cond.a)
+            if low.lo is not None and low.hi is not None and cond.a.lanes == 1:
+                n = low.hi - low.lo + 1
+                below = -low.lo + (cond.op == "le")
+                return min(max(below / n, 0.0), 1.0)
+        return 1.0
+
+
+_SIMPLE = frozenset(
+    ("abs", "floor", "ceil", "trunc", "round", "bitcast", "fma", "sqrt", "prefetch")
+)
+_ZERO, _ONE = Const(0), Const(1)
+
+
+def _free(e: Expr) -> bool:
+    """A broadcast of it costs nothing: a constant, or part of the load."""
+    return isinstance(e, (Const, Load, Var))
+
+
+def _writes(s: Stmt) -> frozenset[Buffer]:
+    return frozenset(x.buffer for x in walk(s) if isinstance(x, Store))
+
+
+def _linear(index: Expr) -> tuple[Expr, int]:
+    """Base and stride of an index; the stride of a vector that is no ramp is 0 lanes apart."""
+    if isinstance(index, Ramp) and isinstance(index.stride, Const):
+        return index.base, int(index.stride.value)
+    if isinstance(index, Broadcast):
+        return index.value, 0
+    if isinstance(index, Binary) and index.op in ("add", "sub") and index.lanes > 1:
+        (a, s), (b, t) = _linear(index.a), _linear(index.b)
+        if a.lanes == 1 and b.lanes == 1:
+            return Binary(index.op, a, b), s + t if index.op == "add" else s - t
+    return index, 1 if index.lanes == 1 else 1 << 20
+
+
+def _periods(body: Stmt) -> dict[Var, list[int]]:
+    """Where the digits of each loop variable change: the divisors that it is taken apart with, each
+    a multiple of the one before.
+    """
+    found: dict[Var, set[int]] = {}
+    seen: set[Expr] = set()
+    stack = list(exprs(body))
+    while stack:
+        e = stack.pop()
+        if e in seen:
+            continue
+        seen.add(e)
+        stack.extend(e.children)
+        if isinstance(e, Binary) and e.op in ("floordiv", "floormod") and isinstance(e.b, Const):
+            inner = 1
+            a = e.a
+            while isinstance(a, Binary) and a.op == "floordiv" and isinstance(a.b, Const):
+                inner, a = inner * int(a.b.value), a.a
+            if isinstance(a, Var):
+                found.setdefault(a, set()).update((inner, inner * int(e.b.value)))
+    chains: dict[Var, list[int]] = {}
+    for v, periods in found.items():
+        for p in sorted(periods - {1}):
+            if not chains.get(v) or p % chains[v][-1] == 0:
+                chains.setdefault(v, []).append(p)
+    return chains

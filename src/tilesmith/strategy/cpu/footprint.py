@@ -1,0 +1,215 @@
+"""Which bytes a loop nest touches, and how often it fetches them again from each cache.
+
+The nest is a tree of `Loop`s with `Access`es in their bodies.  An access touches
+`base + sum(coefficient * atom)` bytes for every value of its atoms (index expressions: variables,
+and quotients and remainders of them).  The footprint of a subtree is what its accesses touch while
+its loops run and the loops around it stand still.
+
+A cache of some size keeps what one iteration of a loop touches if that fits.  So the traffic of a
+nest is found from the outside in: a loop whose iterations fit fetches its whole footprint once; one
+whose iterations do not fit fetches for every iteration what its body does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tilesmith.ir.expr import Expr, Var
+from tilesmith.ir.interval import make
+from tilesmith.ir.simplify import EMPTY
+from tilesmith.loop.nodes import Buffer
+
+LINE = 64
+"""Bytes that move together between caches."""
+
+
+@dataclass(slots=True, eq=False)
+class Access:
+    """Loads or stores of `buffer`: `run` bytes at each of `offsets` plus the terms' sum."""
+
+    buffer: Buffer
+    write: bool
+    terms: tuple[tuple[Expr, int], ...]  # atom, bytes between its neighbours
+    run: int
+    offsets: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True, eq=False)
+class Loop:
+    """A loop of the nest, or one digit of it: `var` runs over `whole` values in all, `body` of them
+    in one iteration.  The root is a loop of one iteration over no variable.
+    """
+
+    var: Var | None
+    whole: float
+    body: float
+    trips: float
+    loops: list[Loop] = field(default_factory=list)
+    accesses: dict[object, Access] = field(default_factory=dict)
+
+    def add(self, access: Access, offset: int) -> None:
+        """Count an access in the body; those that differ by a constant only are kept as one."""
+        key = (access.buffer, access.write, access.terms, access.run)
+        self.accesses.setdefault(key, access).offsets.add(offset)
+
+    def walk(self) -> Iterable[Loop]:
+        yield self
+        for inner in self.loops:
+            yield from inner.walk()
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Bytes of a buffer that are read and written."""
+
+    read: float = 0.0
+    write: float = 0.0
+
+    def __add__(self, other: Moved) -> Moved:
+        return Moved(self.read + other.read, self.write + other.write)
+
+    def __mul__(self, times: float) -> Moved:
+        return Moved(self.read * times, self.write * times)
+
+
+Traffic = dict[Buffer, Moved]
+
+
+class Footprints:
+    """Footprints and traffic of the loops of one nest."""
+
+    def __init__(self) -> None:
+        self._extents: dict[tuple[Expr, tuple[tuple[Var, float], ...]], int] = {}
+        self._found: dict[tuple[Loop, bool], Traffic] = {}
+
+    def of(self, loop: Loop, iteration: bool = False) -> Traffic:
+        """The bytes that the whole loop, or one iteration of it, touches."""
+        key = (loop, iteration)
+        if key not in self._found:
+            ranges: dict[Var, float] = {}
+            for inner in loop.walk():
+                if inner.var is not None:
+                    n = inner.body if inner is loop and iteration else inner.whole
+                    ranges[inner.var] = max(n, ranges.get(inner.var, 1))
+            accesses = (a for inner in loop.walk() for a in inner.accesses.values())
+            self._found[key] = self._union(accesses, ranges)
+        return self._found[key]
+
+    def traffic(self, loop: Loop, cache: float) -> Traffic:
+        """The bytes that cross into and out of a cache of that size."""
+        whole = self.of(loop)
+        if total(whole) <= cache or total(self.of(loop, iteration=True)) <= cache:
+            return whole
+        own = self._union(loop.accesses.values(), {})
+        moved = {b: m * loop.trips for b, m in own.items()}
+        for inner in loop.loops:
+            for b, m in self.traffic(inner, cache).items():
+                moved[b] = moved.get(b, Moved()) + m * loop.trips
+        return moved
+
+    def _union(self, accesses: Iterable[Access], ranges: dict[Var, float]) -> Traffic:
+        seen: dict[object, tuple[Buffer, bool, float]] = {}
+        for a in accesses:
+            dims = [(c, n) for atom, c in a.terms if (n := self.extent(atom, ranges)) > 1]
+            start = min(a.offsets)
+            shape = (a.buffer, a.write, tuple(sorted(dims)), a.run, start)
+            size = touched(a.run, dims, a.offsets)
+            if shape not in seen or seen[shape][2] < size:
+                seen[shape] = (a.buffer, a.write, size)
+        result: Traffic = {}
+        for buffer, write, size in seen.values():
+            moved = Moved(write=size) if write else Moved(read=size)
+            result[buffer] = result.get(buffer, Moved()) + moved
+        for buffer, m in result.items():
+            limit = buffer_size(buffer)
+            result[buffer] = Moved(min(m.read, limit), min(m.write, limit))
+        return result
+
+    def extent(self, atom: Expr, ranges: dict[Var, float]) -> int:
+        """How many values an atom takes while the variables in `ranges` run and others stand."""
+        if isinstance(atom, Var):
+            return max(round(ranges.get(atom, 1)), 1)
+        known = tuple((v, n) for v, n in ranges.items() if n > 1)
+        key = (atom, known)
+        if key not in self._extents:
+            context = EMPTY
+            for v in _variables(atom):
+                last = max(math.ceil(ranges.get(v, 1)) - 1, 0)
+                context = context.with_interval(v, make(0, last))
+            found = context.interval(atom)
+            n = math.prod(ranges.get(v, 1) for v in _variables(atom))
+            if found.lo is not None and found.hi is not None:
+                n = min(n, (found.hi - found.lo) // max(found.stride, 1) + 1)
+            self._extents[key] = max(round(n), 1)
+        return self._extents[key]
+
+
+def total(traffic: Traffic) -> float:
+    """Bytes of all buffers; what is read and written too counts once."""
+    return sum(max(m.read, m.write) for m in traffic.values())
+
+
+def buffer_size(buffer: Buffer) -> float:
+    """Bytes of a buffer in whole cache lines; unbounded when its shape is symbolic."""
+    size = float(buffer.dtype.bytes)
+    for d in buffer.shape:
+        n = d if isinstance(d, int) else getattr(d, "value", None)
+        if not isinstance(n, int):
+            return math.inf
+        size *= n
+    return math.ceil(size / LINE) * LINE
+
+
+def touched(run: int, dims: Iterable[tuple[int, int]], offsets: Iterable[int] = (0,)) -> float:
+    """Bytes of the cache lines that runs of `run` bytes touch, repeated along `dims` (distance,
+    count) and at each offset.  Runs that touch or overlap join; so do dimensions that continue one
+    another, like the rows of windows that overlap.
+    """
+    # (distance, count, span covered without gaps)
+    length = run
+    strides: list[list[int]] = []
+    for distance, n in sorted((*_progressions(offsets), *((abs(c), n) for c, n in dims))):
+        if n <= 1 or distance == 0:
+            continue
+        if distance <= max(length, LINE):
+            length += distance * (n - 1)
+            continue
+        for known in strides:
+            if distance % known[0] == 0 and distance <= known[0] * known[1]:
+                known[1] += distance // known[0] * (n - 1)
+                break
+        else:
+            strides.append([distance, n])
+    lines = max(math.ceil(length / LINE), 1)
+    return float(lines * LINE * math.prod(n for _, n in strides))
+
+
+def _progressions(offsets: Iterable[int]) -> list[tuple[int, int]]:
+    """Offsets as dimensions (distance, count): of unrolled loops they are sums of progressions."""
+    left = sorted(offsets)
+    dims: list[tuple[int, int]] = []
+    while len(left) > 1:
+        step = left[1] - left[0]
+        n = 1
+        while n < len(left) and left[n] - left[n - 1] == step:
+            n += 1
+        heads = left[::n]
+        dims.append((step, n))
+        if len(left) % n or len(heads) == len(left):
+            dims.append((left[-1] - left[0], math.ceil(len(left) / n)))
+            break
+        left = heads
+    return dims
+
+
+def _variables(atom: Expr) -> list[Var]:
+    found: dict[Var, None] = {}
+    stack = [atom]
+    while stack:
+        e = stack.pop()
+        if isinstance(e, Var):
+            found[e] = None
+        stack.extend(e.children)
+    return list(found)
