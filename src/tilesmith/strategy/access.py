@@ -22,10 +22,16 @@ def expand(op: Compute, keep: Iterable[Compute] = ()) -> tuple[Expr, ...]:
         for node in post_order(e):
             if node in memo:
                 continue
-            rebuilt = node.with_children(tuple(memo[c] for c in node.children)) if node.children else node
+            rebuilt = (
+                node.with_children(tuple(memo[c] for c in node.children)) if node.children else node
+            )
             if isinstance(rebuilt, Load) and isinstance(rebuilt.buffer, Tensor):
                 producer = rebuilt.buffer.op
-                if isinstance(producer, Compute) and producer not in kept and not producer.reduce_axis:
+                if (
+                    isinstance(producer, Compute)
+                    and producer not in kept
+                    and not producer.reduce_axis
+                ):
                     body = inline(producer.body[rebuilt.buffer.index])
                     vars_ = [a.var for a in producer.axis]
                     rebuilt = substitute(body, dict(zip(vars_, rebuilt.indices, strict=True)))
@@ -35,8 +41,13 @@ def expand(op: Compute, keep: Iterable[Compute] = ()) -> tuple[Expr, ...]:
     return tuple(inline(b) for b in op.body)
 
 
-def strides(tensor: Tensor, indices: tuple[Expr, ...], layout: Layout) -> dict[Var, int] | None:
-    """Elements between neighbours along each variable of an access; None when it is not affine."""
+def address(
+    tensor: Tensor, indices: tuple[Expr, ...], layout: Layout
+) -> tuple[dict[Var, int], int] | None:
+    """Where an access lands, in elements: a stride per variable, and the place where all are 0.
+
+    None when that is not affine.
+    """
     shape = layout.physical_shape(tensor.shape)
     flat: Expr = const(0)
     for index, extent in zip(layout.map_indices(indices), shape, strict=True):
@@ -49,10 +60,18 @@ def strides(tensor: Tensor, indices: tuple[Expr, ...], layout: Layout) -> dict[V
         if not isinstance(atom, Var):
             return None
         found[atom] = coefficient
-    return found
+    return found, affine[1]
 
 
-def accesses(group: Group, op: Compute, keep: Iterable[Compute] = ()) -> list[dict[Var, int] | None]:
+def strides(tensor: Tensor, indices: tuple[Expr, ...], layout: Layout) -> dict[Var, int] | None:
+    """Elements between neighbours along each variable of an access; None when it is not affine."""
+    found = address(tensor, indices, layout)
+    return None if found is None else found[0]
+
+
+def accesses(
+    group: Group, op: Compute, keep: Iterable[Compute] = ()
+) -> list[dict[Var, int] | None]:
     """Strides of every read of the expanded `op`, then of its write."""
     result = []
     for body in expand(op, keep):

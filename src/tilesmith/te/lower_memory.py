@@ -24,7 +24,8 @@ def parameter(stage: StageState, value: int) -> Buffer:
 def allocation(stage: StageState, value: int, shape: tuple[Dim, ...]) -> Buffer:
     """The buffer for `shape` elements of a value of `stage` that the kernel itself allocates."""
     tensor = stage.op.outputs[value]
-    sizes = aligned(stage, shape) if stage.aligns else physical(stage.layout, shape)
+    layout = stage.layout.dense if stage.layout else None  # memory of its own has nothing between
+    sizes = aligned(stage, shape) if stage.aligns else physical(layout, shape)
     if stage.double_buffer and isinstance(stage.attach, At):
         sizes = (2, *sizes)
     total = tensor.dtype.bytes

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from tilesmith.graph.nodes import Graph, Node, Value
 from tilesmith.ir.layout import Layout
-from tilesmith.ops.slicing import Concat
 from tilesmith.ops.structure import stages, structure, zero_padding
 
 Pads = tuple[tuple[int, int], ...]
@@ -62,7 +61,7 @@ def _may_have_halo(graph: Graph, value: Value) -> bool:
     producer = graph.producer.get(value)
     if producer is None or value in graph.outputs:
         return False  # memory that the caller or a constant owns
-    if isinstance(producer.op, Concat) or len(producer.outputs) != 1:
+    if len(producer.outputs) != 1:
         return False
     return structure(producer.op, tuple(v.type for v in producer.inputs)).kind != "opaque"
 

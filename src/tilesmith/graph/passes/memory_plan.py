@@ -2,7 +2,9 @@
 
 Nodes run in order, so a value is alive from the node that defines it to the last one that reads
 it, and two values may share bytes when those spans do not meet.  Inputs, outputs and constants
-have memory of their own.  A node may ask for workspace, alive only while it runs.  Placing
+have memory of their own.  What an `InPlace` node defines or joins lies inside another value's
+memory, which is alive as long as any of them.  A node may ask for workspace, alive only while it
+runs.  Placing
 everything optimally is NP-hard (dynamic storage allocation); here blocks are placed in several
 orders, each at the best-fitting gap, and the smallest arena wins (see "Efficient Memory Management
 for Deep Neural Net Inference", Pisarchyk and Lee, 2020, for why large blocks first does well).
@@ -12,9 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from tilesmith.graph.nodes import Graph, Node, Value
+from tilesmith.graph.nodes import Graph, InPlace, Node, Value
 from tilesmith.support.errors import InternalError
 
 ALIGNMENT = 64
@@ -23,8 +25,10 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Byte offsets into an arena of `arena_bytes`, all multiples of `ALIGNMENT`.
+    """Byte offsets into an arena of `arena_bytes`; multiples of `ALIGNMENT` but for values that lie
+    inside others.
 
+    `outside`: for values inside an input, an output or a constant, that value and a byte offset.
     `lower_bound`: the most bytes alive at one time, less than which no plan can do.
     """
 
@@ -32,6 +36,7 @@ class Plan:
     workspace: dict[Node, int]
     arena_bytes: int
     lower_bound: int
+    outside: dict[Value, tuple[Value, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +55,8 @@ def plan(graph: Graph, extra_bytes: Mapping[Node, int] | None = None) -> Plan:
     `extra_bytes`: workspace that a node needs while it runs.  Raises InternalError for a symbolic
     shape.
     """
-    blocks = _blocks(graph, extra_bytes or {})
+    homes = _homes(graph)
+    blocks = _blocks(graph, extra_bytes or {}, homes)
     bound = _lower_bound(blocks)
     best: tuple[int, dict[_Block, int]] | None = None
     for order in _ORDERS:
@@ -64,7 +70,9 @@ def plan(graph: Graph, extra_bytes: Mapping[Node, int] | None = None) -> Plan:
     size, placed = best
     offsets = {b.owner: at for b, at in placed.items() if isinstance(b.owner, Value)}
     workspace = {b.owner: at for b, at in placed.items() if isinstance(b.owner, Node)}
-    return Plan(offsets, workspace, size, bound)
+    inside = {v: (home, at) for v, (home, at) in homes.items() if home not in offsets}
+    offsets |= {v: offsets[home] + at for v, (home, at) in homes.items() if home in offsets}
+    return Plan(offsets, workspace, size, bound, inside)
 
 
 def value_bytes(value: Value) -> int:
@@ -81,16 +89,41 @@ def _aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def _blocks(graph: Graph, extra_bytes: Mapping[Node, int]) -> list[_Block]:
+def _homes(graph: Graph) -> dict[Value, tuple[Value, int]]:
+    """For values inside the memory of others, the outermost of those and the byte offset in it."""
+    inside: dict[Value, tuple[Value, int]] = {}
+    for node in graph.nodes:
+        if isinstance(node.op, InPlace):
+            parts, wholes = node.outputs, node.inputs
+            if node.op.joins:
+                parts, wholes = wholes, parts
+            size = wholes[0].dtype.bytes
+            inside |= {v: (wholes[0], at * size) for v, at in zip(parts, node.op.offsets)}
+    found: dict[Value, tuple[Value, int]] = {}
+    for v in inside:
+        home, offset = inside[v]
+        while home in inside:
+            home, further = inside[home]
+            offset += further
+        found[v] = home, offset
+    return found
+
+
+def _blocks(
+    graph: Graph, extra_bytes: Mapping[Node, int], homes: Mapping[Value, tuple[Value, int]]
+) -> list[_Block]:
+    first: dict[Value, int] = {}
     last: dict[Value, int] = {}
     for i, node in enumerate(graph.nodes):
         for v in (*node.inputs, *node.outputs):
-            last[v] = i
+            home, _ = homes.get(v, (v, 0))
+            first.setdefault(home, i)
+            last[home] = i
     outside = {*graph.inputs, *graph.outputs, *graph.constant}
     blocks = []
     for i, node in enumerate(graph.nodes):
-        own = (v for v in node.outputs if v not in outside)
-        blocks.extend(_Block(v, _aligned(value_bytes(v)), i, last[v]) for v in own)
+        own = (v for v in node.outputs if v not in outside and v not in homes)
+        blocks.extend(_Block(v, _aligned(value_bytes(v)), first[v], last[v]) for v in own)
         if extra_bytes.get(node, 0) > 0:
             blocks.append(_Block(node, _aligned(extra_bytes[node]), i, i))
     return blocks

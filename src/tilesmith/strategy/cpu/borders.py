@@ -52,14 +52,15 @@ def with_zero_halos(func: Func, group: Group, target: Target) -> Func:
     borders: list[Stmt] = []
     for tensor, buffer in zip(group.args, func.buffers, strict=True):
         if tensor in group.outputs and tensor in group.layouts:
-            borders += _zero_borders(buffer, group.layouts[tensor], tensor.shape, target)
+            borders += zero_borders(buffer, group.layouts[tensor], tensor.shape, target)
     return replace(func, body=seq(func.body, *borders)) if borders else func
 
 
-def _zero_borders(
+def zero_borders(
     buffer: Buffer, layout: Layout, logical: tuple[int | Expr, ...], target: Target
 ) -> list[Stmt]:
-    shape = layout.physical_shape(logical)  # type: ignore[type-var]  # extents of fused groups are numbers
+    """Loops that write zeros into the halo of a tensor of `logical` shape in `buffer`."""
+    shape = layout.dense.physical_shape(logical)  # type: ignore[type-var]  # extents of fused groups are numbers
     pieces = []
     for position, d in enumerate(layout.dims):
         inner = logical[d.axis]

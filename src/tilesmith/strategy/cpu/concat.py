@@ -16,7 +16,7 @@ from tilesmith.te import tensor as te
 from tilesmith.te.lower import lower
 from tilesmith.te.schedule import create_schedule
 
-from .borders import redirect
+from .borders import redirect, zero_borders
 from .injective import schedule_injective
 
 
@@ -62,4 +62,5 @@ def lower_concat(body: Graph, target: Target, name: str) -> Func:
             redirect(piece.body, {source: buffers[v]}, destination, result, position, offset)
         )
         offset += v.type.static_shape[axis]
+    pieces += zero_borders(result, layout, out.type.static_shape, target)
     return Func(name, (*buffers.values(), result), (result,), seq(*pieces))

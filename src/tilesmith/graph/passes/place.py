@@ -1,0 +1,325 @@
+"""Values inside the memory of others: concatenations and slices for which nothing runs.
+
+A concatenation's operand that a kernel computes is written straight into its part of the result,
+and every reader of the operand reads it there; only what cannot lie there (inputs, constants,
+outputs, what lies in another result already) is still copied.  Results that are a strided window on
+their operand's memory (slices, splits, reshapes) are read from it.  Both become `InPlace` nodes,
+whose operands or results carry layouts with spans, and the memory plan does the rest.  What lies in
+one memory has one halo, the widest that any of it needs.
+
+    %c = concat(%a, %b)             ->  %d = concat(%c, %n), %c inside %d
+    %d = concat(%a, %b, %n)             (what is concatenated again is not repeated)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from tilesmith.graph.nodes import Fused, Graph, InPlace, Node, Value
+from tilesmith.ir.layout import Layout
+from tilesmith.ops.elementwise import Identity
+from tilesmith.ops.slicing import Concat, Split
+
+RUN_BYTES = 64
+"""Fewest bytes without a gap that are worth seeing in place: a vector, and a cache line."""
+
+Windows = tuple[tuple[Layout, int], ...]
+"""For each result of a group, the layout and the element at which its operand's memory holds it."""
+
+
+def place(graph: Graph, windows: Callable[[Graph], Windows | None]) -> Graph:
+    """A fused `graph` with concatenations and views in place; the same one when there are none.
+
+    `windows(body)` says how the results of a fused body are found in the memory of its one operand,
+    and is None when they are not there, element for element.
+    """
+    return _Placement(graph, windows).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A place in the memory of `whole`: from position `start` of logical `axis` on."""
+
+    whole: Value
+    axis: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """What all that lies in one memory needs: a halo (per axis, before and after), none along
+    `axes`, on which values stand side by side.
+    """
+
+    halo: tuple[tuple[int, int], ...]
+    axes: frozenset[int] = frozenset()
+
+    def joined(self, other: _Room, axis: int) -> _Room | None:
+        """Room for both when `other` is put inside along `axis`; None when there cannot be any."""
+        halo = tuple((max(a, c), max(b, d)) for (a, b), (c, d) in zip(self.halo, other.halo))
+        axes = self.axes | other.axes | {axis}
+        return None if any(any(halo[a]) for a in axes) else _Room(halo, axes)
+
+
+class _Placement:
+    def __init__(self, graph: Graph, windows: Callable[[Graph], Windows | None]) -> None:
+        self.graph = graph
+        self.windows = windows
+        self.outside = {*graph.inputs, *graph.outputs, *graph.constant}
+        self.operands: dict[Node, tuple[Value, ...]] = {}
+        """Of each concatenation, with earlier ones in place of their operands."""
+        self.slots: dict[Value, _Slot] = {}
+        self.rooms: dict[Value, _Room] = {}
+        self.layouts: dict[Value, Layout] = {}
+        self.now: dict[Value, Value] = {}
+
+    def run(self) -> Graph:
+        concats = [n for n in self.graph.nodes if _concat_axis(n) is not None]
+        self.share(concats)
+        for node in concats:
+            self.choose(node)
+        for node in reversed(concats):  # a result's own place is known before its operands'
+            self.lay_out(node)
+        nodes: list[Node] = []
+        for node in self.graph.nodes:
+            nodes += self.join(node) if node in self.operands else [self.rewritten(node)]
+        if all(a is b for a, b in zip(nodes, self.graph.nodes)):
+            return self.graph
+        used = {v for n in nodes for v in n.inputs} | set(self.graph.outputs)
+        constants = tuple(c for c in self.graph.constants if c.value in used)
+        return replace(self.graph, nodes=tuple(nodes), constants=constants)
+
+    def share(self, concats: list[Node]) -> None:
+        """Replace runs of operands that an earlier concatenation has joined already, or that are
+        the parts of one value.
+        """
+        known: dict[tuple[int, tuple[Value, ...]], Value] = {}
+        for node in self.graph.nodes:
+            axis = _split_axis(node)
+            if axis is not None and len(node.outputs) > 1:
+                known[axis, node.outputs] = node.inputs[0]
+        for node in concats:
+            axis, operands = _axis(node), node.inputs
+            result: list[Value] = []
+            at = 0
+            while at < len(operands):
+                ends = range(len(operands), at + 1, -1)
+                end = next((e for e in ends if (axis, operands[at:e]) in known), at + 1)
+                result.append(known[axis, operands[at:end]] if end > at + 1 else operands[at])
+                at = end
+            self.operands[node] = tuple(result)
+            whole = node.outputs[0]
+            if whole not in self.outside and len(operands) > 1:
+                known[axis, operands] = whole
+
+    def choose(self, node: Node) -> None:
+        """Give the operands that can lie in the result their slots; forget `node` if none can."""
+        axis, operands, whole = _axis(node), self.operands[node], node.outputs[0]
+        starts = accumulate((v.type.static_shape[axis] for v in operands[:-1]), initial=0)
+        placed = False
+        for v, start in zip(operands, starts):
+            slot = _Slot(whole, axis, start)
+            room = self.fits(v, slot) if operands.count(v) == 1 and v not in self.slots else None
+            if room is not None:
+                self.slots[v] = slot
+                self.rooms[whole] = room
+                placed = True
+        if not placed:
+            del self.operands[node]
+
+    def fits(self, v: Value, slot: _Slot) -> _Room | None:
+        """The room that `slot.whole` needs with `v` inside; None when `v` cannot lie there."""
+        if v in self.outside or not v.type.size:
+            return None
+        ours, theirs = _layout(v), _layout(slot.whole)
+        if any(d.part != "whole" for d in (*ours.dims, *theirs.dims)):
+            return None
+        if _order(ours, slot.whole) != _order(theirs, slot.whole):
+            return None
+        seen = _within(v, slot.whole, theirs)
+        if not _is_readable(seen, v):
+            return None
+        room = self.room(slot.whole).joined(self.room(v), slot.axis)
+        if slot.whole in self.outside and room is not None and any(map(any, room.halo)):
+            return None  # the caller's array has no border
+        return room
+
+    def room(self, v: Value) -> _Room:
+        if v not in self.rooms:
+            halo = {d.axis: (d.before, d.after) for d in _layout(v).dims}
+            self.rooms[v] = _Room(tuple(halo[i] for i in range(v.type.rank)))
+        return self.rooms[v]
+
+    def lay_out(self, node: Node) -> None:
+        whole = node.outputs[0]
+        if node not in self.operands:
+            return
+        if whole not in self.slots:
+            self.layouts[whole] = _with_halo(_layout(whole), self.room(whole).halo)
+        for v in self.operands[node]:
+            slot = self.slots.get(v)
+            if slot is not None and slot.whole is whole:
+                self.layouts[v] = _within(v, whole, self.layouts[whole])
+
+    def value(self, v: Value) -> Value:
+        """`v` with the layout that it has now."""
+        if v not in self.now:
+            layout = self.layouts.get(v)
+            if layout is not None and layout.is_row_major:
+                layout = None
+            self.now[v] = (
+                v if v not in self.layouts or layout == v.layout else replace(v, layout=layout)
+            )
+        return self.now[v]
+
+    def rewritten(self, node: Node) -> Node:
+        """`node` with today's layouts; a view when its results lie in its operand's memory."""
+        assert isinstance(node.op, Fused)
+        inputs = tuple(self.value(v) for v in node.inputs)
+        body = _with_layouts(node.op.body, inputs, tuple(self.value(v) for v in node.outputs))
+        found = self.view(node, body)
+        if found is not None:
+            for v, (layout, _) in zip(node.outputs, found):
+                self.layouts[v] = layout
+                self.now.pop(v, None)
+            outputs = tuple(self.value(v) for v in node.outputs)
+            body = _with_layouts(body, inputs, outputs)
+            return replace(
+                node, op=InPlace(body, tuple(at for _, at in found)), inputs=inputs, outputs=outputs
+            )
+        if body is node.op.body:
+            return node
+        outputs = tuple(self.value(v) for v in node.outputs)
+        return replace(node, op=Fused(body), inputs=inputs, outputs=outputs)
+
+    def view(self, node: Node, body: Graph) -> Windows | None:
+        if len(node.inputs) != 1 or node.inputs[0] in self.graph.constant:
+            return None
+        if any(v in self.outside or v in self.slots for v in node.outputs):
+            return None
+        found = self.windows(body)
+        if found is None or not all(_is_readable(w, v) for v, (w, _) in zip(node.outputs, found)):
+            return None
+        return found
+
+    def join(self, node: Node) -> list[Node]:
+        """The concatenation in place, after copies of the operands that do not lie there."""
+        axis, whole = _axis(node), self.value(node.outputs[0])
+        seen = _layout(whole)
+        nodes, inputs, offsets = [], [], []
+        position = 0
+        for v in self.operands[node]:
+            slot = self.slots.get(v)
+            value = self.value(v)
+            if slot is None or slot.whole is not node.outputs[0]:
+                copy = replace(v, layout=_within(v, whole, seen))
+                nodes.append(_copy(value, copy, node.loc))
+                value = copy
+            inputs.append(value)
+            offsets.append(position * _stride(seen, whole, axis))
+            position += v.type.static_shape[axis]
+        inside = tuple(replace(v, name=f"in{i}") for i, v in enumerate(inputs))
+        out = replace(whole)
+        body = Graph("fused", inside, (), (Node(Concat(axis), inside, (out,)),), (out,), ("out0",))
+        op = InPlace(body, tuple(offsets), joins=True)
+        return [*nodes, Node(op, tuple(inputs), (whole,), node.loc)]
+
+
+def _only(node: Node) -> Node | None:
+    """The node in a group of one, of static shapes, that takes and gives what the group does."""
+    body = node.op.body if isinstance(node.op, Fused) else None
+    if body is None or len(body.nodes) != 1 or isinstance(node.op, InPlace):
+        return None
+    inner = body.nodes[0]
+    same = inner.inputs == body.inputs and inner.outputs == body.outputs
+    return inner if same and all(v.type.is_static for v in body.outputs) else None
+
+
+def _concat_axis(node: Node) -> int | None:
+    """The axis of a node that only concatenates."""
+    inner = _only(node)
+    if inner is None or not isinstance(inner.op, Concat):
+        return None
+    return inner.op.axis % inner.outputs[0].type.rank
+
+
+def _split_axis(node: Node) -> int | None:
+    """The axis of a node that only splits."""
+    inner = _only(node)
+    if inner is None or not isinstance(inner.op, Split):
+        return None
+    return inner.op.axis % inner.outputs[0].type.rank
+
+
+def _axis(node: Node) -> int:
+    axis = _concat_axis(node)
+    assert axis is not None
+    return axis
+
+
+def _layout(v: Value) -> Layout:
+    return v.layout or Layout.row_major(v.type.rank)
+
+
+def _order(layout: Layout, shape_of: Value) -> list[int]:
+    return [d.axis for d in layout.dims if shape_of.shape[d.axis] != 1]
+
+
+def _with_halo(layout: Layout, halo: tuple[tuple[int, int], ...]) -> Layout:
+    dims = (replace(d, before=halo[d.axis][0], after=halo[d.axis][1]) for d in layout.dims)
+    return Layout(tuple(dims))
+
+
+def _within(part: Value, whole: Value, seen: Layout) -> Layout:
+    """The layout of `part` in the memory of `whole`, which itself is `seen` there."""
+    extents = seen.physical_shape(whole.type.static_shape)
+    dims, outer = [], 1
+    for d, extent in zip(seen.dims, extents, strict=True):
+        n = part.type.static_shape[d.axis] + d.before + d.after
+        dims.append(replace(d, span=extent if n != extent and outer > 1 else 0))
+        outer *= n
+    return Layout(tuple(dims))
+
+
+def _is_readable(layout: Layout, v: Value) -> bool:
+    """True when gaps between the elements of `v` cost the kernels that touch it next to nothing:
+    runs without one are worth a vector.
+    """
+    spans = [i for i, d in enumerate(layout.dims) if d.span]
+    if not spans:
+        return True
+    run = math.prod(v.type.static_shape[d.axis] for d in layout.dims[max(spans) :])
+    return run * v.dtype.bytes >= RUN_BYTES
+
+
+def _stride(layout: Layout, v: Value, axis: int) -> int:
+    """Elements between neighbours along a whole logical `axis`."""
+    shape = layout.physical_shape(v.type.static_shape)
+    at = next(i for i, d in enumerate(layout.dims) if d.axis == axis)
+    return math.prod(shape[at + 1 :])
+
+
+def _copy(source: Value, target: Value, loc: str) -> Node:
+    inner, out = replace(source, name="in0"), replace(target)
+    body = Graph("fused", (inner,), (), (Node(Identity(), (inner,), (out,)),), (out,), ("out0",))
+    return Node(Fused(body), (source,), (target,), loc)
+
+
+def _with_layouts(body: Graph, inputs: tuple[Value, ...], outputs: tuple[Value, ...]) -> Graph:
+    """`body` whose inputs and outputs have the layouts of the values outside."""
+    fresh = {
+        inner: replace(inner, layout=outer.layout)
+        for inner, outer in zip((*body.inputs, *body.outputs), (*inputs, *outputs), strict=True)
+        if inner.layout != outer.layout
+    }
+    if not fresh:
+        return body
+
+    def of(values: tuple[Value, ...]) -> tuple[Value, ...]:
+        return tuple(fresh.get(v, v) for v in values)
+
+    nodes = tuple(replace(n, inputs=of(n.inputs), outputs=of(n.outputs)) for n in body.nodes)
+    return replace(body, inputs=of(body.inputs), nodes=nodes, outputs=of(body.outputs))

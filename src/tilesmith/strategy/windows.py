@@ -1,0 +1,66 @@
+"""Fused groups whose results are a strided window on their operand's memory.
+
+A slice, a split, a reshape or a transposition of dimensions that memory holds in the wanted order
+anyway moves nothing: each result's element lies at an address in the operand that is an affine
+function of its indices, and a layout with spans says the same.
+"""
+
+from __future__ import annotations
+
+from tilesmith.graph.nodes import Graph
+from tilesmith.ir.expr import Load
+from tilesmith.ir.layout import Layout
+from tilesmith.te.tensor import Compute
+
+from .access import address, expand
+from .group import group_tensors
+
+
+def windows(body: Graph) -> tuple[tuple[Layout, int], ...] | None:
+    """The layout and the first element of each result of `body` in the memory of its one operand.
+
+    None when a result is not there element for element, or not in the order of its own layout.
+    """
+    if len(body.inputs) != 1 or body.constants:
+        return None
+    if not all(v.type.is_static for v in (*body.inputs, *body.outputs)):
+        return None
+    if body.inputs[0].dtype is not body.outputs[0].dtype:
+        return None
+    group = group_tensors(body)
+    found = []
+    for v, tensor in zip(body.outputs, group.outputs):
+        op = tensor.op
+        if not isinstance(op, Compute) or op.reduce_axis or not v.type.size:
+            return None
+        read = expand(op)[tensor.index]
+        if not isinstance(read, Load) or read.buffer is not group.inputs[0]:
+            return None
+        at = address(group.inputs[0], read.indices, group.layout(group.inputs[0]))
+        if at is None:
+            return None
+        strides, first = at
+        steps = [strides.get(a.var, 0) for a in op.axis]
+        layout = _layout_of(steps, v.type.static_shape, v.layout or Layout.row_major(v.type.rank))
+        if layout is None:
+            return None
+        found.append((layout, first))
+    return tuple(found)
+
+
+def _layout_of(strides: list[int], shape: tuple[int, ...], order: Layout) -> Layout | None:
+    """The layout with the dimensions of `order` in which axes of `shape` have `strides`."""
+    if order.has_padding:
+        return None
+    spans = [0] * len(order.dims)
+    below, inner = 1, 1  # the stride of the dimension inside the current one, and its extent
+    for position in reversed(range(len(order.dims))):
+        axis = order.dims[position].axis
+        stride = below * inner
+        if shape[axis] != 1 and strides[axis] != stride:
+            stride = strides[axis]
+            if position + 1 == len(order.dims) or stride < below * inner or stride % below:
+                return None
+            spans[position + 1] = stride // below
+        below, inner = stride, shape[axis]
+    return order.spanning(tuple(spans))
