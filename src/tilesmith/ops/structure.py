@@ -95,7 +95,7 @@ def reads_own_point(op: Compute, load: Load) -> bool:
 
 
 def product_of_loads(op: Compute) -> tuple[Load, Load] | None:
-    """The two factors when `op` sums a product of two tensor elements."""
+    """The two factors when `op` sums a product of two tensor elements (not of one with itself)."""
     body = op.body[0]
     if len(op.body) != 1 or not isinstance(body, Reduce) or body.reducer.name != "sum":
         return None
@@ -104,7 +104,7 @@ def product_of_loads(op: Compute) -> tuple[Load, Load] | None:
     if not isinstance(source, Binary) or source.op != "mul":
         return None
     a, b = _uncast(source.a), _uncast(source.b)
-    return (a, b) if isinstance(a, Load) and isinstance(b, Load) else None
+    return (a, b) if isinstance(a, Load) and isinstance(b, Load) and a is not b else None
 
 
 def _uncast(e: Expr) -> Expr:

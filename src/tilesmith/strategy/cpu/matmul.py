@@ -46,6 +46,8 @@ def schedule_contraction(s: Schedule, group: Group, anchor: Compute, target: Tar
         return False
     if any(a.extent != b.extent for a, b in zip(out.axis, anchor.axis, strict=True)):
         return False
+    if not out.axis:  # a dot product: no axis for lanes but the reduced one
+        return False
     layout = group.layout(group.outputs[0])
     constants = frozenset(t for t in group.inputs if t in group.layouts)
     contiguous = _innermost(layout, anchor)

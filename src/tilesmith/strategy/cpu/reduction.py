@@ -210,7 +210,7 @@ def reduce_along(
     """
     handle = s[result]
     (reduce,) = {b.reducer.name for b in handle.op.body if isinstance(b, Reduce)}  # type: ignore[union-attr]
-    across = reduce in ACROSS_LANES and len(handle.op.body) == 1  # type: ignore[union-attr]
+    across = reduce in ACROSS_LANES and len(handle.op.body) == 1 and not result.dtype.is_bool  # type: ignore[union-attr]
     if n <= lanes:
         if across and n > 1:
             handle.vectorize(loop)
