@@ -18,11 +18,15 @@ LIMIT = 64 * 1024
 """Bytes that the results of a folded node may always take."""
 
 
+GROWTH = 4
+"""Padded weights may grow by this much; a broadcast that grows more is cheaper to repeat."""
+
+
 def fold(graph: Graph, limit: int = LIMIT) -> Graph:
     """`graph` with known results as constants; the same object when nothing is to be folded.
 
-    `limit`: bytes of results folded in any case; larger ones are when they are no larger than the
-    node's inputs.
+    `limit`: bytes of results folded in any case; larger ones are when they are at most `GROWTH`
+    times the node's inputs.
     """
     constants = dict(graph.constant)
     nodes: list[Node] = []
@@ -54,7 +58,8 @@ def _is_foldable(node: Node, constants: dict[Value, Constant], limit: int) -> bo
     if not all(v.type.is_static for v in node.outputs):
         return False
     size = sum(_physical_bytes(v) for v in node.outputs)
-    return size <= max(limit, sum(_physical_bytes(v) for v in node.inputs)) or _only_repacks(node)
+    given = sum(_physical_bytes(v) for v in node.inputs)
+    return size <= max(limit, GROWTH * given) or _only_repacks(node)
 
 
 def _only_repacks(node: Node) -> bool:
