@@ -43,6 +43,7 @@ from tilesmith.graph.passes.memory_plan import plan
 from tilesmith.graph.passes.sub_pixel import sub_pixel
 from tilesmith.graph.passes.place import place
 from tilesmith.graph.passes.winograd import winograd
+from tilesmith.graph.passes.winograd import winograd
 from tilesmith.graph.text import print_graph
 from tilesmith.graph.verify import verify as verify_graph
 from tilesmith.ir.target import Target
@@ -60,6 +61,7 @@ from tilesmith.runtime.function import NativeFunction
 from tilesmith.runtime.program import Arg, Contents, KernelCall, Program, TensorSpec, pack_constants
 from tilesmith.strategy.cpu import lower_group
 from tilesmith.strategy.cpu.layouts import layout_policy
+from tilesmith.strategy.cpu.winograd_cost import winograd_choice
 from tilesmith.strategy.cpu.winograd_cost import winograd_choice
 from tilesmith.strategy.describe import KernelInfo, describe
 from tilesmith.strategy.windows import windows
@@ -186,8 +188,10 @@ def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
     """All graph passes in order, the target's own last."""
     policy = layout_policy(session.target)
     choice = winograd_choice(session.target, session.options.bound("f32"))
+    choice = winograd_choice(session.target, session.options.bound("f32"))
     return (
         *GRAPH_PASSES,
+        ("winograd", lambda g: winograd(g, choice)),
         ("winograd", lambda g: winograd(g, choice)),
         ("layout", lambda g: assign_layouts(g, policy)), ("halo", add_halos),
         ("fuse", fuse),

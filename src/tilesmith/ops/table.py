@@ -23,6 +23,7 @@ from . import (
     scan,
     shape,
     slicing,
+    winograd,
 )
 from .base import OPS
 
@@ -33,6 +34,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     matmul,
     einsum,
     conv,
+    winograd,
     pool,
     norm,
     attention,

@@ -16,6 +16,7 @@ from .concat import is_concat, lower_concat
 from .injective import schedule_injective
 from .matmul import schedule_contraction
 from .reduction import schedule_reductions
+from .winograd import schedule_winograd, winograd_op
 
 
 def schedule(body: Graph, target: Target) -> tuple[Schedule, Group]:
@@ -26,6 +27,9 @@ def schedule(body: Graph, target: Target) -> tuple[Schedule, Group]:
         s.transform_layout(tensor, layout)
     if any(a.extent == 0 for st in group.stages for a in (*st.axis, *st.reduce_axis)):
         return s, group  # loops that never run, and sums of nothing
+    if (op := winograd_op(body)) is not None:
+        schedule_winograd(s, group, op, target)
+        return s, group
     contractions = [st for st in group.stages if product_of_loads(st)]
     if len(contractions) == 1 and schedule_contraction(s, group, contractions[0], target):
         return s, group

@@ -9,8 +9,10 @@ from tilesmith.ir.expr import Var, free_vars
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.target import Target
 from tilesmith.ops.structure import loads, stages
+from tilesmith.ops.winograd import WinogradConv
 
 from .contraction import analyse, choose_tile, packed_layout, row_extent
+from .winograd import winograd_layouts
 
 
 def layout_policy(target: Target) -> Policy:
@@ -18,6 +20,8 @@ def layout_policy(target: Target) -> Policy:
 
     def wanted(node: Node, inputs: tuple[Value, ...], known: frozenset[int]) -> NodeLayouts:
         kind = node_structure(node).kind
+        if isinstance(node.op, WinogradConv):
+            return winograd_layouts(node, known, target)
         if kind == "contraction":
             return _contraction(node, known, target)
         if kind in ("elementwise", "injective", "reduction") and len(node.outputs) == 1:

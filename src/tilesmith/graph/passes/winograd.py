@@ -1,0 +1,60 @@
+"""Convolutions with a 3x3 window become Winograd convolutions where the target asks for it.
+
+    conv(x, w)  ->  winograd_conv(x, G w G')
+
+Only float32 without strides, dilations and groups, and constant weights, which are transformed
+when they are first read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tilesmith.graph.evaluate import logical_array
+from tilesmith.graph.nodes import Constant, Data, Graph, Node, Value
+from tilesmith.ir.dtypes import f32
+from tilesmith.ir.types import TensorType
+from tilesmith.ops.conv import Conv
+from tilesmith.ops.winograd import WINDOW, WinogradConv, transform_weights
+
+from .dce import dce
+
+Choice = Callable[[Node], int | None]
+"""The tile size for a convolution that can be rewritten, None to leave it."""
+
+
+def winograd(graph: Graph, choice: Choice) -> Graph:
+    """`graph` with convolutions rewritten; the same object when none is chosen."""
+    made: dict[tuple[Value, int], Constant] = {}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        m = choice(node) if _can_rewrite(graph, node) else None
+        if m is not None:
+            assert isinstance(node.op, Conv)
+            x, w = node.inputs
+            if (w, m) not in made:
+                made[w, m] = _transformed(graph.constant[w], m)
+            op = WinogradConv(m, node.op.pads)
+            node = replace(node, op=op, inputs=(x, made[w, m].value))
+        nodes.append(node)
+    if not made:
+        return graph
+    constants = (*graph.constants, *made.values())
+    return dce(replace(graph, constants=constants, nodes=tuple(nodes)))
+
+
+def _can_rewrite(graph: Graph, node: Node) -> bool:
+    if not isinstance(node.op, Conv) or node.op.groups != 1:
+        return False
+    x, w = node.inputs
+    plain = all(n == 1 for n in (*node.op.strides, *node.op.dilations))
+    fits = w.shape[2:] == (WINDOW, WINDOW) and x.dtype == f32 and x.type.is_static
+    return plain and fits and w in graph.constant
+
+
+def _transformed(weights: Constant, m: int) -> Constant:
+    oc, ic = weights.value.type.static_shape[:2]
+    points = (m + WINDOW - 1) ** 2
+    value = Value(weights.value.name, TensorType(weights.value.dtype, (points, oc, ic)))
+    return Constant(value, Data(lambda: transform_weights(logical_array(weights), m)))

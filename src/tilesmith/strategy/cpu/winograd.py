@@ -1,0 +1,172 @@
+"""Schedules for Winograd convolutions: transforms around matrix products, by blocks of tiles.
+
+    parallel over blocks of tiles
+      input tiles -> V            per tile and vector of channels, in registers
+      for column blocks of filters
+        for points, rows of tiles
+          M[point, tile] = sum over channels of V (broadcast) * weights (vectors)
+        output tiles from M       per tile and vector of filters, in registers; epilogue, stored
+
+V and M stay in the cache.  When the weights are too large to be read again for every block, all of
+V is computed first, and each column block of weights serves all tiles:
+
+    parallel over tiles
+      input tiles -> V
+    parallel over column blocks of filters, blocks of tiles
+      M, output tiles
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilesmith.graph.nodes import Graph, Node
+from tilesmith.graph.passes.layout import NodeLayouts
+from tilesmith.ir.layout import Layout, LayoutDim
+from tilesmith.ir.target import Target
+from tilesmith.ops.structure import product_of_loads, stages
+from tilesmith.ops.winograd import WinogradConv
+from tilesmith.strategy.group import Group
+from tilesmith.te.schedule import Schedule
+from tilesmith.te.tensor import Compute, Tensor
+
+from .contraction import analyse, packed_layout
+from .winograd_cost import Blocking, Sizes, blocking
+
+
+def winograd_op(body: Graph) -> WinogradConv | None:
+    """The Winograd convolution in a fused group, if there is one."""
+    return next((n.op for n in body.nodes if isinstance(n.op, WinogradConv)), None)
+
+
+def winograd_layouts(node: Node, known: frozenset[int], target: Target) -> NodeLayouts:
+    """Channels last for the result, weights in column blocks as the products read them."""
+    result = Layout.permuted((0, 2, 3, 1))
+    if 1 not in known:
+        return NodeLayouts({}, (result,))
+    assert isinstance(node.op, WinogradConv)
+    product = _product(stages(node.op.tensors(*(v.type for v in node.inputs))))
+    c = analyse(product, frozenset(), product.axis[2])
+    assert c is not None
+    packed = packed_layout(c, blocking(_sizes(node.op, product), target).tile)
+    return NodeLayouts({1: packed} if packed is not None else {}, (result,))
+
+
+def schedule_winograd(s: Schedule, group: Group, op: WinogradConv, target: Target) -> None:
+    """Schedule a group whose anchor is `op`, under elementwise epilogues."""
+    product = _product(group.stages)
+    v = _transformed_inputs(product)
+    sizes = _sizes(op, product)
+    channels, filters = sizes.channels, sizes.filters
+    b = blocking(sizes, target)
+    half = v.op.inputs[0]
+    (back,) = group.consumers(product)
+    out = group.outputs[0]
+    kept = {product, back, v.op, half.op, out.op}
+    for stage in group.stages:
+        if stage not in kept:
+            s[stage.outputs[0]].compute_inline()
+    block, columns, vector = _schedule_output(s[out], op, b, filters)
+    _transform(s[back.outputs[0]], s[out], vector)
+    _schedule_product(s, product, s[out], columns, b, filters)
+    inputs = s[v]
+    inputs.set_scope("heap")
+    if not b.shared:
+        inputs.compute_at(s[out], block)
+    _schedule_input(inputs, s[half], op, b.tile.lanes, channels, b.shared)
+
+
+def _schedule_output(o: Any, op: WinogradConv, b: Blocking, filters: int) -> tuple[Any, Any, Any]:
+    """Loops of the result; returns those at which a block of V, the products of a column block, and
+    one vector of a tile are computed.
+    """
+    n, f, y, z = o.axis
+    rows, i = o.split(y, factor=op.m, tail="guard")
+    across, j = o.split(z, factor=op.m, tail="guard")
+    columns, inner = o.split(f, factor=min(b.tile.columns, filters))
+    vector, lane = o.split(inner, factor=min(b.tile.lanes, filters))
+    o.reorder(n, rows, across, columns, vector, i, j, lane)
+    tile = o.fuse(n, rows, across)
+    block, tile = o.split(tile, factor=b.tiles)
+    o.reorder(*((columns, block) if b.shared else (block, columns)), tile, vector, i, j, lane)
+    if b.shared:
+        block = columns = o.fuse(columns, block)
+    o.parallel(block)
+    o.unroll(i)
+    o.unroll(j)
+    o.vectorize(lane)
+    return block, columns, vector
+
+
+def _transform(half: Any, reader: Any, at: Any) -> None:
+    """The first half of a transform, [point, position, tile, channel], in registers at `at`."""
+    half.compute_at(reader, at)
+    half.set_scope("register")
+    point, position, tile, lane = half.axis
+    half.reorder(tile, position, point, lane)
+    half.unroll(position)
+    half.unroll(point)
+    half.vectorize(lane)
+
+
+def _schedule_input(
+    v: Any, half: Any, op: WinogradConv, lanes: int, channels: int, shared: bool
+) -> None:
+    point, tile, channel = v.axis
+    row, column = v.split(point, factor=op.t)
+    vector, lane = v.split(channel, factor=min(lanes, channels))
+    v.reorder(tile, vector, row, column, lane)
+    v.unroll(row)
+    v.unroll(column)
+    v.vectorize(lane)
+    if shared:
+        v.parallel(tile)
+    _transform(half, v, vector)
+
+
+def _schedule_product(
+    s: Schedule, product: Compute, reader: Any, at: Any, b: Blocking, filters: int
+) -> None:
+    """One matrix product per point; accumulators in registers."""
+    tile = b.tile
+    lanes = min(tile.lanes, filters)
+    acc = s.cache_write(product.outputs[0], "register")
+    m, a = s[product.outputs[0]], s[acc]
+    m.compute_at(reader, at)
+    m.set_scope("heap")
+    point, row, column = m.axis
+    rows, row = m.split(row, factor=tile.rows, tail="roundup")
+    column, lane = m.split(column, factor=lanes)
+    m.reorder(point, rows, row, column, lane)
+    a.compute_at(m, rows)
+    vectors = LayoutDim(2, "outer", lanes), LayoutDim(2, "inner", lanes)
+    s.transform_layout(acc, Layout((LayoutDim(0), LayoutDim(1), *vectors)))
+    for loop in (row, column):
+        m.unroll(loop)
+    m.vectorize(lane)
+    point, row, column = a.axis
+    outer, row = a.split(row, factor=tile.rows, tail="roundup")
+    column, lane = a.split(column, factor=lanes)
+    a.reorder(point, outer, *a.reduce_axis, row, column, lane)
+    for loop in (row, column):
+        a.unroll(loop)
+    a.vectorize(lane)
+
+
+def _product(computes: tuple[Compute, ...]) -> Compute:
+    return next(c for c in computes if c.reduce_axis)
+
+
+def _transformed_inputs(product: Compute) -> Tensor:
+    factors = product_of_loads(product)
+    assert factors is not None
+    v = factors[0].buffer
+    assert isinstance(v, Tensor) and isinstance(v.op, Compute)
+    return v
+
+
+def _sizes(op: WinogradConv, product: Compute) -> Sizes:
+    _, tiles, filters = (a.extent for a in product.axis)
+    (channels,) = (a.extent for a in product.reduce_axis)
+    assert isinstance(tiles, int) and isinstance(filters, int) and isinstance(channels, int)
+    return Sizes(op.m, tiles, channels, filters)

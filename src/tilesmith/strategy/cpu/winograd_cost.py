@@ -1,0 +1,132 @@
+"""How a Winograd convolution is divided into blocks, and whether it is worth it.
+
+The model counts cycles of one core: multiply-adds at the rate that the micro-kernel reaches, the
+arithmetic, loads and stores of the transforms, and weights streamed from memory, which
+transforming makes t^2 / 9 times as large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilesmith.graph.nodes import Node
+from tilesmith.ir.target import Target
+from tilesmith.ops.conv import Conv
+from tilesmith.ops.winograd import SQUARES, WINDOW, WinogradConv
+
+from .contraction import Tile
+
+PARALLEL_BLOCKS = 8
+"""Blocks that there should be at least, to be shared among threads."""
+
+EFFICIENCY = 0.92
+"""Share of the peak that a matrix product reaches in its main loop."""
+
+MEMORY_BYTES_PER_CYCLE = 4
+"""What one core streams from memory when others do, too; weights of a model rarely stay cached."""
+
+GAIN = 0.9
+"""A prediction must be this much below that of the direct kernel to be believed."""
+
+ERRORS = {2: 2e-6, 4: 8e-6}
+"""Tile size -> error to reckon with, as a share of the largest magnitude in the result: three
+times the largest seen with up to 512 channels of normal random data (see `ops.winograd`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Of a Winograd convolution: tile size, tiles in all images, channels, filters."""
+
+    m: int
+    tiles: int
+    channels: int
+    filters: int
+
+    @staticmethod
+    def of(op: WinogradConv, x: tuple[int, ...], filters: int) -> Sizes:
+        rows, columns = op.tiles(x[2:])
+        return Sizes(op.m, x[0] * rows * columns, x[1], filters)
+
+    @property
+    def t(self) -> int:
+        return self.m + WINDOW - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """`tile`: of the matrix products, whose rows are tiles of the image; `tiles` in a block;
+    `shared`: the transformed input of all blocks is computed first.
+    """
+
+    tile: Tile
+    tiles: int
+    shared: bool
+
+
+def blocking(sizes: Sizes, target: Target) -> Blocking:
+    """How to divide the work.
+
+    Transformed inputs and products of a block fill half of the L2 cache at the most.  Weights come
+    from that cache (or a farther one) once for each row of register tiles, so these are as high as
+    two vectors of accumulators allow, evened out over a block.
+    """
+    tile = Tile(min((target.vector_registers - 3) // 2, sizes.tiles), 2, target.vector_lanes(4))
+    columns = min(tile.columns, sizes.filters)
+    room = target.l2_bytes // 2 // (sizes.t**2 * 4)
+    own = room // (sizes.channels + columns)
+    shared = own < tile.rows or sizes.tiles < PARALLEL_BLOCKS * tile.rows // 2
+    limit = max(room // columns if shared else own, tile.rows)
+    wanted = -(-PARALLEL_BLOCKS // -(-sizes.filters // columns)) if shared else PARALLEL_BLOCKS
+    blocks = max(-(-sizes.tiles // limit), min(wanted, sizes.tiles // (2 * tile.rows)), 1)
+    size = -(-sizes.tiles // blocks)
+    heights = range(tile.rows, max(tile.rows // 2, 1) - 1, -1)
+    rows = min(heights, key=lambda r: -(-size // r) * r)
+    return Blocking(Tile(rows, tile.vectors, tile.lanes), -(-size // rows) * rows, shared)
+
+
+def winograd_cycles(sizes: Sizes, target: Target) -> float:
+    """Cycles of one core for a Winograd convolution."""
+    b = blocking(sizes, target)
+    points = sizes.t**2
+    channels = -(-sizes.channels // b.tile.lanes)
+    filters = -(-sizes.filters // b.tile.lanes)
+    rows = -(-sizes.tiles // b.tile.rows) * b.tile.rows
+    products = points * rows * filters * sizes.channels / target.fma_ports / EFFICIENCY
+    weights = points * sizes.channels * sizes.filters * 4 / MEMORY_BYTES_PER_CYCLE
+    # per point of a tile and vector: the element moved, twice (half of the transform, whole), and
+    # about m additions or multiply-adds each time
+    moved = points * sizes.tiles * (channels + 2 * filters)
+    arithmetic = sizes.m * points * sizes.tiles * (channels + filters)
+    return max(products, weights) + 2 * moved + arithmetic / 2
+
+
+def direct_cycles(images: int, area: int, channels: int, filters: int, target: Target) -> float:
+    """Cycles of one core for the direct kernel with a 3x3 window and `area` results per filter."""
+    taps = WINDOW * WINDOW * channels
+    vectors = -(-filters // target.vector_lanes(4))
+    products = images * area * taps * vectors / target.fma_ports / EFFICIENCY
+    return max(products, taps * filters * 4 / MEMORY_BYTES_PER_CYCLE)
+
+
+def winograd_choice(target: Target, bound: float) -> Callable[[Node], int | None]:
+    """The tile size for a 3x3 `Conv` node, or None where the direct kernel is better.
+
+    `bound`: the error that the accuracy policy allows for float32.
+    """
+    allowed = [m for m in SQUARES if ERRORS[m] <= bound]
+
+    def choice(node: Node) -> int | None:
+        assert isinstance(node.op, Conv)
+        x, w = (v.type.static_shape for v in node.inputs)
+        images, filters, *extents = node.outputs[0].type.static_shape
+        area = extents[0] * extents[1]
+        best, fewest = None, GAIN * direct_cycles(images, area, x[1], filters, target)
+        for m in allowed:
+            sizes = Sizes.of(WinogradConv(m, node.op.pads), x, w[0])
+            cycles = winograd_cycles(sizes, target)
+            if cycles < fewest:
+                best, fewest = m, cycles
+        return best
+
+    return choice
