@@ -20,7 +20,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """`golden(text)` compares with tests/golden/<area>/<file>/<test>.txt; --update-golden writes it.
+    """`golden(text)` compares with tests/golden/<area>/<file>/<test>.txt; --update-golden writes
+    it.
 
     Called several times in one test, the texts are numbered: `<test>.2.txt` is the second.
     """

@@ -1,4 +1,5 @@
-"""A tiny evaluator of expressions, written independently of the interpreter: the oracle of the property tests.
+"""A tiny evaluator of expressions, written independently of the interpreter: the oracle of the
+property tests.
 
 Every value is a NumPy array with one element per lane; integers are computed in Python and wrapped.
 """
@@ -66,7 +67,8 @@ def _integer(op: str, a: int, b: int, dtype: DType) -> int:
 
 
 _FLOAT = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "min": np.minimum, "max": np.maximum,
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
+    "min": np.minimum, "max": np.maximum,
 }  # fmt: skip
 _COMPARE = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal}
 

@@ -1,4 +1,5 @@
-"""Random expressions for the property tests: index arithmetic as lowering makes it, conditions, floats, vectors.
+"""Random expressions for the property tests: index arithmetic as lowering makes it, conditions,
+floats, vectors.
 
 Each strategy draws one small choice at a time, so that Hypothesis can shrink what it finds.
 """
@@ -30,8 +31,8 @@ from tilesmith.loop.nodes import Buffer
 T = TypeVar("T")
 Draw = Callable[[st.SearchStrategy[T]], T]
 
-I, J, K, N = VARS = [Var(n) for n in "ijkn"]
-RANGES = {I: (0, 3), J: (0, 15), K: (-8, 8), N: (1, 40)}
+VI, J, K, N = VARS = [Var(n) for n in "ijkn"]
+RANGES = {VI: (0, 3), J: (0, 15), K: (-8, 8), N: (1, 40)}
 """Inclusive ranges of the Vars in the tests."""
 DATA = Buffer("D", i64, (16,))
 BYTES = Buffer("B", u8, (16,))
@@ -68,7 +69,7 @@ class Maker:
             return self.pick(VARS)
         if kind == "c":
             return const(self.draw(st.integers(-40, 40)))
-        index = self.pick([I, J])
+        index = self.pick([VI, J])
         return Load(DATA, (index,)) if kind == "d" else Cast(Load(BYTES, (index,)), i64)
 
     def index(self, depth: int) -> Expr:

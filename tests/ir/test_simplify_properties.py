@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from tilesmith.ir.dtypes import i8, i32, u8
-from tilesmith.ir.expr import Expr, Var, const, minimum
-from tilesmith.ir.simplify import EMPTY, Context, can_prove, interval, simplify
 
 from ir.evaluate import Undefined, evaluate
 from ir.strategies import (
@@ -26,9 +20,13 @@ from ir.strategies import (
     VECTORS,
     narrow,
 )
+from tilesmith.ir.bounds import eliminate
+from tilesmith.ir.dtypes import i8, i32, u8
+from tilesmith.ir.expr import Expr, Var, const, minimum
+from tilesmith.ir.simplify import EMPTY, Context, can_prove, interval, simplify
 
 COMMON = settings(
-    max_examples=int(os.environ.get("TS_EX", "300")),
+    max_examples=300,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
@@ -199,3 +197,23 @@ def test_symbolic_ends_are_sound() -> None:
                 )
 
     run()
+
+
+@COMMON
+@given(INDICES, st.integers(0, 1000))
+def test_eliminated_bounds_hold(e: Expr, seed: int) -> None:
+    """Over all i and j of a triangle, for some k and n."""
+    i, j = VARS[:2]
+    found = eliminate(e, {i: (0, 3), j: (i, minimum(i + 4, const(5)))}, bounded())
+    if found is None:
+        return
+    for env in points(seed)[:4]:
+        for a in range(4):
+            for b in range(a, min(a + 4, 5) + 1):
+                point = {**env, i: a, j: b}
+                try:
+                    value = int(evaluate(e, point)[0])
+                    lo, hi = (int(evaluate(end, env)[0]) for end in found)
+                except Undefined:
+                    continue
+                assert lo <= value <= hi, (str(e), str(found[0]), str(found[1]), point)

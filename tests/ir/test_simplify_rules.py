@@ -32,7 +32,7 @@ from tilesmith.ir.simplify import EMPTY, can_prove, interval, simplify
 from tilesmith.loop.nodes import Buffer
 
 NAMES = {n: Var(n) for n in ("i", "j", "io", "ii", "n", "w", "p", "h")}
-I, J, IO, II, N, W, P, H = NAMES.values()
+VI, J, IO, II, N, W, P, H = NAMES.values()
 X, Y = Var("x", f32), Var("y", f32)
 A = Buffer("A", f32, (64,))
 CTX = EMPTY.with_var(IO, 0, 3).with_var(II, 0, 15)
@@ -107,17 +107,17 @@ def test_narrow_integers_wrap() -> None:
 
 def test_values_from_memory_may_overflow() -> None:
     data = Buffer("D", Var("v").dtype, (4,))
-    v = data[I]
+    v = data[VI]
     e = Compare("lt", v, v + 1)
     assert simplify(e) is e
     assert simplify((v * 4) // 4) is not v
-    assert simplify(v + I - v) is I  # holds modulo 2**64
+    assert simplify(v + VI - v) is VI  # holds modulo 2**64
 
 
 def test_casts() -> None:
     a = Var("a", i32)
-    assert simplify(Cast(Cast(a, I.dtype), i32)) is a
-    assert simplify(Cast(Cast(II, i32), I.dtype), CTX) is II
+    assert simplify(Cast(Cast(a, VI.dtype), i32)) is a
+    assert simplify(Cast(Cast(II, i32), VI.dtype), CTX) is II
     assert simplify(Cast(Cast(X, f64), f32)) is X
     e = Cast(Cast(X, i32), f32)
     assert simplify(e) is e
@@ -126,10 +126,10 @@ def test_casts() -> None:
 
 def test_loads_and_masks() -> None:
     four = Broadcast(const(True), 4)
-    ramp = Ramp(I, const(1), 4)
+    ramp = Ramp(VI, const(1), 4)
     assert simplify(Load(A, (ramp,), four)) is Load(A, (ramp,))
     assert simplify(Load(A, (ramp,), Broadcast(const(False), 4))) is Broadcast(const(0.0), 4)
-    assert simplify(Load(A, (Broadcast(I, 4),))) is Broadcast(A[I], 4)
+    assert simplify(Load(A, (Broadcast(VI, 4),))) is Broadcast(A[VI], 4)
 
 
 def test_reductions_and_lets() -> None:
@@ -137,8 +137,8 @@ def test_reductions_and_lets() -> None:
     odd = VectorReduce("add", Broadcast(X, 3))
     assert simplify(odd) is odd  # x + x + x is not 3 * x in floating point
     v = Var("v")
-    assert simplify(Let(v, const(3), v + I)) is I + 3
-    assert simplify(Let(v, J, I)) is I
+    assert simplify(Let(v, const(3), v + VI)) is VI + 3
+    assert simplify(Let(v, J, VI)) is VI
 
 
 def test_calls_fold_and_move_into_broadcasts() -> None:
@@ -153,57 +153,57 @@ def test_symbolic_ends() -> None:
     assert can_prove(IO * 16 + II < N, ctx)
     assert not can_prove(IO * 16 + II < N - 1, ctx)
     rows = EMPTY.with_var(N, 1, 1000).with_var(J, 0, N - 1)
-    assert simplify((I * N + J) // N, rows) is I
-    assert simplify((I * N + J) % N, rows) is J
-    assert simplify(I, EMPTY.with_var(I, N, N)) is N
+    assert simplify((VI * N + J) // N, rows) is VI
+    assert simplify((VI * N + J) % N, rows) is J
+    assert simplify(VI, EMPTY.with_var(VI, N, N)) is N
 
 
 def test_assumptions() -> None:
-    ctx = EMPTY.assuming(all_of(I < N, const(0) <= I, (N % 16).equal(0)))
-    assert can_prove(I <= N, ctx) and can_prove(const(-1) < I, ctx)
+    ctx = EMPTY.assuming(all_of(VI < N, const(0) <= VI, (N % 16).equal(0)))
+    assert can_prove(VI <= N, ctx) and can_prove(const(-1) < VI, ctx)
     assert interval(N, ctx).stride == 16
     assert simplify(N % 4, ctx) is const(0)
-    assert simplify(Unary("not", I < N), ctx) is const(False)
-    assert not can_prove(I < N - 1, ctx)
-    assert simplify(Select(I < N, I, J), ctx) is I
-    assert can_prove(any_of(I < 0, I < N), ctx)
-    b = Var("b", (I < N).dtype)
-    assert simplify(Select(b, I, J), EMPTY.assuming(Unary("not", b))) is J
+    assert simplify(Unary("not", VI < N), ctx) is const(False)
+    assert not can_prove(VI < N - 1, ctx)
+    assert simplify(Select(VI < N, VI, J), ctx) is VI
+    assert can_prove(any_of(VI < 0, VI < N), ctx)
+    b = Var("b", (VI < N).dtype)
+    assert simplify(Select(b, VI, J), EMPTY.assuming(Unary("not", b))) is J
 
 
 def test_affine_round_trip() -> None:
-    e = I * 3 - J * 2 + (P // 4) - 7
+    e = VI * 3 - J * 2 + (P // 4) - 7
     found = as_affine(e)
     assert found is not None
     terms, constant = found
-    assert constant == -7 and terms == {I: 3, J: -2, P // 4: 1}
+    assert constant == -7 and terms == {VI: 3, J: -2, P // 4: 1}
     assert simplify(e) is from_affine(terms, constant)
     assert as_affine(X) is None
 
 
 def test_deep_chains_do_not_overflow_the_stack() -> None:
     x: Expr = X
-    e: Expr = I
+    e: Expr = VI
     for k in range(3000):
         x = minimum(x + Y, Y * float(k))
         e = e + NAMES["j"] * k
     assert simplify(x).dtype is f32
-    assert simplify(e) is I + J * (2999 * 3000 // 2) or str(simplify(e)) == "j * 4498500 + i"
+    assert simplify(e) is VI + J * (2999 * 3000 // 2) or str(simplify(e)) == "j * 4498500 + i"
     assert str(x)
 
 
 @pytest.mark.parametrize(
     ("text", "ranges", "lo", "hi"),
     [
-        ("h * 2 + i - 1", {I: (0, 2)}, "h * 2 - 1", "h * 2 + 1"),
-        ("h - i", {I: (0, 2)}, "h - 2", "h"),
+        ("h * 2 + i - 1", {VI: (0, 2)}, "h * 2 - 1", "h * 2 + 1"),
+        ("h - i", {VI: (0, 2)}, "h - 2", "h"),
         ("(io * 16 + ii) // 4", {II: (0, 15)}, "io * 4", "io * 4 + 3"),
         ("(io * 16 + ii) % 64", {II: (0, 15)}, "io % 4 * 16", "io % 4 * 16 + 15"),
-        ("(h + i) % 7", {I: (0, 3)}, "0", "6"),
-        ("min(h + i, 10)", {I: (0, 2)}, "min(h, 10)", "min(h + 2, 10)"),
-        ("max(h * 2 + i - 1, 0)", {I: (0, 2)}, "max(h * 2 - 1, 0)", "max(h * 2 + 1, 0)"),
-        ("select(h < 3, i, i + 5)", {I: (0, 2)}, "select(h < 3, 0, 5)", "select(h < 3, 2, 7)"),
-        ("i * 4 + j", {I: (0, 3), J: (0, I)}, "0", "15"),
+        ("(h + i) % 7", {VI: (0, 3)}, "0", "6"),
+        ("min(h + i, 10)", {VI: (0, 2)}, "min(h, 10)", "min(h + 2, 10)"),
+        ("max(h * 2 + i - 1, 0)", {VI: (0, 2)}, "max(h * 2 - 1, 0)", "max(h * 2 + 1, 0)"),
+        ("select(h < 3, i, i + 5)", {VI: (0, 2)}, "select(h < 3, 0, 5)", "select(h < 3, 2, 7)"),
+        ("i * 4 + j", {VI: (0, 3), J: (0, VI)}, "0", "15"),
     ],
 )
 def test_eliminate(text: str, ranges: dict, lo: str, hi: str) -> None:
@@ -217,7 +217,7 @@ def test_eliminate_symbolic_extent() -> None:
 
 
 def test_eliminate_says_when_it_can_not() -> None:
-    data = Buffer("D", I.dtype, (8,))
-    assert eliminate(data[I], {I: (0, 3)}) is None
-    assert eliminate(P // I, {I: (0, 3)}) is None
+    data = Buffer("D", VI.dtype, (8,))
+    assert eliminate(data[VI], {VI: (0, 3)}) is None
+    assert eliminate(P // VI, {VI: (0, 3)}) is None
     assert simplify(Load(A, (W,))) is A[W]

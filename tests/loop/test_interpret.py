@@ -1,4 +1,6 @@
-"""The interpreter: loops, memory, vectors, masks, and its checks; expressions against the tiny evaluator."""
+"""The interpreter: loops, memory, vectors, masks, and its checks; expressions against the tiny
+evaluator.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ir.evaluate import Undefined, evaluate
+from ir.strategies import (
+    BYTES,
+    CONDITIONS,
+    DATA,
+    FLOAT_EXPRESSIONS,
+    FLOATS,
+    INDICES,
+    RANGES,
+    VECTORS,
+    narrow,
+)
+from loop.functions import MATMUL
+from loop.functions import VECTORS as VECTOR_FUNC
 from tilesmith.ir.dtypes import ALL, f32, i8, i32, i64, u8
 from tilesmith.ir.expr import Broadcast, Expr, Let, Ramp, Var, const
 from tilesmith.ir.simplify import EMPTY, simplify
@@ -14,10 +30,6 @@ from tilesmith.loop.interpret import compile_func, interpret
 from tilesmith.loop.nodes import Buffer, For, Func, LetStmt, Stmt, Store
 from tilesmith.loop.parse import parse_func
 from tilesmith.support.errors import InternalError, ModelError, UsageError
-
-from ir.evaluate import Undefined, evaluate
-from ir.strategies import BYTES, CONDITIONS, DATA, FLOAT_EXPRESSIONS, FLOATS, INDICES, RANGES, VARS, VECTORS, narrow
-from loop.functions import MATMUL, VECTORS as VECTOR_FUNC
 
 COMMON = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -45,7 +57,9 @@ def test_vectors_and_reductions() -> None:
 def test_masks_guard_loads_and_stores() -> None:
     text = """\
 def f(A: f32[6], C: f32[8]) -> C:
-    C[ramp(0, 1, 8), mask=ramp(0, 1, 8) < broadcast(7, 8)] = A[ramp(0, 1, 8), mask=ramp(0, 1, 8) < broadcast(6, 8)]
+    let six: boolx8 = ramp(0, 1, 8) < broadcast(6, 8)
+    let seven: boolx8 = ramp(0, 1, 8) < broadcast(7, 8)
+    C[ramp(0, 1, 8), mask=seven] = A[ramp(0, 1, 8), mask=six]
     C[7, mask=false] = 5.0
     C[100, mask=false] = 5.0
 """
@@ -145,7 +159,6 @@ def test_one_variable_may_be_bound_by_several_lets() -> None:
     assert out[0] == 36 + 2 + 6
 
 
-
 def value_of(e: Expr, env: dict, arrays: dict[Buffer, np.ndarray]) -> np.ndarray:
     """The value of `e` as the interpreter stores it."""
     out = Buffer("out", e.dtype, (e.lanes,))
@@ -208,7 +221,10 @@ def test_every_type_is_stored_and_read(dtype) -> None:
     i = Var("i")
     data = np.array([1, 0, 1, 1]).astype(dtype.numpy)
     out = np.zeros(4, dtype.numpy)
-    interpret(Func("f", (a, c), (c,), For(i, const(0), const(4), "serial", Store(c, (i,), a[i]))), [data, out])
+    interpret(
+        Func("f", (a, c), (c,), For(i, const(0), const(4), "serial", Store(c, (i,), a[i]))),
+        [data, out],
+    )
     np.testing.assert_array_equal(data, out)
     ramp = Ramp(const(0), const(1), 4)
     out[:] = 0

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from ir.strategies import BYTES, CONDITIONS, DATA, FLOAT_EXPRESSIONS, FLOATS, INDICES, VARS, VECTORS
+from loop.functions import FORMS, MATMUL
+from loop.functions import VECTORS as VECTOR_FUNC
 from tilesmith.ir.dtypes import ALL, bool_, f16, f32, f64, i8, i64
 from tilesmith.ir.expr import (
     Binary,
@@ -25,9 +28,6 @@ from tilesmith.loop.nodes import Allocate, Buffer, For, Func, LetStmt, Seq, Stor
 from tilesmith.loop.parse import parse_func
 from tilesmith.loop.text import print_func
 from tilesmith.support.errors import ParseError
-
-from ir.strategies import BYTES, CONDITIONS, DATA, FLOAT_EXPRESSIONS, FLOATS, INDICES, VARS, VECTORS
-from loop.functions import FORMS, MATMUL, VECTORS as VECTOR_FUNC
 
 COMMON = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 NAMES = {v.name: v for v in (*VARS, *FLOATS)}
@@ -60,7 +60,18 @@ def test_every_literal() -> None:
         if dtype.is_bool:
             values = [True, False]
         elif dtype.is_float:
-            values = [0.0, -0.0, 1.0, -0.1, 1 / 3, 65504.0, 1e-5, float("inf"), float("-inf"), float("nan")]
+            values = [
+                0.0,
+                -0.0,
+                1.0,
+                -0.1,
+                1 / 3,
+                65504.0,
+                1e-5,
+                float("inf"),
+                float("-inf"),
+                float("nan"),
+            ]
         else:
             values = [dtype.min, dtype.max, 0, 1]
         for value in values:
@@ -72,11 +83,13 @@ def test_every_operation() -> None:
     i, x, b = Var("i"), Var("x", f32), Var("b", bool_)
     names = {"i": i, "x": x, "b": b}
     for e in (
-        Unary("neg", const(5)), Unary("neg", Unary("neg", i)), Unary("not", i), Unary("not", Unary("not", b)),
+        Unary("neg", const(5)), Unary("neg", Unary("neg", i)), Unary("not", i),
+        Unary("not", Unary("not", b)),
         i - (i - i), (i - i) - i, i * (i // i) % i, Binary("shl", i, i) + i, Binary("xor", b, b),
         Binary("and", Binary("or", b, b), b), Unary("not", i < 3).equal(b), (i < 3).equal(b),
         Binary("truncmod", i, i), Cast(x, f64), Ramp(i, const(-1), 8), Broadcast(x, 2),
-        VectorReduce("mul", Broadcast(x, 8), 2), const(-3, i8), Binary("div", x, x), const(1.5, f16),
+        VectorReduce("mul", Broadcast(x, 8), 2), const(-3, i8), Binary("div", x, x),
+        const(1.5, f16),
     ):  # fmt: skip
         assert parse_expr(str(e), names) is e, str(e)
 
@@ -98,7 +111,11 @@ def test_allocations_end_with_their_block() -> None:
     write = Store(A, (const(0),), const(0.0))
     inside = Allocate(T, Store(T, (const(0),), const(1.0)))
     x = Var("x")
-    for body in (seq(inside, write), seq(write, inside), LetStmt(x, const(1), Seq((inside, write)))):
+    for body in (
+        seq(inside, write),
+        seq(write, inside),
+        LetStmt(x, const(1), Seq((inside, write))),
+    ):
         func = Func("f", (A,), (A,), body)
         again = parse_func(print_func(func))
         assert_structural_equal(func, again)
@@ -134,12 +151,24 @@ def test_structural_equality_sees_differences() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("def f(A: f32[4]) -> A:\n    A[i] = 1.0\n", "line 2, column 7: expected the name of a variable"),
-        ("def f(A: f32[4]) -> B:\n    pass\n", "line 1, column 21: expected the name of a buffer parameter"),
+        (
+            "def f(A: f32[4]) -> A:\n    A[i] = 1.0\n",
+            "line 2, column 7: expected the name of a variable",
+        ),
+        (
+            "def f(A: f32[4]) -> B:\n    pass\n",
+            "line 1, column 21: expected the name of a buffer parameter",
+        ),
         ("def f(A: f99[4]) -> A:\n    pass\n", "expected an element type"),
-        ("def f(A: f32[4]) -> A:\n    for i in loop(4):\n        pass\n", "expected a kind of loop"),
+        (
+            "def f(A: f32[4]) -> A:\n    for i in loop(4):\n        pass\n",
+            "expected a kind of loop",
+        ),
         ("def f(A: f32[4]) -> A:\npass\n", "expected an indented block"),
-        ("def f(A: f32[4]) -> A:\n    A[0] = 1\n      A[0] = 1.0\n", "expected a statement at column 5"),
+        (
+            "def f(A: f32[4]) -> A:\n    A[0] = 1\n      A[0] = 1.0\n",
+            "expected a statement at column 5",
+        ),
         ("def f(A: f32[4]) -> A:\n    A[0] = 1 + 1.0\n", "two operands of one type"),
         ("def f(A: f32[4]) -> A:\n    A[0] = 300:i8\n", "out of the range of i8"),
         ("def f(A: f32[4]) -> A:\n    A[0] = ?\n", "unexpected character '\\?'"),

@@ -1,14 +1,16 @@
 """Integer expressions as affine sums: `sum(coefficient * atom) + constant`.
 
-An atom is any integer expression that is not itself a sum, a difference, a negation or a product with a constant.
-`from_affine` builds the canonical form: the terms with positive coefficients first, large coefficients before small
-ones (so that what changes slowly in a loop nest stands left and can be hoisted), ties by a structural text, the
-constant last.  Both directions are exact modulo 2**bits, so they hold for integers that wrap around, too.
+An atom is any integer expression that is not itself a sum, a difference, a negation or a product
+with a constant. `from_affine` builds the canonical form: the terms with positive coefficients
+first, large coefficients before small ones (so that what changes slowly in a loop nest stands left
+and can be hoisted), ties by a structural text, the constant last.  Both directions are exact modulo
+2**bits, so they hold for integers that wrap around, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from .dtypes import DType, i64
 from .expr import (
@@ -35,7 +37,8 @@ _keys: dict[Expr, str] = {}
 
 
 def as_affine(e: Expr) -> Affine | None:
-    """Atoms with their coefficients (none is 0) and the constant; None unless `e` is a scalar integer.
+    """Atoms with their coefficients (none is 0) and the constant; None unless `e` is a scalar
+    integer.
 
     The dictionary is a fresh one.
     """
@@ -110,6 +113,11 @@ _COMBINE = {
 }
 
 
+@lru_cache(maxsize=1 << 14)
+def _literal(value: int, dtype: DType) -> Const:
+    return const(value, dtype)
+
+
 def from_affine(terms: Mapping[Expr, int], constant: int = 0, dtype: DType = i64) -> Expr:
     """The canonical expression for an affine sum of scalars of type `dtype`."""
     if len(terms) > 1:
@@ -120,24 +128,25 @@ def from_affine(terms: Mapping[Expr, int], constant: int = 0, dtype: DType = i64
     else:
         items = [(a, k) for a, k in terms.items() if k]
     if not items:
-        return const(constant, dtype)
+        return _literal(constant, dtype)
     atom, coefficient = items[0]
     if coefficient > 0:
-        result = atom if coefficient == 1 else Binary("mul", atom, const(coefficient, dtype))
+        result = atom if coefficient == 1 else Binary("mul", atom, _literal(coefficient, dtype))
         items = items[1:]
     elif constant:
-        result, constant = const(constant, dtype), 0
+        result, constant = _literal(constant, dtype), 0
     else:
         result = Unary("neg", atom)
         if coefficient != -1:
-            result = Binary("mul", atom, const(coefficient, dtype))
+            result = Binary("mul", atom, _literal(coefficient, dtype))
         items = items[1:]
     for atom, coefficient in items:
         op, size = ("add", coefficient) if coefficient > 0 else ("sub", -coefficient)
-        result = Binary(op, result, atom if size == 1 else Binary("mul", atom, const(size, dtype)))
+        term = atom if size == 1 else Binary("mul", atom, _literal(size, dtype))
+        result = Binary(op, result, term)
     if constant:
         op, size = ("add", constant) if constant > 0 else ("sub", -constant)
-        result = Binary(op, result, const(size, dtype))
+        result = Binary(op, result, _literal(size, dtype))
     return result
 
 
@@ -165,7 +174,8 @@ def sort_key(e: Expr) -> str:
             key = e.name
         else:
             head = _HEADS.get(type(e), lambda n: type(n).__name__)(e)
-            # long texts are of no use for ordering, and a shared sub-expression could double them at each level
+            # long texts are of no use for ordering, and a shared sub-expression could double them
+            # at each level
             key = f"{head}({','.join(sort_key(c) for c in e.children)})"[:200]
         if len(_keys) > _CACHE_LIMIT:
             _keys.clear()

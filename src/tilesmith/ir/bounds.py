@@ -37,11 +37,14 @@ Bounds = tuple[Expr, Expr]
 def eliminate(
     e: Expr, ranges: Mapping[Var, tuple[ExprLike, ExprLike]], ctx: Context = EMPTY
 ) -> Bounds | None:
-    """The least and the greatest value of the integer `e` while each Var of `ranges` runs over its inclusive range.
+    """The least and the greatest value of the integer `e` while each Var of `ranges` runs over its
+    inclusive range.
 
-    The ends are simplified expressions of the other Vars; every value of `e` lies between them (they may be wider than needed, but
-    are exact for affine sums where each Var occurs in one term).  A range may mention other Vars of `ranges` (not in a circle).  An empty range gives
-    ends of no meaning.  None when nothing can be said: an index read from memory, a division by a variable.
+    The ends are simplified expressions of the other Vars; every value of `e` lies between them
+    (they may be wider than needed, but are exact for affine sums where each Var occurs in one
+    term).  A range may mention other Vars of `ranges` (not in a circle).  An empty range gives ends
+    of no meaning.  None when nothing can be said: an index read from memory, a division by a
+    variable.
     """
     box = {v: (as_expr(lo), as_expr(hi)) for v, (lo, hi) in ranges.items()}
     inner = ctx
@@ -109,7 +112,9 @@ class _Eliminator:
         return None if low is None or high is None else (low[0], high[1])
 
     def _sum(self, form: tuple[dict[Expr, int], int]) -> Bounds | None:
-        """Each atom at the end that its sign asks for; inner Vars first, as their ends mention outer ones."""
+        """Each atom at the end that its sign asks for; inner Vars first, as their ends mention
+        outer ones.
+        """
         lo = self._end(form, low=True)
         hi = self._end(form, low=False)
         return None if lo is None or hi is None else (lo, hi)
@@ -200,9 +205,9 @@ class _Eliminator:
         source = e.a.dtype
         if not (source.is_int and e.type.is_int):
             return None
-        if not (e.type.min <= source.min and source.max <= e.type.max):
-            if not self.inner.interval(e.a).fits(e.type):
-                return None
+        widens = e.type.min <= source.min and source.max <= e.type.max
+        if not (widens or self.inner.interval(e.a).fits(e.type)):
+            return None
         a = self.of(e.a)
         return None if a is None else (cast(a[0], e.type), cast(a[1], e.type))
 
@@ -240,6 +245,6 @@ _OPERATIONS: dict[str, Callable[[_Eliminator, Binary], Bounds | None]] = {
 }  # fmt: skip
 
 _RULES: dict[type, Callable[[_Eliminator, Expr], Bounds | None]] = {
-    Var: _Eliminator.var, Binary: _Eliminator.binary, Select: _Eliminator.select, Cast: _Eliminator.cast,
-    Ramp: _Eliminator.ramp, Broadcast: _Eliminator.broadcast,
+    Var: _Eliminator.var, Binary: _Eliminator.binary, Select: _Eliminator.select,
+    Cast: _Eliminator.cast, Ramp: _Eliminator.ramp, Broadcast: _Eliminator.broadcast,
 }  # fmt: skip

@@ -1,7 +1,7 @@
 """Constant folding: the value of one operation on literals, exactly as `ir.expr` defines it.
 
-Functions return None where the result is undefined (an integer division by zero, a float out of an integer's range)
-so that nothing is decided at compile time.
+Functions return None where the result is undefined (an integer division by zero, a float out of an
+integer's range) so that nothing is decided at compile time.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ def fold_cast(a: Const, to: DType) -> Const | None:
         return const(a.value != 0)
     if to.is_float:
         with np.errstate(all="ignore"):
-            # through the source type: a 64-bit integer goes to f32 in one rounding, not by way of f64
+            # through the source type: a 64-bit integer goes to f32 in one rounding, not by way of
+            # f64
             return const(float(np.asarray(a.value, a.type.numpy).astype(to.numpy)), to)
     if a.type.is_float:
         if not to.min <= a.value <= to.max:  # also false for NaN

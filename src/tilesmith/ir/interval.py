@@ -1,8 +1,9 @@
 """Intervals with a stride: what is known about the values of an integer expression.
 
-`Interval(lo, hi, stride, offset)` stands for the integers `lo <= v <= hi` with `v ≡ offset (mod stride)`; `None` is
-"unbounded".  A constant has stride 0 and itself as the offset.  The functions here are exact on single operations
-and safe (the result contains every possible value); they know nothing about overflow, which callers handle.
+`Interval(lo, hi, stride, offset)` stands for the integers `lo <= v <= hi` with `v ≡ offset (mod
+stride)`; `None` is "unbounded".  A constant has stride 0 and itself as the offset.  The functions
+here are exact on single operations and safe (the result contains every possible value); they know
+nothing about overflow, which callers handle.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The parser of expression text (the grammar is in `ir.text`), and the tokens that it shares with `loop.parse`."""
+"""The parser of expression text (the grammar is in `ir.text`), and the tokens that it shares with
+`loop.parse`.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ class Token(NamedTuple):
 
 
 def tokenize(text: str, first_line: int = 1) -> list[Token]:
-    """The tokens of `text` without blanks and comments, ended by one of kind "end".  Raises ParseError."""
+    """The tokens of `text` without blanks and comments, ended by one of kind "end".  Raises
+    ParseError.
+    """
     tokens: list[Token] = []
     line, start, position = first_line, 0, 0
     while position < len(text):

@@ -34,14 +34,16 @@ _index: dict[Expr, bool] = {}
 
 
 def is_index(e: Expr) -> bool:
-    """True for index arithmetic: i64 made of Vars, literals and values of at most 32 bits; it does not overflow."""
+    """True for index arithmetic: i64 made of Vars, literals and values of at most 32 bits; it does
+    not overflow.
+    """
     found = _index.get(e)
     if found is not None:
         return found
     kind = type(e)
     if kind is Var or kind is Const:
         result = True
-    elif kind is Cast:
+    elif isinstance(e, Cast):
         source = e.a.dtype
         narrow = source.is_bool or (source.is_int and source.bits <= 32)
         result = e.type is i64 and (narrow or (source is i64 and is_index(e.a)))
@@ -66,7 +68,7 @@ def sum_interval(form: Affine, ctx: Context) -> Interval:
 
 
 def interval_of(e: Expr, ctx: Context) -> Interval:
-    """The values that an integer or bool (any lane of a vector) may take under the facts of `ctx`."""
+    """The values that an integer or bool (any lane of it) may take under the facts of `ctx`."""
     if type(e) is Const:
         return iv.constant(int(e.value)) if not e.type.is_float else iv.TOP
     cache = ctx._intervals
@@ -201,9 +203,9 @@ _INTERVALS = {
 def nonnegative(form: Affine, ctx: Context) -> bool:
     """True when `form >= 0` can be shown; the sum must not overflow.
 
-    Numeric intervals first.  Then, for what depends on other values, each atom is replaced by an end of its range
-    that makes the sum smaller (a symbolic end of a Var, the operand of a min or max, `x` for `c * (x // c)`), and
-    known inequalities are subtracted, to a small depth.
+    Numeric intervals first.  Then, for what depends on other values, each atom is replaced by an
+    end of its range that makes the sum smaller (a symbolic end of a Var, the operand of a min or
+    max, `x` for `c * (x // c)`), and known inequalities are subtracted, to a small depth.
     """
     lo = sum_interval(form, ctx).lo
     if lo is not None and lo >= 0:

@@ -1,13 +1,15 @@
 """The simplifier: rewrites an expression to a smaller one of the same value.
 
-`simplify(e, ctx)` works bottom-up with rules in tables indexed by node kind and operation (`ir.rules`), memoised by
-node in the `Context`, which holds what is known where the expression stands.
+`simplify(e, ctx)` works bottom-up with rules in tables indexed by node kind and operation
+(`ir.rules`), memoised by node in the `Context`, which holds what is known where the expression
+stands.
 
 What is assumed and what is kept
-- Integers of type i64 made of Vars, constants and values of narrower types are *index arithmetic*: they are taken
-  not to overflow.  Where an i64 value comes from memory, only what holds modulo 2**64 is used, unless its interval shows that nothing overflows.
-- Floats keep their value bit by bit (NaN payloads aside): `x * 1`, `x / 1`, `x - 0`, `x + -0.0` and folding in the
-  dtype, but not `x + 0` (changes -0.0) nor `x * 0` (NaN, infinities, signs).
+- Integers of type i64 made of Vars, constants and values of narrower types are *index arithmetic*:
+  they are taken not to overflow.  Where an i64 value comes from memory, only what holds modulo
+  2**64 is used, unless its interval shows that nothing overflows.
+- Floats keep their value bit by bit (NaN payloads aside): `x * 1`, `x / 1`, `x - 0`, `x + -0.0` and
+  folding in the dtype, but not `x + 0` (changes -0.0) nor `x * 0` (NaN, infinities, signs).
 - An integer division by zero is undefined, so a rule may assume that it does not happen.
 - A rule never moves a `Load` out of the branch of a `Select` that guards it.
 """
@@ -28,8 +30,9 @@ _MEMO_LIMIT = 1 << 17  # entries of the long-lived empty context; emptied when f
 class Context:
     """Facts that hold where an expression stands; immutable (each method gives a new context).
 
-    Facts: bounds of Vars (numeric intervals and symbolic ends), linear inequalities, and conditions known to be
-    true or false.  Results are cached in the context, so one context should serve a whole loop body.
+    Facts: bounds of Vars (numeric intervals and symbolic ends), linear inequalities, and conditions
+    known to be true or false.  Results are cached in the context, so one context should serve a
+    whole loop body.
     """
 
     __slots__ = (
@@ -48,7 +51,9 @@ class Context:
         self.bounds: dict[Expr, Interval] = {}
         """Numeric intervals of Vars and of other atoms."""
         self.symbolic: dict[Var, tuple[Expr | None, Expr | None]] = {}
-        """Inclusive ends of a Var that are not plain numbers; later Vars may depend on earlier ones."""
+        """Inclusive ends of a Var that are not plain numbers; later Vars may depend on earlier
+        ones.
+        """
         self.facts: tuple[Affine, ...] = ()
         """Affine sums known to be >= 0 that `bounds` can't say."""
         self.known: dict[Expr, bool] = {}
@@ -155,7 +160,8 @@ class Context:
             self._clear()
             memo = self._memo
         if result is not e and result not in memo:
-            # what a rule returns may allow another one; every rule makes the expression smaller or more canonical
+            # what a rule returns may allow another one; every rule makes the expression smaller or
+            # more canonical
             for _ in range(8):
                 again = RULES.get(type(result), _rebuild)(result, self)
                 if again is result:
@@ -170,14 +176,13 @@ class Context:
         found = self._sums.get(e)
         if found is not None:
             return found
-        kind = type(e)
-        if kind is Const:
+        if type(e) is Const:
             form: Affine = ({}, int(e.value))
-        elif kind is Binary and e.op in ("add", "sub"):
+        elif type(e) is Binary and e.op in ("add", "sub"):
             form = combined(self.affine(e.a), self.affine(e.b), 1 if e.op == "add" else -1)
-        elif kind is Binary and e.op == "mul":
+        elif type(e) is Binary and e.op == "mul":
             form = self._product(self.affine(e.a), self.affine(e.b))
-        elif kind is Unary and e.op == "neg":
+        elif type(e) is Unary and e.op == "neg":
             form = scaled(self.affine(e.a), -1)
         else:
             form = affine_form(self.simplify(e))
@@ -213,7 +218,9 @@ class Context:
         return sum_interval(form, self)
 
     def is_exact(self, form: Affine) -> bool:
-        """True when the sum, of type i64, does not overflow: it is index arithmetic, or its interval says so."""
+        """True when the sum, of type i64, does not overflow: it is index arithmetic, or its
+        interval says so.
+        """
         return all(is_index(a) for a in form[0]) or sum_interval(form, self).fits(i64)
 
     def nonnegative(self, form: Affine) -> bool:

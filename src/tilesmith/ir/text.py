@@ -5,7 +5,8 @@
 
 - Literals: `5` is i64, `1.5` is f32, `true` is bool; others name their type: `5:i32`, `nan:f64`.
 - `and`, `or`, `not` are the operations on bools, `&`, `|`, `~` the same ones on integers.
-- Casts are written as calls of the type's name.  A call whose type is not that of its first argument names it: `bitcast(x):i32`.
+- Casts are written as calls of the type's name.  A call whose type is not that of its first
+  argument names it: `bitcast(x):i32`.
 - In a long expression a part that occurs again is written once as `($1 := part)` and then `$1`.
 """
 
@@ -44,9 +45,12 @@ NameOf = Callable[[Any], str]
 
 INFIX: dict[str, tuple[str, int]] = {
     "or": ("|", 5), "xor": ("^", 6), "and": ("&", 7), "shl": ("<<", 8), "shr": (">>", 8),
-    "add": ("+", 9), "sub": ("-", 9), "mul": ("*", 10), "div": ("/", 10), "floordiv": ("//", 10), "floormod": ("%", 10),
+    "add": ("+", 9), "sub": ("-", 9), "mul": ("*", 10), "div": ("/", 10), "floordiv": ("//", 10),
+    "floormod": ("%", 10),
 }  # fmt: skip
-"""Symbol and precedence; all are left-associative.  `min`, `max`, `truncdiv`, `truncmod` are written as calls."""
+"""Symbol and precedence; all are left-associative.  `min`, `max`, `truncdiv`, `truncmod` are
+written as calls.
+"""
 LOGICAL = {"or": ("or", 1), "and": ("and", 2)}
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<="}
 PREFIX_CALLS = ("min", "max", "truncdiv", "truncmod")
@@ -54,7 +58,8 @@ _NOT, _COMPARE, _UNARY, _ATOM = 3, 4, 11, 12
 
 RESERVED = frozenset((
     *BY_NAME, *INTRINSICS, *PREFIX_CALLS, "and", "or", "not", "true", "false", "nan", "inf", "mask",
-    "select", "ramp", "broadcast", "let", "for", "in", "if", "else", "likely", "alloc", "assert", "eval", "prefetch",
+    "select", "ramp", "broadcast", "let", "for", "in", "if", "else", "likely", "alloc",
+    "assert", "eval", "prefetch",
     "block", "pass", "def", "range", "parallel", "vectorized", "unrolled", "extent", "attr",
     *(f"reduce_{op}" for op in ("add", "mul", "min", "max", "and", "or")),
 ))  # fmt: skip
@@ -65,7 +70,9 @@ _SHARE_LEAST = 8  # nodes of a part worth a name
 
 
 class Names:
-    """Gives each object a name of its own: its label made a word, with a number when the word is taken."""
+    """Gives each object a name of its own: its label made a word, with a number when the word is
+    taken.
+    """
 
     def __init__(self, taken: Iterable[str] = RESERVED) -> None:
         self._taken = set(taken)
@@ -114,7 +121,7 @@ def print_expr(e: Expr, name_of: NameOf | None = None) -> str:
 
 
 def _shared_parts(root: Expr) -> set[Expr]:
-    """The parts to be named: those that occur more than once, when the whole written out is long."""
+    """The parts to be named: those that occur more than once, when the whole is long."""
     size: dict[Expr, int] = {}
     uses: dict[Expr, int] = {}
     for node in post_order(root):

@@ -1,7 +1,8 @@
-"""Structural equality of expressions, statements and functions: alike up to the names of Vars and buffers.
+"""Structural equality of expressions, statements and functions: alike up to the names of Vars and
+buffers.
 
-Free Vars and buffers correspond one to one; they must agree in type, shape and scope.  Nested `Seq`s count as one,
-a missing `else` as an empty one, and an extent may be a number or a literal.
+Free Vars and buffers correspond one to one; they must agree in type, shape and scope.  Nested
+`Seq`s count as one, a missing `else` as an empty one, and an extent may be a number or a literal.
 """
 
 from __future__ import annotations
@@ -179,7 +180,9 @@ class _Matching:
         )  # fmt: skip
 
     def funcs(self, a: Func, b: Func) -> bool:
-        """Parameters correspond by position; the names of the functions must agree, as linking sees them."""
+        """Parameters correspond by position; the names of the functions must agree, as linking sees
+        them.
+        """
         if a.name != b.name or a.attrs != b.attrs or len(a.params) != len(b.params):
             return False
         scalars = [(x, y) for x, y in zip(a.params, b.params) if isinstance(x, Var)]

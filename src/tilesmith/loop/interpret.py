@@ -1,7 +1,7 @@
 """The interpreter: the meaning of loop IR.
 
-A function is translated to one Python function and run; each access is checked against the shape of its buffer.
-Loops of all kinds run one iteration after the other.  `prefetch` does nothing.
+A function is translated to one Python function and run; each access is checked against the shape of
+its buffer. Loops of all kinds run one iteration after the other.  `prefetch` does nothing.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ _MAX_LOOPS = 15  # Python nests at most 20 blocks in one function
 def interpret(func: Func, args: Sequence[np.ndarray | int]) -> None:
     """Runs `func` on its arguments in the order of its parameters; arrays are changed in place.
 
-    An array has the buffer's shape and element type and is C-contiguous.  Raises UsageError for arguments that do
-    not fit, InternalError for an access outside a buffer, ModelError for an `Assert` that fails.
+    An array has the buffer's shape and element type and is C-contiguous.  Raises UsageError for
+    arguments that do not fit, InternalError for an access outside a buffer, ModelError for an
+    `Assert` that fails.
     """
     compile_func(func)(args)
 
@@ -91,9 +92,8 @@ class _Translation:
             if isinstance(p, Buffer):
                 dims = self.shape(p)
                 self.env[f"p_{name}"] = p.name
-                self.line(
-                    f"if {name}.shape != {_tuple(dims)}: wrong_shape(p_{name}, {name}, {_tuple(dims)})"
-                )
+                shape = _tuple(dims)
+                self.line(f"if {name}.shape != {shape}: wrong_shape(p_{name}, {name}, {shape})")
                 data = self.fresh("b")
                 self.line(f"{data} = {name}.reshape(-1)")
                 self.emit.bind_buffer(p, data, dims)
@@ -203,7 +203,8 @@ def _wrong_shape(name: str, array: np.ndarray, expected: tuple[int, ...]) -> Non
 
 
 _STATEMENTS: dict[type, Callable[[_Translation, Any], None]] = {
-    For: _Translation.for_, If: _Translation.if_, Store: _Translation.store, Allocate: _Translation.allocate,
-    LetStmt: _Translation.let, Seq: _Translation.seq, Evaluate: _Translation.evaluate,
+    For: _Translation.for_, If: _Translation.if_, Store: _Translation.store,
+    Allocate: _Translation.allocate, LetStmt: _Translation.let,
+    Seq: _Translation.seq, Evaluate: _Translation.evaluate,
     Assert: _Translation.assert_,
 }  # fmt: skip

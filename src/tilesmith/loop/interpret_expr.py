@@ -1,7 +1,8 @@
 """Expressions as Python source, for the interpreter.
 
-An expression used once becomes part of the source of its user; one used several times, or deep, gets a variable that
-is assigned before.  A `Select` whose branches load something becomes an `if` (scalar) or masks the loads (vector).
+An expression used once becomes part of the source of its user; one used several times, or deep,
+gets a variable that is assigned before.  A `Select` whose branches load something becomes an `if`
+(scalar) or masks the loads (vector).
 """
 
 from __future__ import annotations
@@ -239,7 +240,7 @@ class Emitter:
         return name
 
     def branch(self, e: Expr) -> tuple[str, list[str]]:
-        """Source of a branch and the lines to run before it; what it computes is not seen outside."""
+        """Source of a branch and the lines to run before it; its variables end with it."""
         outer_lines, outer_done = self.pending, self.done
         self.pending, self.done = [], dict(outer_done)
         source, lines = self(e), self.pending
@@ -352,9 +353,10 @@ class Emitter:
         lanes = max((i.lanes for i in s.indices), default=1)
         if lanes > 1:
             indices = "".join(f"{self(i)}, " for i in s.indices)
+            shape = "".join(f"{n}, " for n in dims)
             self.line(
-                f"V.vector_store({data}, ({indices}), ({''.join(f'{n}, ' for n in dims)}), {value}, {mask}, "
-                f"{lanes}, {access})"
+                f"V.vector_store({data}, ({indices}), ({shape}), {value}, {mask}, {lanes}, "
+                f"{access})"
             )
             return
         before = " " if mask is not None else ""

@@ -1,7 +1,7 @@
 """The operations of the interpreter on values, exactly as `ir.expr` defines them.
 
-A scalar integer is a Python int within its type's range, a bool a Python (or NumPy) bool, a float a NumPy scalar of
-its type; a vector is a NumPy array of the type, one element per lane.
+A scalar integer is a Python int within its type's range, a bool a Python (or NumPy) bool, a float a
+NumPy scalar of its type; a vector is a NumPy array of the type, one element per lane.
 """
 
 from __future__ import annotations
@@ -200,8 +200,8 @@ def vector_load(
 
 
 def vector_store(
-    data: np.ndarray, indices: tuple[Any, ...], shape: tuple[int, ...], value: Any, mask: Any, lanes: int,
-    access: str,
+    data: np.ndarray, indices: tuple[Any, ...], shape: tuple[int, ...], value: Any, mask: Any,
+    lanes: int, access: str,
 ) -> None:  # fmt: skip
     """Writes the lanes whose mask is true; of two lanes at one place the later wins."""
     active = np.ones(lanes, np.bool_) if mask is None else np.asarray(mask, np.bool_)
@@ -211,7 +211,7 @@ def vector_store(
 
 
 def allocate(dtype: DType, shape: tuple[int, ...], name: str) -> np.ndarray:
-    """Memory with a pattern that shows when it is used before it was written: NaN, or odd numbers."""
+    """Memory with a pattern that shows when it is used before it is written: NaN, odd numbers."""
     size = 1
     for n in shape:
         if n < 0:

@@ -1,4 +1,6 @@
-"""The parser of loop IR text (the grammar is in `loop.text`).  Blocks are told by indentation, as in Python."""
+"""The parser of loop IR text (the grammar is in `loop.text`).  Blocks are told by indentation, as
+in Python.
+"""
 
 from __future__ import annotations
 
@@ -195,8 +197,10 @@ class _FuncParser(ExprParser):
             if shape:
                 self.expect(",")
             extent = self.expression()
-            is_plain = type(extent) is Const and extent.type is i64
-            shape.append(int(extent.value) if is_plain else extent)
+            if isinstance(extent, Const) and extent.type is i64:
+                shape.append(int(extent.value))
+            else:
+                shape.append(extent)
         self.expect("]")
         if self.token.text in _SCOPES:
             scope = self.next().text
@@ -305,6 +309,8 @@ class _FuncParser(ExprParser):
 
 
 _STATEMENTS = {
-    "pass": _FuncParser.pass_, "for": _FuncParser.for_, "if": _FuncParser.if_, "block": _FuncParser.block_,
-    "alloc": _FuncParser.alloc, "let": _FuncParser.let_, "assert": _FuncParser.assert_, "eval": _FuncParser.eval_,
+    "pass": _FuncParser.pass_, "for": _FuncParser.for_, "if": _FuncParser.if_,
+    "block": _FuncParser.block_,
+    "alloc": _FuncParser.alloc, "let": _FuncParser.let_, "assert": _FuncParser.assert_,
+    "eval": _FuncParser.eval_,
 }  # fmt: skip

@@ -12,8 +12,9 @@
             assert x < n, "too long"
             eval prefetch(A[i, 0])
 
-An allocation or let holds to the end of its block; where more statements follow, it stands in a `block:` of its own.
-A loop starts at 0 unless it says `(start, extent=n)`.  Serial loops are `range`.  After `->` stand the outputs.
+An allocation or let holds to the end of its block; where more statements follow, it stands in a
+`block:` of its own. A loop starts at 0 unless it says `(start, extent=n)`.  Serial loops are
+`range`.  After `->` stand the outputs.
 """
 
 from __future__ import annotations
@@ -98,9 +99,8 @@ def _for(s: For, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> N
     start = "" if s.start is const(0) else f"{print_expr(s.start, name_of)}, extent="
     kind = "" if s.var.dtype is i64 else f": {s.var.dtype}"
     extent = print_expr(s.extent, name_of)
-    lines.append(
-        f"{'    ' * depth}for {name_of(s.var)}{kind} in {KIND_WORDS[s.kind]}({start}{extent}):"
-    )
+    word = KIND_WORDS.get(s.kind, s.kind)
+    lines.append(f"{'    ' * depth}for {name_of(s.var)}{kind} in {word}({start}{extent}):")
     if deep:
         _block(s.body, depth + 1, lines, name_of)
 
@@ -152,6 +152,6 @@ def _seq(s: Seq, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> N
 
 
 _STATEMENTS = {
-    For: _for, If: _if, Store: _store, Allocate: _allocate, LetStmt: _let, Evaluate: _evaluate, Assert: _assert,
-    Seq: _seq,
+    For: _for, If: _if, Store: _store, Allocate: _allocate, LetStmt: _let, Evaluate: _evaluate,
+    Assert: _assert, Seq: _seq,
 }  # fmt: skip

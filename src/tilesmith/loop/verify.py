@@ -1,6 +1,7 @@
 """The verifier of loop IR: what every stage promises, checked before the next pass relies on it.
 
-Stages are those of `loop.nodes`.  An error is a bug of the pass that ran before; the message names it.
+Stages are those of `loop.nodes`.  An error is a bug of the pass that ran before; the message names
+it.
 """
 
 from __future__ import annotations
@@ -51,12 +52,15 @@ _LOGICAL = frozenset(("and", "or", "xor"))
 _KINDS = ("serial", "parallel", "vectorized", "unrolled")
 _SCOPES = ("heap", "stack", "register")
 _NODES = (
-    Var, Const, Unary, Binary, Compare, Select, Cast, Load, Call, Ramp, Broadcast, Let, VectorReduce,
+    Var, Const, Unary, Binary, Compare, Select, Cast, Load, Call, Ramp, Broadcast, Let,
+    VectorReduce,
 )  # fmt: skip
 
 
 def verify(func: Func, stage: Stage, after: str = "") -> None:
-    """Raises VerifyError when `func` is not well formed for `stage`; `after` is the pass that made it."""
+    """Raises VerifyError when `func` is not well formed for `stage`; `after` is the pass that made
+    it.
+    """
     _Verifier(func, stage, after).run()
 
 
@@ -215,7 +219,8 @@ class _Verifier:
         """Checks the indices and mask of a load or store; returns its lanes."""
         if len(indices) != len(buffer.shape):
             self.fail(
-                f"'{buffer.name}' has rank {len(buffer.shape)}, accessed with {len(indices)} indices"
+                f"'{buffer.name}' has rank {len(buffer.shape)}, "
+                f"accessed with {len(indices)} indices"
             )
         lanes = max((i.lanes for i in indices), default=1)
         for i in indices:
@@ -311,11 +316,13 @@ class _Verifier:
 
 _STATEMENTS: dict[type, Callable] = {
     For: _Verifier.for_, If: _Verifier.if_, Store: _Verifier.store, Allocate: _Verifier.allocate,
-    LetStmt: _Verifier.let, Evaluate: _Verifier.evaluate, Assert: _Verifier.assert_, Seq: _Verifier.stmt,
+    LetStmt: _Verifier.let, Evaluate: _Verifier.evaluate, Assert: _Verifier.assert_,
+    Seq: _Verifier.stmt,
 }  # fmt: skip
 
 _EXPRESSIONS: dict[type, Callable] = {
-    Unary: _Verifier._unary, Binary: _Verifier._binary, Load: _Verifier._load, Call: _Verifier._call,
-    Ramp: _Verifier._ramp, Broadcast: _Verifier._broadcast, Let: _Verifier._let,
+    Unary: _Verifier._unary, Binary: _Verifier._binary, Load: _Verifier._load,
+    Call: _Verifier._call, Ramp: _Verifier._ramp,
+    Broadcast: _Verifier._broadcast, Let: _Verifier._let,
     VectorReduce: _Verifier._vector_reduce,
 }  # fmt: skip

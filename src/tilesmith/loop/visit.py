@@ -65,10 +65,11 @@ def exprs(stmt: Stmt) -> Iterator[Expr]:
 
 
 def map_stmt(stmt: Stmt, f_expr: ExprMap | None = None, f_stmt: StmtMap | None = None) -> Stmt:
-    """`stmt` rebuilt from the inside out: `f_expr` maps each top expression, `f_stmt` each rebuilt statement.
+    """`stmt` rebuilt from the inside out: `f_expr` maps each top expression, `f_stmt` each rebuilt
+    statement.
 
-    Buffers stay the same objects (extents of allocations are not mapped); an `f_stmt` that replaces an `Allocate` has
-    to replace the loads and stores of its buffer too.
+    Buffers stay the same objects (extents of allocations are not mapped); an `f_stmt` that replaces
+    an `Allocate` has to replace the loads and stores of its buffer too.
     """
     new = _map_parts(stmt, f_expr, f_stmt)
     return new if f_stmt is None else f_stmt(new)
@@ -85,7 +86,7 @@ def _map_parts(stmt: Stmt, f_expr: ExprMap | None, f_stmt: StmtMap | None) -> St
 
 
 def rebuild(stmt: Stmt, sub: StmtMap, ex: ExprMap) -> Stmt:
-    """`stmt` with `sub` applied to the statements directly inside and `ex` to its own expressions."""
+    """`stmt` with `sub` applied to the statements inside and `ex` to its own expressions."""
     if isinstance(stmt, Store):
         indices = tuple(ex(i) for i in stmt.indices)
         value = ex(stmt.value)

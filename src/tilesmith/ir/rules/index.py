@@ -1,7 +1,8 @@
 """Rules for scalar i64 arithmetic: sums, floor division and remainder, min and max.
 
 Sums are handled as affine forms.  The division rules rest on two identities for integers, c, d > 0:
-`(c·A + r) // c == A + r // c` and `(g·A + r) // (g·d) == (A + r // g) // d`, and on the same ones for remainders.
+`(c·A + r) // c == A + r // c` and `(g·A + r) // (g·d) == (A + r // g) // d`, and on the same ones
+for remainders.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def joined(form: Affine, ctx: Context) -> Affine:
 
 
 def _rejoin(form: Affine, ctx: Context) -> Affine:
-    """`(x // c) * c + x % c -> x`, and `((x // c) % d) * c + x % c -> x % (c * d)`, at any scale."""
+    """`(x // c) * c + x % c -> x`, `((x // c) % d) * c + x % c -> x % (c * d)`; at any scale."""
     changed = True
     while changed:
         changed = False
@@ -78,7 +79,9 @@ def _swap(form: Affine, gone: tuple[Expr, ...], by: Affine) -> Affine:
 
 
 def _distribute(form: Affine, ctx: Context) -> Affine:
-    """`min(a, b) - a -> min(0, b - a)`: moves a sum into a min or max when it cancels an operand up to a constant."""
+    """`min(a, b) - a -> min(0, b - a)`: moves a sum into a min or max when it cancels an operand up
+    to a constant.
+    """
     for atom, k in form[0].items():
         if type(atom) is not Binary or atom.op not in ("min", "max") or abs(k) != 1:
             continue
@@ -109,8 +112,9 @@ def separate(form: Affine, size: int, ctx: Context) -> tuple[int, Affine, Affine
             break
         rest = ({a: c for a, c in terms.items() if c % g}, k)
         q = block(ctx.sum_interval(rest), g)
-        if q is not None:
-            return g, ({a: c // g for a, c in terms.items() if c % g == 0}, 0), rest, q
+        multiple: Affine = ({a: c // g for a, c in terms.items() if c % g == 0}, 0)
+        if q is not None and ctx.is_exact(combined(multiple, ({}, q))):
+            return g, multiple, rest, q
     return None
 
 
@@ -133,6 +137,8 @@ def floordiv(e: Binary, ctx: Context) -> Expr:
     rest: Affine = ({x: k for x, k in form[0].items() if k % c}, form[1] % c)
     if not rest[0]:
         return ctx.build(whole)
+    if not ctx.is_exact(rest):
+        return _same(e, a, b)
     q = block(ctx.sum_interval(rest), c)
     if q is not None:
         return ctx.build(combined(whole, ({}, q)))
@@ -161,7 +167,7 @@ def _nested_division(rest: Affine, c: int, ctx: Context) -> Expr | None:
         return None
     if atom.op == "floordiv":
         x = combined(affine_form(atom.a), ({}, rest[1] * d))
-        return Binary("floordiv", ctx.build(x), const(c * d))
+        return Binary("floordiv", ctx.build(x), const(c * d)) if ctx.is_exact(x) else None
     if atom.op == "floormod" and rest[1] == 0 and d % c == 0:
         return Binary("floormod", Binary("floordiv", atom.a, const(c)), const(d // c))
     return None
@@ -186,7 +192,10 @@ def floormod(e: Binary, ctx: Context) -> Expr:
     if values.stride % c == 0:  # an aligned dividend
         return const(values.offset % c)
     rest: Affine = ({x: k for x, k in form[0].items() if k % c}, form[1] % c)
-    rest = _without_inner_remainders(rest, c)
+    if not ctx.is_exact(rest):
+        return _same(e, a, b)
+    flat = _without_inner_remainders(rest, c)
+    rest = flat if ctx.is_exact(flat) else rest
     q = block(ctx.sum_interval(rest), c)
     if q is not None:
         return ctx.simplify(ctx.build(combined(rest, ({}, -q * c))))
@@ -248,7 +257,7 @@ def _multiples(form: Affine, n: Expr, ctx: Context) -> tuple[Affine, Affine] | N
                 quotient = combined(quotient, other)
                 rest = ({a: c for a, c in rest[0].items() if a is not atom}, rest[1])
     below = combined(combined(divisor, rest, -1), ({}, -1))
-    if ctx.nonnegative(rest) and ctx.nonnegative(below):
+    if ctx.is_exact(rest) and ctx.nonnegative(rest) and ctx.nonnegative(below):
         return quotient, rest
     return None
 

@@ -203,7 +203,9 @@ def _vector_compare(e: Compare, ctx: Context) -> Expr:
 
 
 def _by_lanes(op: str, a: Expr, b: Expr, ctx: Context) -> bool | None:
-    """An inequality of ramps with constant strides holds in all lanes when it does in the first and the last."""
+    """An inequality of ramps with constant strides holds in all lanes when it does in the first and
+    the last.
+    """
     values = []
     for i in (0, a.lanes - 1):
         x, y = lane(a, i), lane(b, i)
@@ -240,8 +242,9 @@ def negated(cond: Expr, ctx: Context) -> Expr:
         and other.lanes == 1
         and other.op in ("lt", "le")
     ):
-        terms, k = combined(affine_form(other.b), affine_form(other.a), -1)
-        if ctx.is_exact((terms, k)):
+        left, right = affine_form(other.a), affine_form(other.b)
+        if ctx.is_exact(left) and ctx.is_exact(right):
+            terms, k = combined(right, left, -1)
             canonical = _canonical_le(terms, k - 1 if other.op == "lt" else k, ctx)
             return other if canonical is None else canonical
     return other
@@ -262,7 +265,9 @@ def not_(e: Unary, ctx: Context) -> Expr:
 
 
 def connective(e: Binary, ctx: Context) -> Expr:
-    """`and` / `or` of bools, scalar or vector: literals, repetitions, opposites, implied inequalities."""
+    """`and` / `or` of bools, scalar or vector: literals, repetitions, opposites, implied
+    inequalities.
+    """
     absorbing, neutral = (FALSE, TRUE) if e.op == "and" else (TRUE, FALSE)
     lanes = e.lanes
     parts: dict[Expr, None] = {}
@@ -297,15 +302,18 @@ def connective(e: Binary, ctx: Context) -> Expr:
 
 
 def _merge_inequalities(op: str, parts: list[Expr], ctx: Context) -> list[Expr] | None:
-    """Keeps the strictest (`and`) or loosest (`or`) of inequalities over one sum; None when they decide all."""
+    """Keeps the strictest (`and`) or loosest (`or`) of inequalities over one sum; None when they
+    decide all.
+    """
     best: dict[frozenset[tuple[Expr, int]], tuple[int, Expr]] = {}
     dropped: set[Expr] = set()
     for p in parts:
         if type(p) is not Compare or p.op not in ("lt", "le") or p.a.dtype is not i64:
             continue
-        terms, k = combined(affine_form(p.b), affine_form(p.a), -1)
-        if not ctx.is_exact((terms, k)):
+        left, right = affine_form(p.a), affine_form(p.b)
+        if not (ctx.is_exact(left) and ctx.is_exact(right)):
             continue
+        terms, k = combined(right, left, -1)
         k -= p.op == "lt"
         key = frozenset(terms.items())
         opposite = best.get(frozenset((a, -c) for a, c in terms.items()))
@@ -362,7 +370,9 @@ def select(e: Select, ctx: Context) -> Expr:
 
 
 def depends_on_facts(e: Expr) -> bool:
-    """True when knowing more could change the simplification of `e`: it compares, divides or takes a min."""
+    """True when knowing more could change the simplification of `e`: it compares, divides or takes
+    a min.
+    """
     found = _depends.get(e)
     if found is None:
         found = any(

@@ -1,6 +1,8 @@
-"""Rules for values that are not index arithmetic: floats, narrow integers, casts, calls, loads, lets.
+"""Rules for values that are not index arithmetic: floats, narrow integers, casts, calls, loads,
+lets.
 
-Floats keep their value exactly (see `ir.simplify`); integers that may wrap around only lose neutral operands.
+Floats keep their value exactly (see `ir.simplify`); integers that may wrap around only lose neutral
+operands.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ _NEUTRAL_RIGHT: dict[str, float] = {"add": -0.0, "sub": 0.0, "mul": 1.0, "div": 
 """x op neutral is x, bit by bit, for floats; +0.0 is not neutral for add: -0.0 + 0.0 is 0.0."""
 
 _INT_NEUTRAL_RIGHT = {
-    "add": 0, "sub": 0, "mul": 1, "floordiv": 1, "truncdiv": 1, "or": 0, "xor": 0, "shl": 0, "shr": 0,
+    "add": 0, "sub": 0, "mul": 1, "floordiv": 1, "truncdiv": 1,
+    "or": 0, "xor": 0, "shl": 0, "shr": 0,
 }  # fmt: skip
 _COMMUTES = frozenset(("add", "mul", "or", "xor", "and", "min", "max"))
 
@@ -66,7 +69,8 @@ def _float_identity(op: str, a: Expr, b: Expr, ctx: Context) -> Expr | None:
         if op in _COMMUTES and is_value(a, neutral):
             return b
     if op in ("min", "max"):
-        # NaN is the result when either operand is NaN, so only an infinity that never wins is neutral
+        # NaN is the result when either operand is NaN, so only an infinity that never wins is
+        # neutral
         limit = float("inf") if op == "min" else float("-inf")
         if a is b or is_value(b, limit):
             return a

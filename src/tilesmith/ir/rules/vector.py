@@ -9,6 +9,7 @@ from ..affine import affine_form, combined
 from ..dtypes import i64
 from ..expr import Binary, Broadcast, Compare, Const, Expr, Ramp, VectorReduce, const
 from ..fold import fold_binary
+from ..prove import is_index
 from .index import block
 from .lanes import is_value, lane, uniform
 from .value import plain_binary
@@ -55,7 +56,7 @@ def _product(op: str, a: Expr, b: Expr, ctx: Context) -> Expr | None:
 
 
 def _division(op: str, a: Expr, b: Expr, ctx: Context) -> Expr | None:
-    """`floordiv` and `floormod` of a ramp by a constant when no lane leaves a block of that size."""
+    """`floordiv` and `floormod` of a ramp by a constant, when no lane leaves a block of it."""
     divisor = uniform(b)
     if (
         a.dtype is not i64
@@ -68,16 +69,16 @@ def _division(op: str, a: Expr, b: Expr, ctx: Context) -> Expr | None:
         return None
     c, step = int(divisor.value), int(a.stride.value)
     form = affine_form(a.base)
-    if not ctx.is_exact(form):
-        return None
+    steps = iv.make(min(0, step * (a.size - 1)), max(0, step * (a.size - 1)), abs(step), 0)
+    if not all(map(is_index, form[0])) and not iv.add(ctx.sum_interval(form), steps).fits(i64):
+        return None  # a lane may wrap around
     if step % c == 0:
         if op == "floormod":
             return Broadcast(ctx.simplify(a.base % c), a.size)
         return ctx.simplify(Ramp(a.base // c, const(step // c), a.size))
     rest = ({x: k for x, k in form[0].items() if k % c}, form[1])
-    steps = iv.make(min(0, step * (a.size - 1)), max(0, step * (a.size - 1)), abs(step), 0)
     q = block(iv.add(ctx.sum_interval(rest), steps), c)
-    if q is None:
+    if q is None or not ctx.is_exact(rest):
         return None
     if op == "floormod":
         return ctx.simplify(Ramp(ctx.build(combined(rest, ({}, -q * c))), a.stride, a.size))

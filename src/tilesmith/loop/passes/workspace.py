@@ -20,6 +20,7 @@ from ..nodes import Allocate, Buffer, For, Func, Stmt, Store
 from ..visit import children, own_exprs
 
 ALIGNMENT = 64
+_NEVER = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ class _Lifetimes:
             self.use(stmt.buffer)
         elif isinstance(stmt, Allocate) and stmt.buffer.scope == "heap":
             # copies of a statement share its buffers: each allocation has a life of its own
-            self.spans.setdefault(stmt.buffer, []).append([self._clock, self._clock])
+            self.spans.setdefault(stmt.buffer, []).append([_NEVER, -1])
             self._depth[stmt.buffer] = len(self._loops)
             if inside:
                 self.per_thread.add(stmt.buffer)
@@ -138,8 +139,7 @@ class _Lifetimes:
         self._clock += 1
         loop = self._loops.pop()
         for buffer in loop.used:
-            span = self.spans[buffer][-1]
-            span[0], span[1] = min(span[0], loop.start), max(span[1], self._clock)
+            self.extend(buffer, loop.start, self._clock)
 
     def use(self, buffer: Buffer) -> None:
         depth = self._depth.get(buffer)
@@ -148,7 +148,11 @@ class _Lifetimes:
         if depth < len(self._loops):
             self._loops[depth].used.add(buffer)
         else:
-            self.spans[buffer][-1][1] = self._clock
+            self.extend(buffer, self._clock, self._clock)
+
+    def extend(self, buffer: Buffer, first: int, last: int) -> None:
+        span = self.spans[buffer][-1]
+        span[0], span[1] = min(span[0], first), max(span[1], last)
 
     def reads(self, e: Expr) -> frozenset[Buffer]:
         found = self._reads.get(e)
