@@ -53,7 +53,13 @@ class Options:
         default=None,
         metadata=_about("Threads to run with (default: the physical cores this process may use)."),
     )
-    opt_level: int = field(default=2, metadata=_about("LLVM's effort, 0 to 3.", affects_code=True))
+    opt_level: int = field(
+        default=2,
+        metadata=_about(
+            "LLVM's effort: 0 none, 1 or 2 what scheduled kernels need, 3 its whole pipeline.",
+            affects_code=True,
+        ),
+    )
     precision: Precision = field(
         default="f32",
         metadata=_about("Arithmetic used for float32 models.", affects_code=True, cli=False),
