@@ -38,6 +38,10 @@ from .injective import share_and_vectorize
 PARALLEL_FMAS = 1 << 17
 """Fewest multiply-adds that are worth sharing among threads."""
 
+BALANCED_TRIPS = 16
+"""Iterations that two threads share with at most 1/16 more for one of them; more threads want more,
+but a loop inside costs a fork and join for each iteration outside."""
+
 
 def schedule_contraction(s: Schedule, group: Group, anchor: Compute, target: Target) -> bool:
     """Schedule the whole group around `anchor`.  False (nothing done) when its form is not one we know."""
@@ -139,17 +143,22 @@ def _schedule_output(
     if _product((*extents, *(k.extent for k in anchor.reduce_axis))) >= PARALLEL_FMAS:
         whole = [x for x in loops if exact or x not in blocks]
         shared = _share(o, whole, peeled)
-        if not rows and (exact or not any(n > 1 for _, n in whole)):
+        if not rows and (exact or not whole):
             level = shared
     return level
 
 
 def _share(o: Any, whole: list[tuple[Any, int]], peeled: list[tuple[Any, int]]) -> Any:
-    """Share the `whole` loops, fused, among threads; if there is no work in them, one of `peeled`."""
-    if not any(n > 1 for _, n in whole):
-        most = max((*whole, *peeled), key=lambda x: x[1])[0]
-        o.parallel(most)
-        return most
+    """Share the `whole` loops, fused, among threads; or, when they have too few iterations to be
+    dealt out evenly, the longest of the `peeled` ones, which stand inside.
+    """
+    trips = _product(n for _, n in whole)
+    longest = max(peeled, key=lambda x: x[1], default=None)
+    if longest is not None and trips < BALANCED_TRIPS and longest[1] > trips:
+        o.parallel(longest[0])
+        return longest[0]
+    if not whole:
+        return None
     shared = whole[0][0]
     for x, _ in whole[1:]:
         shared = o.fuse(shared, x)
