@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilesmith.graph.evaluate import logical_array
 from tilesmith.graph.nodes import Graph, Value
 from tilesmith.ir.expr import Expr, Load, const, post_order
 from tilesmith.ir.layout import Layout
@@ -54,7 +55,7 @@ def group_tensors(body: Graph) -> Group:
         if v.layout is not None:
             layouts[t] = v.layout
     for c in body.constants:
-        literal = const(c.data.array.reshape(()).item(), c.value.dtype)
+        literal = const(logical_array(c).reshape(()).item(), c.value.dtype)
         tensors[c.value] = te.compute(
             c.value.shape, lambda *_, literal=literal: literal, "literal",
             axis_names=[f"i{a}" for a in range(c.value.type.rank)],
