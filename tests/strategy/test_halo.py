@@ -45,7 +45,10 @@ def test_padding_is_read_from_the_halo(pads: tuple[int, ...], groups: int) -> No
     between = fused.nodes[0].outputs[0]
     assert between.layout is not None
     room = {d.axis: (d.before, d.after) for d in between.layout.dims}
-    assert (room[2], room[3]) == ((pads[0], pads[2]), (pads[1], pads[3]))
+    wanted = {2: (pads[0], pads[2]), 3: (pads[1], pads[3])}
+    for axis, (before, after) in wanted.items():  # another algorithm may want more room
+        assert room[axis][0] >= before
+        assert room[axis][1] >= after
     x = np.random.default_rng(1).standard_normal((1, 5, 9, 8)).astype(np.float32)
     expected = evaluate(graph, {"x": x})["z"]
     exe = driver.compile(graph, options=Options(use_cache=False))
