@@ -300,6 +300,8 @@ def _strides_through(group: Group, load: Load) -> dict[Var, int] | None:
 
 
 def _pads(op: Compute) -> bool:
+    if not op.inputs:  # a literal
+        return False
     return any(not isinstance(b, Load) for b in op.body) or any(
         not _plain(load) for load in loads(op)
     )
