@@ -11,12 +11,11 @@ the cache on disk.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,12 +23,14 @@ from typing import Any
 import numpy as np
 
 from tilesmith.codegen.emit import emit
+from tilesmith.codegen.kernel import KernelCode, KernelJob, with_head, without_head
 from tilesmith.codegen.link import compile_object
 from tilesmith.codegen.math import expand_math
 from tilesmith.codegen.targets import target as resolve_target
 from tilesmith.frontend import onnx
 from tilesmith.graph.evaluate import evaluate, logical_array
 from tilesmith.graph.nodes import Constant, Fused, Graph, InPlace, Node, Value
+from tilesmith.graph.parse import parse_graph
 from tilesmith.graph.passes.algebra import algebra
 from tilesmith.graph.passes.cse import cse
 from tilesmith.graph.passes.dce import dce
@@ -40,11 +41,10 @@ from tilesmith.graph.passes.fuse import fuse
 from tilesmith.graph.passes.halo import add_halos
 from tilesmith.graph.passes.layout import assign_layouts
 from tilesmith.graph.passes.memory_plan import plan
-from tilesmith.graph.passes.sub_pixel import sub_pixel
 from tilesmith.graph.passes.place import place
+from tilesmith.graph.passes.sub_pixel import sub_pixel
 from tilesmith.graph.passes.winograd import winograd
-from tilesmith.graph.passes.winograd import winograd
-from tilesmith.graph.text import print_graph
+from tilesmith.graph.text import constants_of, print_graph
 from tilesmith.graph.verify import verify as verify_graph
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func
@@ -62,14 +62,14 @@ from tilesmith.runtime.program import Arg, Contents, KernelCall, Program, Tensor
 from tilesmith.strategy.cpu import lower_group
 from tilesmith.strategy.cpu.layouts import layout_policy
 from tilesmith.strategy.cpu.winograd_cost import winograd_choice
-from tilesmith.strategy.cpu.winograd_cost import winograd_choice
-from tilesmith.strategy.describe import KernelInfo, describe
+from tilesmith.strategy.describe import describe
 from tilesmith.strategy.windows import windows
 from tilesmith.support.cache import Cache, cache_key
 from tilesmith.support.dump import Dumper
 from tilesmith.support.errors import TilesmithError, UsageError
 from tilesmith.support.options import Options, cache_dir_from_environment
 from tilesmith.support.timing import Timings
+from tilesmith.support.workers import Workers
 from tilesmith.te.lower import lower as lower_schedule
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Tensor
@@ -120,32 +120,6 @@ class Session:
         return self.options.jobs or len(os.sched_getaffinity(0))
 
 
-@dataclass(frozen=True, slots=True)
-class KernelCode:
-    """Object code of one kernel and what a caller must know: scratch bytes and the texts of its
-    assertions; `info` is for people.
-    """
-
-    symbol: str
-    code: bytes
-    workspace: int
-    workspace_per_thread: int
-    messages: tuple[str, ...]
-    info: KernelInfo
-
-    def to_bytes(self) -> bytes:
-        numbers = [self.workspace, self.workspace_per_thread]
-        head = json.dumps([self.symbol, *numbers, self.messages, self.info.to_json()]).encode()
-        return len(head).to_bytes(4, "little") + head + self.code
-
-    @staticmethod
-    def from_bytes(blob: bytes) -> KernelCode:
-        n = int.from_bytes(blob[:4], "little")
-        symbol, workspace, per_thread, messages, info = json.loads(blob[4 : 4 + n])
-        code, about = blob[4 + n :], KernelInfo.from_json(info)
-        return KernelCode(symbol, code, workspace, per_thread, tuple(messages), about)
-
-
 def compile(
     model: Any,
     target: str | None = None,
@@ -188,10 +162,8 @@ def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
     """All graph passes in order, the target's own last."""
     policy = layout_policy(session.target)
     choice = winograd_choice(session.target, session.options.bound("f32"))
-    choice = winograd_choice(session.target, session.options.bound("f32"))
     return (
         *GRAPH_PASSES,
-        ("winograd", lambda g: winograd(g, choice)),
         ("winograd", lambda g: winograd(g, choice)),
         ("layout", lambda g: assign_layouts(g, policy)), ("halo", add_halos),
         ("fuse", fuse),
@@ -290,38 +262,87 @@ def compile_kernels(fused: Graph, session: Session) -> dict[Node, KernelCode]:
     if options.use_cache:
         cache = Cache(options.cache_dir or cache_dir_from_environment(), options.cache_bytes)
     machine = session.target.text
-    pending: dict[str, Future[KernelCode]] = {}
+    found: dict[str, KernelCode] = {}
+    missing: dict[str, tuple[Graph, str, str]] = {}
     of_node: dict[Node, str] = {}
-    with session.timings.stage("kernels") as path, ThreadPoolExecutor(session.jobs) as pool:
+    with session.timings.stage("kernels"):
         for node in fused.nodes:
             assert isinstance(node.op, Fused)
             if isinstance(node.op, InPlace):
                 continue
             body = canonical(node.op.body)
-            key = cache_key(print_graph(body), options.key(), machine)
-            of_node[node] = key
-            if key not in pending:
-                pending[key] = pool.submit(
-                    _compile_kernel, body, key, node.loc, session, cache, path
-                )
-        return {node: pending[key].result() for node, key in of_node.items()}
+            text = print_graph(body)
+            key = of_node[node] = cache_key(text, options.key(), machine)
+            if key in found or key in missing:
+                continue
+            blob = cache.get(key) if cache is not None else None
+            if blob is not None:
+                found[key] = KernelCode.from_bytes(blob)
+            else:
+                missing[key] = body, text, node.loc
+        for key, code in _compile_all(missing, session):
+            found[key] = code
+            if cache is not None:
+                cache.put(key, code.to_bytes())
+    return {node: found[key] for node, key in of_node.items()}
+
+
+WORTH_A_WORKER = 8
+"""Kernels for which it pays to start one more process (a third of a second)."""
+
+
+def _compile_all(
+    missing: Mapping[str, tuple[Graph, str, str]], session: Session
+) -> Iterator[tuple[str, KernelCode]]:
+    """Code for each (body, its text, its name) by key: in this process and in others.
+
+    LLVM and Python have a lock each, so that threads alone keep no two cores busy.
+    """
+    count = min(session.jobs - 1, len(missing) // WORTH_A_WORKER)
+    if session.dumper.enabled or session.options.verify_each:
+        count = 0  # what is shown or checked on the way stays in one process
+    path = session.timings.path
+    with (
+        Workers("tilesmith.worker", count) as workers,
+        ThreadPoolExecutor(count + 1 if count else session.jobs) as pool,
+    ):
+
+        def code_of(item: tuple[str, tuple[Graph, str, str]]) -> tuple[str, KernelCode]:
+            key, (body, text, loc) = item
+            symbol = f"k_{key[:16]}"
+            reply = None
+            if count and not constants_of(body):
+                job = KernelJob(text, symbol, session.options, session.target)
+                reply = workers.call(job.to_bytes())
+            if reply is None:
+                return key, _compile_kernel(body, symbol, loc, session, path)
+            times, code = without_head(reply)
+            for name, seconds in times:
+                session.timings.add(name, seconds, path)
+            return key, KernelCode.from_bytes(code)
+
+        yield from pool.map(code_of, missing.items())
+
+
+def answer(request: bytes) -> bytes:
+    """What a worker process makes of a `KernelJob`: times per stage, then the `KernelCode`."""
+    job = KernelJob.from_bytes(request)
+    session = Session(job.options, job.target)
+    code = _compile_kernel(parse_graph(job.text), job.symbol, "", session, ())
+    times = [(r.name, r.seconds) for r in session.timings.rows()]
+    return with_head(times, code.to_bytes())
 
 
 def _compile_kernel(
-    body: Graph, key: str, loc: str, session: Session, cache: Cache | None, path: tuple[str, ...]
+    body: Graph, symbol: str, loc: str, session: Session, path: tuple[str, ...]
 ) -> KernelCode:
-    if cache is not None and (blob := cache.get(key)) is not None:
-        return KernelCode.from_bytes(blob)
     try:
         with session.timings.stage("lower", under=path):
-            func = lower_group(body, session.target, f"k_{key[:16]}")
-        code = generate(body, func, session, path)
+            func = lower_group(body, session.target, symbol)
+        return generate(body, func, session, path)
     except TilesmithError as e:
         e.add_note(f"while compiling {loc or 'a kernel'}:\n{print_graph(body)}")
         raise
-    if cache is not None:
-        cache.put(key, code.to_bytes())
-    return code
 
 
 def assemble(fused: Graph, kernels: Mapping[Node, KernelCode], session: Session) -> Program:

@@ -52,7 +52,7 @@ class Timings:
 
         Gives the stage's path, to hand to workers as their `under`.
         """
-        before: tuple[str, ...] = getattr(self._local, "path", ())
+        before = self.path
         path = (*(before if under is None else under), name)
         with self._lock:  # so that a parent stands before its children in the report
             self._totals.setdefault(path, (0.0, 0))
@@ -64,6 +64,11 @@ class Timings:
             spent = time.perf_counter() - start
             self._local.path = before
             self._add(path, spent, 1)
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The stage that this thread is in."""
+        return getattr(self._local, "path", ())
 
     def add(self, name: str, seconds: float, under: tuple[str, ...] = ()) -> None:
         """Count `seconds` measured elsewhere (in another process, say) for a stage."""

@@ -1,0 +1,76 @@
+"""Kernels as data: what to compile, and the code that comes of it.
+
+Both are bytes on their way to another process or the cache on disk.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from typing import Any
+
+from tilesmith.ir.target import Target
+from tilesmith.strategy.describe import KernelInfo
+from tilesmith.support.options import Options
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCode:
+    """Object code of one kernel and what a caller must know: scratch bytes and the texts of its
+    assertions; `info` is for people.
+    """
+
+    symbol: str
+    code: bytes
+    workspace: int
+    workspace_per_thread: int
+    messages: tuple[str, ...]
+    info: KernelInfo
+
+    def to_bytes(self) -> bytes:
+        numbers = [self.workspace, self.workspace_per_thread]
+        return with_head([self.symbol, *numbers, self.messages, self.info.to_json()], self.code)
+
+    @staticmethod
+    def from_bytes(blob: bytes) -> KernelCode:
+        (symbol, workspace, per_thread, messages, info), code = without_head(blob)
+        about = KernelInfo.from_json(info)
+        return KernelCode(symbol, code, workspace, per_thread, tuple(messages), about)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelJob:
+    """A fused group, as text, that is to become a kernel of this symbol."""
+
+    text: str
+    symbol: str
+    options: Options
+    target: Target
+
+    def to_bytes(self) -> bytes:
+        options = {
+            f.name: getattr(self.options, f.name)
+            for f in fields(Options)
+            if f.metadata["affects_code"]
+        }
+        target = {f.name: getattr(self.target, f.name) for f in fields(Target)}
+        target["features"] = sorted(self.target.features)
+        return json.dumps([self.text, self.symbol, options, target]).encode()
+
+    @staticmethod
+    def from_bytes(blob: bytes) -> KernelJob:
+        text, symbol, options, target = json.loads(blob)
+        target["features"] = frozenset(target["features"])
+        return KernelJob(text, symbol, Options(**options, use_cache=False), Target(**target))
+
+
+def with_head(head: Any, body: bytes) -> bytes:
+    """JSON values in front of bytes."""
+    encoded = json.dumps(head).encode()
+    return len(encoded).to_bytes(4, "little") + encoded + body
+
+
+def without_head(blob: bytes) -> tuple[Any, bytes]:
+    """The JSON values and the bytes behind them."""
+    end = 4 + int.from_bytes(blob[:4], "little")
+    return json.loads(blob[4:end]), blob[end:]
