@@ -147,8 +147,10 @@ class Fused(Op):
 class InPlace(Fused):
     """A group that nothing has to run for: results and operands are the same memory.
 
-    The results of a view begin at `offsets` (in elements, one for each) in the memory of the one operand; when it
-    `joins`, the operands begin at `offsets` in the memory of the one result.  Layouts say how each is seen there.
+    The results of a view begin at `offsets` (in elements, one for each) in the memory of the one
+    operand; when it
+    `joins`, the operands begin at `offsets` in the memory of the one result.  Layouts say how each
+    is seen there.
     """
 
     offsets: tuple[int, ...]

@@ -1,7 +1,7 @@
 """Element types shared by every level.
 
-A `DType` is a small interned value: compare with `is` or `==`.  Text form is `name` (`f32`, `i64`, `bool`).
-NumPy has no bfloat16 of its own; `ml_dtypes` supplies it.
+A `DType` is a small interned value: compare with `is` or `==`.  Text form is `name` (`f32`, `i64`,
+`bool`). NumPy has no bfloat16 of its own; `ml_dtypes` supplies it.
 """
 
 from __future__ import annotations

@@ -1,20 +1,26 @@
 """Scalar (and short-vector) expressions, shared by every level of the compiler.
 
-Expressions are immutable and *interned*: building the same node twice gives the same object, so equality is
-`is`, hashing is by identity and analyses are memoised by node.  A `Var` is the exception: each is its own, its
-name is only a label.  An expression has a `dtype` and a number of `lanes` (1 for a scalar).
+Expressions are immutable and *interned*: building the same node twice gives the same object, so
+equality is
+`is`, hashing is by identity and analyses are memoised by node.  A `Var` is the exception: each is
+its own, its name is only a label.  An expression has a `dtype` and a number of `lanes` (1 for a
+scalar).
 
 Semantics
 - Integers wrap around in two's complement at their width.  Index arithmetic is `i64`.
-- `floordiv`/`floormod` round toward minus infinity; `truncdiv`/`truncmod` toward zero; division by zero is
-  undefined for integers (the reference gives 0).  `div` is only for floats.
-- Floats follow IEEE 754 in round-to-nearest, without traps.  A product that feeds a sum may be contracted into a
-  fused multiply-add; nothing else is reassociated outside a declared reduction.
-- `min`/`max` on floats return NaN when an operand is NaN.  Comparisons with NaN are false, but `ne` is true.
-- `Select` evaluates only the chosen branch: a load in the other one does not happen (per lane for vectors).
+- `floordiv`/`floormod` round toward minus infinity; `truncdiv`/`truncmod` toward zero; division by
+  zero is undefined for integers (the reference gives 0).  `div` is only for floats.
+- Floats follow IEEE 754 in round-to-nearest, without traps.  A product that feeds a sum may be
+  contracted into a fused multiply-add; nothing else is reassociated outside a declared reduction.
+- `min`/`max` on floats return NaN when an operand is NaN.  Comparisons with NaN are false, but `ne`
+  is true.
+- `Select` evaluates only the chosen branch: a load in the other one does not happen (per lane for
+  vectors).
 - A `Load` with a `mask` reads only where the mask is true and gives 0 elsewhere.
-- `and_`/`or_` take bools and may evaluate both sides; `Binary` `and`/`or`/`xor` are bitwise (logical on bools).
-- `Cast` from float to integer truncates toward zero, is undefined outside the range; to bool it is `!= 0`.
+- `and_`/`or_` take bools and may evaluate both sides; `Binary` `and`/`or`/`xor` are bitwise
+  (logical on bools).
+- `Cast` from float to integer truncates toward zero, is undefined outside the range; to bool it is
+  `!= 0`.
 """
 
 from __future__ import annotations
@@ -24,7 +30,7 @@ import struct
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from .dtypes import DType, bool_, f32, i64
 
@@ -45,7 +51,7 @@ class BufferLike(Protocol):
 class _Interned(type):
     """Metaclass: constructing a node with fields seen before returns the node made then."""
 
-    _table: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()
+    _table: ClassVar[weakref.WeakValueDictionary[Any, Any]] = weakref.WeakValueDictionary()
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if kwargs:  # normalise to positional order so that the key is canonical
@@ -64,7 +70,7 @@ class _Interned(type):
 
 
 class _Typed:
-    """Room for what is derived once per node: asking a chain of thousands of nodes must not walk it."""
+    """Room for what is derived once per node; a chain of thousands of nodes must not be walked."""
 
     __slots__ = ("dtype", "lanes")
 
@@ -72,14 +78,16 @@ class _Typed:
     lanes: int
 
 
-_set_dtype = _Typed.__dict__["dtype"].__set__  # nodes are frozen; the slots are filled as they are made
+# Nodes are frozen; the slots are filled as they are made.
+_set_dtype = _Typed.__dict__["dtype"].__set__
 _set_lanes = _Typed.__dict__["lanes"].__set__
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Expr(_Typed, metaclass=_Interned):
-    """Base of all expressions.  Arithmetic operators build nodes with constant folding of trivial cases left
-    to the simplifier; `==` is identity: use `.equal(other)` for a comparison node."""
+    """Base of all expressions.  Arithmetic operators build nodes with constant folding of trivial
+    cases left to the simplifier; `==` is identity: use `.equal(other)` for a comparison node.
+    """
 
     @classmethod
     def _key(cls, args: tuple[Any, ...]) -> Any:
@@ -258,7 +266,8 @@ class Binary(Expr):
     def __post_init__(self) -> None:
         if self.a.dtype is not self.b.dtype or self.a.lanes != self.b.lanes:
             raise TypeError(
-                f"{self.op} needs two operands of one type, got {type_text(self.a)} and {type_text(self.b)}"
+                f"{self.op} needs two operands of one type, got {type_text(self.a)} and "
+                f"{type_text(self.b)}"
             )
 
     def _infer(self) -> tuple[DType, int]:
@@ -281,7 +290,8 @@ class Compare(Expr):
     def __post_init__(self) -> None:
         if self.a.dtype is not self.b.dtype or self.a.lanes != self.b.lanes:
             raise TypeError(
-                f"{self.op} needs two operands of one type, got {type_text(self.a)} and {type_text(self.b)}"
+                f"{self.op} needs two operands of one type, got {type_text(self.a)} and "
+                f"{type_text(self.b)}"
             )
 
     def _infer(self) -> tuple[DType, int]:
@@ -307,8 +317,8 @@ class Select(Expr):
         a, b = self.if_true, self.if_false
         if self.cond.dtype is not bool_ or a.dtype is not b.dtype or a.lanes != b.lanes:
             raise TypeError(
-                f"select needs a bool condition and branches of one type, got {type_text(self.cond)}, "
-                f"{type_text(a)}, {type_text(b)}"
+                "select needs a bool condition and branches of one type, got "
+                f"{type_text(self.cond)}, {type_text(a)}, {type_text(b)}"
             )
         if self.cond.lanes not in (1, a.lanes):
             raise TypeError(f"select of {a.lanes} lanes has a condition of {self.cond.lanes}")
@@ -391,7 +401,9 @@ class Call(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Ramp(Expr):
-    """The vector `base, base + stride, ...` of `size` lanes; base and stride are scalars of one dtype."""
+    """The vector `base, base + stride, ...` of `size` lanes; base and stride are scalars of one
+    dtype.
+    """
 
     base: Expr
     stride: Expr
@@ -447,7 +459,8 @@ class Let(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class VectorReduce(Expr):
-    """Combine groups of adjacent lanes of `a` with binary `op` (add, mul, min, max, and, or) down to `size` lanes.
+    """Combine groups of adjacent lanes of `a` with binary `op` (add, mul, min, max, and, or) down
+    to `size` lanes.
 
     The order of combination is unspecified (this is a declared reduction).
     """
@@ -477,7 +490,7 @@ def type_text(e: Expr) -> str:
 
 
 def const(value: int | float | bool, dtype: DType | None = None) -> Const:
-    """A literal of `dtype` (default: bool for bool, i64 for int, f32 for float), wrapped to its range."""
+    """A literal of `dtype` (default: bool, i64 or f32, as `value` is), wrapped to its range."""
     if dtype is None:
         dtype = bool_ if isinstance(value, bool) else i64 if isinstance(value, int) else f32
     if dtype.is_float:
@@ -498,15 +511,19 @@ def as_expr(value: ExprLike, like: Expr | None = None) -> Expr:
     if isinstance(value, Expr):
         return value
     if hasattr(value, "__as_expr__"):  # te.IterVar and 0-d te.Tensor
-        return value.__as_expr__()
+        return value.__as_expr__()  # type: ignore[union-attr]
     if hasattr(value, "item"):  # a NumPy scalar
         value = value.item()  # type: ignore[union-attr]
     if not isinstance(value, (int, float)):
-        raise TypeError(f"expected an expression or a number, got {type(value).__name__}: {value!r}")
+        raise TypeError(
+            f"expected an expression or a number, got {type(value).__name__}: {value!r}"
+        )
     if like is None:
         return const(value)
     if isinstance(value, float) and not like.dtype.is_float:
-        raise TypeError(f"the float {value} does not fit an operand of type {type_text(like)}; cast first")
+        raise TypeError(
+            f"the float {value} does not fit an operand of type {type_text(like)}; cast first"
+        )
     literal = const(value, like.dtype)
     return Broadcast(literal, like.lanes) if like.lanes > 1 else literal
 
@@ -546,7 +563,9 @@ def cast(a: ExprLike, dtype: DType) -> Expr:
     e = as_expr(a)
     if e.dtype is dtype:
         return e
-    return const(e.value, dtype) if isinstance(e, Const) and not e.dtype.is_float else Cast(e, dtype)
+    return (
+        const(e.value, dtype) if isinstance(e, Const) and not e.dtype.is_float else Cast(e, dtype)
+    )
 
 
 def minimum(a: ExprLike, b: ExprLike) -> Expr:
@@ -588,7 +607,7 @@ def post_order(root: Expr) -> Iterator[Expr]:
 
 
 def substitute(root: Expr, mapping: dict[Expr, Expr]) -> Expr:
-    """`root` with each key of `mapping` (usually Vars) replaced; the same object when none occurs."""
+    """`root` with each key of `mapping` (usually Vars) replaced; itself when none occurs."""
     if not mapping:
         return root
     done: dict[Expr, Expr] = dict(mapping)
@@ -597,7 +616,11 @@ def substitute(root: Expr, mapping: dict[Expr, Expr]) -> Expr:
             continue
         children = node.children
         new = tuple(done[c] for c in children)
-        done[node] = node if all(a is b for a, b in zip(new, children, strict=True)) else node.with_children(new)
+        done[node] = (
+            node
+            if all(a is b for a, b in zip(new, children, strict=True))
+            else node.with_children(new)
+        )
     return done[root]
 
 

@@ -1,7 +1,8 @@
 """The pure functions that a `Call` may name, with their meaning in NumPy.
 
-One table serves the verifier, the interpreter, the reference evaluator and code generation, which expands most of
-them into arithmetic (`codegen.math`) and leaves rare ones to the C mathematics library.
+One table serves the verifier, the interpreter, the reference evaluator and code generation, which
+expands most of them into arithmetic (`codegen.math`) and leaves rare ones to the C mathematics
+library.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from .expr import Broadcast, Call, Expr, ExprLike, as_expr
 
 @dataclass(frozen=True, slots=True)
 class Intrinsic:
-    """`arity` arguments of one dtype; the result has it too unless `returns_bool` (isnan) or `bitcast`."""
+    """`arity` arguments of one dtype; the result has it too unless `returns_bool` (isnan) or
+    `bitcast`.
+    """
 
     name: str
     arity: int
@@ -37,7 +40,9 @@ def _reference_erf(x: Any) -> Any:
 
 def _pow(x: Any, y: Any) -> Any:
     x = np.asarray(x)
-    return np.power(x.astype(np.float64), y).astype(x.dtype) if x.dtype.kind == "f" else np.power(x, y)
+    return (
+        np.power(x.astype(np.float64), y).astype(x.dtype) if x.dtype.kind == "f" else np.power(x, y)
+    )
 
 
 def _unary(name: str, f: Callable[[Any], Any]) -> Intrinsic:
@@ -47,13 +52,16 @@ def _unary(name: str, f: Callable[[Any], Any]) -> Intrinsic:
 INTRINSICS: dict[str, Intrinsic] = {
     i.name: i
     for i in (
-        _unary("exp", np.exp), _unary("exp2", np.exp2), _unary("log", np.log), _unary("log1p", np.log1p),
-        _unary("sqrt", np.sqrt), _unary("rsqrt", lambda x: 1 / np.sqrt(x)), _unary("erf", _reference_erf),
+        _unary("exp", np.exp), _unary("exp2", np.exp2),
+        _unary("log", np.log), _unary("log1p", np.log1p),
+        _unary("sqrt", np.sqrt), _unary("rsqrt", lambda x: 1 / np.sqrt(x)),
+        _unary("erf", _reference_erf),
         _unary("sin", np.sin), _unary("cos", np.cos), _unary("tan", np.tan),
         _unary("asin", np.arcsin), _unary("acos", np.arccos), _unary("atan", np.arctan),
         _unary("sinh", np.sinh), _unary("cosh", np.cosh), _unary("tanh", np.tanh),
         _unary("asinh", np.arcsinh), _unary("acosh", np.arccosh), _unary("atanh", np.arctanh),
-        _unary("abs", np.abs), _unary("floor", np.floor), _unary("ceil", np.ceil), _unary("trunc", np.trunc),
+        _unary("abs", np.abs), _unary("floor", np.floor), _unary("ceil", np.ceil),
+        _unary("trunc", np.trunc),
         _unary("round", np.rint),  # to nearest, ties to even
         Intrinsic("pow", 2, _pow),
         Intrinsic("fma", 3, lambda a, b, c: a * b + c),
@@ -65,7 +73,9 @@ INTRINSICS: dict[str, Intrinsic] = {
 
 
 def call(name: str, *args: ExprLike, dtype: DType | None = None) -> Expr:
-    """`Call` of a known intrinsic; `dtype` is needed only for `bitcast`.  Raises KeyError for unknown names."""
+    """`Call` of a known intrinsic; `dtype` is needed only for `bitcast`.  Raises KeyError for
+    unknown names.
+    """
     intrinsic = INTRINSICS[name]
     exprs = [as_expr(a) for a in args[:1]]
     exprs += [as_expr(a, exprs[0]) for a in args[1:]]

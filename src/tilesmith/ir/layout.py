@@ -1,12 +1,14 @@
-"""Physical layouts: how the logical axes of a tensor become the dimensions of a dense buffer in memory.
+"""Physical layouts: how the logical axes of a tensor become the dimensions of a dense buffer in
+memory.
 
-A `Layout` is a list of physical dimensions, outermost first.  Each takes a logical axis whole (`2`), its blocks
-(`0/32`) or the position inside its block (`0%32`); an axis that is split appears once as each.  A `halo` keeps extra
-zeroed room before and after a whole axis (`2+1:1`), so that a consumer may read past the border.  A `span` says that
-memory goes on to that many positions of a whole axis (`1:256`), the others belonging to somebody else: so a tensor is
-seen that is a slice of a larger one, whose other elements are never touched.
-Text: dims separated by spaces, `0 2 3 1` is NHWC seen from logical NCHW, `0/16 2 3 1 0%16` a packed weight.
-When a block size does not divide the extent, the last block is padded (its contents are zero in packed constants).
+A `Layout` is a list of physical dimensions, outermost first.  Each takes a logical axis whole
+(`2`), its blocks (`0/32`) or the position inside its block (`0%32`); an axis that is split appears
+once as each.  A `halo` keeps extra zeroed room before and after a whole axis (`2+1:1`), so that a
+consumer may read past the border.  A `span` says that memory goes on to that many positions of a
+whole axis (`1:256`), the others belonging to somebody else: so a tensor is seen that is a slice of
+a larger one, whose other elements are never touched. Text: dims separated by spaces, `0 2 3 1` is
+NHWC seen from logical NCHW, `0/16 2 3 1 0%16` a packed weight. When a block size does not divide
+the extent, the last block is padded (its contents are zero in packed constants).
 """
 
 from __future__ import annotations
@@ -15,11 +17,12 @@ import itertools
 import math
 import re
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar, overload
 
 import numpy as np
 
 from .expr import Expr
+from .types import Dim
 
 Index = TypeVar("Index", int, Expr)
 Part = Literal["whole", "outer", "inner"]
@@ -27,7 +30,9 @@ Part = Literal["whole", "outer", "inner"]
 
 @dataclass(frozen=True, slots=True)
 class LayoutDim:
-    """One physical dimension: `part` of logical `axis`; `block` for outer/inner; halo room or span for whole."""
+    """One physical dimension: `part` of logical `axis`; `block` for outer/inner; halo room or span
+    for whole.
+    """
 
     axis: int
     part: Part = "whole"
@@ -82,8 +87,12 @@ class Layout:
             raise ValueError(f"layout '{self}' must mention each logical axis 0..n-1")
         for axis, parts in by_axis.items():
             kinds = sorted(p.part for p in parts)
-            if kinds != ["whole"] and not (kinds == ["inner", "outer"] and parts[0].block == parts[1].block):
-                raise ValueError(f"layout '{self}': axis {axis} must be whole, or once outer and once inner")
+            if kinds != ["whole"] and not (
+                kinds == ["inner", "outer"] and parts[0].block == parts[1].block
+            ):
+                raise ValueError(
+                    f"layout '{self}': axis {axis} must be whole, or once outer and once inner"
+                )
 
     @staticmethod
     def parse(text: str) -> Layout:
@@ -135,7 +144,11 @@ class Layout:
             return self
         return Layout(tuple(replace(d, span=n) for d, n in zip(self.dims, spans, strict=True)))
 
-    def physical_shape(self, shape: tuple[Index, ...]) -> tuple[Index, ...]:
+    @overload
+    def physical_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]: ...
+    @overload
+    def physical_shape(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]: ...
+    def physical_shape(self, shape: tuple[Any, ...]) -> tuple[Any, ...]:
         """Extents of the physical dimensions for a logical shape."""
         out = []
         for d in self.dims:
@@ -189,8 +202,12 @@ class Layout:
 
     def unpack(self, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         """The logical array of `shape` held in a physical one."""
-        index = np.arange(int(np.prod(self.physical_shape(shape)))).reshape(self.physical_shape(shape))
-        grids = np.meshgrid(*(np.arange(n) for n in shape), indexing="ij", sparse=True) if shape else []
+        index = np.arange(int(np.prod(self.physical_shape(shape)))).reshape(
+            self.physical_shape(shape)
+        )
+        grids = (
+            np.meshgrid(*(np.arange(n) for n in shape), indexing="ij", sparse=True) if shape else []
+        )
         where = index[self.map_indices(tuple(grids))] if shape else index  # type: ignore[type-var]
         return np.ascontiguousarray(array.reshape(-1)[np.broadcast_to(where, shape)])
 

@@ -13,8 +13,10 @@ class Target:
     """A CPU target.
 
     `name` is what the user asked for (`native`, `x86-64-v3`), `triple`/`cpu`/`features` are LLVM's.
-    `vector_bits`, `vector_registers`: SIMD width in bits and number of architectural vector registers.
-    `fma_ports`, `fma_latency`: fused multiply-adds of full width started per cycle, and cycles until usable.
+    `vector_bits`, `vector_registers`: SIMD width in bits and number of architectural vector
+    registers.
+    `fma_ports`, `fma_latency`: fused multiply-adds of full width started per cycle, and cycles
+    until usable.
     `l1_bytes`, `l2_bytes`, `l3_bytes`: data caches; L1 and L2 per core, L3 shared.
     """
 
@@ -42,5 +44,7 @@ class Target:
     @property
     def text(self) -> str:
         """Every field, the same in every process: part of cache keys."""
-        shown = {f.name: getattr(self, f.name) for f in fields(self)} | {"features": self.feature_string}
+        shown = {f.name: getattr(self, f.name) for f in fields(self)} | {
+            "features": self.feature_string
+        }
         return " ".join(f"{k}={v}" for k, v in shown.items())

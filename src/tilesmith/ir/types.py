@@ -1,7 +1,7 @@
 """Types of values at the graph level.
 
-A dimension is an `int` or, when it is only known at run time, a scalar expression (`ir.expr.Expr`) over
-symbolic `Var`s.  Types are compared with `==`; expressions are interned, so that is exact.
+A dimension is an `int` or, when it is only known at run time, a scalar expression (`ir.expr.Expr`)
+over symbolic `Var`s.  Types are compared with `==`; expressions are interned, so that is exact.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Dim: TypeAlias = "int | Expr"
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """Element type and logical shape of a tensor; text form `f32[1,64,56,56]`, a scalar is `f32[]`."""
+    """Element type and logical shape of a tensor; as text `f32[1,64,56,56]`, a scalar `f32[]`."""
 
     dtype: DType
     shape: tuple[Dim, ...]

@@ -1,18 +1,21 @@
 """Loop IR: the statements that a kernel is made of.
 
-Immutable and compared by identity (`structural_equal` in `loop.compare` ignores names).  A `Func` has parameters
-(buffers, then scalar `Var`s) and a body.  Meaning is that of `loop.interpret`.
+Immutable and compared by identity (`structural_equal` in `loop.compare` ignores names).  A `Func`
+has parameters (buffers, then scalar `Var`s) and a body.  Meaning is that of `loop.interpret`.
 
 Stages (what `loop.verify` admits)
 - "nest": as te lowering leaves it: buffers of any rank, all loop kinds, scalar expressions only.
 - "flat": every buffer has rank 1 and every access one index.
-- "final": flat, no unrolled or vectorised loops left; vectors are `Ramp`/`Broadcast`/vector loads and stores.
+- "final": flat, no unrolled or vectorised loops left; vectors are `Ramp`/`Broadcast`/vector loads
+  and stores.
 
 Notes
-- A `For` counts `var` from `start` to `start + extent - 1`.  Kinds: "serial", "parallel" (iterations independent;
-  split among threads), "vectorized" (constant extent, all lanes at once), "unrolled" (constant extent, copied).
-- Buffer scopes: "param" (owned by the caller), "heap" (workspace), "stack" (small, per thread), "register" (after
-  unrolling and vectorising all its indices are constants; it must end up in machine registers).
+- A `For` counts `var` from `start` to `start + extent - 1`.  Kinds: "serial", "parallel"
+  (iterations independent; split among threads), "vectorized" (constant extent, all lanes at once),
+  "unrolled" (constant extent, copied).
+- Buffer scopes: "param" (owned by the caller), "heap" (workspace), "stack" (small, per thread),
+  "register" (after unrolling and vectorising all its indices are constants; it must end up in
+  machine registers).
 - An `Allocate` gives uninitialised memory that lives during its body.
 - `If.likely` marks a guard made for a loop tail: peeling may split loops to make it provably true.
 - `Store` with a `mask` writes only lanes whose mask is true.
@@ -33,7 +36,7 @@ Scope = Literal["param", "heap", "stack", "register"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
-    """A dense row-major array; two buffers never overlap.  `shape`: expressions (`i64`) or numbers."""
+    """A dense row-major array; two never overlap.  `shape`: expressions (`i64`) or numbers."""
 
     name: str
     dtype: DType

@@ -112,7 +112,7 @@ def _uncast(e: Expr) -> Expr:
 
 
 def zero_padding(op: Compute) -> tuple[Load, tuple[tuple[int, int], ...]] | None:
-    """The read and the (before, after) of each axis, when `op` only surrounds a tensor with zeros."""
+    """The read and each axis's (before, after), when `op` only surrounds a tensor with zeros."""
     body = op.body[0]
     if len(op.body) != 1 or not isinstance(body, Select) or not isinstance(body.if_true, Load):
         return None

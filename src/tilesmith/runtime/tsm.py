@@ -200,7 +200,8 @@ def to_manifest(program: Program, files: dict[str, str]) -> dict[str, Any]:
         "outputs": [_spec_out(s) for s in program.outputs],
         "calls": [
             {
-                "symbol": c.symbol, "args": [[a.kind, a.index, a.offset] for a in c.args], "label": c.label,
+                "symbol": c.symbol, "label": c.label,
+                "args": [[a.kind, a.index, a.offset] for a in c.args],
                 "workspace": c.workspace, "messages": list(c.messages), "sources": list(c.sources),
             }
             for c in program.calls
@@ -279,9 +280,7 @@ def from_manifest(m: dict[str, Any]) -> tuple[Program, dict[str, dict[str, str]]
         )
         messages, sources = (tuple(map(_text, c[k])) for k in ("messages", "sources"))
         workspace = _number(c["workspace"], arena)
-        calls.append(
-            KernelCall(c["symbol"], args, _text(c["label"]), workspace, messages, sources)
-        )
+        calls.append(KernelCall(c["symbol"], args, _text(c["label"]), workspace, messages, sources))
     if not isinstance(m["metadata"], dict):
         raise ValueError("metadata is not an object")
     kernels = {s: KernelInfo.from_json(k) for s, k in m["kernels"].items() if s in code}

@@ -12,7 +12,6 @@ from tilesmith.ops.structure import stages, zero_padding
 from tilesmith.te import tensor as te
 from tilesmith.te.tensor import Compute, Tensor
 
-
 STEP = "schedule"
 """Key of the attributes of a kernel's function that tell its schedule, one step each."""
 
@@ -21,8 +20,10 @@ STEP = "schedule"
 class Group:
     """Tensor expressions of a fused body.
 
-    `args`: the kernel's parameters, inputs then outputs.  `layouts`: of the arguments that are not row-major.
-    `stages`: the computes, producers first.  `constants`: inputs whose contents are known at compile time.
+    `args`: the kernel's parameters, inputs then outputs.  `layouts`: of the arguments that are not
+    row-major.
+    `stages`: the computes, producers first.  `constants`: inputs whose contents are known at
+    compile time.
     """
 
     inputs: tuple[Tensor, ...]
@@ -62,10 +63,8 @@ def group_tensors(body: Graph) -> Group:
         )  # fmt: skip
     for n in body.nodes:
         results = n.op.compute(*(tensors[v] for v in n.inputs))
-        for v, t in zip(
-            n.outputs, results if isinstance(results, tuple) else (results,), strict=True
-        ):
-            tensors[v] = t
+        results = results if isinstance(results, tuple) else (results,)
+        tensors.update(zip(n.outputs, results, strict=True))
     outputs = []
     for v in body.outputs:
         t = tensors[v]
@@ -87,7 +86,9 @@ def group_tensors(body: Graph) -> Group:
 def _without_padding(
     outputs: tuple[Tensor, ...], layouts: dict[Tensor, Layout]
 ) -> tuple[Tensor, ...]:
-    """The same tensors with zero padding read from the halo of its source, where that is wide enough."""
+    """The same tensors with zero padding read from the halo of its source, where that is wide
+    enough.
+    """
     new: dict[Tensor, Tensor] = {}
     for op in stages(outputs):
         padding = zero_padding(op)

@@ -98,7 +98,8 @@ def _visit(stmt: Stmt, ctx: Context) -> Stmt:
 
 
 def _without_idle_lanes(loop: For) -> For:
-    """Leave out the lanes that a guard around the whole body switches off, if a power of two is left.
+    """Leave out the lanes that a guard around the whole body switches off, if a power of two is
+    left.
 
         for j in vectorized(16):          for j in vectorized(8):
             if j < 8: body           ->       body

@@ -26,7 +26,9 @@ def redirect(
     position: int,
     offset: int,
 ) -> Stmt:
-    """`body` reading from other buffers and writing `old` at an offset along one dimension of `new`."""
+    """`body` reading from other buffers and writing `old` at an offset along one dimension of
+    `new`.
+    """
 
     def expr(e: Expr) -> Expr:
         swap: dict[Expr, Expr] = {

@@ -1,7 +1,7 @@
 """Concatenation: one copying loop nest per operand, each writing its own slice of the result.
 
-As one tensor expression it would choose among the operands for every element; written piece by piece each nest is a
-plain copy at memory speed.
+As one tensor expression it would choose among the operands for every element; written piece by
+piece each nest is a plain copy at memory speed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Contractions (matrix products, convolutions): which axis runs along vector lanes, and the register tile.
+"""Contractions (matrix products, convolutions): which axis runs along vector lanes, and the
+register tile.
 
-A contraction sums a product of two tensors.  Each output axis occurs in one factor only, or in both (a batch axis).
-The *vector* axis is one of the factor `w` (the weights, usually), contiguous in the output; *row* axes are those of
-the other factor, `x`.  The micro-kernel keeps `rows x vectors` accumulators in registers; for each reduction
-step it loads the vectors of `w` once, and broadcasts one element of `x` per row.
+A contraction sums a product of two tensors.  Each output axis occurs in one factor only, or in both
+(a batch axis). The *vector* axis is one of the factor `w` (the weights, usually), contiguous in the
+output; *row* axes are those of the other factor, `x`.  The micro-kernel keeps `rows x vectors`
+accumulators in registers; for each reduction step it loads the vectors of `w` once, and broadcasts
+one element of `x` per row.
 """
 
 from __future__ import annotations
@@ -124,7 +126,9 @@ def _cycles(rows: int, vectors: int, target: Target, broadcast: bool) -> float:
 
 
 def row_extent(c: Contraction) -> int:
-    """Rows in one run of the row loop: all of them when they can be fused, else the innermost row axis."""
+    """Rows in one run of the row loop: all of them when they can be fused, else the innermost row
+    axis.
+    """
     rows = fusable_rows(c)
     n = 1
     for r in rows:
@@ -133,7 +137,9 @@ def row_extent(c: Contraction) -> int:
 
 
 def fusable_rows(c: Contraction) -> tuple[IterVar, ...]:
-    """The trailing row axes that may be fused into one: neighbours, and read plainly, not through windows."""
+    """The trailing row axes that may be fused into one: neighbours, and read plainly, not through
+    windows.
+    """
     rows = [r for r in c.rows if r is not c.vector]
     if not rows:
         return ()
@@ -150,9 +156,11 @@ def fusable_rows(c: Contraction) -> tuple[IterVar, ...]:
 
 
 def packed_layout(c: Contraction, tile: Tile) -> Layout | None:
-    """The layout of a constant `w` that the micro-kernel streams through, or None when its indices are not plain.
+    """The layout of a constant `w` that the micro-kernel streams through, or None when its indices
+    are not plain.
 
-    Column blocks, then batch axes, then reduction axes in loop order, then the position within the block.
+    Column blocks, then batch axes, then reduction axes in loop order, then the position within the
+    block.
     """
     if c.vector is None:
         return None

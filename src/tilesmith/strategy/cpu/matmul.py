@@ -6,8 +6,9 @@
         for windows, k: acc += x (broadcast) * w (vectors)
         epilogue, stored tile by tile
 
-`w` streams through in column blocks: packed at compile time when constant, in a first pass of the kernel when its
-memory does not run along the vector axis.  Window padding of `x` is copied once into a buffer with the border.
+`w` streams through in column blocks: packed at compile time when constant, in a first pass of the
+kernel when its memory does not run along the vector axis.  Window padding of `x` is copied once
+into a buffer with the border.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ but a loop inside costs a fork and join for each iteration outside."""
 
 
 def schedule_contraction(s: Schedule, group: Group, anchor: Compute, target: Target) -> bool:
-    """Schedule the whole group around `anchor`.  False (nothing done) when its form is not one we know."""
+    """Schedule the whole group around `anchor`.  False (nothing done) when its form is not one we
+    know.
+    """
     out = group.outputs[0].op
     if len(group.outputs) != 1 or not isinstance(out, Compute) or len(out.axis) != len(anchor.axis):
         return False
@@ -177,7 +180,9 @@ def _vectorize(stage: Any, axis: Any, width: int, lanes: int) -> None:
 
 
 def _innermost(layout: Layout, op: Compute) -> IterVar:
-    """The output axis that memory runs along: the last physical dimension with more than one position."""
+    """The output axis that memory runs along: the last physical dimension with more than one
+    position.
+    """
     for d in reversed(layout.dims):
         if op.axis[d.axis].extent != 1:
             return op.axis[d.axis]
@@ -185,17 +190,19 @@ def _innermost(layout: Layout, op: Compute) -> IterVar:
 
 
 def _linear_run(group: Group, c: Contraction, run: tuple[IterVar, ...]) -> tuple[IterVar, ...]:
-    """The trailing axes of `run` that every access walks with one stride, so that they fuse into one."""
+    """The trailing axes of `run` that every access walks with one stride, so that they fuse into
+    one.
+    """
     if len(run) < 2:
         return run
     out = group.outputs[0].op
     assert isinstance(out, Compute)
     by_position = dict(zip((a.var for a in out.axis), (a.var for a in c.op.axis), strict=True))
     walks = [_strides_through(group, c.x)]
-    for found in accesses(group, out, keep=(c.op,)):
-        walks.append(
-            None if found is None else {by_position.get(v, v): n for v, n in found.items()}
-        )
+    walks += [
+        None if found is None else {by_position.get(v, v): n for v, n in found.items()}
+        for found in accesses(group, out, keep=(c.op,))
+    ]
     kept = [run[-1]]
     for axis in reversed(run[:-1]):
         inner = kept[0]
@@ -268,7 +275,9 @@ def _schedule_operands(
 
 
 def _runs_along(group: Group, load: Load, var: Var) -> bool:
-    """True when neighbours along `var` are neighbours in memory, reading through inlined index maps."""
+    """True when neighbours along `var` are neighbours in memory, reading through inlined index
+    maps.
+    """
     tensor, indices = _through(load)
     if isinstance(tensor.op, Compute):
         return True  # computed here, in an order of its own
