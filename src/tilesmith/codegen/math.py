@@ -142,9 +142,7 @@ def expand_math(func: Func) -> Func:
     done: dict[Expr, Expr] = {}
 
     def rewrite(root: Expr) -> Expr:
-        for node in ir.post_order(root):
-            if node in done:
-                continue
+        for node in ir.post_order(root, done):
             children = node.children
             new = tuple(done[c] for c in children)
             same = all(a is b for a, b in zip(new, children, strict=True))

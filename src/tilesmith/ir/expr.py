@@ -27,10 +27,11 @@ from __future__ import annotations
 
 import math
 import struct
+import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from .dtypes import DType, bool_, f32, i64
 
@@ -48,10 +49,25 @@ class BufferLike(Protocol):
     def shape(self) -> tuple[Any, ...]: ...
 
 
+class _Ref(weakref.ref):
+    """A node that may go when nobody uses it any more, and the key that it is found by."""
+
+    __slots__ = ("key",)
+    key: Any
+
+
+_nodes: dict[Any, _Ref] = {}
+_lock = threading.RLock()  # a node may go, and take itself off the table, at any time
+
+
+def _forget(ref: _Ref) -> None:
+    with _lock:
+        if _nodes.get(ref.key) is ref:
+            del _nodes[ref.key]
+
+
 class _Interned(type):
     """Metaclass: constructing a node with fields seen before returns the node made then."""
-
-    _table: ClassVar[weakref.WeakValueDictionary[Any, Any]] = weakref.WeakValueDictionary()
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if kwargs:  # normalise to positional order so that the key is canonical
@@ -59,13 +75,20 @@ class _Interned(type):
             given = dict(zip(names, args, strict=False), **kwargs)
             args = tuple(given[n] for n in names if n in given)
         key = cls._key(args)  # type: ignore[attr-defined]  # defined on Expr
-        found = _Interned._table.get(key)
+        ref = _nodes.get(key)
+        found = None if ref is None else ref()
         if found is None:
             found = type.__call__(cls, *args)
             dtype_, lanes = found._infer()
             _set_dtype(found, dtype_)
             _set_lanes(found, lanes)
-            _Interned._table[key] = found
+            with _lock:  # another thread may have made the same node
+                ref = _nodes.get(key)
+                other = None if ref is None else ref()
+                if other is not None:
+                    return other
+                ref = _nodes[key] = _Ref(found, _forget)
+                ref.key = key
         return found
 
 
@@ -592,18 +615,25 @@ def any_of(*conds: Expr) -> Expr:
     return result
 
 
-def post_order(root: Expr) -> Iterator[Expr]:
-    """Every distinct node below and including `root`, children first."""
+def post_order(root: Expr, done: Container[Expr] = ()) -> Iterator[Expr]:
+    """Every distinct node below and including `root`, children first; without those that are in
+    `done` and what is only below them.  The caller may add nodes to it as they come.
+    """
     seen: set[Expr] = set()
-    stack: list[tuple[Expr, bool]] = [(root, False)]
+    stack = [root]
     while stack:
-        node, expanded = stack.pop()
-        if expanded:
-            yield node
-        elif node not in seen:
+        node = stack[-1]
+        if node in seen or node in done:
+            stack.pop()
+            continue
+        below = [c for c in node.children if c not in seen and c not in done]
+        if below:
+            below.reverse()
+            stack += below
+        else:
+            stack.pop()
             seen.add(node)
-            stack.append((node, True))
-            stack.extend((c, False) for c in reversed(node.children))
+            yield node
 
 
 def substitute(root: Expr, mapping: dict[Expr, Expr]) -> Expr:
@@ -611,9 +641,7 @@ def substitute(root: Expr, mapping: dict[Expr, Expr]) -> Expr:
     if not mapping:
         return root
     done: dict[Expr, Expr] = dict(mapping)
-    for node in post_order(root):
-        if node in done:
-            continue
+    for node in post_order(root, done):
         children = node.children
         new = tuple(done[c] for c in children)
         done[node] = (

@@ -70,9 +70,7 @@ class _Flattener:
 
     def expr(self, root: Expr) -> Expr:
         done = self._done
-        for node in post_order(root):
-            if node in done:
-                continue
+        for node in post_order(root, done):
             children = node.children
             new = tuple(done[c] for c in children)
             if isinstance(node, Load) and len(node.indices) != 1:

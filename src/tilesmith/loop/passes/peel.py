@@ -389,12 +389,11 @@ def _renamed(stmt: Stmt, values: dict[Expr, Expr]) -> Stmt:
     done: dict[Expr, Expr] = dict(values)
 
     def expr(root: Expr) -> Expr:
-        for node in post_order(root):
-            if node not in done:
-                kids = node.children
-                new = tuple(done[c] for c in kids)
-                same = all(a is b for a, b in zip(new, kids, strict=True))
-                done[node] = node if same else node.with_children(new)
+        for node in post_order(root, done):
+            kids = node.children
+            new = tuple(done[c] for c in kids)
+            same = all(a is b for a, b in zip(new, kids, strict=True))
+            done[node] = node if same else node.with_children(new)
         return done[root]
 
     def visit(s: Stmt) -> Stmt:
