@@ -383,7 +383,7 @@ def assemble(fused: Graph, kernels: Mapping[Node, KernelCode], session: Session)
 def _sources(node: Node) -> tuple[str, ...]:
     """The source model's nodes that a fused node computes."""
     inside = node.op.body.nodes if isinstance(node.op, Fused) else ()
-    return tuple(dict.fromkeys(n.loc for n in (*inside, node) if n.loc))
+    return tuple(dict.fromkeys(n.loc for n in inside if n.loc)) or (node.loc,)
 
 
 def _contents(constant: Constant) -> Contents:

@@ -119,12 +119,61 @@ def test_bench(tilesmith, model):
 
 
 def test_compare(tilesmith, model):
-    done = tilesmith("compare", model, "--engine", "onnxruntime", "--rounds", 1, "--json")
+    done = tilesmith(
+        "compare", model, "--engine", "onnxruntime", "--rounds", 1, "--threads", "1,2", "--json"
+    )
     assert done.code == 0, done.err
-    engines = done.json["engines"]
-    assert list(engines) == ["tilesmith", "onnxruntime"]
-    assert engines["tilesmith"]["ratio"] == 1 and engines["onnxruntime"]["difference"] < 1e-5
+    assert [r["threads"] for r in done.json["runs"]] == [1, 2]
+    for r in done.json["runs"]:
+        engines = r["engines"]
+        assert list(engines) == ["tilesmith", "onnxruntime"] and r["failed"] == {}
+        assert engines["tilesmith"]["ratio"] == 1 and engines["onnxruntime"]["difference"] < 1e-5
+        assert all(0 < e["min_ms"] <= e["median_ms"] for e in engines.values())
     assert "onnxruntime" in tilesmith("compare", model, "--rounds", 1).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--threads", "1,x"), "--threads wants numbers"),
+        (("--threads", "0"), "--threads wants numbers"),
+        (("--engine", "tensorrt"), "unknown engine 'tensorrt'"),
+        (("--module", "nowhere.py:f"), "--module nowhere.py:f: "),
+    ],
+)
+def test_compare_refuses(tilesmith, model, arguments, says):
+    outcome = tilesmith("compare", model, *arguments)
+    assert outcome.code == 1 and says in outcome.err
+
+
+def test_explain_shows_every_kernel_beside_the_model(tilesmith, model):
+    found = tilesmith("explain", model, "--threads", 1, "--repeats", 3, "--json").json
+    kernels = found["kernels"]
+    assert [k["kernel"] for k in kernels] == list(range(len(kernels)))
+    assert sum(k["share"] for k in kernels) == pytest.approx(1)
+    assert sum(k["ms"] for k in kernels) == pytest.approx(found["kernels_ms"])
+    assert {"conv1", "relu1"} <= {s for k in kernels for s in k["sources"]}
+    conv = next(k for k in kernels if "conv" in k["operators"])
+    assert conv["flops"] >= 2 * 8 * 8 * 4 * 27 and conv["bytes"] > 0
+    assert conv["predicted_ms"] > 0 and conv["ratio"] > 0
+    assert conv["bound"] in ("compute", "memory", "threads")
+    assert all(v >= 0 for v in found["peak"].values()) and found["peak"]["gflops"] > 1
+    text = tilesmith("explain", model, "--repeats", 3, "--top", 2).out
+    assert "peak" in text and "ratio" in text and "GB/s from DRAM" in text
+
+
+def test_explain_shows_one_kernel_in_full(tilesmith, model, tmp_path):
+    assert tilesmith("compile", model, "-o", tmp_path / "m.tsm").code == 0
+    for source in (model, tmp_path / "m.tsm"):  # what it needs is kept in the file
+        text = tilesmith("explain", source, "--kernel", 0, "--repeats", 2).out
+        assert "schedule:" in text and "loops:" in text and "def k_" in text
+    row = tilesmith("explain", model, "--kernel", 0, "--repeats", 2, "--json").json["kernels"]
+    assert len(row) == 1 and row[0]["steps"] and row[0]["loops"].startswith("def k_")
+
+
+def test_explain_refuses_a_kernel_that_is_not_there(tilesmith, model):
+    outcome = tilesmith("explain", model, "--kernel", 999)
+    assert outcome.code == 1 and "--kernel must be from 0 to" in outcome.err
 
 
 def test_check(tilesmith, model):

@@ -33,6 +33,7 @@ VERBS = {
     "bench": "Measure how long a model takes.",
     "compare": "Measure every installed engine, taking turns.",
     "check": "Compare every compiled kernel with its reference.",
+    "explain": "Show where a model's time goes, kernel by kernel, and why.",
     "opt": "Run chosen passes and print any stage of the IR.",
     "ops": "List the operators that are supported.",
     "doctor": "Show what was detected about this machine.",

@@ -49,13 +49,14 @@ def parse_shapes(given: Sequence[str] | None) -> dict[str, tuple[int, ...]] | No
 def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a verb one command-line option per field of `Options` in place of its `options`.
 
-    What is not on the command line comes from the environment, then from the field's default.
+    What is not on the command line comes from the environment, then from the field's default.  A
+    verb that has a parameter of an option's name takes that option in its own way.
     """
     signature = inspect.signature(command, eval_str=True)
     hints = get_type_hints(Options)
     derived: dict[str, inspect.Parameter] = {}
     for f in fields(Options):
-        if f.metadata["cli"]:
+        if f.metadata["cli"] and f.name not in signature.parameters:
             flag = f"--{f.name.replace('_', '-')}"
             flags = f"{flag}/--no-{f.name.replace('_', '-')}" if f.type == "bool" else flag
             help_ = f.metadata["help"] + (

@@ -2,13 +2,15 @@
 
 All engines compute in float32 with the same number of threads.  The ratio is the median over
 rounds of an engine's time over ours in the same round: above 1, it is slower than Tilesmith.
+PyTorch takes part when it is given the module that the model was exported from.
 
-Example: tilesmith compare resnet50.onnx --threads 2
+Example: tilesmith compare resnet50.onnx --threads 1,2
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,13 +26,42 @@ from tilesmith.cli.arguments import (
     with_options,
 )
 from tilesmith.cli.console import milliseconds, note, print_json, print_table, progress
-from tilesmith.cli.engines import ENGINES, installed
+from tilesmith.cli.engines import ENGINES, Prepare, installed, load_module, torch_engines
 from tilesmith.cli.models import inputs_from, open_model, random_inputs, read_arrays
+from tilesmith.runtime.executable import Executable
 from tilesmith.support.errors import UsageError
-from tilesmith.support.measure import interleave, ratio
+from tilesmith.support.measure import Samples, interleave, ratio
 from tilesmith.support.options import Options
 
-_OURS = "tilesmith"
+OURS = "tilesmith"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Times of each engine (ours first), the largest difference of its outputs from ours as a share
+    of the largest magnitude, and why an engine failed.
+    """
+
+    threads: int
+    samples: Mapping[str, Samples]
+    differences: Mapping[str, float]
+    failed: Mapping[str, str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON, and for the rows of a table."""
+        ours = self.samples[OURS]
+        return {
+            "threads": self.threads,
+            "engines": {
+                name: {
+                    **s.as_dict(),
+                    "ratio": ratio(s, ours),
+                    "difference": self.differences[name],
+                }
+                for name, s in self.samples.items()
+            },
+            "failed": dict(self.failed),
+        }
 
 
 @with_options
@@ -41,7 +72,18 @@ def command(
         list[str] | None,
         typer.Option("--engine", help="Engine to compare with (repeatable; default: all found)."),
     ] = None,
+    threads: Annotated[
+        str | None,
+        typer.Option(help="Threads to run with; several numbers, as in 1,2, make several tables."),
+    ] = None,
     rounds: Annotated[int, typer.Option(help="Turns that each engine takes.")] = 20,
+    module: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.py:NAME",
+            help="The torch module that the model was exported from, or a function that makes it.",
+        ),
+    ] = None,
     input: Annotated[
         Path | None, typer.Option("--input", "-i", help="Input file (default: random input).")
     ] = None,
@@ -53,65 +95,101 @@ def command(
         raise UsageError("compare needs the source model (.onnx): other engines can't read .tsm")
     if not 1 <= rounds <= 10_000:
         raise UsageError(f"--rounds must be from 1 to 10000, not {rounds}")
-    names = engine or installed()
-    for name in names:
-        if name not in ENGINES:
-            raise UsageError(f"unknown engine {name!r}; known are {', '.join(ENGINES)}")
-        if name not in installed():
+    counts = thread_counts(threads) if threads else [options.threads]
+    engines = _engines(engine, module)
+    results = []
+    for count in counts:
+        # Ours first: it rejects bad files with an error, where others may take the process down.
+        exe = open_model(model, options.with_(threads=count), parse_shapes(shape))
+        if input:
+            inputs = inputs_from(read_arrays(input), exe.inputs, input)
+        else:
+            inputs = random_inputs(exe.inputs, seed)
+        found = compare(exe, model, inputs, engines, rounds)
+        results.append(found.as_dict())
+        if not json:
+            _show(model.name, found)
+    if json:
+        print_json({"model": str(model), "runs": results})
+
+
+def thread_counts(text: str) -> list[int]:
+    """`1,2` as numbers.  Raises UsageError."""
+    parts = [p.strip() for p in text.split(",")]
+    if not all(p.isdecimal() and 1 <= int(p) <= 4096 for p in parts):
+        raise UsageError(f"--threads wants numbers from 1 to 4096, like 1,2, not {text!r}")
+    return [int(p) for p in parts]
+
+
+def _engines(names: list[str] | None, module: str | None) -> dict[str, Prepare]:
+    """The engines to compare with, by name."""
+    known, present = dict(ENGINES), installed()
+    if module is not None:
+        try:
+            found = torch_engines(load_module(module))
+        except Exception as e:  # whatever the given code raises
+            raise UsageError(f"--module {module}: {e}") from e
+        known, present = {**known, **found}, [*present, *found]
+    for name in names or ():
+        if name not in known:
+            raise UsageError(f"unknown engine {name!r}; known are {', '.join(known)}")
+        if name not in present:
             raise UsageError(f"engine {name!r} is not installed; pip install {name}")
-    # Ours first: it rejects bad files with an error, where others may take the process down.
-    exe = open_model(model, options, parse_shapes(shape))
-    if input:
-        inputs = inputs_from(read_arrays(input), exe.inputs, input)
-    else:
-        inputs = random_inputs(exe.inputs, seed)
-    threads = exe.threads
-    runs: dict[str, Callable[[], Any]] = {_OURS: lambda: list(exe.run(inputs).values())}
+    return {name: known[name] for name in names or present}
+
+
+def compare(
+    exe: Executable,
+    model: Path,
+    inputs: Mapping[str, np.ndarray],
+    engines: Mapping[str, Prepare],
+    rounds: int,
+    turn_seconds: float = 0.1,
+) -> Comparison:
+    """Time our executable and other engines on the same model, taking turns."""
+    runs: dict[str, Callable[[], Any]] = {OURS: lambda: list(exe.run(inputs).values())}
+    answers = {OURS: runs[OURS]()}
     failed: dict[str, str] = {}
-    for name in names:
+    for name, prepare in engines.items():
         try:
             with progress(f"preparing {name}"):
-                runs[name] = ENGINES[name](model, inputs, threads)
-                runs[name]()
+                run = prepare(model, inputs, exe.threads)
+                answers[name] = [np.array(a) for a in run()]
+                runs[name] = run
         except Exception as e:  # whatever another engine raises is a result, not our failure
-            runs.pop(name, None)
             failed[name] = " ".join(str(e).split())[:200]
             note(f"{name} failed: {failed[name]}")
-    answers = {name: run() for name, run in runs.items()}
     with progress("measuring") as update:
         samples = interleave(
-            runs, rounds=rounds, progress=lambda done, all_: update(f"round {done} of {all_}")
+            runs,
+            rounds=rounds,
+            turn_seconds=turn_seconds,
+            progress=lambda done, all_: update(f"round {done} of {all_}"),
         )
-    rows = {
-        name: {
-            **s.as_dict(),
-            "ratio": ratio(s, samples[_OURS]),
-            "difference": _difference(answers[name], answers[_OURS]),
-        }
-        for name, s in samples.items()
-    }
-    if json:
-        result = {"model": str(model), "threads": threads, "engines": rows, "failed": failed}
-        print_json(result)
-        return
+    differences = {name: difference(answers[name], answers[OURS]) for name in runs}
+    return Comparison(exe.threads, samples, differences, failed)
+
+
+def _show(name: str, found: Comparison) -> None:
+    rows = found.as_dict()["engines"]
     print_table(
         ("engine", ">median ms", ">min ms", ">p90 ms", ">ratio", ">difference"),
         [
             (
-                name,
+                engine,
                 milliseconds(s.median),
                 milliseconds(s.minimum),
                 milliseconds(s.p90),
-                f"{rows[name]['ratio']:.2f}",
-                "" if name == _OURS else f"{rows[name]['difference']:.1e}",
+                f"{rows[engine]['ratio']:.2f}",
+                "" if engine == OURS else f"{rows[engine]['difference']:.1e}",
             )
-            for name, s in samples.items()
+            for engine, s in found.samples.items()
         ],
-        title=f"{model.name}, {threads} thread{'s' if threads > 1 else ''}, float32",
+        title=f"{name}, {found.threads} thread{'s' if found.threads > 1 else ''}, float32",
     )
 
 
-def _difference(theirs: list[np.ndarray], ours: list[np.ndarray]) -> float:
+def difference(theirs: list[np.ndarray], ours: list[np.ndarray]) -> float:
     """Largest difference between two engines' outputs, as a share of the largest magnitude."""
     worst = 0.0
     for a, b in zip(theirs, ours, strict=True):

@@ -1,12 +1,14 @@
-"""Other engines that run ONNX models, for `compare` and the benchmarks.
+"""Other engines that run the same model, for `compare` and the benchmarks.
 
 Each is imported only when it is used.  `prepare` gives a function that runs the model once on fixed
-inputs and returns its outputs in the model's order.
+inputs and returns its outputs in the model's order.  ONNX Runtime and OpenVINO read the ONNX file;
+PyTorch needs the module that the file was exported from.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -59,3 +61,64 @@ ENGINES: dict[str, Prepare] = {"onnxruntime": onnxruntime, "openvino": openvino}
 def installed() -> list[str]:
     """Names of the engines that can be imported here."""
     return [name for name in ENGINES if importlib.util.find_spec(name) is not None]
+
+
+def torch_engines(module: Any) -> dict[str, Prepare]:
+    """PyTorch on a module that takes the model's inputs in order: as it is, and, where there is a
+    C++ compiler for it to use, compiled with its weights frozen.
+    """
+
+    def eager(model: Path, inputs: Mapping[str, np.ndarray], threads: int) -> Run:
+        return _torch_run(module, inputs, threads)
+
+    def compiled(model: Path, inputs: Mapping[str, np.ndarray], threads: int) -> Run:
+        import torch
+        from torch._inductor import config
+
+        torch.set_num_threads(threads)  # the generated code has the number in it
+        torch._dynamo.reset()
+        config.freezing = True  # type: ignore[assignment]  # a switch, whatever its stub says
+        return _torch_run(torch.compile(module), inputs, threads)
+
+    found: dict[str, Prepare] = {"torch": eager}
+    if any(shutil.which(name) for name in ("c++", "g++", "clang++")):
+        found["torch.compile"] = compiled
+    return found
+
+
+def _torch_run(module: Any, inputs: Mapping[str, np.ndarray], threads: int) -> Run:
+    import torch
+
+    tensors = [torch.from_numpy(np.ascontiguousarray(a)) for a in inputs.values()]
+
+    def run() -> Sequence[np.ndarray]:
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+        with torch.inference_mode():
+            result = module(*tensors)
+        results = result if isinstance(result, (tuple, list)) else (result,)
+        return [r.numpy() for r in results]
+
+    return run
+
+
+def load_module(spec: str) -> Any:
+    """The torch module that `FILE.py:NAME` or `package.module:NAME` names: NAME is a module, or a
+    function of no arguments that makes one.  Raises ValueError, ImportError or what the code does.
+    """
+    import torch
+
+    source, colon, name = spec.rpartition(":")
+    if not colon:
+        raise ValueError(f"expected FILE.py:NAME or package.module:NAME, not {spec!r}")
+    if source.endswith(".py"):
+        found = importlib.util.spec_from_file_location("given_module", source)
+        if found is None or found.loader is None:
+            raise ImportError(f"{source!r} can't be imported")
+        code = importlib.util.module_from_spec(found)
+        found.loader.exec_module(code)
+    else:
+        code = importlib.import_module(source)
+    module = getattr(code, name)
+    module = module if isinstance(module, torch.nn.Module) else module()
+    return module.eval()

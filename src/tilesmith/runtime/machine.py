@@ -36,6 +36,8 @@ VERSION = 1
 """Of the measuring kernels: a new one measures again."""
 
 ROUNDS = 12
+_OWN = ("flops", "l1_load", "l1_store", "l2", "l2_write")
+"""Rates of what each core has for itself."""
 _LARGEST = 256 << 20  # bytes that measuring may allocate
 _FORKS = 256
 
@@ -82,7 +84,7 @@ def measure(target: Target, threads: int, rounds: int = ROUNDS) -> Machine:
     counts = sorted({1, threads})
     memory = aligned_bytes(_dram_bytes(target)).view(np.float32)
     memory[:] = 1.0  # touched, so that it is there
-    rates = []
+    rates: list[Rates] = []
     for count in counts:
         trials = [*_trials(target, count, memory)]
         best = dict.fromkeys((t.rate for t in trials), float("inf"))
@@ -93,7 +95,10 @@ def measure(target: Target, threads: int, rounds: int = ROUNDS) -> Machine:
                 best[t.rate] = min(best[t.rate], (time.perf_counter() - start) / t.amount)
         join = max(best.pop("fork_join") - best.pop("no_fork"), 0.0) if count > 1 else 0.0
         best = {k: v for k, v in best.items() if k not in ("fork_join", "no_fork")}
-        rates.append(Rates(count, **{k: 1 / v for k, v in best.items()}, fork_join=join))
+        found = {k: 1 / v for k, v in best.items()}
+        for k in _OWN if rates else ():  # what other load took away is still the machine's
+            found[k] = max(found[k], 0.9 * count * getattr(rates[0], k))
+        rates.append(Rates(count, **found, fork_join=join))
     return Machine(cpu_name(), target.vector_bits // 8, tuple(rates))
 
 

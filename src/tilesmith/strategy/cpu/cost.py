@@ -31,7 +31,7 @@ ENTRY_CYCLES = 6.0
 """Of entering a loop and of the branch that is guessed wrong when it ends."""
 CALL_SECONDS = 30e-9
 """Of calling a kernel."""
-HIDDEN = 0.7
+HIDDEN = 0.95
 """Share of the shorter of computing and moving data that happens behind the longer."""
 
 
@@ -137,6 +137,7 @@ def _fits(size: float, target: Target) -> Place:
 
 def constants_place(size: float, target: Target) -> Place:
     """Where constants are when the program comes round to them again; `size`: of all of them and
-    the intermediate values, which push them out.
+    the intermediate values, which push them out.  Other programs have their share of L3.
     """
-    return _fits(size, target)
+    place = _fits(size, target)
+    return "dram" if place == "l3" and size > target.l3_bytes / 2 else place

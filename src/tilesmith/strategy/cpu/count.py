@@ -237,6 +237,11 @@ class _Reader:
                 stack.pop()
                 continue
             waiting = [c for c in e.children if c not in known]
+            if isinstance(e, Let):  # the value first: the body needs to know where it is computed
+                if e.value in known:
+                    self.depth[e.var] = known[e.value]
+                else:
+                    waiting = [e.value]
             if waiting:
                 stack += waiting
                 continue
@@ -246,8 +251,6 @@ class _Reader:
                 d = self.depth.get(e, 0)
             elif isinstance(e, Load):
                 d = max([d, *(x.depth for x in scopes if e.buffer in x.writes)])
-            elif isinstance(e, Let):
-                self.depth[e.var] = max(known[e.value], self.depth.get(e.var, 0))
             known[e] = d = min(d, here.depth)
             scope = scopes[d]
             if e not in scope.seen:

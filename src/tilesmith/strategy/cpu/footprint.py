@@ -100,14 +100,15 @@ class Footprints:
     def traffic(self, loop: Loop, cache: float) -> Traffic:
         """The bytes that cross into and out of a cache of that size."""
         whole = self.of(loop)
-        if total(whole) <= cache or total(self.of(loop, iteration=True)) <= cache:
+        missing = miss_rate(total(self.of(loop, iteration=True)), cache)
+        if total(whole) <= cache or missing == 0.0:
             return whole
         own = self._union(loop.accesses.values(), {})
         moved = {b: m * loop.trips for b, m in own.items()}
         for inner in loop.loops:
             for b, m in self.traffic(inner, cache).items():
                 moved[b] = moved.get(b, Moved()) + m * loop.trips
-        return moved
+        return {b: m * missing + whole.get(b, Moved()) * (1 - missing) for b, m in moved.items()}
 
     def _union(self, accesses: Iterable[Access], ranges: dict[Var, float]) -> Traffic:
         seen: dict[object, tuple[Buffer, bool, float]] = {}
@@ -149,6 +150,19 @@ class Footprints:
 def total(traffic: Traffic) -> float:
     """Bytes of all buffers; what is read and written too counts once."""
     return sum(max(m.read, m.write) for m in traffic.values())
+
+
+def miss_rate(size: float, cache: float) -> float:
+    """Share of `size` bytes that a cache has lost again when they are touched once more, all in
+    turn.  What fits is kept; of more than that, replacing lines at random keeps a share `h` with
+    `h = exp(-(1 - h) size / cache)`.
+    """
+    if size <= cache:
+        return 0.0
+    kept = 0.0
+    for _ in range(60):
+        kept = math.exp(-(1 - kept) * size / cache)
+    return 1 - kept
 
 
 def buffer_size(buffer: Buffer) -> float:

@@ -1,0 +1,195 @@
+"""Show where a model's time goes, kernel by kernel, and why.
+
+Each kernel stands beside the source nodes that it computes, the loops around most of its work, and
+what the performance model expects of it on this machine.  `--kernel N` shows one kernel in full.
+
+Example: tilesmith explain resnet50.onnx --threads 1 --kernel 3
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tilesmith.cli.arguments import (
+    JsonFlag,
+    ModelArgument,
+    SeedOption,
+    ShapeOption,
+    parse_shapes,
+    with_options,
+)
+from tilesmith.cli.console import milliseconds, print_json, print_table, progress
+from tilesmith.cli.models import inputs_from, open_model, random_inputs, read_arrays
+from tilesmith.runtime.profile import KernelTime, Profile
+from tilesmith.strategy.cpu.machine import Rates
+from tilesmith.support.errors import UsageError
+from tilesmith.support.options import Options
+
+
+@with_options
+def command(
+    model: ModelArgument,
+    options: Options,
+    kernel: Annotated[
+        int | None,
+        typer.Option("--kernel", "-k", help="Show this kernel with its schedule and loops."),
+    ] = None,
+    top: Annotated[
+        int, typer.Option(help="Show only this many of the slowest kernels (0: all, in order).")
+    ] = 0,
+    repeats: Annotated[int, typer.Option(help="Runs; the least time of each kernel counts.")] = 20,
+    input: Annotated[
+        Path | None, typer.Option("--input", "-i", help="Input file (default: random input).")
+    ] = None,
+    shape: ShapeOption = None,
+    seed: SeedOption = 0,
+    json: JsonFlag = False,
+) -> None:
+    if not 1 <= repeats <= 100_000:
+        raise UsageError(f"--repeats must be from 1 to 100000, not {repeats}")
+    if top < 0:
+        raise UsageError(f"--top must not be negative, found {top}")
+    exe = open_model(model, options, parse_shapes(shape))
+    count = len(exe.program.calls)
+    if kernel is not None and not 0 <= kernel < count:
+        raise UsageError(f"--kernel must be from 0 to {count - 1}, not {kernel}")
+    if input:
+        inputs = inputs_from(read_arrays(input), exe.inputs, input)
+    else:
+        inputs = random_inputs(exe.inputs, seed)
+    with progress(f"running {model.name}"):
+        found = exe.profile(*(inputs[s.name] for s in exe.inputs), repeats=repeats)
+    if json:
+        chosen = range(count) if kernel is None else (kernel,)
+        rows = [_row(i, found, full=kernel is not None) for i in chosen]
+        print_json({"model": str(model), **_totals(found), "kernels": rows})
+    elif kernel is not None:
+        _show_one(kernel, found)
+    else:
+        _show_table(model.name, found, top)
+
+
+def _row(i: int, found: Profile, full: bool = False) -> dict[str, Any]:
+    k = found[i]
+    row: dict[str, Any] = {
+        "kernel": i,
+        "sources": list(k.call.sources),
+        "ms": k.seconds * 1e3,
+        "share": k.seconds / (found.seconds or 1.0),
+    }
+    if k.info is not None and k.prediction is not None:
+        row |= {
+            "operators": list(k.info.operators),
+            "signature": k.info.signature,
+            "schedule": k.info.schedule,
+            "flops": k.info.work.flops,
+            "bytes": k.info.work.bytes,
+            "gflops": k.flops_per_second / 1e9,
+            "gbytes": k.bytes_per_second / 1e9,
+            "predicted_ms": k.prediction.seconds * 1e3,
+            "ratio": k.ratio,
+            "bound": k.prediction.bound,
+        }
+        if full:
+            row |= {"steps": list(k.info.steps), "loops": k.info.loops}
+    return row
+
+
+def _totals(found: Profile) -> dict[str, Any]:
+    rates = found.machine.at(found.threads)
+    known = [k for k in found if k.info is not None and k.prediction is not None]
+    return {
+        "threads": found.threads,
+        "whole_ms": found.whole * 1e3,
+        "kernels_ms": found.seconds * 1e3,
+        "predicted_ms": sum(k.prediction.seconds for k in known if k.prediction) * 1e3,
+        "gflops": sum(k.info.work.flops for k in known if k.info) / (found.seconds or 1.0) / 1e9,
+        "peak": {
+            "gflops": rates.flops / 1e9,
+            "l2_gbytes": rates.l2 / 1e9,
+            "l3_gbytes": rates.l3 / 1e9,
+            "dram_gbytes": rates.dram / 1e9,
+            "fork_join_us": rates.fork_join * 1e6,
+        },
+    }
+
+
+def _show_table(name: str, found: Profile, top: int) -> None:
+    order = list(range(len(found)))
+    if top:
+        order = sorted(order, key=lambda i: -found[i].seconds)[:top]
+    rows = [_line(i, found[i], found.seconds) for i in order]
+    columns = (">kernel", ">ms", ">share", ">GFLOP/s", ">GB/s", ">model ms", ">ratio", "bound by",
+               "operators", "source", "loops")  # fmt: skip
+    totals = _totals(found)
+    rates = found.machine.at(found.threads)
+    peak = f"{rates.flops / 1e9:.0f}", f"{rates.dram / 1e9:.0f}"
+    rows.append(
+        ("all", milliseconds(found.seconds), "", f"{totals['gflops']:.1f}", "",
+         milliseconds(totals["predicted_ms"] / 1e3),
+         f"{totals['predicted_ms'] / (totals['kernels_ms'] or 1):.2f}", "",
+         f"{len(found)} kernels; {milliseconds(found.whole)} ms as one call", "", "")
+    )  # fmt: skip
+    rows.append(("peak", "", "", *peak, "", "", "", _peaks(rates), "", ""))
+    threads = f"{found.threads} thread{'s' if found.threads > 1 else ''}"
+    print_table(columns, rows, title=f"{name}, {threads}, {found.machine.cpu}")
+
+
+def _line(i: int, k: KernelTime, total: float) -> tuple[str, ...]:
+    head = (str(i), milliseconds(k.seconds), f"{k.seconds / (total or 1):.1%}")
+    source = _shortened(k.call.sources)
+    if k.info is None or k.prediction is None:
+        return (*head, "", "", "", "", "", "", source, "")
+    return (
+        *head,
+        f"{k.flops_per_second / 1e9:.1f}",
+        f"{k.bytes_per_second / 1e9:.1f}",
+        milliseconds(k.prediction.seconds),
+        f"{k.ratio:.2f}",
+        k.prediction.bound,
+        _shortened(k.info.operators, "+"),
+        source,
+        k.info.schedule,
+    )
+
+
+def _shortened(names: tuple[str, ...], between: str = " ") -> str:
+    return between.join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def _peaks(rates: Rates) -> str:
+    return (
+        f"GB/s from DRAM; {rates.l3 / 1e9:.0f} from L3, {rates.l2 / 1e9:.0f} from L2; "
+        f"{rates.fork_join * 1e6:.1f} us to start threads"
+    )
+
+
+def _show_one(i: int, found: Profile) -> None:
+    k = found[i]
+    row = _row(i, found)
+    lines = [("source nodes", " ".join(k.call.sources) or "none"), ("ms", milliseconds(k.seconds)),
+             ("share", f"{row['share']:.1%}")]  # fmt: skip
+    if k.info is None or k.prediction is None:
+        print_table(("", ""), lines, title=f"kernel {i}")
+        return
+    p = k.prediction
+    rates = found.machine.at(found.threads)
+    lines += [
+        ("operators", ", ".join(k.info.operators)),
+        ("types", k.info.signature),
+        ("GFLOP/s", f"{row['gflops']:.1f} of {rates.flops / 1e9:.0f}"),
+        ("GB/s", f"{row['gbytes']:.1f}"),
+        (
+            "model",
+            f"{milliseconds(p.seconds)} ms ({k.ratio:.2f} of measured): computing "
+            f"{milliseconds(p.compute)}, moving data {milliseconds(p.memory)}, starting "
+            f"{milliseconds(p.overhead)}",
+        ),
+        ("loops", k.info.schedule),
+    ]
+    print_table(("", ""), lines, title=f"kernel {i}")
+    print("\nschedule:\n" + ("\n".join(f"  {s}" for s in k.info.steps) or "  none: made directly"))
+    print(f"\nloops:\n{k.info.loops}")
