@@ -56,6 +56,7 @@ from tilesmith.ops.shape import (
     Unsqueeze,
 )
 from tilesmith.ops.slicing import Concat, Flip, Pad, Slice, Split, Tile
+from tilesmith.ops.winograd import WinogradConv
 
 FLOATS = ("f32", "f64", "f16", "bf16")
 INTEGERS = ("i8", "i32", "i64", "u8", "u32")
@@ -239,6 +240,8 @@ def _windows() -> Iterator[Case]:
     yield case(Conv(pads=(-1, 1, 0, -2)), x, (4, 8, 2, 2))
     yield case(Conv(pads=(1, 1, 1, 1)), In((1, 4, 5, 5), "f16"), In((3, 4, 3, 3), "f16"))
     yield case(Conv(groups=4), In((1, 4, 5, 5), "bf16"), In((4, 1, 3, 3), "bf16"))
+    for m, pads in ((2, (1, 1, 1, 1)), (4, (0, 2, 1, 0)), (4, ())):
+        yield case(WinogradConv(m, pads), x, ((m + 2) ** 2, 5, 8))
     yield case(ConvTranspose((2,)), (1, 3, 5), (3, 2, 3))
     yield case(ConvTranspose(pads=(-1, 0, 2, 1)), (1, 3, 5, 4), (3, 2, 3, 3))
     yield case(ConvTranspose((2, 2, 2)), (1, 2, 2, 3, 2), (2, 2, 2, 2, 3))

@@ -25,6 +25,7 @@ from tilesmith.ops.resize import Resize
 from tilesmith.ops.scan import CumSum
 from tilesmith.ops.shape import DepthToSpace, Expand, Reshape, Squeeze, Transpose
 from tilesmith.ops.slicing import Concat, Pad, Slice, Split, Tile
+from tilesmith.ops.winograd import WinogradConv
 from tilesmith.support.errors import ModelError, UnsupportedError
 
 
@@ -60,6 +61,8 @@ BAD: list[tuple[Op, tuple[TensorType, ...], str]] = [
     (Conv((0, 1)), (t(1, 3, 8, 8), t(4, 3, 3, 3)), "2 strides of at least 1"),
     (Conv(), (t(1, 3, 2, 2), t(4, 3, 3, 3)), "an extent of at least 3 under the window"),
     (Conv(), (t(3, 8), t(4, 3)), "x [N, C, spatial...]"),
+    (WinogradConv(3), (t(1, 3, 8, 8), t(25, 4, 3)), "m in (2, 4)"),
+    (WinogradConv(4), (t(1, 3, 8, 8), t(16, 4, 3)), "weights [36, OC, IC]"),
     (ConvTranspose(), (t(1, 3, 2, 2), t(4, 3, 3, 3)), "with 1 groups"),
     (MaxPool((2,)), (t(1, 1, 4, 4),), "rank 3"),
     (AvgPool((2, 2)), (t(1, 1, 4, 4, dtype=I64),), "kind float"),

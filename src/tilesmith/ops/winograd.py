@@ -14,7 +14,7 @@ summed in sequence:
 
     channels      direct     m = 2      m = 4      m = 4 with the textbook's points 1 and 2
     64            0.9e-6     0.3e-6     1.3e-6     5.8e-6
-    256           1.5e-6     0.5e-6     2.4e-6     13.5e-6
+    256           1.6e-6     0.5e-6     2.4e-6     13.5e-6
 """
 
 from __future__ import annotations

@@ -57,7 +57,6 @@ def schedule_winograd(s: Schedule, group: Group, op: WinogradConv, target: Targe
     product = _product(group.stages)
     v = _transformed_inputs(product)
     sizes = _sizes(op, product)
-    channels, filters = sizes.channels, sizes.filters
     b = blocking(sizes, target)
     half = v.op.inputs[0]
     (back,) = group.consumers(product)
@@ -66,14 +65,14 @@ def schedule_winograd(s: Schedule, group: Group, op: WinogradConv, target: Targe
     for stage in group.stages:
         if stage not in kept:
             s[stage.outputs[0]].compute_inline()
-    block, columns, vector = _schedule_output(s[out], op, b, filters)
+    block, columns, vector = _schedule_output(s[out], op, b, sizes.filters)
     _transform(s[back.outputs[0]], s[out], vector)
-    _schedule_product(s, product, s[out], columns, b, filters)
+    _schedule_product(s, product, s[out], columns, b, sizes.filters)
     inputs = s[v]
     inputs.set_scope("heap")
     if not b.shared:
         inputs.compute_at(s[out], block)
-    _schedule_input(inputs, s[half], op, b.tile.lanes, channels, b.shared)
+    _schedule_input(inputs, s[half], op, b, sizes.channels)
 
 
 def _schedule_output(o: Any, op: WinogradConv, b: Blocking, filters: int) -> tuple[Any, Any, Any]:
@@ -91,7 +90,8 @@ def _schedule_output(o: Any, op: WinogradConv, b: Blocking, filters: int) -> tup
     o.reorder(*((columns, block) if b.shared else (block, columns)), tile, vector, i, j, lane)
     if b.shared:
         block = columns = o.fuse(columns, block)
-    o.parallel(block)
+    if b.parallel:
+        o.parallel(block)
     o.unroll(i)
     o.unroll(j)
     o.vectorize(lane)
@@ -109,17 +109,15 @@ def _transform(half: Any, reader: Any, at: Any) -> None:
     half.vectorize(lane)
 
 
-def _schedule_input(
-    v: Any, half: Any, op: WinogradConv, lanes: int, channels: int, shared: bool
-) -> None:
+def _schedule_input(v: Any, half: Any, op: WinogradConv, b: Blocking, channels: int) -> None:
     point, tile, channel = v.axis
     row, column = v.split(point, factor=op.t)
-    vector, lane = v.split(channel, factor=min(lanes, channels))
+    vector, lane = v.split(channel, factor=min(b.tile.lanes, channels))
     v.reorder(tile, vector, row, column, lane)
     v.unroll(row)
     v.unroll(column)
     v.vectorize(lane)
-    if shared:
+    if b.shared and b.parallel:
         v.parallel(tile)
     _transform(half, v, vector)
 

@@ -1,8 +1,9 @@
 """How a Winograd convolution is divided into blocks, and whether it is worth it.
 
 The model counts cycles of one core: multiply-adds at the rate that the micro-kernel reaches, the
-arithmetic, loads and stores of the transforms, and weights streamed from memory, which
-transforming makes t^2 / 9 times as large.
+arithmetic, loads and stores of the transforms, images that do not fit the L2 cache (nothing in a
+transform hides the wait for them, as multiply-adds do in the direct kernel), and weights streamed
+from memory, which transforming makes t^2 / 9 times as large.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tilesmith.ops.conv import Conv
 from tilesmith.ops.winograd import SQUARES, WINDOW, WinogradConv
 
 from .contraction import Tile
+from .matmul import PARALLEL_FMAS
 
 PARALLEL_BLOCKS = 8
 """Blocks that there should be at least, to be shared among threads."""
@@ -25,6 +27,12 @@ EFFICIENCY = 0.92
 
 MEMORY_BYTES_PER_CYCLE = 4
 """What one core streams from memory when others do, too; weights of a model rarely stay cached."""
+
+CACHE_BYTES_PER_CYCLE = 8
+"""What one core reads from or writes to the L3 cache in the pattern of a transform."""
+
+OVERHEAD = 8000
+"""Cycles for another parallel loop and more code."""
 
 GAIN = 0.9
 """A prediction must be this much below that of the direct kernel to be believed."""
@@ -52,16 +60,23 @@ class Sizes:
     def t(self) -> int:
         return self.m + WINDOW - 1
 
+    @property
+    def products(self) -> int:
+        """Multiply-adds."""
+        return self.t**2 * self.tiles * self.channels * self.filters
+
 
 @dataclass(frozen=True, slots=True)
 class Blocking:
     """`tile`: of the matrix products, whose rows are tiles of the image; `tiles` in a block;
-    `shared`: the transformed input of all blocks is computed first.
+    `shared`: the transformed input of all blocks is computed first; `parallel`: threads share the
+    work.
     """
 
     tile: Tile
     tiles: int
     shared: bool
+    parallel: bool
 
 
 def blocking(sizes: Sizes, target: Target) -> Blocking:
@@ -82,7 +97,10 @@ def blocking(sizes: Sizes, target: Target) -> Blocking:
     size = -(-sizes.tiles // blocks)
     heights = range(tile.rows, max(tile.rows // 2, 1) - 1, -1)
     rows = min(heights, key=lambda r: -(-size // r) * r)
-    return Blocking(Tile(rows, tile.vectors, tile.lanes), -(-size // rows) * rows, shared)
+    count = -(-size // rows)
+    parallel = sizes.products >= PARALLEL_FMAS
+    tile = Tile(rows, tile.vectors, tile.lanes)
+    return Blocking(tile, count * rows, shared, parallel)
 
 
 def winograd_cycles(sizes: Sizes, target: Target) -> float:
@@ -94,11 +112,13 @@ def winograd_cycles(sizes: Sizes, target: Target) -> float:
     rows = -(-sizes.tiles // b.tile.rows) * b.tile.rows
     products = points * rows * filters * sizes.channels / target.fma_ports / EFFICIENCY
     weights = points * sizes.channels * sizes.filters * 4 / MEMORY_BYTES_PER_CYCLE
-    # per point of a tile and vector: the element moved, twice (half of the transform, whole), and
-    # about m additions or multiply-adds each time
-    moved = points * sizes.tiles * (channels + 2 * filters)
+    images = sizes.m**2 * sizes.tiles * (sizes.channels + sizes.filters) * 4
+    far = images / CACHE_BYTES_PER_CYCLE if images > target.l2_bytes else 0.0
+    # of each point of a tile a vector moves in and out, once more between product and transform,
+    # and takes about m operations, two a cycle
+    moved = 2 * points * sizes.tiles * (channels + 2 * filters)
     arithmetic = sizes.m * points * sizes.tiles * (channels + filters)
-    return max(products, weights) + 2 * moved + arithmetic / 2
+    return max(products, weights) + moved + arithmetic / 2 + far + OVERHEAD
 
 
 def direct_cycles(images: int, area: int, channels: int, filters: int, target: Target) -> float:
