@@ -11,8 +11,10 @@ may join depends on structure alone:
 - element-wise and injective nodes chain with each other while no costly element is computed more
   than once.
 
-Afterwards pure index maps move into the contraction that alone reads them, and elementwise
-producers into the reduction that alone reads them.
+Attention is a group of its own kind, found first (`fuse_attention`).
+
+Afterwards pure index maps move into the contraction that alone reads them, elementwise producers
+into the reduction that alone reads them, and both into the attention whose operands they are.
 """
 
 from __future__ import annotations
@@ -24,14 +26,16 @@ from tilesmith.ops.base import Op
 from tilesmith.ops.slicing import Concat
 from tilesmith.ops.structure import Structure, structure
 
+from .fuse_attention import attention
+
 MAX_NODES = 48
 """Nodes in one group at the most: a bound on code size and compile time."""
 
 
 @dataclass(eq=False)
 class _Group:
-    """`kind`: contraction, reduction, rows (a reduction over whole axes), injective or alone (never
-    grows).
+    """`kind`: contraction, reduction, rows (a reduction over whole axes), attention, injective or
+    alone (never grows).
 
     `shape`: of the anchor's result (contraction, reduction) or of the full row domain (rows).
     """
@@ -71,6 +75,12 @@ class _Fusion:
         by_kind: dict[str, list[Node]] = {}
         for n in self.graph.nodes:
             by_kind.setdefault(self.structure(n).kind, []).append(n)
+        for n in by_kind.get("contraction", []):
+            found = attention(self.graph, n, self.order, self.structure, MAX_NODES)
+            if found is not None and not any(m in self.group_of for m in found):
+                (result,) = self.live(dict.fromkeys(found))
+                group = _Group("attention", found, outputs=(result,))
+                self.group_of |= dict.fromkeys(found, group)
         for kind in ("contraction", "reduction", "opaque", "elementwise", "injective"):
             if kind == "elementwise":  # one pass over both, in program order
                 seeds = sorted(
@@ -152,10 +162,13 @@ class _Fusion:
         return all(_size(out) <= 2 * _size(v.shape) for v in read)
 
     def merge_prologues(self) -> None:
-        for node in self.graph.nodes:
+        operands: set[Node] = set()
+        for node in reversed(self.graph.nodes):  # a chain of producers follows its consumer
             group = self.group_of[node]
-            if group.kind not in ("contraction", "rows"):
+            if group.kind not in ("contraction", "rows", "attention"):
                 continue
+            if self.structure(node).kind == "contraction":
+                operands.add(node)
             for value in node.inputs:
                 producer = self.graph.producer.get(value)
                 if producer is None or value in self.escapes:
@@ -163,9 +176,13 @@ class _Fusion:
                 feeder = self.group_of[producer]
                 if feeder is group or feeder.kind != "injective" or len(feeder.nodes) > MAX_NODES:
                     continue
-                if any(self.group_of[c] is not group for c in self.graph.consumers[value]):
+                consumers = self.graph.consumers[value]
+                if any(self.group_of[c] is not group for c in consumers):
                     continue
+                if group.kind == "attention" and not operands.issuperset(consumers):
+                    continue  # what a mask is made of would be computed again for each head
                 if self.mergeable(feeder, group):
+                    operands.update(feeder.nodes)
                     group.nodes = sorted(feeder.nodes + group.nodes, key=self.order.__getitem__)
                     for n in feeder.nodes:
                         self.group_of[n] = group
@@ -174,6 +191,8 @@ class _Fusion:
         kinds = [self.structure(n) for n in feeder.nodes]
         if group.kind == "contraction":
             return all(s.is_index_map and not s.divides for s in kinds)
+        if group.kind == "attention":
+            return not any(s.is_costly for s in kinds)
         shapes = [n.outputs[0].shape for n in feeder.nodes]
         return all(s.kind == "elementwise" for s in kinds) and all(d == group.shape for d in shapes)
 

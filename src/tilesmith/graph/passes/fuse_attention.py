@@ -1,0 +1,130 @@
+"""Attention as one group: a contraction, a chain over its rows, a contraction of those rows.
+
+    scores = matmul(q, k)                     any contraction whose last axis comes from one factor
+    p      = softmax(scale * scores + mask)   elementwise nodes and reductions over the last axis
+    y      = matmul(p, v)                     a contraction over that axis
+    z      = reshape(transpose(y))            elementwise nodes and permutations of elements
+
+Nothing but the last value may be needed outside, since the others are never written to memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilesmith.graph.nodes import Graph, Node, Value
+from tilesmith.ir.expr import Load, Var, free_vars
+from tilesmith.ops.shape import Reshape, Transpose
+from tilesmith.ops.structure import Structure, product_of_loads, stages
+from tilesmith.te.tensor import Compute
+
+
+def attention(
+    graph: Graph,
+    first: Node,
+    order: dict[Node, int],
+    structure: Callable[[Node], Structure],
+    limit: int,
+) -> list[Node] | None:
+    """The nodes of the group around the scores `first`, its result last; None where there is none.
+
+    `order` numbers the nodes; a group has at most `limit` of them.
+    """
+    if not _has_rows(first) or not all(_is_solid(v) for v in (*first.inputs, *first.outputs)):
+        return None
+    shape = first.outputs[0].shape
+    members = {first: None}
+    second: Node | None = None
+    result = first.outputs[0]
+    reduces = False
+    found: list[Node] | None = None
+    while len(members) < limit:
+        inner = {v for n in members for v in n.outputs}
+        live = [
+            v
+            for v in inner
+            if v in graph.outputs or any(c not in members for c in graph.consumers.get(v, ()))
+        ]
+        if second is not None and len(live) == 1:
+            found = list(members)
+        following = {c for v in live for c in graph.consumers.get(v, ()) if c not in members}
+        if not following or any(v in graph.outputs for v in live):
+            return found
+        node = min(following, key=order.__getitem__)
+        s = structure(node)
+        if len(node.outputs) != 1:
+            return found
+        out = node.outputs[0].shape
+        if second is None:
+            if s.kind == "reduction" and s.reduced == {len(shape) - 1} and s.keeps_rank:
+                if node.inputs[0].shape != shape:
+                    return None
+                reduces = True
+            elif s.kind == "contraction":
+                if (
+                    not reduces
+                    or not _contracts_rows(node, inner)
+                    or not _is_solid(node.outputs[0])
+                ):
+                    return None
+                second, result = node, node.outputs[0]
+            elif isinstance(node.op, Reshape) and out[-2:] == shape[-2:] and len(live) == 1:
+                shape = out  # heads in groups, or no longer
+            elif s.kind != "elementwise" or out not in (shape, (*shape[:-1], 1)):
+                return None
+        elif isinstance(node.op, (Reshape, Transpose)):
+            if len(live) != 1:
+                return found
+        elif s.kind != "elementwise" or out != (live[0] if len(live) == 1 else result).shape:
+            return found
+        members[node] = None
+    return found
+
+
+def _is_solid(value: Value) -> bool:
+    """True when all extents are known and none is 0."""
+    return all(isinstance(d, int) and d > 0 for d in value.shape)
+
+
+def _core(node: Node) -> Compute | None:
+    """The only stage that reduces, when its axes are the result's."""
+    tensors = node.op.tensors(*(v.type for v in node.inputs))
+    reducing = [s for s in stages(tensors) if s.reduce_axis]
+    if len(reducing) != 1 or len(reducing[0].axis) != node.outputs[0].type.rank:
+        return None
+    return reducing[0]
+
+
+def _has_rows(node: Node) -> bool:
+    """True for a contraction whose last axis is one factor's alone, the one before the other's."""
+    core = _core(node)
+    factors = product_of_loads(core) if core is not None else None
+    if core is None or factors is None or len(core.axis) < 2 or not node.outputs[0].dtype.is_float:
+        return False
+    used = [_vars(f) for f in factors]
+    row, column = core.axis[-2].var, core.axis[-1].var
+    return any(
+        column in a and column not in b and row in b and row not in a
+        for a, b in (used, reversed(used))
+    )
+
+
+def _contracts_rows(node: Node, inner: set) -> bool:
+    """True when `node` sums over the last axis of a member's result, whose other axes it keeps."""
+    core = _core(node)
+    factors = product_of_loads(core) if core is not None else None
+    if core is None or factors is None or len(core.reduce_axis) != 1:
+        return False
+    places = [i for i, v in enumerate(node.inputs) if v in inner]
+    if len(places) != 1 or len(core.axis) < 2:
+        return False
+    k = core.reduce_axis[0].var
+    rows = [f for f in factors if f.buffer.name == f"x{places[0]}"]  # as `Op.tensors` names them
+    if len(rows) != 1 or rows[0].indices != (*(a.var for a in core.axis[:-1]), k):
+        return False
+    other = next(f for f in factors if f is not rows[0])
+    return core.axis[-2].var not in _vars(other)
+
+
+def _vars(load: Load) -> set[Var]:
+    return set().union(*(free_vars(i) for i in load.indices)) if load.indices else set()

@@ -1,0 +1,342 @@
+"""Schedules for attention: two contractions with a chain over rows between them, in one pass.
+
+    parallel over heads
+      keys packed for the register tile, values copied where they can't be read in place
+      rows in steps of the register tile
+        logits[rows, keys]        a tile of scores in registers, then scale and mask
+        max, exp, sum             over each row
+        acc[rows, width] += exp[rows, keys] * values[keys, width]
+        epilogue, stored in the order of the result
+
+What lies between the contractions only ever exists for a few rows of one head, which the first
+cache level holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tilesmith.ir.expr import (
+    Expr,
+    Load,
+    Var,
+    free_vars,
+    post_order,
+    substitute,
+)
+from tilesmith.ir.layout import Layout, LayoutDim
+from tilesmith.ir.target import Target
+from tilesmith.ops.structure import product_of_loads
+from tilesmith.strategy.access import strides
+from tilesmith.strategy.group import Group
+from tilesmith.te.schedule import Schedule, create_schedule
+from tilesmith.te.tensor import Compute, IterVar, Tensor
+
+from .attention_result import extent, find_result, result_loops, simplified
+from .contraction import Contraction, Tile, analyse, packed_layout
+from .injective import schedule_injective
+from .matmul import PARALLEL_FMAS
+from .reduction import is_costly, reduce_along, vectorize
+from .row_scale import scale_results
+
+SHARED_HEADS = 4
+"""Heads that are enough to share among threads; with fewer, blocks of rows are shared."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Attention:
+    """`chain`: the stages between the contractions; `logits`: the first of them that is stored, the
+    scores after scale and mask (or the scores themselves).
+    """
+
+    scores: Contraction
+    values: Contraction
+    logits: Compute
+    chain: tuple[Compute, ...]
+    epilogue: tuple[Compute, ...]
+
+
+def is_attention(group: Group) -> bool:
+    """True for a contraction, reductions of its result, and a contraction behind those."""
+    found = [s for s in group.stages if product_of_loads(s)]
+    if len(found) != 2:
+        return False
+    return any(
+        s.reduce_axis and s is not found[0] and found[0] in _behind(s) for s in _behind(found[1])
+    )
+
+
+def schedule_attention(group: Group, target: Target) -> tuple[Schedule, Group]:
+    """The schedule of an attention group, and the group after moving a row scale to the result."""
+    values = [s for s in group.stages if product_of_loads(s)][-1]
+    group, values = scale_results(group, values)
+    a = _roles(group, values)
+    s = create_schedule([t.op for t in group.outputs])
+    for tensor, layout in group.layouts.items():
+        s.transform_layout(tensor, layout)
+    result = find_result(group, values, a.epilogue, target)
+    top = result.stage
+    out = group.outputs[0]
+    for stage in a.epilogue:
+        if stage is not top and stage is not out.op:
+            s[stage.outputs[0]].compute_inline()
+    if top is not out.op:  # the order of the result needs a pass of its own
+        schedule_injective(s, group, out.op, target, keep=(top,))  # type: ignore[arg-type]  # not an input
+    acc = _accumulator(s, values, top)
+    scores_acc = _accumulator(s, a.scores.op, a.logits)
+
+    tile = result.tile
+    lanes, height = tile.lanes, tile.rows
+    rows, width, keys = (extent(x) for x in (*values.axis[-2:], values.reduce_axis[0]))
+    step = min(tile.columns, width)
+    o = s[top.outputs[0]]
+    outer, m, d = result_loops(o, group, result)
+    mo, mi = o.split(m, factor=height)
+    do, di = o.split(d, factor=step)
+    o.reorder(*(x for x, _ in outer), mo, do, mi, di)
+    o.unroll(mi)
+    _unrolled(o, di, step, lanes)
+    count = _product(n for _, n in outer)
+    heads = o.fuse(*(x for x, _ in outer)) if outer else None
+    if count < SHARED_HEADS and rows > height:
+        heads, shared = None, mo
+    else:
+        shared = mo if heads is None else heads
+    if (
+        count * rows * keys * (width + _product(k.extent for k in a.scores.op.reduce_axis))
+        >= PARALLEL_FMAS
+    ):
+        o.parallel(shared)
+
+    _register_tile(s, acc, (o, do), values.reduce_axis, step, lanes)
+    _schedule_chain(s, group, a, (o, mo), lanes)
+    scores_tile = Tile(height, _vectors_beside(height, keys, target, lanes), lanes)
+    _schedule_logits(s, a, scores_acc, (o, mo), scores_tile, keys)
+    at_head = None if heads is None else (o, heads)
+    _pack_keys(s, group, a.scores, scores_acc, scores_tile, at_head, target)
+    if _walk(group, a.scores.x, a.scores.op) is None:
+        _copy(s, a.scores.x, a.scores.op.reduce_axis[-1].var, scores_acc, (o, mo), lanes)
+    walk = _walk(group, a.values.w, values)
+    if walk is None or walk.get(values.axis[-1].var, 0) != 1:
+        _copy(s, a.values.w, values.axis[-1].var, acc, at_head, lanes)
+    for stage in group.stages:
+        if stage not in a.chain and stage not in a.epilogue and not stage.reduce_axis:
+            s[stage.outputs[0]].compute_inline()
+    return s, group
+
+
+def _roles(group: Group, values: Compute) -> _Attention:
+    (first,) = (s for s in group.stages if product_of_loads(s) and s is not values)
+    scores = analyse(first, frozenset(), first.axis[-1])
+    second = analyse(values, frozenset(), values.axis[-1])
+    assert scores is not None and second is not None  # as fusion saw to
+    after_scores = [s for s in group.stages if s is first or first in _behind(s)]
+    epilogue = tuple(s for s in after_scores if values in _behind(s))
+    chain = tuple(s for s in after_scores if s not in (first, values) and s not in epilogue)
+    logits = first
+    while True:
+        readers = group.consumers(logits)
+        if len(readers) != 1 or readers[0].reduce_axis or readers[0] not in chain:
+            break
+        logits = readers[0]
+    return _Attention(scores, second, logits, chain, epilogue)
+
+
+def _behind(stage: Compute) -> set[Compute]:
+    """The stages that `stage` depends on."""
+    found: set[Compute] = set()
+    pending = [t.op for t in stage.inputs]
+    while pending:
+        op = pending.pop()
+        if isinstance(op, Compute) and op not in found:
+            found.add(op)
+            pending += [t.op for t in op.inputs]
+    return found
+
+
+def _accumulator(s: Schedule, contraction: Compute, result: Compute) -> Tensor:
+    """The tensor that `contraction` accumulates in registers, below the loops of `result`."""
+    if contraction is result:
+        return s.cache_write(contraction.outputs[0], "register")
+    s[contraction.outputs[0]].set_scope("register")
+    return contraction.outputs[0]
+
+
+# --- what is computed for a block of rows
+
+
+def _register_tile(
+    s: Schedule,
+    acc: Tensor,
+    at: tuple[Any, Any],
+    reduce: tuple[IterVar, ...],
+    width: int,
+    lanes: int,
+) -> None:
+    """Accumulate the last two axes of `acc` in registers, `width` columns in whole vectors."""
+    stage = s[acc]
+    stage.compute_at(*at)
+    s.transform_layout(acc, whole_vectors(acc.rank, acc.rank - 1, lanes))
+    *single, m, n = stage.axis
+    stage.reorder(*single, *stage.reduce_axis, m, n)
+    stage.unroll(m)
+    _unrolled(stage, n, width, lanes)
+
+
+def _schedule_chain(
+    s: Schedule, group: Group, a: _Attention, at: tuple[Any, Any], lanes: int
+) -> None:
+    """The stages between the contractions but the logits: each over a block of rows."""
+    before = _behind(a.logits)
+    for stage in reversed(a.chain):
+        handle = s[stage.outputs[0]]
+        if stage is a.logits:
+            continue
+        if stage in before:
+            handle.compute_inline()
+        elif stage.reduce_axis:
+            handle.compute_at(*at)
+            row = handle.axis[-2]
+            loop = handle.reduce_axis[0]
+            reduce_along(
+                s, stage.outputs[0], loop, extent(stage.reduce_axis[0]), lanes, (handle, row)
+            )
+        elif _is_kept(group, stage, a.values.op):
+            handle.compute_at(*at)
+            keys = extent(stage.axis[-1])
+            if keys > 1:
+                s.transform_layout(
+                    stage.outputs[0], whole_vectors(len(stage.axis), len(stage.axis) - 1, lanes)
+                )
+                vectorize(handle, handle.axis[-1], keys, lanes)
+        else:
+            handle.compute_inline()
+
+
+def _is_kept(group: Group, stage: Compute, values: Compute) -> bool:
+    """True for what `values` reads, and for what is costly and read more than once."""
+    readers = group.consumers(stage)
+    if values in readers:
+        return True
+    many = len(readers) > 1 or stage.axis[-1].extent == 1
+    return many and any(is_costly(x) for b in stage.body for x in post_order(b))
+
+
+def _schedule_logits(
+    s: Schedule, a: _Attention, acc: Tensor, at: tuple[Any, Any], tile: Tile, keys: int
+) -> None:
+    logits = a.logits.outputs[0]
+    stage = s[logits]
+    stage.compute_at(*at)
+    s.transform_layout(logits, whole_vectors(logits.rank, logits.rank - 1, tile.lanes))
+    *single, m, n = stage.axis
+    width = min(tile.columns, keys)
+    block, column = stage.split(n, factor=width)
+    stage.reorder(*single, block, m, column)
+    stage.unroll(m)
+    _unrolled(stage, column, width, tile.lanes)
+    _register_tile(s, acc, (stage, block), a.scores.op.reduce_axis, width, tile.lanes)
+
+
+def _vectors_beside(rows: int, columns: int, target: Target, lanes: int) -> int:
+    """Vectors in a register tile of `rows` rows: as many as there are registers for."""
+    most = max((target.vector_registers - 1) // (rows + 1), 1)
+    return min(most, -(-columns // lanes), 6)
+
+
+# --- operands
+
+
+def _walk(group: Group, load: Load, op: Compute) -> dict[Var, int] | None:
+    """Strides of `load` in the memory it comes from, or None when it is not only moved."""
+    tensor, indices = load.buffer, load.indices
+    while isinstance(tensor, Tensor) and isinstance(tensor.op, Compute):
+        body = tensor.op.body[tensor.index]
+        if not isinstance(body, Load):
+            return None
+        mapping: dict[Expr, Expr] = dict(zip((x.var for x in tensor.op.axis), indices, strict=True))
+        indices = tuple(substitute(i, mapping) for i in body.indices)
+        tensor = body.buffer
+    assert isinstance(tensor, Tensor)
+    return strides(tensor, simplified(indices, (*op.axis, *op.reduce_axis)), group.layout(tensor))
+
+
+def _pack_keys(
+    s: Schedule,
+    group: Group,
+    c: Contraction,
+    acc: Tensor,
+    tile: Tile,
+    at: tuple[Any, Any] | None,
+    target: Target,
+) -> None:
+    """Copy the keys of a head into column blocks, unless memory runs along them already."""
+    column = c.op.axis[-1].var
+    walk = _walk(group, c.w, c.op)
+    if walk is not None and walk.get(column, 0) == 1:
+        return
+    packed = s.cache_read(c.w.buffer, "heap", [acc])  # type: ignore[arg-type]  # a tensor
+    layout = packed_layout(c, tile)
+    if layout is None:
+        return
+    s.transform_layout(packed, layout)
+    stage = s[packed]
+    n = next(d.axis for d in layout.dims if d.part == "inner")
+    outside, lane = stage.split(stage.axis[n], factor=tile.lanes)
+    others = list(dict.fromkeys(d.axis for d in layout.dims if d.axis != n))
+    rest = [stage.axis[i] for i in others]
+    if at is None:
+        stage.reorder(*rest[:-1], outside, rest[-1], lane)
+        stage.parallel(outside)
+    else:
+        stage.reorder(outside, *rest, lane)
+        stage.compute_at(*at)
+    stage.vectorize(lane)
+
+
+def _copy(
+    s: Schedule, load: Load, along: Var, acc: Tensor, at: tuple[Any, Any] | None, lanes: int
+) -> None:
+    """Give `acc` a copy of what it reads, row-major, `along` innermost."""
+    copy = s.cache_read(load.buffer, "heap", [acc])  # type: ignore[arg-type]  # a tensor
+    stage = s[copy]
+    at_axis = next(i for i, x in enumerate(load.indices) if along in free_vars(x))
+    s.transform_layout(copy, _vectors_last(copy.rank, at_axis))
+    axis = stage.axis[at_axis]
+    stage.reorder(*(x for x in stage.axis if x != axis), axis)
+    if at is not None:
+        stage.compute_at(*at)
+    vectorize(stage, axis, _size_of(copy.shape[at_axis]), lanes)
+
+
+def _unrolled(stage: Any, axis: Any, width: int, lanes: int) -> None:
+    """Run `axis`, a register tile's `width` columns, along vectors."""
+    if width > lanes:
+        outer, axis = stage.split(axis, factor=lanes)
+        stage.unroll(outer)
+    if width > 1:
+        stage.vectorize(axis)
+
+
+def whole_vectors(rank: int, axis: int, lanes: int) -> Layout:
+    """`axis` innermost in whole vectors, so that each can be a register and rows are aligned."""
+    others = [LayoutDim(i) for i in range(rank) if i != axis]
+    return Layout((*others, LayoutDim(axis, "outer", lanes), LayoutDim(axis, "inner", lanes)))
+
+
+def _vectors_last(rank: int, axis: int) -> Layout:
+    return Layout((*(LayoutDim(i) for i in range(rank) if i != axis), LayoutDim(axis)))
+
+
+def _size_of(extent: object) -> int:
+    assert isinstance(extent, int)
+    return extent
+
+
+def _product(sizes: Iterable[Any]) -> int:
+    n = 1
+    for x in sizes:
+        n *= x
+    return n

@@ -1,0 +1,155 @@
+"""The loops of an attention kernel's result: heads, rows, columns, in whatever order it is stored.
+
+A transpose and a reshape behind the second contraction (heads merged into one axis) are undone by
+splitting the axes of the result, so that its tiles are stored where they belong at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tilesmith.ir.expr import Binary, Const, Expr, Load, Var, const, post_order
+from tilesmith.ir.simplify import EMPTY, simplify
+from tilesmith.ir.target import Target
+from tilesmith.ops.structure import loads
+from tilesmith.strategy.access import expand
+from tilesmith.strategy.group import Group
+from tilesmith.te.tensor import Compute, IterVar
+
+from .contraction import Tile, choose_tile
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Result:
+    """`stage`: whose loops hold everything else.  `tile`: of the second contraction.
+
+    `indices`: where `stage` reads that contraction.  `split`: its axes that hold two axes of the
+    contraction, with the extent of the inner one.
+    """
+
+    stage: Compute
+    indices: tuple[Expr, ...]
+    split: dict[Var, int]
+    tile: Tile
+
+
+def find_result(
+    group: Group, values: Compute, epilogue: Iterable[Compute], target: Target
+) -> Result:
+    """The result of a group whose second contraction is `values`, with `epilogue` behind it.
+
+    The group's output when rows and columns are loops of it after splitting its axes; else the last
+    elementwise stage behind the contraction.
+    """
+    out = group.outputs[0].op
+    assert isinstance(out, Compute)
+    found = _reading(out, values)
+    if found is not None:
+        merged = [not isinstance(i, Var) for i in found[0][-2:]]
+        tile = _tile(values, merged[0], merged[1], target)
+        if tile is not None:
+            return Result(out, *found, tile)
+    top = values
+    for stage in epilogue:
+        own = tuple(x.var for x in stage.axis)
+        reads = [x for x in loads(stage) if x.buffer is top.outputs[0]]
+        if _shape(stage) != _shape(values) or any(x.indices != own for x in reads):
+            break
+        top = stage
+    tile = _tile(values, False, False, target)
+    assert tile is not None
+    return Result(top, tuple(x.var for x in top.axis), {}, tile)
+
+
+def _tile(values: Compute, merged_rows: bool, merged_columns: bool, target: Target) -> Tile | None:
+    """The register tile of the second contraction, or None when no good one divides a merged axis.
+
+    Where the result has merged an axis with others, a tile that does not divide it would run over
+    its end into the next head.
+    """
+    rows, width = extent(values.axis[-2]), extent(values.axis[-1])
+    element = values.outputs[0].dtype.bytes
+    lanes = target.vector_lanes(element)
+    tile = choose_tile(rows, width, target, element)
+    if merged_columns and width % tile.columns:
+        vectors = _dividing_vectors(width, lanes)
+        if vectors is None:
+            return None
+        tile = choose_tile(rows, width, target, element, vectors=vectors)
+    height = min(tile.rows, rows)
+    if merged_rows and rows % height:
+        fit = max(n for n in range(1, height + 1) if rows % n == 0)
+        if 2 * fit <= height:
+            return None
+        height = fit
+    return Tile(height, tile.vectors, lanes)
+
+
+def _dividing_vectors(width: int, lanes: int) -> int | None:
+    """Vectors in a tile such that tiles fill `width` exactly."""
+    if width <= lanes:
+        return 1
+    return next((v for v in range(6, 0, -1) if width % (v * lanes) == 0), None)
+
+
+def _reading(out: Compute, values: Compute) -> tuple[tuple[Expr, ...], dict[Var, int]] | None:
+    if out is values:
+        return tuple(x.var for x in out.axis), {}
+    found: set[tuple[Expr, ...]] = set()
+    for body in expand(out, keep=(values,)):
+        for e in post_order(body):
+            if isinstance(e, Load) and e.buffer is values.outputs[0]:
+                found.add(simplified(e.indices, out.axis))
+    if len(found) != 1:
+        return None
+    (indices,) = found
+    split: dict[Var, int] = {}
+    for i in indices:
+        if isinstance(i, (Var, Const)):
+            continue
+        if not isinstance(i, Binary) or i.op not in ("floordiv", "floormod"):
+            return None
+        if not isinstance(i.a, Var) or not isinstance(i.b, Const):
+            return None
+        if split.setdefault(i.a, int(i.b.value)) != i.b.value:
+            return None
+    if any(isinstance(i, Const) for i in indices[-2:]) or any(i in split for i in indices):
+        return None
+    return indices, split
+
+
+def result_loops(o: Any, group: Group, result: Result) -> tuple[list[tuple[Any, int]], Any, Any]:
+    """(the outer loops of stage `o` with their extents, its loop over rows, that over columns)."""
+    loops: dict[Expr, tuple[Any, int]] = {}
+    stage = result.stage
+    for i in dict.fromkeys(d.axis for d in group.layout(stage.outputs[0]).dims):
+        axis = stage.axis[i]
+        inner = result.split.get(axis.var)
+        if inner is None:
+            loops[axis.var] = (o.axis[i], extent(axis))
+        else:
+            outside, inside = o.split(o.axis[i], factor=inner)
+            loops[Binary("floordiv", axis.var, const(inner))] = (outside, extent(axis) // inner)
+            loops[Binary("floormod", axis.var, const(inner))] = (inside, inner)
+    m, d = (loops.pop(i)[0] for i in result.indices[-2:])
+    return list(loops.values()), m, d
+
+
+def simplified(indices: Iterable[Expr], axes: Iterable[IterVar]) -> tuple[Expr, ...]:
+    """`indices`, knowing the ranges of `axes`."""
+    ctx = EMPTY
+    for x in axes:
+        ctx = ctx.with_var(x.var, const(0), const(extent(x) - 1))
+    return tuple(simplify(i, ctx) for i in indices)
+
+
+def extent(axis: IterVar) -> int:
+    """The extent of an axis, which is known."""
+    assert isinstance(axis.extent, int)
+    return axis.extent
+
+
+def _shape(op: Compute) -> tuple[Any, ...]:
+    return tuple(x.extent for x in op.axis)

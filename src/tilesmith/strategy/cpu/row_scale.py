@@ -1,0 +1,98 @@
+"""sum_k(p[m, k] * s[m] * v[k, n]) = s[m] * sum_k(p[m, k] * v[k, n]): scale results, not operands.
+
+A softmax divides each row by its sum; when the rows only feed a contraction, dividing the rows of
+the result instead is less work, and the rows need not be gone through once more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilesmith.ir.expr import Binary, Const, Expr, Load, Var
+from tilesmith.ops.structure import product_of_loads, stages
+from tilesmith.strategy.group import Group
+from tilesmith.te.rewrite import map_loads
+from tilesmith.te.tensor import Compute, Reduce, Tensor
+
+
+def scale_results(group: Group, contraction: Compute) -> tuple[Group, Compute]:
+    """`group` with the scale of a factor of `contraction` moved behind it, and the new contraction.
+
+    Both are unchanged where there is nothing to move, or where the results are narrower than the
+    sums (16-bit floats): without the scale they might overflow.
+    """
+    found = _scaled_factor(group, contraction)
+    if found is None:
+        return group, contraction
+    factor, product, rows, scale = found
+    body = contraction.body[0]
+    assert isinstance(body, Reduce)
+    axes = contraction.axis
+
+    def unscaled(load: Load) -> Expr:
+        return Load(rows.buffer, load.indices) if load is factor else load
+
+    sources = map_loads(body.sources, unscaled)
+    plain = Compute(
+        contraction.name,
+        axes,
+        (Reduce(body.reducer, sources, body.axes, body.index),),
+        contraction.reduce_axis,
+    )
+    own = dict(zip((a.var for a in product.op.axis), factor.indices, strict=True))  # type: ignore[union-attr]
+    place = tuple(own[i] if isinstance(i, Var) else i for i in scale.indices)
+    whole = plain.outputs[0][tuple(a.var for a in axes)]
+    operation = product.op.body[0]  # type: ignore[union-attr]
+    assert isinstance(operation, Binary)
+    scaled = Compute("scaled", axes, (Binary(operation.op, whole, Load(scale.buffer, place)),), ())
+    return _with_tensor(group, contraction.outputs[0], scaled.outputs[0]), plain
+
+
+def _scaled_factor(group: Group, contraction: Compute) -> tuple[Load, Tensor, Load, Load] | None:
+    """(the factor read, the tensor it reads, the rows behind it, their scale), if it is a product
+    or quotient of rows and a value that is the same for the whole sum.
+    """
+    factors = product_of_loads(contraction)
+    assert factors is not None
+    (k,) = contraction.reduce_axis if len(contraction.reduce_axis) == 1 else (None,)
+    if k is None:
+        return None
+    for factor in factors:
+        product = factor.buffer
+        if not isinstance(product, Tensor) or not isinstance(product.op, Compute):
+            continue
+        operation = product.op.body[0]
+        if not isinstance(operation, Binary) or operation.op not in ("mul", "div"):
+            continue
+        if not isinstance(operation.a, Load) or not isinstance(operation.b, Load):
+            continue
+        if len(group.consumers(product.op)) != 1 or k.var not in factor.indices:
+            continue
+        if product.dtype is not contraction.outputs[0].dtype:  # summed in a wider type
+            continue
+        own = tuple(a.var for a in product.op.axis)
+        summed = own[factor.indices.index(k.var)]
+        for rows, scale in ((operation.a, operation.b), (operation.b, operation.a)):
+            constant = all(
+                isinstance(i, Const) or (i in own and i is not summed) for i in scale.indices
+            )
+            if rows.indices == own and constant and (rows is operation.a or operation.op == "mul"):
+                return factor, product, rows, scale
+    return None
+
+
+def _with_tensor(group: Group, old: Tensor, new: Tensor) -> Group:
+    """`group` with `new` read wherever `old` was."""
+    mapping = {old: new}
+
+    def renamed(load: Load) -> Expr:
+        return Load(mapping.get(load.buffer, load.buffer), load.indices)  # type: ignore[arg-type]
+
+    for stage in group.stages:
+        if any(t in mapping for t in stage.inputs):
+            body = map_loads(stage.body, renamed)
+            op = Compute(stage.name, stage.axis, body, stage.reduce_axis)
+            mapping |= dict(zip(stage.outputs, op.outputs, strict=True))
+    outputs = tuple(mapping.get(t, t) for t in group.outputs)
+    layouts = {mapping.get(t, t): layout for t, layout in group.layouts.items()}
+    return replace(group, outputs=outputs, layouts=layouts, stages=stages(outputs))
