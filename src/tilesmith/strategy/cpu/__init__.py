@@ -7,11 +7,10 @@ from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func
 from tilesmith.ops.structure import product_of_loads
 from tilesmith.strategy.group import Group, group_tensors
+from tilesmith.strategy.knobs import ANALYTIC, Config
 from tilesmith.te.lower import lower
 from tilesmith.te.schedule import Schedule, create_schedule
-from tilesmith.te.tensor import Compute, Placeholder
 
-from .attention import is_attention, schedule_attention
 from .borders import with_zero_halos
 from .concat import is_concat, lower_concat
 from .injective import schedule_injective
@@ -20,38 +19,37 @@ from .reduction import schedule_reductions
 from .winograd import schedule_winograd, winograd_op
 
 
-def schedule(body: Graph, target: Target) -> tuple[Schedule, Group]:
-    """The default schedule of a fused group, and its tensor expressions."""
+def schedule(body: Graph, target: Target, cfg: Config = ANALYTIC) -> tuple[Schedule, Group]:
+    """The schedule of a fused group, by default the analytic one, and its tensor expressions."""
     group = group_tensors(body)
-    if is_attention(group):
-        return schedule_attention(group, target)
     s = create_schedule([t.op for t in group.outputs])
     for tensor, layout in group.layouts.items():
         s.transform_layout(tensor, layout)
     if any(a.extent == 0 for st in group.stages for a in (*st.axis, *st.reduce_axis)):
         return s, group  # loops that never run, and sums of nothing
     if (op := winograd_op(body)) is not None:
-        schedule_winograd(s, group, op, target)
+        schedule_winograd(s, group, op, target, cfg)
         return s, group
     contractions = [st for st in group.stages if product_of_loads(st)]
-    if len(contractions) == 1 and schedule_contraction(s, group, contractions[0], target):
+    if len(contractions) == 1 and schedule_contraction(s, group, contractions[0], target, cfg):
         return s, group
     if any(st.reduce_axis for st in group.stages):
-        schedule_reductions(s, group, target)
+        schedule_reductions(s, group, target, cfg)
         return s, group
     outputs = {t.op for t in group.outputs}
     for st in group.stages:
         if st not in outputs:
             s[st.outputs[0]].compute_inline()
-    for op in outputs:
-        if isinstance(op, Compute) and not isinstance(op, Placeholder):
-            schedule_injective(s, group, op, target, keep=outputs)
+    for i, op in enumerate(st for st in group.stages if st in outputs):
+        schedule_injective(s, group, op, target, keep=outputs, cfg=cfg.under(str(i)) if i else cfg)
     return s, group
 
 
-def lower_group(body: Graph, target: Target, name: str) -> Func:
-    """The kernel of a fused group as a loop nest; parameters are the group's inputs, then its outputs."""
+def lower_group(body: Graph, target: Target, name: str, cfg: Config = ANALYTIC) -> Func:
+    """The kernel of a fused group as a loop nest; parameters are the group's inputs, then its
+    outputs.
+    """
     if is_concat(body):
         return lower_concat(body, target, name)
-    s, group = schedule(body, target)
+    s, group = schedule(body, target, cfg)
     return with_zero_halos(lower(s, group.args, name), group, target)

@@ -99,7 +99,7 @@ def choose_tile(
     """
     lanes = target.vector_lanes(element_bytes)
     best, best_cost = Tile(1, vectors or 1, lanes), float("inf")
-    for count in (vectors,) if vectors else range(1, 7):
+    for count in (vectors,) if vectors else range(1, MAX_VECTORS + 1):
         width = count * lanes
         if count > 1 and not vectors and width >= columns + lanes:
             break
@@ -117,6 +117,11 @@ def choose_tile(
             if cost < best_cost:
                 best, best_cost = Tile(height, count, lanes), cost
     return best
+
+
+def tile_vectors(columns: int, lanes: int) -> list[int]:
+    """The widths of a register tile, in vectors, that are worth trying."""
+    return [n for n in range(1, MAX_VECTORS + 1) if (n - 1) * lanes < columns]
 
 
 def _cycles(rows: int, vectors: int, target: Target, broadcast: bool) -> float:
@@ -153,6 +158,10 @@ def fusable_rows(c: Contraction) -> tuple[IterVar, ...]:
             break
         fusable.insert(0, r)
     return tuple(fusable)
+
+
+MAX_VECTORS = 6
+"""Vectors side by side in a register tile at the most."""
 
 
 def packed_layout(c: Contraction, tile: Tile) -> Layout | None:

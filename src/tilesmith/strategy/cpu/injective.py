@@ -13,6 +13,7 @@ from tilesmith.ir.expr import Load, post_order
 from tilesmith.ir.target import Target
 from tilesmith.strategy.access import accesses, condition_vars, expand
 from tilesmith.strategy.group import Group
+from tilesmith.strategy.knobs import ANALYTIC, Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, Tensor
 
@@ -21,7 +22,13 @@ PARALLEL_ELEMENTS = 16384
 
 
 def schedule_injective(
-    s: Schedule, group: Group, op: Compute, target: Target, keep: Iterable[Compute] = (), root: bool = True
+    s: Schedule,
+    group: Group,
+    op: Compute,
+    target: Target,
+    keep: Iterable[Compute] = (),
+    root: bool = True,
+    cfg: Config = ANALYTIC,
 ) -> None:
     """Schedule the root stage `op`; its inlinable producers must be inlined by the caller."""
     stage = s[op.outputs[0]]
@@ -40,11 +47,17 @@ def schedule_injective(
             axis = stage.fuse(axis, m)
         axes.append(axis)
         sizes.append(_product(_size(op.axis[i].extent) for i in run))
-    share_and_vectorize(stage, axes, sizes, _widest(op, keep), target, root)
+    share_and_vectorize(stage, axes, sizes, _widest(op, keep), target, root, cfg)
 
 
 def share_and_vectorize(
-    stage: Any, axes: list[Any], sizes: Sequence[int], element_bytes: int, target: Target, root: bool = True
+    stage: Any,
+    axes: list[Any],
+    sizes: Sequence[int],
+    element_bytes: int,
+    target: Target,
+    root: bool = True,
+    cfg: Config = ANALYTIC,
 ) -> None:
     """Vectorise the last of `axes` (outermost first, extents `sizes`), share the outermost among threads."""
     lanes = max(target.vector_lanes(element_bytes), 1)
@@ -53,8 +66,15 @@ def share_and_vectorize(
     inner, size = axes.pop(), sizes.pop()
     if size >= 2:
         width = min(lanes, size)
-        outer, lane = stage.split(inner, factor=width)
+        vectors = cfg.choice("vectors", lambda: [n for n in (1, 2, 4, 8) if n * width <= size], 1)
+        lane = inner
+        if vectors > 1:
+            inner, lane = stage.split(inner, factor=width * vectors)
+        outer, lane = stage.split(lane, factor=width)
         stage.vectorize(lane)
+        if vectors > 1:
+            stage.unroll(outer)
+            outer, width = inner, width * vectors
         axes.append(outer)
         sizes.append(-(-size // width))
         peeled = size % width != 0
@@ -62,19 +82,22 @@ def share_and_vectorize(
         axes.append(inner)
         sizes.append(size)
         peeled = False
-    if not root or total < PARALLEL_ELEMENTS:
+    if not root or not cfg.choice("parallel", (False, True), total >= PARALLEL_ELEMENTS):
         return
     wide = axes[:-1] if peeled and len(axes) > 1 else axes  # a peeled loop stays by itself
     shared, extent = wide[0], sizes[0]
+    enough = cfg.choice("shared_iterations", (2, 4, 8, 16, 32, 64, 128), 16)
     for axis, n in zip(wide[1:], sizes[1:], strict=False):
-        if extent >= 16:
+        if extent >= enough:
             break
         shared = stage.fuse(shared, axis)
         extent *= n
     stage.parallel(shared)
 
 
-def _fusable_runs(group: Group, op: Compute, order: list[int], keep: Iterable[Compute]) -> list[list[int]]:
+def _fusable_runs(
+    group: Group, op: Compute, order: list[int], keep: Iterable[Compute]
+) -> list[list[int]]:
     """Axis numbers in memory order, grouped into runs that every access walks with one stride."""
     reads = accesses(group, op, keep)
     split_at = condition_vars(op, keep)
@@ -91,7 +114,9 @@ def _fusable_runs(group: Group, op: Compute, order: list[int], keep: Iterable[Co
         together = _size(outer.extent) == 1 or (
             outer.var not in split_at
             and inner.var not in split_at
-            and all(r is not None and r.get(outer.var, 0) == r.get(inner.var, 0) * extent for r in reads)
+            and all(
+                r is not None and r.get(outer.var, 0) == r.get(inner.var, 0) * extent for r in reads
+            )
         )
         if together:
             runs[-1].append(i)
@@ -105,7 +130,11 @@ def _widest(op: Compute, keep: Iterable[Compute]) -> int:
     """Bytes of the widest element that a lane holds: it decides how many lanes fit a register."""
     widths = [b.dtype.bytes for b in op.body]
     for body in expand(op, keep):
-        widths += [n.dtype.bytes for n in post_order(body) if isinstance(n, Load) and isinstance(n.buffer, Tensor)]
+        widths += [
+            n.dtype.bytes
+            for n in post_order(body)
+            if isinstance(n, Load) and isinstance(n.buffer, Tensor)
+        ]
     return min(max(widths), 8)
 
 

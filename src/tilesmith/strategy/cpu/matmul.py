@@ -22,6 +22,7 @@ from tilesmith.ir.target import Target
 from tilesmith.ops.structure import loads
 from tilesmith.strategy.access import accesses, strides
 from tilesmith.strategy.group import Group
+from tilesmith.strategy.knobs import ANALYTIC, Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, IterVar, Placeholder, Tensor
 
@@ -33,6 +34,7 @@ from .contraction import (
     fusable_rows,
     packed_layout,
     reduction_order,
+    tile_vectors,
 )
 from .injective import share_and_vectorize
 
@@ -44,7 +46,9 @@ BALANCED_TRIPS = 16
 but a loop inside costs a fork and join for each iteration outside."""
 
 
-def schedule_contraction(s: Schedule, group: Group, anchor: Compute, target: Target) -> bool:
+def schedule_contraction(
+    s: Schedule, group: Group, anchor: Compute, target: Target, cfg: Config = ANALYTIC
+) -> bool:
     """Schedule the whole group around `anchor`.  False (nothing done) when its form is not one we
     know.
     """
@@ -65,12 +69,12 @@ def schedule_contraction(s: Schedule, group: Group, anchor: Compute, target: Tar
     columns = c.vector.extent if isinstance(c.vector.extent, int) else 1
     run = _linear_run(group, c, fusable_rows(c))
     rows = _product(a.extent for a in run)
-    tile = _tile(group, c, rows, columns, target)
+    tile = _tile(group, c, rows, columns, target, cfg)
     after = _stages_after(group, anchor)
     for stage in group.stages:
         if stage is not anchor and stage is not out and not stage.reduce_axis and stage in after:
             s[stage.outputs[0]].compute_inline()
-    _schedule_operands(s, group, c, tile, target)
+    _schedule_operands(s, group, c, tile, target, cfg)
 
     if out is anchor:
         acc = s.cache_write(anchor.outputs[0], "register")
@@ -86,7 +90,8 @@ def schedule_contraction(s: Schedule, group: Group, anchor: Compute, target: Tar
         acc = s.flatten_axes(acc, *(s[acc].axis[i] for i in row_at))
     a = s[acc]
     width = min(tile.columns, max(columns, 1))
-    level = _schedule_output(o, anchor, c, order, vector_at, row_at, width, min(tile.rows, rows))
+    height = min(tile.rows, rows)
+    level = _schedule_output(o, anchor, c, order, vector_at, row_at, width, height, cfg)
     _vectorize(o, o.leaf_axes[-1], width, tile.lanes)
 
     a.compute_at(o, level)
@@ -101,6 +106,7 @@ def schedule_contraction(s: Schedule, group: Group, anchor: Compute, target: Tar
     single = [x for x in a.axis if x not in spatial]
     reduce_axes = [a.reduce_axis[anchor.reduce_axis.index(k)] for k in reduction_order(c)]
     a.reorder(*single, *reduce_axes, *spatial)
+    _unroll(a, reduce_axes[-1], cfg)
     for x in spatial[:-1]:
         a.unroll(x)
     _vectorize(a, spatial[-1], width, tile.lanes)
@@ -116,6 +122,7 @@ def _schedule_output(
     row_at: list[int],
     width: int,
     height: int,
+    cfg: Config,
 ) -> Any:
     """Tile the output, share its outer loops among threads; returns the loop that holds one tile.
 
@@ -131,7 +138,10 @@ def _schedule_output(
     co, ci = o.split(o.axis[vector_at], factor=width)
     blocks = [(co, -(-columns // width))]
     exact = columns % width == 0
-    loops = [*batch, *blocks, *rest] if exact and rows else [*batch, *rest, *blocks]
+    outside = exact and bool(rows)
+    if exact and blocks[0][1] > 1:
+        outside = cfg.choice("columns_outside", (False, True), outside)
+    loops = [*batch, *blocks, *rest] if outside else [*batch, *rest, *blocks]
     o.reorder(*(x for x, _ in loops), *rows, ci)
     level = co
     peeled: list[tuple[Any, int]] = [] if exact else blocks
@@ -145,21 +155,23 @@ def _schedule_output(
         peeled = [*peeled, (level, -(-count // height))]
     if _product((*extents, *(k.extent for k in anchor.reduce_axis))) >= PARALLEL_FMAS:
         whole = [x for x in loops if exact or x not in blocks]
-        shared = _share(o, whole, peeled)
+        shared = _share(o, whole, peeled, cfg)
         if not rows and (exact or not whole):
             level = shared
     return level
 
 
-def _share(o: Any, whole: list[tuple[Any, int]], peeled: list[tuple[Any, int]]) -> Any:
+def _share(o: Any, whole: list[tuple[Any, int]], peeled: list[tuple[Any, int]], cfg: Config) -> Any:
     """Share the `whole` loops, fused, among threads; or, when they have too few iterations to be
     dealt out evenly, the longest of the `peeled` ones, which stand inside.
     """
     trips = _product(n for _, n in whole)
     longest = max(peeled, key=lambda x: x[1], default=None)
-    if longest is not None and trips < BALANCED_TRIPS and longest[1] > trips:
-        o.parallel(longest[0])
-        return longest[0]
+    if longest is not None:
+        inside = trips < BALANCED_TRIPS and longest[1] > trips
+        if cfg.choice("share_inside", (False, True) if whole else (inside,), inside):
+            o.parallel(longest[0])
+            return longest[0]
     if not whole:
         return None
     shared = whole[0][0]
@@ -167,6 +179,15 @@ def _share(o: Any, whole: list[tuple[Any, int]], peeled: list[tuple[Any, int]]) 
         shared = o.fuse(shared, x)
     o.parallel(shared)
     return shared
+
+
+def _unroll(stage: Any, axis: Any, cfg: Config) -> None:
+    """Copies of the loop body for several steps of a reduction."""
+    extent = axis.extent if isinstance(axis.extent, int) else 1
+    steps = cfg.choice("unroll", lambda: [n for n in (1, 2, 3, 4, 8) if extent % n == 0], 1)
+    if steps > 1:
+        _, inner = stage.split(axis, factor=steps)
+        stage.unroll(inner)
 
 
 def _vectorize(stage: Any, axis: Any, width: int, lanes: int) -> None:
@@ -222,14 +243,21 @@ def _product(extents: Iterable[Any]) -> int:
     return n
 
 
-def _tile(group: Group, c: Contraction, rows: int, columns: int, target: Target) -> Tile:
+def _tile(
+    group: Group, c: Contraction, rows: int, columns: int, target: Target, cfg: Config
+) -> Tile:
     """The register tile; a packed `w` has fixed its width when it was packed."""
     tile = choose_tile(rows, columns, target, c.w.dtype.bytes)
     layout = group.layouts.get(c.w.buffer)  # type: ignore[arg-type]  # a tensor
     if layout is not None and layout.dims[-1].part == "inner":
         vectors = max(layout.dims[-1].block // tile.lanes, 1)
-        return choose_tile(rows, columns, target, c.w.dtype.bytes, vectors=vectors)
-    return tile
+    else:
+        vectors = cfg.choice("vectors", lambda: tile_vectors(columns, tile.lanes), tile.vectors)
+    if vectors != tile.vectors:
+        tile = choose_tile(rows, columns, target, c.w.dtype.bytes, vectors=vectors)
+    highest = max((target.vector_registers - 1 - vectors) // vectors, tile.rows)
+    height = cfg.choice("rows", lambda: range(1, min(highest, rows) + 1), tile.rows)
+    return Tile(height, tile.vectors, tile.lanes)
 
 
 def _stages_after(group: Group, anchor: Compute) -> set[Compute]:
@@ -249,13 +277,13 @@ def _feeds(group: Group, stage: Compute, anchor: Compute) -> bool:
 
 
 def _schedule_operands(
-    s: Schedule, group: Group, c: Contraction, tile: Tile, target: Target
+    s: Schedule, group: Group, c: Contraction, tile: Tile, target: Target, cfg: Config
 ) -> None:
     for load in (c.x, c.w):
         producer = load.buffer.op  # type: ignore[union-attr]  # a tensor
         if not isinstance(producer, Compute):
             continue
-        if _pads(producer):
+        if _pads(producer) and cfg.choice("padding", ("copy", "inline"), "copy") == "copy":
             _materialise_padding(s, group, producer, target)
         else:
             _inline_chain(s, producer)

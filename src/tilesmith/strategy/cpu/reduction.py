@@ -24,6 +24,7 @@ from tilesmith.ir.target import Target
 from tilesmith.ops.structure import COSTLY, loads
 from tilesmith.strategy.access import accesses
 from tilesmith.strategy.group import Group
+from tilesmith.strategy.knobs import ANALYTIC, Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, IterVar, Reduce, Tensor
 
@@ -59,7 +60,7 @@ class _Level:
     stored: frozenset[Compute]
 
 
-def schedule_reductions(s: Schedule, group: Group, target: Target) -> None:
+def schedule_reductions(s: Schedule, group: Group, target: Target, cfg: Config = ANALYTIC) -> None:
     """Schedule a group with reductions, none of them a contraction with a schedule of its own."""
     out = group.outputs[0].op
     assert isinstance(out, Compute)
@@ -67,17 +68,17 @@ def schedule_reductions(s: Schedule, group: Group, target: Target) -> None:
     results = {st: st.outputs[0] for st in reducing}
     if out in results and len(out.body) == 1:
         results[out] = s.cache_write(group.outputs[0], "register")
-    level = _schedule_output(s, group, out, reducing, target)
+    level = _schedule_output(s, group, out, reducing, target, cfg)
     for stage in reversed(group.stages):  # readers first: a stage goes where its reader is
         if stage.reduce_axis:
             if stage is not out or len(stage.body) == 1:
-                _attach_reduction(s, group, stage, results[stage], level)
+                _attach_reduction(s, group, stage, results[stage], level, cfg)
         elif stage is not out:
             _attach(s, group, stage, level)
 
 
 def _schedule_output(
-    s: Schedule, group: Group, out: Compute, reducing: list[Compute], target: Target
+    s: Schedule, group: Group, out: Compute, reducing: list[Compute], target: Target, cfg: Config
 ) -> _Level:
     order = list(dict.fromkeys(d.axis for d in group.layout(group.outputs[0]).dims))
     inside = _inside(out, reducing)
@@ -94,15 +95,18 @@ def _schedule_output(
     if lane is not None:
         extent = _size(out.axis[lane].extent)
         width = min(_tile_width(lanes, extent), extent)
+        if width >= lanes:
+            vectors = range(1, min(extent // lanes, 2 * ACCUMULATORS) + 1)
+            width = min(cfg.choice("vectors", vectors, -(-width // lanes)) * lanes, extent)
         at = outer.index(lane)
         outside, block = o.split(o.axis[lane], factor=width)
         loops[at], sizes[at] = outside, -(-sizes[at] // width)
     body = [o.axis[i] for i in rows]
     o.reorder(*loops, *body, *([block] if block is not None else []))
     axis = loops[-1] if loops else None
-    if loops and _work(group) >= PARALLEL_ELEMENTS:
+    if loops and cfg.choice("parallel", (False, True), _work(group) >= PARALLEL_ELEMENTS):
         peeled = lane is not None and _size(out.axis[lane].extent) % width != 0
-        axis = _share(o, loops, sizes, len(loops) - peeled)
+        axis = _share(o, loops, sizes, len(loops) - peeled, cfg)
     stored = _stored(group, out, inside, width)
     level = _Level(o, out, axis, tuple(rows), lane, width, lanes, stored)
     if block is not None:
@@ -145,13 +149,14 @@ def _tile_width(lanes: int, extent: int) -> int:
     )
 
 
-def _share(o: Any, loops: list[Any], sizes: list[int], whole: int) -> Any:
+def _share(o: Any, loops: list[Any], sizes: list[int], whole: int, cfg: Config) -> Any:
     """Share the outer loops among threads; returns the innermost of them.
 
     Only the first `whole` may be fused: a peeled loop's guard must not mix with other loops.
     """
     shared, extent, at = loops[0], sizes[0], 1
-    while at < whole and extent < 16:
+    enough = cfg.choice("shared_iterations", (2, 4, 8, 16, 32, 64, 128), 16)
+    while at < whole and extent < enough:
         shared = o.fuse(shared, loops[at])
         extent *= sizes[at]
         at += 1
@@ -180,7 +185,7 @@ def _attach(s: Schedule, group: Group, stage: Compute, level: _Level) -> None:
 
 
 def _attach_reduction(
-    s: Schedule, group: Group, stage: Compute, result: Tensor, level: _Level
+    s: Schedule, group: Group, stage: Compute, result: Tensor, level: _Level, cfg: Config
 ) -> None:
     handle = s[result]
     if level.axis is not None:
@@ -195,13 +200,18 @@ def _attach_reduction(
             vectorize(handle, lane, level.width, level.lanes)
         return
     loop, n = _one_loop(handle, group, stage, list(stage.reduce_axis), level)
-    reduce_along(
-        s, result, loop, n, level.lanes, None if level.axis is None else (level.stage, level.axis)
-    )
+    at = None if level.axis is None else (level.stage, level.axis)
+    reduce_along(s, result, loop, n, level.lanes, at, cfg)
 
 
 def reduce_along(
-    s: Schedule, result: Tensor, loop: Any, n: int, lanes: int, at: tuple[Any, Any] | None
+    s: Schedule,
+    result: Tensor,
+    loop: Any,
+    n: int,
+    lanes: int,
+    at: tuple[Any, Any] | None,
+    cfg: Config = ANALYTIC,
 ) -> None:
     """Run the reduction loop `loop`, `n` long, along vector lanes.
 
@@ -216,6 +226,9 @@ def reduce_along(
             handle.vectorize(loop)
         return
     vectors = min(ACCUMULATORS if across else 1, n // lanes)
+    if across:
+        counts = (1, 2, 4, 8)
+        vectors = cfg.choice("accumulators", [v for v in counts if v * lanes <= n], vectors)
     _, position = handle.split(loop, factor=lanes * vectors)
     partials = [s[s.rfactor(result, position)]]
     if vectors > 1:
@@ -320,7 +333,7 @@ def _stored(group: Group, out: Compute, inside: list[int], width: int) -> frozen
             or not loads(stage)
         ):
             continue
-        own = any(is_costly(x) for b in stage.body for x in post_order(b))
+        own = any(_is_costly(x) for b in stage.body for x in post_order(b))
         if own or any(t.op in costly for t in stage.inputs):
             narrow = all(stage.axis[i].extent == 1 != out.axis[i].extent for i in inside)
             size = stage.outputs[0].dtype.bytes * width
@@ -333,8 +346,7 @@ def _stored(group: Group, out: Compute, inside: list[int], width: int) -> frozen
     return frozenset(found)
 
 
-def is_costly(e: Expr) -> bool:
-    """True for what is worth storing rather than computing twice."""
+def _is_costly(e: Expr) -> bool:
     if isinstance(e, Call):
         return e.name in COSTLY or e.name in ("sqrt", "rsqrt")
     return isinstance(e, Binary) and e.op == "div"

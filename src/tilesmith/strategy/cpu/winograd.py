@@ -27,6 +27,7 @@ from tilesmith.ir.target import Target
 from tilesmith.ops.structure import product_of_loads, stages
 from tilesmith.ops.winograd import WinogradConv
 from tilesmith.strategy.group import Group
+from tilesmith.strategy.knobs import ANALYTIC, Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, Tensor
 
@@ -52,12 +53,14 @@ def winograd_layouts(node: Node, known: frozenset[int], target: Target) -> NodeL
     return NodeLayouts({1: packed} if packed is not None else {}, (result,))
 
 
-def schedule_winograd(s: Schedule, group: Group, op: WinogradConv, target: Target) -> None:
+def schedule_winograd(
+    s: Schedule, group: Group, op: WinogradConv, target: Target, cfg: Config = ANALYTIC
+) -> None:
     """Schedule a group whose anchor is `op`, under elementwise epilogues."""
     product = _product(group.stages)
     v = _transformed_inputs(product)
     sizes = _sizes(op, product)
-    b = blocking(sizes, target)
+    b = blocking(sizes, target, cfg)
     half = v.op.inputs[0]
     (back,) = group.consumers(product)
     out = group.outputs[0]

@@ -15,6 +15,7 @@ from tilesmith.graph.nodes import Node
 from tilesmith.ir.target import Target
 from tilesmith.ops.conv import Conv
 from tilesmith.ops.winograd import SQUARES, WINDOW, WinogradConv
+from tilesmith.strategy.knobs import ANALYTIC, Config
 
 from .contraction import Tile
 from .matmul import PARALLEL_FMAS
@@ -79,7 +80,7 @@ class Blocking:
     parallel: bool
 
 
-def blocking(sizes: Sizes, target: Target) -> Blocking:
+def blocking(sizes: Sizes, target: Target, cfg: Config = ANALYTIC) -> Blocking:
     """How to divide the work.
 
     Transformed inputs and products of a block fill half of the L2 cache at the most.  Weights come
@@ -91,13 +92,17 @@ def blocking(sizes: Sizes, target: Target) -> Blocking:
     room = target.l2_bytes // 2 // (sizes.t**2 * 4)
     own = room // (sizes.channels + columns)
     shared = own < tile.rows or sizes.tiles < PARALLEL_BLOCKS * tile.rows // 2
+    shared = cfg.choice("transform_first", (False, True), shared)
     limit = max(room // columns if shared else own, tile.rows)
     wanted = -(-PARALLEL_BLOCKS // -(-sizes.filters // columns)) if shared else PARALLEL_BLOCKS
     blocks = max(-(-sizes.tiles // limit), min(wanted, sizes.tiles // (2 * tile.rows)), 1)
     size = -(-sizes.tiles // blocks)
     heights = range(tile.rows, max(tile.rows // 2, 1) - 1, -1)
     rows = min(heights, key=lambda r: -(-size // r) * r)
-    count = -(-size // rows)
+    rows = cfg.choice("rows", range(1, tile.rows + 1), rows)
+    most = -(-sizes.tiles // rows)
+    counts = [n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64) if n <= most]
+    count = cfg.choice("block_rows", counts, -(-size // rows))
     parallel = sizes.products >= PARALLEL_FMAS
     tile = Tile(rows, tile.vectors, tile.lanes)
     return Blocking(tile, count * rows, shared, parallel)
