@@ -1,4 +1,5 @@
-"""ONNX's own node tests: what imports gives the expected answers, what does not is on a list.
+"""ONNX's own node tests: what imports gives the expected answers, from the graph evaluator and
+from machine code; what does not is on a list.
 
 Inputs that shapes depend on (axes, pads, k) are fixed to their values, as a caller would do.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +16,7 @@ import numpy as np
 import pytest
 from onnx import numpy_helper
 
+import tilesmith as ts
 from tilesmith.frontend.onnx import ValuesNeededError, load
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Graph
@@ -42,6 +45,9 @@ UNSUPPORTED = {
     "other domains": "ArrayFeatureExtractor Binarizer LabelEncoder TreeEnsemble",
     "the first Scan, which had other rules": "Scan",
 }
+
+
+Engine = Callable[[Graph, dict[str, np.ndarray]], dict[str, np.ndarray]]
 
 
 @dataclass
@@ -73,13 +79,20 @@ def _load(model: Any, arrays: dict[str, np.ndarray]) -> Graph:
             fixed |= needed
 
 
-def _run(case: Any, outcome: Outcome) -> None:
+def _compiled(graph: Graph, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return ts.compile(graph, threads=2).run(inputs)
+
+
+ENGINES = {"evaluated": evaluate, "compiled": _compiled}
+
+
+def _run(case: Any, engine: Engine, outcome: Outcome) -> None:
     stored = {t.name for t in case.model.graph.initializer}
     names = [i.name for i in case.model.graph.input if i.name not in stored]
     for inputs, outputs in case.data_sets:
         arrays = {n: _array(a) for n, a in zip(names, inputs, strict=False)}
         graph = _load(case.model, arrays)
-        found = evaluate(graph, {v.name: arrays[v.name] for v in graph.inputs})
+        found = engine(graph, {v.name: arrays[v.name] for v in graph.inputs})
         for got, want in zip(found.values(), map(_array, outputs), strict=True):
             assert (got.dtype, got.shape) == (want.dtype, want.shape)
             if want.dtype.kind not in "fV":
@@ -93,8 +106,8 @@ def _run(case: Any, outcome: Outcome) -> None:
     outcome.right.append(case.name)
 
 
-@pytest.fixture(scope="module")
-def outcome() -> Outcome:
+@pytest.fixture(scope="module", params=ENGINES)
+def outcome(request: pytest.FixtureRequest) -> Outcome:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the cases divide by zero on purpose while they are made
         from onnx.backend.test.case.node import collect_testcases
@@ -103,7 +116,7 @@ def outcome() -> Outcome:
     found = Outcome()
     for case in cases:
         try:
-            _run(case, found)
+            _run(case, ENGINES[request.param], found)
         except UnsupportedError as e:
             found.unsupported[case.name] = str(e)
         except Exception as e:  # every other end is a wrong answer, reported with its case
