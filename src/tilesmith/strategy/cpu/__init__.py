@@ -11,6 +11,7 @@ from tilesmith.strategy.knobs import ANALYTIC, Config
 from tilesmith.te.lower import lower
 from tilesmith.te.schedule import Schedule, create_schedule
 
+from .attention import is_attention, schedule_attention
 from .borders import with_zero_halos
 from .concat import is_concat, lower_concat
 from .injective import schedule_injective
@@ -22,6 +23,8 @@ from .winograd import schedule_winograd, winograd_op
 def schedule(body: Graph, target: Target, cfg: Config = ANALYTIC) -> tuple[Schedule, Group]:
     """The schedule of a fused group, by default the analytic one, and its tensor expressions."""
     group = group_tensors(body)
+    if is_attention(group):
+        return schedule_attention(group, target)
     s = create_schedule([t.op for t in group.outputs])
     for tensor, layout in group.layouts.items():
         s.transform_layout(tensor, layout)

@@ -333,7 +333,7 @@ def _stored(group: Group, out: Compute, inside: list[int], width: int) -> frozen
             or not loads(stage)
         ):
             continue
-        own = any(_is_costly(x) for b in stage.body for x in post_order(b))
+        own = any(is_costly(x) for b in stage.body for x in post_order(b))
         if own or any(t.op in costly for t in stage.inputs):
             narrow = all(stage.axis[i].extent == 1 != out.axis[i].extent for i in inside)
             size = stage.outputs[0].dtype.bytes * width
@@ -346,7 +346,8 @@ def _stored(group: Group, out: Compute, inside: list[int], width: int) -> frozen
     return frozenset(found)
 
 
-def _is_costly(e: Expr) -> bool:
+def is_costly(e: Expr) -> bool:
+    """True for what is worth storing rather than computing twice."""
     if isinstance(e, Call):
         return e.name in COSTLY or e.name in ("sqrt", "rsqrt")
     return isinstance(e, Binary) and e.op == "div"
