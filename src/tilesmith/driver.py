@@ -165,7 +165,8 @@ def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
     return (
         *GRAPH_PASSES,
         ("winograd", lambda g: winograd(g, choice)),
-        ("layout", lambda g: assign_layouts(g, policy)), ("halo", add_halos),
+        ("layout", lambda g: assign_layouts(g, policy)),
+        ("halo", add_halos),
         ("fuse", fuse),
         ("place", lambda g: place(g, windows)),
     )
@@ -204,9 +205,7 @@ def _stage_after(name: str) -> Any:
     return "final" if names.index(name) >= names.index("unroll") else "flat"
 
 
-def generate(
-    body: Graph, nest: Func, session: Session, under: tuple[str, ...] = ()
-) -> KernelCode:
+def generate(body: Graph, nest: Func, session: Session, under: tuple[str, ...] = ()) -> KernelCode:
     """Object code for a loop nest, the kernel of the fused `body`."""
     final = expand_math(run_loop_passes(nest, session, under))
     with session.timings.stage("describe", under=under):

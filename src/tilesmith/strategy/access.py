@@ -73,11 +73,12 @@ def accesses(
     group: Group, op: Compute, keep: Iterable[Compute] = ()
 ) -> list[dict[Var, int] | None]:
     """Strides of every read of the expanded `op`, then of its write."""
-    result = []
-    for body in expand(op, keep):
-        for node in post_order(body):
-            if isinstance(node, Load) and isinstance(node.buffer, Tensor):
-                result.append(strides(node.buffer, node.indices, group.layout(node.buffer)))
+    result = [
+        strides(node.buffer, node.indices, group.layout(node.buffer))
+        for body in expand(op, keep)
+        for node in post_order(body)
+        if isinstance(node, Load) and isinstance(node.buffer, Tensor)
+    ]
     out = op.outputs[0]
     result.append(strides(out, tuple(a.var for a in op.axis), group.layout(out)))
     return result

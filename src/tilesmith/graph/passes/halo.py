@@ -13,6 +13,7 @@ from dataclasses import replace
 from tilesmith.graph.nodes import Graph, Node, Value
 from tilesmith.ir.layout import Layout
 from tilesmith.ops.structure import stages, structure, zero_padding
+from tilesmith.te.tensor import Tensor
 
 Pads = tuple[tuple[int, int], ...]
 
@@ -51,7 +52,9 @@ def _padded_inputs(node: Node) -> list[tuple[Value, Pads]]:
     found = []
     for stage in stages(node.op.tensors(*types)):
         padding = zero_padding(stage)
-        if padding is not None and not stages((padding[0].buffer,)):  # of an input itself
+        if padding is None or not isinstance(padding[0].buffer, Tensor):
+            continue
+        if not stages((padding[0].buffer,)):  # of an input itself
             number = int(padding[0].buffer.name[1:])  # `Op.tensors` names inputs x0, x1, ...
             found.append((node.inputs[number], padding[1]))
     return found

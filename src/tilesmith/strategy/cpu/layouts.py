@@ -10,6 +10,7 @@ from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.target import Target
 from tilesmith.ops.structure import loads, stages
 from tilesmith.ops.winograd import WinogradConv
+from tilesmith.te.tensor import Tensor
 
 from .contraction import analyse, choose_tile, packed_layout, row_extent
 from .winograd import winograd_layouts
@@ -24,8 +25,8 @@ def layout_policy(target: Target) -> Policy:
             return winograd_layouts(node, known, target)
         if kind == "contraction":
             return _contraction(node, known, target)
-        if kind in ("elementwise", "injective", "reduction") and len(node.outputs) == 1:
-            return NodeLayouts({}, (_followed(node, inputs),))
+        if kind in ("elementwise", "injective", "reduction"):
+            return NodeLayouts({}, tuple(_followed(node, inputs, v) for v in node.outputs))
         return NodeLayouts({}, (None,) * len(node.outputs))
 
     return wanted
@@ -37,7 +38,7 @@ def _contraction(node: Node, known: frozenset[int], target: Target) -> NodeLayou
     inputs = _placeholders(tensors)
     constants = frozenset(t for i, t in inputs.items() if i in known)
     rank = len(op.axis)
-    contiguous = None if rank > 2 and constants else op.axis[-1]
+    contiguous = None if not rank or (rank > 2 and constants) else op.axis[-1]
     c = analyse(op, constants, contiguous)
     if c is None or c.vector is None:
         return NodeLayouts({}, (None,))
@@ -55,7 +56,7 @@ def _contraction(node: Node, known: frozenset[int], target: Target) -> NodeLayou
     return NodeLayouts(operands, (result,))
 
 
-def _placeholders(tensors: tuple) -> dict[int, object]:
+def _placeholders(tensors: tuple[Tensor, ...]) -> dict[int, Tensor]:
     found = {}
     for s in stages(tensors):
         for t in s.inputs:
@@ -64,21 +65,23 @@ def _placeholders(tensors: tuple) -> dict[int, object]:
     return found
 
 
-def _followed(node: Node, inputs: tuple[Value, ...]) -> Layout | None:
-    """The layout of the largest input whose axes are the output's, position by position."""
-    out = node.outputs[0]
+def _followed(node: Node, inputs: tuple[Value, ...], out: Value) -> Layout | None:
+    """The layout of the largest input whose axes are those of result `out`, one by one."""
     best: Value | None = None
     for v in inputs:
-        if v.layout is not None and v.type.rank == out.type.rank and not v.layout.has_padding:
-            if best is None or v.type.size > best.type.size:
-                best = v
+        if v.layout is None or v.type.rank != out.type.rank or v.layout.has_padding:
+            continue
+        if best is None or v.type.size > best.type.size:
+            best = v
     if best is None or not _keeps_axes(node):
         return None
     return best.layout
 
 
 def _keeps_axes(node: Node) -> bool:
-    """True when output axis i is input axis i (shifted, strided, windowed or reduced) in every read of full rank."""
+    """True when output axis i is input axis i (shifted, strided, windowed or reduced) in every
+    read of full rank.
+    """
     tensors = node.op.tensors(*(v.type for v in node.inputs))
     for stage in stages(tensors):
         own: list[Var] = [a.var for a in stage.axis]
