@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Value
+from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Relayout, Value
 from tilesmith.ops.base import Op
 from tilesmith.ops.slicing import Concat
 from tilesmith.ops.structure import Structure, structure
@@ -145,6 +145,8 @@ class _Fusion:
         s = self.structure(node)
         if len(node.outputs) != 1 or isinstance(node.op, Concat):
             return False
+        if isinstance(node.op, Relayout) and group.kind != "injective":
+            return False  # the kernel would store across memory
         out = node.outputs[0].shape
         if group.kind in ("contraction", "reduction"):
             return s.kind == "elementwise" and out == group.shape

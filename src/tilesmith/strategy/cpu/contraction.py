@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tilesmith.ir.expr import Const, Load, Var, free_vars
+from tilesmith.ir.expr import Binary, Const, Load, Var, free_vars, post_order
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.target import Target
 from tilesmith.ops.structure import product_of_loads
@@ -162,6 +162,35 @@ def fusable_rows(c: Contraction) -> tuple[IterVar, ...]:
 
 MAX_VECTORS = 6
 """Vectors side by side in a register tile at the most."""
+
+
+def column_span(c: Contraction, columns: int, lanes: int) -> int:
+    """Columns that a register tile may be wide: all, unless the vector axis counts through groups.
+
+    Then (a grouped convolution) lanes of one group read the same element of `x`.  A tile of whole
+    groups, or of a part of one, knows for each lane which; a tile that straddles groups would gather.
+    """
+    period = _group_size(c)
+    if period is None or period >= columns:
+        return columns
+    widths = [
+        w
+        for w in range(lanes, MAX_VECTORS * lanes + 1, lanes)
+        if period % w == 0 or (w % period == 0 and columns % w == 0)
+    ]
+    if widths:
+        return widths[-1]
+    return max(d for d in range(1, MAX_VECTORS * lanes + 1) if period % d == 0)
+
+
+def _group_size(c: Contraction) -> int | None:
+    """g when `x` is read at (vector axis // g), else None."""
+    assert c.vector is not None
+    for index in c.x.indices:
+        for e in post_order(index):
+            if isinstance(e, Binary) and e.op == "floordiv" and e.a is c.vector.var:
+                return int(e.b.value) if isinstance(e.b, Const) else None
+    return None
 
 
 def packed_layout(c: Contraction, tile: Tile) -> Layout | None:

@@ -31,6 +31,7 @@ from .contraction import (
     Tile,
     analyse,
     choose_tile,
+    column_span,
     fusable_rows,
     packed_layout,
     reduction_order,
@@ -44,6 +45,10 @@ PARALLEL_FMAS = 1 << 17
 BALANCED_TRIPS = 16
 """Iterations that two threads share with at most 1/16 more for one of them; more threads want more,
 but a loop inside costs a fork and join for each iteration outside."""
+
+
+WALK = 8
+"""Shortest axis worth moving last in a copy: half a cache line of float32."""
 
 
 def schedule_contraction(
@@ -61,7 +66,7 @@ def schedule_contraction(
         return False
     layout = group.layout(group.outputs[0])
     constants = frozenset(t for t in group.inputs if t in group.layouts)
-    contiguous = _innermost(layout, anchor)
+    contiguous = _packed_axis(group, anchor) or _innermost(layout, anchor)
     c = analyse(anchor, constants, contiguous)
     if c is None or c.vector is None:
         return False
@@ -69,7 +74,8 @@ def schedule_contraction(
     columns = c.vector.extent if isinstance(c.vector.extent, int) else 1
     run = _linear_run(group, c, fusable_rows(c))
     rows = _product(a.extent for a in run)
-    tile = _tile(group, c, rows, columns, target, cfg)
+    span = column_span(c, columns, target.vector_lanes(c.w.dtype.bytes))
+    tile = _tile(group, c, rows, span, target, cfg)
     after = _stages_after(group, anchor)
     for stage in group.stages:
         if stage is not anchor and stage is not out and not stage.reduce_axis and stage in after:
@@ -89,7 +95,7 @@ def schedule_contraction(
     if len(row_at) > 1:
         acc = s.flatten_axes(acc, *(s[acc].axis[i] for i in row_at))
     a = s[acc]
-    width = min(tile.columns, max(columns, 1))
+    width = min(tile.columns, span)
     height = min(tile.rows, rows)
     level = _schedule_output(o, anchor, c, order, vector_at, row_at, width, height, cfg)
     _vectorize(o, o.leaf_axes[-1], width, tile.lanes)
@@ -200,6 +206,16 @@ def _vectorize(stage: Any, axis: Any, width: int, lanes: int) -> None:
     stage.vectorize(inner)
 
 
+def _packed_axis(group: Group, op: Compute) -> IterVar | None:
+    """The output axis along which weights were packed in blocks: lanes run along it in any case."""
+    for load in loads(op):
+        layout = group.layouts.get(load.buffer)  # type: ignore[arg-type]  # a tensor
+        if layout is not None and layout.dims[-1].part == "inner":
+            index = load.indices[layout.dims[-1].axis]
+            return next((a for a in op.axis if a.var is index), None)
+    return None
+
+
 def _innermost(layout: Layout, op: Compute) -> IterVar:
     """The output axis that memory runs along: the last physical dimension with more than one
     position.
@@ -284,22 +300,21 @@ def _schedule_operands(
         if not isinstance(producer, Compute):
             continue
         if _pads(producer) and cfg.choice("padding", ("copy", "inline"), "copy") == "copy":
-            _materialise_padding(s, group, producer, target)
+            _materialise_padding(s, group, producer, c, target)
         else:
             _inline_chain(s, producer)
     if not isinstance(c.w.buffer, Tensor) or c.vector is None or c.vector in c.batch:
         return
-    if not _runs_along(group, c.w, c.vector.var):
-        packed = s.cache_read(c.w.buffer, "heap", [c.op.outputs[0]])
-        layout = packed_layout(c, tile)
-        if layout is not None:
-            s.transform_layout(packed, layout)
-            stage = s[packed]
-            position = {d.axis: stage.axis[d.axis] for d in layout.dims}
-            order = list(dict.fromkeys(d.axis for d in layout.dims if d.part != "inner"))
-            stage.reorder(*(position[i] for i in order))
-            sizes = [packed.shape[i] for i in order]
-            share_and_vectorize(stage, [position[i] for i in order], sizes, c.w.dtype.bytes, target)  # type: ignore[arg-type]
+    packed = packed_layout(c, tile)
+    if packed is not None and not _runs_along(group, c.w, c.vector.var):
+        copy = s.cache_read(c.w.buffer, "heap", [c.op.outputs[0]])
+        s.transform_layout(copy, packed)
+        stage = s[copy]
+        order = list(dict.fromkeys(d.axis for d in packed.dims if d.part != "inner"))
+        loops = [stage.axis[i] for i in order]
+        stage.reorder(*loops)
+        sizes = [n if isinstance(n, int) else 1 for n in (copy.shape[i] for i in order)]
+        share_and_vectorize(stage, loops, sizes, c.w.dtype.bytes, target)
 
 
 def _runs_along(group: Group, load: Load, var: Var) -> bool:
@@ -355,24 +370,44 @@ def _inline_chain(s: Schedule, op: Compute) -> None:
             _inline_chain(s, t.op)
 
 
-def _materialise_padding(s: Schedule, group: Group, op: Compute, target: Target) -> None:
-    """Copy `x` with its border, in the layout of what it is copied from."""
+def _materialise_padding(
+    s: Schedule, group: Group, op: Compute, c: Contraction, target: Target
+) -> None:
+    """Copy `x` with its border.
+
+    The copy lies as its source does, unless that is row-major: then the axis that the innermost
+    loop or the lanes run along comes last, so that they do not jump through memory.
+    """
     tensor = op.outputs[0]
     source = op.inputs[0]
     for t in op.inputs:
         if isinstance(t.op, Compute):
             _inline_chain(s, t.op)
-    layout = (
-        group.layout(source)
-        if isinstance(source.op, Placeholder)
-        else Layout.row_major(tensor.rank)
-    )
-    if not layout.is_row_major and not layout.has_padding and layout.rank == tensor.rank:
+    layout = Layout.row_major(tensor.rank)
+    if isinstance(source.op, Placeholder) and source.rank == tensor.rank:
+        given = group.layout(source).dense
+        layout = layout if given.has_padding else given
+    along = _walked_axis(c, tensor)
+    if layout.is_row_major and along is not None:
+        layout = Layout.permuted((*(i for i in range(tensor.rank) if i != along), along))
+    if not layout.is_row_major:
         s.transform_layout(tensor, layout)
-    else:
-        layout = Layout.row_major(tensor.rank)
     stage = s[tensor]
     order = [d.axis for d in layout.dims]
     stage.reorder(*(stage.axis[i] for i in order))
     sizes = [tensor.shape[i] for i in order]
     share_and_vectorize(stage, [stage.axis[i] for i in order], sizes, tensor.dtype.bytes, target)  # type: ignore[arg-type]
+
+
+def _walked_axis(c: Contraction, tensor: Tensor) -> int | None:
+    """The axis of `tensor`, the factor `x`, that neighbouring lanes or reduction steps walk along, if
+    it is long enough to matter.
+    """
+    if c.x.buffer is not tensor:
+        return None
+    walker = c.vector if c.vector in c.batch else reduction_order(c)[-1]
+    for dim, index in enumerate(c.x.indices):
+        extent = tensor.shape[dim]
+        if walker is not None and walker.var in free_vars(index):
+            return dim if isinstance(extent, int) and extent >= WALK else None
+    return None

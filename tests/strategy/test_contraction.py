@@ -1,0 +1,92 @@
+"""Register tiles: what decides their width, and that odd shapes give right answers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilesmith import driver
+from tilesmith.codegen.targets import target
+from tilesmith.graph.builder import Builder
+from tilesmith.graph.evaluate import evaluate
+from tilesmith.graph.nodes import Relayout
+from tilesmith.ir.dtypes import f32
+from tilesmith.ir.types import TensorType
+from tilesmith.ops.base import Op
+from tilesmith.ops.conv import Conv
+from tilesmith.ops.matmul import MatMul
+from tilesmith.ops.structure import stages
+from tilesmith.strategy.cpu.contraction import analyse, choose_tile, column_span
+from tilesmith.support.options import Options
+
+
+def compiled_and_expected(op: Op, x: tuple[int, ...], w: tuple[int, ...], constant: bool = True):
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal(w).astype(np.float32)
+    b = Builder("m")
+    given = b.input("x", TensorType(f32, x))
+    other = b.constant(weight, name="w") if constant else b.input("w", TensorType(f32, w))
+    graph = b.finish([b.add(op, given, other)], ["y"])
+    inputs = {"x": rng.standard_normal(x).astype(np.float32)}
+    if not constant:
+        inputs["w"] = weight
+    exe = driver.compile(graph, options=Options(use_cache=False))
+    return exe.run(inputs)["y"], evaluate(graph, inputs)["y"]
+
+
+@pytest.mark.parametrize("level", ["x86-64", "x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize(
+    ("rows", "columns"), [(1, 1000), (3136, 64), (49, 512), (7, 24), (640, 640)]
+)
+def test_accumulators_and_operands_fit_the_registers(level: str, rows: int, columns: int) -> None:
+    machine = target(level)
+    tile = choose_tile(rows, columns, machine)
+    assert tile.rows * tile.vectors + tile.vectors + 1 <= machine.vector_registers
+    assert tile.rows <= rows
+    assert tile.lanes == machine.vector_lanes(4)
+
+
+def grouped(channels: int, group: int):
+    op = Conv(groups=channels // group)
+    types = TensorType(f32, (1, channels, 5, 5)), TensorType(f32, (channels, group, 3, 3))
+    anchor = next(s for s in stages(op.tensors(*types)) if s.reduce_axis)
+    c = analyse(anchor, frozenset(), anchor.axis[1])
+    assert c is not None
+    return c
+
+
+@pytest.mark.parametrize(
+    ("channels", "group", "span"),
+    [(128, 4, 64), (256, 32, 64), (192, 24, 96), (120, 24, 24), (336, 56, 56), (96, 96, 96)],
+)
+def test_tiles_of_grouped_convolutions_do_not_straddle_groups(channels, group, span) -> None:
+    assert column_span(grouped(channels, group), channels, 16) == span
+
+
+@pytest.mark.parametrize(("channels", "group"), [(16, 4), (48, 24), (20, 5), (12, 6), (8, 1)])
+def test_grouped_convolutions_are_right(channels: int, group: int) -> None:
+    op = Conv(groups=channels // group, pads=(1, 1, 1, 1))
+    found, expected = compiled_and_expected(op, (1, channels, 7, 6), (channels, group, 3, 3))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 5, 3), (17, 33, 40), (6, 1, 100), (5, 70, 1)])
+def test_products_of_any_shape_are_right(m, k, n, transposed, constant) -> None:
+    a, b = transposed
+    op = MatMul(transpose_a=a, transpose_b=b)
+    found, expected = compiled_and_expected(
+        op, (k, m) if a else (m, k), (n, k) if b else (k, n), constant
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_result_that_leaves_the_model_is_stored_along_memory() -> None:
+    b = Builder("out")
+    x = b.input("x", TensorType(f32, (1, 32, 6, 6)))
+    w = b.constant(np.ones((64, 32, 1, 1), np.float32), name="w")
+    session = driver.Session.of(Options(use_cache=False))
+    fused = driver.optimise(b.finish([b.add(Conv(), x, w)], ["y"]), session)
+    kinds = [[type(n.op) for n in g.op.body.nodes] for g in fused.nodes]
+    assert kinds == [[Conv], [Relayout]]
