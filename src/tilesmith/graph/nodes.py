@@ -64,14 +64,16 @@ class Data:
     def array(self) -> np.ndarray:
         return self.load()
 
+    def read(self) -> np.ndarray:
+        """The contents, which are not kept if they are not already: for who needs them once."""
+        return self.__dict__["array"] if "array" in self.__dict__ else self.load()
+
     def copy_to(self, out: np.ndarray) -> None:
         """Write the contents to `out`, which is zero; they are not kept."""
-        if "array" in self.__dict__:
-            out[...] = self.array
-        elif self.fill is not None:
+        if "array" not in self.__dict__ and self.fill is not None:
             self.fill(out)
         else:
-            out[...] = self.load()
+            out[...] = self.read()
 
     @cached_property
     def digest(self) -> str:

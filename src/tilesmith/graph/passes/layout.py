@@ -84,10 +84,10 @@ def relayout_count(graph: Graph) -> int:
 
 def _pack(source: Constant, layout: Layout) -> Constant:
     def load() -> np.ndarray:
-        return layout.pack(source.data.array)
+        return layout.pack(source.data.read())
 
     def fill(out: np.ndarray) -> None:
-        layout.pack(source.data.array, out)
+        layout.pack(source.data.read(), out)
 
     return Constant(replace(source.value, layout=layout), Data(load, fill))
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tilesmith.graph.evaluate import logical_array
 from tilesmith.graph.nodes import Constant, Data, Graph, Node, Value
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.types import TensorType
@@ -50,11 +49,11 @@ def _can_rewrite(graph: Graph, node: Node) -> bool:
     x, w = node.inputs
     plain = all(n == 1 for n in (*node.op.strides, *node.op.dilations))
     fits = w.shape[2:] == (WINDOW, WINDOW) and x.dtype == f32 and x.type.is_static
-    return plain and fits and w in graph.constant
+    return plain and fits and w in graph.constant and w.layout is None
 
 
 def _transformed(weights: Constant, m: int) -> Constant:
     oc, ic = weights.value.type.static_shape[:2]
     points = (m + WINDOW - 1) ** 2
     value = Value(weights.value.name, TensorType(weights.value.dtype, (points, oc, ic)))
-    return Constant(value, Data(lambda: transform_weights(logical_array(weights), m)))
+    return Constant(value, Data(lambda: transform_weights(weights.data.read(), m)))
