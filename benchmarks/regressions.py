@@ -82,12 +82,12 @@ def report(rows: list[dict[str, Any]], worst: int) -> str:
         f"{'all':16} {len(rows):4} kernels, median error {error:5.1%} (bar {BAR:.0%}: {verdict})"
     )
     lines.append("furthest off:")
-    for r in sorted(rows, key=stake, reverse=True)[:worst]:
-        lines.append(
-            f"  {r['measured_ms']:9.4f} ms, predicted {r['predicted_ms']:9.4f} "
-            f"(x{1 + r['error']:.2f}, {r['bound']})  {r['model']} #{r['kernel']} "
-            f"{'+'.join(r['operators'])}  {r['signature']}"
-        )
+    lines += [
+        f"  {r['measured_ms']:9.4f} ms, predicted {r['predicted_ms']:9.4f} "
+        f"(x{1 + r['error']:.2f}, {r['bound']})  {r['model']} #{r['kernel']} "
+        f"{'+'.join(r['operators'])}  {r['signature']}"
+        for r in sorted(rows, key=stake, reverse=True)[:worst]
+    ]
     return "\n".join(lines)
 
 
@@ -98,13 +98,17 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=20, help="runs of each model")
     parser.add_argument("--worst", type=int, default=15, help="kernels to list")
     parser.add_argument("--json", type=Path, help="write all rows to this file")
+    parser.add_argument("--quiet", action="store_true", help="print nothing but a summary in JSON")
     given = parser.parse_args()
     machine(again=True)
     models = sorted(given.zoo.glob("*.onnx")) if given.zoo.is_dir() else [given.zoo]
     rows = [r for m in models for r in kernels(m, given.threads, given.repeats)]
-    print(report(rows, given.worst))
     if given.json:
         given.json.write_text(json.dumps(rows, indent=1) + "\n")
+    if given.quiet:
+        print(json.dumps({"kernels": len(rows), "median_error": median_error(rows)}))
+    else:
+        print(report(rows, given.worst))
 
 
 if __name__ == "__main__":

@@ -1,180 +1,175 @@
 #!/usr/bin/env python3
-"""All benchmarks, as one table: `python benchmarks/run.py [--zoo DIR] [--json F] [--markdown F]`.
+"""All benchmarks: `python benchmarks/run.py --zoo DIR [--threads 1,2] [--readme]`.
 
-Times of one machine mean little on another; the ratios do.  Each part runs in its own process:
-whole models against ONNX Runtime, a 640x640x640 matrix product against NumPy's BLAS, compile and
-import time.  Without --zoo the only model is the ResNet-50 that `make_resnet.py` makes; with it,
-every .onnx file in that folder (see `zoo.py`).
+Times of one machine mean little on another; the ratios do.  Whole models against ONNX Runtime,
+OpenVINO and torch.compile, the performance model against measurement, what a call from Python
+costs, a 640x640x640 matrix product against NumPy's BLAS, compile and import time.  Each part runs
+in a process of its own with a time limit, and what is done is kept in the results file at once: run
+again after an interruption, it goes on where it stopped (`--again` starts afresh).
+
+Without --zoo the only model is the ResNet-50 that `make_resnet.py` makes; with it, every .onnx file
+in that folder (see `zoo.py`).  Writes results.json and results.md; --readme puts the table of
+models into README.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
 import os
 import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tables import BARS, markdown, models_tables
+
 HERE = Path(__file__).resolve().parent
-
-BARS = {
-    "resnet50": 2.0,  # our time over ONNX Runtime's
-    "gemm": 0.85,  # our speed over NumPy's
-    "compile resnet50, cold": 15.0,  # seconds
-    "compile resnet50, cached": 1.0,
-    "import tilesmith": 0.3,
-    "import tilesmith.driver": 0.3,
-}
-"""What must hold; the other rows are for information."""
+README = HERE.parent / "README.md"
+MARKS = "<!-- benchmarks -->\n", "<!-- /benchmarks -->"
+PACKAGES = ("tilesmith", "llvmlite", "numpy", "onnxruntime", "openvino", "torch")
+CELL_SECONDS = 100  # for one model with one number of threads; torch.compile takes most of it
 
 
-def part(program: str, *arguments: str, threads: int = 2) -> list[dict[str, Any]]:
-    """The rows that one of the programs here prints, run with `threads` threads."""
-    print(f"{program} {' '.join(arguments)} ...", file=sys.stderr, flush=True)
+def part(program: str, *arguments: str, threads: int = 2, limit: float = 600) -> Any:
+    """What one of the programs here prints as its last line; a dictionary with the key `failed`
+    when it fails or takes longer than `limit` seconds.
+    """
+    what = f"{program} {' '.join(Path(a).name for a in arguments)}"
+    print(f"{what} ...", file=sys.stderr, flush=True)
+    start = time.perf_counter()
     variables = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    done = subprocess.run(
-        [sys.executable, str(HERE / program), *arguments],
-        env={**os.environ, **{v: str(threads) for v in variables}},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, str(HERE / program), *arguments],
+            env={**os.environ, **{v: str(threads) for v in variables}},
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=limit,
+        )
+    except subprocess.TimeoutExpired:
+        return {"what": what, "failed": f"took more than {limit:.0f} s"}
+    print(f"{what}: {time.perf_counter() - start:.1f} s", file=sys.stderr, flush=True)
     if done.returncode:
-        return [{"what": f"{program} {' '.join(arguments)}", "failed": done.returncode}]
+        return {"what": what, "failed": f"exit code {done.returncode}"}
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [f"### {title}", "", f"| {' | '.join(columns)} |", "|" + " --- |" * len(columns)]
-    return "\n".join([*lines, *(f"| {' | '.join(r)} |" for r in rows)]) + "\n"
+def latency(model: Path, threads: int, seconds: float) -> dict[str, Any]:
+    """One model with one number of threads; without torch.compile if that takes too long."""
+    arguments = (str(model), "--threads", str(threads), "--seconds", str(seconds))
+    row = part("latency.py", *arguments, threads=threads, limit=CELL_SECONDS)
+    if "failed" in row and "what" in row:
+        row = part("latency.py", *arguments, "--no-torch", threads=threads, limit=CELL_SECONDS)
+    return {**row, "model": model.stem, "threads": threads}
 
 
-def verdict(met: bool | None) -> str:
-    return "" if met is None else "met" if met else "**missed**"
+class Results:
+    """The results so far, in a file that is whole after every part."""
+
+    def __init__(self, path: Path, again: bool) -> None:
+        self.path = path
+        self.found: dict[str, Any] = {"machine": machine(), "parts": {}}
+        if not again and path.is_file():
+            before = json.loads(path.read_text())
+            if before.get("machine") == self.found["machine"]:
+                self.found = before
+            else:
+                print(f"{path} is of another machine or version: afresh", file=sys.stderr)
+
+    def need(self, name: str, make: Callable[[], Any]) -> None:
+        """Have the part `name`: made now unless it is there and did not fail."""
+        parts = self.found["parts"]
+        if name in parts and not (isinstance(parts[name], dict) and "what" in parts[name]):
+            return
+        parts[name] = make()
+        fresh = self.path.with_suffix(".part")
+        fresh.write_text(json.dumps(self.found, indent=1) + "\n")
+        fresh.replace(self.path)
 
 
-def markdown(results: dict[str, Any]) -> str:
-    """The results as Markdown."""
-    models, gemm, compiling = [], [], []
-    for r in results["models"]:
-        if "failed" in r:
-            models.append([r["what"], "failed", "", "", "", "**missed**"])
-            continue
-        bar = BARS.get(r["model"])
-        models.append(
-            [
-                r["model"],
-                f"{r['tilesmith']['median_ms']:.2f}",
-                f"{r['onnxruntime']['median_ms']:.2f}",
-                f"{r['ratio']:.2f}",
-                f"{r['difference']:.1e}",
-                "" if bar is None else f"<= {bar:g} {verdict(r['ratio'] <= bar)}",
-            ]
-        )
-    for r in results["gemm"]:
-        if "failed" in r:
-            gemm.append([r["what"], "failed", "", "", "**missed**"])
-            continue
-        bar = BARS["gemm"]
-        gemm.append(
-            [
-                r["what"],
-                f"{r['gflops']:.0f}",
-                f"{r['numpy_gflops']:.0f}",
-                f"{r['share']:.0%}",
-                f">= {bar:.0%} {verdict(r['share'] >= bar)}",
-            ]
-        )
-    for r in results["compile_time"]:
-        if "failed" in r:
-            compiling.append([r["what"], "failed", "**missed**"])
-            continue
-        bar = BARS.get(r["what"])
-        compiling.append(
-            [
-                r["what"],
-                f"{r['seconds']:.2f}",
-                "" if bar is None else f"<= {bar:g} s {verdict(r['seconds'] <= bar)}",
-            ]
-        )
-    m = results["machine"]
-    head = f"{m['cpu']}, {m['threads']} threads, Python {m['python']}\n"
-    return "\n".join(
-        [
-            head,
-            table(
-                "Models against ONNX Runtime (float32, median ms)",
-                ("model", "tilesmith", "onnxruntime", "ratio", "difference", "bar"),
-                models,
-            ),
-            table(
-                "Matrix product against NumPy (GFLOP/s)",
-                ("what", "tilesmith", "numpy", "share", "bar"),
-                gemm,
-            ),
-            table("Compile and import time", ("what", "seconds", "bar"), compiling),
-        ]
-    )
+def machine() -> dict[str, Any]:
+    """What the results depend on besides the load."""
+    from tilesmith.runtime.machine import cpu_name
+
+    def version(package: str) -> str | None:
+        try:
+            return importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            return None
+
+    return {
+        "cpu": cpu_name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "versions": {p: v for p in PACKAGES if (v := version(p)) is not None},
+    }
 
 
-def cpu_name() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:  # not Linux
-        pass
-    return platform.processor() or platform.machine()
+def zoo(folder: Path | None, scratch: Path) -> Sequence[Path]:
+    """The models to measure, small ones first."""
+    if folder is not None:
+        return sorted(folder.glob("*.onnx"), key=lambda p: p.stat().st_size)
+    model = scratch / "resnet50.onnx"
+    command = [sys.executable, str(HERE / "make_resnet.py"), str(model)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return [model]
+
+
+def kernels(folder: Path, threads: int, scratch: Path) -> Any:
+    """The rows of `regressions.py`."""
+    rows = scratch / "kernels.json"
+    command = ("regressions.py", str(folder), "--threads", str(threads), "--json", str(rows))
+    failed = part(*command, "--quiet", threads=threads)
+    return json.loads(rows.read_text()) if rows.is_file() else failed
+
+
+def update_readme(text: str) -> None:
+    """Put `text` between the marks in README.md."""
+    before, mark, rest = README.read_text().partition(MARKS[0])
+    _, end, after = rest.partition(MARKS[1])
+    if not mark or not end:
+        raise SystemExit(f"{README} lacks the lines {MARKS[0].strip()} and {MARKS[1]}")
+    README.write_text(f"{before}{mark}{text}\n{end}{after}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--zoo", type=Path, help="folder of models exported by zoo.py")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=15, help="turns of each contender")
-    parser.add_argument("--json", type=Path, help="write the results to this file")
-    parser.add_argument("--markdown", type=Path, help="write the tables to this file")
+    parser.add_argument("--threads", default="1,2", help="numbers of threads, like 1,2")
+    parser.add_argument("--seconds", type=float, default=12.0, help="for each model and number")
+    parser.add_argument("--results", type=Path, default=Path("benchmark-results"), help="folder")
+    parser.add_argument("--again", action="store_true", help="measure everything again")
+    parser.add_argument("--readme", action="store_true", help="put the table into README.md")
     given = parser.parse_args()
-    threads, rounds = given.threads, ("--rounds", str(given.rounds))
-    count = ("--threads", str(threads))
-    with tempfile.TemporaryDirectory() as scratch:
-        if given.zoo is None:
-            resnet = Path(scratch) / "resnet50.onnx"
-            subprocess.run(
-                [sys.executable, str(HERE / "make_resnet.py"), str(resnet)],
-                check=True,
-                stdout=subprocess.DEVNULL,
-            )
-            models = [resnet]
-        else:
-            models = sorted(given.zoo.glob("*.onnx"))
-        resnets = [str(m) for m in models if m.stem == "resnet50"]
-        results = {
-            "machine": {
-                "cpu": cpu_name(),
-                "threads": threads,
-                "python": platform.python_version(),
-                "platform": platform.platform(),
-            },
-            "models": [
-                row
-                for m in models
-                for row in part("models.py", str(m), *count, *rounds, threads=threads)
-            ],
-            "gemm": part("gemm.py", *count, *rounds, threads=threads),
-            "compile_time": part("compile_time.py", *resnets, threads=threads),
-        }
-    text = markdown(results)
+    counts = [int(n) for n in given.threads.split(",")]
+    given.results.mkdir(parents=True, exist_ok=True)
+    results = Results(given.results / "results.json", given.again)
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        models = zoo(given.zoo, scratch)
+        for m in models:
+            for n in counts:
+                results.need(f"latency {m.stem} {n}", lambda m=m, n=n: latency(m, n, given.seconds))
+        for n in counts:
+            source = given.zoo or models[0]
+            results.need(f"kernels {n}", lambda n=n, s=source: kernels(s, n, scratch))
+        results.need("call", lambda: part("call.py", threads=1))
+        most = max(counts)
+        results.need("gemm", lambda: part("gemm.py", "--threads", str(most), threads=most))
+        timed = [str(m) for m in models if f"compile {m.stem}, cold" in BARS]
+        results.need("compile_time", lambda: part("compile_time.py", *timed, threads=most))
+    text = markdown(results.found)
+    (given.results / "results.md").write_text(text)
     print(text)
-    if given.json:
-        given.json.write_text(json.dumps(results, indent=2) + "\n")
-    if given.markdown:
-        given.markdown.write_text(text)
+    if given.readme:
+        update_readme(models_tables(results.found))
 
 
 if __name__ == "__main__":

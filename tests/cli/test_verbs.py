@@ -207,6 +207,7 @@ def test_doctor(tilesmith, model, tmp_path):
     found = tilesmith("doctor", "--json").json
     assert found["target"]["vector_bits"] in (128, 256, 512)
     assert found["threads"]["default"] >= 1
+    assert found["rates"][0]["threads"] == 1 and found["rates"][0]["gflops"] > 1
     assert found["cache"]["folder"] == str(tmp_path / "cache")
     assert found["cache"]["entries"] == 0
     assert tilesmith("run", model).code == 0

@@ -37,33 +37,53 @@ def test_resnet_of_the_readme(tmp_path):
     assert found.argmax() == expected.argmax()
 
 
-def test_benchmark_tables_say_which_bars_are_met():
-    markdown = runpy.run_path(str(ROOT / "benchmarks" / "run.py"))["markdown"]
-    times = {"median_ms": 20.0, "min_ms": 19.0, "p90_ms": 22.0, "runs": 50}
+@pytest.fixture
+def tables():
+    return runpy.run_path(str(ROOT / "benchmarks" / "tables.py"))
 
-    def model(name: str, ratio: float) -> dict[str, Any]:
-        return {
-            "model": name,
-            "tilesmith": times,
-            "onnxruntime": times,
-            "ratio": ratio,
-            "difference": 1e-6,
-        }
 
+def latency(name: str, threads: int, ratio: float) -> dict[str, Any]:
+    times = {"median_ms": 20.0, "min_ms": 19.0, "p90_ms": 22.0, "runs": 50, "difference": 1e-6}
+    engines = {"tilesmith": {**times, "ratio": 1.0}, "onnxruntime": {**times, "ratio": ratio},
+               "openvino": {**times, "ratio": 9.0}}  # fmt: skip
+    return {"model": name, "threads": threads, "engines": engines, "failed": {}}
+
+
+def test_benchmark_tables_say_which_bars_are_met(tables):
     gemm = {"what": "640^3 GEMM, model", "gflops": 150, "numpy_gflops": 200, "share": 0.75}
-    text = markdown(
+    us = {"call": 3.5, "kernel": 0.1, "onnxruntime": 5.0}
+    kernel = {"model": "resnet50", "error": -0.3}
+    text = tables["markdown"](
         {
-            "machine": {"cpu": "a CPU", "threads": 2, "python": "3.11"},
-            "models": [model("resnet50", 1.2), model("other", 9.0), {"what": "x", "failed": 1}],
-            "gemm": [gemm],
-            "compile_time": [{"what": "import tilesmith", "seconds": 0.25}],
+            "machine": {"cpu": "a CPU", "cores": 2, "python": "3.11", "versions": {"torch": "2"}},
+            "parts": {
+                "latency resnet50 1": latency("resnet50", 1, 1.2),
+                "latency slow 1": latency("slow", 1, 0.5),
+                "latency x 2": {"model": "x", "threads": 2, "what": "latency.py", "failed": "no"},
+                "kernels 1": [kernel, {**kernel, "error": 0.1}],
+                "call": [{"what": "one operator", "us": us}],
+                "gemm": [gemm],
+                "compile_time": [{"what": "import tilesmith", "seconds": 0.25}],
+            },
         }
     )
     lines = {line.split(" | ")[0].strip("| "): line for line in text.splitlines()}
-    assert "1.20" in lines["resnet50"] and "<= 2 met" in lines["resnet50"]
-    assert "met" not in lines["other"] and "missed" not in lines["other"]
-    assert "missed" in lines["x"] and "missed" in lines["640^3 GEMM, model"]
+    assert "1.20" in lines["resnet50"] and "missed" not in lines["resnet50"]
+    assert "0.50 **missed**" in lines["slow"] and "missed" in lines["x"]
+    assert "0.77 (>= 1 **missed**)" in lines["geometric mean"]
+    assert "missed" in lines["one operator"] and "missed" in lines["640^3 GEMM, model"]
     assert "<= 0.3 s met" in lines["import tilesmith"]
+    assert "20.0% | <= 25% met" in text and "torch 2" in text
+
+
+def test_regressions_list_what_is_furthest_off():
+    benchmark = runpy.run_path(str(ROOT / "benchmarks" / "regressions.py"))
+    row = {"model": "m", "kernel": 0, "operators": ["conv", "relu"], "signature": "a -> b",
+           "bound": "memory", "measured_ms": 1.0, "predicted_ms": 1.1, "error": 0.1}  # fmt: skip
+    worse = {**row, "kernel": 7, "predicted_ms": 0.5, "error": -0.5}
+    text = benchmark["report"]([row, worse], 1)
+    assert "median error 30.0%" in text and "missed" in text
+    assert "m #7 conv+relu" in text and "m #0" not in text
 
 
 def test_readme_has_the_two_commands_that_ci_runs():

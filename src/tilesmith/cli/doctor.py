@@ -19,6 +19,7 @@ from tilesmith import __version__
 from tilesmith.cli.arguments import JsonFlag, with_options
 from tilesmith.cli.console import note, print_json, print_table, size_text
 from tilesmith.codegen import targets
+from tilesmith.runtime.machine import machine
 from tilesmith.runtime.threads import thread_count
 from tilesmith.support.cache import Cache
 from tilesmith.support.options import Options
@@ -34,6 +35,9 @@ def command(
     clear_cache: Annotated[
         bool, typer.Option("--clear-cache", help="Remove every kernel from the cache.")
     ] = False,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Measure the machine's rates again.")
+    ] = False,
     json: JsonFlag = False,
 ) -> None:
     assert options.cache_dir is not None  # Options.from_environment always names a folder
@@ -41,7 +45,7 @@ def command(
     if clear_cache:
         removed = cache.clear()
         note(f"removed {removed.entries} kernels, {size_text(removed.bytes)}")
-    found = _findings(options, cache)
+    found = _findings(options, cache) | {"rates": _rates(options, measure)}
     if json:
         print_json(found)
     else:
@@ -84,6 +88,34 @@ def _findings(options: Options, cache: Cache) -> dict[str, Any]:
     }
 
 
+def _rates(options: Options, again: bool) -> list[dict[str, Any]]:
+    """What the machine was measured to do (now, if never before), by number of threads."""
+    return [
+        {
+            "threads": r.threads,
+            "gflops": r.flops / 1e9,
+            "l1_gbytes": r.l1_load / 1e9,
+            "l2_gbytes": r.l2 / 1e9,
+            "l3_gbytes": r.l3 / 1e9,
+            "dram_gbytes": r.dram / 1e9,
+            "dram_write_gbytes": r.dram_write / 1e9,
+            "fork_join_us": r.fork_join * 1e6,
+        }
+        for r in machine(options.cache_dir, again).rates
+    ]
+
+
+def _rate_line(r: dict[str, Any]) -> tuple[str, str]:
+    text = (
+        f"{r['gflops']:.0f} GFLOP/s in f32; GB/s from L1 {r['l1_gbytes']:.0f}, "
+        f"L2 {r['l2_gbytes']:.0f}, L3 {r['l3_gbytes']:.0f}, DRAM {r['dram_gbytes']:.0f}, "
+        f"to DRAM {r['dram_write_gbytes']:.0f}"
+    )
+    if r["threads"] == 1:
+        return "1 thread does", text
+    return f"{r['threads']} threads do", f"{text}; {r['fork_join_us']:.1f} us to start them"
+
+
 def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     t, threads, cache = found["target"], found["threads"], found["cache"]
     features = [f for f in t["features"] if f.startswith(_SHOWN_FEATURES)]
@@ -100,6 +132,7 @@ def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
             f"{threads['default']} by default; {threads['allowed_cpus']} of "
             f"{threads['cpus']} logical CPUs allowed",
         ),
+        *map(_rate_line, found["rates"]),
         ("AMX", found["amx"]),
         ("tools", ", ".join(f"{k} {v or 'not found'}" for k, v in found["tools"].items())),
         ("packages", ", ".join(f"{k} {v or 'absent'}" for k, v in found["packages"].items())),
