@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -31,7 +33,7 @@ def heads_in_place(
     b = Builder("attention")
     f32 = dtype("f32")
 
-    def split(name: str, length: int, size: int) -> object:
+    def split(name: str, length: int, size: int) -> Any:
         x = b.input(name, TensorType(f32, (batch, length, heads * size)))
         return b.add(Transpose((0, 2, 1, 3)), b.add(Reshape((batch, length, heads, size)), x))
 
