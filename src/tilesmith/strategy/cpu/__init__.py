@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilesmith.graph.nodes import Graph
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func
 from tilesmith.ops.structure import product_of_loads
-from tilesmith.strategy.group import Group, group_tensors
+from tilesmith.strategy.group import STEP, Group, group_tensors
 from tilesmith.strategy.knobs import ANALYTIC, Config
 from tilesmith.te.lower import lower
 from tilesmith.te.schedule import Schedule, create_schedule
@@ -55,4 +57,6 @@ def lower_group(body: Graph, target: Target, name: str, cfg: Config = ANALYTIC) 
     if is_concat(body):
         return lower_concat(body, target, name)
     s, group = schedule(body, target, cfg)
-    return with_zero_halos(lower(s, group.args, name), group, target)
+    func = with_zero_halos(lower(s, group.args, name), group, target)
+    steps = tuple((STEP, line) for line in s.text().splitlines())
+    return replace(func, attrs=(*func.attrs, *steps))
