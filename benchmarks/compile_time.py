@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""How long compiling takes, cold and cached, and importing: `python benchmarks/compile_time.py`.
+"""How long compiling takes, cold and cached, and importing, and the memory that it takes:
+`python benchmarks/compile_time.py MODEL...`.
 
 Every time is taken in a process of its own.  "Cold" starts with an empty cache folder and "cached"
-repeats it; both count `ts.compile` from reading the file to a ready executable.  Prints one JSON
-list.
+repeats it; both count `ts.compile` from reading the file to a ready executable.  Peak
+memory is that of a process that compiles and runs the model once, beside ONNX Runtime's.  Prints
+one JSON list.
 """
 
 from __future__ import annotations
@@ -33,8 +35,27 @@ ts.compile(sys.argv[1])
 print(time.perf_counter() - start)
 """
 
+_PEAK = """
+import resource, sys
+import numpy as np
+import tilesmith as ts
+exe = ts.compile(sys.argv[1])
+exe.run({s.name: np.ones(s.shape, s.dtype.numpy) for s in exe.inputs})
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
 
-def seconds(program: str, *arguments: str, **environment: str) -> float:
+_PEER_PEAK = """
+import resource, sys
+import numpy as np
+import onnxruntime as ort
+s = ort.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
+types = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(bool)": np.bool_}
+s.run(None, {i.name: np.ones(i.shape, types[i.type]) for i in s.get_inputs()})
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+def number(program: str, *arguments: str, **environment: str) -> float:
     """The number that a program prints."""
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments],
@@ -48,18 +69,21 @@ def seconds(program: str, *arguments: str, **environment: str) -> float:
 
 def compile_times(model: Path) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as cache:
-        cold = seconds(_COMPILE, str(model), TILESMITH_CACHE_DIR=cache)
-        cached = [seconds(_COMPILE, str(model), TILESMITH_CACHE_DIR=cache) for _ in range(3)]
+        cold = number(_COMPILE, str(model), TILESMITH_CACHE_DIR=cache)
+        cached = [number(_COMPILE, str(model), TILESMITH_CACHE_DIR=cache) for _ in range(3)]
+        peak = number(_PEAK, str(model), TILESMITH_USE_CACHE="0") / 1e6
+        peer = number(_PEER_PEAK, str(model)) / 1e6
     return [
         {"what": f"compile {model.stem}, cold", "seconds": cold},
         {"what": f"compile {model.stem}, cached", "seconds": statistics.median(cached)},
+        {"what": f"peak memory of {model.stem}", "megabytes": peak, "onnxruntime": peer},
     ]
 
 
 def import_time(module: str) -> dict[str, Any]:
     program = _IMPORT.format(module=module)
-    seconds(program)  # writes the .pyc files
-    times = [seconds(program) for _ in range(7)]
+    number(program)  # writes the .pyc files
+    times = [number(program) for _ in range(7)]
     return {"what": f"import {module}", "seconds": statistics.median(times)}
 
 

@@ -136,8 +136,18 @@ def compile(
     session = Session.of(options, target=target, threads=threads)
     program = compile_program(load_graph(model, shapes, session), session)
     if session.options.time_passes:
-        print(session.timings.report(), file=sys.stderr)
+        print(session.timings.report(), memory_report(program), sep="\n", file=sys.stderr)
     return Executable(program, session.options.threads)
+
+
+def memory_report(program: Program) -> str:
+    """One line: the arena beside the least that any plan needs, and the constants."""
+    bound = program.metadata["arena_lower_bound"]
+    arena, constants = program.arena_bytes, program.constants.nbytes
+    return (
+        f"arena {arena / 1e6:.2f} MB (at least {bound / 1e6:.2f} MB are alive at one time), "
+        f"constants {constants / 1e6:.1f} MB"
+    )
 
 
 def load_graph(

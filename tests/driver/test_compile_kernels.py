@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -78,3 +79,21 @@ def test_jobs_survive_the_way_to_another_process() -> None:
     found = KernelJob.from_bytes(job.to_bytes())
     assert (found.text, found.symbol, found.target) == (job.text, job.symbol, job.target)
     assert found.options.key() == job.options.key()
+
+
+_COMPILES = """
+import sys
+import numpy as np
+import tilesmith as ts
+exe = ts.compile(sys.argv[1], options=ts.Options(cache_dir=sys.argv[2], jobs=2))
+print(exe(np.ones((3, 5), np.float32)).tobytes().hex())
+"""
+
+
+def test_two_processes_share_an_empty_cache(tmp_path: Path) -> None:
+    onnx.save(chain(range(5, 13)), tmp_path / "m.onnx")
+    command = [sys.executable, "-c", _COMPILES, str(tmp_path / "m.onnx"), str(tmp_path / "cache")]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    answers = {p.communicate(timeout=120)[0] for p in both}
+    assert [p.returncode for p in both] == [0, 0]
+    assert len(answers) == 1

@@ -56,3 +56,10 @@ def test_every_stage_reads_back_from_its_text(model: Model) -> None:
             before, func = func, run(func)
             if func is not before:
                 assert_loops_equal(func, parse_func(print_func(func)))
+
+
+def test_the_arena_is_near_its_lower_bound(model: Model) -> None:
+    program = ts.compile(model.path).program
+    bound = program.metadata["arena_lower_bound"]
+    assert 0 < bound <= program.arena_bytes <= 1.1 * bound
+    assert "at least" in driver.memory_report(program)
