@@ -38,15 +38,17 @@ def schedule(body: Graph, target: Target, cfg: Config = ANALYTIC) -> tuple[Sched
     contractions = [st for st in group.stages if product_of_loads(st)]
     if len(contractions) == 1 and schedule_contraction(s, group, contractions[0], target, cfg):
         return s, group
-    if any(st.reduce_axis for st in group.stages):
+    outputs = {t.op for t in group.outputs}
+    reductions = {st for st in group.stages if st.reduce_axis}
+    if reductions and len(outputs) == 1:
         schedule_reductions(s, group, target, cfg)
         return s, group
-    outputs = {t.op for t in group.outputs}
+    kept = [st for st in group.stages if st in outputs or st in reductions]
     for st in group.stages:
-        if st not in outputs:
+        if st not in kept:
             s[st.outputs[0]].compute_inline()
-    for i, op in enumerate(st for st in group.stages if st in outputs):
-        schedule_injective(s, group, op, target, keep=outputs, cfg=cfg.under(str(i)) if i else cfg)
+    for i, st in enumerate(kept):  # each in loops of its own
+        schedule_injective(s, group, st, target, keep=kept, cfg=cfg.under(str(i)) if i else cfg)
     return s, group
 
 
