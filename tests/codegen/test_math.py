@@ -116,8 +116,8 @@ _EXACT = {
 }  # fmt: skip
 _BOUND = {
     "exp": 1.5, "exp2": 1.5, "log": 1.5, "log1p": 2.0, "tanh": 3.0, "erf": 3.5, "sin": 2.0,
-    "cos": 2.0, "tan": 3.5, "rsqrt": 1.5, "asin": 1.0, "acos": 1.0, "atan": 1.0, "sinh": 1.0, "cosh": 1.0,
-    "asinh": 1.0, "acosh": 1.0, "atanh": 1.0,
+    "cos": 2.0, "tan": 3.5, "rsqrt": 1.5, "asin": 1.0, "acos": 1.0, "atan": 1.0, "sinh": 1.0,
+    "cosh": 1.0, "asinh": 1.0, "acosh": 1.0, "atanh": 1.0,
 }  # fmt: skip
 
 
@@ -168,7 +168,8 @@ def test_pow_special_values() -> None:
     errors = ulp_errors(got, exact)
     worst = int(np.argmax(errors))
     assert errors[worst] <= 1.0, f"pow({x[worst]}, {y[worst]}) = {got[worst]}, not {exact[worst]}"
-    zeros = exact.astype(np.float32) == 0
+    with np.errstate(over="ignore"):
+        zeros = exact.astype(np.float32) == 0
     assert np.array_equal(np.signbit(got[zeros]), np.signbit(exact[zeros]))
 
 

@@ -168,7 +168,8 @@ def column_span(c: Contraction, columns: int, lanes: int) -> int:
     """Columns that a register tile may be wide: all, unless the vector axis counts through groups.
 
     Then (a grouped convolution) lanes of one group read the same element of `x`.  A tile of whole
-    groups, or of a part of one, knows for each lane which; a tile that straddles groups would gather.
+    groups, or of a part of one, knows for each lane which; a tile that straddles groups would
+    gather.
     """
     period = _group_size(c)
     if period is None or period >= columns:

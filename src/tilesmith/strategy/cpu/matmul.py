@@ -400,8 +400,8 @@ def _materialise_padding(
 
 
 def _walked_axis(c: Contraction, tensor: Tensor) -> int | None:
-    """The axis of `tensor`, the factor `x`, that neighbouring lanes or reduction steps walk along, if
-    it is long enough to matter.
+    """The axis of `tensor`, the factor `x`, that neighbouring lanes or reduction steps walk along,
+    if it is long enough to matter.
     """
     if c.x.buffer is not tensor:
         return None
