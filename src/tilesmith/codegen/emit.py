@@ -34,7 +34,8 @@ from tilesmith.loop.nodes import (
 from tilesmith.support.errors import InternalError
 
 from .builder import Code
-from .emit_memory import MemoryEmitter, constant_access
+from .emit_memory import MemoryEmitter
+from .emit_registers import column_access, constant_access
 from .llvm_text import memory_type, value_type
 from .workspace import Workspace, buffer_bytes, constant_extent, plan_workspace
 
@@ -128,7 +129,11 @@ class _Survey:
                 and node.buffer.scope == "register"
             ):
                 for i in node.indices:
-                    self._access(node.buffer, i)
+                    column = column_access(i, i.lanes)
+                    if column is None:
+                        self._access(node.buffer, i)
+                    else:
+                        self.accesses.setdefault(node.buffer, set()).update(column[1])
             stack.extend(node.children)
 
     def _access(self, buffer: Buffer, index: Expr) -> None:

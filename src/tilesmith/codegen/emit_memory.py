@@ -1,23 +1,21 @@
-"""Loads and stores: addresses, the shapes of vector access, and register buffers.
+"""Loads and stores: addresses and the shapes of vector access.
 
 An index is a sum; its terms are added to the buffer's pointer from the outermost loop inwards and
 the constant last, so that unrolled accesses share one pointer per loop and differ only in a
-displacement. A register buffer becomes one stack slot per distinct vector accessed, which LLVM
-turns into registers.
+displacement.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import pairwise
 
 from tilesmith.ir.expr import Binary, Broadcast, Const, Expr, Load, Ramp, const
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Buffer, Store
 from tilesmith.support.errors import InternalError
 
-from .emit_expr import ExprEmitter, Mask
+from .emit_expr import Mask
+from .emit_registers import RegisterEmitter
 from .lane_offsets import lane_offsets
 from .llvm_text import memory_type, value_type, vector
 
@@ -25,20 +23,11 @@ _MAX_SHUFFLED_STRIDE = 4
 """Loads with a stride up to this are whole vectors and shuffles; beyond it, gathers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Slots:
-    """Where a register buffer lives: (first element, lanes) -> pointer, or one `memory`."""
-
-    pointers: dict[tuple[int, int], str]
-    memory: str = ""
-
-
-class MemoryEmitter(ExprEmitter):
+class MemoryEmitter(RegisterEmitter):
     def __init__(self, target: Target, written: frozenset[Buffer]) -> None:
         super().__init__(target)
         self.written = written  # buffers that the kernel stores to
         self.pointers: dict[Buffer, str] = {}
-        self.slots: dict[Buffer, Slots] = {}
 
     def pointer(self, buffer: Buffer) -> str:
         try:
@@ -339,78 +328,6 @@ class MemoryEmitter(ExprEmitter):
             f"call void @llvm.masked.scatter({type_} {stored}, <{lanes} x ptr> align {size} "
             f"{where}, <{lanes} x i1> {mask})"
         )
-
-    # register buffers
-
-    def make_slots(self, buffer: Buffer, accesses: set[tuple[int, int]]) -> None:
-        """Give `buffer` a stack slot for each (first element, lanes) pair that is used."""
-        ordered = sorted(accesses)
-        clean = all(a + n <= b for (a, n), (b, _) in pairwise(ordered))
-        if clean:
-            pointers = {}
-            for first, lanes in ordered:
-                name = self.name("r")
-                self.allocas.append(
-                    f"  {name} = alloca {value_type(buffer.dtype, lanes)}, align 64"
-                )
-                pointers[first, lanes] = name
-            self.slots[buffer] = Slots(pointers)
-            return
-        # vectors of several widths overlap: one block of memory, which LLVM takes apart as far as
-        # it can
-        name, total = self.name("r"), max(a + n for a, n in ordered)
-        element = value_type(buffer.dtype)
-        if element == "i1":
-            raise InternalError(
-                f"register buffer {buffer.name} of bools is accessed with overlapping vectors "
-                "of several widths"
-            )
-        self.allocas.append(f"  {name} = alloca [{total} x {element}], align 64")
-        self.slots[buffer] = Slots({}, name)
-
-    def _slot(self, buffer: Buffer, index: Expr, lanes: int) -> tuple[str, int]:
-        """Pointer to the slot, and its alignment."""
-        access = constant_access(index, lanes)
-        if access is None:
-            raise InternalError(
-                f"register buffer {buffer.name} is indexed with {type(index).__name__}, "
-                "expected a constant"
-            )
-        slots = self.slots[buffer]
-        if not slots.memory:
-            return slots.pointers[access], 64
-        key = (slots.memory, access[0])
-        scope = self.scope
-        while scope.parent is not None:
-            scope = scope.parent
-        if key not in scope.values:
-            with self.writing_in(scope):
-                scope.values[key] = self.emit(
-                    f"getelementptr {value_type(buffer.dtype)}, ptr {slots.memory}, i64 {access[0]}"
-                )
-        return scope.values[key], buffer.dtype.bytes
-
-    def _slot_load(self, buffer: Buffer, index: Expr, lanes: int) -> str:
-        pointer, align = self._slot(buffer, index, lanes)
-        return self.emit(f"load {value_type(buffer.dtype, lanes)}, ptr {pointer}, align {align}")
-
-    def _slot_store(self, buffer: Buffer, index: Expr, lanes: int, value: str, active: str) -> None:
-        pointer, align = self._slot(buffer, index, lanes)
-        type_ = value_type(buffer.dtype, lanes)
-        if active:
-            old = self.emit(f"load {type_}, ptr {pointer}, align {align}")
-            value = self.emit(
-                f"select {vector('i1', lanes)} {active}, {type_} {value}, {type_} {old}"
-            )
-        self.do(f"store {type_} {value}, ptr {pointer}, align {align}")
-
-
-def constant_access(index: Expr, lanes: int) -> tuple[int, int] | None:
-    """(first element, lanes) of an access at a constant index or unit ramp."""
-    if isinstance(index, Ramp):
-        unit = isinstance(index.stride, Const) and index.stride.value == 1
-        return (int(index.base.value), lanes) if unit and isinstance(index.base, Const) else None
-    return (int(index.value), 1) if isinstance(index, Const) else None
 
 
 def _index(indices: tuple[Expr, ...]) -> Expr:

@@ -79,7 +79,7 @@ def _expanded(call: Call, let: Bindings) -> Expr:
     name, args = call.name, call.args
     x = args[0]
     dtype = x.dtype
-    if name == "bitcast":
+    if name in ("bitcast", "prefetch"):  # of the bits, or the place, not the number
         return call
     if dtype.is_int or dtype.is_bool:
         return _expanded_integer(call, let)

@@ -44,6 +44,7 @@ def lower_concat(body: Graph, target: Target, name: str) -> Func:
         for i, v in enumerate(body.inputs)
     }
     result = Buffer("out", out.dtype, shape)
+    part = layout.spanning(tuple(n if i == position else 0 for i, n in enumerate(shape)))
     pieces: list[Stmt] = []
     offset = 0
     for v in node.inputs:
@@ -52,9 +53,8 @@ def lower_concat(body: Graph, target: Target, name: str) -> Func:
         s = create_schedule([y.op])
         if v.layout is not None:
             s.transform_layout(x, v.layout)
-        if out.layout is not None:
-            s.transform_layout(y, out.layout)
-        layouts = {t: la for t, la in ((x, v.layout), (y, out.layout)) if la is not None}
+        s.transform_layout(y, part)
+        layouts = {y: part} if v.layout is None else {x: v.layout, y: part}
         schedule_injective(s, Group((x,), (y,), (y.op,), layouts), y.op, target)  # type: ignore[arg-type]
         piece = lower(s, [x, y], name)
         source, destination = piece.buffers

@@ -1,7 +1,8 @@
 """Loops over every element of a tensor: elementwise chains, transposes, copies.
 
-Axes are visited in the order of the output's memory.  Neighbouring axes that every access walks as one are fused, the
-innermost runs along vector lanes, the outermost is shared among threads when there is enough to do.
+Axes are visited in the order of the output's memory.  Neighbouring axes that every access walks as
+one are fused, the innermost runs along vector lanes, the outermost is shared among threads when
+there is enough to do.  What is read across the output's order goes through registers in blocks.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tilesmith.ir.expr import Load, post_order
+from tilesmith.ir.expr import Load, free_vars, post_order
 from tilesmith.ir.target import Target
 from tilesmith.strategy.access import accesses, condition_vars, expand
 from tilesmith.strategy.group import Group
 from tilesmith.strategy.knobs import ANALYTIC, Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, Tensor
+
+from .transposition import schedule_transposition, transposition
 
 PARALLEL_ELEMENTS = 16384
 """Fewest elements that are worth waking another thread for (about 4 microseconds of streaming)."""
@@ -36,6 +39,12 @@ def schedule_injective(
     order = [stage.axis[d.axis] for d in layout.dims]
     if not order:
         return
+    blocks = transposition(group, op, keep, target)
+    if blocks is not None:
+        loops, extents = schedule_transposition(s, group, op, blocks, target)
+        if root and _product(_size(a.extent) for a in op.axis) >= PARALLEL_ELEMENTS:
+            _share(stage, loops, extents, cfg)
+        return
     runs = _fusable_runs(group, op, [d.axis for d in layout.dims], keep)
     stage.reorder(*order)
     axes, sizes, at = [], [], 0
@@ -47,7 +56,7 @@ def schedule_injective(
             axis = stage.fuse(axis, m)
         axes.append(axis)
         sizes.append(_product(_size(op.axis[i].extent) for i in run))
-    share_and_vectorize(stage, axes, sizes, _widest(op, keep), target, root, cfg)
+    share_and_vectorize(stage, axes, sizes, _widest(group, op, keep), target, root, cfg)
 
 
 def share_and_vectorize(
@@ -59,7 +68,9 @@ def share_and_vectorize(
     root: bool = True,
     cfg: Config = ANALYTIC,
 ) -> None:
-    """Vectorise the last of `axes` (outermost first, extents `sizes`), share the outermost among threads."""
+    """Vectorise the last of `axes` (outermost first, extents `sizes`), share the outermost among
+    threads.
+    """
     lanes = max(target.vector_lanes(element_bytes), 1)
     total = _product(sizes)
     axes, sizes = list(axes), list(sizes)
@@ -85,9 +96,14 @@ def share_and_vectorize(
     if not root or not cfg.choice("parallel", (False, True), total >= PARALLEL_ELEMENTS):
         return
     wide = axes[:-1] if peeled and len(axes) > 1 else axes  # a peeled loop stays by itself
-    shared, extent = wide[0], sizes[0]
+    _share(stage, wide, sizes, cfg)
+
+
+def _share(stage: Any, loops: Sequence[Any], extents: Sequence[int], cfg: Config) -> None:
+    """Share the outermost of `loops` among threads, fused until there are enough iterations."""
+    shared, extent = loops[0], extents[0]
     enough = cfg.choice("shared_iterations", (2, 4, 8, 16, 32, 64, 128), 16)
-    for axis, n in zip(wide[1:], sizes[1:], strict=False):
+    for axis, n in zip(loops[1:], extents[1:], strict=False):
         if extent >= enough:
             break
         shared = stage.fuse(shared, axis)
@@ -126,14 +142,21 @@ def _fusable_runs(
     return runs
 
 
-def _widest(op: Compute, keep: Iterable[Compute]) -> int:
-    """Bytes of the widest element that a lane holds: it decides how many lanes fit a register."""
+def _widest(group: Group, op: Compute, keep: Iterable[Compute]) -> int:
+    """Bytes of the widest element that a lane holds: it decides how many lanes fit a register.
+
+    What is the same for all lanes (the index of a row that is taken) does not count.
+    """
+    order = [d.axis for d in group.layout(op.outputs[0]).dims]
+    inner = next((i for i in reversed(order) if op.axis[i].extent != 1), order[-1])
     widths = [b.dtype.bytes for b in op.body]
     for body in expand(op, keep):
         widths += [
             n.dtype.bytes
             for n in post_order(body)
-            if isinstance(n, Load) and isinstance(n.buffer, Tensor)
+            if isinstance(n, Load)
+            and isinstance(n.buffer, Tensor)
+            and any(op.axis[inner].var in free_vars(i) for i in n.indices)
         ]
     return min(max(widths), 8)
 

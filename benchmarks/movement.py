@@ -1,0 +1,257 @@
+#!/usr/bin/env python3
+"""Data movement beside a plain copy: `python benchmarks/movement.py [WORD ...]`.
+
+Every kernel moves a tensor that is much larger than the caches.  `share` is the bandwidth it
+reaches (bytes it must read and must write, over time) as a share of what `np.copyto` reaches for as
+many bytes in the same round, with as many threads.  WORDs select the rows whose names contain one.
+Prints a table, or JSON with --json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from tilesmith import driver
+from tilesmith.codegen.emit import emit
+from tilesmith.codegen.link import compile_object
+from tilesmith.codegen.math import expand_math
+from tilesmith.graph.builder import Builder
+from tilesmith.graph.evaluate import evaluate
+from tilesmith.graph.nodes import Fused, Graph, Value
+from tilesmith.graph.passes.decompose import decompose
+from tilesmith.graph.passes.fuse import fuse
+from tilesmith.graph.passes.layout import assign_layouts
+from tilesmith.ir.dtypes import f32, i64
+from tilesmith.ir.layout import Layout
+from tilesmith.ir.types import TensorType
+from tilesmith.ops.base import Op
+from tilesmith.ops.elementwise import Add
+from tilesmith.ops.gather import Gather
+from tilesmith.ops.pool import AvgPool, GlobalAvgPool, MaxPool
+from tilesmith.ops.resize import Resize
+from tilesmith.ops.shape import DepthToSpace, Expand, SpaceToDepth, Transpose
+from tilesmith.ops.slicing import Concat, Flip, Pad, Slice, Split, Tile
+from tilesmith.runtime.function import NativeFunction
+from tilesmith.strategy.cpu import lower_group
+from tilesmith.strategy.cpu.layouts import layout_policy
+from tilesmith.support.measure import interleave, ratio
+
+NHWC = Layout.parse("0 2 3 1")
+
+
+@dataclass(frozen=True)
+class Case:
+    """`op` on inputs of `shapes`; of rank 4 in `layout`, for which the results follow."""
+
+    name: str
+    op: Op
+    shapes: tuple[tuple[int, ...], ...]
+    layout: Layout | None = None
+
+
+def images(size: int = 256, channels: int = 64, batch: int = 4) -> tuple[int, ...]:
+    return (batch, channels, size, size)
+
+
+def in_both_layouts(name: str, op: Op, *shapes: tuple[int, ...]) -> list[Case]:
+    return [Case(f"{name}, NCHW", op, shapes), Case(f"{name}, NHWC", op, shapes, NHWC)]
+
+
+def double(mode: str, size: int = 128) -> list[Case]:
+    sizes = (4, 64, 2 * size, 2 * size)
+    op = Resize(sizes, (1.0, 1.0, 2.0, 2.0), mode)
+    return in_both_layouts(f"resize {mode} x2", op, images(size))
+
+
+CASES: tuple[Case, ...] = (
+    Case("transpose 2-D", Transpose((1, 0)), ((4096, 4096),)),
+    Case("transpose 2-D, odd", Transpose((1, 0)), ((4099, 4001),)),
+    Case("transpose NCHW to NHWC", Transpose((0, 2, 3, 1)), (images(),)),
+    Case("transpose NHWC to NCHW", Transpose((0, 3, 1, 2)), ((4, 256, 256, 64),)),
+    Case("transpose of 3 channels to NHWC", Transpose((0, 2, 3, 1)), ((8, 3, 720, 720),)),
+    Case("transpose of 3 channels to NCHW", Transpose((0, 3, 1, 2)), ((8, 720, 720, 3),)),
+    Case("transpose heads", Transpose((0, 2, 1, 3)), ((16, 1024, 16, 64),)),
+    Case("transpose keys", Transpose((0, 2, 3, 1)), ((16, 1024, 16, 64),)),
+    Case("slice", Slice((8, 16), (248, 240), (2, 3), (1, 1)), (images(),)),
+    Case("slice of each second", Slice((0,), (4096,), (1,), (2,)), ((4096, 4096),)),
+    Case("pad", Pad((0, 0, 1, 1, 0, 0, 1, 1)), (images(),)),
+    Case("pad reflect", Pad((0, 0, 3, 3, 0, 0, 3, 3), "reflect"), (images(),)),
+    Case("flip rows", Flip((2,)), (images(),)),
+    Case("flip columns", Flip((3,)), (images(),)),
+    Case("tile", Tile((1, 2, 1, 2)), ((4, 32, 256, 128),)),
+    Case("expand rows", Expand((4096, 4096)), ((4096, 1),)),
+    Case("expand", Expand((64, 512, 512)), ((1, 512, 512),)),
+    Case("embedding", Gather(0), ((32768, 768), (20000,))),
+    Case("gather of columns", Gather(1), ((4096, 4096), (4096,))),
+    Case("space to depth", SpaceToDepth(2), (images(),)),
+    Case("depth to space", DepthToSpace(2), (images(),)),
+    Case("add a row", Add(), ((4096, 4096), (4096,))),
+    Case("add channels", Add(), (images(), (64, 1, 1))),
+    Case("add", Add(), (images(), images())),
+    Case("split", Split(1, (16, 48)), (images(),)),
+    *in_both_layouts("concat", Concat(1), images(256, 24), images(256, 40)),
+    *in_both_layouts("max pool 2x2 / 2", MaxPool((2, 2), (2, 2)), images()),
+    *in_both_layouts("max pool 3x3 / 2", MaxPool((3, 3), (2, 2), (1, 1, 1, 1)), images()),
+    *in_both_layouts("max pool 3x3", MaxPool((3, 3), (1, 1), (1, 1, 1, 1)), images()),
+    *in_both_layouts("avg pool 3x3", AvgPool((3, 3), (1, 1), (1, 1, 1, 1)), images()),
+    *in_both_layouts("global avg pool", GlobalAvgPool(), images()),
+    *double("nearest"),
+    *double("linear"),
+    *double("cubic"),
+)
+
+
+def body_of(case: Case, session: driver.Session) -> Graph:
+    """The group that the operator becomes by itself."""
+    b = Builder("case")
+    kinds = [f32] * len(case.shapes)
+    if isinstance(case.op, Gather):
+        kinds[1] = i64
+    types = [TensorType(k, s) for k, s in zip(kinds, case.shapes, strict=True)]
+    values = [b.input(f"in{i}", t) for i, t in enumerate(types)]
+    result = b.add(case.op, *values)
+    graph = b.finish(result)
+    if case.layout is not None:
+        graph = laid_out(graph, case.layout)
+    graph = decompose(graph)
+    if case.layout is not None:
+        graph = assign_layouts(graph, layout_policy(session.target))
+        graph = without_last_relayouts(graph)
+    nodes = fuse(graph).nodes
+    if len(nodes) != 1:
+        raise SystemExit(f"{case.name}: {len(nodes)} kernels, expected one")
+    op = nodes[0].op
+    assert isinstance(op, Fused)
+    return op.body
+
+
+def laid_out(graph: Graph, layout: Layout) -> Graph:
+    new = {v: replace(v, layout=layout) for v in graph.inputs}
+    nodes = tuple(replace(n, inputs=tuple(new[v] for v in n.inputs)) for n in graph.nodes)
+    return replace(graph, inputs=tuple(new.values()), nodes=nodes)
+
+
+def without_last_relayouts(graph: Graph) -> Graph:
+    last = {n.outputs[0]: n for n in graph.nodes if n.op.name == "relayout"}
+    nodes = tuple(n for n in graph.nodes if n.op.name != "relayout")
+    outputs = tuple(last[v].inputs[0] if v in last else v for v in graph.outputs)
+    return replace(graph, nodes=nodes, outputs=outputs)
+
+
+def build(body: Graph, session: driver.Session, threads: int) -> NativeFunction:
+    func = lower_group(body, session.target, "k")
+    final = driver.run_loop_passes(func, session)
+    kernel = emit(expand_math(final), session.target)
+    code = compile_object(kernel.llvm_text, session.target, session.options.opt_level)
+    return NativeFunction(kernel, code, func.params, func.outputs, session.target, threads)
+
+
+def array_for(value: Value, rng: np.random.Generator, most: int) -> np.ndarray:
+    shape = value.type.static_shape
+    if value.dtype is i64:
+        return rng.integers(0, most, shape)
+    return rng.standard_normal(shape, np.float32)
+
+
+def physical(value: Value, array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(value.layout.pack(array) if value.layout else array)
+
+
+def copy_of(size: int, threads: int) -> Callable[[], None]:
+    """A function that reads and writes `size` bytes in all."""
+    n = size // 8
+    a, b = np.ones(n, np.float32), np.ones(n, np.float32)
+    if threads == 1:
+        return lambda: np.copyto(b, a)
+    pool = ThreadPoolExecutor(threads)
+    cuts = [n * i // threads for i in range(threads + 1)]
+
+    def run() -> None:
+        parts = [pool.submit(np.copyto, b[i:j], a[i:j]) for i, j in pairwise(cuts)]
+        for p in parts:
+            p.result()
+
+    return run
+
+
+def moved(case: Case, arrays: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> int:
+    """Bytes that have to be read and written."""
+    out = sum(r.nbytes for r in results)
+    if isinstance(case.op, (Gather, Slice)):
+        return 2 * out  # only what is taken
+    return out + sum(a.nbytes for a in arrays)
+
+
+def measure(case: Case, threads: int, rounds: int) -> dict[str, Any]:
+    session = driver.Session.of(None, threads=threads)
+    body = body_of(case, session)
+    rng = np.random.default_rng(0)
+    most = case.shapes[0][getattr(case.op, "axis", 0)]
+    arrays = [array_for(v, rng, most) for v in body.inputs]
+    inputs = [physical(v, a) for v, a in zip(body.inputs, arrays, strict=True)]
+    layouts = [v.layout or Layout.row_major(v.type.rank) for v in body.outputs]
+    shapes = [v.type.static_shape for v in body.outputs]
+    results = [
+        np.zeros(la.physical_shape(s), v.dtype.numpy)
+        for v, la, s in zip(body.outputs, layouts, shapes, strict=True)
+    ]
+    run = build(body, session, threads)
+    run(*inputs, *results)
+    for v, got, want in zip(body.outputs, results, evaluate(body, arrays).values(), strict=True):
+        np.testing.assert_allclose(got, physical(v, want), rtol=1e-4, atol=1e-4)
+    size = moved(case, inputs, results)
+    taken = interleave(
+        {"ours": lambda: run(*inputs, *results), "copy": copy_of(size, threads)},
+        rounds=rounds,
+        turn_seconds=0.05,
+    )
+    return {
+        "name": case.name,
+        "threads": threads,
+        "ms": taken["ours"].minimum * 1e3,
+        "gb_per_s": size / taken["ours"].minimum / 1e9,
+        "copy_gb_per_s": 8 * (size // 8) / taken["copy"].minimum / 1e9,
+        "share": 1 / ratio(taken["ours"], taken["copy"]),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("words", nargs="*")
+    parser.add_argument("--threads", type=int, action="append")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    rows = []
+    for case in CASES:
+        if given.words and not any(w in case.name for w in given.words):
+            continue
+        for threads in given.threads or (1, 2):
+            row = measure(case, threads, given.rounds)
+            rows.append(row)
+            if not given.json:
+                print(
+                    f"{row['name']:36s} {threads} threads {row['ms']:8.2f} ms "
+                    f"{row['gb_per_s']:6.1f} GB/s, copy {row['copy_gb_per_s']:6.1f}: "
+                    f"{100 * row['share']:4.0f}%",
+                    flush=True,
+                )
+    if given.json:
+        print(json.dumps(rows))
+    elif rows:
+        mean = math.exp(sum(math.log(r["share"]) for r in rows) / len(rows))
+        low = [r["name"] for r in rows if r["share"] < 0.7]
+        print(f"geometric mean {100 * mean:.0f}%; under 70%: {len(low)} of {len(rows)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Transpositions: blocks that are read along one axis and written along another, in registers.
+
+    for u in steps of U_BLOCKS * L: for v in steps of L: for u in steps of L:
+      rows[v, u] = x[... u ...]                # L vectors along u, the order of `x` in memory
+      for u in L: y[... v ...] = rows[:, u]    # L vectors along v, the order of `y`
+
+A column of the register block is a few shuffles, shared by all columns; no element is gathered.
+Rows of `x` are read some cache lines at a time, and those of the next v are asked for early:
+hardware does not foresee steps of a whole row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tilesmith.ir.expr import Load, Select, Var, free_vars, post_order
+from tilesmith.ir.layout import Layout
+from tilesmith.ir.target import Target
+from tilesmith.strategy.access import expand, strides
+from tilesmith.strategy.group import Group
+from tilesmith.te.schedule import Schedule
+from tilesmith.te.tensor import Compute, Tensor
+
+ROWS = 16
+"""Most rows of a block: narrow types have more lanes, but blocks grow with the square."""
+
+U_BLOCKS = 16
+"""Blocks along u before the next along v: 1 KiB of a row of `x`, a line each of 256 rows of `y`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transposition:
+    """`tensor` is contiguous along its dimension `along`, which axis number `u` of the output
+    walks; dimension `across` is walked by axis number `v`, along which the output is contiguous.
+    """
+
+    tensor: Tensor
+    u: int
+    v: int
+    along: int
+    across: int
+
+
+def transposition(
+    group: Group, op: Compute, keep: Iterable[Compute], target: Target
+) -> Transposition | None:
+    """What `op` transposes; None when nothing, or when blocks would not be full."""
+    dtype = op.outputs[0].dtype
+    lanes = _lanes(op, target)
+    order = [d.axis for d in group.layout(op.outputs[0]).dims]
+    inner = next((i for i in reversed(order) if op.axis[i].extent != 1), None)
+    if inner is None or len(op.body) != 1 or dtype.is_bool or lanes < 2:
+        return None
+    body = expand(op, keep)[0]
+    if any(isinstance(n, Select) for n in post_order(body)):
+        return None
+    for node in post_order(body):
+        if not isinstance(node, Load) or not isinstance(node.buffer, Tensor):
+            continue
+        found = _of_read(group, op, node, node.buffer, inner)
+        if found is not None and all(
+            isinstance(n, int) and n >= lanes
+            for n in (op.axis[found.u].extent, op.axis[found.v].extent)
+        ):
+            return found
+    return None
+
+
+def _of_read(group: Group, op: Compute, node: Load, tensor: Tensor, v: int) -> Transposition | None:
+    steps = strides(tensor, node.indices, group.layout(tensor))
+    if steps is None or steps.get(op.axis[v].var, 0) in (0, 1):
+        return None
+    number = {a.var: i for i, a in enumerate(op.axis)}
+    plain = {number[i]: d for d, i in enumerate(node.indices) if isinstance(i, Var) and i in number}
+    u = next((i for i, a in enumerate(op.axis) if steps.get(a.var, 0) == 1), None)
+    if u is None or u not in plain or v not in plain:
+        return None
+    both = {op.axis[u].var, op.axis[v].var}
+    others = (i for d, i in enumerate(node.indices) if d not in (plain[u], plain[v]))
+    if any(free_vars(i) & both for i in others) or tensor.dtype is not op.outputs[0].dtype:
+        return None
+    return Transposition(tensor, u, v, plain[u], plain[v])
+
+
+def schedule_transposition(
+    s: Schedule, group: Group, op: Compute, t: Transposition, target: Target
+) -> tuple[list[Any], list[int]]:
+    """Schedule the blocks; returns the loops outside them, outermost first, and their extents."""
+    lanes = _lanes(op, target)
+    readers = [st for st in group.stages if t.tensor in st.inputs]
+    rows = s.cache_read(t.tensor, "register", [s[st.outputs[0]] for st in readers])
+    out = s[op.outputs[0]]
+    uo, ui = out.split(out.axis[t.u], factor=lanes)
+    vo, vi = out.split(out.axis[t.v], factor=lanes)
+    u, v = (-(-int(op.axis[i].extent) // lanes) for i in (t.u, t.v))  # type: ignore[arg-type]
+    order = [d.axis for d in group.layout(op.outputs[0]).dims]
+    outer = [i for i in order if i not in (t.u, t.v)]
+    loops, sizes = [out.axis[i] for i in outer], [int(op.axis[i].extent) for i in outer]  # type: ignore[arg-type]
+    if u > U_BLOCKS:
+        far, uo = out.split(uo, factor=U_BLOCKS)
+        loops, sizes = [*loops, far], [*sizes, -(-u // U_BLOCKS)]
+    loops, sizes = [*loops, vo], [*sizes, v]
+    out.reorder(*loops, uo, ui, vi)
+    out.unroll(ui)
+    out.vectorize(vi)
+    copy = s[rows]
+    copy.compute_at(out, uo)
+    dims = [i for i in range(t.tensor.rank) if i not in (t.along, t.across)]
+    s.transform_layout(rows, Layout.permuted((*dims, t.across, t.along)))
+    copy.reorder(*(copy.axis[i] for i in dims), copy.axis[t.across], copy.axis[t.along])
+    copy.unroll(copy.axis[t.across])
+    copy.vectorize(copy.axis[t.along])
+    copy.prefetch(t.tensor, copy.axis[t.across], lanes)
+    return loops, sizes
+
+
+def _lanes(op: Compute, target: Target) -> int:
+    return min(target.vector_lanes(op.outputs[0].dtype.bytes), ROWS)

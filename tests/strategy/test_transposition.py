@@ -1,0 +1,70 @@
+"""Transpositions go through registers: right for every size and type, and nothing is gathered."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilesmith import driver
+from tilesmith.codegen.emit import emit
+from tilesmith.codegen.math import expand_math
+from tilesmith.graph.builder import Builder
+from tilesmith.graph.nodes import Fused, Graph
+from tilesmith.ir.dtypes import dtype as to_dtype
+from tilesmith.ir.types import TensorType
+from tilesmith.ops.activation import Relu
+from tilesmith.ops.elementwise import Add
+from tilesmith.ops.shape import Transpose
+from tilesmith.strategy.cpu import lower_group
+from tilesmith.support.options import Options
+
+CASES = (
+    ((32, 48), (1, 0), "f32"),
+    ((67, 33), (1, 0), "f32"),
+    ((40, 16), (1, 0), "f64"),
+    ((50, 70), (1, 0), "i8"),
+    ((33, 40), (1, 0), "f16"),
+    ((33, 40), (1, 0), "bool"),
+    ((2, 20, 5, 37), (0, 2, 3, 1), "f32"),
+    ((2, 5, 37, 20), (0, 3, 1, 2), "f32"),
+    ((2, 19, 3, 24), (0, 2, 3, 1), "i64"),
+    ((3, 18, 2, 33), (0, 2, 1, 3), "f32"),
+    ((300, 16), (1, 0), "f32"),
+    ((16, 15), (1, 0), "f32"),
+)
+
+
+def transposed(shape: tuple[int, ...], perm: tuple[int, ...], kind: str) -> Graph:
+    b = Builder("t")
+    x = b.input("x", TensorType(to_dtype(kind), shape))
+    return b.finish(b.add(Transpose(perm), x))
+
+
+@pytest.mark.parametrize("shape,perm,kind", CASES)
+def test_transpositions(shape: tuple[int, ...], perm: tuple[int, ...], kind: str) -> None:
+    dtype = to_dtype(kind)
+    x = np.random.default_rng(0).integers(0, 2 if dtype.is_bool else 100, shape).astype(dtype.numpy)
+    exe = driver.compile(transposed(shape, perm, kind), options=Options(use_cache=False))
+    np.testing.assert_array_equal(exe(x), x.transpose(perm))
+
+
+@pytest.mark.parametrize("target", ("x86-64-v2", "x86-64-v3", "native"))
+def test_nothing_is_gathered(target: str) -> None:
+    session = driver.Session.of(Options(use_cache=False), target=target)
+    (node,) = driver.optimise(transposed((64, 128), (1, 0), "f32"), session).nodes
+    assert isinstance(node.op, Fused)
+    func = driver.run_loop_passes(lower_group(node.op.body, session.target, "k"), session)
+    text = emit(expand_math(func), session.target).llvm_text
+    assert "shufflevector" in text and "gather" not in text and "insertelement" not in text
+
+
+def test_elementwise_work_is_done_on_the_way() -> None:
+    b = Builder("t")
+    x = b.input("x", TensorType(to_dtype("f32"), (65, 50)))
+    y = b.input("y", TensorType(to_dtype("f32"), (50, 65)))
+    graph = b.finish(b.add(Relu(), b.add(Add(), b.add(Transpose((1, 0)), x), y)))
+    exe = driver.compile(graph, options=Options(use_cache=False))
+    assert len(exe.program.calls) == 1
+    rng = np.random.default_rng(0)
+    p, q = rng.standard_normal((65, 50), np.float32), rng.standard_normal((50, 65), np.float32)
+    np.testing.assert_array_equal(exe(p, q), np.maximum(p.T + q, 0))
