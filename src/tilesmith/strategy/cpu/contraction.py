@@ -113,7 +113,8 @@ def choose_tile(
             if rest:
                 cost += _cycles(rest, count, target, broadcast)
             cost *= column_tiles
-            cost *= 1 + 0.002 * height  # code size: prefer the smaller of equals
+            # tall tiles are long code, and their rows may fall on the same cache sets
+            cost *= 1 + 0.004 * height
             if cost < best_cost:
                 best, best_cost = Tile(height, count, lanes), cost
     return best
@@ -127,7 +128,10 @@ def tile_vectors(columns: int, lanes: int) -> list[int]:
 def _cycles(rows: int, vectors: int, target: Target, broadcast: bool) -> float:
     fma = rows * vectors / target.fma_ports
     load = (vectors + rows) / 2 if broadcast else (vectors + rows * vectors) / 2
-    return max(fma, load, target.fma_latency) + 0.75  # loop overhead shared by the tile
+    # vectors of `w` come from the second-level cache, half a vector a cycle; little of that shows
+    # while the cache answers, more when neighbours of this machine use it too
+    streamed = 0.1 * 2 * vectors
+    return max(fma, load, target.fma_latency) + streamed + 0.75  # and the loop's own instructions
 
 
 def row_extent(c: Contraction) -> int:
