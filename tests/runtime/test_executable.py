@@ -6,8 +6,8 @@ import threading
 import ml_dtypes
 import numpy as np
 import pytest
-
 from models import COLS, ROWS, checked_program, copy_program, expected, program
+
 from tilesmith.ir.dtypes import ALL, DType, bf16, f32
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.program import Contents, pack_constants
