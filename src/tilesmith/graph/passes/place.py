@@ -75,6 +75,8 @@ class _Placement:
         self.rooms: dict[Value, _Room] = {}
         self.layouts: dict[Value, Layout] = {}
         self.now: dict[Value, Value] = {}
+        self.inside: set[Value] = set()
+        """Values that lie in the memory of others."""
 
     def run(self) -> Graph:
         concats = [n for n in self.graph.nodes if _concat_axis(n) is not None]
@@ -125,6 +127,7 @@ class _Placement:
             room = self.fits(v, slot) if operands.count(v) == 1 and v not in self.slots else None
             if room is not None:
                 self.slots[v] = slot
+                self.inside.add(v)
                 self.rooms[whole] = room
                 placed = True
         if not placed:
@@ -181,7 +184,11 @@ class _Placement:
         inputs = tuple(self.value(v) for v in node.inputs)
         body = _with_layouts(node.op.body, inputs, tuple(self.value(v) for v in node.outputs))
         found = self.view(node, body)
+        if found is not None and node.outputs[0] in self.outside:
+            self.inside.add(node.inputs[0])
+            return replace(node, op=InPlace(body, (0,), joins=True), inputs=inputs)
         if found is not None:
+            self.inside.update(node.outputs)
             for v, (layout, _) in zip(node.outputs, found):
                 self.layouts[v] = layout
                 self.now.pop(v, None)
@@ -196,13 +203,25 @@ class _Placement:
         return replace(node, op=Fused(body), inputs=inputs, outputs=outputs)
 
     def view(self, node: Node, body: Graph) -> Windows | None:
+        """Where the results of `node` lie in its operand's memory.
+
+        A result of the program has memory of its own: there the operand must be able to lie in it.
+        """
         if len(node.inputs) != 1 or node.inputs[0] in self.graph.constant:
             return None
-        if any(v in self.outside or v in self.slots for v in node.outputs):
+        if any(v in self.inside for v in node.outputs):
             return None
         found = self.windows(body)
         if found is None or not all(_is_readable(w, v) for v, (w, _) in zip(node.outputs, found)):
             return None
+        if any(v in self.outside for v in node.outputs):
+            source, same = node.inputs[0], [(_layout(v), 0) for v in node.outputs]
+            if source in self.outside or source in self.inside or list(found) != same:
+                return None
+            if math.prod(body.inputs[0].type.static_shape) != body.outputs[0].type.size:
+                return None
+            layout = _layout(body.inputs[0])
+            return None if layout.has_padding or layout.dense != layout else found
         return found
 
     def join(self, node: Node) -> list[Node]:
