@@ -34,7 +34,7 @@ def onnxruntime(model: Path, inputs: Mapping[str, np.ndarray], threads: int) -> 
 
 def openvino(model: Path, inputs: Mapping[str, np.ndarray], threads: int) -> Run:
     """OpenVINO on the CPU, kept to float32 (it would use bf16 by itself where AMX is present)."""
-    import openvino as ov
+    import openvino as ov  # pyright: ignore[reportMissingImports]  # installed to compare
 
     core = ov.Core()
     read = core.read_model(str(model))
@@ -72,8 +72,8 @@ def torch_engines(module: Any) -> dict[str, Prepare]:
         return _torch_run(module, inputs, threads)
 
     def compiled(model: Path, inputs: Mapping[str, np.ndarray], threads: int) -> Run:
-        import torch
-        from torch._inductor import config
+        import torch  # pyright: ignore[reportMissingImports]  # installed to compare
+        from torch._inductor import config  # pyright: ignore[reportMissingImports]  # installed to compare
 
         torch.set_num_threads(threads)  # the generated code has the number in it
         torch._dynamo.reset()
@@ -87,7 +87,7 @@ def torch_engines(module: Any) -> dict[str, Prepare]:
 
 
 def _torch_run(module: Any, inputs: Mapping[str, np.ndarray], threads: int) -> Run:
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]  # installed to compare
 
     tensors = [torch.from_numpy(np.ascontiguousarray(a)) for a in inputs.values()]
 
@@ -106,7 +106,7 @@ def load_module(spec: str) -> Any:
     """The torch module that `FILE.py:NAME` or `package.module:NAME` names: NAME is a module, or a
     function of no arguments that makes one.  Raises ValueError, ImportError or what the code does.
     """
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]  # installed to compare
 
     source, colon, name = spec.rpartition(":")
     if not colon:
