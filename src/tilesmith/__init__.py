@@ -30,6 +30,8 @@ if TYPE_CHECKING:
         UsageError,
     )
     from tilesmith.support.options import Options
+    from tilesmith.template_tuner import tune_template
+    from tilesmith.tuner import tune
 
 __version__ = "0.1.0"
 
@@ -50,6 +52,8 @@ __all__ = [
     "compile",
     "load",
     "te",
+    "tune",
+    "tune_template",
 ]
 
 _HOME = {
@@ -57,6 +61,8 @@ _HOME = {
     "check": "tilesmith.driver",
     "compile": "tilesmith.driver",
     "load": "tilesmith.driver",
+    "tune": "tilesmith.tuner",
+    "tune_template": "tilesmith.template_tuner",
     "Graph": "tilesmith.graph.nodes",
     "Target": "tilesmith.ir.target",
     "Executable": "tilesmith.runtime.executable",

@@ -11,11 +11,14 @@ the cache on disk.
 
 from __future__ import annotations
 
+import json
+import logging
 import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -42,12 +45,15 @@ from tilesmith.graph.passes.halo import add_halos
 from tilesmith.graph.passes.layout import assign_layouts
 from tilesmith.graph.passes.memory_plan import plan
 from tilesmith.graph.passes.place import place
+from tilesmith.graph.passes.repack import repack
 from tilesmith.graph.passes.sub_pixel import sub_pixel
 from tilesmith.graph.passes.winograd import winograd
 from tilesmith.graph.text import constants_of, print_graph
 from tilesmith.graph.verify import verify as verify_graph
+from tilesmith.ir.layout import Layout
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func
+from tilesmith.loop.parse import parse_func
 from tilesmith.loop.passes.flatten import flatten
 from tilesmith.loop.passes.hoist import hoist
 from tilesmith.loop.passes.peel import peel
@@ -59,23 +65,34 @@ from tilesmith.loop.verify import verify as verify_loops
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.function import NativeFunction
 from tilesmith.runtime.program import Arg, Contents, KernelCall, Program, TensorSpec, pack_constants
+from tilesmith.runtime.threads import thread_count
 from tilesmith.strategy.cpu import lower_group
 from tilesmith.strategy.cpu.layouts import layout_policy
+from tilesmith.strategy.cpu.packing import packed_layouts
 from tilesmith.strategy.cpu.winograd_cost import winograd_choice
 from tilesmith.strategy.describe import describe
+from tilesmith.strategy.knobs import Config, Decisions
 from tilesmith.strategy.windows import windows
 from tilesmith.support.cache import Cache, cache_key
+from tilesmith.support.difference import difference
 from tilesmith.support.dump import Dumper
-from tilesmith.support.errors import TilesmithError, UsageError
-from tilesmith.support.options import Options, cache_dir_from_environment
+from tilesmith.support.errors import ScheduleError, TilesmithError, UsageError
+from tilesmith.support.options import Options, cache_dir_from_environment, records_path
 from tilesmith.support.timing import Timings
 from tilesmith.support.workers import Workers
 from tilesmith.te.lower import lower as lower_schedule
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Tensor
+from tilesmith.tuning.records import Key, Records
+from tilesmith.tuning.workload import convolution_workload, group_workload
+
+_log = logging.getLogger("tilesmith")
 
 GraphPass = Callable[[Graph], Graph]
 LoopPass = Callable[[Func], Func]
+
+EMPTY = Graph("", (), (), (), (), ())
+"""The body of a kernel that is a loop nest by itself."""
 
 GRAPH_PASSES: tuple[tuple[str, GraphPass], ...] = (
     ("decompose", decompose),
@@ -101,18 +118,25 @@ LOOP_PASSES: tuple[tuple[str, LoopPass], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What one compilation carries along: options and where to report."""
+    """What one compilation carries along: options, what tuning found (decisions for the text of a
+    workload) and where to report.
+    """
 
     options: Options
     target: Target
     timings: Timings = field(default_factory=Timings)
     dumper: Dumper = field(default_factory=Dumper)
+    tuned: Callable[[str], Decisions] | None = None
 
     @staticmethod
     def of(options: Options | None, **overrides: Any) -> Session:
         options = options or Options.from_environment()
         options = options.with_(**overrides)
         return Session(options, resolve_target(options.target), Timings(), Dumper(options.dump))
+
+    def decisions(self, workload: str) -> Decisions:
+        """What is known to be best for a workload; nothing where the analytic choices are."""
+        return self.tuned(workload) if self.tuned is not None else {}
 
     @property
     def jobs(self) -> int:
@@ -134,7 +158,9 @@ def compile(
     leaves open. Raises ModelError, UnsupportedError or UsageError.
     """
     session = Session.of(options, target=target, threads=threads)
-    program = compile_program(load_graph(model, shapes, session), session)
+    graph = load_graph(model, shapes, session)
+    with recorded(session) as session:
+        program = compile_program(graph, session)
     if session.options.time_passes:
         print(session.timings.report(), memory_report(program), sep="\n", file=sys.stderr)
     return Executable(program, session.options.threads)
@@ -168,10 +194,31 @@ def load_graph(
     )
 
 
+@contextmanager
+def recorded(session: Session) -> Iterator[Session]:
+    """The session with the decisions on record for its target and number of threads."""
+    path = records_path(session.options)
+    if not session.options.use_records or not path.is_file():
+        yield session
+        return
+    threads = thread_count(session.options.threads)
+    with Records(path) as records:
+
+        def tuned(workload: str) -> Decisions:
+            found = records.best(Key.of(workload, session.target.text, threads))
+            return found.candidate if found is not None else {}
+
+        yield replace(session, tuned=tuned)
+
+
 def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
     """All graph passes in order, the target's own last."""
     policy = layout_policy(session.target)
-    choice = winograd_choice(session.target, session.options.bound("f32"))
+    choice = winograd_choice(
+        session.target,
+        session.options.bound("f32"),
+        lambda n: Config(session.decisions(convolution_workload(n, session.options.accuracy))),
+    )
     return (
         *GRAPH_PASSES,
         ("winograd", lambda g: winograd(g, choice)),
@@ -237,8 +284,8 @@ def generate(body: Graph, nest: Func, session: Session, under: tuple[str, ...] =
 
 def compile_program(graph: Graph, session: Session) -> Program:
     """A program from a graph: kernels, memory plan, constants."""
-    fused = optimise(graph, session)
-    kernels = compile_kernels(fused, session)
+    fused, decisions = apply_tuning(optimise(graph, session), session)
+    kernels = compile_kernels(fused, session, decisions)
     with session.timings.stage("link"):
         return assemble(fused, kernels, session)
 
@@ -262,7 +309,36 @@ def canonical(body: Graph) -> Graph:
     )
 
 
-def compile_kernels(fused: Graph, session: Session) -> dict[Node, KernelCode]:
+def apply_tuning(fused: Graph, session: Session) -> tuple[Graph, dict[Node, Decisions]]:
+    """The graph with constants packed as tuning found best, and its other decisions by node."""
+    decisions: dict[Node, Decisions] = {}
+    layouts: dict[Node, Mapping[int, Layout]] = {}
+    if session.tuned is None:
+        return fused, decisions
+    for node in fused.nodes:
+        if isinstance(node.op, InPlace):
+            continue
+        assert isinstance(node.op, Fused)
+        constants = [i for i, v in enumerate(node.inputs) if v in fused.constant]
+        found = session.decisions(group_workload(canonical(node.op.body), constants))
+        if not found:
+            continue
+        try:
+            wanted = packed_layouts(node.op.body, constants, session.target, Config(found))
+        except ScheduleError as e:  # of another version of us
+            _log.warning("a tuning record is not used: %s", e)
+            continue
+        decisions[node] = found
+        if wanted:
+            layouts[node] = wanted
+    new = repack(fused, layouts)
+    again = dict(zip(fused.nodes, new.nodes, strict=True))
+    return new, {again[n]: d for n, d in decisions.items()}
+
+
+def compile_kernels(
+    fused: Graph, session: Session, decisions: Mapping[Node, Decisions] | None = None
+) -> dict[Node, KernelCode]:
     """Code for each fused node; equal groups share one kernel, distinct ones are compiled at the
     same time.
     """
@@ -272,7 +348,7 @@ def compile_kernels(fused: Graph, session: Session) -> dict[Node, KernelCode]:
         cache = Cache(options.cache_dir or cache_dir_from_environment(), options.cache_bytes)
     machine = session.target.text
     found: dict[str, KernelCode] = {}
-    missing: dict[str, tuple[Graph, str, str]] = {}
+    missing: dict[str, _Missing] = {}
     of_node: dict[Node, str] = {}
     with session.timings.stage("kernels"):
         for node in fused.nodes:
@@ -281,14 +357,16 @@ def compile_kernels(fused: Graph, session: Session) -> dict[Node, KernelCode]:
                 continue
             body = canonical(node.op.body)
             text = print_graph(body)
-            key = of_node[node] = cache_key(text, options.key(), machine)
+            chosen = (decisions or {}).get(node, {})
+            parts = [text, options.key(), machine, *([json.dumps(chosen)] if chosen else [])]
+            key = of_node[node] = cache_key(*parts)
             if key in found or key in missing:
                 continue
             blob = cache.get(key) if cache is not None else None
             if blob is not None:
                 found[key] = KernelCode.from_bytes(blob)
             else:
-                missing[key] = body, text, node.loc
+                missing[key] = _Missing(body, text, node.loc, chosen)
         for key, code in _compile_all(missing, session):
             found[key] = code
             if cache is not None:
@@ -296,14 +374,24 @@ def compile_kernels(fused: Graph, session: Session) -> dict[Node, KernelCode]:
     return {node: found[key] for node, key in of_node.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    """A kernel to compile: the body, its text, its name and the decisions of its schedule."""
+
+    body: Graph
+    text: str
+    loc: str
+    decisions: Decisions
+
+
 WORTH_A_WORKER = 8
 """Kernels for which it pays to start one more process (a third of a second)."""
 
 
 def _compile_all(
-    missing: Mapping[str, tuple[Graph, str, str]], session: Session
+    missing: Mapping[str, _Missing], session: Session
 ) -> Iterator[tuple[str, KernelCode]]:
-    """Code for each (body, its text, its name) by key: in this process and in others.
+    """Code for each missing kernel by key: in this process and in others.
 
     LLVM and Python have a lock each, so that threads alone keep no two cores busy.
     """
@@ -316,15 +404,22 @@ def _compile_all(
         ThreadPoolExecutor(count + 1 if count else session.jobs) as pool,
     ):
 
-        def code_of(item: tuple[str, tuple[Graph, str, str]]) -> tuple[str, KernelCode]:
-            key, (body, text, loc) = item
+        def code_of(item: tuple[str, _Missing]) -> tuple[str, KernelCode]:
+            key, m = item
             symbol = f"k_{key[:16]}"
             reply = None
-            if count and not constants_of(body):
-                job = KernelJob(text, symbol, session.options, session.target)
+            if count and not constants_of(m.body):
+                job = KernelJob(m.text, symbol, session.options, session.target, m.decisions)
                 reply = workers.call(job.to_bytes())
             if reply is None:
-                return key, _compile_kernel(body, symbol, loc, session, path)
+                try:
+                    found = _compile_kernel(m.body, symbol, m.loc, session, path, m.decisions)
+                except ScheduleError as e:
+                    if not m.decisions:
+                        raise
+                    _log.warning("a tuning record is not used: %s", e)
+                    found = _compile_kernel(m.body, symbol, m.loc, session, path, {})
+                return key, found
             times, code = without_head(reply)
             for name, seconds in times:
                 session.timings.add(name, seconds, path)
@@ -337,17 +432,26 @@ def answer(request: bytes) -> bytes:
     """What a worker process makes of a `KernelJob`: times per stage, then the `KernelCode`."""
     job = KernelJob.from_bytes(request)
     session = Session(job.options, job.target)
-    code = _compile_kernel(parse_graph(job.text), job.symbol, "", session, ())
+    if job.nest:
+        code = generate(EMPTY, parse_func(job.text), session)
+    else:
+        body = parse_graph(job.text)
+        code = _compile_kernel(body, job.symbol, "", session, (), job.decisions)
     times = [(r.name, r.seconds) for r in session.timings.rows()]
     return with_head(times, code.to_bytes())
 
 
 def _compile_kernel(
-    body: Graph, symbol: str, loc: str, session: Session, path: tuple[str, ...]
+    body: Graph,
+    symbol: str,
+    loc: str,
+    session: Session,
+    path: tuple[str, ...],
+    decisions: Decisions,
 ) -> KernelCode:
     try:
         with session.timings.stage("lower", under=path):
-            func = lower_group(body, session.target, symbol)
+            func = lower_group(body, session.target, symbol, Config(decisions))
         return generate(body, func, session, path)
     except TilesmithError as e:
         e.add_note(f"while compiling {loc or 'a kernel'}:\n{print_graph(body)}")
@@ -516,21 +620,6 @@ def _run_alone(
         v.layout.unpack(a, v.type.static_shape) if v.layout else a
         for v, a in zip(node.outputs, out.values(), strict=True)
     ]
-
-
-def difference(found: np.ndarray, expected: np.ndarray) -> float:
-    """Largest difference over the largest magnitude expected; infinite where only one side is NaN
-    or infinite.
-    """
-    a, b = np.asarray(found, np.float64), np.asarray(expected, np.float64)
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    if same.all():
-        return 0.0
-    finite = np.isfinite(b)
-    if not np.isfinite(a[finite]).all() or (~finite & ~same).any():
-        return float("inf")
-    scale = float(np.abs(b[finite]).max(initial=0.0)) or 1.0
-    return float(np.abs(np.where(same, 0.0, a - b)).max()) / scale
 
 
 def random_inputs(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:

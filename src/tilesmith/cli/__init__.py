@@ -34,6 +34,8 @@ VERBS = {
     "compare": "Measure every installed engine, taking turns.",
     "check": "Compare every compiled kernel with its reference.",
     "explain": "Show where a model's time goes, kernel by kernel, and why.",
+    "tune": "Spend some seconds on making a model faster on this machine.",
+    "records": "List, move and prune what tuning measured.",
     "opt": "Run chosen passes and print any stage of the IR.",
     "ops": "List the operators that are supported.",
     "doctor": "Show what was detected about this machine.",

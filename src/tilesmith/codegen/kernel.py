@@ -6,11 +6,13 @@ Both are bytes on their way to another process or the cache on disk.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tilesmith.ir.target import Target
 from tilesmith.strategy.describe import KernelInfo
+from tilesmith.strategy.knobs import Value, values_from_json
 from tilesmith.support.options import Options
 
 
@@ -40,12 +42,16 @@ class KernelCode:
 
 @dataclass(frozen=True, slots=True)
 class KernelJob:
-    """A fused group, as text, that is to become a kernel of this symbol."""
+    """A fused group, as text, that is to become a kernel of this symbol; `decisions`: of its
+    schedule, where they are not the analytic ones.  With `nest`, the text is that of a loop nest.
+    """
 
     text: str
     symbol: str
     options: Options
     target: Target
+    decisions: Mapping[str, Value] = field(default_factory=dict)
+    nest: bool = False
 
     def to_bytes(self) -> bytes:
         options = {
@@ -55,13 +61,15 @@ class KernelJob:
         }
         target = {f.name: getattr(self.target, f.name) for f in fields(Target)}
         target["features"] = sorted(self.target.features)
-        return json.dumps([self.text, self.symbol, options, target]).encode()
+        rest = [dict(self.decisions), self.nest]
+        return json.dumps([self.text, self.symbol, options, target, *rest]).encode()
 
     @staticmethod
     def from_bytes(blob: bytes) -> KernelJob:
-        text, symbol, options, target = json.loads(blob)
+        text, symbol, options, target, decisions, nest = json.loads(blob)
         target["features"] = frozenset(target["features"])
-        return KernelJob(text, symbol, Options(**options, use_cache=False), Target(**target))
+        options, chosen = Options(**options, use_cache=False), values_from_json(decisions)
+        return KernelJob(text, symbol, options, Target(**target), chosen, nest)
 
 
 def with_head(head: Any, body: bytes) -> bytes:

@@ -49,10 +49,12 @@ class Data:
     """The contents of a constant, in its physical layout; read when first asked for (`load`).
 
     `fill` writes them to memory that is zero, for contents that are made only to be stored.
+    `source`: the constant that they are another layout of.
     """
 
     load: Callable[[], np.ndarray] = field(repr=False)
     fill: Callable[[np.ndarray], object] | None = field(default=None, repr=False)
+    source: Constant | None = field(default=None, repr=False)
 
     @staticmethod
     def of(array: np.ndarray) -> Data:

@@ -23,6 +23,8 @@ from tilesmith.te.schedule import Axis, AxisLike, Stage
 from tilesmith.te.steps import Tail
 
 Value: TypeAlias = "int | str | bool | tuple[Any, ...]"
+Decisions: TypeAlias = "Mapping[str, Value]"
+"""Values of knobs by name."""
 V = TypeVar("V", bound="int | str | bool | tuple[Any, ...]")
 Options: TypeAlias = "Iterable[V] | Callable[[], Iterable[V]]"
 
@@ -47,7 +49,7 @@ class Config:
     Raises ScheduleError from its methods when a chosen value is none of the knob's.
     """
 
-    chosen: Mapping[str, Value] = field(default_factory=dict)
+    chosen: Decisions = field(default_factory=dict)
     seen: dict[str, Knob] | None = None
     prefix: str = ""
 
@@ -160,7 +162,7 @@ def split_factors(extent: int, parts: int) -> list[tuple[int, ...]]:
     return sorted(found, key=lambda f: f[::-1])
 
 
-def values_from_json(chosen: Mapping[str, Any]) -> dict[str, Value]:
+def values_from_json(chosen: Mapping[str, Any]) -> Decisions:
     """Decisions as they were before JSON made lists of their tuples."""
     return {k: _tuples(v) for k, v in chosen.items()}
 

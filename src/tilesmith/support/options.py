@@ -7,7 +7,8 @@ command line derives its options from these fields.
 
 Environment: `TILESMITH_TARGET`, `TILESMITH_NUM_THREADS` (else `OMP_NUM_THREADS`),
 `TILESMITH_CACHE_DIR` (else `XDG_CACHE_HOME/tilesmith`, else `~/.cache/tilesmith`),
-`TILESMITH_CACHE_BYTES`, `TILESMITH_USE_CACHE`, `TILESMITH_DUMP`, `TILESMITH_VERIFY_EACH`,
+`TILESMITH_CACHE_BYTES`, `TILESMITH_USE_CACHE`, `TILESMITH_RECORDS`, `TILESMITH_USE_RECORDS`,
+`TILESMITH_DUMP`, `TILESMITH_VERIFY_EACH`,
 `TILESMITH_TIME_PASSES`, `TILESMITH_JOBS`.
 """
 
@@ -81,6 +82,10 @@ class Options:
     use_cache: bool = field(
         default=True, metadata=_about("Read and write the cache of compiled kernels.")
     )
+    records: Path | None = field(
+        default=None, metadata=_about("File of tuning records (default: in the cache folder).")
+    )
+    use_records: bool = field(default=True, metadata=_about("Use what tuning found."))
     dump: Path | None = field(
         default=None, metadata=_about("Write the text of each stage that changed to this folder.")
     )
@@ -108,7 +113,7 @@ class Options:
                 raise UsageError(f"{name} must be a whole number from 1 to 4096, not {count!r}")
         if self.cache_bytes < 0:
             raise UsageError(f"cache_bytes must not be negative, found {self.cache_bytes}")
-        for name in ("cache_dir", "dump"):
+        for name in ("cache_dir", "records", "dump"):
             path = getattr(self, name)
             if path is not None and not isinstance(path, Path):
                 object.__setattr__(self, name, Path(path))
@@ -126,6 +131,8 @@ class Options:
             "cache_dir": cache_dir_from_environment(env),
             "cache_bytes": _number(env, "TILESMITH_CACHE_BYTES", minimum=0),
             "use_cache": _flag(env, "TILESMITH_USE_CACHE"),
+            "records": env.get("TILESMITH_RECORDS") or None,
+            "use_records": _flag(env, "TILESMITH_USE_RECORDS"),
             "dump": env.get("TILESMITH_DUMP") or None,
             "verify_each": _flag(env, "TILESMITH_VERIFY_EACH"),
             "time_passes": _flag(env, "TILESMITH_TIME_PASSES"),
@@ -180,6 +187,11 @@ def cache_dir_from_environment(environ: Mapping[str, str] | None = None) -> Path
         return Path(env["XDG_CACHE_HOME"]) / "tilesmith"
     home = env.get("HOME")
     return (Path(home) if home else Path.home()) / ".cache" / "tilesmith"
+
+
+def records_path(options: Options) -> Path:
+    """The file of tuning records."""
+    return options.records or (options.cache_dir or cache_dir_from_environment()) / "records.sqlite"
 
 
 def _number(env: Mapping[str, str], name: str, minimum: int = 1) -> int | None:

@@ -44,7 +44,7 @@ def assign_layouts(graph: Graph, policy: Policy) -> Graph:
             key = (source.value, layout)
             if source.value.layout is None and not layout.is_row_major:
                 if key not in packed:
-                    packed[key] = _pack(source, layout)
+                    packed[key] = pack(source, layout)
                 inputs[i] = packed[key].value
         outputs = []
         for v, layout in zip(node.outputs, wanted.results, strict=True):
@@ -82,14 +82,16 @@ def relayout_count(graph: Graph) -> int:
     return count
 
 
-def _pack(source: Constant, layout: Layout) -> Constant:
+def pack(source: Constant, layout: Layout) -> Constant:
+    """The constant `source` in another layout, made when its contents are needed."""
+
     def load() -> np.ndarray:
         return layout.pack(source.data.read())
 
     def fill(out: np.ndarray) -> None:
         layout.pack(source.data.read(), out)
 
-    return Constant(replace(source.value, layout=layout), Data(load, fill))
+    return Constant(replace(source.value, layout=layout), Data(load, fill, source))
 
 
 def _is_trivial(layout: Layout, value: Value) -> bool:

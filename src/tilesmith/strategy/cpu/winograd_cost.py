@@ -134,10 +134,13 @@ def direct_cycles(images: int, area: int, channels: int, filters: int, target: T
     return max(products, taps * filters * 4 / MEMORY_BYTES_PER_CYCLE)
 
 
-def winograd_choice(target: Target, bound: float) -> Callable[[Node], int | None]:
+def winograd_choice(
+    target: Target, bound: float, config: Callable[[Node], Config] = lambda _: ANALYTIC
+) -> Callable[[Node], int | None]:
     """The tile size for a 3x3 `Conv` node, or None where the direct kernel is better.
 
-    `bound`: the error that the accuracy policy allows for float32.
+    `bound`: the error that the accuracy policy allows for float32.  `config`: the decisions for a
+    node.
     """
     allowed = [m for m in SQUARES if ERRORS[m] <= bound]
 
@@ -152,6 +155,9 @@ def winograd_choice(target: Target, bound: float) -> Callable[[Node], int | None
             cycles = winograd_cycles(sizes, target)
             if cycles < fewest:
                 best, fewest = m, cycles
-        return best
+        cfg = config(node)
+        if cfg.chosen.get("algorithm") not in (None, 0, *allowed):
+            return best  # decided under another accuracy policy
+        return cfg.choice("algorithm", (0, *allowed), best or 0) or None
 
     return choice

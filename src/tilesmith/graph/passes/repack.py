@@ -1,0 +1,56 @@
+"""Constants of fused groups in other layouts than the layout pass gave them.
+
+That pass decides before there are groups; where a group turns out to want its weights packed
+differently (it was tuned), they are packed again from what they were packed from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Value
+from tilesmith.ir.layout import Layout
+
+from .layout import pack
+
+
+def repack(graph: Graph, wanted: Mapping[Node, Mapping[int, Layout]]) -> Graph:
+    """`graph` with the inputs of fused nodes, by number, in the layouts wanted; they are constants
+    that the layout pass packed.
+    """
+    made: dict[tuple[Value, Layout], Constant] = {}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        layouts = wanted.get(node, {})
+        inputs = list(node.inputs)
+        for i, layout in layouts.items():
+            source = graph.constant[inputs[i]].data.source
+            assert source is not None
+            key = (source.value, layout)
+            if key not in made:
+                made[key] = pack(source, layout)
+            inputs[i] = made[key].value
+        if layouts:
+            assert isinstance(node.op, Fused)
+            op = replace(node.op, body=with_packing(node.op.body, layouts))
+            node = replace(node, op=op, inputs=tuple(inputs))
+        nodes.append(node)
+    if not made:
+        return graph
+    used = {v for n in nodes for v in n.inputs} | set(graph.outputs)
+    constants = [c for c in graph.constants if c.value in used]
+    return replace(graph, constants=(*constants, *made.values()), nodes=tuple(nodes))
+
+
+def with_packing(body: Graph, layouts: Mapping[int, Layout | None]) -> Graph:
+    """A fused body whose inputs, by number, lie in memory in other ways (None: row-major)."""
+    if not layouts:
+        return body
+    new = {body.inputs[i]: replace(body.inputs[i], layout=la) for i, la in layouts.items()}
+    return replace(
+        body,
+        inputs=tuple(new.get(v, v) for v in body.inputs),
+        nodes=tuple(replace(n, inputs=tuple(new.get(v, v) for v in n.inputs)) for n in body.nodes),
+        outputs=tuple(new.get(v, v) for v in body.outputs),
+    )

@@ -1,0 +1,49 @@
+"""How wide the column blocks are in which constant weights are packed, as a decision.
+
+The layout pass packs weights for the analytic register tile before there are groups; a group that
+was tuned may want other blocks, and the width of its tile follows from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tilesmith.graph.nodes import Graph
+from tilesmith.ir.layout import Layout
+from tilesmith.ir.target import Target
+from tilesmith.strategy.knobs import Config
+
+from .contraction import tile_vectors
+from .winograd import winograd_op
+
+
+def packed_layouts(
+    body: Graph, constants: Iterable[int], target: Target, cfg: Config
+) -> dict[int, Layout]:
+    """By input number, the layouts of `constants` of a fused body that are not those they have."""
+    found: dict[int, Layout] = {}
+    for i in constants:
+        value = body.inputs[i]
+        if value.layout is None or value.layout.dims[-1].part != "inner":
+            continue
+        if winograd_op(body) is not None:
+            continue  # its blocks have the one width that its products are written for
+        axis, block = value.layout.dims[-1].axis, value.layout.dims[-1].block
+        lanes = target.vector_lanes(value.dtype.bytes)
+        columns = value.type.static_shape[axis]
+        if block % lanes:
+            continue  # narrower than a vector: there is nothing to choose
+        vectors = cfg.choice("vectors", tile_vectors(columns, lanes), block // lanes)
+        if vectors * lanes != block:
+            found[i] = _with_block(value.layout, axis, vectors * lanes)
+    return found
+
+
+def _with_block(layout: Layout, axis: int, block: int) -> Layout:
+    return Layout(
+        tuple(
+            replace(d, block=block) if d.axis == axis and d.part != "whole" else d
+            for d in layout.dims
+        )
+    )

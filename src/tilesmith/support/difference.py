@@ -1,0 +1,20 @@
+"""How far two arrays are from each other: the measure that accuracy policies bound."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def difference(found: np.ndarray, expected: np.ndarray) -> float:
+    """Largest difference over the largest magnitude expected; infinite where only one side is NaN
+    or infinite.
+    """
+    a, b = np.asarray(found, np.float64), np.asarray(expected, np.float64)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    if same.all():
+        return 0.0
+    finite = np.isfinite(b)
+    if not np.isfinite(a[finite]).all() or (~finite & ~same).any():
+        return float("inf")
+    scale = float(np.abs(b[finite]).max(initial=0.0)) or 1.0
+    return float(np.abs(np.where(same, 0.0, a - b)).max()) / scale

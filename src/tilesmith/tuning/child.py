@@ -1,0 +1,125 @@
+"""Another process that answers requests and may die of them: in time, or it is ended.
+
+What runs there may crash, never return, or take all memory; `Child.call` then raises `ChildError`,
+which says what happened, and the next call starts a new process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from types import TracebackType
+from typing import Literal, TypeAlias
+
+Cause: TypeAlias = Literal["crash", "timeout"]
+_SIZE = 8
+
+
+class ChildError(Exception):
+    """A process did not answer: `cause`, and in words."""
+
+    def __init__(self, cause: Cause, text: str) -> None:
+        super().__init__(text)
+        self.cause: Cause = cause
+
+
+class Child:
+    """A process that runs `module`, whose main program is to `support.workers.serve`; `arguments`
+    are its command line.  One call at a time.
+    """
+
+    def __init__(self, module: str, *arguments: str) -> None:
+        self._command = [sys.executable, "-P", "-m", module, *arguments]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.end()
+
+    def call(self, request: bytes, seconds: float) -> bytes:
+        """The answer, within `seconds`.  Raises ChildError."""
+        process = self._process or self._start()
+        self._process = process
+        assert process.stdin is not None
+        deadline = time.monotonic() + seconds
+        try:
+            process.stdin.write(len(request).to_bytes(_SIZE, "little") + request)
+            process.stdin.flush()
+            size = int.from_bytes(self._read(process, _SIZE, deadline), "little")
+            return self._read(process, size, deadline)
+        except (BrokenPipeError, EOFError):
+            raise ChildError("crash", self._epitaph(process)) from None
+        except TimeoutError:
+            raise ChildError("timeout", f"no result within {seconds:g} s") from None
+        except BaseException:  # an interrupt: what the process does now nobody will read
+            self.end()
+            raise
+        finally:
+            if process.poll() is not None or time.monotonic() >= deadline:
+                self.end()
+
+    def end(self) -> None:
+        """End the process; the next call starts another."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        for pipe in (process.stdin, process.stdout):
+            with contextlib.suppress(OSError):
+                assert pipe is not None
+                pipe.close()
+        process.wait()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        path = os.pathsep.join(p for p in sys.path if p)  # what we can import it must find
+        environment = {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
+        return subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # last words of a crash; `_epitaph` has the cause
+            env=environment,
+            process_group=0,  # an interrupt from the terminal is for this process
+            bufsize=0,
+        )
+
+    @staticmethod
+    def _read(process: subprocess.Popen[bytes], size: int, deadline: float) -> bytes:
+        assert process.stdout is not None
+        pipe = process.stdout.fileno()
+        parts: list[bytes] = []
+        with selectors.DefaultSelector() as selector:
+            selector.register(pipe, selectors.EVENT_READ)
+            while size:
+                left = deadline - time.monotonic()
+                if left <= 0 or not selector.select(left):
+                    raise TimeoutError
+                part = os.read(pipe, min(size, 1 << 20))
+                if not part:
+                    raise EOFError
+                parts.append(part)
+                size -= len(part)
+        return b"".join(parts)
+
+    @staticmethod
+    def _epitaph(process: subprocess.Popen[bytes]) -> str:
+        try:
+            code = process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            return "the process closed its output"
+        if code < 0:
+            with contextlib.suppress(ValueError):
+                return f"the process died of {signal.Signals(-code).name}"
+        return f"the process ended with exit code {code}"

@@ -1,0 +1,173 @@
+"""What is sent to the process that runs candidates, and what comes back: plain JSON values."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from tilesmith.codegen.kernel import KernelCode, with_head, without_head
+from tilesmith.ir.dtypes import BY_NAME, DType
+from tilesmith.ir.layout import Layout
+
+Outcome: TypeAlias = Literal["ok", "slow", "wrong", "memory", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A parameter of a kernel: its logical type, and how memory holds it (`layout` as text, None
+    for row-major).  `cold`: so many bytes of such arguments are read in turn, because in the
+    program others would have pushed it out of the caches by the next time.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    layout: str | None = None
+    cold: int = 0
+
+    @property
+    def type(self) -> DType:
+        return BY_NAME[self.dtype]
+
+    @property
+    def nbytes(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64)) * self.type.bytes
+
+    def pack(self, array: np.ndarray) -> np.ndarray:
+        """The physical array for a logical one."""
+        plain = Layout.parse(self.layout).pack(array) if self.layout else array
+        return np.ascontiguousarray(plain)
+
+    def unpack(self, array: np.ndarray) -> np.ndarray:
+        """The logical array in a physical one."""
+        return Layout.parse(self.layout).unpack(array, self.shape) if self.layout else array
+
+    @property
+    def physical_shape(self) -> tuple[int, ...]:
+        return Layout.parse(self.layout).physical_shape(self.shape) if self.layout else self.shape
+
+
+@dataclass(frozen=True, slots=True)
+class Runnable:
+    """Object code of a kernel and how to call it."""
+
+    symbol: str
+    code: bytes = field(repr=False)
+    inputs: tuple[Argument, ...]
+    outputs: tuple[Argument, ...]
+    workspace: int = 0
+    workspace_per_thread: int = 0
+
+    @staticmethod
+    def of(kernel: KernelCode, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> Runnable:
+        return Runnable(
+            kernel.symbol,
+            kernel.code,
+            tuple(inputs),
+            tuple(outputs),
+            kernel.workspace,
+            kernel.workspace_per_thread,
+        )
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal code called in the same way."""
+        return hashlib.blake2b(json.dumps(self._head()).encode() + self.code).hexdigest()
+
+    def _head(self) -> dict[str, Any]:
+        head = {k: getattr(self, k) for k in ("symbol", "workspace", "workspace_per_thread")}
+        args = {k: [asdict(a) for a in getattr(self, k)] for k in ("inputs", "outputs")}
+        return {**head, **args}
+
+    def to_bytes(self) -> bytes:
+        return with_head(self._head(), self.code)
+
+    @staticmethod
+    def from_bytes(blob: bytes) -> Runnable:
+        head, code = without_head(blob)
+        inputs, outputs = (tuple(_argument(a) for a in head.pop(k)) for k in ("inputs", "outputs"))
+        return Runnable(code=code, inputs=inputs, outputs=outputs, **head)
+
+
+def _argument(a: Mapping[str, Any]) -> Argument:
+    return Argument(a["dtype"], tuple(a["shape"]), a["layout"], a["cold"])
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to measure.  `threads`: for the kernel.  `bound`: the error allowed, as a share of the
+    largest magnitude.  `seconds`: to spend running, about.  `give_up`: the ratio to the baseline
+    beyond which a candidate is no longer interesting.
+    """
+
+    threads: int
+    bound: float
+    seconds: float = 0.06
+    give_up: float = 1.3
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of measuring: seconds of the candidate and of the baseline, in turns; `text`: what
+    went wrong.
+    """
+
+    outcome: Outcome
+    seconds: float = 0.0
+    baseline: float = 0.0
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureJob:
+    """Measure `candidate` in turns with `baseline`; `arrays` holds inputs and expected outputs."""
+
+    arrays: Path
+    baseline: Runnable
+    candidate: Runnable
+    plan: Plan
+
+    def to_bytes(self) -> bytes:
+        first = self.baseline.to_bytes()
+        head = {"arrays": str(self.arrays), "plan": asdict(self.plan), "first": len(first)}
+        return with_head(head, first + self.candidate.to_bytes())
+
+    @staticmethod
+    def from_bytes(blob: bytes) -> MeasureJob:
+        head, rest = without_head(blob)
+        at = head["first"]
+        return MeasureJob(
+            Path(head["arrays"]),
+            Runnable.from_bytes(rest[:at]),
+            Runnable.from_bytes(rest[at:]),
+            Plan(**head["plan"]),
+        )
+
+
+def answer_bytes(answer: Answer) -> bytes:
+    return json.dumps(asdict(answer)).encode()
+
+
+def answer_of(blob: bytes) -> Answer:
+    return Answer(**json.loads(blob))
+
+
+def save_arrays(path: Path, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+    """Write logical arrays as bytes, which every element type has."""
+    named = {f"in{i}": a for i, a in enumerate(inputs)}
+    named |= {f"out{i}": a for i, a in enumerate(outputs)}
+    raw = {k: np.frombuffer(np.ascontiguousarray(a).tobytes(), np.uint8) for k, a in named.items()}
+    np.savez(path, **raw)  # type: ignore[arg-type]  # its keywords are arrays
+
+
+def load_arrays(path: Path, arguments: Sequence[Argument], kind: str) -> list[np.ndarray]:
+    """The arrays for `arguments`; `kind`: "in" or "out"."""
+    with np.load(path) as saved:
+        return [
+            saved[f"{kind}{i}"].view(a.type.numpy).reshape(a.shape) for i, a in enumerate(arguments)
+        ]

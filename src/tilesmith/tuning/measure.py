@@ -1,0 +1,174 @@
+"""Candidates become trials: built by other processes, several at once, then run alone, one by one.
+
+Whatever a candidate does to the process that builds or runs it costs that candidate only: the
+process is started again and the trial says what happened.  While one runs, nothing is built, and a
+lock keeps every other tuner of this machine from running its own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Protocol
+
+import numpy as np
+
+from tilesmith.codegen.kernel import KernelCode, without_head
+
+from .child import Child, ChildError
+from .jobs import Answer, Argument, MeasureJob, Plan, Runnable, answer_of, save_arrays
+from .records import Key, Trial, trial
+from .space import Candidate, Space, candidate_key
+
+BUILD_SECONDS = 30.0
+"""Longest time that a candidate may take to build."""
+RUN_SECONDS = 10.0
+"""Longest time that checking and timing a candidate may take, beside that of loading it."""
+MEMORY_BYTES = 16 << 30
+"""Address space of the process that runs candidates."""
+
+Arrays = Sequence[np.ndarray]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """A workload to tune.
+
+    `build`: what to send to a builder for a candidate.  `arguments`: the parameters of its kernel.
+    `reference`: logical inputs and the outputs expected.  `bound`: error allowed.  `seconds`: what
+    the whole program spends in the workload's kernels before tuning.
+    """
+
+    key: Key
+    label: str
+    space: Space
+    build: Callable[[Candidate], bytes]
+    arguments: Callable[[Candidate], tuple[tuple[Argument, ...], tuple[Argument, ...]]]
+    reference: Callable[[], tuple[Arrays, Arrays]]
+    bound: float
+    seconds: float = 0.0
+
+
+class Measurer(Protocol):
+    """Something that makes trials of candidates."""
+
+    def measure(
+        self, task: Task, candidates: Sequence[Candidate], seconds: float
+    ) -> Iterator[Trial]:
+        """One trial for each candidate as soon as there is one; each runs for about `seconds`."""
+        ...
+
+
+@dataclass
+class LocalMeasurer:
+    """Measures on this machine.  `builder`: a module whose main program answers `Task.build`
+    requests as `driver.answer` does, with nothing for what can't be built.  A context manager.
+    """
+
+    builder: str
+    threads: int
+    jobs: int
+    memory_bytes: int = MEMORY_BYTES
+    run_seconds: float = RUN_SECONDS
+    build_seconds: float = BUILD_SECONDS
+    runner: str = "tilesmith.tuning.runner"
+    _arrays: dict[Key, Path] = field(default_factory=dict)
+    _baseline: dict[Key, Runnable | Trial] = field(default_factory=dict)
+
+    def __enter__(self) -> LocalMeasurer:
+        self._folder = tempfile.TemporaryDirectory(prefix="tilesmith-tune-")
+        self._runner = Child(self.runner, str(self.memory_bytes))
+        self._builders: SimpleQueue[Child] = SimpleQueue()
+        for _ in range(self.jobs):
+            self._builders.put(Child(self.builder))
+        self._pool = ThreadPoolExecutor(self.jobs)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._pool.shutdown(wait=kind is None, cancel_futures=True)
+        self._runner.end()
+        while not self._builders.empty():
+            self._builders.get().end()
+        self._folder.cleanup()
+
+    def measure(
+        self, task: Task, candidates: Sequence[Candidate], seconds: float
+    ) -> Iterator[Trial]:
+        baseline = self._baseline_of(task)
+        if isinstance(baseline, Trial):  # without it nothing can be compared
+            cause = f"the analytic schedule: {baseline.cause}"
+            yield from (trial(task.key, c, "failed", task.label, cause) for c in candidates)
+            return
+        arrays = self._arrays_of(task)
+        plan = Plan(self.threads, task.bound, seconds)
+        built = list(self._pool.map(lambda c: self._build(task, c), candidates))
+        for candidate, found in zip(candidates, built, strict=True):
+            if isinstance(found, Trial):
+                yield found
+                continue
+            try:
+                with machine_lock():
+                    job = MeasureJob(arrays, baseline, found, plan).to_bytes()
+                    reply = self._runner.call(job, self.run_seconds + seconds)
+                answer = answer_of(reply) if reply else Answer("failed", text="it can't be run")
+            except ChildError as e:
+                yield trial(task.key, candidate, e.cause, task.label, str(e))
+                continue
+            yield trial(
+                task.key, candidate, answer.outcome, task.label, answer.text,
+                answer.seconds, answer.baseline,
+            )  # fmt: skip
+
+    def _baseline_of(self, task: Task) -> Runnable | Trial:
+        if task.key not in self._baseline:
+            self._baseline[task.key] = self._build(task, task.space.start)
+        return self._baseline[task.key]
+
+    def _arrays_of(self, task: Task) -> Path:
+        if task.key not in self._arrays:
+            path = Path(self._folder.name) / f"{task.key.workload}.npz"
+            save_arrays(path, *task.reference())
+            self._arrays[task.key] = path
+        return self._arrays[task.key]
+
+    def _build(self, task: Task, candidate: Candidate) -> Runnable | Trial:
+        builder = self._builders.get()
+        try:
+            reply = builder.call(task.build(candidate), self.build_seconds)
+        except ChildError as e:
+            return trial(task.key, candidate, e.cause, task.label, f"while building: {e}")
+        finally:
+            self._builders.put(builder)
+        if not reply:
+            text = f"it can't be built: {candidate_key(candidate)}"
+            return trial(task.key, candidate, "failed", task.label, text)
+        _, code = without_head(reply)
+        return Runnable.of(KernelCode.from_bytes(code), *task.arguments(candidate))
+
+
+@contextmanager
+def machine_lock(path: Path | None = None) -> Iterator[None]:
+    """Hold the one right to measure on this machine; it ends with the process."""
+    path = path or Path(tempfile.gettempdir()) / "tilesmith-measuring.lock"
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    except PermissionError:  # another user's, in a folder where only its owner may create it again
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,213 @@
+"""What was measured, kept: an SQLite file of trials.
+
+A trial says how long one candidate of a workload took on one target with a number of threads, and
+how long the analytic schedule took at the same moment; or why the candidate failed.  Each is one
+committed insertion into a write-ahead log, so a killed process loses no trial but the one it was
+in, and several processes may write at once.  A candidate measured again replaces its trial.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, TypeAlias, get_args
+
+from tilesmith.support.errors import ModelError
+
+from .space import Candidate, candidate_key, candidate_of
+
+VERSION = 1
+"""Of the meaning of decisions.  Trials of other versions are kept until pruned, never used."""
+
+MARGIN = 0.02
+"""A trial must be this much faster than the analytic schedule to be used: less is noise."""
+
+Status: TypeAlias = Literal["ok", "slow", "wrong", "crash", "timeout", "memory", "failed", "worse"]
+"""`ok`: measured.  `slow`: measurement given up, clearly slower.  `wrong`: another result than the
+reference.  `crash`, `timeout`, `memory`, `failed`: it did not survive that long.  `worse`: fast by
+itself, but the model as a whole was slower with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What a trial is of.  `workload`: a hash, see `workload_hash`; `target`: of `Target.text`."""
+
+    workload: str
+    target: str
+    threads: int
+    version: int = VERSION
+
+    @staticmethod
+    def of(workload: str, target: str, threads: int) -> Key:
+        """The key of a workload's text on a target's text."""
+        return Key(digest(workload), digest(target), threads)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One candidate measured.  `decisions`: see `candidate_key`; `baseline`: seconds of the
+    analytic schedule, measured in turns with it; `cause`: why it failed, for people; `label`: what
+    the workload is, for people; `when`: seconds since 1970.
+    """
+
+    key: Key
+    decisions: str
+    status: Status
+    seconds: float
+    baseline: float
+    cause: str = ""
+    label: str = ""
+    when: float = 0.0
+
+    @property
+    def candidate(self) -> Candidate:
+        return candidate_of(self.decisions)
+
+    @property
+    def ratio(self) -> float:
+        """Its time as a share of the analytic schedule's; infinite for a failure."""
+        return self.seconds / self.baseline if self.status == "ok" else float("inf")
+
+    def to_json(self) -> str:
+        """One line."""
+        return json.dumps({**asdict(self.key), **{k: getattr(self, k) for k in _OWN}})
+
+    @staticmethod
+    def from_json(line: str) -> Trial:
+        """Raises ModelError for what `to_json` does not write."""
+        try:
+            row = json.loads(line)
+            key = Key(*(_typed(row[n], t) for n, t in _KEY.items()))  # type: ignore[arg-type]
+            own = {n: _typed(row[n], t) for n, t in _OWN.items()}
+            if own["status"] not in get_args(Status) or not isinstance(
+                json.loads(str(own["decisions"])), dict
+            ):
+                raise ValueError("bad status or decisions")
+            return Trial(key, **own)  # type: ignore[arg-type]  # just checked
+        except (ValueError, KeyError, TypeError) as e:
+            raise ModelError(f"this is no tuning record: {line[:80]!r} ({e})") from e
+
+
+_KEY = {"workload": str, "target": str, "threads": int, "version": int}
+_OWN = {f.name: {"seconds": float, "baseline": float, "when": float}.get(f.name, str)
+        for f in fields(Trial) if f.name != "key"}  # fmt: skip
+_COLUMNS = (*_KEY, *_OWN)
+
+
+def _typed(value: object, wanted: type) -> object:
+    if wanted is float and isinstance(value, int):
+        return float(value)
+    if not isinstance(value, wanted) or isinstance(value, bool):
+        raise TypeError(f"expected {wanted.__name__}, found {value!r}")
+    return value
+
+
+class Records:
+    """The trials in a file (made when first written).  Use as a context manager, in one thread.
+
+    Raises ModelError when the file is something else.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        types = {str: "TEXT", int: "INTEGER", float: "REAL"}
+        columns = ", ".join(f'"{n}" {types[t]} NOT NULL' for n, t in {**_KEY, **_OWN}.items())
+        try:
+            self._db = sqlite3.connect(path, timeout=30, isolation_level=None)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.execute(
+                f"CREATE TABLE IF NOT EXISTS trials ({columns}, "
+                f"PRIMARY KEY ({', '.join((*_KEY, 'decisions'))}))"
+            )
+        except sqlite3.DatabaseError as e:
+            raise ModelError(f"{str(path)!r} holds no tuning records: {e}") from e
+
+    def __enter__(self) -> Records:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._db.close()
+
+    def add(self, *trials: Trial) -> None:
+        """Store trials, all or none; what was known of the same candidates is replaced."""
+        marks = ", ".join("?" * len(_COLUMNS))
+        rows = [
+            (
+                *(getattr(t.key, n) for n in _KEY),
+                *(getattr(t, n) for n in _OWN if n != "when"),
+                t.when or time.time(),
+            )
+            for t in trials
+        ]
+        self._db.execute("BEGIN IMMEDIATE")
+        with self._db:
+            self._db.executemany(f"INSERT OR REPLACE INTO trials VALUES ({marks})", rows)
+
+    def trials(self, key: Key | None = None) -> list[Trial]:
+        """The trials of a key, or all, oldest first."""
+        where, values = _where(key)
+        names = ", ".join(f'"{n}"' for n in _COLUMNS)
+        rows = self._db.execute(f'SELECT {names} FROM trials {where} ORDER BY "when"', values)
+        return [Trial(Key(*row[: len(_KEY)]), *row[len(_KEY) :]) for row in rows]
+
+    def best(self, key: Key) -> Trial | None:
+        """The fastest trial, if one is faster than the analytic schedule."""
+        found = min(self.trials(key), key=lambda t: t.ratio, default=None)
+        return found if found is not None and found.ratio <= 1 - MARGIN else None
+
+    def prune(self, keep: int = 1) -> int:
+        """Remove trials of other versions, failures and all but the `keep` fastest of each key;
+        returns how many.
+        """
+        by_key: dict[Key, list[Trial]] = {}
+        for t in self.trials():
+            by_key.setdefault(t.key, []).append(t)
+        gone: list[Trial] = []
+        for key, trials in by_key.items():
+            good = [t for t in trials if t.status == "ok" and key.version == VERSION]
+            kept = sorted(good, key=lambda t: t.ratio)[:keep]
+            gone += [t for t in trials if t not in kept]
+        self._db.execute("BEGIN IMMEDIATE")
+        with self._db:
+            for t in gone:
+                where, values = _where(t.key)
+                self._db.execute(
+                    f"DELETE FROM trials {where} AND decisions = ?", (*values, t.decisions)
+                )
+        return len(gone)
+
+
+def _where(key: Key | None) -> tuple[str, tuple[object, ...]]:
+    if key is None:
+        return "", ()
+    return "WHERE " + " AND ".join(f"{n} = ?" for n in _KEY), tuple(getattr(key, n) for n in _KEY)
+
+
+def read_lines(lines: Iterable[str]) -> Iterator[Trial]:
+    """The trials of JSON lines; blank ones are skipped.  Raises ModelError."""
+    return (Trial.from_json(line) for line in lines if line.strip())
+
+
+def digest(text: str) -> str:
+    """A hash of a workload's or target's text, 16 hex digits."""
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def trial(key: Key, candidate: Candidate, status: Status, label: str, cause: str = "",
+          seconds: float = 0.0, baseline: float = 0.0) -> Trial:  # fmt: skip
+    """A trial of a candidate, now."""
+    decisions = candidate_key(candidate)
+    return Trial(key, decisions, status, seconds, baseline, cause, label, time.time())

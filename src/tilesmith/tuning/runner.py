@@ -1,0 +1,160 @@
+"""The main program of the process that runs candidates: it checks their results and times them.
+
+The candidate and the analytic kernel run in turns, a few runs each, so that the ratio of their
+times does not depend on what else the machine does; of each the least time counts.  Rounds end when
+the least times no longer fall, or at once when the candidate is clearly slower.
+
+Arguments: the most memory that the process may take, in bytes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from tilesmith.codegen.link import Library
+from tilesmith.runtime.native import IMPORTS, Runtime, aligned_bytes, round_up
+from tilesmith.support.difference import difference
+from tilesmith.support.errors import TilesmithError
+from tilesmith.support.workers import serve
+
+from .jobs import (
+    Answer,
+    Argument,
+    MeasureJob,
+    Plan,
+    Runnable,
+    answer_bytes,
+    load_arrays,
+)
+
+TURN_SECONDS = 1e-3
+"""Of runs in a row before it is the other's turn."""
+ROUNDS = (4, 24)
+"""Turns of each at the least and at the most."""
+MAX_COPIES = 16
+"""Of an argument that is to be cold."""
+
+
+class Loaded:
+    """A kernel in this process with its arguments; `run(n)` calls it n times."""
+
+    def __init__(self, kernel: Runnable, arrays: Path, threads: int) -> None:
+        self.kernel = kernel
+        self._library = Library([kernel.code], [kernel.symbol], IMPORTS)
+        count = len(kernel.inputs) + len(kernel.outputs) + 2
+        call = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * count)
+        self._function = call(self._library.address(kernel.symbol))
+        shared = round_up(kernel.workspace)
+        memory = aligned_bytes(shared + round_up(kernel.workspace_per_thread) * threads)
+        runtime = Runtime(threads, None, memory.ctypes.data + shared)
+        inputs = load_arrays(arrays, kernel.inputs, "in")
+        packed = [
+            [_aligned(x) for _ in range(_copies(a))]
+            for a, x in ((a, a.pack(x)) for a, x in zip(kernel.inputs, inputs, strict=True))
+        ]
+        self.outputs = [_aligned(np.zeros(a.physical_shape, a.type.numpy)) for a in kernel.outputs]
+        results = [y.ctypes.data for y in self.outputs]
+        tail = [*results, memory.ctypes.data, ctypes.addressof(runtime)]
+        self._calls = [
+            (*(p[i % len(p)].ctypes.data for p in packed), *tail)
+            for i in range(max((len(p) for p in packed), default=1))
+        ]
+        self._keep = (packed, memory, runtime)
+        self._next = 0
+
+    def run(self, times: int) -> None:
+        function, calls, at = self._function, self._calls, self._next
+        for i in range(at, at + times):
+            if status := function(*calls[i % len(calls)]):
+                raise TilesmithError(f"assertion {status} of the kernel fails")
+        self._next = (at + times) % len(calls)
+
+    def seconds(self, times: int) -> float:
+        """Of one of `times` runs, on average."""
+        start = time.perf_counter()
+        self.run(times)
+        return (time.perf_counter() - start) / times
+
+    def error(self, expected: list[np.ndarray]) -> float:
+        """How far the results of the last run are off (see `difference`)."""
+        found = [a.unpack(y) for a, y in zip(self.kernel.outputs, self.outputs, strict=True)]
+        return max((difference(f, e) for f, e in zip(found, expected, strict=True)), default=0.0)
+
+
+def _copies(a: Argument) -> int:
+    return max(1, min(a.cold // max(a.nbytes, 1), MAX_COPIES))
+
+
+def _aligned(array: np.ndarray) -> np.ndarray:
+    out = aligned_bytes(array.nbytes).view(array.dtype).reshape(array.shape)
+    out[...] = array
+    return out
+
+
+class Bench:
+    """Keeps the baseline of the last job loaded: many candidates follow each other with it."""
+
+    def __init__(self) -> None:
+        self._baseline: tuple[str, Loaded] | None = None
+
+    def measure(self, job: MeasureJob) -> Answer:
+        """The outcome of a job."""
+        plan = job.plan
+        try:
+            expected = load_arrays(job.arrays, job.candidate.outputs, "out")
+            candidate = Loaded(job.candidate, job.arrays, plan.threads)
+            candidate.run(1)
+            error = candidate.error(expected)
+            if not error <= plan.bound:
+                text = f"off by {error:.1e} of the largest magnitude (allowed: {plan.bound:.0e})"
+                return Answer("wrong", text=text)
+            key = f"{job.arrays}:{plan.threads}:{job.baseline.digest}"
+            if self._baseline is None or self._baseline[0] != key:
+                self._baseline = None
+                self._baseline = (key, Loaded(job.baseline, job.arrays, plan.threads))
+            return in_turns(candidate.seconds, self._baseline[1].seconds, plan)
+        except MemoryError:
+            return Answer("memory", text="the process may not take so much memory")
+        except TilesmithError as e:
+            return Answer("failed", text=str(e))
+        finally:
+            gc.collect()
+
+
+def in_turns(
+    candidate: Callable[[int], float], baseline: Callable[[int], float], plan: Plan
+) -> Answer:
+    """The least times of two contenders, each a function that tells its time over n runs."""
+    ours, theirs = candidate(1), baseline(1)
+    runs = [max(1, int(TURN_SECONDS / max(t, 1e-9))) for t in (ours, theirs)]
+    start, unchanged = time.perf_counter(), 0
+    for done in range(1, ROUNDS[1] + 1):
+        a, b = candidate(runs[0]), baseline(runs[1])
+        unchanged = 0 if a < 0.99 * ours or b < 0.99 * theirs else unchanged + 1
+        ours, theirs = min(ours, a), min(theirs, b)
+        if done >= 2 and ours > plan.give_up * theirs:
+            return Answer("slow", ours, theirs, f"more than {plan.give_up:g} times the baseline")
+        enough = time.perf_counter() - start > plan.seconds
+        if done >= ROUNDS[0] and (unchanged >= 3 or enough):
+            break
+    return Answer("ok", ours, theirs)
+
+
+def main() -> None:
+    limit = int(sys.argv[1])
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    bench = Bench()
+    serve(lambda request: answer_bytes(bench.measure(MeasureJob.from_bytes(request))))
+
+
+if __name__ == "__main__":
+    main()

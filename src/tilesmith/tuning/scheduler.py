@@ -1,0 +1,156 @@
+"""Where the budget goes: to the task where the whole program gains most.
+
+The gain to expect of another round on a task is the time that the program spends in it, times the
+share of it that may still be saved: optimistic at first, less with every round that found nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from .measure import Measurer, Task
+from .records import MARGIN, Trial
+from .search import Search
+from .space import Candidate
+
+HOPE = 0.3
+"""Share of its time that a task that was never searched may lose."""
+FADING = 0.75
+"""What hope is multiplied by after a round without improvement."""
+TURN, CONFIRM = 0.05, 0.3
+"""Seconds to run a candidate for: in the search, and to confirm the best."""
+CONTENDERS = 3
+"""Candidates that are measured again before the best is settled."""
+
+
+class Store(Protocol):
+    """Where trials go."""
+
+    def add(self, *trials: Trial) -> None: ...
+
+
+@dataclass
+class Budget:
+    """`seconds` from now, `trials`: whichever ends first."""
+
+    seconds: float = float("inf")
+    trials: float = float("inf")
+    clock: Callable[[], float] = time.monotonic
+    started: float = field(init=False)
+    spent: int = 0
+
+    def __post_init__(self) -> None:
+        self.started = self.clock()
+
+    @property
+    def elapsed(self) -> float:
+        return self.clock() - self.started
+
+    @property
+    def is_over(self) -> bool:
+        return self.elapsed >= self.seconds or self.spent >= self.trials
+
+
+@dataclass(eq=False)
+class Progress:
+    """The state of one task.  `best`: time of its best candidate as a share of the analytic one's.
+    `confirmed`: the candidates that were measured for longer.
+    """
+
+    task: Task
+    search: Search
+    best: float = 1.0
+    trials: int = 0
+    errors: int = 0
+    hope: float = HOPE
+    is_done: bool = False
+    seen: dict[str, Trial] = field(default_factory=dict)
+    confirmed: set[str] = field(default_factory=set)
+
+    @property
+    def gain(self) -> float:
+        """Seconds of the program that may still be saved."""
+        return 0.0 if self.is_done else self.task.seconds * self.best * self.hope
+
+    @property
+    def saved(self) -> float:
+        """Seconds of the program that the best candidate saves."""
+        return self.task.seconds * (1 - self.best)
+
+    @property
+    def winner(self) -> Trial | None:
+        """The best trial, if it is better than the analytic schedule."""
+        found = min(self.seen.values(), key=lambda t: t.ratio, default=None)
+        return found if found is not None and found.ratio <= 1 - MARGIN else None
+
+    def note(self, trial: Trial) -> None:
+        """Take a trial into account."""
+        self.seen[trial.decisions] = trial
+        self.trials += 1
+        self.errors += trial.status not in ("ok", "slow")
+        self.search.observe(trial.candidate, trial.ratio)
+        self.best = min(self.best, trial.ratio)
+
+
+def tune_tasks(
+    states: Sequence[Progress],
+    measurer: Measurer,
+    store: Store,
+    budget: Budget,
+    batch: int,
+    report: Callable[[Sequence[Progress]], object] = lambda _: None,
+) -> None:
+    """Search until the budget is spent or nothing is left to try; every trial is stored at once.
+
+    The last sixth of the seconds confirms the best of each task.  An interrupt (KeyboardInterrupt)
+    leaves `states` and the store as they are at that moment.
+    """
+    searching = Budget(budget.seconds * 5 / 6 - budget.elapsed, budget.trials, budget.clock)
+    while not searching.is_over:
+        state = max(states, key=lambda s: s.gain, default=None)
+        if state is None or state.gain <= 0:
+            break
+        room = min(batch, searching.trials - searching.spent)
+        candidates = state.search.propose(int(room))
+        if not candidates:
+            state.is_done = True
+            continue
+        before = state.best
+        for trial in measurer.measure(state.task, candidates, TURN):
+            store.add(trial)
+            state.note(trial)
+            searching.spent += 1
+            report(states)
+            if searching.is_over:
+                break
+        improved = (before - state.best) / before
+        state.hope = max(improved, state.hope * FADING) if improved < MARGIN else HOPE
+    budget.spent += searching.spent
+    confirm(states, measurer, store, budget)
+    report(states)
+
+
+def confirm(states: Sequence[Progress], measurer: Measurer, store: Store, budget: Budget) -> None:
+    """Measure the best candidates again, longer: the least of many noisy ratios is too good.
+
+    The tasks that save most come first; what the budget does not reach keeps what it measured.
+    """
+    for state in sorted(states, key=lambda s: -s.saved):
+        while budget.elapsed < budget.seconds and (again := _contenders(state)):
+            for trial in measurer.measure(state.task, again, CONFIRM):
+                store.add(trial)
+                state.seen[trial.decisions] = trial
+                state.confirmed.add(trial.decisions)
+        state.best = min([1.0, *(t.ratio for t in state.seen.values())])
+
+
+def _contenders(state: Progress) -> list[Candidate]:
+    """The best candidates, as long as one of them beats what is confirmed."""
+    best = sorted(state.seen.values(), key=lambda t: t.ratio)[:CONTENDERS]
+    if not best or best[0].decisions in state.confirmed:
+        return []
+    open_ = [t for t in best if t.decisions not in state.confirmed]
+    return [t.candidate for t in open_ if t.ratio <= 1 - MARGIN]

@@ -1,0 +1,146 @@
+"""Search spaces: the knobs that a schedule function asks for, and candidates, which set them.
+
+A space is the function itself.  Running it with a candidate tells which knobs there are, given that
+candidate: knobs may depend on each other.  A candidate names only the knobs that differ from their
+defaults, so the analytic schedule is the empty one and equal schedules are equal candidates.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+from tilesmith.strategy.knobs import Config, Knob, Value, values_from_json
+from tilesmith.support.errors import ScheduleError
+
+Candidate: TypeAlias = "Mapping[str, Value]"
+
+NEAR = 2
+"""Options to each side of the current one that count as its neighbours."""
+
+
+class Space:
+    """The candidates of `schedule`, a function that asks a config for its decisions and raises
+    ScheduleError where they are impossible.
+
+    `pinned`: values that the user wants; they are part of every candidate.
+    """
+
+    def __init__(
+        self, schedule: Callable[[Config], object], pinned: Mapping[str, Value] | None = None
+    ) -> None:
+        self._schedule = schedule
+        self._pinned = dict(pinned or {})
+        self._known: dict[str, dict[str, Knob] | None] = {}
+        self.start = self._legal(self._pinned)
+        """The analytic candidate."""
+        missing = [k for k in self._pinned if k not in self.knobs(self.start)]
+        if missing:
+            names = ", ".join(self.knobs(self.start)) or "none"
+            raise ScheduleError(f"there is no knob {missing[0]!r}; the knobs are {names}")
+
+    def knobs(self, candidate: Candidate) -> dict[str, Knob]:
+        """The knobs there are with a candidate.  Raises ScheduleError when it is impossible."""
+        key = candidate_key(candidate)
+        if key not in self._known:
+            seen: dict[str, Knob] = {}
+            try:
+                self._schedule(Config(candidate, seen))
+                self._known[key] = seen
+            except ScheduleError:
+                self._known[key] = None
+        found = self._known[key]
+        if found is None:
+            raise ScheduleError(f"no schedule has these decisions: {key}")
+        return found
+
+    def free(self, candidate: Candidate) -> list[Knob]:
+        """The knobs that a search may turn."""
+        return [
+            k
+            for name, k in self.knobs(candidate).items()
+            if name not in self._pinned and len(k.options) > 1
+        ]
+
+    def legal(self, wanted: Candidate) -> Candidate | None:
+        """The candidate nearest to what is wanted: without knobs that do not exist, without values
+        that they can't have; None when that is no schedule.
+        """
+        try:
+            return self._legal({**wanted, **self._pinned})
+        except ScheduleError:
+            return None
+
+    def _legal(self, wanted: Candidate) -> Candidate:
+        chosen = dict(wanted)
+        while True:
+            seen: dict[str, Knob] = {}
+            try:
+                self._schedule(Config(chosen, seen))
+                break
+            except ScheduleError:
+                last = next(reversed(seen.values()), None)  # the one that was asked for last
+                if last is None or last.name in self._pinned or last.name not in chosen:
+                    raise
+                if chosen[last.name] in last.options:
+                    raise  # a value like any other, and yet no schedule
+                del chosen[last.name]
+        kept = {
+            k: v
+            for k, v in sorted(chosen.items())
+            if k in seen and (v != seen[k].default or k in self._pinned)
+        }
+        self._known[candidate_key(kept)] = seen
+        return kept
+
+    def neighbours(self, candidate: Candidate) -> Iterator[Candidate]:
+        """Candidates that differ in one knob by a little, knob by knob."""
+        for knob in self.free(candidate):
+            at = knob.options.index(candidate.get(knob.name, knob.default))
+            for step in (s * d for d in range(1, NEAR + 1) for s in (1, -1)):
+                if 0 <= at + step < len(knob.options):
+                    found = self.legal({**candidate, knob.name: knob.options[at + step]})
+                    if found is not None and found != candidate:
+                        yield found
+
+    def mutated(self, candidate: Candidate, rng: random.Random, turns: int = 1) -> Candidate:
+        """The candidate with up to `turns` knobs set to anything."""
+        knobs = self.free(candidate)
+        changed = dict(candidate)
+        for knob in rng.sample(knobs, min(turns, len(knobs))):
+            changed[knob.name] = rng.choice(knob.options)
+        return self.legal(changed) or candidate
+
+    def random(self, rng: random.Random) -> Candidate:
+        """A candidate with every knob set to anything."""
+        return self.mutated(self.start, rng, turns=len(self.free(self.start)))
+
+    def crossed(self, a: Candidate, b: Candidate, rng: random.Random) -> Candidate:
+        """A candidate that has each decision from one of two."""
+        names = sorted({*a, *b})
+        mixed = {n: v for n in names if (v := rng.choice((a, b)).get(n)) is not None}
+        return self.legal(mixed) or a
+
+    def grid(self) -> Iterator[Candidate]:
+        """Every combination of the knobs that the analytic candidate has, the last turning
+        fastest.
+        """
+        knobs = self.free(self.start)
+        for values in itertools.product(*(k.options for k in knobs)):
+            found = self.legal({k.name: v for k, v in zip(knobs, values, strict=True)})
+            if found is not None:
+                yield found
+
+
+def candidate_key(candidate: Candidate) -> str:
+    """A candidate as text: JSON with sorted keys."""
+    return json.dumps(dict(candidate), sort_keys=True)
+
+
+def candidate_of(key: str) -> Candidate:
+    """The candidate behind its text."""
+    chosen: Any = json.loads(key)
+    return values_from_json(chosen)
