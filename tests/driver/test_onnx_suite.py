@@ -27,6 +27,12 @@ DIFFERENT = {
     # ONNX Runtime and PyTorch agree with us.
     "test_resize_downsample_scales_linear_align_corners",
     "test_resize_downsample_scales_cubic_align_corners",
+    # Expects the rounding errors of an FFT where the exact result is 0, and we give less.
+    "test_dft_inverse",
+    "test_dft_inverse_opset19",
+    # Expects positions in the smallest image possible; ONNX Runtime and PyTorch read them, as we
+    # do, in the image that output_shape asks for.
+    "test_maxunpool_export_with_output_shape",
 }
 
 UNSUPPORTED = {
@@ -39,9 +45,8 @@ UNSUPPORTED = {
     "8-bit floats and integers of less than 8 "
     "bits": "Cast CastLike QuantizeLinear DequantizeLinear",
     "sizes that depend on the data": "NonMaxSuppression Unique",
-    "not written yet": "AffineGrid BitCast CausalConvWithState Col2Im CumProd DFT DeformConv Det "
-    "FlexAttention GridSample LinearAttention MaxUnpool MelWeightMatrix RoiAlign STFT Scatter "
-    "ScatterElements ScatterND SwiGLU TensorScatter TopK",
+    "not written yet": "BitCast CausalConvWithState DeformConv Det FlexAttention LinearAttention "
+    "MelWeightMatrix SwiGLU TensorScatter",
     "other domains": "ArrayFeatureExtractor Binarizer LabelEncoder TreeEnsemble",
     "the first Scan, which had other rules": "Scan",
 }

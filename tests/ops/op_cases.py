@@ -4,19 +4,18 @@ folder.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
+from irregular_cases import irregular_cases
+from op_case import SPECIAL, Case, In, case
 
-from tilesmith.ir.dtypes import BY_NAME, bool_, f16, f32, i32, i64, u8
+from tilesmith.ir.dtypes import bool_, f16, f32, i32, i64, u8
 from tilesmith.ops import activation as ac
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import reduce as rd
 from tilesmith.ops.attention import Attention
-from tilesmith.ops.base import Op
 from tilesmith.ops.conv import Conv, ConvTranspose
 from tilesmith.ops.einsum import Einsum
 from tilesmith.ops.gather import Gather, GatherElements, GatherNd, OneHot, Trilu
@@ -44,7 +43,7 @@ from tilesmith.ops.pool import (
     MaxPoolIndices,
 )
 from tilesmith.ops.resize import Resample, Resize
-from tilesmith.ops.scan import CumSum
+from tilesmith.ops.scan import CumProd, CumSum
 from tilesmith.ops.shape import (
     DepthToSpace,
     Expand,
@@ -60,54 +59,6 @@ from tilesmith.ops.winograd import WinogradConv
 
 FLOATS = ("f32", "f64", "f16", "bf16")
 INTEGERS = ("i8", "i32", "i64", "u8", "u32")
-
-
-@dataclass(frozen=True)
-class In:
-    """A random input of `shape`: floats are normal, integers small, limited to `low`..`high` when
-    given.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str = "f32"
-    low: float | None = None
-    high: float | None = None
-
-    def array(self, rng: np.random.Generator) -> np.ndarray:
-        dtype = BY_NAME[self.dtype]
-        if dtype.is_bool:
-            return rng.random(self.shape) > 0.5
-        if self.low is not None and self.high is not None:
-            values = rng.uniform(self.low, self.high, self.shape)
-        else:
-            values = rng.standard_normal(self.shape) * (1 if dtype.is_float else 10)
-        if dtype.kind == "uint":
-            values = np.abs(values)
-        return np.asarray(values).astype(dtype.numpy)
-
-
-@dataclass(frozen=True, eq=False)
-class Case:
-    op: Op
-    inputs: tuple[In | np.ndarray, ...]
-
-    def arrays(self) -> list[np.ndarray]:
-        """The inputs; the same at every run."""
-        rng = np.random.default_rng(zlib.crc32(str(self).encode()))
-        return [i.array(rng) if isinstance(i, In) else i for i in self.inputs]
-
-    def __str__(self) -> str:
-        shown = [f"{i.dtype}{list(i.shape)}" for i in self.inputs]
-        return f"{self.op} {' '.join(shown)}"
-
-
-def case(op: Op, *inputs: In | np.ndarray | tuple[int, ...]) -> Case:
-    return Case(op, tuple(In(i) if isinstance(i, tuple) else i for i in inputs))
-
-
-SPECIAL = np.asarray(
-    [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.5, 1e-30, -1e30, np.inf, -np.inf, np.nan], np.float32
-)
 
 
 def _elementwise() -> Iterator[Case]:
@@ -361,8 +312,8 @@ def _lookups() -> Iterator[Case]:
     for exclusive in (False, True):
         for reverse in (False, True):
             yield case(CumSum(1, exclusive, reverse), (2, 7, 2))
-            for n in (65, 81, 100):
-                yield case(CumSum(-1, exclusive, reverse), (2, n))
+            yield case(CumSum(-1, exclusive, reverse), (2, 65))
+            yield case(CumProd(-2, exclusive, reverse), In((3, 5, 2), low=0.5, high=1.5))
     yield case(CumSum(0), In((5,), "i64"))
     yield case(CumSum(0), In((70,), "f16"))
 
@@ -399,6 +350,7 @@ CASES: tuple[Case, ...] = (
     *_norms(),
     *_shapes(),
     *_lookups(),
+    *irregular_cases(),
     *_resizes(),
 )
 

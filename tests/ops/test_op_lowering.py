@@ -10,6 +10,8 @@ from op_cases import CASES, Case, assert_close
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.types import TensorType
 from tilesmith.loop.interpret import interpret
+from tilesmith.loop.nodes import Func
+from tilesmith.loop.verify import verify
 from tilesmith.te import create_schedule, lower
 
 
@@ -19,9 +21,21 @@ def test_lowered_operator(case: Case) -> None:
     outputs = case.op.tensors(*(TensorType(to_dtype(a.dtype), a.shape) for a in arrays))
     inputs = op_expressions.placeholders(outputs)
     func = lower(create_schedule([t.op for t in outputs]), [*(t for _, t in inputs), *outputs])
-    wanted = case.op.reference(*arrays)
+    _check(case, func, [arrays[i] for i, _ in inputs])
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.op.is_irregular()], ids=str)
+def test_loops_of_irregular_operator(case: Case) -> None:
+    arrays = case.arrays()
+    func = case.op.loops(*(TensorType(to_dtype(a.dtype), a.shape) for a in arrays))
+    verify(func, "nest")
+    _check(case, func, arrays)
+
+
+def _check(case: Case, func: Func, inputs: list[np.ndarray]) -> None:
+    wanted = case.op.reference(*case.arrays())
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
     results = [np.zeros(w.shape, w.dtype) for w in wanted]
-    interpret(func, [*(arrays[i] for i, _ in inputs), *results])
+    interpret(func, [*inputs, *results])
     for found, w in zip(results, wanted, strict=True):
         assert_close(found, np.asarray(w))

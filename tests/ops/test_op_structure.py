@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
 from tilesmith.ir.dtypes import f16, f32
-from tilesmith.ir.expr import Binary, Const, Load, Var, post_order
+from tilesmith.ir.expr import Binary, Const, Load, Var, const, post_order
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.base import Op
 from tilesmith.ops.conv import Conv, ConvTranspose
@@ -16,6 +18,7 @@ from tilesmith.ops.reduce import ReduceMean
 from tilesmith.ops.shape import Reshape
 from tilesmith.ops.slicing import Concat
 from tilesmith.ops.structure import loads, product_of_loads, stages, structure
+from tilesmith.te import tensor as te
 from tilesmith.te.tensor import Compute, Reduce
 
 
@@ -29,6 +32,26 @@ def _stages(op: Op, *types: TensorType) -> tuple[Compute, ...]:
 
 def _indices(stage: Compute) -> list[Load]:
     return list(loads(stage))
+
+
+@dataclass(frozen=True)
+class _Prefixes(Op, abstract=True):
+    """Sums of the elements up to each position: x [n] gives [n]."""
+
+    def compute(self, *inputs: te.Tensor) -> te.Tensor:
+        x = inputs[0]
+        k = te.reduce_axis(x.shape[0], "k")
+        zero = const(0.0)
+        return te.compute(
+            x.shape, lambda i: te.sum(te.if_then_else(k.var <= i, x[k.var], zero), axis=k), "sums"
+        )
+
+
+def test_a_sum_for_each_position_reduces_no_whole_axis() -> None:
+    found = structure(_Prefixes(), (_type(40),))
+    assert (found.kind, found.reduced, found.keeps_rank) == ("reduction", None, False)
+    kept = structure(ReduceMean((1,)), (_type(3, 4),))
+    assert (kept.reduced, kept.keeps_rank) == ({1}, True)
 
 
 def test_add_of_equal_shapes_reads_plain_axes() -> None:

@@ -34,9 +34,12 @@ def test_operator_is_complete(name: str) -> None:
     cls = OPERATORS[name]
     assert cls.name == name
     assert dataclasses.is_dataclass(cls) and cls.__dataclass_params__.frozen  # type: ignore[attr-defined]
-    assert cls.is_primitive() != cls.is_composite(), "either compute or decompose"
-    if cls.is_primitive():
+    forms = (cls.is_primitive(), cls.is_composite(), cls.is_irregular())
+    assert sum(forms) == 1, "one of compute, decompose and loops"
+    if not cls.is_composite():
         assert cls.reference is not Op.reference
+    if cls.is_irregular():
+        assert cls.infer is not Op.infer
     doc = inspect.getdoc(cls)
     assert doc and not doc.startswith(f"{cls.__name__}("), "a docstring of its own"
     assert any(type(c.op) is cls for c in CASES), "a case in op_cases.py"

@@ -42,11 +42,11 @@ def _operators() -> list[dict[str, Any]]:
     return [
         {
             "name": name,
-            "kind": "composite" if op.is_composite() else "primitive",
+            "kind": op.kind(),
             "attributes": [f.name for f in fields(op)],
         }
         for name, op in sorted(OPS.items())
-        if op.is_composite() or op.is_primitive()
+        if op.kind()
     ]
 
 

@@ -1,10 +1,16 @@
 """What an operator is.
 
-An operator is a frozen dataclass; its fields are its attributes.  It says *either* `compute`
-(primitive: a tensor expression per output) *or* `decompose` (composite: a small graph of other
-operators), and everything else follows: result types from the expression, lowering from the
-schedule, the reference from the decomposition.  `reference` is the meaning in NumPy of a primitive;
-`infer` is overridden only where `compute` cannot say the type.
+An operator is a frozen dataclass; its fields are its attributes.  It says one of three things, and
+everything else follows:
+
+- `compute` (primitive): a tensor expression per output; result types follow from it, lowering from
+  a schedule of it;
+- `decompose` (composite): a small graph of other operators; types, lowering and meaning follow;
+- `loops` (irregular): loops written by hand, for what no tensor expression describes, such as
+  sorting and scattering; it states its result types in `infer`.
+
+`reference` is the meaning in NumPy of what is not composite; `infer` is overridden only where
+`compute` cannot say the type.
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from tilesmith.ir.types import TensorType
+from tilesmith.loop.nodes import Func
 from tilesmith.support.errors import InternalError
 from tilesmith.te import tensor as te
 
@@ -65,8 +72,17 @@ class Op:
         """
         raise NotImplementedError(f"{self.name} has no decompose")
 
+    def loops(self, *types: TensorType) -> Func:
+        """Irregular operators: the kernel for inputs of `types` in loop IR, stage "nest".
+
+        Parameters are the inputs, then the outputs, each in logical axes; a loop is parallel
+        where its iterations are independent.  The strategy maps such loops to threads and vectors
+        and the accesses to the layouts that the tensors have.
+        """
+        raise NotImplementedError(f"{self.name} has no loops")
+
     def reference(self, *inputs: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
-        """Primitive operators: the meaning, in NumPy."""
+        """Primitive and irregular operators: the meaning, in NumPy."""
         raise NotImplementedError(f"{self.name} has no reference")
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
@@ -87,6 +103,20 @@ class Op:
     def is_primitive(cls) -> bool:
         return cls.compute is not Op.compute
 
+    @classmethod
+    def is_irregular(cls) -> bool:
+        return cls.loops is not Op.loops
+
+    @classmethod
+    def kind(cls) -> str:
+        """Which of the three an operator is, as a word; empty for one that only holds others."""
+        kinds = {
+            "primitive": cls.is_primitive(),
+            "composite": cls.is_composite(),
+            "irregular": cls.is_irregular(),
+        }
+        return next((word for word, found in kinds.items() if found), "")
+
     @cached_property
     def attributes(self) -> dict[str, Any]:
         """Attribute names and values in declaration order."""
@@ -101,8 +131,6 @@ class Op:
 def _tensors(op: Op, types: tuple[TensorType, ...]) -> tuple[te.Tensor, ...]:
     inputs = [te.placeholder(t.shape, t.dtype, f"x{i}") for i, t in enumerate(types)]
     if not op.is_primitive():
-        raise InternalError(
-            f"{op.name} is composite; decompose it before asking for tensor expressions"
-        )
+        raise InternalError(f"{op.name} is {op.kind()}: it has no tensor expression")
     result = op.compute(*inputs)
     return result if isinstance(result, tuple) else (result,)

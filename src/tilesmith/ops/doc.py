@@ -20,7 +20,8 @@ _HEADER = """# Operators
 Generated from the operator table by `python -m tilesmith.ops.doc docs/ops.md`; do not edit.
 
 An operator is defined once, in `src/tilesmith/ops/`. A *primitive* one states a tensor expression,
-from which its result type and its loops follow; a *composite* one is made of other operators.
+from which its result type and its loops follow; a *composite* one is made of other operators; an
+*irregular* one is written in loops.
 Tensors are in logical axes (images are N, C, H, W). Element types: `f32`, `f64`, `f16`, `bf16`,
 integers and `bool`; 16-bit floats are summed in f32.
 """
@@ -50,10 +51,9 @@ def render() -> str:
         parts.append(f"## {title}\n\n{inspect.getdoc(module)}\n")
         rows = ["| operator | kind | attributes | meaning |", "| --- | --- | --- | --- |"]
         for cls in operators(module.__name__):
-            kind = "primitive" if cls.is_primitive() else "composite"
             attributes = ", ".join(_attribute(f) for f in dataclasses.fields(cls))
             meaning = _first_sentence(inspect.getdoc(cls) or "").replace("|", "\\|")
-            rows.append(f"| `{cls.name}` | {kind} | {attributes} | {meaning} |")
+            rows.append(f"| `{cls.name}` | {cls.kind()} | {attributes} | {meaning} |")
         parts.append("\n".join(rows) + "\n")
     return "\n".join(parts)
 

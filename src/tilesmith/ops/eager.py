@@ -1,6 +1,6 @@
 """Applying one operator at once, without a graph: `evaluate` on arrays, `infer` on types.
 
-Primitive operators answer themselves; a composite one is decomposed into a builder that evaluates
+Operators answer themselves; a composite one is decomposed into a builder that evaluates
 as it goes.
 """
 
@@ -44,11 +44,11 @@ class _Eager:
 
 def _apply(op: Op, inputs: Sequence[Array], builder: _Eager) -> tuple[Any, ...]:
     result: Any
-    if op.is_primitive():
+    if op.is_composite():
+        result = op.decompose(builder, *inputs)
+    else:
         op.infer(*(x.type for x in inputs))  # rejects what does not fit
         result = op.reference(*(x.array for x in inputs))
-    else:
-        result = op.decompose(builder, *inputs)
     return result if isinstance(result, tuple) else (result,)
 
 

@@ -30,7 +30,7 @@ def _place(index: Expr, extent: Dim) -> Expr:
     return ir.minimum(i, ir.as_expr(extent) - 1 if not isinstance(extent, int) else extent - 1)
 
 
-def _places(op: str, indices: np.ndarray, extent: int) -> np.ndarray:
+def places(op: str, indices: np.ndarray, extent: int) -> np.ndarray:
     """`indices` counted from the front.  ModelError when one is out of range."""
     i = indices.astype(np.int64)
     bad = (i < -extent) | (i >= extent)
@@ -62,7 +62,7 @@ class Gather(Op):
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x, indices = inputs
         axis = rules.normalize_axis(self.name, self.axis, x.ndim)
-        return np.asarray(np.take(x, _places(self.name, indices, x.shape[axis]), axis))
+        return np.asarray(np.take(x, places(self.name, indices, x.shape[axis]), axis))
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,9 @@ class GatherElements(Op):
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x, indices = inputs
         axis = rules.normalize_axis(self.name, self.axis, x.ndim)
-        places = _places(self.name, indices, x.shape[axis])
+        at = places(self.name, indices, x.shape[axis])
         cut = tuple(slice(None) if a == axis else slice(d) for a, d in enumerate(indices.shape))
-        return np.take_along_axis(x[cut], places, axis)
+        return np.take_along_axis(x[cut], at, axis)
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class GatherNd(Op):
         batch = math.prod(x.shape[:b])
         flat_x = x.reshape(batch, *x.shape[b:])
         flat_i = indices.reshape(batch, -1, depth)
-        at = [_places(self.name, flat_i[..., n], x.shape[b + n]) for n in range(depth)]
+        at = [places(self.name, flat_i[..., n], x.shape[b + n]) for n in range(depth)]
         found = flat_x[(np.arange(batch)[:, None], *at)]
         return found.reshape(*indices.shape[:-1], *x.shape[b + depth :])
 

@@ -199,6 +199,8 @@ def _whole_axes(
                 reduced.add(i)
                 if keeps:
                     next(spatial, None)
+                    if core.axis[i].extent != 1:  # a sum for each position, not one for all
+                        return None, False
             elif index is not next(spatial, None):
                 return None, False
     if len(reduced) != len(reduce_vars):

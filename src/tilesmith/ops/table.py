@@ -14,15 +14,19 @@ from . import (
     conv,
     einsum,
     elementwise,
+    fourier,
     gather,
     matmul,
     norm,
     pool,
     reduce,
     resize,
+    sample,
     scan,
+    scatter,
     shape,
     slicing,
+    sort,
     winograd,
 )
 from .base import OPS
@@ -41,8 +45,12 @@ FAMILIES: tuple[ModuleType, ...] = (
     shape,
     slicing,
     gather,
+    scatter,
+    sort,
     scan,
     resize,
+    sample,
+    fourier,
 )
 
 __all__ = ["FAMILIES", "OPS"]

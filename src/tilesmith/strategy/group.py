@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tilesmith.graph.evaluate import logical_array
 from tilesmith.graph.nodes import Graph, Value
-from tilesmith.ir.expr import Expr, Load, const, post_order
+from tilesmith.ir.expr import Const, Expr, Load, const, post_order
 from tilesmith.ir.layout import Layout
 from tilesmith.ops.structure import stages, zero_padding
 from tilesmith.te import tensor as te
@@ -44,6 +44,13 @@ class Group:
         return self.layouts.get(tensor) or Layout.row_major(tensor.rank)
 
 
+def constant_literals(body: Graph) -> dict[Value, Const]:
+    """The constants inside a fused body, of one element each, as expressions."""
+    return {
+        c.value: const(logical_array(c).reshape(()).item(), c.value.dtype) for c in body.constants
+    }
+
+
 def group_tensors(body: Graph) -> Group:
     """Tensor expressions for a fused body; constants inside it become literals."""
     tensors: dict[Value, Tensor] = {}
@@ -55,11 +62,10 @@ def group_tensors(body: Graph) -> Group:
         inputs.append(t)
         if v.layout is not None:
             layouts[t] = v.layout
-    for c in body.constants:
-        literal = const(logical_array(c).reshape(()).item(), c.value.dtype)
-        tensors[c.value] = te.compute(
-            c.value.shape, lambda *_, literal=literal: literal, "literal",
-            axis_names=[f"i{a}" for a in range(c.value.type.rank)],
+    for v, literal in constant_literals(body).items():
+        tensors[v] = te.compute(
+            v.shape, lambda *_, literal=literal: literal, "literal",
+            axis_names=[f"i{a}" for a in range(v.type.rank)],
         )  # fmt: skip
     for n in body.nodes:
         results = n.op.compute(*(tensors[v] for v in n.inputs))

@@ -21,7 +21,7 @@ def windows(body: Graph) -> tuple[tuple[Layout, int], ...] | None:
 
     None when a result is not there element for element, or not in the order of its own layout.
     """
-    if len(body.inputs) != 1 or body.constants:
+    if len(body.inputs) != 1 or body.constants or any(n.op.is_irregular() for n in body.nodes):
         return None
     if not all(v.type.is_static for v in (*body.inputs, *body.outputs)):
         return None

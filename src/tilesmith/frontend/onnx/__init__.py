@@ -18,6 +18,8 @@ from tilesmith.frontend.onnx import (
     recurrent,
     reductions,
     resizing,
+    sampling,
+    scattering,
     shapes,
 )
 from tilesmith.frontend.onnx.errors import ValuesNeededError
@@ -33,7 +35,9 @@ FAMILIES = (
     normalizations,
     shapes,
     constants,
+    scattering,
     resizing,
+    sampling,
     attention,
     recurrent,
     control,

@@ -50,14 +50,19 @@ _NOT_FOLDED = frozenset(
     {
         "attention",
         "avg_pool",
+        "col2_im",
         "conv",
         "conv_transpose",
+        "dft",
         "einsum",
+        "grid_sample",
         "lp_pool",
         "max_pool",
         "max_pool_indices",
         "resample",
         "resize",
+        "roi_align",
+        "stft",
     }
 )
 """Operators whose reference may need far more than operands and result take: never for shapes."""

@@ -75,6 +75,15 @@ def _arg(n: NodeContext, make: Callable[..., Any]) -> Result:
 
 @onnx_op("CumSum", since=11)
 def cum_sum(n: NodeContext) -> Result:
+    return _running(n, scan.CumSum)
+
+
+@onnx_op("CumProd", since=26)
+def cum_prod(n: NodeContext) -> Result:
+    return _running(n, scan.CumProd)
+
+
+def _running(n: NodeContext, make: Callable[..., Any]) -> Result:
     x = n.input(0)
     axis = n.axis(int(n.scalar(n.input(1), "axis")), x.type.rank)
-    return n.add(scan.CumSum(axis, n.attr_flag("exclusive"), n.attr_flag("reverse")), x)
+    return n.add(make(axis, n.attr_flag("exclusive"), n.attr_flag("reverse")), x)

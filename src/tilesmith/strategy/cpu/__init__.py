@@ -17,6 +17,7 @@ from .attention import is_attention, schedule_attention
 from .borders import with_zero_halos
 from .concat import is_concat, lower_concat
 from .injective import schedule_injective
+from .irregular import is_irregular, lower_irregular
 from .matmul import schedule_contraction
 from .reduction import schedule_reductions
 from .winograd import schedule_winograd, winograd_op
@@ -58,6 +59,8 @@ def lower_group(body: Graph, target: Target, name: str, cfg: Config = ANALYTIC) 
     """
     if is_concat(body):
         return lower_concat(body, target, name)
+    if is_irregular(body):
+        return lower_irregular(body, target, name)
     s, group = schedule(body, target, cfg)
     func = with_zero_halos(lower(s, group.args, name), group, target)
     steps = tuple((STEP, line) for line in s.text().splitlines())

@@ -11,7 +11,7 @@ from tilesmith.ir.layout import Layout
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Buffer, Func, Stmt, seq
 from tilesmith.ops.slicing import Concat
-from tilesmith.strategy.group import Group
+from tilesmith.strategy.group import Group, constant_literals
 from tilesmith.te import tensor as te
 from tilesmith.te.lower import lower
 from tilesmith.te.schedule import create_schedule
@@ -43,24 +43,27 @@ def lower_concat(body: Graph, target: Target, name: str) -> Func:
         )
         for i, v in enumerate(body.inputs)
     }
+    literals = constant_literals(body)
     result = Buffer("out", out.dtype, shape)
     part = layout.spanning(tuple(n if i == position else 0 for i, n in enumerate(shape)))
     pieces: list[Stmt] = []
     offset = 0
     for v in node.inputs:
         x = te.placeholder(v.shape, v.dtype, "x")
-        y = te.compute(x.shape, lambda *i, x=x: x[i], "y")
+        literal = literals.get(v)
+        y = te.compute(x.shape, lambda *i, x=x, c=literal: x[i] if c is None else c, "y")
+        read = (x,) if literal is None else ()
         s = create_schedule([y.op])
-        if v.layout is not None:
-            s.transform_layout(x, v.layout)
-        s.transform_layout(y, part)
-        layouts = {y: part} if v.layout is None else {x: v.layout, y: part}
-        schedule_injective(s, Group((x,), (y,), (y.op,), layouts), y.op, target)  # type: ignore[arg-type]
-        piece = lower(s, [x, y], name)
-        source, destination = piece.buffers
-        pieces.append(
-            redirect(piece.body, {source: buffers[v]}, destination, result, position, offset)
-        )
+        layouts = {y: part}
+        if v.layout is not None and read:
+            layouts[x] = v.layout
+        for tensor, order in layouts.items():
+            s.transform_layout(tensor, order)
+        schedule_injective(s, Group(read, (y,), (y.op,), layouts), y.op, target)  # type: ignore[arg-type]
+        piece = lower(s, [*read, y], name)
+        destination = piece.buffers[-1]
+        moved = {piece.buffers[0]: buffers[v]} if read else {}
+        pieces.append(redirect(piece.body, moved, destination, result, position, offset))
         offset += v.type.static_shape[axis]
     pieces += zero_borders(result, layout, out.type.static_shape, target)
     return Func(name, (*buffers.values(), result), (result,), seq(*pieces))

@@ -1,0 +1,56 @@
+"""ONNX's operators that write at indices, and those that order elements."""
+
+from __future__ import annotations
+
+from tilesmith.frontend.onnx.convolutions import Geometry
+from tilesmith.frontend.onnx.node import NodeContext
+from tilesmith.frontend.onnx.registry import Result, onnx_op
+from tilesmith.ops import scatter, sort
+
+_REDUCTIONS = ("none", "add", "mul", "min", "max")
+
+
+def _reduction(n: NodeContext) -> str:
+    if n.version < 16:
+        return "none"
+    return n.attr_string("reduction", "none", among=_REDUCTIONS[: 5 if n.version >= 18 else 3])
+
+
+@onnx_op("Scatter", since=9, until=10)
+@onnx_op("ScatterElements", since=11)
+def scatter_elements(n: NodeContext) -> Result:
+    data = n.input(0)
+    axis = n.axis(n.attr_int("axis", 0), data.type.rank)
+    op = scatter.ScatterElements(axis, _reduction(n))
+    return n.add(op, data, n.input(1), n.input(2))
+
+
+@onnx_op("ScatterND", since=11)
+def scatter_nd(n: NodeContext) -> Result:
+    return n.add(scatter.ScatterNd(_reduction(n)), n.input(0), n.input(1), n.input(2))
+
+
+@onnx_op("MaxUnpool", since=9)
+def max_unpool(n: NodeContext) -> Result:
+    x, indices, given = n.input(0), n.input(1), n.optional(2)
+    g = Geometry(n, x, n.attr_ints("kernel_shape") or ())
+    if given is not None:
+        shape = n.int_list(given, "output_shape")
+    else:
+        pairs = zip(g.extents, g.strides, g.kernel, g.pads, g.pads[len(g.kernel) :], strict=False)
+        shape = (*n.shape(x)[:2], *((e - 1) * s + k - p - q for e, s, k, p, q in pairs))
+    if any(d < 1 for d in shape):
+        n.bad(f"output_shape: expected extents above 0, found {list(shape)}")
+    return n.add(scatter.MaxUnpool(shape), x, indices)
+
+
+@onnx_op("TopK", since=1)
+def top_k(n: NodeContext) -> Result:
+    x = n.input(0)
+    k = n.attr_int("k") if n.version < 10 else int(n.scalar(n.input(1), "k"))
+    axis = n.axis(n.attr_int("axis", -1), x.type.rank)
+    largest = True
+    if n.version >= 11:
+        largest = n.attr_flag("largest", True)
+        n.ignore("sorted")  # any order will do if it is 0
+    return n.add(sort.TopK(k, axis, largest), x)

@@ -1,0 +1,194 @@
+"""Writing loop nests by hand: statements in the order of the program, blocks as `with` blocks.
+
+    b = LoopBuilder("running_sum")
+    x, y = b.input("x", TensorType(f32, (n, m))), b.output("y", TensorType(f32, (n, m)))
+    with b.independent(n) as i:
+        total = b.variable("total", const(0.0))
+        with b.loop(m) as j:
+            total.value = total.value + x[i, j]
+            y[i, j] = total.value
+    func = b.finish()
+
+Operators that no tensor expression describes (sorting, scattering) are written so.  They say which
+loops have iterations that do not depend on each other; whether those run on threads, in vector
+lanes or one after the other is the strategy's business, as is where memory holds the tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+
+from tilesmith.ir.dtypes import DType, i64
+from tilesmith.ir.expr import Expr, ExprLike, Load, Var, as_expr
+from tilesmith.ir.types import TensorType
+
+from .nodes import (
+    Allocate,
+    Assert,
+    Buffer,
+    For,
+    ForKind,
+    Func,
+    If,
+    LetStmt,
+    Scope,
+    Stmt,
+    Store,
+    seq,
+)
+
+_Wrap = Callable[[Stmt], Stmt]
+
+
+class Array:
+    """A buffer in a program: `a[i, j]` reads an element, `a[i, j] = e` writes it."""
+
+    def __init__(self, builder: LoopBuilder, buffer: Buffer) -> None:
+        self._builder = builder
+        self.buffer = buffer
+
+    def __getitem__(self, indices: ExprLike | Sequence[ExprLike]) -> Load:
+        return Load(self.buffer, _indices(indices))
+
+    def __setitem__(self, indices: ExprLike | Sequence[ExprLike], value: ExprLike) -> None:
+        at = _indices(indices)
+        self._builder.append(Store(self.buffer, at, as_expr(value, Load(self.buffer, at))))
+
+
+class Variable:
+    """A number that statements may change."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+
+    @property
+    def value(self) -> Expr:
+        return self._array[0]
+
+    @value.setter
+    def value(self, new: ExprLike) -> None:
+        self._array[0] = new
+
+
+class LoopBuilder:
+    """Makes one `Func`; parameters are the inputs and outputs in the order of their declaration."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._params: list[Buffer] = []
+        self._outputs: list[Buffer] = []
+        self._blocks: list[list[Stmt | _Wrap]] = [[]]
+
+    def input(self, name: str, type: TensorType) -> Array:
+        self._params.append(Buffer(name, type.dtype, type.shape))
+        return Array(self, self._params[-1])
+
+    def output(self, name: str, type: TensorType) -> Array:
+        result = self.input(name, type)
+        self._outputs.append(result.buffer)
+        return result
+
+    # blocks
+
+    @contextmanager
+    def loop(
+        self,
+        extent: ExprLike,
+        name: str = "i",
+        start: ExprLike = 0,
+        kind: ForKind = "serial",
+    ) -> Iterator[Var]:
+        """The variable counts from `start` to `start + extent - 1`."""
+        var = Var(name, i64)
+        self._open()
+        yield var
+        self.append(For(var, as_expr(start), as_expr(extent), kind, self._close()))
+
+    def independent(self, extent: ExprLike, name: str = "i") -> AbstractContextManager[Var]:
+        """A loop whose iterations may run in any order, also at the same time."""
+        return self.loop(extent, name, kind="parallel")
+
+    @contextmanager
+    def nest(
+        self, shape: Sequence[ExprLike], name: str = "i", kind: ForKind = "serial"
+    ) -> Iterator[tuple[Var, ...]]:
+        """Loops within one another, one for each extent; without any, the statements run once."""
+        with ExitStack() as loops:
+            yield tuple(
+                loops.enter_context(self.loop(n, f"{name}{k}", kind=kind))
+                for k, n in enumerate(shape)
+            )
+
+    def independent_nest(
+        self, shape: Sequence[ExprLike], name: str = "i"
+    ) -> AbstractContextManager[tuple[Var, ...]]:
+        """`nest` of independent loops."""
+        return self.nest(shape, name, "parallel")
+
+    @contextmanager
+    def when(self, cond: Expr) -> Iterator[None]:
+        """Statements that run if `cond` holds."""
+        self._open()
+        yield
+        self.append(If(cond, self._close()))
+
+    @contextmanager
+    def otherwise(self) -> Iterator[None]:
+        """Statements that run if the condition of the `when` just before did not hold."""
+        before = self._blocks[-1].pop()
+        assert isinstance(before, If) and before.otherwise is None, "expected a `when` before"
+        self._open()
+        yield
+        self.append(If(before.cond, before.then, self._close()))
+
+    # statements
+
+    def append(self, stmt: Stmt) -> None:
+        self._blocks[-1].append(stmt)
+
+    def check(self, cond: Expr, message: str) -> None:
+        """The kernel stops with `message` when `cond` is false."""
+        self.append(Assert(cond, message))
+
+    def let(self, name: str, value: Expr) -> Var:
+        """The value of an expression as it is now, known to the end of the block."""
+        var = Var(name, value.dtype)
+        self._blocks[-1].append(lambda rest: LetStmt(var, value, rest))
+        return var
+
+    def scratch(
+        self, name: str, dtype: DType, shape: Sequence[int], scope: Scope = "heap"
+    ) -> Array:
+        """Uninitialised memory to the end of the block; inside an independent loop, one for each
+        iteration.
+        """
+        buffer = Buffer(name, dtype, tuple(shape), scope)
+        self._blocks[-1].append(lambda rest: Allocate(buffer, rest))
+        return Array(self, buffer)
+
+    def variable(self, name: str, start: ExprLike) -> Variable:
+        """A variable to the end of the block."""
+        value = as_expr(start)
+        result = Variable(self.scratch(name, value.dtype, (1,), "register"))
+        result.value = value
+        return result
+
+    def finish(self) -> Func:
+        assert len(self._blocks) == 1, "a block is still open"
+        return Func(self._name, tuple(self._params), tuple(self._outputs), self._close())
+
+    def _open(self) -> None:
+        self._blocks.append([])
+
+    def _close(self) -> Stmt:
+        """The innermost block as one statement: what allocates or names takes in what follows."""
+        result = seq()
+        for item in reversed(self._blocks.pop()):
+            result = seq(item, result) if isinstance(item, Stmt) else item(result)
+        return result
+
+
+def _indices(given: ExprLike | Sequence[ExprLike]) -> tuple[Expr, ...]:
+    items = given if isinstance(given, (tuple, list)) else (given,)
+    return tuple(as_expr(i) for i in items)  # type: ignore[arg-type]

@@ -1,0 +1,122 @@
+"""Fourier transforms.  Complex numbers are pairs, real and imaginary part, on the last axis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilesmith.support.errors import UnsupportedError
+
+from . import rules
+from .base import GraphBuilder, Op
+from .elementwise import Mul
+from .gather import Gather
+from .matmul import MatMul
+from .shape import Reshape, Transpose
+from .slicing import Pad, Slice
+
+_LIMIT = 1 << 24
+"""Elements of the matrix of a transform at the most (a length of 2048 for complex numbers)."""
+
+
+@dataclass(frozen=True)
+class Dft(Op):
+    """The discrete Fourier transform along `axis` of x [...,1] (real) or [...,2] (complex).
+
+    x is cut off or filled up with zeros to `length` first (0: as it is).  `onesided` keeps only the
+    first half of the frequencies, which say everything of a real signal: it gives them, or with
+    `inverse` takes them and gives a real signal of `length` (0: the even one).  It is one product
+    with a matrix of sines and cosines.
+    """
+
+    axis: int
+    length: int = 0
+    inverse: bool = False
+    onesided: bool = False
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        rules.check_count(self.name, inputs, 1)
+        x = inputs[0]
+        rank = x.type.rank
+        axis = rules.normalize_axis(self.name, self.axis, rank)
+        parts = x.type.shape[-1]
+        if not x.type.dtype.is_float or parts not in (1, 2) or axis == rank - 1:
+            rules.reject(self.name, "floats [...,1] or [...,2], an axis before the last", x.type)
+        given = rules.static(self.name, x.type.shape[axis], "the axis of the transform")
+        real = self.inverse and self.onesided
+        n = self.length or (2 * (given - 1) if real else given)
+        taken, count = (n // 2 + 1 if real else n), (n // 2 + 1 if self.onesided else n)
+        if real and parts != 2:
+            rules.reject(self.name, "complex frequencies [...,2]", x.type)
+        if n * n * 2 * parts > _LIMIT:
+            raise UnsupportedError(f"{self.name}: a transform of length {n}, expected at most 2048")
+        if taken < given:
+            x = b.add(Slice((0,), (taken,), (axis,), (1,)), x)
+        elif taken > given:
+            pads = [0] * (2 * rank)
+            pads[rank + axis] = taken - given
+            x = b.add(Pad(tuple(pads)), x)
+        order = (*(a for a in range(rank) if a != axis and a != rank - 1), axis, rank - 1)
+        moved = b.add(Transpose(order), x)
+        lead = moved.type.shape[:-2]
+        matrix = self._real_matrix(n) if real else self._matrix(n, parts, count)
+        flat = b.add(Reshape((*lead, taken * parts)), moved)
+        product = b.add(MatMul(), flat, b.constant(matrix.astype(x.type.dtype.numpy)))
+        shaped = b.add(Reshape((*lead, *((n, 1) if real else (count, 2)))), product)
+        return b.add(Transpose(tuple(int(a) for a in np.argsort(order))), shaped)
+
+    def _matrix(self, n: int, parts: int, count: int) -> np.ndarray:
+        """[n * parts, count * 2]: (time, its part) to (frequency, its part)."""
+        angle = _angles(n, n, count)
+        sign, scale = (1, 1 / n) if self.inverse else (-1, 1)
+        real, imaginary = np.cos(angle) * scale, sign * np.sin(angle) * scale
+        rows = [[real, imaginary], [-imaginary, real]][:parts]
+        return np.transpose(rows, (2, 0, 3, 1)).reshape(n * parts, count * 2)
+
+    def _real_matrix(self, n: int) -> np.ndarray:
+        """[(n // 2 + 1) * 2, n]: (frequency, its part) to time; the others are conjugates."""
+        count = n // 2 + 1
+        angle = _angles(n, count, n)
+        twice = np.full((count, 1), 2.0)
+        twice[0] = 1.0
+        if n % 2 == 0:
+            twice[-1] = 1.0
+        return np.stack([np.cos(angle), -np.sin(angle)], 1).reshape(count * 2, n) * (
+            np.repeat(twice, 2, 0) / n
+        )
+
+
+def _angles(n: int, rows: int, columns: int) -> np.ndarray:
+    return 2 * np.pi / n * (np.outer(np.arange(rows), np.arange(columns)) % n)
+
+
+@dataclass(frozen=True)
+class Stft(Op):
+    """Fourier transforms of frames of a signal [N,samples,1 or 2]: [N,frames,frequencies,2].
+
+    A frame begins every `step` samples.  Inputs: the signal and the window [frame length], with
+    which each frame is multiplied.
+    """
+
+    step: int
+    onesided: bool = True
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        rules.check_count(self.name, inputs, 2)
+        signal, window = inputs
+        if signal.type.rank != 3 or window.type.rank != 1 or self.step < 1:
+            rules.reject(
+                self.name, "a signal [N,samples,parts], a window and a step of at least 1",
+                f"{signal.type}, {window.type} and {self.step}",
+            )  # fmt: skip
+        samples = rules.static(self.name, signal.type.shape[1], "the number of samples")
+        length = rules.static(self.name, window.type.shape[0], "the length of the window")
+        if not 1 <= length <= samples:
+            rules.reject(self.name, f"a window of 1..{samples}", length)
+        frames = (samples - length) // self.step + 1
+        at = np.arange(frames)[:, None] * self.step + np.arange(length)
+        cut = b.add(Gather(1), signal, b.constant(at.astype(np.int64)))
+        weighted = b.add(Mul(), cut, b.add(Reshape((length, 1)), window))
+        return b.add(Dft(2, onesided=self.onesided), weighted)

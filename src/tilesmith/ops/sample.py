@@ -1,0 +1,377 @@
+"""Reading images between their pixels, at places that are data: grids and regions of interest.
+
+Images are N, C and one to three spatial axes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from tilesmith.ir import expr as ir
+from tilesmith.ir.dtypes import i64
+from tilesmith.ir.expr import Expr, cast, const, select
+from tilesmith.ir.intrinsics import call
+from tilesmith.ir.types import TensorType
+from tilesmith.loop.builder import Array, LoopBuilder
+from tilesmith.loop.nodes import Func
+from tilesmith.te import tensor as te
+
+from . import rules
+from .base import Op
+
+_CUBIC = -0.75
+"""The free coefficient of cubic convolution (Keys 1981), as PyTorch and ONNX have it."""
+
+
+@dataclass(frozen=True)
+class GridSample(Op):
+    """The image x at the places that `grid` names: x [N,C,spatial], grid [N,places,coordinates].
+
+    Coordinates run from -1 to 1 over the image, the innermost axis first; with `align_corners`
+    these are the centres of the outermost pixels, else their outer edges.  `mode`: nearest, linear
+    or cubic.  `padding` says how the image goes on beyond its borders: zeros, border (the
+    outermost pixel) or reflection.
+    """
+
+    mode: str = "linear"
+    padding: str = "zeros"
+    align_corners: bool = False
+
+    def compute(self, *inputs: te.Tensor) -> te.Tensor:
+        rules.check_count(self.name, inputs, 2)
+        x, grid = inputs
+        rules.check_kind(self.name, grid, rules.FLOATS, "a grid")
+        rank = x.rank - 2
+        if not 1 <= rank <= 3 or grid.rank != x.rank or grid.shape[-1] != rank:
+            rules.reject(
+                self.name, "an image [N,C,spatial] and a grid [N,places,coordinates]",
+                f"{rules.shape_text(x.shape)} and {rules.shape_text(grid.shape)}",
+            )  # fmt: skip
+        if x.shape[0] != grid.shape[0]:
+            rules.reject(self.name, f"grids for {x.shape[0]} images", grid.shape[0])
+        if self.mode != "nearest":
+            rules.check_kind(self.name, x, rules.FLOATS, "an image to interpolate")
+        extents = [rules.static(self.name, d, "a spatial axis") for d in x.shape[2:]]
+
+        def body(n: Expr, c: Expr, *place: Expr) -> Expr:
+            axes = []
+            for a, extent in enumerate(extents):
+                g = rules.widen(grid[(n, *place, rank - 1 - a)])
+                axes.append(self._taps(self._pixel(g, extent), extent))
+            terms = []
+            for taps in itertools.product(*axes):
+                at = tuple(t.at for t in taps)
+                value = x[(n, c, *at)]
+                if self.mode != "nearest":
+                    value = rules.widen(value)
+                inside = [t.inside for t in taps if t.inside is not None]
+                if inside:
+                    value = te.if_then_else(ir.all_of(*inside), value, const(0, value.dtype))
+                weights = [cast(t.weight, value.dtype) for t in taps if t.weight is not None]
+                terms.append(reduce(lambda a, b: a * b, weights, value))
+            return cast(reduce(lambda a, b: a + b, terms), x.dtype)
+
+        return te.compute((*x.shape[:2], *grid.shape[1:-1]), body, self.name)
+
+    def _pixel(self, g: Any, extent: int) -> Any:
+        """The position in pixels of coordinate `g`, an expression or array."""
+        if self.align_corners:
+            return (g + 1) * ((extent - 1) / 2)
+        return (g + 1) * (extent / 2) - 0.5
+
+    def _taps(self, position: Expr, extent: int) -> list[_Tap]:
+        """The pixels along one axis that count for a position, with their weights."""
+        if self.mode == "nearest":
+            return [self._tap(cast(call("round", position), i64), None, extent)]
+        low = call("floor", position)
+        first, t = cast(low, i64), position - low
+        weights = _linear_weights(t) if self.mode == "linear" else _cubic_weights(t)
+        begin = 1 - len(weights) // 2
+        return [self._tap(first + (begin + k), w, extent) for k, w in enumerate(weights)]
+
+    def _tap(self, i: Expr, weight: Expr | None, extent: int) -> _Tap:
+        inside = None
+        if self.padding == "zeros":
+            inside = ir.all_of(i >= 0, i < extent)
+        elif self.padding == "reflection":
+            i = _reflected(i, extent, self.align_corners)
+        return _Tap(ir.minimum(ir.maximum(i, 0), extent - 1), weight, inside)
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x, grid = inputs
+        extents = x.shape[2:]
+        n = np.arange(x.shape[0]).reshape(-1, *[1] * (grid.ndim - 2))
+        axes = []
+        for a, extent in enumerate(extents):
+            g = rules.widen_array(grid[..., len(extents) - 1 - a])
+            axes.append(self._reference_taps(self._pixel(g, extent), extent))
+        result: Any = 0
+        pixels = x if self.mode == "nearest" else rules.widen_array(x)
+        for taps in itertools.product(*axes):
+            values = pixels[(n, slice(None), *(at for at, _, _ in taps))]  # N, places, C
+            weight: Any = math.prod(w for _, w, _ in taps)
+            inside = np.logical_and.reduce([i for _, _, i in taps])
+            values = np.where(inside[..., None], values, values.dtype.type(0))
+            result = result + (values if self.mode == "nearest" else values * weight[..., None])
+        return np.moveaxis(np.asarray(result), -1, 1).astype(x.dtype)
+
+    def _reference_taps(self, position: np.ndarray, extent: int) -> list[tuple[Any, Any, Any]]:
+        limited = np.clip(np.nan_to_num(position), -(2.0**40), 2.0**40)
+        if self.mode == "nearest":
+            pixels, weights = [np.rint(limited).astype(np.int64)], [1]
+        else:
+            low = np.floor(limited)
+            t = limited - low
+            weights = _linear_weights(t) if self.mode == "linear" else _cubic_weights(t)
+            begin = 1 - len(weights) // 2
+            pixels = [low.astype(np.int64) + begin + k for k in range(len(weights))]
+        taps = []
+        for i, w in zip(pixels, weights, strict=True):
+            inside = (i >= 0) & (i < extent) if self.padding == "zeros" else np.full(i.shape, True)
+            if self.padding == "reflection":
+                period = max(2 * (extent - 1 if self.align_corners else extent), 1)
+                m = i % period
+                i = np.minimum(m, period - (0 if self.align_corners else 1) - m)
+            taps.append((np.clip(i, 0, extent - 1), w, inside))
+        return taps
+
+
+@dataclass(frozen=True)
+class _Tap:
+    """A pixel that counts with `weight` (None: 1), if `inside` (None: always)."""
+
+    at: Expr
+    weight: Expr | None
+    inside: Expr | None
+
+
+def _linear_weights(t: Any) -> list[Any]:
+    return [1 - t, t]
+
+
+def _cubic_weights(t: Any) -> list[Any]:
+    """Of the pixels at -1, 0, 1 and 2 for a position t in 0..1."""
+
+    def near(d: Any) -> Any:
+        return ((_CUBIC + 2) * d - (_CUBIC + 3)) * d * d + 1
+
+    def far(d: Any) -> Any:
+        return ((d - 5) * d + 8) * d * _CUBIC - 4 * _CUBIC
+
+    return [far(t + 1), near(t), near(1 - t), far(2 - t)]
+
+
+def _reflected(i: Expr, extent: int, at_centres: bool) -> Expr:
+    """Pixel `i` of the image mirrored again and again: at its outermost centres, or its edges."""
+    period = max(2 * (extent - 1 if at_centres else extent), 1)
+    m = i % period
+    return ir.minimum(m, (period if at_centres else period - 1) - m)
+
+
+@dataclass(frozen=True)
+class AffineGrid(Op):
+    """The grid for `grid_sample` of an affine map: theta [N,r,r+1] gives [N,`shape`,r].
+
+    `shape`: spatial extents of the result.
+    """
+
+    shape: tuple[int, ...]
+    align_corners: bool = False
+
+    def compute(self, *inputs: te.Tensor) -> te.Tensor:
+        rules.check_count(self.name, inputs, 1)
+        theta, rank = inputs[0], len(self.shape)
+        rules.check_kind(self.name, theta, rules.FLOATS, "theta")
+        if theta.rank != 3 or theta.shape[1:] != (rank, rank + 1):
+            rules.reject(
+                self.name, f"theta of shape [N,{rank},{rank + 1}]", rules.shape_text(theta.shape)
+            )
+
+        def body(n: Expr, *i: Expr) -> Expr:
+            *place, row = i
+            wide = rules.accumulator(theta.dtype)
+            total = rules.widen(theta[n, row, rank])
+            for a, extent in enumerate(self.shape):
+                scale, shift = self._line(extent)
+                at = cast(place[a], wide) * const(scale, wide) + const(shift, wide)
+                total = total + rules.widen(theta[n, row, rank - 1 - a]) * at
+            return cast(total, theta.dtype)
+
+        return te.compute((theta.shape[0], *self.shape, rank), body, self.name)
+
+    def _line(self, extent: int) -> tuple[float, float]:
+        """(scale, shift) that make a coordinate of a pixel's number."""
+        if self.align_corners:
+            return (2 / (extent - 1) if extent > 1 else 0.0), -1.0
+        return 2 / extent, 1 / extent - 1
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        theta = rules.widen_array(inputs[0])
+        lines = [np.arange(n) * self._line(n)[0] + self._line(n)[1] for n in self.shape]
+        axes = np.meshgrid(*lines, indexing="ij")
+        places = np.stack([*axes[::-1], np.ones(self.shape)], -1)
+        result = np.einsum("...k,njk->n...j", places, theta)
+        return result.astype(inputs[0].dtype)
+
+
+@dataclass(frozen=True)
+class RoiAlign(Op):
+    """Regions of an image resampled to `size` bins each (He et al., "Mask R-CNN"): [R,C,`size`].
+
+    Inputs: x [N,C,H,W]; regions [R,4] as x1, y1, x2, y2, which `scale` turns into pixels; the
+    number of the image of each, integers [R].  A bin is the average (or `mode` max) of samples, as
+    many along each axis as `samples` says or, if that is 0, as pixels it touches.  `half_pixel`:
+    pixels lie at their centres; else at whole numbers, and a region is at least one pixel large.
+    """
+
+    size: tuple[int, int]
+    samples: int = 0
+    scale: float = 1.0
+    mode: str = "avg"
+    half_pixel: bool = True
+
+    def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
+        rules.check_count(self.name, types, 3)
+        x, regions, images = types
+        if x.rank != 4 or regions.rank != 2 or regions.shape[1] != 4:
+            rules.reject(self.name, "x [N,C,H,W] and regions [R,4]", f"{x} and {regions}")
+        if images.shape != regions.shape[:1] or images.dtype.kind not in rules.INTEGERS:
+            rules.reject(self.name, "an integer for each region", images)
+        if not x.dtype.is_float or regions.dtype is not x.dtype:
+            rules.reject(self.name, "floats of one type", f"{x} and {regions}")
+        return (TensorType(x.dtype, (regions.shape[0], x.shape[1], *self.size)),)
+
+    def loops(self, *types: TensorType) -> Func:
+        b = LoopBuilder(self.name)
+        x, regions, images = (b.input(f"x{i}", t) for i, t in enumerate(types))
+        (result,) = self.infer(*types)
+        y = b.output("y", result)
+        count, channels, height, width = result.static_shape
+        extents = types[0].static_shape[2:]
+        wide = rules.accumulator(result.dtype)
+        with b.independent_nest((count, channels, height), "r") as (r, c, row):
+            image = b.let("image", cast(images[r], i64))
+            b.check(
+                ir.all_of(image >= 0, image < types[0].static_shape[0]),
+                f"{self.name}: a region is of an image that is not there",
+            )
+            axes = [
+                _Bins(self, b, rules.widen(regions[r, 1 - a]), rules.widen(regions[r, 3 - a]), n)
+                for a, n in enumerate(self.size)
+            ]
+            with b.independent(width, "column") as column:
+                start = 0 if self.mode == "avg" else wide.min
+                total = b.variable("total", const(start, wide))
+                with b.loop(axes[0].samples) as i, b.loop(axes[1].samples) as j:
+                    places = (axes[0].place(row, i), axes[1].place(column, j))
+                    parts = self._sample(b, x, (image, c), places, extents)
+                    if self.mode == "avg":
+                        total.value = total.value + reduce(lambda p, q: p + q, parts)
+                    else:
+                        total.value = reduce(ir.maximum, parts, total.value)
+                number = b.let("number", axes[0].samples * axes[1].samples)
+                found = total.value
+                if self.mode == "avg":
+                    found = found / cast(ir.maximum(number, 1), wide)
+                else:
+                    found = select(number > 0, found, const(0, wide))
+                y[r, c, row, column] = cast(found, result.dtype)
+        return b.finish()
+
+    def _sample(
+        self,
+        b: LoopBuilder,
+        x: Array,
+        lead: tuple[Expr, Expr],
+        places: Sequence[Expr],
+        extents: Sequence[int],
+    ) -> list[Expr]:
+        """The four pixels around a place, weighted; zeros more than a pixel outside the image."""
+        inside, taps = [], []
+        for place, extent in zip(places, extents, strict=True):
+            inside += [place >= -1.0, place <= float(extent)]
+            kept = ir.minimum(ir.maximum(place, 0.0), float(extent - 1))
+            low = b.let("low", cast(call("floor", kept), i64))
+            t = kept - cast(low, place.dtype)
+            taps.append([(low, 1 - t), (ir.minimum(low + 1, extent - 1), t)])
+        kept = b.let("inside", ir.all_of(*inside))
+        return [
+            select(
+                kept,
+                rules.widen(x[(*lead, i, j)]) * (u * v),
+                const(0, places[0].dtype),
+            )
+            for (i, u), (j, v) in itertools.product(*taps)
+        ]
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x, regions, images = inputs
+        result = np.zeros((len(regions), x.shape[1], *self.size), rules.widen_array(x).dtype)
+        for r, (region, image) in enumerate(zip(rules.widen_array(regions), images, strict=True)):
+            if not 0 <= image < len(x):
+                rules.reject(self.name, f"images in 0..{len(x) - 1}", int(image))
+            pixels = rules.widen_array(x[image])
+            axes = [
+                self._reference_places(region[1 - a], region[3 - a], n)
+                for a, n in enumerate(self.size)
+            ]
+            for row, column in itertools.product(*map(range, self.size)):
+                parts = [
+                    part
+                    for i, j in itertools.product(axes[0][row], axes[1][column])
+                    for part in _reference_sample(pixels, (i, j))
+                ]
+                if parts:
+                    average = sum(parts) / (len(parts) // 4)
+                    found = average if self.mode == "avg" else np.max(parts, 0)
+                    result[r, :, row, column] = found
+        return result.astype(x.dtype)
+
+    def _reference_places(self, begin: Any, end: Any, bins: int) -> list[list[Any]]:
+        shift = 0.5 if self.half_pixel else 0.0
+        low, length = begin * self.scale - shift, (end - begin) * self.scale
+        if not self.half_pixel:
+            length = max(length, type(length)(1))
+        step = length / bins
+        samples = self.samples or max(math.ceil(step), 0)
+        return [
+            [low + step * (k + (i + 0.5) / samples) for i in range(samples)] for k in range(bins)
+        ]
+
+
+class _Bins:
+    """The bins of a region along one axis: how many samples each has and where they lie."""
+
+    def __init__(self, op: RoiAlign, b: LoopBuilder, begin: Expr, end: Expr, bins: int) -> None:
+        low = begin * op.scale
+        length = (end - begin) * op.scale
+        if op.half_pixel:
+            low = low - 0.5
+        else:
+            length = ir.maximum(length, 1.0)
+        self.low, self.step = b.let("low", low), b.let("step", length / float(bins))
+        counted = const(op.samples) if op.samples else cast(call("ceil", self.step), i64)
+        self.samples = b.let("samples", ir.maximum(counted, 0))
+
+    def place(self, bin: Expr, sample: Expr) -> Expr:
+        dtype = self.step.dtype
+        part = (cast(sample, dtype) + 0.5) / cast(self.samples, dtype)
+        return self.low + self.step * (cast(bin, dtype) + part)
+
+
+def _reference_sample(pixels: np.ndarray, place: tuple[Any, Any]) -> list[np.ndarray]:
+    taps = []
+    for p, n in zip(place, pixels.shape[1:], strict=True):
+        if p < -1 or p > n:
+            return [np.zeros(pixels.shape[0], pixels.dtype)] * 4
+        kept = min(max(p, 0), n - 1)
+        low = math.floor(kept)
+        taps.append([(low, 1 - (kept - low)), (min(low + 1, n - 1), kept - low)])
+    return [pixels[:, i, j] * (u * v) for (i, u), (j, v) in itertools.product(*taps)]

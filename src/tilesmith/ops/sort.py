@@ -1,0 +1,156 @@
+"""Ordering elements along an axis.
+
+NaN is larger than every number, and of equal elements the first one comes first, as in PyTorch and
+NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilesmith.ir import expr as ir
+from tilesmith.ir.dtypes import i64
+from tilesmith.ir.expr import Expr, Unary, const, select
+from tilesmith.ir.intrinsics import call
+from tilesmith.ir.types import TensorType
+from tilesmith.loop.builder import Array, LoopBuilder
+from tilesmith.loop.nodes import Func
+
+from . import rules
+from .base import Op
+
+
+@dataclass(frozen=True)
+class TopK(Op):
+    """The `k` largest (or smallest) elements along `axis`, best first, and their i64 positions.
+
+    With `k` the extent of the axis it sorts.  Each line along the axis keeps the best elements seen
+    so far as a heap with the worst of them on top, n log k comparisons in all; taking the worst off
+    again and again leaves them in order.  The heap lies in the results themselves.
+    """
+
+    k: int
+    axis: int = -1
+    largest: bool = True
+
+    def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
+        rules.check_count(self.name, types, 1)
+        x = types[0]
+        axis = rules.normalize_axis(self.name, self.axis, x.rank)
+        n = rules.static(self.name, x.shape[axis], "the axis of top-k")
+        if not 0 <= self.k <= n:
+            rules.reject(self.name, f"k in 0..{n}", self.k)
+        if x.dtype.is_bool:
+            rules.reject(self.name, "numbers", x)
+        shape = (*x.shape[:axis], self.k, *x.shape[axis + 1 :])
+        return TensorType(x.dtype, shape), TensorType(i64, shape)
+
+    def loops(self, *types: TensorType) -> Func:
+        results = self.infer(*types)
+        shape = types[0].static_shape
+        axis = self.axis % len(shape)
+        b = LoopBuilder(self.name)
+        x = b.input("x", types[0])
+        values, places = b.output("values", results[0]), b.output("places", results[1])
+        lines = (*shape[:axis], *shape[axis + 1 :])
+        with b.independent_nest(lines, "line") as line:
+            source = _Line(x, line, axis)
+            heap = _Heap(self, b, _Line(values, line, axis), _Line(places, line, axis))
+            with b.loop(self.k) as i:
+                heap.put(i, source[i], i)
+            with b.loop(self.k // 2) as i:
+                heap.sink(self.k // 2 - 1 - i, const(self.k))
+            if self.k:
+                worst = heap.entry(const(0))
+                with (
+                    b.loop(shape[axis] - self.k, start=self.k) as i,
+                    b.when(self.precedes(source[i], i, *worst)),
+                ):
+                    heap.put(const(0), source[i], i)
+                    heap.sink(const(0), const(self.k))
+            with b.loop(max(self.k - 1, 0)) as i:
+                last = b.let("last", self.k - 1 - i)
+                heap.swap(const(0), last)
+                heap.sink(const(0), last)
+        return b.finish()
+
+    def precedes(self, a: Expr, at_a: Expr, b: Expr, at_b: Expr) -> Expr:
+        """Whether element a, at position `at_a`, comes before b in the result."""
+        better, worse = (a > b, b > a) if self.largest else (a < b, b < a)
+        if a.dtype.is_float:
+            a_nan, b_nan = call("isnan", a), call("isnan", b)
+            first, second = (a_nan, b_nan) if self.largest else (b_nan, a_nan)
+            better = ir.any_of(better, ir.all_of(first, Unary("not", second)))
+            worse = ir.any_of(worse, ir.all_of(second, Unary("not", first)))
+        return ir.any_of(better, ir.all_of(Unary("not", worse), at_a < at_b))
+
+    def reference(self, *inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        x = np.moveaxis(inputs[0], self.axis, -1)
+        n = x.shape[-1]
+        if self.largest:  # the last of the ascending order of the reversed line, reversed
+            order = n - 1 - np.argsort(x[..., ::-1], axis=-1, kind="stable")[..., ::-1]
+        else:
+            order = np.argsort(x, axis=-1, kind="stable")
+        order = order[..., : self.k].astype(np.int64)
+        values = np.take_along_axis(x, order, -1)
+        return np.moveaxis(values, -1, self.axis), np.moveaxis(order, -1, self.axis)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """The elements of an array along `axis` at a position of the other axes."""
+
+    array: Array
+    at: Sequence[Expr]
+    axis: int
+
+    def _indices(self, i: Expr) -> tuple[Expr, ...]:
+        return (*self.at[: self.axis], i, *self.at[self.axis :])
+
+    def __getitem__(self, i: Expr) -> Expr:
+        return self.array[self._indices(i)]
+
+    def __setitem__(self, i: Expr, value: Expr) -> None:
+        self.array[self._indices(i)] = value
+
+
+@dataclass(frozen=True)
+class _Heap:
+    """The children of entry i, 2i + 1 and 2i + 2, both precede it: entry 0 comes last of all."""
+
+    op: TopK
+    b: LoopBuilder
+    values: _Line
+    places: _Line
+
+    def entry(self, i: Expr) -> tuple[Expr, Expr]:
+        return self.values[i], self.places[i]
+
+    def put(self, i: Expr, value: Expr, place: Expr) -> None:
+        self.values[i] = value
+        self.places[i] = place
+
+    def swap(self, i: Expr, j: Expr) -> None:
+        value, place = (self.b.let("held", e) for e in self.entry(i))
+        self.put(i, *self.entry(j))
+        self.put(j, value, place)
+
+    def sink(self, start: Expr, size: Expr) -> None:
+        """Moves the entry at `start` down among the first `size` to where the heap is one again."""
+        b = self.b
+        at = b.variable("at", start)
+        with b.loop(max(self.op.k.bit_length() - 1, 0), "level"):
+            child = b.let("child", 2 * at.value + 1)
+            with b.when(child < size):
+                other = b.let("other", ir.minimum(child + 1, size - 1))
+                later = self.op.precedes(*self.entry(child), *self.entry(other))
+                below = b.let("below", select(later, other, child))
+                here = b.let("here", at.value)
+                with b.when(self.op.precedes(*self.entry(here), *self.entry(below))):
+                    self.swap(here, below)
+                    at.value = below
+                with b.otherwise():
+                    at.value = size  # nothing more to do

@@ -1,0 +1,93 @@
+"""Operators written as loops: their loops mapped to threads and vectors, their accesses to memory.
+
+The operator says which loops are independent and speaks of logical indices.  Here the outermost
+independent loops are shared among threads when there is enough to do, innermost ones run in vector
+lanes, and an access goes to where the layout of its tensor has the element.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilesmith.graph.nodes import Graph, Value
+from tilesmith.ir.dtypes import i64
+from tilesmith.ir.expr import Const, Expr, Load, Var, const, substitute
+from tilesmith.ir.layout import Layout
+from tilesmith.ir.simplify import simplify
+from tilesmith.ir.target import Target
+from tilesmith.loop.nodes import Buffer, For, ForKind, Func, If, Stmt, Store
+from tilesmith.loop.visit import map_stmt, rebuild, walk
+from tilesmith.strategy.group import constant_literals
+from tilesmith.te.rewrite import map_loads
+
+from .injective import PARALLEL_ELEMENTS
+
+
+def is_irregular(body: Graph) -> bool:
+    """True for a group that is a single operator written as loops."""
+    return len(body.nodes) == 1 and body.nodes[0].op.is_irregular()
+
+
+def lower_irregular(body: Graph, target: Target, name: str) -> Func:
+    """The kernel of an operator written as loops; parameters are the group's inputs, then its
+    outputs.
+    """
+    node = body.nodes[0]
+    written = node.op.loops(*(v.type for v in node.inputs))
+    values = dict(zip(written.buffers, (*node.inputs, *node.outputs), strict=True))
+    inputs = {v: _parameter(v, f"in{i}") for i, v in enumerate(body.inputs)}
+    outputs = {v: _parameter(v, f"out{i}") for i, v in enumerate(body.outputs)}
+    memory = inputs | outputs
+    literals = constant_literals(body)
+
+    def place(v: Value, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return v.layout.map_indices(indices) if v.layout is not None else indices
+
+    def load(e: Load) -> Expr:
+        v = values.get(e.buffer)  # type: ignore[arg-type]  # a buffer: this is loop IR
+        if v is None:
+            return e
+        return literals[v] if v in literals else Load(memory[v], place(v, e.indices), e.mask)
+
+    def stmt(s: Stmt) -> Stmt:
+        if not isinstance(s, Store) or s.buffer not in values:
+            return s
+        v = values[s.buffer]
+        return Store(memory[v], place(v, s.indices), s.value, s.mask)
+
+    nest = map_stmt(written.body, f_expr=lambda e: map_loads((e,), load)[0], f_stmt=stmt)
+    size = sum(v.type.size for v in (*body.inputs, *body.outputs))
+    lanes = target.vector_lanes(max(v.dtype.bytes for v in memory))
+    mapped = _mapped(nest, size >= PARALLEL_ELEMENTS, lanes)
+    return Func(name, tuple(memory.values()), tuple(outputs.values()), mapped)
+
+
+def _parameter(v: Value, name: str) -> Buffer:
+    layout = v.layout or Layout.row_major(v.type.rank)
+    return Buffer(name, v.dtype, layout.physical_shape(v.type.static_shape))
+
+
+def _mapped(stmt: Stmt, shared: bool, lanes: int) -> Stmt:
+    """`stmt` with its independent loops on threads (the outermost, if `shared`) and in vectors."""
+    if not isinstance(stmt, For):
+        return rebuild(stmt, lambda s: _mapped(s, shared, lanes), lambda e: e)
+    extent = stmt.extent.value if isinstance(stmt.extent, Const) else None
+    independent = stmt.kind == "parallel"
+    shares = shared and independent and extent != 1
+    kind = "parallel" if shares else "serial"
+    innermost = not any(isinstance(s, For) for s in walk(stmt.body))
+    if independent and innermost and extent is not None and extent > 1:
+        return _vectors(stmt, kind, min(lanes, int(extent)))
+    inner = shared and independent and not shares
+    return replace(stmt, kind=kind, body=_mapped(stmt.body, inner, lanes))
+
+
+def _vectors(loop: For, kind: ForKind, width: int) -> Stmt:
+    """`loop` with its iterations in vectors of `width`, the last one guarded."""
+    outer, lane = Var(f"{loop.var.name}o", i64), Var(f"{loop.var.name}i", i64)
+    at = outer * width + lane
+    body = map_stmt(loop.body, f_expr=lambda e: substitute(e, {loop.var: loop.start + at}))
+    guarded = If(at < loop.extent, body, likely=True)
+    vector = For(lane, const(0), const(width), "vectorized", guarded)
+    count = (loop.extent + (width - 1)) // width
+    return For(outer, const(0), simplify(count), kind, vector)

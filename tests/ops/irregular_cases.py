@@ -1,0 +1,77 @@
+"""Applications of the operators that scatter, sort, sample images and transform signals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from op_case import SPECIAL, Case, In, case
+
+from tilesmith.ops.conv import Col2Im
+from tilesmith.ops.fourier import Dft, Stft
+from tilesmith.ops.sample import AffineGrid, GridSample, RoiAlign
+from tilesmith.ops.scatter import MaxUnpool, ScatterElements, ScatterNd
+from tilesmith.ops.sort import TopK
+
+
+def irregular_cases() -> Iterator[Case]:
+    yield from _scatters()
+    yield from _sorts()
+    yield from _samples()
+
+
+def _scatters() -> Iterator[Case]:
+    rng = np.random.default_rng(0)
+    for reduction in ("none", "add", "mul", "min", "max"):
+        lines = np.asarray([[2, 0, -1], [1, -3, 0]], np.int64)  # no place twice along axis 0
+        yield case(ScatterElements(0, reduction), (3, 4), lines, (2, 3))
+        tuples = np.asarray([[[0, 1]], [[-1, 0]]], np.int32)
+        yield case(ScatterNd(reduction), (3, 2, 5), tuples, (2, 1, 5))
+        yield case(ScatterNd(reduction), (3, 2, 5), tuples[..., :1].copy(), (2, 1, 2, 5))
+    for reduction in ("add", "max"):  # places that several updates share
+        yield case(
+            ScatterElements(-1, reduction), (2, 3, 5), rng.integers(-5, 5, (2, 2, 20)), (2, 2, 20)
+        )
+        yield case(ScatterNd(reduction), (4,), rng.integers(0, 4, (9, 1)), (9,))
+    yield case(ScatterNd(), In((4, 3), "bool"), np.asarray([[2]]), In((1, 3), "bool"))
+    yield case(ScatterNd("add"), In((3, 2), "f16"), np.asarray([[2], [0]]), In((2, 2), "f16"))
+    yield case(MaxUnpool((1, 1, 4, 4)), (1, 1, 2, 2), np.asarray([[[[5, 7], [8, 15]]]]))
+
+
+def _sorts() -> Iterator[Case]:
+    for largest in (True, False):
+        for k in (0, 1, 3, 12):
+            yield case(TopK(k, -1, largest), (2, 12))
+            yield case(TopK(k, -1, largest), SPECIAL)
+        yield case(TopK(4, 1, largest), (2, 7, 3))
+        yield case(TopK(9, 0, largest), In((9,), "i32", -3, 3))
+        yield case(TopK(2, 0, largest), In((5, 2), "u8", 0, 9))
+
+
+def _samples() -> Iterator[Case]:
+    grid = In((2, 3, 4, 2), low=-1.6, high=1.6)
+    for mode in ("nearest", "linear", "cubic"):
+        for padding in ("zeros", "border", "reflection"):
+            for align in (False, True):
+                yield case(GridSample(mode, padding, align), (2, 3, 5, 4), grid)
+    volume = In((1, 2, 2, 2, 3), low=-1.2, high=1.2)
+    yield case(GridSample("linear", "border"), (1, 2, 3, 4, 5), volume)
+    yield case(GridSample(), (1, 2, 7), In((1, 5, 1), low=-1.2, high=1.2))
+    for align in (False, True):
+        yield case(AffineGrid((4, 3), align), (2, 2, 3))
+        yield case(AffineGrid((2, 1, 3), align), (1, 3, 4))
+    regions = np.asarray([[1, 2, 7.5, 6], [0, 0, 0.4, 9], [-3, 2, 20, 5]], np.float32)
+    images = np.asarray([1, 0, 1], np.int64)
+    for mode in ("avg", "max"):
+        for half in (False, True):
+            yield case(RoiAlign((3, 2), 0, 0.8, mode, half), (2, 3, 8, 9), regions, images)
+            yield case(RoiAlign((2, 2), 2, 1.0, mode, half), (2, 3, 8, 9), regions, images)
+    yield case(Col2Im((5, 5), (2, 3)), (1, 12, 12))
+    yield case(Col2Im((6, 5), (3, 2), (2, 1), (1, 0, 0, 1), (1, 2)), (2, 12, 12))
+    for n in (0, 5, 9):
+        yield case(Dft(1, n), (2, 7, 1))
+        yield case(Dft(1, n, onesided=True), (2, 7, 1))
+        yield case(Dft(0, n, inverse=True), (7, 3, 2))
+        yield case(Dft(0, n, inverse=True, onesided=True), (4, 3, 2))
+    yield case(Stft(3), (2, 20, 1), (8,))
+    yield case(Stft(4, False), (1, 20, 2), (6,))
