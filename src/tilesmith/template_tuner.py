@@ -62,7 +62,8 @@ def tune_template(
     check_arguments(seconds, trials, search)
     session = Session.of(options, target=target, threads=threads)
     count = thread_count(session.options.threads)
-    task = _template_task(lambda cfg: template(cfg, *arguments), session, count, pins or {})
+    name = getattr(template, "__name__", "template")
+    task = _template_task(lambda cfg: template(cfg, *arguments), name, session, count, pins or {})
     state = Progress(task, SEARCHES[search](task.space, seed))
     budget = Budget(seconds, float("inf") if trials is None else trials)
     with Records(records_path(session.options)) as records:
@@ -83,6 +84,7 @@ def tune_template(
 
 def _template_task(
     template: Callable[[Config], tuple[Schedule, Sequence[Tensor]]],
+    name: str,
     session: Session,
     threads: int,
     pins: Decisions,
@@ -92,7 +94,6 @@ def _template_task(
     outputs = [a for a in args if not isinstance(a.op, Placeholder)]
     plain = create_schedule([t.op for t in outputs])
     naive = lower(plain, args, "naive")
-    name = getattr(template, "__name__", "template")
     key = Key.of(print_func(naive), session.target.text, threads)
 
     def build(candidate: Candidate) -> bytes:

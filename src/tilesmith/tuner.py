@@ -47,8 +47,8 @@ from tilesmith.tuning.workload import convolution_workload, group_workload
 BUILDER = "tilesmith.worker"
 ALGORITHMS_SHARE = 0.25
 """Of the seconds, what choosing algorithms may take."""
-WORTH_SECONDS = 2e-6
-"""Kernels that take less in all are left alone."""
+WORTH_SHARE = 2e-3
+"""Of the model's time: workloads that take less are left alone."""
 CHECK_ROUNDS = 7
 """Turns of each executable in the final check."""
 
@@ -284,7 +284,8 @@ def _tasks(c: _Compiled, session: Session, pins: Decisions) -> list[Task]:
             found[key] = dataclasses.replace(found[key], seconds=more)
             continue
         found[key] = _task(body, key, constants, cold, session, pins, c.seconds[node])
-    return [t for t in found.values() if t.seconds >= WORTH_SECONDS and t.space.free(t.space.start)]
+    worth = WORTH_SHARE * sum(c.seconds.values())
+    return [t for t in found.values() if t.seconds >= worth and t.space.free(t.space.start)]
 
 
 def _task(

@@ -96,7 +96,7 @@ def _schedule_output(
         extent = _size(out.axis[lane].extent)
         width = min(_tile_width(lanes, extent), extent)
         if width >= lanes:
-            vectors = range(1, min(extent // lanes, 2 * ACCUMULATORS) + 1)
+            vectors = range(1, min(extent // lanes, ACCUMULATORS) + 1)
             width = min(cfg.choice("vectors", vectors, -(-width // lanes)) * lanes, extent)
         at = outer.index(lane)
         outside, block = o.split(o.axis[lane], factor=width)
@@ -227,8 +227,8 @@ def reduce_along(
         return
     vectors = min(ACCUMULATORS if across else 1, n // lanes)
     if across:
-        counts = (1, 2, 4, 8)
-        vectors = cfg.choice("accumulators", [v for v in counts if v * lanes <= n], vectors)
+        counts = range(1, min(ACCUMULATORS, n // lanes) + 1)
+        vectors = cfg.choice("accumulators", counts, vectors)
     _, position = handle.split(loop, factor=lanes * vectors)
     partials = [s[s.rfactor(result, position)]]
     if vectors > 1:

@@ -1,0 +1,167 @@
+"""Candidates that crash, hang, take all memory or are wrong cost one candidate, and say so."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilesmith import driver
+from tilesmith.codegen.kernel import KernelCode, KernelJob, with_head, without_head
+from tilesmith.codegen.link import compile_object
+from tilesmith.codegen.targets import host
+from tilesmith.strategy.knobs import Config
+from tilesmith.support.options import Options
+from tilesmith.tuning.child import Child, ChildError
+from tilesmith.tuning.jobs import Argument, Plan
+from tilesmith.tuning.measure import LocalMeasurer, Task, machine_lock
+from tilesmith.tuning.records import Key
+from tilesmith.tuning.runner import in_turns
+from tilesmith.tuning.space import Space
+
+N = 1024
+NEST = f"""
+def k(x: f32[{N}], y: f32[{N}]) -> y:
+    for i in range({N}):
+        y[i] = x[i] * 2.0
+"""
+SEGFAULT = "store volatile i32 1, ptr inttoptr (i64 64 to ptr)\nret i32 0"
+LOOP = "br label %again\nagain:\n%p = load volatile i8, ptr %x\nbr label %again"
+FUNCTION = "define i32 @k(ptr %x, ptr %y, ptr %shared, ptr %rt) {{\nentry:\n{}\n}}"
+
+
+def kernel(text: str = NEST) -> KernelCode:
+    job = KernelJob(text, "k", Options(), host(), nest=True)
+    return KernelCode.from_bytes(without_head(driver.answer(job.to_bytes()))[1])
+
+
+@pytest.fixture(scope="module")
+def kernels() -> Mapping[str, bytes]:
+    """What each candidate's "build" gives."""
+    good = kernel()
+    made = {
+        "good": good,
+        "good again": good,
+        "wrong": kernel(NEST.replace("2.0", "3.0")),
+        "segfault": replace(good, code=compile_object(FUNCTION.format(SEGFAULT), host())),
+        "loop": replace(good, code=compile_object(FUNCTION.format(LOOP), host())),
+        "memory": replace(good, workspace=100 << 30),
+    }
+    return {k: with_head([], v.to_bytes()) for k, v in made.items()} | {
+        "unbuildable": b"",
+        "dies": b"die",
+        "sleeps": b"sleep",
+    }
+
+
+@pytest.fixture
+def measurer() -> Iterator[LocalMeasurer]:
+    sys.path.insert(0, str(Path(__file__).parent))  # children get our path
+    with LocalMeasurer("echo_builder", 1, 2, run_seconds=3.0, build_seconds=3.0) as m:
+        yield m
+    sys.path.remove(str(Path(__file__).parent))
+
+
+def a_task(kernels: Mapping[str, bytes]) -> Task:
+    x = np.linspace(-1, 1, N, dtype=np.float32)
+    args = (Argument("f32", (N,)),), (Argument("f32", (N,)),)
+    return Task(
+        Key.of("doubling", "host", 1),
+        "doubling",
+        Space(lambda cfg: cfg.choice("kind", list(kernels), "good")),
+        lambda c: kernels[str(c.get("kind", "good"))],
+        lambda c: args,
+        lambda: ([x], [x * 2]),
+        1e-6,
+    )
+
+
+def test_every_fault_costs_one_candidate(
+    measurer: LocalMeasurer, kernels: Mapping[str, bytes]
+) -> None:
+    kinds = [k for k in kernels if k != "good"]
+    order = [k for kind in kinds for k in (kind, "good again")]  # life goes on after each
+    trials = list(measurer.measure(a_task(kernels), [{"kind": k} for k in order], 0.02))
+    assert [t.candidate["kind"] for t in trials] == order
+    assert {t.status for t in trials[1::2]} <= {"ok", "slow"}
+    by_kind = dict(zip(kinds, trials[::2], strict=True))
+    found = {k: t.status for k, t in by_kind.items()}
+    assert found.pop("good again") in ("ok", "slow")
+    assert found == {
+        "wrong": "wrong",
+        "segfault": "crash",
+        "loop": "timeout",
+        "memory": "memory",
+        "unbuildable": "failed",
+        "dies": "crash",
+        "sleeps": "timeout",
+    }
+    assert "SIGSEGV" in by_kind["segfault"].cause
+    assert "while building" in by_kind["dies"].cause
+    assert "off by" in by_kind["wrong"].cause
+    assert by_kind["wrong"].ratio == float("inf")
+
+
+def test_without_a_baseline_nothing_is_measured(
+    measurer: LocalMeasurer, kernels: Mapping[str, bytes]
+) -> None:
+    broken = a_task({**kernels, "good": b""})
+    (t,) = measurer.measure(broken, [{"kind": "good again"}], 0.02)
+    assert t.status == "failed" and "the analytic schedule: it can't be built" in t.cause
+
+
+def test_a_child_that_is_not_there() -> None:
+    with Child("no_such_module") as child, pytest.raises(ChildError, match="exit code 1"):
+        child.call(b"x", 20)
+
+
+def test_measurements_exclude_each_other(tmp_path: Path) -> None:
+    events: list[str] = []
+
+    def hold(name: str) -> None:
+        with machine_lock(tmp_path / "lock"):
+            events.append(name)
+            time.sleep(0.05)
+            events.append(name)
+
+    threads = [threading.Thread(target=hold, args=(n,)) for n in "abc"]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert all(a == b for a, b in zip(events[::2], events[1::2], strict=True))
+
+
+def clock(*times: float) -> Callable[[int], float]:
+    """A contender whose runs take these times, then the last of them."""
+    left = list(times)
+    return lambda n: left.pop(0) if len(left) > 1 else left[0]
+
+
+def test_the_least_times_count() -> None:
+    answer = in_turns(clock(3.0, 1.0, 2.0, 9.0), clock(4.0, 2.0, 8.0), Plan(1, 0.0, 0.0))
+    assert (answer.outcome, answer.seconds, answer.baseline) == ("ok", 1.0, 2.0)
+
+
+def test_what_is_clearly_slower_is_given_up() -> None:
+    calls = 0
+
+    def slow(_: int) -> float:
+        nonlocal calls
+        calls += 1
+        return 5.0
+
+    answer = in_turns(slow, clock(1.0), Plan(1, 0.0))
+    assert answer.outcome == "slow" and calls == 3
+
+
+def test_impossible_decisions_are_schedule_errors() -> None:
+    space = a_task({"good": b""}).space
+    assert space.legal({"kind": "none such"}) == {}
+    assert Config({}).choice("kind", ["good"], "good") == "good"

@@ -1,0 +1,121 @@
+"""Records survive what may happen to the process and to the file."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tilesmith.support.errors import ModelError
+from tilesmith.tuning.records import VERSION, Key, Records, Trial, read_lines, trial
+
+KEY = Key.of("workload", "target", 2)
+
+
+def timed(seconds: float, n: int = 0, key: Key = KEY) -> Trial:
+    return trial(key, {"rows": n}, "ok", "conv", "", seconds, 1.0)
+
+
+def test_best_is_the_fastest_that_beats_the_analytic_schedule(tmp_path: Path) -> None:
+    with Records(tmp_path / "r.sqlite") as r:
+        assert r.best(KEY) is None
+        r.add(timed(0.99, 1), timed(1.5, 2), trial(KEY, {"rows": 3}, "wrong", "conv", "off"))
+        assert r.best(KEY) is None  # one per cent may be noise
+        r.add(timed(0.8, 4), timed(0.7, 5), timed(0.1, 6, Key.of("workload", "target", 1)))
+        best = r.best(KEY)
+        assert best is not None and best.candidate == {"rows": 5}
+        r.add(dataclasses.replace(best, status="worse"))
+        again = r.best(KEY)
+        assert again is not None and again.candidate == {"rows": 4}
+
+
+def test_other_versions_are_not_used(tmp_path: Path) -> None:
+    old = dataclasses.replace(KEY, version=VERSION - 1)
+    with Records(tmp_path / "r.sqlite") as r:
+        r.add(timed(0.5, 1, old))
+        assert r.best(KEY) is None
+        assert r.prune() == 1
+
+
+def test_prune_keeps_the_best(tmp_path: Path) -> None:
+    with Records(tmp_path / "r.sqlite") as r:
+        r.add(
+            *(timed(0.5 + n / 10, n) for n in range(4)), trial(KEY, {}, "crash", "conv", "SIGSEGV")
+        )
+        assert r.prune(keep=2) == 3
+        assert [t.candidate["rows"] for t in r.trials()] == [0, 1]
+
+
+def test_json_lines(tmp_path: Path) -> None:
+    t = trial(KEY, {"tile": (4, 2), "fast": True}, "timeout", "conv", "no result", 0.0, 0.0)
+    (back,) = read_lines([t.to_json(), "", "\n"])
+    assert back == t and back.candidate == {"tile": (4, 2), "fast": True}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{}",
+        "[1]",
+        "nonsense",
+        timed(1.0).to_json().replace('"ok"', '"great"'),
+        timed(1.0).to_json().replace('"threads": 2', '"threads": "2"'),
+        timed(1.0).to_json().replace('{\\"rows\\": 0}', "7"),
+    ],
+)
+def test_bad_lines(line: str) -> None:
+    with pytest.raises(ModelError, match="this is no tuning record"):
+        list(read_lines([line]))
+
+
+def test_another_file(tmp_path: Path) -> None:
+    path = tmp_path / "r.sqlite"
+    path.write_bytes(b"this is not a database, but it is long enough to be one" * 40)
+    with pytest.raises(ModelError, match="holds no tuning records"):
+        Records(path)
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from tilesmith.tuning.records import Key, Records, trial
+with Records(Path(sys.argv[1])) as r:
+    for n in range(100000):
+        r.add(trial(Key.of("w", "t", 1), {"n": n}, "ok", "", "", 1.0, 1.0))
+        print(n, flush=True)
+"""
+
+
+def test_a_killed_process_loses_nothing_that_was_stored(tmp_path: Path) -> None:
+    path = tmp_path / "r.sqlite"
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    last = -1
+    while last < 20:
+        last = int(process.stdout.readline())
+    os.kill(process.pid, signal.SIGKILL)
+    last = max([last, *map(int, process.stdout.read().split())])
+    process.wait()
+    with Records(path) as r:
+        found = sorted(int(str(t.candidate["n"])) for t in r.trials())
+        assert found in (list(range(last + 1)), list(range(last + 2)))
+        r.add(timed(0.5))  # and it goes on
+
+
+def test_two_writers(tmp_path: Path) -> None:
+    path = tmp_path / "r.sqlite"
+    command = [sys.executable, "-c", WRITER.replace("100000", "50"), str(path)]
+    command_b = [*command[:2], command[2].replace('"w"', '"v"'), command[3]]
+    processes = [subprocess.Popen(c, stdout=subprocess.DEVNULL) for c in (command, command_b)]
+    assert [p.wait() for p in processes] == [0, 0]
+    with Records(path) as r:
+        assert len(r.trials()) == 100
+        assert time.time() - r.trials()[0].when < 600

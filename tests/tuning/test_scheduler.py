@@ -1,0 +1,120 @@
+"""The scheduler with measurements that are made up: where the budget goes, and what is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from tilesmith.strategy.knobs import Config
+from tilesmith.tuning.measure import Task
+from tilesmith.tuning.records import Key, Status, Trial, trial
+from tilesmith.tuning.scheduler import CONFIRM, Budget, Progress, tune_tasks
+from tilesmith.tuning.search import search
+from tilesmith.tuning.space import Candidate, Space
+
+
+def ask(cfg: Config) -> None:
+    for name in "abc":
+        cfg.choice(name, range(8), 4)
+
+
+def task(name: str, seconds: float) -> Task:
+    unused: Callable[..., object] = lambda *_: None  # noqa: E731
+    return Task(Key.of(name, "t", 1), name, Space(ask), unused, unused, unused, 0.0, seconds)  # type: ignore[arg-type]
+
+
+class Fake:
+    """Measures by formula: a task called "gain" gets faster with smaller numbers; a measurement
+    takes a second.
+    """
+
+    def __init__(self, noise: float = 0.0) -> None:
+        self.now = 0.0
+        self.noise = noise
+        self.count: dict[str, int] = {}
+        self.stored: list[Trial] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def add(self, *trials: Trial) -> None:
+        self.stored += trials
+
+    def measure(
+        self, task: Task, candidates: Sequence[Candidate], seconds: float
+    ) -> Iterator[Trial]:
+        for c in candidates:
+            self.now += 1
+            self.count[task.label] = self.count.get(task.label, 0) + 1
+            values = [int(str(c.get(k, 4))) for k in "abc"]
+            status: Status = "crash" if values[0] == 7 else "ok"
+            time = 0.5 + sum(values) / 24 if "gain" in task.label else 1.0
+            if seconds != CONFIRM:
+                time -= self.noise * (len(self.stored) % 3)
+            yield trial(task.key, c, status, task.label, "", time, 1.0)
+
+
+def run(fake: Fake, tasks: Sequence[Task], budget: Budget) -> list[Progress]:
+    states = [Progress(t, search("coordinate", t.space)) for t in tasks]
+    tune_tasks(states, fake, fake, budget, batch=4)
+    return states
+
+
+def test_budget_goes_where_the_model_gains() -> None:
+    fake = Fake()
+    tasks = [task("small gain", 0.1), task("large gain", 1.0), task("large flat", 1.0)]
+    run(fake, tasks, Budget(90, clock=fake.clock))
+    assert fake.count["large gain"] > fake.count["large flat"] > fake.count.get("small gain", 0)
+    assert fake.now <= 95
+
+
+def test_best_is_found_and_confirmed() -> None:
+    fake = Fake()
+    (state,) = run(fake, [task("gain", 1.0)], Budget(120, clock=fake.clock))
+    assert state.winner is not None
+    assert state.winner.candidate == {"a": 0, "b": 0, "c": 0}
+    assert state.winner.decisions in state.confirmed
+    assert state.best == state.winner.ratio == 0.5
+
+
+def test_lucky_measurements_do_not_survive_confirmation() -> None:
+    fake = Fake(noise=0.1)
+    (state,) = run(fake, [task("flat", 1.0)], Budget(60, clock=fake.clock))
+    assert state.winner is None or state.winner.decisions not in state.confirmed
+    assert all(t.ratio == 1.0 for d, t in state.seen.items() if d in state.confirmed)
+
+
+def test_budget_in_trials() -> None:
+    fake = Fake()
+    (state,) = run(fake, [task("gain", 1.0)], Budget(trials=10, clock=fake.clock))
+    assert state.trials == 10
+
+
+def test_failures_are_counted_and_stored() -> None:
+    fake = Fake()
+    (state,) = run(fake, [task("gain", 1.0)], Budget(trials=60, clock=fake.clock))
+    failed = [t for t in fake.stored if t.status == "crash"]
+    assert state.errors == len(failed)
+
+
+def test_an_interrupt_keeps_what_was_measured() -> None:
+    fake = Fake()
+    state = Progress(task("gain", 1.0), search("coordinate", Space(ask)))
+
+    def interrupt(states: Sequence[Progress]) -> None:
+        if states[0].trials == 7:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune_tasks([state], fake, fake, Budget(100, clock=fake.clock), 4, interrupt)
+    assert len(fake.stored) == 7 and state.best < 1
+
+
+def test_it_is_deterministic() -> None:
+    first, second = Fake(), Fake()
+    for fake in (first, second):
+        run(fake, [task("gain", 1.0), task("flat", 2.0)], Budget(40, clock=fake.clock))
+    assert [(t.key, t.decisions) for t in first.stored] == [
+        (t.key, t.decisions) for t in second.stored
+    ]

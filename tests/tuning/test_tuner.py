@@ -1,0 +1,162 @@
+"""Tuning for real, on something small."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilesmith as ts
+from tilesmith import driver, te
+from tilesmith.graph.evaluate import evaluate
+from tilesmith.graph.nodes import Graph
+from tilesmith.graph.parse import parse_graph
+from tilesmith.strategy.knobs import Config
+from tilesmith.support.errors import UsageError
+from tilesmith.tuner import _Compiled, _tasks, tune_model
+from tilesmith.tuning.measure import LocalMeasurer
+from tilesmith.tuning.records import Key, Records, trial
+from tilesmith.tuning.workload import group_workload
+
+TEXT = """
+graph net(%x: f32[1,16,20,20]) {
+  const %w: f32[32,16,3,3] = @w
+  const %v: f32[40,32,1,1] = @v
+  const %m: f32[40,130] = @m
+  %0: f32[1,32,20,20] = conv(%x, %w) {pads=(1, 1, 1, 1)}  # "conv1"
+  %1: f32[1,32,20,20] = relu(%0)
+  %2: f32[1,40,20,20] = conv(%1, %v)  # "conv2"
+  %3: f32[1,40,1,1] = reduce_mean(%2) {axes=(2, 3), keepdims=True}
+  %4: f32[1,40] = reshape(%3) {shape=(1, 40)}
+  %5: f32[1,130] = matmul(%4, %m)
+  %6: f32[1,130] = softmax(%5)
+  %7: f32[1,32,20,20] = exp(%1)
+  return %6 as "y", %7 as "z"
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    rng = np.random.default_rng(0)
+    shapes = {"w": (32, 16, 3, 3), "v": (40, 32, 1, 1), "m": (40, 130)}
+    data = {k: rng.standard_normal(s).astype(np.float32) * 0.1 for k, s in shapes.items()}
+    return parse_graph(TEXT.replace("@w", "@aa").replace("@v", "@bb").replace("@m", "@cc"),
+                       {"aa": data["w"], "bb": data["v"], "cc": data["m"]})  # fmt: skip
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> ts.Options:
+    return ts.Options(cache_dir=tmp_path, threads=2, jobs=2)
+
+
+def test_tuning_a_model(graph: Graph, options: ts.Options) -> None:
+    stages: list[str] = []
+    result = tune_model(
+        graph, seconds=60, trials=8, options=options, report=lambda stage, _: stages.append(stage)
+    )
+    assert list(dict.fromkeys(stages)) == [
+        "compiling untuned", "choosing algorithms", "searching", "comparing with untuned",
+    ]  # fmt: skip
+    assert sum(s.trials for s in result.tasks) == 8
+    assert sum(s.errors for s in result.tasks) == 0
+    assert result.speedup >= 1
+    inputs = driver.random_inputs(graph)
+    found = result.executable.run(inputs)
+    for name, want in evaluate(graph, inputs).items():
+        assert driver.difference(found[name], want) <= 1e-4
+    with Records(options.cache_dir / "records.sqlite") as r:  # type: ignore[operator]  # set
+        before = len(r.trials())
+    assert before >= 8
+    again = tune_model(graph, seconds=60, trials=2, options=options)
+    assert sum(s.trials for s in again.tasks) == 10  # it went on from there
+
+
+def test_every_decision_gives_the_same_answer(graph: Graph, options: ts.Options) -> None:
+    session = driver.Session.of(options)
+    rng = random.Random(5)
+    seen: set[str] = set()
+    with LocalMeasurer("tilesmith.worker", 2, 2) as measurer:
+        for task in _tasks(_Compiled.of(graph, session), session, {}):
+            candidates = [c for _ in range(5) if (c := task.space.random(rng))]
+            for t in measurer.measure(task, candidates, 0.0):
+                assert t.status in ("ok", "slow"), f"{t.label} {t.decisions}: {t.cause}"
+                seen.update(t.candidate)
+    assert seen >= {"vectors", "rows", "unroll", "parallel", "accumulators"}
+
+
+def test_compile_uses_the_best_record(
+    graph: Graph, options: ts.Options, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = driver.Session.of(options)
+    fused = driver.optimise(graph, session)
+    node = next(n for n in fused.nodes if n.loc == "conv2" or "conv2" in str(n.loc))
+    constants = [i for i, v in enumerate(node.inputs) if v in fused.constant]
+    body = driver.canonical(node.op.body)  # type: ignore[attr-defined]  # fused
+    key = Key.of(group_workload(body, constants), session.target.text, 2)
+    inputs = driver.random_inputs(graph)
+    plain = ts.compile(graph, options=options)
+    symbols = [c.symbol for c in plain.program.calls]
+    want = plain.run(inputs)
+
+    def compiled(status: str, seconds: float, **chosen: object) -> tuple[bool, ts.Executable]:
+        with Records(options.cache_dir / "records.sqlite") as r:  # type: ignore[operator]  # set
+            r.prune(keep=0)
+            r.add(trial(key, chosen, status, "", "", seconds, 1.0))  # type: ignore[arg-type]
+        exe = ts.compile(graph, options=options)
+        for name, array in exe.run(inputs).items():
+            np.testing.assert_allclose(array, want[name], rtol=1e-4, atol=1e-6)
+        return [c.symbol for c in exe.program.calls] != symbols, exe
+
+    assert not compiled("ok", 1.2, rows=1)[0]  # slower than the analytic schedule
+    assert not compiled("worse", 0.5, rows=1)[0]
+    changed, exe = compiled("ok", 0.5, rows=1, vectors=1)
+    assert changed
+    assert exe.program.constants.nbytes != 0
+    used = ts.compile(graph, options=options.with_(use_records=False))
+    assert [c.symbol for c in used.program.calls] == symbols
+    assert [
+        c.symbol for c in ts.compile(graph, threads=1, options=options).program.calls
+    ] == symbols
+    compiled("ok", 0.5, rows=999)  # of another version: not used
+    assert "a tuning record is not used" in caplog.text
+
+
+def gemm(cfg: Config, n: int) -> tuple[te.Schedule, Sequence[te.Tensor]]:
+    a, b = te.placeholder((n, n), name="a"), te.placeholder((n, n), name="b")
+    k = te.reduce_axis((0, n), "k")
+    c = te.compute((n, n), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), "c")
+    s = te.create_schedule(c.op)
+    i, j = s[c].axis
+    io, ii = cfg.split("i", s[c], i)
+    jo, ji = cfg.split("j", s[c], j)
+    s[c].reorder(io, jo, s[c].reduce_axis[0], ii, ji)
+    cfg.annotate("ii", s[c], ii, ("none", "unroll"))
+    cfg.annotate("ji", s[c], ji, ("none", "vectorize"))
+    return s, [a, b, c]
+
+
+def test_tuning_a_template(options: ts.Options) -> None:
+    f = ts.tune_template(
+        gemm, 64, trials=12, options=options, search="evolution", pins={"j": (16,)}
+    )
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((64, 64)).astype(np.float32) for _ in "ab")
+    c = np.zeros((64, 64), np.float32)
+    f(a, b, c)
+    np.testing.assert_allclose(c, a @ b, rtol=1e-3, atol=1e-4)
+    with Records(options.cache_dir / "records.sqlite") as r:  # type: ignore[operator]  # set
+        trials = r.trials()
+    assert len(trials) >= 8 and all(t.candidate["j"] == (16,) for t in trials)
+    assert {t.status for t in trials} <= {"ok", "slow"}
+    assert min(t.ratio for t in trials) < 1
+
+
+def test_bad_arguments(graph: Graph) -> None:
+    with pytest.raises(UsageError, match="seconds must be positive"):
+        ts.tune(graph, seconds=0)
+    with pytest.raises(UsageError, match="no search 'best'"):
+        ts.tune(graph, search="best")
