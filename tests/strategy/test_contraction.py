@@ -16,7 +16,7 @@ from tilesmith.ops.base import Op
 from tilesmith.ops.conv import Conv
 from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.structure import stages
-from tilesmith.strategy.cpu.contraction import analyse, choose_tile, column_span
+from tilesmith.strategy.cpu.contraction import analyse, choose_tile, column_span, fusable_rows
 from tilesmith.support.options import Options
 
 
@@ -90,3 +90,11 @@ def test_a_result_that_leaves_the_model_is_stored_along_memory() -> None:
     fused = driver.optimise(b.finish([b.add(Conv(), x, w)], ["y"]), session)
     kinds = [[type(n.op) for n in g.op.body.nodes] for g in fused.nodes]
     assert kinds == [[Conv], [Relayout]]
+
+
+def test_an_axis_of_one_position_is_no_row() -> None:
+    types = TensorType(f32, (20, 1, 8)), TensorType(f32, (8, 16))
+    anchor = stages(MatMul().tensors(*types))[0]
+    c = analyse(anchor, frozenset(), anchor.axis[-1])
+    assert c is not None
+    assert [r.extent for r in fusable_rows(c)] == [20]

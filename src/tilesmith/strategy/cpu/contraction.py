@@ -150,6 +150,7 @@ def fusable_rows(c: Contraction) -> tuple[IterVar, ...]:
     windows.
     """
     rows = [r for r in c.rows if r is not c.vector]
+    rows = [r for r in rows if _extent(r) > 1] or rows  # an axis of one position has no rows to add
     if not rows:
         return ()
     plain = {i for i in c.x.indices if isinstance(i, Var)}
