@@ -203,6 +203,19 @@ ALGEBRA = {
         "%a: bool[2] = logical_not(%c)\n%y: f32[2] = where(%a, %x, %z)",
         "%y: f32[2] = where(%c, %z, %x)",
     ),
+    "scatter to rows in order": (
+        "%x: f32[5,2], %u: f32[2,2]",
+        "const %i: i64[2,1] = [1, 2]\n%s: f32[5,2] = scatter_nd(%x, %i, %u) {reduction=\"none\"}\n"
+        "%y: f32[5,2] = exp(%s)",
+        "%a: f32[1,2] = slice(%x) {starts=(0,), ends=(1,), axes=(0,), steps=(1,)}\n"
+        "%b: f32[2,2] = slice(%x) {starts=(3,), ends=(5,), axes=(0,), steps=(1,)}\n"
+        "%s: f32[5,2] = concat(%a, %u, %b) {axis=0}\n%y: f32[5,2] = exp(%s)",
+    ),
+    "scatter to rows that sums": (
+        "%x: f32[5,2], %u: f32[2,2]",
+        "const %i: i64[2,1] = [1, 2]\n%y: f32[5,2] = scatter_nd(%x, %i, %u) {reduction=\"add\"}",
+        None,
+    ),
     "concat drops empty inputs": (
         "%x: f32[2], %z: f32[0]",
         "%a: f32[2] = concat(%x, %z) {axis=0}\n%y: f32[2] = exp(%a)",

@@ -132,3 +132,22 @@ def test_weights_that_are_asked_for_are_written() -> None:
     graph = b.finish([b.add(MatMul(), p, v), p], ["y", "p"])
     assert kernels(graph) > 1
     assert_right(graph)
+
+
+def test_a_norm_between_products_with_weights_is_no_attention() -> None:
+    b = Builder("norm")
+    rng = np.random.default_rng(0)
+    f32 = dtype("f32")
+    x = b.input("x", TensorType(f32, (24, 48)))
+    first, second = (
+        b.constant(rng.standard_normal(shape).astype(np.float32)) for shape in [(48, 40), (40, 100)]
+    )
+    h = b.add(MatMul(), x, first)
+    scaled = b.add(Div(), h, b.add(ReduceSum((-1,), True), b.add(Exp(), h)))
+    graph = b.finish([b.add(MatMul(), scaled, second)], ["y"])
+    groups = [
+        [n.op.name for n in node.op.body.nodes]  # type: ignore[attr-defined]  # all are fused
+        for node in driver.optimise(graph, driver.Session.of(UNCACHED)).nodes
+    ]
+    assert not any(names.count("matmul") > 1 for names in groups)
+    assert_right(graph)

@@ -148,7 +148,7 @@ class ScatterNd(Op):
         data, (*tuples, depth) = types[0].static_shape, types[1].static_shape
         inner = data[depth:]
         # Elements of a slice are independent, slices are not: threads share the elements.
-        outer = inner[: len(inner) - 1]
+        outer = inner[: max((a for a, d in enumerate(inner) if d != 1), default=0)]
         with b.independent_nest(outer, "o") as o, b.nest(tuples, "n") as n:
             at = tuple(_place(b, self.name, indices[(*n, const(k))], data[k]) for k in range(depth))
             with b.independent_nest(inner[len(outer) :]) as i:

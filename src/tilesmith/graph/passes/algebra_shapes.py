@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tilesmith.graph.nodes import Node
 from tilesmith.graph.rewriter import Result, Rewriter, Rule
 from tilesmith.ir.expr import Load
@@ -12,6 +14,7 @@ from tilesmith.ops.elementwise import Elementwise
 from tilesmith.ops.gather import Gather
 from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.rules import broadcast_shapes
+from tilesmith.ops.scatter import ScatterNd
 from tilesmith.ops.shape import Expand, Reshape, Transpose
 from tilesmith.ops.slicing import Concat, Pad, Slice
 from tilesmith.ops.structure import reads_own_point
@@ -187,6 +190,24 @@ def _gather_one(r: Rewriter, n: Node) -> Result:
     return r.add(Expand(n.outputs[0].shape), shaped)
 
 
+def _scatter_of_rows(r: Rewriter, n: Node) -> Result:
+    """scatter_nd to rows a..b one after the other -> concat(rows before, updates, rows after)."""
+    assert isinstance(n.op, ScatterNd)
+    data, indices, updates = n.inputs
+    at = r.array(indices)
+    if n.op.reduction != "none" or at is None or at.shape[-1] != 1 or at.size == 0:
+        return None
+    count, extent = at.size, data.type.static_shape[0]
+    rows = np.where(at < 0, at + extent, at).reshape(-1)
+    first = int(rows[0])
+    if first < 0 or first + count > extent or (rows != np.arange(first, first + count)).any():
+        return None
+    shaped = r.add(Reshape((count, *data.shape[1:])), updates)
+    before = r.add(Slice((0,), (first,), (0,), (1,)), data)
+    after = r.add(Slice((first + count,), (extent,), (0,), (1,)), data)
+    return r.add(Concat(0), before, shaped, after)
+
+
 def _slice_of_transpose(r: Rewriter, n: Node) -> Result:
     """slice(transpose(x)) -> transpose(slice(x)): less is moved, often only extents of 1."""
     assert isinstance(n.op, Slice)
@@ -233,6 +254,7 @@ SHAPE_RULES: dict[type[Op], tuple[Rule, ...]] = {
     Conv: (_conv_of_pad,),
     Concat: (_concat,),
     Gather: (_gather_one,),
+    ScatterNd: (_scatter_of_rows,),
     Slice: (_slice_of_transpose,),
     **{
         op: (_elementwise_of_expand, _elementwise_of_moved)

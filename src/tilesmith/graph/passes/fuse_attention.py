@@ -6,6 +6,8 @@
     z      = reshape(transpose(y))            elementwise nodes and permutations of elements
 
 Nothing but the last value may be needed outside, since the others are never written to memory.
+A product with a constant is not part of it: that has packed weights when it stands by itself.  (So
+a layer norm between two products with weights is no attention.)
 """
 
 from __future__ import annotations
@@ -65,6 +67,7 @@ def attention(
                     not reduces
                     or not _contracts_rows(node, inner)
                     or not _is_solid(node.outputs[0])
+                    or any(v in graph.constant for v in node.inputs)
                 ):
                     return None
                 second, result = node, node.outputs[0]

@@ -50,6 +50,8 @@ def lower_irregular(body: Graph, target: Target, name: str) -> Func:
         return literals[v] if v in literals else Load(memory[v], place(v, e.indices), e.mask)
 
     def stmt(s: Stmt) -> Stmt:
+        if isinstance(s, For) and isinstance(s.extent, Const) and s.extent.value == 1:
+            return _replaced(s.body, s.var, s.start)
         if not isinstance(s, Store) or s.buffer not in values:
             return s
         v = values[s.buffer]
@@ -67,26 +69,28 @@ def _parameter(v: Value, name: str) -> Buffer:
     return Buffer(name, v.dtype, layout.physical_shape(v.type.static_shape))
 
 
+def _replaced(stmt: Stmt, var: Var, value: Expr) -> Stmt:
+    return map_stmt(stmt, f_expr=lambda e: substitute(e, {var: value}))
+
+
 def _mapped(stmt: Stmt, shared: bool, lanes: int) -> Stmt:
     """`stmt` with its independent loops on threads (the outermost, if `shared`) and in vectors."""
     if not isinstance(stmt, For):
         return rebuild(stmt, lambda s: _mapped(s, shared, lanes), lambda e: e)
     extent = stmt.extent.value if isinstance(stmt.extent, Const) else None
     independent = stmt.kind == "parallel"
-    shares = shared and independent and extent != 1
-    kind = "parallel" if shares else "serial"
+    kind = "parallel" if shared and independent else "serial"
     innermost = not any(isinstance(s, For) for s in walk(stmt.body))
     if independent and innermost and extent is not None and extent > 1:
         return _vectors(stmt, kind, min(lanes, int(extent)))
-    inner = shared and independent and not shares
-    return replace(stmt, kind=kind, body=_mapped(stmt.body, inner, lanes))
+    return replace(stmt, kind=kind, body=_mapped(stmt.body, False, lanes))
 
 
 def _vectors(loop: For, kind: ForKind, width: int) -> Stmt:
     """`loop` with its iterations in vectors of `width`, the last one guarded."""
     outer, lane = Var(f"{loop.var.name}o", i64), Var(f"{loop.var.name}i", i64)
     at = outer * width + lane
-    body = map_stmt(loop.body, f_expr=lambda e: substitute(e, {loop.var: loop.start + at}))
+    body = _replaced(loop.body, loop.var, loop.start + at)
     guarded = If(at < loop.extent, body, likely=True)
     vector = For(lane, const(0), const(width), "vectorized", guarded)
     count = (loop.extent + (width - 1)) // width
