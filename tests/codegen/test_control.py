@@ -10,7 +10,6 @@ from kernels import lanes_at, native, run, serial
 
 from tilesmith.codegen.emit import emit
 from tilesmith.codegen.targets import host
-from tilesmith.codegen.workspace import plan_workspace
 from tilesmith.ir.dtypes import f32, i64
 from tilesmith.ir.expr import Call, Expr, Load, Var, const
 from tilesmith.loop.nodes import (
@@ -27,6 +26,7 @@ from tilesmith.loop.nodes import (
     Store,
     seq,
 )  # fmt: skip
+from tilesmith.loop.passes.workspace import plan_workspace
 from tilesmith.support.errors import InternalError, ModelError
 
 

@@ -31,13 +31,18 @@ from tilesmith.loop.nodes import (
     Stmt,
     Store,
 )
+from tilesmith.loop.passes.workspace import (
+    Workspace,
+    buffer_bytes,
+    constant_extent,
+    plan_workspace,
+)
 from tilesmith.support.errors import InternalError
 
 from .builder import Code
 from .emit_memory import MemoryEmitter
 from .emit_registers import column_access, constant_access
 from .llvm_text import memory_type, value_type
-from .workspace import Workspace, buffer_bytes, constant_extent, plan_workspace
 
 SCRATCH_OFFSET = 16
 """Offset of `scratch` in `tilesmith_rt`."""
