@@ -339,7 +339,7 @@ def _text(layout: Layout | None) -> str | None:
 def resume(state: Progress, trials: Iterable[Trial]) -> None:
     """Take up what an earlier run measured."""
     for t in trials:
-        if state.task.space.legal(t.candidate) == t.candidate:
+        if t.status != "lost" and state.task.space.legal(t.candidate) == t.candidate:
             state.note(t)
 
 

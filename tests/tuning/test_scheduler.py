@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from tilesmith.strategy.knobs import Config
+from tilesmith.tuner import resume
 from tilesmith.tuning.measure import Task
 from tilesmith.tuning.records import Key, Status, Trial, trial
 from tilesmith.tuning.scheduler import CONFIRM, Budget, Progress, tune_tasks
@@ -96,6 +97,16 @@ def test_failures_are_counted_and_stored() -> None:
     (state,) = run(fake, [task("gain", 1.0)], Budget(trials=60, clock=fake.clock))
     failed = [t for t in fake.stored if t.status == "crash"]
     assert state.errors == len(failed)
+
+
+def test_a_candidate_that_was_lost_is_no_bad_candidate() -> None:
+    state = Progress(task("gain", 1.0), search("coordinate", Space(ask)))
+    gone = trial(state.task.key, {"a": 3}, "lost", "", "its machine went away")
+    state.note(gone)
+    assert (state.trials, state.errors, state.search.costs) == (1, 1, {})
+    again = Progress(state.task, search("grid", Space(ask)))
+    resume(again, [gone])
+    assert again.trials == 0 and {"a": 3} in again.search.propose(8**3)
 
 
 def test_an_interrupt_keeps_what_was_measured() -> None:

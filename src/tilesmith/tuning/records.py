@@ -28,10 +28,13 @@ VERSION = 1
 MARGIN = 0.02
 """A trial must be this much faster than the analytic schedule to be used: less is noise."""
 
-Status: TypeAlias = Literal["ok", "slow", "wrong", "crash", "timeout", "memory", "failed", "worse"]
+Status: TypeAlias = Literal[
+    "ok", "slow", "wrong", "crash", "timeout", "memory", "failed", "worse", "lost"
+]
 """`ok`: measured.  `slow`: measurement given up, clearly slower.  `wrong`: another result than the
 reference.  `crash`, `timeout`, `memory`, `failed`: it did not survive that long.  `worse`: fast by
-itself, but the model as a whole was slower with it."""
+itself, but the model as a whole was slower with it.  `lost`: the machines that were to measure it
+went away; of the candidate it says nothing."""
 
 
 @dataclass(frozen=True, slots=True)

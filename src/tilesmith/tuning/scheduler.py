@@ -91,7 +91,8 @@ class Progress:
         self.seen[trial.decisions] = trial
         self.trials += 1
         self.errors += trial.status not in ("ok", "slow")
-        self.search.observe(trial.candidate, trial.ratio)
+        if trial.status != "lost":
+            self.search.observe(trial.candidate, trial.ratio)
         self.best = min(self.best, trial.ratio)
 
 
