@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -49,6 +53,33 @@ def test_the_number_of_threads_does_not_matter(threads: int) -> None:
     p, c = program()
     x = sample()
     check(Executable(p, threads=threads)(x), x, c)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="places are chosen on Linux only")
+def test_each_worker_gets_a_processor_of_its_own() -> None:
+    allowed = os.sched_getaffinity(0)
+    wanted = len(allowed)
+    if wanted < 2:
+        pytest.skip("one processor has no room for a worker")
+    code = f"""
+import os, numpy as np
+from models import ROWS, COLS, program
+from tilesmith.runtime.executable import Executable
+Executable(program()[0], threads={wanted})(np.zeros((ROWS, COLS), np.float32))
+places = [os.sched_getaffinity(int(t)) for t in os.listdir("/proc/self/task")]
+print(sorted(min(p) for p in places if len(p) == 1))
+"""
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    places = json.loads(done.stdout)
+    assert len(places) == len(set(places)) == min(wanted, ROWS) - 1, done.stdout
+    assert set(places) <= allowed
 
 
 def test_what_is_not_contiguous_is_copied(made: Made) -> None:

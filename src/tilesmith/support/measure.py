@@ -3,6 +3,8 @@
 A machine's speed drifts by tens of percent within seconds (other load, clock, temperature), so
 comparing two times taken one after the other compares moments.  `interleave` takes turns: in
 every round each contender runs for a short while, and only ratios within rounds are meaningful.
+Threads that spin after their work (OpenBLAS's do for tens of milliseconds) would take a core from
+whoever comes next, so a turn begins when this process rests.
 """
 
 from __future__ import annotations
@@ -11,6 +13,10 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+
+REST_SECONDS, LONGEST_REST = 2e-3, 0.3
+"""How long the process must have slept before a turn, and how long that is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,7 @@ def ratio(a: Samples, b: Samples) -> float:
 
 
 def _turn(run: Callable[[], object], seconds: float) -> list[float]:
+    _rest()
     run()
     times: list[float] = []
     end = time.perf_counter() + seconds
@@ -91,3 +98,13 @@ def _turn(run: Callable[[], object], seconds: float) -> list[float]:
         run()
         times.append(time.perf_counter() - start)
     return times
+
+
+def _rest() -> None:
+    """Sleep until no thread of this process computes any more."""
+    end = time.perf_counter() + LONGEST_REST
+    while time.perf_counter() < end:
+        used = time.process_time()
+        time.sleep(REST_SECONDS)
+        if time.process_time() - used < REST_SECONDS / 4:
+            return

@@ -5,7 +5,16 @@
  * after a successful claim.  The word is closed (no chunk left) before another job is written.  The caller claims chunks too: a worker that the operating system has not scheduled costs nothing but its help.
  *
  * Idle workers spin for a few microseconds, since the next loop of a model follows soon, then sleep.
+ *
+ * A scheduler may wake a worker on its caller's own processor, where the two take turns instead of working at once, and
+ * need tens of milliseconds to notice.  So the caller looks where its workers ran last, and tells those that share a
+ * processor, with it or with each other, which one is theirs (on Linux; elsewhere the scheduler is trusted).
  */
+#ifdef __linux__
+#define _GNU_SOURCE
+#include <sched.h>
+#endif
+
 #include "tilesmith.h"
 
 #include <pthread.h>
@@ -27,6 +36,8 @@ static struct {
 
     atomic_flag busy; /* somebody's job runs */
     int workers;      /* threads started; guarded by busy */
+    pthread_t ids[MAX_THREADS];        /* of the workers; guarded by busy */
+    _Atomic(int) places[MAX_THREADS];  /* the processor that each ran on last, or -1 */
 
     pthread_mutex_t mutex;
     pthread_cond_t wake;      /* workers sleep here */
@@ -76,6 +87,48 @@ static void work(int64_t thread) {
     }
 }
 
+#ifdef __linux__
+static int processor(void) { return sched_getcpu(); }
+
+/* Give each of the first `workers` workers a processor of its own, beginning after the caller's, among those that the
+ * caller may use; with fewer processors than threads the scheduler shares them out as it likes. */
+static void spread(int workers, int caller) {
+    cpu_set_t allowed, one;
+    if (caller < 0 || sched_getaffinity(0, sizeof allowed, &allowed) || CPU_COUNT(&allowed) <= workers)
+        return;
+    for (int w = 1, cpu = caller; w <= workers; w++) {
+        do
+            cpu = (cpu + 1) % CPU_SETSIZE;
+        while (!CPU_ISSET(cpu, &allowed) || cpu == caller);
+        CPU_ZERO(&one);
+        CPU_SET(cpu, &one);
+        if (!pthread_setaffinity_np(pool.ids[w], sizeof one, &one))
+            atomic_store_explicit(&pool.places[w], cpu, memory_order_relaxed);
+    }
+}
+
+/* Spread the workers that a job needs if any two of its threads were last seen on one processor. */
+static void place_workers(int workers) {
+    int caller = processor();
+    cpu_set_t taken;
+    CPU_ZERO(&taken);
+    if (caller < 0 || caller >= CPU_SETSIZE)
+        return;
+    CPU_SET(caller, &taken);
+    for (int w = 1; w <= workers; w++) {
+        int cpu = atomic_load_explicit(&pool.places[w], memory_order_relaxed);
+        if (cpu < 0 || cpu >= CPU_SETSIZE || CPU_ISSET(cpu, &taken)) {
+            spread(workers, caller);
+            return;
+        }
+        CPU_SET(cpu, &taken);
+    }
+}
+#else
+static int processor(void) { return -1; }
+static void place_workers(int workers) { (void)workers; }
+#endif
+
 static uint32_t generation(void) { return (uint32_t)(atomic_load(&pool.state) >> 32); }
 
 static void *worker(void *number) {
@@ -93,6 +146,7 @@ static void *worker(void *number) {
             pthread_mutex_unlock(&pool.mutex);
         }
         seen = generation();
+        atomic_store_explicit(&pool.places[thread], processor(), memory_order_relaxed);
         work(thread);
     }
     return NULL;
@@ -120,11 +174,12 @@ static void start_workers(int wanted) {
     pthread_once(&once, watch_forks);
     while (pool.workers < wanted) {
         pthread_attr_t attributes;
-        pthread_t id;
+        int number = pool.workers + 1;
         pthread_attr_init(&attributes);
         pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
         pthread_attr_setstacksize(&attributes, 8u << 20); /* kernels keep small tiles on the stack */
-        int failed = pthread_create(&id, &attributes, worker, (void *)(intptr_t)(pool.workers + 1));
+        atomic_store(&pool.places[number], -1);
+        int failed = pthread_create(&pool.ids[number], &attributes, worker, (void *)(intptr_t)number);
         pthread_attr_destroy(&attributes);
         if (failed)
             return;
@@ -159,6 +214,7 @@ void tilesmith_parallel_for(struct tilesmith_rt *rt, tilesmith_body body, void *
         return;
     }
     start_workers((int)threads - 1);
+    place_workers(chunks - 1 < pool.workers ? (int)chunks - 1 : pool.workers);
     uint64_t old = atomic_fetch_or(&pool.state, CLOSED);
     atomic_store_explicit(&pool.body, body, memory_order_release);
     atomic_store_explicit(&pool.env, env, memory_order_release);
