@@ -16,7 +16,8 @@ from tilesmith.graph.nodes import Graph
 from tilesmith.graph.parse import parse_graph
 from tilesmith.strategy.knobs import Config
 from tilesmith.support.errors import UsageError
-from tilesmith.tuner import _Compiled, _tasks, tune_model
+from tilesmith.tuner import tune_model
+from tilesmith.tuner.tasks import Compiled, tasks_of
 from tilesmith.tuning.measure import LocalMeasurer
 from tilesmith.tuning.records import Key, Records, trial
 from tilesmith.tuning.workload import group_workload
@@ -80,7 +81,7 @@ def test_every_decision_gives_the_same_answer(graph: Graph, options: ts.Options)
     rng = random.Random(5)
     seen: set[str] = set()
     with LocalMeasurer("tilesmith.worker", 2, 2) as measurer:
-        for task in _tasks(_Compiled.of(graph, session), session, {}):
+        for task in tasks_of(Compiled.of(graph, session), session, {}):
             candidates = [c for _ in range(5) if (c := task.space.random(rng))]
             for t in measurer.measure(task, candidates, 0.0):
                 assert t.status in ("ok", "slow"), f"{t.label} {t.decisions}: {t.cause}"

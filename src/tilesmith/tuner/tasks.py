@@ -1,0 +1,144 @@
+"""The kernels of a model: what they take in it, and as tasks for the search."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilesmith import driver
+from tilesmith.codegen.kernel import KernelJob
+from tilesmith.driver import Session
+from tilesmith.graph.evaluate import evaluate
+from tilesmith.graph.nodes import Fused, Graph, InPlace, Node
+from tilesmith.graph.passes.repack import with_packing
+from tilesmith.graph.text import constants_of, print_graph
+from tilesmith.ir.layout import Layout
+from tilesmith.runtime.executable import Executable
+from tilesmith.runtime.program import TensorSpec
+from tilesmith.runtime.threads import thread_count
+from tilesmith.strategy.cpu import is_concat, schedule
+from tilesmith.strategy.cpu.cost import constants_place
+from tilesmith.strategy.cpu.packing import packed_layouts
+from tilesmith.strategy.knobs import Config, Decisions
+from tilesmith.tuning.jobs import Argument
+from tilesmith.tuning.measure import Task
+from tilesmith.tuning.records import Key, Trial
+from tilesmith.tuning.scheduler import Progress
+from tilesmith.tuning.space import Candidate, Space
+from tilesmith.tuning.workload import group_workload
+
+BUILDER = "tilesmith.worker"
+WORTH_SHARE = 2e-3
+"""Of the model's time: workloads that take less are left alone."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compiled:
+    """An executable, the graph it was made of, and the seconds that each kernel takes in it."""
+
+    executable: Executable
+    fused: Graph
+    seconds: Mapping[Node, float]
+
+    @staticmethod
+    def of(graph: Graph, session: Session) -> Compiled:
+        fused, decisions = driver.apply_tuning(driver.optimise(graph, session), session)
+        kernels = driver.compile_kernels(fused, session, decisions)
+        exe = Executable(driver.assemble(fused, kernels, session), session.options.threads)
+        profile = exe.profile(*driver.random_inputs(fused).values())
+        called = [n for n in fused.nodes if n in kernels]
+        return Compiled(exe, fused, {n: k.seconds for n, k in zip(called, profile, strict=True)})
+
+
+def tasks_of(c: Compiled, session: Session, pins: Decisions) -> list[Task]:
+    """One task for each distinct workload that has decisions and takes time."""
+    found: dict[Key, Task] = {}
+    threads = thread_count(session.options.threads)
+    program = c.executable.program
+    size = program.constants.nbytes + program.arena_bytes
+    cold = {"dram": 2 * session.target.l3_bytes, "l3": 2 * session.target.l2_bytes}.get(
+        constants_place(size, session.target), 0
+    )
+    for node in c.fused.nodes:
+        if node not in c.seconds or not isinstance(node.op, Fused) or isinstance(node.op, InPlace):
+            continue
+        body = driver.canonical(node.op.body)
+        primitive = all(n.op.is_primitive() for n in body.nodes)
+        if is_concat(body) or not primitive or constants_of(body):
+            continue
+        constants = [i for i, v in enumerate(node.inputs) if v in c.fused.constant]
+        key = Key.of(group_workload(body, constants), session.target.text, threads)
+        if key in found:
+            more = found[key].seconds + c.seconds[node]
+            found[key] = dataclasses.replace(found[key], seconds=more)
+            continue
+        found[key] = _task(body, key, constants, cold, session, pins, c.seconds[node])
+    worth = WORTH_SHARE * sum(c.seconds.values())
+    return [t for t in found.values() if t.seconds >= worth and t.space.free(t.space.start)]
+
+
+def _task(
+    body: Graph,
+    key: Key,
+    constants: Sequence[int],
+    cold: int,
+    session: Session,
+    pins: Decisions,
+    seconds: float,
+) -> Task:
+    def packed(cfg: Config) -> Graph:
+        return with_packing(body, packed_layouts(body, constants, session.target, cfg))
+
+    def ask(cfg: Config) -> object:
+        return schedule(packed(cfg), session.target, cfg)
+
+    def build(candidate: Candidate) -> bytes:
+        text = print_graph(packed(Config(candidate)))
+        options, target = session.options, session.target
+        return KernelJob(text, f"k_{key.workload}", options, target, candidate).to_bytes()
+
+    def arguments(candidate: Candidate) -> tuple[tuple[Argument, ...], tuple[Argument, ...]]:
+        chosen = packed(Config(candidate))
+        inputs = (
+            Argument(v.dtype.name, v.type.static_shape, _text(v.layout), cold * (i in constants))
+            for i, v in enumerate(chosen.inputs)
+        )
+        outputs = (
+            Argument(v.dtype.name, v.type.static_shape, _text(v.layout)) for v in chosen.outputs
+        )
+        return tuple(inputs), tuple(outputs)
+
+    def reference() -> tuple[Sequence[np.ndarray], Sequence[np.ndarray]]:
+        given = list(driver.random_inputs(body).values())
+        return given, list(evaluate(body, given).values())
+
+    knobs: dict[str, Any] = {}
+    ask(Config(seen=knobs))
+    space = Space(ask, {k: v for k, v in pins.items() if k in knobs})
+    bound = max(session.options.bound(str(v.dtype)) for v in body.outputs)
+    label = " ".join(dict.fromkeys(n.op.name for n in body.nodes))
+    label = f"{label[:34]} {body.outputs[0].type}"
+    return Task(key, label, space, build, arguments, reference, bound, seconds)
+
+
+def _text(layout: Layout | None) -> str | None:
+    return None if layout is None else str(layout)
+
+
+def resume(state: Progress, trials: Iterable[Trial]) -> None:
+    """Take up what an earlier run measured."""
+    for t in trials:
+        if t.status != "lost" and state.task.space.legal(t.candidate) == t.candidate:
+            state.note(t)
+
+
+def random_array(rng: np.random.Generator, spec: Argument | TensorSpec) -> np.ndarray:
+    """Logical contents for an argument: standard normal floats, integers 0 and 1."""
+    dtype = spec.type if isinstance(spec, Argument) else spec.dtype
+    if dtype.is_float:
+        return rng.standard_normal(spec.shape).astype(dtype.numpy)
+    return rng.integers(0, 2, spec.shape).astype(dtype.numpy)
