@@ -21,6 +21,7 @@ from tilesmith.ir.dtypes import DType
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.types import Dim, TensorType
 from tilesmith.ops.base import Op
+from tilesmith.support.mapped import release
 from tilesmith.te import tensor as te
 
 
@@ -71,11 +72,16 @@ class Data:
         return self.__dict__["array"] if "array" in self.__dict__ else self.load()
 
     def copy_to(self, out: np.ndarray) -> None:
-        """Write the contents to `out`, which is zero; they are not kept."""
+        """Write the contents to `out`, which is zero; they are not kept in memory, nor is what they
+        are another layout of.
+        """
         if "array" not in self.__dict__ and self.fill is not None:
             self.fill(out)
         else:
             out[...] = self.read()
+        origin = self if self.source is None else self.source.data
+        if "array" in origin.__dict__:
+            release(origin.array)
 
     @cached_property
     def digest(self) -> str:
