@@ -56,7 +56,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 
 
 def number(program: str, *arguments: str, **environment: str) -> float:
-    """The number that a program prints; modules are loaded from byte code, as installed ones are."""
+    """The number that a program prints; modules come from byte code, as installed ones do."""
     byte_code = {"PYTHONDONTWRITEBYTECODE": ""}
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments],

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-
 REST_SECONDS, LONGEST_REST = 2e-3, 0.3
 """How long the process must have slept before a turn, and how long that is waited for."""
 
