@@ -150,7 +150,7 @@ def without_last_relayouts(graph: Graph) -> Graph:
 def build(body: Graph, session: driver.Session, threads: int) -> NativeFunction:
     func = lower_group(body, session.target, "k")
     final = driver.run_loop_passes(func, session)
-    kernel = emit(expand_math(final), session.target)
+    kernel = emit(expand_math(final, session.target), session.target)
     code = compile_object(kernel.llvm_text, session.target, session.options.opt_level)
     return NativeFunction(kernel, code, func.params, func.outputs, session.target, threads)
 

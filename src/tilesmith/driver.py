@@ -264,7 +264,7 @@ def _stage_after(name: str) -> Any:
 
 def generate(body: Graph, nest: Func, session: Session, under: tuple[str, ...] = ()) -> KernelCode:
     """Object code for a loop nest, the kernel of the fused `body`."""
-    final = expand_math(run_loop_passes(nest, session, under))
+    final = expand_math(run_loop_passes(nest, session, under), session.target)
     with session.timings.stage("describe", under=under):
         info = describe(body, nest, final, session.target)
     with session.timings.stage("emit", under=under):
@@ -539,7 +539,7 @@ def build(
     func = lower_schedule(schedule, args, name)
     with session.timings.stage("build"):
         final = run_loop_passes(func, session)
-        kernel = emit(expand_math(final), session.target)
+        kernel = emit(expand_math(final, session.target), session.target)
         code = compile_object(kernel.llvm_text, session.target, session.options.opt_level)
     threads = threads if threads is not None else session.options.threads
     return NativeFunction(kernel, code, func.params, func.outputs, session.target, threads)

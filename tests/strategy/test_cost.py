@@ -24,7 +24,7 @@ MACHINE = Machine("a CPU", 32, (ONE, TWO))
 
 
 def work(text: str) -> Work:
-    return work_of(expand_math(parse_func(text)), V3)
+    return work_of(expand_math(parse_func(text), V3), V3)
 
 
 def product(rows: int, depth: int) -> Work:

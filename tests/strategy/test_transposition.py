@@ -54,7 +54,7 @@ def test_nothing_is_gathered(target: str) -> None:
     (node,) = driver.optimise(transposed((64, 128), (1, 0), "f32"), session).nodes
     assert isinstance(node.op, Fused)
     func = driver.run_loop_passes(lower_group(node.op.body, session.target, "k"), session)
-    text = emit(expand_math(func), session.target).llvm_text
+    text = emit(expand_math(func, session.target), session.target).llvm_text
     assert "shufflevector" in text and "gather" not in text and "insertelement" not in text
 
 

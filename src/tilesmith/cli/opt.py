@@ -208,7 +208,7 @@ def _func_text(func: Func, to: Stage, session: Any) -> str:
     final = driver.run_loop_passes(func, session)
     if to == "loops":
         return print_func(final)
-    code = emit(expand_math(final), session.target).llvm_text
+    code = emit(expand_math(final, session.target), session.target).llvm_text
     return code if to == "llvm" else assembly(code, session.target)
 
 

@@ -14,6 +14,7 @@ from tilesmith.support.errors import InternalError
 from . import narrow_floats
 from .builder import Builder
 from .llvm_text import is_narrow, literal, value_type, vector
+from .scale import scalef
 
 _INT_OPS = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
 _FLOAT_OPS = {"add": "fadd contract", "sub": "fsub contract", "mul": "fmul contract", "div": "fdiv"}
@@ -290,6 +291,8 @@ class Arithmetic(Builder):
             return self.binary(
                 "add", dtype, lanes, self.binary("mul", dtype, lanes, a, args[1]), args[2]
             )
+        if name == "scalef":
+            return scalef(self, lanes, a, args[1])
         if not dtype.is_float:
             return self._int_call(name, dtype, lanes, a)
         if name in _LLVM_FLOAT:

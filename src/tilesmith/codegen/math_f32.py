@@ -21,6 +21,7 @@ from .math_terms import (
     literal,
     pick,
     polynomial,
+    scaled_by,
     shift_left,
     shift_right,
 )
@@ -53,12 +54,12 @@ def _split_exponent(x: Expr, scale: float, let: Bindings) -> tuple[Expr, Expr]:
     return t - literal(_ROUND_F32, x), bits_of(t, i32)
 
 
-def _reduced_exp(x: Expr, let: Bindings) -> tuple[Expr, Expr]:
-    """e^r - 1 for the remainder r of x = k ln2 + r, and the biased bits of k."""
+def _reduced(x: Expr, let: Bindings) -> tuple[Expr, Expr, Expr]:
+    """The remainder r of x = k ln2 + r, then k and its biased bits."""
     kf, biased = _split_exponent(x, LOG2_E, let)
     kf = let("k", kf)
     r = let("r", (x - kf * literal(_LN2_HIGH, x)) - kf * literal(_LN2_LOW, x))
-    return let("p", r * r * polynomial(r, _EXP) + r), biased
+    return r, kf, biased
 
 
 def _power_of_two(biased: Expr) -> Expr:
@@ -66,8 +67,12 @@ def _power_of_two(biased: Expr) -> Expr:
     return bits_of(shift_left(biased, 23) + literal(0x3F800000, biased), f32)
 
 
-def _scaled(p: Expr, biased: Expr, let: Bindings) -> Expr:
-    """p * 2^k for -150 <= k <= 128, in two steps: it overflows and denormalises as it rounds."""
+def _scaled(p: Expr, kf: Expr, biased: Expr, let: Bindings) -> Expr:
+    """p * 2^k for -150 <= k <= 128; it overflows and denormalises as it rounds: in two steps, as
+    2^k itself may be out of range, where no instruction does it.
+    """
+    if let.scales:
+        return scaled_by(p, kf)
     k = let("ki", biased - literal(0x4B400000, biased))
     half = let("kh", shift_right(k, 1))
     return p * _power_of_two(half) * _power_of_two(k - half)
@@ -75,21 +80,23 @@ def _scaled(p: Expr, biased: Expr, let: Bindings) -> Expr:
 
 def _exp(x: Expr, let: Bindings) -> Expr:
     x = let("x", clamp(x, -104.0, 89.0))
-    p, biased = _reduced_exp(x, let)
-    return _scaled(p + literal(1.0, x), biased, let)
+    r, kf, biased = _reduced(x, let)
+    return _scaled(polynomial(r, (1.0, 1.0, *_EXP)), kf, biased, let)
 
 
 def _exp2(x: Expr, let: Bindings) -> Expr:
     x = let("x", clamp(x, -151.0, 128.5))
     kf, biased = _split_exponent(x, 1.0, let)
+    kf = let("k", kf)
     r = let("r", x - kf)
-    return _scaled(r * polynomial(r, _EXP2) + literal(1.0, x), biased, let)
+    return _scaled(polynomial(r, (1.0, *_EXP2)), kf, biased, let)
 
 
 def _one_minus_exp(x: Expr, let: Bindings) -> Expr:
     """1 - e^x for -80 <= x <= 0, to full relative precision near 0."""
-    p, biased = _reduced_exp(x, let)
-    s = let("s", _power_of_two(biased))
+    r, kf, biased = _reduced(x, let)
+    p = let("p", r * r * polynomial(r, _EXP) + r)  # e^r - 1
+    s = let("s", scaled_by(literal(1.0, x), kf) if let.scales else _power_of_two(biased))
     return (literal(1.0, x) - s) - s * p
 
 

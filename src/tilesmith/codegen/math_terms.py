@@ -51,6 +51,11 @@ def bits_of(x: Expr, dtype: DType) -> Expr:
     return Call("bitcast", (x,), dtype)
 
 
+def scaled_by(x: Expr, k: Expr) -> Expr:
+    """x * 2^k for an f32 k that is a whole number, rounded once; only where `Bindings.scales`."""
+    return Call("scalef", (x, k), x.dtype)
+
+
 def shift_left(x: Expr, n: int | Expr) -> Expr:
     return Binary("shl", x, n if isinstance(n, Expr) else literal(n, x))
 
@@ -78,9 +83,13 @@ def clamp(x: Expr, low: float, high: float) -> Expr:
 
 
 class Bindings:
-    """Names the intermediate values of an expansion, so that its text stays linear in its size."""
+    """Names the intermediate values of an expansion, so that its text stays linear in its size.
 
-    def __init__(self) -> None:
+    `scales`: whether the machine multiplies by a power of two in one instruction (`scaled_by`).
+    """
+
+    def __init__(self, scales: bool = False) -> None:
+        self.scales = scales
         self._bound: list[tuple[Var, Expr]] = []
 
     def __call__(self, name: str, value: Expr) -> Expr:

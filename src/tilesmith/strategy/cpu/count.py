@@ -369,7 +369,7 @@ class _Reader:
 
 
 _SIMPLE = frozenset(
-    ("abs", "floor", "ceil", "trunc", "round", "bitcast", "fma", "sqrt", "prefetch")
+    ("abs", "floor", "ceil", "trunc", "round", "bitcast", "fma", "sqrt", "prefetch", "scalef")
 )
 _ZERO, _ONE = Const(0), Const(1)
 
