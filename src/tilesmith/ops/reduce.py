@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tilesmith.ir import expr as ir
-from tilesmith.ir.dtypes import DType, i64
 from tilesmith.ir.dtypes import dtype as to_dtype
+from tilesmith.ir.dtypes import i32, i64
 from tilesmith.ir.expr import Expr, cast, const, select
 from tilesmith.ir.intrinsics import call
 from tilesmith.ir.types import Dim
@@ -253,31 +253,24 @@ class _ArgExtreme(Op, abstract=True):
         axis = rules.normalize_axis(self.name, self.axis, x.rank)
         if isinstance(x.shape[axis], int) and x.shape[axis] == 0:
             rules.reject(self.name, f"at least one element along axis {axis}", "none")
-        shape, axes, element = _reduced(self.name, x, (axis,), self.keepdims)
-        k = axes[0]
+        # two passes, each a plain extreme: first the value, then the nearest place that has it
+        shape, (k,), element = _reduced(self.name, x, (axis,), self.keepdims)
+        extreme = te.max if self.is_max else te.min
+        best = te.compute(shape, lambda *i: extreme(element(*i), axis=k), self.name)
+        shape, (k,), element = _reduced(self.name, x, (axis,), self.keepdims)
+        index = i32 if isinstance(x.shape[axis], int) and x.shape[axis] <= i32.max else i64
+        first_or_last = te.max if self.select_last_index else te.min
+        nowhere = const(-1 if self.select_last_index else index.max, index)
 
-        def better(a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> Expr:
-            """Whether candidate b = (index, value) takes the place of a."""
-            ahead = b[1] > a[1] if self.is_max else b[1] < a[1]
-            tie = a[1].equal(b[1])
-            if x.dtype.is_float:
-                nan_a, nan_b = call("isnan", a[1]), call("isnan", b[1])
-                ahead = ir.any_of(ahead, ir.all_of(nan_b, ir.Unary("not", nan_a)))
-                tie = ir.any_of(tie, ir.all_of(nan_a, nan_b))
-            closer = b[0] > a[0] if self.select_last_index else b[0] < a[0]
-            return ir.any_of(ahead, ir.all_of(tie, closer))
+        def place(*i: Expr) -> Expr:
+            value = element(*i)
+            found = value.equal(best[i])
+            if x.dtype.is_float:  # NaN wins, so where one is, the extreme equals nothing
+                found = ir.any_of(found, call("isnan", value))
+            return first_or_last(select(found, cast(k.var, index), nowhere), axis=k)
 
-        def combine(a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> tuple[Expr, Expr]:
-            take = better(a, b)
-            return select(take, b[0], a[0]), select(take, b[1], a[1])
-
-        def identity(index: DType, value: DType) -> tuple[Expr, Expr]:
-            worst = value.min if self.is_max else value.max
-            return const(-1 if self.select_last_index else i64.max, index), const(worst, value)
-
-        reducer = te.comm_reducer(combine, identity, self.name)
-        index, _ = te.compute(shape, lambda *i: reducer((k.var, element(*i)), axis=k), self.name)
-        return te.compute(shape, lambda *i: index[i], "index")
+        at = te.compute(shape, place, "place")
+        return te.compute(shape, lambda *i: cast(at[i], i64), "index")
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x = rules.widen_array(inputs[0])
