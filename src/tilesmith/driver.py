@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -64,14 +64,17 @@ from tilesmith.loop.text import print_func
 from tilesmith.loop.verify import verify as verify_loops
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.function import NativeFunction
+from tilesmith.runtime.machine import machine
 from tilesmith.runtime.program import Arg, Contents, KernelCall, Program, TensorSpec, pack_constants
 from tilesmith.runtime.threads import thread_count
 from tilesmith.strategy.cpu import lower_group
+from tilesmith.strategy.cpu.cost import Place, Setting, predict
 from tilesmith.strategy.cpu.layouts import layout_policy
 from tilesmith.strategy.cpu.packing import packed_layouts
 from tilesmith.strategy.cpu.winograd_cost import winograd_choice
+from tilesmith.strategy.cpu.work import work_of
 from tilesmith.strategy.describe import describe
-from tilesmith.strategy.knobs import Config, Decisions
+from tilesmith.strategy.knobs import Config, Decisions, values_from_json
 from tilesmith.strategy.windows import windows
 from tilesmith.support.cache import Cache, cache_key
 from tilesmith.support.difference import difference
@@ -83,10 +86,17 @@ from tilesmith.support.workers import Workers
 from tilesmith.te.lower import lower as lower_schedule
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Tensor
-from tilesmith.tuning.records import Key, Records
+from tilesmith.tuning.family import Family, group_family
+from tilesmith.tuning.groups import GroupSpace
+from tilesmith.tuning.lookup import Lookup, Match
+from tilesmith.tuning.records import Records
 from tilesmith.tuning.workload import convolution_workload, group_workload
 
 _log = logging.getLogger("tilesmith")
+
+BELIEVED = 1.05
+"""Of the analytic kernel's predicted time: decisions of a relative that are predicted to take
+longer are not believed."""
 
 GraphPass = Callable[[Graph], Graph]
 LoopPass = Callable[[Func], Func]
@@ -116,17 +126,21 @@ LOOP_PASSES: tuple[tuple[str, LoopPass], ...] = (
 )
 
 
+class Tuned(Protocol):
+    """What tuning found for the text of a workload, or for a relative in its `family`."""
+
+    def __call__(self, workload: str, family: Callable[[], Family] | None = None) -> Match: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What one compilation carries along: options, what tuning found (decisions for the text of a
-    workload) and where to report.
-    """
+    """What one compilation carries along: options, what tuning found and where to report."""
 
     options: Options
     target: Target
     timings: Timings = field(default_factory=Timings)
     dumper: Dumper = field(default_factory=Dumper)
-    tuned: Callable[[str], Decisions] | None = None
+    tuned: Tuned | None = None
 
     @staticmethod
     def of(options: Options | None, **overrides: Any) -> Session:
@@ -136,7 +150,7 @@ class Session:
 
     def decisions(self, workload: str) -> Decisions:
         """What is known to be best for a workload; nothing where the analytic choices are."""
-        return self.tuned(workload) if self.tuned is not None else {}
+        return self.tuned(workload).decisions if self.tuned is not None else {}
 
     @property
     def jobs(self) -> int:
@@ -201,14 +215,15 @@ def recorded(session: Session) -> Iterator[Session]:
     if not session.options.use_records or not path.is_file():
         yield session
         return
-    threads = thread_count(session.options.threads)
     with Records(path) as records:
+        yield replace(session, tuned=lookup(records, session))
 
-        def tuned(workload: str) -> Decisions:
-            found = records.best(Key.of(workload, session.target.text, threads))
-            return found.candidate if found is not None else {}
 
-        yield replace(session, tuned=tuned)
+def lookup(records: Records, session: Session) -> Lookup:
+    """What records say to a compilation."""
+    options = session.options
+    threads = thread_count(options.threads)
+    return Lookup(records, session.target.text, threads, options.nearest, session.timings)
 
 
 def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
@@ -315,12 +330,17 @@ def apply_tuning(fused: Graph, session: Session) -> tuple[Graph, dict[Node, Deci
     layouts: dict[Node, Mapping[int, Layout]] = {}
     if session.tuned is None:
         return fused, decisions
+    fitted: dict[str, Decisions] = {}
     for node in fused.nodes:
         if isinstance(node.op, InPlace):
             continue
         assert isinstance(node.op, Fused)
         constants = [i for i, v in enumerate(node.inputs) if v in fused.constant]
-        found = session.decisions(group_workload(canonical(node.op.body), constants))
+        group = GroupSpace(canonical(node.op.body), constants, session.target)
+        workload = group_workload(group.body, constants)
+        if workload not in fitted:
+            fitted[workload] = _known_decisions(group, workload, session)
+        found = fitted[workload]
         if not found:
             continue
         try:
@@ -336,6 +356,64 @@ def apply_tuning(fused: Graph, session: Session) -> tuple[Graph, dict[Node, Deci
     return new, {again[n]: d for n, d in decisions.items()}
 
 
+def _known_decisions(group: GroupSpace, workload: str, session: Session) -> Decisions:
+    """What records say of a group; what they say of a relative is fitted to it."""
+    assert session.tuned is not None
+    match = session.tuned(workload, lambda: group_family(group.body, group.constants))
+    if match.is_exact:
+        return match.decisions
+    cache = kernel_cache(session.options)
+    parts = (workload, session.options.key(), session.target.text, json.dumps(match.decisions))
+    threads = thread_count(session.options.threads)
+    key = cache_key("refit", *parts, str(threads))
+    blob = cache.get(key) if cache is not None else None
+    if blob is not None:
+        return values_from_json(json.loads(blob))
+    with session.timings.stage("refit"):
+        found = refit(group, match.decisions, session, threads)
+    if cache is not None:
+        cache.put(key, json.dumps(found).encode())
+    return found
+
+
+def refit(group: GroupSpace, wanted: Decisions, session: Session, threads: int) -> Decisions:
+    """Decisions made for a relative of a group, as far as they are possible for it; none when the
+    performance model expects them to be slower than the analytic ones: nothing is measured here.
+    """
+    found = group.space().refitted(wanted)
+    if not found:
+        return {}
+    try:
+        ours, analytic = (
+            predicted_seconds(group, chosen, session, threads) for chosen in (found, {})
+        )
+    except ScheduleError:
+        return {}
+    return found if ours <= BELIEVED * analytic else {}
+
+
+def predicted_seconds(
+    group: GroupSpace, decisions: Decisions, session: Session, threads: int
+) -> float:
+    """What the performance model expects of a group's kernel, its constants in the L3 cache."""
+    cfg = Config(decisions)
+    func = lower_group(group.packed(cfg), session.target, "k", cfg)
+    quiet = Session(session.options, session.target)
+    final = expand_math(run_loop_passes(func, quiet))
+    places: list[Place] = ["l1"] * len(group.body.inputs)
+    for i in group.constants:
+        places[i] = "l3"
+    work = work_of(final, session.target)
+    return predict(work, machine(), session.target, Setting(threads, places)).seconds
+
+
+def kernel_cache(options: Options) -> Cache | None:
+    """The cache of compiled kernels, if it is to be used."""
+    if not options.use_cache:
+        return None
+    return Cache(options.cache_dir or cache_dir_from_environment(), options.cache_bytes)
+
+
 def compile_kernels(
     fused: Graph, session: Session, decisions: Mapping[Node, Decisions] | None = None
 ) -> dict[Node, KernelCode]:
@@ -343,10 +421,8 @@ def compile_kernels(
     same time.
     """
     options = session.options
-    cache = None
-    if options.use_cache:
-        cache = Cache(options.cache_dir or cache_dir_from_environment(), options.cache_bytes)
-    machine = session.target.text
+    cache = kernel_cache(options)
+    target = session.target.text
     found: dict[str, KernelCode] = {}
     missing: dict[str, _Missing] = {}
     of_node: dict[Node, str] = {}
@@ -358,7 +434,7 @@ def compile_kernels(
             body = canonical(node.op.body)
             text = print_graph(body)
             chosen = (decisions or {}).get(node, {})
-            parts = [text, options.key(), machine, *([json.dumps(chosen)] if chosen else [])]
+            parts = [text, options.key(), target, *([json.dumps(chosen)] if chosen else [])]
             key = of_node[node] = cache_key(*parts)
             if key in found or key in missing:
                 continue

@@ -30,6 +30,7 @@ from tilesmith.te.lower import lower
 from tilesmith.te.schedule import Schedule, create_schedule
 from tilesmith.te.tensor import Placeholder, Tensor
 from tilesmith.tuner import BUILDER, Report, check_arguments, random_array, resume
+from tilesmith.tuning.family import nest_family
 from tilesmith.tuning.jobs import Argument
 from tilesmith.tuning.measure import LocalMeasurer, Task
 from tilesmith.tuning.records import Key, Records
@@ -67,7 +68,7 @@ def tune_template(
     state = Progress(task, SEARCHES[search](task.space, seed))
     budget = Budget(seconds, float("inf") if trials is None else trials)
     with Records(records_path(session.options)) as records:
-        resume(state, records.trials(task.key))
+        resume(state, records)
         try:
             with LocalMeasurer(BUILDER, count, session.jobs) as measurer:
                 tune_tasks(
@@ -94,7 +95,8 @@ def _template_task(
     outputs = [a for a in args if not isinstance(a.op, Placeholder)]
     plain = create_schedule([t.op for t in outputs])
     naive = lower(plain, args, "naive")
-    key = Key.of(print_func(naive), session.target.text, threads)
+    text = print_func(naive)
+    key = Key.of(text, session.target.text, threads)
 
     def build(candidate: Candidate) -> bytes:
         s, args = template(Config(candidate))
@@ -115,7 +117,7 @@ def _template_task(
 
     space = Space(lambda cfg: template(cfg), pins)
     bound = max(session.options.bound(str(t.dtype)) for t in outputs)
-    return Task(key, name, space, build, arguments, reference, bound, seconds=1.0)
+    return Task(key, name, space, build, arguments, reference, bound, 1.0, nest_family(text))
 
 
 def _argument(t: Tensor) -> Argument:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -13,7 +15,18 @@ from pathlib import Path
 import pytest
 
 from tilesmith.support.errors import ModelError
-from tilesmith.tuning.records import VERSION, Key, Records, Trial, read_lines, trial
+from tilesmith.tuning.family import Family
+from tilesmith.tuning.records import (
+    VERSION,
+    Key,
+    Known,
+    Records,
+    Trial,
+    json_lines,
+    read_families,
+    read_lines,
+    trial,
+)
 
 KEY = Key.of("workload", "target", 2)
 
@@ -79,6 +92,58 @@ def test_another_file(tmp_path: Path) -> None:
     path.write_bytes(b"this is not a database, but it is long enough to be one" * 40)
     with pytest.raises(ModelError, match="holds no tuning records"):
         Records(path)
+
+
+def relative(n: int, group: str = "g") -> tuple[Key, Family]:
+    return Key.of(f"workload {n} {group}", "target", 2), Family("anchor", group, (n, n))
+
+
+def test_look_up_finds_relatives_nearest_first(tmp_path: Path) -> None:
+    mine, family = relative(64)
+    with Records(tmp_path / "r.sqlite") as r:
+        assert r.look_up(mine, family) == Known()
+        others = [relative(128), relative(80), relative(64, "h"), relative(1000), relative(72)]
+        r.describe(dict(others))
+        for n, (key, _) in enumerate(others):
+            r.add(timed(0.9, n, key), timed(0.6, 10 + n, key), timed(1.2, 20 + n, key))
+        r.add(dataclasses.replace(timed(0.1, 30, others[0][0]), status="worse"))
+        r.add(*(timed(2.0, n, relative(72)[0]) for n in (4, 14)))  # nothing is better there
+        found = r.look_up(mine, family)
+        assert found.best is None and not found.is_tuned
+        assert [t.candidate["rows"] for t in found.relatives] == [11, 12, 10]
+        r.add(timed(1.1, 1, mine))
+        assert r.look_up(mine, family).best is None and r.look_up(mine, family).is_tuned
+        r.add(timed(0.7, 2, mine), timed(0.6, 3, mine))
+        assert r.look_up(mine, family).best == r.best(mine)
+        assert r.look_up(mine, Family("other", "g", ())).relatives == ()
+
+
+def test_files_of_before_families(tmp_path: Path) -> None:
+    path = tmp_path / "r.sqlite"
+    with Records(path) as r:
+        r.add(timed(0.5, 1))
+    with sqlite3.connect(path) as db:
+        db.execute("DROP TABLE workloads")
+    with Records(path) as r:
+        assert r.families() == {} and r.look_up(KEY, relative(1)[1]).best == r.best(KEY)
+        r.describe({KEY: relative(64)[1]})
+        assert [t.candidate for t in r.look_up(*relative(80)).relatives] == [{"rows": 1}]
+
+
+def test_families_move_with_their_trials(tmp_path: Path) -> None:
+    key, family = relative(64)
+    with Records(tmp_path / "r.sqlite") as r:
+        r.describe({key: family, relative(80)[0]: relative(80)[1]})
+        r.add(timed(0.5, 1, key))
+        lines = list(json_lines(r))
+        assert read_families(lines) == r.families() and list(read_lines(lines)) == r.trials()
+        r.prune()
+        assert r.families() == {key: family}
+    for bad in ('"group": 3', '"extents": [1]', '"extents": ["a"]'):
+        name = bad.partition(":")[0]
+        line = re.sub(name + r": (\[.*?\]|\"\w+\")", bad, lines[0])
+        with pytest.raises(ModelError, match="this is no tuning record"):
+            read_families([line])
 
 
 WRITER = """

@@ -20,7 +20,7 @@ from tilesmith.cli.arguments import JsonFlag
 from tilesmith.cli.console import print_json, print_table
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options, records_path
-from tilesmith.tuning.records import Records, Trial, read_lines
+from tilesmith.tuning.records import Records, Trial, json_lines, read_families, read_lines
 
 ACTIONS = ("list", "export", "import", "merge", "prune")
 
@@ -52,20 +52,22 @@ def command(
 def _move(store: Records, action: str, file: Path) -> None:
     """Export to, import from or merge with a file."""
     if action == "export":
-        lines = [f"{t.to_json()}\n" for t in store.trials()]
+        lines = [f"{line}\n" for line in json_lines(store)]
         if str(file) == "-":
             sys.stdout.writelines(lines)
             return
         file.write_text("".join(lines))
-        print(f"wrote {len(lines)} trials")
+        print(f"wrote {len(store.trials())} trials")
         return
     if not file.is_file():
         raise UsageError(f"there is no file {str(file)!r}")
     if action == "import":
-        trials = list(read_lines(file.read_text().splitlines()))
+        lines = file.read_text().splitlines()
+        trials, families = list(read_lines(lines)), read_families(lines)
     else:
         with Records(file) as other:
-            trials = other.trials()
+            trials, families = other.trials(), other.families()
+    store.describe(families)
     print(f"added {_add_newer(store, trials)} trials")
 
 

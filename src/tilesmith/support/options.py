@@ -8,7 +8,7 @@ command line derives its options from these fields.
 Environment: `TILESMITH_TARGET`, `TILESMITH_NUM_THREADS` (else `OMP_NUM_THREADS`),
 `TILESMITH_CACHE_DIR` (else `XDG_CACHE_HOME/tilesmith`, else `~/.cache/tilesmith`),
 `TILESMITH_CACHE_BYTES`, `TILESMITH_USE_CACHE`, `TILESMITH_RECORDS`, `TILESMITH_USE_RECORDS`,
-`TILESMITH_DUMP`, `TILESMITH_VERIFY_EACH`,
+`TILESMITH_NEAREST`, `TILESMITH_DUMP`, `TILESMITH_VERIFY_EACH`,
 `TILESMITH_TIME_PASSES`, `TILESMITH_JOBS`.
 """
 
@@ -86,6 +86,12 @@ class Options:
         default=None, metadata=_about("File of tuning records (default: in the cache folder).")
     )
     use_records: bool = field(default=True, metadata=_about("Use what tuning found."))
+    nearest: bool = field(
+        default=True,
+        metadata=_about(
+            "Use what tuning found for the nearest shape where a shape was never tuned."
+        ),
+    )
     dump: Path | None = field(
         default=None, metadata=_about("Write the text of each stage that changed to this folder.")
     )
@@ -133,6 +139,7 @@ class Options:
             "use_cache": _flag(env, "TILESMITH_USE_CACHE"),
             "records": env.get("TILESMITH_RECORDS") or None,
             "use_records": _flag(env, "TILESMITH_USE_RECORDS"),
+            "nearest": _flag(env, "TILESMITH_NEAREST"),
             "dump": env.get("TILESMITH_DUMP") or None,
             "verify_each": _flag(env, "TILESMITH_VERIFY_EACH"),
             "time_passes": _flag(env, "TILESMITH_TIME_PASSES"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tilesmith import driver
 from tilesmith.driver import Session
@@ -12,11 +12,11 @@ from tilesmith.ops.conv import Conv
 from tilesmith.ops.winograd import SQUARES, WinogradConv
 from tilesmith.runtime.threads import thread_count
 from tilesmith.strategy.knobs import Decisions
+from tilesmith.tuning.lookup import Match
 from tilesmith.tuning.records import Key, Records, trial
 from tilesmith.tuning.workload import convolution_workload
 
 from .tasks import Compiled
-from .verdict import Chosen
 
 
 def choose_algorithms(
@@ -35,9 +35,7 @@ def choose_algorithms(
     for m in (0, *SQUARES):
         if not go_on():
             break
-        forced = dataclasses.replace(
-            session, tuned=lambda text, m=m: {"algorithm": m} if text in choices.values() else {}
-        )
+        forced = _forced(session, {text: {"algorithm": m} for text in choices.values()})
         found = _anchor_seconds(Compiled.of(graph, forced))
         for loc, seconds in found.items():
             if loc in best and seconds < best[loc][0]:
@@ -51,18 +49,24 @@ def choose_algorithms(
 
 def with_algorithms(graph: Graph, session: Session, records: Records) -> Session:
     """The session with the algorithms on record, and nothing else."""
-    choices = set(_convolutions(graph, session).values())
-    chosen = Chosen(records, session.target.text, thread_count(session.options.threads))
-    return dataclasses.replace(session, tuned=lambda text: chosen(text) if text in choices else {})
+    chosen = driver.lookup(records, session)
+    texts = set(_convolutions(graph, session).values())
+    return _forced(session, {text: chosen(text).decisions for text in texts})
+
+
+def _forced(session: Session, decisions: Mapping[str, Decisions]) -> Session:
+    """The session with decisions for some workloads, by their texts, and nothing else."""
+    return dataclasses.replace(session, tuned=lambda text, _=None: Match(decisions.get(text, {})))
 
 
 def _convolutions(graph: Graph, session: Session) -> dict[str, str]:
     """The workloads of the convolutions that have a choice, by the name of their source node."""
     asked: set[str] = set()
 
-    def note(workload: str) -> Decisions:
+    def note(workload: str, family: object = None) -> Match:
+        del family
         asked.add(workload)
-        return {"algorithm": 0}
+        return Match({"algorithm": 0})
 
     fused = driver.optimise(graph, dataclasses.replace(session, tuned=note))
     found: dict[str, str] = {}

@@ -95,7 +95,7 @@ def tune_model(
             variant = Compiled.of(graph, with_algorithms(graph, session, records))
             for t in tasks_of(variant, session, pins or {}):
                 states.append(Progress(t, SEARCHES[search](t.space, seed)))
-                resume(states[-1], records.trials(t.key))
+                resume(states[-1], records)
             left = seconds - budget.elapsed - compile_seconds - 0.2 * CHECK_ROUNDS
             with LocalMeasurer(BUILDER, count, session.jobs) as measurer:
                 tune_tasks(
@@ -109,7 +109,7 @@ def tune_model(
         except KeyboardInterrupt:
             report("interrupted", states)
         report("comparing with untuned", states)
-        better, speedup = better_of(graph, session, plain.executable, records, count)
+        better, speedup = better_of(graph, session, plain.executable, records)
     return Tuned(better, speedup, tuple(states))
 
 

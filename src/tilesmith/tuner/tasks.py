@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -14,24 +13,26 @@ from tilesmith.codegen.kernel import KernelJob
 from tilesmith.driver import Session
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Fused, Graph, InPlace, Node
-from tilesmith.graph.passes.repack import with_packing
 from tilesmith.graph.text import constants_of, print_graph
 from tilesmith.ir.layout import Layout
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.program import TensorSpec
 from tilesmith.runtime.threads import thread_count
-from tilesmith.strategy.cpu import is_concat, schedule
+from tilesmith.strategy.cpu import is_concat
 from tilesmith.strategy.cpu.cost import constants_place
-from tilesmith.strategy.cpu.packing import packed_layouts
 from tilesmith.strategy.knobs import Config, Decisions
+from tilesmith.tuning.family import group_family
+from tilesmith.tuning.groups import GroupSpace
 from tilesmith.tuning.jobs import Argument
 from tilesmith.tuning.measure import Task
-from tilesmith.tuning.records import Key, Trial
+from tilesmith.tuning.records import Key, Records
 from tilesmith.tuning.scheduler import Progress
-from tilesmith.tuning.space import Candidate, Space
+from tilesmith.tuning.space import Candidate
 from tilesmith.tuning.workload import group_workload
 
 BUILDER = "tilesmith.worker"
+RELATIVES = 4
+"""Workloads of a task's family whose best decisions are tried first."""
 WORTH_SHARE = 2e-3
 """Of the model's time: workloads that take less are left alone."""
 
@@ -90,19 +91,15 @@ def _task(
     pins: Decisions,
     seconds: float,
 ) -> Task:
-    def packed(cfg: Config) -> Graph:
-        return with_packing(body, packed_layouts(body, constants, session.target, cfg))
-
-    def ask(cfg: Config) -> object:
-        return schedule(packed(cfg), session.target, cfg)
+    group = GroupSpace(body, constants, session.target)
 
     def build(candidate: Candidate) -> bytes:
-        text = print_graph(packed(Config(candidate)))
+        text = print_graph(group.packed(Config(candidate)))
         options, target = session.options, session.target
         return KernelJob(text, f"k_{key.workload}", options, target, candidate).to_bytes()
 
     def arguments(candidate: Candidate) -> tuple[tuple[Argument, ...], tuple[Argument, ...]]:
-        chosen = packed(Config(candidate))
+        chosen = group.packed(Config(candidate))
         inputs = (
             Argument(v.dtype.name, v.type.static_shape, _text(v.layout), cold * (i in constants))
             for i, v in enumerate(chosen.inputs)
@@ -116,24 +113,31 @@ def _task(
         given = list(driver.random_inputs(body).values())
         return given, list(evaluate(body, given).values())
 
-    knobs: dict[str, Any] = {}
-    ask(Config(seen=knobs))
-    space = Space(ask, {k: v for k, v in pins.items() if k in knobs})
     bound = max(session.options.bound(str(v.dtype)) for v in body.outputs)
     label = " ".join(dict.fromkeys(n.op.name for n in body.nodes))
     label = f"{label[:34]} {body.outputs[0].type}"
-    return Task(key, label, space, build, arguments, reference, bound, seconds)
+    family = group_family(body, constants)
+    return Task(key, label, group.space(pins), build, arguments, reference, bound, seconds, family)
 
 
 def _text(layout: Layout | None) -> str | None:
     return None if layout is None else str(layout)
 
 
-def resume(state: Progress, trials: Iterable[Trial]) -> None:
-    """Take up what an earlier run measured."""
-    for t in trials:
-        if t.status != "lost" and state.task.space.legal(t.candidate) == t.candidate:
+def resume(state: Progress, records: Records) -> None:
+    """Take up what earlier runs measured, and what they found for workloads of the family: that
+    comes first.
+    """
+    task = state.task
+    for t in records.trials(task.key):
+        if t.status != "lost" and task.space.legal(t.candidate) == t.candidate:
             state.note(t)
+    if task.family is None:
+        return
+    records.describe({task.key: task.family})
+    relatives = records.look_up(task.key, task.family).relatives[:RELATIVES]
+    found = [task.space.refitted(t.candidate) for t in relatives]
+    state.search.suggest([c for c in found if c is not None])
 
 
 def random_array(rng: np.random.Generator, spec: Argument | TensorSpec) -> np.ndarray:

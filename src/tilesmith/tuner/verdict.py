@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -11,9 +10,8 @@ from tilesmith import driver
 from tilesmith.driver import Session
 from tilesmith.graph.nodes import Graph
 from tilesmith.runtime.executable import Executable
-from tilesmith.strategy.knobs import Decisions
 from tilesmith.support.measure import interleave, ratio
-from tilesmith.tuning.records import Key, Records, Trial
+from tilesmith.tuning.records import Records
 
 from .tasks import random_array
 
@@ -21,31 +19,13 @@ CHECK_ROUNDS = 7
 """Turns of each executable in the final check."""
 
 
-@dataclass
-class Chosen:
-    """Decisions from the records for a compilation, and which trials they are."""
-
-    records: Records
-    target: str
-    threads: int
-    used: dict[Key, Trial] = field(default_factory=dict)
-
-    def __call__(self, workload: str) -> Decisions:
-        key = Key.of(workload, self.target, self.threads)
-        found = self.records.best(key)
-        if found is None:
-            return {}
-        self.used[key] = found
-        return found.candidate
-
-
 def better_of(
-    graph: Graph, session: Session, plain: Executable, records: Records, threads: int
+    graph: Graph, session: Session, plain: Executable, records: Records
 ) -> tuple[Executable, float]:
     """The executable with the decisions on record, or `plain` where that is no slower; in that case
     the decisions are marked as worse.
     """
-    chosen = Chosen(records, session.target.text, threads)
+    chosen = driver.lookup(records, session)
     tuned = Executable(
         driver.compile_program(graph, dataclasses.replace(session, tuned=chosen)),
         session.options.threads,
@@ -62,6 +42,9 @@ def better_of(
         return tuned, speedup
     worse = "the model as a whole was slower with it"
     records.add(
-        *(dataclasses.replace(t, status="worse", cause=worse) for t in chosen.used.values())
+        *(
+            dataclasses.replace(t, key=key, status="worse", cause=worse)
+            for key, t in chosen.used.items()
+        )
     )
     return plain, 1.0

@@ -24,6 +24,7 @@ import numpy as np
 from tilesmith.codegen.kernel import KernelCode, without_head
 
 from .child import Child, ChildError
+from .family import Family
 from .jobs import Answer, Argument, MeasureJob, Plan, Runnable, answer_of, save_arrays
 from .records import Key, Trial, trial
 from .space import Candidate, Space, candidate_key
@@ -44,7 +45,7 @@ class Task:
 
     `build`: what to send to a builder for a candidate.  `arguments`: the parameters of its kernel.
     `reference`: logical inputs and the outputs expected.  `bound`: error allowed.  `seconds`: what
-    the whole program spends in the workload's kernels before tuning.
+    the whole program spends in the workload's kernels before tuning.  `family`: what it is like.
     """
 
     key: Key
@@ -55,6 +56,7 @@ class Task:
     reference: Callable[[], tuple[Arrays, Arrays]]
     bound: float
     seconds: float = 0.0
+    family: Family | None = None
 
 
 class Measurer(Protocol):

@@ -4,15 +4,19 @@ A trial says how long one candidate of a workload took on one target with a numb
 how long the analytic schedule took at the same moment; or why the candidate failed.  Each is one
 committed insertion into a write-ahead log, so a killed process loses no trial but the one it was
 in, and several processes may write at once.  A candidate measured again replaces its trial.
+
+Beside the trials stands which family each workload is of (a table of its own: files of before
+families get it when they are opened, and their trials go on being used for the workload they are
+of).  `look_up` finds in one query what is known of a workload itself and of its relatives.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
+import math
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +24,7 @@ from typing import Literal, TypeAlias, get_args
 
 from tilesmith.support.errors import ModelError
 
+from .family import Family, digest
 from .space import Candidate, candidate_key, candidate_of
 
 VERSION = 1
@@ -97,10 +102,39 @@ class Trial:
             raise ModelError(f"this is no tuning record: {line[:80]!r} ({e})") from e
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What records say of a workload.  `best`: its own fastest trial that beats the analytic
+    schedule; `is_tuned`: whether anything was ever tried for it; `relatives`: the best trials of
+    workloads of its family on other extents or in other groups, nearest first.
+    """
+
+    best: Trial | None = None
+    is_tuned: bool = False
+    relatives: tuple[Trial, ...] = ()
+
+
 _KEY = {"workload": str, "target": str, "threads": int, "version": int}
 _OWN = {f.name: {"seconds": float, "baseline": float, "when": float}.get(f.name, str)
         for f in fields(Trial) if f.name != "key"}  # fmt: skip
 _COLUMNS = (*_KEY, *_OWN)
+_FAMILY = '"anchor": "'
+"""What the JSON line of a family holds and that of a trial does not: there quotes are escaped."""
+_NAMES = ", ".join(f't."{n}"' for n in _COLUMNS)
+_OF_KEY = " AND ".join(f"t.{n} = ?" for n in _KEY)
+_BETTER = f"t.status = 'ok' AND t.seconds <= {1 - MARGIN} * t.baseline"
+_LOOK_UP = f"""
+SELECT {_NAMES}, '' AS "group", '' AS extents,
+       min(CASE WHEN {_BETTER} THEN t.seconds / t.baseline ELSE 9e9 END)
+FROM trials t WHERE {_OF_KEY} AND t.status <> 'lost'
+UNION ALL
+SELECT {_NAMES}, w."group", w.extents, min(t.seconds / t.baseline)
+FROM workloads w JOIN trials t USING ({", ".join(_KEY)})
+WHERE w.anchor = ? AND w.workload <> ? AND w.target = ? AND w.threads = ? AND w.version = ?
+  AND {_BETTER} GROUP BY w.workload
+"""
+"""One row about the workload itself (NULLs when nothing is known), then the best trial of each
+relative; sqlite takes the other columns from the row that has the minimum."""
 
 
 def _typed(value: object, wanted: type) -> object:
@@ -129,6 +163,12 @@ class Records:
             self._db.execute(
                 f"CREATE TABLE IF NOT EXISTS trials ({columns}, "
                 f"PRIMARY KEY ({', '.join((*_KEY, 'decisions'))}))"
+            )
+            self._db.execute(
+                "CREATE TABLE IF NOT EXISTS workloads (workload TEXT NOT NULL, target TEXT NOT "
+                "NULL, threads INTEGER NOT NULL, version INTEGER NOT NULL, anchor TEXT NOT NULL, "
+                '"group" TEXT NOT NULL, extents TEXT NOT NULL, '
+                "PRIMARY KEY (anchor, target, threads, version, workload)) WITHOUT ROWID"
             )
         except sqlite3.DatabaseError as e:
             raise ModelError(f"{str(path)!r} holds no tuning records: {e}") from e
@@ -171,6 +211,43 @@ class Records:
         found = min(self.trials(key), key=lambda t: t.ratio, default=None)
         return found if found is not None and found.ratio <= 1 - MARGIN else None
 
+    def describe(self, family_of: Mapping[Key, Family]) -> None:
+        """Store which families workloads are of."""
+        rows = [
+            (*(getattr(k, n) for n in _KEY), f.anchor, f.group, " ".join(map(str, f.extents)))
+            for k, f in family_of.items()
+        ]
+        self._db.execute("BEGIN IMMEDIATE")
+        with self._db:
+            self._db.executemany("INSERT OR REPLACE INTO workloads VALUES (?,?,?,?,?,?,?)", rows)
+
+    def families(self) -> dict[Key, Family]:
+        """Those of all workloads that have been described."""
+        names = ", ".join(_KEY)
+        rows = self._db.execute(f'SELECT {names}, anchor, "group", extents FROM workloads')
+        return {Key(*r[: len(_KEY)]): _family(*r[len(_KEY) :]) for r in rows}
+
+    def look_up(self, key: Key, family: Family) -> Known:
+        """What is known of a workload, and of those nearest to it that are near enough."""
+        own = [getattr(key, n) for n in _KEY]
+        rows = self._db.execute(_LOOK_UP, (*own, family.anchor, *own)).fetchall()
+        at = len(_COLUMNS)
+        near: list[tuple[float, Trial]] = []
+        mine: Trial | None = None
+        for row in rows:
+            if row[0] is None:
+                continue
+            found = Trial(Key(*row[: len(_KEY)]), *row[len(_KEY) : at])
+            if found.key == key:
+                mine = found
+                continue
+            distance = family.distance(_family(family.anchor, *row[at : at + 2]))
+            if distance < math.inf:
+                near.append((distance, found))
+        near.sort(key=lambda n: (n[0], n[1].ratio, n[1].key.workload))
+        is_better = mine is not None and mine.ratio <= 1 - MARGIN
+        return Known(mine if is_better else None, mine is not None, tuple(t for _, t in near))
+
     def prune(self, keep: int = 1) -> int:
         """Remove trials of other versions, failures and all but the `keep` fastest of each key;
         returns how many.
@@ -190,7 +267,16 @@ class Records:
                 self._db.execute(
                     f"DELETE FROM trials {where} AND decisions = ?", (*values, t.decisions)
                 )
+            self._db.execute(
+                "DELETE FROM workloads AS w WHERE NOT EXISTS (SELECT 1 FROM trials t WHERE "
+                + " AND ".join(f"t.{n} = w.{n}" for n in _KEY)
+                + ")"
+            )
         return len(gone)
+
+
+def _family(anchor: str, group: str, extents: str) -> Family:
+    return Family(anchor, group, tuple(map(int, extents.split())))
 
 
 def _where(key: Key | None) -> tuple[str, tuple[object, ...]]:
@@ -199,14 +285,35 @@ def _where(key: Key | None) -> tuple[str, tuple[object, ...]]:
     return "WHERE " + " AND ".join(f"{n} = ?" for n in _KEY), tuple(getattr(key, n) for n in _KEY)
 
 
+def json_lines(records: Records) -> Iterator[str]:
+    """All that is in a file: families of workloads first, then trials."""
+    for key, family in records.families().items():
+        yield json.dumps({**asdict(key), **asdict(family)})
+    yield from (t.to_json() for t in records.trials())
+
+
 def read_lines(lines: Iterable[str]) -> Iterator[Trial]:
-    """The trials of JSON lines; blank ones are skipped.  Raises ModelError."""
-    return (Trial.from_json(line) for line in lines if line.strip())
+    """The trials of JSON lines; blank ones and families are skipped.  Raises ModelError."""
+    return (Trial.from_json(line) for line in lines if line.strip() and _FAMILY not in line)
 
 
-def digest(text: str) -> str:
-    """A hash of a workload's or target's text, 16 hex digits."""
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+def read_families(lines: Iterable[str]) -> dict[Key, Family]:
+    """The families of JSON lines.  Raises ModelError."""
+    found: dict[Key, Family] = {}
+    for line in lines:
+        if _FAMILY not in line:
+            continue
+        try:
+            row = json.loads(line)
+            key = Key(*(_typed(row[n], t) for n, t in _KEY.items()))  # type: ignore[arg-type]
+            anchor, group = (str(_typed(row[n], str)) for n in ("anchor", "group"))
+            extents = tuple(int(str(_typed(n, int))) for n in row["extents"])
+            if min(extents, default=2) < 2:
+                raise ValueError("bad extents")
+            found[key] = Family(anchor, group, extents)
+        except (ValueError, KeyError, TypeError) as e:
+            raise ModelError(f"this is no tuning record: {line[:80]!r} ({e})") from e
+    return found
 
 
 def trial(key: Key, candidate: Candidate, status: Status, label: str, cause: str = "",

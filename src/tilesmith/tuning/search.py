@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tilesmith.support.errors import UsageError
 
@@ -28,13 +28,18 @@ class Search(ABC):
         self.best: Candidate = space.start
         self.best_cost = math.inf
         self._proposed = {candidate_key(space.start)}
+        self._suggested: list[Candidate] = []
+
+    def suggest(self, candidates: Iterable[Candidate]) -> None:
+        """Propose these first: they were good for a workload of the same family."""
+        self._suggested += candidates
 
     def propose(self, count: int) -> list[Candidate]:
         """Up to `count` candidates that are new; none when the search has come to its end."""
         found: list[Candidate] = []
         misses = 0
         while len(found) < count and misses < ATTEMPTS:
-            candidate = self._next()
+            candidate = self._suggested.pop(0) if self._suggested else self._next()
             if candidate is None:
                 break
             key = candidate_key(candidate)

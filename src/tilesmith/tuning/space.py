@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
@@ -74,7 +75,19 @@ class Space:
         except ScheduleError:
             return None
 
-    def _legal(self, wanted: Candidate) -> Candidate:
+    def refitted(self, wanted: Candidate) -> Candidate | None:
+        """The candidate nearest to decisions made for other extents: values that a knob can't have
+        become the nearest that it can; None when that is no schedule.
+        """
+        try:
+            return self._legal({**wanted, **self._pinned}, nearest_option)
+        except ScheduleError:
+            return None
+
+    def _legal(
+        self, wanted: Candidate, instead: Callable[[Knob, Value], Value | None] = lambda *_: None
+    ) -> Candidate:
+        """`instead`: the value of a knob in place of one that it can't have."""
         chosen = dict(wanted)
         while True:
             seen: dict[str, Knob] = {}
@@ -87,7 +100,9 @@ class Space:
                     raise
                 if chosen[last.name] in last.options:
                     raise  # a value like any other, and yet no schedule
-                del chosen[last.name]
+                other = instead(last, chosen.pop(last.name))
+                if other is not None:
+                    chosen[last.name] = other
         kept = {
             k: v
             for k, v in sorted(chosen.items())
@@ -133,6 +148,30 @@ class Space:
             found = self.legal({k.name: v for k, v in zip(knobs, values, strict=True)})
             if found is not None:
                 yield found
+
+
+def nearest_option(knob: Knob, value: Value) -> Value | None:
+    """The option of a knob that is nearest to a number, or to a tuple of as many numbers, by
+    ratios; None for what has no size.
+    """
+    wanted = _sizes(value)
+    options = [o for o in knob.options if len(_sizes(o)) == len(wanted)]
+    if not wanted or not options:
+        return None
+    return min(
+        options,
+        key=lambda o: sum(
+            abs(math.log2(max(a, 0.5) / max(b, 0.5)))
+            for a, b in zip(_sizes(o), wanted, strict=True)
+        ),
+    )
+
+
+def _sizes(value: Value) -> tuple[int, ...]:
+    """The positive numbers that a value consists of; none when it is something else."""
+    parts = value if isinstance(value, tuple) else (value,)
+    numbers = tuple(p for p in parts if isinstance(p, int) and not isinstance(p, bool) and p >= 0)
+    return numbers if len(numbers) == len(parts) else ()
 
 
 def candidate_key(candidate: Candidate) -> str:

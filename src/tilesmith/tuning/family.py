@@ -1,0 +1,116 @@
+"""Which workloads are alike: the same work on other extents, or with another epilogue.
+
+What was found for one is worth trying for the other.  A family is the text of a group's anchor (its
+contractions, else its reductions, else all of it) with `_` for every extent above 1, and those
+extents apart.  Extents of 1 stay: an axis that does not run is another kind of loop nest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from tilesmith.graph.nodes import Graph, Node, Value
+from tilesmith.graph.passes.fuse import node_structure
+from tilesmith.graph.passes.repack import with_packing
+from tilesmith.graph.text import node_text, print_graph
+from tilesmith.ops.winograd import WinogradConv
+
+FAR = 2.0
+"""Extents that differ by more than this power of two make workloads too different."""
+OTHER_GROUP = 0.5
+"""Distance between two workloads with the same anchor but different nodes around it."""
+
+_TYPE = re.compile(r"(?<=[a-z0-9])\[([0-9,]+)\]")
+_SIZES = re.compile(r"(?<=\b)(shape|starts|ends|sizes|repeats)=\(([-0-9, ]*)\)")
+_ROOM = re.compile(r"(?<=\d)(?:\+\d+:\d+|:\d+)(?=[ \"])")
+_RANGE = re.compile(r"(range)\(([0-9, ]+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """`anchor`: hash of the anchor without extents, shared by all that are comparable at all;
+    `group`: hash of the whole group without extents; `extents`: those of the anchor, in order.
+    """
+
+    anchor: str
+    group: str
+    extents: tuple[int, ...]
+
+    def distance(self, other: Family) -> float:
+        """How different two workloads are, in powers of two; infinite when they are no relatives or
+        too far apart.
+        """
+        if self.anchor != other.anchor or len(self.extents) != len(other.extents):
+            return math.inf
+        steps = [
+            abs(math.log2(a / b))
+            for a, b in zip(self.extents, other.extents, strict=True)
+            if a != b
+        ]
+        if max(steps, default=0.0) > FAR:
+            return math.inf
+        return math.hypot(*steps) + (OTHER_GROUP if self.group != other.group else 0.0)
+
+
+def group_family(body: Graph, constants: Iterable[int]) -> Family:
+    """The family of a fused body, however its `constants`, inputs by number, are packed."""
+    plain = with_packing(body, dict.fromkeys(constants))
+    anchor, extents = _without_extents(" ".join(map(_alone, _anchors(plain))))
+    group, _ = _without_extents(print_graph(plain))
+    return Family(digest(_ROOM.sub("", anchor)), digest(group), extents)
+
+
+def nest_family(text: str) -> Family:
+    """The family of a loop nest in its text form."""
+    abstract, extents = _without_extents(text)
+    return Family(digest(abstract), digest(abstract), extents)
+
+
+def _anchors(body: Graph) -> Sequence[Node]:
+    kinds = [
+        "contraction" if isinstance(n.op, WinogradConv) else node_structure(n).kind
+        for n in body.nodes
+    ]
+    for wanted in ("contraction", "reduction"):
+        if wanted in kinds:
+            return [n for n, kind in zip(body.nodes, kinds, strict=True) if kind == wanted]
+    return body.nodes
+
+
+def _alone(node: Node) -> str:
+    """A node's text without names, with the types of its inputs."""
+
+    def nameless(values: tuple[Value, ...]) -> tuple[Value, ...]:
+        fresh = {v: replace(v, name="") for v in values}
+        return tuple(fresh[v] for v in values)
+
+    inputs = nameless(node.inputs)
+    types = ", ".join(f'{v.type}@"{v.layout or ""}"' for v in inputs)
+    return f"({types}) {node_text(Node(node.op, inputs, nameless(node.outputs)))}"
+
+
+def _without_extents(text: str) -> tuple[str, tuple[int, ...]]:
+    extents: list[int] = []
+
+    def extent(number: re.Match[str]) -> str:
+        n = int(number[0])
+        if n <= 1 or n >= 1 << 31:  # "to the end", and what is counted from there, is no extent
+            return number[0]
+        extents.append(n)
+        return "_"
+
+    def several(found: re.Match[str]) -> str:
+        return re.sub(r"-?\d+", extent, found[0])
+
+    for pattern in (_TYPE, _SIZES, _RANGE):
+        text = pattern.sub(several, text)
+    return text, tuple(extents)
+
+
+def digest(text: str) -> str:
+    """A hash of a text, 16 hex digits."""
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

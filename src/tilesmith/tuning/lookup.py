@@ -1,0 +1,60 @@
+"""What a compilation asks the records: each workload once, and what was answered is remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tilesmith.strategy.knobs import Decisions
+from tilesmith.support.timing import Timings
+
+from .family import Family
+from .records import Key, Known, Records, Trial
+
+NO_FAMILY = Family("", "", ())
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Decisions for a workload.  `is_exact`: measured for it; else for a relative, and they may
+    have to be fitted to it.
+    """
+
+    decisions: Decisions = field(default_factory=dict)
+    is_exact: bool = True
+
+
+@dataclass
+class Lookup:
+    """Answers for a target (its text) and a number of threads.
+
+    `nearest`: whether what was found for relatives counts where a workload was never tuned.
+    `used`: the trials whose decisions were given, by the workload they were given for.
+    """
+
+    records: Records
+    target: str
+    threads: int
+    nearest: bool = True
+    timings: Timings = field(default_factory=Timings)
+    used: dict[Key, Trial] = field(default_factory=dict)
+    _known: dict[Key, Match] = field(default_factory=dict)
+
+    def __call__(self, workload: str, family: Callable[[], Family] | None = None) -> Match:
+        """The best known for a workload's text.  `family` is asked where relatives count."""
+        key = Key.of(workload, self.target, self.threads)
+        if key not in self._known:
+            with self.timings.stage("records"):
+                relatives = family() if family is not None and self.nearest else NO_FAMILY
+                self._known[key] = self._match(key, self.records.look_up(key, relatives))
+        return self._known[key]
+
+    def _match(self, key: Key, known: Known) -> Match:
+        if known.is_tuned or not known.relatives:
+            trial, is_exact = known.best, True
+        else:
+            trial, is_exact = known.relatives[0], False
+        if trial is None:
+            return Match()
+        self.used[key] = trial
+        return Match(trial.candidate, is_exact)
