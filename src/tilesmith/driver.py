@@ -399,7 +399,7 @@ def predicted_seconds(
     cfg = Config(decisions)
     func = lower_group(group.packed(cfg), session.target, "k", cfg)
     quiet = Session(session.options, session.target)
-    final = expand_math(run_loop_passes(func, quiet))
+    final = expand_math(run_loop_passes(func, quiet), session.target)
     places: list[Place] = ["l1"] * len(group.body.inputs)
     for i in group.constants:
         places[i] = "l3"
