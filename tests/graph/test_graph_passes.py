@@ -181,6 +181,13 @@ ALGEBRA = {
         "%y: f32[1,3,6,7] = conv(%a, %w) {pads=(1, 1, 1, 1)}",
         "%y: f32[1,3,6,7] = conv(%x, %w) {pads=(2, 2, 2, 3)}",
     ),
+    "taps that meet only padding": (
+        "%x: f32[1,2,4,5], %w: f32[3,2,3,3]",
+        "%y: f32[1,3,4,5] = conv(%x, %w) {pads=(4, 4, 4, 4), dilations=(4, 4)}",
+        "%a: f32[3,2,1,3] = slice(%w) {starts=(1, 0), ends=(2, 3), axes=(2, 3), steps=(1, 1)}\n"
+        "%y: f32[1,3,4,5] = conv(%x, %a) "
+        "{strides=(1, 1), pads=(0, 4, 0, 4), dilations=(4, 4)}",
+    ),
     "pad of ones stays": (
         "%x: f32[1,2,4], %w: f32[3,2,3]",
         "%a: f32[1,2,6] = pad(%x) {pads=(0, 0, 1, 0, 0, 1), value=1.0}\n"
@@ -247,6 +254,26 @@ def same_answers(before: Graph, after: Graph, *, exact: bool = False) -> None:
             np.testing.assert_array_equal(found[name], e)
         else:
             np.testing.assert_allclose(found[name], e, rtol=2e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_convolutions_without_dead_taps(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for _ in range(200):
+        size, taps = (tuple(map(int, rng.integers(1, 7, 2))) for _ in range(2))
+        strides, dilations = (tuple(map(int, rng.integers(1, high, 2))) for high in (4, 9))
+        pads = tuple(map(int, rng.integers(0, 12, 4)))
+        reach = [(t - 1) * d + 1 for t, d in zip(taps, dilations, strict=True)]
+        if all(s + pads[a] + pads[a + 2] >= reach[a] for a, s in enumerate(size)):
+            break
+    b = Builder()
+    x = b.input("x", TensorType(f32, (1, 2, *size)))
+    w = b.input("w", TensorType(f32, (3, 2, *taps)))
+    graph = b.finish([b.add(Conv(strides, pads, dilations), x, w)], ["y"])
+    result = algebra(graph)
+    verify(result, "algebra")
+    assert algebra(result) is result
+    same_answers(graph, result)
 
 
 def test_layouts_are_left_alone() -> None:

@@ -38,6 +38,9 @@ def transposed(op: ConvTranspose, x: tuple[int, ...], w: tuple[int, ...]) -> Gra
         (ConvTranspose(strides=(2,), pads=(1, 0)), (1, 3, 7), (3, 2, 5)),
         (ConvTranspose(strides=(2, 1, 2)), (1, 2, 3, 2, 3), (2, 2, 2, 3, 3)),
         (ConvTranspose(strides=(1, 2)), (1, 2, 3, 3), (2, 2, 3, 3)),
+        (ConvTranspose(), (2, 3, 1, 1), (3, 4, 4, 3)),
+        (ConvTranspose(strides=(2, 1), pads=(1, 0, 2, 0)), (1, 3, 1, 4), (3, 4, 5, 1)),
+        (ConvTranspose(strides=(3,), output_padding=(2,), groups=2), (1, 4, 1), (4, 2, 2)),
     ],
 )
 def test_same_answers_without_transposed_convolution(op, x, w) -> None:

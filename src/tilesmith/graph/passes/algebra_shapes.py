@@ -164,6 +164,41 @@ def _conv_of_pad(r: Rewriter, n: Node) -> Result:
     return r.add(op, inner.inputs[0], n.inputs[1])
 
 
+def _taps_in_padding(r: Rewriter, n: Node) -> Result:
+    """A convolution without the kernel's outermost positions that meet only padding, whatever the
+    window: large dilations on small images have them (weights are taken to be finite).
+    """
+    assert isinstance(n.op, Conv)
+    x, w = n.inputs
+    rank = x.type.rank
+    pads = n.op.pads or (0,) * (2 * (rank - 2))
+    if not (x.type.is_static and w.type.is_static and n.outputs[0].type.is_static and any(pads)):
+        return None
+    strides, dilations = n.op.strides or (1,) * (rank - 2), n.op.dilations or (1,) * (rank - 2)
+    first, last = [], []
+    for a in range(rank - 2):
+        size, taps, results = (v.type.static_shape[2 + a] for v in (x, w, n.outputs[0]))
+        before, after = pads[a], pads[rank - 2 + a]
+        reach = [t * dilations[a] - before for t in range(taps)]  # of the first window's taps
+        end = (results - 1) * strides[a]
+        used = [t for t, at in enumerate(reach) if at < size and at + end >= 0]
+        begin, stop = (used[0], used[-1] + 1) if used else (0, 1)
+        # pads stay: what is cut off is at most the padding
+        first.append(min(begin, max(before, 0) // dilations[a]))
+        last.append(max(stop, taps - max(after, 0) // dilations[a]))
+    kept = [b - a for a, b in zip(first, last, strict=True)]
+    if kept == list(w.type.static_shape[2:]):
+        return None
+    axes = tuple(range(2, rank))
+    part = r.add(Slice(tuple(first), tuple(last), axes, (1,) * len(axes)), w)
+    cut = [t - b for t, b in zip(w.type.static_shape[2:], last, strict=True)]
+    less = (f * d for f, d in zip((*first, *cut), (*dilations, *dilations), strict=True))
+    op = Conv(
+        strides, tuple(p - c for p, c in zip(pads, less, strict=True)), dilations, n.op.groups
+    )
+    return r.add(op, x, part)
+
+
 def _concat(r: Rewriter, n: Node) -> Result:
     """Empty inputs go, and so does the concat that is left with one."""
     assert isinstance(n.op, Concat)
@@ -251,7 +286,7 @@ SHAPE_RULES: dict[type[Op], tuple[Rule, ...]] = {
     Transpose: (_transpose,),
     MatMul: (_matmul_of_transpose,),
     Expand: (_expand,),
-    Conv: (_conv_of_pad,),
+    Conv: (_conv_of_pad, _taps_in_padding),
     Concat: (_concat,),
     Gather: (_gather_one,),
     ScatterNd: (_scatter_of_rows,),

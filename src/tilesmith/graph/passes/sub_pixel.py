@@ -8,7 +8,8 @@ Efficient Sub-Pixel Convolutional Neural Network", 2016) and cropped as the pads
 
     conv_transpose(x, w)  ->  slice(reshape(transpose(reshape(conv(x, phases(w))))))
 
-With constant weights, `phases(w)` is folded.
+An axis on which x has a single position is treated so as well, whatever its stride.  With constant
+weights, `phases(w)` is folded.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from tilesmith.ops.slicing import Flip, Pad, Slice
 
 
 def sub_pixel(graph: Graph) -> Graph:
-    """`graph` without strided transposed convolutions (but for dilated ones, which are rare)."""
+    """`graph` without transposed convolutions that are strided or enlarge a single position, but for
+    dilated ones, which are rare.
+    """
     if not any(isinstance(n.op, ConvTranspose) for n in graph.nodes):
         return graph
     return Rewriter(graph, {ConvTranspose: (_phases,)}).run()
@@ -37,10 +40,14 @@ def _phases(r: Rewriter, node: Node) -> Result:
     if not (x.type.is_static and w.type.is_static and out.is_static):
         return None
     n = x.type.rank - 2
-    strides = op.strides or (1,) * n
+    kernel = w.type.static_shape[2:]
+    # No stride spreads a single position: with the kernel's extent for one, each tap is a phase.
+    strides = tuple(
+        k if d == 1 else s
+        for k, d, s in zip(kernel, x.type.static_shape[2:], op.strides or (1,) * n, strict=True)
+    )
     if all(s == 1 for s in strides) or any(d != 1 for d in op.dilations):
         return None
-    kernel = w.type.static_shape[2:]
     taps = [-(-k // s) for k, s in zip(kernel, strides, strict=True)]
     phases = _phase_weights(r, w, op.groups, strides, taps)
     around = tuple(t - 1 for t in taps)
