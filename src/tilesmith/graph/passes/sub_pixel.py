@@ -24,7 +24,7 @@ from tilesmith.ops.slicing import Flip, Pad, Slice
 
 
 def sub_pixel(graph: Graph) -> Graph:
-    """`graph` without transposed convolutions that are strided or enlarge a single position, but for
+    """`graph` without transposed convolutions that stride or enlarge a single position, but for
     dilated ones, which are rare.
     """
     if not any(isinstance(n.op, ConvTranspose) for n in graph.nodes):
