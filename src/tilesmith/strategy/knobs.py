@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar
 
+from tilesmith.ir.types import Dim
 from tilesmith.support.errors import ScheduleError
 from tilesmith.te.schedule import Axis, AxisLike, Stage
 from tilesmith.te.steps import Tail
@@ -88,12 +89,8 @@ class Config:
         """Split a loop into `parts`, outermost first; the value holds the extents of all but the
         outermost (default: 1 each).
         """
-        loop = _name(stage, axis)
-        extent = next((a.extent for a in stage.leaf_axes if a.name == loop), None)
-        if not isinstance(extent, int):
-            raise ScheduleError(f"knob {self.prefix}{name}: {axis} has no fixed extent to split")
         start = tuple(default) if default is not None else (1,) * (parts - 1)
-        factors = self.choice(name, lambda: split_factors(extent, parts), start)
+        factors = self.factors(name, stage, axis, start)
         found: list[Axis] = []
         rest: AxisLike = axis
         for factor in reversed(factors):
@@ -101,6 +98,16 @@ class Config:
             found.insert(0, inner)
         assert isinstance(rest, Axis)
         return (rest, *found)
+
+    def factors(
+        self, name: str, stage: Stage, axis: AxisLike, default: tuple[int, ...]
+    ) -> tuple[Dim, ...]:
+        """The extents that `split` gives the inner loops, outermost first."""
+        loop = _name(stage, axis)
+        extent = next((a.extent for a in stage.leaf_axes if a.name == loop), None)
+        if not isinstance(extent, int):
+            raise ScheduleError(f"knob {self.prefix}{name}: {axis} has no fixed extent to split")
+        return self.choice(name, lambda: split_factors(extent, len(default) + 1), default)
 
     def reorder(
         self,

@@ -16,7 +16,7 @@ from tilesmith.ir.expr import Expr, Var, const, free_vars
 from tilesmith.ir.simplify import EMPTY, Context
 from tilesmith.ir.types import Dim
 from tilesmith.loop.nodes import Buffer, Func, Stmt, seq
-from tilesmith.support.errors import UsageError
+from tilesmith.support.errors import ScheduleError, UsageError
 
 from .lower_inline import inline
 from .lower_memory import allocation, parameter
@@ -25,7 +25,7 @@ from .lower_plan import Plan, Region, make_plan
 from .lower_region import region
 from .lower_round import check_rounding
 from .schedule import Schedule
-from .stage import At, StageState, State, dim
+from .stage import At, SplitRelation, StageState, State, dim
 from .tensor import Tensor
 
 
@@ -38,6 +38,7 @@ def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Fun
     cannot be carried out and UsageError for wrong `args`.
     """
     state = schedule.state
+    _check_factors(state)
     bodies = inline(state)
     parameters = _parameters(state, args)
     symbols = _symbols(state)
@@ -67,6 +68,19 @@ def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Fun
         for axis, key, value in s.pragmas
     )
     return Func(name, (*parameters.values(), *symbols), outputs, body, attrs)
+
+
+def _check_factors(state: State) -> None:
+    """Raises ScheduleError where a split waits for its factor."""
+    for stage in state.stages.values():
+        for rel in stage.relations:
+            if isinstance(rel, SplitRelation):
+                size = rel.factor if rel.factor is not None else rel.nparts
+                if not isinstance(size, int):
+                    raise ScheduleError(
+                        f"cannot lower {stage.name}: loop {rel.parent} is split by {size}, which "
+                        "has no value yet; make the schedule with a number for it"
+                    )
 
 
 def _plan(

@@ -131,8 +131,8 @@ class Stage:
     def split(
         self,
         axis: AxisLike,
-        factor: int | None = None,
-        nparts: int | None = None,
+        factor: Dim | None = None,
+        nparts: Dim | None = None,
         tail: Tail = "peel",
     ) -> tuple[Axis, Axis]:
         """Split a loop in two; returns (outer, inner).
@@ -145,6 +145,9 @@ class Stage:
         `nparts` gives the extent of the outer loop instead.  Where it does not divide, `tail` says:
         "peel" (the guard is one that peeling removes), "guard" (it stays), "roundup" (computes past
         the end, into padded memory).
+
+        The factor may be an expression of variables that stand for numbers yet to be chosen.  Such
+        a schedule has extents that are expressions, for analysis; it can't be lowered.
         """
         name = self._name(axis)
         stage = self.state

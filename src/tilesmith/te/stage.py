@@ -34,8 +34,8 @@ class SplitRelation:
     parent: str
     outer: str
     inner: str
-    factor: int | None
-    nparts: int | None
+    factor: Dim | None
+    nparts: Dim | None
     tail: Tail
 
 
@@ -171,8 +171,10 @@ def dim(value: Dim) -> Dim:
     return int(value.value) if isinstance(value, Const) else value
 
 
-def ceil_div(n: Dim, d: int) -> Dim:
-    return -(-n // d) if isinstance(n, int) else (n + (d - 1)) // d
+def ceil_div(n: Dim, d: Dim) -> Dim:
+    if isinstance(n, int) and isinstance(d, int):
+        return -(-n // d)
+    return (n + (d - 1)) // d
 
 
 def same_dim(a: Dim, b: Dim) -> bool:

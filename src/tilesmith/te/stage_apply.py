@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from tilesmith.ir.dtypes import i64
+from tilesmith.ir.expr import Expr
 from tilesmith.ir.layout import Layout
 from tilesmith.loop.nodes import ForKind
 from tilesmith.support.errors import ScheduleError
@@ -97,7 +99,8 @@ def _split(state: State, step: st.Split) -> State:
     if (step.factor is None) == (step.nparts is None):
         raise ScheduleError(f"split of {stage.name}.{step.axis} needs either factor= or nparts=")
     size = step.factor if step.factor is not None else step.nparts
-    if type(size) is not int or size < 1:
+    number = type(size) is int and size >= 1
+    if not number and not (isinstance(size, Expr) and size.dtype is i64 and size.lanes == 1):
         raise ScheduleError(
             f"split of {stage.name}.{step.axis} needs a factor of at least 1, found {size!r}"
         )

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias, get_args
 
+from tilesmith.ir.expr import Expr
+from tilesmith.ir.types import Dim
 from tilesmith.support.errors import ScheduleError
 
 Tail = Literal["peel", "guard", "roundup"]
@@ -22,10 +24,12 @@ Mark = Literal["serial", "vectorize", "unroll", "parallel"]
 
 @dataclass(frozen=True, slots=True)
 class Split:
+    """`factor` or `nparts` may be an expression: then the schedule stands for many."""
+
     stage: str
     axis: str
-    factor: int | None = None
-    nparts: int | None = None
+    factor: Dim | None = None
+    nparts: Dim | None = None
     tail: Tail = "peel"
 
 
@@ -187,10 +191,17 @@ def primitive(step: Step) -> str:
 
 
 def to_json(step: Step) -> dict[str, Any]:
-    """`step` as JSON values: {"step": name of the primitive, field: value, ...}."""
+    """`step` as JSON values: {"step": name of the primitive, field: value, ...}.  Raises
+    ScheduleError for a split by an expression.
+    """
     record: dict[str, Any] = {"step": _PRIMITIVES[type(step)]}
     for f in fields(step):
         value = getattr(step, f.name)
+        if isinstance(value, Expr):
+            raise ScheduleError(
+                f"{print_step(step)} has an expression for {f.name}; only steps with numbers can "
+                "be written as JSON: make the schedule with a value for each knob"
+            )
         record[f.name] = list(value) if isinstance(value, tuple) else value
     return record
 
@@ -198,7 +209,7 @@ def to_json(step: Step) -> dict[str, Any]:
 _CHECKS: dict[str, Any] = {
     "str": lambda v: isinstance(v, str),
     "int": lambda v: type(v) is int,
-    "int | None": lambda v: v is None or type(v) is int,
+    "Dim | None": lambda v: v is None or type(v) is int,
     "tuple[str, ...]": lambda v: isinstance(v, list) and all(isinstance(x, str) for x in v),
     "Tail": lambda v: v in get_args(Tail),
     "Mark": lambda v: v in get_args(Mark),
@@ -237,7 +248,7 @@ def print_step(step: Step) -> str:
         if isinstance(value, tuple):
             args.extend(value)
         elif f.name in ("factor", "nparts", "tail", "offset", "value"):
-            args.append(f"{f.name}={value!r}")
+            args.append(f"{f.name}={value if isinstance(value, Expr) else repr(value)}")
         elif f.name in ("scope", "layout", "key"):
             args.append(repr(value))
         else:

@@ -33,7 +33,7 @@ class Space:
     def __init__(
         self, schedule: Callable[[Config], object], pinned: Mapping[str, Value] | None = None
     ) -> None:
-        self._schedule = schedule
+        self.schedule = schedule
         self._pinned = dict(pinned or {})
         self._known: dict[str, dict[str, Knob] | None] = {}
         self.start = self._legal(self._pinned)
@@ -49,7 +49,7 @@ class Space:
         if key not in self._known:
             seen: dict[str, Knob] = {}
             try:
-                self._schedule(Config(candidate, seen))
+                self.schedule(Config(candidate, seen))
                 self._known[key] = seen
             except ScheduleError:
                 self._known[key] = None
@@ -92,7 +92,7 @@ class Space:
         while True:
             seen: dict[str, Knob] = {}
             try:
-                self._schedule(Config(chosen, seen))
+                self.schedule(Config(chosen, seen))
                 break
             except ScheduleError:
                 last = next(reversed(seen.values()), None)  # the one that was asked for last

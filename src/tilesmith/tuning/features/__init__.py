@@ -1,0 +1,6 @@
+"""Features of candidates: what a cost model knows of a schedule before it is measured."""
+
+from .function import Column, FeatureFunction, Structure, features_of, prior
+from .kernel import FEATURES
+
+__all__ = ["FEATURES", "Column", "FeatureFunction", "Structure", "features_of", "prior"]

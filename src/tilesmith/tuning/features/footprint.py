@@ -1,0 +1,149 @@
+"""What the loops of a nest touch and move: footprints, working sets, traffic and reuse per cache.
+
+The footprint of an access in the loops from number `p` of its statement's path on is, dimension by
+dimension, `sum(|coefficient| * (extent - 1)) + 1` elements (or the number of different indices, if
+that is less); in memory, the cache lines of the runs that neighbouring dimensions make together.
+
+The working set of a loop is what all statements inside touch in one iteration of it.  A cache that
+holds it keeps it until the next iteration: then the loop fetches its footprint once, else what each
+iteration fetches, every time (the model of `strategy.cpu.footprint`).
+"""
+
+from __future__ import annotations
+
+from .algebra import (
+    Number,
+    Truth,
+    ceil_div,
+    div,
+    is_most,
+    maximum,
+    minimum,
+    mul,
+    product,
+    total,
+    where,
+)  # fmt: skip
+from .nest import STILL, Access, Loop, Nest, Span, Statement
+
+LINE = 64
+"""Bytes that move together between caches."""
+
+
+class Footprints:
+    """Footprints, working sets and traffic of a nest, each found once."""
+
+    def __init__(self, nest: Nest) -> None:
+        self.nest = nest
+        self._bytes: dict[tuple[Access, int], Number] = {}
+        self._working: dict[Loop, Number] = {}
+        self._inside: dict[Loop, list[tuple[Statement, int]]] = {}
+        for s in nest.statements.values():
+            for n, loop in enumerate(s.path):
+                self._inside.setdefault(loop, []).append((s, n + 1))
+
+    def elements(self, s: Statement, access: Access, p: int) -> Number:
+        """Different elements that an access touches in the loops from `p` on."""
+        return product(d.distinct for d in self.nest.touched(s.stage.name, access, p))
+
+    def bytes(self, s: Statement, access: Access, p: int) -> Number:
+        """Bytes of the cache lines that an access touches in the loops from `p` on; 0 in
+        registers.
+        """
+        if access.in_registers:
+            return 0
+        key = (access, p)
+        if key not in self._bytes:
+            spans = self.nest.touched(s.stage.name, access, p)
+            shape = self.nest.shape(access.tensor)
+            self._bytes[key] = _lines(spans, shape, access.bytes)
+        return self._bytes[key]
+
+    def working_set(self, loop: Loop) -> Number:
+        """Bytes that one iteration of a loop touches, each tensor counted once."""
+        if loop not in self._working:
+            largest_of: dict[tuple[str, int], Number] = {}
+            for s, p in self._inside[loop]:
+                for a in s.accesses:
+                    if not a.in_registers:
+                        size = self.bytes(s, a, p)
+                        known = largest_of.get(a.tensor)
+                        largest_of[a.tensor] = size if known is None else maximum(known, size)
+            self._working[loop] = total(largest_of.values())
+        return self._working[loop]
+
+    def whole(self) -> Number:
+        """Bytes of all tensors that the kernel touches."""
+        sizes: dict[tuple[str, int], Number] = {}
+        for s in self.nest.statements.values():
+            for a in s.accesses:
+                if not a.in_registers:
+                    size = self.bytes(s, a, 0)
+                    sizes[a.tensor] = maximum(sizes.get(a.tensor, 0), size)
+        return total(sizes.values())
+
+    def traffic(self, s: Statement, access: Access, cache: int) -> Number:
+        """Bytes that an access fetches into a cache of that size in the whole kernel."""
+        if access.in_registers:
+            return 0
+        n = len(s.path)
+        moved = self.bytes(s, access, n)
+        for p in reversed(range(n)):
+            loop = s.path[p]
+            if loop.extent == 1:
+                continue
+            once = self.bytes(s, access, p)
+            again = maximum(mul(moved, loop.extent), once)
+            fits = is_most(self.working_set(loop), cache)
+            moved = where(fits, once, again)
+        return moved
+
+    def kept(self, s: Statement, cache: int) -> Number:
+        """How many iterations run, around one point of the statement, in loops whose working sets
+        the cache holds.
+        """
+        trips: Number = 1
+        for loop in s.path:
+            fits = is_most(self.working_set(loop), cache)
+            trips = where(fits, mul(trips, loop.extent), 1)
+        return trips
+
+    def reuse(self, s: Statement, access: Access) -> tuple[Number, Number]:
+        """The bytes that are touched between two touches of the same lines by an access (0 without
+        reuse), and how often each line is touched.
+        """
+        distance: Number = 0
+        for p, loop in enumerate(s.path):
+            again = is_most(self.bytes(s, access, p), self.bytes(s, access, p + 1))
+            several = not_one(loop.extent)
+            seen = where(several, self.working_set(loop), distance)
+            distance = where(again, seen, distance)
+        times = mul(product(loop.extent for loop in s.path), access.bytes)
+        return distance, maximum(div(times, maximum(self.bytes(s, access, 0), 1)), 1)
+
+
+def not_one(n: Number) -> Truth:
+    """Whether an extent is more than 1."""
+    return is_most(2, n)
+
+
+def _lines(spans: list[Span], shape: tuple[Number, ...], size: int) -> Number:
+    """Bytes of the lines of a box of elements in an array.  Rows that are touched from end to end
+    continue in the next row; then the span of the outer dimension counts rows.
+    """
+    if not spans:
+        return LINE
+    width, count = spans[-1]
+    row, rows = shape[-1], ONE
+    for span, extent in zip(reversed(spans[:-1]), reversed(shape[:-1]), strict=True):
+        if span != STILL:
+            joined = is_most(row, width)
+            rows = where(joined, rows, mul(rows, span.distinct))
+            width = where(joined, mul(row, span.width), width)
+            count = where(joined, mul(count, span.distinct), count)
+        row = mul(row, extent)
+    lines = minimum(ceil_div(mul(width, size), LINE), count)
+    return mul(mul(lines, rows), LINE)
+
+
+ONE: Number = 1

@@ -1,0 +1,297 @@
+"""Features of candidates: a function of the matrix of knobs for each structure of a schedule.
+
+The *structure* of a candidate is what its structural knobs choose: orders, annotations, sketches.
+The split factors of `cfg.split` and the numbers of `cfg.choice` are numeric knobs: the schedule is
+made once with a symbol for each, and its features become one function of all of them.
+
+A schedule function that looks at the number which a knob has (`if rows > 4`) can't be run with
+symbols.  It fails then, or its features differ from those of the same schedule made with numbers:
+this is checked for every structure.  Then the choices, or all knobs, count as structural; where all
+are, each candidate is a structure of its own, made with numbers.  The formulas are the same.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tilesmith.ir.expr import Var
+from tilesmith.ir.target import Target
+from tilesmith.ir.types import Dim
+from tilesmith.strategy.knobs import Config, Knob, Options, V, Value
+from tilesmith.support.errors import InternalError, ScheduleError, UsageError
+from tilesmith.te.schedule import AxisLike, Schedule, Stage
+from tilesmith.tuning.space import Candidate, Space
+
+from .kernel import FEATURES, SECONDS, kernel_features
+from .program import Program
+from .statement import Machine
+
+WORTH = 3
+"""Candidates of one structure for which it pays to make its function."""
+CHECKED = 2
+"""Structures of a schedule function whose features are compared for more candidates than one."""
+TOLERANCE = 1e-4
+
+SYMBOLS = ("all numbers", "split factors", "none")
+"""What is symbolic, in the order in which it is tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A numeric knob, or number `part` of one."""
+
+    knob: str
+    part: int | None
+    default: int
+
+    def value(self, candidate: Candidate) -> int:
+        found: Any = candidate.get(self.knob)
+        if found is None:
+            return self.default
+        return found if self.part is None else found[self.part]
+
+
+@dataclass(frozen=True, slots=True)
+class Trace(Config):
+    """A config that notes which knobs are structural (`asked`: default and value) and which numeric
+    (`columns`); with `symbolic`, the latter are symbols.
+    """
+
+    symbols: int = 0
+    symbolic: bool = True
+    asked: dict[str, tuple[Value, Value]] = field(default_factory=dict)
+    columns: dict[Column, Var] = field(default_factory=dict)
+
+    def choice(self, name: str, options: Options[V], default: V) -> V:
+        full = self.prefix + name
+        if self.symbols == 0 and type(default) is int:
+            symbol = self._column(full, None, default)
+            if self.symbolic:
+                return symbol  # type: ignore[return-value]  # as a number to those who don't look
+        value = Config.choice(self, name, options, default)
+        if not any(c.knob == full for c in self.columns):
+            self.asked[full] = (default, value)
+        return value
+
+    def factors(
+        self, name: str, stage: Stage, axis: AxisLike, default: tuple[int, ...]
+    ) -> tuple[Dim, ...]:
+        if self.symbols > 1:
+            return Config.factors(self, name, stage, axis, default)
+        full = self.prefix + name
+        symbols = tuple(self._column(full, n, d) for n, d in enumerate(default))
+        return symbols if self.symbolic else Config.factors(self, name, stage, axis, default)
+
+    def _column(self, knob: str, part: int | None, default: int) -> Var:
+        label = knob if part is None else f"{knob}.{part}"
+        return self.columns.setdefault(Column(knob, part, default), Var(label))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Structure:
+    """The features of all candidates with the same values of the structural knobs."""
+
+    columns: tuple[Column, ...]
+    program: Program
+
+    def encode(self, candidates: Sequence[Candidate]) -> np.ndarray:
+        """The candidates' numeric knobs, int64 [n, columns]."""
+        rows = [[c.value(candidate) for c in self.columns] for candidate in candidates]
+        return np.array(rows, np.int64).reshape(len(candidates), len(self.columns))
+
+    def features(self, knobs: np.ndarray) -> np.ndarray:
+        """Features, float32 [n, F], column by column in memory, of numeric knobs [n, columns].
+
+        Raises UsageError for a matrix of another width.
+        """
+        if knobs.ndim != 2 or knobs.shape[1] != len(self.columns):
+            names = ", ".join(c.knob for c in self.columns) or "none"
+            raise UsageError(
+                f"expected a matrix with {len(self.columns)} columns ({names}), found one of shape "
+                f"{knobs.shape}"
+            )
+        return self.program(knobs)
+
+
+@dataclass(slots=True, eq=False)
+class _Leaf:
+    """A structure, made when enough candidates have it."""
+
+    candidates: int = 0
+    structure: Structure | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Question:
+    """The next structural knob, and where its values lead."""
+
+    knob: str
+    default: Value
+    answers: dict[Value, _Question | _Leaf] = field(default_factory=dict)
+
+
+class FeatureFunction:
+    """The features of candidates of `schedule`, a function of a config that returns a schedule, or
+    a tuple with one first; `FEATURES` names them.
+    """
+
+    def __init__(
+        self, schedule: Callable[[Config], object], target: Target, threads: int = 1
+    ) -> None:
+        self._schedule = schedule
+        self._machine = Machine(target, threads)
+        self._symbols = 0
+        self._checked = 0
+        self._root: _Question | _Leaf | None = None
+
+    @property
+    def symbolic(self) -> str:
+        """Which knobs are columns of a structure's matrix: one of `SYMBOLS`."""
+        return SYMBOLS[self._symbols]
+
+    def __call__(self, candidates: Sequence[Candidate]) -> np.ndarray:
+        """Features, float32 [n, F].  Raises ScheduleError for a candidate that is no schedule, if
+        it has to be made.
+        """
+        before = self._symbols
+        leaves: dict[_Leaf, list[int]] = {}
+        for n, candidate in enumerate(candidates):
+            leaves.setdefault(self._leaf(candidate), []).append(n)
+        result = np.zeros((len(candidates), len(FEATURES)), np.float32)
+        for leaf, rows in leaves.items():
+            leaf.candidates += len(rows)
+            mine = [candidates[n] for n in rows]
+            if leaf.structure is None and leaf.candidates >= WORTH:
+                leaf.structure = self.structure(mine[0])
+                if self._symbols != before:
+                    return self(candidates)  # other knobs are structural now
+            if leaf.structure is not None:
+                result[rows] = leaf.structure.features(leaf.structure.encode(mine))
+            else:
+                result[rows] = [self.concrete(c) for c in mine]
+        return result
+
+    def matrix(self, knobs: np.ndarray, like: Candidate | None = None) -> np.ndarray:
+        """Features, float32 [n, F], of the numeric knobs [n, K] of candidates that have the
+        structure of `like` (default: of the analytic candidate).  `structure(like).columns` says
+        which knobs the columns are.
+        """
+        return self.structure(like or {}).features(knobs)
+
+    def prior(self, candidates: Sequence[Candidate]) -> np.ndarray:
+        """Seconds that a closed formula expects of candidates, float32 [n]."""
+        return prior(self(candidates))
+
+    def structure(self, candidate: Candidate) -> Structure:
+        """The structure of a candidate."""
+        leaf = self._leaf(candidate)
+        while leaf.structure is None:
+            try:
+                leaf.structure = self._trace(candidate)
+            except _Unfit:
+                self._symbols += 1
+                self._checked = 0
+                self._root = None
+                leaf = self._leaf(candidate)
+        return leaf.structure
+
+    def concrete(self, candidate: Candidate) -> np.ndarray:
+        """Features, float32 [F], of one candidate, without any symbols."""
+        return np.array(self._features(Config(candidate)), np.float32)
+
+    def _features(self, cfg: Config) -> list[Any]:
+        return kernel_features(_schedule_of(self._schedule(cfg)).state, self._machine)
+
+    def _leaf(self, candidate: Candidate) -> _Leaf:
+        node = self._root
+        while isinstance(node, _Question):
+            node = node.answers.get(candidate.get(node.knob, node.default))
+        return self._grown(candidate) if node is None else node
+
+    def _grown(self, candidate: Candidate) -> _Leaf:
+        """The leaf of a structure that was not seen before."""
+        trace = Trace(candidate, symbols=self._symbols, symbolic=False)
+        self._schedule(trace)
+        leaf = _Leaf()
+        questions = list(trace.asked.items())
+        if not questions:
+            self._root = leaf
+            return leaf
+        if self._root is None:
+            self._root = _Question(questions[0][0], questions[0][1][0])
+        node: _Question | _Leaf = self._root
+        for n, (_, (_, value)) in enumerate(questions):
+            assert isinstance(node, _Question)
+            follow: _Question | _Leaf = leaf
+            if n + 1 < len(questions):
+                follow = _Question(questions[n + 1][0], questions[n + 1][1][0])
+            node = node.answers.setdefault(value, follow)
+        return leaf
+
+    def _trace(self, candidate: Candidate) -> Structure:
+        """The structure of a candidate.  Raises _Unfit when symbols can't stand for its numbers."""
+        if self._symbols == len(SYMBOLS) - 1:
+            return Structure((), Program(self._features(Config(candidate)), ()))
+        trace = Trace(candidate, symbols=self._symbols)
+        try:
+            values = self._features(trace)
+        except Exception as e:  # whatever a function of numbers does with a symbol
+            raise _Unfit from e
+        used = tuple(trace.columns)
+        structure = Structure(used, Program(values, tuple(trace.columns.values())))
+        for other in self._alike(candidate, structure):
+            expected = self.concrete(other)
+            (found,) = structure.features(structure.encode([other]))
+            if not np.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE):
+                raise _Unfit
+        return structure
+
+    def _alike(self, candidate: Candidate, structure: Structure) -> list[Candidate]:
+        """Candidates of a structure to check it with: of the first structures several."""
+        found = [candidate]
+        if self._checked < CHECKED and structure.columns:
+            self._checked += 1
+            knobs: dict[str, Knob] = {}
+            self._schedule(Config(candidate, knobs))
+            rng = random.Random(0)
+            for _ in range(3):
+                other = dict(candidate)
+                for name in dict.fromkeys(c.knob for c in structure.columns):
+                    if name in knobs:
+                        other[name] = rng.choice(knobs[name].options)
+                try:
+                    self._schedule(Config(other))
+                except ScheduleError:
+                    continue
+                found.append(other)
+        return found
+
+
+class _Unfit(Exception):
+    """The features of a schedule function with symbols are not those with numbers."""
+
+
+def features_of(
+    space: Space | Callable[[Config], object], target: Target, threads: int = 1
+) -> FeatureFunction:
+    """The features of a space's candidates, or of the schedules that a template makes, on a target
+    whose programs run with so many threads.
+    """
+    return FeatureFunction(space.schedule if isinstance(space, Space) else space, target, threads)
+
+
+def prior(features: np.ndarray) -> np.ndarray:
+    """Seconds that the closed formula expects, float32 [n], of features [n, F]."""
+    return np.expm1(features[:, SECONDS]) * np.float32(1e-9)
+
+
+def _schedule_of(made: object) -> Schedule:
+    found = made[0] if isinstance(made, tuple) else made
+    if not isinstance(found, Schedule):
+        raise InternalError(f"expected a function that returns a schedule, it returned {made!r}")
+    return found

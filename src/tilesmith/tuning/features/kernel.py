@@ -1,0 +1,79 @@
+"""The features of a kernel: a fixed list of numbers for every schedule of every workload.
+
+First come those of the kernel as a whole, then those of its `STATEMENTS` largest statements; what a
+kernel does not have is 0.
+"""
+
+from __future__ import annotations
+
+from tilesmith.te.stage import At, State
+
+from .algebra import Number, add, largest, log, mul, product, total
+from .footprint import Footprints
+from .nest import Nest, Statement
+from .operations import operations
+from .statement import STATEMENT, Machine, StatementFeatures, nominal, size, statement_features
+
+STATEMENTS = 3
+
+_KERNEL = (
+    "seconds", "statements", "other_seconds", "arithmetic",
+    *(f"traffic_{c}" for c in ("l1", "l2", "l3")),
+    "forks", "body", "footprint", "allocated", "attached",
+)  # fmt: skip
+
+FEATURES: tuple[str, ...] = (
+    *(f"kernel_{name}" for name in _KERNEL),
+    *(f"s{n}_{name}" for n in range(STATEMENTS) for name in STATEMENT),
+)
+"""Names of all features, in order.  `kernel_seconds` is the time that the prior expects, as
+`log(1 + nanoseconds)`; other sizes, counts and times are `log(1 + x)` too."""
+
+SECONDS = FEATURES.index("kernel_seconds")
+
+
+def kernel_features(state: State, machine: Machine) -> list[Number]:
+    """The values of `FEATURES` for a schedule's state."""
+    nest = Nest(state)
+    prints = Footprints(nest)
+    # producers before consumers, the largest first: an order that the values of knobs don't change
+    ranked = sorted(nest.statements.values(), key=_work, reverse=True)
+    found = [statement_features(nest, prints, s, machine) for s in ranked]
+    values: dict[str, Number] = {
+        f"kernel_{k}": v for k, v in _kernel(nest, prints, found, ranked).items()
+    }
+    for n, f in enumerate(found[:STATEMENTS]):
+        values.update({f"s{n}_{k}": v for k, v in f.values.items()})
+    return [values.get(name, 0.0) for name in FEATURES]
+
+
+def _work(s: Statement) -> float:
+    return nominal(a.extent for a in s.stage.root_axes) * (1 + sum(operations(s.body).values()))
+
+
+def _kernel(
+    nest: Nest, prints: Footprints, found: list[StatementFeatures], ranked: list[Statement]
+) -> dict[str, Number]:
+    seconds = total(f.seconds for f in found)
+    stages = [s.stage for s in ranked]
+    allocated = total(
+        mul(product(nest.shape((s.name, v))), t.dtype.bytes)
+        for s in stages
+        if not s.is_output
+        for v, t in enumerate(s.op.outputs)
+    )
+    return {
+        "seconds": log(add(mul(seconds, 1e9), 1.0)),
+        "statements": float(len(found)),
+        "other_seconds": log(add(mul(total(f.seconds for f in found[1:]), 1e9), 1.0)),
+        "arithmetic": size(total(f.arithmetic for f in found)),
+        **{
+            f"traffic_{c}": size(total(f.traffic[n] for f in found))
+            for n, c in enumerate(("l1", "l2", "l3"))
+        },
+        "forks": size(total(f.forks for f in found)),
+        "body": size(largest(f.body for f in found)),
+        "footprint": size(prints.whole()),
+        "allocated": size(allocated),
+        "attached": float(sum(isinstance(s.attach, At) for s in stages)),
+    }

@@ -1,0 +1,393 @@
+"""The loop structure of a schedule, read off its stages without lowering.
+
+A statement is a stage that has loops of its own.  Its path is the loops around it: first those of
+the stages it is computed in, then its own.  The loops of a path from number `p` on, while the ones
+before stand still, make an index vary over a *span*: `width` positions from the first to the last,
+`distinct` different ones.  Extents and spans are numbers or, where split factors are knobs,
+expressions (`algebra`); both come from the same formulas.
+
+A stage inside another computes what its readers need in one iteration, as lowering has it; a tile
+that overhangs its tensor counts as a whole one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tilesmith.ir.affine import as_affine
+from tilesmith.ir.expr import Binary, Expr, Load, Var, post_order
+from tilesmith.ir.layout import Layout
+from tilesmith.loop.nodes import ForKind
+from tilesmith.te.lower_inline import inline
+from tilesmith.te.rewrite import loads
+from tilesmith.te.stage import At, FuseRelation, StageState, State
+from tilesmith.te.tensor import Reduce, Tensor
+
+from .algebra import (
+    Number,
+    add,
+    ceil_div,
+    floor_div,
+    is_most,
+    largest,
+    minimum,
+    mul,
+    number,
+    product,
+    sub,
+    total,
+    where,
+)  # fmt: skip
+
+
+class Span(NamedTuple):
+    """Positions of an index: from the first to the last, and different ones."""
+
+    width: Number
+    distinct: Number
+
+
+STILL = Span(1, 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loop:
+    stage: str
+    axis: str
+    extent: Number
+    kind: ForKind
+    is_reduce: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Access:
+    """Reads (or writes) of value `tensor` with indices that differ by `offsets` only."""
+
+    tensor: tuple[str, int]
+    bytes: int
+    indices: tuple[Expr, ...]
+    offsets: tuple[tuple[int, ...], ...]
+    write: bool
+    in_registers: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Statement:
+    """`path`: all loops around it, outermost first; those from `own` on are of its stage."""
+
+    stage: StageState
+    body: tuple[Expr, ...]
+    path: tuple[Loop, ...]
+    own: int
+    accesses: tuple[Access, ...]
+
+    @property
+    def sources(self) -> tuple[Expr, ...]:
+        """What is computed for each point."""
+        first = self.body[0]
+        return first.sources if isinstance(first, Reduce) else self.body
+
+    @property
+    def lane_bytes(self) -> int:
+        """Of the elements that vectors hold."""
+        return max((s.dtype.bytes for s in self.sources), default=4)
+
+
+class Nest:
+    """The statements of a schedule's state, producers before consumers."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.bodies = inline(state)
+        self._readers: dict[str, list[tuple[str, Load]]] = {}
+        for name, body in self.bodies.items():
+            for load in loads(_sources(body)):
+                assert isinstance(load.buffer, Tensor)
+                read = state.tensors[load.buffer][0]
+                self._readers.setdefault(read, []).append((name, load))
+        self._extents: dict[str, dict[str, Number]] = {}
+        self._paths: dict[str, tuple[tuple[Loop, ...], int]] = {}
+        self._roots: dict[str, dict[Expr, str]] = {}
+        self._spans: dict[tuple[str, int], dict[str, Span]] = {}
+        self._indices: dict[tuple[str, Expr, int], Span] = {}
+        self.statements: dict[str, Statement] = {}
+        for name in reversed(self.bodies):
+            self._place(name)
+        for name, body in self.bodies.items():
+            path, own = self._paths[name]
+            self.statements[name] = Statement(
+                state.stages[name], body, path, own, tuple(self._accesses(name, body))
+            )
+
+    # --- loops
+
+    def _place(self, name: str) -> None:
+        stage = self.state.stages[name]
+        axes = stage.root_axes
+        self._roots[name] = {a.var: r for r, a in zip(stage.roots, axes, strict=True)}
+        outside: tuple[Loop, ...] = ()
+        if isinstance(stage.attach, At):
+            target = self.state.stages[stage.attach.stage]
+            around, own = self._paths[target.name]
+            outside = around[: own + target.leaves.index(stage.attach.axis) + 1]
+        domain = [number(a.extent) for a in axes]
+        if outside:
+            spatial = len(stage.op.shape)
+            needed = [self.needed(name, d, len(outside)).width for d in range(spatial)]
+            domain = [*needed, *domain[spatial:]]
+        extents = self._extents[name] = _extents(stage, domain)
+        reduced = stage.reduce_names()
+        loops = tuple(Loop(name, a, extents[a], stage.kind(a), a in reduced) for a in stage.leaves)
+        self._paths[name] = ((*outside, *loops), len(outside))
+
+    def extents(self, name: str) -> Mapping[str, Number]:
+        """Of all axes of a stage, leaves or not."""
+        return self._extents[name]
+
+    # --- spans
+
+    def needed(self, name: str, d: int, p: int) -> Span:
+        """The span of dimension `d` of stage `name` that its readers touch while the loops around
+        it from number `p` on run.
+        """
+        extent = number(self.state.stages[name].op.shape[d])
+        spans = [self.index(r, load.indices[d], p) for r, load in self._readers.get(name, ())]
+        if not spans:
+            return Span(extent, extent)
+        return Span(
+            minimum(largest((s.width for s in spans), 1), extent),
+            minimum(largest((s.distinct for s in spans), 1), extent),
+        )
+
+    def roots(self, name: str, p: int) -> dict[str, Span]:
+        """The spans of a stage's root axes while the loops of its path from number `p` on run."""
+        key = (name, p)
+        if key not in self._spans:
+            stage = self.state.stages[name]
+            path, own = self._paths[name]
+            inside = {loop.axis for loop in path[max(p, own) :]}
+            found = _spans(stage, self._extents[name], inside)
+            if p < own:
+                for d, root in enumerate(stage.roots[: len(stage.op.shape)]):
+                    found[root] = self.needed(name, d, p)
+            self._spans[key] = {r: found[r] for r in stage.roots}
+        return self._spans[key]
+
+    def index(self, name: str, e: Expr, p: int) -> Span:
+        """The span of an index in the body of stage `name`."""
+        key = (name, e, p)
+        if key not in self._indices:
+            self._indices[key] = self._index(name, e, p)
+        return self._indices[key]
+
+    def _index(self, name: str, e: Expr, p: int) -> Span:
+        affine = as_affine(e)
+        if affine is None:
+            return self._unknown(name, e, p)
+        last: Number = 0
+        counts: list[Number] = []
+        for atom, coefficient in affine[0].items():
+            s = self._atom(name, atom, p)
+            last = add(last, mul(sub(s.width, 1), abs(coefficient)))
+            counts.append(s.distinct)
+        width = add(last, 1)
+        return Span(width, counts[0] if len(counts) == 1 else minimum(product(counts), width))
+
+    def _atom(self, name: str, atom: Expr, p: int) -> Span:
+        roots = self._roots[name]
+        if isinstance(atom, Var):
+            return self.roots(name, p)[roots[atom]] if atom in roots else STILL
+        if isinstance(atom, Binary) and not self._moves(name, atom.b):
+            by = number(atom.b)
+            a = self.index(name, atom.a, p)
+            if atom.op == "floordiv":
+                return Span(ceil_div(a.width, by), minimum(a.distinct, ceil_div(a.width, by)))
+            if atom.op == "floormod":
+                return Span(minimum(a.width, by), minimum(a.distinct, by))
+            if atom.op == "mul":
+                return Span(add(mul(sub(a.width, 1), by), 1), a.distinct)
+            if atom.op in ("min", "max"):
+                return a
+        if isinstance(atom, Binary) and atom.op == "mul" and not self._moves(name, atom.a):
+            return self._atom(name, Binary("mul", atom.b, atom.a), p)
+        return self._unknown(name, atom, p)
+
+    def _unknown(self, name: str, e: Expr, p: int) -> Span:
+        """An index that depends on data, or in another way than the formulas know."""
+        spans = self.roots(name, p)
+        own = self._roots[name]
+        count = product(spans[own[v]].distinct for v in dict.fromkeys(post_order(e)) if v in own)
+        return Span(where(is_most(count, 1), 1, ANYWHERE), count)
+
+    def _moves(self, name: str, e: Expr) -> bool:
+        return any(v in self._roots[name] or isinstance(v, Load) for v in post_order(e))
+
+    # --- accesses
+
+    def _accesses(self, name: str, body: tuple[Expr, ...]) -> list[Access]:
+        grouped: dict[object, tuple[tuple[str, int], tuple[Expr, ...], list[tuple[int, ...]]]] = {}
+        for load in loads(_sources(body)):
+            assert isinstance(load.buffer, Tensor)
+            terms, offset = [], []
+            for i in load.indices:
+                affine = as_affine(i) or ({i: 1}, 0)
+                terms.append(frozenset(affine[0].items()))
+                offset.append(affine[1])
+            tensor = self.state.tensors[load.buffer]
+            places = grouped.setdefault((tensor, *terms), (tensor, load.indices, []))[2]
+            places.append(tuple(offset))
+        found = [
+            self._access(tensor, indices, tuple(offsets), False)
+            for tensor, indices, offsets in grouped.values()
+        ]
+        stage = self.state.stages[name]
+        at = tuple(a.var for a in stage.compute.axis)
+        still = ((0,) * len(at),)
+        written = (self._access((name, v), at, still, True) for v in range(len(stage.op.outputs)))
+        return [*found, *written]
+
+    def _access(
+        self,
+        tensor: tuple[str, int],
+        indices: tuple[Expr, ...],
+        offsets: tuple[tuple[int, ...], ...],
+        write: bool,
+    ) -> Access:
+        stage = self.state.stages[tensor[0]]
+        size = stage.op.outputs[tensor[1]].dtype.bytes
+        return Access(tensor, size, indices, offsets, write, stage.scope == "register")
+
+    def shape(self, tensor: tuple[str, int]) -> tuple[Number, ...]:
+        """Extents of the physical dimensions of a value: the whole of it, or what one iteration of
+        the loop that it is computed at needs.
+        """
+        stage = self.state.stages[tensor[0]]
+        whole = tuple(number(n) for n in stage.op.shape)
+        if isinstance(stage.attach, At) and not stage.is_output and tensor[0] in self._extents:
+            extents = self._extents[tensor[0]]
+            whole = tuple(extents[r] for r in stage.roots[: len(whole)])
+        dims = _layout(stage).dims
+        return tuple(
+            ceil_div(whole[d.axis], d.block) if d.part == "outer"
+            else d.block if d.part == "inner"
+            else d.span or add(whole[d.axis], d.before + d.after)
+            for d in dims
+        )  # fmt: skip
+
+    def touched(self, name: str, access: Access, p: int) -> list[Span]:
+        """Spans of an access's physical dimensions while the loops from number `p` on run."""
+        logical: list[Span] = []
+        for d, index in enumerate(access.indices):
+            span = self.index(name, index, p)
+            places = sorted({o[d] for o in access.offsets})
+            if len(places) > 1:
+                width = add(span.width, places[-1] - places[0])
+                span = Span(width, minimum(mul(span.distinct, len(places)), width))
+            logical.append(span)
+        found: list[Span] = []
+        for d, size in zip(
+            _layout(self.state.stages[access.tensor[0]]).dims,
+            self.shape(access.tensor),
+            strict=True,
+        ):
+            width, count = logical[d.axis]
+            if d.part == "outer":
+                width = ceil_div(width, d.block)
+            found.append(Span(minimum(width, size), minimum(count, minimum(width, size))))
+        return found
+
+    def steps(self, s: Statement, access: Access, axis: str) -> list[Number]:
+        """Positions by which the index of each physical dimension moves with a step of a loop of
+        the statement's own stage.
+        """
+        stage = s.stage
+        moved = _moved(stage, self._extents[stage.name], axis)
+        roots = self._roots[stage.name]
+
+        def step(e: Expr) -> Number:
+            affine = as_affine(e)
+            if affine is None:
+                return 0
+            return total(mul(atom(a), c) for a, c in affine[0].items())
+
+        def atom(e: Expr) -> Number:
+            if isinstance(e, Var):
+                return moved.get(roots[e], 0) if e in roots else 0
+            if isinstance(e, Binary) and not self._moves(stage.name, e.b):
+                if e.op == "mul":
+                    return mul(step(e.a), number(e.b))
+                if e.op == "floordiv":
+                    return floor_div(step(e.a), number(e.b))
+                if e.op == "floormod":
+                    return step(e.a)
+            return total(moved.get(roots[v], 0) for v in post_order(e) if v in roots)
+
+        logical = [step(i) for i in access.indices]
+        return [
+            floor_div(logical[d.axis], d.block) if d.part == "outer" else logical[d.axis]
+            for d in _layout(self.state.stages[access.tensor[0]]).dims
+        ]
+
+
+ANYWHERE = 1 << 40
+"""The width of a span that nothing is known of; the tensor bounds it."""
+
+
+def _sources(body: Sequence[Expr]) -> tuple[Expr, ...]:
+    return body[0].sources if isinstance(body[0], Reduce) else tuple(body)
+
+
+def _layout(stage: StageState) -> Layout:
+    return stage.layout or Layout.row_major(len(stage.op.shape))
+
+
+def _extents(stage: StageState, domain: Sequence[Number]) -> dict[str, Number]:
+    """Extents of all axes, given those of the roots: `StageState.extents` on numbers."""
+    found = dict(zip(stage.roots, domain, strict=True))
+    for rel in stage.relations:
+        if isinstance(rel, FuseRelation):
+            found[rel.fused] = product(found[p] for p in rel.parts)
+        elif rel.factor is not None:
+            inner = found[rel.inner] = number(rel.factor)
+            found[rel.outer] = ceil_div(found[rel.parent], inner)
+        else:
+            outer = found[rel.outer] = number(rel.nparts or 1)
+            found[rel.inner] = ceil_div(found[rel.parent], outer)
+    return found
+
+
+def _spans(stage: StageState, extents: Mapping[str, Number], inside: set[str]) -> dict[str, Span]:
+    """Spans of all axes while the leaves `inside` run and the others stand still."""
+    found = {a: Span(extents[a], extents[a]) if a in inside else STILL for a in stage.leaves}
+    for rel in reversed(stage.relations):
+        if isinstance(rel, FuseRelation):
+            width, count = found[rel.fused]
+            for part in reversed(rel.parts[1:]):
+                n = extents[part]
+                found[part] = Span(minimum(width, n), minimum(count, n))
+                width, count = ceil_div(width, n), ceil_div(count, n)
+            found[rel.parts[0]] = Span(width, count)
+        else:
+            outer, inner, whole = found[rel.outer], found[rel.inner], extents[rel.parent]
+            if outer is STILL:
+                found[rel.parent] = inner
+                continue
+            width = add(mul(sub(outer.width, 1), extents[rel.inner]), inner.width)
+            count = mul(outer.distinct, inner.distinct)
+            found[rel.parent] = Span(minimum(width, whole), minimum(count, whole))
+    return found
+
+
+def _moved(stage: StageState, extents: Mapping[str, Number], axis: str) -> dict[str, Number]:
+    """How far one step of a leaf moves each other axis."""
+    moved: dict[str, Number] = {axis: 1}
+    for rel in reversed(stage.relations):
+        if isinstance(rel, FuseRelation):
+            if rel.fused in moved:
+                moved[rel.parts[-1]] = moved[rel.fused]
+        elif rel.outer in moved or rel.inner in moved:
+            outer = mul(moved.get(rel.outer, 0), extents[rel.inner])
+            moved[rel.parent] = add(outer, moved.get(rel.inner, 0))
+    return moved

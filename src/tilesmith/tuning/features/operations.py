@@ -1,0 +1,115 @@
+"""Arithmetic of a statement by type: operations for each point of its loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilesmith.ir.expr import (
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    VectorReduce,
+)  # fmt: skip
+from tilesmith.te.tensor import Reduce
+
+KINDS = ("fma", "add", "mul", "div", "special", "integer", "select", "cast")
+"""Fused multiply-adds; sums, minima and the like; products; divisions and roots; other functions;
+integer arithmetic; comparisons and choices; conversions."""
+
+CYCLES = {
+    "fma": 1.0, "add": 1.0, "mul": 1.0, "div": 8.0, "special": 14.0, "integer": 1.0,
+    "select": 1.0, "cast": 1.0,
+}  # fmt: skip
+"""Of a vector pipe for a whole vector of each kind."""
+
+_DIVIDING = ("sqrt", "rsqrt", "pow")
+_CHEAP = ("abs", "floor", "ceil", "trunc", "round", "isnan", "isinf", "bitcast")
+
+
+def operations(body: tuple[Expr, ...]) -> dict[str, int]:
+    """How many operations of each of `KINDS` one point takes.
+
+    Arithmetic on indices does not count, and neither does a condition on indices around a whole
+    source, which lowering peels off.
+    """
+    found: dict[str, int] = dict.fromkeys(KINDS, 0)
+    first = body[0]
+    roots = first.sources if isinstance(first, Reduce) else body
+    values = list(_values(tuple(map(_guarded, roots))))
+    fused = set[Expr]()
+    for e in values:
+        if isinstance(e, Binary) and e.op in ("add", "sub") and e.dtype.is_float:
+            term = next((x for x in (e.a, e.b) if _is_product(x) and x not in fused), None)
+            if term is not None:
+                fused.add(term)
+    for e in values:
+        if isinstance(e, Binary) and e.dtype.is_float and e.op in ("add", "sub"):
+            found["fma" if e.a in fused or e.b in fused else "add"] += 1
+        elif isinstance(e, Binary) and e not in fused:
+            found[_binary_kind(e)] += 1
+        elif isinstance(e, Call):
+            found[_call_kind(e)] += 1
+        elif isinstance(e, (Select, Compare)):
+            found["select"] += 1
+        elif isinstance(e, Cast):
+            found["cast"] += 1
+        elif isinstance(e, (Unary, VectorReduce)):
+            found["add" if e.dtype.is_float else "integer"] += 1
+    if isinstance(first, Reduce):
+        for root in map(_guarded, roots):
+            sums = first.reducer.name == "sum" and root.dtype.is_float
+            if sums and _is_product(root) and root not in fused:
+                found["mul"] -= 1
+                found["fma"] += 1
+            else:
+                found["add" if root.dtype.is_float else "integer"] += 1
+    return found
+
+
+def _guarded(e: Expr) -> Expr:
+    """What a guard on indices guards."""
+    if isinstance(e, Select) and isinstance(e.if_false, Const) and not _reads(e.cond):
+        return e.if_true
+    return e
+
+
+def _reads(e: Expr) -> bool:
+    return any(isinstance(x, Load) for x in _values((e,)))
+
+
+def _values(roots: tuple[Expr, ...]) -> Iterator[Expr]:
+    """The nodes that compute values, each once: not those of indices."""
+    seen: set[Expr] = set()
+    stack = list(roots)
+    while stack:
+        e = stack.pop()
+        if e in seen:
+            continue
+        seen.add(e)
+        yield e
+        if not isinstance(e, Load):
+            stack.extend(e.children)
+
+
+def _is_product(e: Expr) -> bool:
+    return isinstance(e, Binary) and e.op == "mul" and e.dtype.is_float
+
+
+def _binary_kind(e: Binary) -> str:
+    if e.dtype.is_bool:
+        return "select"
+    if not e.dtype.is_float:
+        return "integer"
+    return {"mul": "mul", "div": "div"}.get(e.op, "add")
+
+
+def _call_kind(e: Call) -> str:
+    if e.name == "fma":
+        return "fma"
+    return "div" if e.name in _DIVIDING else "add" if e.name in _CHEAP else "special"

@@ -1,0 +1,321 @@
+"""The features of one statement, and the time that a closed formula expects of it.
+
+Sizes, counts and times stand as `log(1 + x)`; shares and flags as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tilesmith.ir.expr import Expr, free_vars
+from tilesmith.ir.target import Target
+from tilesmith.ir.types import Dim
+from tilesmith.te.stage import SplitRelation
+
+from .algebra import (
+    Number,
+    add,
+    ceil_div,
+    div,
+    is_most,
+    largest,
+    log,
+    maximum,
+    minimum,
+    mul,
+    number,
+    product,
+    sub,
+    total,
+    where,
+)  # fmt: skip
+from .footprint import LINE, Footprints, not_one
+from .nest import Access, Loop, Nest, Statement
+from .operations import CYCLES, KINDS, operations
+
+READS = 3
+"""Reads of a statement that have features of their own, the largest first."""
+INNER = 3
+"""Innermost loops that have features of their own."""
+
+_LEVELS = ("l1", "l2", "l3")
+_ACCESS = (
+    "bytes", "stride", "lines_inner", *(f"traffic_{c}" for c in _LEVELS), "reuse_bytes",
+    "reuse_times",
+)  # fmt: skip
+STATEMENT = (
+    "points", "reduce_points", "runs", "loops", "is_reduction",
+    *(f"inner{n}{what}" for n in range(INNER) for what in ("", "_set", "_reduce")),
+    "lanes", "lane_use", "vector_instructions", "unrolled", "body",
+    "results", "operands", "registers", "spill", "waiting",
+    "parallel", "parallel_share", "forks", "tail_waste",
+    *KINDS, "intensity",
+    "footprint", *(f"traffic_{c}" for c in _LEVELS), *(f"kept_{c}" for c in _LEVELS),
+    "issue", "arithmetic", "memory", "entries", "seconds",
+    *(f"{a}_{what}" for a in (*(f"read{n}" for n in range(READS)), "write") for what in _ACCESS),
+)  # fmt: skip
+"""Names of the features of a statement."""
+
+# A core of no particular machine: the prior ranks candidates, a model learns the rest.
+CYCLE = 0.4e-9
+ISSUE = 4.0
+"""Instructions that a core takes in per cycle."""
+L2_BYTES, L3_BYTES, DRAM_BYTES = 24.0, 8.0, 4.0
+"""Bytes that come from each level per cycle, to one core."""
+ENTRY = 8.0
+"""Cycles of entering a loop and leaving it."""
+FORK = 6000.0
+"""Cycles of starting and ending a parallel loop."""
+GATHER = 4.0
+"""Cycles of loading a vector element by element."""
+HIDDEN = 0.85
+"""Share of the shorter of computing and moving data that happens behind the longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What features depend on besides the schedule."""
+
+    target: Target
+    threads: int
+
+    @property
+    def caches(self) -> tuple[int, int, int]:
+        return self.target.l1_bytes, self.target.l2_bytes, self.target.l3_bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StatementFeatures:
+    """Values by name, and the sums that the whole kernel's features are made of."""
+
+    values: dict[str, Number]
+    seconds: Number
+    arithmetic: Number
+    traffic: tuple[Number, ...]
+    forks: Number
+    body: Number
+
+
+def size(n: Number) -> Number:
+    """`log(1 + n)`."""
+    return log(add(n, 1.0))
+
+
+def statement_features(
+    nest: Nest, prints: Footprints, s: Statement, machine: Machine
+) -> StatementFeatures:
+    """The features of statement `s`."""
+    target = machine.target
+    path = s.path
+    own = path[s.own :]
+    points = product(loop.extent for loop in path)
+    copied = _copied(path)
+    inside = path[copied:]
+    lanes = product(loop.extent for loop in inside if loop.kind == "vectorized")
+    hardware = max(target.vector_lanes(s.lane_bytes), 1)
+    vectors = ceil_div(lanes, hardware)
+    unrolled = product(loop.extent for loop in inside if loop.kind == "unrolled")
+    trips = product(loop.extent for loop in path[:copied])
+    counts = operations(s.body)
+    each = sum(counts.values())
+
+    # registers of the loop body that is copied out
+    def in_vectors(a: Access) -> Number:
+        elements = prints.elements(s, a, copied)
+        moves = any(isinstance(n, Expr) or n != 0 for n in _lane_steps(nest, s, a, inside))
+        return div(elements, minimum(lanes, hardware)) if moves else elements
+
+    writes = [a for a in s.accesses if a.write]
+    reads = sorted(
+        (a for a in s.accesses if not a.write),
+        key=lambda a: -_static_size(nest, a),
+    )
+    results = total(in_vectors(a) for a in writes)
+    operands = total(in_vectors(a) for a in reads)
+    registers = target.vector_registers
+    held = add(results, 2)
+    spill = maximum(sub(div(held, registers), 1.0), 0.0)
+    body = mul(mul(unrolled, vectors), max(each, 1))
+
+    # one thread's time
+    waiting = _waiting(path, copied, target)
+    cycles = sum(CYCLES[k] * n for k, n in counts.items()) / max(target.fma_ports, 1)
+    computing = mul(mul(unrolled, vectors), cycles)
+    loaded = total(
+        mul(in_vectors(a), _load_cycles(_lane_steps(nest, s, a, inside)))
+        for a in reads
+        if not a.in_registers
+    )
+    stored = total(in_vectors(a) for a in writes if not a.in_registers)
+    spilled = mul(mul(spill, results), 2.0)
+    issued = div(add(add(body, operands), 2), ISSUE)
+    trip = largest([maximum(computing, waiting), add(loaded, spilled), stored, issued], 0.0)
+    entries = _entries(path, copied)
+    arithmetic = add(mul(trips, trip), mul(entries, ENTRY))
+
+    traffic = [total(prints.traffic(s, a, c) for a in s.accesses) for c in machine.caches]
+    speeds = (L2_BYTES, L3_BYTES, DRAM_BYTES)
+    memory = largest([div(t, b) for t, b in zip(traffic, speeds, strict=True)], 0.0)
+    shared, forks = _shared(path)
+    share = _share(shared, machine.threads)
+    both = add(maximum(arithmetic, memory), mul(minimum(arithmetic, memory), 1 - HIDDEN))
+    seconds = mul(add(mul(both, share), mul(forks, FORK if machine.threads > 1 else 0.0)), CYCLE)
+
+    reduced = product(loop.extent for loop in own if loop.is_reduce)
+    around = product(loop.extent for loop in path[: s.own])
+    footprint = total(prints.bytes(s, a, 0) for a in s.accesses)
+    v: dict[str, Number] = {
+        "points": size(points),
+        "reduce_points": size(reduced),
+        "runs": size(around),
+        "loops": float(len(path)),
+        "is_reduction": float(bool(s.stage.compute.reduce_axis)),
+        "lanes": size(lanes),
+        "lane_use": div(lanes, mul(vectors, hardware)),
+        "vector_instructions": size(mul(trips, mul(unrolled, vectors))),
+        "unrolled": size(unrolled),
+        "body": size(body),
+        "results": size(results),
+        "operands": size(operands),
+        "registers": div(held, registers),
+        "spill": spill,
+        "waiting": size(mul(waiting, trips)),
+        "parallel": size(shared),
+        "parallel_share": share,
+        "forks": size(forks),
+        "tail_waste": log(_tail_waste(nest, s)),
+        **{k: size(mul(points, n)) for k, n in counts.items()},
+        "intensity": log(add(div(mul(points, max(each, 1)), add(footprint, 1)), 1e-3)),
+        "footprint": size(footprint),
+        **{f"traffic_{c}": size(t) for c, t in zip(_LEVELS, traffic, strict=True)},
+        **{
+            f"kept_{c}": size(prints.kept(s, b))
+            for c, b in zip(_LEVELS, machine.caches, strict=True)
+        },
+        "issue": size(mul(trips, issued)),
+        "arithmetic": size(arithmetic),
+        "memory": size(memory),
+        "entries": size(entries),
+        "seconds": log(add(mul(seconds, 1e9), 1.0)),
+    }
+    for n in range(min(INNER, len(path))):
+        loop = path[-1 - n]
+        v[f"inner{n}"] = size(loop.extent)
+        v[f"inner{n}_set"] = size(prints.working_set(loop))
+        v[f"inner{n}_reduce"] = float(loop.is_reduce)
+    named = [(f"read{n}", a) for n, a in enumerate(reads[:READS])]
+    named += [("write", a) for a in writes[:1]]
+    for name, a in named:
+        for what, value in _access_features(nest, prints, s, a, machine).items():
+            v[f"{name}_{what}"] = value
+    return StatementFeatures(v, seconds, arithmetic, tuple(traffic), forks, mul(body, 1))
+
+
+def _access_features(
+    nest: Nest, prints: Footprints, s: Statement, a: Access, machine: Machine
+) -> dict[str, Number]:
+    distance, times = prints.reuse(s, a)
+    near = max(len(s.path) - 2, 0)
+    lane = next((x for x in reversed(s.path[s.own :]) if x.kind == "vectorized"), None)
+    lane = lane or (s.path[-1] if len(s.path) > s.own else None)
+    stride: Number = 0 if lane is None else _stride(nest, s, a, lane)
+    values = [
+        size(prints.bytes(s, a, 0)),
+        size(stride),
+        size(div(prints.bytes(s, a, near), LINE)),
+        *(size(prints.traffic(s, a, c)) for c in machine.caches),
+        size(distance),
+        size(times),
+    ]
+    return dict(zip(_ACCESS, values, strict=True))
+
+
+def _copied(path: tuple[Loop, ...]) -> int:
+    """Where the innermost loops start that are all unrolled or vectorised."""
+    n = len(path)
+    while n and path[n - 1].kind in ("unrolled", "vectorized"):
+        n -= 1
+    return n
+
+
+def _stride(nest: Nest, s: Statement, a: Access, loop: Loop) -> Number:
+    """Elements in memory between an access's touches in neighbouring iterations."""
+    steps = nest.steps(s, a, loop.axis)
+    shape = nest.shape(a.tensor)
+    result: Number = 0
+    row: Number = 1
+    for step, extent in zip(reversed(steps), reversed(shape), strict=True):
+        result = add(result, mul(step, row))
+        row = mul(row, extent)
+    return maximum(result, mul(result, -1))
+
+
+def _lane_steps(nest: Nest, s: Statement, a: Access, inside: tuple[Loop, ...]) -> list[Number]:
+    """How far the indices of an access move from lane to lane, the last dimension last."""
+    lanes = [x for x in inside if x.kind == "vectorized" and x.stage == s.stage.name]
+    return nest.steps(s, a, lanes[-1].axis) if lanes else []
+
+
+def _load_cycles(steps: list[Number]) -> Number:
+    """Of loading a vector whose lanes lie that far apart: together, or each on its own."""
+    if any(isinstance(n, Expr) or n != 0 for n in steps[:-1]):
+        return GATHER
+    return where(is_most(steps[-1], 1), 0.5, GATHER) if steps else 0.5
+
+
+def _static_size(nest: Nest, a: Access) -> float:
+    return nominal(nest.state.stages[a.tensor[0]].op.shape)
+
+
+def nominal(extents: Iterable[Dim]) -> float:
+    """The product of extents, knobs standing for 2: an order that values of knobs don't change."""
+    result = 1.0
+    for n in extents:
+        known: dict[Expr, Number] = {} if isinstance(n, int) else dict.fromkeys(free_vars(n), 2)
+        result *= float(number(n, known))  # type: ignore[arg-type]  # nothing is unknown
+    return result
+
+
+def _waiting(path: tuple[Loop, ...], copied: int, target: Target) -> Number:
+    """Cycles of a trip of the body in which a reduction waits for the trip before."""
+    if copied == 0 or not path[copied - 1].is_reduce:
+        return 0.0
+    serial = product(x.extent for x in path[copied:] if x.is_reduce and x.kind == "unrolled")
+    last = path[copied - 1].extent
+    return where(not_one(last), mul(serial, float(target.fma_latency)), 0.0)
+
+
+def _entries(path: tuple[Loop, ...], copied: int) -> Number:
+    """How often loops are entered that stay loops."""
+    found: list[Number] = []
+    outside: Number = 1
+    for loop in path[:copied]:
+        found.append(where(not_one(loop.extent), outside, 0))
+        outside = mul(outside, loop.extent)
+    return total(found)
+
+
+def _shared(path: tuple[Loop, ...]) -> tuple[Number, Number]:
+    """Iterations that threads share, and how often they start to."""
+    outside: Number = 1
+    for loop in path:
+        if loop.kind == "parallel":
+            return loop.extent, where(not_one(loop.extent), outside, 0)
+        outside = mul(outside, loop.extent)
+    return 1, 0
+
+
+def _share(shared: Number, threads: int) -> Number:
+    """The busiest thread's share of the iterations."""
+    return div(ceil_div(shared, threads), shared)
+
+
+def _tail_waste(nest: Nest, s: Statement) -> Number:
+    """Points of whole tiles over points of the domain."""
+    extents = nest.extents(s.stage.name)
+    return product(
+        div(mul(extents[r.outer], extents[r.inner]), extents[r.parent])
+        for r in s.stage.relations
+        if isinstance(r, SplitRelation)
+    )
