@@ -422,7 +422,7 @@ def compile_kernels(
     """
     options = session.options
     cache = kernel_cache(options)
-    target = session.target.text
+    target = session.target
     found: dict[str, KernelCode] = {}
     missing: dict[str, _Missing] = {}
     of_node: dict[Node, str] = {}
@@ -434,8 +434,7 @@ def compile_kernels(
             body = canonical(node.op.body)
             text = print_graph(body)
             chosen = (decisions or {}).get(node, {})
-            parts = [text, options.key(), target, *([json.dumps(chosen)] if chosen else [])]
-            key = of_node[node] = cache_key(*parts)
+            key = of_node[node] = kernel_key(text, options, target, chosen)
             if key in found or key in missing:
                 continue
             blob = cache.get(key) if cache is not None else None
@@ -448,6 +447,17 @@ def compile_kernels(
             if cache is not None:
                 cache.put(key, code.to_bytes())
     return {node: found[key] for node, key in of_node.items()}
+
+
+def kernel_key(text: str, options: Options, target: Target, decisions: Decisions) -> str:
+    """What the cache knows a kernel by: the text of its fused body, and how it is compiled."""
+    chosen = [json.dumps(decisions)] if decisions else []
+    return cache_key(text, options.key(), target.text, *chosen)
+
+
+def kernel_symbol(key: str) -> str:
+    """The name of a kernel in object code."""
+    return f"k_{key[:16]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -482,7 +492,7 @@ def _compile_all(
 
         def code_of(item: tuple[str, _Missing]) -> tuple[str, KernelCode]:
             key, m = item
-            symbol = f"k_{key[:16]}"
+            symbol = kernel_symbol(key)
             reply = None
             if count and not constants_of(m.body):
                 job = KernelJob(m.text, symbol, session.options, session.target, m.decisions)
@@ -509,12 +519,20 @@ def answer(request: bytes) -> bytes:
     job = KernelJob.from_bytes(request)
     session = Session(job.options, job.target)
     if job.nest:
-        code = generate(EMPTY, parse_func(job.text), session)
-    else:
+        return _answer(session, generate(EMPTY, parse_func(job.text), session).to_bytes())
+    cache = Cache(job.cache_dir, job.options.cache_bytes) if job.cache_dir is not None else None
+    key = kernel_key(job.text, job.options, job.target, job.decisions)
+    code = cache.get(key) if cache is not None else None
+    if code is None:
         body = parse_graph(job.text)
-        code = _compile_kernel(body, job.symbol, "", session, (), job.decisions)
-    times = [(r.name, r.seconds) for r in session.timings.rows()]
-    return with_head(times, code.to_bytes())
+        code = _compile_kernel(body, job.symbol, "", session, (), job.decisions).to_bytes()
+        if cache is not None:
+            cache.put(key, code)
+    return _answer(session, code)
+
+
+def _answer(session: Session, code: bytes) -> bytes:
+    return with_head([(r.name, r.seconds) for r in session.timings.rows()], code)
 
 
 def _compile_kernel(

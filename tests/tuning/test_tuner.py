@@ -126,6 +126,22 @@ def test_compile_uses_the_best_record(
     assert "a tuning record is not used" in caplog.text
 
 
+def test_what_was_built_for_a_trial_is_not_compiled_again(
+    graph: Graph, options: ts.Options
+) -> None:
+    session = driver.Session.of(options)
+    found = Compiled.of(graph, session)
+    task = next(t for t in tasks_of(found, session, {}) if "conv" in t.label)
+    candidate = next(task.space.neighbours({}))
+    driver.answer(task.build(candidate))
+    with Records(options.cache_dir / "records.sqlite") as r:  # type: ignore[operator]  # set
+        r.add(trial(task.key, candidate, "ok", "", "", 0.5, 1.0))
+    session = driver.Session.of(options)
+    with driver.recorded(session) as recorded:
+        driver.compile_program(graph, recorded)
+    assert "llvm" not in {r.name for r in session.timings.rows()}
+
+
 def gemm(cfg: Config, n: int) -> tuple[te.Schedule, Sequence[te.Tensor]]:
     a, b = te.placeholder((n, n), name="a"), te.placeholder((n, n), name="b")
     k = te.reduce_axis((0, n), "k")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from tilesmith.ir.target import Target
@@ -44,6 +45,7 @@ class KernelCode:
 class KernelJob:
     """A fused group, as text, that is to become a kernel of this symbol; `decisions`: of its
     schedule, where they are not the analytic ones.  With `nest`, the text is that of a loop nest.
+    `cache_dir`: the kernel cache that is asked first and keeps what is made.
     """
 
     text: str
@@ -52,6 +54,7 @@ class KernelJob:
     target: Target
     decisions: Mapping[str, Value] = field(default_factory=dict)
     nest: bool = False
+    cache_dir: Path | None = None
 
     def to_bytes(self) -> bytes:
         options = {
@@ -61,15 +64,16 @@ class KernelJob:
         }
         target = {f.name: getattr(self.target, f.name) for f in fields(Target)}
         target["features"] = sorted(self.target.features)
-        rest = [dict(self.decisions), self.nest]
+        rest = [dict(self.decisions), self.nest, self.cache_dir and str(self.cache_dir)]
         return json.dumps([self.text, self.symbol, options, target, *rest]).encode()
 
     @staticmethod
     def from_bytes(blob: bytes) -> KernelJob:
-        text, symbol, options, target, decisions, nest = json.loads(blob)
+        text, symbol, options, target, decisions, nest, cache = json.loads(blob)
         target["features"] = frozenset(target["features"])
         options, chosen = Options(**options, use_cache=False), values_from_json(decisions)
-        return KernelJob(text, symbol, options, Target(**target), chosen, nest)
+        folder = Path(cache) if cache else None
+        return KernelJob(text, symbol, options, Target(**target), chosen, nest, folder)
 
 
 def with_head(head: Any, body: bytes) -> bytes:

@@ -92,11 +92,15 @@ def _task(
     seconds: float,
 ) -> Task:
     group = GroupSpace(body, constants, session.target)
+    cache = driver.kernel_cache(session.options)
+    cache_dir = cache.directory if cache is not None else None
 
     def build(candidate: Candidate) -> bytes:
         text = print_graph(group.packed(Config(candidate)))
         options, target = session.options, session.target
-        return KernelJob(text, f"k_{key.workload}", options, target, candidate).to_bytes()
+        symbol = driver.kernel_symbol(driver.kernel_key(text, options, target, candidate))
+        job = KernelJob(text, symbol, options, target, candidate, cache_dir=cache_dir)
+        return job.to_bytes()
 
     def arguments(candidate: Candidate) -> tuple[tuple[Argument, ...], tuple[Argument, ...]]:
         chosen = group.packed(Config(candidate))
