@@ -5,7 +5,6 @@ Activations are N H W C, weights kh kw C F (and with groups kh kw G C F).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,18 +17,20 @@ from tilesmith.ir.expr import Expr
 from .operator import LAST, Model, Operator, Way, both_layouts, normal
 
 FIRST = (0, 3, 1, 2)
-Read = Callable[..., Expr]
 
 
-def padded(x: te.Tensor, margin: int) -> Read:
-    """Reads of `x` (N H W C) with `margin` zeros around each image."""
-    _, h, w, _ = x.shape
+def padded(x: te.Tensor, margin: int) -> te.Tensor:
+    """`x` (N, image axes, C) with `margin` zeros around each image."""
+    batch, *image, channels = x.shape
 
-    def read(n: Expr, i: Expr, j: Expr, c: Expr) -> Expr:
-        inside = te.all(i >= margin, i < h + margin, j >= margin, j < w + margin)
-        return te.if_then_else(inside, x[n, i - margin, j - margin, c], 0.0)
+    def element(*at: Expr) -> Expr:
+        inside = [te.all(i >= margin, i < n + margin) for i, n in zip(at[1:-1], image)]
+        return te.if_then_else(
+            te.all(*inside), x[(at[0], *(i - margin for i in at[1:-1]), at[-1])], 0.0
+        )
 
-    return read
+    shape = (batch, *(n + 2 * margin for n in image), channels)
+    return te.compute(shape, element, f"{x.name}_padded")
 
 
 def windows(x: np.ndarray, kernel: int, margin: int, dilation: int = 1) -> np.ndarray:
@@ -161,9 +162,7 @@ class Deformable(Operator):
 
         def bags(x: Any, shift: Any) -> Any:
             where, share = corners(shift)
-            taps = f.embedding_bag(
-                where, x.view(n * n, c), mode="sum", per_sample_weights=share
-            )
+            taps = f.embedding_bag(where, x.view(n * n, c), mode="sum", per_sample_weights=share)
             return (taps.view(n * n, 9 * c) @ flat).view(1, n, n, -1)
 
         def gathered(x: Any, shift: Any) -> Any:
@@ -214,27 +213,30 @@ class Octave(Operator):
         low = te.placeholder((1, n // 2, n // 2, c), name="low")
         w = [te.placeholder((3, 3, c, c), name=s) for s in ("hh", "lh", "hl", "ll")]
 
-        def convolution(read: Read, w: te.Tensor, size: int, name: str) -> te.Tensor:
+        def convolution(x: te.Tensor, w: te.Tensor, size: int, name: str) -> te.Tensor:
             p, q, k = te.reduce_axis(3, "p"), te.reduce_axis(3, "q"), te.reduce_axis(c, "k")
             return te.compute(
                 (1, size, size, c),
-                lambda b, i, j, o: te.sum(read(b, i + p, j + q, k) * w[p, q, k, o], axis=(p, q, k)),
+                lambda b, i, j, o: te.sum(x[b, i + p, j + q, k] * w[p, q, k, o], axis=(p, q, k)),
                 name,
             )
 
         pooled = te.compute(
             low.shape,
             lambda b, i, j, k: (
-                (high[b, 2 * i, 2 * j, k] + high[b, 2 * i, 2 * j + 1, k])
-                + (high[b, 2 * i + 1, 2 * j, k] + high[b, 2 * i + 1, 2 * j + 1, k])
-            )
-            * 0.25,
+                (
+                    (high[b, 2 * i, 2 * j, k] + high[b, 2 * i, 2 * j + 1, k])
+                    + (high[b, 2 * i + 1, 2 * j, k] + high[b, 2 * i + 1, 2 * j + 1, k])
+                )
+                * 0.25
+            ),
             "pooled",
         )
+        wide = padded(low, 1)
         hh = convolution(padded(high, 1), w[0], n, "hh_sum")
-        lh = convolution(padded(low, 1), w[1], n // 2, "lh_sum")
+        lh = convolution(wide, w[1], n // 2, "lh_sum")
         hl = convolution(padded(pooled, 1), w[2], n // 2, "hl_sum")
-        ll = convolution(padded(low, 1), w[3], n // 2, "ll_sum")
+        ll = convolution(wide, w[3], n // 2, "ll_sum")
         up = te.compute(
             (1, n, n, c), lambda b, i, j, o: hh[b, i, j, o] + lh[b, i // 2, j // 2, o], "new_high"
         )
@@ -317,7 +319,7 @@ class DilatedDepthwise(Operator):
         image = padded(x, 3 * d)
         y = te.compute(
             (1, n, n, c),
-            lambda b, i, j, k: te.sum(image(b, i + p * d, j + q * d, k) * w[p, q, k], axis=(p, q)),
+            lambda b, i, j, k: te.sum(image[b, i + p * d, j + q * d, k] * w[p, q, k], axis=(p, q)),
             "y",
         )
         return [x, w, y]
@@ -339,9 +341,7 @@ class DilatedDepthwise(Operator):
         x, w = arrays
         (weight,) = tensors(w.transpose(2, 0, 1)[:, None])
         c, d = self.channels, self.dilation
-        return both_layouts(
-            lambda x: f.conv2d(x, weight, padding=3 * d, dilation=d, groups=c), [x]
-        )
+        return both_layouts(lambda x: f.conv2d(x, weight, padding=3 * d, dilation=d, groups=c), [x])
 
     def onnx(self, *arrays: np.ndarray) -> list[Way]:
         x, w = arrays
@@ -462,14 +462,11 @@ class Convolution3d(Operator):
         r, p, q = (te.reduce_axis(3, a) for a in "rpq")
         k = te.reduce_axis(c, "k")
 
-        def image(b: Expr, z: Expr, i: Expr, j: Expr, c: Expr) -> Expr:
-            inside = te.all(z >= 1, z < d + 1, i >= 1, i < n + 1, j >= 1, j < n + 1)
-            return te.if_then_else(inside, x[b, z - 1, i - 1, j - 1, c], 0.0)
-
+        image = padded(x, 1)
         y = te.compute(
             (1, d, n, n, f),
             lambda b, z, i, j, o: te.sum(
-                image(b, z + r, i + p, j + q, k) * w[r, p, q, k, o], axis=(r, p, q, k)
+                image[b, z + r, i + p, j + q, k] * w[r, p, q, k, o], axis=(r, p, q, k)
             ),
             "y",
         )

@@ -42,8 +42,10 @@ class LocalResponse(Operator):
         )
         y = te.compute(
             shape,
-            lambda n, c, i, j: x[n, c, i, j]
-            * te.power(self.bias + (self.alpha / self.size) * total[n, c, i, j], -self.beta),
+            lambda n, c, i, j: (
+                x[n, c, i, j]
+                * te.power(self.bias + (self.alpha / self.size) * total[n, c, i, j], -self.beta)
+            ),
             "y",
         )
         return [x, y]

@@ -102,20 +102,20 @@ class Correlation(Operator):
         count, far = 2 * self.reach + 1, self.reach * self.step
         a = te.placeholder((c, h, w), name="a")
         b = te.placeholder((c, h, w), name="b")
-        wide = te.compute(
-            (c, h + 2 * far, w + 2 * far),
-            lambda k, i, j: te.if_then_else(
-                te.all(i >= far, i < h + far, j >= far, j < w + far), b[k, i - far, j - far], 0.0
-            ),
-            "wide",
-        )
+        # rows of all channels: what a sum over channels reads lies together
+        left = te.compute((h, c, w), lambda i, k, j: a[k, i, j] * (1.0 / c), "left")
+
+        def inside(i: Expr, k: Expr, j: Expr) -> Expr:
+            within = te.all(i >= far, i < h + far, j >= far, j < w + far)
+            return te.if_then_else(within, b[k, i - far, j - far], 0.0)
+
+        right = te.compute((h + 2 * far, c, w + 2 * far), inside, "right")
         k = te.reduce_axis(c, "k")
-        total = te.compute(
+        y = te.compute(
             (count, count, h, w),
-            lambda p, q, i, j: te.sum(a[k, i, j] * wide[k, i + p * s, j + q * s], axis=k),
-            "total",
+            lambda p, q, i, j: te.sum(left[i, k, j] * right[i + p * s, k, j + q * s], axis=k),
+            "y",
         )
-        y = te.compute(total.shape, lambda p, q, i, j: total[p, q, i, j] * (1.0 / c), "y")
         return [a, b, y]
 
     def arrays(self, rng: np.random.Generator) -> list[np.ndarray]:
@@ -208,15 +208,14 @@ class Nearest(Operator):
     length: int = 64
 
     def define(self) -> list[te.Tensor]:
+        """|x|^2 is the same for all words, which leaves |code|^2 - 2 x code."""
         x = te.placeholder((self.vectors, self.length), name="x")
         code = te.placeholder((self.length, self.words), name="code")
+        norms = te.placeholder((self.words,), name="norms")
         k, j = te.reduce_axis(self.length, "k"), te.reduce_axis(self.words, "j")
-
-        def squared(i: Expr, j: Expr) -> Expr:
-            difference = x[i, k] - code[k, j]
-            return te.sum(difference * difference, axis=k)
-
-        distance = te.compute((self.vectors, self.words), squared, "distance", ("i", "j"))
+        shape = (self.vectors, self.words)
+        product = te.compute(shape, lambda i, j: te.sum(x[i, k] * code[k, j], axis=k), "product")
+        distance = te.compute(shape, lambda i, j: norms[j] - 2.0 * product[i, j], "distance")
         nearer = te.comm_reducer(
             lambda a, b: (te.select(a[0] <= b[0], a[0], b[0]), te.select(a[0] <= b[0], a[1], b[1])),
             lambda d, i: (te.const(f32.max, d), te.const(0, i)),
@@ -227,30 +226,30 @@ class Nearest(Operator):
             lambda i: nearer((distance[i, j], te.cast(j, i64)), axis=j),
             "nearest",
         )
-        return [x, code, found]
+        return [x, code, norms, found]
 
     def arrays(self, rng: np.random.Generator) -> list[np.ndarray]:
-        return [normal(rng, self.vectors, self.length), normal(rng, self.length, self.words)]
+        code = normal(rng, self.length, self.words)
+        return [normal(rng, self.vectors, self.length), code, (code * code).sum(0)]
 
     def reference(self, *arrays: np.ndarray) -> list[np.ndarray]:
-        x, code = (a.astype(np.float64) for a in arrays)
+        x, code, _ = (a.astype(np.float64) for a in arrays)
         return [((x**2).sum(1)[:, None] - 2 * x @ code + (code**2).sum(0)).argmin(1)]
 
     def torch(self, *arrays: np.ndarray) -> list[Way]:
         import torch
 
-        x, code = map(torch.from_numpy, arrays)
-        norms, rows = (code * code).sum(0), code.t().contiguous()
+        x, code, norms = map(torch.from_numpy, arrays)
+        rows = code.t().contiguous()
         return [
             Way("product", lambda x: torch.addmm(norms, x, code, alpha=-2).argmin(1), [x]),
             Way("cdist", lambda x: torch.cdist(x, rows).argmin(1), [x]),
         ]
 
     def onnx(self, *arrays: np.ndarray) -> list[Way]:
-        x, code = arrays
+        x, code, norms = arrays
         m = Model()
-        norms = m.weight((code * code).sum(0))
-        y = m.add("Gemm", m.input(x), m.weight(-2 * code), norms)
+        y = m.add("Gemm", m.input(x), m.weight(-2 * code), m.weight(norms))
         return [m.way(m.add("ArgMin", y, axis=1, keepdims=0), kind=TensorProto.INT64)]
 
     @property
