@@ -58,6 +58,7 @@ from tilesmith.loop.passes.flatten import flatten
 from tilesmith.loop.passes.hoist import hoist
 from tilesmith.loop.passes.peel import peel
 from tilesmith.loop.passes.simplify import simplify_func
+from tilesmith.loop.passes.trim import trim
 from tilesmith.loop.passes.unroll import unroll
 from tilesmith.loop.passes.vectorize import vectorize
 from tilesmith.loop.text import print_func
@@ -118,6 +119,7 @@ GRAPH_PASSES: tuple[tuple[str, GraphPass], ...] = (
 LOOP_PASSES: tuple[tuple[str, LoopPass], ...] = (
     ("simplify", simplify_func),
     ("flatten", flatten),
+    ("trim", trim),
     ("peel", peel),
     ("vectorize", vectorize),
     ("unroll", unroll),

@@ -25,15 +25,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilesmith.ir.affine import Affine, affine_form, combined, from_affine, scaled
+from tilesmith.ir.affine import Affine, from_affine
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import (
     Compare,
     Const,
     Expr,
-    Let,
-    Load,
-    Select,
     Unary,
     Var,
     const,
@@ -42,9 +39,10 @@ from tilesmith.ir.expr import (
 from tilesmith.ir.interval import Interval, make
 from tilesmith.ir.simplify import EMPTY, Context
 
-from ..nodes import For, Func, If, LetStmt, Seq, Stmt, Store, seq
-from ..visit import children, own_exprs, rebuild
-from .simplify import conjuncts, simplify_stmt
+from ..nodes import For, Func, If, LetStmt, Seq, Stmt, seq
+from ..visit import rebuild
+from .guards import Guard, Guards, is_fixed, renamed, unrolled_size
+from .simplify import simplify_stmt
 
 FREE_SIZE = 256
 """Stores (after unrolling) that a kernel may grow to whatever it was before."""
@@ -52,33 +50,14 @@ FREE_SIZE = 256
 
 def peel(func: Func) -> Func:
     """`func` with loops split along their guards; the same object when none can be decided so."""
-    if not _Guards().collect(func.body):
+    if not Guards().collect(func.body):
         return func
-    size = _unrolled_size(func.body)
+    size = unrolled_size(func.body)
     peeler = _Peeler(max(3 * size, FREE_SIZE) - size)
     body = peeler.stmt(func.body, EMPTY)
     return (
         func if body is func.body else Func(func.name, func.params, func.outputs, body, func.attrs)
     )
-
-
-def _unrolled_size(stmt: Stmt) -> int:
-    """Stores in `stmt` when unrolled loops have been copied."""
-    if isinstance(stmt, Store):
-        return 1
-    inner = sum(map(_unrolled_size, children(stmt)))
-    if isinstance(stmt, For) and stmt.kind == "unrolled" and isinstance(stmt.extent, Const):
-        return inner * max(int(stmt.extent.value), 1)
-    return inner
-
-
-@dataclass(frozen=True, slots=True)
-class _Guard:
-    """A condition that loops may be split along: `form >= 0`."""
-
-    cond: Expr
-    form: Affine
-    likely: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,82 +80,10 @@ class _Split:
     guards: tuple[_Range, ...]
 
 
-def _guard_form(cond: Expr) -> Affine | None:
-    """d with `cond` equal to d >= 0."""
-    negated = isinstance(cond, Unary) and cond.op == "not"
-    compare = cond.a if isinstance(cond, Unary) and negated else cond
-    if not isinstance(compare, Compare) or compare.op not in ("lt", "le"):
-        return None
-    if compare.a.dtype is not i64 or compare.lanes != 1:
-        return None
-    d = combined(affine_form(compare.b), affine_form(compare.a), -1)
-    if compare.op == "lt":
-        d = combined(d, ({}, -1))
-    return scaled(combined(d, ({}, 1)), -1) if negated else d
-
-
-class _Guards:
-    """The guards of a statement and what is bound in it; memoised: peeling goes outside in."""
-
-    def __init__(self) -> None:
-        self._done: dict[Stmt, tuple[tuple[_Guard, ...], frozenset[Stmt]]] = {}
-        self._selects: dict[Expr, tuple[_Guard, ...]] = {}
-
-    def collect(self, stmt: Stmt) -> tuple[_Guard, ...]:
-        return self._visit(stmt)[0]
-
-    def loops(self, stmt: Stmt) -> list[For]:
-        return [s for s in self._visit(stmt)[1] if isinstance(s, For)]
-
-    def bound(self, stmt: Stmt) -> frozenset[Var]:
-        """Variables that statements inside bind."""
-        return frozenset(s.var for s in self._visit(stmt)[1] if isinstance(s, (For, LetStmt)))
-
-    def _visit(self, stmt: Stmt) -> tuple[tuple[_Guard, ...], frozenset[Stmt]]:
-        """Guards, and the loops and lets."""
-        found = self._done.get(stmt)
-        if found is not None:
-            return found
-        guards: dict[Expr, _Guard] = {}
-        loops: frozenset[Stmt] = frozenset((stmt,) if isinstance(stmt, (For, LetStmt)) else ())
-        if isinstance(stmt, If) and stmt.likely:
-            for c in conjuncts(stmt.cond):
-                form = _guard_form(c)
-                if form is not None:
-                    guards[c] = _Guard(c, form, True)
-        for e in own_exprs(stmt):
-            for g in self._of_selects(e):
-                guards.setdefault(g.cond, g)
-        for child in children(stmt):
-            inner, below = self._visit(child)
-            loops |= below
-            for g in inner:
-                guards.setdefault(g.cond, g)
-        self._done[stmt] = result = (tuple(guards.values()), loops)
-        return result
-
-    def _of_selects(self, root: Expr) -> tuple[_Guard, ...]:
-        found = self._selects.get(root)
-        if found is None:
-            guards: list[_Guard] = []
-            for node in post_order(root):
-                if isinstance(node, Select) and _reads(node):
-                    for c in conjuncts(node.cond):
-                        form = _guard_form(c)
-                        if form is not None:
-                            guards.append(_Guard(c, form, False))
-            found = self._selects[root] = tuple(guards)
-        return found
-
-
-def _reads(node: Select) -> bool:
-    return any(isinstance(n, Load) for b in (node.if_true, node.if_false) for n in post_order(b))
-
-
 class _Peeler:
     def __init__(self, budget: int) -> None:
         self.budget = budget
-        self.guards = _Guards()
+        self.guards = Guards()
 
     def stmt(self, stmt: Stmt, ctx: Context) -> Stmt:
         if not self.guards.collect(stmt):
@@ -226,7 +133,7 @@ class _Peeler:
         self, body: Stmt, ctx: Context, wanted: Expr | None, mentions: Var | None = None
     ) -> _Split | None:
         """The best split of `body` along the atom `wanted`, or any that mentions a variable."""
-        size = _unrolled_size(body)
+        size = unrolled_size(body)
         if size > self.budget:
             return None
         bound = self.guards.bound(body)
@@ -239,7 +146,7 @@ class _Peeler:
             [(atom, k)], constant = reduced[0].items(), reduced[1]
             if wanted is not None and atom is not wanted:
                 continue
-            if mentions is not None and not (mentions in post_order(atom) and _is_fixed(atom)):
+            if mentions is not None and not (mentions in post_order(atom) and is_fixed(atom)):
                 continue
             bounds = ctx.interval(atom)
             if bounds.lo is None or bounds.hi is None:
@@ -259,10 +166,10 @@ class _Peeler:
                 best = split
         return best
 
-    def condition_for(self, body: Stmt, ctx: Context, var: Var) -> tuple[_Guard, Affine] | None:
+    def condition_for(self, body: Stmt, ctx: Context, var: Var) -> tuple[Guard, Affine] | None:
         """A guard that what stands outside `body` decides, with the sum that is then >= 0."""
         guards = self.guards.collect(body)
-        if not guards or _unrolled_size(body) > self.budget:
+        if not guards or unrolled_size(body) > self.budget:
             return None
         bound = self.guards.bound(body)
         inner = self.inside(body, ctx)
@@ -270,7 +177,7 @@ class _Peeler:
             reduced = _eliminate(guard.form, bound, inner)
             if reduced is None or not any(var in post_order(atom) for atom in reduced[0]):
                 continue
-            if not all(_is_fixed(atom) for atom in reduced[0]):
+            if not all(is_fixed(atom) for atom in reduced[0]):
                 continue
             values = ctx.sum_interval(reduced)
             if values.hi is not None and values.hi < 0:
@@ -302,9 +209,9 @@ class _Peeler:
         """Up to three loops in sequence over consecutive ranges of the variable."""
         assert isinstance(stmt.start, Const) and isinstance(stmt.extent, Const)
         first, end = int(stmt.start.value), int(stmt.start.value) + int(stmt.extent.value)
-        self.budget -= _unrolled_size(stmt.body)
+        self.budget -= unrolled_size(stmt.body)
         if split.low > first and split.high + 1 < end:
-            self.budget -= _unrolled_size(stmt.body)
+            self.budget -= unrolled_size(stmt.body)
         known: dict[Expr, Expr] = {g.cond: const(True) for g in split.guards}
         parts: list[Stmt] = []
         ranges = (
@@ -324,7 +231,7 @@ class _Peeler:
         var = Var(stmt.var.name, stmt.var.type)
         values: dict[Expr, Expr] = {**known, stmt.var: var}
         piece = For(var, const(low), const(high - low), stmt.kind, stmt.body)
-        simple = simplify_stmt(_renamed(piece, values), ctx)
+        simple = simplify_stmt(renamed(piece, values), ctx)
         return Seq(()) if simple is None else self.stmt(simple, ctx)
 
     def version(self, stmt: Stmt, split: _Split, ctx: Context, var: Var) -> Stmt:
@@ -343,12 +250,12 @@ class _Peeler:
             cond = Compare("le", const(split.low), atom)
             decided = [g.cond for g in split.guards]
             rest_values = bounds.lo, split.low - 1
-        self.budget -= _unrolled_size(stmt)
+        self.budget -= unrolled_size(stmt)
         main_ctx, rest_ctx = ctx.assuming(cond), ctx.assuming(Unary("not", cond))
-        main = self.simplified(_renamed(stmt, {c: const(True) for c in decided}), main_ctx)
+        main = self.simplified(renamed(stmt, {c: const(True) for c in decided}), main_ctx)
         main = self.again(main, main_ctx, var, bounds, atom)  # first: it runs most
         if rest_values[0] == rest_values[1]:
-            rest = _renamed(stmt, {atom: const(rest_values[0])})
+            rest = renamed(stmt, {atom: const(rest_values[0])})
             rest = self.stmt(self.simplified(rest, rest_ctx), rest_ctx)
         else:
             rest = self.again(self.simplified(stmt, rest_ctx), rest_ctx, var, bounds, atom)
@@ -359,17 +266,17 @@ class _Peeler:
             return self.stmt(stmt, ctx)
         return self.body(stmt, ctx, var)
 
-    def version_on(self, stmt: Stmt, guard: _Guard, form: Affine, ctx: Context, var: Var) -> Stmt:
+    def version_on(self, stmt: Stmt, guard: Guard, form: Affine, ctx: Context, var: Var) -> Stmt:
         """`if form >= 0: <guard is true> else: ...`."""
-        self.budget -= _unrolled_size(stmt)
+        self.budget -= unrolled_size(stmt)
         cond: Expr = Compare("le", const(0), from_affine(*form))
         known: dict[Expr, Expr] = {}
         if form == guard.form:
             cond = guard.cond
             known[cond] = const(False)
         main_ctx, rest_ctx = ctx.assuming(cond), ctx.assuming(Unary("not", cond))
-        main = self.simplified(_renamed(stmt, {guard.cond: const(True)}), main_ctx)
-        rest = self.simplified(_renamed(stmt, known) if known else stmt, rest_ctx)
+        main = self.simplified(renamed(stmt, {guard.cond: const(True)}), main_ctx)
+        rest = self.simplified(renamed(stmt, known) if known else stmt, rest_ctx)
         main = self.body(main, main_ctx, var)
         # where only a part of the inner loops passes the guard, the same split would follow again
         rest = self.body(rest, rest_ctx, var) if known else self.stmt(rest, rest_ctx)
@@ -382,26 +289,6 @@ class _Peeler:
 
 def _is_nothing(stmt: Stmt) -> bool:
     return isinstance(stmt, Seq) and not stmt.stmts
-
-
-def _renamed(stmt: Stmt, values: dict[Expr, Expr]) -> Stmt:
-    """`stmt` with expressions replaced throughout."""
-    done: dict[Expr, Expr] = dict(values)
-
-    def expr(root: Expr) -> Expr:
-        for node in post_order(root, done):
-            kids = node.children
-            new = tuple(done[c] for c in kids)
-            same = all(a is b for a, b in zip(new, kids, strict=True))
-            done[node] = node if same else node.with_children(new)
-        return done[root]
-
-    def visit(s: Stmt) -> Stmt:
-        if isinstance(s, For) and s.var in values:
-            s = For(values[s.var], s.start, s.extent, s.kind, s.body)  # type: ignore[arg-type]
-        return rebuild(s, visit, expr)
-
-    return visit(stmt)
 
 
 def _eliminate(form: Affine, inner: frozenset[Var], ctx: Context) -> Affine | None:
@@ -418,11 +305,6 @@ def _eliminate(form: Affine, inner: frozenset[Var], ctx: Context) -> Affine | No
             continue
         left[atom] = k
     return left, constant
-
-
-def _is_fixed(atom: Expr) -> bool:
-    """True for an expression that no statement can change."""
-    return not any(isinstance(n, (Load, Let)) for n in post_order(atom))
 
 
 def _intersection(atom: Expr, ranges: list[_Range]) -> _Split:

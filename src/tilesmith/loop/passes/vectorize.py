@@ -58,7 +58,7 @@ from ..nodes import (
 from ..visit import exprs, rebuild, walk
 from .simplify import conjuncts
 
-_REDUCTIONS = ("add", "mul", "min", "max", "and", "or")
+REDUCTIONS = ("add", "mul", "min", "max", "and", "or")
 _DIVISIONS = ("floordiv", "floormod", "truncdiv", "truncmod")
 
 
@@ -135,7 +135,8 @@ def _both(mask: Expr | None, cond: Expr) -> Expr:
     return cond if mask is None else Binary("and", mask, cond)
 
 
-def _identity(op: str, dtype: DType) -> Expr:
+def identity(op: str, dtype: DType) -> Expr:
+    """What combining with `op` changes nothing."""
     if op == "and":
         return const(True) if dtype.is_bool else const(-1, dtype)
     value = {"add": 0, "mul": 1, "min": dtype.max, "max": dtype.min, "or": 0}[op]
@@ -350,12 +351,12 @@ class _Vectorizer:
         value, index = stmt.value, stmt.indices[0]
         here = Load(stmt.buffer, (index,))
         reads = _reads(value, stmt.buffer)
-        if isinstance(value, Binary) and value.op in _REDUCTIONS and reads == [here]:
+        if isinstance(value, Binary) and value.op in REDUCTIONS and reads == [here]:
             rest = value.b if value.a is here else value.a if value.b is here else None
             if rest is not None and not any(n is here for n in post_order(rest)):
                 lanes = self.vector(rest, mask)
                 if mask is not None:
-                    none = Broadcast(_identity(value.op, rest.dtype), self.lanes)
+                    none = Broadcast(identity(value.op, rest.dtype), self.lanes)
                     lanes = Select(mask, lanes, none)
                 total = VectorReduce(value.op, lanes)
                 store = Store(stmt.buffer, stmt.indices, Binary(value.op, here, total))

@@ -1,0 +1,210 @@
+"""Trim: cut a loop where a guard begins or ceases to hold, at bounds that outer loops move.
+
+    for k in range(64):                        for k in range(0, i * 8 + 1):
+        for r in unrolled(8):                      for r in unrolled(8):
+            C[r] = C[r] + select(                      C[r] = C[r] + A[i * 8 + r, k]
+                k <= i * 8 + r,         ->     for k in range(i * 8 + 1, i * 8 + 8):
+                A[i * 8 + r, k], 0)                for r in unrolled(8):
+                                                       C[r] = C[r] + select(k <= i * 8 + r, ...
+
+A guard is what `peel` calls one: a sum that has to be at least 0.  Here it is the loop's variable
+times a constant, and a rest that depends on outer variables.  The rest's least and greatest values
+over the inner loops give three ranges: where the guard holds for all of them, for some, for none.
+The last is left out where it would only combine identities of a reduction; otherwise the condition
+is known to be false there.  Constant bounds are left to `peel`; loops of few iterations, such as
+those over the window of a convolution, stay as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilesmith.ir.affine import Affine, from_affine
+from tilesmith.ir.expr import (
+    Binary,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Var,
+    const,
+    maximum,
+    minimum,
+    post_order,
+)
+from tilesmith.ir.interval import make
+from tilesmith.ir.simplify import EMPTY, Context, simplify
+
+from ..nodes import For, Func, If, Seq, Stmt, Store, seq
+from ..visit import rebuild
+from .guards import Guard, Guards, is_fixed, renamed
+from .simplify import conjuncts, simplify_stmt
+from .vectorize import REDUCTIONS, identity
+
+FEWEST = 16
+"""Iterations of a loop that is worth cutting."""
+DEPTH = 2
+"""Guards of one loop that it is cut along: a band has two."""
+
+
+def trim(func: Func) -> Func:
+    """`func` (stage "flat") with loops cut along their guards; the same object when there is
+    nothing to cut.
+    """
+    trimmer = _Trimmer()
+    if not trimmer.guards.collect(func.body):
+        return func
+    body = trimmer.stmt(func.body, EMPTY)
+    return (
+        func if body is func.body else Func(func.name, func.params, func.outputs, body, func.attrs)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """`guard` holds for all inner iterations in `always`, for none in `never` (start, end)."""
+
+    guard: Guard
+    always: tuple[Expr, Expr]
+    sometimes: tuple[Expr, Expr]
+    never: tuple[Expr, Expr]
+
+
+class _Trimmer:
+    def __init__(self) -> None:
+        self.guards = Guards()
+
+    def stmt(self, stmt: Stmt, ctx: Context) -> Stmt:
+        if not self.guards.collect(stmt):
+            return stmt
+        if isinstance(stmt, For):
+            if stmt.kind == "serial" and self._is_long(stmt):
+                return self.loop(stmt, ctx, DEPTH)
+            ctx = ctx.with_var(stmt.var, stmt.start, stmt.start + stmt.extent - const(1))
+        elif isinstance(stmt, If) and stmt.otherwise is None:
+            ctx = ctx.assuming(stmt.cond)
+        return rebuild(stmt, lambda s: self.stmt(s, ctx), lambda e: e)
+
+    def _is_long(self, stmt: For) -> bool:
+        return isinstance(stmt.extent, Const) and int(stmt.extent.value) >= FEWEST
+
+    def loop(self, stmt: For, ctx: Context, depth: int) -> Stmt:
+        inner = ctx.with_var(stmt.var, stmt.start, stmt.start + stmt.extent - const(1))
+        cut = self._cut(stmt, ctx, inner) if depth else None
+        if cut is None:
+            body = self.stmt(stmt.body, inner)
+            if body is stmt.body:
+                return stmt
+            return For(stmt.var, stmt.start, stmt.extent, stmt.kind, body)
+        yes: dict[Expr, Expr] = {cut.guard.cond: const(True)}
+        no: dict[Expr, Expr] = {cut.guard.cond: const(False)}
+        parts = [
+            (cut.always[0], self._part(stmt, cut.always, yes, ctx, depth - 1)),
+            (cut.sometimes[0], self._part(stmt, cut.sometimes, {}, ctx, 0)),
+        ]
+        if not _is_idle(stmt.body, cut.guard.cond):
+            parts.append((cut.never[0], self._part(stmt, cut.never, no, ctx, depth - 1)))
+        if cut.always[0] is not stmt.start:
+            parts.reverse()
+        return seq(*(p for _, p in parts))
+
+    def _part(
+        self,
+        stmt: For,
+        ends: tuple[Expr, Expr],
+        known: dict[Expr, Expr],
+        ctx: Context,
+        depth: int,
+    ) -> Stmt:
+        var = Var(stmt.var.name, stmt.var.type)
+        start, end = ends
+        values: dict[Expr, Expr] = {**known, stmt.var: var}
+        piece = For(var, start, simplify(end - start, ctx), stmt.kind, stmt.body)
+        simple = simplify_stmt(renamed(piece, values), ctx)
+        if simple is None:
+            return Seq(())
+        return self.loop(simple, ctx, depth) if isinstance(simple, For) else simple
+
+    def _cut(self, stmt: For, ctx: Context, inner: Context) -> _Cut | None:
+        bound = self.guards.bound(stmt.body)
+        below = inner
+        for loop in self.guards.loops(stmt.body):
+            first, count = below.interval(loop.start), below.interval(loop.extent)
+            if first.lo is None or first.hi is None or count.hi is None:
+                return None
+            below = below.with_interval(loop.var, make(first.lo, first.hi + count.hi - 1))
+        for guard in self.guards.collect(stmt.body):
+            k, ends = _rest(guard.form, stmt.var, bound, below)
+            if k == 0 or ends is None:
+                continue
+            least, greatest = (from_affine(*e) for e in ends)
+            if isinstance(least, Const):
+                continue
+            low, high = stmt.start, stmt.start + stmt.extent
+
+            def clamped(e: Expr, low: Expr = low, high: Expr = high) -> Expr:
+                return simplify(minimum(maximum(e, low), high), ctx)
+
+            if k < 0:  # -k * var <= rest
+                first = clamped(least // const(-k) + 1)
+                last = clamped(greatest // const(-k) + 1)
+                return _Cut(guard, (low, first), (first, last), (last, high))
+            first = clamped((const(k - 1) - greatest) // const(k))
+            last = clamped((const(k - 1) - least) // const(k))
+            return _Cut(guard, (last, high), (first, last), (low, first))
+        return None
+
+
+def _rest(
+    form: Affine, var: Var, inner: frozenset[Var], ctx: Context
+) -> tuple[int, tuple[Affine, Affine] | None]:
+    """The factor of `var` in `form`, and the rest at its least and at its greatest over what the
+    variables `inner` may be; None where that is not known.
+    """
+    outer: dict[Expr, int] = {}
+    low = high = form[1]
+    for atom, k in form[0].items():
+        if atom is var:
+            continue
+        mentioned = {n for n in post_order(atom) if isinstance(n, Var)}
+        if var in mentioned or not is_fixed(atom):
+            return 0, None
+        if mentioned & inner:
+            bounds = ctx.interval(atom)
+            if bounds.lo is None or bounds.hi is None:
+                return 0, None
+            low += k * (bounds.lo if k > 0 else bounds.hi)
+            high += k * (bounds.hi if k > 0 else bounds.lo)
+        else:
+            outer[atom] = k
+    return form[0].get(var, 0), ((outer, low), (outer, high))
+
+
+def _is_idle(stmt: Stmt, cond: Expr) -> bool:
+    """True when `stmt` changes nothing where `cond` is false: it is a guard around everything, or
+    all that it does is to combine accumulators with the identity.
+
+    (Adding 0 makes 0 of an accumulator that is -0; sums start from 0 and so never are.)
+    """
+    if isinstance(stmt, Seq):
+        return all(_is_idle(s, cond) for s in stmt.stmts)
+    if isinstance(stmt, For):
+        return _is_idle(stmt.body, cond)
+    if isinstance(stmt, If):
+        if stmt.otherwise is None and cond in conjuncts(stmt.cond):
+            return True
+        return _is_idle(stmt.then, cond) and (
+            stmt.otherwise is None or _is_idle(stmt.otherwise, cond)
+        )
+    if not isinstance(stmt, Store) or not isinstance(stmt.value, Binary):
+        return False
+    a, b = stmt.value.a, stmt.value.b
+    if not isinstance(b, Select):
+        a, b = b, a
+    same = isinstance(a, Load) and a.buffer is stmt.buffer and a.indices == stmt.indices
+    if not same or not isinstance(b, Select) or cond not in conjuncts(b.cond):
+        return False
+    op, none = stmt.value.op, b.if_false
+    if op not in REDUCTIONS:
+        return False
+    return none is identity(op, none.dtype) or (op == "add" and none is const(0, none.dtype))
