@@ -73,6 +73,8 @@ class _Cut:
 class _Trimmer:
     def __init__(self) -> None:
         self.guards = Guards()
+        self.lanes: set[Expr] = set()
+        """Variables of the vectorised loops around: bounds that differ between lanes are none."""
 
     def stmt(self, stmt: Stmt, ctx: Context) -> Stmt:
         if not self.guards.collect(stmt):
@@ -81,6 +83,8 @@ class _Trimmer:
             if stmt.kind == "serial" and self._is_long(stmt):
                 return self.loop(stmt, ctx, DEPTH)
             ctx = ctx.with_var(stmt.var, stmt.start, stmt.start + stmt.extent - const(1))
+            if stmt.kind == "vectorized":
+                self.lanes.add(stmt.var)
         elif isinstance(stmt, If) and stmt.otherwise is None:
             ctx = ctx.assuming(stmt.cond)
         return rebuild(stmt, lambda s: self.stmt(s, ctx), lambda e: e)
@@ -138,7 +142,7 @@ class _Trimmer:
             if k == 0 or ends is None:
                 continue
             least, greatest = (from_affine(*e) for e in ends)
-            if isinstance(least, Const):
+            if isinstance(least, Const) or not self.lanes.isdisjoint(post_order(least)):
                 continue
             low, high = stmt.start, stmt.start + stmt.extent
 
