@@ -65,7 +65,7 @@ def tune_template(
     count = thread_count(session.options.threads)
     name = getattr(template, "__name__", "template")
     task = _template_task(lambda cfg: template(cfg, *arguments), name, session, count, pins or {})
-    state = Progress(task, SEARCHES[search](task.space, seed))
+    state = Progress(task, SEARCHES[search](task.space, seed, None))
     budget = Budget(seconds, float("inf") if trials is None else trials)
     with Records(records_path(session.options)) as records:
         resume(state, records)

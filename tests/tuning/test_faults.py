@@ -17,13 +17,14 @@ from tilesmith.codegen.kernel import KernelCode, KernelJob, with_head, without_h
 from tilesmith.codegen.link import compile_object
 from tilesmith.codegen.targets import host
 from tilesmith.strategy.knobs import Config
+from tilesmith.support.errors import ScheduleError
 from tilesmith.support.options import Options
 from tilesmith.tuning.child import Child, ChildError
 from tilesmith.tuning.jobs import Argument, Plan
 from tilesmith.tuning.measure import LocalMeasurer, Task, machine_lock
 from tilesmith.tuning.records import Key
 from tilesmith.tuning.runner import in_turns
-from tilesmith.tuning.space import Space
+from tilesmith.tuning.space import Candidate, Space
 
 N = 1024
 NEST = f"""
@@ -114,6 +115,22 @@ def test_without_a_baseline_nothing_is_measured(
     broken = a_task({**kernels, "good": b""})
     (t,) = measurer.measure(broken, [{"kind": "good again"}], 0.02)
     assert t.status == "failed" and "the analytic schedule: it can't be built" in t.cause
+
+
+def test_steps_that_cannot_be_lowered_together_cost_one_candidate(
+    measurer: LocalMeasurer, kernels: Mapping[str, bytes]
+) -> None:
+    task = a_task(kernels)
+
+    def build(candidate: Candidate) -> bytes:
+        if candidate.get("kind") == "dies":
+            raise ScheduleError("not in this place")
+        return task.build(candidate)
+
+    wanted: list[Candidate] = [{"kind": "dies"}, {"kind": "good again"}]
+    bad, good = measurer.measure(replace(task, build=build), wanted, 0.02)
+    assert bad.status == "failed" and bad.cause == "not in this place"
+    assert good.status in ("ok", "slow")
 
 
 def test_a_child_that_is_not_there() -> None:

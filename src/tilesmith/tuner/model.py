@@ -94,7 +94,7 @@ def tune_model(
             choose_algorithms(graph, session, records, plain, lambda: budget.elapsed < until)
             variant = Compiled.of(graph, with_algorithms(graph, session, records))
             for t in tasks_of(variant, session, pins or {}):
-                states.append(Progress(t, SEARCHES[search](t.space, seed)))
+                states.append(Progress(t, SEARCHES[search](t.space, seed, None)))
                 resume(states[-1], records)
             left = seconds - budget.elapsed - compile_seconds - 0.2 * CHECK_ROUNDS
             with LocalMeasurer(BUILDER, count, session.jobs) as measurer:

@@ -22,6 +22,7 @@ from typing import Protocol
 import numpy as np
 
 from tilesmith.codegen.kernel import KernelCode, without_head
+from tilesmith.support.errors import ScheduleError
 
 from .child import Child, ChildError
 from .family import Family
@@ -152,6 +153,8 @@ class LocalMeasurer:
             reply = builder.call(task.build(candidate), self.build_seconds)
         except ChildError as e:
             return trial(task.key, candidate, e.cause, task.label, f"while building: {e}")
+        except ScheduleError as e:  # legal steps that can't be lowered together
+            return trial(task.key, candidate, "failed", task.label, str(e))
         finally:
             self._builders.put(builder)
         if not reply:

@@ -1,168 +1,49 @@
-"""Ways to search a space behind one small interface: propose candidates, observe what they cost.
-
-All are deterministic for a seed and the costs observed.  None proposes a candidate twice.
-"""
+"""The searches by name."""
 
 from __future__ import annotations
 
-import math
-import random
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable
 
 from tilesmith.support.errors import UsageError
 
-from .space import Candidate, Space, candidate_key
+from .cost_model import Learner, default_model
+from .searches.base import Search
+from .searches.guided import Guide, Guided, KnobFeatures
+from .searches.plain import Annealing, Coordinate, Evolution, Grid, Random
+from .searches.policy import Policy
+from .space import Space
 
-ATTEMPTS = 60
-"""Random draws that may be seen before in a row until a space counts as exhausted."""
-
-
-class Search(ABC):
-    """`costs` are those observed so far, by candidate key; infinite for candidates that failed."""
-
-    def __init__(self, space: Space, seed: int = 0) -> None:
-        self.space = space
-        self.rng = random.Random(seed)
-        self.costs: dict[str, float] = {}
-        self.best: Candidate = space.start
-        self.best_cost = math.inf
-        self._proposed = {candidate_key(space.start)}
-        self._suggested: list[Candidate] = []
-
-    def suggest(self, candidates: Iterable[Candidate]) -> None:
-        """Propose these first: they were good for a workload of the same family."""
-        self._suggested += candidates
-
-    def propose(self, count: int) -> list[Candidate]:
-        """Up to `count` candidates that are new; none when the search has come to its end."""
-        found: list[Candidate] = []
-        misses = 0
-        while len(found) < count and misses < ATTEMPTS:
-            candidate = self._suggested.pop(0) if self._suggested else self._next()
-            if candidate is None:
-                break
-            key = candidate_key(candidate)
-            if key in self._proposed:
-                misses += 1
-                continue
-            misses = 0
-            self._proposed.add(key)
-            found.append(candidate)
-        return found
-
-    def observe(self, candidate: Candidate, cost: float) -> None:
-        """Take note of a cost (also one that was measured in another run)."""
-        key = candidate_key(candidate)
-        self._proposed.add(key)
-        self.costs[key] = cost
-        if cost < self.best_cost:
-            self.best, self.best_cost = candidate, cost
-        self._learn(candidate, cost)
-
-    @abstractmethod
-    def _next(self) -> Candidate | None:
-        """A candidate, new or not; None at the end."""
-
-    def _learn(self, candidate: Candidate, cost: float) -> None:
-        return None
+DEFAULT = "coordinate"
+"""The best of those measured by benchmarks/searches.py."""
 
 
-class Random(Search):
-    """Anything, evenly."""
-
-    def _next(self) -> Candidate:
-        return self.space.random(self.rng)
-
-
-class Grid(Search):
-    """Everything, in order."""
-
-    def __init__(self, space: Space, seed: int = 0) -> None:
-        super().__init__(space, seed)
-        self._all = space.grid()
-
-    def _next(self) -> Candidate | None:
-        return next((c for c in self._all if candidate_key(c) not in self._proposed), None)
+def _guided(space: Space, seed: int, guide: Guide | None) -> Search:
+    if guide is None:
+        features = KnobFeatures(space)
+        names = [f"knob_{i}" for i in range(features.count)]
+        guide = Guide(Learner(default_model(names, prior=None, seed=seed)), 0, features)
+    return Guided(space, seed, guide)
 
 
-class Coordinate(Search):
-    """From the analytic candidate, one knob at a time; from a local optimum a jump nearby."""
-
-    def __init__(self, space: Space, seed: int = 0) -> None:
-        super().__init__(space, seed)
-        self._around: Iterator[Candidate] = space.neighbours(space.start)
-
-    def _next(self) -> Candidate:
-        found = next((c for c in self._around if candidate_key(c) not in self._proposed), None)
-        if found is not None:
-            return found
-        return self.space.mutated(self.best, self.rng, turns=self.rng.randint(2, 3))
-
-    def _learn(self, candidate: Candidate, cost: float) -> None:
-        if candidate is self.best and len(self.costs) > 1:
-            self._around = self.space.neighbours(candidate)
+def _plain(kind: type[Search]) -> Callable[[Space, int, Guide | None], Search]:
+    return lambda space, seed, _: kind(space, seed)
 
 
-class Evolution(Search):
-    """The best so far have offspring: decisions from two of them, now and then one changed."""
-
-    POPULATION = 16
-
-    def __init__(self, space: Space, seed: int = 0) -> None:
-        super().__init__(space, seed)
-        self._parents: dict[str, Candidate] = {}
-
-    def _next(self) -> Candidate:
-        alive = sorted((c, k) for k, c in self.costs.items() if c < math.inf)[: self.POPULATION]
-        if len(alive) < 2:
-            return self.space.mutated(self.space.start, self.rng, turns=2)
-        a, b = (self._parents[k] for _, k in (self._draw(alive), self._draw(alive)))
-        child = self.space.crossed(a, b, self.rng)
-        if self.rng.random() < 0.7:
-            child = self.space.mutated(child, self.rng)
-        return child
-
-    def _draw(self, alive: list[tuple[float, str]]) -> tuple[float, str]:
-        """One of two drawn at random, the better."""
-        return min(self.rng.choice(alive), self.rng.choice(alive))
-
-    def _learn(self, candidate: Candidate, cost: float) -> None:
-        self._parents[candidate_key(candidate)] = candidate
-
-
-class Annealing(Search):
-    """A walk that takes every step down and, the colder the fewer, steps up."""
-
-    HEAT, COOLING = 0.2, 0.96
-
-    def __init__(self, space: Space, seed: int = 0) -> None:
-        super().__init__(space, seed)
-        self._at, self._cost, self._heat = space.start, math.inf, self.HEAT
-
-    def _next(self) -> Candidate:
-        return self.space.mutated(self._at, self.rng, turns=self.rng.randint(1, 2))
-
-    def _learn(self, candidate: Candidate, cost: float) -> None:
-        if cost == math.inf:
-            return
-        worse = (cost - self._cost) / self._cost if self._cost < math.inf else -1.0
-        if worse < 0 or self.rng.random() < math.exp(-worse / self._heat):
-            self._at, self._cost = candidate, cost
-        self._heat *= self.COOLING
-
-
-SEARCHES: dict[str, type[Search]] = {
-    "coordinate": Coordinate,
-    "evolution": Evolution,
-    "annealing": Annealing,
-    "random": Random,
-    "grid": Grid,
+SEARCHES: dict[str, Callable[[Space, int, Guide | None], Search]] = {
+    "coordinate": _plain(Coordinate),
+    "evolution": _plain(Evolution),
+    "annealing": _plain(Annealing),
+    "model": _guided,
+    "policy": _plain(Policy),
+    "random": _plain(Random),
+    "grid": _plain(Grid),
 }
 
 
-def search(name: str, space: Space, seed: int = 0) -> Search:
-    """A search by name.  Raises UsageError for others than `SEARCHES`."""
+def search(name: str, space: Space, seed: int = 0, guide: Guide | None = None) -> Search:
+    """A search by name.  `guide`: for those that ask a cost model; without one they make a model of
+    the space's knobs.  Raises UsageError for others than `SEARCHES`.
+    """
     if name not in SEARCHES:
         raise UsageError(f"there is no search {name!r}; there are {', '.join(SEARCHES)}")
-    return SEARCHES[name](space, seed)
+    return SEARCHES[name](space, seed, guide)

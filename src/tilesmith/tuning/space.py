@@ -134,9 +134,17 @@ class Space:
         return self.mutated(self.start, rng, turns=len(self.free(self.start)))
 
     def crossed(self, a: Candidate, b: Candidate, rng: random.Random) -> Candidate:
-        """A candidate that has each decision from one of two."""
-        names = sorted({*a, *b})
-        mixed = {n: v for n in names if (v := rng.choice((a, b)).get(n)) is not None}
+        """A candidate that has each decision from one of two: the steps of the schedule from one to
+        another as `b` has them, or knobs drawn one by one; all others as `a` has them.
+        """
+        steps = list(dict.fromkeys((*self.knobs(a), *self.knobs(b))))
+        if rng.random() < 0.5:
+            first, last = sorted(rng.choices(range(len(steps) + 1), k=2))
+            taken = steps[first:last]
+        else:
+            taken = [n for n in steps if rng.random() < 0.5]
+        mixed = {n: v for n, v in a.items() if n not in taken}
+        mixed |= {n: b[n] for n in taken if n in b}
         return self.legal(mixed) or a
 
     def grid(self) -> Iterator[Candidate]:

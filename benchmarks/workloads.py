@@ -1,0 +1,356 @@
+"""Workloads on which cost models are trained and judged: families of computations in many shapes.
+
+A family is a template over tensor expressions or a fused group of a graph, whose schedules are the
+strategies' own.  The shapes are of the kind that networks have, small enough that a measurement
+takes milliseconds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilesmith import te
+from tilesmith.driver import Session
+from tilesmith.graph.parse import parse_graph
+from tilesmith.strategy.knobs import Config
+from tilesmith.support.errors import ScheduleError
+from tilesmith.template_tuner import _template_task
+from tilesmith.tuner.tasks import Compiled, tasks_of
+from tilesmith.tuning.measure import Task
+
+Made = tuple[te.Schedule, Sequence[te.Tensor]]
+MAX_COPIES = 160
+"""Of a loop body in the code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One computation: a family, its shape, and the threads that it runs with.  `is_held_out`: no
+    model is trained on it.
+    """
+
+    family: str
+    shape: tuple[int, ...]
+    threads: int
+    is_held_out: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.family} {'x'.join(map(str, self.shape))} t{self.threads}"
+
+    def task(self, session: Session) -> Task:
+        """What the tuner measures; labelled with the workload's name."""
+        options = session.options.with_(threads=self.threads)
+        session = dataclasses.replace(session, options=options)
+        make = TEMPLATES.get(self.family)
+        if make is not None:
+            template: Callable[[Config], Made] = lambda cfg: make(cfg, *self.shape)  # noqa: E731
+            task = _template_task(template, self.name, session, self.threads, {})
+        else:
+            graph = parse_graph(*GRAPHS[self.family](*self.shape))
+            task = max(tasks_of(Compiled.of(graph, session), session, {}), key=lambda t: t.seconds)
+        return dataclasses.replace(task, label=self.name)
+
+
+# --- templates
+
+
+def tiled_matmul(cfg: Config, m: int, n: int, k: int) -> Made:
+    """Two levels of tiles around a register tile that is held in registers."""
+    a, b = te.placeholder((m, k), name="a"), te.placeholder((k, n), name="b")
+    r = te.reduce_axis((0, k), "r")
+    c = te.compute((m, n), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), "c")
+    s = te.create_schedule(c.op)
+    stage = s[c]
+    if cfg.choice("cache", (False, True), False):
+        stage = s[s.cache_write(c, "stack")]
+        i, j = s[c].axis
+        io, ii = cfg.split("i", s[c], i, default=(_near(m, 4),))
+        jo, ji = cfg.split("j", s[c], j, default=(_near(n, 16),))
+        s[c].reorder(io, jo, ii, ji)
+        s[c].vectorize(ji)
+        stage.compute_at(s[c], jo)
+        outer, rows, columns = io, *stage.axis
+        tile = {rows: ii, columns: ji}
+    else:
+        i, j = s[c].axis
+        io, rows = cfg.split("i", s[c], i, default=(_near(m, 4),))
+        jo, columns = cfg.split("j", s[c], j, default=(_near(n, 16),))
+        outer, tile = io, {}
+        s[c].reorder(*((io, jo) if cfg.choice("rows_outside", (True, False), True) else (jo, io)))
+    ko, ki = cfg.split("k", stage, stage.reduce_axis[0], default=(1,))
+    order = cfg.choice("order", ("okij", "oikj", "koij"), "okij")
+    if order == "okij":
+        stage.reorder(ko, ki, rows, columns)
+    elif order == "oikj":
+        stage.reorder(ko, rows, ki, columns)
+    else:
+        stage.reorder(ko, rows, columns, ki)
+    cfg.annotate("rows", stage, rows, ("none", "unroll"))
+    cfg.annotate("inner", stage, ki if order == "koij" else columns, ("vectorize", "none", "unroll")
+                 if order != "koij" else ("none", "unroll"))  # fmt: skip
+    if cfg.choice("share", (True, False), True):
+        s[c].parallel(outer)
+    _checked(stage, tile)
+    return s, [a, b, c]
+
+
+def tiled_conv(cfg: Config, size: int, channels: int, filters: int, kernel: int) -> Made:
+    """A channels-last convolution without borders."""
+    x = te.placeholder((size, size, channels), name="x")
+    w = te.placeholder((kernel, kernel, channels, filters), name="w")
+    out = size - kernel + 1
+    u, v = te.reduce_axis((0, kernel), "u"), te.reduce_axis((0, kernel), "v")
+    r = te.reduce_axis((0, channels), "r")
+    c = te.compute(
+        (out, out, filters),
+        lambda i, j, f: te.sum(x[i + u, j + v, r] * w[u, v, r, f], axis=(u, v, r)),
+        "c",
+    )
+    s = te.create_schedule(c.op)
+    stage = s[s.cache_write(c, "stack")]
+    i, j, f = s[c].axis
+    jo, ji = cfg.split("j", s[c], j, default=(_near(out, 4),))
+    fo, fi = cfg.split("f", s[c], f, default=(_near(filters, 16),))
+    s[c].reorder(*((i, jo, fo) if cfg.choice("filters_inside", (True, False), True)
+                   else (i, fo, jo)), ji, fi)  # fmt: skip
+    s[c].vectorize(fi)
+    at = fo if s[c].leaf_axes.index(fo) > s[c].leaf_axes.index(jo) else jo
+    stage.compute_at(s[c], at)
+    (_, columns, inner), (uu, vv, rr) = stage.axis, stage.reduce_axis
+    ro, ri = cfg.split("r", stage, rr, default=(1,))
+    order = cfg.choice("order", ("window", "channels", "columns"), "window")
+    loops = {
+        "window": (uu, vv, ro, ri, columns, inner),
+        "channels": (ro, uu, vv, ri, columns, inner),
+        "columns": (uu, ro, columns, vv, ri, inner),
+    }[order]
+    stage.reorder(*loops)
+    cfg.annotate("columns", stage, columns, ("unroll", "none"))
+    cfg.annotate("inner", stage, inner, ("vectorize", "none"))
+    if cfg.choice("share", (True, False), True):
+        s[c].parallel(i)
+    _checked(stage, {columns: ji, inner: fi})
+    return s, [x, w, c]
+
+
+def tiled_depthwise(cfg: Config, size: int, channels: int, kernel: int, dilation: int) -> Made:
+    """A depthwise convolution, channels last."""
+    x = te.placeholder((size, size, channels), name="x")
+    w = te.placeholder((kernel, kernel, channels), name="w")
+    out = size - dilation * (kernel - 1)
+    u, v = te.reduce_axis((0, kernel), "u"), te.reduce_axis((0, kernel), "v")
+    c = te.compute(
+        (out, out, channels),
+        lambda i, j, f: te.sum(x[i + u * dilation, j + v * dilation, f] * w[u, v, f], axis=(u, v)),
+        "c",
+    )
+    s = te.create_schedule(c.op)
+    stage = s[s.cache_write(c, "stack")]
+    i, j, f = s[c].axis
+    io, ii = cfg.split("i", s[c], i, default=(1,))
+    jo, ji = cfg.split("j", s[c], j, default=(_near(out, 4),))
+    fo, fi = cfg.split("f", s[c], f, default=(_near(channels, 16),))
+    s[c].reorder(*((io, jo, fo) if cfg.choice("channels_inside", (True, False), True)
+                   else (fo, io, jo)), ii, ji, fi)  # fmt: skip
+    s[c].vectorize(fi)
+    outer = s[c].leaf_axes[0]
+    stage.compute_at(s[c], s[c].leaf_axes[2])
+    (rows, columns, inner), (uu, vv) = stage.axis, stage.reduce_axis
+    stage.reorder(*((uu, vv, rows, columns, inner)
+                    if cfg.choice("window_outside", (True, False), True)
+                    else (rows, columns, uu, vv, inner)))  # fmt: skip
+    cfg.annotate("columns", stage, columns, ("unroll", "none"))
+    cfg.annotate("inner", stage, inner, ("vectorize", "none"))
+    cfg.annotate("window", stage, vv, ("none", "unroll"))
+    if cfg.choice("share", (True, False), True):
+        s[c].parallel(outer)
+    _checked(stage, {rows: ii, columns: ji, inner: fi})
+    return s, [x, w, c]
+
+
+def row_sums(cfg: Config, rows: int, columns: int) -> Made:
+    """Sums of the squares of rows, in several partial sums or not."""
+    x = te.placeholder((rows, columns), name="x")
+    r = te.reduce_axis((0, columns), "r")
+    y = te.compute((rows,), lambda i: te.sum(x[i, r] * x[i, r], axis=r), "y")
+    s = te.create_schedule(y.op)
+    (i,) = s[y].axis
+    io, ii = cfg.split("i", s[y], i, default=(_near(rows, 4),))
+    part = cfg.choice("partial_sums", (1, 4, 8, 16, 32, 64, 128), 16)
+    if part > 1:
+        if columns % part:
+            part = 1 << ((columns & -columns).bit_length() - 1)
+        _, ki = s[y].split(s[y].reduce_axis[0], factor=part)
+        f = s.rfactor(y, ki)
+        stage = s[f]
+        lane, row = stage.axis  # the axis of the partial results leads
+        stage.compute_at(s[y], io if cfg.choice("block", (True, False), True) else ii)
+        ko, ki = cfg.split("k", stage, stage.leaf_axes[-1], default=(1,))
+        stage.reorder(row, ko, ki, lane)
+        cfg.annotate("lanes", stage, lane, ("vectorize", "unroll", "none"))
+        cfg.annotate("inner", stage, ki, ("none", "unroll"))
+    else:
+        ko, ki = cfg.split("k", s[y], s[y].reduce_axis[0], default=(1,))
+        rows_inside = cfg.choice("rows_inside", (False, True), False)
+        s[y].reorder(io, *((ko, ki, ii) if rows_inside else (ii, ko, ki)))
+        cfg.annotate("inner", s[y], ii if rows_inside else ki, ("none", "unroll"))
+    if cfg.choice("share", (True, False), True):
+        s[y].parallel(io)
+    for op in s.stages:
+        _checked(op)
+    return s, [x, y]
+
+
+def pointwise(cfg: Config, rows: int, columns: int, heavy: int) -> Made:
+    """Elementwise work with a row broadcast; `heavy`: with an exponential function."""
+    x, b = te.placeholder((rows, columns), name="x"), te.placeholder((columns,), name="b")
+    z = te.compute((rows, columns), lambda i, j: x[i, j] * 0.5 + b[j], "z")
+    y = te.compute(
+        (rows, columns),
+        lambda i, j: te.exp(z[i, j]) if heavy else z[i, j] * z[i, j] + z[i, j],
+        "y",
+    )
+    s = te.create_schedule(y.op)
+    i, j = s[y].axis
+    io, ii = cfg.split("i", s[y], i, default=(1,))
+    jo, jm, ji = cfg.split("j", s[y], j, parts=3, default=(1, _near(columns, 16)))
+    order = cfg.choice("order", ("rows", "tiles", "columns"), "rows")
+    loops = {"rows": (io, ii, jo, jm), "tiles": (io, jo, ii, jm), "columns": (jo, io, ii, jm)}
+    s[y].reorder(*loops[order], ji)
+    where = cfg.choice("z", ("inline", "tile", "root"), "inline")
+    if where == "inline":
+        s[z].compute_inline()
+    elif where == "tile":
+        s[z].compute_at(s[y], loops[order][2])
+        s[z].vectorize(s[z].split(s[z].axis[1], factor=16)[1])
+    else:
+        s[z].vectorize(s[z].split(s[z].axis[1], factor=16)[1])
+    cfg.annotate("ji", s[y], ji, ("vectorize", "none", "unroll"))
+    cfg.annotate("jm", s[y], jm, ("none", "unroll"))
+    if cfg.choice("share", (True, False), True):
+        s[y].parallel(loops[order][0])
+    _checked(s[y])
+    return s, [x, b, y]
+
+
+def _checked(stage: te.Stage, tile: Mapping[te.Axis, te.Axis] | None = None) -> None:
+    """Raise ScheduleError for code that is too long to be compiled in a moment.  `tile`: the loops
+    whose extents those of `stage` get where it is attached.
+    """
+    copies = 1.0
+    for a in stage.leaf_axes:
+        extent = (tile or {}).get(a, a).extent
+        assert isinstance(extent, int)
+        copies *= {"unrolled": extent, "vectorized": max(extent / 16, 1)}.get(stage.kind(a), 1)
+    if copies > MAX_COPIES:
+        raise ScheduleError(f"{copies:.0f} copies of the body of {stage.name}")
+
+
+def _near(extent: int, wanted: int) -> int:
+    """The largest divisor of an extent up to `wanted`."""
+    return max(d for d in range(1, wanted + 1) if extent % d == 0)
+
+
+TEMPLATES: dict[str, Callable[..., Made]] = {
+    f.__name__: f for f in (tiled_matmul, tiled_conv, tiled_depthwise, row_sums, pointwise)
+}
+
+
+# --- groups of a graph
+
+Text = tuple[str, dict[str, np.ndarray[Any, Any]]]
+
+
+def dense(m: int, n: int, k: int) -> Text:
+    text = f"""graph net(%x: f32[{m},{k}]) {{
+  const %w: f32[{k},{n}] = @aa
+  %0: f32[{m},{n}] = matmul(%x, %w)
+  %1: f32[{m},{n}] = relu(%0)
+  return %1 as "y"
+}}
+"""
+    return text, {"aa": _weights(k, n)}
+
+
+def conv(size: int, channels: int, filters: int, kernel: int, stride: int) -> Text:
+    pad = kernel // 2
+    out = (size + 2 * pad - kernel) // stride + 1
+    text = f"""graph net(%x: f32[1,{channels},{size},{size}]) {{
+  const %w: f32[{filters},{channels},{kernel},{kernel}] = @aa
+  %0: f32[1,{filters},{out},{out}] = conv(%x, %w) {{pads=({pad}, {pad}, {pad}, {pad}), strides=({stride}, {stride})}}
+  %1: f32[1,{filters},{out},{out}] = relu(%0)
+  return %1 as "y"
+}}
+"""  # noqa: E501
+    return text, {"aa": _weights(filters, channels, kernel, kernel)}
+
+
+def depthwise(size: int, channels: int, kernel: int, stride: int) -> Text:
+    pad = kernel // 2
+    out = (size + 2 * pad - kernel) // stride + 1
+    text = f"""graph net(%x: f32[1,{channels},{size},{size}]) {{
+  const %w: f32[{channels},1,{kernel},{kernel}] = @aa
+  %0: f32[1,{channels},{out},{out}] = conv(%x, %w) {{groups={channels}, pads=({pad}, {pad}, {pad}, {pad}), strides=({stride}, {stride})}}
+  return %0 as "y"
+}}
+"""  # noqa: E501
+    return text, {"aa": _weights(channels, 1, kernel, kernel)}
+
+
+def softmax(rows: int, columns: int) -> Text:
+    text = f"""graph net(%x: f32[{rows},{columns}]) {{
+  %0: f32[{rows},{columns}] = softmax(%x)
+  return %0 as "y"
+}}
+"""
+    return text, {}
+
+
+def _weights(*shape: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32) * 0.1
+
+
+GRAPHS: dict[str, Callable[..., Text]] = {f.__name__: f for f in (dense, conv, depthwise, softmax)}
+
+
+# --- the list
+
+SHAPES: dict[str, list[tuple[int, ...]]] = {
+    "tiled_matmul": [(128, 128, 128), (64, 256, 256), (256, 64, 512), (96, 384, 96),
+                     (49, 512, 128), (16, 512, 512), (196, 96, 192), (320, 320, 64)],
+    "tiled_conv": [(16, 32, 32, 3), (30, 16, 32, 3), (14, 64, 96, 1), (11, 48, 64, 5),
+                   (58, 8, 16, 3), (9, 128, 64, 3)],
+    "tiled_depthwise": [(30, 64, 3, 1), (16, 192, 3, 1), (24, 96, 7, 2), (58, 32, 5, 1),
+                        (20, 48, 3, 2)],
+    "row_sums": [(128, 1024), (1024, 128), (64, 4096), (500, 384), (2048, 64)],
+    "pointwise": [(128, 768, 1), (512, 256, 0), (64, 3072, 0), (784, 96, 1), (196, 512, 0)],
+    "dense": [(64, 256, 256), (128, 384, 128), (16, 768, 256), (196, 96, 384), (49, 512, 160)],
+    "conv": [(28, 32, 64, 3, 1), (14, 128, 128, 1, 1), (56, 16, 32, 3, 2), (14, 96, 64, 5, 1),
+             (28, 64, 96, 1, 1)],
+    "depthwise": [(28, 96, 3, 1), (56, 32, 3, 2), (14, 192, 5, 1)],
+    "softmax": [(128, 256), (512, 64), (32, 1000)],
+}  # fmt: skip
+HELD_OUT: dict[str, list[tuple[int, ...]]] = {
+    "tiled_matmul": [(112, 224, 160)],
+    "tiled_conv": [(18, 24, 64, 3)],
+    "tiled_depthwise": [(28, 80, 5, 1)],
+    "row_sums": [(256, 640)],
+    "pointwise": [(320, 384, 1)],
+    "dense": [(96, 320, 192)],
+    "conv": [(20, 48, 80, 3, 1)],
+    "depthwise": [(40, 64, 3, 1)],
+}
+
+WORKLOADS: tuple[Workload, ...] = tuple(
+    Workload(family, shape, 2 if (i % 4 == 3) else 1, held_out)
+    for held_out, shapes in ((False, SHAPES), (True, HELD_OUT))
+    for family, all_ in shapes.items()
+    for i, shape in enumerate(all_)
+)
+"""Most with one thread: with more, measurements also see what else the machine does."""

@@ -1,0 +1,253 @@
+"""Cost models: which of many candidates are worth measuring.
+
+A model learns from the trials of a run as they arrive and orders candidates that nobody measured.
+Only the order within a workload matters: a ratio to the analytic schedule says nothing across
+workloads, and neither does a score.  Groups say which rows are of the same workload.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import numpy as np
+
+from tilesmith.support.errors import InternalError, UsageError
+
+if TYPE_CHECKING:
+    import lightgbm
+
+Array = np.ndarray[Any, Any]
+
+PRETRAINED = Path(__file__).parent / "pretrained.txt"
+"""A LightGBM model as text, written by benchmarks/train_cost_model.py."""
+GRADES = 31
+"""Grades of relevance that a ranking tells apart."""
+FEW = 2
+"""Rows in a group that can't be ordered in a way worth learning."""
+
+_log = logging.getLogger("tilesmith")
+
+
+class CostModel(Protocol):
+    """Anything with these two methods can guide a search."""
+
+    def fit(self, features: Array, ratios: Array, groups: Array) -> object:
+        """Learn, from nothing, from all trials so far: features float32 [n, F], measured time as a
+        share of the analytic schedule's [n] (infinite for a failure), number of the workload [n].
+        """
+        ...
+
+    def predict(self, features: Array) -> Array:
+        """A score for each row of float32 [n, F]: the lower, the faster.  Finite."""
+        ...
+
+
+class Prior:
+    """The analytic model: the score is one of the features, and there is nothing to learn.
+
+    `column`: its number; None scores all candidates alike.
+    """
+
+    def __init__(self, column: int | None) -> None:
+        self.column = column
+
+    def fit(self, features: Array, ratios: Array, groups: Array) -> None:
+        return None
+
+    def predict(self, features: Array) -> Array:
+        if self.column is None:
+            return np.zeros(len(features))
+        return features[:, self.column].astype(np.float64)
+
+
+class Trees:
+    """A trained LightGBM model that does not change.  `names`: of the features of the rows it will
+    see; those that it was trained on are found by name.
+
+    Raises InternalError when there is one that it needs and the rows lack.
+    """
+
+    def __init__(self, booster: lightgbm.Booster, names: Sequence[str]) -> None:
+        missing = [n for n in booster.feature_name() if n not in names]
+        if missing:
+            raise InternalError(
+                f"the cost model was trained on features that there are not: {', '.join(missing)}; "
+                "train it again with benchmarks/train_cost_model.py"
+            )
+        self.booster = booster
+        self.columns = [list(names).index(n) for n in booster.feature_name()]
+
+    @staticmethod
+    def read(path: Path, names: Sequence[str]) -> Trees:
+        """The model in a text file.  Needs LightGBM."""
+        import lightgbm
+
+        return Trees(lightgbm.Booster(model_str=path.read_text()), names)
+
+    def fit(self, features: Array, ratios: Array, groups: Array) -> None:
+        return None
+
+    def predict(self, features: Array) -> Array:
+        found = self.booster.predict(features[:, self.columns], num_threads=1)
+        return -np.asarray(found, np.float64)
+
+
+class LightGbmModel:
+    """Gradient-boosted trees that learn to rank (LambdaMART).  They correct the scores of `base`,
+    so that with few trials the order is about its.  Deterministic.
+
+    Needs LightGBM (`pip install tilesmith[tune]`); UsageError without it.
+    """
+
+    PARAMETERS: ClassVar[dict[str, Any]] = {
+        "objective": "lambdarank",
+        "label_gain": list(range(GRADES + 1)),
+        "lambdarank_truncation_level": 64,
+        "learning_rate": 0.08,
+        "num_leaves": 15,
+        "min_data_in_leaf": 3,
+        "feature_fraction": 0.7,
+        "lambda_l2": 0.1,
+        "max_bin": 63,
+        "verbose": -1,
+        "num_threads": 1,
+        "deterministic": True,
+        "force_row_wise": True,
+    }
+
+    def __init__(self, base: CostModel | None = None, trees: int = 40, seed: int = 0) -> None:
+        require_lightgbm()
+        self.base = base
+        self.trees = trees
+        self.seed = seed
+        self.booster: lightgbm.Booster | None = None
+
+    def fit(self, features: Array, ratios: Array, groups: Array) -> None:
+        import lightgbm
+
+        order, sizes = _by_group(groups)
+        if not len(order):
+            return
+        x, labels = features[order], grades(ratios, groups)[order]
+        start = None if self.base is None else -self.base.predict(x)
+        rows = lightgbm.Dataset(
+            x, labels, group=sizes, init_score=start, params={"verbose": -1, "max_bin": 63}
+        )
+        parameters = {**self.PARAMETERS, "seed": self.seed}
+        self.booster = lightgbm.train(parameters, rows, num_boost_round=self.trees)
+
+    def predict(self, features: Array) -> Array:
+        scores = np.zeros(len(features)) if self.base is None else self.base.predict(features)
+        if self.booster is not None and len(features):
+            found = self.booster.predict(features, num_threads=1)
+            scores = scores - np.asarray(found, np.float64)
+        return scores
+
+
+def grades(ratios: Array, groups: Array) -> Array:
+    """The relevance of each row for a ranking, 0 to `GRADES`: its speed as a share of the fastest
+    of its group.
+    """
+    speed = np.where(np.isfinite(ratios), 1 / np.maximum(ratios, 1e-9), 0.0)
+    best = np.zeros(len(ratios))
+    for g in np.unique(groups):
+        best[groups == g] = max(speed[groups == g].max(), 1e-9)
+    return np.rint(GRADES * speed / best).astype(np.int32)
+
+
+def _by_group(groups: Array) -> tuple[Array, list[int]]:
+    """Rows group by group, without groups too small to be ordered, and the groups' sizes."""
+    names, counts = np.unique(groups, return_counts=True)
+    kept = [(g, c) for g, c in zip(names, counts, strict=True) if c >= FEW]
+    rows = [np.flatnonzero(groups == g) for g, _ in kept]
+    order = np.concatenate(rows) if rows else np.zeros(0, np.int64)
+    return order, [int(c) for _, c in kept]
+
+
+@cache
+def has_lightgbm() -> bool:
+    return find_spec("lightgbm") is not None
+
+
+def require_lightgbm() -> None:
+    """Raises UsageError without LightGBM."""
+    if not has_lightgbm():
+        raise UsageError("this cost model needs LightGBM: pip install 'tilesmith[tune]'")
+
+
+def default_model(names: Sequence[str], prior: int | None, seed: int = 0) -> CostModel:
+    """The model in the package, corrected by trees that learn from the run.
+
+    `names`: of the features; `prior`: the column with the analytic model's score.  Without LightGBM
+    it is the analytic model alone, and the log says how to get more.
+    """
+    base: CostModel = Prior(prior)
+    if not has_lightgbm():
+        _log.warning(
+            "candidates are ordered by the analytic model alone: pip install 'tilesmith[tune]' "
+            "lets a model learn from what is measured"
+        )
+        return base
+    if PRETRAINED.is_file():
+        try:
+            base = Trees.read(PRETRAINED, names)
+        except InternalError as e:
+            _log.warning("%s", e)
+    return LightGbmModel(base, seed=seed)
+
+
+class Learner:
+    """What all searches of a run know together: their trials, and the model that learns from them.
+
+    The model is fitted again when it is asked and `REFIT` trials are new, or a tenth of them all.
+    Raises UsageError when a model does not answer as `CostModel` says.
+    """
+
+    REFIT = 4
+
+    def __init__(self, model: CostModel) -> None:
+        self.model = model
+        self._rows: list[Array] = []
+        self._ratios: list[float] = []
+        self._groups: list[int] = []
+        self._fitted = 0
+
+    def add(self, group: int, row: Array, ratio: float) -> None:
+        """Take note of a trial."""
+        self._rows.append(row)
+        self._ratios.append(ratio)
+        self._groups.append(group)
+
+    def scores(self, features: Array) -> Array:
+        """The model's order of candidates; the lower, the faster."""
+        fresh = len(self._rows) - self._fitted
+        if fresh >= max(self.REFIT, len(self._rows) // 10):
+            self._fitted = len(self._rows)
+            self.model.fit(
+                np.stack(self._rows), np.array(self._ratios), np.array(self._groups, np.int64)
+            )
+        found = np.asarray(self.model.predict(features))
+        name = type(self.model).__name__
+        if found.shape != (len(features),):
+            raise UsageError(
+                f"cost model {name}: predict must return one score for each of the "
+                f"{len(features)} rows, not an array of shape {found.shape}"
+            )
+        if found.dtype.kind not in "fiu" or not np.isfinite(found).all():
+            raise UsageError(f"cost model {name}: predict must return finite numbers")
+        return found
+
+
+def check_model(model: object) -> None:
+    """Raises UsageError for what is no cost model."""
+    missing = [n for n in ("fit", "predict") if not callable(getattr(model, n, None))]
+    if missing:
+        raise UsageError(
+            f"a cost model is an object with fit(features, ratios, groups) and predict(features); "
+            f"{type(model).__name__} has no {' and no '.join(missing)}"
+        )

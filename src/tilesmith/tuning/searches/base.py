@@ -1,0 +1,66 @@
+"""The interface of searches: propose candidates, observe what they cost.
+
+All are deterministic for a seed and the costs observed.  None proposes a candidate twice.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+
+from ..space import Candidate, Space, candidate_key
+
+ATTEMPTS = 60
+"""Random draws that may be seen before in a row until a space counts as exhausted."""
+
+
+class Search(ABC):
+    """`costs` are those observed so far, by candidate key; infinite for candidates that failed."""
+
+    def __init__(self, space: Space, seed: int = 0) -> None:
+        self.space = space
+        self.rng = random.Random(seed)
+        self.costs: dict[str, float] = {}
+        self.best: Candidate = space.start
+        self.best_cost = math.inf
+        self._proposed = {candidate_key(space.start)}
+        self._suggested: list[Candidate] = []
+
+    def suggest(self, candidates: Iterable[Candidate]) -> None:
+        """Propose these first: they were good for a workload of the same family."""
+        self._suggested += candidates
+
+    def propose(self, count: int) -> list[Candidate]:
+        """Up to `count` candidates that are new; none when the search has come to its end."""
+        found: list[Candidate] = []
+        misses = 0
+        while len(found) < count and misses < ATTEMPTS:
+            candidate = self._suggested.pop(0) if self._suggested else self._next()
+            if candidate is None:
+                break
+            key = candidate_key(candidate)
+            if key in self._proposed:
+                misses += 1
+                continue
+            misses = 0
+            self._proposed.add(key)
+            found.append(candidate)
+        return found
+
+    def observe(self, candidate: Candidate, cost: float) -> None:
+        """Take note of a cost (also one that was measured in another run)."""
+        key = candidate_key(candidate)
+        self._proposed.add(key)
+        self.costs[key] = cost
+        if cost < self.best_cost:
+            self.best, self.best_cost = candidate, cost
+        self._learn(candidate, cost)
+
+    @abstractmethod
+    def _next(self) -> Candidate | None:
+        """A candidate, new or not; None at the end."""
+
+    def _learn(self, candidate: Candidate, cost: float) -> None:
+        return None
