@@ -570,7 +570,7 @@ def assemble(fused: Graph, kernels: Mapping[Node, KernelCode], session: Session)
             label=n.loc,
             workspace=memory.workspace.get(n, 0),
             messages=kernels[n].messages,
-            sources=_sources(n),
+            sources=sources(n),
         )
         for n in fused.nodes
         if n in kernels
@@ -589,7 +589,7 @@ def assemble(fused: Graph, kernels: Mapping[Node, KernelCode], session: Session)
     )
 
 
-def _sources(node: Node) -> tuple[str, ...]:
+def sources(node: Node) -> tuple[str, ...]:
     """The source model's nodes that a fused node computes."""
     inside = node.op.body.nodes if isinstance(node.op, Fused) else ()
     return tuple(dict.fromkeys(n.loc for n in inside if n.loc)) or (node.loc,)

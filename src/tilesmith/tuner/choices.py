@@ -25,7 +25,7 @@ def choose_algorithms(
     """Find the fastest algorithm of each convolution that has a choice, by the times of its kernels
     in variants of the whole model.
     """
-    choices = _convolutions(graph, session)
+    choices = convolutions(graph, session)
     threads = thread_count(session.options.threads)
     keys = {loc: Key.of(text, session.target.text, threads) for loc, text in choices.items()}
     if all(records.trials(key) for key in keys.values()):
@@ -50,7 +50,7 @@ def choose_algorithms(
 def with_algorithms(graph: Graph, session: Session, records: Records) -> Session:
     """The session with the algorithms on record, and nothing else."""
     chosen = driver.lookup(records, session)
-    texts = set(_convolutions(graph, session).values())
+    texts = set(convolutions(graph, session).values())
     return _forced(session, {text: chosen(text).decisions for text in texts})
 
 
@@ -59,7 +59,7 @@ def _forced(session: Session, decisions: Mapping[str, Decisions]) -> Session:
     return dataclasses.replace(session, tuned=lambda text, _=None: Match(decisions.get(text, {})))
 
 
-def _convolutions(graph: Graph, session: Session) -> dict[str, str]:
+def convolutions(graph: Graph, session: Session) -> dict[str, str]:
     """The workloads of the convolutions that have a choice, by the name of their source node."""
     asked: set[str] = set()
 

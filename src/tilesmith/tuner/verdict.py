@@ -1,50 +1,147 @@
-"""The final check: the model with the decisions on record against the untuned one."""
+"""The final check: the model with the decisions on record against the untuned one.
+
+Kernels are fast by themselves and may be slow in their place: another kernel's results lie
+elsewhere in the caches, or threads share the work in another way.  So both models are profiled in
+turns, and decisions whose kernels turn out to be slower there are dropped; what is left must make
+the whole faster, or the least certain are dropped as well.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from tilesmith import driver
 from tilesmith.driver import Session
-from tilesmith.graph.nodes import Graph
+from tilesmith.graph.nodes import Fused, Graph, InPlace
 from tilesmith.runtime.executable import Executable
+from tilesmith.runtime.threads import thread_count
 from tilesmith.support.measure import interleave, ratio
-from tilesmith.tuning.records import Records
+from tilesmith.tuning.lookup import Lookup
+from tilesmith.tuning.records import Key, Records
+from tilesmith.tuning.workload import group_workload
 
-from .tasks import random_array
+from .choices import convolutions
+from .tasks import Compiled, random_array
 
 CHECK_ROUNDS = 7
 """Turns of each executable in the final check."""
+PROFILES = 4
+"""Turns of each executable in which every kernel is timed."""
+SHARES = (1.02, 0.97, 0.9)
+"""Attempts: the share of the untuned time beyond which a decision is dropped.  The first allows for
+noise; the others look for the culprits where the whole is slower all the same."""
+
+Times = Sequence[tuple[frozenset[str], float]]
+"""The source nodes that a kernel computes, and its seconds, for each kernel."""
 
 
 def better_of(
     graph: Graph, session: Session, plain: Executable, records: Records
 ) -> tuple[Executable, float]:
-    """The executable with the decisions on record, or `plain` where that is no slower; in that case
-    the decisions are marked as worse.
+    """The executable with the decisions on record and how many times as fast as `plain` it is;
+    `plain` where none is faster.  Decisions that do not help are marked as worse.
     """
-    chosen = driver.lookup(records, session)
-    tuned = Executable(
-        driver.compile_program(graph, dataclasses.replace(session, tuned=chosen)),
-        session.options.threads,
-    )
-    if not chosen.used:
-        return plain, 1.0
     rng = np.random.default_rng(0)
     inputs = [random_array(rng, s) for s in plain.inputs]
+    for share in SHARES:
+        chosen, tuned = _compiled(graph, session, records)
+        sources = _sources(graph, session, chosen, tuned)
+        before, after = _profiles(plain, tuned.executable, inputs)
+        slow = slower(sources, before, after, share)
+        _mark(records, chosen, slow, "its kernels were slower in the model")
+        if slow:
+            chosen, tuned = _compiled(graph, session, records)
+        if not chosen.used:
+            return plain, 1.0
+        speedup = _speedup(plain, tuned.executable, inputs)
+        if speedup > 1:
+            return tuned.executable, speedup
+    rest = driver.lookup(records, session)
+    driver.apply_tuning(driver.optimise(graph, _tuned(session, rest)), _tuned(session, rest))
+    _mark(records, rest, rest.used, "the model as a whole was slower with it")
+    return plain, 1.0
+
+
+def slower(
+    sources: Mapping[Key, frozenset[str]], before: Times, after: Times, share: float
+) -> list[Key]:
+    """The decisions whose kernels take more than `share` of the time that the same source nodes
+    took before; `sources`: the nodes that each decision is about.
+    """
+    found: list[Key] = []
+    for key, names in sources.items():
+        reached: frozenset[str] = frozenset()
+        while reached != names:  # kernels need not cover the same nodes before and after
+            reached = names
+            names = names.union(*(s for s, _ in (*before, *after) if s & names))
+        old, new = (sum(t for s, t in times if s & names) for times in (before, after))
+        if new > share * old:
+            found.append(key)
+    return found
+
+
+def _compiled(graph: Graph, session: Session, records: Records) -> tuple[Lookup, Compiled]:
+    """The model as `compile` makes it with these records, and what it asked them."""
+    chosen = driver.lookup(records, session)
+    return chosen, Compiled.of(graph, _tuned(session, chosen))
+
+
+def _tuned(session: Session, chosen: Lookup) -> Session:
+    return dataclasses.replace(session, tuned=chosen)
+
+
+def _sources(
+    graph: Graph, session: Session, chosen: Lookup, tuned: Compiled
+) -> dict[Key, frozenset[str]]:
+    """The source nodes that each decision used is about."""
+    found: dict[Key, frozenset[str]] = {key: frozenset() for key in chosen.used}
+    target, threads = session.target.text, thread_count(session.options.threads)
+
+    def note(workload: str, names: Iterable[str]) -> None:
+        key = Key.of(workload, target, threads)
+        if key in found:
+            found[key] |= frozenset(names)
+
+    for node in tuned.fused.nodes:
+        if isinstance(node.op, Fused) and not isinstance(node.op, InPlace):
+            constants = [i for i, v in enumerate(node.inputs) if v in tuned.fused.constant]
+            workload = group_workload(driver.canonical(node.op.body), constants)
+            note(workload, driver.sources(node))
+    for name, workload in convolutions(graph, session).items():
+        note(workload, (name,))
+    return found
+
+
+def _profiles(
+    plain: Executable, tuned: Executable, inputs: Sequence[np.ndarray]
+) -> tuple[Times, Times]:
+    """The least times of the kernels of both, measured in turns."""
+    both = (plain, tuned)
+    best = [np.full(len(e.program.calls), np.inf) for e in both]
+    for _ in range(PROFILES):
+        for exe, least in zip(both, best, strict=True):
+            seconds = [k.seconds for k in exe.profile(*inputs, repeats=3)]
+            np.minimum(least, seconds, out=least)
+    before, after = (
+        [(frozenset(c.sources), float(t)) for c, t in zip(e.program.calls, least, strict=True)]
+        for e, least in zip(both, best, strict=True)
+    )
+    return before, after
+
+
+def _speedup(plain: Executable, tuned: Executable, inputs: Sequence[np.ndarray]) -> float:
     samples = interleave(
         {"untuned": lambda: plain(*inputs), "tuned": lambda: tuned(*inputs)}, rounds=CHECK_ROUNDS
     )
-    speedup = ratio(samples["untuned"], samples["tuned"])
-    if speedup > 1:
-        return tuned, speedup
-    worse = "the model as a whole was slower with it"
-    records.add(
-        *(
-            dataclasses.replace(t, key=key, status="worse", cause=worse)
-            for key, t in chosen.used.items()
-        )
-    )
-    return plain, 1.0
+    return ratio(samples["untuned"], samples["tuned"])
+
+
+def _mark(records: Records, chosen: Lookup, keys: Iterable[Key], cause: str) -> None:
+    """Mark the trials that gave decisions for some workloads as worse (there: one that was made for
+    a relative stays what it is).
+    """
+    used = ((key, chosen.used[key]) for key in keys)
+    records.add(*(dataclasses.replace(t, key=key, status="worse", cause=cause) for key, t in used))

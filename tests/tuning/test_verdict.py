@@ -1,0 +1,77 @@
+"""The final check: which decisions are kept, with profiles that are made up and real ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import tilesmith as ts
+from tilesmith import driver
+from tilesmith.graph.parse import parse_graph
+from tilesmith.tuner import verdict
+from tilesmith.tuner.tasks import Compiled, tasks_of
+from tilesmith.tuner.verdict import Times, better_of, slower
+from tilesmith.tuning.records import Key, Records, trial
+
+A, B = (Key.of(n, "t", 1) for n in "ab")
+
+
+def names(text: str) -> frozenset[str]:
+    return frozenset(text)
+
+
+def test_only_what_is_slower_is_dropped() -> None:
+    sources = {A: names("a"), B: names("b")}
+    before = [(names("a"), 1.0), (names("b"), 1.0), (names("c"), 1.0)]
+    after = [(names("a"), 1.3), (names("b"), 0.8), (names("c"), 9.0)]
+    assert slower(sources, before, after, 1.02) == [A]
+    assert slower(sources, before, after, 0.5) == [A, B]
+    assert slower(sources, before, before, 1.02) == []
+
+
+def test_kernels_that_cover_other_nodes_are_compared_together() -> None:
+    sources = {A: names("a")}
+    before = [(names("ab"), 1.0), (names("c"), 1.0)]
+    assert slower(sources, before, [(names("a"), 0.5), (names("bc"), 1.4)], 1.02) == []
+    assert slower(sources, before, [(names("a"), 0.5), (names("bc"), 1.6)], 1.02) == [A]
+
+
+def test_one_bad_decision_does_not_cost_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = """
+graph net(%x: f32[64,96], %w: f32[96,128], %v: f32[128,80]) {
+  %0: f32[64,128] = matmul(%x, %w)  # "first"
+  %1: f32[64,80] = matmul(%0, %v)  # "second"
+  return %1 as "y"
+}
+"""
+    options = ts.Options(cache_dir=tmp_path, threads=1, jobs=1)
+    graph, session = parse_graph(text), driver.Session.of(options)
+    found = Compiled.of(graph, session)
+    good, bad = (t.key for t in tasks_of(found, session, {}))
+
+    def profiles(*_: object) -> tuple[Times, Times]:
+        first, second = names_of("first"), names_of("second")
+        return [(first, 1.0), (second, 1.0)], [(first, 0.5), (second, 2.0)]
+
+    def names_of(name: str) -> frozenset[str]:
+        return frozenset((name,))
+
+    speedups = iter((1.4,))
+    monkeypatch.setattr(verdict, "_profiles", profiles)
+    monkeypatch.setattr(verdict, "_speedup", lambda *_: next(speedups))
+    with Records(tmp_path / "records.sqlite") as records:
+        records.add(*(trial(k, {"rows": 2}, "ok", "", "", 0.5, 1.0) for k in (good, bad)))
+        exe, speedup = better_of(graph, session, found.executable, records)
+        assert exe is not found.executable and speedup == 1.4
+        assert records.best(good) is not None and records.best(bad) is None
+        (marked,) = records.trials(bad)
+        assert marked.status == "worse" and "slower in the model" in marked.cause
+
+        speedups = iter((0.9, 0.9, 0.9))  # whatever is dropped, the whole is slower
+        monkeypatch.setattr(verdict, "_profiles", lambda *_: ([], []))
+        exe, speedup = better_of(graph, session, found.executable, records)
+        assert exe is found.executable and speedup == 1
+        assert records.best(good) is None
