@@ -3,9 +3,10 @@
 
 Times of one machine mean little on another; the ratios do.  Whole models against ONNX Runtime,
 OpenVINO and torch.compile, the performance model against measurement, what a call from Python
-costs, a 640x640x640 matrix product against NumPy's BLAS, compile and import time.  Each part runs
-in a process of its own with a time limit, and what is done is kept in the results file at once: run
-again after an interruption, it goes on where it stopped (`--again` starts afresh).
+costs, a 640x640x640 matrix product against NumPy's BLAS, how many candidates a tuner scores per
+second, compile and import time.  Each part runs in a process of its own with a time limit, and what
+is done is kept in the results file at once: run again after an interruption, it goes on where it
+stopped (`--again` starts afresh).
 
 Without --zoo the only model is the ResNet-50 that `make_resnet.py` makes; with it, every .onnx file
 in that folder (see `zoo.py`).  Writes results.json and results.md; --readme puts the table of
@@ -163,6 +164,7 @@ def main() -> None:
         results.need("call", lambda: part("call.py", threads=1))
         most = max(counts)
         results.need("gemm", lambda: part("gemm.py", "--threads", str(most), threads=most))
+        results.need("features", lambda: part("features.py", threads=1))
         timed = [str(m) for m in models if f"compile {m.stem}, cold" in BARS]
         results.need("compile_time", lambda: part("compile_time.py", *timed, threads=most))
     text = markdown(results.found)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from .algebra import (
     Number,
     Truth,
+    add,
     ceil_div,
     div,
     is_most,
@@ -21,6 +22,7 @@ from .algebra import (
     minimum,
     mul,
     product,
+    sub,
     total,
     where,
 )  # fmt: skip
@@ -128,22 +130,19 @@ def not_one(n: Number) -> Truth:
 
 
 def _lines(spans: list[Span], shape: tuple[Number, ...], size: int) -> Number:
-    """Bytes of the lines of a box of elements in an array.  Rows that are touched from end to end
-    continue in the next row; then the span of the outer dimension counts rows.
+    """Bytes of the lines that a box of elements of an array touches.
+
+    At most a line for each element.  At most also, for any number of inner dimensions, the lines
+    from the first to the last element that they reach, once for each index of the outer ones: where
+    rows are short or touched from end to end, neighbouring rows share lines.
     """
-    if not spans:
-        return LINE
-    width, count = spans[-1]
-    row, rows = shape[-1], ONE
-    for span, extent in zip(reversed(spans[:-1]), reversed(shape[:-1]), strict=True):
-        if span != STILL:
-            joined = is_most(row, width)
-            rows = where(joined, rows, mul(rows, span.distinct))
-            width = where(joined, mul(row, span.width), width)
-            count = where(joined, mul(count, span.distinct), count)
-        row = mul(row, extent)
-    lines = minimum(ceil_div(mul(width, size), LINE), count)
-    return mul(mul(lines, rows), LINE)
-
-
-ONE: Number = 1
+    outer = [product(s.distinct for s in spans[:d]) for d in range(len(spans) + 1)]
+    lines = outer[-1]
+    reach: Number = 1
+    pitch: Number = 1
+    for d in reversed(range(len(spans))):
+        if spans[d] != STILL or d == len(spans) - 1:
+            reach = add(reach, mul(sub(spans[d].width, 1), pitch))
+            lines = minimum(lines, mul(outer[d], ceil_div(mul(reach, size), LINE)))
+        pitch = mul(pitch, shape[d])
+    return mul(lines, LINE)
