@@ -109,7 +109,9 @@ def tune_model(
         except KeyboardInterrupt:
             report("interrupted", states)
         report("comparing with untuned", states)
-        better, speedup = better_of(graph, session, plain.executable, records)
+        better, speedup = better_of(
+            graph, session, plain.executable, records, lambda: budget.elapsed < seconds
+        )
     return Tuned(better, speedup, tuple(states))
 
 

@@ -9,7 +9,7 @@ the whole faster, or the least certain are dropped as well.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -39,10 +39,15 @@ Times = Sequence[tuple[frozenset[str], float]]
 
 
 def better_of(
-    graph: Graph, session: Session, plain: Executable, records: Records
+    graph: Graph,
+    session: Session,
+    plain: Executable,
+    records: Records,
+    go_on: Callable[[], bool] = lambda: True,
 ) -> tuple[Executable, float]:
     """The executable with the decisions on record and how many times as fast as `plain` it is;
-    `plain` where none is faster.  Decisions that do not help are marked as worse.
+    `plain` where none is faster.  Decisions that do not help are marked as worse.  `go_on`: whether
+    there is time for another attempt.
     """
     rng = np.random.default_rng(0)
     inputs = [random_array(rng, s) for s in plain.inputs]
@@ -59,6 +64,8 @@ def better_of(
         speedup = _speedup(plain, tuned.executable, inputs)
         if speedup > 1:
             return tuned.executable, speedup
+        if not go_on():
+            break
     rest = driver.lookup(records, session)
     driver.apply_tuning(driver.optimise(graph, _tuned(session, rest)), _tuned(session, rest))
     _mark(records, rest, rest.used, "the model as a whole was slower with it")
