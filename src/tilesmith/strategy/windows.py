@@ -41,15 +41,17 @@ def windows(body: Graph) -> tuple[tuple[Layout, int], ...] | None:
             return None
         strides, first = at
         steps = [strides.get(a.var, 0) for a in op.axis]
-        layout = _layout_of(steps, v.type.static_shape, v.layout or Layout.row_major(v.type.rank))
+        layout = window_layout(
+            steps, v.type.static_shape, v.layout or Layout.row_major(v.type.rank)
+        )
         if layout is None:
             return None
         found.append((layout, first))
     return tuple(found)
 
 
-def _layout_of(strides: list[int], shape: tuple[int, ...], order: Layout) -> Layout | None:
-    """The layout with the dimensions of `order` in which axes of `shape` have `strides`."""
+def window_layout(strides: list[int], shape: tuple[int, ...], order: Layout) -> Layout | None:
+    """The layout with the dimensions of `order` in which axes of `shape` have `strides`, if any."""
     if order.has_padding:
         return None
     spans = [0] * len(order.dims)

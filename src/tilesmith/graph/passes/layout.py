@@ -1,20 +1,26 @@
-"""Layout assignment: how each value lies in memory.
+"""Layout assignment: how each value lies in memory, chosen over the whole graph by cost.
 
-Every kernel can read any layout (a layout is an index map), so this pass only has to choose well.
-The target's policy names, per node, the layouts it wants for constant operands and for results;
-constants are packed when first read, results carry the layout on, and a `relayout` node stands only
-before a graph output that is not row-major.
+Every kernel can read any layout (a layout is an index map), but not equally fast.  A contraction
+writes the layout that its kernel is made for; nodes that read and write memory in one order can
+have any layout that a contraction of their rank has, or row-major.  Choosing one for each node is a
+partitioned Boolean quadratic problem: a pair of producer and reader costs what reading the one's
+layout costs the other, or a `relayout` between them where that is cheaper.  The graph's inputs and
+outputs are row-major.  Constants are packed when they are first read, at no cost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
 from tilesmith.graph.nodes import Constant, Data, Graph, Node, Relayout, Value
 from tilesmith.ir.layout import Layout
+from tilesmith.support.pbqp import Problem
+
+Choice = Layout | None
+"""The layout of a node's results (of each that has its rank); None is row-major."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,52 +31,194 @@ class NodeLayouts:
     results: tuple[Layout | None, ...]
 
 
-Policy = Callable[[Node, tuple[Value, ...], frozenset[int]], NodeLayouts]
-"""(node, its inputs with their layouts, which of them are constants) -> the layouts wanted."""
+class LayoutPolicy(Protocol):
+    """What layouts cost on a target."""
+
+    def fixed(self, node: Node, known: frozenset[int]) -> NodeLayouts | None:
+        """The layouts of a node that leaves no choice; `known`: its operands that are constants."""
+        ...
+
+    def is_free(self, node: Node) -> bool:
+        """True when the node's results can as well lie in other layouts than row-major."""
+        ...
+
+    def reading(self, node: Node, number: int, layout: Choice, result: Choice) -> float:
+        """Bytes moved more than if operand `number` lay as the kernel likes it best, with `result`
+        chosen; infinite where it can't be read.
+        """
+        ...
+
+    def relayout(self, value: Value) -> float:
+        """Bytes that a kernel moves which only changes the layout of `value`, with its start."""
+        ...
 
 
-def assign_layouts(graph: Graph, policy: Policy) -> Graph:
-    """`graph` with layouts on its values and constants packed to match."""
-    current: dict[Value, Value] = {}
-    packed: dict[tuple[Value, Layout], Constant] = {}
-    nodes: list[Node] = []
-    changed = False
-    for node in graph.nodes:
-        inputs = [current.get(v, v) for v in node.inputs]
-        known = frozenset(i for i, v in enumerate(node.inputs) if v in graph.constant)
-        wanted = policy(node, tuple(inputs), known)
-        for i, layout in wanted.operands.items():
-            source = graph.constant[node.inputs[i]]
-            key = (source.value, layout)
-            if source.value.layout is None and not layout.is_row_major:
-                if key not in packed:
-                    packed[key] = pack(source, layout)
-                inputs[i] = packed[key].value
-        outputs = []
-        for v, layout in zip(node.outputs, wanted.results, strict=True):
-            layout = None if layout is None or _is_trivial(layout, v) else layout
-            if layout != v.layout:
-                current[v] = replace(v, layout=layout)
-            outputs.append(current.get(v, v))
-        same = all(a is b for a, b in zip(inputs, node.inputs, strict=True)) and not any(
-            v in current for v in node.outputs
+def assign_layouts(graph: Graph, policy: LayoutPolicy) -> Graph:
+    """`graph` with layouts on its values, constants packed to match, and relayouts between."""
+    return _Assignment(graph, policy).run()
+
+
+class _Assignment:
+    def __init__(self, graph: Graph, policy: LayoutPolicy) -> None:
+        self.graph = graph
+        self.policy = policy
+        self.fixed: dict[Node, NodeLayouts] = {}
+        for n in graph.nodes:
+            known = frozenset(i for i, v in enumerate(n.inputs) if v in graph.constant)
+            found = policy.fixed(n, known)
+            if found is not None:
+                self.fixed[n] = found
+        self.by_rank: dict[int, dict[Choice, None]] = {}
+        """The layouts that values of a rank may have, row-major first."""
+        for n, layouts in self.fixed.items():
+            for v, layout in zip(n.outputs, layouts.results, strict=True):
+                if plain(layout, v) is not None:
+                    self.by_rank.setdefault(v.type.rank, {None: None})[layout] = None
+        for v in graph.inputs:
+            if v.layout is not None:
+                self.by_rank.setdefault(v.type.rank, {None: None})[v.layout] = None
+        self.choices = {n: self.choices_of(n) for n in graph.nodes}
+        self.chosen: dict[Node, Choice] = {}
+        self.now: dict[Value, Value] = {}
+        self.packed: dict[tuple[Value, Layout], Constant] = {}
+        self.converted: dict[tuple[Value, Layout | None], Value] = {}
+        self.nodes: list[Node] = []
+
+    def choices_of(self, node: Node) -> list[Choice]:
+        if node in self.fixed:
+            return [self.fixed[node].results[0]]
+        found = self.by_rank.get(node.outputs[0].type.rank, {}) if node.outputs else {}
+        if not found or not self.policy.is_free(node):
+            return [None]
+        return [c for c in found if c is None or any(plain(c, v) is c for v in node.outputs)]
+
+    def layouts_of(self, node: Node, choice: Choice) -> tuple[Layout | None, ...]:
+        """The layout of each result."""
+        if node in self.fixed:
+            wanted = self.fixed[node].results
+        else:
+            rank = None if choice is None else choice.rank
+            wanted = tuple(choice if v.type.rank == rank else None for v in node.outputs)
+        return tuple(plain(w, v) for w, v in zip(wanted, node.outputs, strict=True))
+
+    def run(self) -> Graph:
+        self.chosen = self.solve()
+        for node in self.graph.nodes:
+            self.lay_out(node)
+        outputs = self.outputs()
+        if self.nodes == list(self.graph.nodes) and outputs == self.graph.outputs:
+            return self.graph
+        used = {v for n in self.nodes for v in n.inputs} | set(outputs)
+        constants = [c for c in self.graph.constants if c.value in used] + list(
+            self.packed.values()
         )
-        changed |= not same
-        nodes.append(node if same else replace(node, inputs=tuple(inputs), outputs=tuple(outputs)))
-    results: list[Value] = []
-    for v in graph.outputs:
-        value = current.get(v, v)
-        given = value in graph.inputs or value in graph.constant or value in results
-        if value.layout is not None or given:  # an output is memory of its own, row-major
-            plain = replace(value, layout=None)
-            nodes.append(Node(Relayout(Layout.row_major(v.type.rank)), (value,), (plain,)))
-            value, changed = plain, True
-        results.append(value)
-    if not changed:
-        return graph
-    used = {v for n in nodes for v in n.inputs} | set(results)
-    constants = [c for c in graph.constants if c.value in used] + list(packed.values())
-    return replace(graph, constants=tuple(constants), nodes=tuple(nodes), outputs=tuple(results))
+        return replace(
+            self.graph, constants=tuple(constants), nodes=tuple(self.nodes), outputs=outputs
+        )
+
+    # choosing
+
+    def solve(self) -> dict[Node, Choice]:
+        if all(len(c) == 1 for c in self.choices.values()):
+            return {n: c[0] for n, c in self.choices.items()}
+        problem = Problem()
+        number: dict[Node, int] = {}
+        for node in self.graph.nodes:
+            costs = np.zeros(len(self.choices[node]))
+            for v in node.outputs:
+                if v in self.graph.outputs:
+                    costs += [
+                        self.policy.relayout(v) * (self.layout(node, c, v) is not None)
+                        for c in self.choices[node]
+                    ]
+            number[node] = problem.node(list(costs))
+        for node in self.graph.nodes:
+            for i, v in enumerate(node.inputs):
+                if v in self.graph.constant:
+                    continue
+                producer = self.graph.producer.get(v)
+                mine = self.choices[node]
+                if producer is None:
+                    costs = np.array([[self.read(node, i, v.layout, c)[0] for c in mine]])
+                    problem.edge(problem.node([0.0]), number[node], costs)
+                    continue
+                theirs = [self.layout(producer, c, v) for c in self.choices[producer]]
+                costs = np.array([[self.read(node, i, a, b)[0] for b in mine] for a in theirs])
+                problem.edge(number[producer], number[node], costs)
+        found = problem.solve()
+        return {n: self.choices[n][found[number[n]]] for n in self.graph.nodes}
+
+    def layout(self, producer: Node, choice: Choice, value: Value) -> Layout | None:
+        return self.layouts_of(producer, choice)[producer.outputs.index(value)]
+
+    def read(self, node: Node, i: int, layout: Choice, result: Choice) -> tuple[float, Choice]:
+        """What it costs `node` to read operand i, and the layout in which it does."""
+        value = node.inputs[i]
+        best = self.policy.reading(node, i, layout, result), layout
+        if best[0]:
+            change = self.policy.relayout(value)
+            for other in self.by_rank.get(value.type.rank, {None: None}):
+                cost = change + self.policy.reading(node, i, other, result)
+                if cost < best[0]:
+                    best = cost, plain(other, value)
+        return best
+
+    # carrying it out
+
+    def lay_out(self, node: Node) -> None:
+        choice = self.chosen[node]
+        inputs = [self.now.get(v, v) for v in node.inputs]
+        operands = self.fixed[node].operands if node in self.fixed else {}
+        for i, v in enumerate(node.inputs):
+            if v in self.graph.constant:
+                wanted = operands.get(i)
+                if wanted is None and node not in self.fixed and choice is not None:
+                    wanted = plain(choice, v) if choice.rank == v.type.rank else None
+                if wanted is not None and v.layout is None and not wanted.is_row_major:
+                    inputs[i] = self.pack(v, wanted)
+                continue
+            _, layout = self.read(node, i, inputs[i].layout, choice)
+            if layout != inputs[i].layout:
+                inputs[i] = self.relayout(inputs[i], layout)
+        outputs = []
+        for v, layout in zip(node.outputs, self.layouts_of(node, choice), strict=True):
+            if layout != v.layout:
+                self.now[v] = replace(v, layout=layout)
+            outputs.append(self.now.get(v, v))
+        same = all(a is b for a, b in zip(inputs, node.inputs, strict=True)) and not any(
+            v in self.now for v in node.outputs
+        )
+        self.nodes.append(
+            node if same else replace(node, inputs=tuple(inputs), outputs=tuple(outputs))
+        )
+
+    def pack(self, value: Value, layout: Layout) -> Value:
+        key = (value, layout)
+        if key not in self.packed:
+            self.packed[key] = pack(self.graph.constant[value], layout)
+        return self.packed[key].value
+
+    def relayout(self, value: Value, layout: Layout | None) -> Value:
+        key = (value, layout)
+        if key not in self.converted:
+            new = replace(value, layout=layout)
+            op = Relayout(layout or Layout.row_major(value.type.rank))
+            self.nodes.append(Node(op, (value,), (new,)))
+            self.converted[key] = new
+        return self.converted[key]
+
+    def outputs(self) -> tuple[Value, ...]:
+        results: list[Value] = []
+        for v in self.graph.outputs:
+            value = self.now.get(v, v)
+            given = value in self.graph.inputs or value in self.graph.constant or value in results
+            if value.layout is not None or given:  # an output is memory of its own, row-major
+                copy = replace(value, layout=None)
+                op = Relayout(Layout.row_major(v.type.rank))
+                self.nodes.append(Node(op, (value,), (copy,)))
+                value = copy
+            results.append(value)
+        return tuple(results)
 
 
 def relayout_count(graph: Graph) -> int:
@@ -94,9 +242,9 @@ def pack(source: Constant, layout: Layout) -> Constant:
     return Constant(replace(source.value, layout=layout), Data(load, fill, source))
 
 
-def _is_trivial(layout: Layout, value: Value) -> bool:
-    """True when only axes of extent 1 move, so that memory is as for row-major."""
-    if layout.has_padding:
-        return False
+def plain(layout: Layout | None, value: Value) -> Layout | None:
+    """`layout`, or None when only axes of extent 1 move, so that memory is as for row-major."""
+    if layout is None or layout.has_padding:
+        return layout
     order = [d.axis for d in layout.dims if value.shape[d.axis] != 1]
-    return order == sorted(order)
+    return None if order == sorted(order) else layout

@@ -1,35 +1,101 @@
-"""The layouts that CPU kernels want: channels last for images, weights in column blocks."""
+"""What layouts cost on CPUs: contractions write channels last and read weights in column blocks.
+
+A contraction broadcasts elements of one factor, wherever they lie, and reads vectors of the other;
+other kernels run along the innermost axis of their results.  What lies across that is read an
+element at a time, or through registers.
+"""
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from tilesmith.graph.nodes import Node, Value
 from tilesmith.graph.passes.fuse import node_structure
-from tilesmith.graph.passes.layout import NodeLayouts, Policy
-from tilesmith.ir.expr import Var, free_vars
+from tilesmith.graph.passes.layout import Choice, LayoutPolicy, NodeLayouts, plain
+from tilesmith.ir.expr import Load, Var, free_vars
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.target import Target
-from tilesmith.ops.structure import loads, stages
+from tilesmith.ir.types import TensorType
+from tilesmith.ops.base import Op
+from tilesmith.ops.structure import loads, product_of_loads, stages
 from tilesmith.ops.winograd import WinogradConv
-from tilesmith.te.tensor import Tensor
+from tilesmith.strategy.access import address, expand
+from tilesmith.strategy.windows import window_layout
+from tilesmith.te.tensor import Compute, Tensor
 
 from .contraction import analyse, choose_tile, packed_layout, row_extent
 from .winograd import winograd_layouts
 
+START_BYTES = 1 << 16
+"""What starting one more kernel costs: about as long as moving so many bytes."""
+ACROSS = 4.0
+"""Passes over a value that is read across memory in a kernel that does something else with it, as
+measured on depthwise and grouped convolutions; reading and writing it once are two.
+"""
 
-def layout_policy(target: Target) -> Policy:
-    """The policy for `graph.passes.layout.assign_layouts`."""
 
-    def wanted(node: Node, inputs: tuple[Value, ...], known: frozenset[int]) -> NodeLayouts:
-        kind = node_structure(node).kind
+class _Policy:
+    def __init__(self, target: Target) -> None:
+        self.target = target
+
+    def fixed(self, node: Node, known: frozenset[int]) -> NodeLayouts | None:
         if isinstance(node.op, WinogradConv):
-            return winograd_layouts(node, known, target)
-        if kind == "contraction":
-            return _contraction(node, known, target)
-        if kind in ("elementwise", "injective", "reduction"):
-            return NodeLayouts({}, tuple(_followed(node, inputs, v) for v in node.outputs))
-        return NodeLayouts({}, (None,) * len(node.outputs))
+            return winograd_layouts(node, known, self.target)
+        if node_structure(node).kind == "contraction":
+            return _contraction(node, known, self.target)
+        return None
 
-    return wanted
+    def is_free(self, node: Node) -> bool:
+        kind = node_structure(node).kind
+        if kind in ("elementwise", "reduction"):
+            return _keeps_axes(node.op, _types(node))
+        return kind == "injective"
+
+    def reading(self, node: Node, number: int, layout: Choice, result: Choice) -> float:
+        value = node.inputs[number]
+        layout = plain(layout, value)
+        moved = _bytes(value)
+        s = node_structure(node)
+        if s.kind == "contraction":
+            read = _vector_read(node.op, _types(node), number)
+            wanted = result if read and result and result.rank == value.type.rank else None
+            across = wanted is not None and not _same(layout, wanted, value)
+            return ACROSS * moved * across
+        if s.kind == "opaque" or (s.kind == "reduction" and s.reduced is not None):
+            return 0.0  # read wherever it lies, as it runs along memory itself
+        if _keeps_axes(node.op, _types(node)):
+            other_rank = value.type.rank != node.outputs[0].type.rank
+            return 0.0 if other_rank or _same(layout, result, value) else ACROSS * moved
+        return _moving(node, number, layout, result) * moved
+
+    def relayout(self, value: Value) -> float:
+        return 2.0 * _bytes(value) + START_BYTES
+
+
+def layout_policy(target: Target) -> LayoutPolicy:
+    """The policy for `graph.passes.layout.assign_layouts`."""
+    return _Policy(target)
+
+
+def _types(node: Node) -> tuple[TensorType, ...]:
+    return tuple(v.type for v in node.inputs)
+
+
+def _bytes(value: Value) -> float:
+    """Of the value; a symbolic dimension counts as 64."""
+    n = value.dtype.bytes
+    for d in value.shape:
+        n *= d if isinstance(d, int) else 64
+    return n
+
+
+def _same(a: Layout | None, b: Layout | None, value: Value) -> bool:
+    """True when the elements of `value` lie in one order in both."""
+    a, b = (x or Layout.row_major(value.type.rank) for x in (a, b))
+    if a.has_padding or b.has_padding:
+        return a == b
+    one, other = ([d.axis for d in x.dims if value.shape[d.axis] != 1] for x in (a, b))
+    return one == other
 
 
 def _contraction(node: Node, known: frozenset[int], target: Target) -> NodeLayouts:
@@ -65,24 +131,29 @@ def _placeholders(tensors: tuple[Tensor, ...]) -> dict[int, Tensor]:
     return found
 
 
-def _followed(node: Node, inputs: tuple[Value, ...], out: Value) -> Layout | None:
-    """The layout of the largest input whose axes are those of result `out`, one by one."""
-    best: Value | None = None
-    for v in inputs:
-        if v.layout is None or v.type.rank != out.type.rank or v.layout.has_padding:
-            continue
-        if best is None or v.type.size > best.type.size:
-            best = v
-    if best is None or not _keeps_axes(node):
-        return None
-    return best.layout
+@lru_cache(maxsize=4096)
+def _vector_read(op: Op, types: tuple[TensorType, ...], number: int) -> bool:
+    """True when a contraction reads operand `number`, no weight, in vectors of the axis that runs
+    along its result's memory (a depthwise convolution, the transforms of a Winograd one).
+    """
+    if isinstance(op, WinogradConv):
+        return number == 0
+    tensors = op.tensors(*types)
+    contraction = next(s for s in stages(tensors) if product_of_loads(s))
+    c = analyse(contraction, frozenset(), None)
+    if c is None or c.vector is None or c.vector not in c.batch:
+        return False
+    x, operand = c.x.buffer, _placeholders(tensors).get(number)
+    assert isinstance(x, Tensor)
+    return operand is not None and (operand is x or operand in _placeholders((x,)).values())
 
 
-def _keeps_axes(node: Node) -> bool:
+@lru_cache(maxsize=8192)
+def _keeps_axes(op: Op, types: tuple[TensorType, ...]) -> bool:
     """True when output axis i is input axis i (shifted, strided, windowed or reduced) in every
     read of full rank.
     """
-    tensors = node.op.tensors(*(v.type for v in node.inputs))
+    tensors = op.tensors(*types)
     for stage in stages(tensors):
         own: list[Var] = [a.var for a in stage.axis]
         spatial = set(own)
@@ -92,4 +163,28 @@ def _keeps_axes(node: Node) -> bool:
             for i, index in enumerate(load.indices):
                 if not (free_vars(index) & spatial) <= {own[i]}:
                     return False
-    return True
+    return all(t.rank == tensors[0].rank for t in tensors)
+
+
+def _moving(node: Node, number: int, layout: Choice, result: Choice) -> float:
+    """Passes over an operand of a node that puts elements in other places: none where they lie
+    there already, two for a copy in order, three for one across memory.
+    """
+    if len(node.inputs) != 1 or len(node.outputs) != 1 or not node.outputs[0].type.is_static:
+        return 2.0 + (layout is not None) + (result is not None)
+    (tensor,) = node.op.tensors(*_types(node))
+    op = tensor.op
+    assert isinstance(op, Compute)
+    read = expand(op)[0]
+    rank, shape = node.inputs[number].type.rank, node.outputs[0].type.static_shape
+    if not isinstance(read, Load) or not isinstance(read.buffer, Tensor):
+        return 2.0 + (layout is not None) + (result is not None)
+    order = result or Layout.row_major(len(shape))
+    at = address(read.buffer, read.indices, layout or Layout.row_major(rank))
+    if at is None:  # not affine: a reshape, for which row-major order is what it keeps
+        return 0.0 if layout is None and result is None else 3.0
+    steps = [at[0].get(a.var, 0) for a in op.axis]
+    if window_layout(steps, shape, order) is not None:
+        return 0.0
+    inner = next((d.axis for d in reversed(order.dims) if shape[d.axis] != 1), None)
+    return 2.0 if inner is None or steps[inner] in (0, 1) else 3.0
