@@ -31,8 +31,9 @@ from tilesmith.te.schedule import Schedule, create_schedule
 from tilesmith.te.tensor import Placeholder, Tensor
 from tilesmith.tuner import BUILDER, Report, check_arguments, random_array, resume
 from tilesmith.tuning.family import nest_family
+from tilesmith.tuning.fleet import check_workers, open_measurer
 from tilesmith.tuning.jobs import Argument
-from tilesmith.tuning.measure import LocalMeasurer, Task
+from tilesmith.tuning.measure import Task
 from tilesmith.tuning.records import Key, Records
 from tilesmith.tuning.scheduler import Budget, Progress, tune_tasks
 from tilesmith.tuning.search import SEARCHES
@@ -52,15 +53,17 @@ def tune_template(
     search: str = "coordinate",
     seed: int = 0,
     pins: Decisions | None = None,
+    workers: str | None = None,
     report: Report = lambda _stage, _tasks: None,
 ) -> NativeFunction:
     """The fastest schedule that a template can make, as a native function.
 
     `template(cfg, *arguments)` returns a schedule and its arguments, inputs before outputs; it asks
     `cfg` (a `Config`) for its decisions.  Every candidate's result is compared with that of the
-    same expressions without a schedule.  Raises UsageError, ScheduleError.
+    same expressions without a schedule.  `workers` as in `tune`.  Raises UsageError, ScheduleError.
     """
     check_arguments(seconds, trials, search)
+    check_workers(workers)
     session = Session.of(options, target=target, threads=threads)
     count = thread_count(session.options.threads)
     name = getattr(template, "__name__", "template")
@@ -70,9 +73,9 @@ def tune_template(
     with Records(records_path(session.options)) as records:
         resume(state, records)
         try:
-            with LocalMeasurer(BUILDER, count, session.jobs) as measurer:
+            with open_measurer(workers, BUILDER, count, session.jobs) as measurer:
                 tune_tasks(
-                    [state], measurer, records, budget, 2 * session.jobs,
+                    [state], measurer, records, budget, 2 * measurer.jobs,
                     lambda s: report("searching", s),
                 )  # fmt: skip
         except KeyboardInterrupt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 import time
@@ -9,56 +10,21 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
+from doubling import EXPECTED, a_task, replies
 
-from tilesmith import driver
-from tilesmith.codegen.kernel import KernelCode, KernelJob, with_head, without_head
-from tilesmith.codegen.link import compile_object
-from tilesmith.codegen.targets import host
 from tilesmith.strategy.knobs import Config
 from tilesmith.support.errors import ScheduleError
-from tilesmith.support.options import Options
 from tilesmith.tuning.child import Child, ChildError
-from tilesmith.tuning.jobs import Argument, Plan
-from tilesmith.tuning.measure import LocalMeasurer, Task, machine_lock
-from tilesmith.tuning.records import Key
+from tilesmith.tuning.jobs import Plan
+from tilesmith.tuning.measure import LocalMeasurer, machine_lock
 from tilesmith.tuning.runner import in_turns
-from tilesmith.tuning.space import Candidate, Space
-
-N = 1024
-NEST = f"""
-def k(x: f32[{N}], y: f32[{N}]) -> y:
-    for i in range({N}):
-        y[i] = x[i] * 2.0
-"""
-SEGFAULT = "store volatile i32 1, ptr inttoptr (i64 64 to ptr)\nret i32 0"
-LOOP = "br label %again\nagain:\n%p = load volatile i8, ptr %x\nbr label %again"
-FUNCTION = "define i32 @k(ptr %x, ptr %y, ptr %shared, ptr %rt) {{\nentry:\n{}\n}}"
-
-
-def kernel(text: str = NEST) -> KernelCode:
-    job = KernelJob(text, "k", Options(), host(), nest=True)
-    return KernelCode.from_bytes(without_head(driver.answer(job.to_bytes()))[1])
+from tilesmith.tuning.space import Candidate
 
 
 @pytest.fixture(scope="module")
 def kernels() -> Mapping[str, bytes]:
-    """What each candidate's "build" gives."""
-    good = kernel()
-    made = {
-        "good": good,
-        "good again": good,
-        "wrong": kernel(NEST.replace("2.0", "3.0")),
-        "segfault": replace(good, code=compile_object(FUNCTION.format(SEGFAULT), host())),
-        "loop": replace(good, code=compile_object(FUNCTION.format(LOOP), host())),
-        "memory": replace(good, workspace=100 << 30),
-    }
-    return {k: with_head([], v.to_bytes()) for k, v in made.items()} | {
-        "unbuildable": b"",
-        "dies": b"die",
-        "sleeps": b"sleep",
-    }
+    return replies()
 
 
 @pytest.fixture
@@ -67,20 +33,6 @@ def measurer() -> Iterator[LocalMeasurer]:
     with LocalMeasurer("echo_builder", 1, 2, run_seconds=3.0, build_seconds=3.0) as m:
         yield m
     sys.path.remove(str(Path(__file__).parent))
-
-
-def a_task(kernels: Mapping[str, bytes]) -> Task:
-    x = np.linspace(-1, 1, N, dtype=np.float32)
-    args = (Argument("f32", (N,)),), (Argument("f32", (N,)),)
-    return Task(
-        Key.of("doubling", "host", 1),
-        "doubling",
-        Space(lambda cfg: cfg.choice("kind", list(kernels), "good")),
-        lambda c: kernels[str(c.get("kind", "good"))],
-        lambda c: args,
-        lambda: ([x], [x * 2]),
-        1e-6,
-    )
 
 
 def test_every_fault_costs_one_candidate(
@@ -94,15 +46,7 @@ def test_every_fault_costs_one_candidate(
     by_kind = dict(zip(kinds, trials[::2], strict=True))
     found = {k: t.status for k, t in by_kind.items()}
     assert found.pop("good again") in ("ok", "slow")
-    assert found == {
-        "wrong": "wrong",
-        "segfault": "crash",
-        "loop": "timeout",
-        "memory": "memory",
-        "unbuildable": "failed",
-        "dies": "crash",
-        "sleeps": "timeout",
-    }
+    assert found == EXPECTED
     assert "SIGSEGV" in by_kind["segfault"].cause
     assert "while building" in by_kind["dies"].cause
     assert "off by" in by_kind["wrong"].cause
@@ -136,6 +80,27 @@ def test_steps_that_cannot_be_lowered_together_cost_one_candidate(
 def test_a_child_that_is_not_there() -> None:
     with Child("no_such_module") as child, pytest.raises(ChildError, match="exit code 1"):
         child.call(b"x", 20)
+
+
+def test_a_child_ends_with_its_parent() -> None:
+    program = (
+        f"import sys, threading, time; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from tilesmith.tuning.child import Child\n"
+        "child = Child('echo_builder'); child.call(b'x', 20)\n"
+        "threading.Thread(target=child.call, args=(b'sleep', 60)).start(); time.sleep(0.3)\n"
+        "print(child._process.pid, flush=True); time.sleep(60)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = Path(f"/proc/{int(parent.stdout.readline())}/stat")
+    parent.kill()
+    parent.wait()
+    for _ in range(200):
+        # it may stay a zombie where nobody collects it
+        if not child.exists() or child.read_text().rpartition(")")[2].split()[0] == "Z":
+            return
+        time.sleep(0.1)
+    raise AssertionError("the child goes on")
 
 
 def test_measurements_exclude_each_other(tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
 from tilesmith.strategy.knobs import Config
 from tilesmith.tuner import resume
 from tilesmith.tuning.measure import Task
-from tilesmith.tuning.records import Key, Status, Trial, trial
+from tilesmith.tuning.records import Key, Records, Status, Trial, trial
 from tilesmith.tuning.scheduler import CONFIRM, Budget, Progress, tune_tasks
 from tilesmith.tuning.search import search
 from tilesmith.tuning.space import Candidate, Space
@@ -99,13 +100,15 @@ def test_failures_are_counted_and_stored() -> None:
     assert state.errors == len(failed)
 
 
-def test_a_candidate_that_was_lost_is_no_bad_candidate() -> None:
+def test_a_candidate_that_was_lost_is_no_bad_candidate(tmp_path: Path) -> None:
     state = Progress(task("gain", 1.0), search("coordinate", Space(ask)))
     gone = trial(state.task.key, {"a": 3}, "lost", "", "its machine went away")
     state.note(gone)
     assert (state.trials, state.errors, state.search.costs) == (1, 1, {})
     again = Progress(state.task, search("grid", Space(ask)))
-    resume(again, [gone])
+    with Records(tmp_path / "records.sqlite") as records:
+        records.add(gone)
+        resume(again, records)
     assert again.trials == 0 and {"a": 3} in again.search.propose(8**3)
 
 

@@ -50,6 +50,10 @@ def command(
     search: Annotated[
         str, typer.Option(help=f"How to search: {', '.join(SEARCHES)}.")
     ] = "coordinate",
+    workers: Annotated[
+        str | None,
+        typer.Option(help="Measure on a Ray cluster: ray, or ray://HOST:PORT (default: here)."),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Also write the executable to this file.")
     ] = None,
@@ -70,6 +74,7 @@ def command(
             options=options,
             search=search,
             seed=seed,
+            workers=workers,
             report=display.show,
         )
     if output is not None:

@@ -14,6 +14,8 @@ import os
 import queue
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import IO
@@ -89,7 +91,11 @@ class Workers:
 
 
 def serve(answer: Callable[[bytes], bytes]) -> None:
-    """Answer the requests on standard input until it ends.  No bytes say: the request failed."""
+    """Answer the requests on standard input until it ends.  No bytes say: the request failed.
+
+    The process ends with the one that started it, even in the middle of an endless answer.
+    """
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what something prints must not come between
     while (request := _read(sys.stdin.buffer)) is not None:
@@ -98,6 +104,12 @@ def serve(answer: Callable[[bytes], bytes]) -> None:
         except Exception:  # it will happen again where it is wanted, with its traceback
             found = b""
         _write(replies, found)
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
 
 
 def _write(stream: IO[bytes], message: bytes) -> None:

@@ -13,7 +13,7 @@ from tilesmith.runtime.threads import thread_count
 from tilesmith.strategy.knobs import Decisions
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options, records_path
-from tilesmith.tuning.measure import LocalMeasurer
+from tilesmith.tuning.fleet import check_workers, open_measurer
 from tilesmith.tuning.records import Records
 from tilesmith.tuning.scheduler import Budget, Progress, tune_tasks
 from tilesmith.tuning.search import SEARCHES
@@ -50,18 +50,21 @@ def tune(
     search: str = "coordinate",
     seed: int = 0,
     pins: Decisions | None = None,
+    workers: str | None = None,
     report: Report = lambda _stage, _tasks: None,
 ) -> Executable:
     """Spend `seconds` (or `trials`) on making a model faster; returns the best executable found.
 
     What is measured goes to the records, which `compile` uses from then on.  Tuning again goes on
     where it ended.  `search`: one of `SEARCHES`.  `pins`: knobs that are to have these values where
-    they exist.  Ctrl-C ends the search, not what it found.  Raises as `compile` does, and
-    UsageError.
+    they exist.  `workers`: "ray" or "ray://host:port" measures on those nodes of a Ray cluster that
+    are machines like this one.  Ctrl-C ends the search, not what it found.  Raises as `compile`
+    does, and UsageError.
     """
     return tune_model(
-        model, seconds, trials, target, threads, shapes, options, search, seed, pins, report
-    ).executable
+        model, seconds, trials, target, threads, shapes, options, search, seed, pins, workers,
+        report,
+    ).executable  # fmt: skip
 
 
 def tune_model(
@@ -75,10 +78,12 @@ def tune_model(
     search: str = "coordinate",
     seed: int = 0,
     pins: Decisions | None = None,
+    workers: str | None = None,
     report: Report = lambda _stage, _tasks: None,
 ) -> Tuned:
     """`tune`, and what it did."""
     check_arguments(seconds, trials, search)
+    check_workers(workers)
     session = Session.of(options, target=target, threads=threads)
     budget = Budget(seconds, float("inf") if trials is None else trials)
     graph = driver.load_graph(model, shapes, session)
@@ -97,13 +102,13 @@ def tune_model(
                 states.append(Progress(t, SEARCHES[search](t.space, seed, None)))
                 resume(states[-1], records)
             left = seconds - budget.elapsed - compile_seconds - 0.2 * CHECK_ROUNDS
-            with LocalMeasurer(BUILDER, count, session.jobs) as measurer:
+            with open_measurer(workers, BUILDER, count, session.jobs) as measurer:
                 tune_tasks(
                     states,
                     measurer,
                     records,
                     Budget(max(left, 1.0), budget.trials),
-                    2 * session.jobs,
+                    2 * measurer.jobs,
                     lambda s: report("searching", s),
                 )
         except KeyboardInterrupt:

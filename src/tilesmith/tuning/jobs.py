@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import IO, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from tilesmith.codegen.kernel import KernelCode, with_head, without_head
 from tilesmith.ir.dtypes import BY_NAME, DType
 from tilesmith.ir.layout import Layout
 
-Outcome: TypeAlias = Literal["ok", "slow", "wrong", "memory", "failed"]
+Outcome: TypeAlias = Literal["ok", "slow", "wrong", "crash", "timeout", "memory", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,9 @@ def answer_of(blob: bytes) -> Answer:
     return Answer(**json.loads(blob))
 
 
-def save_arrays(path: Path, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+def save_arrays(
+    path: Path | IO[bytes], inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+) -> None:
     """Write logical arrays as bytes, which every element type has."""
     named = {f"in{i}": a for i, a in enumerate(inputs)}
     named |= {f"out{i}": a for i, a in enumerate(outputs)}

@@ -111,9 +111,8 @@ class LocalMeasurer:
         self, task: Task, candidates: Sequence[Candidate], seconds: float
     ) -> Iterator[Trial]:
         baseline = self._baseline_of(task)
-        if isinstance(baseline, Trial):  # without it nothing can be compared
-            cause = f"the analytic schedule: {baseline.cause}"
-            yield from (trial(task.key, c, "failed", task.label, cause) for c in candidates)
+        if isinstance(baseline, Trial):
+            yield from incomparable(task, candidates, baseline)
             return
         arrays = self._arrays_of(task)
         plan = Plan(self.threads, task.bound, seconds)
@@ -122,18 +121,9 @@ class LocalMeasurer:
             if isinstance(found, Trial):
                 yield found
                 continue
-            try:
-                with machine_lock():
-                    job = MeasureJob(arrays, baseline, found, plan).to_bytes()
-                    reply = self._runner.call(job, self.run_seconds + seconds)
-                answer = answer_of(reply) if reply else Answer("failed", text="it can't be run")
-            except ChildError as e:
-                yield trial(task.key, candidate, e.cause, task.label, str(e))
-                continue
-            yield trial(
-                task.key, candidate, answer.outcome, task.label, answer.text,
-                answer.seconds, answer.baseline,
-            )  # fmt: skip
+            job = MeasureJob(arrays, baseline, found, plan)
+            answer = run_alone(self._runner, job, self.run_seconds + seconds)
+            yield trial_of(task, candidate, answer)
 
     def _baseline_of(self, task: Task) -> Runnable | Trial:
         if task.key not in self._baseline:
@@ -148,32 +138,70 @@ class LocalMeasurer:
         return self._arrays[task.key]
 
     def _build(self, task: Task, candidate: Candidate) -> Runnable | Trial:
+        request = request_of(task, candidate)
+        if isinstance(request, Trial):
+            return request
         builder = self._builders.get()
         try:
-            reply = builder.call(task.build(candidate), self.build_seconds)
+            reply = builder.call(request, self.build_seconds)
         except ChildError as e:
-            return trial(task.key, candidate, e.cause, task.label, f"while building: {e}")
-        except ScheduleError as e:  # legal steps that can't be lowered together
-            return trial(task.key, candidate, "failed", task.label, str(e))
+            return trial_of(task, candidate, Answer(e.cause, text=f"while building: {e}"))
         finally:
             self._builders.put(builder)
-        if not reply:
-            text = f"it can't be built: {candidate_key(candidate)}"
-            return trial(task.key, candidate, "failed", task.label, text)
-        _, code = without_head(reply)
-        return Runnable.of(KernelCode.from_bytes(code), *task.arguments(candidate))
+        return built(task, candidate, reply)
+
+
+def request_of(task: Task, candidate: Candidate) -> bytes | Trial:
+    """What to send to a builder."""
+    try:
+        return task.build(candidate)
+    except ScheduleError as e:  # legal steps that can't be lowered together
+        return trial_of(task, candidate, Answer("failed", text=str(e)))
+
+
+def built(task: Task, candidate: Candidate, reply: bytes) -> Runnable | Trial:
+    """What a builder's reply to `Task.build` comes to."""
+    if not reply:
+        text = f"it can't be built: {candidate_key(candidate)}"
+        return trial(task.key, candidate, "failed", task.label, text)
+    _, code = without_head(reply)
+    return Runnable.of(KernelCode.from_bytes(code), *task.arguments(candidate))
+
+
+def run_alone(runner: Child, job: MeasureJob, seconds: float) -> Answer:
+    """What comes of a job within `seconds` while this machine measures nothing else."""
+    try:
+        with machine_lock():
+            reply = runner.call(job.to_bytes(), seconds)
+    except ChildError as e:
+        return Answer(e.cause, text=str(e))
+    return answer_of(reply) if reply else Answer("failed", text="it can't be run")
+
+
+def trial_of(task: Task, candidate: Candidate, answer: Answer) -> Trial:
+    """The trial of a candidate that was measured, or failed."""
+    times = answer.seconds, answer.baseline
+    return trial(task.key, candidate, answer.outcome, task.label, answer.text, *times)
+
+
+def incomparable(task: Task, candidates: Sequence[Candidate], baseline: Trial) -> Iterator[Trial]:
+    """The trials of candidates where the analytic schedule failed: nothing can be compared."""
+    cause = f"the analytic schedule: {baseline.cause}"
+    return (trial(task.key, c, "failed", task.label, cause) for c in candidates)
 
 
 @contextmanager
-def machine_lock(path: Path | None = None) -> Iterator[None]:
-    """Hold the one right to measure on this machine; it ends with the process."""
+def machine_lock(path: Path | None = None, shared: bool = False) -> Iterator[None]:
+    """Hold the one right to measure on this machine; it ends with the process.  `shared`: hold a
+    right to disturb measurements; many can, while nobody measures.
+    """
     path = path or Path(tempfile.gettempdir()) / "tilesmith-measuring.lock"
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     except PermissionError:  # another user's, in a folder where only its owner may create it again
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         yield
     finally:
         os.close(handle)

@@ -1,0 +1,331 @@
+"""Candidates become trials on the nodes of a Ray cluster.
+
+Ray places the work, moves the bytes and notices what dies; nothing of that is made here.  Builders
+are Ray tasks spread over all nodes.  On each node sits one station, an actor, which measures as
+`LocalMeasurer` does; only stations whose native target is the one wanted get candidates, since a
+time says nothing about another machine.  Trials come back to this process, which alone writes
+records.
+
+A node that goes away costs what it was doing: its candidates are measured on another one, up to
+`ATTEMPTS` times, and are `lost` after that, which is no verdict on them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from tilesmith.codegen.targets import host
+from tilesmith.support.errors import UsageError
+
+from .jobs import Answer, Plan, Runnable, answer_of, save_arrays
+from .measure import (
+    BUILD_SECONDS,
+    MEMORY_BYTES,
+    RUN_SECONDS,
+    LocalMeasurer,
+    Task,
+    built,
+    incomparable,
+    request_of,
+    trial_of,
+)
+from .records import Key, Trial, trial
+from .space import Candidate
+from .station import About, Station, build
+
+ATTEMPTS = 3
+"""Times that a candidate is measured, or a node's station started, when nodes keep going away."""
+_POLL = 5.0
+"""Seconds between looks at which nodes there are."""
+
+_log = logging.getLogger("tilesmith")
+
+
+@dataclass(eq=False)
+class _Node:
+    """A node with a station; `about` is unknown until it has answered."""
+
+    id: str
+    station: Any
+    about: About | None = None
+    busy: bool = False
+
+
+@dataclass(eq=False)
+class _Job:
+    """A candidate on its way; `attempts` so far to measure it."""
+
+    candidate: Candidate
+    runnable: bytes = b""
+    attempts: int = 0
+
+
+@dataclass
+class RayMeasurer:
+    """Measures on a Ray cluster.  `address`: `ray://host:port`, or None for the cluster that
+    RAY_ADDRESS names or that runs on this machine, else a new one of this machine alone.
+
+    `builder`, `runner`, `threads` as in `LocalMeasurer`; `machine`: the text of the native target
+    of the nodes that are to measure.  A context manager; what it enters it leaves, but a connection
+    to Ray that was there before stays.  Raises UsageError when Ray is not installed, no cluster is
+    there, a node has another version of Tilesmith, or no node is of the wanted kind.
+    """
+
+    address: str | None
+    builder: str
+    threads: int
+    machine: str
+    memory_bytes: int = MEMORY_BYTES
+    run_seconds: float = RUN_SECONDS
+    build_seconds: float = BUILD_SECONDS
+    runner: str = "tilesmith.tuning.runner"
+    jobs: int = 1
+    _nodes: dict[str, _Node] = field(default_factory=dict)
+    _starting: dict[Any, _Node] = field(default_factory=dict)
+    _losses: dict[str, int] = field(default_factory=dict)
+    _unfit: dict[str, str] = field(default_factory=dict)
+    _arrays: dict[Key, Any] = field(default_factory=dict)
+    _baseline: dict[Key, Runnable | Trial] = field(default_factory=dict)
+
+    def __enter__(self) -> RayMeasurer:
+        self._ray = ray = _import_ray()
+        self._joined = ray.is_initialized()
+        if not self._joined:
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # ours starts no reports
+            quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+            try:
+                ray.init(self.address, include_dashboard=None if self.address else False, **quiet)
+            except (ConnectionError, ImportError, RuntimeError, TimeoutError, ValueError) as e:
+                where = self.address or "this machine"
+                raise UsageError(f"there is no Ray cluster at {where}: {e}") from e
+        try:
+            self.jobs = max(int(ray.cluster_resources().get("CPU", 1)), 1)
+            spread = {"num_cpus": 1, "max_retries": ATTEMPTS - 1, "scheduling_strategy": "SPREAD"}
+            self._build_task = ray.remote(**spread)(build)
+            self._station = ray.remote(num_cpus=0)(Station)
+            self._look()
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._leave()
+
+    def measure(
+        self, task: Task, candidates: Sequence[Candidate], seconds: float
+    ) -> Iterator[Trial]:
+        baseline = self._baseline_of(task)
+        if isinstance(baseline, Trial):
+            yield from incomparable(task, candidates, baseline)
+            return
+        plan = asdict(Plan(self.threads, task.bound, seconds))
+        common = task.key.workload, self._arrays_of(task), baseline.to_bytes()
+        requests = [(_Job(c), request_of(task, c)) for c in candidates]
+        yield from (r for _, r in requests if isinstance(r, Trial))
+        building = {self._build(r): job for job, r in requests if isinstance(r, bytes)}
+        ready: list[_Job] = []
+        running: dict[Any, tuple[_Job, _Node]] = {}
+        try:
+            while building or ready or running:
+                for node in self._idle() if ready else ():
+                    if ready:
+                        job = ready.pop(0)
+                        given = (*common, job.runnable, plan, self.run_seconds + seconds)
+                        running[node.station.measure.remote(*given)] = job, node
+                        node.busy = True
+                for ref in self._wait([*building, *running]):
+                    if ref in building:
+                        job = building.pop(ref)
+                        found = self._built(task, job.candidate, ref)
+                        if isinstance(found, Trial):
+                            yield found
+                        else:
+                            job.runnable = found.to_bytes()
+                            ready.append(job)
+                        continue
+                    job, node = running.pop(ref)
+                    node.busy = False
+                    answer = self._answer(ref, node)
+                    job.attempts += answer is None
+                    if answer is not None:
+                        yield trial_of(task, job.candidate, answer)
+                    elif job.attempts < ATTEMPTS:
+                        ready.insert(0, job)
+                    else:
+                        cause = f"{ATTEMPTS} nodes went away while they measured it"
+                        yield trial(task.key, job.candidate, "lost", task.label, cause)
+        finally:  # whoever takes no more trials wants no more builds
+            for ref in building:
+                self._ray.cancel(ref)
+            for _, node in running.values():
+                node.busy = False  # what it gets next waits for its turn there
+
+    # --- nodes
+
+    def _look(self) -> None:
+        """Start a station on each node that has none."""
+        affinity = importlib.import_module("ray.util.scheduling_strategies")
+        for n in self._ray.nodes():
+            name = n["NodeID"]
+            if not n["Alive"] or name in self._nodes or name in self._unfit:
+                continue
+            if self._losses.get(name, 0) >= ATTEMPTS:
+                continue
+            here = affinity.NodeAffinitySchedulingStrategy(name, soft=False)
+            options = self._station.options(scheduling_strategy=here)
+            node = _Node(name, options.remote(self.runner, self.memory_bytes))
+            self._nodes[name] = node
+            self._starting[node.station.about.remote()] = node
+
+    def _started(self, ref: Any) -> None:
+        """Take a new station's answer to who it is.  Raises UsageError for another version."""
+        node = self._starting.pop(ref)
+        reply = self._get(ref, node)
+        if reply is None:
+            return
+        about, ours = About(**reply), About.this_machine()
+        if about.version != ours.version:
+            raise UsageError(
+                f"node {about.name} of the fleet has Tilesmith {about.version}, this is "
+                f"{ours.version}: install the same version everywhere"
+            )
+        if about.target == self.machine and about.cores >= self.threads:
+            node.about = about
+            return
+        self._unfit[node.id] = f"{about.name}: {about.cpu}, {about.cores} cores"
+        del self._nodes[node.id]
+        self._ray.kill(node.station)
+
+    def _idle(self) -> list[_Node]:
+        """The nodes that can take a candidate.  Raises UsageError when there can't be any."""
+        if not self._nodes:
+            self._look()
+        if not self._nodes:
+            others = "; ".join(self._unfit.values()) or "none"
+            raise UsageError(
+                f"no node of the fleet is left that can measure for this machine with "
+                f"{self.threads} threads: it takes nodes with the same CPU features and caches.  "
+                f"Other nodes: {others}.  What was measured is in the records"
+            )
+        return [n for n in self._nodes.values() if n.about is not None and not n.busy]
+
+    def _lose(self, node: _Node) -> None:
+        """A station went away: forget it; when its node lives, it gets another."""
+        self._losses[node.id] = self._losses.get(node.id, 0) + 1
+        _log.warning("a node of the fleet went away: %s", node.about.name if node.about else "")
+        self._nodes.pop(node.id, None)
+        self._ray.kill(node.station)  # where it was only out of reach
+
+    def _wait(self, refs: Sequence[Any]) -> list[Any]:
+        """Those of `refs` that are done, one or more where any is soon."""
+        waited = [*refs, *self._starting]
+        done, _ = self._ray.wait(waited, num_returns=1, timeout=_POLL)
+        if not done:
+            self._look()
+        for ref in done:
+            if ref in self._starting:
+                self._started(ref)
+        return [ref for ref in done if ref in refs]
+
+    def _get(self, ref: Any, node: _Node | None) -> Any:
+        """What a call gave; None when its node (if any) went away."""
+        exceptions = self._ray.exceptions
+        try:
+            return self._ray.get(ref)
+        except exceptions.RayTaskError:  # of our own code: a bug, or a full disk
+            raise
+        except exceptions.RayError:
+            if node is not None:
+                self._lose(node)
+            return None
+
+    # --- builds and answers
+
+    def _build(self, request: bytes) -> Any:
+        return self._build_task.remote(self.builder, request, self.build_seconds)
+
+    def _built(self, task: Task, candidate: Candidate, ref: Any) -> Runnable | Trial:
+        reply = self._get(ref, None)
+        if reply is None:  # Ray has tried it on other nodes already
+            cause = f"{ATTEMPTS} nodes went away while they built it"
+            return trial(task.key, candidate, "lost", task.label, cause)
+        failure, found = reply
+        if failure:
+            text = f"while building: {found.decode()}"
+            return trial_of(task, candidate, Answer(failure, text=text))
+        return built(task, candidate, found)
+
+    def _answer(self, ref: Any, node: _Node) -> Answer | None:
+        """The answer of a station; None when it went away."""
+        reply = self._get(ref, node)
+        return None if reply is None else answer_of(reply)
+
+    def _baseline_of(self, task: Task) -> Runnable | Trial:
+        found = self._baseline.get(task.key)
+        if found is None or (isinstance(found, Trial) and found.status == "lost"):
+            found = request_of(task, start := task.space.start)
+            if isinstance(found, bytes):
+                found = self._built(task, start, self._build(found))
+            self._baseline[task.key] = found
+        return found
+
+    def _arrays_of(self, task: Task) -> Any:
+        """The file of a task's arrays, in Ray's object store."""
+        if task.key not in self._arrays:
+            file = io.BytesIO()
+            save_arrays(file, *task.reference())
+            self._arrays[task.key] = self._ray.put(np.frombuffer(file.getvalue(), np.uint8))
+        return self._arrays[task.key]
+
+    def _leave(self) -> None:
+        ends = [node.station.end.remote() for node in self._nodes.values()]
+        if ends:
+            self._ray.wait(ends, num_returns=len(ends), timeout=_POLL)
+        for node in self._nodes.values():
+            self._ray.kill(node.station)
+        self._nodes.clear()
+        self._starting.clear()
+        self._arrays.clear()
+        if not self._joined:
+            self._ray.shutdown()
+
+
+def check_workers(workers: str | None) -> None:
+    """Raises UsageError unless it is None (this machine), "ray" or "ray://host:port"."""
+    if workers not in (None, "ray") and not str(workers).startswith("ray://"):
+        raise UsageError(f"workers must be 'ray' or 'ray://host:port', not {workers!r}")
+
+
+def open_measurer(
+    workers: str | None, builder: str, threads: int, jobs: int
+) -> LocalMeasurer | RayMeasurer:
+    """The measurer that `workers` asks for, see `check_workers`; `jobs`: of this machine."""
+    check_workers(workers)
+    if workers is None:
+        return LocalMeasurer(builder, threads, jobs)
+    address = None if workers == "ray" else workers
+    return RayMeasurer(address, builder, threads, host().text)
+
+
+def _import_ray() -> Any:
+    try:
+        return importlib.import_module("ray")
+    except ImportError as e:
+        raise UsageError(
+            "a fleet needs Ray, which is not installed: pip install 'tilesmith[fleet]'"
+        ) from e

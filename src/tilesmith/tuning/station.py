@@ -1,0 +1,96 @@
+"""What runs on the nodes of a fleet: a station that measures, and builders.
+
+No Ray here: these are a plain class and a plain function, which `fleet` gives to Ray, and what they
+take and return is bytes, numbers and text.
+"""
+
+from __future__ import annotations
+
+import platform
+import socket
+import tempfile
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilesmith import __version__
+from tilesmith.codegen import targets
+from tilesmith.runtime.threads import physical_cores
+
+from .child import Child, ChildError
+from .jobs import MeasureJob, Plan, Runnable, answer_bytes
+from .measure import machine_lock, run_alone
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """A node: name, version of Tilesmith, the text of its native target, cores to run on."""
+
+    name: str
+    version: str
+    target: str
+    cpu: str
+    cores: int
+
+    @staticmethod
+    def this_machine() -> About:
+        t = targets.host()
+        return About(socket.gethostname(), _version(), t.text, t.cpu, physical_cores())
+
+
+def _version() -> str:
+    return f"{__version__} on Python {platform.python_version()}"
+
+
+class Station:
+    """Measures on the machine where it is, one candidate at a time, in a process that may die."""
+
+    def __init__(self, runner: str, memory_bytes: int) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="tilesmith-station-")
+        self._runner = Child(runner, str(memory_bytes))
+
+    def about(self) -> dict[str, Any]:
+        """The fields of `About`."""
+        return asdict(About.this_machine())
+
+    def measure(
+        self,
+        name: str,
+        arrays: np.ndarray,
+        baseline: bytes,
+        candidate: bytes,
+        plan: dict[str, Any],
+        seconds: float,
+    ) -> bytes:
+        """The answer to a job.  `arrays`: the contents (uint8) of its file of arrays, `name`."""
+        path = Path(self._folder.name) / f"{name}.npz"
+        if not path.exists():
+            path.write_bytes(arrays.tobytes())
+        pair = Runnable.from_bytes(baseline), Runnable.from_bytes(candidate)
+        return answer_bytes(run_alone(self._runner, MeasureJob(path, *pair, Plan(**plan)), seconds))
+
+    def end(self) -> None:
+        """Leave nothing behind."""
+        self._runner.end()
+        self._folder.cleanup()
+
+
+def build(builder: str, request: bytes, seconds: float) -> tuple[str, bytes]:
+    """The reply of a builder, a module; or what became of it ("crash", "timeout") and why.
+
+    It waits while this machine measures.
+    """
+    try:
+        with machine_lock(shared=True):
+            return "", _builder(builder).call(request, seconds)
+    except ChildError as e:
+        return e.cause, str(e).encode()
+
+
+@lru_cache(maxsize=1)
+def _builder(module: str) -> Child:
+    """Kept from one task to the next: starting one takes longer than most candidates."""
+    return Child(module)
