@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from tilesmith.support.options import Options
-    from tilesmith.template_tuner import tune_template
+    from tilesmith.template_tuner import auto_schedule, tune_expression, tune_template
     from tilesmith.tuner import tune
 
 __version__ = "0.1.0"
@@ -47,12 +47,14 @@ __all__ = [
     "TilesmithError",
     "UnsupportedError",
     "UsageError",
+    "auto_schedule",
     "build",
     "check",
     "compile",
     "load",
     "te",
     "tune",
+    "tune_expression",
     "tune_template",
 ]
 
@@ -62,6 +64,8 @@ _HOME = {
     "compile": "tilesmith.driver",
     "load": "tilesmith.driver",
     "tune": "tilesmith.tuner",
+    "auto_schedule": "tilesmith.template_tuner",
+    "tune_expression": "tilesmith.template_tuner",
     "tune_template": "tilesmith.template_tuner",
     "Graph": "tilesmith.graph.nodes",
     "Target": "tilesmith.ir.target",

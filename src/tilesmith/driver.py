@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -91,6 +91,7 @@ from tilesmith.tuning.family import Family, group_family
 from tilesmith.tuning.groups import GroupSpace
 from tilesmith.tuning.lookup import Lookup, Match
 from tilesmith.tuning.records import Records
+from tilesmith.tuning.sketch import auto_schedule
 from tilesmith.tuning.workload import convolution_workload, group_workload
 
 _log = logging.getLogger("tilesmith")
@@ -621,7 +622,7 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> Executable
 
 
 def build(
-    schedule: Schedule,
+    schedule: Schedule | Literal["auto"],
     args: Sequence[Tensor],
     target: str | Target = "native",
     threads: int | None = None,
@@ -630,8 +631,15 @@ def build(
 ) -> NativeFunction:
     """Native code for a schedule: a function of arrays for `args` in order, outputs (which it
     fills) included.
+
+    `schedule`: "auto" stands for the one that rules choose by the structure of the expressions.
+    Raises ScheduleError and UsageError.
     """
     session = replace(Session.of(options), target=resolve_target(target))
+    if isinstance(schedule, str):
+        if schedule != "auto":
+            raise UsageError(f'schedule is a Schedule or "auto", not {schedule!r}')
+        schedule = auto_schedule(args, session.target)
     func = lower_schedule(schedule, args, name)
     with session.timings.stage("build"):
         final = run_loop_passes(func, session)

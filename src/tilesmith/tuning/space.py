@@ -11,13 +11,16 @@ import itertools
 import json
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tilesmith.strategy.knobs import Config, Knob, Value, values_from_json
 from tilesmith.support.errors import ScheduleError
 
 Candidate: TypeAlias = "Mapping[str, Value]"
+Forbidden: TypeAlias = "Mapping[str, Collection[Value]]"
+"""Values that knobs are not to have, by name."""
 
 NEAR = 2
 """Options to each side of the current one that count as its neighbours."""
@@ -27,24 +30,49 @@ class Space:
     """The candidates of `schedule`, a function that asks a config for its decisions and raises
     ScheduleError where they are impossible.
 
-    `pinned`: values that the user wants; they are part of every candidate.
+    `pinned`: values that the user wants; they are part of every candidate.  `forbidden`: values
+    that no candidate has; where the default is one of them, its nearest neighbour takes its place.
+    Raises ScheduleError where these name what there is not.
     """
 
     def __init__(
-        self, schedule: Callable[[Config], object], pinned: Mapping[str, Value] | None = None
+        self,
+        schedule: Callable[[Config], object],
+        pinned: Mapping[str, Value] | None = None,
+        forbidden: Forbidden | None = None,
     ) -> None:
         self.schedule = schedule
         self._pinned = dict(pinned or {})
+        self._forbidden = {k: tuple(v) for k, v in (forbidden or {}).items()}
         self._known: dict[str, dict[str, Knob] | None] = {}
         self.start = self._legal(self._pinned)
         """The analytic candidate."""
-        missing = [k for k in self._pinned if k not in self.knobs(self.start)]
-        if missing:
-            names = ", ".join(self.knobs(self.start)) or "none"
-            raise ScheduleError(f"there is no knob {missing[0]!r}; the knobs are {names}")
+        self._check_names()
+
+    def _check_names(self) -> None:
+        """Raises ScheduleError when a knob or value that is pinned or forbidden does not exist."""
+        wanted = {k: (v,) for k, v in self._pinned.items()}
+        wanted |= {k: (*wanted.get(k, ()), *v) for k, v in self._forbidden.items()}
+        known = dict(self._asked(self.start))
+        if set(wanted) - set(known):  # it may be one that another choice brings along
+            for knob in self.free(self.start):
+                for value in knob.options:
+                    found = self.legal({**self.start, knob.name: value})
+                    known = {**(self._asked(found) if found is not None else {}), **known}
+        for name, values in wanted.items():
+            if name not in known:
+                names = ", ".join(known) or "none"
+                raise ScheduleError(f"there is no knob {name!r}; the knobs are {names}")
+            for value in values:
+                if value not in known[name].options:
+                    options = ", ".join(map(repr, known[name].options))
+                    raise ScheduleError(f"knob {name}: {value!r} is none of {options}")
 
     def knobs(self, candidate: Candidate) -> dict[str, Knob]:
         """The knobs there are with a candidate.  Raises ScheduleError when it is impossible."""
+        return {name: self._allowed(k) for name, k in self._asked(candidate).items()}
+
+    def _asked(self, candidate: Candidate) -> dict[str, Knob]:
         key = candidate_key(candidate)
         if key not in self._known:
             seen: dict[str, Knob] = {}
@@ -57,6 +85,22 @@ class Space:
         if found is None:
             raise ScheduleError(f"no schedule has these decisions: {key}")
         return found
+
+    def _allowed(self, knob: Knob) -> Knob:
+        """The knob without forbidden values.  Raises ScheduleError when none is left."""
+        forbidden = self._forbidden.get(knob.name)
+        if not forbidden:
+            return knob
+        options = tuple(v for v in knob.options if v not in forbidden)
+        if not options:
+            raise ScheduleError(f"knob {knob.name}: all of its values are forbidden")
+        return replace(knob, options=options)
+
+    def _nearest(self, knob: Knob, value: Value) -> Value:
+        """`value`, or where that is forbidden the allowed one that is next to it."""
+        allowed = self._allowed(knob).options
+        at = knob.options.index(value)
+        return min(allowed, key=lambda v: (v != value, abs(knob.options.index(v) - at)))
 
     def free(self, candidate: Candidate) -> list[Knob]:
         """The knobs that a search may turn."""
@@ -93,7 +137,17 @@ class Space:
             seen: dict[str, Knob] = {}
             try:
                 self.schedule(Config(chosen, seen))
-                break
+                moved = {
+                    k: v
+                    for k in self._forbidden
+                    if k in seen
+                    and (v := self._nearest(seen[k], found := chosen.get(k, seen[k].default)))
+                    != found
+                }
+                if not moved:
+                    break
+                chosen |= moved
+                continue
             except ScheduleError:
                 last = next(reversed(seen.values()), None)  # the one that was asked for last
                 if last is None or last.name in self._pinned or last.name not in chosen:

@@ -1,0 +1,67 @@
+"""Search spaces for any tensor expression: rules, each applied where the structure allows it.
+
+    inline / store / root      where stages without reductions are computed
+    rfactor                    long reductions to few elements, part by part
+    fuse, cache write          reductions in the tile of what reads them, accumulators
+    tile, pack, order, unroll  loops of each nest
+    parallel
+
+Which rules were applied how (the *sketch*) are the first knobs of the space, numbers follow.  With
+no decisions the result is the analytic schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from tilesmith.ir.target import Target
+from tilesmith.ops.structure import stages
+from tilesmith.strategy.group import Group
+from tilesmith.strategy.knobs import ANALYTIC, Config
+from tilesmith.support.errors import UsageError
+from tilesmith.te.schedule import Schedule, create_schedule
+from tilesmith.te.tensor import Placeholder, Tensor
+
+from .nest import schedule_nest
+from .place import factor_reductions, form_nests, place_injective
+
+NAME = "generated 1"
+"""Of the templates that rules make, in the records; the number is that of the rules."""
+
+Generated: TypeAlias = "Callable[[Config], tuple[Schedule, Sequence[Tensor]]]"
+
+
+def generated(args: Sequence[Tensor], target: Target) -> Generated:
+    """A template over all schedules that the rules know for an expression.
+
+    `args`: the arguments of the kernel, placeholders and outputs.  Raises UsageError when none of
+    them is computed.
+    """
+    inputs = tuple(a for a in args if isinstance(a.op, Placeholder))
+    outputs = tuple(a for a in args if not isinstance(a.op, Placeholder))
+    if not outputs:
+        raise UsageError("none of the arguments is an output: give the computed tensors, too")
+    group = Group(inputs, outputs, stages(outputs), {})
+
+    def template(cfg: Config) -> tuple[Schedule, Sequence[Tensor]]:
+        return _schedule(group, target, cfg), args
+
+    template.__name__ = NAME
+    return template
+
+
+def auto_schedule(args: Sequence[Tensor], target: Target) -> Schedule:
+    """The schedule of an expression that the rules choose by themselves; nothing is measured."""
+    return generated(args, target)(ANALYTIC)[0]
+
+
+def _schedule(group: Group, target: Target, cfg: Config) -> Schedule:
+    s = create_schedule([t.op for t in group.outputs])
+    if any(a.extent == 0 for st in group.stages for a in (*st.axis, *st.reduce_axis)):
+        return s  # loops that never run, and sums of nothing
+    tiled = place_injective(s, cfg)
+    factor_reductions(s, cfg)
+    for nest in form_nests(s, tiled, cfg):
+        schedule_nest(s, group, nest, target, cfg)
+    return s

@@ -1,0 +1,175 @@
+"""What the rules look at: the stages of a schedule as they stand, and where their reads land.
+
+All of it is derived from the schedule's state, so that it holds after steps that rewrite
+operations (rfactor, cache_write) just as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tilesmith.ir.affine import as_affine
+from tilesmith.ir.expr import (
+    Binary,
+    Call,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Var,
+    const,
+    free_vars,
+    post_order,
+)
+from tilesmith.ir.simplify import simplify
+from tilesmith.ops.structure import COSTLY
+from tilesmith.te.lower_inline import inline
+from tilesmith.te.schedule import Schedule
+from tilesmith.te.stage import State
+from tilesmith.te.tensor import Compute, Reduce, Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Read:
+    """One read of a stage's body.  `source`: the stage read.  `steps`: elements between neighbours
+    along each variable, None where that is no constant.  `periods`: variables that only count
+    through it by `v // c`, with c.
+    """
+
+    load: Load
+    source: str
+    steps: Mapping[Var, int | None]
+    periods: Mapping[Var, int]
+
+    def step(self, v: Var) -> int | None:
+        return self.steps.get(v, 0)
+
+    def depends(self, v: Var, tile: int) -> bool:
+        """Whether `tile` neighbours along `v` read different elements."""
+        if self.step(v) != 0:
+            return True
+        return v in self.periods and self.periods[v] % tile != 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Body:
+    """A stage with loops and what it computes, inlined stages put in: `values`, for a reduction
+    what is reduced.
+    """
+
+    name: str
+    op: Compute
+    values: tuple[Expr, ...]
+    reads: tuple[Read, ...]
+
+    @property
+    def spatial(self) -> int:
+        """Elements computed."""
+        return product(a.extent for a in self.op.axis)
+
+    @property
+    def reduced(self) -> int:
+        """Values that go into one element."""
+        return product(a.extent for a in self.op.reduce_axis)
+
+    @property
+    def work(self) -> int:
+        return self.spatial * self.reduced
+
+    @property
+    def element_bytes(self) -> int:
+        """Of the widest element that a lane holds."""
+        widths = [t.dtype.bytes for t in self.op.outputs]
+        widths += [r.load.dtype.bytes for r in self.reads if any(r.steps.values())]
+        return min(max(widths), 8)
+
+    @property
+    def operations(self) -> int:
+        """Arithmetic instructions per value, a multiplication that is added counting once."""
+        found = {
+            n
+            for v in self.values
+            for n in post_order(v)
+            if isinstance(n, (Binary, Call, Select)) and not n.dtype.is_int
+        }
+        weight = sum(8 if isinstance(n, Call) else 1 for n in found)
+        return max(weight, 1)
+
+
+def bodies(s: Schedule) -> dict[str, Body]:
+    """The stages with loops of `s`, producers first."""
+    state = s.state
+    found: dict[str, Body] = {}
+    for name, values in inline(state).items():
+        first = values[0]
+        sources = first.sources if isinstance(first, Reduce) else values
+        reads = dict.fromkeys(n for v in sources for n in post_order(v) if isinstance(n, Load))
+        found[name] = Body(
+            name, state.stages[name].compute, tuple(sources),
+            tuple(read_of(state, load) for load in reads),
+        )  # fmt: skip
+    return found
+
+
+def read_of(state: State, load: Load) -> Read:
+    """Where `load` lands, by the layout that its stage has now."""
+    assert isinstance(load.buffer, Tensor)
+    source = state.tensors[load.buffer][0]
+    stage = state.stages[source]
+    indices: Sequence[Expr | int] = load.indices
+    shape: Sequence[object] = load.buffer.shape
+    if stage.layout is not None:
+        indices = stage.layout.map_indices(load.indices)
+        shape = stage.layout.physical_shape(load.buffer.shape)  # type: ignore[arg-type]
+    flat: Expr = const(0)
+    for index, extent in zip(indices, shape, strict=True):
+        flat = flat * extent + index  # type: ignore[operator]
+    form = as_affine(simplify(flat))
+    steps: dict[Var, int | None] = {}
+    periods: dict[Var, int] = {}
+    for atom, coefficient in form[0].items() if form is not None else ():
+        if isinstance(atom, Var):
+            steps[atom] = coefficient if steps.get(atom, 0) == 0 else None
+            continue
+        period = _period(atom)
+        for v in free_vars(atom):
+            if period is not None and steps.get(v, 0) == 0 and v not in periods:
+                periods[v] = period
+            else:
+                steps[v] = None
+    return Read(load, source, steps, {v: c for v, c in periods.items() if not steps.get(v)})
+
+
+def _period(atom: Expr) -> int | None:
+    """c when `atom` is v // c."""
+    if isinstance(atom, Binary) and atom.op == "floordiv" and isinstance(atom.a, Var):
+        return int(atom.b.value) if isinstance(atom.b, Const) else None
+    return None
+
+
+def is_costly(values: Sequence[Expr]) -> bool:
+    """True for what is worth storing rather than computing twice."""
+    nodes = [n for v in values for n in post_order(v)]
+    return any(
+        (isinstance(n, Call) and (n.name in COSTLY or n.name in ("sqrt", "rsqrt")))
+        or (isinstance(n, Binary) and n.op == "div")
+        for n in nodes
+    )
+
+
+def has_condition(values: Sequence[Expr]) -> bool:
+    """True when elements are chosen between, as padding does."""
+    return any(isinstance(n, Select) for v in values for n in post_order(v))
+
+
+def size_of(extent: object) -> int:
+    """An extent; symbolic ones count as large."""
+    return extent if isinstance(extent, int) else 1 << 20
+
+
+def product(extents: object) -> int:
+    n = 1
+    for e in extents:  # type: ignore[attr-defined]
+        n *= size_of(e)
+    return n

@@ -1,0 +1,137 @@
+"""Generated schedules: whatever is decided, the answer is that of the unscheduled expressions."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from expressions import EXPRESSIONS, Arguments, arrays, matmul, outputs, softmax, total
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tilesmith as ts
+from tilesmith import te
+from tilesmith.codegen.targets import target
+from tilesmith.strategy.knobs import ANALYTIC, Config
+from tilesmith.support.difference import difference
+from tilesmith.support.errors import ScheduleError, UsageError
+from tilesmith.te.tensor import Placeholder
+from tilesmith.tuning.sketch import generated
+from tilesmith.tuning.space import Candidate, Space
+
+SIZES = st.tuples(*[st.integers(1, 33)] * 3)
+
+
+def wander(space: Space, rng: random.Random) -> Candidate:
+    """A candidate some random turns away from the first: turns may bring new knobs along."""
+    found = space.start
+    for _ in range(rng.randint(1, 3)):
+        found = space.mutated(found, rng, turns=rng.randint(1, 6))
+    return found
+
+
+def run(s: te.Schedule, args: Arguments, name: str = "native") -> list[np.ndarray]:
+    """The outputs of a schedule."""
+    given = arrays(args, seed=1)
+    ts.build(s, args, target=name, threads=2)(*given)
+    return [a for a, t in zip(given, args, strict=True) if not isinstance(t.op, Placeholder)]
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+@settings(max_examples=5, deadline=None, print_blob=True)
+@given(sizes=SIZES, seed=st.integers(0, 1 << 30), level=st.sampled_from(["native", "x86-64-v3"]))
+def test_random_candidates_give_the_unscheduled_answer(
+    name: str, sizes: tuple[int, int, int], seed: int, level: str
+) -> None:
+    args = EXPRESSIONS[name](*sizes)
+    template = generated(args, target(level))
+    expected = run(te.create_schedule(outputs(args)), args, level)
+    candidate = wander(Space(template), random.Random(seed))
+    for decisions in ({}, candidate):
+        s, _ = template(Config(decisions))
+        for found, want in zip(run(s, args, level), expected, strict=True):
+            assert difference(found, want) < 5e-5, f"{decisions}\n{s}"
+
+
+@pytest.mark.parametrize("name", ["matmul", "softmax", "total", "convolution"])
+def test_untuned_schedule(name: str, golden: Callable[[str], None]) -> None:
+    args = EXPRESSIONS[name](64, 64, 64)
+    golden(generated(args, target("x86-64-v4"))(ANALYTIC)[0].text())
+
+
+def test_the_same_decisions_make_the_same_schedule() -> None:
+    for name, make in EXPRESSIONS.items():
+        args, again = make(20, 30, 12), make(20, 30, 12)
+        space = Space(generated(args, target("x86-64-v4")))
+        candidate = wander(space, random.Random(3))
+        texts = [
+            generated(a, target("x86-64-v4"))(Config(candidate))[0].text() for a in (args, again)
+        ]
+        assert texts[0] == texts[1], name
+
+
+def test_sketches_are_knobs() -> None:
+    knobs = Space(generated(softmax(64, 64, 1), target("x86-64-v4"))).knobs({})
+    assert knobs["E.place"].options == ("inline", "tile", "root")
+    assert knobs["S.fuse"].default is True
+    assert "reduction" in knobs["O.lane"].options
+    assert "S.parts" in Space(generated(total(40, 40, 4), target("x86-64-v4"))).knobs({})
+
+
+def test_auto_schedule_is_a_schedule_to_build() -> None:
+    args = matmul(30, 40, 50)
+    expected = run(te.create_schedule(outputs(args)), args)
+    for s in ("auto", ts.auto_schedule(args)):
+        given = arrays(args, seed=1)
+        ts.build(s, args)(*given)  # type: ignore[arg-type]
+        assert difference(given[-1], expected[0]) < 1e-5
+    with pytest.raises(UsageError, match='schedule is a Schedule or "auto"'):
+        ts.build("fast", args)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="none of the arguments is an output"):
+        ts.auto_schedule(args[:2])
+
+
+def test_forbidden_values_do_not_occur() -> None:
+    template = generated(matmul(64, 96, 64), target("x86-64-v4"))
+    usual = Space(template).knobs({})["C.vectors"].default
+    space = Space(template, forbidden={"C.vectors": [usual], "C.lane": ["i"]})
+    rng = random.Random(5)
+    found = [space.start, *(wander(space, rng) for _ in range(30)), *space.neighbours(space.start)]
+    for candidate in found:
+        knobs = space.knobs(candidate)
+        assert candidate.get("C.lane", knobs["C.lane"].default) != "i"
+        if "C.vectors" in knobs:
+            assert candidate["C.vectors"] != usual
+            assert usual not in knobs["C.vectors"].options
+
+
+def test_pins_and_prohibitions_name_what_there_is() -> None:
+    template = generated(matmul(64, 96, 64), target("x86-64-v4"))
+    with pytest.raises(ScheduleError, match=r"no knob 'C\.rows'; the knobs are C\.lane"):
+        Space(template, forbidden={"C.rows": [1]})
+    with pytest.raises(ScheduleError, match=r"knob C\.lane: 'z' is none of 'i', 'j'"):
+        Space(template, forbidden={"C.lane": ["z"]})
+    with pytest.raises(ScheduleError, match=r"knob C\.lane: all of its values are forbidden"):
+        Space(template, forbidden={"C.lane": ["i", "j", "reduction"]})
+    other = Space(template, {"C.lane": "i"}, {"C.rows.j": [1]})  # a knob that `lane` brings along
+    assert other.start["C.lane"] == "i" and other.start.get("C.rows.j") != 1
+
+
+def test_tune_expression_learns_and_answers(tmp_path: Path) -> None:
+    options = ts.Options(records=tmp_path / "records.sqlite")
+    args = matmul(48, 64, 32)
+    seen = []
+    forbid = {"C.unroll": [1], "C.lane": ["i", "reduction"]}
+    f = ts.tune_expression(
+        args, seconds=30, trials=4, threads=1, options=options, forbid=forbid,
+        report=lambda _, tasks: seen.extend(tasks),
+    )  # fmt: skip
+    expected = run(te.create_schedule(outputs(args)), args)
+    given = arrays(args, seed=1)
+    f(*given)
+    assert difference(given[-1], expected[0]) < 1e-5
+    assert seen[-1].trials >= 4
+    assert all(t.candidate["C.unroll"] != 1 for t in seen[-1].seen.values())
