@@ -30,7 +30,7 @@ def kernels() -> Mapping[str, bytes]:
 @pytest.fixture
 def measurer() -> Iterator[LocalMeasurer]:
     sys.path.insert(0, str(Path(__file__).parent))  # children get our path
-    with LocalMeasurer("echo_builder", 1, 2, run_seconds=3.0, build_seconds=3.0) as m:
+    with LocalMeasurer("echo_builder", 1, 2, run_seconds=10.0, build_seconds=10.0) as m:
         yield m
     sys.path.remove(str(Path(__file__).parent))
 
