@@ -3,10 +3,10 @@
 
 Times of one machine mean little on another; the ratios do.  Whole models against ONNX Runtime,
 OpenVINO and torch.compile, the performance model against measurement, what a call from Python
-costs, a 640x640x640 matrix product against NumPy's BLAS, how many candidates a tuner scores per
-second, compile and import time.  Each part runs in a process of its own with a time limit, and what
-is done is kept in the results file at once: run again after an interruption, it goes on where it
-stopped (`--again` starts afresh).
+costs, odd operators tuned for 30 s each, a 640x640x640 matrix product against NumPy's BLAS, how many
+candidates a tuner scores per second, compile and import time.  Each part runs in a process of its
+own with a time limit, and what is done is kept in the results file at once: run again after an
+interruption, it goes on where it stopped (`--again` starts afresh).
 
 Without --zoo the only model is the ResNet-50 that `make_resnet.py` makes; with it, every .onnx file
 in that folder (see `zoo.py`).  Writes results.json and results.md; --readme puts the table of
@@ -131,6 +131,19 @@ def kernels(folder: Path, threads: int, scratch: Path) -> Any:
     return json.loads(rows.read_text()) if rows.is_file() else failed
 
 
+def odd_names() -> list[str]:
+    """The operators of `odd_operators.py`."""
+    from odd import OPERATORS
+
+    return [k.name for k in OPERATORS]
+
+
+def odd(name: str, threads: int, seconds: float) -> Any:
+    """The rows of one operator of `odd_operators.py`."""
+    arguments = ("--threads", str(threads), "--seconds", str(seconds), "--json")
+    return part("odd_operators.py", name, *arguments, threads=threads, limit=seconds + CELL_SECONDS)
+
+
 def update_readme(text: str) -> None:
     """Put `text` between the marks in README.md."""
     before, mark, rest = README.read_text().partition(MARKS[0])
@@ -145,6 +158,9 @@ def main() -> None:
     parser.add_argument("--zoo", type=Path, help="folder of models exported by zoo.py")
     parser.add_argument("--threads", default="1,2", help="numbers of threads, like 1,2")
     parser.add_argument("--seconds", type=float, default=12.0, help="for each model and number")
+    parser.add_argument(
+        "--odd-seconds", type=float, default=30.0, help="tuning of each odd operator; 0: leave out"
+    )
     parser.add_argument("--results", type=Path, default=Path("benchmark-results"), help="folder")
     parser.add_argument("--again", action="store_true", help="measure everything again")
     parser.add_argument("--readme", action="store_true", help="put the table into README.md")
@@ -161,6 +177,9 @@ def main() -> None:
         for n in counts:
             source = given.zoo or models[0]
             results.need(f"kernels {n}", lambda n=n, s=source: kernels(s, n, scratch))
+        for n in counts:
+            for name in odd_names() if given.odd_seconds > 0 else ():
+                results.need(f"odd {n} {name}", lambda n=n, o=name: odd(o, n, given.odd_seconds))
         results.need("call", lambda: part("call.py", threads=1))
         most = max(counts)
         results.need("gemm", lambda: part("gemm.py", "--threads", str(most), threads=most))

@@ -12,6 +12,7 @@ BARS = {
     "model": 0.8,  # the same of each model
     "kernels": 0.25,  # median error of the performance model
     "call": 3.0,  # microseconds of a call beside its kernel
+    "odd operators": 2.0,  # geometric mean over operators of the best other's time over ours
     "gemm": 0.85,  # our speed over NumPy's
     "features": 200_000,  # candidates featurised and scored per second on one core
     "compile resnet50, cold": 5.0,  # seconds
@@ -163,12 +164,45 @@ def compile_table(rows: Any) -> str:
     return table("Compile and import time, memory", ("what", "measured", "bar"), lines)
 
 
+def odd_tables(results: dict[str, Any]) -> str:
+    """Odd operators, a table for each number of threads."""
+    found = {n: r for n, r in results["parts"].items() if n.startswith("odd ")}
+    texts = []
+    for threads in sorted({int(n.split()[1]) for n in found}):
+        lines, ratios = [], []
+        for name, rows in found.items():
+            _, count, operator = name.split(" ", 2)
+            if int(count) != threads:
+                continue
+            if failed(rows):
+                lines.append([operator, "", "", "", f"{rows['failed']}: **missed**"])
+                continue
+            for r in rows:
+                others = {n: e for n, e in r["engines"].items() if not n.startswith(OURS)}
+                best = min(others, key=lambda n: others[n]["ratio"])
+                ratios.append(others[best]["ratio"])
+                times = (r["engines"][n]["min_ms"] for n in (r["ours"], f"{OURS}, untuned", best))
+                mine, untuned, other = (f"{t:.3f}" for t in times)
+                lines.append([operator, mine, untuned, f"{other} ({best})", f"{ratios[-1]:.2f}"])
+        if ratios:
+            mean = math.exp(statistics.fmean(map(math.log, ratios)))
+            met = mean >= BARS["odd operators"]
+            said = f"{mean:.2f} (>= {BARS['odd operators']:g} {verdict(met)})"
+            lines.append(["geometric mean", "", "", "", said])
+        title = f"Odd operators, {threads} thread{'s' if threads > 1 else ''}, best of runs in ms"
+        columns = ("operator", OURS, "untuned", "best other", "best other / ours")
+        texts.append(table(title, columns, lines))
+    return "\n".join(texts)
+
+
 def markdown(results: dict[str, Any]) -> str:
     """All results as Markdown."""
     parts = results["parts"]
     texts = [models_tables(results)]
     if any(name.startswith("kernels ") for name in parts):
         texts.append(kernel_table(results))
+    if any(name.startswith("odd ") for name in parts):
+        texts.append(odd_tables(results))
     made = (("call", call_table), ("gemm", gemm_table))
     made += (("features", features_table), ("compile_time", compile_table))
     texts += [make(parts[name]) for name, make in made if name in parts]

@@ -57,11 +57,11 @@ class Deformable(Operator):
     """Each tap of each position reads the image where its own offset points to, bilinearly."""
 
     name: ClassVar[str] = "deformable convolution"
-    about: ClassVar[str] = "Deformable ConvNets, res3 of a detector"
+    about: ClassVar[str] = "DCN of a key-point detector (CenterNet, DLA-34)"
     inputs: ClassVar[int] = 2
-    size: int = 28
-    channels: int = 128
-    filters: int = 128
+    size: int = 64
+    channels: int = 64
+    filters: int = 64
 
     def define(self) -> list[te.Tensor]:
         n, c, f = self.size, self.channels, self.filters

@@ -10,6 +10,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from tilesmith import te
+from tilesmith.support.difference import difference
 
 LAST = (0, 2, 3, 1)
 """Where the axes of N C H W are in N H W C."""
@@ -66,6 +67,17 @@ class Operator:
     def onnx(self, *arrays: np.ndarray) -> list[Way]:
         """As ONNX, where that has the operators."""
         return []
+
+    def difference(
+        self,
+        found: Sequence[np.ndarray],
+        expected: Sequence[np.ndarray],
+        arrays: Sequence[np.ndarray],
+    ) -> float:
+        """How far results for `arrays` are off, as a share of the largest magnitude."""
+        del arrays
+        pairs = zip(found, expected, strict=True)
+        return max(difference(f.reshape(e.shape), e) for f, e in pairs)
 
     @property
     def flops(self) -> int:

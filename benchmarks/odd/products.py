@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,6 +12,7 @@ from onnx import TensorProto
 from tilesmith import te
 from tilesmith.ir.dtypes import f32, i64
 from tilesmith.ir.expr import Expr
+from tilesmith.support.difference import difference
 
 from .operator import Model, Operator, Way, normal
 
@@ -235,6 +237,17 @@ class Nearest(Operator):
     def reference(self, *arrays: np.ndarray) -> list[np.ndarray]:
         x, code, _ = (a.astype(np.float64) for a in arrays)
         return [((x**2).sum(1)[:, None] - 2 * x @ code + (code**2).sum(0)).argmin(1)]
+
+    def difference(
+        self,
+        found: Sequence[np.ndarray],
+        expected: Sequence[np.ndarray],
+        arrays: Sequence[np.ndarray],
+    ) -> float:
+        """Of two words that are all but equally near either may be found: distances count."""
+        x, code = (a.astype(np.float64) for a in arrays[:2])
+        near, nearest = (((x - code[:, i[0]].T) ** 2).sum(1) for i in (found, expected))
+        return difference(near, nearest)
 
     def torch(self, *arrays: np.ndarray) -> list[Way]:
         import torch

@@ -93,3 +93,19 @@ def test_readme_has_the_two_commands_that_ci_runs():
     assert "pytest" in commands["test"]
     for path in re.findall(r"\]\(([^)#]+)\)", readme):
         assert (ROOT / path).exists(), path
+
+
+def test_the_table_of_odd_operators_takes_the_best_other_way(tables):
+    engines = {"tilesmith": {"min_ms": 1.0, "ratio": 1.0},
+               "tilesmith, untuned": {"min_ms": 1.5, "ratio": 1.5},
+               "torch": {"min_ms": 9.0, "ratio": 9.0},
+               "onnxruntime": {"min_ms": 3.0, "ratio": 3.0}}  # fmt: skip
+    row = {"name": "an operator", "threads": 2, "engines": engines, "ours": "tilesmith"}
+    slow = {**row, "engines": {**engines, "onnxruntime": {"min_ms": 1.0, "ratio": 1.0}}}
+    parts = {"odd 2 an operator": [row], "odd 2 another one": [slow],
+             "odd 2 the third": {"what": "odd_operators.py", "failed": "no time"}}  # fmt: skip
+    text = tables["odd_tables"]({"parts": parts})
+    lines = {line.split(" | ")[0].strip("| "): line for line in text.splitlines()}
+    assert "3.000 (onnxruntime)" in lines["an operator"] and "3.00 |" in lines["an operator"]
+    assert "1.73 (>= 2 **missed**)" in lines["geometric mean"]
+    assert "no time: **missed**" in lines["the third"]

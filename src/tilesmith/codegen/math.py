@@ -11,7 +11,8 @@ the whole range, with and without contraction of multiply-adds; NaN, infinities,
 denormals are as IEEE 754 and C99 say):
 
     exp 1.5   exp2 1.5   log 1.5   log1p 2   tanh 3   erf 3.5   sin cos 2   tan 3.5   rsqrt 1.5
-    asin acos atan sinh cosh asinh acosh atanh pow: 1 (computed in f64, rounded once)
+    asin acos atan sinh cosh asinh acosh atanh pow: 1 (computed in f64, rounded once; with an exponent
+    of a quarter or three, or of minus a half: square roots and a quotient, 2.5)
 
 f16 and bf16 are computed in f32 and rounded once.  The coefficients are our own minimax fits (Remez
 exchange in 40 digits); the argument reductions are the textbook ones: Cody and Waite's two-part
@@ -41,7 +42,7 @@ def scales(target: Target) -> bool:
 
 
 def _constant_power(x: Expr, y: float, let: Bindings) -> Expr | None:
-    """x^y for the exponents that models are full of, exactly or within one rounding more."""
+    """x^y for the exponents that models are full of, exactly or within few roundings more."""
     if y == 1.0:
         return x
     if y == 0.0:
@@ -53,8 +54,13 @@ def _constant_power(x: Expr, y: float, let: Bindings) -> Expr | None:
         return x * x * x
     if y == -1.0 and x.dtype.is_float:
         return literal(1.0, x) / x
-    if y == 0.5 and x.dtype.is_float:  # pow(-0, 0.5) is +0 and pow(-inf, 0.5) is +inf, unlike sqrt
-        return pick(equal(x, -INF), INF, intrinsic("sqrt", x + literal(0.0, x)), x)
+    if x.dtype.is_float and abs(y) in (0.25, 0.5, 0.75):
+        # pow(-0, 0.5) is +0 and pow(-inf, 0.5) is +inf, unlike sqrt
+        root = let("s", pick(equal(x, -INF), INF, intrinsic("sqrt", x + literal(0.0, x)), x))
+        if abs(y) != 0.5:
+            fourth = let("q", intrinsic("sqrt", root))
+            root = fourth if abs(y) == 0.25 else root * fourth
+        return root if y > 0 else literal(1.0, x) / root
     return None
 
 
