@@ -3,9 +3,9 @@
 
 Times of one machine mean little on another; the ratios do.  Whole models against ONNX Runtime,
 OpenVINO and torch.compile, the performance model against measurement, what a call from Python
-costs, odd operators tuned for 30 s each, a 640x640x640 matrix product against NumPy's BLAS, how many
-candidates a tuner scores per second, compile and import time.  Each part runs in a process of its
-own with a time limit, and what is done is kept in the results file at once: run again after an
+costs, odd operators tuned for 30 s each, a 640x640x640 matrix product against NumPy's BLAS, how
+many candidates a tuner scores per second, compile and import time.  Each part runs in a process of
+its own with a time limit, and what is done is kept in the results file at once: run again after an
 interruption, it goes on where it stopped (`--again` starts afresh).
 
 Without --zoo the only model is the ResNet-50 that `make_resnet.py` makes; with it, every .onnx file

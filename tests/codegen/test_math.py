@@ -201,6 +201,18 @@ def test_pow_with_a_constant_exponent(exponent: float) -> None:
     assert ulp_errors(np.broadcast_to(got, x.shape), exact).max() <= 1.5
 
 
+@pytest.mark.parametrize("exponent", [0.25, 0.75, -0.25, -0.5, -0.75])
+def test_pow_by_square_roots(exponent: float) -> None:
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -1.0], np.float32)
+    x = np.concatenate([special, samples(20_000)])
+    var = Var("x", f32)
+    with np.errstate(all="ignore"):
+        got = evaluate(expand(call("pow", var, const(exponent))), {var: x}, contract=False)
+        exact = np.power(x.astype(np.float64), np.full(x.shape, exponent))
+    assert ulp_errors(got, exact).max() <= 3.0
+    assert np.array_equal(np.signbit(got[:4]), np.signbit(exact[:4]))
+
+
 @pytest.mark.parametrize("dtype", [f16, bf16], ids=str)
 @pytest.mark.parametrize("name", ["exp", "tanh", "erf", "log", "floor", "abs"])
 def test_half_precision_rounds_once_from_f32(name: str, dtype: DType) -> None:

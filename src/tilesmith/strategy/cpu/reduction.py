@@ -225,10 +225,8 @@ def reduce_along(
         if across and n > 1:
             handle.vectorize(loop)
         return
-    vectors = min(ACCUMULATORS if across else 1, n // lanes)
-    if across:
-        counts = range(1, min(ACCUMULATORS, n // lanes) + 1)
-        vectors = cfg.choice("accumulators", counts, vectors)
+    most = min(ACCUMULATORS, n // lanes)
+    vectors = cfg.choice("accumulators", range(1, most + 1), most)
     _, position = handle.split(loop, factor=lanes * vectors)
     partials = [s[s.rfactor(result, position)]]
     if vectors > 1:
