@@ -42,7 +42,7 @@ def kernels(proto: onnx.ModelProto, **options: object) -> dict[str, KernelCode]:
 
 def test_worker_processes_make_the_same_code(monkeypatch, caplog) -> None:
     proto = chain(range(5, 13))
-    monkeypatch.setattr(driver, "WORTH_A_WORKER", 1)
+    monkeypatch.setattr("tilesmith.driver.kernels.WORTH_A_WORKER", 1)
     with caplog.at_level(logging.INFO, "tilesmith"):
         alone, together = kernels(proto, jobs=1), kernels(proto, jobs=3)
     assert len(alone) >= 7
@@ -52,7 +52,7 @@ def test_worker_processes_make_the_same_code(monkeypatch, caplog) -> None:
 
 def test_without_worker_processes(monkeypatch) -> None:
     proto = chain(range(5, 9))
-    monkeypatch.setattr(driver, "WORTH_A_WORKER", 1)
+    monkeypatch.setattr("tilesmith.driver.kernels.WORTH_A_WORKER", 1)
     alone = kernels(proto, jobs=1)
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     assert kernels(proto, jobs=3) == alone
@@ -66,7 +66,7 @@ def test_the_cache_gives_back_the_same_code(tmp_path: Path, monkeypatch) -> None
     def refuse(*_: object) -> None:
         pytest.fail("a cached kernel was compiled again")
 
-    monkeypatch.setattr(driver, "lower_group", refuse)
+    monkeypatch.setattr("tilesmith.driver.kernels.lower_group", refuse)
     session = driver.Session.of(Options(cache_dir=tmp_path))
     fused = driver.optimise(driver.load_graph(proto, None, session), session)
     again = driver.compile_kernels(fused, session)

@@ -11,6 +11,7 @@ import tilesmith as ts
 from tilesmith import driver
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.text import print_graph
+from tilesmith.support.difference import difference
 
 
 @pytest.mark.parametrize("seed", range(80))
@@ -23,5 +24,5 @@ def test_random_network(seed: int) -> None:
     found = exe.run(inputs)
     for name, want in evaluate(graph, inputs).items():
         assert found[name].shape == want.shape
-        error = driver.difference(found[name], want)
+        error = difference(found[name], want)
         assert error <= 1e-4, f"{target}, output {name!r}\n{print_graph(graph)}"

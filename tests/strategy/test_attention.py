@@ -21,6 +21,7 @@ from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.norm import Softmax
 from tilesmith.ops.reduce import ReduceSum
 from tilesmith.ops.shape import Reshape, Transpose
+from tilesmith.support.difference import difference
 from tilesmith.support.options import Options
 
 UNCACHED = Options(use_cache=False, threads=2)
@@ -59,7 +60,7 @@ def assert_right(graph: Graph, tolerance: float = 1e-5, **inputs: np.ndarray) ->
     }
     expected = next(iter(evaluate(graph, list(given_.values())).values()))
     found = next(iter(driver.compile(graph, options=UNCACHED).run(given_).values()))
-    assert driver.difference(found, expected) < tolerance
+    assert difference(found, expected) < tolerance
 
 
 @pytest.mark.parametrize(

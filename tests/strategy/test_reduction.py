@@ -14,6 +14,7 @@ from tilesmith.ir.types import TensorType
 from tilesmith.ops.base import Op
 from tilesmith.ops.norm import GroupNorm, InstanceNorm, LayerNorm, LogSoftmax, RmsNorm, Softmax
 from tilesmith.ops.reduce import ArgMax, ReduceL2, ReduceMax, ReduceMean, ReduceMin, ReduceSum
+from tilesmith.support.difference import difference
 from tilesmith.support.options import Options
 
 UNCACHED = Options(use_cache=False, threads=2)
@@ -36,7 +37,7 @@ def assert_right(graph: Graph, x: np.ndarray | None = None) -> None:
     names = [v.name for v in graph.inputs]
     found = next(iter(exe.run(dict(zip(names, arrays, strict=True))).values()))
     assert found.shape == expected.shape
-    assert driver.difference(found, expected) < 1e-5
+    assert difference(found, expected) < 1e-5
 
 
 @pytest.mark.parametrize("shape", SHAPES)

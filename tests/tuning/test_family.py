@@ -163,7 +163,7 @@ def test_compile_uses_the_nearest_shape(
 ) -> None:
     graph = relu(96, 256)
     analytic = schedule_of(graph, options)
-    monkeypatch.setattr(driver, "BELIEVED", math.inf)
+    monkeypatch.setattr("tilesmith.driver.tuned.BELIEVED", math.inf)
     store(relu(64, 256), 0.5, rows=2)
     nearest = schedule_of(graph, options)
     assert nearest != analytic

@@ -15,6 +15,7 @@ from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.parse import parse_graph
 from tilesmith.strategy.knobs import Config
+from tilesmith.support.difference import difference
 from tilesmith.support.errors import UsageError
 from tilesmith.tuner import tasks, tune_model
 from tilesmith.tuner.tasks import Compiled, tasks_of
@@ -68,7 +69,7 @@ def test_tuning_a_model(graph: Graph, options: ts.Options) -> None:
     inputs = driver.random_inputs(graph)
     found = result.executable.run(inputs)
     for name, want in evaluate(graph, inputs).items():
-        assert driver.difference(found[name], want) <= 1e-4
+        assert difference(found[name], want) <= 1e-4
     with Records(options.cache_dir / "records.sqlite") as r:  # type: ignore[operator]  # set
         before = len(r.trials())
     assert before >= 8

@@ -1,0 +1,75 @@
+"""From kernels to a program: memory, constants, calls."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tilesmith.codegen.kernel import KernelCode
+from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Value
+from tilesmith.graph.passes.memory_plan import plan
+from tilesmith.runtime.program import Arg, Contents, KernelCall, Program, TensorSpec, pack_constants
+
+from .session import Session
+
+
+def assemble(fused: Graph, kernels: Mapping[Node, KernelCode], session: Session) -> Program:
+    """Lay out memory and constants and list the kernel calls."""
+    memory = plan(fused, {n: k.workspace for n, k in kernels.items() if k.workspace})
+    blob, offsets = pack_constants([_contents(c) for c in fused.constants], session.jobs)
+    where: dict[Value, Arg] = {v: Arg("input", i) for i, v in enumerate(fused.inputs)}
+    where |= {c.value: Arg("constant", at) for c, at in zip(fused.constants, offsets, strict=True)}
+    where |= {v: Arg("arena", at) for v, at in memory.offsets.items()}
+    where |= {v: Arg("output", i) for i, v in enumerate(fused.outputs)}
+    where |= {v: replace(where[home], offset=at) for v, (home, at) in memory.outside.items()}
+    calls = [
+        KernelCall(
+            kernels[n].symbol,
+            tuple(where[v] for v in (*n.inputs, *n.outputs)),
+            label=n.loc,
+            workspace=memory.workspace.get(n, 0),
+            messages=kernels[n].messages,
+            sources=sources(n),
+        )
+        for n in fused.nodes
+        if n in kernels
+    ]
+    return Program.build(
+        [_spec(v, v.name) for v in fused.inputs],
+        [_spec(v, name) for v, name in zip(fused.outputs, fused.output_names, strict=True)],
+        calls,
+        memory.arena_bytes,
+        max((k.workspace_per_thread for k in kernels.values()), default=0),
+        blob,
+        {k.symbol: k.code for k in kernels.values()},
+        session.target,
+        {"name": fused.name, "arena_lower_bound": memory.lower_bound},
+        {k.symbol: k.info for k in kernels.values()},
+    )
+
+
+def sources(node: Node) -> tuple[str, ...]:
+    """The source model's nodes that a fused node computes."""
+    inside = node.op.body.nodes if isinstance(node.op, Fused) else ()
+    return tuple(dict.fromkeys(n.loc for n in inside if n.loc)) or (node.loc,)
+
+
+def _contents(constant: Constant) -> Contents:
+    """What the blob of constants holds for one: packed straight into it."""
+    value, data = constant.value, constant.data
+    shape = value.type.static_shape
+    shape = value.layout.physical_shape(shape) if value.layout else shape
+    dtype = value.dtype.numpy
+    return Contents(
+        math.prod(shape) * value.dtype.bytes,
+        lambda out: data.copy_to(out.view(dtype).reshape(shape)),
+    )
+
+
+def _spec(value: Value, name: str) -> TensorSpec:
+    """What a caller passes: the physical array, for users always the logical one."""
+    shape = value.type.static_shape
+    return TensorSpec(
+        name, value.dtype, value.layout.physical_shape(shape) if value.layout else shape
+    )

@@ -1,0 +1,125 @@
+"""From a model, or a schedule, to native code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from tilesmith.codegen.emit import emit
+from tilesmith.codegen.link import compile_object
+from tilesmith.codegen.math import expand_math
+from tilesmith.codegen.targets import target as resolve_target
+from tilesmith.frontend import onnx
+from tilesmith.graph.nodes import Graph
+from tilesmith.graph.text import print_graph
+from tilesmith.ir.target import Target
+from tilesmith.runtime.executable import Executable
+from tilesmith.runtime.function import NativeFunction
+from tilesmith.runtime.program import Program
+from tilesmith.support.errors import UsageError
+from tilesmith.support.options import Options
+from tilesmith.te.lower import lower as lower_schedule
+from tilesmith.te.schedule import Schedule
+from tilesmith.te.tensor import Tensor
+from tilesmith.tuning.sketch import auto_schedule
+
+from .assembly import assemble
+from .kernels import compile_kernels
+from .passes import optimise, run_loop_passes
+from .session import Session, recorded
+from .tuned import apply_tuning
+
+
+def compile(
+    model: Any,
+    target: str | None = None,
+    threads: int | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    options: Options | None = None,
+) -> Executable:
+    """Compile a model to native code.
+
+    `model`: a path to an ONNX file, its bytes, an `onnx.ModelProto`, or a `Graph`.  `target`:
+    "native" or a named level such as "x86-64-v3".  `shapes`: for inputs whose dimensions the model
+    leaves open. Raises ModelError, UnsupportedError or UsageError.
+    """
+    session = Session.of(options, target=target, threads=threads)
+    graph = load_graph(model, shapes, session)
+    with recorded(session) as session:
+        program = compile_program(graph, session)
+    if session.options.time_passes:
+        print(session.timings.report(), memory_report(program), sep="\n", file=sys.stderr)
+    return Executable(program, session.options.threads)
+
+
+def memory_report(program: Program) -> str:
+    """One line: the arena beside the least that any plan needs, and the constants."""
+    bound = program.metadata["arena_lower_bound"]
+    arena, constants = program.arena_bytes, program.constants.nbytes
+    return (
+        f"arena {arena / 1e6:.2f} MB (at least {bound / 1e6:.2f} MB are alive at one time), "
+        f"constants {constants / 1e6:.1f} MB"
+    )
+
+
+def load_graph(
+    model: Any, shapes: Mapping[str, Sequence[int]] | None = None, session: Session | None = None
+) -> Graph:
+    """The graph of a model, as the frontend makes it."""
+    if isinstance(model, Graph):
+        return model
+    session = session or Session.of(None)
+    if isinstance(model, (str, bytes, os.PathLike)) or hasattr(model, "SerializeToString"):
+        with session.timings.stage("load"):
+            graph = onnx.load(model, shapes)
+        session.dumper("load", graph, print_graph)
+        return graph
+    raise UsageError(
+        "expected a path to an ONNX model, its bytes, an onnx.ModelProto or a Graph, got "
+        f"{type(model).__name__}"
+    )
+
+
+def compile_program(graph: Graph, session: Session) -> Program:
+    """A program from a graph: kernels, memory plan, constants."""
+    fused, decisions = apply_tuning(optimise(graph, session), session)
+    kernels = compile_kernels(fused, session, decisions)
+    with session.timings.stage("link"):
+        return assemble(fused, kernels, session)
+
+
+def load(path: str | os.PathLike[str], threads: int | None = None) -> Executable:
+    """The executable in a `.tsm` file; ModelError when it is damaged or needs another CPU."""
+    return Executable.load(Path(path), threads)
+
+
+def build(
+    schedule: Schedule | Literal["auto"],
+    args: Sequence[Tensor],
+    target: str | Target = "native",
+    threads: int | None = None,
+    name: str = "main",
+    options: Options | None = None,
+) -> NativeFunction:
+    """Native code for a schedule: a function of arrays for `args` in order, outputs (which it
+    fills) included.
+
+    `schedule`: "auto" stands for the one that rules choose by the structure of the expressions.
+    Raises ScheduleError and UsageError.
+    """
+    session = replace(Session.of(options), target=resolve_target(target))
+    if isinstance(schedule, str):
+        if schedule != "auto":
+            raise UsageError(f'schedule is a Schedule or "auto", not {schedule!r}')
+        schedule = auto_schedule(args, session.target)
+    func = lower_schedule(schedule, args, name)
+    with session.timings.stage("build"):
+        final = run_loop_passes(func, session)
+        kernel = emit(expand_math(final, session.target), session.target)
+        code = compile_object(kernel.llvm_text, session.target, session.options.opt_level)
+    threads = threads if threads is not None else session.options.threads
+    return NativeFunction(kernel, code, func.params, func.outputs, session.target, threads)

@@ -1,0 +1,221 @@
+"""Code for fused groups: each distinct one is compiled once; its text, without names, is the key
+in this run and in the cache on disk."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from tilesmith.codegen.emit import emit
+from tilesmith.codegen.kernel import KernelCode, KernelJob, with_head, without_head
+from tilesmith.codegen.link import compile_object
+from tilesmith.codegen.math import expand_math
+from tilesmith.graph.nodes import Constant, Fused, Graph, InPlace, Node, Value
+from tilesmith.graph.parse import parse_graph
+from tilesmith.graph.text import constants_of, print_graph
+from tilesmith.ir.target import Target
+from tilesmith.loop.nodes import Func
+from tilesmith.loop.parse import parse_func
+from tilesmith.strategy.cpu import lower_group
+from tilesmith.strategy.describe import describe
+from tilesmith.strategy.knobs import Config, Decisions
+from tilesmith.support.cache import Cache, cache_key
+from tilesmith.support.errors import ScheduleError, TilesmithError
+from tilesmith.support.options import Options, cache_dir_from_environment
+from tilesmith.support.workers import Workers
+
+from .passes import run_loop_passes
+from .session import Session
+
+_log = logging.getLogger("tilesmith")
+
+
+EMPTY = Graph("", (), (), (), (), ())
+"""The body of a kernel that is a loop nest by itself."""
+
+
+def canonical(body: Graph) -> Graph:
+    """`body` without names, so that equal groups have equal text."""
+    fresh = {v: replace(v, name=f"in{i}") for i, v in enumerate(body.inputs)}
+
+    def of(v: Value) -> Value:
+        if v not in fresh:
+            fresh[v] = replace(v, name="")
+        return fresh[v]
+
+    return Graph(
+        "k",
+        tuple(of(v) for v in body.inputs),
+        tuple(Constant(of(c.value), c.data) for c in body.constants),
+        tuple(Node(n.op, tuple(map(of, n.inputs)), tuple(map(of, n.outputs))) for n in body.nodes),
+        tuple(of(v) for v in body.outputs),
+        tuple(f"out{i}" for i in range(len(body.outputs))),
+    )
+
+
+def kernel_cache(options: Options) -> Cache | None:
+    """The cache of compiled kernels, if it is to be used."""
+    if not options.use_cache:
+        return None
+    return Cache(options.cache_dir or cache_dir_from_environment(), options.cache_bytes)
+
+
+def kernel_key(text: str, options: Options, target: Target, decisions: Decisions) -> str:
+    """What the cache knows a kernel by: the text of its fused body, and how it is compiled."""
+    chosen = [json.dumps(decisions)] if decisions else []
+    return cache_key(text, options.key(), target.text, *chosen)
+
+
+def kernel_symbol(key: str) -> str:
+    """The name of a kernel in object code."""
+    return f"k_{key[:16]}"
+
+
+def generate(body: Graph, nest: Func, session: Session, under: tuple[str, ...] = ()) -> KernelCode:
+    """Object code for a loop nest, the kernel of the fused `body`."""
+    final = expand_math(run_loop_passes(nest, session, under), session.target)
+    with session.timings.stage("describe", under=under):
+        info = describe(body, nest, final, session.target)
+    with session.timings.stage("emit", under=under):
+        kernel = emit(final, session.target)
+    session.dumper("llvm", kernel, lambda k: k.llvm_text, unit=nest.name)
+    with session.timings.stage("llvm", under=under):
+        code = compile_object(kernel.llvm_text, session.target, session.options.opt_level)
+    return KernelCode(
+        kernel.symbol,
+        code,
+        kernel.workspace_bytes_shared,
+        kernel.workspace_bytes_per_thread,
+        kernel.messages,
+        info,
+    )
+
+
+def compile_kernels(
+    fused: Graph, session: Session, decisions: Mapping[Node, Decisions] | None = None
+) -> dict[Node, KernelCode]:
+    """Code for each fused node; equal groups share one kernel, distinct ones are compiled at the
+    same time.
+    """
+    options = session.options
+    cache = kernel_cache(options)
+    target = session.target
+    found: dict[str, KernelCode] = {}
+    missing: dict[str, _Missing] = {}
+    of_node: dict[Node, str] = {}
+    with session.timings.stage("kernels"):
+        for node in fused.nodes:
+            assert isinstance(node.op, Fused)
+            if isinstance(node.op, InPlace):
+                continue
+            body = canonical(node.op.body)
+            text = print_graph(body)
+            chosen = (decisions or {}).get(node, {})
+            key = of_node[node] = kernel_key(text, options, target, chosen)
+            if key in found or key in missing:
+                continue
+            blob = cache.get(key) if cache is not None else None
+            if blob is not None:
+                found[key] = KernelCode.from_bytes(blob)
+            else:
+                missing[key] = _Missing(body, text, node.loc, chosen)
+        for key, code in _compile_all(missing, session):
+            found[key] = code
+            if cache is not None:
+                cache.put(key, code.to_bytes())
+    return {node: found[key] for node, key in of_node.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    """A kernel to compile: the body, its text, its name and the decisions of its schedule."""
+
+    body: Graph
+    text: str
+    loc: str
+    decisions: Decisions
+
+
+WORTH_A_WORKER = 8
+"""Kernels for which it pays to start one more process (a third of a second)."""
+
+
+def _compile_all(
+    missing: Mapping[str, _Missing], session: Session
+) -> Iterator[tuple[str, KernelCode]]:
+    """Code for each missing kernel by key: in this process and in others.
+
+    LLVM and Python have a lock each, so that threads alone keep no two cores busy.
+    """
+    count = min(session.jobs - 1, len(missing) // WORTH_A_WORKER)
+    if session.dumper.enabled or session.options.verify_each:
+        count = 0  # what is shown or checked on the way stays in one process
+    path = session.timings.path
+    with (
+        Workers("tilesmith.worker", count) as workers,
+        ThreadPoolExecutor(count + 1 if count else session.jobs) as pool,
+    ):
+
+        def code_of(item: tuple[str, _Missing]) -> tuple[str, KernelCode]:
+            key, m = item
+            symbol = kernel_symbol(key)
+            reply = None
+            if count and not constants_of(m.body):
+                job = KernelJob(m.text, symbol, session.options, session.target, m.decisions)
+                reply = workers.call(job.to_bytes())
+            if reply is None:
+                try:
+                    found = _compile_kernel(m.body, symbol, m.loc, session, path, m.decisions)
+                except ScheduleError as e:
+                    if not m.decisions:
+                        raise
+                    _log.warning("a tuning record is not used: %s", e)
+                    found = _compile_kernel(m.body, symbol, m.loc, session, path, {})
+                return key, found
+            times, code = without_head(reply)
+            for name, seconds in times:
+                session.timings.add(name, seconds, path)
+            return key, KernelCode.from_bytes(code)
+
+        yield from pool.map(code_of, missing.items())
+
+
+def answer(request: bytes) -> bytes:
+    """What a worker process makes of a `KernelJob`: times per stage, then the `KernelCode`."""
+    job = KernelJob.from_bytes(request)
+    session = Session(job.options, job.target)
+    if job.nest:
+        return _answer(session, generate(EMPTY, parse_func(job.text), session).to_bytes())
+    cache = Cache(job.cache_dir, job.options.cache_bytes) if job.cache_dir is not None else None
+    key = kernel_key(job.text, job.options, job.target, job.decisions)
+    code = cache.get(key) if cache is not None else None
+    if code is None:
+        body = parse_graph(job.text)
+        code = _compile_kernel(body, job.symbol, "", session, (), job.decisions).to_bytes()
+        if cache is not None:
+            cache.put(key, code)
+    return _answer(session, code)
+
+
+def _answer(session: Session, code: bytes) -> bytes:
+    return with_head([(r.name, r.seconds) for r in session.timings.rows()], code)
+
+
+def _compile_kernel(
+    body: Graph,
+    symbol: str,
+    loc: str,
+    session: Session,
+    path: tuple[str, ...],
+    decisions: Decisions,
+) -> KernelCode:
+    try:
+        with session.timings.stage("lower", under=path):
+            func = lower_group(body, session.target, symbol, Config(decisions))
+        return generate(body, func, session, path)
+    except TilesmithError as e:
+        e.add_note(f"while compiling {loc or 'a kernel'}:\n{print_graph(body)}")
+        raise

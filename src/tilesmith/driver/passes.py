@@ -1,0 +1,119 @@
+"""The passes over graphs and over loops, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilesmith.graph.nodes import Graph
+from tilesmith.graph.passes.algebra import algebra
+from tilesmith.graph.passes.cse import cse
+from tilesmith.graph.passes.dce import dce
+from tilesmith.graph.passes.decompose import decompose
+from tilesmith.graph.passes.fold import fold
+from tilesmith.graph.passes.fold_batch_norm import fold_batch_norm
+from tilesmith.graph.passes.fuse import fuse
+from tilesmith.graph.passes.halo import add_halos
+from tilesmith.graph.passes.layout import assign_layouts
+from tilesmith.graph.passes.place import place
+from tilesmith.graph.passes.sub_pixel import sub_pixel
+from tilesmith.graph.passes.winograd import winograd
+from tilesmith.graph.text import print_graph
+from tilesmith.graph.verify import verify as verify_graph
+from tilesmith.loop.nodes import Func
+from tilesmith.loop.passes.flatten import flatten
+from tilesmith.loop.passes.hoist import hoist
+from tilesmith.loop.passes.peel import peel
+from tilesmith.loop.passes.simplify import simplify_func
+from tilesmith.loop.passes.trim import trim
+from tilesmith.loop.passes.unroll import unroll
+from tilesmith.loop.passes.vectorize import vectorize
+from tilesmith.loop.text import print_func
+from tilesmith.loop.verify import verify as verify_loops
+from tilesmith.strategy.cpu.layouts import layout_policy
+from tilesmith.strategy.cpu.winograd_cost import winograd_choice
+from tilesmith.strategy.knobs import Config
+from tilesmith.strategy.windows import windows
+from tilesmith.tuning.workload import convolution_workload
+
+from .session import Session
+
+GraphPass = Callable[[Graph], Graph]
+
+
+LoopPass = Callable[[Func], Func]
+
+
+GRAPH_PASSES: tuple[tuple[str, GraphPass], ...] = (
+    ("decompose", decompose),
+    ("sub-pixel", sub_pixel),
+    ("fold", fold),
+    ("algebra", algebra),
+    ("fold-again", fold),
+    ("fold-batch-norm", fold_batch_norm),
+    ("cse", cse),
+    ("dce", dce),
+)
+
+
+LOOP_PASSES: tuple[tuple[str, LoopPass], ...] = (
+    ("simplify", simplify_func),
+    ("flatten", flatten),
+    ("trim", trim),
+    ("peel", peel),
+    ("vectorize", vectorize),
+    ("unroll", unroll),
+    ("simplify-again", simplify_func),
+    ("hoist", hoist),
+)
+
+
+def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
+    """All graph passes in order, the target's own last."""
+    policy = layout_policy(session.target)
+    choice = winograd_choice(
+        session.target,
+        session.options.bound("f32"),
+        lambda n: Config(session.decisions(convolution_workload(n, session.options.accuracy))),
+    )
+    return (
+        *GRAPH_PASSES,
+        ("winograd", lambda g: winograd(g, choice)),
+        ("layout", lambda g: assign_layouts(g, policy)),
+        ("halo", add_halos),
+        ("fuse", fuse),
+        ("place", lambda g: place(g, windows)),
+    )
+
+
+def optimise(graph: Graph, session: Session) -> Graph:
+    """The graph as fused groups with layouts."""
+    for name, run in graph_passes(session):
+        with session.timings.stage("graph"), session.timings.stage(name):
+            graph = run(graph)
+        if session.options.verify_each:
+            verify_graph(graph, after=name)
+        session.dumper(name, graph, print_graph)
+    verify_graph(graph, after="graph passes")
+    return graph
+
+
+def run_loop_passes(func: Func, session: Session, under: tuple[str, ...] = ()) -> Func:
+    """From a loop nest to the form that code generation takes."""
+    verify_loops(func, "nest", after="lower")
+    session.dumper("lower", func, print_func, unit=func.name)
+    for name, run in LOOP_PASSES:
+        with session.timings.stage(name, under=under):
+            func = run(func)
+        if session.options.verify_each:
+            verify_loops(func, _stage_after(name), after=name)
+        session.dumper(name, func, print_func, unit=func.name)
+    verify_loops(func, "final", after="loop passes")
+    return func
+
+
+def _stage_after(name: str) -> Any:
+    names = [n for n, _ in LOOP_PASSES]
+    if names.index(name) < names.index("flatten"):
+        return "nest"
+    return "final" if names.index(name) >= names.index("unroll") else "flat"

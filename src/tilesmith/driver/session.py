@@ -1,0 +1,70 @@
+"""What one compilation carries along, and how records get into it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from tilesmith.codegen.targets import target as resolve_target
+from tilesmith.ir.target import Target
+from tilesmith.runtime.threads import thread_count
+from tilesmith.strategy.knobs import Decisions
+from tilesmith.support.dump import Dumper
+from tilesmith.support.options import Options, records_path
+from tilesmith.support.timing import Timings
+from tilesmith.tuning.family import Family
+from tilesmith.tuning.lookup import Lookup, Match
+from tilesmith.tuning.records import Records
+
+
+class Tuned(Protocol):
+    """What tuning found for the text of a workload, or for a relative in its `family`."""
+
+    def __call__(self, workload: str, family: Callable[[], Family] | None = None) -> Match: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What one compilation carries along: options, what tuning found and where to report."""
+
+    options: Options
+    target: Target
+    timings: Timings = field(default_factory=Timings)
+    dumper: Dumper = field(default_factory=Dumper)
+    tuned: Tuned | None = None
+
+    @staticmethod
+    def of(options: Options | None, **overrides: Any) -> Session:
+        options = options or Options.from_environment()
+        options = options.with_(**overrides)
+        return Session(options, resolve_target(options.target), Timings(), Dumper(options.dump))
+
+    def decisions(self, workload: str) -> Decisions:
+        """What is known to be best for a workload; nothing where the analytic choices are."""
+        return self.tuned(workload).decisions if self.tuned is not None else {}
+
+    @property
+    def jobs(self) -> int:
+        """How much to do at the same time."""
+        return self.options.jobs or len(os.sched_getaffinity(0))
+
+
+@contextmanager
+def recorded(session: Session) -> Iterator[Session]:
+    """The session with the decisions on record for its target and number of threads."""
+    path = records_path(session.options)
+    if not session.options.use_records or not path.is_file():
+        yield session
+        return
+    with Records(path) as records:
+        yield replace(session, tuned=lookup(records, session))
+
+
+def lookup(records: Records, session: Session) -> Lookup:
+    """What records say to a compilation."""
+    options = session.options
+    threads = thread_count(options.threads)
+    return Lookup(records, session.target.text, threads, options.nearest, session.timings)

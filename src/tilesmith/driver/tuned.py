@@ -1,0 +1,118 @@
+"""What tuning found, applied to a graph of fused groups."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+
+from tilesmith.codegen.math import expand_math
+from tilesmith.graph.nodes import Fused, Graph, InPlace, Node
+from tilesmith.graph.passes.repack import repack
+from tilesmith.ir.layout import Layout
+from tilesmith.runtime.machine import machine
+from tilesmith.runtime.threads import thread_count
+from tilesmith.strategy.cpu import lower_group
+from tilesmith.strategy.cpu.cost import Place, Setting, predict
+from tilesmith.strategy.cpu.packing import packed_layouts
+from tilesmith.strategy.cpu.work import work_of
+from tilesmith.strategy.knobs import Config, Decisions, values_from_json
+from tilesmith.support.cache import cache_key
+from tilesmith.support.errors import ScheduleError
+from tilesmith.tuning.family import group_family
+from tilesmith.tuning.groups import GroupSpace
+from tilesmith.tuning.workload import group_workload
+
+from .kernels import canonical, kernel_cache
+from .passes import run_loop_passes
+from .session import Session
+
+_log = logging.getLogger("tilesmith")
+
+
+BELIEVED = 1.05
+"""Of the analytic kernel's predicted time: decisions of a relative that are predicted to take
+longer are not believed."""
+
+
+def apply_tuning(fused: Graph, session: Session) -> tuple[Graph, dict[Node, Decisions]]:
+    """The graph with constants packed as tuning found best, and its other decisions by node."""
+    decisions: dict[Node, Decisions] = {}
+    layouts: dict[Node, Mapping[int, Layout]] = {}
+    if session.tuned is None:
+        return fused, decisions
+    fitted: dict[str, Decisions] = {}
+    for node in fused.nodes:
+        if isinstance(node.op, InPlace):
+            continue
+        assert isinstance(node.op, Fused)
+        constants = [i for i, v in enumerate(node.inputs) if v in fused.constant]
+        group = GroupSpace(canonical(node.op.body), constants, session.target)
+        workload = group_workload(group.body, constants)
+        if workload not in fitted:
+            fitted[workload] = _known_decisions(group, workload, session)
+        found = fitted[workload]
+        if not found:
+            continue
+        try:
+            wanted = packed_layouts(node.op.body, constants, session.target, Config(found))
+        except ScheduleError as e:  # of another version of us
+            _log.warning("a tuning record is not used: %s", e)
+            continue
+        decisions[node] = found
+        if wanted:
+            layouts[node] = wanted
+    new = repack(fused, layouts)
+    again = dict(zip(fused.nodes, new.nodes, strict=True))
+    return new, {again[n]: d for n, d in decisions.items()}
+
+
+def _known_decisions(group: GroupSpace, workload: str, session: Session) -> Decisions:
+    """What records say of a group; what they say of a relative is fitted to it."""
+    assert session.tuned is not None
+    match = session.tuned(workload, lambda: group_family(group.body, group.constants))
+    if match.is_exact:
+        return match.decisions
+    cache = kernel_cache(session.options)
+    parts = (workload, session.options.key(), session.target.text, json.dumps(match.decisions))
+    threads = thread_count(session.options.threads)
+    key = cache_key("refit", *parts, str(threads))
+    blob = cache.get(key) if cache is not None else None
+    if blob is not None:
+        return values_from_json(json.loads(blob))
+    with session.timings.stage("refit"):
+        found = refit(group, match.decisions, session, threads)
+    if cache is not None:
+        cache.put(key, json.dumps(found).encode())
+    return found
+
+
+def refit(group: GroupSpace, wanted: Decisions, session: Session, threads: int) -> Decisions:
+    """Decisions made for a relative of a group, as far as they are possible for it; none when the
+    performance model expects them to be slower than the analytic ones: nothing is measured here.
+    """
+    found = group.space().refitted(wanted)
+    if not found:
+        return {}
+    try:
+        ours, analytic = (
+            predicted_seconds(group, chosen, session, threads) for chosen in (found, {})
+        )
+    except ScheduleError:
+        return {}
+    return found if ours <= BELIEVED * analytic else {}
+
+
+def predicted_seconds(
+    group: GroupSpace, decisions: Decisions, session: Session, threads: int
+) -> float:
+    """What the performance model expects of a group's kernel, its constants in the L3 cache."""
+    cfg = Config(decisions)
+    func = lower_group(group.packed(cfg), session.target, "k", cfg)
+    quiet = Session(session.options, session.target)
+    final = expand_math(run_loop_passes(func, quiet), session.target)
+    places: list[Place] = ["l1"] * len(group.body.inputs)
+    for i in group.constants:
+        places[i] = "l3"
+    work = work_of(final, session.target)
+    return predict(work, machine(), session.target, Setting(threads, places)).seconds
