@@ -163,13 +163,22 @@ def array_for(value: Value, rng: np.random.Generator, most: int) -> np.ndarray:
 
 
 def physical(value: Value, array: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(value.layout.pack(array) if value.layout else array)
+    return aligned(value.layout.pack(array) if value.layout else array)
+
+
+def aligned(array: np.ndarray) -> np.ndarray:
+    """A copy that starts a cache line, as everything in an executable's arena does."""
+    memory = np.zeros(array.nbytes + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 def copy_of(size: int, threads: int) -> Callable[[], None]:
     """A function that reads and writes `size` bytes in all."""
     n = size // 8
-    a, b = np.ones(n, np.float32), np.ones(n, np.float32)
+    a, b = (aligned(np.ones(n, np.float32)) for _ in range(2))
     if threads == 1:
         return lambda: np.copyto(b, a)
     pool = ThreadPoolExecutor(threads)
@@ -201,7 +210,7 @@ def measure(case: Case, threads: int, rounds: int) -> dict[str, Any]:
     layouts = [v.layout or Layout.row_major(v.type.rank) for v in body.outputs]
     shapes = [v.type.static_shape for v in body.outputs]
     results = [
-        np.zeros(la.physical_shape(s), v.dtype.numpy)
+        aligned(np.zeros(la.physical_shape(s), v.dtype.numpy))
         for v, la, s in zip(body.outputs, layouts, shapes, strict=True)
     ]
     run = build(body, session, threads)

@@ -174,7 +174,7 @@ class Pad(Op):
             extent = rules.static(self.name, x.shape[a], f"axis {a}")
             if extent == 0:
                 rules.reject(self.name, f"elements along padded axis {a}", "none")
-            return border(i - begins[a] if begins[a] else i, extent)
+            return border(i - begins[a] if begins[a] else i, extent, begins[a], ends[a])
 
         return te.compute(shape, lambda *i: x[tuple(at(a, e) for a, e in enumerate(i))], self.name)
 
@@ -254,23 +254,27 @@ def pad(
     return te.compute(shape, body, name, axis_names)
 
 
-def _reflect(i: Expr, extent: int) -> ExprLike:
+def _reflect(i: Expr, extent: int, before: int, after: int) -> ExprLike:
     if extent == 1:
         return const(0)
     last = extent - 1
-    folded = i % (2 * last)
-    return ir.minimum(folded, 2 * last - folded)
+    if max(before, after) > last:  # several times
+        i = i % (2 * last)
+    elif before > 0:
+        i = ir.maximum(i, -i)
+    return ir.minimum(i, 2 * last - i)
 
 
-def _edge(i: Expr, extent: int) -> ExprLike:
-    return ir.minimum(ir.maximum(i, 0), extent - 1)
+def _edge(i: Expr, extent: int, before: int, after: int) -> ExprLike:
+    i = ir.maximum(i, 0) if before > 0 else i
+    return ir.minimum(i, extent - 1) if after > 0 else i
 
 
-def _wrap(i: Expr, extent: int) -> ExprLike:
+def _wrap(i: Expr, extent: int, before: int, after: int) -> ExprLike:
     return i % extent
 
 
-_BORDERS: dict[str, Callable[[Expr, int], ExprLike]] = {
+_BORDERS: dict[str, Callable[[Expr, int, int, int], ExprLike]] = {
     "reflect": _reflect,
     "edge": _edge,
     "wrap": _wrap,

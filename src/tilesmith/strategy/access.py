@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
-from tilesmith.ir.affine import as_affine
-from tilesmith.ir.expr import Expr, Load, Select, Var, const, free_vars, post_order, substitute
+from tilesmith.ir.affine import Affine, affine_form
+from tilesmith.ir.dtypes import i64
+from tilesmith.ir.expr import (
+    Binary,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Var,
+    const,
+    free_vars,
+    post_order,
+    substitute,
+)
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.simplify import simplify
 from tilesmith.te.tensor import Compute, Tensor
@@ -41,6 +54,15 @@ def expand(op: Compute, keep: Iterable[Compute] = ()) -> tuple[Expr, ...]:
     return tuple(inline(b) for b in op.body)
 
 
+def _flat(tensor: Tensor, indices: tuple[Expr, ...], layout: Layout) -> Affine:
+    """The number of the element that an access takes, as a sum of atoms."""
+    shape = layout.physical_shape(tensor.shape)
+    flat: Expr = const(0)
+    for index, extent in zip(layout.map_indices(indices), shape, strict=True):
+        flat = flat * extent + index
+    return affine_form(simplify(flat))
+
+
 def address(
     tensor: Tensor, indices: tuple[Expr, ...], layout: Layout
 ) -> tuple[dict[Var, int], int] | None:
@@ -48,19 +70,9 @@ def address(
 
     None when that is not affine.
     """
-    shape = layout.physical_shape(tensor.shape)
-    flat: Expr = const(0)
-    for index, extent in zip(layout.map_indices(indices), shape, strict=True):
-        flat = flat * extent + index
-    affine = as_affine(simplify(flat))
-    if affine is None:
-        return None
-    found: dict[Var, int] = {}
-    for atom, coefficient in affine[0].items():
-        if not isinstance(atom, Var):
-            return None
-        found[atom] = coefficient
-    return found, affine[1]
+    terms, constant = _flat(tensor, indices, layout)
+    found = {atom: k for atom, k in terms.items() if isinstance(atom, Var)}
+    return (found, constant) if len(found) == len(terms) else None
 
 
 def strides(tensor: Tensor, indices: tuple[Expr, ...], layout: Layout) -> dict[Var, int] | None:
@@ -69,19 +81,60 @@ def strides(tensor: Tensor, indices: tuple[Expr, ...], layout: Layout) -> dict[V
     return None if found is None else found[0]
 
 
+def known_strides(
+    tensor: Tensor, indices: tuple[Expr, ...], layout: Layout
+) -> dict[Var, int | None]:
+    """The same for an access that need not be affine: None for the variables on which it depends
+    in other ways.
+    """
+    terms, _ = _flat(tensor, indices, layout)
+    found: dict[Var, int | None] = {a: k for a, k in terms.items() if isinstance(a, Var)}
+    for atom in terms:
+        if not isinstance(atom, Var):
+            found |= dict.fromkeys(free_vars(atom))
+    return found
+
+
 def accesses(
     group: Group, op: Compute, keep: Iterable[Compute] = ()
 ) -> list[dict[Var, int] | None]:
     """Strides of every read of the expanded `op`, then of its write."""
-    result = [
-        strides(node.buffer, node.indices, group.layout(node.buffer))
+    return [strides(t, at, group.layout(t)) for t, at in places(op, keep)]
+
+
+def places(op: Compute, keep: Iterable[Compute] = ()) -> list[tuple[Tensor, tuple[Expr, ...]]]:
+    """What the expanded `op` reads and at which indices, then what it writes."""
+    found: list[tuple[Tensor, tuple[Expr, ...]]] = [
+        (node.buffer, node.indices)
         for body in expand(op, keep)
         for node in post_order(body)
         if isinstance(node, Load) and isinstance(node.buffer, Tensor)
     ]
-    out = op.outputs[0]
-    result.append(strides(out, tuple(a.var for a in op.axis), group.layout(out)))
-    return result
+    return [*found, (op.outputs[0], tuple(a.var for a in op.axis))]
+
+
+Divisions = frozenset[tuple[int, int]]
+"""(k, d) for each quotient or remainder by d of a sum in which a variable counts k times."""
+
+
+def divisions(op: Compute, keep: Iterable[Compute] = ()) -> dict[Var, Divisions]:
+    """The divisions of the expanded `op` by numbers, for each axis that they depend on."""
+    found: dict[Var, set[tuple[int, int]]] = {a.var: set() for a in op.axis}
+    for body in expand(op, keep):
+        for node in post_order(simplify(body)):
+            if not isinstance(node, Binary) or node.op not in ("floordiv", "floormod"):
+                continue
+            if not isinstance(node.b, Const) or node.dtype is not i64:
+                continue
+            for atom, k in affine_form(node.a)[0].items():
+                if isinstance(atom, Var) and atom in found:
+                    found[atom].add((k, int(node.b.value)))
+    return {v: frozenset(pairs) for v, pairs in found.items()}
+
+
+def cycle(divided: Divisions, step: int = 1) -> int:
+    """Steps of `step` of a variable after which all remainders come again."""
+    return math.lcm(1, *(d // math.gcd(d, k * step) for k, d in divided))
 
 
 def condition_vars(op: Compute, keep: Iterable[Compute] = ()) -> set[Var]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tilesmith.ir.bounds import eliminate
 from tilesmith.ir.expr import (
+    Binary,
     Const,
     Expr,
     Load,
@@ -73,8 +74,7 @@ def _region(bounds: Bounds | None, domain: Dim, ctx: Context, rounded: bool) -> 
     if bounds is None:
         return whole
     lo, hi = bounds
-    extent = simplify(hi - lo + 1, ctx)
-    size = extent.value if isinstance(extent, Const) else interval(extent, ctx).hi
+    size = _most(lo, hi, ctx)
     if size is None:
         return None if rounded else whole
     size = max(int(size), 1)
@@ -83,6 +83,26 @@ def _region(bounds: Bounds | None, domain: Dim, ctx: Context, rounded: bool) -> 
         if covers:
             return whole
     return Region(lo, size)
+
+
+def _most(lo: Expr, hi: Expr, ctx: Context) -> int | None:
+    """The largest extent of `lo..hi`; clamped ends (a border that is repeated) count without the
+    clamp, too.
+    """
+    most: list[int] = []
+    for low in (lo, *_operands(lo, "max")):
+        for high in (hi, *_operands(hi, "min")):
+            extent = simplify(high - low + 1, ctx)
+            size = extent.value if isinstance(extent, Const) else interval(extent, ctx).hi
+            if size is not None:
+                most.append(int(size))
+    return min(most, default=None)
+
+
+def _operands(e: Expr, op: str) -> tuple[Expr, ...]:
+    if not isinstance(e, Binary) or e.op != op:
+        return ()
+    return (e.a, *_operands(e.a, op), e.b, *_operands(e.b, op))
 
 
 def _union(a: Bounds | None, b: Bounds | None, ctx: Context) -> Bounds | None:

@@ -1,15 +1,28 @@
-"""Guards: the conditions that loops are split along (`peel`, `trim`)."""
+"""Guards: the conditions that loops are split along (`peel`, `trim`), and clamps (`peel`)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilesmith.ir.affine import Affine, affine_form, combined, scaled
 from tilesmith.ir.dtypes import i64
-from tilesmith.ir.expr import Compare, Const, Expr, Let, Load, Select, Unary, Var, post_order
+from tilesmith.ir.expr import (
+    Binary,
+    Compare,
+    Const,
+    Expr,
+    Let,
+    Load,
+    Select,
+    Unary,
+    Var,
+    const,
+    post_order,
+)
 
 from ..nodes import For, If, LetStmt, Stmt, Store
-from ..visit import children, own_exprs, rebuild
+from ..visit import children, exprs, own_exprs, rebuild
 from .simplify import conjuncts
 
 
@@ -25,11 +38,13 @@ def unrolled_size(stmt: Stmt) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A condition that loops may be split along: `form >= 0`."""
+    """What loops may be split along: `node` is `held` where `form >= 0`, and `failed` elsewhere."""
 
-    cond: Expr
+    node: Expr
     form: Affine
-    likely: bool
+    held: Expr
+    failed: Expr
+    likely: bool = False
 
 
 def guard_form(cond: Expr) -> Affine | None:
@@ -44,6 +59,28 @@ def guard_form(cond: Expr) -> Affine | None:
     if compare.op == "lt":
         d = combined(d, ({}, -1))
     return scaled(combined(d, ({}, 1)), -1) if negated else d
+
+
+def _of_condition(cond: Expr, likely: bool) -> list[Guard]:
+    found = ((c, guard_form(c)) for c in conjuncts(cond))
+    return [
+        Guard(c, form, const(True), const(False), likely) for c, form in found if form is not None
+    ]
+
+
+def _clamps(loop: For) -> Iterator[Guard]:
+    """The clamps in indices of loads that differ between the lanes of a vectorized loop."""
+    for root in exprs(loop.body):
+        for load in post_order(root):
+            if not isinstance(load, Load):
+                continue
+            for node in (n for i in load.indices for n in post_order(i)):
+                if not isinstance(node, Binary) or node.op not in ("min", "max"):
+                    continue
+                if node.dtype is i64 and loop.var in post_order(node):
+                    sign = 1 if node.op == "max" else -1
+                    form = combined(affine_form(node.a), affine_form(node.b), -1)
+                    yield Guard(node, scaled(form, sign), node.a, node.b)
 
 
 class Guards:
@@ -70,19 +107,19 @@ class Guards:
             return found
         guards: dict[Expr, Guard] = {}
         loops: frozenset[Stmt] = frozenset((stmt,) if isinstance(stmt, (For, LetStmt)) else ())
+        own: list[Guard] = []
         if isinstance(stmt, If) and stmt.likely:
-            for c in conjuncts(stmt.cond):
-                form = guard_form(c)
-                if form is not None:
-                    guards[c] = Guard(c, form, True)
+            own += _of_condition(stmt.cond, likely=True)
         for e in own_exprs(stmt):
-            for g in self._of_selects(e):
-                guards.setdefault(g.cond, g)
+            own += self._of_selects(e)
+        if isinstance(stmt, For) and stmt.kind == "vectorized":
+            own += _clamps(stmt)
         for child in children(stmt):
             inner, below = self._visit(child)
             loops |= below
-            for g in inner:
-                guards.setdefault(g.cond, g)
+            own += inner
+        for g in own:
+            guards.setdefault(g.node, g)
         self._done[stmt] = result = (tuple(guards.values()), loops)
         return result
 
@@ -92,10 +129,7 @@ class Guards:
             guards: list[Guard] = []
             for node in post_order(root):
                 if isinstance(node, Select) and _reads(node):
-                    for c in conjuncts(node.cond):
-                        form = guard_form(c)
-                        if form is not None:
-                            guards.append(Guard(c, form, False))
+                    guards += _of_condition(node.cond, likely=False)
             found = self._selects[root] = tuple(guards)
         return found
 
@@ -105,7 +139,9 @@ def _reads(node: Select) -> bool:
 
 
 def renamed(stmt: Stmt, values: dict[Expr, Expr]) -> Stmt:
-    """`stmt` with expressions replaced throughout."""
+    """`stmt` with expressions replaced throughout (not inside what replaces them)."""
+    if not values:
+        return stmt
     done: dict[Expr, Expr] = dict(values)
 
     def expr(root: Expr) -> Expr:

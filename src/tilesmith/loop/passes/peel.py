@@ -5,11 +5,13 @@
             if io * 16 + ii < 50: S(io, ii)   ->       S(io, ii)
                                                for ii in unrolled(2): S(3, ii)
 
-A guard is a conjunct of a likely `If`, or of the condition of a `Select` that protects a load
-(padding, a concatenation), of the form `sum >= 0`.  The variables of the loops between the split
-loop and the guard are eliminated with their ranges.  What is left is one atom and a constant (the
-atom is the loop's variable, or an expression of outer variables with known bounds, like `p % 4` of
-a fused loop's `p`), or a longer sum that is fixed outside the body.
+A guard is a comparison `sum >= 0`: a conjunct of a likely `If`; one of the condition of a `Select`
+that protects a load (padding, a concatenation); or what a minimum or maximum compares in the index
+of a load that differs between vector lanes (a border that is repeated or reflected; inside it the
+load is a plain vector).  The variables of the loops between the split loop and the guard are
+eliminated with their ranges.  What is left is one atom and a constant (the atom is the loop's
+variable, or an expression of outer variables with known bounds, like `p % 4` of a fused loop's
+`p`), or a longer sum that is fixed outside the body.
 
 - A serial loop over the atom's variable is cut into up to three: before, main, after (padding
   has a guard on both sides).  The outer parts are peeled again: they may run once, and then
@@ -62,22 +64,21 @@ def peel(func: Func) -> Func:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """The values `low..high` of an atom for which `cond` holds."""
+    """The values `low..high` of an atom for which `guard` holds."""
 
-    cond: Expr
+    guard: Guard
     low: int
     high: int
-    likely: bool
 
 
 @dataclass(frozen=True, slots=True)
 class _Split:
-    """Where `atom` is in `low..high`, the `guards` hold whatever the inner loops do."""
+    """Where `atom` is in `low..high`, the guards of `ranges` hold whatever the inner loops do."""
 
     atom: Expr
     low: int
     high: int
-    guards: tuple[_Range, ...]
+    ranges: tuple[_Range, ...]
 
 
 class _Peeler:
@@ -157,12 +158,11 @@ class _Peeler:
             else:
                 high = min(high, constant // -k)
             if low <= high and (low > bounds.lo or high < bounds.hi):
-                holds = _Range(guard.cond, low, high, guard.likely)
-                found.setdefault(atom, []).append(holds)
+                found.setdefault(atom, []).append(_Range(guard, low, high))
         best: _Split | None = None
         for atom, entries in found.items():
             split = _intersection(atom, entries)
-            if best is None or len(split.guards) > len(best.guards):
+            if best is None or len(split.ranges) > len(best.ranges):
                 best = split
         return best
 
@@ -212,7 +212,7 @@ class _Peeler:
         self.budget -= unrolled_size(stmt.body)
         if split.low > first and split.high + 1 < end:
             self.budget -= unrolled_size(stmt.body)
-        known: dict[Expr, Expr] = {g.cond: const(True) for g in split.guards}
+        known = {r.guard.node: r.guard.held for r in split.ranges}
         parts: list[Stmt] = []
         ranges = (
             (split.low, split.high + 1, known),
@@ -229,9 +229,8 @@ class _Peeler:
 
     def part(self, stmt: For, low: int, high: int, known: dict[Expr, Expr], ctx: Context) -> Stmt:
         var = Var(stmt.var.name, stmt.var.type)
-        values: dict[Expr, Expr] = {**known, stmt.var: var}
-        piece = For(var, const(low), const(high - low), stmt.kind, stmt.body)
-        simple = simplify_stmt(renamed(piece, values), ctx)
+        body = renamed(renamed(stmt.body, known), {stmt.var: var})
+        simple = simplify_stmt(For(var, const(low), const(high - low), stmt.kind, body), ctx)
         return Seq(()) if simple is None else self.stmt(simple, ctx)
 
     def version(self, stmt: Stmt, split: _Split, ctx: Context, var: Var) -> Stmt:
@@ -244,15 +243,15 @@ class _Peeler:
         assert bounds.lo is not None and bounds.hi is not None
         if split.high < bounds.hi:
             cond = Compare("le", atom, const(split.high))
-            decided = [g.cond for g in split.guards if g.low <= bounds.lo]
+            decided = [r.guard for r in split.ranges if r.low <= bounds.lo]
             rest_values = split.high + 1, bounds.hi
         else:
             cond = Compare("le", const(split.low), atom)
-            decided = [g.cond for g in split.guards]
+            decided = [r.guard for r in split.ranges]
             rest_values = bounds.lo, split.low - 1
         self.budget -= unrolled_size(stmt)
         main_ctx, rest_ctx = ctx.assuming(cond), ctx.assuming(Unary("not", cond))
-        main = self.simplified(renamed(stmt, {c: const(True) for c in decided}), main_ctx)
+        main = self.simplified(renamed(stmt, {g.node: g.held for g in decided}), main_ctx)
         main = self.again(main, main_ctx, var, bounds, atom)  # first: it runs most
         if rest_values[0] == rest_values[1]:
             rest = renamed(stmt, {atom: const(rest_values[0])})
@@ -272,10 +271,11 @@ class _Peeler:
         cond: Expr = Compare("le", const(0), from_affine(*form))
         known: dict[Expr, Expr] = {}
         if form == guard.form:
-            cond = guard.cond
-            known[cond] = const(False)
+            known[guard.node] = guard.failed
+            if guard.held is const(True):
+                cond = guard.node
         main_ctx, rest_ctx = ctx.assuming(cond), ctx.assuming(Unary("not", cond))
-        main = self.simplified(renamed(stmt, {guard.cond: const(True)}), main_ctx)
+        main = self.simplified(renamed(stmt, {guard.node: guard.held}), main_ctx)
         rest = self.simplified(renamed(stmt, known) if known else stmt, rest_ctx)
         main = self.body(main, main_ctx, var)
         # where only a part of the inner loops passes the guard, the same split would follow again
@@ -309,10 +309,10 @@ def _eliminate(form: Affine, inner: frozenset[Var], ctx: Context) -> Affine | No
 
 def _intersection(atom: Expr, ranges: list[_Range]) -> _Split:
     """The guards that can hold together, likely ones and wide ranges first."""
-    first, *others = sorted(ranges, key=lambda r: (not r.likely, r.low - r.high))
-    low, high, guards = first.low, first.high, [first]
+    first, *others = sorted(ranges, key=lambda r: (not r.guard.likely, r.low - r.high))
+    low, high, held = first.low, first.high, [first]
     for r in others:
         if max(low, r.low) <= min(high, r.high):
             low, high = max(low, r.low), min(high, r.high)
-            guards.append(r)
-    return _Split(atom, low, high, tuple(guards))
+            held.append(r)
+    return _Split(atom, low, high, tuple(held))

@@ -100,13 +100,13 @@ class _Trimmer:
             if body is stmt.body:
                 return stmt
             return For(stmt.var, stmt.start, stmt.extent, stmt.kind, body)
-        yes: dict[Expr, Expr] = {cut.guard.cond: const(True)}
-        no: dict[Expr, Expr] = {cut.guard.cond: const(False)}
+        yes: dict[Expr, Expr] = {cut.guard.node: const(True)}
+        no: dict[Expr, Expr] = {cut.guard.node: const(False)}
         parts = [
             (cut.always[0], self._part(stmt, cut.always, yes, ctx, depth - 1)),
             (cut.sometimes[0], self._part(stmt, cut.sometimes, {}, ctx, 0)),
         ]
-        if not _is_idle(stmt.body, cut.guard.cond):
+        if not _is_idle(stmt.body, cut.guard.node):
             parts.append((cut.never[0], self._part(stmt, cut.never, no, ctx, depth - 1)))
         if cut.always[0] is not stmt.start:
             parts.reverse()
@@ -138,6 +138,8 @@ class _Trimmer:
                 return None
             below = below.with_interval(loop.var, make(first.lo, first.hi + count.hi - 1))
         for guard in self.guards.collect(stmt.body):
+            if guard.held is not const(True):
+                continue  # a clamp
             k, ends = _rest(guard.form, stmt.var, bound, below)
             if k == 0 or ends is None:
                 continue

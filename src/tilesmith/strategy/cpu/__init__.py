@@ -20,6 +20,7 @@ from .injective import schedule_injective
 from .irregular import is_irregular, lower_irregular
 from .matmul import schedule_contraction
 from .reduction import schedule_reductions
+from .rows import row_producer, schedule_rows
 from .winograd import schedule_winograd, winograd_op
 
 
@@ -45,11 +46,17 @@ def schedule(body: Graph, target: Target, cfg: Config = ANALYTIC) -> tuple[Sched
         schedule_reductions(s, group, target, cfg)
         return s, group
     kept = [st for st in group.stages if st in outputs or st in reductions]
+    rows = {st: row_producer(group, st, kept, target) for st in kept if not st.reduce_axis}
+    buffered = {r.producer for r in rows.values() if r is not None}
     for st in group.stages:
-        if st not in kept:
+        if st not in kept and st not in buffered:
             s[st.outputs[0]].compute_inline()
     for i, st in enumerate(kept):  # each in loops of its own
-        schedule_injective(s, group, st, target, keep=kept, cfg=cfg.under(str(i)) if i else cfg)
+        own = cfg.under(str(i)) if i else cfg
+        if (found := rows.get(st)) is not None:
+            schedule_rows(s, group, st, found, target, kept, own)
+        else:
+            schedule_injective(s, group, st, target, keep=kept, cfg=own)
     return s, group
 
 

@@ -12,7 +12,15 @@ from typing import Any
 
 from tilesmith.ir.expr import Load, free_vars, post_order
 from tilesmith.ir.target import Target
-from tilesmith.strategy.access import accesses, condition_vars, expand
+from tilesmith.strategy.access import (
+    Divisions,
+    condition_vars,
+    cycle,
+    divisions,
+    expand,
+    known_strides,
+    places,
+)
 from tilesmith.strategy.group import Group
 from tilesmith.strategy.knobs import ANALYTIC, Config
 from tilesmith.te.schedule import Schedule
@@ -22,6 +30,9 @@ from .transposition import schedule_transposition, transposition
 
 PARALLEL_ELEMENTS = 16384
 """Fewest elements that are worth waking another thread for (about 4 microseconds of streaming)."""
+
+MAX_CYCLE = 8
+"""Most copies of a loop's body for the sake of constant remainders."""
 
 
 def schedule_injective(
@@ -43,41 +54,62 @@ def schedule_injective(
     if blocks is not None:
         loops, extents = schedule_transposition(s, group, op, blocks, target)
         if root and _product(_size(a.extent) for a in op.axis) >= PARALLEL_ELEMENTS:
-            _share(stage, loops, extents, cfg)
+            share(stage, loops, extents, cfg)
         return
-    runs = _fusable_runs(group, op, [d.axis for d in layout.dims], keep)
     stage.reorder(*order)
-    axes, sizes, at = [], [], 0
-    for run in runs:
-        members = order[at : at + len(run)]
-        at += len(run)
-        axis = members[0]
-        for m in members[1:]:
-            axis = stage.fuse(axis, m)
+    axes, sizes, divided = fused(s, group, op, [d.axis for d in layout.dims], keep)
+    bytes_ = widest(group, op, keep)
+    share_and_vectorize(stage, axes, sizes, bytes_, target, root, cfg, divided)
+
+
+def fused(
+    s: Schedule, group: Group, op: Compute, order: Sequence[int], keep: Iterable[Compute] = ()
+) -> tuple[list[Any], list[int], list[Divisions]]:
+    """The loops of `op` over its axes `order` (numbers, outermost first), fused where every access
+    walks neighbours as one: loops, extents, and what each is divided by.
+    """
+    stage = s[op.outputs[0]]
+    found = divisions(op, keep)
+    axes, sizes, divided = [], [], []
+    for run in _fusable_runs(group, op, list(order), keep):
+        axis = stage.axis[run[0]]
+        for i in run[1:]:
+            axis = stage.fuse(axis, stage.axis[i])
         axes.append(axis)
         sizes.append(_product(_size(op.axis[i].extent) for i in run))
-    share_and_vectorize(stage, axes, sizes, _widest(group, op, keep), target, root, cfg)
+        divided.append(found[op.axis[run[0]].var] if len(run) == 1 else frozenset())
+    return axes, sizes, divided
 
 
 def share_and_vectorize(
     stage: Any,
-    axes: list[Any],
+    axes: Sequence[Any],
     sizes: Sequence[int],
     element_bytes: int,
     target: Target,
     root: bool = True,
     cfg: Config = ANALYTIC,
+    divided: Sequence[Divisions] = (),
 ) -> None:
     """Vectorise the last of `axes` (outermost first, extents `sizes`), share the outermost among
     threads.
+
+    `divided`: what each axis is divided by, if known.  Blocks of iterations in which each remainder
+    comes once are unrolled: there the remainders, and what hangs on them (the weights of a resize),
+    are constants.
     """
     lanes = max(target.vector_lanes(element_bytes), 1)
     total = _product(sizes)
     axes, sizes = list(axes), list(sizes)
+    divided = divided or [frozenset()] * len(axes)
     inner, size = axes.pop(), sizes.pop()
+    peeled = False
     if size >= 2:
         width = min(lanes, size)
-        vectors = cfg.choice("vectors", lambda: [n for n in (1, 2, 4, 8) if n * width <= size], 1)
+        unrolled = cycle(divided[-1], width)
+        unrolled = unrolled if unrolled <= MAX_CYCLE and unrolled * width <= size else 1
+        counts = (1, 2, 4, 8)
+        vectors = cfg.choice("vectors", lambda: [n for n in counts if n * width <= size], unrolled)
         lane = inner
         if vectors > 1:
             inner, lane = stage.split(inner, factor=width * vectors)
@@ -86,39 +118,39 @@ def share_and_vectorize(
         if vectors > 1:
             stage.unroll(outer)
             outer, width = inner, width * vectors
-        axes.append(outer)
-        sizes.append(-(-size // width))
-        peeled = size % width != 0
-    else:
-        axes.append(inner)
-        sizes.append(size)
-        peeled = False
-    if not root or not cfg.choice("parallel", (False, True), total >= PARALLEL_ELEMENTS):
-        return
-    wide = axes[:-1] if peeled and len(axes) > 1 else axes  # a peeled loop stays by itself
-    _share(stage, wide, sizes, cfg)
+        inner, size, peeled = outer, -(-size // width), size % width != 0
+    if axes and 1 < (phases := cycle(divided[-2])) <= min(MAX_CYCLE, sizes[-1]):
+        axes[-1], phase = stage.split(axes[-1], factor=phases)
+        stage.unroll(phase)
+        peeled = peeled or sizes[-1] % phases != 0
+        sizes[-1] = -(-sizes[-1] // phases)
+    axes.append(inner)
+    sizes.append(size)
+    if root and cfg.choice("parallel", (False, True), total >= PARALLEL_ELEMENTS):
+        wide = axes[:-1] if peeled and len(axes) > 1 else axes  # a peeled loop stays by itself
+        share(stage, wide, sizes, cfg)
 
 
-def _share(stage: Any, loops: Sequence[Any], extents: Sequence[int], cfg: Config) -> None:
-    """Share the outermost of `loops` among threads, fused until there are enough iterations."""
-    shared, extent = loops[0], extents[0]
+def share(stage: Any, loops: Sequence[Any], extents: Sequence[int], cfg: Config = ANALYTIC) -> Any:
+    """Share the outermost of `loops` among threads, fused until there are enough iterations;
+    returns the innermost that is left.
+    """
+    shared, extent, count = loops[0], extents[0], 1
     enough = cfg.choice("shared_iterations", (2, 4, 8, 16, 32, 64, 128), 16)
-    for axis, n in zip(loops[1:], extents[1:], strict=False):
-        if extent >= enough:
-            break
-        shared = stage.fuse(shared, axis)
-        extent *= n
+    while count < len(loops) and extent < enough:
+        shared = stage.fuse(shared, loops[count])
+        extent *= extents[count]
+        count += 1
     stage.parallel(shared)
+    return loops[-1] if count < len(loops) else shared
 
 
 def _fusable_runs(
     group: Group, op: Compute, order: list[int], keep: Iterable[Compute]
 ) -> list[list[int]]:
     """Axis numbers in memory order, grouped into runs that every access walks with one stride."""
-    reads = accesses(group, op, keep)
+    reads = [known_strides(t, at, group.layout(t)) for t, at in places(op, keep)]
     split_at = condition_vars(op, keep)
-    if any(r is None for r in reads):
-        return [[i] for i in order]
     runs: list[list[int]] = [[order[0]]]
     last = order[0]  # the innermost axis of the current run with more than one position
     for i in order[1:]:
@@ -130,9 +162,7 @@ def _fusable_runs(
         together = _size(outer.extent) == 1 or (
             outer.var not in split_at
             and inner.var not in split_at
-            and all(
-                r is not None and r.get(outer.var, 0) == r.get(inner.var, 0) * extent for r in reads
-            )
+            and all(_is_one_run(r.get(outer.var, 0), r.get(inner.var, 0), extent) for r in reads)
         )
         if together:
             runs[-1].append(i)
@@ -142,7 +172,11 @@ def _fusable_runs(
     return runs
 
 
-def _widest(group: Group, op: Compute, keep: Iterable[Compute]) -> int:
+def _is_one_run(outer: int | None, inner: int | None, extent: int) -> bool:
+    return outer is not None and inner is not None and outer == inner * extent
+
+
+def widest(group: Group, op: Compute, keep: Iterable[Compute]) -> int:
     """Bytes of the widest element that a lane holds: it decides how many lanes fit a register.
 
     What is the same for all lanes (the index of a row that is taken) does not count.
