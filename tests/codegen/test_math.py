@@ -209,7 +209,7 @@ def test_pow_by_square_roots(exponent: float) -> None:
     with np.errstate(all="ignore"):
         got = evaluate(expand(call("pow", var, const(exponent))), {var: x}, contract=False)
         exact = np.power(x.astype(np.float64), np.full(x.shape, exponent))
-    assert ulp_errors(got, exact).max() <= 3.0
+    assert ulp_errors(got, exact).max() <= 3.5
     assert np.array_equal(np.signbit(got[:4]), np.signbit(exact[:4]))
 
 

@@ -53,7 +53,8 @@ def test_random_candidates_give_the_unscheduled_answer(
     for decisions in ({}, candidate):
         s, _ = template(Config(decisions))
         for found, want in zip(run(s, args, level), expected, strict=True):
-            assert difference(found, want) < 5e-5, f"{decisions}\n{s}"
+            # the unscheduled sums, of up to half a million squares one by one, are the inexact ones
+            assert difference(found, want) < 2e-4, f"{decisions}\n{s}"
 
 
 @pytest.mark.parametrize("name", ["matmul", "softmax", "total", "convolution"])

@@ -12,7 +12,7 @@ denormals are as IEEE 754 and C99 say):
 
     exp 1.5   exp2 1.5   log 1.5   log1p 2   tanh 3   erf 3.5   sin cos 2   tan 3.5   rsqrt 1.5
     asin acos atan sinh cosh asinh acosh atanh pow: 1 (computed in f64, rounded once; for
-    exponents +-0.25, +-0.5, +-0.75 by square roots: 3)
+    exponents +-0.25, +-0.5, +-0.75 by square roots: 3.5)
 
 f16 and bf16 are computed in f32 and rounded once.  The coefficients are our own minimax fits (Remez
 exchange in 40 digits); the argument reductions are the textbook ones: Cody and Waite's two-part
