@@ -24,9 +24,9 @@ from tilesmith.tuner import BUILDER
 from tilesmith.tuning.measure import LocalMeasurer, Task
 from tilesmith.tuning.records import Records, Trial
 from tilesmith.tuning.search import Search, search
+from trial_data import DATA
 from workloads import WORKLOADS, Workload
 
-DATA = Path(__file__).resolve().parent / "data" / "records.jsonl.gz"
 BATCH = 12
 RUN_SECONDS = 0.015
 ENOUGH, ENOUGH_HELD_OUT = 160, 1000
@@ -47,7 +47,8 @@ class _Source:
         names = ("random",) if workload.is_held_out else ("random", "evolution")
         found = _Source(workload, task, [search(n, task.space, seed=1) for n in names])
         for t in records.trials(task.key):
-            found.note(t)
+            if task.space.legal(t.candidate) == t.candidate:
+                found.note(t)
         return found
 
     def note(self, trial: Trial) -> None:
@@ -107,7 +108,7 @@ def write(path: Path, session: Session) -> None:
                     t.status,
                 ]
                 for t in records.trials(task.key)
-                if t.status in ("ok", "slow")
+                if t.status in ("ok", "slow") and task.space.legal(t.candidate) == t.candidate
             ]
             count += len(rows)
             if rows:

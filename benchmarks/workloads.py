@@ -50,7 +50,7 @@ class Workload:
         make = TEMPLATES.get(self.family)
         if make is not None:
             template: Callable[[Config], Made] = lambda cfg: make(cfg, *self.shape)  # noqa: E731
-            task = _template_task(template, self.name, session, self.threads, {})
+            task = _template_task(template, self.name, session, self.threads, {}, None)
         else:
             graph = parse_graph(*GRAPHS[self.family](*self.shape))
             task = max(tasks_of(Compiled.of(graph, session), session, {}), key=lambda t: t.seconds)

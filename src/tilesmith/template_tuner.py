@@ -32,13 +32,14 @@ from tilesmith.te.lower import lower
 from tilesmith.te.schedule import Schedule, create_schedule
 from tilesmith.te.tensor import Placeholder, Tensor
 from tilesmith.tuner import BUILDER, Report, check_arguments, random_array, resume
+from tilesmith.tuning.cost_model import CostModel
 from tilesmith.tuning.family import nest_family
 from tilesmith.tuning.fleet import check_workers, open_measurer
 from tilesmith.tuning.jobs import Argument
 from tilesmith.tuning.measure import Task
 from tilesmith.tuning.records import Key, Records
 from tilesmith.tuning.scheduler import Budget, Progress, tune_tasks
-from tilesmith.tuning.search import SEARCHES
+from tilesmith.tuning.search import DEFAULT, Searches
 from tilesmith.tuning.sketch import auto_schedule as sketch_schedule
 from tilesmith.tuning.sketch import generated
 from tilesmith.tuning.space import Candidate, Forbidden, Space
@@ -54,12 +55,13 @@ def tune_template(
     target: str | None = None,
     threads: int | None = None,
     options: Options | None = None,
-    search: str = "coordinate",
+    search: str = DEFAULT,
     seed: int = 0,
     pins: Decisions | None = None,
     forbid: Forbidden | None = None,
     workers: str | None = None,
     report: Report = lambda _stage, _tasks: None,
+    cost_model: CostModel | None = None,
 ) -> NativeFunction:
     """The fastest schedule that a template can make, as a native function.
 
@@ -74,7 +76,8 @@ def tune_template(
     count = thread_count(session.options.threads)
     name = getattr(template, "__name__", "template")
     task = _template_task(lambda cfg: template(cfg, *arguments), name, session, count, pins, forbid)
-    state = Progress(task, SEARCHES[search](task.space, seed, None))
+    searches = Searches(search, session.target, count, seed, cost_model)
+    state = Progress(task, searches.of(task.space))
     budget = Budget(seconds, float("inf") if trials is None else trials)
     with Records(records_path(session.options)) as records:
         resume(state, records)
@@ -99,12 +102,13 @@ def tune_expression(
     target: str | None = None,
     threads: int | None = None,
     options: Options | None = None,
-    search: str = "coordinate",
+    search: str = DEFAULT,
     seed: int = 0,
     pins: Decisions | None = None,
     forbid: Forbidden | None = None,
     workers: str | None = None,
     report: Report = lambda _stage, _tasks: None,
+    cost_model: CostModel | None = None,
 ) -> NativeFunction:
     """The fastest schedule found for tensor expressions, as a native function of `args`.
 
@@ -116,6 +120,7 @@ def tune_expression(
     return tune_template(
         template, seconds=seconds, trials=trials, target=target, threads=threads, options=options,
         search=search, seed=seed, pins=pins, forbid=forbid, workers=workers, report=report,
+        cost_model=cost_model,
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from tilesmith.support.difference import difference
 from tilesmith.support.errors import UsageError
 from tilesmith.tuner import tasks, tune_model
 from tilesmith.tuner.tasks import Compiled, tasks_of
+from tilesmith.tuning.features import FEATURES
 from tilesmith.tuning.measure import LocalMeasurer
 from tilesmith.tuning.records import Key, Records, trial
 from tilesmith.tuning.workload import group_workload
@@ -181,3 +182,36 @@ def test_bad_arguments(graph: Graph) -> None:
         ts.tune(graph, seconds=0)
     with pytest.raises(UsageError, match="no search 'best'"):
         ts.tune(graph, search="best")
+
+
+class FewestDecisions:
+    """A user's cost model: fewer unrolled loops first."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def fit(self, features: np.ndarray, ratios: np.ndarray, groups: np.ndarray) -> None:
+        assert features.shape == (len(ratios), len(FEATURES)) and set(groups) == {0}
+        self.rows = len(ratios)
+
+    def predict(self, features: np.ndarray) -> np.ndarray:
+        return features[:, FEATURES.index("kernel_body")]
+
+
+def test_a_cost_model_of_one_s_own(options: ts.Options) -> None:
+    mine = FewestDecisions()
+    f = ts.tune_template(
+        gemm, 32, trials=12, options=options, search="model", cost_model=mine, pins={"j": (16,)}
+    )
+    assert mine.rows >= 4
+    a = np.ones((32, 32), np.float32)
+    c = np.zeros_like(a)
+    f(a, a, c)
+    np.testing.assert_allclose(c, 32)
+
+
+def test_bad_cost_models(options: ts.Options) -> None:
+    with pytest.raises(UsageError, match="int has no fit and no predict"):
+        ts.tune_template(gemm, 32, options=options, search="model", cost_model=3)  # type: ignore[arg-type]  # on purpose
+    with pytest.raises(UsageError, match="search 'random' asks no cost model; 'model' does"):
+        ts.tune_template(gemm, 32, options=options, search="random", cost_model=FewestDecisions())

@@ -33,7 +33,7 @@ from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options
 from tilesmith.tuner import tune_model
 from tilesmith.tuning.scheduler import Progress
-from tilesmith.tuning.search import SEARCHES
+from tilesmith.tuning.search import DEFAULT, SEARCHES
 
 ROWS = 15
 """Tasks shown: those that still matter most."""
@@ -47,9 +47,7 @@ def command(
     trials: Annotated[
         int | None, typer.Option(help="Most candidates to measure (default: no limit).")
     ] = None,
-    search: Annotated[
-        str, typer.Option(help=f"How to search: {', '.join(SEARCHES)}.")
-    ] = "coordinate",
+    search: Annotated[str, typer.Option(help=f"How to search: {', '.join(SEARCHES)}.")] = DEFAULT,
     workers: Annotated[
         str | None,
         typer.Option(help="Measure on a Ray cluster: ray, or ray://HOST:PORT (default: here)."),

@@ -13,10 +13,11 @@ from tilesmith.runtime.threads import thread_count
 from tilesmith.strategy.knobs import Decisions
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options, records_path
+from tilesmith.tuning.cost_model import CostModel
 from tilesmith.tuning.fleet import check_workers, open_measurer
 from tilesmith.tuning.records import Records
 from tilesmith.tuning.scheduler import Budget, Progress, tune_tasks
-from tilesmith.tuning.search import SEARCHES
+from tilesmith.tuning.search import DEFAULT, SEARCHES, Searches
 
 from .choices import choose_algorithms, with_algorithms
 from .tasks import BUILDER, Compiled, resume, tasks_of
@@ -47,11 +48,12 @@ def tune(
     threads: int | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     options: Options | None = None,
-    search: str = "coordinate",
+    search: str = DEFAULT,
     seed: int = 0,
     pins: Decisions | None = None,
     workers: str | None = None,
     report: Report = lambda _stage, _tasks: None,
+    cost_model: CostModel | None = None,
 ) -> Executable:
     """Spend `seconds` (or `trials`) on making a model faster; returns the best executable found.
 
@@ -59,11 +61,12 @@ def tune(
     where it ended.  `search`: one of `SEARCHES`.  `pins`: knobs that are to have these values where
     they exist.  `workers`: "ray" or "ray://host:port" measures on those nodes of a Ray cluster that
     are machines like this one.  Ctrl-C ends the search, not what it found.  Raises as `compile`
-    does, and UsageError.
+    does, and UsageError.  `cost_model`: orders candidates for the search "model", instead of the
+    one in the package.
     """
     return tune_model(
         model, seconds, trials, target, threads, shapes, options, search, seed, pins, workers,
-        report,
+        report, cost_model,
     ).executable  # fmt: skip
 
 
@@ -75,11 +78,12 @@ def tune_model(
     threads: int | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     options: Options | None = None,
-    search: str = "coordinate",
+    search: str = DEFAULT,
     seed: int = 0,
     pins: Decisions | None = None,
     workers: str | None = None,
     report: Report = lambda _stage, _tasks: None,
+    cost_model: CostModel | None = None,
 ) -> Tuned:
     """`tune`, and what it did."""
     check_arguments(seconds, trials, search)
@@ -98,8 +102,9 @@ def tune_model(
             until = budget.elapsed + ALGORITHMS_SHARE * seconds
             choose_algorithms(graph, session, records, plain, lambda: budget.elapsed < until)
             variant = Compiled.of(graph, with_algorithms(graph, session, records))
+            searches = Searches(search, session.target, count, seed, cost_model)
             for t in tasks_of(variant, session, pins or {}):
-                states.append(Progress(t, SEARCHES[search](t.space, seed, None)))
+                states.append(Progress(t, searches.of(t.space)))
                 resume(states[-1], records)
             left = seconds - budget.elapsed - compile_seconds - 0.2 * CHECK_ROUNDS
             with open_measurer(workers, BUILDER, count, session.jobs) as measurer:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tilesmith.ir.target import Target
 from tilesmith.support.errors import UsageError
 
-from .cost_model import Learner, default_model
+from .cost_model import CostModel, Learner, check_model, default_model
+from .features import FEATURES, features_of
+from .features.kernel import SECONDS
 from .searches.base import Search
 from .searches.guided import Guide, Guided, KnobFeatures
 from .searches.plain import Annealing, Coordinate, Evolution, Grid, Random
 from .searches.policy import Policy
 from .space import Space
 
+MODEL = "model"
+"""The search that asks a cost model."""
 DEFAULT = "coordinate"
 """The best of those measured by benchmarks/searches.py."""
 
@@ -33,7 +38,7 @@ SEARCHES: dict[str, Callable[[Space, int, Guide | None], Search]] = {
     "coordinate": _plain(Coordinate),
     "evolution": _plain(Evolution),
     "annealing": _plain(Annealing),
-    "model": _guided,
+    MODEL: _guided,
     "policy": _plain(Policy),
     "random": _plain(Random),
     "grid": _plain(Grid),
@@ -47,3 +52,40 @@ def search(name: str, space: Space, seed: int = 0, guide: Guide | None = None) -
     if name not in SEARCHES:
         raise UsageError(f"there is no search {name!r}; there are {', '.join(SEARCHES)}")
     return SEARCHES[name](space, seed, guide)
+
+
+class Searches:
+    """Makes the searches of one run, in which those that ask a cost model share it.
+
+    `model`: the user's; default: the one in the package, which goes on learning.  Raises UsageError
+    for an unknown search, and for a model that is none or is given to a search that asks none.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        target: Target,
+        threads: int,
+        seed: int = 0,
+        model: CostModel | None = None,
+    ) -> None:
+        self._name, self._target, self._threads, self._seed = name, target, threads, seed
+        self._learner: Learner | None = None
+        self._count = 0
+        if model is not None:
+            check_model(model)
+            if name != MODEL:
+                raise UsageError(
+                    f"search {name!r} asks no cost model: use search={MODEL!r} with it"
+                )
+        if name == MODEL:
+            self._learner = Learner(model or default_model(FEATURES, SECONDS, seed))
+
+    def of(self, space: Space) -> Search:
+        """A search of one more space."""
+        guide = None
+        if self._learner is not None:
+            features = features_of(space, self._target, self._threads)
+            guide = Guide(self._learner, self._count, features)
+            self._count += 1
+        return search(self._name, space, self._seed, guide)

@@ -162,6 +162,8 @@ class FeatureFunction:
         leaves: dict[_Leaf, list[int]] = {}
         for n, candidate in enumerate(candidates):
             leaves.setdefault(self._leaf(candidate), []).append(n)
+        if self._symbols != before:
+            return self(candidates)
         result = np.zeros((len(candidates), len(FEATURES)), np.float32)
         for leaf, rows in leaves.items():
             leaf.candidates += len(rows)
@@ -194,11 +196,15 @@ class FeatureFunction:
             try:
                 leaf.structure = self._trace(candidate)
             except _Unfit:
-                self._symbols += 1
-                self._checked = 0
-                self._root = None
+                self._less_symbolic()
                 leaf = self._leaf(candidate)
         return leaf.structure
+
+    def _less_symbolic(self) -> None:
+        """Start again with more knobs that count as structural."""
+        self._symbols += 1
+        self._checked = 0
+        self._root = None
 
     def concrete(self, candidate: Candidate) -> np.ndarray:
         """Features, float32 [F], of one candidate, without any symbols."""
@@ -225,8 +231,10 @@ class FeatureFunction:
         if self._root is None:
             self._root = _Question(questions[0][0], questions[0][1][0])
         node: _Question | _Leaf = self._root
-        for n, (_, (_, value)) in enumerate(questions):
-            assert isinstance(node, _Question)
+        for n, (knob, (_, value)) in enumerate(questions):
+            if not isinstance(node, _Question) or node.knob != knob:
+                self._less_symbolic()  # which knobs there are depends on a number
+                return self._leaf(candidate)
             follow: _Question | _Leaf = leaf
             if n + 1 < len(questions):
                 follow = _Question(questions[n + 1][0], questions[n + 1][1][0])
