@@ -213,5 +213,5 @@ def test_a_cost_model_of_one_s_own(options: ts.Options) -> None:
 def test_bad_cost_models(options: ts.Options) -> None:
     with pytest.raises(UsageError, match="int has no fit and no predict"):
         ts.tune_template(gemm, 32, options=options, search="model", cost_model=3)  # type: ignore[arg-type]  # on purpose
-    with pytest.raises(UsageError, match="search 'random' asks no cost model; 'model' does"):
+    with pytest.raises(UsageError, match="search 'random' asks no cost model: use search='model'"):
         ts.tune_template(gemm, 32, options=options, search="random", cost_model=FewestDecisions())
