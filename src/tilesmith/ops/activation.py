@@ -24,7 +24,6 @@ def scalar(b: GraphBuilder, like: Any, value: float) -> Any:
     return b.constant(np.asarray(value, like.type.dtype.numpy))
 
 
-@dataclass(frozen=True)
 class Relu(Elementwise):
     """max(x, 0); NaN stays NaN."""
 
@@ -107,7 +106,6 @@ class Selu(Elementwise):
         return np.where(x < 0, np.expm1(x) * t(self.alpha * self.gamma), x * t(self.gamma))
 
 
-@dataclass(frozen=True)
 class Sigmoid(Elementwise):
     """1 / (1 + exp(-x))."""
 
@@ -134,7 +132,6 @@ class HardSigmoid(Elementwise):
         return np.minimum(np.maximum(x * t(self.alpha) + t(self.beta), t(0)), t(1))
 
 
-@dataclass(frozen=True)
 class Softplus(Elementwise):
     """log(1 + exp(x)), as max(x, 0) + log1p(exp(-|x|)) so that it does not overflow."""
 
@@ -145,7 +142,6 @@ class Softplus(Elementwise):
         return np.maximum(x, x.dtype.type(0)) + np.log1p(np.exp(-np.abs(x)))
 
 
-@dataclass(frozen=True)
 class Softsign(Elementwise):
     """x / (1 + |x|)."""
 
@@ -175,7 +171,6 @@ class Shrink(Elementwise):
         return np.where(x < low, x + by, np.where(x > high, x - by, t(0)))
 
 
-@dataclass(frozen=True)
 class PRelu(Op):
     """x, or `slope` * x where x is negative; the second input `slope` broadcasts to x."""
 
@@ -224,7 +219,6 @@ class Silu(Op):
         return b.add(Mul(), x, b.add(Sigmoid(), inner))
 
 
-@dataclass(frozen=True)
 class HardSwish(Op):
     """x * hard_sigmoid(x) with slope 1/6."""
 
@@ -233,7 +227,6 @@ class HardSwish(Op):
         return b.add(Mul(), inputs[0], b.add(HardSigmoid(1 / 6, 0.5), inputs[0]))
 
 
-@dataclass(frozen=True)
 class Mish(Op):
     """x * tanh(softplus(x)) (arXiv:1908.08681)."""
 

@@ -1,7 +1,8 @@
 """What an operator is.
 
-An operator is a frozen dataclass; its fields are its attributes.  It says one of three things, and
-everything else follows:
+An operator is a frozen dataclass; its fields are its attributes (a class that adds none needs no
+decorator, and making its methods again would cost time at every import).  It says one of three
+things, and everything else follows:
 
 - `compute` (primitive): a tensor expression per output; result types follow from it, lowering from
   a schedule of it;

@@ -124,7 +124,6 @@ class _Pool(Op, abstract=True):
         return views[(slice(None), slice(None), *step, *dilate)], win
 
 
-@dataclass(frozen=True)
 class MaxPool(_Pool):
     """Maxima of windows; padding never wins."""
 
@@ -329,7 +328,6 @@ def _spatial(op: str, x: Any) -> tuple[int, ...]:
     return tuple(range(2, x.type.rank))
 
 
-@dataclass(frozen=True)
 class GlobalAvgPool(Op):
     """The mean over all spatial axes, kept with extent 1."""
 
@@ -338,7 +336,6 @@ class GlobalAvgPool(Op):
         return b.add(ReduceMean(_spatial(self.name, inputs[0]), True), inputs[0])
 
 
-@dataclass(frozen=True)
 class GlobalMaxPool(Op):
     """The maximum over all spatial axes, kept with extent 1."""
 

@@ -76,7 +76,6 @@ def _sum(x: np.ndarray, axes: tuple[int, ...], keepdims: bool) -> np.ndarray:
     return np.sum(x, axis=axes, keepdims=keepdims, dtype=dtype)
 
 
-@dataclass(frozen=True)
 class ReduceSum(Reduction):
     """Sum over `axes`."""
 
@@ -91,7 +90,6 @@ class ReduceSum(Reduction):
             return np.asarray(_sum(x, self._numpy_axes(x), self.keepdims)).astype(x.dtype)
 
 
-@dataclass(frozen=True)
 class ReduceMean(Reduction):
     """The sum, then a division by the count; integers round toward zero."""
 
@@ -122,7 +120,6 @@ class ReduceMean(Reduction):
             return np.asarray(total / count).astype(x.dtype)
 
 
-@dataclass(frozen=True)
 class ReduceProd(Reduction):
     """Product over `axes`."""
 
@@ -141,7 +138,6 @@ class ReduceProd(Reduction):
             )
 
 
-@dataclass(frozen=True)
 class _Extreme(Reduction, abstract=True):
     """Minimum or maximum; over bools it is `all` or `any`.  NaN wins."""
 
@@ -166,7 +162,6 @@ class _Extreme(Reduction, abstract=True):
         )
 
 
-@dataclass(frozen=True)
 class ReduceMin(_Extreme):
     """Minimum over `axes`; of bools, whether all are true.  NaN wins."""
 
@@ -175,7 +170,6 @@ class ReduceMin(_Extreme):
     is_max: ClassVar[bool] = False
 
 
-@dataclass(frozen=True)
 class ReduceMax(_Extreme):
     """Maximum over `axes`; of bools, whether any is true.  NaN wins."""
 
@@ -184,7 +178,6 @@ class ReduceMax(_Extreme):
     is_max: ClassVar[bool] = True
 
 
-@dataclass(frozen=True)
 class ReduceL1(Reduction):
     """Sum of absolute values."""
 
@@ -192,7 +185,6 @@ class ReduceL1(Reduction):
         return b.add(ReduceSum(self.axes, self.keepdims), b.add(Abs(), *inputs))
 
 
-@dataclass(frozen=True)
 class ReduceSumSquare(Reduction):
     """Sum of squares over `axes`."""
 
@@ -201,7 +193,6 @@ class ReduceSumSquare(Reduction):
         return b.add(ReduceSum(self.axes, self.keepdims), b.add(Mul(), inputs[0], inputs[0]))
 
 
-@dataclass(frozen=True)
 class ReduceL2(Reduction):
     """Square root of the sum of squares."""
 
@@ -209,7 +200,6 @@ class ReduceL2(Reduction):
         return b.add(Sqrt(), b.add(ReduceSumSquare(self.axes, self.keepdims), *inputs))
 
 
-@dataclass(frozen=True)
 class ReduceLogSum(Reduction):
     """log(sum(x)) over `axes`."""
 
@@ -217,7 +207,6 @@ class ReduceLogSum(Reduction):
         return b.add(Log(), b.add(ReduceSum(self.axes, self.keepdims), *inputs))
 
 
-@dataclass(frozen=True)
 class ReduceLogSumExp(Reduction):
     """log(sum(exp(x))), shifted by the maximum so that it does not overflow."""
 
@@ -282,14 +271,12 @@ class _ArgExtreme(Op, abstract=True):
         return np.asarray(find(x, axis=axis, keepdims=self.keepdims)).astype(np.int64)
 
 
-@dataclass(frozen=True)
 class ArgMax(_ArgExtreme):
     """Index (i64) of the maximum along `axis`; of equal ones the first, or the last."""
 
     is_max: ClassVar[bool] = True
 
 
-@dataclass(frozen=True)
 class ArgMin(_ArgExtreme):
     """Index (i64) of the minimum along `axis`; of equal ones the first, or the last."""
 

@@ -70,7 +70,6 @@ class _Running(Op, abstract=True):
         return np.moveaxis(result, 0, self.axis).astype(inputs[0].dtype)
 
 
-@dataclass(frozen=True)
 class CumSum(_Running):
     """Running sum along `axis`; `exclusive` leaves the element itself out, `reverse` runs from the
     end.
@@ -81,7 +80,6 @@ class CumSum(_Running):
     accumulate = staticmethod(np.cumsum)
 
 
-@dataclass(frozen=True)
 class CumProd(_Running):
     """Running product along `axis`, with `exclusive` and `reverse` as for `cum_sum`."""
 

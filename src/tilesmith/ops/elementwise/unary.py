@@ -1,0 +1,176 @@
+"""Operators of one tensor that are not intrinsic functions: signs, types, bounds, tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tilesmith.ir import expr as ir
+from tilesmith.ir.dtypes import DType
+from tilesmith.ir.expr import Expr, cast, const, select
+from tilesmith.ir.intrinsics import call
+from tilesmith.ops import rules
+
+from .base import Elementwise
+
+
+class Reciprocal(Elementwise):
+    """1 / x."""
+
+    def element(self, x: Expr) -> Expr:
+        return 1.0 / x
+
+    def numpy(self, x: np.ndarray) -> Any:
+        return x.dtype.type(1) / x
+
+
+class Neg(Elementwise):
+    """-x; integers wrap around."""
+
+    kinds: ClassVar[tuple[str, ...]] = rules.NUMBERS
+
+    def element(self, x: Expr) -> Expr:
+        return -x
+
+    def numpy(self, x: np.ndarray) -> Any:
+        return np.negative(x)
+
+
+class Abs(Elementwise):
+    """Absolute value; the smallest integer of a type is its own, as in two's complement."""
+
+    kinds: ClassVar[tuple[str, ...]] = rules.NUMBERS
+
+    def element(self, x: Expr) -> Expr:
+        if x.dtype.is_float:
+            return call("abs", x)
+        return ir.maximum(x, -x) if x.dtype.kind == "int" else x
+
+    def numpy(self, x: np.ndarray) -> Any:
+        return np.abs(x)
+
+
+class Sign(Elementwise):
+    """-1, 0 or 1; NaN stays NaN."""
+
+    kinds: ClassVar[tuple[str, ...]] = rules.NUMBERS
+
+    def element(self, x: Expr) -> Expr:
+        return select(x > 0, 1, select(x < 0, const(-1, x.dtype), x))
+
+    def numpy(self, x: np.ndarray) -> Any:
+        return np.sign(x)
+
+
+class Identity(Elementwise):
+    """x itself."""
+
+    kinds: ClassVar[tuple[str, ...]] = rules.ANY
+
+    def element(self, x: Expr) -> Expr:
+        return x
+
+    def numpy(self, x: np.ndarray) -> Any:
+        return x
+
+
+@dataclass(frozen=True)
+class Cast(Elementwise):
+    """Conversion to `to`: floats truncate toward zero to integers, to bool it is `!= 0`."""
+
+    to: DType
+    kinds: ClassVar[tuple[str, ...]] = rules.ANY
+
+    def element(self, x: Expr) -> Expr:
+        return cast(x, self.to)
+
+    def numpy(self, x: np.ndarray) -> Any:
+        return x.astype(self.to.numpy)
+
+
+@dataclass(frozen=True)
+class Clip(Elementwise):
+    """Limits x to `min`..`max` (None: no limit); NaN stays NaN, and `max` wins when the limits
+    cross.
+    """
+
+    min: float | int | None = None
+    max: float | int | None = None
+    kinds: ClassVar[tuple[str, ...]] = rules.NUMBERS
+
+    def element(self, x: Expr) -> Expr:
+        if self.min is not None:
+            x = ir.maximum(x, const(self.min, x.dtype))
+        if self.max is not None:
+            x = ir.minimum(x, const(self.max, x.dtype))
+        return x
+
+    def numpy(self, x: np.ndarray) -> Any:
+        scalar = x.dtype.type
+        if self.min is not None:
+            x = np.maximum(x, scalar(self.min))
+        if self.max is not None:
+            x = np.minimum(x, scalar(self.max))
+        return x
+
+
+class IsNan(Elementwise):
+    """Whether x is NaN."""
+
+    def element(self, x: Expr) -> Expr:
+        return call("isnan", x)
+
+    def numpy(self, x: np.ndarray) -> Any:
+        return np.isnan(x)
+
+
+@dataclass(frozen=True)
+class IsInf(Elementwise):
+    """Whether x is an infinity of a sign asked for."""
+
+    detect_negative: bool = True
+    detect_positive: bool = True
+
+    def element(self, x: Expr) -> Expr:
+        if self.detect_negative and self.detect_positive:
+            return call("isinf", x)
+        conds = []
+        if self.detect_negative:
+            conds.append(x.equal(float("-inf")))
+        if self.detect_positive:
+            conds.append(x.equal(float("inf")))
+        return ir.any_of(*conds)
+
+    def numpy(self, x: np.ndarray) -> Any:
+        result = np.zeros(x.shape, np.bool_)
+        if self.detect_negative:
+            result |= np.isneginf(x.astype(np.float32) if x.dtype.kind == "V" else x)
+        if self.detect_positive:
+            result |= np.isposinf(x.astype(np.float32) if x.dtype.kind == "V" else x)
+        return result
+
+
+class LogicalNot(Elementwise):
+    """`not` of bools."""
+
+    kinds: ClassVar[tuple[str, ...]] = rules.BOOLS
+
+    def element(self, x: Expr) -> Expr:
+        return ir.Unary("not", x)
+
+    def numpy(self, x: np.ndarray) -> Any:
+        return np.logical_not(x)
+
+
+class BitwiseNot(Elementwise):
+    """All bits of an integer inverted."""
+
+    kinds: ClassVar[tuple[str, ...]] = rules.INTEGERS
+
+    def element(self, x: Expr) -> Expr:
+        return ir.Unary("not", x)
+
+    def numpy(self, x: np.ndarray) -> Any:
+        return np.bitwise_not(x)
