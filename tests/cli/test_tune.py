@@ -10,7 +10,11 @@ Run = Callable[..., Any]
 
 
 def test_tune_and_move_records(tilesmith: Run, model: Path, tmp_path: Path) -> None:
-    done = tilesmith("tune", model, "--trials", 4, "--seconds", 60, "--threads", 1, "--json")
+    page = tmp_path / "report.html"
+    done = tilesmith(
+        "tune", model, "--trials", 4, "--seconds", 60, "--threads", 1, "--json", "--report", page
+    )
+    assert "conv1" in page.read_text()
     assert done.json["speedup"] >= 1
     assert sum(t["trials"] for t in done.json["tasks"]) == 4
     assert "comparing with untuned" in done.err  # plain lines: this is no terminal

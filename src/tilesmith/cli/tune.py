@@ -52,6 +52,9 @@ def command(
         str | None,
         typer.Option(help="Measure on a Ray cluster: ray, or ray://HOST:PORT (default: here)."),
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--report", help="Also write an HTML report to this file.")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Also write the executable to this file.")
     ] = None,
@@ -73,6 +76,7 @@ def command(
             search=search,
             seed=seed,
             workers=workers,
+            html=html,
             report=display.show,
         )
     if output is not None:

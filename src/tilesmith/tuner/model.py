@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tilesmith import driver
@@ -20,6 +23,7 @@ from tilesmith.tuning.scheduler import Budget, Progress, tune_tasks
 from tilesmith.tuning.search import DEFAULT, SEARCHES, Searches
 
 from .choices import choose_algorithms, with_algorithms
+from .html import check_path, write_html
 from .tasks import BUILDER, Compiled, resume, tasks_of
 from .verdict import CHECK_ROUNDS, better_of
 
@@ -52,6 +56,7 @@ def tune(
     seed: int = 0,
     pins: Decisions | None = None,
     workers: str | None = None,
+    html: str | os.PathLike[str] | None = None,
     report: Report = lambda _stage, _tasks: None,
     cost_model: CostModel | None = None,
 ) -> Executable:
@@ -60,13 +65,13 @@ def tune(
     What is measured goes to the records, which `compile` uses from then on.  Tuning again goes on
     where it ended.  `search`: one of `SEARCHES`.  `pins`: knobs that are to have these values where
     they exist.  `workers`: "ray" or "ray://host:port" measures on those nodes of a Ray cluster that
-    are machines like this one.  Ctrl-C ends the search, not what it found.  Raises as `compile`
-    does, and UsageError.  `cost_model`: orders candidates for the search "model", instead of the
-    one in the package.
+    are machines like this one.  `html`: a file to write a report to.  `cost_model`: orders
+    candidates for the search "model", instead of the one in the package.  Ctrl-C ends the search,
+    not what it found.  Raises as `compile` does, and UsageError.
     """
     return tune_model(
         model, seconds, trials, target, threads, shapes, options, search, seed, pins, workers,
-        report, cost_model,
+        html, report, cost_model,
     ).executable  # fmt: skip
 
 
@@ -82,12 +87,15 @@ def tune_model(
     seed: int = 0,
     pins: Decisions | None = None,
     workers: str | None = None,
+    html: str | os.PathLike[str] | None = None,
     report: Report = lambda _stage, _tasks: None,
     cost_model: CostModel | None = None,
 ) -> Tuned:
     """`tune`, and what it did."""
     check_arguments(seconds, trials, search)
     check_workers(workers)
+    check_path(html)
+    started = time.time()
     session = Session.of(options, target=target, threads=threads)
     budget = Budget(seconds, float("inf") if trials is None else trials)
     graph = driver.load_graph(model, shapes, session)
@@ -122,6 +130,10 @@ def tune_model(
         better, speedup = better_of(
             graph, session, plain.executable, records, lambda: budget.elapsed < seconds
         )
+    if html is not None:
+        report("writing the report", states)
+        title = Path(model).name if isinstance(model, (str, os.PathLike)) else graph.name
+        write_html(html, title, states, plain.executable, better, speedup, started)
     return Tuned(better, speedup, tuple(states))
 
 

@@ -1,0 +1,184 @@
+"""What a report of tuning says, as plain values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilesmith.strategy.cpu.machine import Rates
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A trial.  `after`: seconds since tuning began; `ratio`: its time as a share of
+    the analytic schedule's, infinite for a failure, of which `cause` tells; `predicted`: the ratio
+    that the analytic model expects, if it does.
+    """
+
+    after: float
+    ratio: float
+    status: str
+    cause: str = ""
+    decisions: str = ""
+    predicted: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFacts:
+    """A workload that was tuned: `seconds` of the untuned model go to its kernels; `winner`: the
+    decisions of the best candidate, if one beats the analytic schedule by enough; `best`: its
+    ratio.
+    """
+
+    label: str
+    seconds: float
+    best: float
+    attempts: tuple[Attempt, ...]
+    winner: Mapping[str, object] | None = None
+
+    @property
+    def saved(self) -> float:
+        """Seconds of the model that the best candidate saves, by itself."""
+        return self.seconds * (1 - self.best)
+
+    @property
+    def failures(self) -> int:
+        return sum(a.status not in ("ok", "slow") for a in self.attempts)
+
+    @property
+    def curve(self) -> list[float]:
+        """The best ratio after each attempt, from 1.0 on: before the first there is the analytic
+        schedule.
+        """
+        return list(np.minimum.accumulate([1.0, *(a.ratio for a in self.attempts)]))
+
+    @property
+    def correlation(self) -> float | None:
+        """Spearman's rank correlation between predicted and measured ratios; None where it has no
+        meaning.
+        """
+        pairs = [(a.predicted, a.ratio) for a in self.attempts if _is_pair(a)]
+        if len(pairs) < 3:
+            return None
+        x, y = (_ranks(np.array(v, float)) for v in zip(*pairs, strict=True))
+        if not x.std() or not y.std():
+            return None
+        return float(np.corrcoef(x, y)[0, 1])
+
+
+def _is_pair(a: Attempt) -> bool:
+    return a.predicted is not None and math.isfinite(a.ratio)
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Ranks from 0; equal values have the mean of theirs."""
+    found, inverse = np.unique(values, return_inverse=True)
+    order = np.argsort(values, kind="stable")
+    place = np.empty(len(values))
+    place[order] = np.arange(len(values))
+    total = np.bincount(inverse, weights=place, minlength=len(found))
+    return (total / np.bincount(inverse, minlength=len(found)))[inverse]
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds in the model of one or more kernels that compute the same source nodes, with the
+    operations and the bytes that they handle; `bound`: by what.
+    """
+
+    seconds: float
+    flops: float
+    bytes: float
+    bound: str = ""
+
+    @property
+    def gflops(self) -> float:
+        return self.flops / self.seconds / 1e9 if self.seconds else 0.0
+
+    @property
+    def gbytes(self) -> float:
+        return self.bytes / self.seconds / 1e9 if self.seconds else 0.0
+
+    @property
+    def intensity(self) -> float:
+        """Operations per byte."""
+        return self.flops / self.bytes if self.bytes else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFacts:
+    """The same source nodes before and after tuning.  `schedules`: of each kernel afterwards, its
+    operators and types, its steps and its loops as text.
+    """
+
+    sources: tuple[str, ...]
+    operators: tuple[str, ...]
+    before: Timing
+    after: Timing
+    schedules: tuple[tuple[str, tuple[str, ...], str], ...] = ()
+
+    @property
+    def speedup(self) -> float:
+        return self.before.seconds / self.after.seconds if self.after.seconds else 1.0
+
+    @property
+    def saved(self) -> float:
+        """Seconds."""
+        return self.before.seconds - self.after.seconds
+
+    @property
+    def title(self) -> str:
+        """What it does, for people."""
+        return " ".join(self.operators) or "kernel"
+
+    @property
+    def name(self) -> str:
+        """Where it comes from, for people."""
+        more = f" and {len(self.sources) - 4} more" if len(self.sources) > 4 else ""
+        return " ".join(self.sources[:4]) + more or "no source node"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All of it.  `speedup`: of the whole model, measured in turns; `rates`: what the machine was
+    measured to do with the model's threads.
+    """
+
+    title: str
+    machine: str
+    versions: str
+    threads: int
+    speedup: float
+    tasks: Sequence[TaskFacts]
+    kernels: Sequence[KernelFacts]
+    rates: Rates
+
+    @property
+    def errors(self) -> dict[tuple[str, str, str], int]:
+        """How often each failure (kernel, kind, cause) happened, the most frequent first."""
+        counts: dict[tuple[str, str, str], int] = {}
+        for t in self.tasks:
+            for a in t.attempts:
+                if a.status not in ("ok", "slow"):
+                    key = (t.label, a.status, a.cause)
+                    counts[key] = counts.get(key, 0) + 1
+        return dict(sorted(counts.items(), key=lambda c: -c[1]))
+
+    @property
+    def progress(self) -> list[tuple[float, float]]:
+        """(seconds, share of the tasks' untuned time) after each attempt, in the order made."""
+        whole = sum(t.seconds for t in self.tasks) or 1.0
+        best = [1.0] * len(self.tasks)
+        events = sorted(
+            ((a.after, i, a.ratio) for i, t in enumerate(self.tasks) for a in t.attempts),
+            key=lambda e: e[0],
+        )
+        points = [(0.0, 1.0)]
+        for after, i, ratio in events:
+            best[i] = min(best[i], ratio)
+            share = sum(t.seconds * b for t, b in zip(self.tasks, best, strict=True)) / whole
+            points.append((after, share))
+        return points
