@@ -70,16 +70,16 @@ def schedule_nest(s: Schedule, group: Group, nest: Nest, target: Target, cfg: Co
     frozen = frozenset(k for k, i in enumerate(at_root) if i < 0)
     last = max((i for i, a in enumerate(root.axis) if size_of(a.extent) > 1), default=-1)
     contiguous = at_root.index(last) if last in at_root else None
-    model = TileModel(body, target, frozen=frozen, contiguous=contiguous)
+    model = TileModel.of(body, target, frozen, contiguous)
     packable = _packable(s, body) if alone else {}
-    tile, packs = choose_tile(model, packable, own)
+    tile, packs = choose_tile(model, [a.name for a in body.op.axis], packable, own)
     if not alone:  # chains: rows one by one, or the elements of one vector
         keep = {tile.lane} if tile.lane is not None else set()
         sizes = tuple(n if k in keep else 1 for k, n in enumerate(tile.sizes))
         tile = Tile(tile.lane, sizes, tile.lanes)
-    for read in body.reads:
-        if tile.lane is not None and read in packs:
-            _pack(s, read, body.op.axis[tile.lane].var, target)
+    for at in sorted(packs):
+        if tile.lane is not None:
+            _pack(s, body.reads[at], body.op.axis[tile.lane].var, target)
     sizes = {i: n for i, n in zip(at_root, tile.sizes, strict=True) if i >= 0}
     lane = at_root[tile.lane] if tile.lane is not None else None
     level = _tile_root(s, known, nest, body, sizes, lane, tile, own)
@@ -295,12 +295,12 @@ def _store(s: Schedule, name: str, root: Stage, level: Axis | None, target: Targ
 # --- packing
 
 
-def _packable(s: Schedule, body: Body) -> dict[int, frozenset[Read]]:
-    """By lane axis, the reads that would have to be gathered and are worth copying first."""
-    found: dict[int, frozenset[Read]] = {}
+def _packable(s: Schedule, body: Body) -> dict[int, frozenset[int]]:
+    """By lane axis, the places of reads that would have to be gathered and are worth a copy."""
+    found: dict[int, frozenset[int]] = {}
     for i, a in enumerate(body.op.axis):
-        reads = [r for r in body.reads if r.step(a.var) not in (0, 1)]
-        chosen = [r for r in reads if _can_pack(s, body, r, a.var)]
+        reads = [(at, r) for at, r in enumerate(body.reads) if r.step(a.var) not in (0, 1)]
+        chosen = [at for at, r in reads if _can_pack(s, body, r, a.var)]
         if chosen:
             found[i] = frozenset(chosen)
     return found

@@ -10,18 +10,21 @@ arithmetic and its vector registers; only where reads land decides, not what the
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from tilesmith.ir.expr import Var
 from tilesmith.ir.target import Target
 from tilesmith.strategy.knobs import Config
 
-from .structure import Body, Read, size_of
+from .structure import Body, Read, product, size_of
 
 MAX_VECTORS, MAX_ROWS = 6, 30
 LOADS = 2
 """Vectors loaded per cycle."""
+LOAD_CYCLES = 0.1
+"""Of a load that runs beside arithmetic: it is not quite free."""
 LOOP_CYCLES = 0.75
 """What a step of the reduction costs beside loads and arithmetic."""
 GATHER_CYCLES = 1.2
@@ -30,6 +33,12 @@ COPY_CYCLES = 2.5
 """Of an element that is copied to lie in another order."""
 COMBINE_CYCLES = 14
 """To add up the lanes of a vector, and what surrounds a reduction along lanes."""
+ROW_SHARE = 0.001
+"""Of the time, for each row of a tile and each time that it lies twice as many cache lines from the
+next: rows are streams of their own and may fall on the same cache sets.
+"""
+LINE = 64
+"""Bytes that move together between caches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,140 +56,187 @@ class Tile:
         return 1 if self.lane is None else -(-self.sizes[self.lane] // self.lanes)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TileModel:
-    """Cycles of a reduction `body` under tiles.  `packed`: reads whose tensor will be copied so
-    that lanes are neighbours.  `frozen`: axes that are not to be tiled.  `contiguous`: the axis
-    along which the result is written to memory.
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """Where a read lands, in numbers: `steps` and `periods` for each spatial axis (see `Read`; a
+    period of 0 is none), `along`: the step of the last reduction axis; `elements` of the whole.
     """
 
-    body: Body
-    target: Target
-    packed: frozenset[Read] = frozenset()
+    steps: tuple[int | None, ...]
+    periods: tuple[int, ...]
+    along: int | None
+    itemsize: int
+    elements: int
+
+    def depends(self, axis: int, tile: int) -> bool:
+        """Whether `tile` neighbours along a spatial axis read different elements."""
+        return self.steps[axis] != 0 or (self.periods[axis] > 0 and self.periods[axis] % tile != 0)
+
+
+@dataclass(frozen=True, slots=True)
+class TileModel:
+    """Cycles of a reduction under tiles.  `steps`: values that go into one element, `last` of them
+    along the last reduction axis (0: there is none); `operations` per value.  `packed`: operands
+    that will be copied so that lanes are neighbours.  `frozen`: axes that are not to be tiled.
+    `contiguous`: the axis along which the result is written to memory.
+    """
+
+    extents: tuple[int, ...]
+    operands: tuple[Operand, ...]
+    steps: int
+    last: int
+    operations: int
+    lanes: int
+    ports: int
+    latency: int
+    vector_registers: int
+    packed: frozenset[int] = frozenset()
     frozen: frozenset[int] = frozenset()
     contiguous: int | None = None
 
-    @property
-    def lanes(self) -> int:
-        return max(self.target.vector_lanes(self.body.element_bytes), 1)
+    @staticmethod
+    def of(body: Body, target: Target, frozen: frozenset[int], contiguous: int | None) -> TileModel:
+        """The model of a stage on a target."""
+        axes, reduced = body.op.axis, body.op.reduce_axis
 
-    def sizes(self) -> list[int]:
-        return [size_of(a.extent) for a in self.body.op.axis]
+        def operand(r: Read) -> Operand:
+            return Operand(
+                tuple(r.step(a.var) for a in axes),
+                tuple(r.periods.get(a.var, 0) for a in axes),
+                r.step(reduced[-1].var) if reduced else None,
+                r.load.dtype.bytes,
+                product(r.load.buffer.shape),
+            )
+
+        return TileModel(
+            tuple(size_of(a.extent) for a in axes),
+            tuple(operand(r) for r in body.reads),
+            body.reduced,
+            size_of(reduced[-1].extent) if reduced else 0,
+            body.operations,
+            max(target.vector_lanes(body.element_bytes), 1),
+            target.fma_ports,
+            target.fma_latency,
+            target.vector_registers,
+            frozenset(),
+            frozen,
+            contiguous,
+        )
 
     def step_cycles(self, lane: int, sizes: Sequence[int]) -> float:
         """Cycles of one step of the reduction for a tile."""
-        axes = self.body.op.axis
         vectors = -(-sizes[lane] // self.lanes)
-        tile = vectors
-        for i, n in enumerate(sizes):
-            tile *= n if i != lane else 1
+        tile = vectors * math.prod(n for i, n in enumerate(sizes) if i != lane)
         loads = 0.0
-        for read in self.body.reads:
+        for at, read in enumerate(self.operands):
             count = 1.0
             for i, n in enumerate(sizes):
-                if i != lane and n > 1 and read.depends(axes[i].var, n):
+                if i != lane and n > 1 and read.depends(i, n):
                     count *= n
-            loads += count * self._lane_cost(read, axes[lane].var, sizes[lane], vectors)
-        work = tile * self.body.operations / self.target.fma_ports
-        return max(work, loads / LOADS, self.target.fma_latency) + LOOP_CYCLES + 0.2 * vectors
+            loads += count * self._lane_cost(at, lane, sizes[lane], vectors)
+        work = tile * self.operations / self.ports
+        busy = max(work, loads / LOADS, self.latency)
+        return busy + LOAD_CYCLES * loads + LOOP_CYCLES + 0.2 * vectors
 
-    def _lane_cost(self, read: Read, v: Var, width: int, vectors: int) -> float:
-        if not read.depends(v, width):
+    def _lane_cost(self, at: int, lane: int, width: int, vectors: int) -> float:
+        read = self.operands[at]
+        if not read.depends(lane, width):
             return 1.0
-        if read.step(v) == 1 or read in self.packed:
+        if read.steps[lane] == 1 or at in self.packed:
             return vectors
         return width * GATHER_CYCLES * LOADS
 
     def cycles(self, lane: int, sizes: Sequence[int]) -> float:
         """Cycles of all elements with tiles of `sizes`; tails of rows count for what they are."""
-        extents = self.sizes()
         total = 0.0
         parts = [
             [(n // t, t), *([(1, n % t)] if n % t else [])]
-            for n, t in zip(extents, sizes, strict=True)
+            for n, t in zip(self.extents, sizes, strict=True)
         ]
         for combination in itertools.product(*parts):
-            times = 1
-            for count, _ in combination:
-                times *= count
+            times = math.prod(count for count, _ in combination)
             tile = [t for _, t in combination]
             step = self.step_cycles(lane, tile)
-            total += times * (step * self.body.reduced + self._store_cycles(lane, tile) + 2)
-        # tall tiles are long code, and their rows may fall on the same cache sets
-        height = max((n for i, n in enumerate(sizes) if i != lane), default=1)
-        copies = sum(COPY_CYCLES * _elements(r) for r in self.packed)
-        return total * (1 + 0.004 * height) + copies
+            total += times * (step * self.steps + self._store_cycles(lane, tile) + 2)
+        apart = max(
+            (n * math.log2(self._distance(i)) for i, n in enumerate(sizes) if i != lane and n > 1),
+            default=0.0,
+        )
+        copies = sum(COPY_CYCLES * self.operands[at].elements for at in self.packed)
+        return total * (1 + ROW_SHARE * (apart + len(sizes))) + copies
+
+    def _distance(self, axis: int) -> float:
+        """Cache lines between neighbouring rows, at the most; at least two."""
+        steps = [abs(r.steps[axis] or 0) * r.itemsize for r in self.operands]
+        return max(2.0, max(steps, default=0) / LINE)
 
     def _store_cycles(self, lane: int, sizes: Sequence[int]) -> float:
-        n = 1
-        for size in sizes:
-            n *= size
+        n = math.prod(sizes)
         return n / self.lanes if lane == self.contiguous else n * GATHER_CYCLES
 
     def registers(self, lane: int, sizes: Sequence[int]) -> int:
         """Vector registers that a tile takes."""
         vectors = -(-sizes[lane] // self.lanes)
-        tile = vectors
-        for i, n in enumerate(sizes):
-            tile *= n if i != lane else 1
-        return tile + vectors + 1
+        return vectors * math.prod(n for i, n in enumerate(sizes) if i != lane) + vectors + 1
 
     def row_axes(self, lane: int) -> list[int]:
         """Axes other than `lane` worth tiling: those along which some read stays the same."""
-        axes = self.body.op.axis
         return [
             i
-            for i, a in enumerate(axes)
-            if i != lane and i not in self.frozen and size_of(a.extent) > 1
-            and any(not r.depends(a.var, 2) or a.var in r.periods for r in self.body.reads)
+            for i, n in enumerate(self.extents)
+            if i != lane and i not in self.frozen and n > 1
+            and any(not r.depends(i, 2) or r.periods[i] for r in self.operands)
         ]  # fmt: skip
 
     def best(self, lane: int, vectors: int | None = None) -> tuple[float, tuple[int, ...]]:
         """The tile with the least cycles, and these; `vectors` fixes its width."""
-        extents = self.sizes()
-        if lane in self.frozen:
-            return float("inf"), tuple(1 for _ in extents)
-        best = (float("inf"), tuple(1 for _ in extents))
-        for sizes in self._tiles(lane, vectors):
-            cost = self.cycles(lane, sizes)
-            if cost < best[0]:
-                best = (cost, sizes)
-        return best
+        return _best(self, lane, vectors)
 
-    def _tiles(self, lane: int, vectors: int | None) -> Iterator[tuple[int, ...]]:
-        extents = self.sizes()
+    def tiles(self, lane: int, vectors: int | None) -> Iterator[tuple[int, ...]]:
+        """Those that fit into registers."""
         rows = self.row_axes(lane)
         pairs = [(a,) for a in rows] + list(itertools.combinations(rows, 2)) or [()]
         for count in (vectors,) if vectors else range(1, MAX_VECTORS + 1):
-            if count > 1 and (count - 1) * self.lanes >= extents[lane]:
+            if count > 1 and (count - 1) * self.lanes >= self.extents[lane]:
                 break
-            width = min(count * self.lanes, extents[lane])
-            base = [width if i == lane else 1 for i in range(len(extents))]
+            width = min(count * self.lanes, self.extents[lane])
+            base = [width if i == lane else 1 for i in range(len(self.extents))]
             for pair in pairs:
-                options = [_row_options(extents[i], len(pair)) for i in pair]
+                options = [_row_options(self.extents[i], len(pair)) for i in pair]
                 for heights in itertools.product(*options):
                     sizes = list(base)
                     for i, n in zip(pair, heights, strict=True):
                         sizes[i] = n
-                    if self.registers(lane, sizes) <= self.target.vector_registers:
+                    if self.registers(lane, sizes) <= self.vector_registers:
                         yield tuple(sizes)
 
     def along_reduction(self) -> float:
-        """Cycles when lanes run along the reduction, element by element; infinite when no read
-        allows it.
+        """Cycles when lanes run along the reduction, element by element; infinite when there is
+        none.
         """
-        axes = self.body.op.reduce_axis
-        if not axes:
+        if not self.last:
             return float("inf")
-        along = axes[-1].var
-        n = size_of(axes[-1].extent)
-        vectors = -(-n // self.lanes)
-        loads = sum(
-            self._lane_cost(r, along, n, vectors) for r in self.body.reads if r not in self.packed
-        )
-        work = vectors * self.body.operations / self.target.fma_ports
-        steps = self.body.reduced // max(n, 1)
-        return self.body.spatial * (max(work, loads / LOADS) * steps + COMBINE_CYCLES)
+        vectors = -(-self.last // self.lanes)
+        loads = 0.0
+        for at, read in enumerate(self.operands):
+            if at not in self.packed:
+                near = {0: 1.0, 1: float(vectors)}
+                loads += near.get(read.along, self.last * GATHER_CYCLES * LOADS)  # type: ignore[call-overload]
+        work = vectors * self.operations / self.ports
+        elements = math.prod(self.extents)
+        return elements * (max(work, loads / LOADS) * (self.steps // self.last) + COMBINE_CYCLES)
+
+
+@lru_cache(maxsize=4096)
+def _best(model: TileModel, lane: int, vectors: int | None) -> tuple[float, tuple[int, ...]]:
+    best = (float("inf"), tuple(1 for _ in model.extents))
+    if lane in model.frozen:
+        return best
+    for sizes in model.tiles(lane, vectors):
+        cost = model.cycles(lane, sizes)
+        if cost < best[0]:
+            best = (cost, sizes)
+    return best
 
 
 def _row_options(extent: int, axes: int) -> list[int]:
@@ -190,24 +246,17 @@ def _row_options(extent: int, axes: int) -> list[int]:
     return [n for n in (2, 3, 4, 6, 7, 8) if n <= extent]
 
 
-def _elements(read: Read) -> int:
-    n = 1
-    for e in read.load.buffer.shape:
-        n *= size_of(e)
-    return n
-
-
 def choose_tile(
-    model: TileModel, packable: dict[int, frozenset[Read]], cfg: Config
-) -> tuple[Tile, frozenset[Read]]:
-    """Knobs `lane`, `vectors`, `rows.…`: the register tile and the reads to pack for it.
+    model: TileModel, names: Sequence[str], packable: Mapping[int, frozenset[int]], cfg: Config
+) -> tuple[Tile, frozenset[int]]:
+    """Knobs `lane`, `vectors`, `rows.…`: the register tile and the operands to pack for it.
 
-    `packable`: by lane axis, the reads that may be packed so that lanes are neighbours.
+    `names`: of the spatial axes; `packable`: by lane axis, the operands that may be packed so that
+    lanes are neighbours.
     """
-    body = model.body
-    found: dict[int, tuple[float, frozenset[Read]]] = {}
-    for i, a in enumerate(body.op.axis):
-        if size_of(a.extent) < 2 or i in model.frozen:
+    found: dict[int, tuple[float, frozenset[int]]] = {}
+    for i, extent in enumerate(model.extents):
+        if extent < 2 or i in model.frozen:
             continue
         plain = model.best(i)[0]
         packs = packable.get(i, frozenset())
@@ -216,18 +265,17 @@ def choose_tile(
     along = model.along_reduction()
     best = min(found, key=lambda i: found[i][0], default=None)
     lane = best if best is not None and found[best][0] <= along else None
-    names = {i: body.op.axis[i].name for i in found}
-    options = [*names.values(), *(["reduction"] if along < float("inf") else [])]
+    options = [*(names[i] for i in found), *(["reduction"] if along < float("inf") else [])]
     default = names[lane] if lane is not None else "reduction"
     chosen = cfg.choice("lane", options, default)
     if chosen == "reduction":
-        return Tile(None, tuple(1 for _ in body.op.axis), model.lanes), frozenset()
-    lane = next(i for i, n in names.items() if n == chosen)
+        return Tile(None, tuple(1 for _ in names), model.lanes), frozenset()
+    lane = next(i for i in found if names[i] == chosen)
     packs = packable.get(lane, frozenset())
     if packs and not cfg.choice("pack", (False, True), bool(found[lane][1])):
         packs = frozenset()
     model = replace(model, packed=packs)
-    extents = model.sizes()
+    extents = model.extents
     _, sizes = model.best(lane)
     widest = min(MAX_VECTORS, -(-extents[lane] // model.lanes))
     usual = -(-sizes[lane] // model.lanes)
@@ -237,10 +285,10 @@ def choose_tile(
     result = [
         min(vectors * model.lanes, extents[lane]) if i == lane else 1 for i in range(len(extents))
     ]
-    room = max((model.target.vector_registers - 1 - vectors) // vectors, 1)
+    room = max((model.vector_registers - 1 - vectors) // vectors, 1)
     for i in model.row_axes(lane):
         most = min(room, extents[i])
         start = min(sizes[i], most)
-        result[i] = cfg.choice(f"rows.{body.op.axis[i].name}", range(1, most + 1), start)
+        result[i] = cfg.choice(f"rows.{names[i]}", range(1, most + 1), start)
         room = max(room // result[i], 1)
     return Tile(lane, tuple(result), model.lanes), packs
