@@ -62,7 +62,7 @@ def test_tuning_a_model(graph: Graph, options: ts.Options) -> None:
         graph, seconds=60, trials=8, options=options, report=lambda stage, _: stages.append(stage)
     )
     assert list(dict.fromkeys(stages)) == [
-        "compiling untuned", "choosing algorithms", "searching", "comparing with untuned",
+        "compiling untuned", "choices of the whole model", "searching", "comparing with untuned",
     ]  # fmt: skip
     assert sum(s.trials for s in result.tasks) == 8
     assert sum(s.errors for s in result.tasks) == 0

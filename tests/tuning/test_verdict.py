@@ -10,8 +10,9 @@ import tilesmith as ts
 from tilesmith import driver
 from tilesmith.graph.parse import parse_graph
 from tilesmith.tuner import verdict
+from tilesmith.tuner.profiles import Times
 from tilesmith.tuner.tasks import Compiled, tasks_of
-from tilesmith.tuner.verdict import Times, better_of, slower
+from tilesmith.tuner.verdict import better_of, slower
 from tilesmith.tuning.records import Key, Records, trial
 
 A, B = (Key.of(n, "t", 1) for n in "ab")
@@ -60,7 +61,7 @@ graph net(%x: f32[64,96], %w: f32[96,128], %v: f32[128,80]) {
         return frozenset((name,))
 
     speedups = iter((1.4,))
-    monkeypatch.setattr(verdict, "_profiles", profiles)
+    monkeypatch.setattr(verdict, "in_turns", profiles)
     monkeypatch.setattr(verdict, "_speedup", lambda *_: next(speedups))
     with Records(tmp_path / "records.sqlite") as records:
         records.add(*(trial(k, {"rows": 2}, "ok", "", "", 0.5, 1.0) for k in (good, bad)))
@@ -71,7 +72,7 @@ graph net(%x: f32[64,96], %w: f32[96,128], %v: f32[128,80]) {
         assert marked.status == "worse" and "slower in the model" in marked.cause
 
         speedups = iter((0.9, 0.9, 0.9))  # whatever is dropped, the whole is slower
-        monkeypatch.setattr(verdict, "_profiles", lambda *_: ([], []))
+        monkeypatch.setattr(verdict, "in_turns", lambda *_: ([], []))
         exe, speedup = better_of(graph, session, found.executable, records)
         assert exe is found.executable and speedup == 1
         assert records.best(good) is None

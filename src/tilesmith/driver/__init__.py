@@ -14,13 +14,14 @@ from .checking import KernelCheck, check, random_inputs
 from .compiler import build, compile, compile_program, load, load_graph, memory_report
 from .kernels import answer, canonical, compile_kernels, kernel_cache, kernel_key, kernel_symbol
 from .passes import GRAPH_PASSES, LOOP_PASSES, graph_passes, optimise, run_loop_passes
-from .session import Session, Tuned, lookup, recorded
+from .session import Question, Session, Tuned, lookup, recorded
 from .tuned import apply_tuning, predicted_seconds, refit
 
 __all__ = [
     "GRAPH_PASSES",
     "LOOP_PASSES",
     "KernelCheck",
+    "Question",
     "Session",
     "Tuned",
     "answer",

@@ -32,9 +32,7 @@ from tilesmith.loop.text import print_func
 from tilesmith.loop.verify import verify as verify_loops
 from tilesmith.strategy.cpu.layouts import layout_policy
 from tilesmith.strategy.cpu.winograd_cost import winograd_choice
-from tilesmith.strategy.knobs import Config
 from tilesmith.strategy.windows import windows
-from tilesmith.tuning.workload import convolution_workload
 
 from .session import Session
 
@@ -71,11 +69,7 @@ LOOP_PASSES: tuple[tuple[str, LoopPass], ...] = (
 def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
     """All graph passes in order, the target's own last."""
     policy = layout_policy(session.target)
-    choice = winograd_choice(
-        session.target,
-        session.options.bound("f32"),
-        lambda n: Config(session.decisions(convolution_workload(n, session.options.accuracy))),
-    )
+    choice = winograd_choice(session.target, session.options.bound("f32"), session.choose)
     return (
         *GRAPH_PASSES,
         ("winograd", lambda g: winograd(g, choice)),

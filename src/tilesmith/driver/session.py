@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from tilesmith.codegen.targets import target as resolve_target
+from tilesmith.graph.nodes import Node
+from tilesmith.graph.passes.choices import V
 from tilesmith.ir.target import Target
 from tilesmith.runtime.threads import thread_count
-from tilesmith.strategy.knobs import Decisions
+from tilesmith.strategy.knobs import Config, Decisions, Knob
 from tilesmith.support.dump import Dumper
+from tilesmith.support.errors import ScheduleError
 from tilesmith.support.options import Options, records_path
 from tilesmith.support.timing import Timings
 from tilesmith.tuning.family import Family
 from tilesmith.tuning.lookup import Lookup, Match
 from tilesmith.tuning.records import Records
+from tilesmith.tuning.workload import choice_workload
+
+_log = logging.getLogger("tilesmith")
 
 
 class Tuned(Protocol):
@@ -26,15 +33,27 @@ class Tuned(Protocol):
     def __call__(self, workload: str, family: Callable[[], Family] | None = None) -> Match: ...
 
 
+@dataclass(slots=True)
+class Question:
+    """A choice that a graph pass asked for: a knob, and the source nodes it is about."""
+
+    knob: Knob
+    sources: set[str] = field(default_factory=set)
+
+
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What one compilation carries along: options, what tuning found and where to report."""
+    """What one compilation carries along: options, what tuning found and where to report.
+
+    `asked` notes the choices that graph passes ask for, by workload, where one wants to know.
+    """
 
     options: Options
     target: Target
     timings: Timings = field(default_factory=Timings)
     dumper: Dumper = field(default_factory=Dumper)
     tuned: Tuned | None = None
+    asked: dict[str, Question] | None = None
 
     @staticmethod
     def of(options: Options | None, **overrides: Any) -> Session:
@@ -45,6 +64,22 @@ class Session:
     def decisions(self, workload: str) -> Decisions:
         """What is known to be best for a workload; nothing where the analytic choices are."""
         return self.tuned(workload).decisions if self.tuned is not None else {}
+
+    def choose(self, knob: str, nodes: Sequence[Node], options: tuple[V, ...], default: V) -> V:
+        """A choice of a graph pass (see `graph.passes.choices`), as tuning found best."""
+        if self.tuned is None and self.asked is None:
+            return default
+        workload = choice_workload(knob, nodes, self.options.accuracy)
+        seen: dict[str, Knob] = {}
+        try:
+            found = Config(self.decisions(workload), seen).choice(knob, options, default)
+        except ScheduleError as e:  # of another version of us
+            _log.warning("a tuning record is not used: %s", e)
+            return default
+        if self.asked is not None:
+            question = self.asked.setdefault(workload, Question(seen[knob]))
+            question.sources.update(n.loc for n in nodes if n.loc)
+        return found
 
     @property
     def jobs(self) -> int:

@@ -156,6 +156,16 @@ class Executable:
         """The time of each kernel on the given inputs, the least of `repeats` runs, beside what
         the performance model expects on this machine (which is measured at first use).
         """
+        best, whole = self.kernel_seconds(*arrays, repeats=repeats)
+        rates = machine()
+        return Profile(
+            timed(self.program, best.tolist(), self.threads, rates), whole, self.threads, rates
+        )
+
+    def kernel_seconds(self, *arrays: Any, repeats: int = 10) -> tuple[np.ndarray, float]:
+        """The time of each of the program's calls, the least of `repeats` runs, and that of a whole
+        run.
+        """
         stored = self._stored(arrays)
         results = tuple(np.empty(shape, dtype) for shape, dtype in self._results)
         watch = Stopwatch(self.program, self._library)
@@ -173,10 +183,7 @@ class Executable:
                     raise self._failure(status)
             whole = min(whole, taken)
             best = np.minimum(best, watch.seconds(stamps))
-        rates = machine()
-        return Profile(
-            timed(self.program, best.tolist(), self.threads, rates), whole, self.threads, rates
-        )
+        return best, whole
 
     def save(self, path: str | Path) -> None:
         """Write the executable to a `.tsm` file (the file appears whole or not at all)."""

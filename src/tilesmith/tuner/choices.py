@@ -1,4 +1,10 @@
-"""Choices of the whole model: which algorithm each convolution uses."""
+"""Choices of the whole model, re-decided by measuring: whatever its graph passes ask for.
+
+One kind of choice after the other, in the order in which the passes ask, each value is tried at
+once wherever there is a choice of that kind: kernels that stay as they are come from the cache.
+Both models are profiled in turns, and a workload keeps the value with which the kernels of its
+source nodes take the least time.
+"""
 
 from __future__ import annotations
 
@@ -6,87 +12,110 @@ import dataclasses
 from collections.abc import Callable, Mapping
 
 from tilesmith import driver
-from tilesmith.driver import Session
-from tilesmith.graph.nodes import Fused, Graph, Node
-from tilesmith.ops.conv import Conv
-from tilesmith.ops.winograd import SQUARES, WinogradConv
+from tilesmith.driver import Question, Session
+from tilesmith.graph.nodes import Graph
 from tilesmith.runtime.threads import thread_count
-from tilesmith.strategy.knobs import Decisions
+from tilesmith.strategy.knobs import Decisions, Value
 from tilesmith.tuning.lookup import Match
 from tilesmith.tuning.records import Key, Records, trial
-from tilesmith.tuning.workload import convolution_workload
 
-from .tasks import Compiled
+from .profiles import Times, compared, in_turns, times
+from .tasks import Compiled, random_inputs
+
+WORTH_SHARE = 5e-3
+"""Of the model's time: choices about kernels that take less are left alone."""
+
+Choices = Mapping[str, Decisions]
+"""Decisions by the workload of a choice."""
 
 
-def choose_algorithms(
-    graph: Graph, session: Session, records: Records, plain: Compiled, go_on: Callable[[], bool]
-) -> None:
-    """Find the fastest algorithm of each convolution that has a choice, by the times of its kernels
-    in variants of the whole model.
+def decide(
+    graph: Graph,
+    session: Session,
+    records: Records,
+    plain: Compiled,
+    go_on: Callable[[], bool] = lambda: True,
+) -> tuple[Session, Compiled]:
+    """The session with the best choices known, and the model compiled with them.
+
+    What was measured before is not measured again.  Each trial's baseline is the model as it was
+    decided until then.  Values are tried as long as `go_on`.
     """
-    choices = convolutions(graph, session)
-    threads = thread_count(session.options.threads)
-    keys = {loc: Key.of(text, session.target.text, threads) for loc, text in choices.items()}
-    if all(records.trials(key) for key in keys.values()):
-        return  # decided before, or nothing to decide
-    usual = _anchor_seconds(plain)
-    best: dict[str, tuple[float, int | None]] = {k: (s, None) for k, s in usual.items()}
-    for m in (0, *SQUARES):
-        if not go_on():
-            break
-        forced = _forced(session, {text: {"algorithm": m} for text in choices.values()})
-        found = _anchor_seconds(Compiled.of(graph, forced))
-        for loc, seconds in found.items():
-            if loc in best and seconds < best[loc][0]:
-                best[loc] = (seconds, m)
-    for loc, key in keys.items():
-        if loc in best:
-            seconds, m = best[loc]
-            decisions: Decisions = {} if m is None else {"algorithm": m}
-            records.add(trial(key, decisions, "ok", f"conv {loc}", "", seconds, usual[loc]))
+    inputs = random_inputs(plain.executable)
+    made: dict[str, Decisions] = {}
+    current, compiled = forced(session, made), plain
+    seen: set[str] = set()
+    now: Times | None = None
+    least = 0.0
+    while True:
+        open_ = {w: q for w, q in asked(graph, current).items() if w not in seen}
+        if not open_:
+            return current, compiled
+        kind = next(iter(open_.values())).knob.name
+        batch = {w: q for w, q in open_.items() if q.knob.name == kind}
+        seen.update(batch)
+        if now is None:
+            now = times(compiled.executable, inputs)
+            least = WORTH_SHARE * sum(t for _, t in now)
+        worth = {w: q for w, q in batch.items() if compared(q.sources, now)[0] >= least}
+        for value, flips in _untried(worth, records, session).items():
+            if not go_on():
+                break
+            variant = Compiled.of(graph, forced(session, {**made, **flips}))
+            both = in_turns(compiled.executable, variant.executable, inputs)
+            _record(records, session, kind, value, {w: batch[w] for w in flips}, both)
+        chosen = driver.lookup(records, session)
+        fresh = {w: d for w in batch if (d := chosen(w).decisions)}
+        if fresh:
+            made |= fresh
+            current = forced(session, made)
+            compiled, now = Compiled.of(graph, current), None
 
 
-def with_algorithms(graph: Graph, session: Session, records: Records) -> Session:
-    """The session with the algorithms on record, and nothing else."""
-    chosen = driver.lookup(records, session)
-    texts = set(convolutions(graph, session).values())
-    return _forced(session, {text: chosen(text).decisions for text in texts})
-
-
-def _forced(session: Session, decisions: Mapping[str, Decisions]) -> Session:
-    """The session with decisions for some workloads, by their texts, and nothing else."""
-    return dataclasses.replace(session, tuned=lambda text, _=None: Match(decisions.get(text, {})))
-
-
-def convolutions(graph: Graph, session: Session) -> dict[str, str]:
-    """The workloads of the convolutions that have a choice, by the name of their source node."""
-    asked: set[str] = set()
-
-    def note(workload: str, family: object = None) -> Match:
-        del family
-        asked.add(workload)
-        return Match({"algorithm": 0})
-
-    fused = driver.optimise(graph, dataclasses.replace(session, tuned=note))
-    found: dict[str, str] = {}
-    for n in _anchors(fused).values():
-        workload = convolution_workload(n, session.options.accuracy)
-        if isinstance(n.op, Conv) and workload in asked:
-            found[n.loc] = workload
+def asked(graph: Graph, session: Session) -> dict[str, Question]:
+    """The choices that the graph passes ask for, by workload, in order."""
+    found: dict[str, Question] = {}
+    driver.optimise(graph, dataclasses.replace(session, asked=found))
     return found
 
 
-def _anchors(fused: Graph) -> dict[Node, Node]:
-    """The convolution in each kernel that has one with a name."""
-    return {
-        kernel: n
-        for kernel in fused.nodes
-        if isinstance(kernel.op, Fused)
-        for n in kernel.op.body.nodes
-        if isinstance(n.op, (Conv, WinogradConv)) and n.loc
-    }
+def forced(session: Session, choices: Choices) -> Session:
+    """The session with these choices, and nothing else."""
+    return dataclasses.replace(session, tuned=lambda text, _=None: Match(choices.get(text, {})))
 
 
-def _anchor_seconds(c: Compiled) -> dict[str, float]:
-    return {n.loc: c.seconds[k] for k, n in _anchors(c.fused).items() if k in c.seconds}
+def key_of(workload: str, session: Session) -> Key:
+    """The key of a workload's text in this session."""
+    return Key.of(workload, session.target.text, thread_count(session.options.threads))
+
+
+def _untried(
+    batch: Mapping[str, Question], records: Records, session: Session
+) -> dict[Value, dict[str, Decisions]]:
+    """The values that were not measured yet, each with the choices to try it in."""
+    found: dict[Value, dict[str, Decisions]] = {}
+    for workload, question in batch.items():
+        knob = question.knob
+        known = [t.candidate.get(knob.name) for t in records.trials(key_of(workload, session))]
+        for value in knob.options:
+            if value != knob.default and value not in known:
+                found.setdefault(value, {})[workload] = {knob.name: value}
+    return found
+
+
+def _record(
+    records: Records,
+    session: Session,
+    kind: str,
+    value: Value,
+    questions: Mapping[str, Question],
+    both: tuple[Times, Times],
+) -> None:
+    """Store what one value did to the kernels of each choice."""
+    trials = []
+    for workload, question in questions.items():
+        old, new = compared(question.sources, *both)
+        label = f"{kind} {' '.join(sorted(question.sources))}"
+        key = key_of(workload, session)
+        trials.append(trial(key, {kind: value}, "ok", label[:60], "", new, old))
+    records.add(*trials)

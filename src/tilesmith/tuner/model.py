@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,13 @@ from tilesmith.tuning.records import Records
 from tilesmith.tuning.scheduler import Budget, Progress, tune_tasks
 from tilesmith.tuning.search import DEFAULT, SEARCHES, Searches
 
-from .choices import choose_algorithms, with_algorithms
+from .choices import decide
 from .html import check_path, write_html
 from .tasks import BUILDER, Compiled, resume, tasks_of
-from .verdict import CHECK_ROUNDS, better_of
+from .verdict import better_of, seconds_needed
 
-ALGORITHMS_SHARE = 0.25
-"""Of the seconds, what choosing algorithms may take."""
+CHOICES_SHARE = 0.25
+"""Of the seconds, what choices of the whole model may take."""
 
 Report = Callable[[str, Sequence[Progress]], object]
 
@@ -36,12 +36,13 @@ Report = Callable[[str, Sequence[Progress]], object]
 @dataclass(frozen=True, slots=True)
 class Tuned:
     """What tuning led to: `executable` is the better of tuned and untuned; `speedup`: untuned over
-    tuned time, measured in turns (1 when the untuned one is kept).
+    tuned time, measured in turns (1 when the untuned one is kept); `spent`: seconds by stage.
     """
 
     executable: Executable
     speedup: float
     tasks: tuple[Progress, ...]
+    spent: Mapping[str, float] = field(default_factory=dict)
 
 
 def tune(
@@ -98,23 +99,25 @@ def tune_model(
     started = time.time()
     session = Session.of(options, target=target, threads=threads)
     budget = Budget(seconds, float("inf") if trials is None else trials)
+    spent = Stages(report)
+    spent.begin("compiling untuned")
     graph = driver.load_graph(model, shapes, session)
     count = thread_count(session.options.threads)
-    report("compiling untuned", ())
     plain = Compiled.of(graph, session)
-    compile_seconds = budget.elapsed
+    kernels = next(r.seconds for r in session.timings.rows() if r.name == "kernels")
+    again = budget.elapsed - kernels
     states: list[Progress] = []
     with Records(records_path(session.options)) as records:
         try:
-            report("choosing algorithms", ())
-            until = budget.elapsed + ALGORITHMS_SHARE * seconds
-            choose_algorithms(graph, session, records, plain, lambda: budget.elapsed < until)
-            variant = Compiled.of(graph, with_algorithms(graph, session, records))
+            spent.begin("choices of the whole model")
+            until = budget.elapsed + CHOICES_SHARE * seconds
+            _, variant = decide(graph, session, records, plain, lambda: budget.elapsed < until)
             searches = Searches(search, session.target, count, seed, cost_model)
             for t in tasks_of(variant, session, pins or {}):
                 states.append(Progress(t, searches.of(t.space)))
                 resume(states[-1], records)
-            left = seconds - budget.elapsed - compile_seconds - 0.2 * CHECK_ROUNDS
+            left = seconds - budget.elapsed - seconds_needed(again, plain.executable)
+            spent.begin("searching", states)
             with open_measurer(workers, BUILDER, count, session.jobs) as measurer:
                 tune_tasks(
                     states,
@@ -125,16 +128,33 @@ def tune_model(
                     lambda s: report("searching", s),
                 )
         except KeyboardInterrupt:
-            report("interrupted", states)
-        report("comparing with untuned", states)
+            spent.begin("interrupted", states)
+        spent.begin("comparing with untuned", states)
         better, speedup = better_of(
             graph, session, plain.executable, records, lambda: budget.elapsed < seconds
         )
     if html is not None:
-        report("writing the report", states)
+        spent.begin("writing the report", states)
         title = Path(model).name if isinstance(model, (str, os.PathLike)) else graph.name
         write_html(html, title, states, plain.executable, better, speedup, started)
-    return Tuned(better, speedup, tuple(states))
+    return Tuned(better, speedup, tuple(states), spent.seconds())
+
+
+class Stages:
+    """Tells `report` when a stage begins, and knows afterwards how long each took."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._began: list[tuple[str, float]] = []
+
+    def begin(self, stage: str, tasks: Sequence[Progress] = ()) -> None:
+        self._began.append((stage, time.perf_counter()))
+        self._report(stage, tasks)
+
+    def seconds(self) -> dict[str, float]:
+        """By stage, the last one until now."""
+        ends = [t for _, t in self._began[1:]] + [time.perf_counter()]
+        return {name: end - t for (name, t), end in zip(self._began, ends, strict=True)}
 
 
 def check_arguments(seconds: float, trials: int | None, search: str) -> None:

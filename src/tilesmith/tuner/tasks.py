@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,8 @@ from tilesmith.tuning.space import Candidate
 from tilesmith.tuning.workload import group_workload
 
 BUILDER = "tilesmith.worker"
+PROFILES = 4
+"""Runs in which every kernel is timed."""
 RELATIVES = 4
 """Workloads of a task's family whose best decisions are tried first."""
 WORTH_SHARE = 2e-3
@@ -39,25 +41,29 @@ WORTH_SHARE = 2e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compiled:
-    """An executable, the graph it was made of, and the seconds that each kernel takes in it."""
+    """An executable, the graph it was made of, and the node of each of its calls."""
 
     executable: Executable
     fused: Graph
-    seconds: Mapping[Node, float]
+    called: tuple[Node, ...]
 
     @staticmethod
     def of(graph: Graph, session: Session) -> Compiled:
         fused, decisions = driver.apply_tuning(driver.optimise(graph, session), session)
         kernels = driver.compile_kernels(fused, session, decisions)
         exe = Executable(driver.assemble(fused, kernels, session), session.options.threads)
-        profile = exe.profile(*driver.random_inputs(fused).values())
-        called = [n for n in fused.nodes if n in kernels]
-        return Compiled(exe, fused, {n: k.seconds for n, k in zip(called, profile, strict=True)})
+        return Compiled(exe, fused, tuple(n for n in fused.nodes if n in kernels))
+
+    def seconds(self) -> dict[Node, float]:
+        """What each kernel takes in it."""
+        found, _ = self.executable.kernel_seconds(*random_inputs(self.executable), repeats=PROFILES)
+        return dict(zip(self.called, found.tolist(), strict=True))
 
 
 def tasks_of(c: Compiled, session: Session, pins: Decisions) -> list[Task]:
     """One task for each distinct workload that has decisions and takes time."""
     found: dict[Key, Task] = {}
+    seconds = c.seconds()
     threads = thread_count(session.options.threads)
     program = c.executable.program
     size = program.constants.nbytes + program.arena_bytes
@@ -65,7 +71,7 @@ def tasks_of(c: Compiled, session: Session, pins: Decisions) -> list[Task]:
         constants_place(size, session.target), 0
     )
     for node in c.fused.nodes:
-        if node not in c.seconds or not isinstance(node.op, Fused) or isinstance(node.op, InPlace):
+        if node not in seconds or not isinstance(node.op, Fused) or isinstance(node.op, InPlace):
             continue
         body = driver.canonical(node.op.body)
         primitive = all(n.op.is_primitive() for n in body.nodes)
@@ -74,11 +80,11 @@ def tasks_of(c: Compiled, session: Session, pins: Decisions) -> list[Task]:
         constants = [i for i, v in enumerate(node.inputs) if v in c.fused.constant]
         key = Key.of(group_workload(body, constants), session.target.text, threads)
         if key in found:
-            more = found[key].seconds + c.seconds[node]
+            more = found[key].seconds + seconds[node]
             found[key] = dataclasses.replace(found[key], seconds=more)
             continue
-        found[key] = _task(body, key, constants, cold, session, pins, c.seconds[node])
-    worth = WORTH_SHARE * sum(c.seconds.values())
+        found[key] = _task(body, key, constants, cold, session, pins, seconds[node])
+    worth = WORTH_SHARE * sum(seconds.values())
     return [t for t in found.values() if t.seconds >= worth and t.space.free(t.space.start)]
 
 
@@ -142,6 +148,12 @@ def resume(state: Progress, records: Records) -> None:
     relatives = records.look_up(task.key, task.family).relatives[:RELATIVES]
     found = [task.space.refitted(t.candidate) for t in relatives]
     state.search.suggest([c for c in found if c is not None])
+
+
+def random_inputs(exe: Executable) -> list[np.ndarray]:
+    """Logical contents for the inputs of an executable."""
+    rng = np.random.default_rng(0)
+    return [random_array(rng, s) for s in exe.inputs]
 
 
 def random_array(rng: np.random.Generator, spec: Argument | TensorSpec) -> np.ndarray:

@@ -17,25 +17,20 @@ from tilesmith import driver
 from tilesmith.driver import Session
 from tilesmith.graph.nodes import Fused, Graph, InPlace
 from tilesmith.runtime.executable import Executable
-from tilesmith.runtime.threads import thread_count
 from tilesmith.support.measure import interleave, ratio
 from tilesmith.tuning.lookup import Lookup
 from tilesmith.tuning.records import Key, Records
 from tilesmith.tuning.workload import group_workload
 
-from .choices import convolutions
-from .tasks import Compiled, random_array
+from .choices import asked, key_of
+from .profiles import REPEATS, ROUNDS, TURNS_SECONDS, Times, compared, in_turns
+from .tasks import Compiled, random_inputs
 
 CHECK_ROUNDS = 7
 """Turns of each executable in the final check."""
-PROFILES = 4
-"""Turns of each executable in which every kernel is timed."""
 SHARES = (1.02, 0.97, 0.9)
 """Attempts: the share of the untuned time beyond which a decision is dropped.  The first allows for
 noise; the others look for the culprits where the whole is slower all the same."""
-
-Times = Sequence[tuple[frozenset[str], float]]
-"""The source nodes that a kernel computes, and its seconds, for each kernel."""
 
 
 def better_of(
@@ -49,12 +44,11 @@ def better_of(
     `plain` where none is faster.  Decisions that do not help are marked as worse.  `go_on`: whether
     there is time for another attempt.
     """
-    rng = np.random.default_rng(0)
-    inputs = [random_array(rng, s) for s in plain.inputs]
+    inputs = random_inputs(plain)
     for share in SHARES:
         chosen, tuned = _compiled(graph, session, records)
         sources = _sources(graph, session, chosen, tuned)
-        before, after = _profiles(plain, tuned.executable, inputs)
+        before, after = in_turns(plain, tuned.executable, inputs)
         slow = slower(sources, before, after, share)
         _mark(records, chosen, slow, "its kernels were slower in the model")
         if slow:
@@ -72,6 +66,15 @@ def better_of(
     return plain, 1.0
 
 
+def seconds_needed(compile_seconds: float, plain: Executable) -> float:
+    """What `better_of` takes: it compiles twice with kernels that are known, each time in
+    `compile_seconds`, and runs the model.
+    """
+    _, once = plain.kernel_seconds(*random_inputs(plain), repeats=2)
+    profiles = 2 * max(TURNS_SECONDS, 4 * ROUNDS[0] * REPEATS * once)
+    return 2 * compile_seconds + profiles + 2 * CHECK_ROUNDS * max(0.12, 4 * once)
+
+
 def slower(
     sources: Mapping[Key, frozenset[str]], before: Times, after: Times, share: float
 ) -> list[Key]:
@@ -80,11 +83,7 @@ def slower(
     """
     found: list[Key] = []
     for key, names in sources.items():
-        reached: frozenset[str] = frozenset()
-        while reached != names:  # kernels need not cover the same nodes before and after
-            reached = names
-            names = names.union(*(s for s, _ in (*before, *after) if s & names))
-        old, new = (sum(t for s, t in times if s & names) for times in (before, after))
+        old, new = compared(names, before, after)
         if new > share * old:
             found.append(key)
     return found
@@ -105,10 +104,9 @@ def _sources(
 ) -> dict[Key, frozenset[str]]:
     """The source nodes that each decision used is about."""
     found: dict[Key, frozenset[str]] = {key: frozenset() for key in chosen.used}
-    target, threads = session.target.text, thread_count(session.options.threads)
 
     def note(workload: str, names: Iterable[str]) -> None:
-        key = Key.of(workload, target, threads)
+        key = key_of(workload, session)
         if key in found:
             found[key] |= frozenset(names)
 
@@ -117,26 +115,9 @@ def _sources(
             constants = [i for i, v in enumerate(node.inputs) if v in tuned.fused.constant]
             workload = group_workload(driver.canonical(node.op.body), constants)
             note(workload, driver.sources(node))
-    for name, workload in convolutions(graph, session).items():
-        note(workload, (name,))
+    for workload, question in asked(graph, _tuned(session, chosen)).items():
+        note(workload, question.sources)
     return found
-
-
-def _profiles(
-    plain: Executable, tuned: Executable, inputs: Sequence[np.ndarray]
-) -> tuple[Times, Times]:
-    """The least times of the kernels of both, measured in turns."""
-    both = (plain, tuned)
-    best = [np.full(len(e.program.calls), np.inf) for e in both]
-    for _ in range(PROFILES):
-        for exe, least in zip(both, best, strict=True):
-            seconds = [k.seconds for k in exe.profile(*inputs, repeats=3)]
-            np.minimum(least, seconds, out=least)
-    before, after = (
-        [(frozenset(c.sources), float(t)) for c, t in zip(e.program.calls, least, strict=True)]
-        for e, least in zip(both, best, strict=True)
-    )
-    return before, after
 
 
 def _speedup(plain: Executable, tuned: Executable, inputs: Sequence[np.ndarray]) -> float:

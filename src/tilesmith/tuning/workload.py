@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tilesmith.graph.nodes import Graph, Node
+from tilesmith.graph.nodes import Graph, Node, Value
 from tilesmith.graph.passes.repack import with_packing
 from tilesmith.graph.text import print_graph
 
@@ -19,10 +19,20 @@ def group_workload(body: Graph, constants: Iterable[int]) -> str:
     return f"{print_graph(plain)}constants {known}\n"
 
 
-def convolution_workload(node: Node, accuracy: str) -> str:
-    """The workload of a convolution node whatever the algorithm, within an accuracy policy."""
-    x, w = (v.type for v in node.inputs)
-    return f"{node.op!r} {x} {w} {accuracy}\n"
+def choice_workload(knob: str, nodes: Sequence[Node], accuracy: str) -> str:
+    """The workload of a choice that a graph pass has about `nodes`, within an accuracy policy:
+    the same text for nodes that do the same on values of the same types and layouts.
+    """
+    numbers: dict[Value, int] = {}
+
+    def text(values: Sequence[Value]) -> str:
+        found = (
+            f"%{numbers.setdefault(v, len(numbers))}: {v.type} {v.layout or ''}" for v in values
+        )
+        return ", ".join(found)
+
+    lines = (f"{n.op!r} {text(n.inputs)} -> {text(n.outputs)}" for n in nodes)
+    return "\n".join((f"{knob} {accuracy}", *lines))
 
 
 def label_of(operators: Sequence[str], signature: str) -> str:

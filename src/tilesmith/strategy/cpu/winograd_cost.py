@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilesmith.graph.nodes import Node
+from tilesmith.graph.passes.choices import Choose, preferred
 from tilesmith.ir.target import Target
 from tilesmith.ops.conv import Conv
 from tilesmith.ops.winograd import SQUARES, WINDOW, WinogradConv
@@ -135,12 +136,11 @@ def direct_cycles(images: int, area: int, channels: int, filters: int, target: T
 
 
 def winograd_choice(
-    target: Target, bound: float, config: Callable[[Node], Config] = lambda _: ANALYTIC
+    target: Target, bound: float, choose: Choose = preferred
 ) -> Callable[[Node], int | None]:
     """The tile size for a 3x3 `Conv` node, or None where the direct kernel is better.
 
-    `bound`: the error that the accuracy policy allows for float32.  `config`: the decisions for a
-    node.
+    `bound`: the error that the accuracy policy allows for float32.
     """
     allowed = [m for m in SQUARES if ERRORS[m] <= bound]
 
@@ -155,9 +155,6 @@ def winograd_choice(
             cycles = winograd_cycles(sizes, target)
             if cycles < fewest:
                 best, fewest = m, cycles
-        cfg = config(node)
-        if cfg.chosen.get("algorithm") not in (None, 0, *allowed):
-            return best  # decided under another accuracy policy
-        return cfg.choice("algorithm", (0, *allowed), best or 0) or None
+        return choose("algorithm", (node,), (0, *allowed), best or 0) or None
 
     return choice

@@ -1,0 +1,62 @@
+"""Two executables of one model, kernel by kernel.
+
+Where graphs differ kernels need not correspond: what is compared is the time of all that compute
+the same nodes of the source model.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from tilesmith.runtime.executable import Executable
+
+ROUNDS = (2, 6)
+"""Turns of each executable at the least and at the most."""
+REPEATS = 2
+"""Runs in a turn; the least time counts."""
+TURNS_SECONDS = 1.0
+"""After so long no further round begins."""
+
+Times = Sequence[tuple[frozenset[str], float]]
+"""The source nodes that a kernel computes, and its seconds, for each kernel."""
+
+
+def times(exe: Executable, inputs: Sequence[np.ndarray]) -> Times:
+    """The least times of the kernels of one executable."""
+    return _times(exe, exe.kernel_seconds(*inputs, repeats=ROUNDS[0] * REPEATS)[0])
+
+
+def in_turns(a: Executable, b: Executable, inputs: Sequence[np.ndarray]) -> tuple[Times, Times]:
+    """The least times of the kernels of both, measured in turns."""
+    both = (a, b)
+    best = [np.full(len(e.program.calls), np.inf) for e in both]
+    start = time.perf_counter()
+    for done in range(ROUNDS[1]):
+        if done >= ROUNDS[0] and time.perf_counter() - start > TURNS_SECONDS:
+            break
+        for exe, least in zip(both, best, strict=True):
+            seconds, _ = exe.kernel_seconds(*inputs, repeats=REPEATS)
+            np.minimum(least, seconds, out=least)
+    return _times(a, best[0]), _times(b, best[1])
+
+
+def _times(exe: Executable, seconds: np.ndarray) -> Times:
+    return [
+        (frozenset(c.sources), float(t)) for c, t in zip(exe.program.calls, seconds, strict=True)
+    ]
+
+
+def compared(names: Iterable[str], before: Times, after: Times = ()) -> tuple[float, float]:
+    """The seconds before and after of the kernels that compute the source nodes `names`, and of all
+    that share a source node with one of these, on either side.
+    """
+    found = frozenset(names)
+    reached: frozenset[str] = frozenset()
+    while reached != found:
+        reached = found
+        found = found.union(*(s for s, _ in (*before, *after) if s & found))
+    old, new = (sum(t for s, t in times if s & found) for times in (before, after))
+    return old, new
