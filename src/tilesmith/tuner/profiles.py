@@ -17,7 +17,7 @@ ROUNDS = (2, 6)
 """Turns of each executable at the least and at the most."""
 REPEATS = 2
 """Runs in a turn; the least time counts."""
-TURNS_SECONDS = 1.0
+TURNS_SECONDS = 0.5
 """After so long no further round begins."""
 
 Times = Sequence[tuple[frozenset[str], float]]
