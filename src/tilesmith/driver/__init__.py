@@ -11,7 +11,7 @@ the cache on disk.
 
 from .assembly import assemble, sources
 from .checking import KernelCheck, check, random_inputs
-from .compiler import build, compile, compile_program, load, load_graph, memory_report
+from .compiler import build, compile, compile_program, load, load_graph, plan_report
 from .kernels import answer, canonical, compile_kernels, kernel_cache, kernel_key, kernel_symbol
 from .passes import GRAPH_PASSES, LOOP_PASSES, graph_passes, optimise, run_loop_passes
 from .session import Question, Session, Tuned, lookup, recorded
@@ -40,8 +40,8 @@ __all__ = [
     "load",
     "load_graph",
     "lookup",
-    "memory_report",
     "optimise",
+    "plan_report",
     "predicted_seconds",
     "random_inputs",
     "recorded",

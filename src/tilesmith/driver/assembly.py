@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tilesmith.codegen.kernel import KernelCode
 from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Value
+from tilesmith.graph.passes.layout import relayout_count
 from tilesmith.graph.passes.memory_plan import plan
 from tilesmith.runtime.program import Arg, Contents, KernelCall, Program, TensorSpec, pack_constants
 
@@ -44,7 +45,11 @@ def assemble(fused: Graph, kernels: Mapping[Node, KernelCode], session: Session)
         blob,
         {k.symbol: k.code for k in kernels.values()},
         session.target,
-        {"name": fused.name, "arena_lower_bound": memory.lower_bound},
+        {
+            "name": fused.name,
+            "arena_lower_bound": memory.lower_bound,
+            "relayouts": relayout_count(fused),
+        },
         {k.symbol: k.info for k in kernels.values()},
     )
 

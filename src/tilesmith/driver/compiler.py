@@ -52,17 +52,19 @@ def compile(
     with recorded(session) as session:
         program = compile_program(graph, session)
     if session.options.time_passes:
-        print(session.timings.report(), memory_report(program), sep="\n", file=sys.stderr)
+        print(session.timings.report(), plan_report(program), sep="\n", file=sys.stderr)
     return Executable(program, session.options.threads)
 
 
-def memory_report(program: Program) -> str:
-    """One line: the arena beside the least that any plan needs, and the constants."""
+def plan_report(program: Program) -> str:
+    """One line: the arena beside the least that any plan needs, the constants, and the conversions
+    between layouts that are left.
+    """
     bound = program.metadata["arena_lower_bound"]
     arena, constants = program.arena_bytes, program.constants.nbytes
     return (
         f"arena {arena / 1e6:.2f} MB (at least {bound / 1e6:.2f} MB are alive at one time), "
-        f"constants {constants / 1e6:.1f} MB"
+        f"constants {constants / 1e6:.1f} MB, layout conversions {program.metadata['relayouts']}"
     )
 
 
