@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tilesmith.support.options import Options
     from tilesmith.template_tuner import auto_schedule, tune_expression, tune_template
     from tilesmith.tuner import tune
+    from tilesmith.tuning.templates import register_template
 
 __version__ = "0.1.0"
 
@@ -52,6 +53,7 @@ __all__ = [
     "check",
     "compile",
     "load",
+    "register_template",
     "te",
     "tune",
     "tune_expression",
@@ -65,6 +67,7 @@ _HOME = {
     "load": "tilesmith.driver",
     "tune": "tilesmith.tuner",
     "auto_schedule": "tilesmith.template_tuner",
+    "register_template": "tilesmith.tuning.templates",
     "tune_expression": "tilesmith.template_tuner",
     "tune_template": "tilesmith.template_tuner",
     "Graph": "tilesmith.graph.nodes",

@@ -89,8 +89,10 @@ def tune_template(
                 )  # fmt: skip
         except KeyboardInterrupt:
             report("interrupted", [state])
-        best = records.best(task.key)
-    decisions = best.candidate if best is not None else task.space.start
+    best = min(state.seen.values(), key=lambda t: t.ratio, default=None)
+    decisions = task.space.start
+    if best is not None and best.ratio < (1 if decisions == task.space.baseline else float("inf")):
+        decisions = best.candidate
     s, args = template(Config(decisions), *arguments)
     return driver.build(s, args, session.target, count, options=session.options)
 

@@ -72,10 +72,11 @@ def test_tuning_a_model(graph: Graph, options: ts.Options) -> None:
     for name, want in evaluate(graph, inputs).items():
         assert difference(found[name], want) <= 1e-4
     with Records(options.cache_dir / "records.sqlite") as r:  # type: ignore[operator]  # set
-        before = len(r.trials())
-    assert before >= 8
+        before = {(t.key, t.decisions) for t in r.trials()}
+    assert len(before) >= 8
     again = tune_model(graph, seconds=60, trials=2, options=options)
-    assert sum(s.trials for s in again.tasks) == 10  # it went on from there
+    for s in again.tasks:  # it went on from there
+        assert {d for k, d in before if k == s.task.key} <= s.seen.keys()
 
 
 def test_every_decision_gives_the_same_answer(
@@ -87,7 +88,7 @@ def test_every_decision_gives_the_same_answer(
     seen: set[str] = set()
     with LocalMeasurer("tilesmith.worker", 2, 2) as measurer:
         for task in tasks_of(Compiled.of(graph, session), session, {}):
-            candidates = [c for _ in range(5) if (c := task.space.random(rng))]
+            candidates = [c for _ in range(8) if (c := task.space.random(rng))]
             for t in measurer.measure(task, candidates, 0.0):
                 assert t.status in ("ok", "slow"), f"{t.label} {t.decisions}: {t.cause}"
                 seen.update(t.candidate)

@@ -19,13 +19,14 @@ from tilesmith.graph.text import constants_of, print_graph
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func
 from tilesmith.loop.parse import parse_func
-from tilesmith.strategy.cpu import lower_group
+from tilesmith.loop.text import print_func
 from tilesmith.strategy.describe import describe
 from tilesmith.strategy.knobs import Config, Decisions
 from tilesmith.support.cache import Cache, cache_key
 from tilesmith.support.errors import ScheduleError, TilesmithError
 from tilesmith.support.options import Options, cache_dir_from_environment
 from tilesmith.support.workers import Workers
+from tilesmith.tuning.groups import lower_group, user_template
 
 from .passes import run_loop_passes
 from .session import Session
@@ -114,7 +115,9 @@ def compile_kernels(
             body = canonical(node.op.body)
             text = print_graph(body)
             chosen = (decisions or {}).get(node, {})
-            key = of_node[node] = kernel_key(text, options, target, chosen)
+            key = of_node[node] = kernel_key(
+                _cached_text(body, text, target, chosen), options, target, chosen
+            )
             if key in found or key in missing:
                 continue
             blob = cache.get(key) if cache is not None else None
@@ -127,6 +130,15 @@ def compile_kernels(
             if cache is not None:
                 cache.put(key, code.to_bytes())
     return {node: found[key] for node, key in of_node.items()}
+
+
+def _cached_text(body: Graph, text: str, target: Target, decisions: Decisions) -> str:
+    """The text that stands for a kernel: its loops where a registered template makes them, since
+    the decisions do not say what that does with them.
+    """
+    if user_template(decisions) is None:
+        return text
+    return print_func(lower_group(body, target, "k", Config(decisions)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +175,7 @@ def _compile_all(
             key, m = item
             symbol = kernel_symbol(key)
             reply = None
-            if count and not constants_of(m.body):
+            if count and not constants_of(m.body) and user_template(m.decisions) is None:
                 job = KernelJob(m.text, symbol, session.options, session.target, m.decisions)
                 reply = workers.call(job.to_bytes())
             if reply is None:

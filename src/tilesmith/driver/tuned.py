@@ -12,7 +12,6 @@ from tilesmith.graph.passes.repack import repack
 from tilesmith.ir.layout import Layout
 from tilesmith.runtime.machine import machine
 from tilesmith.runtime.threads import thread_count
-from tilesmith.strategy.cpu import lower_group
 from tilesmith.strategy.cpu.cost import Place, Setting, predict
 from tilesmith.strategy.cpu.packing import packed_layouts
 from tilesmith.strategy.cpu.work import work_of
@@ -20,7 +19,8 @@ from tilesmith.strategy.knobs import Config, Decisions, values_from_json
 from tilesmith.support.cache import cache_key
 from tilesmith.support.errors import ScheduleError
 from tilesmith.tuning.family import group_family
-from tilesmith.tuning.groups import GroupSpace
+from tilesmith.tuning.groups import GroupSpace, lower_group, user_template
+from tilesmith.tuning.templates import template_of
 from tilesmith.tuning.workload import group_workload
 
 from .kernels import canonical, kernel_cache
@@ -56,6 +56,11 @@ def apply_tuning(fused: Graph, session: Session) -> tuple[Graph, dict[Node, Deci
             continue
         try:
             wanted = packed_layouts(node.op.body, constants, session.target, Config(found))
+            if (name := user_template(found)) is not None:
+                if template_of(name) is None:
+                    _miss(name)
+                    continue
+                group.schedule(Config(found))
         except ScheduleError as e:  # of another version of us
             _log.warning("a tuning record is not used: %s", e)
             continue
@@ -65,6 +70,19 @@ def apply_tuning(fused: Graph, session: Session) -> tuple[Graph, dict[Node, Deci
     new = repack(fused, layouts)
     again = dict(zip(fused.nodes, new.nodes, strict=True))
     return new, {again[n]: d for n, d in decisions.items()}
+
+
+_missed: set[str] = set()
+
+
+def _miss(name: str) -> None:
+    """Warn, once, that records were made with a template that this process does not know."""
+    if name not in _missed:
+        _missed.add(name)
+        _log.warning(
+            "records that use the template %r are not used: it is not registered here; "
+            "ts.register_template it before compiling", name,
+        )  # fmt: skip
 
 
 def _known_decisions(group: GroupSpace, workload: str, session: Session) -> Decisions:

@@ -10,6 +10,7 @@ from tilesmith.ir.expr import Const, Expr, Load, const, post_order
 from tilesmith.ir.layout import Layout
 from tilesmith.ops.structure import stages, zero_padding
 from tilesmith.te import tensor as te
+from tilesmith.te.schedule import Schedule, create_schedule
 from tilesmith.te.tensor import Compute, Tensor
 
 STEP = "schedule"
@@ -38,6 +39,13 @@ class Group:
     def consumers(self, op: Compute) -> tuple[Compute, ...]:
         """The stages that read a result of `op`."""
         return tuple(s for s in self.stages if any(t.op is op for t in s.inputs))
+
+    def schedule(self) -> Schedule:
+        """A schedule without steps but those that give the arguments their layouts."""
+        s = create_schedule([t.op for t in self.outputs])
+        for tensor, layout in self.layouts.items():
+            s.transform_layout(tensor, layout)
+        return s
 
     def layout(self, tensor: Tensor) -> Layout:
         """The layout in which `tensor` is stored (row-major for values inside the group)."""

@@ -21,6 +21,7 @@ from tilesmith.tuning.fleet import check_workers, open_measurer
 from tilesmith.tuning.records import Records
 from tilesmith.tuning.scheduler import Budget, Progress, tune_tasks
 from tilesmith.tuning.search import DEFAULT, SEARCHES, Searches
+from tilesmith.tuning.space import Forbidden
 
 from .choices import decide
 from .html import check_path, write_html
@@ -56,6 +57,7 @@ def tune(
     search: str = DEFAULT,
     seed: int = 0,
     pins: Decisions | None = None,
+    forbid: Forbidden | None = None,
     workers: str | None = None,
     html: str | os.PathLike[str] | None = None,
     report: Report = lambda _stage, _tasks: None,
@@ -65,14 +67,15 @@ def tune(
 
     What is measured goes to the records, which `compile` uses from then on.  Tuning again goes on
     where it ended.  `search`: one of `SEARCHES`.  `pins`: knobs that are to have these values where
-    they exist.  `workers`: "ray" or "ray://host:port" measures on those nodes of a Ray cluster that
-    are machines like this one.  `html`: a file to write a report to.  `cost_model`: orders
-    candidates for the search "model", instead of the one in the package.  Ctrl-C ends the search,
-    not what it found.  Raises as `compile` does, and UsageError.
+    they exist; `forbid`: values that they are not to have, by knob: they constrain what is tried,
+    not what earlier runs have found.  `workers`: "ray" or "ray://host:port" measures on those nodes
+    of a Ray cluster that are machines like this one.  `html`: a file to write a report to.
+    `cost_model`: orders candidates for the search "model", instead of the one in the package.
+    Ctrl-C ends the search, not what it found.  Raises as `compile` does, and UsageError.
     """
     return tune_model(
-        model, seconds, trials, target, threads, shapes, options, search, seed, pins, workers,
-        html, report, cost_model,
+        model, seconds, trials, target, threads, shapes, options, search, seed, pins, forbid,
+        workers, html, report, cost_model,
     ).executable  # fmt: skip
 
 
@@ -87,6 +90,7 @@ def tune_model(
     search: str = DEFAULT,
     seed: int = 0,
     pins: Decisions | None = None,
+    forbid: Forbidden | None = None,
     workers: str | None = None,
     html: str | os.PathLike[str] | None = None,
     report: Report = lambda _stage, _tasks: None,
@@ -113,7 +117,7 @@ def tune_model(
             until = budget.elapsed + CHOICES_SHARE * seconds
             _, variant = decide(graph, session, records, plain, lambda: budget.elapsed < until)
             searches = Searches(search, session.target, count, seed, cost_model)
-            for t in tasks_of(variant, session, pins or {}):
+            for t in tasks_of(variant, session, pins or {}, forbid):
                 states.append(Progress(t, searches.of(t.space)))
                 resume(states[-1], records)
             left = seconds - budget.elapsed - seconds_needed(again, plain.executable)

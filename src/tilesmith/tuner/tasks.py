@@ -15,19 +15,21 @@ from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Fused, Graph, InPlace, Node
 from tilesmith.graph.text import constants_of, print_graph
 from tilesmith.ir.layout import Layout
+from tilesmith.loop.text import print_func
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.program import TensorSpec
 from tilesmith.runtime.threads import thread_count
 from tilesmith.strategy.cpu import is_concat
 from tilesmith.strategy.cpu.cost import constants_place
 from tilesmith.strategy.knobs import Config, Decisions
+from tilesmith.support.errors import UsageError
 from tilesmith.tuning.family import group_family
-from tilesmith.tuning.groups import GroupSpace
+from tilesmith.tuning.groups import GroupSpace, lower_group, user_template
 from tilesmith.tuning.jobs import Argument
 from tilesmith.tuning.measure import Task
 from tilesmith.tuning.records import Key, Records
 from tilesmith.tuning.scheduler import Progress
-from tilesmith.tuning.space import Candidate
+from tilesmith.tuning.space import Candidate, Forbidden, Space
 from tilesmith.tuning.workload import group_workload
 
 BUILDER = "tilesmith.worker"
@@ -60,8 +62,13 @@ class Compiled:
         return dict(zip(self.called, found.tolist(), strict=True))
 
 
-def tasks_of(c: Compiled, session: Session, pins: Decisions) -> list[Task]:
-    """One task for each distinct workload that has decisions and takes time."""
+def tasks_of(
+    c: Compiled, session: Session, pins: Decisions, forbid: Forbidden | None = None
+) -> list[Task]:
+    """One task for each distinct workload that has decisions and takes time.
+
+    Raises UsageError when no kernel has a knob that `pins` or `forbid` name.
+    """
     found: dict[Key, Task] = {}
     seconds = c.seconds()
     threads = thread_count(session.options.threads)
@@ -83,9 +90,20 @@ def tasks_of(c: Compiled, session: Session, pins: Decisions) -> list[Task]:
             more = found[key].seconds + seconds[node]
             found[key] = dataclasses.replace(found[key], seconds=more)
             continue
-        found[key] = _task(body, key, constants, cold, session, pins, seconds[node])
+        found[key] = _task(body, key, constants, cold, session, pins, forbid, seconds[node])
+    unknown = {*pins, *(forbid or {})} - {k for t in found.values() for k in t.space.constrained}
+    if unknown and found:
+        names = dict.fromkeys(k for t in found.values() for k in t.space.knobs(t.space.start))
+        raise UsageError(
+            f"no kernel has a knob {min(unknown)!r} with such a value; knobs are {', '.join(names)}"
+        )
     worth = WORTH_SHARE * sum(seconds.values())
-    return [t for t in found.values() if t.seconds >= worth and t.space.free(t.space.start)]
+    return [t for t in found.values() if t.seconds >= worth and _has_choice(t.space)]
+
+
+def _has_choice(space: Space) -> bool:
+    """Whether there is anything to measure."""
+    return space.start != space.baseline or bool(space.free(space.start))
 
 
 def _task(
@@ -95,6 +113,7 @@ def _task(
     cold: int,
     session: Session,
     pins: Decisions,
+    forbid: Forbidden | None,
     seconds: float,
 ) -> Task:
     group = GroupSpace(body, constants, session.target)
@@ -102,8 +121,12 @@ def _task(
     cache_dir = cache.directory if cache is not None else None
 
     def build(candidate: Candidate) -> bytes:
-        text = print_graph(group.packed(Config(candidate)))
         options, target = session.options, session.target
+        if user_template(candidate) is not None:  # of this process: others get its loops
+            cfg = Config(candidate)
+            func = lower_group(group.packed(cfg), target, f"k_{key.workload}", cfg)
+            return KernelJob(print_func(func), func.name, options, target, nest=True).to_bytes()
+        text = print_graph(group.packed(Config(candidate)))
         symbol = driver.kernel_symbol(driver.kernel_key(text, options, target, candidate))
         job = KernelJob(text, symbol, options, target, candidate, cache_dir=cache_dir)
         return job.to_bytes()
@@ -127,7 +150,9 @@ def _task(
     label = " ".join(dict.fromkeys(n.op.name for n in body.nodes))
     label = f"{label[:34]} {body.outputs[0].type}"
     family = group_family(body, constants)
-    return Task(key, label, group.space(pins), build, arguments, reference, bound, seconds, family)
+    return Task(
+        key, label, group.space(pins, forbid), build, arguments, reference, bound, seconds, family
+    )
 
 
 def _text(layout: Layout | None) -> str | None:
@@ -139,6 +164,8 @@ def resume(state: Progress, records: Records) -> None:
     comes first.
     """
     task = state.task
+    if task.space.start == task.space.baseline:
+        state.search.observe(task.space.start, 1.0)
     for t in records.trials(task.key):
         if t.status != "lost" and task.space.legal(t.candidate) == t.candidate:
             state.note(t)

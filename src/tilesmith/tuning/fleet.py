@@ -278,7 +278,7 @@ class RayMeasurer:
     def _baseline_of(self, task: Task) -> Runnable | Trial:
         found = self._baseline.get(task.key)
         if found is None or (isinstance(found, Trial) and found.status == "lost"):
-            found = request_of(task, start := task.space.start)
+            found = request_of(task, start := task.space.baseline)
             if isinstance(found, bytes):
                 found = self._built(task, start, self._build(found))
             self._baseline[task.key] = found

@@ -1,21 +1,80 @@
-"""Fused groups as search spaces."""
+"""Fused groups as search spaces: the strategy's schedules, generated ones, and users' own.
+
+The knob `schedule` says whose it is: "strategy" (the default), "sketch" (rules, see
+`tuning.sketch`), or "user:NAME" (a registered template).  The knobs of the last two are called
+`sketch.…` and `NAME.…`.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.passes.repack import with_packing
 from tilesmith.ir.target import Target
-from tilesmith.strategy.cpu import schedule
+from tilesmith.loop.nodes import Func
+from tilesmith.strategy import cpu
 from tilesmith.strategy.cpu.packing import packed_layouts
-from tilesmith.strategy.knobs import Config, Knob, Value
+from tilesmith.strategy.group import Group, group_tensors
+from tilesmith.strategy.knobs import ANALYTIC, Config, Decisions, Value
+from tilesmith.support.errors import ScheduleError
+from tilesmith.te.schedule import Schedule
 
-from .space import Space
+from .sketch import schedule_expression
+from .space import Forbidden, Space
+from .templates import template_of, templates_for
+
+SCHEDULE, STRATEGY, SKETCH, USER = "schedule", "strategy", "sketch", "user:"
+
+_log = logging.getLogger("tilesmith")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+def user_template(decisions: Decisions) -> str | None:
+    """The name of the registered template that decisions are for."""
+    chosen = str(decisions.get(SCHEDULE, ""))
+    return chosen.removeprefix(USER) if chosen.startswith(USER) else None
+
+
+def origins_of(body: Graph) -> list[str]:
+    """The values of the knob `schedule` for a fused body."""
+    group = group_tensors(body)
+    generated = [SKETCH] if cpu.is_generic(body, group) else []
+    return [STRATEGY, *(USER + t.name for t in templates_for(body, group)), *generated]
+
+
+def schedule_group(
+    body: Graph, target: Target, cfg: Config = ANALYTIC, origins: Sequence[str] | None = None
+) -> tuple[Schedule, Group]:
+    """The schedule of a fused group that `cfg` decides on, and its tensor expressions.  `origins`:
+    what `origins_of` says, where that is known.
+    """
+    chosen = cfg.choice(SCHEDULE, origins or (lambda: origins_of(body)), STRATEGY)
+    if chosen == STRATEGY:
+        return cpu.schedule(body, target, cfg)
+    group = group_tensors(body)
+    s = group.schedule()
+    if chosen == SKETCH:
+        schedule_expression(s, group, target, cfg.under(SKETCH))
+        return s, group
+    name = chosen.removeprefix(USER)
+    template = template_of(name)
+    if template is None:
+        raise ScheduleError(f"the template {name!r} is not registered any more")
+    template.schedule(cfg.under(name), s, group)
+    return s, group
+
+
+def lower_group(body: Graph, target: Target, name: str, cfg: Config = ANALYTIC) -> Func:
+    """The kernel of a fused group as a loop nest (see `strategy.cpu.lower_group`)."""
+    if cfg.chosen.get(SCHEDULE, STRATEGY) == STRATEGY:
+        return cpu.lower_group(body, target, name, cfg)
+    return cpu.lower_scheduled(*schedule_group(body, target, cfg), target, name)
+
+
+@dataclass(frozen=True, eq=False)
 class GroupSpace:
     """The schedules of a fused `body` (see `driver.canonical`); how its `constants`, inputs by
     number, are packed is one of the decisions.
@@ -25,17 +84,41 @@ class GroupSpace:
     constants: Sequence[int]
     target: Target
 
+    @cached_property
+    def origins(self) -> list[str]:
+        """Whose schedules there are: the values of the knob `schedule`."""
+        return origins_of(self.body)
+
     def packed(self, cfg: Config) -> Graph:
         """The body with constants packed as decided."""
         return with_packing(self.body, packed_layouts(self.body, self.constants, self.target, cfg))
 
-    def schedule(self, cfg: Config) -> object:
+    def schedule(self, cfg: Config) -> tuple[Schedule, Group]:
         """Raises ScheduleError for impossible decisions."""
-        return schedule(self.packed(cfg), self.target, cfg)
+        return schedule_group(self.packed(cfg), self.target, cfg, self.origins)
 
-    def space(self, pins: Mapping[str, Value] | None = None) -> Space:
-        """The search space, with those of `pins` that are knobs of it."""
-        knobs: dict[str, Knob] = {}
-        if pins:
-            self.schedule(Config(seen=knobs))
-        return Space(self.schedule, {k: v for k, v in (pins or {}).items() if k in knobs})
+    def space(
+        self, pins: Mapping[str, Value] | None = None, forbid: Forbidden | None = None
+    ) -> Space:
+        """The search space, with those of `pins` and `forbid` that it has knobs and values for.
+
+        A search starts from the strategy's schedule and from those of users' templates.
+        """
+        own = [{SCHEDULE: o} for o in self.origins if o.startswith(USER)]
+        for start in own:
+            try:
+                self.schedule(Config(start))
+            except ScheduleError as e:
+                name = user_template(start)
+                _log.warning("template %r can't be a start, by default it fails: %s", name, e)
+        plain = Space(self.schedule)
+        if not pins and not forbid:
+            return Space(self.schedule, starts=own) if own else plain
+        known = plain.reachable({*(pins or {}), *(forbid or {})})
+        pinned = {k: v for k, v in (pins or {}).items() if k in known and v in known[k].options}
+        forbidden = {
+            k: found
+            for k, values in (forbid or {}).items()
+            if k in known and (found := [v for v in values if v in known[k].options])
+        }
+        return Space(self.schedule, pinned, forbidden, own)

@@ -22,7 +22,7 @@ from typing import Protocol
 import numpy as np
 
 from tilesmith.codegen.kernel import KernelCode, without_head
-from tilesmith.support.errors import ScheduleError
+from tilesmith.support.errors import TilesmithError
 
 from .child import Child, ChildError
 from .family import Family
@@ -127,7 +127,7 @@ class LocalMeasurer:
 
     def _baseline_of(self, task: Task) -> Runnable | Trial:
         if task.key not in self._baseline:
-            self._baseline[task.key] = self._build(task, task.space.start)
+            self._baseline[task.key] = self._build(task, task.space.baseline)
         return self._baseline[task.key]
 
     def _arrays_of(self, task: Task) -> Path:
@@ -155,7 +155,7 @@ def request_of(task: Task, candidate: Candidate) -> bytes | Trial:
     """What to send to a builder."""
     try:
         return task.build(candidate)
-    except ScheduleError as e:  # legal steps that can't be lowered together
+    except TilesmithError as e:  # legal steps that can't be lowered together
         return trial_of(task, candidate, Answer("failed", text=str(e)))
 
 

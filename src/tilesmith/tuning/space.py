@@ -11,7 +11,7 @@ import itertools
 import json
 import math
 import random
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -32,7 +32,8 @@ class Space:
 
     `pinned`: values that the user wants; they are part of every candidate.  `forbidden`: values
     that no candidate has; where the default is one of them, its nearest neighbour takes its place.
-    Raises ScheduleError where these name what there is not.
+    `starts`: more decisions to search from, where the constraints leave them.  Raises ScheduleError
+    where constraints name what there is not.
     """
 
     def __init__(
@@ -40,25 +41,38 @@ class Space:
         schedule: Callable[[Config], object],
         pinned: Mapping[str, Value] | None = None,
         forbidden: Forbidden | None = None,
+        starts: Iterable[Candidate] = (),
     ) -> None:
         self.schedule = schedule
         self._pinned = dict(pinned or {})
         self._forbidden = {k: tuple(v) for k, v in (forbidden or {}).items()}
         self._known: dict[str, dict[str, Knob] | None] = {}
         self.start = self._legal(self._pinned)
-        """The analytic candidate."""
+        """The analytic candidate, as far as the constraints leave it."""
+        self.baseline = self._baseline()
+        """What others are compared with: the analytic candidate, whatever the constraints."""
         self._check_names()
+        others = (c for s in starts if (c := self.legal(s)) is not None and {**c, **s} == c)
+        self.starts: list[Candidate] = [self.start, *others]
+        """Where a search may begin."""
+
+    def _baseline(self) -> Candidate:
+        try:
+            self._asked({})
+        except ScheduleError:  # the constraints are what makes it possible
+            return self.start
+        return {}
+
+    @property
+    def constrained(self) -> set[str]:
+        """The knobs that are pinned, or have forbidden values."""
+        return {*self._pinned, *self._forbidden}
 
     def _check_names(self) -> None:
         """Raises ScheduleError when a knob or value that is pinned or forbidden does not exist."""
         wanted = {k: (v,) for k, v in self._pinned.items()}
         wanted |= {k: (*wanted.get(k, ()), *v) for k, v in self._forbidden.items()}
-        known = dict(self._asked(self.start))
-        if set(wanted) - set(known):  # it may be one that another choice brings along
-            for knob in self.free(self.start):
-                for value in knob.options:
-                    found = self.legal({**self.start, knob.name: value})
-                    known = {**(self._asked(found) if found is not None else {}), **known}
+        known = self.reachable(wanted)
         for name, values in wanted.items():
             if name not in known:
                 names = ", ".join(known) or "none"
@@ -67,6 +81,18 @@ class Space:
                 if value not in known[name].options:
                     options = ", ".join(map(repr, known[name].options))
                     raise ScheduleError(f"knob {name}: {value!r} is none of {options}")
+
+    def reachable(self, wanted: Collection[str]) -> dict[str, Knob]:
+        """The knobs of the analytic candidate; where some `wanted` are not among them, also those
+        that another value of one of these brings along.
+        """
+        known = dict(self._asked(self.start))
+        if set(wanted) - set(known):
+            for knob in self.free(self.start):
+                for value in knob.options:
+                    found = self.legal({**self.start, knob.name: value})
+                    known = {**(self._asked(found) if found is not None else {}), **known}
+        return known
 
     def knobs(self, candidate: Candidate) -> dict[str, Knob]:
         """The knobs there are with a candidate.  Raises ScheduleError when it is impossible."""
@@ -184,8 +210,11 @@ class Space:
         return self.legal(changed) or candidate
 
     def random(self, rng: random.Random) -> Candidate:
-        """A candidate with every knob set to anything."""
-        return self.mutated(self.start, rng, turns=len(self.free(self.start)))
+        """A candidate with every knob set to anything, those too that exist because of another."""
+        found = self.mutated(self.start, rng, turns=len(self.free(self.start)))
+        known = self.knobs(self.start)
+        brought = {k.name: rng.choice(k.options) for k in self.free(found) if k.name not in known}
+        return (self.legal({**found, **brought}) or found) if brought else found
 
     def crossed(self, a: Candidate, b: Candidate, rng: random.Random) -> Candidate:
         """A candidate that has each decision from one of two: the steps of the schedule from one to

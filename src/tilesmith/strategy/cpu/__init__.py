@@ -11,7 +11,7 @@ from tilesmith.ops.structure import product_of_loads
 from tilesmith.strategy.group import STEP, Group, group_tensors
 from tilesmith.strategy.knobs import ANALYTIC, Config
 from tilesmith.te.lower import lower
-from tilesmith.te.schedule import Schedule, create_schedule
+from tilesmith.te.schedule import Schedule
 
 from .attention import is_attention, schedule_attention
 from .borders import with_zero_halos
@@ -29,9 +29,7 @@ def schedule(body: Graph, target: Target, cfg: Config = ANALYTIC) -> tuple[Sched
     group = group_tensors(body)
     if is_attention(group):
         return schedule_attention(group, target)
-    s = create_schedule([t.op for t in group.outputs])
-    for tensor, layout in group.layouts.items():
-        s.transform_layout(tensor, layout)
+    s = group.schedule()
     if any(a.extent == 0 for st in group.stages for a in (*st.axis, *st.reduce_axis)):
         return s, group  # loops that never run, and sums of nothing
     if (op := winograd_op(body)) is not None:
@@ -60,6 +58,13 @@ def schedule(body: Graph, target: Target, cfg: Config = ANALYTIC) -> tuple[Sched
     return s, group
 
 
+def is_generic(body: Graph, group: Group) -> bool:
+    """True when a group is no more than its tensor expressions: schedules that know nothing else of
+    it serve it, too.
+    """
+    return not is_attention(group) and winograd_op(body) is None
+
+
 def lower_group(body: Graph, target: Target, name: str, cfg: Config = ANALYTIC) -> Func:
     """The kernel of a fused group as a loop nest; parameters are the group's inputs, then its
     outputs.
@@ -68,7 +73,11 @@ def lower_group(body: Graph, target: Target, name: str, cfg: Config = ANALYTIC) 
         return lower_concat(body, target, name)
     if is_irregular(body):
         return lower_irregular(body, target, name)
-    s, group = schedule(body, target, cfg)
+    return lower_scheduled(*schedule(body, target, cfg), target, name)
+
+
+def lower_scheduled(s: Schedule, group: Group, target: Target, name: str) -> Func:
+    """The kernel of a group with a schedule of whatever origin."""
     func = with_zero_halos(lower(s, group.args, name), group, target)
     steps = tuple((STEP, line) for line in s.text().splitlines())
     return replace(func, attrs=(*func.attrs, *steps))

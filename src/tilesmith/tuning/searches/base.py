@@ -25,8 +25,8 @@ class Search(ABC):
         self.costs: dict[str, float] = {}
         self.best: Candidate = space.start
         self.best_cost = math.inf
-        self._proposed = {candidate_key(space.start)}
-        self._suggested: list[Candidate] = []
+        self._proposed = {candidate_key(space.baseline)}
+        self._suggested = [c for c in space.starts if c != space.baseline]
 
     def suggest(self, candidates: Iterable[Candidate]) -> None:
         """Propose these first: they were good for a workload of the same family."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ..space import Candidate, Space, candidate_key
 from .base import Search
@@ -27,22 +28,57 @@ class Grid(Search):
         return next((c for c in self._all if candidate_key(c) not in self._proposed), None)
 
 
+@dataclass
+class _Descent:
+    """A way down from `start`; `left`: proposals that it may make while another is ahead."""
+
+    start: Candidate
+    around: Iterator[Candidate]
+    left: int
+    cost: float = math.inf
+
+
 class Coordinate(Search):
-    """From the analytic candidate, one knob at a time; from a local optimum a jump nearby."""
+    """From each start of the space, one knob at a time; from a local optimum a jump nearby.
+
+    The descent that is ahead gets every other turn, and all of them once the others have had theirs
+    in vain.
+    """
+
+    PATIENCE = 24
+    """Turns of a descent that is not ahead."""
 
     def __init__(self, space: Space, seed: int = 0) -> None:
         super().__init__(space, seed)
-        self._around: Iterator[Candidate] = space.neighbours(space.start)
+        self._descents = [_Descent(s, space.neighbours(s), self.PATIENCE) for s in space.starts]
+        self._turn = 0
 
     def _next(self) -> Candidate:
-        found = next((c for c in self._around if candidate_key(c) not in self._proposed), None)
-        if found is not None:
+        self._turn += 1
+        first = min(self._descents, key=lambda d: d.cost)
+        others = [d for d in self._descents if d is not first and d.left > 0]
+        if others and self._turn % 2 == 0:
+            behind = max(others, key=lambda d: d.left)
+            behind.left -= 1
+            if (found := self._new(behind)) is not None:
+                return found
+            behind.left = 0
+        if (found := self._new(first)) is not None:
             return found
         return self.space.mutated(self.best, self.rng, turns=self.rng.randint(2, 3))
 
+    def _new(self, descent: _Descent) -> Candidate | None:
+        return next((c for c in descent.around if candidate_key(c) not in self._proposed), None)
+
     def _learn(self, candidate: Candidate, cost: float) -> None:
-        if candidate is self.best and len(self.costs) > 1:
-            self._around = self.space.neighbours(candidate)
+        inside = [d for d in self._descents if {**candidate, **d.start} == candidate]
+        if not inside:
+            return
+        descent = max(inside, key=lambda d: len(d.start))
+        if cost < descent.cost:
+            descent.cost = cost
+            if len(self.costs) > 1:
+                descent.around = self.space.neighbours(candidate)
 
 
 class Evolution(Search):

@@ -20,7 +20,7 @@ from tilesmith.ops.structure import stages
 from tilesmith.strategy.group import Group
 from tilesmith.strategy.knobs import ANALYTIC, Config
 from tilesmith.support.errors import UsageError
-from tilesmith.te.schedule import Schedule, create_schedule
+from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Placeholder, Tensor
 
 from .nest import schedule_nest
@@ -45,7 +45,9 @@ def generated(args: Sequence[Tensor], target: Target) -> Generated:
     group = Group(inputs, outputs, stages(outputs), {})
 
     def template(cfg: Config) -> tuple[Schedule, Sequence[Tensor]]:
-        return _schedule(group, target, cfg), args
+        s = group.schedule()
+        schedule_expression(s, group, target, cfg)
+        return s, args
 
     template.__name__ = NAME
     return template
@@ -56,12 +58,11 @@ def auto_schedule(args: Sequence[Tensor], target: Target) -> Schedule:
     return generated(args, target)(ANALYTIC)[0]
 
 
-def _schedule(group: Group, target: Target, cfg: Config) -> Schedule:
-    s = create_schedule([t.op for t in group.outputs])
+def schedule_expression(s: Schedule, group: Group, target: Target, cfg: Config) -> None:
+    """Schedule the whole of a group; `s` has no steps yet but the layouts of arguments."""
     if any(a.extent == 0 for st in group.stages for a in (*st.axis, *st.reduce_axis)):
-        return s  # loops that never run, and sums of nothing
+        return  # loops that never run, and sums of nothing
     tiled = place_injective(s, cfg)
     factor_reductions(s, cfg)
     for nest in form_nests(s, tiled, cfg):
         schedule_nest(s, group, nest, target, cfg)
-    return s

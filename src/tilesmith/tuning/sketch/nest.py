@@ -68,7 +68,7 @@ def schedule_nest(s: Schedule, group: Group, nest: Nest, target: Target, cfg: Co
     at_root = nest.fused[anchor]
     alone = len(nest.fused) == 1 and not inner
     frozen = frozenset(k for k, i in enumerate(at_root) if i < 0)
-    last = max((i for i, a in enumerate(root.axis) if size_of(a.extent) > 1), default=-1)
+    last = _innermost(root)
     contiguous = at_root.index(last) if last in at_root else None
     model = TileModel.of(body, target, frozen, contiguous)
     packable = _packable(s, body) if alone else {}
@@ -79,7 +79,7 @@ def schedule_nest(s: Schedule, group: Group, nest: Nest, target: Target, cfg: Co
         tile = Tile(tile.lane, sizes, tile.lanes)
     for at in sorted(packs):
         if tile.lane is not None:
-            _pack(s, body.reads[at], body.op.axis[tile.lane].var, target)
+            _pack(s, group, body.reads[at], body.op.axis[tile.lane].var, target)
     sizes = {i: n for i, n in zip(at_root, tile.sizes, strict=True) if i >= 0}
     lane = at_root[tile.lane] if tile.lane is not None else None
     level = _tile_root(s, known, nest, body, sizes, lane, tile, own)
@@ -89,6 +89,13 @@ def schedule_nest(s: Schedule, group: Group, nest: Nest, target: Target, cfg: Co
         _accumulate(s, known[name], root, level, own_tile, own_lane, tile.lanes, own)
     for name in nest.stored:
         _store(s, name, root, level, target)
+
+
+def _innermost(root: Stage) -> int:
+    """The root's axis that memory runs along: the last physical dimension of some length."""
+    layout = root.state.layout
+    order = [d.axis for d in layout.dims] if layout is not None else range(len(root.axis))
+    return next((i for i in reversed(order) if size_of(root.axis[i].extent) > 1), -1)
 
 
 def _tile_root(
@@ -319,7 +326,7 @@ def _direct(s: Schedule, body: Body, read: Read) -> bool:
     return len(mine) == 1 and any(n == read.source for n, _ in state.stages[body.name].reads)
 
 
-def _pack(s: Schedule, read: Read, v: Var, target: Target) -> None:
+def _pack(s: Schedule, group: Group, read: Read, v: Var, target: Target) -> None:
     """Rule *pack*: copy an operand so that it runs along the lanes."""
     dim = next(d for d, index in enumerate(read.load.indices) if index is v)
     tensor = read.load.buffer
@@ -329,7 +336,7 @@ def _pack(s: Schedule, read: Read, v: Var, target: Target) -> None:
     s.transform_layout(copy, layout)
     op = s[copy].op
     assert isinstance(op, Compute)
-    alone = Group((tensor,), (copy,), (op,), {copy: layout})  # type: ignore[arg-type]
+    alone = Group((tensor,), (copy,), (op,), {**group.layouts, copy: layout})  # type: ignore[arg-type]
     source = tensor.op  # type: ignore[union-attr]
     kept = [source] if isinstance(source, Compute) else []
     schedule_injective(s, alone, op, target, keep=kept)

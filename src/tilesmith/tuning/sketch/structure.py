@@ -128,17 +128,35 @@ def read_of(state: State, load: Load) -> Read:
     form = as_affine(simplify(flat))
     steps: dict[Var, int | None] = {}
     periods: dict[Var, int] = {}
-    for atom, coefficient in form[0].items() if form is not None else ():
+    terms = form[0] if form is not None else {}
+    for atom, coefficient in terms.items():
         if isinstance(atom, Var):
             steps[atom] = coefficient if steps.get(atom, 0) == 0 else None
             continue
+        inside = _within_block(atom)
+        if inside is not None:  # neighbours as long as they are in one block
+            steps[inside] = coefficient
+            continue
         period = _period(atom)
         for v in free_vars(atom):
+            if period is not None and _has_block(terms, v):
+                continue
             if period is not None and steps.get(v, 0) == 0 and v not in periods:
                 periods[v] = period
             else:
                 steps[v] = None
     return Read(load, source, steps, {v: c for v, c in periods.items() if not steps.get(v)})
+
+
+def _within_block(atom: Expr) -> Var | None:
+    """v when `atom` is v % c."""
+    if isinstance(atom, Binary) and atom.op == "floormod" and isinstance(atom.a, Var):
+        return atom.a if isinstance(atom.b, Const) else None
+    return None
+
+
+def _has_block(atoms: Mapping[Expr, int], v: Var) -> bool:
+    return any(_within_block(atom) is v for atom in atoms)
 
 
 def _period(atom: Expr) -> int | None:
