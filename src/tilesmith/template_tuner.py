@@ -35,6 +35,7 @@ from tilesmith.tuner import BUILDER, Report, check_arguments, random_array, resu
 from tilesmith.tuning.cost_model import CostModel
 from tilesmith.tuning.family import nest_family
 from tilesmith.tuning.fleet import check_workers, open_measurer
+from tilesmith.tuning.interrupt import Interrupt
 from tilesmith.tuning.jobs import Argument
 from tilesmith.tuning.measure import Task
 from tilesmith.tuning.records import Key, Records
@@ -68,7 +69,8 @@ def tune_template(
     `template(cfg, *arguments)` returns a schedule and its arguments, inputs before outputs; it asks
     `cfg` (a `Config`) for its decisions.  Every candidate's result is compared with that of the
     same expressions without a schedule.  `pins`: values that knobs are to have; `forbid`: values
-    that they are not to have.  `workers` as in `tune`.  Raises UsageError, ScheduleError.
+    that they are not to have.  `workers` and Ctrl-C as in `tune`.  Raises UsageError,
+    ScheduleError.
     """
     check_arguments(seconds, trials, search)
     check_workers(workers)
@@ -78,17 +80,15 @@ def tune_template(
     task = _template_task(lambda cfg: template(cfg, *arguments), name, session, count, pins, forbid)
     searches = Searches(search, session.target, count, seed, cost_model)
     state = Progress(task, searches.of(task.space))
-    budget = Budget(seconds, float("inf") if trials is None else trials)
-    with Records(records_path(session.options)) as records:
+    interrupt = Interrupt()
+    budget = Budget(seconds, float("inf") if trials is None else trials, interrupt=interrupt)
+    with Records(records_path(session.options)) as records, interrupt.on_signal():
         resume(state, records)
-        try:
-            with open_measurer(workers, BUILDER, count, session.jobs) as measurer:
-                tune_tasks(
-                    [state], measurer, records, budget, 2 * measurer.jobs,
-                    lambda s: report("searching", s),
-                )  # fmt: skip
-        except KeyboardInterrupt:
-            report("interrupted", [state])
+        with open_measurer(workers, BUILDER, count, session.jobs) as measurer:
+            tune_tasks(
+                [state], measurer, records, budget, 2 * measurer.jobs,
+                lambda s: report("searching", s),
+            )  # fmt: skip
     best = min(state.seen.values(), key=lambda t: t.ratio, default=None)
     decisions = task.space.start
     if best is not None and best.ratio < (1 if decisions == task.space.baseline else float("inf")):

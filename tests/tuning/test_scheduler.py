@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 
 from tilesmith.strategy.knobs import Config
 from tilesmith.tuner import resume
+from tilesmith.tuning.interrupt import Interrupt
 from tilesmith.tuning.measure import Task
 from tilesmith.tuning.records import Key, Records, Status, Trial, trial
 from tilesmith.tuning.scheduler import CONFIRM, Budget, Progress, tune_tasks
@@ -116,13 +119,47 @@ def test_an_interrupt_keeps_what_was_measured() -> None:
     fake = Fake()
     state = Progress(task("gain", 1.0), search("coordinate", Space(ask)))
 
-    def interrupt(states: Sequence[Progress]) -> None:
-        if states[0].trials == 7:
-            raise KeyboardInterrupt
+    interrupt = Interrupt()
 
-    with pytest.raises(KeyboardInterrupt):
-        tune_tasks([state], fake, fake, Budget(100, clock=fake.clock), 4, interrupt)
-    assert len(fake.stored) == 7 and state.best < 1
+    def seven(states: Sequence[Progress]) -> None:
+        interrupt.requested = states[0].trials == 7
+
+    tune_tasks([state], fake, fake, Budget(100, clock=fake.clock, interrupt=interrupt), 4, seven)
+    assert len(fake.stored) == 7 and state.best < 1 and not state.confirmed
+
+
+def test_the_first_signal_asks_and_the_second_interrupts() -> None:
+    interrupt = Interrupt()
+    with pytest.raises(KeyboardInterrupt), interrupt.on_signal():
+        assert not interrupt.requested
+        signal.raise_signal(signal.SIGINT)
+        assert interrupt.requested
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_handlers_of_the_application_stay() -> None:
+    def mine(number: int, frame: object) -> None: ...
+
+    signal.signal(signal.SIGINT, mine)
+    try:
+        with Interrupt().on_signal():
+            assert signal.getsignal(signal.SIGINT) is mine
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_other_threads_get_no_handler() -> None:
+    found: list[object] = []
+
+    def tune() -> None:
+        with Interrupt().on_signal():
+            found.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=tune)
+    thread.start()
+    thread.join()
+    assert found == [signal.default_int_handler]
 
 
 def test_it_is_deterministic() -> None:

@@ -4,8 +4,9 @@ A verb's module is imported when the verb is used, so that `tilesmith --help` an
 module has a function `command`; its first line of help stands here, in `VERBS`, where the help of
 the whole program reads it.
 
-Exit codes: 0 done, 1 wrong usage, 2 bad model or input, 3 our own bug, 4 accuracy failure.  A user
-sees one line per error, never a traceback; our own bugs leave a report file that has it.
+Exit codes: 0 done, 1 wrong usage, 2 bad model or input, 3 our own bug, 4 accuracy failure, 130
+interrupted.  A user sees one line per error, never a traceback; our own bugs leave a report file
+that has it.
 """
 
 from __future__ import annotations
@@ -95,6 +96,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         code = app(given, prog_name="tilesmith", standalone_mode=False)
         sys.stdout.flush()
+        if code == 130:  # typer, depending on its version, took a KeyboardInterrupt
+            _complain("interrupted")
         return code if isinstance(code, int) else 0
     except _CLICK_ERROR as e:
         message = e.format_message()  # type: ignore[attr-defined]  # whichever click typer uses

@@ -1,24 +1,19 @@
 """Spend some seconds on making a model faster on this machine.
 
 Candidates for the schedules of its kernels are built and measured; what is found goes to the
-records, which every later compilation on this machine uses.  Ctrl-C ends the search and keeps what
-it found; tuning again goes on from there.
+records, which every later compilation on this machine uses.  Ctrl-C ends the search after the trial
+in flight and keeps what it found (the exit code is 0; a second Ctrl-C gives up at once, with 130);
+tuning again goes on from there.
 
 Example: tilesmith tune resnet50.onnx --seconds 60 --threads 2
 """
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
 
 from tilesmith.cli.arguments import (
     JsonFlag,
@@ -28,15 +23,13 @@ from tilesmith.cli.arguments import (
     parse_shapes,
     with_options,
 )
-from tilesmith.cli.console import note, print_json
+from tilesmith.cli.console import print_json
+from tilesmith.cli.live import TuningDisplay
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options
 from tilesmith.tuner import tune_model
-from tilesmith.tuning.scheduler import Progress
+from tilesmith.tuning.interrupt import Interrupt
 from tilesmith.tuning.search import DEFAULT, SEARCHES
-
-ROWS = 15
-"""Tasks shown: those that still matter most."""
 
 
 @with_options
@@ -66,7 +59,8 @@ def command(
         raise UsageError("tune needs the source model (.onnx): a .tsm is compiled already")
     if not model.is_file():
         raise UsageError(f"there is no file {str(model)!r}")
-    with _Display(seconds) as display:
+    interrupt = Interrupt()
+    with TuningDisplay(seconds, trials, interrupt) as display:
         result = tune_model(
             model,
             seconds,
@@ -78,6 +72,7 @@ def command(
             workers=workers,
             html=html,
             report=display.show,
+            interrupt=interrupt,
         )
     if output is not None:
         result.executable.save(output)
@@ -93,7 +88,8 @@ def command(
             }
             for s in result.tasks
         ]
-        print_json({"model": str(model), "speedup": result.speedup, "tasks": tasks})
+        found = {"model": str(model), "speedup": result.speedup, "tasks": tasks}
+        print_json(found | {"interrupted": interrupt.requested})
         return
     count = sum(s.trials for s in result.tasks)
     errors = sum(s.errors for s in result.tasks)
@@ -102,59 +98,3 @@ def command(
         print(f"the tuned model is {result.speedup:.3f} times as fast as the untuned one")
     else:
         print("nothing faster was found; the untuned schedules are kept")
-
-
-class _Display:
-    """Shows how tuning goes on stderr: a table that is kept up to date, or plain lines now and
-    then where that is no terminal.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._console = Console(stderr=True, highlight=False)
-        self._live: Live | None = None
-        self._seconds = seconds
-        self._start = self._last = time.monotonic()
-        self._stage = ""
-
-    def __enter__(self) -> _Display:
-        if self._console.is_terminal:
-            self._live = Live(console=self._console, refresh_per_second=4, transient=True)
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
-
-    def show(self, stage: str, states: Sequence[Progress]) -> None:
-        """Take note of a stage and of the state of all tasks."""
-        now = time.monotonic()
-        is_new, self._stage = stage != self._stage, stage
-        left = max(self._seconds - (now - self._start), 0.0)
-        if self._live is not None:
-            self._live.update(_table(f"{stage}, {left:.0f} s left", states))
-        elif is_new or now - self._last >= 5:
-            self._last = now
-            trials, errors = (sum(getattr(s, k) for s in states) for k in ("trials", "errors"))
-            saved = sum(s.saved for s in states) * 1e3
-            done = f": {trials} trials, {errors} errors, {saved:.3f} ms saved" if states else ""
-            note(f"{stage}{done}, {left:.0f} s left")
-            sys.stderr.flush()
-
-
-def _table(title: str, states: Sequence[Progress]) -> Table:
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
-    for name in ("kernel", "ms", "share", "best", "may gain", "trials", "errors"):
-        table.add_column(name, justify="left" if name == "kernel" else "right", no_wrap=True)
-    whole = sum(s.task.seconds for s in states) or 1.0
-    for s in sorted(states, key=lambda s: -s.task.seconds)[:ROWS]:
-        table.add_row(
-            s.task.label,
-            f"{s.task.seconds * 1e3:.3f}",
-            f"{s.task.seconds / whole:.1%}",
-            f"{s.best:.3f}",
-            f"{s.gain * 1e3:.3f}",
-            str(s.trials),
-            str(s.errors or ""),
-        )
-    return table

@@ -18,6 +18,7 @@ from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options, records_path
 from tilesmith.tuning.cost_model import CostModel
 from tilesmith.tuning.fleet import check_workers, open_measurer
+from tilesmith.tuning.interrupt import Interrupt
 from tilesmith.tuning.records import Records
 from tilesmith.tuning.scheduler import Budget, Progress, tune_tasks
 from tilesmith.tuning.search import DEFAULT, SEARCHES, Searches
@@ -71,7 +72,8 @@ def tune(
     not what earlier runs have found.  `workers`: "ray" or "ray://host:port" measures on those nodes
     of a Ray cluster that are machines like this one.  `html`: a file to write a report to.
     `cost_model`: orders candidates for the search "model", instead of the one in the package.
-    Ctrl-C ends the search, not what it found.  Raises as `compile` does, and UsageError.
+    Ctrl-C ends the search after the trial in flight and keeps what it found; a second one raises
+    KeyboardInterrupt.  Raises as `compile` does, and UsageError.
     """
     return tune_model(
         model, seconds, trials, target, threads, shapes, options, search, seed, pins, forbid,
@@ -95,8 +97,9 @@ def tune_model(
     html: str | os.PathLike[str] | None = None,
     report: Report = lambda _stage, _tasks: None,
     cost_model: CostModel | None = None,
+    interrupt: Interrupt | None = None,
 ) -> Tuned:
-    """`tune`, and what it did."""
+    """`tune`, and what it did.  `interrupt`: another way to ask it to stop."""
     check_arguments(seconds, trials, search)
     check_workers(workers)
     check_path(html)
@@ -111,31 +114,33 @@ def tune_model(
     kernels = next(r.seconds for r in session.timings.rows() if r.name == "kernels")
     again = budget.elapsed - kernels
     states: list[Progress] = []
-    with Records(records_path(session.options)) as records:
-        try:
-            spent.begin("choices of the whole model")
-            until = budget.elapsed + CHOICES_SHARE * seconds
-            _, variant = decide(graph, session, records, plain, lambda: budget.elapsed < until)
-            searches = Searches(search, session.target, count, seed, cost_model)
-            for t in tasks_of(variant, session, pins or {}, forbid):
-                states.append(Progress(t, searches.of(t.space)))
-                resume(states[-1], records)
-            left = seconds - budget.elapsed - seconds_needed(again, plain.executable)
-            spent.begin("searching", states)
-            with open_measurer(workers, BUILDER, count, session.jobs) as measurer:
-                tune_tasks(
-                    states,
-                    measurer,
-                    records,
-                    Budget(max(left, 1.0), budget.trials),
-                    2 * measurer.jobs,
-                    lambda s: report("searching", s),
-                )
-        except KeyboardInterrupt:
-            spent.begin("interrupted", states)
+    interrupt = interrupt or Interrupt()
+
+    def has_time(until: float) -> bool:
+        return budget.elapsed < until and not interrupt.requested
+
+    with Records(records_path(session.options)) as records, interrupt.on_signal():
+        spent.begin("choices of the whole model")
+        until = budget.elapsed + CHOICES_SHARE * seconds
+        _, variant = decide(graph, session, records, plain, lambda: has_time(until))
+        searches = Searches(search, session.target, count, seed, cost_model)
+        for t in tasks_of(variant, session, pins or {}, forbid):
+            states.append(Progress(t, searches.of(t.space)))
+            resume(states[-1], records)
+        left = seconds - budget.elapsed - seconds_needed(again, plain.executable)
+        spent.begin("searching", states)
+        with open_measurer(workers, BUILDER, count, session.jobs) as measurer:
+            tune_tasks(
+                states,
+                measurer,
+                records,
+                Budget(max(left, 1.0), budget.trials, interrupt=interrupt),
+                2 * measurer.jobs,
+                lambda s: report("searching", s),
+            )
         spent.begin("comparing with untuned", states)
         better, speedup = better_of(
-            graph, session, plain.executable, records, lambda: budget.elapsed < seconds
+            graph, session, plain.executable, records, lambda: has_time(seconds)
         )
     if html is not None:
         spent.begin("writing the report", states)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from .interrupt import Interrupt
 from .measure import Measurer, Task
 from .records import MARGIN, Trial
 from .search import Search
@@ -34,11 +35,12 @@ class Store(Protocol):
 
 @dataclass
 class Budget:
-    """`seconds` from now, `trials`: whichever ends first."""
+    """`seconds` from now, `trials`, or an interrupt: whichever ends first."""
 
     seconds: float = float("inf")
     trials: float = float("inf")
     clock: Callable[[], float] = time.monotonic
+    interrupt: Interrupt = field(default_factory=Interrupt)
     started: float = field(init=False)
     spent: int = 0
 
@@ -50,8 +52,13 @@ class Budget:
         return self.clock() - self.started
 
     @property
+    def is_late(self) -> bool:
+        """Whether there is no time, whatever the trials."""
+        return self.elapsed >= self.seconds or self.interrupt.requested
+
+    @property
     def is_over(self) -> bool:
-        return self.elapsed >= self.seconds or self.spent >= self.trials
+        return self.is_late or self.spent >= self.trials
 
 
 @dataclass(eq=False)
@@ -106,10 +113,11 @@ def tune_tasks(
 ) -> None:
     """Search until the budget is spent or nothing is left to try; every trial is stored at once.
 
-    The last sixth of the seconds confirms the best of each task.  An interrupt (KeyboardInterrupt)
-    leaves `states` and the store as they are at that moment.
+    The last sixth of the seconds confirms the best of each task.  The budget's interrupt ends both
+    after the trial in flight.
     """
-    searching = Budget(budget.seconds * 5 / 6 - budget.elapsed, budget.trials, budget.clock)
+    seconds = budget.seconds * 5 / 6 - budget.elapsed
+    searching = Budget(seconds, budget.trials, budget.clock, budget.interrupt)
     while not searching.is_over:
         state = max(states, key=lambda s: s.gain, default=None)
         if state is None or state.gain <= 0:
@@ -140,11 +148,13 @@ def confirm(states: Sequence[Progress], measurer: Measurer, store: Store, budget
     The tasks that save most come first; what the budget does not reach keeps what it measured.
     """
     for state in sorted(states, key=lambda s: -s.saved):
-        while budget.elapsed < budget.seconds and (again := _contenders(state)):
+        while not budget.is_late and (again := _contenders(state)):
             for trial in measurer.measure(state.task, again, CONFIRM):
                 store.add(trial)
                 state.seen[trial.decisions] = trial
                 state.confirmed.add(trial.decisions)
+                if budget.interrupt.requested:
+                    break
         state.best = min([1.0, *(t.ratio for t in state.seen.values())])
 
 
