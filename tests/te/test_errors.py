@@ -78,6 +78,11 @@ CASES: list[tuple[Callable[[Example], object], Callable[[Example], object], str]
         "Z does not read it; its readers are Y",
     ),
     (split_z, lambda e: e.s.cache_write(e.z, "heap"), "must come before its loops are scheduled"),
+    (
+        nothing,
+        lambda e: e.s.winograd(e.r, 2),
+        r"winograd of R needs a float sum .* found tiles of 2",
+    ),
     (nothing, lambda e: e.s.rfactor(e.r, "i"), r"needs one of its reduction loops \(k\)"),
     (nothing, lambda e: e.s.flatten_axes(e.z, "i"), "it is an output"),
     (nothing, lambda e: e.s.flatten_axes(e.y, "j", "i"), "neighbours in order"),

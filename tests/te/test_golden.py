@@ -94,6 +94,19 @@ def rfactor() -> tuple[te.Schedule, list[te.Tensor]]:
     return s, [x, y]
 
 
+def winograd() -> tuple[te.Schedule, list[te.Tensor]]:
+    x, w = te.placeholder((6, 5, 4), name="X"), te.placeholder((3, 3, 4, 8), name="W")
+    p, q, k = te.reduce_axis(3, "p"), te.reduce_axis(3, "q"), te.reduce_axis(4, "k")
+    y = te.compute(
+        (4, 3, 8),
+        lambda i, j, o: te.sum(x[i + p, j + q, k] * w[p, q, k, o], axis=[p, q, k]),
+        name="Y",
+    )
+    s = te.create_schedule(y.op)
+    s.winograd(y, 2)
+    return s, [x, w, y]
+
+
 def flatten_axes() -> tuple[te.Schedule, list[te.Tensor]]:
     s, (x, y, z) = _chain()
     flat = s.flatten_axes(y, *s[y].axis)
@@ -160,7 +173,8 @@ def padded_window() -> tuple[te.Schedule, list[te.Tensor]]:
 
 EXAMPLES: tuple[Example, ...] = (
     unscheduled, split, fuse, tile, reorder, compute_at, cache_write, cache_read, rfactor,
-    flatten_axes, transform_layout, roundup, double_buffer, storage_align, prefetch, padded_window,
+    winograd, flatten_axes, transform_layout, roundup, double_buffer, storage_align, prefetch,
+    padded_window,
 )  # fmt: skip
 
 

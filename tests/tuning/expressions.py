@@ -199,12 +199,48 @@ def gathered(n: int, m: int, k: int) -> Arguments:
     return [a, b, rows, c]
 
 
+def window(n: int, m: int, k: int) -> Arguments:
+    """3x3 with padding in channels-last order, an activation."""
+    x, w = te.placeholder((2, n, m, k), "f32", "X"), te.placeholder((3, 3, k, m), "f32", "W")
+    p, q, c = te.reduce_axis(3, "p"), te.reduce_axis(3, "q"), te.reduce_axis(k, "c")
+    wide = te.compute(
+        (2, n + 2, m + 2, k),
+        lambda b, y, z, c: te.if_then_else(
+            te.all(y >= 1, y < n + 1, z >= 1, z < m + 1), x[b, y - 1, z - 1, c], 0.0
+        ),
+        "P",
+    )
+    conv = te.compute(
+        (2, n, m, m),
+        lambda b, y, z, o: te.sum(wide[b, y + p, z + q, c] * w[p, q, c, o], axis=[p, q, c]),
+        "C",
+    )
+    out = te.compute((2, n, m, m), lambda b, y, z, o: te.maximum(conv[b, y, z, o], 0.0), "R")
+    return [x, w, out]
+
+
+def volume(n: int, m: int, k: int) -> Arguments:
+    """3x3x3 without padding."""
+    x = te.placeholder((1, k + 2, n + 2, m + 2, 3), "f32", "X")
+    w = te.placeholder((3, 3, 3, 3, m), "f32", "W")
+    r, p, q = te.reduce_axis(3, "r"), te.reduce_axis(3, "p"), te.reduce_axis(3, "q")
+    c = te.reduce_axis(3, "c")
+    y = te.compute(
+        (1, k, n, m, m),
+        lambda b, z, i, j, o: te.sum(
+            x[b, z + r, i + p, j + q, c] * w[r, p, q, c, o], axis=[r, p, q, c]
+        ),
+        "Y",
+    )
+    return [x, w, y]
+
+
 EXPRESSIONS: dict[str, Callable[[int, int, int], Arguments]] = {
     f.__name__: f
     for f in (
         matmul, matmul_transposed, batched, convolution, grouped, depthwise, softmax, layer_norm,
         nearest, row_sums, column_maxima, total, transpose, stencil, elementwise, two_products,
-        triangular, gathered,
+        triangular, gathered, window, volume,
     )
 }  # fmt: skip
 

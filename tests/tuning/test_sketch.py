@@ -57,7 +57,7 @@ def test_random_candidates_give_the_unscheduled_answer(
             assert difference(found, want) < 2e-4, f"{decisions}\n{s}"
 
 
-@pytest.mark.parametrize("name", ["matmul", "softmax", "total", "convolution"])
+@pytest.mark.parametrize("name", ["matmul", "softmax", "total", "convolution", "window"])
 def test_untuned_schedule(name: str, golden: Callable[[str], None]) -> None:
     args = EXPRESSIONS[name](64, 64, 64)
     golden(generated(args, target("x86-64-v4"))(ANALYTIC)[0].text())

@@ -117,7 +117,7 @@ def build(
     if isinstance(schedule, str):
         if schedule != "auto":
             raise UsageError(f'schedule is a Schedule or "auto", not {schedule!r}')
-        schedule = auto_schedule(args, session.target)
+        schedule = auto_schedule(args, session.target, session.options.bound("f32"))
     func = lower_schedule(schedule, args, name)
     with session.timings.stage("build"):
         final = run_loop_passes(func, session)

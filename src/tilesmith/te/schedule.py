@@ -25,6 +25,7 @@ from . import steps as st
 from . import text
 from .stage import Attach, StageState, State, initial
 from .stage_apply import apply, fused_name, split_names
+from .stage_winograd import WinogradStages
 from .steps import Step, Tail
 from .tensor import Compute, IterVar, Operation, Placeholder, Tensor
 
@@ -385,6 +386,20 @@ class Schedule:
         self.apply(st.RFactor(stage, self[stage]._name(axis)))
         (name,) = set(self._state.stages) - known
         return self._state.stages[name].op.outputs[value]
+
+    def winograd(self, tensor: Tensor, tile: int) -> WinogradStages:
+        """Compute a convolution with a 3x3 window, a sum of products, by Winograd's minimal
+        filtering with tiles of `tile` x `tile` results (2 or 4); returns the stages there are now.
+
+        C[i, j, o] += A[i + p, j + q, k] * W[p, q, k, o]  ->  of tiles of A and of W the transforms,
+        products[x, y, i / m, j / m, o] += A_tiles[x, y, i / m, j / m, k] * W_tiles[x, y, k, o],
+        C[i, j, o] = the inverse transform.  Results differ by roundings (`te.interpolation`).
+        """
+        stage, _ = self.resolve(tensor)
+        before = tuple(self._state.stages)
+        self.apply(st.Winograd(stage, tile))
+        new = [n for n in self._state.stages if n not in before]
+        return WinogradStages(*(self._state.stages[n].op.outputs[0] for n in new))
 
     def flatten_axes(self, tensor: Tensor, *axes: AxisLike) -> Tensor:
         """Merge neighbouring axes of an intermediate tensor into one; returns the tensor of lower

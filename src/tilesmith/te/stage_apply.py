@@ -2,7 +2,7 @@
 
 `apply` is a pure function from state and step to the next state; an illegal step raises
 ScheduleError and, since nothing is changed in place, leaves everything as it was.  The steps that
-rewrite operations are in `stage_graph`.
+rewrite operations are in `stage_graph` and `stage_winograd`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilesmith.ir.layout import Layout
 from tilesmith.loop.nodes import ForKind
 from tilesmith.support.errors import ScheduleError
 
-from . import stage_graph
+from . import stage_graph, stage_winograd
 from . import steps as st
 from .stage import At, FuseRelation, PrefetchMark, SplitRelation, StageState, State, unique
 from .stage_check import check
@@ -352,5 +352,6 @@ _RULES: dict[type, Callable[[State, Any], State]] = {
     st.CacheRead: stage_graph.cache_read,
     st.CacheWrite: stage_graph.cache_write,
     st.RFactor: stage_graph.rfactor,
+    st.Winograd: stage_winograd.winograd,
     st.FlattenAxes: stage_graph.flatten_axes,
 }

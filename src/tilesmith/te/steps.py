@@ -100,6 +100,14 @@ class RFactor:
 
 
 @dataclass(frozen=True, slots=True)
+class Winograd:
+    """`tile`: results along each axis of the window that are computed together."""
+
+    stage: str
+    tile: int
+
+
+@dataclass(frozen=True, slots=True)
 class FlattenAxes:
     stage: str
     axes: tuple[str, ...]
@@ -155,6 +163,7 @@ Step: TypeAlias = (
     | CacheRead
     | CacheWrite
     | RFactor
+    | Winograd
     | FlattenAxes
     | TransformLayout
     | Prefetch
@@ -175,6 +184,7 @@ _PRIMITIVES: dict[type, str] = {
     CacheRead: "cache_read",
     CacheWrite: "cache_write",
     RFactor: "rfactor",
+    Winograd: "winograd",
     FlattenAxes: "flatten_axes",
     TransformLayout: "transform_layout",
     Prefetch: "prefetch",
@@ -247,7 +257,7 @@ def print_step(step: Step) -> str:
             continue
         if isinstance(value, tuple):
             args.extend(value)
-        elif f.name in ("factor", "nparts", "tail", "offset", "value"):
+        elif f.name in ("factor", "nparts", "tail", "offset", "value", "tile"):
             args.append(f"{f.name}={value if isinstance(value, Expr) else repr(value)}")
         elif f.name in ("scope", "layout", "key"):
             args.append(repr(value))

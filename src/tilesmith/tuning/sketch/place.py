@@ -7,7 +7,7 @@ its tile), and stages that are stored for a tile.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from tilesmith.ir.expr import Const, Load, Var, post_order
@@ -45,9 +45,10 @@ class Nest:
         return frozenset(i for axes in self.fused.values() for i in axes if i >= 0)
 
 
-def place_injective(s: Schedule, cfg: Config) -> set[str]:
+def place_injective(s: Schedule, cfg: Config, apart: Set[str]) -> set[str]:
     """Rule *inline*: compute a stage without a reduction where it is read, unless that computes
     something costly again and again; returns those to be stored in the tile of their reader.
+    The stages `apart` are scheduled elsewhere.
     """
     tiled: set[str] = set()
     reads = {st.name: _reads_by_stage(s, st.name) for st in s.stages if not st.state.is_placeholder}
@@ -55,9 +56,12 @@ def place_injective(s: Schedule, cfg: Config) -> set[str]:
         state = stage.state
         if state.is_placeholder or state.is_output or state.compute.reduce_axis:
             continue
+        if stage.name in apart:
+            continue
         op = state.compute
         where = "inline"
-        if _is_reread(s, stage.name, reads) and _is_worth_storing(s, op):
+        reread = _is_reread(s, stage.name, reads) and _is_worth_storing(s, op)
+        if reread or any(r in apart for r in s.state.consumers()[stage.name]):
             where = "root"
         elif is_costly(op.body) and len(s.state.consumers()[stage.name]) > 1:
             where = "tile"
@@ -102,11 +106,11 @@ def _is_worth_storing(s: Schedule, op: Compute) -> bool:
     return has_condition(op.body) or is_costly(op.body) or after_reduction
 
 
-def factor_reductions(s: Schedule, cfg: Config) -> None:
+def factor_reductions(s: Schedule, cfg: Config, apart: Set[str]) -> None:
     """Rule *rfactor*: share a long reduction to few elements among threads, part by part."""
     for name, body in bodies(s).items():
         op = body.op
-        if not op.reduce_axis:
+        if not op.reduce_axis or name in apart:
             continue
         first = op.reduce_axis[0]
         extent = size_of(first.extent)
@@ -123,7 +127,7 @@ def factor_reductions(s: Schedule, cfg: Config) -> None:
         s.rfactor(op.outputs[0], outer)
 
 
-def form_nests(s: Schedule, tiled: set[str], cfg: Config) -> list[Nest]:
+def form_nests(s: Schedule, tiled: Set[str], cfg: Config, apart: Set[str]) -> list[Nest]:
     """Rules *fuse* and *cache write*: nests, consumers first.
 
     A reduction that the root reads at its own point runs in the root's tile; one that is a root
@@ -133,9 +137,10 @@ def form_nests(s: Schedule, tiled: set[str], cfg: Config) -> list[Nest]:
     readers = s.state.consumers()
     nests: list[Nest] = []
     owner: dict[str, Nest] = {}
-    for name in reversed(known):
+    for name in reversed([n for n in known if n not in apart]):
         body = known[name]
-        homes = {id(owner[r]): owner[r] for r in readers[name]}
+        inside = not any(r in apart for r in readers[name])
+        homes = {id(owner[r]): owner[r] for r in readers[name]} if inside else {}
         nest = next(iter(homes.values())) if len(homes) == 1 else None
         state = s.state.stages[name]
         if nest is not None and not state.is_output:

@@ -1,0 +1,251 @@
+"""The schedule step `winograd`: a convolution with a 3x3 window by minimal filtering.
+
+`C[i, j, o] = sum(A[i + p, j + q, k] * W[p, q, k, o], (p, q, k))` becomes six stages:
+
+    W_rows, W_tiles    G W G', for each k and o                 [x, y, k, o]
+    A_rows, A_tiles    B' A B of the tiles that overlap by two  [x, y, i / m, j / m, k]
+    products           over k, for each of the t^2 points       [x, y, i / m, j / m, o]
+    C_rows, C          A' products A                            [i, j, o]
+
+Whatever else A, W and C are indexed by (batches, more taps, groups) stays as it is.  The arithmetic
+is that of `interpolation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from tilesmith.ir.dtypes import f32, f64
+from tilesmith.ir.expr import Binary, Expr, Load, Var, as_expr, free_vars, select, substitute
+from tilesmith.support.errors import ScheduleError
+
+from . import steps as st
+from .interpolation import SQUARES, WINDOW, chosen, input_rows, matrices, output_rows
+from .stage import StageState, State, make_stage
+from .tensor import Compute, IterVar, Reduce, Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Windowed:
+    """A reduction over a 3x3 window.  `places`: of the window's two axes among the axes of the
+    stage, `image_dims` and `weight_dims`: among the dimensions of what it reads; `taps`: its
+    reduction axes; `others`: the remaining ones.
+    """
+
+    image: Load
+    weights: Load
+    places: tuple[int, int]
+    image_dims: tuple[int, int]
+    weight_dims: tuple[int, int]
+    taps: tuple[IterVar, IterVar]
+    others: tuple[IterVar, ...]
+
+
+class WinogradStages(NamedTuple):
+    """The stages before the convolution's own, by their tensors."""
+
+    weight_rows: Tensor
+    weights: Tensor
+    image_rows: Tensor
+    image: Tensor
+    products: Tensor
+    rows: Tensor
+
+
+def windowed(op: Compute) -> Windowed | None:
+    """How `op` is a sum of products over a 3x3 window, without strides and dilations; None when it
+    is not.  Of more window axes the last two count.
+    """
+    body = op.body[0]
+    if len(op.body) != 1 or not isinstance(body, Reduce) or body.reducer.name != "sum":
+        return None
+    source = body.sources[0]
+    if not isinstance(source, Binary) or source.op != "mul" or source.dtype not in (f32, f64):
+        return None
+    for image, weights in ((source.a, source.b), (source.b, source.a)):
+        if isinstance(image, Load) and isinstance(weights, Load):
+            found = _windowed(op, image, weights)
+            if found is not None:
+                return found
+    return None
+
+
+def _windowed(op: Compute, image: Load, weights: Load) -> Windowed | None:
+    axes = {a.var: n for n, a in enumerate(op.axis)}
+    taps = {a.var: a for a in op.reduce_axis if a.extent == WINDOW}
+    found: list[tuple[int, int, int, IterVar]] = []
+    for d, index in enumerate(image.indices):
+        if not isinstance(index, Binary) or index.op != "add":
+            continue
+        for i, p in ((index.a, index.b), (index.b, index.a)):
+            at = [n for n, w in enumerate(weights.indices) if w is p]
+            if i in axes and p in taps and len(at) == 1:  # type: ignore[operator]  # by identity
+                found.append((axes[i], d, at[0], taps[p]))  # type: ignore[index]
+    if len(found) < 2:
+        return None
+    (i, d_i, w_i, p), (j, d_j, w_j, q) = found[-2:]
+    moved = {op.axis[i].var, op.axis[j].var, p.var, q.var}
+    rest = [x for n, x in enumerate(image.indices) if n not in (d_i, d_j)]
+    rest += [x for n, x in enumerate(weights.indices) if n not in (w_i, w_j)]
+    others = tuple(a for a in op.reduce_axis if a not in (p, q))
+    shapes = (*op.shape, *_shape(image), *_shape(weights))
+    static = all(isinstance(n, int) and n > 0 for n in shapes)
+    if i == j or p is q or any(moved & set(free_vars(x)) for x in rest) or not others or not static:
+        return None
+    return Windowed(image, weights, (i, j), (d_i, d_j), (w_i, w_j), (p, q), others)
+
+
+def _shape(load: Load) -> Sequence[int]:
+    return load.buffer.shape  # type: ignore[return-value]  # of a tensor
+
+
+def winograd(state: State, step: st.Winograd) -> State:
+    """The stage's window in tiles of `step.tile` x `step.tile` results."""
+    stage = state.stage(step.stage)
+    op, m = stage.compute, step.tile
+    w = windowed(op)
+    if w is None or m not in SQUARES:
+        raise ScheduleError(
+            f"winograd of {stage.name} needs a float sum over k, p, q of A[.. i + p, j + q .., k] "
+            f"* W[p, q, k, ..], p and q in 0 .. 2, and tiles of {' or '.join(map(str, SQUARES))}; "
+            f"found tiles of {m} and {op.body[0]}"
+        )
+    if stage.relations or stage.leaves != stage.roots or stage.kinds or stage.attach == "inline":
+        raise ScheduleError(f"winograd of {stage.name} must come before its loops are scheduled")
+    return _Rewriting(state, stage, w, m).result()
+
+
+class _Rewriting:
+    """The stages of one convolution, one after the other."""
+
+    def __init__(self, state: State, stage: StageState, w: Windowed, m: int) -> None:
+        self.state, self.stage, self.w, self.m = state, stage, w, m
+        self.t = m + WINDOW - 1
+        self.op = stage.compute
+
+    def result(self) -> State:
+        w, m, t = self.w, self.m, self.t
+        weights = self._transformed(
+            "weights", w.weights, w.weight_dims, (WINDOW, WINDOW), (), self._weight_rows
+        )
+        tiles = [-(-self._extent(p) // m) for p in w.places]
+        image = self._transformed("image", w.image, w.image_dims, (t, t), tiles, input_rows)
+
+        axes = [IterVar(Var(a.name), a.extent) for a in self.op.axis]
+        for place, n in zip(w.places, tiles, strict=True):
+            axes[place] = IterVar(Var(axes[place].name), n)
+        x, y = IterVar(Var("x"), t), IterVar(Var("y"), t)
+        renamed: dict[Expr, Expr] = {a.var: b.var for a, b in zip(self.op.axis, axes, strict=True)}
+        others = tuple(IterVar(Var(a.name), a.extent, is_reduce=True) for a in w.others)
+        renamed |= {a.var: b.var for a, b in zip(w.others, others, strict=True)}
+        image_at = [substitute(e, renamed) for e in _without(w.image.indices, w.image_dims)]
+        weights_at = [substitute(e, renamed) for e in _without(w.weights.indices, w.weight_dims)]
+        tile = [axes[p].var for p in w.places]
+        value = image[x.var, y.var, *tile, *image_at] * weights[x.var, y.var, *weights_at]
+        first = self.op.body[0]
+        assert isinstance(first, Reduce)
+        total = Reduce(first.reducer, (value,), others, 0)
+        products = self._stage("products", (x, y, *axes), total, others)
+
+        back = [IterVar(Var(a.name), a.extent) for a in axes]
+        row, column = IterVar(Var("r"), m), IterVar(Var("y"), t)
+        index = [a.var for a in back]
+        values = [products[as_expr(i), column.var, *index] for i in range(t)]
+        rows = self._stage("rows", (row, column, *back), chosen(row.var, output_rows(m, values)))
+        at: list[Expr] = [a.var for a in self.op.axis]
+        i, j = (at[p] for p in w.places)
+        for place in w.places:
+            at[place] = at[place] // m
+        values = [rows[i % m, as_expr(c), *at] for c in range(t)]
+        body = chosen(j % m, output_rows(m, values))
+        new = Compute(self.op.name, self.op.axis, (body,))
+        spatial = self.stage.roots[: len(new.axis)]
+        return self.state.with_operation(
+            replace(
+                self.stage, op=new, reads=self.state.reads_of(new), roots=spatial, leaves=spatial
+            )
+        )
+
+    def _extent(self, place: int) -> int:
+        extent = self.op.axis[place].extent
+        assert isinstance(extent, int)
+        return extent
+
+    def _stage(
+        self, what: str, axes: tuple[IterVar, ...], body: Expr, reduced: tuple[IterVar, ...] = ()
+    ) -> Tensor:
+        name = self.state.unique_name(f"{self.stage.name}_{what}")
+        op = Compute(name, axes, (body,), reduced)
+        new = make_stage(name, op, self.state.reads_of(op))
+        self.state = self.state.with_new_stage(new, before=self.stage.name)
+        return op.outputs[0]
+
+    def _weight_rows(self, m: int, values: Sequence[Expr]) -> list[Expr]:
+        """G w for three weights."""
+        found = []
+        for row in matrices(m)[1]:
+            terms = [v * float(g) if g != 1 else v for g, v in zip(row, values, strict=True) if g]
+            total = terms[0]
+            for term in terms[1:]:
+                total = total + term
+            found.append(total)
+        return found
+
+    def _transformed(
+        self,
+        what: str,
+        load: Load,
+        dims: tuple[int, int],
+        sizes: tuple[int, int],
+        tiles: Sequence[int],
+        rows: Callable[[int, Sequence[Expr]], list[Expr]],
+    ) -> Tensor:
+        """`load`'s tensor with a transform along two of its dimensions: [t, t, tiles, other
+        dimensions]; without tiles the dimensions are transformed as a whole.
+        """
+        shape = _shape(load)
+        tensor = load.buffer
+        assert isinstance(tensor, Tensor)
+
+        def axes(first: str, n: int, second: str, k: int) -> tuple[IterVar, ...]:
+            rest = [d for d in range(len(shape)) if d not in dims]
+            return (
+                IterVar(Var(first), n),
+                IterVar(Var(second), k),
+                *(IterVar(Var(f"i{d}"), count) for d, count in enumerate(tiles)),
+                *(IterVar(Var(f"d{d}"), shape[d]) for d in rest),
+            )
+
+        def read(at: Sequence[IterVar], offsets: tuple[int, Expr]) -> Expr:
+            rest = [a.var for a in at[2 + len(tiles) :]]
+            index: list[Expr] = []
+            inside: list[Expr] = []
+            for d in range(len(shape)):
+                if d not in dims:
+                    index.append(rest.pop(0))
+                    continue
+                n = dims.index(d)
+                where: Expr = as_expr(offsets[n])
+                if tiles:
+                    where = at[2 + n].var * self.m + where
+                    if tiles[n] * self.m + WINDOW - 1 > shape[d]:
+                        inside.append(where < shape[d])
+                index.append(where)
+            value: Expr = tensor[tuple(index)]
+            for condition in inside:
+                value = select(condition, value, 0.0)
+            return value
+
+        at = axes("x", self.t, "s", sizes[1])
+        values = [read(at, (r, at[1].var)) for r in range(sizes[0])]
+        half = self._stage(f"{what}_rows", at, chosen(at[0].var, rows(self.m, values)))
+        at = axes("x", self.t, "y", self.t)
+        rest = [a.var for a in at[2:]]
+        values = [half[at[0].var, as_expr(s), *rest] for s in range(sizes[1])]
+        return self._stage(f"{what}_tiles", at, chosen(at[1].var, rows(self.m, values)))
+
+
+def _without(indices: Sequence[Expr], dims: tuple[int, int]) -> list[Expr]:
+    return [e for d, e in enumerate(indices) if d not in dims]
