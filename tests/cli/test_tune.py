@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from tilesmith.tuning.records import Key, Records, trial
 
 Run = Callable[..., Any]
 
@@ -41,3 +47,32 @@ def test_usage(tilesmith: Run, model: Path, tmp_path: Path) -> None:
     assert bad.code == 2 and "this is no tuning record" in bad.err
     assert "there is no search 'x'" in tilesmith("tune", model, "--search", "x").err
     assert "compiled already" in tilesmith("tune", "m.tsm").err
+
+
+def test_bad_record_files(tilesmith: Run, tmp_path: Path) -> None:
+    assert "can't be read" in tilesmith("records", "import", tmp_path / "absent").err
+    assert "there is no file" in tilesmith("records", "merge", tmp_path / "absent").err
+    assert "can't be written" in tilesmith("records", "export", tmp_path / "no" / "f").err
+    assert "must not be negative" in tilesmith("records", "prune", "--keep", -1).err
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
+    assert "no text of JSON lines" in tilesmith("records", "import", tmp_path / "bytes").err
+    other = tmp_path / "other.sqlite"
+    with Records(other) as store:
+        store.add(trial(Key.of("w", "t", 1), {}, "ok", "conv", "", 0.5, 1.0))
+    with sqlite3.connect(other) as db:
+        db.execute("UPDATE trials SET seconds = 'soon'")
+    merged = tilesmith("records", "merge", other)
+    assert merged.code == 2 and "this is no tuning record" in merged.err
+    assert tilesmith("records", "list", "--json").json == []
+
+
+def test_records_through_pipes(
+    tilesmith: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "r.sqlite"
+    with Records(path) as store:
+        store.add(trial(Key.of("w", "t", 1), {"a": 1}, "ok", "conv", "", 0.5, 1.0))
+    lines = tilesmith("records", "export", "-", "--records", path).out
+    monkeypatch.setattr("sys.stdin", io.StringIO(lines))
+    assert "added 1 trials" in tilesmith("records", "import", "-").out
+    assert tilesmith("records", "export", "-").out == lines

@@ -80,6 +80,11 @@ def test_json_lines(tmp_path: Path) -> None:
         timed(1.0).to_json().replace('"ok"', '"great"'),
         timed(1.0).to_json().replace('"threads": 2', '"threads": "2"'),
         timed(1.0).to_json().replace('{\\"rows\\": 0}', "7"),
+        timed(1.0).to_json().replace('"baseline": 1.0', '"baseline": 0.0'),
+        timed(1.0).to_json().replace('"baseline": 1.0', '"baseline": NaN'),
+        timed(1.0).to_json().replace('"seconds": 1.0', '"seconds": -1.0'),
+        timed(1.0).to_json().replace('"threads": 2', f'"threads": {1 << 70}'),
+        "[" * 100_000,
     ],
 )
 def test_bad_lines(line: str) -> None:
@@ -92,6 +97,25 @@ def test_another_file(tmp_path: Path) -> None:
     path.write_bytes(b"this is not a database, but it is long enough to be one" * 40)
     with pytest.raises(ModelError, match="holds no tuning records"):
         Records(path)
+
+
+def test_a_database_of_something_else(tmp_path: Path) -> None:
+    path = tmp_path / "r.sqlite"
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE trials (song TEXT, bars INTEGER)")
+    with Records(path) as r, pytest.raises(ModelError, match="holds no tuning records"):
+        r.trials()
+
+
+def test_a_damaged_page(tmp_path: Path) -> None:
+    path = tmp_path / "r.sqlite"
+    with Records(path) as r:
+        r.add(*(timed(0.5, n) for n in range(1000)))
+    with path.open("r+b") as file:
+        file.seek(8192)
+        file.write(b"\xff" * 32768)
+    with Records(path) as r, pytest.raises(ModelError, match="malformed"):
+        r.trials()
 
 
 def relative(n: int, group: str = "g") -> tuple[Key, Family]:

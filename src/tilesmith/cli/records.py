@@ -1,8 +1,9 @@
 """List, move and prune what tuning measured.
 
 list: the best trial of each workload (with --all every trial).  export FILE: every trial as JSON
-lines (- for stdout).  import FILE: add trials from JSON lines.  merge FILE: add those of another
-record file; of two trials of one candidate the later one stays.  prune: keep only what is used.
+lines (- for stdout).  import FILE: add trials from JSON lines (- for stdin).  merge FILE: add those
+of another record file; of two trials of one candidate the later one stays.  prune: keep only what
+is used.
 
 Example: tilesmith records export trials.jsonl
 """
@@ -18,7 +19,7 @@ import typer
 
 from tilesmith.cli.arguments import JsonFlag
 from tilesmith.cli.console import print_json, print_table
-from tilesmith.support.errors import UsageError
+from tilesmith.support.errors import ModelError, UsageError
 from tilesmith.support.options import Options, records_path
 from tilesmith.tuning.records import Records, Trial, json_lines, read_families, read_lines
 
@@ -39,6 +40,8 @@ def command(
         raise UsageError(f"records: {action!r} is none of {', '.join(ACTIONS)}")
     if (file is None) == (action in ("export", "import", "merge")):
         raise UsageError(f"records {action} takes {'a file' if file is None else 'no file'}")
+    if keep < 0:
+        raise UsageError(f"--keep must not be negative, not {keep}")
     path = records_path(Options.from_environment(records=records))
     with Records(path) as store:
         if action == "list":
@@ -56,19 +59,33 @@ def _move(store: Records, action: str, file: Path) -> None:
         if str(file) == "-":
             sys.stdout.writelines(lines)
             return
-        file.write_text("".join(lines))
+        try:
+            file.write_text("".join(lines), encoding="utf-8")
+        except OSError as e:
+            raise UsageError(f"trials can't be written to {str(file)!r}: {e.strerror}") from e
         print(f"wrote {len(store.trials())} trials")
         return
-    if not file.is_file():
-        raise UsageError(f"there is no file {str(file)!r}")
-    if action == "import":
-        lines = file.read_text().splitlines()
-        trials, families = list(read_lines(lines)), read_families(lines)
-    else:
+    if action == "merge":
+        if not file.is_file():
+            raise UsageError(f"there is no file {str(file)!r}")
         with Records(file) as other:
-            trials, families = other.trials(), other.families()
+            lines = list(json_lines(other))
+    else:
+        lines = _read(file).splitlines()
+    trials, families = list(read_lines(lines)), read_families(lines)
     store.describe(families)
     print(f"added {_add_newer(store, trials)} trials")
+
+
+def _read(file: Path) -> str:
+    try:
+        if str(file) == "-":
+            return sys.stdin.read()
+        return file.read_text(encoding="utf-8")
+    except OSError as e:
+        raise UsageError(f"{str(file)!r} can't be read: {e.strerror}") from e
+    except UnicodeDecodeError as e:
+        raise ModelError(f"{str(file)!r} is no text of JSON lines: {e}") from e
 
 
 def _add_newer(store: Records, trials: Iterable[Trial]) -> int:

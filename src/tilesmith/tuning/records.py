@@ -16,11 +16,12 @@ import json
 import math
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from tilesmith.support.errors import ModelError
 
@@ -97,8 +98,12 @@ class Trial:
                 json.loads(str(own["decisions"])), dict
             ):
                 raise ValueError("bad status or decisions")
-            return Trial(key, **own)  # type: ignore[arg-type]  # just checked
-        except (ValueError, KeyError, TypeError) as e:
+            found = Trial(key, **own)  # type: ignore[arg-type]  # just checked
+            least = min(found.seconds, found.baseline)
+            if found.status == "ok" and not least > 0:
+                raise ValueError("times must be positive")
+            return found
+        except (ValueError, KeyError, TypeError, RecursionError) as e:
             raise ModelError(f"this is no tuning record: {line[:80]!r} ({e})") from e
 
 
@@ -142,13 +147,15 @@ def _typed(value: object, wanted: type) -> object:
         return float(value)
     if not isinstance(value, wanted) or isinstance(value, bool):
         raise TypeError(f"expected {wanted.__name__}, found {value!r}")
+    if isinstance(value, (int, float)) and not 0 <= value < 1 << 63:  # nor is it NaN
+        raise ValueError(f"expected a number from 0 on, found {value!r}")
     return value
 
 
 class Records:
     """The trials in a file (made when first written).  Use as a context manager, in one thread.
 
-    Raises ModelError when the file is something else.
+    Raises ModelError when the file is something else or damaged.
     """
 
     def __init__(self, path: Path) -> None:
@@ -156,7 +163,7 @@ class Records:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         types = {str: "TEXT", int: "INTEGER", float: "REAL"}
         columns = ", ".join(f'"{n}" {types[t]} NOT NULL' for n, t in {**_KEY, **_OWN}.items())
-        try:
+        with self._readable():
             self._db = sqlite3.connect(path, timeout=30, isolation_level=None)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
@@ -170,8 +177,26 @@ class Records:
                 '"group" TEXT NOT NULL, extents TEXT NOT NULL, '
                 "PRIMARY KEY (anchor, target, threads, version, workload)) WITHOUT ROWID"
             )
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Raises ModelError for what SQLite can't read."""
+        try:
+            yield
         except sqlite3.DatabaseError as e:
-            raise ModelError(f"{str(path)!r} holds no tuning records: {e}") from e
+            raise ModelError(f"{str(self.path)!r} holds no tuning records: {e}") from e
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction: all of it happens or nothing."""
+        with self._readable():
+            self._db.execute("BEGIN IMMEDIATE")
+            with self._db:
+                yield self._db
+
+    def _query(self, text: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        with self._readable():
+            return self._db.execute(text, values).fetchall()
 
     def __enter__(self) -> Records:
         return self
@@ -195,15 +220,13 @@ class Records:
             )
             for t in trials
         ]
-        self._db.execute("BEGIN IMMEDIATE")
-        with self._db:
-            self._db.executemany(f"INSERT OR REPLACE INTO trials VALUES ({marks})", rows)
+        with self._writing() as db:
+            db.executemany(f"INSERT OR REPLACE INTO trials VALUES ({marks})", rows)
 
     def trials(self, key: Key | None = None) -> list[Trial]:
         """The trials of a key, or all, oldest first."""
         where, values = _where(key)
-        names = ", ".join(f'"{n}"' for n in _COLUMNS)
-        rows = self._db.execute(f'SELECT {names} FROM trials {where} ORDER BY "when"', values)
+        rows = self._query(f'SELECT {_NAMES} FROM trials t {where} ORDER BY t."when"', values)
         return [Trial(Key(*row[: len(_KEY)]), *row[len(_KEY) :]) for row in rows]
 
     def best(self, key: Key) -> Trial | None:
@@ -217,20 +240,19 @@ class Records:
             (*(getattr(k, n) for n in _KEY), f.anchor, f.group, " ".join(map(str, f.extents)))
             for k, f in family_of.items()
         ]
-        self._db.execute("BEGIN IMMEDIATE")
-        with self._db:
-            self._db.executemany("INSERT OR REPLACE INTO workloads VALUES (?,?,?,?,?,?,?)", rows)
+        with self._writing() as db:
+            db.executemany("INSERT OR REPLACE INTO workloads VALUES (?,?,?,?,?,?,?)", rows)
 
     def families(self) -> dict[Key, Family]:
         """Those of all workloads that have been described."""
         names = ", ".join(_KEY)
-        rows = self._db.execute(f'SELECT {names}, anchor, "group", extents FROM workloads')
+        rows = self._query(f'SELECT {names}, anchor, "group", extents FROM workloads')
         return {Key(*r[: len(_KEY)]): _family(*r[len(_KEY) :]) for r in rows}
 
     def look_up(self, key: Key, family: Family) -> Known:
         """What is known of a workload, and of those nearest to it that are near enough."""
         own = [getattr(key, n) for n in _KEY]
-        rows = self._db.execute(_LOOK_UP, (*own, family.anchor, *own)).fetchall()
+        rows = self._query(_LOOK_UP, (*own, family.anchor, *own))
         at = len(_COLUMNS)
         near: list[tuple[float, Trial]] = []
         mine: Trial | None = None
@@ -260,14 +282,11 @@ class Records:
             good = [t for t in trials if t.status == "ok" and key.version == VERSION]
             kept = sorted(good, key=lambda t: t.ratio)[:keep]
             gone += [t for t in trials if t not in kept]
-        self._db.execute("BEGIN IMMEDIATE")
-        with self._db:
+        with self._writing() as db:
             for t in gone:
                 where, values = _where(t.key)
-                self._db.execute(
-                    f"DELETE FROM trials {where} AND decisions = ?", (*values, t.decisions)
-                )
-            self._db.execute(
+                db.execute(f"DELETE FROM trials {where} AND decisions = ?", (*values, t.decisions))
+            db.execute(
                 "DELETE FROM workloads AS w WHERE NOT EXISTS (SELECT 1 FROM trials t WHERE "
                 + " AND ".join(f"t.{n} = w.{n}" for n in _KEY)
                 + ")"
@@ -311,7 +330,7 @@ def read_families(lines: Iterable[str]) -> dict[Key, Family]:
             if min(extents, default=2) < 2:
                 raise ValueError("bad extents")
             found[key] = Family(anchor, group, extents)
-        except (ValueError, KeyError, TypeError) as e:
+        except (ValueError, KeyError, TypeError, RecursionError) as e:
             raise ModelError(f"this is no tuning record: {line[:80]!r} ({e})") from e
     return found
 
