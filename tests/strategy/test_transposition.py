@@ -15,6 +15,7 @@ from tilesmith.ir.types import TensorType
 from tilesmith.ops.activation import Relu
 from tilesmith.ops.elementwise import Add
 from tilesmith.ops.shape import Transpose
+from tilesmith.ops.slicing import Slice
 from tilesmith.strategy.cpu import lower_group
 from tilesmith.support.options import Options
 
@@ -56,6 +57,22 @@ def test_nothing_is_gathered(target: str) -> None:
     func = driver.run_loop_passes(lower_group(node.op.body, session.target, "k"), session)
     text = emit(expand_math(func, session.target), session.target).llvm_text
     assert "shufflevector" in text and "gather" not in text and "insertelement" not in text
+
+
+@pytest.mark.parametrize("start,end", ((1, 49), (3, 35), (16, 48)))
+def test_what_is_transposed_may_begin_anywhere(start: int, end: int) -> None:
+    b = Builder("t")
+    x = b.input("x", TensorType(to_dtype("f32"), (48, 2, 49)))
+    graph = b.finish(b.add(Transpose((2, 1, 0)), b.add(Slice((start,), (end,), (2,), (1,)), x)))
+    session = driver.Session.of(Options(use_cache=False))
+    (node,) = driver.optimise(graph, session).nodes
+    assert isinstance(node.op, Fused)
+    func = driver.run_loop_passes(lower_group(node.op.body, session.target, "k"), session)
+    text = emit(expand_math(func, session.target), session.target).llvm_text
+    assert "shufflevector" in text and "gather" not in text and "insertelement" not in text
+    a = np.random.default_rng(0).standard_normal((48, 2, 49), np.float32)
+    exe = driver.compile(graph, options=Options(use_cache=False))
+    np.testing.assert_array_equal(exe(a), a[:, :, start:end].transpose(2, 1, 0))
 
 
 def test_elementwise_work_is_done_on_the_way() -> None:

@@ -15,7 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tilesmith.ir.expr import Load, Select, Var, free_vars, post_order
+from tilesmith.ir.affine import affine_form
+from tilesmith.ir.expr import Expr, Load, Select, Var, free_vars, post_order
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.target import Target
 from tilesmith.strategy.access import expand, strides
@@ -73,7 +74,7 @@ def _of_read(group: Group, op: Compute, node: Load, tensor: Tensor, v: int) -> T
     if steps is None or steps.get(op.axis[v].var, 0) in (0, 1):
         return None
     number = {a.var: i for i, a in enumerate(op.axis)}
-    plain = {number[i]: d for d, i in enumerate(node.indices) if isinstance(i, Var) and i in number}
+    plain = {number[i]: d for d, e in enumerate(node.indices) if (i := _shifted(e)) in number}
     u = next((i for i, a in enumerate(op.axis) if steps.get(a.var, 0) == 1), None)
     if u is None or u not in plain or v not in plain:
         return None
@@ -82,6 +83,13 @@ def _of_read(group: Group, op: Compute, node: Load, tensor: Tensor, v: int) -> T
     if any(free_vars(i) & both for i in others) or tensor.dtype is not op.outputs[0].dtype:
         return None
     return Transposition(tensor, u, v, plain[u], plain[v])
+
+
+def _shifted(e: Expr) -> Var | None:
+    """The variable that `e` is, or is but for a constant: slices begin anywhere."""
+    terms, _ = affine_form(e)
+    atom = next(iter(terms), None)
+    return atom if len(terms) == 1 and isinstance(atom, Var) and terms[atom] == 1 else None
 
 
 def schedule_transposition(
