@@ -10,11 +10,14 @@ import pytest
 
 import tilesmith as ts
 from tilesmith import driver
+from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.parse import parse_graph
+from tilesmith.graph.text import print_graph
 from tilesmith.runtime.executable import Executable
+from tilesmith.support.difference import difference
 from tilesmith.tuner import choices
-from tilesmith.tuner.choices import asked, decide
+from tilesmith.tuner.choices import asked, decide, forced
 from tilesmith.tuner.profiles import Times, compared
 from tilesmith.tuner.tasks import Compiled
 from tilesmith.tuning.records import Records
@@ -44,6 +47,27 @@ def options(tmp_path: Path) -> ts.Options:
     return ts.Options(cache_dir=tmp_path, threads=1, jobs=1)
 
 
+EVERYTHING = """
+graph net(%x: f32[1,32,8,8], %q: f32[2,12,16], %k: f32[2,12,16]) {
+  const %w: f32[32,32,1,1] = @aa
+  const %v: f32[32,1,3,3] = @bb
+  %0: f32[1,32,8,8] = conv(%x, %w)  # "left"
+  %1: f32[1,32,8,8] = sigmoid(%0)  # "sigmoid"
+  %2: f32[1,32,8,8] = conv(%1, %v) {pads=(1, 1, 1, 1), groups=32}  # "right"
+  %3: f32[1,64,8,8] = concat(%1, %2) {axis=1}  # "concat"
+  %4: f32[1,64,8,8] = relu(%3)  # "relu"
+  %5: f32[64,64] = reshape(%4) {shape=(64, 64)}  # "reshape"
+  %6: f32[64,64] = softmax(%5)  # "rows"
+  %7: f32[2,12,12] = matmul(%q, %k) {transpose_b=True}  # "scores"
+  %8: f32[2,12,12] = softmax(%7)  # "softmax"
+  %9: f32[2,12,16] = matmul(%8, %k)  # "values"
+  %10: f32[1,8,64,8] = transpose(%4) {perm=(0, 2, 1, 3)}  # "transpose"
+  %11: f32[1,8,64,8] = exp(%10)  # "exp"
+  return %6 as "y", %9 as "z", %11 as "t"
+}
+"""
+
+
 def fake(cost: Mapping[str, float]) -> Callable[[Executable], Times]:
     """Times of kernels: `cost` of what their code says they do, for each source node."""
 
@@ -65,6 +89,28 @@ def test_equal_work_is_asked_for_once(graph: Graph, options: ts.Options) -> None
     assert all(set(q.knob.options) == {0, 2, 4} for q in algorithms)
 
 
+def test_every_choice_gives_the_same_answer(options: ts.Options) -> None:
+    rng = np.random.default_rng(0)
+    data = {n: rng.standard_normal(s).astype(np.float32) * 0.1
+            for n, s in {"aa": (32, 32, 1, 1), "bb": (32, 1, 3, 3)}.items()}  # fmt: skip
+    graph = parse_graph(EVERYTHING, data)
+    session = driver.Session.of(options)
+    inputs = driver.random_inputs(graph)
+    want = evaluate(graph, inputs)
+    plain = print_graph(driver.optimise(graph, session))
+    questions = asked(graph, session)
+    kinds = {q.knob.name for q in questions.values()}
+    assert kinds >= {"halo", "epilogue", "attention", "in_place", "layout"}
+    for workload, question in questions.items():
+        for value in question.knob.options:
+            other = forced(session, {workload: {question.knob.name: value}})
+            if value != question.knob.default:
+                assert print_graph(driver.optimise(graph, other)) != plain, question
+            exe = Compiled.of(graph, other).executable
+            for name, array in exe.run(inputs).items():
+                assert difference(array, want[name]) <= 1e-5, (question, value)
+
+
 @pytest.mark.parametrize("winner", ["winograd_conv", "conv"])
 def test_what_is_measured_faster_is_kept(
     winner: str, graph: Graph, options: ts.Options, monkeypatch: pytest.MonkeyPatch
@@ -83,7 +129,8 @@ def test_what_is_measured_faster_is_kept(
         }
         assert operators & {"conv", "winograd_conv"} == {winner}
         trials = records.trials()
-        assert len(trials) == 4  # two workloads, two values other than the default of each
+        algorithms = [t for t in trials if "algorithm" in t.candidate]
+        assert len(algorithms) == 4  # two workloads, two values other than the default of each
 
         def nothing(*_: object) -> Times:
             raise AssertionError("measured again")

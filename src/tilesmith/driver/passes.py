@@ -73,10 +73,10 @@ def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
     return (
         *GRAPH_PASSES,
         ("winograd", lambda g: winograd(g, choice)),
-        ("layout", lambda g: assign_layouts(g, policy)),
-        ("halo", add_halos),
-        ("fuse", fuse),
-        ("place", lambda g: place(g, windows)),
+        ("layout", lambda g: assign_layouts(g, policy, session.choose)),
+        ("halo", lambda g: add_halos(g, session.choose)),
+        ("fuse", lambda g: fuse(g, session.choose)),
+        ("place", lambda g: place(g, windows, session.choose)),
     )
 
 

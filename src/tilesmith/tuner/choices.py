@@ -9,7 +9,7 @@ source nodes take the least time.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from tilesmith import driver
 from tilesmith.driver import Question, Session
@@ -17,13 +17,18 @@ from tilesmith.graph.nodes import Graph
 from tilesmith.runtime.threads import thread_count
 from tilesmith.strategy.knobs import Decisions, Value
 from tilesmith.tuning.lookup import Match
-from tilesmith.tuning.records import Key, Records, trial
+from tilesmith.tuning.records import MARGIN, Key, Records, Trial, trial
 
 from .profiles import Times, compared, in_turns, times
 from .tasks import Compiled, random_inputs
 
 WORTH_SHARE = 5e-3
 """Of the model's time: choices about kernels that take less are left alone."""
+
+FIRST = 6
+"""Workloads, those that take most time, on which a value is tried first: when it helps none of
+them, it is not tried on the others.
+"""
 
 Choices = Mapping[str, Decisions]
 """Decisions by the workload of a choice."""
@@ -46,7 +51,6 @@ def decide(
     current, compiled = forced(session, made), plain
     seen: set[str] = set()
     now: Times | None = None
-    least = 0.0
     while True:
         open_ = {w: q for w, q in asked(graph, current).items() if w not in seen}
         if not open_:
@@ -54,16 +58,21 @@ def decide(
         kind = next(iter(open_.values())).knob.name
         batch = {w: q for w, q in open_.items() if q.knob.name == kind}
         seen.update(batch)
-        if now is None:
-            now = times(compiled.executable, inputs)
-            least = WORTH_SHARE * sum(t for _, t in now)
-        worth = {w: q for w, q in batch.items() if compared(q.sources, now)[0] >= least}
-        for value, flips in _untried(worth, records, session).items():
-            if not go_on():
-                break
-            variant = Compiled.of(graph, forced(session, {**made, **flips}))
-            both = in_turns(compiled.executable, variant.executable, inputs)
-            _record(records, session, kind, value, {w: batch[w] for w in flips}, both)
+        known = now = now or times(compiled.executable, inputs)
+        least = WORTH_SHARE * sum(t for _, t in known)
+        worth = [w for w, q in batch.items() if compared(q.sources, known)[0] >= least]
+        by_share = sorted(worth, key=lambda w: -compared(batch[w].sources, known)[0])
+        for value, workloads in _untried(by_share, batch, records, session).items():
+            for some in (workloads[:FIRST], workloads[FIRST:]):
+                if not some or not go_on():
+                    break
+                flips = {w: {kind: value} for w in some}
+                variant = Compiled.of(graph, forced(session, {**made, **flips}))
+                both = in_turns(compiled.executable, variant.executable, inputs)
+                found = _trials(session, kind, value, {w: batch[w] for w in some}, both)
+                records.add(*found)
+                if all(t.ratio > 1 - MARGIN for t in found):
+                    break
         chosen = driver.lookup(records, session)
         fresh = {w: d for w in batch if (d := chosen(w).decisions)}
         if fresh:
@@ -90,32 +99,31 @@ def key_of(workload: str, session: Session) -> Key:
 
 
 def _untried(
-    batch: Mapping[str, Question], records: Records, session: Session
-) -> dict[Value, dict[str, Decisions]]:
-    """The values that were not measured yet, each with the choices to try it in."""
-    found: dict[Value, dict[str, Decisions]] = {}
-    for workload, question in batch.items():
-        knob = question.knob
+    workloads: Sequence[str], batch: Mapping[str, Question], records: Records, session: Session
+) -> dict[Value, list[str]]:
+    """The values that were not measured yet, each with the workloads to try it on."""
+    found: dict[Value, list[str]] = {}
+    for workload in workloads:
+        knob = batch[workload].knob
         known = [t.candidate.get(knob.name) for t in records.trials(key_of(workload, session))]
         for value in knob.options:
             if value != knob.default and value not in known:
-                found.setdefault(value, {})[workload] = {knob.name: value}
+                found.setdefault(value, []).append(workload)
     return found
 
 
-def _record(
-    records: Records,
+def _trials(
     session: Session,
     kind: str,
     value: Value,
     questions: Mapping[str, Question],
     both: tuple[Times, Times],
-) -> None:
-    """Store what one value did to the kernels of each choice."""
-    trials = []
+) -> list[Trial]:
+    """What one value did to the kernels of each choice."""
+    found = []
     for workload, question in questions.items():
         old, new = compared(question.sources, *both)
         label = f"{kind} {' '.join(sorted(question.sources))}"
         key = key_of(workload, session)
-        trials.append(trial(key, {kind: value}, "ok", label[:60], "", new, old))
-    records.add(*trials)
+        found.append(trial(key, {kind: value}, "ok", label[:60], "", new, old))
+    return found

@@ -13,6 +13,9 @@ may join depends on structure alone:
 
 Attention is a group of its own kind, found first (`fuse_attention`).
 
+Where fusing computes or reads something in another way than alone (attention, a costly epilogue, a
+prologue), whether to do so is a choice that measurements may overrule (`choices`).
+
 Afterwards pure index maps move into the contraction that alone reads them, elementwise producers
 into the reduction that alone reads them, and both into the attention whose operands they are.
 """
@@ -26,6 +29,7 @@ from tilesmith.ops.base import Op
 from tilesmith.ops.slicing import Concat
 from tilesmith.ops.structure import Structure, structure
 
+from .choices import Choose, preferred
 from .fuse_attention import attention
 
 MAX_NODES = 48
@@ -48,11 +52,11 @@ class _Group:
     costly: bool = field(default=False)
 
 
-def fuse(graph: Graph) -> Graph:
+def fuse(graph: Graph, choose: Choose = preferred) -> Graph:
     """`graph` with every node inside a `Fused` node; itself when all of them are already."""
     if all(isinstance(n.op, Fused) for n in graph.nodes):
         return graph
-    groups = _Fusion(graph).groups()
+    groups = _Fusion(graph, choose).groups()
     order = {n: i for i, n in enumerate(graph.nodes)}
     groups.sort(key=lambda g: max(order[n] for n in g.nodes))
     nodes = tuple(_fused_node(graph, g, order) for g in groups)
@@ -62,8 +66,9 @@ def fuse(graph: Graph) -> Graph:
 
 
 class _Fusion:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, choose: Choose) -> None:
         self.graph = graph
+        self.choose = choose
         self.order = {n: i for i, n in enumerate(graph.nodes)}
         self.group_of: dict[Node, _Group] = {}
         self.escapes = set(graph.outputs)
@@ -77,7 +82,9 @@ class _Fusion:
             by_kind.setdefault(self.structure(n).kind, []).append(n)
         for n in by_kind.get("contraction", []):
             found = attention(self.graph, n, self.order, self.structure, MAX_NODES)
-            if found is not None and not any(m in self.group_of for m in found):
+            if found is None or any(m in self.group_of for m in found):
+                continue
+            if self.choose("attention", found, (True, False), True):
                 (result,) = self.live(dict.fromkeys(found))
                 group = _Group("attention", found, outputs=(result,))
                 self.group_of |= dict.fromkeys(found, group)
@@ -149,7 +156,10 @@ class _Fusion:
             return False  # the kernel would store across memory
         out = node.outputs[0].shape
         if group.kind in ("contraction", "reduction"):
-            return s.kind == "elementwise" and out == group.shape
+            if s.kind != "elementwise" or out != group.shape:
+                return False
+            about = (group.nodes[0], node)
+            return not s.is_costly or self.choose("epilogue", about, (True, False), True)
         if group.kind == "rows":
             if s.kind == "elementwise":
                 narrow = tuple(1 if i in group.reduced else d for i, d in enumerate(group.shape))
@@ -183,7 +193,10 @@ class _Fusion:
                     continue
                 if group.kind == "attention" and not operands.issuperset(consumers):
                     continue  # what a mask is made of would be computed again for each head
-                if self.mergeable(feeder, group):
+                about = (*feeder.nodes, node)
+                if self.mergeable(feeder, group) and self.choose(
+                    "prologue", about, (True, False), True
+                ):
                     operands.update(feeder.nodes)
                     group.nodes = sorted(feeder.nodes + group.nodes, key=self.order.__getitem__)
                     for n in feeder.nodes:

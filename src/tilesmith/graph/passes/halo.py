@@ -15,19 +15,29 @@ from tilesmith.ir.layout import Layout
 from tilesmith.ops.structure import stages, structure, zero_padding
 from tilesmith.te.tensor import Tensor
 
+from .choices import Choose, preferred
+
 Pads = tuple[tuple[int, int], ...]
 
 
-def add_halos(graph: Graph) -> Graph:
-    """`graph` with a halo on each computed value that a reader pads with zeros."""
+def add_halos(graph: Graph, choose: Choose = preferred) -> Graph:
+    """`graph` with a halo on each computed value that a reader pads with zeros, unless `choose`
+    says that its readers shall peel their borders.
+    """
     wanted: dict[Value, Pads] = {}
+    readers: dict[Value, list[Node]] = {}
     for node in graph.nodes:
         for value, pads in _padded_inputs(node):
             if _may_have_halo(graph, value):
+                readers.setdefault(value, []).append(node)
                 before = wanted.get(value, ((0, 0),) * len(pads))
                 wanted[value] = tuple(
                     (max(a, c), max(b, d)) for (a, b), (c, d) in zip(before, pads, strict=True)
                 )
+    for value, padding in readers.items():
+        about = (graph.producer[value], *dict.fromkeys(padding))
+        if not choose("halo", about, (True, False), True):
+            del wanted[value]
     if not wanted:
         return graph
     new = {v: replace(v, layout=_with_halo(v, pads)) for v, pads in wanted.items()}

@@ -10,6 +10,7 @@ outputs are row-major.  Constants are packed when they are first read, at no cos
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -18,6 +19,8 @@ import numpy as np
 from tilesmith.graph.nodes import Constant, Data, Graph, Node, Relayout, Value
 from tilesmith.ir.layout import Layout
 from tilesmith.support.pbqp import Problem
+
+from .choices import Choose, preferred
 
 Choice = Layout | None
 """The layout of a node's results (of each that has its rank); None is row-major."""
@@ -53,14 +56,19 @@ class LayoutPolicy(Protocol):
         ...
 
 
-def assign_layouts(graph: Graph, policy: LayoutPolicy) -> Graph:
-    """`graph` with layouts on its values, constants packed to match, and relayouts between."""
-    return _Assignment(graph, policy).run()
+def assign_layouts(graph: Graph, policy: LayoutPolicy, choose: Choose = preferred) -> Graph:
+    """`graph` with layouts on its values, constants packed to match, and relayouts between.
+
+    Where an operand does not lie as its reader likes it best, `choose` may overrule the costs:
+    whether there is a relayout, and the layout of the reader's results.
+    """
+    return _Assignment(graph, policy, choose).run()
 
 
 class _Assignment:
-    def __init__(self, graph: Graph, policy: LayoutPolicy) -> None:
+    def __init__(self, graph: Graph, policy: LayoutPolicy, choose: Choose) -> None:
         self.graph = graph
+        self.choose = choose
         self.policy = policy
         self.fixed: dict[Node, NodeLayouts] = {}
         for n in graph.nodes:
@@ -103,6 +111,8 @@ class _Assignment:
 
     def run(self) -> Graph:
         self.chosen = self.solve()
+        if self.overruled():
+            self.chosen = self.solve()
         for node in self.graph.nodes:
             self.lay_out(node)
         outputs = self.outputs()
@@ -148,20 +158,58 @@ class _Assignment:
         found = problem.solve()
         return {n: self.choices[n][found[number[n]]] for n in self.graph.nodes}
 
+    def overruled(self) -> bool:
+        """Whether another layout than the cheapest is chosen for the results of nodes with an
+        operand that does not lie as they like it; it becomes their only one.
+        """
+        before = dict(self.choices)
+        for node, options in before.items():
+            across = [
+                producer
+                for i, v in enumerate(node.inputs)
+                if (producer := self.graph.producer.get(v)) is not None
+                and self.read(node, i, self.layout(producer, self.chosen[producer], v),
+                              self.chosen[node])[0]
+            ]  # fmt: skip
+            if len(options) > 1 and across:
+                names = tuple("row-major" if c is None else str(c) for c in options)
+                usual = names[options.index(self.chosen[node])]
+                found = self.choose("layout", (*dict.fromkeys(across), node), names, usual)
+                if found != usual:
+                    self.choices[node] = [options[names.index(found)]]
+        return self.choices != before
+
     def layout(self, producer: Node, choice: Choice, value: Value) -> Layout | None:
         return self.layouts_of(producer, choice)[producer.outputs.index(value)]
 
     def read(self, node: Node, i: int, layout: Choice, result: Choice) -> tuple[float, Choice]:
         """What it costs `node` to read operand i, and the layout in which it does."""
+        as_it_lies = self.policy.reading(node, i, layout, result), layout
+        if not as_it_lies[0]:
+            return as_it_lies
+        return min(as_it_lies, self.converting(node, i, result), key=lambda c: c[0])
+
+    def converting(self, node: Node, i: int, result: Choice) -> tuple[float, Choice]:
+        """What it costs `node` to read operand i after the best relayout."""
         value = node.inputs[i]
-        best = self.policy.reading(node, i, layout, result), layout
-        if best[0]:
-            change = self.policy.relayout(value)
-            for other in self.by_rank.get(value.type.rank, {None: None}):
-                cost = change + self.policy.reading(node, i, other, result)
-                if cost < best[0]:
-                    best = cost, plain(other, value)
-        return best
+        change = self.policy.relayout(value)
+        costs = {
+            other: change + self.policy.reading(node, i, other, result)
+            for other in self.by_rank.get(value.type.rank, {None: None})
+        }
+        best = min(costs, key=costs.__getitem__)
+        return costs[best], plain(best, value)
+
+    def read_in(self, node: Node, i: int, layout: Choice, result: Choice) -> Choice:
+        """The layout in which `node` does read operand i, which lies in `layout`."""
+        _, cheapest = self.read(node, i, layout, result)
+        _, other = self.converting(node, i, result)
+        if not 0 < self.policy.reading(node, i, layout, result) < math.inf or other == layout:
+            return cheapest
+        value = node.inputs[i]
+        about = [n for n in (self.graph.producer.get(value), node) if n is not None]
+        changes = self.choose(f"relayout_{i}", about, (False, True), cheapest != layout)
+        return other if changes else layout
 
     # carrying it out
 
@@ -177,9 +225,9 @@ class _Assignment:
                 if wanted is not None and v.layout is None and not wanted.is_row_major:
                     inputs[i] = self.pack(v, wanted)
                 continue
-            _, layout = self.read(node, i, inputs[i].layout, choice)
+            layout = self.read_in(node, i, inputs[i].layout, choice)
             if layout != inputs[i].layout:
-                inputs[i] = self.relayout(inputs[i], layout)
+                inputs[i] = self.relayout(inputs[i], layout, node.loc)
         outputs = []
         for v, layout in zip(node.outputs, self.layouts_of(node, choice), strict=True):
             if layout != v.layout:
@@ -198,12 +246,12 @@ class _Assignment:
             self.packed[key] = pack(self.graph.constant[value], layout)
         return self.packed[key].value
 
-    def relayout(self, value: Value, layout: Layout | None) -> Value:
+    def relayout(self, value: Value, layout: Layout | None, loc: str) -> Value:
         key = (value, layout)
         if key not in self.converted:
             new = replace(value, layout=layout)
             op = Relayout(layout or Layout.row_major(value.type.rank))
-            self.nodes.append(Node(op, (value,), (new,)))
+            self.nodes.append(Node(op, (value,), (new,), loc))
             self.converted[key] = new
         return self.converted[key]
 

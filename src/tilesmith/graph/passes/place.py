@@ -14,7 +14,7 @@ one memory has one halo, the widest that any of it needs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -23,6 +23,8 @@ from tilesmith.ir.layout import Layout
 from tilesmith.ops.elementwise import Identity
 from tilesmith.ops.slicing import Concat, Split
 
+from .choices import Choose, preferred
+
 RUN_BYTES = 64
 """Fewest bytes without a gap that are worth seeing in place: a vector, and a cache line."""
 
@@ -30,13 +32,16 @@ Windows = tuple[tuple[Layout, int], ...]
 """For each result of a group, the layout and the element at which its operand's memory holds it."""
 
 
-def place(graph: Graph, windows: Callable[[Graph], Windows | None]) -> Graph:
+def place(
+    graph: Graph, windows: Callable[[Graph], Windows | None], choose: Choose = preferred
+) -> Graph:
     """A fused `graph` with concatenations and views in place; the same one when there are none.
 
     `windows(body)` says how the results of a fused body are found in the memory of its one operand,
-    and is None when they are not there, element for element.
+    and is None when they are not there, element for element.  `choose`: whether a concatenation
+    that could be in place is.
     """
-    return _Placement(graph, windows).run()
+    return _Placement(graph, windows, choose).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +70,11 @@ class _Room:
 
 
 class _Placement:
-    def __init__(self, graph: Graph, windows: Callable[[Graph], Windows | None]) -> None:
+    def __init__(
+        self, graph: Graph, windows: Callable[[Graph], Windows | None], ask: Choose
+    ) -> None:
         self.graph = graph
+        self.ask = ask
         self.windows = windows
         self.outside = {*graph.inputs, *graph.outputs, *graph.constant}
         self.operands: dict[Node, tuple[Value, ...]] = {}
@@ -118,20 +126,31 @@ class _Placement:
                 known[axis, operands] = whole
 
     def choose(self, node: Node) -> None:
-        """Give the operands that can lie in the result their slots; forget `node` if none can."""
+        """Give the operands that can lie in the result their slots; forget `node` if none can, or
+        none shall.
+        """
         axis, operands, whole = _axis(node), self.operands[node], node.outputs[0]
         starts = accumulate((v.type.static_shape[axis] for v in operands[:-1]), initial=0)
-        placed = False
-        for v, start in zip(operands, starts):
-            slot = _Slot(whole, axis, start)
-            room = self.fits(v, slot) if operands.count(v) == 1 and v not in self.slots else None
+        slots = {
+            v: slot
+            for v, start in zip(operands, starts)
+            if operands.count(v) == 1 and v not in self.slots
+            if self.fits(v, slot := _Slot(whole, axis, start)) is not None
+        }
+        if not slots or not self.ask("in_place", self.about(node, slots), (True, False), True):
+            del self.operands[node]
+            return
+        for v, slot in slots.items():
+            room = self.fits(v, slot)  # beside those that are inside by now
             if room is not None:
                 self.slots[v] = slot
                 self.inside.add(v)
                 self.rooms[whole] = room
-                placed = True
-        if not placed:
-            del self.operands[node]
+
+    def about(self, node: Node, values: Iterable[Value]) -> list[Node]:
+        """The concatenation `node`, after what computes those `values`."""
+        groups = [*(self.graph.producer[v] for v in values), node]
+        return [g.op.body.nodes[-1] for g in groups if isinstance(g.op, Fused)]
 
     def fits(self, v: Value, slot: _Slot) -> _Room | None:
         """The room that `slot.whole` needs with `v` inside; None when `v` cannot lie there."""
