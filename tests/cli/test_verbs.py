@@ -12,6 +12,8 @@ import onnxruntime
 import pytest
 from onnx import helper
 
+from tilesmith.tuning.records import Key, Records, trial
+
 
 @pytest.fixture
 def example(model, tmp_path):
@@ -209,12 +211,32 @@ def test_doctor(tilesmith, model, tmp_path):
     assert found["threads"]["default"] >= 1
     assert found["rates"][0]["threads"] == 1 and found["rates"][0]["gflops"] > 1
     assert found["cache"]["folder"] == str(tmp_path / "cache")
+    assert [c["cpu"] for c in found["cores"]] == sorted(os.sched_getaffinity(0))
+    assert all(0 < c["mean_gflops"] <= c["gflops"] for c in found["cores"])
     assert found["cache"]["entries"] == 0
     assert tilesmith("run", model).code == 0
     assert tilesmith("doctor", "--json").json["cache"]["entries"] > 0
     text = tilesmith("doctor", "--clear-cache")
     assert "kernel cache" in text.out and "removed" in text.err
     assert tilesmith("doctor", "--json").json["cache"]["entries"] == 0
+
+
+def test_doctor_and_records(tilesmith, tmp_path):
+    path = tmp_path / "r.sqlite"
+    none = tilesmith("doctor", "--json", "--records", path).json["records"]
+    assert none["trials"] == 0 and not path.exists()
+    fast, slow = Key.of("a", "t", 1), Key.of("b", "t", 1)
+    with Records(path) as records:
+        records.add(
+            trial(fast, {"n": 1}, "ok", "", "", 0.5, 1.0),
+            trial(fast, {"n": 2}, "crash", "", "SIGSEGV"),
+            trial(slow, {}, "ok", "", "", 1.5, 1.0),
+        )
+    found = tilesmith("doctor", "--json", "--records", path).json["records"]
+    assert (found["trials"], found["workloads"], found["failed"], found["helpful"]) == (3, 2, 1, 1)
+    assert "3 trials (1 failed) of 2 workloads" in tilesmith("doctor", "--records", path).out
+    path.write_bytes(b"no database" * 100)
+    assert "holds no tuning records" in tilesmith("doctor", "--records", path).out
 
 
 def test_kernels_compiled_by_one_process_are_found_by_another(model, tmp_path):

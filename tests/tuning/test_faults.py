@@ -17,7 +17,7 @@ from tilesmith.strategy.knobs import Config
 from tilesmith.support.errors import ScheduleError
 from tilesmith.tuning.child import Child, ChildError
 from tilesmith.tuning.jobs import Plan
-from tilesmith.tuning.measure import LocalMeasurer, machine_lock
+from tilesmith.tuning.measure import LocalMeasurer, is_locked, machine_lock
 from tilesmith.tuning.runner import in_turns
 from tilesmith.tuning.space import Candidate
 
@@ -118,6 +118,16 @@ def test_measurements_exclude_each_other(tmp_path: Path) -> None:
     for t in threads:
         t.join()
     assert all(a == b for a, b in zip(events[::2], events[1::2], strict=True))
+
+
+def test_whether_somebody_measures(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    assert not is_locked(path)
+    with machine_lock(path):
+        assert is_locked(path)
+    with machine_lock(path, shared=True):
+        assert is_locked(path)
+    assert not is_locked(path)
 
 
 def clock(*times: float) -> Callable[[int], float]:

@@ -1,4 +1,7 @@
-"""Show what was detected: CPU, caches, threads, tools, packages, the cache of compiled kernels.
+"""Show what was detected: CPU, caches, threads, tools, packages, cached kernels, tuning records.
+
+Each CPU's line says what it does at its best and on average: where both differ much, something else
+runs there, and measurements are worth less.
 
 Example: tilesmith doctor --json
 """
@@ -19,12 +22,18 @@ from tilesmith import __version__
 from tilesmith.cli.arguments import JsonFlag, with_options
 from tilesmith.cli.console import note, print_json, print_table, size_text
 from tilesmith.codegen import targets
-from tilesmith.runtime.machine import machine
+from tilesmith.runtime.machine import core_rates, machine
 from tilesmith.runtime.threads import thread_count
 from tilesmith.support.cache import Cache
-from tilesmith.support.options import Options
+from tilesmith.support.errors import ModelError
+from tilesmith.support.options import Options, records_path
+from tilesmith.tuning.measure import is_locked
+from tilesmith.tuning.records import MARGIN, VERSION, Key, Records
 
-_PACKAGES = ("numpy", "ml_dtypes", "llvmlite", "onnx", "onnxruntime", "openvino", "torch")
+_PACKAGES = ("numpy", "ml_dtypes", "llvmlite", "onnx", "onnxruntime", "openvino", "torch",
+             "lightgbm", "ray")  # fmt: skip
+QUIET = 0.9
+"""Share of its best rate that a CPU does on average if nothing else runs there."""
 _TOOLS = ("cc", "gcc", "clang", "ld")
 _SHOWN_FEATURES = ("avx", "avx2", "fma", "avx512", "amx", "avxvnni", "f16c", "bf16", "neon", "sve")
 
@@ -45,7 +54,8 @@ def command(
     if clear_cache:
         removed = cache.clear()
         note(f"removed {removed.entries} kernels, {size_text(removed.bytes)}")
-    found = _findings(options, cache) | {"rates": _rates(options, measure)}
+    found = _findings(options, cache)
+    found |= {"rates": _rates(options, measure), "cores": _cores()}
     if json:
         print_json(found)
     else:
@@ -85,7 +95,63 @@ def _findings(options: Options, cache: Cache) -> dict[str, Any]:
             "bytes": stats.bytes,
             "limit_bytes": cache.max_bytes,
         },
+        "records": _records(options),
+        "measuring": is_locked(),
     }
+
+
+def _records(options: Options) -> dict[str, Any]:
+    """What the tuning records hold; why not, for a file that can't be read."""
+    path = records_path(options)
+    found: dict[str, Any] = {"file": str(path), "used": options.use_records}
+    if not path.exists():
+        return found | {"bytes": 0, "trials": 0, "workloads": 0, "failed": 0, "helpful": 0}
+    try:
+        with Records(path) as records:
+            trials = records.trials()
+            size = sum(p.stat().st_size for p in path.parent.glob(f"{path.name}*"))
+    except (ModelError, OSError) as e:
+        return found | {"error": str(e)}
+    best: dict[Key, float] = {}
+    for t in trials:
+        if t.key.version == VERSION:
+            best[t.key] = min(best.get(t.key, float("inf")), t.ratio)
+    return found | {
+        "bytes": size,
+        "trials": len(trials),
+        "workloads": len({t.key for t in trials}),
+        "failed": sum(t.status not in ("ok", "slow", "worse") for t in trials),
+        "helpful": sum(ratio <= 1 - MARGIN for ratio in best.values()),
+    }
+
+
+def _records_line(r: dict[str, Any]) -> str:
+    if "error" in r:
+        return f"can't be read: {r['error']}"
+    unused = "" if r["used"] else " (not used)"
+    return (
+        f"{r['file']}: {r['trials']} trials ({r['failed']} failed) of {r['workloads']} workloads, "
+        f"{r['helpful']} of which got faster; {size_text(r['bytes'])}{unused}"
+    )
+
+
+def _cores() -> list[dict[str, Any]]:
+    return [
+        {"cpu": r.cpu, "gflops": r.best / 1e9, "mean_gflops": r.mean / 1e9}
+        for r in core_rates(targets.host())
+    ]
+
+
+def _cores_line(cores: list[dict[str, Any]]) -> str:
+    """The range of all, and the busy ones by name."""
+    if not cores:
+        return "threads can't be pinned here"
+    best = [c["gflops"] for c in cores]
+    busy = [c for c in cores if c["mean_gflops"] < QUIET * c["gflops"]]
+    names = ", ".join(f"{c['cpu']} ({c['mean_gflops'] / c['gflops']:.0%} of it left)" for c in busy)
+    return f"{min(best):.0f} to {max(best):.0f} GFLOP/s each; " + (
+        f"something else runs on CPU {names}" if busy else "all are quiet"
+    )
 
 
 def _rates(options: Options, again: bool) -> list[dict[str, Any]]:
@@ -133,6 +199,7 @@ def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
             f"{threads['cpus']} logical CPUs allowed",
         ),
         *map(_rate_line, found["rates"]),
+        ("CPUs", _cores_line(found["cores"])),
         ("AMX", found["amx"]),
         ("tools", ", ".join(f"{k} {v or 'not found'}" for k, v in found["tools"].items())),
         ("packages", ", ".join(f"{k} {v or 'absent'}" for k, v in found["packages"].items())),
@@ -141,6 +208,8 @@ def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
             f"{cache['folder']}: {cache['entries']} kernels, {size_text(cache['bytes'])} "
             f"of at most {size_text(cache['limit_bytes'])}{'' if cache['used'] else ' (not used)'}",
         ),
+        ("tuning records", _records_line(found["records"])),
+        ("measuring now", "yes: a tuner holds the lock" if found["measuring"] else "no"),
     ]
 
 

@@ -102,6 +102,41 @@ def measure(target: Target, threads: int, rounds: int = ROUNDS) -> Machine:
     return Machine(cpu_name(), target.vector_bits // 8, tuple(rates))
 
 
+@dataclass(frozen=True, slots=True)
+class CoreRate:
+    """Float32 operations per second of one logical CPU: `best`, and `mean`, over many short runs.
+    A mean well below the best means that something else runs there.
+    """
+
+    cpu: int
+    best: float
+    mean: float
+
+
+def core_rates(target: Target, rounds: int = 50) -> list[CoreRate]:
+    """What each CPU that this process may use does now, one after the other with this thread
+    pinned to it; nothing where threads can't be pinned.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        return []
+    peak = _peak(target, 1)
+    allowed = os.sched_getaffinity(0)
+    found: list[CoreRate] = []
+    try:
+        for cpu in sorted(allowed):
+            os.sched_setaffinity(0, {cpu})
+            seconds: list[float] = []
+            for _ in range(rounds):
+                start = time.perf_counter()
+                peak.run()
+                seconds.append(time.perf_counter() - start)
+            mean = sum(seconds) / rounds
+            found.append(CoreRate(cpu, peak.amount / min(seconds), peak.amount / mean))
+    finally:
+        os.sched_setaffinity(0, allowed)
+    return found
+
+
 def _trials(target: Target, threads: int, memory: np.ndarray) -> Sequence[_Trial]:
     lanes = target.vector_bits // 32
     one = np.ones(4, np.float32)
@@ -110,10 +145,7 @@ def _trials(target: Target, threads: int, memory: np.ndarray) -> Sequence[_Trial
     for name, extent in (("fork_join", threads), ("no_fork", 1)):
         f = _build(_fork_text(lanes, extent), target, threads)
         trials.append(_Trial(name, _FORKS, f.bind(one * 0.5, np.zeros(extent * lanes, np.float32))))
-    repeats = 200_000 // threads
-    f = _build(_fma_text(lanes, threads, repeats), target, threads)
-    flops = 2.0 * 12 * lanes * threads * repeats
-    trials.append(_Trial("flops", flops, f.bind(one * 0.5, sums)))
+    trials.append(_peak(target, threads))
     for level, size in _sizes(target, threads).items():
         unit = 8 * lanes * 4
         steps = max(size // threads // unit, 1)
@@ -126,6 +158,15 @@ def _trials(target: Target, threads: int, memory: np.ndarray) -> Sequence[_Trial
         trials.append(_Trial(names[0], amount, read.bind(array, sums)))
         trials.append(_Trial(names[1], amount, write.bind(one, array)))
     return trials
+
+
+def _peak(target: Target, threads: int) -> _Trial:
+    lanes = target.vector_bits // 32
+    sums = aligned_bytes(threads * lanes * 4).view(np.float32)
+    repeats = 200_000 // threads
+    f = _build(_fma_text(lanes, threads, repeats), target, threads)
+    flops = 2.0 * 12 * lanes * threads * repeats
+    return _Trial("flops", flops, f.bind(np.full(4, 0.5, np.float32), sums))
 
 
 def _sizes(target: Target, threads: int) -> dict[str, int]:

@@ -195,13 +195,29 @@ def machine_lock(path: Path | None = None, shared: bool = False) -> Iterator[Non
     """Hold the one right to measure on this machine; it ends with the process.  `shared`: hold a
     right to disturb measurements; many can, while nobody measures.
     """
-    path = path or Path(tempfile.gettempdir()) / "tilesmith-measuring.lock"
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    except PermissionError:  # another user's, in a folder where only its owner may create it again
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    handle = _open_lock(path)
     try:
         fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         yield
     finally:
         os.close(handle)
+
+
+def is_locked(path: Path | None = None) -> bool:
+    """Whether somebody measures on this machine (or builds, in a fleet) at this moment."""
+    handle = _open_lock(path)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+
+
+def _open_lock(path: Path | None) -> int:
+    path = path or Path(tempfile.gettempdir()) / "tilesmith-measuring.lock"
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    except PermissionError:  # another user's, in a folder where only its owner may create it again
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
