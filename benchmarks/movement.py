@@ -3,8 +3,9 @@
 
 Every kernel moves a tensor that is much larger than the caches.  `share` is the bandwidth it
 reaches (bytes it must read and must write, over time) as a share of what `np.copyto` reaches for as
-many bytes in the same round, with as many threads.  WORDs select the rows whose names contain one.
-Prints a table, or JSON with --json.
+many bytes in the same round, with as many threads; `peer` is ONNX Runtime's time over ours for the
+same operator in its own layout, where it is installed.  WORDs select the rows whose names contain
+one.  Prints a table, or JSON with --json.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import onnx
+from onnx import helper, numpy_helper
 
 from tilesmith import driver
 from tilesmith.codegen.emit import emit
@@ -192,6 +195,102 @@ def copy_of(size: int, threads: int) -> Callable[[], None]:
     return run
 
 
+def peer_of(
+    case: Case, arrays: Sequence[np.ndarray], results: Sequence[np.ndarray], threads: int
+) -> Callable[[], None] | None:
+    """ONNX Runtime running the operator on the same arrays (row-major) into memory of its own."""
+    try:
+        import onnxruntime as ort
+    except ImportError:
+        return None
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    model = onnx_model(case.op, arrays, len(results)).SerializeToString()
+    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    binding = session.io_binding()
+    memory = [aligned(a) for a in arrays]
+    for i, a in zip(session.get_inputs(), memory, strict=True):
+        binding.bind_cpu_input(i.name, a)
+    for o, r in zip(session.get_outputs(), results, strict=True):
+        found = aligned(np.zeros(r.shape, r.dtype))
+        memory.append(found)
+        place = found.ctypes.data
+        binding.bind_output(o.name, "cpu", 0, found.dtype, found.shape, place)
+
+    def run() -> None:
+        assert len(memory)  # which the binding only points at
+        session.run_with_iobinding(binding)
+
+    run()
+    for found, want in zip(memory[len(arrays) :], results, strict=True):
+        np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
+    return run
+
+
+def onnx_model(op: Op, arrays: Sequence[np.ndarray], outputs: int) -> onnx.ModelProto:
+    name, attributes, constants = onnx_operator(op, arrays)
+    given = [f"in{i}" for i in range(len(arrays))]
+    inputs = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+        for n, a in zip(given, arrays, strict=True)
+    ]
+    results = [f"out{i}" for i in range(outputs)]
+    known = [
+        numpy_helper.from_array(np.asarray(c), f"c{i}")
+        for i, c in enumerate(constants)
+        if c is not None
+    ]
+    more = ["" if c is None else f"c{i}" for i, c in enumerate(constants)]
+    node = helper.make_node(name, [*given, *more], results, **attributes)
+    value = onnx.TensorProto.FLOAT
+    infos = [helper.make_tensor_value_info(n, value, None) for n in results]
+    graph = helper.make_graph([node], "case", inputs, infos, known)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+def onnx_operator(
+    op: Op, arrays: Sequence[np.ndarray]
+) -> tuple[str, dict[str, Any], list[np.ndarray | None]]:
+    """Name, attributes and the constant inputs after the first ones, in opset 18."""
+
+    def ints(*values: tuple[int, ...]) -> list[np.ndarray | None]:
+        return [np.array(v, np.int64) for v in values]
+
+    match op:
+        case Transpose():
+            return "Transpose", {"perm": op.perm}, []
+        case Slice():
+            return "Slice", {}, ints(op.starts, op.ends, op.axes, op.steps)
+        case Pad():
+            return "Pad", {"mode": op.mode}, ints(op.pads)
+        case Flip():
+            n = len(op.axes)
+            return "Slice", {}, ints((-1,) * n, (-(1 << 62),) * n, op.axes, (-1,) * n)
+        case Tile():
+            return "Tile", {}, ints(op.repeats)
+        case Expand():
+            return "Expand", {}, ints(op.shape)  # type: ignore[arg-type]  # numbers here
+        case Gather():
+            return "Gather", {"axis": op.axis}, []
+        case SpaceToDepth() | DepthToSpace():
+            return type(op).__name__, {"blocksize": op.block}, []
+        case Split():
+            return "Split", {"axis": op.axis}, ints(op.sizes)
+        case Concat():
+            return "Concat", {"axis": op.axis}, []
+        case MaxPool() | AvgPool():
+            kind = "MaxPool" if isinstance(op, MaxPool) else "AveragePool"
+            fields = {"kernel_shape": op.kernel, "strides": op.strides, "pads": op.pads}
+            return kind, {k: v for k, v in fields.items() if v}, []
+        case Resize():
+            scales = np.array(op.scales, np.float32)
+            return "Resize", {"mode": op.mode}, [None, scales]
+        case GlobalAvgPool():
+            return "GlobalAveragePool", {}, []
+        case _:
+            return type(op).__name__, {}, []
+
+
 def moved(case: Case, arrays: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> int:
     """Bytes that have to be read and written."""
     out = sum(r.nbytes for r in results)
@@ -215,11 +314,15 @@ def measure(case: Case, threads: int, rounds: int) -> dict[str, Any]:
     ]
     run = build(body, session, threads)
     run(*inputs, *results)
-    for v, got, want in zip(body.outputs, results, evaluate(body, arrays).values(), strict=True):
+    wanted = list(evaluate(body, arrays).values())
+    for v, got, want in zip(body.outputs, results, wanted, strict=True):
         np.testing.assert_allclose(got, physical(v, want), rtol=1e-4, atol=1e-4)
     size = moved(case, inputs, results)
+    contenders = {"ours": lambda: run(*inputs, *results), "copy": copy_of(size, threads)}
+    if (other := peer_of(case, arrays, wanted, threads)) is not None:
+        contenders["peer"] = other
     taken = interleave(
-        {"ours": lambda: run(*inputs, *results), "copy": copy_of(size, threads)},
+        contenders,
         rounds=rounds,
         turn_seconds=0.05,
     )
@@ -230,6 +333,7 @@ def measure(case: Case, threads: int, rounds: int) -> dict[str, Any]:
         "gb_per_s": size / taken["ours"].minimum / 1e9,
         "copy_gb_per_s": 8 * (size // 8) / taken["copy"].minimum / 1e9,
         "share": 1 / ratio(taken["ours"], taken["copy"]),
+        "peer": ratio(taken["peer"], taken["ours"]) if "peer" in taken else None,
     }
 
 
@@ -251,7 +355,8 @@ def main() -> None:
                 print(
                     f"{row['name']:36s} {threads} threads {row['ms']:8.2f} ms "
                     f"{row['gb_per_s']:6.1f} GB/s, copy {row['copy_gb_per_s']:6.1f}: "
-                    f"{100 * row['share']:4.0f}%",
+                    f"{100 * row['share']:4.0f}%"
+                    + (f", peer {row['peer']:5.2f}" if row["peer"] else ""),
                     flush=True,
                 )
     if given.json:
