@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from tilesmith.ir.dtypes import bool_, i64
 from tilesmith.ir.expr import Binary, Call, Const, Expr, Load, Var, const, type_text
@@ -42,6 +43,7 @@ from tilesmith.support.errors import InternalError
 from .builder import Code
 from .emit_memory import MemoryEmitter
 from .emit_registers import column_access, constant_access
+from .lane_loads import reach
 from .llvm_text import memory_type, value_type
 
 SCRATCH_OFFSET = 16
@@ -224,11 +226,23 @@ class _FuncEmitter(MemoryEmitter):
     # statements
 
     def _seq(self, s: Seq) -> None:
-        for part in s.stmts:
-            self.statement(part)
+        for are_stores, parts in groupby(s.stmts, lambda part: isinstance(part, Store)):
+            if are_stores:
+                self._stores([p for p in parts if isinstance(p, Store)])
+            else:
+                for part in parts:
+                    self.statement(part)
 
     def _store(self, s: Store) -> None:
-        self.store(s)
+        self._stores([s])
+
+    def _stores(self, stores: list[Store]) -> None:
+        """Stores that run one after the other, whatever happens."""
+        self.reach = reach(stores)
+        for s in stores:
+            self.scope.fleeting.clear()
+            self.store(s)
+        self.reach = {}
 
     def _for(self, s: For) -> None:
         if s.kind in ("vectorized", "unrolled"):

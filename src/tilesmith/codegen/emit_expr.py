@@ -35,6 +35,7 @@ from tilesmith.support.errors import InternalError
 
 from . import narrow_floats
 from .arithmetic import Arithmetic
+from .lane_loads import known_lanes
 from .llvm_text import is_narrow, lane_numbers, literal, memory_type, value_type, vector
 
 _NOWHERE: frozenset[Var] = frozenset()
@@ -42,10 +43,11 @@ _NOWHERE: frozenset[Var] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """The active lanes: operand text of a bool vector."""
+    """The active lanes: operand text of a bool vector, and which they are where that is known."""
 
     text: str
     lanes: int
+    known: tuple[bool, ...] | None = None
 
 
 class ExprEmitter(Arithmetic):
@@ -285,13 +287,22 @@ class ExprEmitter(Arithmetic):
         if reads:
             bools = vector("i1", lanes)
             other = self.emit(f"xor {bools} {cond}, splat (i1 true)")
-            yes, no = (
-                self.emit(f"and {bools} {mask.text}, {m}") if mask else m for m in (cond, other)
-            )
-            a, b = self.value(e.if_true, Mask(yes, lanes)), self.value(e.if_false, Mask(no, lanes))
+            known = known_lanes(e.cond)
+            opposite = None if known is None else tuple(not k for k in known)
+            a = self.value(e.if_true, self.both(mask, Mask(cond, lanes, known)))
+            b = self.value(e.if_false, self.both(mask, Mask(other, lanes, opposite)))
         else:
             a, b = self.value(e.if_true), self.value(e.if_false)
         return self.emit(f"select {vector('i1', lanes)} {cond}, {type_} {a}, {type_} {b}")
+
+    def both(self, a: Mask | None, b: Mask) -> Mask:
+        """The lanes that are active in both."""
+        if a is None:
+            return b
+        text = self.emit(f"and {vector('i1', b.lanes)} {a.text}, {b.text}")
+        if a.known is None or b.known is None:
+            return Mask(text, b.lanes)
+        return Mask(text, b.lanes, tuple(x and y for x, y in zip(a.known, b.known, strict=True)))
 
     def _uniform(self, e: Expr, mask: Mask | None) -> str:
         """A scalar inside a vector expression."""

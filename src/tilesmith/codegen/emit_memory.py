@@ -16,11 +16,11 @@ from tilesmith.support.errors import InternalError
 
 from .emit_expr import Mask
 from .emit_registers import RegisterEmitter
-from .lane_offsets import lane_offsets
+from .lane_loads import Reach, cover, known_lanes, place
 from .llvm_text import memory_type, value_type, vector
 
-_MAX_SHUFFLED_STRIDE = 4
-"""Loads with a stride up to this are whole vectors and shuffles; beyond it, gathers."""
+_MOST_PARTS = 8
+"""Most vectors that the elements of a load are picked from; beyond it they are gathered."""
 
 
 class MemoryEmitter(RegisterEmitter):
@@ -28,6 +28,7 @@ class MemoryEmitter(RegisterEmitter):
         super().__init__(target)
         self.written = written  # buffers that the kernel stores to
         self.pointers: dict[Buffer, str] = {}
+        self.reach: Reach = {}  # of the statements around
 
     def pointer(self, buffer: Buffer) -> str:
         try:
@@ -112,28 +113,27 @@ class MemoryEmitter(RegisterEmitter):
         active = self._active(e.mask, lanes, mask)
         if buffer in self.slots:
             value = self._slot_load(buffer, index, lanes)
-            if not active:
+            if active is None:
                 return value
-            type_ = value_type(buffer.dtype, lanes)
-            return self.emit(
-                f"select {vector('i1', lanes)} {active}, {type_} {value}, {type_} zeroinitializer"
-            )
+            return self._or_zero(active.text, value_type(buffer.dtype, lanes), value)
         return self.from_memory(
             buffer.dtype, lanes, self._vector_load(buffer, index, lanes, active)
         )
 
-    def _active(self, own: Expr | None, lanes: int, mask: Mask | None) -> str:
-        """Text of the mask that an access has of its own, and of the context's; empty when all
-        lanes are active.
+    def _or_zero(self, active: str, type_: str, value: str) -> str:
+        lanes = type_[1:].split(" ", 1)[0]
+        return self.emit(
+            f"select <{lanes} x i1> {active}, {type_} {value}, {type_} zeroinitializer"
+        )
+
+    def _active(self, own: Expr | None, lanes: int, mask: Mask | None) -> Mask | None:
+        """The mask that an access has of its own, and of the context's; None when all lanes are
+        active.
         """
-        inner = ""
-        if own is not None:
-            inner = (
-                self.value(own, mask) if own.lanes > 1 else self.splat("i1", self.value(own), lanes)
-            )
-        if mask is None:
-            return inner
-        return self.emit(f"and {vector('i1', lanes)} {mask.text}, {inner}") if inner else mask.text
+        if own is None:
+            return mask
+        text = self.value(own, mask) if own.lanes > 1 else self.splat("i1", self.value(own), lanes)
+        return self.both(mask, Mask(text, lanes, known_lanes(own)))
 
     def _scalar_load(self, buffer: Buffer, index: Expr, mask: Expr | None) -> str:
         if mask is not None:
@@ -150,14 +150,16 @@ class MemoryEmitter(RegisterEmitter):
         stored = self.emit(f"load {element}, ptr {self.address(buffer, index)}, align {size}")
         return self.from_memory(buffer.dtype, 1, stored)
 
-    def _vector_load(self, buffer: Buffer, index: Expr, lanes: int, active: str) -> str:
+    def _vector_load(self, buffer: Buffer, index: Expr, lanes: int, mask: Mask | None) -> str:
         element, size = memory_type(buffer.dtype), buffer.dtype.bytes
         type_ = vector(element, lanes)
+        active = mask.text if mask else ""
         ramp = self.as_ramp(index)
+        if ramp is None or ramp[1] not in (-1, 0, 1):
+            picked = self._picked(buffer, index, lanes, mask)
+            if picked is not None:
+                return picked
         if ramp is None:
-            near = None if active else lane_offsets(index)
-            if near is not None and max(near[1]) - min(near[1]) < 2 * lanes:
-                return self._permuted(buffer, *near)
             return self._gather(buffer, self.value(index), lanes, active)
         base, stride = ramp
         if stride == 1:
@@ -173,8 +175,6 @@ class MemoryEmitter(RegisterEmitter):
         if stride == 0 and not active:
             one = self.emit(f"load {element}, ptr {self.address(buffer, base)}, align {size}")
             return self.splat(element, one, lanes)
-        if 2 <= stride <= _MAX_SHUFFLED_STRIDE and not active and stride < lanes:
-            return self._strided(buffer, base, stride, lanes)
         first = self.address(buffer, base)
         steps = self.value(Ramp(const(0), const(stride), lanes))
         where = self.emit(f"getelementptr {element}, ptr {first}, <{lanes} x i64> {steps}")
@@ -189,46 +189,46 @@ class MemoryEmitter(RegisterEmitter):
             "zeroinitializer)"
         )
 
-    def _strided(self, buffer: Buffer, base: Expr, stride: int, lanes: int) -> str:
-        """Every stride-th element: `stride` vectors, the last ending at the last element needed."""
+    def _picked(self, buffer: Buffer, index: Expr, lanes: int, mask: Mask | None) -> str | None:
+        """Elements at known distances: the vectors that cover them, shuffled.  None when the
+        distances aren't known, or there are too many vectors.
+        """
+        at = place(buffer, index)
+        if at is None or (mask is not None and mask.known is None):
+            return None
+        on = (mask and mask.known) or (True,) * lanes
+        read = [o for o, active in zip(at[1], on, strict=True) if active]
+        if not read:
+            return "zeroinitializer"
+        low, high = self.reach.get(at[0], (read[0], read[0]))
+        width, starts = cover(read, min(low, *read), max(high, *read), lanes)
+        if len(starts) > max(min(_MOST_PARTS, lanes // 2), min(3, lanes - 1)):
+            return None
         element, size = memory_type(buffer.dtype), buffer.dtype.bytes
-        type_ = vector(element, lanes)
-        span = (lanes - 1) * stride + 1
-        starts = [min(k * lanes, span - lanes) for k in range(stride)]
-        result = ""
-        for k, start in enumerate(starts):
-            part = self.emit(f"load {type_}, ptr {self.address(buffer, base, start)}, align {size}")
-            # lanes whose element lies in this part, and in none before it
-            picks = []
-            for lane in range(lanes):
-                at = lane * stride
-                here = k * lanes <= at < (k + 1) * lanes
-                picks.append(
-                    at - start + lanes
-                    if here and result
-                    else at - start
-                    if here
-                    else lane
-                    if result
-                    else 0
+        part_type, type_ = f"<{width} x {element}>", vector(element, lanes)
+        result, taken = "", [False] * lanes
+        for first in range(0, len(starts), 2):
+            pair = starts[first : first + 2]
+            parts = [
+                self.emit(f"load {part_type}, ptr {self.address(*at[0], s)}, align {size}")
+                for s in pair
+            ]
+            picks = [
+                next((k * width + o - s for k, s in enumerate(pair) if 0 <= o - s < width), -1)
+                if active
+                else -1
+                for o, active in zip(at[1], on, strict=True)
+            ]
+            merged = self.shuffle(part_type, parts[0], [*parts, "poison"][1], tuple(picks))
+            if result:
+                blend = tuple(
+                    lane if done else lanes + lane if pick >= 0 else -1
+                    for lane, (done, pick) in enumerate(zip(taken, picks, strict=True))
                 )
-            result = self.shuffle(type_, result or part, part if result else "poison", tuple(picks))
-        return result
-
-    def _permuted(self, buffer: Buffer, base: Expr, offsets: tuple[int, ...]) -> str:
-        """Elements close to each other, in any order: two vectors that cover them, shuffled."""
-        element, size = memory_type(buffer.dtype), buffer.dtype.bytes
-        low, span = min(offsets), max(offsets) - min(offsets) + 1
-        width = 1 << (span.bit_length() - 1)
-        type_ = vector(element, width)
-        parts = [
-            self.emit(f"load {type_}, ptr {self.address(buffer, base, low + start)}, align {size}")
-            for start in dict.fromkeys((0, span - width))
-        ]
-        picks = tuple(
-            at if at < width else at - (span - width) + width for at in (o - low for o in offsets)
-        )
-        return self.shuffle(type_, parts[0], parts[1] if len(parts) > 1 else "poison", picks)
+                merged = self.shuffle(type_, result, merged, blend)
+            result = merged
+            taken = [done or pick >= 0 for done, pick in zip(taken, picks, strict=True)]
+        return result if all(taken) or mask is None else self._or_zero(mask.text, type_, result)
 
     def _gather(self, buffer: Buffer, index: str, lanes: int, active: str) -> str:
         element = memory_type(buffer.dtype)
@@ -264,8 +264,9 @@ class MemoryEmitter(RegisterEmitter):
             else:
                 self._scalar_store(buffer, index, s.value)
             return
-        active = self._active(s.mask, lanes, None)
-        value = self.value(s.value, Mask(active, lanes) if active else None)
+        mask = self._active(s.mask, lanes, None)
+        active = mask.text if mask else ""
+        value = self.value(s.value, mask)
         if buffer in self.slots:
             self._slot_store(buffer, index, lanes, value, active)
             return

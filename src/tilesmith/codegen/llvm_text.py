@@ -69,5 +69,6 @@ def lane_numbers(element: str, lanes: int, stride: int = 1) -> str:
 
 @lru_cache(maxsize=256)
 def shuffle_mask(lanes: tuple[int, ...]) -> str:
-    """The last operand of a shufflevector that picks `lanes`."""
-    return f"<{len(lanes)} x i32> <" + ", ".join(f"i32 {i}" for i in lanes) + ">"
+    """The last operand of a shufflevector that picks `lanes`; -1 stands for any."""
+    picks = ", ".join(f"i32 {i}" if i >= 0 else "i32 poison" for i in lanes)
+    return f"<{len(lanes)} x i32> <{picks}>"

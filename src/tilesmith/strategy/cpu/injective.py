@@ -57,28 +57,68 @@ def schedule_injective(
             share(stage, loops, extents, cfg)
         return
     stage.reorder(*order)
-    axes, sizes, divided = fused(s, group, op, [d.axis for d in layout.dims], keep)
     bytes_ = widest(group, op, keep)
+    lanes = target.vector_lanes(bytes_)
+    axes, sizes, divided = fused(s, group, op, [d.axis for d in layout.dims], keep, lanes)
     share_and_vectorize(stage, axes, sizes, bytes_, target, root, cfg, divided)
 
 
 def fused(
-    s: Schedule, group: Group, op: Compute, order: Sequence[int], keep: Iterable[Compute] = ()
+    s: Schedule,
+    group: Group,
+    op: Compute,
+    order: Sequence[int],
+    keep: Iterable[Compute] = (),
+    lanes: int = 1,
 ) -> tuple[list[Any], list[int], list[Divisions]]:
     """The loops of `op` over its axes `order` (numbers, outermost first), fused where every access
     walks neighbours as one: loops, extents, and what each is divided by.
+
+    The innermost loop is fused with the next one, too, when it is too short for `lanes` and what
+    the lanes then read are elements of a few vectors (three channels, side by side).
     """
     stage = s[op.outputs[0]]
     found = divisions(op, keep)
     axes, sizes, divided = [], [], []
-    for run in _fusable_runs(group, op, list(order), keep):
+    runs = _fusable_runs(group, op, list(order), keep)
+    short = _interleaved(group, op, runs, keep, lanes)
+    if short:
+        runs = [*runs[:-2], [*runs[-2], *runs[-1]]]
+    for run in runs:
         axis = stage.axis[run[0]]
         for i in run[1:]:
             axis = stage.fuse(axis, stage.axis[i])
         axes.append(axis)
         sizes.append(_product(_size(op.axis[i].extent) for i in run))
         divided.append(found[op.axis[run[0]].var] if len(run) == 1 else frozenset())
+    if short:
+        divided[-1] = frozenset({(1, short)})
     return axes, sizes, divided
+
+
+def _interleaved(
+    group: Group, op: Compute, runs: list[list[int]], keep: Iterable[Compute], lanes: int
+) -> int:
+    """The length of the last of `runs` if it is better fused with the one before, else 0."""
+    if len(runs) < 2:
+        return 0
+    short = _product(_size(op.axis[i].extent) for i in runs[-1])
+    if not 1 < short <= min(lanes // 2, MAX_CYCLE):
+        return 0
+    last, inner = ([i for i in run if op.axis[i].extent != 1] for run in runs[-2:])
+    if not last or _product(_size(op.axis[i].extent) for i in runs[-2]) * short < lanes:
+        return 0
+    found, conditions = divisions(op, keep), condition_vars(op, keep)
+    changing = {op.axis[i].var for run in runs[-2:] for i in run}
+    if changing & conditions or any(found[v] for v in changing):
+        return 0
+    outer, short_var = op.axis[last[-1]].var, op.axis[inner[-1]].var
+    for tensor, at in places(op, keep):
+        steps = known_strides(tensor, at, group.layout(tensor))
+        step = steps.get(outer, 0)
+        if steps.get(short_var, 0) is None or step is None or not 0 <= step <= lanes // 2:
+            return 0
+    return short
 
 
 def share_and_vectorize(

@@ -15,6 +15,7 @@ computed where it is read.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,12 @@ ACROSS_LANES = frozenset({"sum", "prod", "min", "max"})
 
 ACCUMULATORS = 4
 """Vectors of partial results: enough independent additions to hide the latency of each."""
+
+WIDEST = 8
+"""Most vectors in a tile, of targets with registers for them."""
+
+UNROLLED = 48
+"""Most vectors that the unrolled part of a window combines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +101,10 @@ def _schedule_output(
     width = 1
     if lane is not None:
         extent = _size(out.axis[lane].extent)
-        width = min(_tile_width(lanes, extent), extent)
+        most = _most_vectors(group, out, reducing[0], lane, target)
+        width = min(_tile_width(lanes, extent, most), extent)
         if width >= lanes:
-            vectors = range(1, min(extent // lanes, ACCUMULATORS) + 1)
+            vectors = range(1, min(extent // lanes, most) + 1)
             width = min(cfg.choice("vectors", vectors, -(-width // lanes)) * lanes, extent)
         at = outer.index(lane)
         outside, block = o.split(o.axis[lane], factor=width)
@@ -142,11 +150,19 @@ def _has_axis(op: Compute, out: Compute, i: int) -> bool:
     return len(op.axis) == len(out.axis) and op.axis[i].extent == out.axis[i].extent
 
 
-def _tile_width(lanes: int, extent: int) -> int:
+def _most_vectors(group: Group, out: Compute, first: Compute, lane: int, target: Target) -> int:
+    """Vectors in the largest tile.  Windows that step along the lanes read several rows in turns:
+    long pieces of each, so that they come from memory in order.
+    """
+    reads = accesses(group, first)[: -len(first.body)]
+    steps = [r.get(first.axis[lane].var, 0) for r in reads if r is not None]
+    wide = len(first.reduce_axis) > 1 and any(abs(n) > 1 for n in steps)
+    return WIDEST if wide and target.vector_registers >= 4 * WIDEST else ACCUMULATORS
+
+
+def _tile_width(lanes: int, extent: int, most: int) -> int:
     """Elements in a tile: the number of vectors that wastes least, more of them when equal."""
-    return lanes * min(
-        range(1, ACCUMULATORS + 1), key=lambda v: -(-extent // (v * lanes)) * (v + 0.5)
-    )
+    return lanes * min(range(1, most + 1), key=lambda v: -(-extent // (v * lanes)) * (v + 0.5))
 
 
 def _share(o: Any, loops: list[Any], sizes: list[int], whole: int, cfg: Config) -> Any:
@@ -198,10 +214,22 @@ def _attach_reduction(
             s.transform_layout(result, layout)
             handle.reorder(*(x for x in handle.axis if x != lane), *handle.reduce_axis, lane)
             vectorize(handle, lane, level.width, level.lanes)
+            _unroll_window(handle, stage, -(-level.width // level.lanes))
         return
     loop, n = _one_loop(handle, group, stage, list(stage.reduce_axis), level)
     at = None if level.axis is None else (level.stage, level.axis)
     reduce_along(s, result, loop, n, level.lanes, at, cfg)
+
+
+def _unroll_window(handle: Any, stage: Compute, vectors: int) -> None:
+    """Unroll the innermost reduction loops as far as their body stays small: loops of two or three
+    iterations cost more than what a window does in them.
+    """
+    for axis, loop in zip(reversed(stage.reduce_axis), reversed(handle.reduce_axis), strict=True):
+        vectors *= _size(axis.extent)
+        if vectors > UNROLLED:
+            return
+        handle.unroll(loop)
 
 
 def reduce_along(
@@ -259,7 +287,7 @@ def vectorize(stage: Any, axis: Any, width: int, lanes: int) -> None:
         stage.vectorize(axis)
         return
     outer, lane = stage.split(axis, factor=lanes)
-    if width <= ACCUMULATORS * lanes:
+    if width <= WIDEST * lanes:
         stage.unroll(outer)
     stage.vectorize(lane)
 
@@ -284,10 +312,7 @@ def _one_loop(
     loop = by_var[run[0].var]
     for a in run[1:]:
         loop = handle.fuse(loop, by_var[a.var])
-    n = 1
-    for a in run:
-        n *= _size(a.extent)
-    return loop, n
+    return loop, _count(tuple(run))
 
 
 def _vectors(rank: int, axis: int, width: int, lanes: int) -> Layout:
@@ -360,10 +385,7 @@ def _work(group: Group) -> int:
 
 
 def _count(axes: tuple[IterVar, ...]) -> int:
-    n = 1
-    for a in axes:
-        n *= _size(a.extent)
-    return n
+    return math.prod(_size(a.extent) for a in axes)
 
 
 def _extents_of(op: Compute) -> tuple[Any, ...]:

@@ -1,0 +1,125 @@
+"""Vectors of elements at known distances: which whole vectors cover them, and what may be read.
+
+Elements that unrolled neighbours read as well may be read, too, so vectors start at multiples of
+their width where they can: neighbours then share them, and none crosses a cache line for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from tilesmith.ir.affine import affine_form, from_affine
+from tilesmith.ir.dtypes import i64
+from tilesmith.ir.expr import (
+    Binary,
+    Broadcast,
+    Compare,
+    Const,
+    Expr,
+    Load,
+    Ramp,
+    Select,
+    const,
+    post_order,
+)
+from tilesmith.loop.nodes import Buffer, Store
+
+from .lane_offsets import lane_offsets
+
+Place = tuple[Buffer, Expr]
+"""A buffer and the variable part of an index into it."""
+
+Reach = dict[Place, tuple[int, int]]
+"""The first and the last element that is surely read, counted from each place."""
+
+
+def place(buffer: Buffer, index: Expr) -> tuple[Place, tuple[int, ...]] | None:
+    """Where the lanes of a vector index are: a place and each lane's distance from it."""
+    found = lane_offsets(index)
+    if found is None:
+        return None
+    terms, constant = affine_form(found[0])
+    offsets = tuple(constant + o for o in found[1])
+    return (buffer, from_affine(terms)), offsets
+
+
+def reach(stores: Iterable[Store]) -> Reach:
+    """What stores that run one after the other read in vectors, whatever the lanes hold."""
+    found: Reach = {}
+    for s in stores:
+        own = known_lanes(s.mask)
+        if s.mask is not None and own is None:
+            continue
+        for load in _unconditional(s.value):
+            mask = known_lanes(load.mask)
+            if not isinstance(load.buffer, Buffer) or (load.mask is not None and mask is None):
+                continue
+            at = place(load.buffer, load.indices[0]) if load.indices else None
+            if at is None or any(isinstance(n, Load) for n in post_order(at[0][1])):
+                continue
+            read = [o for i, o in enumerate(at[1]) if _all_on(i, own, mask)]
+            if read:
+                low, high = found.get(at[0], (read[0], read[0]))
+                found[at[0]] = min(low, *read), max(high, *read)
+    return found
+
+
+def _all_on(lane: int, *masks: tuple[bool, ...] | None) -> bool:
+    return all(m is None or m[lane] for m in masks)
+
+
+def _unconditional(root: Expr) -> Iterator[Load]:
+    """Vector loads with other strides than 0 and 1 that `root` surely makes."""
+    stack = [root]
+    while stack:
+        e = stack.pop()
+        if isinstance(e, Select):
+            continue
+        if isinstance(e, Load):
+            index = e.indices[0] if len(e.indices) == 1 else None
+            unit = isinstance(index, Ramp) and index.stride is const(1)
+            if index is not None and index.lanes > 1 and not unit:
+                yield e
+            continue
+        stack.extend(e.children)
+
+
+def known_lanes(mask: Expr | None) -> tuple[bool, ...] | None:
+    """The lanes for which a mask holds, when that is known; None otherwise."""
+    if isinstance(mask, Binary) and mask.op == "and":
+        a, b = known_lanes(mask.a), known_lanes(mask.b)
+        return None if a is None or b is None else tuple(x and y for x, y in zip(a, b, strict=True))
+    if isinstance(mask, Broadcast) and isinstance(mask.value, Const):
+        return (bool(mask.value.value),) * mask.lanes
+    if not isinstance(mask, Compare) or mask.lanes == 1 or mask.a.dtype is not i64:
+        return None
+    a, b = lane_offsets(mask.a), lane_offsets(mask.b)
+    if a is None or b is None:
+        return None
+    (terms, left), (others, right) = affine_form(a[0]), affine_form(b[0])
+    if terms != others:
+        return None
+    holds = _HOLDS[mask.op]
+    return tuple(holds(left + x, right + y) for x, y in zip(a[1], b[1], strict=True))
+
+
+_HOLDS = {
+    "lt": int.__lt__,
+    "le": int.__le__,
+    "eq": int.__eq__,
+    "ne": int.__ne__,
+}
+
+
+def cover(offsets: Sequence[int], low: int, high: int, lanes: int) -> tuple[int, list[int]]:
+    """`(width, starts)` of vectors within `low..high` in which all `offsets` lie."""
+    width = 1 << (min(lanes, high - low + 1).bit_length() - 1)
+    starts: list[int] = []
+    for o in sorted(set(offsets)):
+        if starts and o < starts[-1] + width:
+            continue
+        start = o - o % width
+        if start < low or start + width - 1 > high:
+            start = max(low, min(o, high - width + 1))
+        starts.append(start)
+    return width, starts
