@@ -47,7 +47,7 @@ INTEGER_DIVIDE = 4.0
 """Instructions of an integer division by a constant."""
 FORWARD_CYCLES = 5.0
 """From a store to a load of the same memory."""
-OVERLAP_STRIDE = 4
+OVERLAP_STRIDE = 8
 """Largest stride whose loads are whole vectors and shuffles; beyond it, gathers."""
 
 
