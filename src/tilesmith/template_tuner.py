@@ -61,6 +61,7 @@ def tune_template(
     pins: Decisions | None = None,
     forbid: Forbidden | None = None,
     workers: str | None = None,
+    flush: bool = False,
     report: Report = lambda _stage, _tasks: None,
     cost_model: CostModel | None = None,
 ) -> NativeFunction:
@@ -69,7 +70,7 @@ def tune_template(
     `template(cfg, *arguments)` returns a schedule and its arguments, inputs before outputs; it asks
     `cfg` (a `Config`) for its decisions.  Every candidate's result is compared with that of the
     same expressions without a schedule.  `pins`: values that knobs are to have; `forbid`: values
-    that they are not to have.  `workers` and Ctrl-C as in `tune`.  Raises UsageError,
+    that they are not to have.  `workers`, `flush` and Ctrl-C as in `tune`.  Raises UsageError,
     ScheduleError.
     """
     check_arguments(seconds, trials, search)
@@ -84,7 +85,7 @@ def tune_template(
     budget = Budget(seconds, float("inf") if trials is None else trials, interrupt=interrupt)
     with Records(records_path(session.options)) as records, interrupt.on_signal():
         resume(state, records)
-        with open_measurer(workers, BUILDER, count, session.jobs) as measurer:
+        with open_measurer(workers, BUILDER, count, session.jobs, flush) as measurer:
             tune_tasks(
                 [state], measurer, records, budget, 2 * measurer.jobs,
                 lambda s: report("searching", s),
@@ -109,6 +110,7 @@ def tune_expression(
     pins: Decisions | None = None,
     forbid: Forbidden | None = None,
     workers: str | None = None,
+    flush: bool = False,
     report: Report = lambda _stage, _tasks: None,
     cost_model: CostModel | None = None,
 ) -> NativeFunction:
@@ -122,7 +124,8 @@ def tune_expression(
     template = generated(args, session.target, session.options.bound("f32"))
     return tune_template(
         template, seconds=seconds, trials=trials, target=target, threads=threads, options=options,
-        search=search, seed=seed, pins=pins, forbid=forbid, workers=workers, report=report,
+        search=search, seed=seed, pins=pins, forbid=forbid, workers=workers, flush=flush,
+        report=report,
         cost_model=cost_model,
     )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -28,9 +28,16 @@ LOOP = "br label %again\nagain:\n%p = load volatile i8, ptr %x\nbr label %again"
 FUNCTION = "define i32 @k(ptr %x, ptr %y, ptr %shared, ptr %rt) {{\nentry:\n{}\n}}"
 
 
-def kernel(text: str = NEST) -> KernelCode:
+def kernel(text: str | None = None) -> KernelCode:
+    text = text or NEST
     job = KernelJob(text, "k", Options(), host(), nest=True)
     return KernelCode.from_bytes(without_head(driver.answer(job.to_bytes()))[1])
+
+
+def clock(*times: float) -> Callable[[int], float]:
+    """A contender whose runs take these times, then the last of them."""
+    left = list(times)
+    return lambda n: left.pop(0) if len(left) > 1 else left[0]
 
 
 def replies() -> Mapping[str, bytes]:
@@ -48,6 +55,7 @@ def replies() -> Mapping[str, bytes]:
         "unbuildable": b"",
         "dies": b"die",
         "sleeps": b"sleep",
+        "gorges": b"memory",
     }
 
 
@@ -73,5 +81,6 @@ EXPECTED = {
     "unbuildable": "failed",
     "dies": "crash",
     "sleeps": "timeout",
+    "gorges": "memory",
 }
 """What becomes of those that are not good."""

@@ -6,12 +6,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from doubling import EXPECTED, a_task, replies
+from doubling import EXPECTED, a_task, clock, replies
 
 from tilesmith.strategy.knobs import Config
 from tilesmith.support.errors import ScheduleError
@@ -128,12 +128,6 @@ def test_whether_somebody_measures(tmp_path: Path) -> None:
     with machine_lock(path, shared=True):
         assert is_locked(path)
     assert not is_locked(path)
-
-
-def clock(*times: float) -> Callable[[int], float]:
-    """A contender whose runs take these times, then the last of them."""
-    left = list(times)
-    return lambda n: left.pop(0) if len(left) > 1 else left[0]
 
 
 def test_the_least_times_count() -> None:

@@ -28,13 +28,21 @@ def thread_count(threads: int | None = None) -> int:
 
 def physical_cores() -> int:
     """Physical cores that this process may use; at least 1."""
-    try:
-        allowed = os.sched_getaffinity(0)  # not on macOS and Windows
-    except AttributeError:
-        return os.cpu_count() or 1
-    cores = {_siblings(cpu) for cpu in allowed}
+    found = len(cores()) or os.cpu_count() or 1
     quota = _quota()
-    return max(1, len(cores) if quota is None else min(len(cores), math.ceil(quota)))
+    return max(1, found if quota is None else min(found, math.ceil(quota)))
+
+
+def cores() -> list[list[int]]:
+    """The processors that this process may use, by number, core by core; none where the system
+    doesn't tell (macOS, Windows).
+    """
+    if not hasattr(os, "sched_getaffinity"):
+        return []
+    found: dict[str, list[int]] = {}
+    for cpu in sorted(os.sched_getaffinity(0)):
+        found.setdefault(_siblings(cpu), []).append(cpu)
+    return list(found.values())
 
 
 def _siblings(cpu: int) -> str:

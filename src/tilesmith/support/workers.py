@@ -9,6 +9,7 @@ the user's `__main__` again.  Whatever goes wrong with them, from a missing inte
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import queue
@@ -21,6 +22,8 @@ from types import TracebackType
 from typing import IO
 
 _log = logging.getLogger("tilesmith")
+OUT_OF_MEMORY = errno.ENOMEM
+"""Exit code of a process that may not take the memory that a request needs."""
 _SIZE = 8
 """Bytes of the length in front of every message."""
 
@@ -101,6 +104,8 @@ def serve(answer: Callable[[bytes], bytes]) -> None:
     while (request := _read(sys.stdin.buffer)) is not None:
         try:
             found = answer(request)
+        except MemoryError:  # what is left of it is no place to go on
+            os._exit(OUT_OF_MEMORY)
         except Exception:  # it will happen again where it is wanted, with its traceback
             found = b""
         _write(replies, found)

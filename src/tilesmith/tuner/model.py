@@ -60,6 +60,7 @@ def tune(
     pins: Decisions | None = None,
     forbid: Forbidden | None = None,
     workers: str | None = None,
+    flush: bool = False,
     html: str | os.PathLike[str] | None = None,
     report: Report = lambda _stage, _tasks: None,
     cost_model: CostModel | None = None,
@@ -70,14 +71,15 @@ def tune(
     where it ended.  `search`: one of `SEARCHES`.  `pins`: knobs that are to have these values where
     they exist; `forbid`: values that they are not to have, by knob: they constrain what is tried,
     not what earlier runs have found.  `workers`: "ray" or "ray://host:port" measures on those nodes
-    of a Ray cluster that are machines like this one.  `html`: a file to write a report to.
+    of a Ray cluster that are machines like this one.  `flush`: measure with empty caches (by
+    default, only constants of large models are out of them).  `html`: a file to write a report to.
     `cost_model`: orders candidates for the search "model", instead of the one in the package.
     Ctrl-C ends the search after the trial in flight and keeps what it found; a second one raises
     KeyboardInterrupt.  Raises as `compile` does, and UsageError.
     """
     return tune_model(
         model, seconds, trials, target, threads, shapes, options, search, seed, pins, forbid,
-        workers, html, report, cost_model,
+        workers, flush, html, report, cost_model,
     ).executable  # fmt: skip
 
 
@@ -94,6 +96,7 @@ def tune_model(
     pins: Decisions | None = None,
     forbid: Forbidden | None = None,
     workers: str | None = None,
+    flush: bool = False,
     html: str | os.PathLike[str] | None = None,
     report: Report = lambda _stage, _tasks: None,
     cost_model: CostModel | None = None,
@@ -129,7 +132,7 @@ def tune_model(
             resume(states[-1], records)
         left = seconds - budget.elapsed - seconds_needed(again, plain.executable)
         spent.begin("searching", states)
-        with open_measurer(workers, BUILDER, count, session.jobs) as measurer:
+        with open_measurer(workers, BUILDER, count, session.jobs, flush) as measurer:
             tune_tasks(
                 states,
                 measurer,

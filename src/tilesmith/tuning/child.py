@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import selectors
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Collection
 from types import TracebackType
 from typing import Literal, TypeAlias
 
-Cause: TypeAlias = Literal["crash", "timeout"]
+from tilesmith.support.workers import OUT_OF_MEMORY
+
+Cause: TypeAlias = Literal["crash", "timeout", "memory"]
 _SIZE = 8
 
 
@@ -30,11 +34,20 @@ class ChildError(Exception):
 
 class Child:
     """A process that runs `module`, whose main program is to `support.workers.serve`; `arguments`
-    are its command line.  One call at a time.
+    are its command line.  `processors`: those that it is bound to, all by default; `memory_bytes`:
+    of address space that it may have; both where the system can (Linux).  One call at a time.
     """
 
-    def __init__(self, module: str, *arguments: str) -> None:
+    def __init__(
+        self,
+        module: str,
+        *arguments: str,
+        processors: Collection[int] = (),
+        memory_bytes: int | None = None,
+    ) -> None:
         self._command = [sys.executable, "-P", "-m", module, *arguments]
+        self._processors = processors
+        self._memory_bytes = memory_bytes
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Child:
@@ -60,7 +73,7 @@ class Child:
             size = int.from_bytes(self._read(process, _SIZE, deadline), "little")
             return self._read(process, size, deadline)
         except (BrokenPipeError, EOFError):
-            raise ChildError("crash", self._epitaph(process)) from None
+            raise self._death(process) from None
         except TimeoutError:
             raise ChildError("timeout", f"no result within {seconds:g} s") from None
         except BaseException:  # an interrupt: what the process does now nobody will read
@@ -85,15 +98,22 @@ class Child:
     def _start(self) -> subprocess.Popen[bytes]:
         path = os.pathsep.join(p for p in sys.path if p)  # what we can import it must find
         environment = {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
-        return subprocess.Popen(
+        process = subprocess.Popen(
             self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # last words of a crash; `_epitaph` has the cause
+            stderr=subprocess.DEVNULL,  # last words of a crash; `_death` has the cause
             env=environment,
             process_group=0,  # an interrupt from the terminal is for this process
             bufsize=0,
         )
+        with contextlib.suppress(OSError, AttributeError):  # it ended at once, or this is no Linux
+            if self._processors:
+                os.sched_setaffinity(process.pid, self._processors)
+            if self._memory_bytes is not None:
+                limit = (self._memory_bytes, self._memory_bytes)
+                resource.prlimit(process.pid, resource.RLIMIT_AS, limit)
+        return process
 
     @staticmethod
     def _read(process: subprocess.Popen[bytes], size: int, deadline: float) -> bytes:
@@ -113,13 +133,14 @@ class Child:
                 size -= len(part)
         return b"".join(parts)
 
-    @staticmethod
-    def _epitaph(process: subprocess.Popen[bytes]) -> str:
+    def _death(self, process: subprocess.Popen[bytes]) -> ChildError:
         try:
             code = process.wait(timeout=5)
         except subprocess.TimeoutExpired:
-            return "the process closed its output"
+            return ChildError("crash", "the process closed its output")
+        if code == OUT_OF_MEMORY:
+            return ChildError("memory", "the process may not take so much memory")
         if code < 0:
             with contextlib.suppress(ValueError):
-                return f"the process died of {signal.Signals(-code).name}"
-        return f"the process ended with exit code {code}"
+                return ChildError("crash", f"the process died of {signal.Signals(-code).name}")
+        return ChildError("crash", f"the process ended with exit code {code}")

@@ -44,6 +44,8 @@ from .station import About, Station, build
 
 ATTEMPTS = 3
 """Times that a candidate is measured, or a node's station started, when nodes keep going away."""
+FLUSHED = 2
+"""Times the last cache that is walked over to empty all of them."""
 _POLL = 5.0
 """Seconds between looks at which nodes there are."""
 
@@ -89,6 +91,7 @@ class RayMeasurer:
     build_seconds: float = BUILD_SECONDS
     runner: str = "tilesmith.tuning.runner"
     jobs: int = 1
+    flush_bytes: int = 0
     _nodes: dict[str, _Node] = field(default_factory=dict)
     _starting: dict[Any, _Node] = field(default_factory=dict)
     _losses: dict[str, int] = field(default_factory=dict)
@@ -133,7 +136,7 @@ class RayMeasurer:
         if isinstance(baseline, Trial):
             yield from incomparable(task, candidates, baseline)
             return
-        plan = asdict(Plan(self.threads, task.bound, seconds))
+        plan = asdict(Plan(self.threads, task.bound, seconds, flush_bytes=self.flush_bytes))
         common = task.key.workload, self._arrays_of(task), baseline.to_bytes()
         requests = [(_Job(c), request_of(task, c)) for c in candidates]
         yield from (r for _, r in requests if isinstance(r, Trial))
@@ -312,14 +315,17 @@ def check_workers(workers: str | None) -> None:
 
 
 def open_measurer(
-    workers: str | None, builder: str, threads: int, jobs: int
+    workers: str | None, builder: str, threads: int, jobs: int, flush: bool = False
 ) -> LocalMeasurer | RayMeasurer:
-    """The measurer that `workers` asks for, see `check_workers`; `jobs`: of this machine."""
+    """The measurer that `workers` asks for, see `check_workers`; `jobs`: of this machine;
+    `flush`: empty the caches before each run.
+    """
     check_workers(workers)
+    flush_bytes = FLUSHED * host().l3_bytes if flush else 0
     if workers is None:
-        return LocalMeasurer(builder, threads, jobs)
+        return LocalMeasurer(builder, threads, jobs, flush_bytes=flush_bytes)
     address = None if workers == "ray" else workers
-    return RayMeasurer(address, builder, threads, host().text)
+    return RayMeasurer(address, builder, threads, host().text, flush_bytes=flush_bytes)
 
 
 def _import_ray() -> Any:

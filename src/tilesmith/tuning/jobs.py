@@ -102,13 +102,15 @@ def _argument(a: Mapping[str, Any]) -> Argument:
 class Plan:
     """How to measure.  `threads`: for the kernel.  `bound`: the error allowed, as a share of the
     largest magnitude.  `seconds`: to spend running, about.  `give_up`: the ratio to the baseline
-    beyond which a candidate is no longer interesting.
+    beyond which a candidate is no longer interesting.  `flush_bytes`: of other memory that is
+    walked over before each run.
     """
 
     threads: int
     bound: float
     seconds: float = 0.06
     give_up: float = 1.3
+    flush_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

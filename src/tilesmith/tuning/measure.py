@@ -1,8 +1,9 @@
 """Candidates become trials: built by other processes, several at once, then run alone, one by one.
 
 Whatever a candidate does to the process that builds or runs it costs that candidate only: the
-process is started again and the trial says what happened.  While one runs, nothing is built, and a
-lock keeps every other tuner of this machine from running its own.
+process is started again and the trial says what happened.  The running one has processors of its
+own; while it runs, others are built where there are more processors than it needs, else nothing is.
+A lock keeps every other tuner of this machine from running its own.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,7 @@ from tilesmith.support.errors import TilesmithError
 from .child import Child, ChildError
 from .family import Family
 from .jobs import Answer, Argument, MeasureJob, Plan, Runnable, answer_of, save_arrays
+from .processors import shares
 from .records import Key, Trial, trial
 from .space import Candidate, Space, candidate_key
 
@@ -35,7 +37,7 @@ BUILD_SECONDS = 30.0
 RUN_SECONDS = 10.0
 """Longest time that checking and timing a candidate may take, beside that of loading it."""
 MEMORY_BYTES = 16 << 30
-"""Address space of the process that runs candidates."""
+"""Address space of each process that builds or runs candidates."""
 
 Arrays = Sequence[np.ndarray]
 
@@ -73,7 +75,9 @@ class Measurer(Protocol):
 @dataclass
 class LocalMeasurer:
     """Measures on this machine.  `builder`: a module whose main program answers `Task.build`
-    requests as `driver.answer` does, with nothing for what can't be built.  A context manager.
+    requests as `driver.answer` does, with nothing for what can't be built.  `flush_bytes`: of other
+    memory that is walked over before each run, so that it finds nothing in the caches.  A context
+    manager.
     """
 
     builder: str
@@ -83,15 +87,17 @@ class LocalMeasurer:
     run_seconds: float = RUN_SECONDS
     build_seconds: float = BUILD_SECONDS
     runner: str = "tilesmith.tuning.runner"
+    flush_bytes: int = 0
     _arrays: dict[Key, Path] = field(default_factory=dict)
     _baseline: dict[Key, Runnable | Trial] = field(default_factory=dict)
 
     def __enter__(self) -> LocalMeasurer:
         self._folder = tempfile.TemporaryDirectory(prefix="tilesmith-tune-")
-        self._runner = Child(self.runner, str(self.memory_bytes))
+        self._shares = shares(self.threads)
+        self._runner = self._child(self.runner, self._shares.runner)
         self._builders: SimpleQueue[Child] = SimpleQueue()
         for _ in range(self.jobs):
-            self._builders.put(Child(self.builder))
+            self._builders.put(self._child(self.builder, self._shares.builders))
         self._pool = ThreadPoolExecutor(self.jobs)
         return self
 
@@ -115,15 +121,25 @@ class LocalMeasurer:
             yield from incomparable(task, candidates, baseline)
             return
         arrays = self._arrays_of(task)
-        plan = Plan(self.threads, task.bound, seconds)
-        built = list(self._pool.map(lambda c: self._build(task, c), candidates))
-        for candidate, found in zip(candidates, built, strict=True):
-            if isinstance(found, Trial):
-                yield found
-                continue
-            job = MeasureJob(arrays, baseline, found, plan)
-            answer = run_alone(self._runner, job, self.run_seconds + seconds)
-            yield trial_of(task, candidate, answer)
+        plan = Plan(self.threads, task.bound, seconds, flush_bytes=self.flush_bytes)
+        builds = [self._pool.submit(self._build, task, c) for c in candidates]
+        try:
+            if not self._shares.builders:
+                wait(builds)
+            for candidate, build in zip(candidates, builds, strict=True):
+                found = build.result()
+                if isinstance(found, Trial):
+                    yield found
+                    continue
+                job = MeasureJob(arrays, baseline, found, plan)
+                answer = run_alone(self._runner, job, self.run_seconds + seconds)
+                yield trial_of(task, candidate, answer)
+        finally:  # whoever takes no more trials wants no more builds
+            for build in builds:
+                build.cancel()
+
+    def _child(self, module: str, processors: Collection[int]) -> Child:
+        return Child(module, processors=processors, memory_bytes=self.memory_bytes)
 
     def _baseline_of(self, task: Task) -> Runnable | Trial:
         if task.key not in self._baseline:

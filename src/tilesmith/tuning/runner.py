@@ -1,10 +1,12 @@
 """The main program of the process that runs candidates: it checks their results and times them.
 
 The candidate and the analytic kernel run in turns, a few runs each, so that the ratio of their
-times does not depend on what else the machine does; of each the least time counts.  Rounds end when
-the least times no longer fall, or at once when the candidate is clearly slower.
+times does not depend on what else the machine does; of each the least time counts, and of the
+candidate only that of turns in which nothing disturbed the other.  Rounds end when the least times
+no longer change, or at once when the candidate is clearly slower.
 
-Arguments: the most memory that the process may take, in bytes.
+Results are checked before and after: whoever leaves them unwritten finds NaN there, and threads
+that get in each other's way do not always do so the first time.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import resource
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -39,6 +40,11 @@ TURN_SECONDS = 1e-3
 """Of runs in a row before it is the other's turn."""
 ROUNDS = (4, 24)
 """Turns of each at the least and at the most."""
+QUIET, DISTURBED = 3, 1.1
+"""Turns that count, at the least: those in which the baseline takes no more than so many times its
+least time."""
+FLUSHED_RUNS = 3
+"""Runs in a row, at the most, where the caches are flushed before each."""
 LATE = 5
 """Times the seconds planned after which one turn of each has to do."""
 MAX_COPIES = 16
@@ -89,7 +95,7 @@ class Loaded:
         memory = aligned_bytes(shared + round_up(kernel.workspace_per_thread) * threads)
         runtime = Runtime(threads, None, memory.ctypes.data + shared)
         packed = arguments.inputs(kernel.inputs)
-        self.outputs = [_aligned(np.zeros(a.physical_shape, a.type.numpy)) for a in kernel.outputs]
+        self.outputs = [_unwritten(a) for a in kernel.outputs]
         results = [y.ctypes.data for y in self.outputs]
         tail = [*results, memory.ctypes.data, ctypes.addressof(runtime)]
         self._calls = [
@@ -114,6 +120,15 @@ class Loaded:
         self.run(times)
         return (time.perf_counter() - start) / times
 
+    def results(self) -> list[np.ndarray]:
+        """A copy of what the last run wrote."""
+        return [y.copy() for y in self.outputs]
+
+    def has_written(self, results: Sequence[np.ndarray]) -> bool:
+        """Whether the last run wrote just this."""
+        pairs = zip(self.outputs, results, strict=True)
+        return all(np.array_equal(y.view(np.uint8), x.view(np.uint8)) for y, x in pairs)
+
     def error(self, expected: list[np.ndarray]) -> float:
         """How far the results of the last run are off (see `difference`)."""
         found = [a.unpack(y) for a, y in zip(self.kernel.outputs, self.outputs, strict=True)]
@@ -122,6 +137,13 @@ class Loaded:
 
 def _copies(a: Argument) -> int:
     return max(1, min(a.cold // max(a.nbytes, 1), MAX_COPIES))
+
+
+def _unwritten(a: Argument) -> np.ndarray:
+    """Memory for a result, of bytes that are NaN or an unlikely number."""
+    out = aligned_bytes(int(np.prod(a.physical_shape, dtype=np.int64)) * a.type.bytes)
+    out[...] = 0xFF
+    return out.view(a.type.numpy).reshape(a.physical_shape)
 
 
 def _aligned(array: np.ndarray) -> np.ndarray:
@@ -136,6 +158,7 @@ class Bench:
     def __init__(self) -> None:
         self._baseline: tuple[str, Loaded] | None = None
         self._arguments: Arguments | None = None
+        self._other = np.empty(0, np.uint8)
 
     def measure(self, job: MeasureJob) -> Answer:
         """The outcome of a job."""
@@ -153,19 +176,24 @@ class Bench:
             expected = arguments.expected(job.candidate.outputs)
             candidate = Loaded(job.candidate, arguments, plan.threads)
             candidate.run(1)
-            error = candidate.error(expected)
-            if not error <= plan.bound:
-                text = f"off by {error:.1e} of the largest magnitude (allowed: {plan.bound:.0e})"
-                return Answer("wrong", text=text)
+            if not (error := candidate.error(expected)) <= plan.bound:
+                return _wrong(error, plan)
+            results = candidate.results()
             key = f"{job.arrays}:{plan.threads}:{job.baseline.digest}"
             if self._baseline is None or self._baseline[0] != key:
                 self._baseline = None
                 self._baseline = (key, Loaded(job.baseline, arguments, plan.threads))
             baseline = self._baseline[1]
+            ours, theirs = (self._timer(k, plan) for k in (candidate, baseline))
             if baseline.least > plan.seconds:  # too slow to be run again for every candidate
-                return in_turns(candidate.seconds, lambda _: baseline.least, plan)
-            answer = in_turns(candidate.seconds, baseline.seconds, plan)
-            baseline.least = answer.baseline
+                answer = in_turns(ours, lambda _: baseline.least, plan)
+            else:
+                answer = in_turns(ours, theirs, plan)
+                baseline.least = answer.baseline
+            if not candidate.has_written(results) and not (
+                (error := candidate.error(expected)) <= plan.bound
+            ):
+                return _wrong(error, plan, ", not always")
             return answer
         except MemoryError:
             return Answer("memory", text="the process may not take so much memory")
@@ -174,30 +202,54 @@ class Bench:
         finally:
             gc.collect()
 
+    def _timer(self, kernel: Loaded, plan: Plan) -> Callable[[int], float]:
+        """What tells a kernel's time over n runs."""
+        if not plan.flush_bytes:
+            return kernel.seconds
+        if len(self._other) != plan.flush_bytes:
+            self._other = np.zeros(plan.flush_bytes, np.uint8)
+
+        def seconds(times: int) -> float:
+            times, total = min(times, FLUSHED_RUNS), 0.0
+            for _ in range(times):
+                self._other += 1
+                total += kernel.seconds(1)
+            return total / times
+
+        return seconds
+
+
+def _wrong(error: float, plan: Plan, when: str = "") -> Answer:
+    text = f"off by {error:.1e} of the largest magnitude (allowed: {plan.bound:.0e}){when}"
+    return Answer("wrong", text=text)
+
 
 def in_turns(
     candidate: Callable[[int], float], baseline: Callable[[int], float], plan: Plan
 ) -> Answer:
     """The least times of two contenders, each a function that tells its time over n runs."""
-    ours, theirs = candidate(1), baseline(1)
-    runs = [max(1, int(TURN_SECONDS / max(t, 1e-9))) for t in (ours, theirs)]
+    turns = [(candidate(1), baseline(1))]
+    ours, theirs = turns[0]
+    runs = [max(1, int(TURN_SECONDS / max(t, 1e-9))) for t in turns[0]]
     start, unchanged = time.perf_counter(), 0
     for done in range(1, ROUNDS[1] + 1):
-        a, b = candidate(runs[0]), baseline(runs[1])
-        unchanged = 0 if a < 0.99 * ours or b < 0.99 * theirs else unchanged + 1
-        ours, theirs = min(ours, a), min(theirs, b)
+        turns.append((candidate(runs[0]), baseline(runs[1])))
+        before, theirs = (ours, theirs), min(b for _, b in turns)
+        quiet = [a for a, b in turns if b <= DISTURBED * theirs]
+        ours = min(quiet)
+        same = abs(ours - before[0]) <= 0.01 * ours and before[1] - theirs <= 0.01 * theirs
+        unchanged = unchanged + 1 if same else 0
         spent = time.perf_counter() - start
         late = spent > LATE * plan.seconds
         if (done >= 2 or late) and ours > plan.give_up * theirs:
             return Answer("slow", ours, theirs, f"more than {plan.give_up:g} times the baseline")
-        if late or (done >= ROUNDS[0] and (unchanged >= 3 or spent > plan.seconds)):
+        is_sure = done >= ROUNDS[0] and len(quiet) >= QUIET
+        if late or (is_sure and (unchanged >= 3 or spent > plan.seconds)):
             break
     return Answer("ok", ours, theirs)
 
 
 def main() -> None:
-    limit = int(sys.argv[1])
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     bench = Bench()
     serve(lambda request: answer_bytes(bench.measure(MeasureJob.from_bytes(request))))

@@ -22,7 +22,7 @@ from tilesmith.runtime.threads import physical_cores
 
 from .child import Child, ChildError
 from .jobs import MeasureJob, Plan, Runnable, answer_bytes
-from .measure import machine_lock, run_alone
+from .measure import MEMORY_BYTES, machine_lock, run_alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Station:
 
     def __init__(self, runner: str, memory_bytes: int) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="tilesmith-station-")
-        self._runner = Child(runner, str(memory_bytes))
+        self._runner = Child(runner, memory_bytes=memory_bytes)
 
     def about(self) -> dict[str, Any]:
         """The fields of `About`."""
@@ -93,4 +93,4 @@ def build(builder: str, request: bytes, seconds: float) -> tuple[str, bytes]:
 @lru_cache(maxsize=1)
 def _builder(module: str) -> Child:
     """Kept from one task to the next: starting one takes longer than most candidates."""
-    return Child(module)
+    return Child(module, memory_bytes=MEMORY_BYTES)

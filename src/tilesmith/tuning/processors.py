@@ -1,0 +1,35 @@
+"""Which processors measure and which build, so that neither disturbs the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilesmith.runtime.threads import cores, physical_cores
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Processors by number.  `runner`: one of each core that measures; none where a process can't
+    be bound.  `builders`: those of other cores; none where all are needed for measuring, so that
+    nothing may be built meanwhile.
+    """
+
+    runner: frozenset[int] = frozenset()
+    builders: frozenset[int] = frozenset()
+
+
+def shares(threads: int) -> Shares:
+    """How to share the processors that this process may use, when kernels have `threads`."""
+    return divided(cores(), physical_cores(), threads)
+
+
+def divided(cores: list[list[int]], granted: int, threads: int) -> Shares:
+    """The shares of the processors of `cores`, of which `granted` may be busy at once.
+
+    The last ones measure: the system prefers the first for itself.
+    """
+    if not cores or len(cores) < threads:
+        return Shares()
+    at = len(cores) - threads
+    spare = cores[max(at - max(granted - threads, 0), 0) : at]
+    return Shares(frozenset(c[0] for c in cores[at:]), frozenset(p for c in spare for p in c))
