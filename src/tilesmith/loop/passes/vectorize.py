@@ -156,6 +156,8 @@ class _Vectorizer:
     private: dict[Buffer, Buffer] = field(default_factory=dict)
     """Buffers allocated inside, with the buffers that hold a copy per lane."""
     memo: dict[tuple[Expr, Expr | None], Expr] = field(default_factory=dict)
+    known: dict[Expr | None, dict[Expr, Expr]] = field(default_factory=dict)
+    """By mask, the loads that evaluating the mask does, with their vectors."""
     varies: dict[Expr, bool] = field(default_factory=dict)
     some_lane: dict[Expr, frozenset[int]] = field(default_factory=dict)
     """Masks that are known to be true in the first (0) or the last (-1) lane, or both."""
@@ -267,6 +269,8 @@ class _Vectorizer:
         if len(e.indices) != 1:
             raise _CannotVectorizeError
         index = self.address(e.buffer, e.indices[0], mask)
+        if mask is not None and self.is_inside(e.buffer, index):
+            mask = None
         if e.mask is not None:
             mask = _both(mask, self.vector(e.mask, mask))
         return Load(self.private.get(e.buffer, e.buffer), (index,), mask)
@@ -276,6 +280,20 @@ class _Vectorizer:
             one = const(1)
             return self.vector(index, mask) * const(self.lanes) + Ramp(const(0), one, self.lanes)
         return self.vector(index, mask)
+
+    def is_inside(self, buffer: Buffer, index: Expr) -> bool:
+        """Whether all lanes of an index are elements of a buffer in registers, where reading what
+        is not needed costs nothing.
+        """
+        index = simplify(index, self.ctx)
+        if buffer.scope != "register" or buffer in self.private or not isinstance(index, Ramp):
+            return False
+        size, stride = buffer.shape[0], index.stride
+        size = int(size.value) if isinstance(size, Const) else size
+        if not isinstance(size, int) or stride is not const(1):
+            return False
+        low, high, *_ = self.ctx.interval(index.base)
+        return low is not None and high is not None and low >= 0 and high + index.lanes <= size
 
     def select(self, e: Select, mask: Expr | None) -> Expr:
         cond = self.expr(e.cond, mask)
@@ -289,6 +307,12 @@ class _Vectorizer:
         no = mask
         if _needs_mask(e.if_false):
             no = self.narrower(mask, Unary("not", cond), Unary("not", e.cond))
+        # what conditions have read is there already
+        known = dict(self.known.get(mask, {}))
+        known |= {load: self.expr(load, mask) for load in _surely_loaded(e.cond)}
+        for narrow in (m for m in (yes, no) if m is not mask):
+            self.known[narrow] = known
+            self.memo |= {(load, narrow): value for load, value in known.items()}
         return Select(cond, self.vector(e.if_true, yes), self.vector(e.if_false, no))
 
     def let(self, e: Let, mask: Expr | None) -> Expr:
@@ -415,6 +439,20 @@ class _Vectorizer:
         new = Buffer(old.name, old.dtype, (extent * self.lanes,), old.scope)
         self.private[old] = new
         return Allocate(new, self.stmt(stmt.body, mask))
+
+
+def _surely_loaded(cond: Expr) -> list[Load]:
+    """The loads of a condition, but for those of which it depends whether they are done."""
+    found: list[Load] = []
+    left = [cond]
+    while left:
+        e = left.pop()
+        if isinstance(e, Let):
+            continue
+        if isinstance(e, Load):
+            found.append(e)
+        left += [e.cond] if isinstance(e, Select) else e.children
+    return found
 
 
 def _reads(e: Expr, buffer: Buffer) -> list[Expr]:

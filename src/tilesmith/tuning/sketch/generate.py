@@ -3,6 +3,7 @@
     winograd                   convolutions with a 3x3 window by minimal filtering
     inline / store / root      where stages without reductions are computed
     rfactor                    long reductions to few elements, part by part
+    block                      reductions in blocks of a loop of the reduction that reads them
     fuse, cache write          reductions in the tile of what reads them, accumulators
     tile, pack, order, unroll  loops of each nest
     parallel
@@ -22,11 +23,11 @@ from tilesmith.strategy.group import Group
 from tilesmith.strategy.knobs import ANALYTIC, Config
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import BOUNDS
-from tilesmith.te.schedule import Schedule
+from tilesmith.te.schedule import Axis, Schedule
 from tilesmith.te.tensor import Placeholder, Tensor
 
 from .nest import schedule_nest
-from .place import factor_reductions, form_nests, place_injective
+from .place import block_nests, factor_reductions, form_nests, place_injective
 from .winograd import filter_windows, schedule_filtered
 
 NAME = "generated 2"
@@ -75,7 +76,10 @@ def schedule_expression(
     apart = {f.name for f in filtered} | {s[t].name for f in filtered for t in f.stages}
     tiled = place_injective(s, cfg, apart)
     factor_reductions(s, cfg, apart)
-    for nest in form_nests(s, tiled, cfg, apart):
-        schedule_nest(s, group, nest, target, cfg)
+    nests = form_nests(s, tiled, cfg, apart)
+    block_nests(s, nests, target, cfg)
+    blocks: dict[str, Axis] = {}
+    for nest in nests:
+        schedule_nest(s, group, nest, target, blocks, cfg)
     for f in filtered:
         schedule_filtered(s, f, target, cfg)

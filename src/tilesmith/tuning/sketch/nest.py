@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilesmith.ir.expr import Var
 from tilesmith.ir.layout import Layout, LayoutDim
@@ -47,8 +47,17 @@ class Outer:
     bytes: int
 
 
-def schedule_nest(s: Schedule, group: Group, nest: Nest, target: Target, cfg: Config) -> None:
-    """Schedule all stages of a nest."""
+def schedule_nest(
+    s: Schedule,
+    group: Group,
+    nest: Nest,
+    target: Target,
+    blocks: dict[str, Axis],
+    cfg: Config,
+) -> None:
+    """Schedule all stages of a nest.  `blocks`: by the root's name, the loops over blocks that
+    other nests are computed in; those of this nest are added.
+    """
     root = s[nest.root]
     own = cfg.under(nest.root)
     known = bodies(s)
@@ -71,6 +80,13 @@ def schedule_nest(s: Schedule, group: Group, nest: Nest, target: Target, cfg: Co
     last = _innermost(root)
     contiguous = at_root.index(last) if last in at_root else None
     model = TileModel.of(body, target, frozen, contiguous)
+    if nest.home is not None:
+        home, own_axis = nest.home
+        assert home.block is not None
+        root.compute_at(s[home.root], blocks[home.root])
+        extents = list(model.extents)
+        extents[at_root.index(own_axis)] = home.block[1]
+        model = replace(model, extents=tuple(extents))
     packable = _packable(s, body) if alone else {}
     tile, packs = choose_tile(model, [a.name for a in body.op.axis], packable, own)
     if not alone:  # chains: rows one by one, or the elements of one vector
@@ -82,7 +98,7 @@ def schedule_nest(s: Schedule, group: Group, nest: Nest, target: Target, cfg: Co
             _pack(s, group, body.reads[at], body.op.axis[tile.lane].var, target)
     sizes = {i: n for i, n in zip(at_root, tile.sizes, strict=True) if i >= 0}
     lane = at_root[tile.lane] if tile.lane is not None else None
-    level = _tile_root(s, known, nest, body, sizes, lane, tile, own)
+    level = _tile_root(s, known, nest, body, sizes, lane, tile, blocks, own)
     for name in reversed([n for n in known if n in nest.fused]):
         own_tile = [sizes.get(i, 1) for i in nest.fused[name]]
         own_lane = nest.fused[name].index(lane) if lane is not None else None
@@ -106,6 +122,7 @@ def _tile_root(
     sizes: Mapping[int, int],
     lane: int | None,
     tile: Tile,
+    blocks: dict[str, Axis],
     cfg: Config,
 ) -> Axis | None:
     """Tile the root; returns the loop that holds one tile, None when it is all there is."""
@@ -123,6 +140,9 @@ def _tile_root(
             inside.append(axis)
             continue
         n = sizes[i]
+        if nest.block is not None and nest.block[0] == i:
+            blocks[nest.root], axis = root.split(axis, factor=nest.block[1])
+            extent = nest.block[1]
         own = body.op.axis[at_root.index(i)].var
         moved = sum(_bytes(r, body, tile) for r in body.reads if r.depends(own, n))
         if n == 1 and i != lane:
@@ -136,11 +156,18 @@ def _tile_root(
             inside.append(near)
     outer = _ordered(outer, cfg)
     tail = [*inside, *([lanes] if lanes is not None else [])]
-    root.reorder(*(x.axis for x in outer), *tail)
+    block = blocks.get(nest.root)
+    root.reorder(*([block] if block is not None else []), *(x.axis for x in outer), *tail)
     whole = [i for i in range(len(axes)) if i not in sizes]
     for axis in inside if not whole else ():
         root.unroll(axis)
-    level = _share(root, outer, max(known[n].work for n in nest.fused), cfg)
+    if block is not None:
+        root.parallel(block)
+        level = outer[-1].axis if outer else block
+    elif nest.home is not None:
+        level = outer[-1].axis if outer else None
+    else:
+        level = _share(root, outer, max(known[n].work for n in nest.fused), cfg)
     if lanes is not None:
         assert lane is not None
         _vectorize(root, lanes, sizes[lane], tile.lanes)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from tilesmith.ir.expr import Const, Load, Var, post_order
+from tilesmith.ir.target import Target
 from tilesmith.strategy.knobs import Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute
@@ -21,19 +22,26 @@ REREAD = 1.5
 """Reads per element from which on a value counts as read again and again."""
 SCARCE, LONG = 16, 1 << 14
 """Elements that leave threads without work, and values from which on that matters."""
+BLOCKS, MIN_BLOCKS = (8, 16, 24, 32, 48, 64, 96, 128), 8
+"""Elements along an axis that are computed together, and blocks that there must be."""
+FAR = 2
+"""Times the size of an L2 cache from which on a result is far away when it is read again."""
 CHUNKS = 32
 """Parts that a long reduction is shared in."""
 
 
 @dataclass(slots=True, eq=False)
 class Nest:
-    """`axes`: for each reduction of `fused`, the root's axis behind each of its own.  `stored`: the
-    stages kept for a tile.
+    """`fused`: for each reduction in the tile, the root's axis behind each of its own.  `stored`:
+    the stages kept for a tile.  `block`: an axis of the root and its elements in a block, for which
+    other nests are computed; `home`: the nest in whose blocks this one is, and the own axis there.
     """
 
     root: str
     fused: dict[str, tuple[int, ...]] = field(default_factory=dict)
     stored: list[str] = field(default_factory=list)
+    block: tuple[int, int] | None = None
+    home: tuple[Nest, int] | None = None
 
     @property
     def members(self) -> set[str]:
@@ -161,6 +169,56 @@ def form_nests(s: Schedule, tiled: Set[str], cfg: Config, apart: Set[str]) -> li
             copy = s.cache_write(op.outputs[0], "register")
             nest.fused = {s[copy].name: tuple(range(len(op.axis)))}
     return nests
+
+
+def block_nests(s: Schedule, nests: Sequence[Nest], target: Target, cfg: Config) -> None:
+    """Rule *block*: compute a nest that another one reads at its own point of some axis block by
+    block of that axis, inside the other's outermost loop.  By default only results that would
+    otherwise go to a far cache and back.  Knob `block`: elements, 0 for the whole.
+    """
+    known = bodies(s)
+    readers = s.state.consumers()
+    owner = {m: n for n in nests for m in n.members}
+    for nest in nests:
+        homes = [owner.get(r) for r in readers[nest.root]]
+        home = homes[0] if homes else None
+        op = known[nest.root].op
+        if home is None or any(h is not home for h in homes) or not (home.fused and nest.fused):
+            continue
+        if home.home is not None or nest.block is not None or s[nest.root].state.is_output:
+            continue
+        axes = _read_along(known, home, nest.root)
+        if axes is None:
+            continue
+        own, theirs = axes
+        rows = size_of(op.axis[own].extent)
+        size = product(op.shape) * known[nest.root].element_bytes
+        options = [n for n in BLOCKS if rows % n == 0 and n * MIN_BLOCKS <= rows]
+        if home.block is not None:
+            options = [home.block[1]] if home.block[0] == theirs else []
+        near = [n for n in options if n * (size // rows) <= target.l2_bytes // 8]
+        usual = max(near, default=0) if size >= FAR * target.l2_bytes else 0
+        chosen = cfg.under(nest.root).choice("block", (0, *options), usual) if options else 0
+        if chosen:
+            home.block, nest.home = (theirs, chosen), (home, own)
+
+
+def _read_along(known: Mapping[str, Body], home: Nest, name: str) -> tuple[int, int] | None:
+    """The first axis of stage `name` that all of `home` reads at one axis of its root, and that."""
+    root, own = known[home.root].op, known[name].op
+    found: tuple[int, ...] | None = None
+    for member in home.members:
+        body = known[member]
+        pairs = zip(body.op.axis, _axes_of(home, root, member), strict=False)
+        at = {a.var: i for a, i in pairs if i >= 0 and a.extent == root.axis[i].extent}
+        for read in body.reads:
+            if read.source == name:
+                axes = tuple(at.get(x, -1) if isinstance(x, Var) else -1 for x in read.load.indices)
+                found = axes if found is None or axes == found else tuple(-1 for _ in axes)
+    for n, i in enumerate(found or ()):
+        if i >= 0 and size_of(own.axis[n].extent) > 1 and own.axis[n].extent == root.axis[i].extent:
+            return n, i
+    return None
 
 
 def _aligned(
