@@ -19,6 +19,7 @@ from tilesmith.support.errors import UsageError
 from tilesmith.tuner import tune_model
 from tilesmith.tuning.report import (
     Attempt,
+    ChoiceFacts,
     KernelFacts,
     Report,
     TaskFacts,
@@ -105,6 +106,14 @@ def test_page_says_everything() -> None:
     for word in words:
         assert word in found.text, word
     assert found.tags.count("svg") == 4 + 2 * 2  # of all, then a small and a large one of each task
+
+
+def test_choices_and_stages() -> None:
+    choice = ChoiceFacts("algorithm", ("a<b", "c"), 0, 4, {2: 0.9, 4: 0.8, 6: math.inf})
+    facts = Report("m", "a machine", "t", 1, 1.0, [], [], RATES, [choice], {"searching": 12.3})
+    found = checked(page(facts))
+    for word in ("algorithm", "a<b c", "2: 0.900, 4: 0.800, 6: inf", "12 searching"):
+        assert word in found.text, word
 
 
 def test_curves_fall() -> None:
@@ -208,7 +217,7 @@ def test_report_of_a_tuned_model(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     tune_model(graph, seconds=60, trials=3, options=options, html=path)
     found = checked(path.read_text(encoding="utf-8"))
-    for word in ("first<i>", "1 workload", "conv relu", "Loops", "for "):
+    for word in ("first<i>", " workload", "relu", "Loops", "for ", " searching"):
         assert word in found.text, word
 
 

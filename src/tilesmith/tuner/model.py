@@ -25,7 +25,7 @@ from tilesmith.tuning.search import DEFAULT, SEARCHES, Searches
 from tilesmith.tuning.space import Forbidden
 
 from .choices import decide
-from .html import check_path, write_html
+from .html import check_path, choices_made, write_html
 from .tasks import BUILDER, Compiled, resume, tasks_of
 from .verdict import better_of, seconds_needed
 
@@ -145,10 +145,13 @@ def tune_model(
         better, speedup = better_of(
             graph, session, plain.executable, records, lambda: has_time(seconds)
         )
+        choices = choices_made(graph, session, records) if html is not None else ()
     if html is not None:
+        stages = spent.seconds()
         spent.begin("writing the report", states)
         title = Path(model).name if isinstance(model, (str, os.PathLike)) else graph.name
-        write_html(html, title, states, plain.executable, better, speedup, started)
+        before_after = plain.executable, better, speedup
+        write_html(html, title, states, *before_after, started, choices, stages)
     return Tuned(better, speedup, tuple(states), spent.seconds())
 
 

@@ -1,16 +1,8 @@
 """What tuning did, as one HTML file that opens offline."""
 
 from .collect import collect, side_by_side
-from .facts import Attempt, KernelFacts, Report, TaskFacts, Timing
+from .facts import Attempt, ChoiceFacts, KernelFacts, Report, TaskFacts, Timing
 from .page import page
 
-__all__ = [
-    "Attempt",
-    "KernelFacts",
-    "Report",
-    "TaskFacts",
-    "Timing",
-    "collect",
-    "page",
-    "side_by_side",
-]
+__all__ = ["Attempt", "ChoiceFacts", "KernelFacts", "Report", "TaskFacts", "Timing", "collect",
+           "page", "side_by_side"]  # fmt: skip

@@ -15,7 +15,7 @@ from tilesmith.support.errors import TilesmithError
 
 from ..features import features_of
 from ..scheduler import Progress
-from .facts import Attempt, KernelFacts, Report, TaskFacts, Timing
+from .facts import Attempt, ChoiceFacts, KernelFacts, Report, TaskFacts, Timing
 
 ROUNDS, REPEATS = 3, 8
 """Turns of each executable, and runs in each turn, of which the least time of a kernel counts."""
@@ -29,6 +29,8 @@ def collect(
     inputs: Sequence[np.ndarray],
     speedup: float,
     started: float,
+    choices: Sequence[ChoiceFacts] = (),
+    stages: Mapping[str, float] | None = None,
 ) -> Report:
     """The facts about a model called `title`, whose tuning `started` at a time in seconds since
     1970.  Profiles both executables, in turns, on `inputs`.
@@ -45,6 +47,8 @@ def collect(
         sorted(tasks, key=lambda t: (-t.saved, -t.seconds)),
         side_by_side(*profiles),
         machine.at(threads),
+        choices,
+        stages or {},
     )
 
 

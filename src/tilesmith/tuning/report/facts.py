@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -137,14 +137,32 @@ class KernelFacts:
     @property
     def name(self) -> str:
         """Where it comes from, for people."""
-        more = f" and {len(self.sources) - 4} more" if len(self.sources) > 4 else ""
-        return " ".join(self.sources[:4]) + more or "no source node"
+        return shortened(self.sources) or "no source node"
+
+
+def shortened(names: Sequence[str]) -> str:
+    """The first of some names."""
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return " ".join(names[:4]) + more
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceFacts:
+    """A choice of the whole model about some source nodes.  `tried`: by value, the time of the
+    kernels of these nodes as a share of that before, infinite where the whole got slower.
+    """
+
+    what: str
+    sources: tuple[str, ...]
+    default: object
+    chosen: object
+    tried: Mapping[object, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """All of it.  `speedup`: of the whole model, measured in turns; `rates`: what the machine was
-    measured to do with the model's threads.
+    measured to do with the model's threads; `stages`: seconds that each stage of tuning took.
     """
 
     title: str
@@ -155,6 +173,8 @@ class Report:
     tasks: Sequence[TaskFacts]
     kernels: Sequence[KernelFacts]
     rates: Rates
+    choices: Sequence[ChoiceFacts] = ()
+    stages: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def errors(self) -> dict[tuple[str, str, str], int]:

@@ -10,14 +10,15 @@ from collections.abc import Sequence
 from html import escape
 
 from . import charts
-from .facts import KernelFacts, Report, TaskFacts
+from .facts import KernelFacts, Report, TaskFacts, shortened
 from .style import SCRIPT, STYLE, policy
 from .svg import spark
 
 
 def page(r: Report) -> str:
     """The HTML text."""
-    sections = (_summary(r), _charts(r), _kernels(r), _schedules(r), _tasks(r), _errors(r))
+    sections = (_summary(r), _charts(r), _kernels(r), _schedules(r), _choices(r), _tasks(r),
+                _errors(r))  # fmt: skip
     title = escape(f"Tuning of {r.title}")
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -40,6 +41,7 @@ def _summary(r: Report) -> str:
         "Trials": f"{trials} for {_count(len(r.tasks), 'workload')}",
         "Failures": f"{sum(t.failures for t in r.tasks)}",
         "Threads": f"{r.threads}",
+        "Seconds": ", ".join(f"{t:.0f} {name}" for name, t in r.stages.items()) or "not known",
         "Machine": r.machine,
         "Made by": r.versions,
     }
@@ -128,6 +130,25 @@ def _schedules(r: Report) -> str:
 def _where(numbers: Sequence[int]) -> str:
     distinct = list(dict.fromkeys(numbers))
     return f"{'Kernel' if len(distinct) == 1 else 'Kernels'} {', '.join(map(str, distinct))}"
+
+
+def _choices(r: Report) -> str:
+    rows = [
+        [
+            f'<td class="name">{escape(c.what)}<small>{escape(shortened(c.sources))}</small></td>',
+            f"<td>{escape(str(c.default))}</td>",
+            f"<td>{escape(str(c.chosen))}</td>",
+            f"<td>{escape(', '.join(f'{v}: {ratio:.3f}' for v, ratio in c.tried.items()))}</td>",
+        ]
+        for c in sorted(r.choices, key=lambda c: min(c.tried.values(), default=1.0))
+    ]
+    columns = ("choice", "by the model of costs", "chosen", "ratios measured")
+    return (
+        "<section><h2>Choices of the whole model</h2><p>Each value tried, with the time that the "
+        "kernels of these nodes took with it as a share of that before; inf where the model as a "
+        "whole was slower.</p>"
+        f"{_table(columns, rows) if rows else '<p>None was tried.</p>'}</section>"
+    )
 
 
 def _tasks(r: Report) -> str:

@@ -19,7 +19,7 @@ h2 { font-size: 1.15rem; margin: 2.4rem 0 .4rem; } h3 { font-size: .9rem; margin
 p, figcaption { color: var(--soft); max-width: 75ch; margin: 0 0 .8rem; }
 figcaption { font-size: .88rem; line-height: 1.4; }
 dl { display: flex; flex-wrap: wrap; gap: .5rem 2.4rem; margin: 1rem 0; }
-dt { color: var(--soft); font-size: .85rem; } dd { margin: 0; font-size: 1.15rem; }
+dt { color: var(--soft); font-size: .85rem; } dd { margin: 0; font-size: 1.1rem; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 460px), 1fr));
 gap: 1.5rem 2rem; } figure { margin: 0; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%;
