@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +12,7 @@ import pytest
 
 from tilesmith.strategy.knobs import Config
 from tilesmith.tuner import resume
+from tilesmith.tuner.tasks import slack
 from tilesmith.tuning.interrupt import Interrupt
 from tilesmith.tuning.measure import Task
 from tilesmith.tuning.records import Key, Records, Status, Trial, trial
@@ -72,6 +74,23 @@ def test_budget_goes_where_the_model_gains() -> None:
     run(fake, tasks, Budget(90, clock=fake.clock))
     assert fake.count["large gain"] > fake.count["large flat"] > fake.count.get("small gain", 0)
     assert fake.now <= 95
+
+
+def test_search_begins_where_kernels_are_slower_than_predicted() -> None:
+    fake = Fake()
+    slow, fast = (
+        dataclasses.replace(task(n, 1.0), slack=slack(r)) for n, r in (("s", 0.4), ("f", 1.1))
+    )
+    assert (slow.slack, fast.slack, slack(None)) == (pytest.approx(0.5), 0.1, 0.3)
+    run(fake, [fast, slow], Budget(60, clock=fake.clock))
+    assert fake.count["s"] > fake.count["f"] > 0
+
+
+def test_search_ends_when_little_is_left_to_gain() -> None:
+    fake = Fake()
+    (state,) = run(fake, [task("flat", 1.0)], Budget(10_000, clock=fake.clock))
+    assert not state.is_done and 0 < state.gain < 1e-3
+    assert fake.now < 150
 
 
 def test_best_is_found_and_confirmed() -> None:

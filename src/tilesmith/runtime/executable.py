@@ -156,15 +156,21 @@ class Executable:
         """The time of each kernel on the given inputs, the least of `repeats` runs, beside what
         the performance model expects on this machine (which is measured at first use).
         """
-        best, whole = self.kernel_seconds(*arrays, repeats=repeats)
+        best, whole = self._timed(arrays, repeats, both=True)
         rates = machine()
         return Profile(
             timed(self.program, best.tolist(), self.threads, rates), whole, self.threads, rates
         )
 
-    def kernel_seconds(self, *arrays: Any, repeats: int = 10) -> tuple[np.ndarray, float]:
-        """The time of each of the program's calls, the least of `repeats` runs, and that of a whole
-        run.
+    def kernel_seconds(self, *arrays: Any, repeats: int = 10) -> np.ndarray:
+        """The time of each of the program's calls, the least of `repeats` runs."""
+        return self._timed(arrays, repeats)[0]
+
+    def _timed(
+        self, arrays: tuple[Any, ...], repeats: int, both: bool = False
+    ) -> tuple[np.ndarray, float]:
+        """The least time of each call, and of a whole run by the program's own main function, which
+        is only made for `both`.
         """
         stored = self._stored(arrays)
         results = tuple(np.empty(shape, dtype) for shape, dtype in self._results)
@@ -175,14 +181,14 @@ class Executable:
         best = np.full(len(self.program.calls), np.inf)
         whole = float("inf")
         for _ in range(max(repeats, 1)):
-            for call, outputs in ((runner.call, (*results, stamps)), (self._call, results)):
-                start = time.perf_counter()
-                status = call(stored, outputs)
-                taken = time.perf_counter() - start
-                if status > 0:
-                    raise self._failure(status)
-            whole = min(whole, taken)
+            status = runner.call(stored, (*results, stamps))
             best = np.minimum(best, watch.seconds(stamps))
+            start = time.perf_counter()
+            if status <= 0 and both:
+                status = self._call(stored, results)
+            if status > 0:
+                raise self._failure(status)
+            whole = min(whole, time.perf_counter() - start)
         return best, whole
 
     def save(self, path: str | Path) -> None:

@@ -13,12 +13,12 @@ import numpy as np
 
 from tilesmith.runtime.executable import Executable
 
-ROUNDS = (2, 6)
+ROUNDS = (2, 12)
 """Turns of each executable at the least and at the most."""
 REPEATS = 2
 """Runs in a turn; the least time counts."""
 TURNS_SECONDS = 0.5
-"""After so long no further round begins."""
+"""After so long no further round begins, where nobody asks for more."""
 
 Times = Sequence[tuple[frozenset[str], float]]
 """The source nodes that a kernel computes, and its seconds, for each kernel."""
@@ -26,20 +26,21 @@ Times = Sequence[tuple[frozenset[str], float]]
 
 def times(exe: Executable, inputs: Sequence[np.ndarray]) -> Times:
     """The least times of the kernels of one executable."""
-    return _times(exe, exe.kernel_seconds(*inputs, repeats=ROUNDS[0] * REPEATS)[0])
+    return _times(exe, exe.kernel_seconds(*inputs, repeats=ROUNDS[0] * REPEATS))
 
 
-def in_turns(a: Executable, b: Executable, inputs: Sequence[np.ndarray]) -> tuple[Times, Times]:
-    """The least times of the kernels of both, measured in turns."""
+def in_turns(
+    a: Executable, b: Executable, inputs: Sequence[np.ndarray], seconds: float = TURNS_SECONDS
+) -> tuple[Times, Times]:
+    """The least times of the kernels of both, measured in turns for about `seconds`."""
     both = (a, b)
     best = [np.full(len(e.program.calls), np.inf) for e in both]
     start = time.perf_counter()
     for done in range(ROUNDS[1]):
-        if done >= ROUNDS[0] and time.perf_counter() - start > TURNS_SECONDS:
+        if done >= ROUNDS[0] and time.perf_counter() - start > seconds:
             break
         for exe, least in zip(both, best, strict=True):
-            seconds, _ = exe.kernel_seconds(*inputs, repeats=REPEATS)
-            np.minimum(least, seconds, out=least)
+            np.minimum(least, exe.kernel_seconds(*inputs, repeats=REPEATS), out=least)
     return _times(a, best[0]), _times(b, best[1])
 
 

@@ -17,6 +17,7 @@ from tilesmith.graph.text import constants_of, print_graph
 from tilesmith.ir.layout import Layout
 from tilesmith.loop.text import print_func
 from tilesmith.runtime.executable import Executable
+from tilesmith.runtime.profile import KernelTime
 from tilesmith.runtime.program import TensorSpec
 from tilesmith.runtime.threads import thread_count
 from tilesmith.strategy.cpu import is_concat
@@ -33,6 +34,8 @@ from tilesmith.tuning.space import Candidate, Forbidden, Space
 from tilesmith.tuning.workload import group_workload
 
 BUILDER = "tilesmith.worker"
+SLACK = (0.1, 0.5)
+"""Of a kernel's time, what tuning may be expected to save at the least and at the most."""
 PROFILES = 4
 """Runs in which every kernel is timed."""
 RELATIVES = 4
@@ -56,10 +59,10 @@ class Compiled:
         exe = Executable(driver.assemble(fused, kernels, session), session.options.threads)
         return Compiled(exe, fused, tuple(n for n in fused.nodes if n in kernels))
 
-    def seconds(self) -> dict[Node, float]:
+    def times(self) -> dict[Node, KernelTime]:
         """What each kernel takes in it."""
-        found, _ = self.executable.kernel_seconds(*random_inputs(self.executable), repeats=PROFILES)
-        return dict(zip(self.called, found.tolist(), strict=True))
+        found = self.executable.profile(*random_inputs(self.executable), repeats=PROFILES)
+        return dict(zip(self.called, found, strict=True))
 
 
 def tasks_of(
@@ -70,7 +73,7 @@ def tasks_of(
     Raises UsageError when no kernel has a knob that `pins` or `forbid` name.
     """
     found: dict[Key, Task] = {}
-    seconds = c.seconds()
+    times = c.times()
     threads = thread_count(session.options.threads)
     program = c.executable.program
     size = program.constants.nbytes + program.arena_bytes
@@ -78,7 +81,7 @@ def tasks_of(
         constants_place(size, session.target), 0
     )
     for node in c.fused.nodes:
-        if node not in seconds or not isinstance(node.op, Fused) or isinstance(node.op, InPlace):
+        if node not in times or not isinstance(node.op, Fused) or isinstance(node.op, InPlace):
             continue
         body = driver.canonical(node.op.body)
         primitive = all(n.op.is_primitive() for n in body.nodes)
@@ -87,17 +90,17 @@ def tasks_of(
         constants = [i for i, v in enumerate(node.inputs) if v in c.fused.constant]
         key = Key.of(group_workload(body, constants), session.target.text, threads)
         if key in found:
-            more = found[key].seconds + seconds[node]
+            more = found[key].seconds + times[node].seconds
             found[key] = dataclasses.replace(found[key], seconds=more)
             continue
-        found[key] = _task(body, key, constants, cold, session, pins, forbid, seconds[node])
+        found[key] = _task(body, key, constants, cold, session, pins, forbid, times[node])
     unknown = {*pins, *(forbid or {})} - {k for t in found.values() for k in t.space.constrained}
     if unknown and found:
         names = dict.fromkeys(k for t in found.values() for k in t.space.knobs(t.space.start))
         raise UsageError(
             f"no kernel has a knob {min(unknown)!r} with such a value; knobs are {', '.join(names)}"
         )
-    worth = WORTH_SHARE * sum(seconds.values())
+    worth = WORTH_SHARE * sum(t.seconds for t in times.values())
     return [t for t in found.values() if t.seconds >= worth and _has_choice(t.space)]
 
 
@@ -114,7 +117,7 @@ def _task(
     session: Session,
     pins: Decisions,
     forbid: Forbidden | None,
-    seconds: float,
+    now: KernelTime,
 ) -> Task:
     group = GroupSpace(body, constants, session.target)
     cache = driver.kernel_cache(session.options)
@@ -151,8 +154,17 @@ def _task(
     label = f"{label[:34]} {body.outputs[0].type}"
     family = group_family(body, constants)
     return Task(
-        key, label, group.space(pins, forbid), build, arguments, reference, bound, seconds, family
-    )
+        key, label, group.space(pins, forbid), build, arguments, reference, bound, now.seconds,
+        family, slack(now.ratio),
+    )  # fmt: skip
+
+
+def slack(ratio: float | None) -> float:
+    """The share of a kernel's time that tuning may save, given its predicted over its measured
+    time: what it takes longer than predicted; never nothing, since predictions are of a schedule.
+    """
+    least, most = SLACK
+    return (least + most) / 2 if ratio is None else min(max(1 - ratio, least), most)
 
 
 def _text(layout: Layout | None) -> str | None:

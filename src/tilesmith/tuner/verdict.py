@@ -23,11 +23,13 @@ from tilesmith.tuning.records import Key, Records
 from tilesmith.tuning.workload import group_workload
 
 from .choices import asked, key_of
-from .profiles import REPEATS, ROUNDS, TURNS_SECONDS, Times, compared, in_turns
+from .profiles import REPEATS, ROUNDS, Times, compared, in_turns
 from .tasks import Compiled, random_inputs
 
 CHECK_ROUNDS = 7
 """Turns of each executable in the final check."""
+PROFILE_SECONDS = 1.5
+"""Of turns in which every kernel is timed."""
 SHARES = (1.02, 0.97, 0.9)
 """Attempts: the share of the untuned time beyond which a decision is dropped.  The first allows for
 noise; the others look for the culprits where the whole is slower all the same."""
@@ -48,7 +50,7 @@ def better_of(
     for share in SHARES:
         chosen, tuned = _compiled(graph, session, records)
         sources = _sources(graph, session, chosen, tuned)
-        before, after = in_turns(plain, tuned.executable, inputs)
+        before, after = in_turns(plain, tuned.executable, inputs, PROFILE_SECONDS)
         slow = slower(sources, before, after, share)
         _mark(records, chosen, slow, "its kernels were slower in the model")
         if slow:
@@ -70,8 +72,8 @@ def seconds_needed(compile_seconds: float, plain: Executable) -> float:
     """What `better_of` takes: it compiles twice with kernels that are known, each time in
     `compile_seconds`, and runs the model.
     """
-    _, once = plain.kernel_seconds(*random_inputs(plain), repeats=2)
-    profiles = 2 * max(TURNS_SECONDS, 4 * ROUNDS[0] * REPEATS * once)
+    once = float(plain.kernel_seconds(*random_inputs(plain), repeats=2).sum())
+    profiles = max(PROFILE_SECONDS, 2 * ROUNDS[0] * REPEATS * once)
     return 2 * compile_seconds + profiles + 2 * CHECK_ROUNDS * max(0.12, 4 * once)
 
 

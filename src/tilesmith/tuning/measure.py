@@ -48,7 +48,8 @@ class Task:
 
     `build`: what to send to a builder for a candidate.  `arguments`: the parameters of its kernel.
     `reference`: logical inputs and the outputs expected.  `bound`: error allowed.  `seconds`: what
-    the whole program spends in the workload's kernels before tuning.  `family`: what it is like.
+    the whole program spends in the workload's kernels before tuning; `slack`: the share of it that
+    tuning may be expected to save.  `family`: what it is like.
     """
 
     key: Key
@@ -60,6 +61,7 @@ class Task:
     bound: float
     seconds: float = 0.0
     family: Family | None = None
+    slack: float = 0.3
 
 
 class Measurer(Protocol):

@@ -1,7 +1,8 @@
 """Where the budget goes: to the task where the whole program gains most.
 
 The gain to expect of another round on a task is the time that the program spends in it, times the
-share of it that may still be saved: optimistic at first, less with every round that found nothing.
+share of it that may still be saved: at first what the performance model says it takes too long,
+less with every round that found nothing.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from .records import MARGIN, Trial
 from .search import Search
 from .space import Candidate
 
-HOPE = 0.3
-"""Share of its time that a task that was never searched may lose."""
+ENOUGH = 2e-4
+"""Share of all tasks' time: the search ends when no more than this is left to gain."""
 FADING = 0.75
 """What hope is multiplied by after a round without improvement."""
 TURN, CONFIRM = 0.05, 0.3
@@ -72,10 +73,13 @@ class Progress:
     best: float = 1.0
     trials: int = 0
     errors: int = 0
-    hope: float = HOPE
+    hope: float = field(init=False)
     is_done: bool = False
     seen: dict[str, Trial] = field(default_factory=dict)
     confirmed: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.hope = self.task.slack
 
     @property
     def gain(self) -> float:
@@ -111,17 +115,17 @@ def tune_tasks(
     batch: int,
     report: Callable[[Sequence[Progress]], object] = lambda _: None,
 ) -> None:
-    """Search until the budget is spent or nothing is left to try; every trial is stored at once.
+    """Search until the budget is spent or nothing is left to try or to gain; every trial is stored
+    at once.
 
     The last sixth of the seconds confirms the best of each task.  The budget's interrupt ends both
     after the trial in flight.
     """
     seconds = budget.seconds * 5 / 6 - budget.elapsed
     searching = Budget(seconds, budget.trials, budget.clock, budget.interrupt)
-    while not searching.is_over:
-        state = max(states, key=lambda s: s.gain, default=None)
-        if state is None or state.gain <= 0:
-            break
+    enough = ENOUGH * sum(s.task.seconds for s in states)
+    while not searching.is_over and sum(s.gain for s in states) > enough:
+        state = max(states, key=lambda s: s.gain)
         room = min(batch, searching.trials - searching.spent)
         candidates = state.search.propose(int(room))
         if not candidates:
@@ -136,7 +140,7 @@ def tune_tasks(
             if searching.is_over:
                 break
         improved = (before - state.best) / before
-        state.hope = max(improved, state.hope * FADING) if improved < MARGIN else HOPE
+        state.hope = max(improved, state.hope * FADING) if improved < MARGIN else state.task.slack
     budget.spent += searching.spent
     confirm(states, measurer, store, budget)
     report(states)
