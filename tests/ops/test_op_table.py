@@ -15,10 +15,11 @@ from op_cases import CASES, Case, assert_close
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.base import Op
+from tilesmith.ops.doc import operators
 from tilesmith.ops.eager import evaluate, infer
-from tilesmith.ops.table import FAMILIES, OPS
+from tilesmith.ops.table import FAMILIES
 
-OPERATORS = {n: c for n, c in OPS.items() if c.__module__ in {m.__name__ for m in FAMILIES}}
+OPERATORS = {c.name: c for m in FAMILIES for c in operators(m.__name__)}
 
 
 def _types(arrays: list[np.ndarray]) -> list[TensorType]:

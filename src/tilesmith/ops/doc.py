@@ -28,8 +28,8 @@ integers and `bool`; 16-bit floats are summed in f32.
 
 
 def operators(module_name: str) -> list[type[Op]]:
-    """The operators that the module of this name defines, in the order of definition."""
-    return [c for c in OPS.values() if c.__module__ == module_name]
+    """The operators that the module or package of this name defines, in the order of definition."""
+    return [c for c in OPS.values() if f"{c.__module__}.".startswith(f"{module_name}.")]
 
 
 def _first_sentence(text: str) -> str:

@@ -1,15 +1,21 @@
 """Concatenation: one copying loop nest per operand, each writing its own slice of the result.
 
 As one tensor expression it would choose among the operands for every element; written piece by
-piece each nest is a plain copy at memory speed.
+piece each nest is a plain copy at memory speed.  Where the rows that the operands follow each other
+in are short, the nests share their outer loops.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from tilesmith.graph.nodes import Graph
+from tilesmith.ir.expr import substitute
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.target import Target
-from tilesmith.loop.nodes import Buffer, Func, Stmt, seq
+from tilesmith.loop.nodes import Buffer, For, Func, Stmt, seq
+from tilesmith.loop.visit import map_stmt
 from tilesmith.ops.slicing import Concat
 from tilesmith.strategy.group import Group, constant_literals
 from tilesmith.te import tensor as te
@@ -65,5 +71,25 @@ def lower_concat(body: Graph, target: Target, name: str) -> Func:
         moved = {piece.buffers[0]: buffers[v]} if read else {}
         pieces.append(redirect(piece.body, moved, destination, result, position, offset))
         offset += v.type.static_shape[axis]
-    pieces += zero_borders(result, layout, out.type.static_shape, target)
-    return Func(name, (*buffers.values(), result), (result,), seq(*pieces))
+    borders = zero_borders(result, layout, out.type.static_shape, target)
+    row = math.prod(shape[position:]) * out.dtype.bytes
+    loops = together(pieces) if row <= target.l1_bytes // 2 else seq(*pieces)
+    return Func(name, (*buffers.values(), result), (result,), seq(loops, *borders))
+
+
+def together(pieces: Sequence[Stmt]) -> Stmt:
+    """`pieces`, which write different elements and read none of them, in one loop if they are loops
+    of as many iterations: short rows of the result are then written whole, in one go.
+    """
+    loops = [p for p in pieces if isinstance(p, For)]
+    if len(loops) < max(len(pieces), 2):
+        return seq(*pieces)
+    first = loops[0]
+    shape = (first.start, first.extent, first.kind)
+    if any((loop.start, loop.extent, loop.kind) != shape for loop in loops):
+        return seq(*pieces)
+    bodies = [
+        map_stmt(loop.body, f_expr=lambda e, v=loop.var: substitute(e, {v: first.var}))
+        for loop in loops
+    ]
+    return For(first.var, first.start, first.extent, first.kind, together(bodies))

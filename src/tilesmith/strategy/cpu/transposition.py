@@ -30,6 +30,11 @@ ROWS = 16
 U_BLOCKS = 16
 """Blocks along u before the next along v: 1 KiB of a row of `x`, a line each of 256 rows of `y`."""
 
+V_BLOCKS = 8
+"""Blocks along v before the next along u where rows of `x` are shorter: the cache holds so many of
+them, and `y` is written in pieces of several lines.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Transposition:
@@ -109,12 +114,17 @@ def schedule_transposition(
     if u > U_BLOCKS:
         far, uo = out.split(uo, factor=U_BLOCKS)
         loops, sizes = [*loops, far], [*sizes, -(-u // U_BLOCKS)]
-    loops, sizes = [*loops, vo], [*sizes, v]
-    out.reorder(*loops, uo, ui, vi)
+    inner = uo
+    if u > 1 and u <= U_BLOCKS and v > V_BLOCKS:
+        far, vo = out.split(vo, factor=V_BLOCKS)
+        loops, sizes, inner = [*loops, far, uo], [*sizes, -(-v // V_BLOCKS), u], vo
+    else:
+        loops, sizes = [*loops, vo], [*sizes, v]
+    out.reorder(*loops, inner, ui, vi)
     out.unroll(ui)
     out.vectorize(vi)
     copy = s[rows]
-    copy.compute_at(out, uo)
+    copy.compute_at(out, inner)
     dims = [i for i in range(t.tensor.rank) if i not in (t.along, t.across)]
     s.transform_layout(rows, Layout.permuted((*dims, t.across, t.along)))
     copy.reorder(*(copy.axis[i] for i in dims), copy.axis[t.across], copy.axis[t.along])
