@@ -127,7 +127,9 @@ def _schedule_output(
 def _inside(out: Compute, reducing: list[Compute]) -> list[int]:
     """The output axes that a chain (softmax, a norm) reduces: they are whole below the level."""
     domain = _domain(reducing[-1])
-    if domain is None or out is reducing[-1] or _extents_of(out) != tuple(a.extent for a in domain):
+    if domain is None or out is reducing[-1]:
+        return []
+    if [a.extent for a in out.axis] != [a.extent for a in domain]:
         return []
     reduced = {a.var for st in reducing for a in st.reduce_axis}
     return [i for i, a in enumerate(domain) if a.var in reduced]
@@ -158,6 +160,12 @@ def _most_vectors(group: Group, out: Compute, first: Compute, lane: int, target:
     steps = [r.get(first.axis[lane].var, 0) for r in reads if r is not None]
     wide = len(first.reduce_axis) > 1 and any(abs(n) > 1 for n in steps)
     return WIDEST if wide and target.vector_registers >= 4 * WIDEST else ACCUMULATORS
+
+
+def _slides(group: Group, op: Compute, lanes: int) -> bool:
+    """True when windows of `op` move along vectors: their positions read the same ones."""
+    reads = [r for r in accesses(group, op)[: -len(op.body)] if r is not None]
+    return any(0 < abs(r.get(k.var, 0)) < lanes for r in reads for k in op.reduce_axis)
 
 
 def _tile_width(lanes: int, extent: int, most: int) -> int:
@@ -214,7 +222,8 @@ def _attach_reduction(
             s.transform_layout(result, layout)
             handle.reorder(*(x for x in handle.axis if x != lane), *handle.reduce_axis, lane)
             vectorize(handle, lane, level.width, level.lanes)
-            _unroll_window(handle, stage, -(-level.width // level.lanes))
+            if _slides(group, stage, level.lanes):
+                _unroll_window(handle, stage, -(-level.width // level.lanes))
         return
     loop, n = _one_loop(handle, group, stage, list(stage.reduce_axis), level)
     at = None if level.axis is None else (level.stage, level.axis)
@@ -222,8 +231,8 @@ def _attach_reduction(
 
 
 def _unroll_window(handle: Any, stage: Compute, vectors: int) -> None:
-    """Unroll the innermost reduction loops as far as their body stays small: loops of two or three
-    iterations cost more than what a window does in them.
+    """Unroll the innermost reduction loops as far as their body stays small, so that the vectors of
+    the lanes are loaded once for all positions of the window.
     """
     for axis, loop in zip(reversed(stage.reduce_axis), reversed(handle.reduce_axis), strict=True):
         vectors *= _size(axis.extent)
@@ -386,10 +395,6 @@ def _work(group: Group) -> int:
 
 def _count(axes: tuple[IterVar, ...]) -> int:
     return math.prod(_size(a.extent) for a in axes)
-
-
-def _extents_of(op: Compute) -> tuple[Any, ...]:
-    return tuple(a.extent for a in op.axis)
 
 
 def _size(extent: object) -> int:
