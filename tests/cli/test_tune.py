@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +37,23 @@ def test_tune_and_move_records(tilesmith: Run, model: Path, tmp_path: Path) -> N
     assert "removed" in tilesmith("records", "prune").out
     assert len(tilesmith("records", "list", "--all", "--json").json) < count
     assert "of analytic" in tilesmith("records", "list").out
+
+
+def test_constraints(tilesmith: Run, model: Path) -> None:
+    done = tilesmith(
+        "tune", model, "--trials", 4, "--threads", 1, "--flush",
+        "--pin", "unroll=1", "--forbid", "schedule=sketch", "--forbid", "rows=1",
+    )  # fmt: skip
+    assert "4 candidates measured" in done.out
+    listed = tilesmith("records", "list", "--all", "--json").json
+    tried = [json.loads(t["decisions"]) for t in listed]
+    assert any(d.get("unroll") == 1 for d in tried)
+    assert not any(d.get("rows") == 1 or d.get("schedule") == "sketch" for d in tried)
+    unknown = tilesmith("tune", model, "--trials", 1, "--pin", "colour=red")
+    assert unknown.code == 1 and "no kernel has a knob 'colour'" in unknown.err
+    assert "--pin wants KNOB=VALUE, not 'x'" in tilesmith("tune", model, "--pin", "x").err
+    twice = ("--pin", "rows=1", "--pin", "rows=2")
+    assert "given twice for knob 'rows'" in tilesmith("tune", model, *twice).err
 
 
 def test_usage(tilesmith: Run, model: Path, tmp_path: Path) -> None:

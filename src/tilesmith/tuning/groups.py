@@ -100,7 +100,8 @@ class GroupSpace:
     def space(
         self, pins: Mapping[str, Value] | None = None, forbid: Forbidden | None = None
     ) -> Space:
-        """The search space, with those of `pins` and `forbid` that it has knobs and values for.
+        """The search space, with those of `pins` and `forbid` that it has knobs and values for; a
+        value without an alternative can't be forbidden.
 
         A search starts from the strategy's schedule and from those of users' templates.
         """
@@ -119,6 +120,7 @@ class GroupSpace:
         forbidden = {
             k: found
             for k, values in (forbid or {}).items()
-            if k in known and (found := [v for v in values if v in known[k].options])
+            if k in known and len(options := known[k].options) > 1
+            if (found := [v for v in values if v in options])
         }
         return Space(self.schedule, pinned, forbidden, own)
