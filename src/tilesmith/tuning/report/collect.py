@@ -17,7 +17,7 @@ from ..features import features_of
 from ..scheduler import Progress
 from .facts import Attempt, ChoiceFacts, KernelFacts, Report, TaskFacts, Timing
 
-ROUNDS, REPEATS = 3, 8
+ROUNDS, REPEATS = 4, 3
 """Turns of each executable, and runs in each turn, of which the least time of a kernel counts."""
 
 
@@ -75,6 +75,8 @@ def _predicted(state: Progress, target: Target, threads: int) -> Mapping[str, fl
     it does not know.
     """
     known = [t for t in state.seen.values() if t.status in ("ok", "slow")]
+    if not known:
+        return {}
     try:
         function = features_of(state.task.space, target, threads)
         candidates = [state.task.space.start, *(t.candidate for t in known)]
