@@ -23,6 +23,7 @@ def test_tune_and_move_records(tilesmith: Run, model: Path, tmp_path: Path) -> N
     )
     assert "conv1" in page.read_text()
     assert done.json["speedup"] >= 1
+    assert list(done.json["spent"])[-2:] == ["comparing with untuned", "writing the report"]
     assert sum(t["trials"] for t in done.json["tasks"]) == 4
     assert "comparing with untuned" in done.err  # plain lines: this is no terminal
     listed = tilesmith("records", "list", "--all", "--json").json

@@ -104,12 +104,18 @@ def command(
             }
             for s in result.tasks
         ]
-        found = {"model": str(model), "speedup": result.speedup, "tasks": tasks}
+        found = {
+            "model": str(model),
+            "speedup": result.speedup,
+            "tasks": tasks,
+            "spent": result.spent,
+        }
         print_json(found | {"interrupted": interrupt.requested})
         return
     count = sum(s.trials for s in result.tasks)
     errors = sum(s.errors for s in result.tasks)
     print(f"{count} candidates measured ({errors} failed) for {len(result.tasks)} kernels")
+    print("seconds: " + ", ".join(f"{name} {s:.1f}" for name, s in result.spent.items()))
     if result.speedup > 1:
         print(f"the tuned model is {result.speedup:.3f} times as fast as the untuned one")
     else:
