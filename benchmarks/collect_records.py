@@ -2,9 +2,9 @@
 """Measure candidates of all workloads: `python benchmarks/collect_records.py --seconds 600`.
 
 The trials go to a database of records at once, workloads in turns, so that it can be stopped at any
-time and goes on where it stopped.  Half of a training workload's candidates are drawn at random,
-half descend from its best so far; those of held-out ones are all random, up to 1,000.  `--write`
-puts what is in the database into `data/records.jsonl.gz`, which `train_cost_model.py` reads.
+time and goes on where it stopped.  Candidates are drawn at random, of held-out workloads many more.
+`--write` puts what is in the database into `data/records.jsonl.gz`, from which
+`train_cost_model.py` learns.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import argparse
 import gzip
 import json
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +28,7 @@ from workloads import WORKLOADS, Workload
 
 BATCH = 12
 RUN_SECONDS = 0.015
-ENOUGH, ENOUGH_HELD_OUT = 160, 1000
+ENOUGH, ENOUGH_HELD_OUT = 60, 300
 
 
 @dataclass
@@ -38,14 +37,13 @@ class _Source:
 
     workload: Workload
     task: Task
-    searches: list[Search]
+    search: Search
     count: int = 0
 
     @staticmethod
     def of(workload: Workload, session: Session, records: Records) -> _Source:
         task = workload.task(session)
-        names = ("random",) if workload.is_held_out else ("random", "evolution")
-        found = _Source(workload, task, [search(n, task.space, seed=1) for n in names])
+        found = _Source(workload, task, search("random", task.space, seed=1))
         for t in records.trials(task.key):
             if task.space.legal(t.candidate) == t.candidate:
                 found.note(t)
@@ -53,13 +51,7 @@ class _Source:
 
     def note(self, trial: Trial) -> None:
         self.count += 1
-        for s in self.searches:
-            s.observe(trial.candidate, trial.ratio)
-
-    def batch(self) -> Iterator[dict[str, object]]:
-        for s in self.searches:
-            for c in s.propose(BATCH // len(self.searches)):
-                yield dict(c)
+        self.search.observe(trial.candidate, trial.ratio)
 
     @property
     def is_done(self) -> bool:
@@ -78,7 +70,7 @@ def collect(path: Path, seconds: float, families: str | None) -> None:
                 if time.monotonic() - start > seconds:
                     return
                 measurer.threads = s.workload.threads
-                candidates = list({json.dumps(c, sort_keys=True): c for c in s.batch()}.values())
+                candidates = s.search.propose(BATCH)
                 if not candidates:
                     s.count = ENOUGH_HELD_OUT  # nothing left
                 bad = 0
@@ -86,7 +78,7 @@ def collect(path: Path, seconds: float, families: str | None) -> None:
                     records.add(t)
                     s.note(t)
                     bad += t.status not in ("ok", "slow")
-                best = min((c for x in s.searches for c in x.costs.values()), default=1.0)
+                best = min(s.search.costs.values(), default=1.0)
                 at = f"{time.monotonic() - start:6.0f} s  {s.workload.name:40}"
                 print(f"{at} {s.count:5} trials, best {best:.3f}, {bad} failed", flush=True)
 

@@ -3,15 +3,14 @@
 
 For a product of matrices and a convolution, as templates with split factors as knobs: the time to
 make the function of a structure, and then how many candidates per second go through it, as rows of
-a matrix of knobs, with the analytic prior as their score; the same with LightGBM's prediction (100
-trees) as the score, where it is installed; and, beside it, candidates per second given as
+a matrix of knobs, with the analytic prior as their score; the same with the model in the package as
+the score, where LightGBM is installed; and, beside it, candidates per second given as
 dictionaries.  Prints one JSON list.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import random
 import time
@@ -23,11 +22,11 @@ import numpy as np
 from tilesmith import te
 from tilesmith.codegen.targets import host
 from tilesmith.strategy.knobs import Config
-from tilesmith.tuning.features import features_of, prior
+from tilesmith.tuning.cost_model import PRETRAINED, Trees, has_lightgbm
+from tilesmith.tuning.features import FEATURES, features_of, prior
 from tilesmith.tuning.space import Space
 
 ROWS = 100_000
-TREES = 100
 
 
 def gemm(cfg: Config) -> Any:
@@ -93,18 +92,6 @@ def fastest(f: Callable[[], Any], rounds: int = 10) -> float:
     return best
 
 
-def trees(features: np.ndarray) -> Callable[[np.ndarray], Any] | None:
-    """LightGBM's prediction after learning the prior of some candidates; None without it."""
-    if importlib.util.find_spec("lightgbm") is None:
-        return None
-    import lightgbm
-
-    options = {"num_leaves": 31, "verbose": -1, "num_threads": 1, "objective": "regression"}
-    some = features[:5000]
-    learned = lightgbm.train(options, lightgbm.Dataset(some, np.log(prior(some))), TREES)
-    return lambda x: learned.predict(x, num_threads=1)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=ROWS, help="candidates")
@@ -122,10 +109,10 @@ def main() -> None:
         knobs = np.resize(some, (given.rows, some.shape[1]))
         features = structure.features(knobs)
         seconds = fastest(lambda s=structure, k=knobs: prior(s.features(k)))
-        predict = trees(features)
         learned = None
-        if predict is not None:
-            learned = seconds + fastest(lambda p=predict, f=features: p(f), rounds=2)
+        if has_lightgbm():
+            model = Trees.read(PRETRAINED, FEATURES)
+            learned = seconds + fastest(lambda m=model, f=features: m.predict(f), rounds=3)
         by_name = fastest(lambda f=function, c=candidates: f(c))
         rows.append(
             {
@@ -135,7 +122,7 @@ def main() -> None:
                 "symbolic": function.symbolic,
                 "make_seconds": make,
                 "rate": given.rows / seconds,
-                "lightgbm_rate": None if learned is None else given.rows / learned,
+                "pretrained_rate": None if learned is None else given.rows / learned,
                 "dictionary_rate": len(candidates) / by_name,
             }
         )

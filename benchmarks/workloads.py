@@ -1,8 +1,8 @@
 """Workloads on which cost models are trained and judged: families of computations in many shapes.
 
-A family is a template over tensor expressions or a fused group of a graph, whose schedules are the
-strategies' own.  The shapes are of the kind that networks have, small enough that a measurement
-takes milliseconds.
+A family is a template over tensor expressions or a fused group of a graph (`graph_workloads.py`),
+whose schedules are the strategies' own.  The shapes are of the kind that networks have, small
+enough that a measurement takes milliseconds.
 """
 
 from __future__ import annotations
@@ -10,13 +10,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
+from graph_workloads import GRAPHS
 from tilesmith import te
 from tilesmith.driver import Session
-from tilesmith.graph.parse import parse_graph
 from tilesmith.strategy.knobs import Config
 from tilesmith.support.errors import ScheduleError
 from tilesmith.template_tuner import _template_task
@@ -30,8 +27,8 @@ MAX_COPIES = 160
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One computation: a family, its shape, and the threads that it runs with.  `is_held_out`: no
-    model is trained on it.
+    """One computation: a family, its shape, and the threads that it runs with.  `is_held_out`: the
+    model in the package is not trained on it.
     """
 
     family: str
@@ -52,7 +49,7 @@ class Workload:
             template: Callable[[Config], Made] = lambda cfg: make(cfg, *self.shape)  # noqa: E731
             task = _template_task(template, self.name, session, self.threads, {}, None)
         else:
-            graph = parse_graph(*GRAPHS[self.family](*self.shape))
+            graph = GRAPHS[self.family](*self.shape)
             task = max(tasks_of(Compiled.of(graph, session), session, {}), key=lambda t: t.seconds)
         return dataclasses.replace(task, label=self.name)
 
@@ -262,63 +259,6 @@ TEMPLATES: dict[str, Callable[..., Made]] = {
 }
 
 
-# --- groups of a graph
-
-Text = tuple[str, dict[str, np.ndarray[Any, Any]]]
-
-
-def dense(m: int, n: int, k: int) -> Text:
-    text = f"""graph net(%x: f32[{m},{k}]) {{
-  const %w: f32[{k},{n}] = @aa
-  %0: f32[{m},{n}] = matmul(%x, %w)
-  %1: f32[{m},{n}] = relu(%0)
-  return %1 as "y"
-}}
-"""
-    return text, {"aa": _weights(k, n)}
-
-
-def conv(size: int, channels: int, filters: int, kernel: int, stride: int) -> Text:
-    pad = kernel // 2
-    out = (size + 2 * pad - kernel) // stride + 1
-    text = f"""graph net(%x: f32[1,{channels},{size},{size}]) {{
-  const %w: f32[{filters},{channels},{kernel},{kernel}] = @aa
-  %0: f32[1,{filters},{out},{out}] = conv(%x, %w) {{pads=({pad}, {pad}, {pad}, {pad}), strides=({stride}, {stride})}}
-  %1: f32[1,{filters},{out},{out}] = relu(%0)
-  return %1 as "y"
-}}
-"""  # noqa: E501
-    return text, {"aa": _weights(filters, channels, kernel, kernel)}
-
-
-def depthwise(size: int, channels: int, kernel: int, stride: int) -> Text:
-    pad = kernel // 2
-    out = (size + 2 * pad - kernel) // stride + 1
-    text = f"""graph net(%x: f32[1,{channels},{size},{size}]) {{
-  const %w: f32[{channels},1,{kernel},{kernel}] = @aa
-  %0: f32[1,{channels},{out},{out}] = conv(%x, %w) {{groups={channels}, pads=({pad}, {pad}, {pad}, {pad}), strides=({stride}, {stride})}}
-  return %0 as "y"
-}}
-"""  # noqa: E501
-    return text, {"aa": _weights(channels, 1, kernel, kernel)}
-
-
-def softmax(rows: int, columns: int) -> Text:
-    text = f"""graph net(%x: f32[{rows},{columns}]) {{
-  %0: f32[{rows},{columns}] = softmax(%x)
-  return %0 as "y"
-}}
-"""
-    return text, {}
-
-
-def _weights(*shape: int) -> np.ndarray[Any, Any]:
-    return np.random.default_rng(0).standard_normal(shape).astype(np.float32) * 0.1
-
-
-GRAPHS: dict[str, Callable[..., Text]] = {f.__name__: f for f in (dense, conv, depthwise, softmax)}
-
-
 # --- the list
 
 SHAPES: dict[str, list[tuple[int, ...]]] = {
@@ -330,11 +270,25 @@ SHAPES: dict[str, list[tuple[int, ...]]] = {
                         (20, 48, 3, 2)],
     "row_sums": [(128, 1024), (1024, 128), (64, 4096), (500, 384), (2048, 64)],
     "pointwise": [(128, 768, 1), (512, 256, 0), (64, 3072, 0), (784, 96, 1), (196, 512, 0)],
-    "dense": [(64, 256, 256), (128, 384, 128), (16, 768, 256), (196, 96, 384), (49, 512, 160)],
-    "conv": [(28, 32, 64, 3, 1), (14, 128, 128, 1, 1), (56, 16, 32, 3, 2), (14, 96, 64, 5, 1),
-             (28, 64, 96, 1, 1)],
+    "dense": [(64, 256, 256), (128, 384, 128), (16, 768, 256), (196, 96, 384), (49, 512, 160),
+              (1, 512, 1000), (128, 384, 384), (50, 192, 768), (256, 128, 128), (32, 1024, 128)],
+    "batch_matmul": [(12, 128, 64, 128), (8, 50, 64, 50), (4, 196, 32, 196), (12, 64, 128, 64),
+                     (16, 96, 64, 32)],
+    "conv": [(56, 16, 32, 3, 2), (14, 96, 64, 5, 1), (56, 3, 32, 3, 2), (28, 64, 64, 3, 2),
+             (64, 3, 16, 7, 2), (14, 128, 128, 3, 2), (28, 32, 48, 5, 1), (20, 48, 64, 5, 2)],
+    "conv1x1": [(14, 128, 128, 1, 1), (28, 64, 96, 1, 1), (56, 16, 96, 1, 1), (7, 320, 160, 1, 1),
+                (28, 144, 32, 1, 1), (56, 64, 64, 1, 2), (14, 96, 240, 1, 1), (40, 48, 80, 1, 1)],
+    "winograd": [(28, 64, 64, 3, 1), (56, 32, 32, 3, 1), (14, 128, 128, 3, 1), (40, 48, 64, 3, 1),
+                 (28, 32, 64, 3, 1), (20, 48, 80, 3, 1), (35, 24, 48, 3, 1)],
     "depthwise": [(28, 96, 3, 1), (56, 32, 3, 2), (14, 192, 5, 1)],
-    "softmax": [(128, 256), (512, 64), (32, 1000)],
+    "softmax": [(128, 256), (512, 64), (32, 1000), (1536, 128)],
+    "layer_norm": [(128, 384), (50, 768), (196, 192), (512, 256)],
+    "row_mean": [(128, 1024), (512, 256), (2048, 49), (1000, 300)],
+    "column_sums": [(256, 512), (1024, 96), (64, 4096)],
+    "gelu": [(128, 1536), (50, 3072), (784, 96)],
+    "sum_of_two": [(56, 64), (28, 256), (112, 24)],
+    "max_pool": [(56, 64, 3, 2), (28, 128, 2, 2), (14, 256, 3, 1)],
+    "mean_pool": [(28, 128, 2, 2), (14, 256, 3, 1), (56, 32, 3, 2)],
 }  # fmt: skip
 HELD_OUT: dict[str, list[tuple[int, ...]]] = {
     "tiled_matmul": [(112, 224, 160)],
@@ -343,12 +297,21 @@ HELD_OUT: dict[str, list[tuple[int, ...]]] = {
     "row_sums": [(256, 640)],
     "pointwise": [(320, 384, 1)],
     "dense": [(96, 320, 192)],
-    "conv": [(20, 48, 80, 3, 1)],
+    "batch_matmul": [(6, 100, 48, 100)],
+    "conv": [(28, 48, 80, 3, 2)],
+    "conv1x1": [(20, 112, 144, 1, 1)],
+    "winograd": [(24, 96, 48, 3, 1)],
     "depthwise": [(40, 64, 3, 1)],
+    "softmax": [(384, 197)],
+    "layer_norm": [(100, 512)],
+    "row_mean": [(320, 640)],
 }
 
+SHARED = ("depthwise", "column_sums", "gelu", "sum_of_two", "max_pool", "mean_pool")
+"""Families whose decisions are mostly about threads."""
+
 WORKLOADS: tuple[Workload, ...] = tuple(
-    Workload(family, shape, 2 if (i % 4 == 3) else 1, held_out)
+    Workload(family, shape, 2 if (i % 4 == 3 or family in SHARED) else 1, held_out)
     for held_out, shapes in ((False, SHAPES), (True, HELD_OUT))
     for family, all_ in shapes.items()
     for i, shape in enumerate(all_)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from tilesmith.support.errors import InternalError, UsageError
 from tilesmith.tuning import cost_model
 from tilesmith.tuning.cost_model import (
     GRADES,
+    PRETRAINED,
     Array,
     CostModel,
     Learner,
@@ -21,6 +23,7 @@ from tilesmith.tuning.cost_model import (
     default_model,
     grades,
 )
+from tilesmith.tuning.features import FEATURES
 
 NAMES = [f"f{i}" for i in range(6)]
 
@@ -90,20 +93,32 @@ def test_grades_are_shares_of_the_best_speed_of_a_group() -> None:
     assert list(found) == [round(GRADES / 2), GRADES, 0, round(GRADES / 2), GRADES]
 
 
-def test_a_trained_model_finds_its_features_by_name() -> None:
-    import lightgbm
-
-    x, ratios, groups = trials(2, 40)
-    rows = lightgbm.Dataset(x, -ratios, feature_name=NAMES, params={"verbose": -1})
-    booster = lightgbm.train({"verbose": -1, "min_data_in_leaf": 4}, rows, num_boost_round=5)
-    same = Trees(booster, NAMES).predict(x)
-    more = Trees(booster, ["new", *NAMES[::-1]])
+def test_a_trained_model_finds_its_features_by_name(tmp_path: Path) -> None:
+    x, ratios, groups = trials(2, 60)
+    model = Trees.trained(x, 1e-6 * ratios, NAMES)
+    same = model.predict(x)
+    path = tmp_path / "model.txt"
+    path.write_text(model.text())
+    more = Trees.read(path, ["new", *NAMES[::-1]])
     np.testing.assert_array_equal(
         more.predict(np.hstack([np.ones((len(x), 1), np.float32), x[:, ::-1]])), same
     )
     assert within(same, ratios, groups) > 0.5
-    with pytest.raises(InternalError, match="features that there are not: f5"):
-        Trees(booster, NAMES[:5])
+    with pytest.raises(InternalError, match=r"features that there are not: .*f1"):
+        Trees.read(path, ["f0"])
+
+
+def test_the_model_in_the_package_knows_the_features_there_are() -> None:
+    model = Trees.read(PRETRAINED, FEATURES)
+    assert len(model.columns) <= Trees.FEATURES
+    rows = np.random.default_rng(0).random((5, len(FEATURES)), np.float32)
+    assert np.isfinite(model.predict(rows)).all()
+
+
+def test_the_default_model_starts_from_the_one_in_the_package() -> None:
+    rows = np.random.default_rng(0).random((50, len(FEATURES)), np.float32)
+    expected = Trees.read(PRETRAINED, FEATURES).predict(rows)
+    np.testing.assert_allclose(default_model(FEATURES, prior=0).predict(rows), expected)
 
 
 def test_without_lightgbm_the_prior_is_used_and_the_log_says_what_to_install(

@@ -66,11 +66,31 @@ class Prior:
 
 
 class Trees:
-    """A trained LightGBM model that does not change.  `names`: of the features of the rows it will
-    see; those that it was trained on are found by name.
+    """A trained LightGBM model of the logarithm of the time, that does not change.  `names`: of the
+    features of the rows it will see; those that it was trained on are found by name.
 
     Raises InternalError when there is one that it needs and the rows lack.
     """
+
+    PARAMETERS: ClassVar[dict[str, Any]] = {
+        "objective": "l2",
+        "learning_rate": 0.1,
+        "num_leaves": 31,
+        "min_data_in_leaf": 10,
+        "feature_fraction": 0.3,
+        "bagging_fraction": 0.8,
+        "bagging_freq": 1,
+        "lambda_l2": 1.0,
+        "max_bin": 63,
+        "verbose": -1,
+        "num_threads": 1,
+        "seed": 0,
+        "deterministic": True,
+        "force_row_wise": True,
+    }
+    ROUNDS = 100
+    FEATURES = 64
+    """Those with the most gain; every one more makes predictions slower."""
 
     def __init__(self, booster: lightgbm.Booster, names: Sequence[str]) -> None:
         missing = [n for n in booster.feature_name() if n not in names]
@@ -89,12 +109,36 @@ class Trees:
 
         return Trees(lightgbm.Booster(model_str=path.read_text()), names)
 
+    @staticmethod
+    def trained(features: Array, seconds: Array, names: Sequence[str]) -> Trees:
+        """A model of measured times [n] in seconds of any workloads.  Needs LightGBM."""
+        import lightgbm
+
+        require_lightgbm()
+
+        def train(columns: Array) -> lightgbm.Booster:
+            rows = lightgbm.Dataset(
+                features[:, columns],
+                np.log(seconds * 1e9),
+                feature_name=[names[c] for c in columns],
+                params={"verbose": -1, "max_bin": Trees.PARAMETERS["max_bin"]},
+            )
+            return lightgbm.train(Trees.PARAMETERS, rows, Trees.ROUNDS)
+
+        gain = train(np.arange(len(names))).feature_importance("gain")
+        best = np.argsort(-gain, kind="stable")[: Trees.FEATURES]
+        return Trees(train(np.sort(best)), names)
+
+    def text(self) -> str:
+        """The model as `read` takes it."""
+        return self.booster.model_to_string()
+
     def fit(self, features: Array, ratios: Array, groups: Array) -> None:
         return None
 
     def predict(self, features: Array) -> Array:
-        found = self.booster.predict(features[:, self.columns], num_threads=1)
-        return -np.asarray(found, np.float64)
+        rows = np.ascontiguousarray(features[:, self.columns])
+        return np.asarray(self.booster.predict(rows, num_threads=1), np.float64)
 
 
 class LightGbmModel:

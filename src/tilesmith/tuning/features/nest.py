@@ -153,7 +153,12 @@ class Nest:
         it from number `p` on run.
         """
         extent = number(self.state.stages[name].op.shape[d])
-        spans = [self.index(r, load.indices[d], p) for r, load in self._readers.get(name, ())]
+        alike: dict[object, tuple[str, Expr, list[int]]] = {}
+        for reader, load in self._readers.get(name, ()):
+            terms, offset = as_affine(load.indices[d]) or ({load.indices[d]: 1}, 0)
+            key = (reader, frozenset(terms.items()))
+            alike.setdefault(key, (reader, load.indices[d], []))[2].append(offset)
+        spans = [_all(self.index(r, e, p), sorted(set(places))) for r, e, places in alike.values()]
         if not spans:
             return Span(extent, extent)
         return Span(
@@ -281,11 +286,7 @@ class Nest:
         logical: list[Span] = []
         for d, index in enumerate(access.indices):
             span = self.index(name, index, p)
-            places = sorted({o[d] for o in access.offsets})
-            if len(places) > 1:
-                width = add(span.width, places[-1] - places[0])
-                span = Span(width, minimum(mul(span.distinct, len(places)), width))
-            logical.append(span)
+            logical.append(_all(span, sorted({o[d] for o in access.offsets})))
         found: list[Span] = []
         for d, size in zip(
             _layout(self.state.stages[access.tensor[0]]).dims,
@@ -329,6 +330,12 @@ class Nest:
             floor_div(logical[d.axis], d.block) if d.part == "outer" else logical[d.axis]
             for d in _layout(self.state.stages[access.tensor[0]]).dims
         ]
+
+
+def _all(span: Span, places: Sequence[int]) -> Span:
+    """The span of an index together with its copies moved to other places, in order."""
+    width = add(span.width, places[-1] - places[0])
+    return Span(width, minimum(mul(span.distinct, len(places)), width))
 
 
 ANYWHERE = 1 << 40

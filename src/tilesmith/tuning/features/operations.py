@@ -35,8 +35,8 @@ _CHEAP = ("abs", "floor", "ceil", "trunc", "round", "isnan", "isinf", "bitcast")
 def operations(body: tuple[Expr, ...]) -> dict[str, int]:
     """How many operations of each of `KINDS` one point takes.
 
-    Arithmetic on indices does not count, and neither does a condition on indices around a whole
-    source, which lowering peels off.
+    Arithmetic on indices does not count, and neither does a choice by indices: lowering peels it
+    off, or it stays outside of the loops that it does not depend on.
     """
     found: dict[str, int] = dict.fromkeys(KINDS, 0)
     first = body[0]
@@ -84,7 +84,7 @@ def _reads(e: Expr) -> bool:
 
 
 def _values(roots: tuple[Expr, ...]) -> Iterator[Expr]:
-    """The nodes that compute values, each once: not those of indices."""
+    """The nodes that compute values, each once: not those of indices, nor choices by them."""
     seen: set[Expr] = set()
     stack = list(roots)
     while stack:
@@ -92,6 +92,9 @@ def _values(roots: tuple[Expr, ...]) -> Iterator[Expr]:
         if e in seen:
             continue
         seen.add(e)
+        if isinstance(e, Select) and not _reads(e.cond):
+            stack += [e.if_true, e.if_false]
+            continue
         yield e
         if not isinstance(e, Load):
             stack.extend(e.children)
