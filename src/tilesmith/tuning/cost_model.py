@@ -120,7 +120,7 @@ class Trees:
             rows = lightgbm.Dataset(
                 features[:, columns],
                 np.log(seconds * 1e9),
-                feature_name=[names[c] for c in columns],
+                feature_name=[names[int(c)] for c in columns],
                 params={"verbose": -1, "max_bin": Trees.PARAMETERS["max_bin"]},
             )
             return lightgbm.train(Trees.PARAMETERS, rows, Trees.ROUNDS)
