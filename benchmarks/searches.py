@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Searches beside each other: `python benchmarks/searches.py --trials 32`.
+
+Each search measures so many candidates of the same held-out workloads, the searches in turns.
+Printed is the best time after some numbers of trials, as a share of the analytic schedule's, and
+the geometric mean over workloads.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilesmith.driver import Session
+from tilesmith.support.options import Options
+from tilesmith.tuner import BUILDER
+from tilesmith.tuning.measure import LocalMeasurer
+from tilesmith.tuning.search import SEARCHES, Searches
+from workloads import WORKLOADS, Workload
+
+BATCH = 4
+RUN_SECONDS = 0.015
+AFTER = (4, 8, 16, 32, 64, 128)
+
+
+def curves(
+    workload: Workload, names: Sequence[str], trials: int, measurer: LocalMeasurer, session: Session
+) -> dict[str, list[float]]:
+    """Of each search the best ratio after every trial."""
+    task = workload.task(session)
+    made = {n: Searches(n, session.target, workload.threads, seed=1).of(task.space) for n in names}
+    found: dict[str, list[float]] = {n: [1.0] for n in names}
+    measurer.threads = workload.threads
+    while any(len(c) <= trials for c in found.values()):
+        for name, search in made.items():
+            candidates = search.propose(BATCH)
+            for t in measurer.measure(task, candidates, RUN_SECONDS):
+                search.observe(t.candidate, t.ratio)
+                found[name].append(min(found[name][-1], t.ratio))
+            if not candidates:
+                found[name] += found[name][-1:] * BATCH
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trials", type=int, default=32)
+    parser.add_argument("--families", default="tiled_matmul,tiled_conv,row_sums,dense,conv")
+    parser.add_argument("--searches", default=",".join(SEARCHES))
+    given = parser.parse_args()
+    names = given.searches.split(",")
+    session = Session.of(Options(threads=1, jobs=1))
+    after = [n for n in AFTER if n <= given.trials]
+    print(f"| workload | search | {' | '.join(f'after {n}' for n in after)} |")
+    print("|---|---|" + "---|" * len(after))
+    rows: dict[str, list[list[float]]] = {n: [] for n in names}
+    with LocalMeasurer(BUILDER, 1, 1) as measurer:
+        for w in WORKLOADS:
+            if w.is_held_out and w.family in given.families.split(","):
+                for name, curve in curves(w, names, given.trials, measurer, session).items():
+                    rows[name].append([curve[n] for n in after])
+                    print(f"| {w.name} | {name} | {_shown(rows[name][-1])} |", flush=True)
+    for name, found in rows.items():
+        print(f"| geometric mean | {name} | {_shown(np.exp(np.log(found).mean(axis=0)))} |")
+
+
+def _shown(values: Sequence[float] | np.ndarray) -> str:
+    return " | ".join(f"{v:.3f}" for v in values)
+
+
+if __name__ == "__main__":
+    main()
