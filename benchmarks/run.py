@@ -9,8 +9,8 @@ its own with a time limit, and what is done is kept in the results file at once:
 interruption, it goes on where it stopped (`--again` starts afresh).
 
 Without --zoo the only model is the ResNet-50 that `make_resnet.py` makes; with it, every .onnx file
-in that folder (see `zoo.py`).  Writes results.json and results.md; --readme puts the table of
-models into README.md.
+in that folder (see `zoo.py`).  Writes results.json and results.md; --readme puts the tables of
+models and of odd operators, as far as there are any, into README.md.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tables import BARS, markdown, models_tables
+from tables import BARS, markdown, models_tables, odd_tables
 
 HERE = Path(__file__).resolve().parent
 README = HERE.parent / "README.md"
 MARKS = "<!-- benchmarks -->\n", "<!-- /benchmarks -->"
+ODD_MARKS = "<!-- odd operators -->\n", "<!-- /odd operators -->"
 PACKAGES = ("tilesmith", "llvmlite", "numpy", "onnxruntime", "openvino", "torch")
 CELL_SECONDS = 100  # for one model with one number of threads; torch.compile takes most of it
 
@@ -73,8 +74,9 @@ def latency(model: Path, threads: int, seconds: float) -> dict[str, Any]:
 class Results:
     """The results so far, in a file that is whole after every part."""
 
-    def __init__(self, path: Path, again: bool) -> None:
+    def __init__(self, path: Path, again: bool, only: str) -> None:
         self.path = path
+        self.only = only
         self.found: dict[str, Any] = {"machine": machine(), "parts": {}}
         if not again and path.is_file():
             before = json.loads(path.read_text())
@@ -84,8 +86,10 @@ class Results:
                 print(f"{path} is of another machine or version: afresh", file=sys.stderr)
 
     def need(self, name: str, make: Callable[[], Any]) -> None:
-        """Have the part `name`: made now unless it is there and did not fail."""
+        """Have the part `name`: made now unless it is there and did not fail, or not wanted."""
         parts = self.found["parts"]
+        if not name.startswith(self.only):
+            return
         if name in parts and not (isinstance(parts[name], dict) and "what" in parts[name]):
             return
         parts[name] = make()
@@ -141,15 +145,17 @@ def odd_names() -> list[str]:
 def odd(name: str, threads: int, seconds: float) -> Any:
     """The rows of one operator of `odd_operators.py`."""
     arguments = ("--threads", str(threads), "--seconds", str(seconds), "--json")
-    return part("odd_operators.py", name, *arguments, threads=threads, limit=seconds + CELL_SECONDS)
+    return part(
+        "odd_operators.py", name, *arguments, threads=threads, limit=seconds + 2 * CELL_SECONDS
+    )
 
 
-def update_readme(text: str) -> None:
+def update_readme(text: str, marks: tuple[str, str]) -> None:
     """Put `text` between the marks in README.md."""
-    before, mark, rest = README.read_text().partition(MARKS[0])
-    _, end, after = rest.partition(MARKS[1])
+    before, mark, rest = README.read_text().partition(marks[0])
+    _, end, after = rest.partition(marks[1])
     if not mark or not end:
-        raise SystemExit(f"{README} lacks the lines {MARKS[0].strip()} and {MARKS[1]}")
+        raise SystemExit(f"{README} lacks the lines {marks[0].strip()} and {marks[1]}")
     README.write_text(f"{before}{mark}{text}\n{end}{after}")
 
 
@@ -163,11 +169,12 @@ def main() -> None:
     )
     parser.add_argument("--results", type=Path, default=Path("benchmark-results"), help="folder")
     parser.add_argument("--again", action="store_true", help="measure everything again")
-    parser.add_argument("--readme", action="store_true", help="put the table into README.md")
+    parser.add_argument("--only", default="", help='parts whose names begin so, like "odd 2"')
+    parser.add_argument("--readme", action="store_true", help="put the tables into README.md")
     given = parser.parse_args()
     counts = [int(n) for n in given.threads.split(",")]
     given.results.mkdir(parents=True, exist_ok=True)
-    results = Results(given.results / "results.json", given.again)
+    results = Results(given.results / "results.json", given.again, given.only)
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         models = zoo(given.zoo, scratch)
@@ -190,7 +197,11 @@ def main() -> None:
     (given.results / "results.md").write_text(text)
     print(text)
     if given.readme:
-        update_readme(models_tables(results.found))
+        names = list(results.found["parts"])
+        if any(n.startswith("latency ") for n in names):
+            update_readme(models_tables(results.found), MARKS)
+        if any(n.startswith("odd ") for n in names):
+            update_readme(odd_tables(results.found), ODD_MARKS)
 
 
 if __name__ == "__main__":
