@@ -37,6 +37,7 @@ class Fleet:
 def fleet() -> Iterator[Fleet]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("GRPC_ENABLE_FORK_SUPPORT", "0")  # its handlers crash forks now and then
         here = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
         patch.setenv(
             "PYTHONPATH", os.pathsep.join(filter(None, here))
@@ -90,6 +91,31 @@ def test_a_template_is_tuned(fleet: Fleet, tmp_path: Path) -> None:
     with Records(tmp_path / "records.sqlite") as r:
         trials = r.trials()
     assert trials and {t.status for t in trials} <= {"ok", "slow"}
+
+
+def test_a_server_that_does_not_start_is_asked_again(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = pytest.importorskip("ray.util.client.worker").Worker
+    begin, asked = client._server_init, []
+
+    def fails_once(self: Any, *arguments: Any) -> None:
+        asked.append(self)
+        if len(asked) == 1:
+            raise ConnectionAbortedError("the server is gone")
+        begin(self, *arguments)
+
+    monkeypatch.setattr(client, "_server_init", fails_once)
+    with RayMeasurer(fleet.client, "echo_builder", 1, host().text) as m:
+        assert m.jobs == 2
+    assert len(asked) >= 2
+    monkeypatch.setattr(client, "_server_init", broken)
+    with pytest.raises(UsageError, match="no Ray cluster at ray://"):
+        RayMeasurer(fleet.client, "echo_builder", 1, host().text).__enter__()
+
+
+def broken(self: Any, *arguments: Any) -> None:
+    raise ConnectionAbortedError("the server is gone")
 
 
 def test_a_fault_costs_one_candidate(inside: Fleet) -> None:

@@ -20,6 +20,7 @@ from tilesmith.strategy.knobs import Config
 from tilesmith.support.errors import ScheduleError, UsageError
 from tilesmith.tuner import tasks, tune_model
 from tilesmith.tuner.tasks import Compiled, tasks_of
+from tilesmith.tuning import scheduler
 from tilesmith.tuning.groups import GroupSpace
 from tilesmith.tuning.measure import LocalMeasurer, Task
 from tilesmith.tuning.records import Records, trial
@@ -115,9 +116,14 @@ def test_coordinate_descent_starts_from_templates_too(graph: Graph, options: ts.
 
 
 @pytest.mark.usefixtures("registered")
-def test_tuning_with_pins_and_forbidden_values(graph: Graph, options: ts.Options) -> None:
+def test_tuning_with_pins_and_forbidden_values(
+    graph: Graph, options: ts.Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Both kernels get trials, however long they happen to take: little is hoped of either.
+    monkeypatch.setattr(tasks, "SLACK", (0.1, 0.1))
+    monkeypatch.setattr(scheduler, "FADING", 0.1)
     result = tune_model(
-        graph, trials=6, options=options,
+        graph, trials=24, options=options,
         pins={"schedule": "user:blocks"}, forbid={"blocks.rows": [(4,), (2,)]},
     )  # fmt: skip
     run_checked(result.executable, graph)

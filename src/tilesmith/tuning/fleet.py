@@ -103,13 +103,7 @@ class RayMeasurer:
         self._ray = ray = _import_ray()
         self._joined = ray.is_initialized()
         if not self._joined:
-            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # ours starts no reports
-            quiet = {"log_to_driver": False, "logging_level": "ERROR"}
-            try:
-                ray.init(self.address, include_dashboard=None if self.address else False, **quiet)
-            except (ConnectionError, ImportError, RuntimeError, TimeoutError, ValueError) as e:
-                where = self.address or "this machine"
-                raise UsageError(f"there is no Ray cluster at {where}: {e}") from e
+            _join(ray, self.address)
         try:
             self.jobs = max(int(ray.cluster_resources().get("CPU", 1)), 1)
             spread = {"num_cpus": 1, "max_retries": ATTEMPTS - 1, "scheduling_strategy": "SPREAD"}
@@ -326,6 +320,23 @@ def open_measurer(
         return LocalMeasurer(builder, threads, jobs, flush_bytes=flush_bytes)
     address = None if workers == "ray" else workers
     return RayMeasurer(address, builder, threads, host().text, flush_bytes=flush_bytes)
+
+
+def _join(ray: Any, address: str | None) -> None:
+    """Make this process a part of the cluster, or start one on this machine (None)."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # ours starts no reports
+    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            ray.init(address, include_dashboard=None if address else False, **quiet)
+            return
+        except (ConnectionError, ImportError, RuntimeError, TimeoutError, ValueError) as e:
+            ray.shutdown()  # what is half begun
+            # A cluster forks a server for each client while its threads run, which may crash.
+            if left and isinstance(e, ConnectionAbortedError):
+                continue
+            where = address or "this machine"
+            raise UsageError(f"there is no Ray cluster at {where}: {e}") from e
 
 
 def _import_ray() -> Any:
