@@ -138,7 +138,7 @@ def features_table(rows: Any) -> str:
             lines.append([r["what"], str(r["failed"]), "", "", "", "**missed**"])
             continue
         bar = f">= {BARS['features']:,} {verdict(r['rate'] >= BARS['features'])}"
-        learned = "-" if r["lightgbm_rate"] is None else f"{r['lightgbm_rate']:,.0f}"
+        learned = "-" if r["pretrained_rate"] is None else f"{r['pretrained_rate']:,.0f}"
         made = f"{1e3 * r['make_seconds']:.0f} ms"
         rates = (f"{r['rate']:,.0f}", learned, f"{r['dictionary_rate']:,.0f}")
         lines.append([r["what"], made, *rates, bar])

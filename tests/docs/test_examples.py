@@ -51,6 +51,8 @@ def latency(name: str, threads: int, ratio: float) -> dict[str, Any]:
 
 def test_benchmark_tables_say_which_bars_are_met(tables):
     gemm = {"what": "640^3 GEMM, model", "gflops": 150, "numpy_gflops": 200, "share": 0.75}
+    features = {"what": "f", "rate": 1e5, "pretrained_rate": None, "dictionary_rate": 1e3,
+                "make_seconds": 0.1}  # fmt: skip
     us = {"call": 3.5, "kernel": 0.1, "onnxruntime": 5.0}
     kernel = {"model": "resnet50", "error": -0.3}
     text = tables["markdown"](
@@ -63,6 +65,7 @@ def test_benchmark_tables_say_which_bars_are_met(tables):
                 "kernels 1": [kernel, {**kernel, "error": 0.1}],
                 "call": [{"what": "one operator", "us": us}],
                 "gemm": [gemm],
+                "features": [features],
                 "compile_time": [{"what": "import tilesmith", "seconds": 0.25}],
             },
         }
@@ -72,7 +75,7 @@ def test_benchmark_tables_say_which_bars_are_met(tables):
     assert "0.50 **missed**" in lines["slow"] and "missed" in lines["x"]
     assert "0.77 (>= 1 **missed**)" in lines["geometric mean"]
     assert "missed" in lines["one operator"] and "missed" in lines["640^3 GEMM, model"]
-    assert "<= 0.3 s met" in lines["import tilesmith"]
+    assert "<= 0.3 s met" in lines["import tilesmith"] and "missed" in lines["f"]
     assert "20.0% | <= 25% met" in text and "torch 2" in text
 
 
