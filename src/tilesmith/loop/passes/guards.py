@@ -9,13 +9,11 @@ from tilesmith.ir.affine import Affine, affine_form, combined, scaled
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import (
     Binary,
-    Compare,
     Const,
     Expr,
     Let,
     Load,
     Select,
-    Unary,
     Var,
     const,
     post_order,
@@ -23,7 +21,7 @@ from tilesmith.ir.expr import (
 
 from ..nodes import For, If, LetStmt, Stmt, Store
 from ..visit import children, exprs, own_exprs, rebuild
-from .simplify import conjuncts
+from .simplify import conjuncts, guard_form
 
 
 def unrolled_size(stmt: Stmt) -> int:
@@ -45,20 +43,6 @@ class Guard:
     held: Expr
     failed: Expr
     likely: bool = False
-
-
-def guard_form(cond: Expr) -> Affine | None:
-    """d with `cond` equal to d >= 0."""
-    negated = isinstance(cond, Unary) and cond.op == "not"
-    compare = cond.a if isinstance(cond, Unary) and negated else cond
-    if not isinstance(compare, Compare) or compare.op not in ("lt", "le"):
-        return None
-    if compare.a.dtype is not i64 or compare.lanes != 1:
-        return None
-    d = combined(affine_form(compare.b), affine_form(compare.a), -1)
-    if compare.op == "lt":
-        d = combined(d, ({}, -1))
-    return scaled(combined(d, ({}, 1)), -1) if negated else d
 
 
 def _of_condition(cond: Expr, likely: bool) -> list[Guard]:

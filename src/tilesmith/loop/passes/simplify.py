@@ -10,7 +10,7 @@ that the guard goes.
 
 from __future__ import annotations
 
-from tilesmith.ir.affine import affine_form, combined, from_affine
+from tilesmith.ir.affine import Affine, affine_form, combined, from_affine, scaled
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import (
     Binary,
@@ -147,21 +147,26 @@ def _touches_registers(stmt: Stmt) -> bool:
     return False
 
 
-def bound_on(cond: Expr, var: Var) -> tuple[bool, Expr] | None:
-    """What `cond` says: (True, e) for `var < e`, (False, e) for `var >= e`, e free of `var`."""
+def guard_form(cond: Expr) -> Affine | None:
+    """d with `cond` equal to d >= 0."""
     negated = isinstance(cond, Unary) and cond.op == "not"
     compare = cond.a if isinstance(cond, Unary) and negated else cond
     if not isinstance(compare, Compare) or compare.op not in ("lt", "le"):
         return None
     if compare.a.dtype is not i64 or compare.lanes != 1:
         return None
-    # d >= 0 is the condition
     d = combined(affine_form(compare.b), affine_form(compare.a), -1)
-    strict = compare.op == "lt"
-    if negated:
-        d = combined(({}, 0), d, -1)
-        strict = not strict
-    terms, k = dict(d[0]), d[1] - strict
+    if compare.op == "lt":
+        d = combined(d, ({}, -1))
+    return scaled(combined(d, ({}, 1)), -1) if negated else d
+
+
+def bound_on(cond: Expr, var: Var) -> tuple[bool, Expr] | None:
+    """What `cond` says: (True, e) for `var < e`, (False, e) for `var >= e`, e free of `var`."""
+    form = guard_form(cond)
+    if form is None:
+        return None
+    terms, k = dict(form[0]), form[1]
     coefficient = terms.pop(var, 0)
     if not coefficient or any(var in free_vars(atom) for atom in terms):
         return None
