@@ -11,8 +11,9 @@ use of a name does.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tilesmith.support.exports import exports
 
 if TYPE_CHECKING:
     from tilesmith import te
@@ -60,30 +61,28 @@ __all__ = [
     "tune_template",
 ]
 
-_HOME = {
-    "build": "tilesmith.driver",
-    "check": "tilesmith.driver",
-    "compile": "tilesmith.driver",
-    "load": "tilesmith.driver",
-    "tune": "tilesmith.tuner",
-    "auto_schedule": "tilesmith.template_tuner",
-    "register_template": "tilesmith.tuning.templates",
-    "tune_expression": "tilesmith.template_tuner",
-    "tune_template": "tilesmith.template_tuner",
-    "Graph": "tilesmith.graph.nodes",
-    "Target": "tilesmith.ir.target",
-    "Executable": "tilesmith.runtime.executable",
-    "Options": "tilesmith.support.options",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name == "te":
-        return importlib.import_module("tilesmith.te")
-    if name not in __all__:
-        raise AttributeError(f"module 'tilesmith' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME.get(name, "tilesmith.support.errors")), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = exports(
+    __name__,
+    {
+        "tilesmith.driver.entry": ["load"],
+        "tilesmith.driver.compiler": ["build", "compile"],
+        "tilesmith.driver.checking": ["check"],
+        "tilesmith.graph.nodes": ["Graph"],
+        "tilesmith.ir.target": ["Target"],
+        "tilesmith.runtime.executable": ["Executable"],
+        "tilesmith.support.errors": [
+            "AccuracyError",
+            "InternalError",
+            "ModelError",
+            "ScheduleError",
+            "TilesmithError",
+            "UnsupportedError",
+            "UsageError",
+        ],
+        "tilesmith.support.options": ["Options"],
+        "tilesmith.te": [],
+        "tilesmith.template_tuner": ["auto_schedule", "tune_expression", "tune_template"],
+        "tilesmith.tuner": ["tune"],
+        "tilesmith.tuning.templates": ["register_template"],
+    },
+)

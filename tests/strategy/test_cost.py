@@ -14,7 +14,8 @@ from tilesmith.loop.parse import parse_func
 from tilesmith.strategy.cpu.cost import Prediction, Setting, constants_place, predict
 from tilesmith.strategy.cpu.footprint import miss_rate, touched
 from tilesmith.strategy.cpu.machine import Machine, Rates
-from tilesmith.strategy.cpu.work import Work, work_of
+from tilesmith.strategy.cpu.work import work_of
+from tilesmith.strategy.work import Work
 
 V3 = target("x86-64-v3")  # 8 lanes, 2 multiply-adds a cycle, 32 KiB of L1, 512 KiB of L2
 ONE = Rates(1, 100e9, 200e9, 100e9, 100e9, 80e9, 50e9, 40e9, 20e9, 10e9, 0.0)

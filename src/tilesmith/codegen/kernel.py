@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tilesmith.ir.target import Target
-from tilesmith.strategy.describe import KernelInfo
+from tilesmith.strategy.info import KernelInfo
 from tilesmith.strategy.knobs import Value, values_from_json
 from tilesmith.support.options import Options
 

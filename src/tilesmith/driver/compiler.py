@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 
 from tilesmith.codegen.emit import emit
@@ -92,11 +91,6 @@ def compile_program(graph: Graph, session: Session) -> Program:
     kernels = compile_kernels(fused, session, decisions)
     with session.timings.stage("link"):
         return assemble(fused, kernels, session)
-
-
-def load(path: str | os.PathLike[str], threads: int | None = None) -> Executable:
-    """The executable in a `.tsm` file; ModelError when it is damaged or needs another CPU."""
-    return Executable.load(Path(path), threads)
 
 
 def build(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,12 +20,13 @@ from tilesmith.ir.dtypes import i64
 from tilesmith.support.errors import ModelError
 
 from .arrays import as_stored, buffer_kind, check, is_foreign, is_torch, nearest, to_numpy, to_torch
-from .machine import machine
 from .native import IMPORTS, Runner, round_up
-from .profile import Profile, Stopwatch, timed
 from .program import ENTRY, Program, TensorSpec
 from .threads import thread_count
 from .tsm import load_program, save_program
+
+if TYPE_CHECKING:
+    from .profile import Profile
 
 
 class Executable:
@@ -156,6 +157,10 @@ class Executable:
         """The time of each kernel on the given inputs, the least of `repeats` runs, beside what
         the performance model expects on this machine (which is measured at first use).
         """
+        # To load and run needs no compiler; the performance model, and measuring, do.
+        from .machine import machine
+        from .profile import Profile, timed
+
         best, whole = self._timed(arrays, repeats, both=True)
         rates = machine()
         return Profile(
@@ -172,6 +177,8 @@ class Executable:
         """The least time of each call, and of a whole run by the program's own main function, which
         is only made for `both`.
         """
+        from .profile import Stopwatch
+
         stored = self._stored(arrays)
         results = tuple(np.empty(shape, dtype) for shape, dtype in self._results)
         watch = Stopwatch(self.program, self._library)

@@ -18,7 +18,7 @@ from tilesmith.codegen.entry import emit_entry
 from tilesmith.codegen.link import Library, compile_object
 from tilesmith.strategy.cpu.cost import Place, Prediction, Setting, constants_place, predict
 from tilesmith.strategy.cpu.machine import Machine
-from tilesmith.strategy.describe import KernelInfo
+from tilesmith.strategy.info import KernelInfo
 
 from .program import KernelCall, Program
 

@@ -1,14 +1,8 @@
-"""What a person wants to know about a kernel, kept with its code: operators, schedule, loops, work.
-
-All of it is text and numbers, written down when the kernel is made, so that an executable that was
-saved and loaded elsewhere can still say what it does and why it takes the time it takes.
-"""
+"""Writing down what a person wants to know about a kernel when it is made: see `KernelInfo`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from tilesmith.graph.nodes import Graph
 from tilesmith.ir.expr import Const
@@ -17,48 +11,9 @@ from tilesmith.loop.nodes import For, Func, Stmt
 from tilesmith.loop.text import print_func
 from tilesmith.loop.visit import children
 
-from .cpu.work import Work, work_of
+from .cpu.work import work_of
 from .group import STEP
-
-
-@dataclass(frozen=True, slots=True)
-class KernelInfo:
-    """`operators`: of the fused group, in order.  `signature`: types of inputs and outputs.
-    `schedule`: the loops around most of the work, in one line.  `steps`: the schedule's steps.
-    `loops`: the loop nest they lead to, as text.
-    """
-
-    operators: tuple[str, ...]
-    signature: str
-    schedule: str
-    steps: tuple[str, ...]
-    loops: str
-    work: Work
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "operators": list(self.operators),
-            "signature": self.signature,
-            "schedule": self.schedule,
-            "steps": list(self.steps),
-            "loops": self.loops,
-            "work": self.work.to_json(),
-        }
-
-    @staticmethod
-    def from_json(m: Mapping[str, Any]) -> KernelInfo:
-        """Raises ValueError, KeyError or TypeError for what `to_json` does not write."""
-        texts = (m["signature"], m["schedule"], m["loops"], *m["operators"], *m["steps"])
-        if not all(isinstance(t, str) for t in texts):
-            raise TypeError("expected text")
-        return KernelInfo(
-            tuple(m["operators"]),
-            m["signature"],
-            m["schedule"],
-            tuple(m["steps"]),
-            m["loops"],
-            Work.from_json(m["work"]),
-        )
+from .info import KernelInfo
 
 
 def describe(body: Graph, nest: Func, final: Func, target: Target) -> KernelInfo:

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tilesmith.ir.target import Target
+from tilesmith.strategy.work import Body, Region, Work
 
 from .machine import Machine, Rates
-from .work import Body, Region, Work
 
 Place = Literal["l1", "l2", "l3", "dram"]
 PLACES: tuple[Place, ...] = ("l1", "l2", "l3", "dram")

@@ -1,0 +1,54 @@
+"""What a person wants to know about a kernel, kept with its code: operators, schedule, loops, work.
+
+All of it is text and numbers, written down by `describe` when the kernel is made, so that an
+executable that was saved and loaded elsewhere can still say what it does and why it takes the time
+it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .work import Work
+
+
+@dataclass(frozen=True, slots=True)
+class KernelInfo:
+    """`operators`: of the fused group, in order.  `signature`: types of inputs and outputs.
+    `schedule`: the loops around most of the work, in one line.  `steps`: the schedule's steps.
+    `loops`: the loop nest they lead to, as text.
+    """
+
+    operators: tuple[str, ...]
+    signature: str
+    schedule: str
+    steps: tuple[str, ...]
+    loops: str
+    work: Work
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "operators": list(self.operators),
+            "signature": self.signature,
+            "schedule": self.schedule,
+            "steps": list(self.steps),
+            "loops": self.loops,
+            "work": self.work.to_json(),
+        }
+
+    @staticmethod
+    def from_json(m: Mapping[str, Any]) -> KernelInfo:
+        """Raises ValueError, KeyError or TypeError for what `to_json` does not write."""
+        texts = (m["signature"], m["schedule"], m["loops"], *m["operators"], *m["steps"])
+        if not all(isinstance(t, str) for t in texts):
+            raise TypeError("expected text")
+        return KernelInfo(
+            tuple(m["operators"]),
+            m["signature"],
+            m["schedule"],
+            tuple(m["steps"]),
+            m["loops"],
+            Work.from_json(m["work"]),
+        )

@@ -1,0 +1,32 @@
+"""Packages whose names are loaded when they are first used, so that nobody waits for what they
+don't need.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+
+def exports(
+    package: str, homes: Mapping[str, Sequence[str]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__getattr__` and `__dir__` (PEP 562) of a package; `homes`: the names that each module
+    defines.  A module that defines none is a name itself.
+    """
+    home_of = {name: module for module, names in homes.items() for name in names}
+    home_of |= {module.rpartition(".")[2]: module for module, names in homes.items() if not names}
+
+    def get(name: str) -> Any:
+        if name not in home_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        home = home_of[name]
+        found = importlib.import_module(home)
+        if homes[home]:
+            found = getattr(found, name)
+        setattr(sys.modules[package], name, found)  # the next use finds it at once
+        return found
+
+    return get, lambda: sorted(home_of)

@@ -1,0 +1,58 @@
+"""What must be quick takes no more of the package than it needs: new processes say what they
+imported.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from small_models import model, node
+
+import tilesmith as ts
+
+COMPILER = ("graph", "te", "loop", "ops", "frontend", "tuning", "codegen.emit", "strategy.cpu")
+"""Parts of the package that only compiling needs."""
+
+
+def imported(program: str, *arguments: str) -> set[str]:
+    """The modules that a program has imported at its end."""
+    program += "\nimport sys\nprint(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.split())
+
+
+def small_model() -> bytes:
+    weights = {"w": np.ones((8, 8), np.float32)}
+    return model([node("MatMul", "x w", "y")], {"x": (4, 8)}, ["y"], weights).SerializeToString()
+
+
+def compiler_in(modules: set[str]) -> list[str]:
+    return [p for p in COMPILER if f"tilesmith.{p}" in modules]
+
+
+def test_to_load_and_run_takes_no_compiler(tmp_path: Path) -> None:
+    saved = tmp_path / "m.tsm"
+    ts.compile(small_model()).save(saved)
+    program = """
+import sys
+import numpy as np
+import tilesmith as ts
+print(ts.load(sys.argv[1])(np.ones((4, 8), np.float32)).sum())
+"""
+    assert not compiler_in(imported(program, str(saved)))
+
+
+def test_the_compiler_is_found_where_the_tests_look_for_it(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(small_model())
+    program = """
+import sys
+import tilesmith as ts
+ts.compile(sys.argv[1], options=ts.Options(use_cache=False))
+"""
+    modules = imported(program, str(tmp_path / "m.onnx"))
+    assert compiler_in(modules) == list(COMPILER)
