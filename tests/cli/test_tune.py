@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tilesmith.tuning import templates
 from tilesmith.tuning.records import Key, Records, trial
 
 Run = Callable[..., Any]
@@ -55,6 +56,51 @@ def test_constraints(tilesmith: Run, model: Path) -> None:
     assert "--pin wants KNOB=VALUE, not 'x'" in tilesmith("tune", model, "--pin", "x").err
     twice = ("--pin", "rows=1", "--pin", "rows=2")
     assert "given twice for knob 'rows'" in tilesmith("tune", model, *twice).err
+
+
+@pytest.fixture
+def unregistered() -> Iterator[None]:
+    """Whatever a test registers is forgotten."""
+    before = dict(templates._REGISTERED)
+    yield
+    templates._REGISTERED.clear()
+    templates._REGISTERED.update(before)
+
+
+@pytest.mark.usefixtures("unregistered")
+def test_templates_of_a_file(tilesmith: Run, model: Path, tmp_path: Path) -> None:
+    example = Path(__file__).resolve().parents[2] / "examples" / "row_blocks.py"
+    done = tilesmith(
+        "tune", model, "--trials", 6, "--threads", 1, "--templates", example,
+        "--pin", "schedule=user:row_blocks", "--pin", "row_blocks.columns=[2]",
+    )  # fmt: skip
+    assert done.code == 0 and "(0 failed)" in done.out, done.err
+    listed = tilesmith("records", "list", "--all", "--json").json
+    tried = [json.loads(t["decisions"]) for t in listed]
+    mine = [d for d in tried if d.get("schedule") == "user:row_blocks"]
+    assert mine and all(d["row_blocks.columns"] == [2] for d in mine)
+    assert tilesmith("run", model, "--templates", example).code == 0  # verbs that compile have it
+
+    def refused(text: str | None) -> str:
+        path = tmp_path / "mine.py"
+        path.unlink(missing_ok=True)
+        if text is not None:
+            path.write_text(text)
+        outcome = tilesmith("tune", model, "--trials", 1, "--templates", path)
+        assert outcome.code == 1
+        return outcome.err
+
+    assert "there is no file of templates" in refused(None)
+    assert "registers none: it is to call tilesmith.register_template" in refused("x = 1\n")
+    known = dict(templates._REGISTERED)
+    half = "import tilesmith as ts\nts.register_template('conv', lambda *a: None, 'half')\n"
+    assert "mine.py', line 3 fails: NameError: name 'oops'" in refused(half + "oops\n")
+    assert "fails: SyntaxError" in refused("def (\n")
+    assert "fails: SystemExit: 3" in refused("raise SystemExit(3)\n")
+    assert "takes an operator's name" in refused(
+        "import tilesmith as ts\nts.register_template(3)(4)"
+    )
+    assert known == templates._REGISTERED  # a file that fails leaves nothing behind
 
 
 def test_usage(tilesmith: Run, model: Path, tmp_path: Path) -> None:

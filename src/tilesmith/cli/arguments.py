@@ -13,6 +13,7 @@ import typer
 
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options
+from tilesmith.tuning.templates import load_templates
 
 ModelArgument: TypeAlias = Annotated[
     Path, typer.Argument(metavar="MODEL", help="An .onnx model, or a .tsm compiled before.")
@@ -24,6 +25,14 @@ ShapeOption: TypeAlias = Annotated[
         "--shape",
         metavar="NAME=1,3,224,224",
         help="Shape of an input whose dimensions the model leaves open (repeatable).",
+    ),
+]
+TemplatesOption: TypeAlias = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--templates",
+        metavar="FILE.py",
+        help="Run this Python file first, which registers schedules of your own (repeatable).",
     ),
 ]
 SeedOption: TypeAlias = Annotated[int, typer.Option("--seed", help="Seed of random inputs.")]
@@ -47,7 +56,8 @@ def parse_shapes(given: Sequence[str] | None) -> dict[str, tuple[int, ...]] | No
 
 
 def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a verb one command-line option per field of `Options` in place of its `options`.
+    """Give a verb one command-line option per field of `Options` in place of its `options`, and
+    --templates.
 
     What is not on the command line comes from the environment, then from the field's default.  A
     verb that has a parameter of an option's name takes that option in its own way.
@@ -67,9 +77,14 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
             derived[f.name] = inspect.Parameter(
                 f.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
             )
+    templates = inspect.Parameter(
+        "templates", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=TemplatesOption
+    )
 
     @functools.wraps(command)
-    def wrapper(**given: Any) -> Any:
+    def wrapper(templates: list[Path] | None = None, **given: Any) -> Any:
+        for path in templates or ():
+            load_templates(path)
         options = Options.from_environment(**{name: given.pop(name) for name in derived})
         return command(**given, options=options)
 
@@ -78,7 +93,7 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
         for p in signature.parameters.values()
         if p.name != "options"
     ]
-    parameters = [*own, *(p for name, p in derived.items())]
+    parameters = [*own, templates, *derived.values()]
     del wrapper.__wrapped__  # typer would read the original's annotations
     wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # PEP 362
     wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
