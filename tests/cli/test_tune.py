@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from tilesmith.tuning import templates
 from tilesmith.tuning.records import Key, Records, trial
@@ -67,26 +70,41 @@ def unregistered() -> Iterator[None]:
     templates._REGISTERED.update(before)
 
 
+@pytest.fixture
+def product(tmp_path: Path) -> Path:
+    """One matrix product: `x` f32[24,32] to `y` f32[24,48]."""
+    w = numpy_helper.from_array(np.ones((32, 48), np.float32), "w")
+    x, y = (
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        for name, shape in (("x", [24, 32]), ("y", [24, 48]))
+    )
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [w])
+    opset = helper.make_opsetid("", 18)
+    path = tmp_path / "product.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=9), path)
+    return path
+
+
 @pytest.mark.usefixtures("unregistered")
-def test_templates_of_a_file(tilesmith: Run, model: Path, tmp_path: Path) -> None:
+def test_templates_of_a_file(tilesmith: Run, product: Path, tmp_path: Path) -> None:
     example = Path(__file__).resolve().parents[2] / "examples" / "row_blocks.py"
     done = tilesmith(
-        "tune", model, "--trials", 6, "--threads", 1, "--templates", example,
-        "--pin", "schedule=user:row_blocks", "--pin", "row_blocks.columns=[2]",
+        "tune", product, "--trials", 6, "--threads", 1, "--templates", example,
+        "--pin", "schedule=user:row_blocks", "--pin", "row_blocks.columns=[16]",
     )  # fmt: skip
     assert done.code == 0 and "(0 failed)" in done.out, done.err
     listed = tilesmith("records", "list", "--all", "--json").json
     tried = [json.loads(t["decisions"]) for t in listed]
     mine = [d for d in tried if d.get("schedule") == "user:row_blocks"]
-    assert mine and all(d["row_blocks.columns"] == [2] for d in mine)
-    assert tilesmith("run", model, "--templates", example).code == 0  # verbs that compile have it
+    assert mine and all(d["row_blocks.columns"] == [16] for d in mine)
+    assert tilesmith("run", product, "--templates", example).code == 0  # verbs that compile have it
 
     def refused(text: str | None) -> str:
         path = tmp_path / "mine.py"
         path.unlink(missing_ok=True)
         if text is not None:
             path.write_text(text)
-        outcome = tilesmith("tune", model, "--trials", 1, "--templates", path)
+        outcome = tilesmith("tune", product, "--trials", 1, "--templates", path)
         assert outcome.code == 1
         return outcome.err
 
