@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -10,16 +11,22 @@ import pytest
 
 import tilesmith as ts
 from tilesmith import driver
+from tilesmith.driver.session import Tuned
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.parse import parse_graph
 from tilesmith.graph.text import print_graph
 from tilesmith.runtime.executable import Executable
+from tilesmith.strategy.knobs import Value
 from tilesmith.support.difference import difference
-from tilesmith.tuner import choices
+from tilesmith.support.errors import UsageError
+from tilesmith.tuner import choices, tune_model
 from tilesmith.tuner.choices import asked, decide, forced
 from tilesmith.tuner.profiles import Times, compared
 from tilesmith.tuner.tasks import Compiled
+from tilesmith.tuning.constraints import Constraints
+from tilesmith.tuning.family import Family
+from tilesmith.tuning.lookup import Match
 from tilesmith.tuning.records import Records
 
 TEXT = """
@@ -89,11 +96,8 @@ def test_equal_work_is_asked_for_once(graph: Graph, options: ts.Options) -> None
     assert all(set(q.knob.options) == {0, 2, 4} for q in algorithms)
 
 
-def test_every_choice_gives_the_same_answer(options: ts.Options) -> None:
-    rng = np.random.default_rng(0)
-    data = {n: rng.standard_normal(s).astype(np.float32) * 0.1
-            for n, s in {"aa": (32, 32, 1, 1), "bb": (32, 1, 3, 3)}.items()}  # fmt: skip
-    graph = parse_graph(EVERYTHING, data)
+def test_every_choice_gives_the_same_answer(everything: Graph, options: ts.Options) -> None:
+    graph = everything
     session = driver.Session.of(options)
     inputs = driver.random_inputs(graph)
     want = evaluate(graph, inputs)
@@ -145,6 +149,89 @@ def test_what_is_measured_faster_is_kept(
     assert [c.symbol for c in exe.program.calls] == [
         c.symbol for c in chosen.executable.program.calls
     ]
+
+
+@pytest.fixture(scope="module")
+def everything() -> Graph:
+    rng = np.random.default_rng(0)
+    data = {n: rng.standard_normal(s).astype(np.float32) * 0.1
+            for n, s in {"aa": (32, 32, 1, 1), "bb": (32, 1, 3, 3)}.items()}  # fmt: skip
+    return parse_graph(EVERYTHING, data)
+
+
+NHWC = "0 2 3 1"
+
+
+@pytest.mark.parametrize(
+    ("knob", "value", "free", "pinned"),
+    [
+        ("attention", False, '# "scores+softmax+values"', '}}  # "scores"'),
+        ("halo", False, '@"0 2+1:1 3+1:1 1', f'@"{NHWC}:64" = fused('),
+        ("in_place", False, "= in_place(", '= concat(%in0, %in1) {axis=1}  # "concat"'),
+        ("epilogue", False, '# "left+sigmoid"', '}}  # "left"'),
+        ("layout", "row-major", f'f32[1,64,8,8]@"{NHWC}" = relu', "f32[1,64,8,8] = relu"),
+        ("algorithm", 2, "{m=4}", "{m=2}"),
+    ],
+)
+def test_the_graph_obeys_constraints(
+    knob: str, value: Value, free: str, pinned: str, graph: Graph, everything: Graph,
+    options: ts.Options,
+) -> None:  # fmt: skip
+    session = driver.Session.of(options)
+    graph = graph if knob == "algorithm" else everything
+    others = {o for q in asked(graph, session).values() if q.knob.name == knob
+              for o in q.knob.options} - {value}  # fmt: skip
+    plain = print_graph(driver.optimise(graph, session))
+    assert free in plain and pinned not in plain
+
+    def text(constraints: Constraints, tuned: Tuned | None = None) -> str:
+        wanted = dataclasses.replace(session, constraints=constraints, tuned=tuned)
+        return print_graph(driver.optimise(graph, wanted))
+
+    found = text(Constraints({knob: value}))
+    assert pinned in found and free not in found
+    assert text(Constraints({}, {knob: others})) == found
+    if len(others) == 1:  # whatever the records say
+        (other,) = others
+
+        def recorded(workload: str, family: Callable[[], Family] | None = None) -> Match:
+            del workload, family
+            return Match({knob: other})
+
+        assert text(Constraints({knob: value}), recorded) == found
+    without = text(Constraints({}, {knob: [value]}))
+    assert free in without and pinned not in without
+    assert text(Constraints({knob: "blue"})) == plain  # no such value: nowhere an option
+    with pytest.raises(UsageError, match=f"choice {knob}: all of its values are forbidden"):
+        text(Constraints({}, {knob: {*others, value}}))
+
+
+def test_tuning_under_constraints(everything: Graph, options: ts.Options) -> None:
+    pins: dict[str, Value] = {"attention": False, "halo": False}
+    result = tune_model(everything, seconds=30, trials=1, options=options, pins=pins)
+    calls = result.executable.program.calls
+    assert not any({"scores", "values"} <= set(c.sources) for c in calls)
+    with Records(options.cache_dir / "records.sqlite") as records:  # type: ignore[operator]  # set
+        assert not any(t.candidate.keys() & pins.keys() for t in records.trials())
+    inputs = driver.random_inputs(everything)
+    for name, want in evaluate(everything, inputs).items():
+        assert difference(result.executable.run(inputs)[name], want) <= 1e-5
+    with pytest.raises(UsageError, match=r"'attention'.*; choices are .*attention \(True, False\)"):
+        tune_model(everything, seconds=30, trials=1, options=options, pins={"attention": "no"})
+
+
+def test_what_was_measured_under_constraints_counts_only_there(
+    graph: Graph, options: ts.Options
+) -> None:
+    """With another default a ratio means something else."""
+    session = driver.Session.of(options)
+    defaults = {w: q.knob.default for w, q in asked(graph, session).items()
+                if q.knob.name == "algorithm"}  # fmt: skip
+    forbidden = next(iter(defaults.values()))
+    constraints = Constraints({}, {"algorithm": [forbidden]})
+    found = asked(graph, dataclasses.replace(session, constraints=constraints))
+    for workload, default in defaults.items():
+        assert (workload in found) == (default != forbidden)
 
 
 def test_nothing_is_tried_without_time(graph: Graph, options: ts.Options) -> None:

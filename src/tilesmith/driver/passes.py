@@ -73,7 +73,7 @@ def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
     return (
         *GRAPH_PASSES,
         ("winograd", lambda g: winograd(g, choice)),
-        ("layout", lambda g: assign_layouts(g, policy, session.choose)),
+        ("layout", lambda g: assign_layouts(g, policy, session.choose, session.allowed)),
         ("halo", lambda g: add_halos(g, session.choose)),
         ("fuse", lambda g: fuse(g, session.choose)),
         ("place", lambda g: place(g, windows, session.choose)),

@@ -19,6 +19,7 @@ from tilesmith.support.dump import Dumper
 from tilesmith.support.errors import ScheduleError
 from tilesmith.support.options import Options, records_path
 from tilesmith.support.timing import Timings
+from tilesmith.tuning.constraints import Constraints, nearest
 from tilesmith.tuning.family import Family
 from tilesmith.tuning.lookup import Lookup, Match
 from tilesmith.tuning.records import Records
@@ -46,6 +47,7 @@ class Session:
     """What one compilation carries along: options, what tuning found and where to report.
 
     `asked` notes the choices that graph passes ask for, by workload, where one wants to know.
+    `constraints`: what the user wants of these choices.
     """
 
     options: Options
@@ -54,6 +56,7 @@ class Session:
     dumper: Dumper = field(default_factory=Dumper)
     tuned: Tuned | None = None
     asked: dict[str, Question] | None = None
+    constraints: Constraints | None = None
 
     @staticmethod
     def of(options: Options | None, **overrides: Any) -> Session:
@@ -66,13 +69,22 @@ class Session:
         return self.tuned(workload).decisions if self.tuned is not None else {}
 
     def choose(self, knob: str, nodes: Sequence[Node], options: tuple[V, ...], default: V) -> V:
-        """A choice of a graph pass (see `graph.passes.choices`), as tuning found best."""
+        """A choice of a graph pass (see `graph.passes.choices`), as tuning found best within the
+        constraints.
+        """
+        allowed, own = self.allowed(knob, options), default
+        default = nearest(options, allowed, own)
         if self.tuned is None and self.asked is None:
             return default
         workload = choice_workload(knob, nodes, self.options.accuracy)
+        if default != own:  # trials have another baseline
+            workload = f"{workload}\nnot {own!r} but {default!r}"
+        decisions = self.decisions(workload)
+        if decisions.get(knob, default) in options and decisions.get(knob, default) not in allowed:
+            decisions = {}
         seen: dict[str, Knob] = {}
         try:
-            found = Config(self.decisions(workload), seen).choice(knob, options, default)
+            found = Config(decisions, seen).choice(knob, allowed, default)
         except ScheduleError as e:  # of another version of us
             _log.warning("a tuning record is not used: %s", e)
             return default
@@ -80,6 +92,10 @@ class Session:
             question = self.asked.setdefault(workload, Question(seen[knob]))
             question.sources.update(n.loc for n in nodes if n.loc)
         return found
+
+    def allowed(self, knob: str, options: tuple[V, ...]) -> tuple[V, ...]:
+        """Those of a choice's options that the constraints leave."""
+        return self.constraints.allowed(knob, options) if self.constraints else options
 
     @property
     def jobs(self) -> int:

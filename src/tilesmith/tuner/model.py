@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from tilesmith.runtime.threads import thread_count
 from tilesmith.strategy.knobs import Decisions
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options, records_path
+from tilesmith.tuning.constraints import Constraints
 from tilesmith.tuning.cost_model import CostModel
 from tilesmith.tuning.fleet import check_workers, open_measurer
 from tilesmith.tuning.interrupt import Interrupt
@@ -69,8 +71,9 @@ def tune(
 
     What is measured goes to the records, which `compile` uses from then on.  Tuning again goes on
     where it ended.  `search`: one of `SEARCHES`.  `pins`: knobs that are to have these values where
-    they exist; `forbid`: values that they are not to have, by knob: they constrain what is tried,
-    not what earlier runs have found.  `workers`: "ray" or "ray://host:port" measures on those nodes
+    they exist; `forbid`: values that they are not to have, by knob.  On kernels they constrain what
+    is tried, not what earlier runs have found; choices of the whole model obey them in both
+    executables that are compared.  `workers`: "ray" or "ray://host:port" measures on those nodes
     of a Ray cluster that are machines like this one.  `flush`: measure with empty caches (by
     default, only constants of large models are out of them).  `html`: a file to write a report to.
     `cost_model`: orders candidates for the search "model", instead of the one in the package.
@@ -108,6 +111,8 @@ def tune_model(
     check_path(html)
     started = time.time()
     session = Session.of(options, target=target, threads=threads)
+    if pins or forbid:
+        session = dataclasses.replace(session, constraints=Constraints(pins or {}, forbid or {}))
     budget = Budget(seconds, float("inf") if trials is None else trials)
     spent = Stages(report)
     spent.begin("compiling untuned")

@@ -24,6 +24,7 @@ from tilesmith.strategy.cpu import is_concat
 from tilesmith.strategy.cpu.cost import constants_place
 from tilesmith.strategy.knobs import Config, Decisions
 from tilesmith.support.errors import UsageError
+from tilesmith.tuning.constraints import Constraints
 from tilesmith.tuning.family import group_family
 from tilesmith.tuning.groups import GroupSpace, lower_group, user_template
 from tilesmith.tuning.jobs import Argument
@@ -70,7 +71,8 @@ def tasks_of(
 ) -> list[Task]:
     """One task for each distinct workload that has decisions and takes time.
 
-    Raises UsageError when no kernel has a knob that `pins` or `forbid` name.
+    Raises UsageError when no kernel and no choice of the session's graph passes has a knob that
+    `pins` or `forbid` name.
     """
     found: dict[Key, Task] = {}
     times = c.times()
@@ -95,10 +97,17 @@ def tasks_of(
             continue
         found[key] = _task(body, key, constants, cold, session, pins, forbid, times[node])
     unknown = {*pins, *(forbid or {})} - {k for t in found.values() for k in t.space.constrained}
+    choices = session.constraints or Constraints()
+    unknown -= choices.obeyed()
     if unknown and found:
         names = dict.fromkeys(k for t in found.values() for k in t.space.knobs(t.space.start))
         raise UsageError(
-            f"no kernel has a knob {min(unknown)!r} with such a value; knobs are {', '.join(names)}"
+            f"no kernel has a knob {min(unknown)!r} with such a value, and no choice of the model "
+            f"has that name and value; knobs are {', '.join(names)}; choices are "
+            + (
+                ", ".join(f"{k} ({', '.join(map(str, v))})" for k, v in choices.met.items())
+                or "none"
+            )
         )
     worth = WORTH_SHARE * sum(t.seconds for t in times.values())
     return [t for t in found.values() if t.seconds >= worth and _has_choice(t.space)]

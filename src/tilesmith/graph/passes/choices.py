@@ -2,7 +2,7 @@
 
 A pass that has a choice which costs cannot settle for sure asks for it: a *knob*, the nodes that it
 is about, the values it may have and the one that the pass itself prefers.  `preferred` answers with
-that; the driver answers with what tuning found for nodes like these.
+that; the driver answers with what tuning found for nodes like these, within what a user wants.
 """
 
 from __future__ import annotations
@@ -23,7 +23,19 @@ class Choose(Protocol):
     ) -> V: ...
 
 
+class Allow(Protocol):
+    """Those of `options` that a user leaves to the choice `knob`; at least one."""
+
+    def __call__(self, knob: str, options: tuple[V, ...]) -> tuple[V, ...]: ...
+
+
 def preferred(knob: str, nodes: Sequence[Node], options: tuple[V, ...], default: V) -> V:
     """The pass's own choice."""
     del knob, nodes, options
     return default
+
+
+def anything(knob: str, options: tuple[V, ...]) -> tuple[V, ...]:
+    """All options."""
+    del knob
+    return options

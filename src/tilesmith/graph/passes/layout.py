@@ -20,7 +20,7 @@ from tilesmith.graph.nodes import Constant, Data, Graph, Node, Relayout, Value
 from tilesmith.ir.layout import Layout
 from tilesmith.support.pbqp import Problem
 
-from .choices import Choose, preferred
+from .choices import Allow, Choose, anything, preferred
 
 Choice = Layout | None
 """The layout of a node's results (of each that has its rank); None is row-major."""
@@ -56,19 +56,23 @@ class LayoutPolicy(Protocol):
         ...
 
 
-def assign_layouts(graph: Graph, policy: LayoutPolicy, choose: Choose = preferred) -> Graph:
+def assign_layouts(
+    graph: Graph, policy: LayoutPolicy, choose: Choose = preferred, allow: Allow = anything
+) -> Graph:
     """`graph` with layouts on its values, constants packed to match, and relayouts between.
 
     Where an operand does not lie as its reader likes it best, `choose` may overrule the costs:
-    whether there is a relayout, and the layout of the reader's results.
+    whether there is a relayout, and the layout of the reader's results.  `allow` says which layouts
+    results may have where there is a choice.
     """
-    return _Assignment(graph, policy, choose).run()
+    return _Assignment(graph, policy, choose, allow).run()
 
 
 class _Assignment:
-    def __init__(self, graph: Graph, policy: LayoutPolicy, choose: Choose) -> None:
+    def __init__(self, graph: Graph, policy: LayoutPolicy, choose: Choose, allow: Allow) -> None:
         self.graph = graph
         self.choose = choose
+        self.allow = allow
         self.policy = policy
         self.fixed: dict[Node, NodeLayouts] = {}
         for n in graph.nodes:
@@ -98,7 +102,9 @@ class _Assignment:
         found = self.by_rank.get(node.outputs[0].type.rank, {}) if node.outputs else {}
         if not found or not self.policy.is_free(node):
             return [None]
-        return [c for c in found if c is None or any(plain(c, v) is c for v in node.outputs)]
+        options = [c for c in found if c is None or any(plain(c, v) is c for v in node.outputs)]
+        names = tuple(map(_name, options))
+        return [options[names.index(n)] for n in self.allow("layout", names)]
 
     def layouts_of(self, node: Node, choice: Choice) -> tuple[Layout | None, ...]:
         """The layout of each result."""
@@ -172,7 +178,7 @@ class _Assignment:
                               self.chosen[node])[0]
             ]  # fmt: skip
             if len(options) > 1 and across:
-                names = tuple("row-major" if c is None else str(c) for c in options)
+                names = tuple(map(_name, options))
                 usual = names[options.index(self.chosen[node])]
                 found = self.choose("layout", (*dict.fromkeys(across), node), names, usual)
                 if found != usual:
@@ -296,3 +302,7 @@ def plain(layout: Layout | None, value: Value) -> Layout | None:
         return layout
     order = [d.axis for d in layout.dims if value.shape[d.axis] != 1]
     return None if order == sorted(order) else layout
+
+
+def _name(layout: Choice) -> str:
+    return "row-major" if layout is None else str(layout)
