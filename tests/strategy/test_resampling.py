@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from tilesmith import driver
 from tilesmith.graph.builder import Builder
@@ -65,6 +67,23 @@ def test_resize_of_channels_last(channels: int, coordinates: str) -> None:
     shape = (2, 10, 14, channels)
     op = Resize((2, channels, 20, 28), mode="cubic", coordinates=coordinates, exclude_outside=True)
     check(graph_of(op, shape, (0, 3, 1, 2)), "native")
+
+
+@settings(max_examples=30, deadline=None, print_blob=True)
+@given(
+    size=st.tuples(st.integers(1, 8), st.integers(1, 8)),
+    to=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    channels=st.sampled_from((1, 17, 400, 960)),
+    mode=st.sampled_from(("nearest", "linear")),
+    channels_last=st.booleans(),
+)
+@example(size=(3, 3), to=(7, 7), channels=960, mode="nearest", channels_last=True)
+def test_resize_of_any_size(
+    size: tuple[int, int], to: tuple[int, int], channels: int, mode: str, channels_last: bool
+) -> None:
+    op = Resize((2, channels, *to), mode=mode)
+    shape = (2, *size, channels) if channels_last else (2, channels, *size)
+    check(graph_of(op, shape, (0, 3, 1, 2) if channels_last else ()), "native")
 
 
 @pytest.mark.parametrize("target", TARGETS)

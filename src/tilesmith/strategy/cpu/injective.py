@@ -143,7 +143,7 @@ def share_and_vectorize(
     axes, sizes = list(axes), list(sizes)
     divided = divided or [frozenset()] * len(axes)
     inner, size = axes.pop(), sizes.pop()
-    peeled = False
+    apart = False  # whether the innermost loop can't be fused with those around it
     if size >= 2:
         width = min(lanes, size)
         unrolled = cycle(divided[-1], width)
@@ -158,16 +158,16 @@ def share_and_vectorize(
         if vectors > 1:
             stage.unroll(outer)
             outer, width = inner, width * vectors
-        inner, size, peeled = outer, -(-size // width), size % width != 0
+        inner, size, apart = outer, -(-size // width), size % width != 0  # peeled
     if axes and 1 < (phases := cycle(divided[-2])) <= min(MAX_CYCLE, sizes[-1]):
         axes[-1], phase = stage.split(axes[-1], factor=phases)
         stage.unroll(phase)
-        peeled = peeled or sizes[-1] % phases != 0
+        apart = True  # the phases are between
         sizes[-1] = -(-sizes[-1] // phases)
     axes.append(inner)
     sizes.append(size)
     if root and cfg.choice("parallel", (False, True), total >= PARALLEL_ELEMENTS):
-        wide = axes[:-1] if peeled and len(axes) > 1 else axes  # a peeled loop stays by itself
+        wide = axes[:-1] if apart and len(axes) > 1 else axes
         share(stage, wide, sizes, cfg)
 
 
