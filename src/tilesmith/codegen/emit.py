@@ -42,9 +42,10 @@ from tilesmith.support.errors import InternalError
 
 from .builder import Code
 from .emit_memory import MemoryEmitter
-from .emit_registers import column_access, constant_access
 from .lane_loads import reach
-from .llvm_text import memory_type, value_type
+from .llvm_text import NONTEMPORAL_NODE, memory_type, value_type
+from .streaming import LINE_BYTES, streamed, whole_lines
+from .survey import Survey
 
 SCRATCH_OFFSET = 16
 """Offset of `scratch` in `tilesmith_rt`."""
@@ -71,88 +72,15 @@ class _Module:
 
     symbol: str
     target: Target
-    survey: _Survey
+    survey: Survey
     workspace: Workspace
     overlapping: frozenset[Buffer]
+    streamed: frozenset[Buffer] = frozenset()
     functions: list[str] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
     libm: set[tuple[str, str, int]] = field(default_factory=set)
     is_parallel: bool = False
-
-
-@dataclass(slots=True)
-class _Survey:
-    """One walk over the whole kernel: stored buffers, constant accesses of register buffers."""
-
-    written: set[Buffer] = field(default_factory=set)
-    accesses: dict[Buffer, set[tuple[int, int]]] = field(default_factory=dict)
-    _seen: set[Expr] = field(default_factory=set)
-
-    def statement(self, s: Stmt) -> None:
-        if isinstance(s, Seq):
-            for part in s.stmts:
-                self.statement(part)
-        elif isinstance(s, Store):
-            self.written.add(s.buffer)
-            for i in s.indices:
-                self.expression(i)
-                if s.buffer.scope == "register":
-                    self._access(s.buffer, i)
-            self.expression(s.value)
-            if s.mask is not None:
-                self.expression(s.mask)
-        elif isinstance(s, For):
-            self.expression(s.start)
-            self.expression(s.extent)
-            self.statement(s.body)
-        elif isinstance(s, If):
-            self.expression(s.cond)
-            self.statement(s.then)
-            if s.otherwise is not None:
-                self.statement(s.otherwise)
-        elif isinstance(s, Allocate):
-            self.statement(s.body)
-        elif isinstance(s, LetStmt):
-            self.expression(s.value)
-            self.statement(s.body)
-        elif isinstance(s, Evaluate):
-            self.expression(s.value)
-        elif isinstance(s, Assert):
-            self.expression(s.cond)
-        else:
-            raise InternalError(f"code generation does not know the statement {type(s).__name__}")
-
-    def expression(self, e: Expr) -> None:
-        stack = [e]
-        seen = self._seen
-        while stack:
-            node = stack.pop()
-            if node in seen:
-                continue
-            seen.add(node)
-            if (
-                isinstance(node, Load)
-                and isinstance(node.buffer, Buffer)
-                and node.buffer.scope == "register"
-            ):
-                for i in node.indices:
-                    column = column_access(i, i.lanes)
-                    if column is None:
-                        self._access(node.buffer, i)
-                    else:
-                        self.accesses.setdefault(node.buffer, set()).update(column[1])
-            stack.extend(node.children)
-
-    def _access(self, buffer: Buffer, index: Expr) -> None:
-        access = constant_access(index, index.lanes)
-        if access is None:
-            raise InternalError(
-                f"register buffer {buffer.name} is indexed with a {type(index).__name__} of "
-                f"{type_text(index)}: expected a "
-                "constant or a unit ramp from a constant after unrolling; give the buffer "
-                "another scope"
-            )
-        self.accesses.setdefault(buffer, set()).add(access)
+    streams: bool = False
 
 
 class _FuncEmitter(MemoryEmitter):
@@ -239,10 +167,11 @@ class _FuncEmitter(MemoryEmitter):
     def _stores(self, stores: list[Store]) -> None:
         """Stores that run one after the other, whatever happens."""
         self.reach = reach(stores)
+        self.whole = whole_lines(stores, self.module.streamed) if self.module.streamed else {}
         for s in stores:
             self.scope.fleeting.clear()
             self.store(s)
-        self.reach = {}
+        self.reach, self.whole = {}, {}
 
     def _for(self, s: For) -> None:
         if s.kind in ("vectorized", "unrolled"):
@@ -430,8 +359,10 @@ class _FuncEmitter(MemoryEmitter):
         if self.is_nonnegative(s.start):
             body.nonnegative.add(s.var)
         body._loop(s, first or "%begin", last or "%end", "")
+        body.settle()
         body.do("ret void")
         module.libm |= body.libm
+        module.streams = module.streams or body.streams
         params = [f"{t} {n}" for t, _, n in body.captures]
         params += ["ptr %status", "i64 %begin", "i64 %end", "i64 %thread"]
         module.functions.append(
@@ -472,6 +403,11 @@ class _FuncEmitter(MemoryEmitter):
         self.do(f"ret i32 {status}")
         self.start_block(fine)
 
+    def settle(self) -> None:
+        """Streaming stores wait for nothing by themselves: whoever runs next must find them."""
+        if self.streams:
+            self.do("fence seq_cst")
+
     def function(self, head: str) -> str:
         """The whole definition."""
         return "\n".join(
@@ -486,30 +422,19 @@ def emit(func: Func, target: Target, symbol: str | None = None) -> Kernel:
     earlier pass should have removed.
     """
     symbol = re.sub(r"[^A-Za-z0-9_]", "_", symbol or func.name)
-    survey = _Survey()
+    survey = Survey()
     survey.statement(func.body)
     workspace = plan_workspace(func)
     module = _Module(symbol, target, survey, workspace, workspace.overlapping())
-    top = _FuncEmitter(module)
-    params: list[str] = []
-    for i, buffer in enumerate(func.buffers):
-        name = "%" + (re.sub(r"[^A-Za-z0-9_]", "_", buffer.name) or "p") + f".{i}"
-        top.pointers[buffer] = name
-        params.append(f"{top._pointer_type(buffer)} {name}")
-    for i, v in enumerate(p for p in func.params if isinstance(p, Var)):
-        params.append(f"i64 %s{i}")
-        _bind_scalar(top, v, f"%s{i}")
-    params += ["ptr noalias %workspace", "ptr %rt"]
-    top.statement(func.body)
-    top.do("ret i32 0")
-    module.libm |= top.libm
-    definition = top.function(f"i32 @{symbol}({', '.join(params)})")
+    large = streamed(func, survey.loaded, target)
+    definitions = _definitions(func, module, large)
     parts = [
         f"; {func.name}",
         *module.functions,
-        definition,
+        *definitions,
         *_declarations(module),
         _attributes(target),
+        *([NONTEMPORAL_NODE] if module.streams else []),
     ]
     return Kernel(
         symbol,
@@ -518,6 +443,66 @@ def emit(func: Func, target: Target, symbol: str | None = None) -> Kernel:
         workspace.per_thread_bytes,
         tuple(module.messages),
     )
+
+
+def _definitions(func: Func, module: _Module, large: frozenset[Buffer]) -> list[str]:
+    """The function of the kernel.  If it streams to the buffers `large`, then it has two forms, and
+    takes the one that streams when all of them start a cache line.
+    """
+    symbol = module.symbol
+    first = _body(func, module, large)
+    params = _params(func, first)
+    given = ", ".join(f"{t} {n}" for t, n in params)
+    if not module.streams:
+        return [first.function(f"i32 @{symbol}({given})")]
+    forms = {"streaming": first, "plain": _body(func, module, frozenset())}
+    definitions = [
+        top.function(f"internal i32 @{symbol}.{form}({given})") for form, top in forms.items()
+    ]
+    chooser = _FuncEmitter(module)
+    places = [
+        chooser.emit(f"ptrtoint ptr {first.pointers[b]} to i64") for b in func.buffers if b in large
+    ]
+    together = places[0]
+    for p in places[1:]:
+        together = chooser.emit(f"or i64 {together}, {p}")
+    rest = chooser.emit(f"and i64 {together}, {LINE_BYTES - 1}")
+    chooser.branch(chooser.emit(f"icmp eq i64 {rest}, 0"), *forms)
+    passed = ", ".join(f"{t.split(' ')[0]} {n}" for t, n in params)
+    for form in forms:
+        chooser.start_block(form)
+        status = chooser.emit(f"call i32 @{symbol}.{form}({passed})")
+        chooser.do(f"ret i32 {status}")
+    return [*definitions, chooser.function(f"i32 @{symbol}({given})")]
+
+
+def _body(func: Func, module: _Module, large: frozenset[Buffer]) -> _FuncEmitter:
+    """The statements of the whole kernel; the functions of its parallel loops join the module."""
+    module.streamed = large
+    top = _FuncEmitter(module)
+    params = _params(func, top)
+    for buffer, (_, name) in zip(func.buffers, params, strict=False):
+        top.pointers[buffer] = name
+    scalars = [p for p in func.params if isinstance(p, Var)]
+    for v, (_, name) in zip(scalars, params[len(func.buffers) :], strict=False):
+        _bind_scalar(top, v, name)
+    top.statement(func.body)
+    top.settle()
+    top.do("ret i32 0")
+    module.libm |= top.libm
+    module.streams = module.streams or top.streams
+    return top
+
+
+def _params(func: Func, top: _FuncEmitter) -> list[tuple[str, str]]:
+    """Type with attributes, and name, of each parameter."""
+    params: list[tuple[str, str]] = []
+    for i, buffer in enumerate(func.buffers):
+        name = "%" + (re.sub(r"[^A-Za-z0-9_]", "_", buffer.name) or "p") + f".{i}"
+        params.append((top._pointer_type(buffer), name))
+    scalars = sum(isinstance(p, Var) for p in func.params)
+    params += [("i64", f"%s{i}") for i in range(scalars)]
+    return [*params, ("ptr noalias", "%workspace"), ("ptr", "%rt")]
 
 
 def _bind_scalar(top: _FuncEmitter, v: Var, name: str) -> None:

@@ -17,7 +17,7 @@ from tilesmith.support.errors import InternalError
 from .emit_expr import Mask
 from .emit_registers import RegisterEmitter
 from .lane_loads import Reach, cover, known_lanes, place
-from .llvm_text import memory_type, value_type, vector
+from .llvm_text import NONTEMPORAL, memory_type, value_type, vector
 
 _MOST_PARTS = 8
 """Most vectors that the elements of a load are picked from; beyond it they are gathered."""
@@ -29,6 +29,8 @@ class MemoryEmitter(RegisterEmitter):
         self.written = written  # buffers that the kernel stores to
         self.pointers: dict[Buffer, str] = {}
         self.reach: Reach = {}  # of the statements around
+        self.whole: dict[Store, int] = {}  # those of them that stream, and their alignment
+        self.streams = False  # whether anything did
 
     def pointer(self, buffer: Buffer) -> str:
         try:
@@ -271,7 +273,7 @@ class MemoryEmitter(RegisterEmitter):
             self._slot_store(buffer, index, lanes, value, active)
             return
         stored = self.to_memory(buffer.dtype, lanes, value)
-        self._vector_store(buffer, index, lanes, stored, active)
+        self._vector_store(buffer, index, lanes, stored, active, self.whole.get(s))
 
     def guarded(self, cond: str, then: Callable[[], None]) -> None:
         """Run `then` where the scalar `cond` holds."""
@@ -295,8 +297,15 @@ class MemoryEmitter(RegisterEmitter):
         )
 
     def _vector_store(
-        self, buffer: Buffer, index: Expr, lanes: int, stored: str, active: str
+        self,
+        buffer: Buffer,
+        index: Expr,
+        lanes: int,
+        stored: str,
+        active: str,
+        streaming: int | None,
     ) -> None:
+        """`streaming`: the alignment of a store that goes past the caches."""
         element, size = memory_type(buffer.dtype), buffer.dtype.bytes
         type_ = vector(element, lanes)
         ramp = self.as_ramp(index)
@@ -313,6 +322,9 @@ class MemoryEmitter(RegisterEmitter):
                     f"call void @llvm.masked.store({type_} {stored}, ptr align {size} "
                     f"{pointer}, <{lanes} x i1> {active})"
                 )
+            elif streaming is not None:
+                self.do(f"store {type_} {stored}, ptr {pointer}, align {streaming}, {NONTEMPORAL}")
+                self.streams = True
             else:
                 self.do(f"store {type_} {stored}, ptr {pointer}, align {size}")
             return

@@ -16,6 +16,11 @@ from tilesmith.ir.dtypes import DType
 _VALUE = {"bool": "i1", "f16": "float", "bf16": "float", "f32": "float", "f64": "double"}
 _MEMORY = {"bool": "i8", "f16": "i16", "bf16": "i16", "f32": "float", "f64": "double"}
 
+NONTEMPORAL = "!nontemporal !0"
+"""What makes a store a streaming one; `!0` is defined by `NONTEMPORAL_NODE`."""
+
+NONTEMPORAL_NODE = "!0 = !{i32 1}"
+
 
 def vector(element: str, lanes: int) -> str:
     """`element` itself for one lane."""

@@ -1,0 +1,80 @@
+"""Streaming stores: results that no cache can hold are written past the caches.
+
+An ordinary store to a line that is not cached reads the line from memory first; a copy then moves
+three bytes for two.  A streaming store (LLVM's `!nontemporal`) writes a whole line without reading
+it.  It pays only where lines are written whole, and harms where the next kernel would have found
+the result in a cache.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+from itertools import pairwise
+
+from tilesmith.ir.affine import affine_form
+from tilesmith.ir.expr import Const, Expr
+from tilesmith.ir.target import Target
+from tilesmith.loop.nodes import Buffer, Func, Store
+
+from .lane_offsets import lane_offsets
+
+LINE_BYTES = 64
+_LEAST_BYTES = 16  # of a store: narrower ones have no vector instruction
+
+
+def streamed(func: Func, loaded: Collection[Buffer], target: Target) -> frozenset[Buffer]:
+    """The outputs of `func` to write past the caches: those that it does not read, if together they
+    fill three quarters of the last-level cache.
+
+    What is written first is gone from the cache by the time that all is written, so who reads the
+    result from its beginning misses nothing (the C library's `memcpy` draws the same line).
+    """
+    sizes = {b: b.dtype.bytes * math.prod(map(_extent, b.shape)) for b in func.outputs}
+    if 4 * sum(sizes.values()) < 3 * target.l3_bytes:
+        return frozenset()
+    return frozenset(b for b in sizes if b not in loaded)
+
+
+def _extent(extent: Expr | int) -> int:
+    """0 for what is not known."""
+    if isinstance(extent, Const):
+        return int(extent.value)
+    return extent if isinstance(extent, int) else 0
+
+
+def whole_lines(stores: Iterable[Store], buffers: Collection[Buffer]) -> dict[Store, int]:
+    """Those of `stores`, which run one after the other, that together write whole cache lines of
+    `buffers` starting at such a line, each with its alignment in bytes.
+    """
+    found: dict[tuple[object, ...], list[tuple[Store, int, int]]] = {}
+    for s in stores:
+        if s.buffer not in buffers or s.mask is not None or len(s.indices) != 1:
+            continue
+        at = lane_offsets(s.indices[0])
+        if at is None or not _is_run(at[1]):
+            continue
+        terms, constant = affine_form(at[0])
+        size = s.buffer.dtype.bytes
+        first, bytes_ = (constant + min(at[1])) * size, len(at[1]) * size
+        if math.gcd(LINE_BYTES, *(k * size for k in terms.values())) != LINE_BYTES:
+            continue
+        whole_vector = bytes_ >= _LEAST_BYTES and bytes_ & (bytes_ - 1) == 0
+        if whole_vector and first % min(bytes_, LINE_BYTES // 2) == 0:
+            key = (s.buffer, frozenset(terms.items()))
+            found.setdefault(key, []).append((s, first, bytes_))
+    chosen: dict[Store, int] = {}
+    for group in found.values():
+        written = {b for _, first, n in group for b in range(first, first + n, _LEAST_BYTES)}
+        for s, first, n in group:
+            last = -(-(first + n) // LINE_BYTES) * LINE_BYTES
+            line = first - first % LINE_BYTES
+            if all(b in written for b in range(line, last, _LEAST_BYTES)):
+                chosen[s] = math.gcd(LINE_BYTES, first)
+    return chosen
+
+
+def _is_run(offsets: tuple[int, ...]) -> bool:
+    """True for lanes side by side, in either direction."""
+    steps = {b - a for a, b in pairwise(offsets)}
+    return len(steps) == 1 and steps <= {1, -1}

@@ -1,0 +1,101 @@
+"""What a kernel does with its buffers, found in one walk before any code is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilesmith.ir.expr import Expr, Load, type_text
+from tilesmith.loop.nodes import (
+    Allocate,
+    Assert,
+    Buffer,
+    Evaluate,
+    For,
+    If,
+    LetStmt,
+    Seq,
+    Stmt,
+    Store,
+)
+from tilesmith.support.errors import InternalError
+
+from .emit_registers import column_access, constant_access
+
+
+@dataclass(slots=True)
+class Survey:
+    """`written`, `loaded`: the buffers that are.  `accesses`: of register buffers, all at
+    constants, as (first element, lanes).
+    """
+
+    written: set[Buffer] = field(default_factory=set)
+    loaded: set[Buffer] = field(default_factory=set)
+    accesses: dict[Buffer, set[tuple[int, int]]] = field(default_factory=dict)
+    _seen: set[Expr] = field(default_factory=set)
+
+    def statement(self, s: Stmt) -> None:
+        if isinstance(s, Seq):
+            for part in s.stmts:
+                self.statement(part)
+        elif isinstance(s, Store):
+            self.written.add(s.buffer)
+            for i in s.indices:
+                self.expression(i)
+                if s.buffer.scope == "register":
+                    self._access(s.buffer, i)
+            self.expression(s.value)
+            if s.mask is not None:
+                self.expression(s.mask)
+        elif isinstance(s, For):
+            self.expression(s.start)
+            self.expression(s.extent)
+            self.statement(s.body)
+        elif isinstance(s, If):
+            self.expression(s.cond)
+            self.statement(s.then)
+            if s.otherwise is not None:
+                self.statement(s.otherwise)
+        elif isinstance(s, Allocate):
+            self.statement(s.body)
+        elif isinstance(s, LetStmt):
+            self.expression(s.value)
+            self.statement(s.body)
+        elif isinstance(s, Evaluate):
+            self.expression(s.value)
+        elif isinstance(s, Assert):
+            self.expression(s.cond)
+        else:
+            raise InternalError(f"code generation does not know the statement {type(s).__name__}")
+
+    def expression(self, e: Expr) -> None:
+        stack = [e]
+        seen = self._seen
+        while stack:
+            node = stack.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            if isinstance(node, Load) and isinstance(node.buffer, Buffer):
+                self.loaded.add(node.buffer)
+                if node.buffer.scope == "register":
+                    self._read(node.buffer, node.indices)
+            stack.extend(node.children)
+
+    def _read(self, buffer: Buffer, indices: tuple[Expr, ...]) -> None:
+        for i in indices:
+            column = column_access(i, i.lanes)
+            if column is None:
+                self._access(buffer, i)
+            else:
+                self.accesses.setdefault(buffer, set()).update(column[1])
+
+    def _access(self, buffer: Buffer, index: Expr) -> None:
+        access = constant_access(index, index.lanes)
+        if access is None:
+            raise InternalError(
+                f"register buffer {buffer.name} is indexed with a {type(index).__name__} of "
+                f"{type_text(index)}: expected a "
+                "constant or a unit ramp from a constant after unrolling; give the buffer "
+                "another scope"
+            )
+        self.accesses.setdefault(buffer, set()).add(access)
