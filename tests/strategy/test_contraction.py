@@ -16,7 +16,14 @@ from tilesmith.ops.base import Op
 from tilesmith.ops.conv import Conv
 from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.structure import stages
-from tilesmith.strategy.cpu.contraction import analyse, choose_tile, column_span, fusable_rows
+from tilesmith.strategy.cpu.contraction import (
+    analyse,
+    choose_tile,
+    column_span,
+    fusable_rows,
+    resident_rows,
+    row_distance,
+)
 from tilesmith.support.options import Options
 
 
@@ -44,6 +51,34 @@ def test_accumulators_and_operands_fit_the_registers(level: str, rows: int, colu
     assert tile.rows * tile.vectors + tile.vectors + 1 <= machine.vector_registers
     assert tile.rows <= rows
     assert tile.lanes == machine.vector_lanes(4)
+
+
+@pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
+def test_tiles_keep_rows_that_share_cache_sets_in_the_cache(level: str) -> None:
+    machine = target(level)
+    ways = machine.l1_bytes // 4096
+    assert resident_rows(4096, machine) == resident_rows(3 * 8192, machine) == ways
+    assert resident_rows(1024, machine) == 4 * ways
+    assert resident_rows(4096 + 64, machine) >= choose_tile(14, 32, machine).rows
+    assert choose_tile(14, 32, machine, row_bytes=4096).rows <= ways
+
+
+@pytest.mark.parametrize(
+    ("op", "x", "w", "distance"),
+    [
+        (Conv(), (1, 24, 5, 7), (8, 24, 1, 1), 24),
+        (Conv(strides=(2, 2)), (1, 24, 5, 7), (8, 24, 3, 3), 48),
+        (Conv(groups=3), (1, 24, 5, 7), (12, 8, 3, 3), 24),
+        (MatMul(), (2, 5, 40), (40, 8), 40),
+        (MatMul(), (1, 1, 40), (40, 8), 0),
+    ],
+)
+def test_rows_are_as_far_apart_as_channels_last_puts_them(op, x, w, distance) -> None:
+    tensors = op.tensors(TensorType(f32, x), TensorType(f32, w))
+    anchor = next(s for s in stages(tensors) if s.reduce_axis)
+    c = analyse(anchor, frozenset(), anchor.axis[1 if isinstance(op, Conv) else -1])
+    assert c is not None
+    assert row_distance(c) == distance
 
 
 def grouped(channels: int, group: int):

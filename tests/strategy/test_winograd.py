@@ -23,6 +23,7 @@ from tilesmith.ops.activation import Relu
 from tilesmith.ops.conv import Conv
 from tilesmith.ops.elementwise import Add
 from tilesmith.ops.winograd import SQUARES, WinogradConv, matrices, transform_weights
+from tilesmith.strategy.cpu.contraction import resident_rows
 from tilesmith.strategy.cpu.winograd_cost import ERRORS, Sizes, blocking, winograd_choice
 from tilesmith.support.difference import difference
 from tilesmith.support.options import BOUNDS, Options
@@ -156,12 +157,13 @@ def test_the_cost_model_chooses(x: tuple[int, ...], filters: int, expected: int 
 
 @pytest.mark.parametrize("m", TILES)
 @pytest.mark.parametrize("tiles", [1, 4, 16, 49, 196, 3136])
-@pytest.mark.parametrize("channels", [3, 64, 512])
+@pytest.mark.parametrize("channels", [3, 64, 512, 1024])
 def test_blocks_fit_the_cache(m: int, tiles: int, channels: int) -> None:
     for level in ("x86-64", "x86-64-v3", "x86-64-v4"):
         machine = target(level)
         b = blocking(Sizes(m, tiles, channels, 64), machine)
         assert b.tiles % b.tile.rows == 0 and b.tile.rows <= tiles
+        assert b.tile.rows <= resident_rows(channels * 4, machine)
         own = 0 if b.shared else channels
         assert b.tiles * (own + b.tile.columns) * (m + 2) ** 2 * 4 <= machine.l2_bytes
 

@@ -10,9 +10,11 @@ one element of `x` per row.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+from tilesmith.ir.affine import affine_form
 from tilesmith.ir.expr import Binary, Const, Load, Var, free_vars, post_order
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.target import Target
@@ -89,27 +91,33 @@ def choose_tile(
     element_bytes: int = 4,
     broadcast: bool = True,
     vectors: int | None = None,
+    row_bytes: int | None = None,
 ) -> Tile:
     """The register tile with the least predicted time for a `rows` x `columns` output.
 
     Per reduction step a tile starts rows * vectors FMAs, loads its vectors and (`broadcast`) one
     scalar per row, two loads a cycle; FMAs wait for each other when there are fewer accumulators
     than latency x ports.  Tiles that stick out of the output compute in vain, but rows are peeled,
-    so only columns count as waste.  `vectors` fixes the width.
+    so only columns count as waste.  `vectors` fixes the width.  `row_bytes`: the distance in memory
+    between the elements that neighbouring rows read; rows whose lines push each other out of the L1
+    cache cost a read from the next one in every step.
     """
     lanes = target.vector_lanes(element_bytes)
+    kept = resident_rows(row_bytes, target) if broadcast else MAX_ROWS
     best, best_cost = Tile(1, vectors or 1, lanes), float("inf")
     for count in (vectors,) if vectors else range(1, MAX_VECTORS + 1):
         width = count * lanes
         if count > 1 and not vectors and width >= columns + lanes:
             break
         column_tiles = -(-columns // width)
-        for height in range(1, min(rows, 30) + 1):
+        for height in range(1, min(rows, MAX_ROWS) + 1):
             spare = 1 if broadcast else height  # a broadcast may be folded into the FMA
             if height * count + count + spare > target.vector_registers:
                 break
             full, rest = divmod(rows, height)
             cost = full * _cycles(height, count, target, broadcast)
+            if height > kept:
+                cost += full * height * MISS_CYCLES
             if rest:
                 cost += _cycles(rest, count, target, broadcast)
             cost *= column_tiles
@@ -118,6 +126,18 @@ def choose_tile(
             if cost < best_cost:
                 best, best_cost = Tile(height, count, lanes), cost
     return best
+
+
+def resident_rows(row_bytes: int | None, target: Target) -> int:
+    """Of how many rows that are `row_bytes` apart the L1 cache keeps a line each.
+
+    It finds sets by the offset within a page, so it has as many ways as it holds pages; rows whose
+    distance has a large power of two as a factor share few sets.
+    """
+    if not row_bytes:
+        return MAX_ROWS
+    sets = PAGE_BYTES // math.gcd(PAGE_BYTES, row_bytes)
+    return target.l1_bytes // PAGE_BYTES * sets
 
 
 def tile_vectors(columns: int, lanes: int) -> list[int]:
@@ -145,6 +165,25 @@ def row_extent(c: Contraction) -> int:
     return n
 
 
+def row_distance(c: Contraction) -> int:
+    """Elements between what neighbouring rows read of `x`, when the axes that rows and batches walk
+    along lie outside of the others, as contractions write them.
+    """
+    rows = [r for r in fusable_rows(c) if _extent(r) > 1]
+    if not rows or not isinstance(c.x.buffer, Tensor):
+        return 0
+    row = rows[-1].var
+    outside = {a.var for a in (*c.rows, *c.batch) if a is not c.vector}
+    distance, inside = 0, 1
+    for index, n in zip(c.x.indices, c.x.buffer.shape, strict=True):
+        used = free_vars(index)
+        if row in used:
+            distance = affine_form(index)[0].get(row, 0)
+        elif not used & outside:
+            inside *= n if isinstance(n, int) else 1
+    return distance * inside
+
+
 def fusable_rows(c: Contraction) -> tuple[IterVar, ...]:
     """The trailing row axes that may be fused into one: neighbours, and read plainly, not through
     windows.
@@ -167,6 +206,15 @@ def fusable_rows(c: Contraction) -> tuple[IterVar, ...]:
 
 MAX_VECTORS = 6
 """Vectors side by side in a register tile at the most."""
+
+MAX_ROWS = 30
+"""Rows of a register tile at the most."""
+
+PAGE_BYTES = 4096
+"""Of the smallest page, whose offsets no translation changes."""
+
+MISS_CYCLES = 0.7
+"""What a broadcast costs that comes from the L2 cache, as measured where all of a tile's do."""
 
 
 def column_span(c: Contraction, columns: int, lanes: int) -> int:

@@ -23,7 +23,7 @@ from tilesmith.strategy.access import address, expand
 from tilesmith.strategy.windows import window_layout
 from tilesmith.te.tensor import Compute, Tensor
 
-from .contraction import analyse, choose_tile, packed_layout, row_extent
+from .contraction import analyse, choose_tile, packed_layout, row_distance, row_extent
 from .winograd import winograd_layouts
 
 START_BYTES = 1 << 16
@@ -115,7 +115,9 @@ def _contraction(node: Node, known: frozenset[int], target: Target) -> NodeLayou
     operands = {}
     if c.w.buffer in constants:
         width = c.vector.extent if isinstance(c.vector.extent, int) else target.vector_lanes(4)
-        tile = choose_tile(row_extent(c), width, target, c.w.dtype.bytes)
+        element = c.w.dtype.bytes
+        distance = row_distance(c) * element
+        tile = choose_tile(row_extent(c), width, target, element, row_bytes=distance)
         packed = packed_layout(c, tile)
         if packed is not None:
             operands[next(i for i, t in inputs.items() if t is c.w.buffer)] = packed

@@ -35,6 +35,7 @@ from .contraction import (
     fusable_rows,
     packed_layout,
     reduction_order,
+    row_distance,
     tile_vectors,
 )
 from .injective import share_and_vectorize
@@ -75,7 +76,7 @@ def schedule_contraction(
     run = _linear_run(group, c, fusable_rows(c))
     rows = _product(a.extent for a in run)
     span = column_span(c, columns, target.vector_lanes(c.w.dtype.bytes))
-    tile = _tile(group, c, rows, span, target, cfg)
+    tile = _tile(group, c, run, rows, span, target, cfg)
     after = _stages_after(group, anchor)
     for stage in group.stages:
         if stage is not anchor and stage is not out and not stage.reduce_axis and stage in after:
@@ -260,17 +261,31 @@ def _product(extents: Iterable[Any]) -> int:
 
 
 def _tile(
-    group: Group, c: Contraction, rows: int, columns: int, target: Target, cfg: Config
+    group: Group,
+    c: Contraction,
+    run: tuple[IterVar, ...],
+    rows: int,
+    columns: int,
+    target: Target,
+    cfg: Config,
 ) -> Tile:
     """The register tile; a packed `w` has fixed its width when it was packed."""
-    tile = choose_tile(rows, columns, target, c.w.dtype.bytes)
+    element = c.w.dtype.bytes
+    walk = _strides_through(group, c.x) if run else None
+    distance = row_distance(c) if walk is None else abs(walk.get(run[-1].var, 0))
+
+    def choose(vectors: int | None = None) -> Tile:
+        row_bytes = distance * element
+        return choose_tile(rows, columns, target, element, vectors=vectors, row_bytes=row_bytes)
+
+    tile = choose()
     layout = group.layouts.get(c.w.buffer)  # type: ignore[arg-type]  # a tensor
     if layout is not None and layout.dims[-1].part == "inner":
         vectors = max(layout.dims[-1].block // tile.lanes, 1)
     else:
         vectors = cfg.choice("vectors", lambda: tile_vectors(columns, tile.lanes), tile.vectors)
     if vectors != tile.vectors:
-        tile = choose_tile(rows, columns, target, c.w.dtype.bytes, vectors=vectors)
+        tile = choose(vectors)
     highest = max((target.vector_registers - 1 - vectors) // vectors, tile.rows)
     height = cfg.choice("rows", lambda: range(1, min(highest, rows) + 1), tile.rows)
     return Tile(height, tile.vectors, tile.lanes)

@@ -18,7 +18,7 @@ from tilesmith.ops.conv import Conv
 from tilesmith.ops.winograd import SQUARES, WINDOW, WinogradConv
 from tilesmith.strategy.knobs import ANALYTIC, Config
 
-from .contraction import Tile
+from .contraction import Tile, resident_rows
 from .matmul import PARALLEL_FMAS
 
 PARALLEL_BLOCKS = 8
@@ -86,9 +86,10 @@ def blocking(sizes: Sizes, target: Target, cfg: Config = ANALYTIC) -> Blocking:
 
     Transformed inputs and products of a block fill half of the L2 cache at the most.  Weights come
     from that cache (or a farther one) once for each row of register tiles, so these are as high as
-    two vectors of accumulators allow, evened out over a block.
+    two vectors of accumulators allow and the L1 cache keeps, evened out over a block.
     """
-    tile = Tile(min((target.vector_registers - 3) // 2, sizes.tiles), 2, target.vector_lanes(4))
+    highest = min((target.vector_registers - 3) // 2, resident_rows(sizes.channels * 4, target))
+    tile = Tile(min(highest, sizes.tiles), 2, target.vector_lanes(4))
     columns = min(tile.columns, sizes.filters)
     room = target.l2_bytes // 2 // (sizes.t**2 * 4)
     own = room // (sizes.channels + columns)
