@@ -238,7 +238,7 @@ def test_nothing_is_tried_without_time(graph: Graph, options: ts.Options) -> Non
     session = driver.Session.of(options)
     plain = Compiled.of(graph, session)
     with Records(options.cache_dir / "records.sqlite") as records:  # type: ignore[operator]  # set
-        _, chosen = decide(graph, session, records, plain, lambda: False)
+        _, chosen = decide(graph, session, records, plain, lambda: 0.0)
         assert chosen is plain and not records.trials()
 
 

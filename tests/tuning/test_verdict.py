@@ -71,8 +71,41 @@ graph net(%x: f32[64,96], %w: f32[96,128], %v: f32[128,80]) {
         (marked,) = records.trials(bad)
         assert marked.status == "worse" and "slower in the model" in marked.cause
 
-        speedups = iter((0.9, 0.9, 0.9))  # whatever is dropped, the whole is slower
         monkeypatch.setattr(verdict, "in_turns", lambda *_: ([], []))
+        speedups = iter((0.9,))  # and no time to find out why
+        exe, speedup = better_of(graph, session, found.executable, records, lambda: 0.0)
+        assert exe is found.executable and speedup == 1
+        assert records.best(good) is None
+        (unsettled,) = records.trials(good)
+        assert unsettled.status == "unsettled" and unsettled.ratio == 0.5
+        with driver.recorded(session) as recorded:  # no compilation uses it
+            same = Compiled.of(graph, recorded).executable.program.calls
+        assert [c.symbol for c in same] == [c.symbol for c in found.executable.program.calls]
+        speedups = iter((1.2,))  # the next run settles it
+        assert better_of(graph, session, found.executable, records)[1] == 1.2
+        assert records.best(good) is not None
+
+        records.add(trial(good, {"rows": 1}, "ok", "", "", 0.7, 1.0))
+        speedups = iter((0.9, 0.9, 0.9))  # whatever is dropped, the whole is slower
         exe, speedup = better_of(graph, session, found.executable, records)
         assert exe is found.executable and speedup == 1
         assert records.best(good) is None
+        assert [t.status for t in records.trials(good)] == ["worse", "unsettled"]  # the next best
+
+
+def test_nothing_is_measured_where_nothing_is_decided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = """
+graph net(%x: f32[8,8]) {
+  %0: f32[8,8] = exp(%x)
+  return %0 as "y"
+}
+"""
+    graph = parse_graph(text)
+    session = driver.Session.of(ts.Options(cache_dir=tmp_path, threads=1, jobs=1))
+    found = Compiled.of(graph, session)
+    for name in ("in_turns", "_speedup"):
+        monkeypatch.setattr(verdict, name, None)  # whoever calls it fails
+    with Records(tmp_path / "records.sqlite") as records:
+        assert better_of(graph, session, found.executable, records) == (found.executable, 1.0)

@@ -28,7 +28,7 @@ from tilesmith.support.cache import Cache
 from tilesmith.support.errors import ModelError
 from tilesmith.support.options import Options, records_path
 from tilesmith.tuning.measure import is_locked
-from tilesmith.tuning.records import MARGIN, VERSION, Key, Records
+from tilesmith.tuning.records import MARGIN, SOUND, VERSION, Key, Records
 
 _PACKAGES = ("numpy", "ml_dtypes", "llvmlite", "onnx", "onnxruntime", "openvino", "torch",
              "lightgbm", "ray")  # fmt: skip
@@ -120,7 +120,7 @@ def _records(options: Options) -> dict[str, Any]:
         "bytes": size,
         "trials": len(trials),
         "workloads": len({t.key for t in trials}),
-        "failed": sum(t.status not in ("ok", "slow", "worse") for t in trials),
+        "failed": sum(t.status not in SOUND for t in trials),
         "helpful": sum(ratio <= 1 - MARGIN for ratio in best.values()),
     }
 

@@ -10,6 +10,7 @@ Example: tilesmith records export trials.jsonl
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -116,8 +117,8 @@ def _list(trials: Iterable[Trial], every: bool, json: bool) -> None:
             t.label,
             t.key.threads,
             t.status,
-            f"{t.seconds * 1e3:.4f}" if t.status == "ok" else "",
-            f"{t.ratio:.3f}" if t.status == "ok" else "",
+            f"{t.seconds * 1e3:.4f}" if t.ratio < math.inf else "",
+            f"{t.ratio:.3f}" if t.ratio < math.inf else "",
             t.decisions,
             t.cause,
         )

@@ -9,6 +9,8 @@ source nodes take the least time.
 from __future__ import annotations
 
 import dataclasses
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 from tilesmith import driver
@@ -39,12 +41,14 @@ def decide(
     session: Session,
     records: Records,
     plain: Compiled,
-    go_on: Callable[[], bool] = lambda: True,
+    left: Callable[[], float] = lambda: math.inf,
+    takes: float = 0.0,
 ) -> tuple[Session, Compiled]:
     """The session with the best choices known, and the model compiled with them.
 
     What was measured before is not measured again.  Each trial's baseline is the model as it was
-    decided until then.  Values are tried as long as `go_on`.
+    decided until then.  Values are tried as long as there is `left` (seconds) what one may take: at
+    first `takes`, then the longest so far.
     """
     inputs = random_inputs(plain.executable)
     made: dict[str, Decisions] = {}
@@ -58,19 +62,25 @@ def decide(
         kind = next(iter(open_.values())).knob.name
         batch = {w: q for w, q in open_.items() if q.knob.name == kind}
         seen.update(batch)
+        if left() <= takes:
+            made = _on_record(graph, session, records)
+            current = forced(session, made)
+            return current, Compiled.of(graph, current) if made else plain
         known = now = now or times(compiled.executable, inputs)
         least = WORTH_SHARE * sum(t for _, t in known)
         worth = [w for w, q in batch.items() if compared(q.sources, known)[0] >= least]
         by_share = sorted(worth, key=lambda w: -compared(batch[w].sources, known)[0])
         for value, workloads in _untried(by_share, batch, records, session).items():
             for some in (workloads[:FIRST], workloads[FIRST:]):
-                if not some or not go_on():
+                if not some or left() <= takes:
                     break
+                began = time.perf_counter()
                 flips = {w: {kind: value} for w in some}
                 variant = Compiled.of(graph, forced(session, {**made, **flips}))
                 both = in_turns(compiled.executable, variant.executable, inputs)
                 found = _trials(session, kind, value, {w: batch[w] for w in some}, both)
                 records.add(*found)
+                takes = max(takes, time.perf_counter() - began)
                 if all(t.ratio > 1 - MARGIN for t in found):
                     break
         chosen = driver.lookup(records, session)
@@ -79,6 +89,13 @@ def decide(
             made |= fresh
             current = forced(session, made)
             compiled, now = Compiled.of(graph, current), None
+
+
+def _on_record(graph: Graph, session: Session, records: Records) -> dict[str, Decisions]:
+    """The choices that are not the passes' own, as records have them."""
+    chosen = driver.lookup(records, session)
+    questions = asked(graph, dataclasses.replace(session, tuned=chosen))
+    return {w: d for w in questions if (d := chosen(w).decisions)}
 
 
 def asked(graph: Graph, session: Session) -> dict[str, Question]:

@@ -28,9 +28,11 @@ from tilesmith.tuning.space import Forbidden
 
 from .choices import decide
 from .html import check_path, choices_made, write_html
-from .tasks import BUILDER, Compiled, resume, tasks_of
+from .tasks import BUILDER, Compiled, random_inputs, resume, tasks_of
 from .verdict import better_of, seconds_needed
 
+REPORT_COMPILES, REPORT_RUNS = 1.5, 40
+"""What a report takes, in compilations with kernels that are known and in runs of the model."""
 CHOICES_SHARE = 0.25
 """Of the seconds, what choices of the whole model may take."""
 
@@ -110,45 +112,48 @@ def tune_model(
     check_workers(workers)
     check_path(html)
     started = time.time()
+    budget = Budget(seconds, float("inf") if trials is None else trials)
     session = Session.of(options, target=target, threads=threads)
     if pins or forbid:
         session = dataclasses.replace(session, constraints=Constraints(pins or {}, forbid or {}))
-    budget = Budget(seconds, float("inf") if trials is None else trials)
     spent = Stages(report)
     spent.begin("compiling untuned")
     graph = driver.load_graph(model, shapes, session)
     count = thread_count(session.options.threads)
+    loaded = budget.elapsed
     plain = Compiled.of(graph, session)
     kernels = next(r.seconds for r in session.timings.rows() if r.name == "kernels")
-    again = budget.elapsed - kernels
+    again = budget.elapsed - loaded - kernels
+    at_end = seconds_at_end(plain.executable, again, html is not None)
     states: list[Progress] = []
     interrupt = interrupt or Interrupt()
 
-    def has_time(until: float) -> bool:
-        return budget.elapsed < until and not interrupt.requested
+    def left(until: float) -> float:
+        return 0.0 if interrupt.requested else until - budget.elapsed
 
     with Records(records_path(session.options)) as records, interrupt.on_signal():
         spent.begin("choices of the whole model")
-        until = budget.elapsed + CHOICES_SHARE * seconds
-        _, variant = decide(graph, session, records, plain, lambda: has_time(until))
+        until = min(budget.elapsed + CHOICES_SHARE * seconds, seconds - at_end)
+        _, variant = decide(graph, session, records, plain, lambda: left(until), again)
         searches = Searches(search, session.target, count, seed, cost_model)
         for t in tasks_of(variant, session, pins or {}, forbid):
             states.append(Progress(t, searches.of(t.space)))
             resume(states[-1], records)
-        left = seconds - budget.elapsed - seconds_needed(again, plain.executable)
         spent.begin("searching", states)
-        with open_measurer(workers, BUILDER, count, session.jobs, flush) as measurer:
-            tune_tasks(
-                states,
-                measurer,
-                records,
-                Budget(max(left, 1.0), budget.trials, interrupt=interrupt),
-                2 * measurer.jobs,
-                lambda s: report("searching", s),
-            )
+        search_seconds = left(seconds - at_end)
+        if search_seconds > 0:
+            with open_measurer(workers, BUILDER, count, session.jobs, flush) as measurer:
+                tune_tasks(
+                    states,
+                    measurer,
+                    records,
+                    Budget(search_seconds, budget.trials, interrupt=interrupt),
+                    2 * measurer.jobs,
+                    lambda s: report("searching", s),
+                )
         spent.begin("comparing with untuned", states)
         better, speedup = better_of(
-            graph, session, plain.executable, records, lambda: has_time(seconds)
+            graph, session, plain.executable, records, lambda: left(seconds)
         )
         choices = choices_made(graph, session, records) if html is not None else ()
     if html is not None:
@@ -158,6 +163,15 @@ def tune_model(
         before_after = plain.executable, better, speedup
         write_html(html, title, states, *before_after, started, choices, stages)
     return Tuned(better, speedup, tuple(states), spent.seconds())
+
+
+def seconds_at_end(plain: Executable, again: float, has_report: bool) -> float:
+    """What comparing with the untuned model and writing a report will take, where compiling with
+    kernels that are known takes `again` seconds.
+    """
+    once = float(plain.kernel_seconds(*random_inputs(plain), repeats=2).sum())
+    check = seconds_needed(again, once)
+    return check + (REPORT_COMPILES * again + REPORT_RUNS * once if has_report else 0.0)
 
 
 class Stages:

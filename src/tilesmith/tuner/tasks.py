@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,7 +55,15 @@ class Compiled:
 
     @staticmethod
     def of(graph: Graph, session: Session) -> Compiled:
-        fused, decisions = driver.apply_tuning(driver.optimise(graph, session), session)
+        return Compiled.of_groups(*Compiled.groups(graph, session), session)
+
+    @staticmethod
+    def groups(graph: Graph, session: Session) -> tuple[Graph, Mapping[Node, Decisions]]:
+        """The fused groups of a model, and what is decided about their kernels."""
+        return driver.apply_tuning(driver.optimise(graph, session), session)
+
+    @staticmethod
+    def of_groups(fused: Graph, decisions: Mapping[Node, Decisions], session: Session) -> Compiled:
         kernels = driver.compile_kernels(fused, session, decisions)
         exe = Executable(driver.assemble(fused, kernels, session), session.options.threads)
         return Compiled(exe, fused, tuple(n for n in fused.nodes if n in kernels))

@@ -3,26 +3,29 @@
 Kernels are fast by themselves and may be slow in their place: another kernel's results lie
 elsewhere in the caches, or threads share the work in another way.  So both models are profiled in
 turns, and decisions whose kernels turn out to be slower there are dropped; what is left must make
-the whole faster, or the least certain are dropped as well.
+the whole faster, or the least certain are dropped as well.  What there is no time to find out stays
+open for the next run, and out of use.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from tilesmith import driver
-from tilesmith.driver import Session
+from tilesmith.driver import Question, Session
 from tilesmith.graph.nodes import Fused, Graph, InPlace
 from tilesmith.runtime.executable import Executable
 from tilesmith.support.measure import interleave, ratio
 from tilesmith.tuning.lookup import Lookup
-from tilesmith.tuning.records import Key, Records
+from tilesmith.tuning.records import Key, Records, Status
 from tilesmith.tuning.workload import group_workload
 
-from .choices import asked, key_of
+from .choices import key_of
 from .profiles import REPEATS, ROUNDS, Times, compared, in_turns
 from .tasks import Compiled, random_inputs
 
@@ -30,6 +33,7 @@ CHECK_ROUNDS = 7
 """Turns of each executable in the final check."""
 PROFILE_SECONDS = 1.5
 """Of turns in which every kernel is timed."""
+SLOWER = "the model as a whole was slower with it"
 SHARES = (1.02, 0.97, 0.9)
 """Attempts: the share of the untuned time beyond which a decision is dropped.  The first allows for
 noise; the others look for the culprits where the whole is slower all the same."""
@@ -40,39 +44,47 @@ def better_of(
     session: Session,
     plain: Executable,
     records: Records,
-    go_on: Callable[[], bool] = lambda: True,
+    left: Callable[[], float] = lambda: math.inf,
 ) -> tuple[Executable, float]:
     """The executable with the decisions on record and how many times as fast as `plain` it is;
-    `plain` where none is faster.  Decisions that do not help are marked as worse.  `go_on`: whether
-    there is time for another attempt.
+    `plain` where none is faster.
+
+    Decisions that do not help are marked as worse.  Another attempt begins as long as what the one
+    before took is `left` (seconds); when none does, the decisions that are still in question are
+    marked as unsettled: no compilation uses them, the next run begins with them.  (Those made for
+    a relative are worse here: of this workload nothing was measured.)
     """
     inputs = random_inputs(plain)
     for share in SHARES:
-        chosen, tuned = _compiled(graph, session, records)
-        sources = _sources(graph, session, chosen, tuned)
+        began = time.perf_counter()
+        chosen, tuned, sources = _compiled(graph, session, records)
+        if tuned is None:
+            return plain, 1.0
         before, after = in_turns(plain, tuned.executable, inputs, PROFILE_SECONDS)
         slow = slower(sources, before, after, share)
-        _mark(records, chosen, slow, "its kernels were slower in the model")
+        _mark(records, chosen, slow, "worse", "its kernels were slower in the model")
         if slow:
-            chosen, tuned = _compiled(graph, session, records)
-        if not chosen.used:
-            return plain, 1.0
+            chosen, tuned, _ = _compiled(graph, session, records)
+            if tuned is None:
+                return plain, 1.0
         speedup = _speedup(plain, tuned.executable, inputs)
         if speedup > 1:
+            unsettled = [k for k, t in chosen.used.items() if t.status == "unsettled"]
+            _mark(records, chosen, unsettled, "ok", "")
             return tuned.executable, speedup
-        if not go_on():
+        is_last = share == SHARES[-1]
+        if is_last or left() < time.perf_counter() - began:
+            guilty = [k for k, t in chosen.used.items() if is_last or t.key != k]
+            _mark(records, chosen, guilty, "worse", SLOWER)
+            _set_aside(records, chosen.used)
             break
-    rest = driver.lookup(records, session)
-    driver.apply_tuning(driver.optimise(graph, _tuned(session, rest)), _tuned(session, rest))
-    _mark(records, rest, rest.used, "the model as a whole was slower with it")
     return plain, 1.0
 
 
-def seconds_needed(compile_seconds: float, plain: Executable) -> float:
-    """What `better_of` takes: it compiles twice with kernels that are known, each time in
-    `compile_seconds`, and runs the model.
+def seconds_needed(compile_seconds: float, once: float) -> float:
+    """What an attempt of `better_of` takes: it compiles twice with kernels that are known, each
+    time in `compile_seconds`, and runs models that take about `once`.
     """
-    once = float(plain.kernel_seconds(*random_inputs(plain), repeats=2).sum())
     profiles = max(PROFILE_SECONDS, 2 * ROUNDS[0] * REPEATS * once)
     return 2 * compile_seconds + profiles + 2 * CHECK_ROUNDS * max(0.12, 4 * once)
 
@@ -91,10 +103,20 @@ def slower(
     return found
 
 
-def _compiled(graph: Graph, session: Session, records: Records) -> tuple[Lookup, Compiled]:
-    """The model as `compile` makes it with these records, and what it asked them."""
-    chosen = driver.lookup(records, session)
-    return chosen, Compiled.of(graph, _tuned(session, chosen))
+def _compiled(
+    graph: Graph, session: Session, records: Records
+) -> tuple[Lookup, Compiled | None, dict[Key, frozenset[str]]]:
+    """What the model asks these records, the model as `compile` makes it with them (None where they
+    decide nothing), and the source nodes that each decision is about.
+    """
+    chosen = dataclasses.replace(driver.lookup(records, session), unsettled=True)
+    asked: dict[str, Question] = {}
+    now = dataclasses.replace(_tuned(session, chosen), asked=asked)
+    fused, decisions = Compiled.groups(graph, now)
+    if not chosen.used:
+        return chosen, None, {}
+    sources = _sources(fused, asked, session, chosen)
+    return chosen, Compiled.of_groups(fused, decisions, now), sources
 
 
 def _tuned(session: Session, chosen: Lookup) -> Session:
@@ -102,7 +124,7 @@ def _tuned(session: Session, chosen: Lookup) -> Session:
 
 
 def _sources(
-    graph: Graph, session: Session, chosen: Lookup, tuned: Compiled
+    fused: Graph, asked: Mapping[str, Question], session: Session, chosen: Lookup
 ) -> dict[Key, frozenset[str]]:
     """The source nodes that each decision used is about."""
     found: dict[Key, frozenset[str]] = {key: frozenset() for key in chosen.used}
@@ -112,12 +134,12 @@ def _sources(
         if key in found:
             found[key] |= frozenset(names)
 
-    for node in tuned.fused.nodes:
+    for node in fused.nodes:
         if isinstance(node.op, Fused) and not isinstance(node.op, InPlace):
-            constants = [i for i, v in enumerate(node.inputs) if v in tuned.fused.constant]
+            constants = [i for i, v in enumerate(node.inputs) if v in fused.constant]
             workload = group_workload(driver.canonical(node.op.body), constants)
             note(workload, driver.sources(node))
-    for workload, question in asked(graph, _tuned(session, chosen)).items():
+    for workload, question in asked.items():
         note(workload, question.sources)
     return found
 
@@ -129,9 +151,17 @@ def _speedup(plain: Executable, tuned: Executable, inputs: Sequence[np.ndarray])
     return ratio(samples["untuned"], samples["tuned"])
 
 
-def _mark(records: Records, chosen: Lookup, keys: Iterable[Key], cause: str) -> None:
-    """Mark the trials that gave decisions for some workloads as worse (there: one that was made for
-    a relative stays what it is).
+def _set_aside(records: Records, keys: Iterable[Key]) -> None:
+    """Leave what is still on record for some workloads, the next best included, to another run."""
+    trials = (t for key in keys for t in records.trials(key) if t.status == "ok")
+    records.add(*(dataclasses.replace(t, status="unsettled", cause=SLOWER) for t in trials))
+
+
+def _mark(
+    records: Records, chosen: Lookup, keys: Iterable[Key], status: Status, cause: str
+) -> None:
+    """Mark the trials that gave decisions for some workloads (there: one that was made for a
+    relative stays what it is).
     """
     used = ((key, chosen.used[key]) for key in keys)
-    records.add(*(dataclasses.replace(t, key=key, status="worse", cause=cause) for key, t in used))
+    records.add(*(dataclasses.replace(t, key=key, status=status, cause=cause) for key, t in used))

@@ -83,6 +83,12 @@ class Child:
             if process.poll() is not None or time.monotonic() >= deadline:
                 self.end()
 
+    def kill(self) -> None:
+        """End the process in the middle of a call that another thread waits for."""
+        process = self._process
+        if process is not None:
+            process.kill()
+
     def end(self) -> None:
         """End the process; the next call starts another."""
         process, self._process = self._process, None

@@ -29,6 +29,7 @@ class Lookup:
     """Answers for a target (its text) and a number of threads.
 
     `nearest`: whether what was found for relatives counts where a workload was never tuned.
+    `unsettled`: whether trials that are not settled count.
     `used`: the trials whose decisions were given, by the workload they were given for.
     """
 
@@ -37,6 +38,7 @@ class Lookup:
     threads: int
     nearest: bool = True
     timings: Timings = field(default_factory=Timings)
+    unsettled: bool = False
     used: dict[Key, Trial] = field(default_factory=dict)
     _known: dict[Key, Match] = field(default_factory=dict)
 
@@ -46,7 +48,9 @@ class Lookup:
         if key not in self._known:
             with self.timings.stage("records"):
                 relatives = family() if family is not None and self.nearest else NO_FAMILY
-                self._known[key] = self._match(key, self.records.look_up(key, relatives))
+                self._known[key] = self._match(
+                    key, self.records.look_up(key, relatives, self.unsettled)
+                )
         return self._known[key]
 
     def _match(self, key: Key, known: Known) -> Match:

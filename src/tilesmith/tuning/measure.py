@@ -97,9 +97,10 @@ class LocalMeasurer:
         self._folder = tempfile.TemporaryDirectory(prefix="tilesmith-tune-")
         self._shares = shares(self.threads)
         self._runner = self._child(self.runner, self._shares.runner)
+        self._all = [self._child(self.builder, self._shares.builders) for _ in range(self.jobs)]
         self._builders: SimpleQueue[Child] = SimpleQueue()
-        for _ in range(self.jobs):
-            self._builders.put(self._child(self.builder, self._shares.builders))
+        for builder in self._all:
+            self._builders.put(builder)
         self._pool = ThreadPoolExecutor(self.jobs)
         return self
 
@@ -109,10 +110,13 @@ class LocalMeasurer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._pool.shutdown(wait=kind is None, cancel_futures=True)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for builder in self._all:  # nobody wants what they build now
+            builder.kill()
+        self._pool.shutdown(wait=True)
         self._runner.end()
-        while not self._builders.empty():
-            self._builders.get().end()
+        for builder in self._all:
+            builder.end()
         self._folder.cleanup()
 
     def measure(

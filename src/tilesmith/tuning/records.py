@@ -35,12 +35,17 @@ MARGIN = 0.02
 """A trial must be this much faster than the analytic schedule to be used: less is noise."""
 
 Status: TypeAlias = Literal[
-    "ok", "slow", "wrong", "crash", "timeout", "memory", "failed", "worse", "lost"
+    "ok", "slow", "wrong", "crash", "timeout", "memory", "failed", "worse", "unsettled", "lost"
 ]
 """`ok`: measured.  `slow`: measurement given up, clearly slower.  `wrong`: another result than the
 reference.  `crash`, `timeout`, `memory`, `failed`: it did not survive that long.  `worse`: fast by
-itself, but the model as a whole was slower with it.  `lost`: the machines that were to measure it
-went away; of the candidate it says nothing."""
+itself, but the model as a whole was slower with it.  `unsettled`: fast by itself; the model was
+slower with it and others, and there was no time to find out whose fault that is: not used before
+another run has settled it.  `lost`: the machines that were to measure it went away; of the
+candidate it says nothing."""
+
+SOUND: frozenset[Status] = frozenset(("ok", "slow", "worse", "unsettled"))
+"""What candidates come to that give the right result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +86,8 @@ class Trial:
     @property
     def ratio(self) -> float:
         """Its time as a share of the analytic schedule's; infinite for a failure."""
-        return self.seconds / self.baseline if self.status == "ok" else float("inf")
+        known = self.status in ("ok", "unsettled")
+        return self.seconds / self.baseline if known else float("inf")
 
     def to_json(self) -> str:
         """One line."""
@@ -100,7 +106,7 @@ class Trial:
                 raise ValueError("bad status or decisions")
             found = Trial(key, **own)  # type: ignore[arg-type]  # just checked
             least = min(found.seconds, found.baseline)
-            if found.status == "ok" and not least > 0:
+            if found.status in ("ok", "unsettled") and not least > 0:
                 raise ValueError("times must be positive")
             return found
         except (ValueError, KeyError, TypeError, RecursionError) as e:
@@ -127,16 +133,16 @@ _FAMILY = '"anchor": "'
 """What the JSON line of a family holds and that of a trial does not: there quotes are escaped."""
 _NAMES = ", ".join(f't."{n}"' for n in _COLUMNS)
 _OF_KEY = " AND ".join(f"t.{n} = ?" for n in _KEY)
-_BETTER = f"t.status = 'ok' AND t.seconds <= {1 - MARGIN} * t.baseline"
+_FASTER = f"t.seconds <= {1 - MARGIN} * t.baseline"
 _LOOK_UP = f"""
 SELECT {_NAMES}, '' AS "group", '' AS extents,
-       min(CASE WHEN {_BETTER} THEN t.seconds / t.baseline ELSE 9e9 END)
+       min(CASE WHEN t.status IN ('ok', ?) AND {_FASTER} THEN t.seconds / t.baseline ELSE 9e9 END)
 FROM trials t WHERE {_OF_KEY} AND t.status <> 'lost'
 UNION ALL
 SELECT {_NAMES}, w."group", w.extents, min(t.seconds / t.baseline)
 FROM workloads w JOIN trials t USING ({", ".join(_KEY)})
 WHERE w.anchor = ? AND w.workload <> ? AND w.target = ? AND w.threads = ? AND w.version = ?
-  AND {_BETTER} GROUP BY w.workload
+  AND t.status = 'ok' AND {_FASTER} GROUP BY w.workload
 """
 """One row about the workload itself (NULLs when nothing is known), then the best trial of each
 relative; sqlite takes the other columns from the row that has the minimum."""
@@ -231,7 +237,8 @@ class Records:
 
     def best(self, key: Key) -> Trial | None:
         """The fastest trial, if one is faster than the analytic schedule."""
-        found = min(self.trials(key), key=lambda t: t.ratio, default=None)
+        settled = (t for t in self.trials(key) if t.status != "unsettled")
+        found = min(settled, key=lambda t: t.ratio, default=None)
         return found if found is not None and found.ratio <= 1 - MARGIN else None
 
     def describe(self, family_of: Mapping[Key, Family]) -> None:
@@ -249,10 +256,13 @@ class Records:
         rows = self._query(f'SELECT {names}, anchor, "group", extents FROM workloads')
         return {Key(*r[: len(_KEY)]): _family(*r[len(_KEY) :]) for r in rows}
 
-    def look_up(self, key: Key, family: Family) -> Known:
-        """What is known of a workload, and of those nearest to it that are near enough."""
+    def look_up(self, key: Key, family: Family, unsettled: bool = False) -> Known:
+        """What is known of a workload, and of those nearest to it that are near enough.
+        `unsettled`: whether its own trials that are not settled count.
+        """
         own = [getattr(key, n) for n in _KEY]
-        rows = self._query(_LOOK_UP, (*own, family.anchor, *own))
+        also = "unsettled" if unsettled else "ok"
+        rows = self._query(_LOOK_UP, (also, *own, family.anchor, *own))
         at = len(_COLUMNS)
         near: list[tuple[float, Trial]] = []
         mine: Trial | None = None
@@ -267,7 +277,7 @@ class Records:
             if distance < math.inf:
                 near.append((distance, found))
         near.sort(key=lambda n: (n[0], n[1].ratio, n[1].key.workload))
-        is_better = mine is not None and mine.ratio <= 1 - MARGIN
+        is_better = mine is not None and mine.ratio <= 1 - MARGIN and mine.status in ("ok", also)
         return Known(mine if is_better else None, mine is not None, tuple(t for _, t in near))
 
     def prune(self, keep: int = 1) -> int:
@@ -279,7 +289,7 @@ class Records:
             by_key.setdefault(t.key, []).append(t)
         gone: list[Trial] = []
         for key, trials in by_key.items():
-            good = [t for t in trials if t.status == "ok" and key.version == VERSION]
+            good = [t for t in trials if t.ratio < math.inf and key.version == VERSION]
             kept = sorted(good, key=lambda t: t.ratio)[:keep]
             gone += [t for t in trials if t not in kept]
         with self._writing() as db:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from .interrupt import Interrupt
 from .measure import Measurer, Task
-from .records import MARGIN, Trial
+from .records import MARGIN, SOUND, Trial
 from .search import Search
 from .space import Candidate
 
@@ -101,7 +101,7 @@ class Progress:
         """Take a trial into account."""
         self.seen[trial.decisions] = trial
         self.trials += 1
-        self.errors += trial.status not in ("ok", "slow")
+        self.errors += trial.status not in SOUND
         if trial.status != "lost":
             self.search.observe(trial.candidate, trial.ratio)
         self.best = min(self.best, trial.ratio)
@@ -157,7 +157,7 @@ def confirm(states: Sequence[Progress], measurer: Measurer, store: Store, budget
                 store.add(trial)
                 state.seen[trial.decisions] = trial
                 state.confirmed.add(trial.decisions)
-                if budget.interrupt.requested:
+                if budget.is_late:
                     break
         state.best = min([1.0, *(t.ratio for t in state.seen.values())])
 

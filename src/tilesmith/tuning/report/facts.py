@@ -10,6 +10,8 @@ import numpy as np
 
 from tilesmith.strategy.cpu.machine import Rates
 
+from ..records import SOUND
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
@@ -46,7 +48,7 @@ class TaskFacts:
 
     @property
     def failures(self) -> int:
-        return sum(a.status not in ("ok", "slow") for a in self.attempts)
+        return sum(a.status not in SOUND for a in self.attempts)
 
     @property
     def curve(self) -> list[float]:
