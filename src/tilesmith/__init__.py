@@ -64,8 +64,8 @@ __all__ = [
 __getattr__, __dir__ = exports(
     __name__,
     {
-        "tilesmith.driver.entry": ["load"],
-        "tilesmith.driver.compiler": ["build", "compile"],
+        "tilesmith.driver.entry": ["compile", "load"],
+        "tilesmith.driver.compiler": ["build"],
         "tilesmith.driver.checking": ["check"],
         "tilesmith.graph.nodes": ["Graph"],
         "tilesmith.ir.target": ["Target"],

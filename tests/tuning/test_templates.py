@@ -165,6 +165,9 @@ def test_records_need_the_template(
         chosen = {"schedule": "user:blocks", "blocks.rows": (8,)}
         with Records(options.cache_dir / "records.sqlite") as r:  # type: ignore[operator]  # set
             r.add(trial(task.key, chosen, "ok", "", "", 0.5, 1.0))
+        with driver.recorded(driver.Session.of(options)) as session:
+            driver.compile_program(graph, session)
+        assert session.outside == {"template blocks"}  # of this process: never kept in the cache
         exe = ts.compile(graph, options=options)
         assert [c.symbol for c in exe.program.calls] != plain
         run_checked(exe, graph)

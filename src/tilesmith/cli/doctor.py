@@ -42,7 +42,7 @@ _SHOWN_FEATURES = ("avx", "avx2", "fma", "avx512", "amx", "avxvnni", "f16c", "bf
 def command(
     options: Options,
     clear_cache: Annotated[
-        bool, typer.Option("--clear-cache", help="Remove every kernel from the cache.")
+        bool, typer.Option("--clear-cache", help="Remove every kernel and program from the cache.")
     ] = False,
     measure: Annotated[
         bool, typer.Option("--measure", help="Measure the machine's rates again.")
@@ -53,7 +53,7 @@ def command(
     cache = Cache(options.cache_dir, options.cache_bytes)
     if clear_cache:
         removed = cache.clear()
-        note(f"removed {removed.entries} kernels, {size_text(removed.bytes)}")
+        note(f"removed {removed.entries} kernels and programs, {size_text(removed.bytes)}")
     found = _findings(options, cache)
     found |= {"rates": _rates(options, measure), "cores": _cores()}
     if json:
@@ -205,7 +205,8 @@ def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("packages", ", ".join(f"{k} {v or 'absent'}" for k, v in found["packages"].items())),
         (
             "kernel cache",
-            f"{cache['folder']}: {cache['entries']} kernels, {size_text(cache['bytes'])} "
+            f"{cache['folder']}: {cache['entries']} kernels and programs, "
+            f"{size_text(cache['bytes'])} "
             f"of at most {size_text(cache['limit_bytes'])}{'' if cache['used'] else ' (not used)'}",
         ),
         ("tuning records", _records_line(found["records"])),

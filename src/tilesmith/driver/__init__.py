@@ -8,7 +8,8 @@
 Each distinct fused group is compiled once: its text, without names, is the key in this run and in
 the cache on disk.
 
-A module is loaded when one of its names is first used: to load a saved program takes no compiler.
+So is the whole program of a model; a module is loaded when one of its names is first used, so that
+what is there already takes no compiler.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from tilesmith.support.exports import exports
 if TYPE_CHECKING:
     from .assembly import assemble, sources
     from .checking import KernelCheck, check, random_inputs
-    from .compiler import build, compile, compile_program, load_graph, plan_report
-    from .entry import load
-    from .kernels import answer, canonical, compile_kernels, kernel_cache, kernel_key, kernel_symbol
+    from .compiler import build, compile_model, compile_program, load_graph, plan_report
+    from .entry import compile, load
+    from .kernels import answer, canonical, compile_kernels, kernel_key, kernel_symbol
     from .passes import GRAPH_PASSES, LOOP_PASSES, graph_passes, optimise, run_loop_passes
+    from .programs import SavedProgram, kernel_cache
     from .session import Question, Session, Tuned, lookup, recorded
     from .tuned import apply_tuning, predicted_seconds, refit
 
@@ -32,6 +34,7 @@ __all__ = [
     "LOOP_PASSES",
     "KernelCheck",
     "Question",
+    "SavedProgram",
     "Session",
     "Tuned",
     "answer",
@@ -42,6 +45,7 @@ __all__ = [
     "check",
     "compile",
     "compile_kernels",
+    "compile_model",
     "compile_program",
     "graph_passes",
     "kernel_cache",
@@ -67,17 +71,16 @@ __getattr__, __dir__ = exports(
         "tilesmith.driver.checking": ["KernelCheck", "check", "random_inputs"],
         "tilesmith.driver.compiler": [
             "build",
-            "compile",
+            "compile_model",
             "compile_program",
             "load_graph",
             "plan_report",
         ],
-        "tilesmith.driver.entry": ["load"],
+        "tilesmith.driver.entry": ["compile", "load"],
         "tilesmith.driver.kernels": [
             "answer",
             "canonical",
             "compile_kernels",
-            "kernel_cache",
             "kernel_key",
             "kernel_symbol",
         ],
@@ -88,6 +91,7 @@ __getattr__, __dir__ = exports(
             "optimise",
             "run_loop_passes",
         ],
+        "tilesmith.driver.programs": ["SavedProgram", "kernel_cache"],
         "tilesmith.driver.session": ["Question", "Session", "Tuned", "lookup", "recorded"],
         "tilesmith.driver.tuned": ["apply_tuning", "predicted_seconds", "refit"],
     },

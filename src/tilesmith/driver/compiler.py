@@ -16,7 +16,6 @@ from tilesmith.frontend import onnx
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.text import print_graph
 from tilesmith.ir.target import Target
-from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.function import NativeFunction
 from tilesmith.runtime.program import Program
 from tilesmith.support.errors import UsageError
@@ -29,30 +28,28 @@ from tilesmith.tuning.sketch import auto_schedule
 from .assembly import assemble
 from .kernels import compile_kernels
 from .passes import optimise, run_loop_passes
+from .programs import SavedProgram
 from .session import Session, recorded
 from .tuned import apply_tuning
 
 
-def compile(
+def compile_model(
     model: Any,
-    target: str | None = None,
-    threads: int | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    options: Options | None = None,
-) -> Executable:
-    """Compile a model to native code.
-
-    `model`: a path to an ONNX file, its bytes, an `onnx.ModelProto`, or a `Graph`.  `target`:
-    "native" or a named level such as "x86-64-v3".  `shapes`: for inputs whose dimensions the model
-    leaves open. Raises ModelError, UnsupportedError or UsageError.
-    """
-    session = Session.of(options, target=target, threads=threads)
+    shapes: Mapping[str, Sequence[int]] | None,
+    options: Options,
+    saved: SavedProgram | None = None,
+) -> Program:
+    """The program of a model (see `compile`), which is `saved` where that may be."""
+    session = Session.of(options)
     graph = load_graph(model, shapes, session)
     with recorded(session) as session:
         program = compile_program(graph, session)
-    if session.options.time_passes:
+    if saved is not None and not session.outside:
+        with session.timings.stage("save"):
+            saved.keep(program)
+    if options.time_passes:
         print(session.timings.report(), plan_report(program), sep="\n", file=sys.stderr)
-    return Executable(program, session.options.threads)
+    return program
 
 
 def plan_report(program: Program) -> str:
@@ -76,7 +73,7 @@ def load_graph(
     session = session or Session.of(None)
     if isinstance(model, (str, bytes, os.PathLike)) or hasattr(model, "SerializeToString"):
         with session.timings.stage("load"):
-            graph = onnx.load(model, shapes)
+            graph = onnx.load(model, shapes, opened=session.outside)
         session.dumper("load", graph, print_graph)
         return graph
     raise UsageError(

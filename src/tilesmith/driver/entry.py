@@ -1,11 +1,41 @@
-"""What runs without the compiler: programs that were compiled before."""
+"""From a model to an executable.  A program that was compiled before needs no compiler, which is
+loaded only where there is something to compile.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tilesmith.runtime.executable import Executable
+from tilesmith.support.options import Options
+
+from .programs import SavedProgram
+
+
+def compile(
+    model: Any,
+    target: str | None = None,
+    threads: int | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    options: Options | None = None,
+) -> Executable:
+    """Compile a model to native code.
+
+    `model`: a path to an ONNX file, its bytes, an `onnx.ModelProto`, or a `Graph`.  `target`:
+    "native" or a named level such as "x86-64-v3".  `shapes`: for inputs whose dimensions the model
+    leaves open. Raises ModelError, UnsupportedError or UsageError.
+    """
+    options = (options or Options.from_environment()).with_(target=target, threads=threads)
+    saved = SavedProgram.of(model, shapes, options)
+    program = saved.load() if saved is not None else None
+    if program is None:
+        from .compiler import compile_model  # a quarter of a second that only a new model pays
+
+        program = compile_model(model, shapes, options, saved)
+    return Executable(program, options.threads)
 
 
 def load(path: str | os.PathLike[str], threads: int | None = None) -> Executable:

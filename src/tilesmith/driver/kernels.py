@@ -24,11 +24,12 @@ from tilesmith.strategy.describe import describe
 from tilesmith.strategy.knobs import Config, Decisions
 from tilesmith.support.cache import Cache, cache_key
 from tilesmith.support.errors import ScheduleError, TilesmithError
-from tilesmith.support.options import Options, cache_dir_from_environment
+from tilesmith.support.options import Options
 from tilesmith.support.workers import Workers
 from tilesmith.tuning.groups import lower_group, user_template
 
 from .passes import run_loop_passes
+from .programs import kernel_cache
 from .session import Session
 
 _log = logging.getLogger("tilesmith")
@@ -55,13 +56,6 @@ def canonical(body: Graph) -> Graph:
         tuple(of(v) for v in body.outputs),
         tuple(f"out{i}" for i in range(len(body.outputs))),
     )
-
-
-def kernel_cache(options: Options) -> Cache | None:
-    """The cache of compiled kernels, if it is to be used."""
-    if not options.use_cache:
-        return None
-    return Cache(options.cache_dir or cache_dir_from_environment(), options.cache_bytes)
 
 
 def kernel_key(text: str, options: Options, target: Target, decisions: Decisions) -> str:

@@ -47,7 +47,9 @@ class Session:
     """What one compilation carries along: options, what tuning found and where to report.
 
     `asked` notes the choices that graph passes ask for, by workload, where one wants to know.
-    `constraints`: what the user wants of these choices.
+    `constraints`: what the user wants of these choices.  `outside` notes what the program depends
+    on besides the model itself, the options and the records: files of external data and templates
+    that users registered.
     """
 
     options: Options
@@ -57,6 +59,7 @@ class Session:
     tuned: Tuned | None = None
     asked: dict[str, Question] | None = None
     constraints: Constraints | None = None
+    outside: set[str] = field(default_factory=set)
 
     @staticmethod
     def of(options: Options | None, **overrides: Any) -> Session:

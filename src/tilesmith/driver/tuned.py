@@ -23,8 +23,9 @@ from tilesmith.tuning.groups import GroupSpace, lower_group, user_template
 from tilesmith.tuning.templates import template_of
 from tilesmith.tuning.workload import group_workload
 
-from .kernels import canonical, kernel_cache
+from .kernels import canonical
 from .passes import run_loop_passes
+from .programs import kernel_cache
 from .session import Session
 
 _log = logging.getLogger("tilesmith")
@@ -57,6 +58,7 @@ def apply_tuning(fused: Graph, session: Session) -> tuple[Graph, dict[Node, Deci
         try:
             wanted = packed_layouts(node.op.body, constants, session.target, Config(found))
             if (name := user_template(found)) is not None:
+                session.outside.add(f"template {name}")
                 if template_of(name) is None:
                     _miss(name)
                     continue

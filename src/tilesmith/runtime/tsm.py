@@ -19,7 +19,7 @@ import tempfile
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 import numpy as np
 
@@ -45,36 +45,11 @@ _DATE = (1980, 1, 1, 0, 0, 0)  # a fixed date: the same program gives the same f
 def save_program(program: Program, path: str | Path) -> None:
     """Write `program` to `path`; the file appears whole or not at all.  Raises OSError."""
     path = Path(path)
-    code = {
-        symbol: (f"code/{i}.o", data) for i, (symbol, data) in enumerate(program.objects.items())
-    }
-    manifest = json.dumps(to_manifest(program, {s: name for s, (name, _) in code.items()})).encode()
     with tempfile.NamedTemporaryFile(
         dir=path.parent, prefix=path.name, suffix=".part", delete=False
     ) as f:
         try:
-            with zipfile.ZipFile(f, "w", zipfile.ZIP_STORED) as z:
-                z.writestr(zipfile.ZipInfo(_MANIFEST, _DATE), manifest)
-                for name, data in code.values():
-                    z.writestr(zipfile.ZipInfo(name, _DATE), data)
-                info = zipfile.ZipInfo(_WEIGHTS, _DATE)
-                info.file_size = program.constants.nbytes
-                # the local header is 30 bytes, the name and extra fields; one of private use pads
-                # it to the boundary (ZIP64's field of 20 bytes comes before it when the file is
-                # large)
-                here = (
-                    f.tell()
-                    + 30
-                    + len(_WEIGHTS)
-                    + (20 if info.file_size >= zipfile.ZIP64_LIMIT / 1.05 else 0)
-                    + 4
-                )
-                padding = -here % ALIGNMENT
-                info.extra = struct.pack("<HH", 0x5453, padding) + bytes(padding)
-                with z.open(info, "w") as entry:
-                    data = program.constants.data
-                    for at in range(0, len(data), 64 << 20):
-                        entry.write(data[at : at + (64 << 20)])
+            write_program(program, f)
             f.flush()
             os.fsync(f.fileno())
             os.chmod(f.name, 0o666 & ~_umask())
@@ -82,6 +57,30 @@ def save_program(program: Program, path: str | Path) -> None:
         except BaseException:
             os.unlink(f.name)
             raise
+
+
+def write_program(program: Program, f: IO[bytes]) -> None:
+    """Write a `.tsm` file to a stream at its beginning."""
+    code = {
+        symbol: (f"code/{i}.o", data) for i, (symbol, data) in enumerate(program.objects.items())
+    }
+    manifest = json.dumps(to_manifest(program, {s: name for s, (name, _) in code.items()})).encode()
+    with zipfile.ZipFile(f, "w", zipfile.ZIP_STORED) as z:
+        z.writestr(zipfile.ZipInfo(_MANIFEST, _DATE), manifest)
+        for name, data in code.values():
+            z.writestr(zipfile.ZipInfo(name, _DATE), data)
+        info = zipfile.ZipInfo(_WEIGHTS, _DATE)
+        info.file_size = program.constants.nbytes
+        # the local header is 30 bytes, the name and extra fields; one of private use pads it to the
+        # boundary (ZIP64's field of 20 bytes comes before it when the file is large)
+        is_large = info.file_size >= zipfile.ZIP64_LIMIT / 1.05
+        here = f.tell() + 30 + len(_WEIGHTS) + (20 if is_large else 0) + 4
+        padding = -here % ALIGNMENT
+        info.extra = struct.pack("<HH", 0x5453, padding) + bytes(padding)
+        with z.open(info, "w") as entry:
+            data = program.constants.data
+            for at in range(0, len(data), 64 << 20):
+                entry.write(data[at : at + (64 << 20)])
 
 
 def load_program(path: str | Path) -> Program:

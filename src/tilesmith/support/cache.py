@@ -1,11 +1,12 @@
 """A store of compiled code on disk, addressed by a hash of everything that made it.
 
-An entry is one file, `objects/ab/abcdef...`: a checksum, then the bytes.  Entries are written to
-a temporary file and renamed, so a reader sees all of one or nothing, and two processes may share
-a folder.  A damaged entry is removed and counts as absent.  When the store grows over its limit,
-the entries used longest ago go first (a hit renews an entry's time).  The contents will be
-executed, so a folder that others may write to is not used.  A store that can't be used says so
-once in the log and then behaves as if it were empty: it must never make a compilation fail.
+An entry is one file, `objects/ab/abcdef...`: a checksum, then the bytes; or a file of a format that
+is read in place and has checksums of its own.  Entries are written to a temporary file and renamed,
+so a reader sees all of one or nothing, and two processes may share a folder.  A damaged entry is
+removed and counts as absent.  When the store grows over its limit, the entries used longest ago go
+first (a hit renews an entry's time).  The contents will be executed, so a folder that others may
+write to is not used.  A store that can't be used says so once in the log and then behaves as if it
+were empty: it must never make a compilation fail.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ import re
 import stat
 import tempfile
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import IO
 
 from tilesmith.support.errors import UsageError
 
@@ -66,8 +69,33 @@ class Cache:
 
     def put(self, key: str, blob: bytes) -> None:
         """Store `blob` under `key`, replacing what was there."""
+
+        def write(f: IO[bytes]) -> None:
+            f.write(_MAGIC + _checksum(blob))
+            f.write(blob)
+
+        if len(blob) <= self.max_bytes:
+            self.put_file(key, write)
+
+    def file(self, key: str) -> Path | None:
+        """The file stored under `key` by `put_file`, or None.  Another process may remove it."""
         path = self._path(key)
-        if len(blob) > self.max_bytes or not self._is_usable(create=True):
+        if not self._is_usable(create=False):
+            return None
+        try:
+            os.utime(path)
+        except FileNotFoundError:
+            return None
+        except OSError:  # a cache that may only be read still serves
+            return path if path.exists() else None
+        return path
+
+    def put_file(self, key: str, write: Callable[[IO[bytes]], object]) -> None:
+        """Store what `write` writes under `key`: a file to be read in place, whose format checks
+        itself.
+        """
+        path = self._path(key)
+        if not self._is_usable(create=True):
             return
         try:
             # `parents`: `get` may have found the folder usable before it had anything in it.
@@ -75,8 +103,8 @@ class Cache:
             fd, temporary = tempfile.mkstemp(prefix=".", dir=path.parent)
             try:
                 with os.fdopen(fd, "wb") as f:
-                    f.write(_MAGIC + _checksum(blob))
-                    f.write(blob)
+                    write(f)
+                    size = f.tell()
                 os.replace(temporary, path)
             except BaseException:
                 Path(temporary).unlink(missing_ok=True)
@@ -88,9 +116,16 @@ class Cache:
             if self._size is None:
                 self._size = self.stats().bytes
             else:
-                self._size += len(blob)
+                self._size += size
             if self._size > self.max_bytes:
                 self._size = self._evict(self.max_bytes * 9 // 10)
+
+    def remove_damaged(self, key: str) -> None:
+        """Remove an entry whose contents turned out not to be sound."""
+        path = self._path(key)
+        if path.exists():
+            _log.warning("removed the damaged cache entry %s", path)
+            _unlink(path)
 
     def stats(self) -> CacheStats:
         """Number of entries and their total size."""
@@ -117,8 +152,7 @@ class Cache:
         head = len(_MAGIC) + _DIGEST
         blob = content[head:]
         if content[:head] != _MAGIC + _checksum(blob):
-            _log.warning("removed the damaged cache entry %s", path)
-            _unlink(path)
+            self.remove_damaged(path.name)
             return None
         with contextlib.suppress(OSError):  # a cache that may only be read still serves
             os.utime(path)
@@ -210,7 +244,11 @@ def compiler_fingerprint() -> str:
     """A hash that changes whenever the compiler does: each file's name, size and time."""
     root = Path(__file__).resolve().parents[1]
     h = hashlib.blake2b(digest_size=16)
-    for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".so", ".c", ".h")):
-        s = path.stat()
-        h.update(f"{path.relative_to(root)}:{s.st_size}:{s.st_mtime_ns};".encode())
+    found: list[str] = []
+    for folder, _, names in os.walk(root):
+        sources = (n for n in names if n.endswith((".py", ".so", ".c", ".h")))
+        found += (os.path.join(folder, n) for n in sources)
+    for path in sorted(found):
+        s = os.stat(path)
+        h.update(f"{path.removeprefix(str(root))}:{s.st_size}:{s.st_mtime_ns};".encode())
     return h.hexdigest()

@@ -22,19 +22,20 @@ _FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class ExternalFiles:
-    """The data files beneath one folder;
-
-    each is opened once and closed when nothing refers to it any more.
+    """The data files beneath one folder; each is opened once and closed when nothing refers to it
+    any more.  `opened` takes in their names.
     """
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, opened: set[str] | None = None) -> None:
         self._folder = folder
+        self._opened = opened if opened is not None else set()
         self._open: dict[str, ExternalFile] = {}
 
     def open(self, location: str, what: str) -> ExternalFile:
         """The file at the relative path `location`.  Raises ModelError, naming `what` needs it."""
         if location not in self._open:
             self._open[location] = self._open_beneath(location, what)
+            self._opened.add(location)
         return self._open[location]
 
     def _open_beneath(self, location: str, what: str) -> ExternalFile:

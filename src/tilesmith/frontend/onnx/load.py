@@ -28,13 +28,14 @@ def load(
     source: ModelSource,
     shapes: Shapes | None = None,
     values: Mapping[str, np.ndarray] | None = None,
+    opened: set[str] | None = None,
 ) -> Graph:
     """The graph of an ONNX model: a path, the file's bytes, or an `onnx.ModelProto`.
 
     `shapes` gives the shapes of inputs whose dimensions the model leaves open, by input name
     (`{"x": (1, 3, 224, 224)}`) or by the name of a dimension (`{"batch": 1}`). `values` fixes
     inputs to constants: they are no inputs of the graph any more (for models whose shapes depend
-    on an input's value).
+    on an input's value).  `opened` takes in the names of the files of external data.
 
     Raises ModelError when the model is damaged, inconsistent or needs `shapes`; UnsupportedError,
     which lists every node that cannot be imported; its subclass ValuesNeededError when `values`
@@ -43,7 +44,8 @@ def load(
     found = read_model(source)
     name = found.name or "the model"
     try:
-        return _load(found, name, dict(shapes or {}), dict(values or {}))
+        files = ExternalFiles(found.folder, opened)
+        return _load(found, name, dict(shapes or {}), dict(values or {}), files)
     except ValuesNeededError as e:
         raise ValuesNeededError(_message(name, e), e.inputs) from None
     except UnsupportedError as e:
@@ -61,13 +63,17 @@ def _message(name: str, error: Exception) -> str:
 
 
 def _load(
-    source: Source, name: str, shapes: dict[str, Any], values: dict[str, np.ndarray]
+    source: Source,
+    name: str,
+    shapes: dict[str, Any],
+    values: dict[str, np.ndarray],
+    files: ExternalFiles,
 ) -> Graph:
     model = source.model
     opsets = _checked_opsets(model)
     proto = model.graph
     builder = Builder(text(proto.name, "the graph's name") or "main")
-    importer = Importer(builder, ExternalFiles(source.folder), model.functions)
+    importer = Importer(builder, files, model.functions)
     frame = Frame(opsets)
     importer.initializers(proto, frame, frozenset(values), source.weights)
     stored = set(frame.names)

@@ -7,9 +7,7 @@ never called here.
 
 from __future__ import annotations
 
-import mmap
 import os
-import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,17 +16,12 @@ import numpy as np
 
 from tilesmith.frontend.onnx.wire import Buffer, split
 from tilesmith.support.errors import ModelError, UsageError
+from tilesmith.support.mapped import map_model
 
 if TYPE_CHECKING:
     import onnx
 
 ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto"
-
-_LARGEST_FILE = (1 << 31) - 1
-"""Protobuf's own limit on one message, in bytes;
-
-larger models keep their weights in external data files.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +52,7 @@ def read_model(source: ModelSource) -> Source:
         found = _decode(bytes(source), "the given bytes", None)
     elif isinstance(source, (str, os.PathLike)):
         path = Path(source)
-        found = _decode(_map_file(path), str(path), path.parent)
+        found = _decode(map_model(path), str(path), path.parent)
     else:
         raise UsageError(
             "expected a path, bytes or an onnx.ModelProto as the model, found "
@@ -75,38 +68,6 @@ def read_model(source: ModelSource) -> Source:
             f"{found.name or 'the model'}: expected ir_version >= 1, found {model.ir_version}"
         )
     return found
-
-
-def _map_file(path: Path) -> memoryview:
-    """The contents of a regular file, mapped: weights are read when they are packed."""
-    try:
-        # O_NONBLOCK: opening a FIFO must not wait for a writer.
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (OSError, ValueError) as e:
-        reason = e.strerror if isinstance(e, OSError) else str(e)
-        raise ModelError(f"cannot read the model {str(path)!r}: {reason}") from None
-    info = os.fstat(fd)
-    if stat.S_ISDIR(info.st_mode):
-        os.close(fd)
-        raise ModelError(f"expected an ONNX file at {str(path)!r}, found a folder")
-    with os.fdopen(fd, "rb") as f:
-        if not stat.S_ISREG(info.st_mode):
-            raise ModelError(
-                f"expected an ONNX file at {str(path)!r}, found something that is not a "
-                "regular file"
-            )
-        if info.st_size == 0:
-            raise ModelError(f"expected an ONNX file at {str(path)!r}, found an empty file")
-        if info.st_size > _LARGEST_FILE:
-            raise ModelError(
-                f"{str(path)!r} has {info.st_size} bytes; an ONNX file holds at most "
-                f"{_LARGEST_FILE}: "
-                "save the model with its weights as external data"
-            )
-        try:
-            return memoryview(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ))
-        except (OSError, ValueError) as e:  # ValueError: it became empty
-            raise ModelError(f"cannot read the model {str(path)!r}: {e}") from None
 
 
 def _decode(content: Buffer, name: str, folder: Path | None) -> Source:

@@ -1,0 +1,128 @@
+"""Whole compiled programs in the cache on disk, so that a model compiled before needs no compiler.
+
+A program is known by everything that determines it: the model's bytes, the shapes asked for, the
+options, the target and the state of the tuning records.  It is kept as a `.tsm` file, whose weights
+are mapped as they are: nothing is packed, and processes that run one model share them.  A program
+that depends on anything else (see `Session.outside`) is not kept, nor one that would fill more than
+a `SHARE` of the cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from tilesmith.codegen.targets import target as resolve_target
+from tilesmith.runtime.program import Program
+from tilesmith.runtime.threads import thread_count
+from tilesmith.runtime.tsm import load_program, write_program
+from tilesmith.support.cache import Cache, cache_key
+from tilesmith.support.errors import ModelError
+from tilesmith.support.mapped import map_model
+from tilesmith.support.options import Options, cache_dir_from_environment, records_path
+
+SHARE = 4
+"""One program takes at most the cache's size divided by this."""
+
+_CHUNK = 8 << 20
+
+Stamp: TypeAlias = tuple[int, ...]
+"""What says that a file was not written to since: identity, size and times; none for bytes."""
+
+
+def kernel_cache(options: Options) -> Cache | None:
+    """The cache of compiled kernels and programs, if it is to be used."""
+    if not options.use_cache:
+        return None
+    return Cache(options.cache_dir or cache_dir_from_environment(), options.cache_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class SavedProgram:
+    """Where the program of a model is kept, if it is."""
+
+    cache: Cache
+    key: str
+    model: Any
+    stamp: Stamp
+
+    @staticmethod
+    def of(
+        model: Any, shapes: Mapping[str, Sequence[int]] | None, options: Options
+    ) -> SavedProgram | None:
+        """None where nothing is kept: for models that are no file nor bytes, without a cache, and
+        where the passes are to be seen at work.
+        """
+        cache = kernel_cache(options)
+        if cache is None or options.dump or options.verify_each or options.time_passes:
+            return None
+        try:
+            shown = json.dumps(sorted((k, shape) for k, shape in (shapes or {}).items()))
+            if isinstance(model, bytes):
+                stamp, content = (), memoryview(model)
+            elif isinstance(model, (str, os.PathLike)):
+                stamp, content = _stamp(model), map_model(Path(model))
+            else:
+                return None
+        except (OSError, TypeError, ValueError, ModelError):
+            return None  # the frontend says what is wrong
+        target = resolve_target(options.target).text
+        parts = ("program", _digest(content), shown, options.key(), target)
+        return SavedProgram(cache, cache_key(*parts, _records(options)), model, stamp)
+
+    def load(self) -> Program | None:
+        """The program, if it was kept."""
+        path = self.cache.file(self.key)
+        if path is None:
+            return None
+        try:
+            return load_program(path)
+        except ModelError:
+            self.cache.remove_damaged(self.key)
+            return None
+
+    def keep(self, program: Program) -> None:
+        """Keep the program that was just compiled, unless the model's file changed meanwhile."""
+        size = program.constants.nbytes + sum(map(len, program.objects.values()))
+        if size > self.cache.max_bytes // SHARE:
+            return
+        try:
+            unchanged = not self.stamp or _stamp(self.model) == self.stamp
+        except OSError:
+            return
+        if unchanged:
+            self.cache.put_file(self.key, lambda f: write_program(program, f))
+
+
+def _digest(content: memoryview) -> bytes:
+    """A hash of the contents: of the hashes of their pieces, which several threads make."""
+    pieces = [content[at : at + _CHUNK] for at in range(0, len(content), _CHUNK)]
+    with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), max(len(pieces), 1))) as pool:
+        return b"".join(pool.map(lambda piece: hashlib.sha256(piece).digest(), pieces))
+
+
+def _stamp(path: str | os.PathLike[str]) -> Stamp:
+    s = os.stat(path)
+    return (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns)
+
+
+def _records(options: Options) -> str:
+    """The state of the tuning records, and what they are asked; empty where there are none."""
+    path = records_path(options)
+    if not options.use_records or not path.is_file():
+        return ""
+    state: list[Stamp] = []
+    for file in (path, path.with_name(path.name + "-wal")):  # and SQLite's log beside it
+        try:
+            found = _stamp(file)
+        except FileNotFoundError:
+            continue
+        if found[2]:  # an open database has an empty log
+            state.append(found)
+    return repr((state, options.nearest, thread_count(options.threads)))

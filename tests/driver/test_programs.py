@@ -1,0 +1,163 @@
+"""Programs in the cache are what compiling would make, or they are not there."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from small_models import model, node
+
+import tilesmith as ts
+from tilesmith import driver
+from tilesmith.codegen.targets import host
+from tilesmith.runtime.tsm import to_manifest
+from tilesmith.support.options import records_path
+from tilesmith.tuning.records import Key, Records, Trial
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+def scaled(factor: float, dims: tuple[int | str, ...] = (3, 4)) -> onnx.ModelProto:
+    """relu(x) * factor, factor an array as large as x."""
+    weights = {"c": np.full((3, 4), factor, np.float32)}
+    nodes = [node("Relu", "x", "r"), node("Mul", "r c", "y")]
+    return model(nodes, {"x": dims}, ["y"], weights)
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> ts.Options:
+    return ts.Options(cache_dir=tmp_path / "cache")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(scaled(2.0).SerializeToString())
+    return path
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The models that were compiled, whose programs were not there."""
+    from tilesmith.driver import compiler
+
+    seen: list[object] = []
+    original = compiler.compile_model
+
+    def note(model: object, *rest: object) -> object:
+        seen.append(model)
+        return original(model, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(compiler, "compile_model", note)
+    return seen
+
+
+def test_the_same_program(path: Path, options: ts.Options, compiled: list[object]) -> None:
+    first, second = (ts.compile(path, options=options) for _ in range(2))
+    assert len(compiled) == 1
+    one, two = (to_manifest(e.program, {s: s for s in e.program.objects}) for e in (first, second))
+    assert one == two
+    assert first.program.objects == second.program.objects
+    np.testing.assert_array_equal(first.program.constants, second.program.constants)
+    np.testing.assert_array_equal(first(X), 2 * X)
+    np.testing.assert_array_equal(second(X), 2 * X)
+
+
+def test_by_content(path: Path, options: ts.Options, compiled: list[object]) -> None:
+    before = path.stat()
+    ts.compile(path, options=options)
+    path.write_bytes(scaled(3.0).SerializeToString())
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+    np.testing.assert_array_equal(ts.compile(path, options=options)(X), 3 * X)
+    ts.compile(path.read_bytes(), options=options)  # the same bytes, not from a file
+    assert len(compiled) == 2
+
+
+def test_by_shapes_and_options(tmp_path: Path, options: ts.Options, compiled: list[object]) -> None:
+    content = scaled(2.0, (3, "n")).SerializeToString()
+    for n in (4, 1, 4):
+        exe = ts.compile(content, shapes={"n": n}, options=options)
+        assert exe.inputs[0].shape == (3, n)
+    assert len(compiled) == 2
+    ts.compile(content, shapes={"x": (3, 4)}, target="x86-64-v2", options=options)
+    assert len(compiled) == 3
+    for also in ({"use_cache": False}, {"verify_each": True}, {"dump": tmp_path / "dump"}):
+        ts.compile(content, shapes={"n": 4}, options=options.with_(**also))
+    assert len(compiled) == 6
+    assert any((tmp_path / "dump").iterdir())
+
+
+def test_a_damaged_program_is_compiled_again(
+    path: Path, options: ts.Options, compiled: list[object], caplog: pytest.LogCaptureFixture
+) -> None:
+    ts.compile(path, options=options)
+    saved = driver.SavedProgram.of(path, None, options)
+    assert saved is not None
+    entry = saved.cache.file(saved.key)
+    assert entry is not None
+    content = bytearray(entry.read_bytes())
+    at = content.rindex(np.float32(2.0).tobytes() * 12)
+    content[at] ^= 1
+    entry.write_bytes(content)
+    with caplog.at_level(logging.WARNING, "tilesmith"):
+        np.testing.assert_array_equal(ts.compile(path, options=options)(X), 2 * X)
+    assert "damaged" in caplog.text
+    assert len(compiled) == 2
+    assert saved.load() is not None  # the new one
+
+
+def test_external_data_is_read_each_time(
+    tmp_path: Path, options: ts.Options, compiled: list[object]
+) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(scaled(2.0), path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    np.testing.assert_array_equal(ts.compile(path, options=options)(X), 2 * X)
+    (tmp_path / "w.bin").write_bytes(np.full((3, 4), 5.0, np.float32).tobytes())
+    np.testing.assert_array_equal(ts.compile(path, options=options)(X), 5 * X)
+    assert len(compiled) == 2
+
+
+def test_a_model_that_changes_while_it_is_compiled(path: Path, options: ts.Options) -> None:
+    saved = driver.SavedProgram.of(path, None, options)
+    assert saved is not None
+    program = driver.compile_model(path, None, options)
+    path.write_bytes(scaled(3.0).SerializeToString())
+    saved.keep(program)
+    assert saved.load() is None
+
+
+def test_one_program_does_not_fill_the_cache(
+    path: Path, options: ts.Options, compiled: list[object]
+) -> None:
+    program = ts.compile(path, options=options.with_(use_cache=False)).program
+    size = program.constants.nbytes + sum(map(len, program.objects.values()))
+    small = options.with_(cache_bytes=4 * size - 1)
+    for _ in range(2):
+        ts.compile(path, options=small)
+    assert len(compiled) == 3
+    for _ in range(2):
+        ts.compile(path, options=options)
+    assert len(compiled) == 4
+
+
+def test_new_records_are_heeded(path: Path, options: ts.Options, compiled: list[object]) -> None:
+    def record(workload: str) -> None:
+        with Records(records_path(options)) as records:
+            records.add(Trial(Key.of(workload, host().text, 1), "{}", "ok", 1.0, 2.0))
+
+    options = options.with_(records=options.cache_dir / "records.sqlite")  # type: ignore[operator]
+    record("one")
+    for _ in range(2):
+        ts.compile(path, options=options)
+    assert len(compiled) == 1
+    record("two")
+    ts.compile(path, options=options)
+    assert len(compiled) == 2
+    ts.compile(path, threads=2, options=options.with_(use_records=False))
+    ts.compile(path, threads=1, options=options.with_(use_records=False))
+    assert len(compiled) == 3
