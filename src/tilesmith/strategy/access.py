@@ -54,7 +54,7 @@ def expand(op: Compute, keep: Iterable[Compute] = ()) -> tuple[Expr, ...]:
     return tuple(inline(b) for b in op.body)
 
 
-def _flat(tensor: Tensor, indices: tuple[Expr, ...], layout: Layout) -> Affine:
+def address_terms(tensor: Tensor, indices: tuple[Expr, ...], layout: Layout) -> Affine:
     """The number of the element that an access takes, as a sum of atoms."""
     shape = layout.physical_shape(tensor.shape)
     flat: Expr = const(0)
@@ -70,7 +70,7 @@ def address(
 
     None when that is not affine.
     """
-    terms, constant = _flat(tensor, indices, layout)
+    terms, constant = address_terms(tensor, indices, layout)
     found = {atom: k for atom, k in terms.items() if isinstance(atom, Var)}
     return (found, constant) if len(found) == len(terms) else None
 
@@ -87,7 +87,7 @@ def known_strides(
     """The same for an access that need not be affine: None for the variables on which it depends
     in other ways.
     """
-    terms, _ = _flat(tensor, indices, layout)
+    terms, _ = address_terms(tensor, indices, layout)
     found: dict[Var, int | None] = {a: k for a, k in terms.items() if isinstance(a, Var)}
     for atom in terms:
         if not isinstance(atom, Var):

@@ -26,6 +26,7 @@ from tilesmith.strategy.knobs import ANALYTIC, Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, Tensor
 
+from .planes import interleaved_planes, split_planes
 from .transposition import schedule_transposition, transposition
 
 PARALLEL_ELEMENTS = 16384
@@ -60,7 +61,16 @@ def schedule_injective(
     bytes_ = widest(group, op, keep)
     lanes = target.vector_lanes(bytes_)
     axes, sizes, divided = fused(s, group, op, [d.axis for d in layout.dims], keep, lanes)
-    share_and_vectorize(stage, axes, sizes, bytes_, target, root, cfg, divided)
+    inner = next((d.axis for d in reversed(layout.dims) if op.axis[d.axis].extent != 1), None)
+    apart = None
+    if inner is not None and sizes[-1] >= lanes:
+        planes = interleaved_planes(group, op, inner, keep, lanes)
+        apart = planes and split_planes(stage, axes, sizes, planes)
+    if apart:
+        axes, sizes, plane = apart
+        share_and_vectorize(stage, axes, sizes, bytes_, target, root, cfg, planes=plane)
+    else:
+        share_and_vectorize(stage, axes, sizes, bytes_, target, root, cfg, divided)
 
 
 def fused(
@@ -130,9 +140,10 @@ def share_and_vectorize(
     root: bool = True,
     cfg: Config = ANALYTIC,
     divided: Sequence[Divisions] = (),
+    planes: Any = None,
 ) -> None:
     """Vectorise the last of `axes` (outermost first, extents `sizes`), share the outermost among
-    threads.
+    threads.  `planes`: a short loop to unroll around the vectors.
 
     `divided`: what each axis is divided by, if known.  Blocks of iterations in which each remainder
     comes once are unrolled: there the remainders, and what hangs on them (the weights of a resize),
@@ -155,6 +166,10 @@ def share_and_vectorize(
             inner, lane = stage.split(inner, factor=width * vectors)
         outer, lane = stage.split(lane, factor=width)
         stage.vectorize(lane)
+        if planes is not None:
+            around = (inner, planes, outer) if vectors > 1 else (outer, planes)
+            stage.reorder(*axes, *around, lane)
+            stage.unroll(planes)
         if vectors > 1:
             stage.unroll(outer)
             outer, width = inner, width * vectors
