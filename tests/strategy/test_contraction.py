@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from tilesmith import driver
 from tilesmith.codegen.targets import target
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.evaluate import evaluate
-from tilesmith.graph.nodes import Relayout
+from tilesmith.graph.nodes import Graph, Relayout
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.base import Op
@@ -25,6 +27,13 @@ from tilesmith.strategy.cpu.contraction import (
     row_distance,
 )
 from tilesmith.support.options import Options
+
+
+def product(x: tuple[int, ...], w: tuple[int, ...]) -> Graph:
+    b = Builder("m")
+    weight = np.ones(w, np.float32)
+    y = b.add(MatMul(), b.input("x", TensorType(f32, x)), b.constant(weight, name="w"))
+    return b.finish([y], ["y"])
 
 
 def compiled_and_expected(op: Op, x: tuple[int, ...], w: tuple[int, ...], constant: bool = True):
@@ -79,6 +88,31 @@ def test_rows_are_as_far_apart_as_channels_last_puts_them(op, x, w, distance) ->
     c = analyse(anchor, frozenset(), anchor.axis[1 if isinstance(op, Conv) else -1])
     assert c is not None
     assert row_distance(c) == distance
+
+
+def test_rows_that_threads_share_are_cut_evenly() -> None:
+    machine = replace(target("x86-64-v4"), fma_ports=1)  # many tiles reach the peak of one port
+    few, many = (choose_tile(64, 256, machine, outer=n) for n in (1, 16))
+    assert 64 % few.rows == 0
+    assert 64 % many.rows != 0  # threads share what is outside
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "outermost"),
+    [((96, 384), (384, 128), "columns"), ((192, 256), (256, 128), "rows")],
+)
+def test_rows_and_few_columns_are_shared_in_one_loop(
+    x: tuple[int, int], w: tuple[int, int], outermost: str
+) -> None:
+    exe = driver.compile(product(x, w), options=Options(use_cache=False, target="x86-64-v3"))
+    (kernel,) = (k for k in exe.program.kernels.values() if "matmul" in k.operators)
+    tile = choose_tile(x[0], w[1], exe.program.target, row_bytes=4 * x[1], outer=1)
+    assert x[0] % tile.rows == w[1] % tile.columns == 0
+    columns, rows = -(-w[1] // tile.columns), x[0] // tile.rows
+    loops = [line for line in kernel.loops.splitlines() if "parallel" in line]
+    assert len(loops) == 1 and f"parallel({columns * rows})" in loops[0]
+    inner = columns if outermost == "rows" else rows
+    assert f"% {inner}" in kernel.loops and f"// {inner}" in kernel.loops
 
 
 def grouped(channels: int, group: int):

@@ -83,6 +83,15 @@ class Tile:
         return self.vectors * self.lanes
 
 
+BALANCED_TRIPS = 16
+"""Iterations that two threads share with at most 1/16 more for one of them; more threads want more,
+but a loop inside, where it can't be fused, costs a fork and join for each iteration outside."""
+
+UNEVEN = 0.03
+"""The share of its time that an output loses at most by rows that whole tiles leave over, when
+threads share the rows: those are nobody's share.  The more tiles, the less it matters."""
+
+
 @lru_cache(maxsize=1024)
 def choose_tile(
     rows: int,
@@ -92,15 +101,19 @@ def choose_tile(
     broadcast: bool = True,
     vectors: int | None = None,
     row_bytes: int | None = None,
+    outer: int = BALANCED_TRIPS,
 ) -> Tile:
     """The register tile with the least predicted time for a `rows` x `columns` output.
 
     Per reduction step a tile starts rows * vectors FMAs, loads its vectors and (`broadcast`) one
     scalar per row, two loads a cycle; FMAs wait for each other when there are fewer accumulators
     than latency x ports.  Tiles that stick out of the output compute in vain, but rows are peeled,
-    so only columns count as waste.  `vectors` fixes the width.  `row_bytes`: the distance in memory
-    between the elements that neighbouring rows read; rows whose lines push each other out of the L1
-    cache cost a read from the next one in every step.
+    so only columns count as waste; rows left over cost up to `UNEVEN` where threads share them.
+
+    `vectors` fixes the width.  `row_bytes`: the distance in memory between the elements that
+    neighbouring rows read; rows whose lines push each other out of the L1 cache cost a read from
+    the next one in every step.  `outer`: outputs of that size, which threads rather share than
+    rows.
     """
     lanes = target.vector_lanes(element_bytes)
     kept = resident_rows(row_bytes, target) if broadcast else MAX_ROWS
@@ -120,9 +133,13 @@ def choose_tile(
                 cost += full * height * MISS_CYCLES
             if rest:
                 cost += _cycles(rest, count, target, broadcast)
+                if column_tiles * outer < BALANCED_TRIPS:
+                    cost *= 1 + min(UNEVEN, 1 / max(full, 1))
             cost *= column_tiles
             # tall tiles are long code, and their rows may fall on the same cache sets
             cost *= 1 + 0.004 * height
+            if outer == 1:  # the rows of a whole product are as many streams to fetch ahead
+                cost *= 1 + 0.01 * max(height - STREAMS, 0)
             if cost < best_cost:
                 best, best_cost = Tile(height, count, lanes), cost
     return best
@@ -163,6 +180,12 @@ def row_extent(c: Contraction) -> int:
     for r in rows:
         n *= _extent(r)
     return n
+
+
+def outer_extent(c: Contraction) -> int:
+    """Iterations of all axes but the rows and columns of a tile."""
+    inside = {c.vector, *fusable_rows(c)}
+    return math.prod(_extent(a) for a in c.op.axis if a not in inside)
 
 
 def row_distance(c: Contraction) -> int:
@@ -212,6 +235,9 @@ MAX_ROWS = 30
 
 PAGE_BYTES = 4096
 """Of the smallest page, whose offsets no translation changes."""
+
+STREAMS = 8
+"""Rows that are fetched ahead together without loss."""
 
 MISS_CYCLES = 0.7
 """What a broadcast costs that comes from the L2 cache, as measured where all of a tile's do."""

@@ -23,7 +23,14 @@ from tilesmith.strategy.access import address, expand
 from tilesmith.strategy.windows import window_layout
 from tilesmith.te.tensor import Compute, Tensor
 
-from .contraction import analyse, choose_tile, packed_layout, row_distance, row_extent
+from .contraction import (
+    analyse,
+    choose_tile,
+    outer_extent,
+    packed_layout,
+    row_distance,
+    row_extent,
+)
 from .winograd import winograd_layouts
 
 START_BYTES = 1 << 16
@@ -117,7 +124,8 @@ def _contraction(node: Node, known: frozenset[int], target: Target) -> NodeLayou
         width = c.vector.extent if isinstance(c.vector.extent, int) else target.vector_lanes(4)
         element = c.w.dtype.bytes
         distance = row_distance(c) * element
-        tile = choose_tile(row_extent(c), width, target, element, row_bytes=distance)
+        outer = outer_extent(c)
+        tile = choose_tile(row_extent(c), width, target, element, row_bytes=distance, outer=outer)
         packed = packed_layout(c, tile)
         if packed is not None:
             operands[next(i for i, t in inputs.items() if t is c.w.buffer)] = packed

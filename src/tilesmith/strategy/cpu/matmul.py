@@ -27,12 +27,14 @@ from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, IterVar, Placeholder, Tensor
 
 from .contraction import (
+    BALANCED_TRIPS,
     Contraction,
     Tile,
     analyse,
     choose_tile,
     column_span,
     fusable_rows,
+    outer_extent,
     packed_layout,
     reduction_order,
     row_distance,
@@ -42,11 +44,6 @@ from .injective import share_and_vectorize
 
 PARALLEL_FMAS = 1 << 17
 """Fewest multiply-adds that are worth sharing among threads."""
-
-BALANCED_TRIPS = 16
-"""Iterations that two threads share with at most 1/16 more for one of them; more threads want more,
-but a loop inside costs a fork and join for each iteration outside."""
-
 
 WALK = 8
 """Shortest axis worth moving last in a copy: half a cache line of float32."""
@@ -98,7 +95,8 @@ def schedule_contraction(
     a = s[acc]
     width = min(tile.columns, span)
     height = min(tile.rows, rows)
-    level = _schedule_output(o, anchor, c, order, vector_at, row_at, width, height, cfg)
+    near = _stays_near(c, target)
+    level = _schedule_output(o, anchor, c, order, vector_at, row_at, width, height, near, cfg)
     _vectorize(o, o.leaf_axes[-1], width, tile.lanes)
 
     a.compute_at(o, level)
@@ -129,6 +127,7 @@ def _schedule_output(
     row_at: list[int],
     width: int,
     height: int,
+    near: bool,
     cfg: Config,
 ) -> Any:
     """Tile the output, share its outer loops among threads; returns the loop that holds one tile.
@@ -151,34 +150,55 @@ def _schedule_output(
     loops = [*batch, *blocks, *rest] if outside else [*batch, *rest, *blocks]
     o.reorder(*(x for x, _ in loops), *rows, ci)
     level = co
-    peeled: list[tuple[Any, int]] = [] if exact else blocks
+    inner: list[tuple[Any, int]] = [] if exact else blocks
+    count = _product(extents[i] for i in row_at)
     if rows:
         row = rows[0]
         for x in rows[1:]:
             row = o.fuse(row, x)
-        count = _product(extents[i] for i in row_at)
-        level, inner = o.split(row, factor=height)
-        o.unroll(inner)
-        peeled = [*peeled, (level, -(-count // height))]
+        level, tile_row = o.split(row, factor=height)
+        o.unroll(tile_row)
+        inner = [*inner, (level, -(-count // height))]
     if _product((*extents, *(k.extent for k in anchor.reduce_axis))) >= PARALLEL_FMAS:
         whole = [x for x in loops if exact or x not in blocks]
-        shared = _share(o, whole, peeled, cfg)
-        if not rows and (exact or not whole):
+        fits = exact and not (rows and count % height)
+        shared = _share(o, whole, inner, fits, blocks if near else [], cfg)
+        if level not in o.leaf_axes:
             level = shared
     return level
 
 
-def _share(o: Any, whole: list[tuple[Any, int]], peeled: list[tuple[Any, int]], cfg: Config) -> Any:
-    """Share the `whole` loops, fused, among threads; or, when they have too few iterations to be
-    dealt out evenly, the longest of the `peeled` ones, which stand inside.
+def _stays_near(c: Contraction, target: Target) -> bool:
+    """True when all of `w` stays in the second-level cache and is less than `x`: threads then share
+    the rows of `x` and each reads all of `w`, not the other way round.
     """
-    trips = _product(n for _, n in whole)
-    longest = max(peeled, key=lambda x: x[1], default=None)
+    x, w = (_product(i.buffer.shape) * i.dtype.bytes for i in (c.x, c.w))
+    return w < x and 4 * w <= 3 * target.l2_bytes
+
+
+def _share(
+    o: Any,
+    whole: list[tuple[Any, int]],
+    inner: list[tuple[Any, int]],
+    fits: bool,
+    last: list[tuple[Any, int]],
+    cfg: Config,
+) -> Any:
+    """Share the `whole` loops, fused, among threads; or, when they have too few iterations to be
+    dealt out evenly, the longest of the `inner` ones: fused with those outside it (`last` of them
+    innermost) where tiles have no remainder (`fits`), else alone, with a fork and join for each
+    iteration outside.
+    """
+    loops = whole
+    trips = _product(n for _, n in loops)
+    longest = max(inner, key=lambda x: x[1], default=None)
     if longest is not None:
-        inside = trips < BALANCED_TRIPS and longest[1] > trips
+        inside = trips < BALANCED_TRIPS and longest[1] > (1 if fits else trips)
         if cfg.choice("share_inside", (False, True) if whole else (inside,), inside):
-            o.parallel(longest[0])
-            return longest[0]
+            whole = [longest]
+            if fits:
+                whole = [*(x for x in loops if x not in last), longest, *last]
+                o.reorder(*(x for x, _ in whole))
     if not whole:
         return None
     shared = whole[0][0]
@@ -276,7 +296,8 @@ def _tile(
 
     def choose(vectors: int | None = None) -> Tile:
         row_bytes = distance * element
-        return choose_tile(rows, columns, target, element, vectors=vectors, row_bytes=row_bytes)
+        outer = outer_extent(c)
+        return choose_tile(rows, columns, target, element, True, vectors, row_bytes, outer)
 
     tile = choose()
     layout = group.layouts.get(c.w.buffer)  # type: ignore[arg-type]  # a tensor
