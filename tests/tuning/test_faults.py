@@ -82,6 +82,15 @@ def test_a_child_that_is_not_there() -> None:
         child.call(b"x", 20)
 
 
+def test_llvm_without_memory_is_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parent)  # children get our path
+    with Child("greedy_builder") as child:
+        with pytest.raises(ChildError, match="may not take so much memory") as found:
+            child.call(b"much", 60)
+        assert found.value.cause == "memory"
+        assert child.call(b"fine", 60) == b"fine"
+
+
 def test_a_child_ends_with_its_parent() -> None:
     program = (
         f"import sys, threading, time; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"

@@ -108,6 +108,23 @@ def test_page_says_everything() -> None:
     assert found.tags.count("svg") == 4 + 2 * 2  # of all, then a small and a large one of each task
 
 
+def test_scores_of_a_cost_model() -> None:
+    plain = task("conv a", 1.1, 0.8, 0.9)
+    assert plain.placed == [] and plain.score_correlation is None
+    assert "cost model" not in checked(page(report("m", [plain], []))).text
+    scores = (7.0, -3.0, 2.0, None)
+    attempts = tuple(
+        Attempt(1.0, ratio, "ok", "", "c", None, score)
+        for ratio, score in zip((1.1, 0.8, math.inf, 0.9), scores, strict=True)
+    )
+    scored = TaskFacts("conv b", 0.004, 0.8, attempts)
+    assert scored.placed == [(1.0, 1.1), (0.0, 0.8)]  # in the middle stands one that failed
+    four = TaskFacts("conv c", 0.004, 0.8, (*attempts, Attempt(1.0, 0.9, "ok", score=0.0)))
+    assert four.score_correlation == pytest.approx(1.0)
+    found = checked(page(report("m", [plain, scored, four], [])))
+    assert "of the cost model" in found.text and "place by score" in found.text
+
+
 def test_choices_and_stages() -> None:
     choice = ChoiceFacts("algorithm", ("a<b", "c"), 0, 4, {2: 0.9, 4: 0.8, 6: math.inf})
     facts = Report("m", "a machine", "t", 1, 1.0, [], [], RATES, [choice], {"searching": 12.3})
@@ -215,8 +232,9 @@ def test_report_of_a_tuned_model(tmp_path: Path) -> None:
     graph = parse_graph(text, {"aa": rng.standard_normal((32, 16, 3, 3)).astype(np.float32)})
     options = ts.Options(cache_dir=tmp_path, threads=1, jobs=1)
     path = tmp_path / "report.html"
-    tune_model(graph, seconds=60, trials=3, options=options, html=path)
+    tune_model(graph, seconds=60, trials=4, options=options, html=path, search="model")
     found = checked(path.read_text(encoding="utf-8"))
+    assert "place by score" in found.text
     for word in ("first<i>", " workload", "relu", "Loops", "for ", " searching"):
         assert word in found.text, word
 

@@ -13,15 +13,20 @@ import selectors
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Collection
 from types import TracebackType
-from typing import Literal, TypeAlias
+from typing import IO, Literal, TypeAlias
 
 from tilesmith.support.workers import OUT_OF_MEMORY
 
 Cause: TypeAlias = Literal["crash", "timeout", "memory"]
 _SIZE = 8
+LAST_WORDS = 4096
+"""Bytes of what a process said before it died that are looked at."""
+NO_MEMORY = (b"LLVM ERROR: out of memory", b"std::bad_alloc")
+"""What LLVM and the C++ runtime say before they abort because memory is refused."""
 
 
 class ChildError(Exception):
@@ -49,6 +54,7 @@ class Child:
         self._processors = processors
         self._memory_bytes = memory_bytes
         self._process: subprocess.Popen[bytes] | None = None
+        self._words: IO[bytes] | None = None
 
     def __enter__(self) -> Child:
         return self
@@ -67,6 +73,8 @@ class Child:
         self._process = process
         assert process.stdin is not None
         deadline = time.monotonic() + seconds
+        if self._words is not None:
+            self._words.truncate(0)
         try:
             process.stdin.write(len(request).to_bytes(_SIZE, "little") + request)
             process.stdin.flush()
@@ -100,15 +108,19 @@ class Child:
                 assert pipe is not None
                 pipe.close()
         process.wait()
+        if self._words is not None:
+            self._words.close()
+            self._words = None
 
     def _start(self) -> subprocess.Popen[bytes]:
         path = os.pathsep.join(p for p in sys.path if p)  # what we can import it must find
         environment = {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
+        self._words = tempfile.TemporaryFile("a+b", buffering=0)  # noqa: SIM115  # until `end`
         process = subprocess.Popen(
             self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # last words of a crash; `_death` has the cause
+            stderr=self._words,
             env=environment,
             process_group=0,  # an interrupt from the terminal is for this process
             bufsize=0,
@@ -139,12 +151,21 @@ class Child:
                 size -= len(part)
         return b"".join(parts)
 
+    def _last_words(self) -> bytes:
+        if self._words is None:
+            return b""
+        size = self._words.seek(0, os.SEEK_END)
+        self._words.seek(max(size - LAST_WORDS, 0))
+        return self._words.read()
+
     def _death(self, process: subprocess.Popen[bytes]) -> ChildError:
         try:
             code = process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             return ChildError("crash", "the process closed its output")
         if code == OUT_OF_MEMORY:
+            return ChildError("memory", "the process may not take so much memory")
+        if code == -signal.SIGABRT and any(w in self._last_words() for w in NO_MEMORY):
             return ChildError("memory", "the process may not take so much memory")
         if code < 0:
             with contextlib.suppress(ValueError):

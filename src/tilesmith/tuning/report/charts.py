@@ -59,6 +59,22 @@ def scatter(tasks: Sequence[TaskFacts]) -> str:
     return chart.svg()
 
 
+def order(tasks: Sequence[TaskFacts]) -> str:
+    """Places in the cost model's order against measured ratios; nothing where it was not asked."""
+    placed = [(place, ratio, t.label) for t in tasks for place, ratio in t.placed]
+    if not placed:
+        return ""
+    chart = Chart(
+        "The cost model's order against measured ratios",
+        Axis("place by score, from the fastest (0) to the slowest (1)", 0.0, 1.0),
+        Axis.around("measured ratio", [*(m for _, m, _ in placed), 1.0], log=True),
+    )
+    for place, measured, label in placed:
+        tip = f"{label}: place {place:.2f}, measured {measured:.3f}"
+        chart.point(place, measured, "mark-after", "square", tip)
+    return chart.svg()
+
+
 def roofline(kernels: Sequence[KernelFacts], rates: Rates) -> str:
     """The kernels under the machine's limits."""
     timed = [

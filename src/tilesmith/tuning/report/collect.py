@@ -63,6 +63,7 @@ def _task(state: Progress, started: float, target: Target, threads: int) -> Task
             t.cause,
             t.decisions,
             expected.get(t.decisions),
+            state.search.scores.get(t.decisions),
         )
         for t in trials
     )

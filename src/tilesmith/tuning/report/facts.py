@@ -17,7 +17,8 @@ from ..records import SOUND
 class Attempt:
     """A trial.  `after`: seconds since tuning began; `ratio`: its time as a share of
     the analytic schedule's, infinite for a failure, of which `cause` tells; `predicted`: the ratio
-    that the analytic model expects, if it does.
+    that the analytic model expects, if it does; `score`: what the cost model said before it was
+    measured, if one was asked, in units of its own.
     """
 
     after: float
@@ -26,6 +27,7 @@ class Attempt:
     cause: str = ""
     decisions: str = ""
     predicted: float | None = None
+    score: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +64,33 @@ class TaskFacts:
         """Spearman's rank correlation between predicted and measured ratios; None where it has no
         meaning.
         """
-        pairs = [(a.predicted, a.ratio) for a in self.attempts if _is_pair(a)]
-        if len(pairs) < 3:
-            return None
-        x, y = (_ranks(np.array(v, float)) for v in zip(*pairs, strict=True))
-        if not x.std() or not y.std():
-            return None
-        return float(np.corrcoef(x, y)[0, 1])
+        return _correlation([(a.predicted, a.ratio) for a in self.attempts])
+
+    @property
+    def score_correlation(self) -> float | None:
+        """The same for the cost model's scores."""
+        return _correlation([(a.score, a.ratio) for a in self.attempts])
+
+    @property
+    def placed(self) -> list[tuple[float, float]]:
+        """(place in the cost model's order, measured ratio) of what it scored; places are from 0,
+        the fastest, to 1.
+        """
+        known = [(a.score, a.ratio) for a in self.attempts if a.score is not None]
+        if len(known) < 2:
+            return []
+        places = _ranks(np.array([s for s, _ in known])) / (len(known) - 1)
+        return [(float(p), r) for p, (_, r) in zip(places, known, strict=True) if math.isfinite(r)]
 
 
-def _is_pair(a: Attempt) -> bool:
-    return a.predicted is not None and math.isfinite(a.ratio)
+def _correlation(pairs: Sequence[tuple[float | None, float]]) -> float | None:
+    known = [(p, r) for p, r in pairs if p is not None and math.isfinite(r)]
+    if len(known) < 3:
+        return None
+    x, y = (_ranks(np.array(v, float)) for v in zip(*known, strict=True))
+    if not x.std() or not y.std():
+        return None
+    return float(np.corrcoef(x, y)[0, 1])
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:

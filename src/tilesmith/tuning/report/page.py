@@ -68,6 +68,14 @@ def _charts(r: Report) -> str:
             "What the analytic model predicts for each candidate and what was measured, both as "
             "shares of the analytic schedule's time. On the line they agree.",
         ),
+        *(
+            _figure(
+                chart,
+                "The place of each candidate in the cost model's order, as it was when that was "
+                "asked, and what was measured. A good order rises from left to right.",
+            )
+            for chart in filter(None, [charts.order(r.tasks)])
+        ),
         _figure(
             charts.roofline(r.kernels, r.rates),
             "Roofline: each kernel under the machine's measured limits, an open circle before "
@@ -151,8 +159,13 @@ def _choices(r: Report) -> str:
     )
 
 
+def _rank(correlation: float | None) -> str:
+    return "" if correlation is None else f"{correlation:.2f}"
+
+
 def _tasks(r: Report) -> str:
     whole = sum(t.seconds for t in r.tasks) or 1.0
+    has_scores = any(t.placed for t in r.tasks)
     rows = [
         [
             f'<td class="name">{escape(t.label)}<small>{escape(_decisions(t))}</small></td>',
@@ -162,12 +175,14 @@ def _tasks(r: Report) -> str:
             f"<td>{_spark(t)}</td>",
             _cell(len(t.attempts)),
             _cell(t.failures),
-            _cell("" if t.correlation is None else f"{t.correlation:.2f}"),
+            _cell(_rank(t.correlation)),
+            *([_cell(_rank(t.score_correlation))] if has_scores else []),
         ]
         for t in r.tasks
     ]
     columns = ("workload and its best decisions", "*ms untuned", "*share", "*best ratio",
-               "over trials", "*trials", "*failures", "*rank correlation")  # fmt: skip
+               "over trials", "*trials", "*failures", "*rank correlation",
+               *(["*of the cost model"] if has_scores else []))  # fmt: skip
     curves = "".join(
         f"<details><summary>{escape(t.label)}: {_count(len(t.attempts), 'trial')}, "
         f"best {t.best:.3f}</summary>{charts.trials(t)}</details>\n"
@@ -177,7 +192,8 @@ def _tasks(r: Report) -> str:
     return (
         "<section><h2>Workloads</h2><p>Kernels that compute the same are one workload. Ratios are "
         "to the time of the analytic schedule, measured in turns with it; the rank correlation is "
-        f"between predicted and measured ones.</p>{_table(columns, rows)}"
+        "between measured ones and those that the analytic model predicts"
+        f"{', and the scores of the cost model' if has_scores else ''}.</p>{_table(columns, rows)}"
         f"<h3>Trials, each a circle, and the best so far</h3>{curves or '<p>There are none.</p>'}"
         "</section>"
     )

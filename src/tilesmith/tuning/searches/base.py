@@ -17,12 +17,15 @@ ATTEMPTS = 60
 
 
 class Search(ABC):
-    """`costs` are those observed so far, by candidate key; infinite for candidates that failed."""
+    """`costs` are those observed so far, by candidate key; infinite for candidates that failed.
+    `scores`: what a cost model said of candidates when they were proposed; the lower, the faster.
+    """
 
     def __init__(self, space: Space, seed: int = 0) -> None:
         self.space = space
         self.rng = random.Random(seed)
         self.costs: dict[str, float] = {}
+        self.scores: dict[str, float] = {}
         self.best: Candidate = space.start
         self.best_cost = math.inf
         self._proposed = {candidate_key(space.baseline)}

@@ -92,7 +92,7 @@ class Guided(Search):
         order = self._ordered()
         while order and len(found) < count:
             at = self.rng.randrange(len(order)) if self.rng.random() < self.CHANCE else 0
-            key = order.pop(at)
+            key, self.scores[key] = order.pop(at)
             self._proposed.add(key)
             found.append(self._pool.pop(key))
         return found
@@ -153,7 +153,7 @@ class Guided(Search):
         """The best measured ones, then the best of the pool."""
         alive = sorted((c, k) for k, c in self.costs.items() if c < math.inf)
         measured = [candidate_of(k) for _, k in alive[: self.PARENTS]]
-        return measured + [self._pool[k] for k in self._ordered()[: self.PARENTS]]
+        return measured + [self._pool[k] for k, _ in self._ordered()[: self.PARENTS]]
 
     def _child(self, parents: Sequence[Candidate]) -> Candidate:
         if len(parents) < 2 or self.rng.random() < self.ANYTHING:
@@ -162,15 +162,15 @@ class Guided(Search):
         child = self.space.crossed(a, b, self.rng) if self.rng.random() < 0.5 else a
         return self.space.mutated(child, self.rng, turns=self.rng.randint(1, 2))
 
-    def _ordered(self) -> list[str]:
+    def _ordered(self) -> list[tuple[str, float]]:
         """The pool by score; what has no hope of being measured is dropped."""
         keys = list(self._pool)
         if not keys:
             return []
         self.rng.shuffle(keys)  # equal scores are in no order
         scores = self._guide.learner.scores(np.stack([self._rows[k] for k in keys]))
-        order = [keys[i] for i in np.argsort(scores, kind="stable")]
-        for key in order[self.POOL :]:
+        order = [(keys[i], float(scores[i])) for i in np.argsort(scores, kind="stable")]
+        for key, _ in order[self.POOL :]:
             del self._pool[key]
         return order[: self.POOL]
 
