@@ -79,7 +79,14 @@ def counting(cfg: Config) -> Any:
     if width > 1:
         _, inner = s[b].split(s[b].axis[1], factor=width)
         s[b].vectorize(inner)
-    cfg.split("rows", s[b], s[b].axis[0])
+    outer, _ = cfg.split("rows", s[b], s[b].axis[0])
+    if cfg.choice("share", (False, True), width > 8):  # whose default depends on another knob
+        s[b].parallel(outer)
+        cfg.choice("again", ("a", "b", "c"), "a")
+    if cfg.choice("again", ("a", "b", "c"), "b") == "c":
+        s[b].unroll(s[b].leaf_axes[1])
+    if width == 16:
+        cfg.annotate("rows_run", s[b], s[b].leaf_axes[1], ("none", "unroll"))
     return s, [a, b]
 
 

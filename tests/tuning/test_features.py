@@ -60,6 +60,8 @@ def test_symbols_and_numbers_give_the_same_features(
     expected = np.stack([f.concrete(c) for c in candidates])
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(f(candidates), expected, rtol=1e-5, atol=1e-5)
+    fresh = features_of(space, TARGET, threads=4)
+    np.testing.assert_allclose(fresh(candidates), expected, rtol=1e-5, atol=1e-5)
     assert f.symbolic == symbols
     assert len(np.unique(expected, axis=0)) > len(candidates) / 4
 
