@@ -71,8 +71,10 @@ def _left_out(data: Sequence[Measured], parts: Sequence[Any]) -> list[Judged]:
 
 
 def _train(data: Sequence[Measured]) -> Trees:
-    seconds = np.concatenate([m.usual * m.ratios for m in data])
-    return Trees.trained(np.concatenate([m.features for m in data]), seconds, FEATURES)
+    features = np.concatenate([m.features for m in data])
+    ratios = np.concatenate([m.ratios for m in data])
+    groups = np.repeat(np.arange(len(data)), [len(m.ratios) for m in data])
+    return Trees.trained(features, ratios, groups, FEATURES)
 
 
 def table(judged: Sequence[Judged]) -> str:

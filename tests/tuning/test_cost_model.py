@@ -95,7 +95,7 @@ def test_grades_are_shares_of_the_best_speed_of_a_group() -> None:
 
 def test_a_trained_model_finds_its_features_by_name(tmp_path: Path) -> None:
     x, ratios, groups = trials(2, 60)
-    model = Trees.trained(x, 1e-6 * ratios, NAMES)
+    model = Trees.trained(x, ratios, groups, NAMES)
     same = model.predict(x)
     path = tmp_path / "model.txt"
     path.write_text(model.text())

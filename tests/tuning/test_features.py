@@ -164,6 +164,46 @@ def test_tails_are_wasted_points() -> None:
     assert exact[at] == 0 and tail[at] == pytest.approx(math.log(64 / 60))
 
 
+@pytest.mark.parametrize(("tail", "points"), [("peel", 60), ("roundup", 64)])
+def test_tails_that_are_peeled_take_the_time_of_their_part(tail: Any, points: int) -> None:
+    def rows(cfg: Config) -> te.Schedule:
+        a = te.placeholder((60, 64), "f32", "A")
+        b = te.compute((60, 64), lambda i, j: a[i, j] * 2.0, "B")
+        c = te.compute((60, 64), lambda i, j: b[i, j] + 1.0, "C")
+        s = te.create_schedule(c.op)
+        cfg.split("rows", s[b], s[b].axis[0], tail=tail)
+        return s
+
+    (found,) = features_of(rows, TARGET)([{"rows": (16,)}])
+    s0, s1 = (math.expm1(found[FEATURES.index(f"s{n}_points")]) for n in range(2))
+    assert sorted((round(s0), round(s1))) == [60 * 64, points * 64]
+
+
+def test_part_of_a_vector_costs_more_than_its_share() -> None:
+    def columns(width: int, factor: int) -> float:
+        a = te.placeholder((64, width), "f32", "A")
+        b = te.compute((64, width), lambda i, j: te.exp(a[i, j]), "B")
+        s = te.create_schedule(b.op)
+        s[b].vectorize(s[b].split(s[b].axis[1], factor=factor)[1])
+        (found,) = features_of(lambda _: s, TARGET)([{}])
+        return math.expm1(found[FEATURES.index("s0_arithmetic")])
+
+    whole, part, more = (columns(n, 16) for n in (64, 68, 80))
+    assert whole < part < more
+    assert part - whole > (more - whole) / 4
+
+
+def test_what_the_analytic_schedule_has_not() -> None:
+    space = Space(gemm)
+    f = features_of(space, TARGET)
+    for many in (False, True):  # with numbers, with symbols
+        rows = f([space.start, *([{"i": (4,)}] * 9 if many else [])])
+        more = [n for n, name in enumerate(FEATURES) if name.startswith("more_")]
+        of = [FEATURES.index(FEATURES[n].removeprefix("more_")) for n in more]
+        assert not rows[0, more].any()
+        np.testing.assert_array_equal(rows[:, more], rows[:, of] - rows[0, of])
+
+
 def test_busiest_thread() -> None:
     at = FEATURES.index("s0_parallel_share")
     for threads, share in ((1, 1.0), (2, 8 / 15), (4, 4 / 15), (16, 1 / 15)):

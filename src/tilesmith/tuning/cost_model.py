@@ -27,6 +27,8 @@ PRETRAINED = Path(__file__).parent / "pretrained.txt"
 """A LightGBM model as text, written by benchmarks/train_cost_model.py."""
 GRADES = 31
 """Grades of relevance that a ranking tells apart."""
+SCATTER = 0.03
+"""Relative differences of times that say little."""
 FEW = 2
 """Rows in a group that can't be ordered in a way worth learning."""
 
@@ -66,8 +68,9 @@ class Prior:
 
 
 class Trees:
-    """A trained LightGBM model of the logarithm of the time, that does not change.  `names`: of the
-    features of the rows it will see; those that it was trained on are found by name.
+    """A trained LightGBM model of where a candidate stands among those of its workload, from 0 (the
+    fastest) to `SPREAD`, that does not change.  `names`: of the features of the rows it will see;
+    those that it was trained on are found by name.
 
     Raises InternalError when there is one that it needs and the rows lack.
     """
@@ -88,9 +91,12 @@ class Trees:
         "deterministic": True,
         "force_row_wise": True,
     }
-    ROUNDS = 100
+    ROUNDS = 150
     FEATURES = 64
     """Those with the most gain; every one more makes predictions slower."""
+    SPREAD = 2.0
+    """Scores are where `LightGbmModel` starts from: the more they differ, the more trials it takes
+    to turn their order around."""
 
     def __init__(self, booster: lightgbm.Booster, names: Sequence[str]) -> None:
         missing = [n for n in booster.feature_name() if n not in names]
@@ -110,16 +116,22 @@ class Trees:
         return Trees(lightgbm.Booster(model_str=path.read_text()), names)
 
     @staticmethod
-    def trained(features: Array, seconds: Array, names: Sequence[str]) -> Trees:
-        """A model of measured times [n] in seconds of any workloads.  Needs LightGBM."""
+    def trained(features: Array, ratios: Array, groups: Array, names: Sequence[str]) -> Trees:
+        """A model of measured times [n], which are compared with those of the same group only.
+        Needs LightGBM.
+        """
         import lightgbm
 
         require_lightgbm()
+        places = np.zeros(len(ratios))
+        for g in np.unique(groups):
+            mine = groups == g
+            places[mine] = Trees.SPREAD * _places(ratios[mine])
 
         def train(columns: Array) -> lightgbm.Booster:
             rows = lightgbm.Dataset(
                 features[:, columns],
-                np.log(seconds * 1e9),
+                places,
                 feature_name=[names[int(c)] for c in columns],
                 params={"verbose": -1, "max_bin": Trees.PARAMETERS["max_bin"]},
             )
@@ -202,6 +214,15 @@ def grades(ratios: Array, groups: Array) -> Array:
     for g in np.unique(groups):
         best[groups == g] = max(speed[groups == g].max(), 1e-9)
     return np.rint(GRADES * speed / best).astype(np.int32)
+
+
+def _places(ratios: Array) -> Array:
+    """Where times stand among each other: of each the share of the others that are faster, as far
+    as measurements that scatter by `SCATTER` can tell.
+    """
+    z = np.log(ratios) / SCATTER
+    apart = np.clip(z[:, None] - z[None, :], -30, 30)
+    return (1 / (1 + np.exp(-apart))).mean(axis=1)
 
 
 def _by_group(groups: Array) -> tuple[Array, list[int]]:

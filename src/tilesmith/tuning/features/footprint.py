@@ -26,7 +26,8 @@ from .algebra import (
     total,
     where,
 )  # fmt: skip
-from .nest import STILL, Access, Loop, Nest, Span, Statement
+from .axes import STILL, Span
+from .nest import Access, Loop, Nest, Statement
 
 LINE = 64
 """Bytes that move together between caches."""
@@ -95,7 +96,7 @@ class Footprints:
             if loop.extent == 1:
                 continue
             once = self.bytes(s, access, p)
-            again = maximum(mul(moved, loop.extent), once)
+            again = maximum(mul(moved, loop.trips), once)
             fits = is_most(self.working_set(loop), cache)
             moved = where(fits, once, again)
         return moved

@@ -15,6 +15,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from tilesmith.support.errors import InternalError, ScheduleError, UsageError
 from tilesmith.te.schedule import AxisLike, Schedule, Stage
 from tilesmith.tuning.space import Candidate, Space
 
-from .kernel import FEATURES, SECONDS, kernel_features
+from .kernel import COMPARED, FEATURES, OWN, SECONDS, kernel_features
 from .program import Program
 from .statement import Machine
 
@@ -94,10 +95,13 @@ class Trace(Config):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Structure:
-    """The features of all candidates with the same values of the structural knobs."""
+    """The features of all candidates with the same values of the structural knobs.  `analytic`: the
+    first `COMPARED` ones of the analytic candidate.
+    """
 
     columns: tuple[Column, ...]
     program: Program
+    analytic: np.ndarray
 
     def encode(self, candidates: Sequence[Candidate]) -> np.ndarray:
         """The candidates' numeric knobs, int64 [n, columns]."""
@@ -115,7 +119,10 @@ class Structure:
                 f"expected a matrix with {len(self.columns)} columns ({names}), found one of shape "
                 f"{knobs.shape}"
             )
-        return self.program(knobs)
+        result = self.program(knobs, room=COMPARED)
+        columns = result.T
+        np.subtract(columns[:COMPARED], self.analytic[:, None], out=columns[len(OWN) :])
+        return result
 
 
 @dataclass(slots=True, eq=False)
@@ -137,13 +144,18 @@ class _Question:
 
 class FeatureFunction:
     """The features of candidates of `schedule`, a function of a config that returns a schedule, or
-    a tuple with one first; `FEATURES` names them.
+    a tuple with one first; `FEATURES` names them.  `start`: the analytic candidate.
     """
 
     def __init__(
-        self, schedule: Callable[[Config], object], target: Target, threads: int = 1
+        self,
+        schedule: Callable[[Config], object],
+        target: Target,
+        threads: int = 1,
+        start: Candidate | None = None,
     ) -> None:
         self._schedule = schedule
+        self._start: Candidate = start or {}
         self._machine = Machine(target, threads)
         self._symbols = 0
         self._checked = 0
@@ -208,10 +220,17 @@ class FeatureFunction:
 
     def concrete(self, candidate: Candidate) -> np.ndarray:
         """Features, float32 [F], of one candidate, without any symbols."""
-        return np.array(self._features(Config(candidate)), np.float32)
+        own = np.array(self._features(self._schedule(Config(candidate))), np.float32)
+        return np.concatenate([own, own[:COMPARED] - self._analytic])
 
-    def _features(self, cfg: Config) -> list[Any]:
-        return kernel_features(_schedule_of(self._schedule(cfg)).state, self._machine)
+    @cached_property
+    def _analytic(self) -> np.ndarray:
+        """The features of the analytic candidate that others are compared with."""
+        return np.array(self._features(self._schedule(Config(self._start)))[:COMPARED], np.float32)
+
+    def _features(self, made: object) -> list[Any]:
+        """Of what the schedule function returned."""
+        return kernel_features(_schedule_of(made).state, self._machine)
 
     def _leaf(self, candidate: Candidate) -> _Leaf:
         node = self._root
@@ -222,8 +241,10 @@ class FeatureFunction:
     def _grown(self, candidate: Candidate) -> _Leaf:
         """The leaf of a structure that was not seen before."""
         trace = Trace(candidate, symbols=self._symbols, symbolic=False)
-        self._schedule(trace)
+        made = self._schedule(trace)
         leaf = _Leaf()
+        if not trace.columns:  # all candidates of the structure have the same features
+            leaf.structure = Structure((), Program(self._features(made), ()), self._analytic)
         questions = list(trace.asked.items())
         if not questions:
             self._root = leaf
@@ -243,15 +264,14 @@ class FeatureFunction:
 
     def _trace(self, candidate: Candidate) -> Structure:
         """The structure of a candidate.  Raises _Unfit when symbols can't stand for its numbers."""
-        if self._symbols == len(SYMBOLS) - 1:
-            return Structure((), Program(self._features(Config(candidate)), ()))
         trace = Trace(candidate, symbols=self._symbols)
         try:
-            values = self._features(trace)
+            values = self._features(self._schedule(trace))
         except Exception as e:  # whatever a function of numbers does with a symbol
             raise _Unfit from e
         used = tuple(trace.columns)
-        structure = Structure(used, Program(values, tuple(trace.columns.values())))
+        program = Program(values, tuple(trace.columns.values()))
+        structure = Structure(used, program, self._analytic)
         for other in self._alike(candidate, structure):
             expected = self.concrete(other)
             (found,) = structure.features(structure.encode([other]))
@@ -290,7 +310,9 @@ def features_of(
     """The features of a space's candidates, or of the schedules that a template makes, on a target
     whose programs run with so many threads.
     """
-    return FeatureFunction(space.schedule if isinstance(space, Space) else space, target, threads)
+    if isinstance(space, Space):
+        return FeatureFunction(space.schedule, target, threads, space.baseline)
+    return FeatureFunction(space, target, threads)
 
 
 def prior(features: np.ndarray) -> np.ndarray:

@@ -22,18 +22,23 @@ _KERNEL = (
     "forks", "body", "footprint", "allocated", "attached",
 )  # fmt: skip
 
-FEATURES: tuple[str, ...] = (
-    *(f"kernel_{name}" for name in _KERNEL),
-    *(f"s{n}_{name}" for n in range(STATEMENTS) for name in STATEMENT),
-)
+_KERNELS = tuple(f"kernel_{name}" for name in _KERNEL)
+_STATEMENTS = tuple(f"s{n}_{name}" for n in range(STATEMENTS) for name in STATEMENT)
+OWN = _KERNELS + _STATEMENTS
+"""Names of the features of a schedule by itself."""
+COMPARED = len(_KERNELS) + len(STATEMENT)
+"""So many of them, those of the kernel and of its largest statement, are also compared with the
+analytic schedule's: what is better than that is hardly a matter of the workload's size."""
+FEATURES: tuple[str, ...] = (*OWN, *(f"more_{name}" for name in OWN[:COMPARED]))
 """Names of all features, in order.  `kernel_seconds` is the time that the prior expects, as
-`log(1 + nanoseconds)`; other sizes, counts and times are `log(1 + x)` too."""
+`log(1 + nanoseconds)`; other sizes, counts and times are `log(1 + x)` too.  `more_…` is what a
+feature has more than that of the analytic schedule."""
 
 SECONDS = FEATURES.index("kernel_seconds")
 
 
 def kernel_features(state: State, machine: Machine) -> list[Number]:
-    """The values of `FEATURES` for a schedule's state."""
+    """The values of `OWN` for a schedule's state."""
     nest = Nest(state)
     prints = Footprints(nest)
     # producers before consumers, the largest first: an order that the values of knobs don't change
@@ -44,7 +49,7 @@ def kernel_features(state: State, machine: Machine) -> list[Number]:
     }
     for n, f in enumerate(found[:STATEMENTS]):
         values.update({f"s{n}_{k}": v for k, v in f.values.items()})
-    return [values.get(name, 0.0) for name in FEATURES]
+    return [values.get(name, 0.0) for name in OWN]
 
 
 def _work(s: Statement) -> float:

@@ -7,18 +7,18 @@ before stand still, make an index vary over a *span*: `width` positions from the
 expressions (`algebra`); both come from the same formulas.
 
 A stage inside another computes what its readers need in one iteration, as lowering has it; a tile
-that overhangs its tensor counts as a whole one.
+that overhangs its tensor needs as much memory as a whole one, but takes the time of its part
+(`Loop.trips`): loops are peeled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from tilesmith.ir.affine import as_affine
 from tilesmith.ir.expr import Binary, Expr, Load, Var, post_order
-from tilesmith.ir.layout import Layout
+from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.loop.nodes import ForKind
 from tilesmith.te.lower_inline import inline
 from tilesmith.te.rewrite import loads
@@ -40,25 +40,24 @@ from .algebra import (
     total,
     where,
 )  # fmt: skip
-
-
-class Span(NamedTuple):
-    """Positions of an index: from the first to the last, and different ones."""
-
-    width: Number
-    distinct: Number
-
-
-STILL = Span(1, 1)
+from .axes import STILL, Span, extents_of, lanes_of, moved_of, spans_of, trips_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loop:
+    """`trips`: iterations, the last counting only as far as it is needed; `rest`: how much of the
+    last iteration that is, 0 where all are whole.  `lanes`: what one iteration does of an axis that
+    vectors run along; 0 for other axes.
+    """
+
     stage: str
     axis: str
     extent: Number
     kind: ForKind
     is_reduce: bool
+    trips: Number
+    rest: Number
+    lanes: Number
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,6 +111,8 @@ class Nest:
         self._roots: dict[str, dict[Expr, str]] = {}
         self._spans: dict[tuple[str, int], dict[str, Span]] = {}
         self._indices: dict[tuple[str, Expr, int], Span] = {}
+        self._shapes: dict[tuple[str, int], tuple[tuple[LayoutDim, Number], ...]] = {}
+        self._touched: dict[tuple[Access, int], list[Span]] = {}
         self.statements: dict[str, Statement] = {}
         for name in reversed(self.bodies):
             self._place(name)
@@ -137,9 +138,15 @@ class Nest:
             spatial = len(stage.op.shape)
             needed = [self.needed(name, d, len(outside)).width for d in range(spatial)]
             domain = [*needed, *domain[spatial:]]
-        extents = self._extents[name] = _extents(stage, domain)
+        extents = self._extents[name] = extents_of(stage, domain)
         reduced = stage.reduce_names()
-        loops = tuple(Loop(name, a, extents[a], stage.kind(a), a in reduced) for a in stage.leaves)
+        trips, lanes = trips_of(stage, extents), lanes_of(stage, extents)
+        loops = tuple(
+            Loop(name, a, extents[a], stage.kind(a), a in reduced, *trips[a], lanes.get(a, 0))
+            for a in stage.leaves
+        )
+        if any(not isinstance(r, FuseRelation) and r.tail == "roundup" for r in stage.relations):
+            outside = tuple(replace(loop, trips=loop.extent, rest=0) for loop in outside)
         self._paths[name] = ((*outside, *loops), len(outside))
 
     def extents(self, name: str) -> Mapping[str, Number]:
@@ -173,7 +180,7 @@ class Nest:
             stage = self.state.stages[name]
             path, own = self._paths[name]
             inside = {loop.axis for loop in path[max(p, own) :]}
-            found = _spans(stage, self._extents[name], inside)
+            found = spans_of(stage, self._extents[name], inside)
             if p < own:
                 for d, root in enumerate(stage.roots[: len(stage.op.shape)]):
                     found[root] = self.needed(name, d, p)
@@ -268,12 +275,21 @@ class Nest:
         """Extents of the physical dimensions of a value: the whole of it, or what one iteration of
         the loop that it is computed at needs.
         """
+        return tuple(size for _, size in self._shape(tensor))
+
+    def _shape(self, tensor: tuple[str, int]) -> tuple[tuple[LayoutDim, Number], ...]:
+        """The physical dimensions and their extents."""
+        if tensor not in self._shapes:
+            dims = _layout(self.state.stages[tensor[0]]).dims
+            self._shapes[tensor] = tuple(zip(dims, self._sizes(tensor, dims), strict=True))
+        return self._shapes[tensor]
+
+    def _sizes(self, tensor: tuple[str, int], dims: Sequence[LayoutDim]) -> tuple[Number, ...]:
         stage = self.state.stages[tensor[0]]
         whole = tuple(number(n) for n in stage.op.shape)
         if isinstance(stage.attach, At) and not stage.is_output and tensor[0] in self._extents:
             extents = self._extents[tensor[0]]
             whole = tuple(extents[r] for r in stage.roots[: len(whole)])
-        dims = _layout(stage).dims
         return tuple(
             ceil_div(whole[d.axis], d.block) if d.part == "outer"
             else d.block if d.part == "inner"
@@ -283,16 +299,18 @@ class Nest:
 
     def touched(self, name: str, access: Access, p: int) -> list[Span]:
         """Spans of an access's physical dimensions while the loops from number `p` on run."""
+        key = (access, p)
+        if key not in self._touched:
+            self._touched[key] = self._touch(name, access, p)
+        return self._touched[key]
+
+    def _touch(self, name: str, access: Access, p: int) -> list[Span]:
         logical: list[Span] = []
         for d, index in enumerate(access.indices):
             span = self.index(name, index, p)
             logical.append(_all(span, sorted({o[d] for o in access.offsets})))
         found: list[Span] = []
-        for d, size in zip(
-            _layout(self.state.stages[access.tensor[0]]).dims,
-            self.shape(access.tensor),
-            strict=True,
-        ):
+        for d, size in self._shape(access.tensor):
             width, count = logical[d.axis]
             if d.part == "outer":
                 width = ceil_div(width, d.block)
@@ -304,7 +322,7 @@ class Nest:
         the statement's own stage.
         """
         stage = s.stage
-        moved = _moved(stage, self._extents[stage.name], axis)
+        moved = moved_of(stage, self._extents[stage.name], axis)
         roots = self._roots[stage.name]
 
         def step(e: Expr) -> Number:
@@ -328,7 +346,7 @@ class Nest:
         logical = [step(i) for i in access.indices]
         return [
             floor_div(logical[d.axis], d.block) if d.part == "outer" else logical[d.axis]
-            for d in _layout(self.state.stages[access.tensor[0]]).dims
+            for d, _ in self._shape(access.tensor)
         ]
 
 
@@ -348,53 +366,3 @@ def _sources(body: Sequence[Expr]) -> tuple[Expr, ...]:
 
 def _layout(stage: StageState) -> Layout:
     return stage.layout or Layout.row_major(len(stage.op.shape))
-
-
-def _extents(stage: StageState, domain: Sequence[Number]) -> dict[str, Number]:
-    """Extents of all axes, given those of the roots: `StageState.extents` on numbers."""
-    found = dict(zip(stage.roots, domain, strict=True))
-    for rel in stage.relations:
-        if isinstance(rel, FuseRelation):
-            found[rel.fused] = product(found[p] for p in rel.parts)
-        elif rel.factor is not None:
-            inner = found[rel.inner] = number(rel.factor)
-            found[rel.outer] = ceil_div(found[rel.parent], inner)
-        else:
-            outer = found[rel.outer] = number(rel.nparts or 1)
-            found[rel.inner] = ceil_div(found[rel.parent], outer)
-    return found
-
-
-def _spans(stage: StageState, extents: Mapping[str, Number], inside: set[str]) -> dict[str, Span]:
-    """Spans of all axes while the leaves `inside` run and the others stand still."""
-    found = {a: Span(extents[a], extents[a]) if a in inside else STILL for a in stage.leaves}
-    for rel in reversed(stage.relations):
-        if isinstance(rel, FuseRelation):
-            width, count = found[rel.fused]
-            for part in reversed(rel.parts[1:]):
-                n = extents[part]
-                found[part] = Span(minimum(width, n), minimum(count, n))
-                width, count = ceil_div(width, n), ceil_div(count, n)
-            found[rel.parts[0]] = Span(width, count)
-        else:
-            outer, inner, whole = found[rel.outer], found[rel.inner], extents[rel.parent]
-            if outer is STILL:
-                found[rel.parent] = inner
-                continue
-            width = add(mul(sub(outer.width, 1), extents[rel.inner]), inner.width)
-            count = mul(outer.distinct, inner.distinct)
-            found[rel.parent] = Span(minimum(width, whole), minimum(count, whole))
-    return found
-
-
-def _moved(stage: StageState, extents: Mapping[str, Number], axis: str) -> dict[str, Number]:
-    """How far one step of a leaf moves each other axis."""
-    moved: dict[str, Number] = {axis: 1}
-    for rel in reversed(stage.relations):
-        if isinstance(rel, FuseRelation):
-            if rel.fused in moved:
-                moved[rel.parts[-1]] = moved[rel.fused]
-        elif rel.outer in moved or rel.inner in moved:
-            outer = mul(moved.get(rel.outer, 0), extents[rel.inner])
-            moved[rel.parent] = add(outer, moved.get(rel.inner, 0))
-    return moved

@@ -84,13 +84,13 @@ class Program:
         self._copies = [(places[v], o) for v, o in self._outputs.items() if isinstance(v, Var)]
         return used[0], used[1]
 
-    def __call__(self, knobs: np.ndarray) -> np.ndarray:
-        """Values [n, outputs] in float32, column by column in memory, for `knobs` [n, variables] of
-        any number type.
+    def __call__(self, knobs: np.ndarray, room: int = 0) -> np.ndarray:
+        """Values [n, outputs + room] in float32, column by column in memory, for `knobs`
+        [n, variables] of any number type; the last `room` columns are the caller's to fill.
         """
-        n = len(knobs)
-        result = np.empty((len(self.constant), n), np.float32)
-        result[:] = self.constant[:, None]
+        n, count = len(knobs), len(self.constant)
+        result = np.empty((count + room, n), np.float32)
+        result[:count] = self.constant[:, None]
         if self._outputs:
             columns = np.ascontiguousarray(knobs.T, np.float64)
             size = min(n, BLOCK)

@@ -18,6 +18,7 @@ from .algebra import (
     add,
     ceil_div,
     div,
+    floor_div,
     is_most,
     largest,
     log,
@@ -49,7 +50,7 @@ STATEMENT = (
     *(f"inner{n}{what}" for n in range(INNER) for what in ("", "_set", "_reduce")),
     "lanes", "lane_use", "vector_instructions", "unrolled", "body",
     "results", "operands", "registers", "spill", "waiting",
-    "parallel", "parallel_share", "forks", "tail_waste",
+    "parallel", "parallel_share", "forks", "tail_waste", "cut", "crossing",
     *KINDS, "intensity",
     "footprint", *(f"traffic_{c}" for c in _LEVELS), *(f"kept_{c}" for c in _LEVELS),
     "issue", "arithmetic", "memory", "entries", "seconds",
@@ -69,6 +70,10 @@ FORK = 6000.0
 """Cycles of starting and ending a parallel loop."""
 GATHER = 4.0
 """Cycles of loading a vector element by element."""
+PEELED = 0.5
+"""Of the time that a peeled iteration would save, how much it takes after all."""
+MASKED = 1.5
+"""Times that vectors take of which only some lanes count."""
 HIDDEN = 0.85
 """Share of the shorter of computing and moving data that happens behind the longer."""
 
@@ -109,14 +114,14 @@ def statement_features(
     target = machine.target
     path = s.path
     own = path[s.own :]
-    points = product(loop.extent for loop in path)
+    points = product(loop.trips for loop in path)
     copied = _copied(path)
     inside = path[copied:]
     lanes = product(loop.extent for loop in inside if loop.kind == "vectorized")
     hardware = max(target.vector_lanes(s.lane_bytes), 1)
     vectors = ceil_div(lanes, hardware)
     unrolled = product(loop.extent for loop in inside if loop.kind == "unrolled")
-    trips = product(loop.extent for loop in path[:copied])
+    trips = product(loop.trips for loop in path[:copied])
     counts = operations(s.body)
     each = sum(counts.values())
 
@@ -125,6 +130,10 @@ def statement_features(
         elements = prints.elements(s, a, copied)
         moves = any(isinstance(n, Expr) or n != 0 for n in _lane_steps(nest, s, a, inside))
         return div(elements, minimum(lanes, hardware)) if moves else elements
+
+    def lines(a: Access) -> Number:
+        """Cache lines that a vector lies on."""
+        return _vector_lines(nest, s, a, inside, hardware * a.bytes)
 
     writes = [a for a in s.accesses if a.write]
     reads = sorted(
@@ -143,27 +152,28 @@ def statement_features(
     cycles = sum(CYCLES[k] * n for k, n in counts.items()) / max(target.fma_ports, 1)
     computing = mul(mul(unrolled, vectors), cycles)
     loaded = total(
-        mul(in_vectors(a), _load_cycles(_lane_steps(nest, s, a, inside)))
+        mul(in_vectors(a), _load_cycles(_lane_steps(nest, s, a, inside), lines(a)))
         for a in reads
         if not a.in_registers
     )
-    stored = total(in_vectors(a) for a in writes if not a.in_registers)
+    stored = total(mul(in_vectors(a), lines(a)) for a in writes if not a.in_registers)
     spilled = mul(mul(spill, results), 2.0)
     issued = div(add(add(body, operands), 2), ISSUE)
     trip = largest([maximum(computing, waiting), add(loaded, spilled), stored, issued], 0.0)
     entries = _entries(path, copied)
-    arithmetic = add(mul(trips, trip), mul(entries, ENTRY))
+    cut = _cut(path, copied, trips, trip, waiting, hardware)
+    arithmetic = add(add(mul(trips, trip), cut), mul(entries, ENTRY))
 
     traffic = [total(prints.traffic(s, a, c) for a in s.accesses) for c in machine.caches]
     speeds = (L2_BYTES, L3_BYTES, DRAM_BYTES)
     memory = largest([div(t, b) for t, b in zip(traffic, speeds, strict=True)], 0.0)
-    shared, forks = _shared(path)
+    shared, forks = _shared(path) if machine.threads > 1 else (1, 0)
     share = _share(shared, machine.threads)
     both = add(maximum(arithmetic, memory), mul(minimum(arithmetic, memory), 1 - HIDDEN))
-    seconds = mul(add(mul(both, share), mul(forks, FORK if machine.threads > 1 else 0.0)), CYCLE)
+    seconds = mul(add(mul(both, share), mul(forks, FORK)), CYCLE)
 
-    reduced = product(loop.extent for loop in own if loop.is_reduce)
-    around = product(loop.extent for loop in path[: s.own])
+    reduced = product(loop.trips for loop in own if loop.is_reduce)
+    around = product(loop.trips for loop in path[: s.own])
     footprint = total(prints.bytes(s, a, 0) for a in s.accesses)
     v: dict[str, Number] = {
         "points": size(points),
@@ -185,6 +195,11 @@ def statement_features(
         "parallel_share": share,
         "forks": size(forks),
         "tail_waste": log(_tail_waste(nest, s)),
+        "cut": div(cut, add(arithmetic, 1)),
+        "crossing": div(
+            total(mul(in_vectors(a), sub(lines(a), 1)) for a in s.accesses if not a.in_registers),
+            add(add(operands, results), 1),
+        ),
         **{k: size(mul(points, n)) for k, n in counts.items()},
         "intensity": log(add(div(mul(points, max(each, 1)), add(footprint, 1)), 1e-3)),
         "footprint": size(footprint),
@@ -257,11 +272,50 @@ def _lane_steps(nest: Nest, s: Statement, a: Access, inside: tuple[Loop, ...]) -
     return nest.steps(s, a, lanes[-1].axis) if lanes else []
 
 
-def _load_cycles(steps: list[Number]) -> Number:
-    """Of loading a vector whose lanes lie that far apart: together, or each on its own."""
+def _load_cycles(steps: list[Number], lines: Number) -> Number:
+    """Of loading a vector whose lanes lie that far apart: together, on so many cache lines, or each
+    on its own.
+    """
     if any(isinstance(n, Expr) or n != 0 for n in steps[:-1]):
         return GATHER
-    return where(is_most(steps[-1], 1), 0.5, GATHER) if steps else 0.5
+    return where(is_most(steps[-1], 1), mul(lines, 0.5), GATHER) if steps else 0.5
+
+
+def _vector_lines(
+    nest: Nest, s: Statement, a: Access, inside: tuple[Loop, ...], width: int
+) -> Number:
+    """The cache lines that a vector of `width` bytes lies on: 2 of those that are as wide as a line
+    where rows don't start at one.
+    """
+    steps = _lane_steps(nest, s, a, inside)
+    if not steps or any(isinstance(n, Expr) or n != 0 for n in steps[:-1]):
+        return 1
+    if isinstance(steps[-1], int) and steps[-1] != 1:
+        return 1
+    row = mul(nest.shape(a.tensor)[-1], a.bytes)
+    rest = sub(row, mul(floor_div(row, LINE), LINE))
+    return where(is_most(rest, 0), 1, 1 if width <= LINE // 2 else 2)
+
+
+def _cut(
+    path: tuple[Loop, ...], copied: int, trips: Number, trip: Number, floor: Number, hardware: int
+) -> Number:
+    """Cycles that the last iterations of loops take beyond their part, where they are not whole:
+    their vectors are not full, and less of the body is left to do than its results have to be
+    waited for.
+    """
+    found: list[Number] = []
+    for loop in path[:copied]:
+        part = add(mul(loop.rest, 1 - PEELED), PEELED)
+        if isinstance(loop.lanes, Expr) or loop.lanes > 0:
+            lanes = mul(loop.rest, loop.lanes)
+            vectors = mul(ceil_div(floor_div(add(lanes, 0.5), 1.0), hardware), float(hardware))
+            masked = where(is_most(sub(vectors, lanes), 0.5), 1.0, MASKED)
+            part = mul(div(vectors, loop.lanes), masked)
+        lost = sub(maximum(floor, mul(trip, part)), mul(trip, loop.rest))
+        lost = mul(div(trips, loop.trips), lost)
+        found.append(where(is_most(loop.rest, 1e-6), 0.0, lost))
+    return total(found)
 
 
 def _static_size(nest: Nest, a: Access) -> float:
@@ -292,7 +346,7 @@ def _entries(path: tuple[Loop, ...], copied: int) -> Number:
     outside: Number = 1
     for loop in path[:copied]:
         found.append(where(not_one(loop.extent), outside, 0))
-        outside = mul(outside, loop.extent)
+        outside = mul(outside, loop.trips)
     return total(found)
 
 

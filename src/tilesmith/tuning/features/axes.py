@@ -1,0 +1,109 @@
+"""Extents of the axes of a stage, from the extents of its roots through splits and fusions; and
+what the roots do while loops over some axes run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tilesmith.te.stage import FuseRelation, StageState
+
+from .algebra import Number, add, ceil_div, div, floor_div, minimum, mul, number, product, sub
+
+
+class Span(NamedTuple):
+    """Positions of an index: from the first to the last, and different ones."""
+
+    width: Number
+    distinct: Number
+
+
+STILL = Span(1, 1)
+
+
+def extents_of(stage: StageState, domain: Sequence[Number]) -> dict[str, Number]:
+    """Extents of all axes, given those of the roots: `StageState.extents` on numbers."""
+    found = dict(zip(stage.roots, domain, strict=True))
+    for rel in stage.relations:
+        if isinstance(rel, FuseRelation):
+            found[rel.fused] = product(found[p] for p in rel.parts)
+        elif rel.factor is not None:
+            inner = found[rel.inner] = number(rel.factor)
+            found[rel.outer] = ceil_div(found[rel.parent], inner)
+        else:
+            outer = found[rel.outer] = number(rel.nparts or 1)
+            found[rel.inner] = ceil_div(found[rel.parent], outer)
+    return found
+
+
+def trips_of(stage: StageState, extents: Mapping[str, Number]) -> dict[str, tuple[Number, Number]]:
+    """`Loop.trips` and `Loop.rest` of all axes."""
+    found: dict[str, tuple[Number, Number]] = {r: (extents[r], 0) for r in stage.roots}
+    for rel in stage.relations:
+        if isinstance(rel, FuseRelation):
+            found[rel.fused] = product(found[p][0] for p in rel.parts), 0
+            continue
+        whole = found[rel.parent][0]
+        outer, inner = extents[rel.outer], extents[rel.inner]
+        if rel.tail == "roundup":
+            found[rel.outer], found[rel.inner] = (outer, 0), (inner, 0)
+        elif rel.factor is not None:
+            found[rel.outer], found[rel.inner] = _quotient(whole, inner), (inner, 0)
+        else:
+            found[rel.outer], found[rel.inner] = (outer, 0), _quotient(whole, outer)
+    return found
+
+
+def lanes_of(stage: StageState, extents: Mapping[str, Number]) -> dict[str, Number]:
+    """`Loop.lanes` of axes that have any."""
+    vectors = {a for a in stage.leaves if stage.kind(a) == "vectorized"}
+    found: dict[str, Number] = {}
+    for rel in reversed(stage.relations):
+        if not isinstance(rel, FuseRelation) and rel.inner in vectors:
+            vectors.add(rel.parent)
+            found[rel.outer] = extents[rel.inner]
+    return found
+
+
+def _quotient(whole: Number, part: Number) -> tuple[Number, Number]:
+    """`whole / part`, and what it has beyond an integer."""
+    if isinstance(whole, int) and isinstance(part, int) and whole % part == 0:
+        return whole // part, 0
+    trips = div(whole, part)
+    return trips, sub(trips, floor_div(whole, part))
+
+
+def spans_of(stage: StageState, extents: Mapping[str, Number], inside: set[str]) -> dict[str, Span]:
+    """Spans of all axes while the leaves `inside` run and the others stand still."""
+    found = {a: Span(extents[a], extents[a]) if a in inside else STILL for a in stage.leaves}
+    for rel in reversed(stage.relations):
+        if isinstance(rel, FuseRelation):
+            width, count = found[rel.fused]
+            for part in reversed(rel.parts[1:]):
+                n = extents[part]
+                found[part] = Span(minimum(width, n), minimum(count, n))
+                width, count = ceil_div(width, n), ceil_div(count, n)
+            found[rel.parts[0]] = Span(width, count)
+        else:
+            outer, inner, whole = found[rel.outer], found[rel.inner], extents[rel.parent]
+            if outer is STILL:
+                found[rel.parent] = inner
+                continue
+            width = add(mul(sub(outer.width, 1), extents[rel.inner]), inner.width)
+            count = mul(outer.distinct, inner.distinct)
+            found[rel.parent] = Span(minimum(width, whole), minimum(count, whole))
+    return found
+
+
+def moved_of(stage: StageState, extents: Mapping[str, Number], axis: str) -> dict[str, Number]:
+    """How far one step of a leaf moves each other axis."""
+    moved: dict[str, Number] = {axis: 1}
+    for rel in reversed(stage.relations):
+        if isinstance(rel, FuseRelation):
+            if rel.fused in moved:
+                moved[rel.parts[-1]] = moved[rel.fused]
+        elif rel.outer in moved or rel.inner in moved:
+            outer = mul(moved.get(rel.outer, 0), extents[rel.inner])
+            moved[rel.parent] = add(outer, moved.get(rel.inner, 0))
+    return moved
