@@ -15,9 +15,11 @@ import numpy as np
 Kind = Literal["bool", "int", "uint", "float"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """A scalar element type: `kind` and width in `bits` (bool is stored in one byte)."""
+    """A scalar element type: `kind` and width in `bits` (bool is stored in one byte).  There are no
+    others than those below, so they are compared and hashed by identity.
+    """
 
     name: str
     kind: Kind

@@ -654,5 +654,11 @@ def substitute(root: Expr, mapping: dict[Expr, Expr]) -> Expr:
 
 def free_vars(root: Expr) -> set[Var]:
     """The Vars that occur in `root` and are not bound by a `Let` inside it."""
-    bound = {n.var for n in post_order(root) if isinstance(n, Let)}
-    return {n for n in post_order(root) if isinstance(n, Var)} - bound
+    found: set[Var] = set()
+    bound: set[Var] = set()
+    for n in post_order(root):
+        if isinstance(n, Var):
+            found.add(n)
+        elif isinstance(n, Let):
+            bound.add(n.var)
+    return found - bound

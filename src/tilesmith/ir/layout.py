@@ -16,7 +16,8 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeVar, overload
 
 import numpy as np
@@ -78,8 +79,14 @@ class Layout:
     """A bijection from logical indices to physical indices (up to padding)."""
 
     dims: tuple[LayoutDim, ...]
+    has_padding: bool = field(init=False, compare=False, repr=False)
+    """Whether some physical elements may belong to no logical one."""
+    _hash: int = field(init=False, compare=False, repr=False)  # layouts are keys of many tables
 
     def __post_init__(self) -> None:
+        padded = any(d.part != "whole" or d.before or d.after for d in self.dims)
+        object.__setattr__(self, "has_padding", padded)
+        object.__setattr__(self, "_hash", hash(self.dims))
         by_axis: dict[int, list[LayoutDim]] = {}
         for d in self.dims:
             by_axis.setdefault(d.axis, []).append(d)
@@ -93,6 +100,9 @@ class Layout:
                 raise ValueError(
                     f"layout '{self}': axis {axis} must be whole, or once outer and once inner"
                 )
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @staticmethod
     def parse(text: str) -> Layout:
@@ -111,6 +121,7 @@ class Layout:
         return Layout(tuple(dims))
 
     @staticmethod
+    @lru_cache(maxsize=64)
     def row_major(rank: int) -> Layout:
         return Layout(tuple(LayoutDim(i) for i in range(rank)))
 
@@ -127,11 +138,6 @@ class Layout:
     @property
     def is_row_major(self) -> bool:
         return all(d == LayoutDim(i) for i, d in enumerate(self.dims))
-
-    @property
-    def has_padding(self) -> bool:
-        """True when some physical elements may belong to no logical one."""
-        return any(d.part != "whole" or d.before or d.after for d in self.dims)
 
     @property
     def dense(self) -> Layout:

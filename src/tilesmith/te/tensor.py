@@ -120,24 +120,22 @@ class Compute:
     body: tuple[Expr, ...]
     reduce_axis: tuple[IterVar, ...] = ()
     outputs: tuple[Tensor, ...] = field(init=False, repr=False)
+    inputs: tuple[Tensor, ...] = field(init=False, repr=False)
+    """The tensors that the body reads, each once, in order of first use."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "outputs", tuple(Tensor(self, i) for i in range(len(self.body))))
-
-    @property
-    def shape(self) -> tuple[Dim, ...]:
-        return tuple(a.extent for a in self.axis)
-
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        """The tensors that the body reads, each once, in order of first use."""
         seen: dict[Tensor, None] = {}
         for body in self.body:
             for node in ir.post_order(body):
                 if isinstance(node, Load):
                     assert isinstance(node.buffer, Tensor)
                     seen[node.buffer] = None
-        return tuple(seen)
+        object.__setattr__(self, "inputs", tuple(seen))
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        return tuple(a.extent for a in self.axis)
 
 
 Operation: TypeAlias = "Placeholder | Compute"

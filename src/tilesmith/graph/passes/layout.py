@@ -91,6 +91,7 @@ class _Assignment:
                 self.by_rank.setdefault(v.type.rank, {None: None})[v.layout] = None
         self.choices = {n: self.choices_of(n) for n in graph.nodes}
         self.chosen: dict[Node, Choice] = {}
+        self.after_relayout: dict[tuple[Node, int, Choice], tuple[float, Choice]] = {}
         self.now: dict[Value, Value] = {}
         self.packed: dict[tuple[Value, Layout], Constant] = {}
         self.converted: dict[tuple[Value, Layout | None], Value] = {}
@@ -197,6 +198,12 @@ class _Assignment:
 
     def converting(self, node: Node, i: int, result: Choice) -> tuple[float, Choice]:
         """What it costs `node` to read operand i after the best relayout."""
+        key = (node, i, result)
+        if key not in self.after_relayout:
+            self.after_relayout[key] = self._converting(node, i, result)
+        return self.after_relayout[key]
+
+    def _converting(self, node: Node, i: int, result: Choice) -> tuple[float, Choice]:
         value = node.inputs[i]
         change = self.policy.relayout(value)
         costs = {

@@ -17,7 +17,7 @@ from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.base import Op
-from tilesmith.ops.structure import loads, product_of_loads, stages
+from tilesmith.ops.structure import Structure, loads, product_of_loads, stages
 from tilesmith.ops.winograd import WinogradConv
 from tilesmith.strategy.access import address, expand
 from tilesmith.strategy.windows import window_layout
@@ -44,25 +44,33 @@ measured on depthwise and grouped convolutions; reading and writing it once are 
 class _Policy:
     def __init__(self, target: Target) -> None:
         self.target = target
+        self.seen: dict[Node, tuple[Structure, bool]] = {}
+
+    def about(self, node: Node) -> tuple[Structure, bool]:
+        """The structure of a node, and whether it keeps axes: asked for each operand and layout."""
+        if node not in self.seen:
+            s = node_structure(node)
+            runs_along = s.kind not in ("contraction", "opaque")
+            keeps = runs_along and _keeps_axes(node.op, _types(node))
+            self.seen[node] = s, keeps
+        return self.seen[node]
 
     def fixed(self, node: Node, known: frozenset[int]) -> NodeLayouts | None:
         if isinstance(node.op, WinogradConv):
             return winograd_layouts(node, known, self.target)
-        if node_structure(node).kind == "contraction":
+        if self.about(node)[0].kind == "contraction":
             return _contraction(node, known, self.target)
         return None
 
     def is_free(self, node: Node) -> bool:
-        kind = node_structure(node).kind
-        if kind in ("elementwise", "reduction"):
-            return _keeps_axes(node.op, _types(node))
-        return kind == "injective"
+        s, keeps_axes = self.about(node)
+        return keeps_axes if s.kind in ("elementwise", "reduction") else s.kind == "injective"
 
     def reading(self, node: Node, number: int, layout: Choice, result: Choice) -> float:
         value = node.inputs[number]
         layout = plain(layout, value)
         moved = _bytes(value)
-        s = node_structure(node)
+        s, keeps_axes = self.about(node)
         if s.kind == "contraction":
             read = _vector_read(node.op, _types(node), number)
             wanted = result if read and result and result.rank == value.type.rank else None
@@ -70,7 +78,7 @@ class _Policy:
             return ACROSS * moved * across
         if s.kind == "opaque" or (s.kind == "reduction" and s.reduced is not None):
             return 0.0  # read wherever it lies, as it runs along memory itself
-        if _keeps_axes(node.op, _types(node)):
+        if keeps_axes:
             other_rank = value.type.rank != node.outputs[0].type.rank
             return 0.0 if other_rank or _same(layout, result, value) else ACROSS * moved
         return _moving(node, number, layout, result) * moved
@@ -98,6 +106,8 @@ def _bytes(value: Value) -> float:
 
 def _same(a: Layout | None, b: Layout | None, value: Value) -> bool:
     """True when the elements of `value` lie in one order in both."""
+    if a is b:
+        return True
     a, b = (x or Layout.row_major(value.type.rank) for x in (a, b))
     if a.has_padding or b.has_padding:
         return a == b
