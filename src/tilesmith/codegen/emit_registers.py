@@ -14,7 +14,9 @@ from tilesmith.loop.nodes import Buffer
 from tilesmith.support.errors import InternalError
 
 from .emit_expr import ExprEmitter
-from .llvm_text import value_type, vector
+from .llvm_text import is_narrow, value_type, vector
+
+_LANE_BYTES = 16  # what shuffles without a table of indices stay within, or move as a whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +93,9 @@ class RegisterEmitter(ExprEmitter):
     def _slot_column(self, buffer: Buffer, column: int, rows: tuple[tuple[int, int], ...]) -> str:
         """One column of a block of row vectors.
 
-        A square block of 2^n rows is transposed in n rounds, each interleaving the rows with those
-        half a block further down; the columns of a block share most of the shuffles.
+        A square block of 2^n rows is transposed in n rounds; the columns of a block share most of
+        the shuffles.  All of them stay within lanes of 16 bytes or move such lanes as a whole:
+        those are single instructions that need no table of indices.
         """
         width = rows[0][1]
         row_type, type_ = value_type(buffer.dtype, width), value_type(buffer.dtype, len(rows))
@@ -106,16 +109,41 @@ class RegisterEmitter(ExprEmitter):
                 one = self.emit(f"extractelement {row_type} {row}, i64 {column}")
                 result = self.emit(f"insertelement {type_} {result}, {element} {one}, i64 {lane}")
             return result
-        at = column  # the first of its elements
-        while len(loaded) > 1:
-            half = len(loaded) // 2
-            first = 0 if at < width // 2 else width // 2
+        size = 4 if is_narrow(buffer.dtype) else buffer.dtype.bytes  # of an element in a register
+        group = min(width, _LANE_BYTES // size)
+        parts = [
+            self._joined(row_type, loaded[i::group], column // group, width) for i in range(group)
+        ]
+        return self._interleaved(row_type, parts, column % group, width)
+
+    def _interleaved(self, type_: str, rows: list[str], column: int, width: int) -> str:
+        """For each 16-byte lane, column number `column` of the square block that `rows` have there:
+        each round interleaves the rows with those half a block further down.
+        """
+        group, at = len(rows), column  # `at`: the first of its elements
+        while len(rows) > 1:
+            half, first = len(rows) // 2, 0 if at < group // 2 else group // 2
             at = 2 * (at - first)
-            picks = tuple(i for k in range(first, first + width // 2) for i in (k, width + k))
-            loaded = [
-                self.shuffle(row_type, loaded[r], loaded[r + half], picks) for r in range(half)
-            ]
-        return loaded[0]
+            picks = tuple(
+                i
+                for lane in range(0, width, group)
+                for k in range(lane + first, lane + first + group // 2)
+                for i in (k, width + k)
+            )
+            rows = [self.shuffle(type_, rows[r], rows[r + half], picks) for r in range(half)]
+        return rows[0]
+
+    def _joined(self, type_: str, rows: list[str], column: int, width: int) -> str:
+        """Number `column` of the 16-byte lanes of all `rows`, side by side: each round takes every
+        other lane of two neighbours.
+        """
+        group = width // len(rows)
+        while len(rows) > 1:
+            lanes = range(column % 2 * group, 2 * width, 2 * group)
+            picks = tuple(lane + k for lane in lanes for k in range(group))
+            rows = [self.shuffle(type_, a, b, picks) for a, b in zip(rows[::2], rows[1::2])]
+            column //= 2
+        return rows[0]
 
     def _slot_store(self, buffer: Buffer, index: Expr, lanes: int, value: str, active: str) -> None:
         pointer, align = self._slot(buffer, index, lanes)
