@@ -19,12 +19,14 @@ from tilesmith.ops.conv import Conv
 from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.structure import stages
 from tilesmith.strategy.cpu.contraction import (
+    MAX_VECTORS,
     analyse,
     choose_tile,
     column_span,
     fusable_rows,
     resident_rows,
     row_distance,
+    single_row_vectors,
 )
 from tilesmith.support.options import Options
 
@@ -113,6 +115,25 @@ def test_rows_and_few_columns_are_shared_in_one_loop(
     assert len(loops) == 1 and f"parallel({columns * rows})" in loops[0]
     inner = columns if outermost == "rows" else rows
     assert f"% {inner}" in kernel.loops and f"// {inner}" in kernel.loops
+
+
+@pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("columns", [512, 1000, 2048, 30522])
+def test_a_single_row_reads_matrices_in_long_runs(level: str, columns: int) -> None:
+    machine = target(level)
+    lanes = machine.vector_lanes(4)
+    vectors = single_row_vectors(columns, lanes, machine)
+    if vectors is None:
+        assert columns < 4 * machine.vector_registers * lanes
+        return
+    assert MAX_VECTORS < vectors < machine.vector_registers
+    assert 4 * vectors * lanes <= columns + lanes
+
+
+@pytest.mark.parametrize("columns", [512, 1000])
+def test_a_single_row_times_a_matrix_that_is_an_input(columns: int) -> None:
+    found, expected = compiled_and_expected(MatMul(), (1, 96), (96, columns), constant=False)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def grouped(channels: int, group: int):

@@ -162,6 +162,22 @@ def tile_vectors(columns: int, lanes: int) -> list[int]:
     return [n for n in range(1, MAX_VECTORS + 1) if (n - 1) * lanes < columns]
 
 
+def single_row_vectors(columns: int, lanes: int, target: Target) -> int | None:
+    """The width of a tile of one row, in vectors, when `w` lies in memory row by row; None where
+    the columns are too few for blocks of that width.
+
+    Every element of `w` is read once: what counts is that it comes in long runs, which the hardware
+    fetches ahead, and threads still have blocks to share.
+    """
+    widest = target.vector_registers * 3 // 4
+    total = -(-columns // lanes)
+    even = [n for n in range(widest, MAX_VECTORS, -1) if total % n == 0 and total >= 4 * n]
+    if even:
+        return even[0]
+    usual = target.vector_registers // 2
+    return usual if total >= 8 * usual else None
+
+
 def _cycles(rows: int, vectors: int, target: Target, broadcast: bool) -> float:
     fma = rows * vectors / target.fma_ports
     load = (vectors + rows) / 2 if broadcast else (vectors + rows * vectors) / 2

@@ -38,6 +38,7 @@ from .contraction import (
     packed_layout,
     reduction_order,
     row_distance,
+    single_row_vectors,
     tile_vectors,
 )
 from .injective import share_and_vectorize
@@ -304,7 +305,11 @@ def _tile(
     if layout is not None and layout.dims[-1].part == "inner":
         vectors = max(layout.dims[-1].block // tile.lanes, 1)
     else:
-        vectors = cfg.choice("vectors", lambda: tile_vectors(columns, tile.lanes), tile.vectors)
+        widths, best = tile_vectors(columns, tile.lanes), tile.vectors
+        if rows == 1 and c.vector is not None and _runs_along(group, c.w, c.vector.var):
+            best = single_row_vectors(columns, tile.lanes, target) or best
+            widths = sorted({*widths, best})
+        vectors = cfg.choice("vectors", widths, best)
     if vectors != tile.vectors:
         tile = choose(vectors)
     highest = max((target.vector_registers - 1 - vectors) // vectors, tile.rows)
