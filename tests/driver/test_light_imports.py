@@ -57,6 +57,20 @@ print(ts.load(sys.argv[1])(np.ones((4, 8), np.float32)).sum())
     assert not compiler_in(imported(program, str(saved)))
 
 
+def test_the_command_line_loads_what_a_verb_needs(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "m.onnx").write_bytes(small_model())
+    ts.compile(tmp_path / "m.onnx")
+    program = """
+import sys
+from tilesmith.cli import run
+assert run(sys.argv[1:]) == 0
+"""
+    assert not compiler_in(imported(program, "run", str(tmp_path / "m.onnx")))
+    modules = imported(program, "--help")
+    assert not {"numpy", "llvmlite"} & modules
+
+
 def test_to_compile_again_takes_no_compiler(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(small_model())
     program = """

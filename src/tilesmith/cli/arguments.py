@@ -13,7 +13,6 @@ import typer
 
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options
-from tilesmith.tuning.templates import load_templates
 
 ModelArgument: TypeAlias = Annotated[
     Path, typer.Argument(metavar="MODEL", help="An .onnx model, or a .tsm compiled before.")
@@ -83,8 +82,11 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def wrapper(templates: list[Path] | None = None, **given: Any) -> Any:
-        for path in templates or ():
-            load_templates(path)
+        if templates:
+            from tilesmith.tuning.templates import load_templates  # and with it the compiler
+
+            for path in templates:
+                load_templates(path)
         options = Options.from_environment(**{name: given.pop(name) for name in derived})
         return command(**given, options=options)
 

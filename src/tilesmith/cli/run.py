@@ -26,7 +26,6 @@ from tilesmith.cli.arguments import (
 )
 from tilesmith.cli.console import milliseconds, note, print_json
 from tilesmith.cli.models import inputs_from, open_model, random_inputs, read_arrays
-from tilesmith.ir.types import TensorType
 from tilesmith.runtime.executable import Executable
 from tilesmith.support.errors import AccuracyError, UsageError
 from tilesmith.support.options import Options
@@ -80,7 +79,7 @@ def command(
         "outputs": [
             {
                 "name": s.name,
-                "type": str(TensorType(s.dtype, s.shape)),
+                "type": s.type,
                 **_summary(outputs[s.name], top),
                 **({"difference": differences[s.name]} if s.name in differences else {}),
             }

@@ -42,8 +42,13 @@ class TensorSpec:
             n *= d
         return n
 
+    @property
+    def type(self) -> str:
+        """As text: `f32[1,3,224,224]`."""
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
     def __str__(self) -> str:
-        return f"{self.name}: {self.dtype}[{','.join(map(str, self.shape))}]"
+        return f"{self.name}: {self.type}"
 
 
 @dataclass(frozen=True, eq=False)
