@@ -11,7 +11,7 @@ from kernels import lanes_at, native, run, serial
 from tilesmith.codegen.emit import emit
 from tilesmith.codegen.targets import host
 from tilesmith.ir.dtypes import f32, i64
-from tilesmith.ir.expr import Call, Expr, Load, Var, const
+from tilesmith.ir.expr import Binary, Call, Expr, Load, Var, const
 from tilesmith.loop.nodes import (
     Allocate,
     Assert,
@@ -217,3 +217,34 @@ def test_the_text_is_the_same_every_time() -> None:
     assert emit(func, host()).llvm_text == emit(func, host()).llvm_text
     assert emit(func, host(), symbol="a-b").symbol == "a_b"
     assert re.search(r"^define i32 @same\(", emit(func, host()).llvm_text, re.MULTILINE)
+
+
+def _innermost_of_rows_by_index(before: Stmt | None = None) -> str:
+    """The innermost loop of a copy of rows that indices choose."""
+    x, r, y = Buffer("x", f32, (100 * 64,)), Buffer("r", i64, (8,)), Buffer("y", f32, (8 * 64,))
+    i, j = Var("i"), Var("j")
+    copy: Stmt = Store(y, (i * 64 + j,), Load(x, (Load(r, (i,)) * 64 + j,)))
+    inner = serial(j, 64, copy if before is None else seq(before, copy))
+    text = emit(Func("rows", (x, r, y), (y,), serial(i, 8, inner)), host()).llvm_text
+    loops = re.split(r"^loop\w+:$", text, flags=re.MULTILINE)
+    assert len(loops) == 3
+    return loops[-1]
+
+
+def test_an_index_is_loaded_outside_the_loop_that_it_serves() -> None:
+    assert "load i64" not in _innermost_of_rows_by_index()
+
+
+def test_no_index_is_loaded_before_an_assertion() -> None:
+    """It may be what keeps the index inside the buffer."""
+    assert "load i64" in _innermost_of_rows_by_index(Assert(const(1) < const(2), "never"))
+
+
+def test_no_index_is_loaded_for_a_loop_that_may_not_run() -> None:
+    x, r, y = (Buffer(b, t, (8,)) for b, t in (("x", f32), ("r", i64), ("y", f32)))
+    j, n = Var("j"), Var("n")
+    body = Store(y, (j,), Load(x, (Load(r, (n,)) + j,)))
+    f = native(Func("none", (x, r, y, n), (y,), serial(j, Binary("sub", const(8), n), body)))
+    text = f.llvm_text
+    guard = text.index("br i1")
+    assert "load i64" not in text[:guard] and "load i64" in text[guard:]

@@ -132,7 +132,10 @@ def _memory(s: te.Schedule, draw: Draw) -> None:
         stage.set_scope(draw(["heap", "stack", "stack", "register"]))
     else:
         source = draw(stage.state.reads)[0]
-        stage.prefetch(s.state.stages[source].op.outputs[0], _axis(stage, draw), draw([0, 1, 2]))
+        over = _axis(stage, draw) if draw([True, False]) else None
+        stage.prefetch(
+            s.state.stages[source].op.outputs[0], _axis(stage, draw), draw([0, 1, 2]), over
+        )
 
 
 _MOVES: list[Callable[[te.Schedule, Draw], None]] = [

@@ -72,6 +72,7 @@ CASES: list[tuple[Callable[[Example], object], Callable[[Example], object], str]
     (nothing, lambda e: e["Y"].storage_align("j", 8), "innermost dimension"),
     (nothing, lambda e: e["Y"].storage_align("i", 0), "factor >= 1"),
     (nothing, lambda e: e["Z"].prefetch(e.x, "i"), "which does not read it"),
+    (nothing, lambda e: e["Y"].prefetch(e.x, "i", over="k"), "k"),
     (
         nothing,
         lambda e: e.s.cache_read(e.x, "heap", [e.z]),

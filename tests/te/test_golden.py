@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tilesmith import te
+from tilesmith.ir.dtypes import i64
 from tilesmith.loop.text import print_func
 
 Example = Callable[[], tuple[te.Schedule, list[te.Tensor]]]
@@ -151,6 +152,19 @@ def prefetch() -> tuple[te.Schedule, list[te.Tensor]]:
     return s, [x, y]
 
 
+def prefetch_over() -> tuple[te.Schedule, list[te.Tensor]]:
+    """Rows by index, and rows whose elements are taken in any order, asked for line by line."""
+    x, w = te.placeholder((100, 64), name="X"), te.placeholder((20, 512), name="W")
+    rows, columns = te.placeholder((20,), i64, "R"), te.placeholder((64,), i64, "C")
+    y = te.compute((20, 64), lambda i, j: x[rows[i], j] + w[i, columns[j]], name="Y")
+    s = te.create_schedule(y.op)
+    o, lanes = s[y].split(s[y].axis[1], 8)
+    s[y].vectorize(lanes)
+    s[y].prefetch(x, s[y].axis[0], 2, over=o)
+    s[y].prefetch(w, s[y].axis[0], 1, over=o)
+    return s, [x, w, rows, columns, y]
+
+
 def padded_window() -> tuple[te.Schedule, list[te.Tensor]]:
     """A padding stage inside the tile of a reduction inside the tile of its elementwise reader."""
     x = te.placeholder((20,), name="X")
@@ -174,7 +188,7 @@ def padded_window() -> tuple[te.Schedule, list[te.Tensor]]:
 EXAMPLES: tuple[Example, ...] = (
     unscheduled, split, fuse, tile, reorder, compute_at, cache_write, cache_read, rfactor,
     winograd, flatten_axes, transform_layout, roundup, double_buffer, storage_align, prefetch,
-    padded_window,
+    prefetch_over, padded_window,
 )  # fmt: skip
 
 

@@ -248,6 +248,16 @@ def test_prefetch_stays_inside_the_tensor() -> None:
     np.testing.assert_array_equal(run(func, data)[0], (data + 1) * 2)
 
 
+def test_a_prefetch_is_spread_only_over_a_loop_inside() -> None:
+    x = te.placeholder((8, 64), name="X")
+    y = te.compute((8, 64), lambda i, j: x[i, j] * 2.0, name="Y")
+    s = te.create_schedule(y.op)
+    i, j = s[y].axis
+    s[y].prefetch(x, j, 1, over=i)
+    with pytest.raises(ScheduleError, match="expected a loop inside it"):
+        te.lower(s, [x, y])
+
+
 def test_flattened_axes_give_one_tile_over_both() -> None:
     c, h, w = 4, 7, 7
     x, wt = te.placeholder((c, h, w), name="X"), te.placeholder((6, c), name="W")

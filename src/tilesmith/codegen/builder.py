@@ -29,15 +29,18 @@ class Code:
 
 class Scope:
     """`values`: what is computed here, for reuse below.  `fleeting`: the same, but only until
-    memory changes.
+    memory changes.  `surely`: a loop that runs once at least.
     """
 
-    __slots__ = ("code", "depth", "fleeting", "is_loop", "parent", "values")
+    __slots__ = ("code", "depth", "fleeting", "is_loop", "parent", "surely", "values")
 
-    def __init__(self, parent: Scope | None, code: Code, is_loop: bool) -> None:
+    def __init__(
+        self, parent: Scope | None, code: Code, is_loop: bool, surely: bool = False
+    ) -> None:
         self.parent = parent
         self.code = code
         self.is_loop = is_loop
+        self.surely = surely
         self.depth = parent.depth + 1 if parent else 0
         self.values: dict[Any, str] = {}
         self.fleeting: dict[Any, str] = {}
@@ -82,10 +85,10 @@ class Builder:
         self.do(f"br label %{label}")
 
     @contextmanager
-    def nested(self, code: Code | None = None) -> Iterator[Scope]:
+    def nested(self, code: Code | None = None, surely: bool = False) -> Iterator[Scope]:
         """A scope below this one: a loop body if it has its own `code`, else a branch or let."""
         outer = self.scope
-        self.scope = Scope(outer, code or outer.code, is_loop=code is not None)
+        self.scope = Scope(outer, code or outer.code, code is not None, surely)
         try:
             yield self.scope
         finally:
@@ -101,14 +104,15 @@ class Builder:
         finally:
             self.scope = outer
 
-    def home(self, level: int) -> Scope:
+    def home(self, level: int, surely: bool = False) -> Scope:
         """The outermost scope to write a value in.
 
-        The value depends on variables of scopes no deeper than `level`.
-                Only loops are left: leaving a branch would compute what may not be needed.
+        The value depends on variables of scopes no deeper than `level`.  Only loops are left:
+        leaving a branch would compute what may not be needed.  `surely`: what may only be computed
+        if it is needed leaves no loop that may not run, and nothing around a branch.
         """
         best = scope = self.scope
-        while scope.depth > level:
+        while scope.depth > level and (scope.surely or not surely):
             assert scope.parent is not None
             if scope.is_loop:
                 best = scope.parent

@@ -88,6 +88,7 @@ class _FuncEmitter(MemoryEmitter):
 
     def __init__(self, module: _Module, parent: _FuncEmitter | None = None) -> None:
         super().__init__(module.target, frozenset(module.survey.written))
+        self.may_stop = module.survey.asserts
         self.module = module
         self.parent = parent
         self.captures: list[
@@ -205,7 +206,7 @@ class _FuncEmitter(MemoryEmitter):
         head, leave = self.label("loop"), self.label("exit")
         code = Code(head)
         var, following = self.name("i"), self.name("n")
-        with self.nested(code):
+        with self.nested(code, surely=not nonempty):
             self._bind_loop(s, var)
             self.statement(s.body)
             latch = code.label

@@ -1,10 +1,11 @@
 """Expressions to LLVM instructions.
 
 `value(e)` returns the operand text for `e`.  Values free of memory reads are written in the
-outermost scope that has their variables and found again below; values that read buffers nobody
-writes are kept in their scope; those that read written buffers only within one statement.  `mask`
-is the vector of active lanes where a lane-wise `Select` protects loads; expressions without loads
-ignore it, because nothing in them can trap.
+outermost scope that has their variables and found again below; so are integers read from buffers
+that nobody writes (indices), as far as nothing decides whether they are read; other values that
+read such buffers are kept in their scope; those that read written buffers only within one
+statement.  `mask` is the vector of active lanes where a lane-wise `Select` protects loads;
+expressions without loads ignore it, because nothing in them can trap.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from tilesmith.support.errors import InternalError
 
 from . import narrow_floats
 from .arithmetic import Arithmetic
+from .builder import Scope
 from .lane_loads import known_lanes
 from .llvm_text import is_narrow, lane_numbers, literal, memory_type, value_type, vector
 
@@ -58,6 +60,7 @@ class ExprEmitter(Arithmetic):
         self.vars: dict[Var, str] = {}
         self.var_depth: dict[Var, int] = {}
         self.nonnegative: set[Var] = set()
+        self.may_stop = False  # an assertion may end the kernel before what follows it
         # expression -> its variables, whether it reads memory, whether that memory is also written
         self._info: dict[Expr, tuple[frozenset[Var], bool, bool]] = {}
         self._signs: dict[Expr, bool] = {}
@@ -153,15 +156,20 @@ class ExprEmitter(Arithmetic):
             scope = scope.parent
         if isinstance(e, Broadcast) and isinstance(e.value, Const):
             return literal(e.value.value, e.value.type, e.size)
-        if reads:
-            result = self._rules[type(e)](e, mask)
-            (self.scope.fleeting if fleeting else self.scope.values)[key] = result
-            return result
-        home = self.home(self.level(e))
+        home = self.scope if mask is not None else self.home_of(e)
         with self.writing_in(home):
-            result = self._rules[type(e)](e, None)
-        home.values[key] = result
+            result = self._rules[type(e)](e, mask)
+        (home.fleeting if fleeting else home.values)[key] = result
         return result
+
+    def home_of(self, e: Expr) -> Scope:
+        """The scope that `e` is written in."""
+        _, reads, fleeting = self.info(e)
+        if not reads:
+            return self.home(self.level(e))
+        if fleeting or self.may_stop or e.lanes != 1 or not e.dtype.is_int:
+            return self.scope
+        return self.home(self.level(e), surely=True)
 
     def variable(self, v: Var) -> str:
         try:

@@ -67,13 +67,13 @@ class MemoryEmitter(RegisterEmitter):
         element = memory_type(buffer.dtype)
         by_level: dict[int, list[tuple[Expr, int]]] = {}
         for e, factor in terms:
-            # what comes from memory can't be moved: it counts as innermost
-            level = self.scope.depth if self.info(e)[1] else self.level(e)
+            # what comes from memory and can't be moved counts as innermost
+            level = self.home_of(e).depth if self.info(e)[1] else self.level(e)
             by_level.setdefault(level, []).append((e, factor))
         pointer = self.pointer(buffer)
         for level in sorted(by_level):
             group = by_level[level]
-            fixed = any(self.info(e)[1] for e, _ in group)
+            fixed = level == self.scope.depth and any(self.info(e)[1] for e, _ in group)
             pointer = self._step(element, pointer, group, None if fixed else level)
         if constant:
             pointer = self._step(element, pointer, [(const(constant), 1)], self.scope.depth)

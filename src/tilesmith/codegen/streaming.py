@@ -24,14 +24,14 @@ _LEAST_BYTES = 16  # of a store: narrower ones have no vector instruction
 
 
 def streamed(func: Func, loaded: Collection[Buffer], target: Target) -> frozenset[Buffer]:
-    """The outputs of `func` to write past the caches: those that it does not read, if together they
-    fill three quarters of the last-level cache.
+    """The outputs of `func` to write past the caches: those that it does not read, if together no
+    cache will hold them.
 
     What is written first is gone from the cache by the time that all is written, so who reads the
-    result from its beginning misses nothing (the C library's `memcpy` draws the same line).
+    result from its beginning misses nothing.
     """
     sizes = {b: b.dtype.bytes * math.prod(map(_extent, b.shape)) for b in func.outputs}
-    if 4 * sum(sizes.values()) < 3 * target.l3_bytes:
+    if not target.overflows(sum(sizes.values())):
         return frozenset()
     return frozenset(b for b in sizes if b not in loaded)
 

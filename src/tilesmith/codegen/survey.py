@@ -25,12 +25,13 @@ from .emit_registers import column_access, constant_access
 @dataclass(slots=True)
 class Survey:
     """`written`, `loaded`: the buffers that are.  `accesses`: of register buffers, all at
-    constants, as (first element, lanes).
+    constants, as (first element, lanes).  `asserts`: whether the kernel may stop early.
     """
 
     written: set[Buffer] = field(default_factory=set)
     loaded: set[Buffer] = field(default_factory=set)
     accesses: dict[Buffer, set[tuple[int, int]]] = field(default_factory=dict)
+    asserts: bool = False
     _seen: set[Expr] = field(default_factory=set)
 
     def statement(self, s: Stmt) -> None:
@@ -63,6 +64,7 @@ class Survey:
         elif isinstance(s, Evaluate):
             self.expression(s.value)
         elif isinstance(s, Assert):
+            self.asserts = True
             self.expression(s.cond)
         else:
             raise InternalError(f"code generation does not know the statement {type(s).__name__}")

@@ -36,6 +36,12 @@ class Target:
         """Elements of that size in one vector register."""
         return self.vector_bits // 8 // element_bytes
 
+    def overflows(self, result_bytes: int) -> bool:
+        """True for a result of which no cache will hold the beginning once it is written: it fills
+        three quarters of the last-level cache (the C library's `memcpy` draws the same line).
+        """
+        return 4 * result_bytes >= 3 * self.l3_bytes
+
     @property
     def feature_string(self) -> str:
         """LLVM's form, sorted: `+avx,+fma`."""

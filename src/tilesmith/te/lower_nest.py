@@ -15,7 +15,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tilesmith.ir.expr import Call, Expr, Load, Var, const, free_vars, maximum, minimum, substitute
+from tilesmith.ir.expr import (
+    Call,
+    Expr,
+    Load,
+    Var,
+    const,
+    free_vars,
+    maximum,
+    minimum,
+    post_order,
+    substitute,
+)
 from tilesmith.ir.simplify import Context, simplify
 from tilesmith.loop.nodes import Allocate, Buffer, Evaluate, For, If, LetStmt, Stmt, Store, seq
 from tilesmith.support.errors import ScheduleError
@@ -67,7 +78,7 @@ class NestWriter:
             for producer in reversed([p for p in here if p not in ahead]):
                 body = self.allocated(producer, seq(self.nest(producer), body))
             for mark in plan.stage.prefetches:
-                if mark.axis == loop.name:
+                if mark.place == loop.name:
                     body = seq(*self._prefetch(plan, depth, mark), body)
             body = _guarded(body, [g for g in plan.guards if g.depth == depth])
             nests = [self.nest(p) for p in ahead]
@@ -196,13 +207,19 @@ class NestWriter:
         return load
 
     def _prefetch(self, plan: Plan, depth: int, mark: PrefetchMark) -> list[Stmt]:
-        """Prefetches of what the loop body reads of `mark.source`, `mark.offset` iterations from
-        now.
+        """Prefetches, in loop number `depth`, of what the body of loop `mark.axis` reads of
+        `mark.source`, `mark.offset` iterations from now.
 
         Only what `plan` itself reads counts.  Indices are clamped to the tensor, so the last
         iterations ask again for its end rather than for memory that does not exist.
         """
-        loop = plan.loops[depth]
+        ahead = plan.depth(mark.axis)
+        loop = plan.loops[ahead]
+        if ahead > depth:
+            raise ScheduleError(
+                f"cannot spread the prefetch at {plan.stage.name}.{mark.axis} over {mark.over}: "
+                "expected a loop inside it"
+            )
         if not any(self.state.tensors[read_of(r)] == (mark.source, mark.value) for r in plan.reads):
             raise ScheduleError(
                 f"cannot prefetch {mark.source} in {plan.stage.name}: it does not read it from "
@@ -228,21 +245,31 @@ class NestWriter:
         shape = self.state.stages[mark.source].op.shape
         if loop.is_unit or not shape:
             return []
+        ctx = plan.context(depth)
         later: dict[Expr, Expr] = {loop.var: loop.var + mark.offset}
+        bounded: dict[Expr, Expr] = {loop.var: minimum(loop.var + mark.offset, loop.last)}
         line = max(1, _CACHE_LINE // buffer.dtype.bytes)
         logical: list[Expr] = []
         loops: list[tuple[Var, int]] = []
-        for n, part in enumerate(regions_read(self.state, self.plans, plan, depth, mark.source)):
+        for n, part in enumerate(regions_read(self.state, self.plans, plan, ahead, mark.source)):
             step = line if n == len(shape) - 1 else 1
             if not isinstance(part.extent, int):
                 return []
-            index = substitute(part.start, later)
+            if any(isinstance(e, Load) for e in post_order(part.start)):
+                start = substitute(part.start, bounded)  # what is loaded must exist
+                (index,) = self.converted((start,), {}, ctx)
+            else:
+                index = substitute(part.start, later)
             if part.extent > step:
+                count = -(-part.extent // step)
+                if n == len(shape) - 1 and ahead < depth:
+                    first, count = _share(count, plan.loops[depth])
+                    index = index + first * step
                 var = Var(f"p{n}")
-                loops.append((var, -(-part.extent // step)))
-                index = index + var * step
+                if count > 1:
+                    loops.append((var, count))
+                    index = index + var * step
             logical.append(maximum(minimum(index, dim_expr(shape[n]) - 1), 0))
-        ctx = plan.context(depth)
         for var, extent in loops:
             ctx = ctx.with_var(var, 0, extent - 1)
         indices = self._physical(mark.source, buffer, tuple(logical), ctx)
@@ -250,6 +277,15 @@ class NestWriter:
         for var, extent in reversed(loops):
             body = For(var, const(0), const(extent), "serial", body)
         return [body]
+
+
+def _share(count: int, loop: Loop) -> tuple[Expr, int]:
+    """Of `count` lines, the first that an iteration of `loop` asks for, and how many."""
+    if not isinstance(loop.extent, int):
+        return const(0), count
+    each = -(-count // loop.extent)
+    first = loop.value * each if each > 1 else (loop.value * count) // loop.extent
+    return first, each
 
 
 def _guarded(body: Stmt, guards: list[PlacedGuard]) -> Stmt:

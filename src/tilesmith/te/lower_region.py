@@ -12,6 +12,7 @@ from tilesmith.ir.expr import (
     Load,
     Var,
     const,
+    free_vars,
     maximum,
     minimum,
     post_order,
@@ -58,7 +59,9 @@ def regions_read(
 ) -> tuple[Region, ...]:
     """What `reader` itself reads of stage `name` in one iteration of its loop number `depth`."""
     ctx = reader.context(depth)
-    found = _bounds_of_reads(state, plans, reader, name, reader.stage.name, depth, ctx)
+    found = _bounds_of_reads(
+        state, plans, reader, name, reader.stage.name, depth, ctx, with_data=True
+    )
     shape = state.stages[name].op.shape
     regions = [_region(b, n, ctx, rounded=False) for b, n in zip(found, shape, strict=True)]
     return tuple(r for r in regions if r is not None)
@@ -135,9 +138,10 @@ def _bounds_of_reads(
     target: str,
     depth: int,
     ctx: Context,
+    with_data: bool = False,
 ) -> list[Bounds | None]:
     """Bounds of the indices with which `reader` reads stage `name` inside loop number `depth` of
-    `target`.
+    `target`.  `with_data`: an index that depends on data, but on no loop inside, is its own bound.
     """
     inside = depth if reader.stage.name == target else -1
     mapping, ranges, facts = _relaxed(reader, inside)
@@ -154,7 +158,8 @@ def _bounds_of_reads(
             lo, hi = ranges[index]
             return _expr(lo), _expr(hi)
         if any(isinstance(n, Load) for n in post_order(index)):
-            return None  # depends on data
+            point = substitute(index, mapping)  # depends on data
+            return (point, point) if with_data and not free_vars(point) & set(ranges) else None
         return eliminate(simplify(substitute(index, mapping), facts), ranges, facts)
 
     result: list[Bounds | None] = []

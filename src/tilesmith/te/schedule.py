@@ -254,13 +254,18 @@ class Stage:
         """
         self._schedule.apply(st.SetScope(self.name, scope))
 
-    def prefetch(self, tensor: Tensor, axis: AxisLike, offset: int = 1) -> None:
-        """Ask the cache for what iteration `axis + offset` reads of `tensor`.
+    def prefetch(
+        self, tensor: Tensor, axis: AxisLike, offset: int = 1, over: AxisLike | None = None
+    ) -> None:
+        """Ask the cache for what iteration `axis + offset` reads of `tensor`: at once, or a part in
+        each iteration of the loop `over` inside it.
 
-        for io: body  ->  for io: prefetch(A[(io + offset)*8 ...]); body
+        for io: body               ->  for io: prefetch(A[(io + offset)*8 ...]); body
+        for io: for ii: body       ->  for io: for ii: prefetch(A[(io + offset)*8 + ii]); body
         """
         source, value = self._schedule.resolve(tensor)
-        self._schedule.apply(st.Prefetch(self.name, source, value, self._name(axis), offset))
+        place = "" if over is None else self._name(over)
+        self._schedule.apply(st.Prefetch(self.name, source, value, self._name(axis), offset, place))
 
     def storage_align(self, axis: AxisLike, factor: int, offset: int = 0) -> None:
         """Pad memory so that the stride of dimension `axis`, in elements, is `offset` modulo

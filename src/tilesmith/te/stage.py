@@ -70,6 +70,12 @@ class PrefetchMark:
     value: int
     axis: str
     offset: int
+    over: str = ""
+
+    @property
+    def place(self) -> str:
+        """The loop in whose body the prefetches stand."""
+        return self.over or self.axis
 
 
 @dataclass(frozen=True, slots=True, eq=False)

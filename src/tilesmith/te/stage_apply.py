@@ -72,7 +72,8 @@ def _free_of_attachments(state: State, stage: StageState, axis: str, what: str) 
             f"cannot {what} {stage.name}.{axis}: it is already {stage.kind(axis)}; {what} first, "
             "annotate afterwards"
         )
-    if any(p.axis == axis for p in stage.prefetches) or any(p[0] == axis for p in stage.pragmas):
+    marked = {a for p in stage.prefetches for a in (p.axis, p.over)} | {p[0] for p in stage.pragmas}
+    if axis in marked:
         raise ScheduleError(
             f"cannot {what} {stage.name}.{axis}: it carries a prefetch or pragma; {what} first, "
             "add those afterwards"
@@ -274,20 +275,21 @@ def _transform_layout(state: State, step: st.TransformLayout) -> State:
 
 def _prefetch(state: State, step: st.Prefetch) -> State:
     stage = _scheduled(state, step.stage, "prefetch in")
-    _leaf(stage, step.axis, "prefetch at")
     source = state.stage(step.source)
     known = 0 <= step.value < len(source.op.outputs)
     if not known or stage.name not in state.consumers()[step.source]:
         raise ScheduleError(
             f"cannot prefetch {step.source} in {stage.name}, which does not read it"
         )
-    if stage.kind(step.axis) == "vectorized":
-        raise ScheduleError(f"cannot prefetch at {stage.name}.{step.axis}: it is vectorised")
+    for axis in (step.axis, step.over or step.axis):
+        _leaf(stage, axis, "prefetch at")
+        if stage.kind(axis) == "vectorized":
+            raise ScheduleError(f"cannot prefetch at {stage.name}.{axis}: it is vectorised")
     if step.offset < 0:
         raise ScheduleError(
             f"prefetch offset must be at least 0 iterations ahead, found {step.offset}"
         )
-    mark = PrefetchMark(step.source, step.value, step.axis, step.offset)
+    mark = PrefetchMark(step.source, step.value, step.axis, step.offset, step.over)
     return state.with_stage(replace(stage, prefetches=(*stage.prefetches, mark)))
 
 

@@ -128,6 +128,7 @@ class Prefetch:
     value: int
     axis: str
     offset: int
+    over: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +258,8 @@ def print_step(step: Step) -> str:
             continue
         if isinstance(value, tuple):
             args.extend(value)
+        elif f.name == "over":
+            args.append(f"over={value}")
         elif f.name in ("factor", "nparts", "tail", "offset", "value", "tile"):
             args.append(f"{f.name}={value if isinstance(value, Expr) else repr(value)}")
         elif f.name in ("scope", "layout", "key"):

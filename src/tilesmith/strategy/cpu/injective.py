@@ -26,11 +26,14 @@ from tilesmith.strategy.knobs import ANALYTIC, Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, Tensor
 
+from .ahead import prefetch_taken
 from .planes import interleaved_planes, split_planes
 from .transposition import schedule_transposition, transposition
 
 PARALLEL_ELEMENTS = 16384
 """Fewest elements that are worth waking another thread for (about 4 microseconds of streaming)."""
+
+LINE_BYTES = 64
 
 MAX_CYCLE = 8
 """Most copies of a loop's body for the sake of constant remainders."""
@@ -70,7 +73,11 @@ def schedule_injective(
         axes, sizes, plane = apart
         share_and_vectorize(stage, axes, sizes, bytes_, target, root, cfg, planes=plane)
     else:
-        share_and_vectorize(stage, axes, sizes, bytes_, target, root, cfg, divided)
+        own = op.outputs[0].dtype.bytes
+        line = LINE_BYTES // own if root and target.overflows(_product(sizes) * own) else 1
+        share_and_vectorize(stage, axes, sizes, bytes_, target, root, cfg, divided, line)
+    if root:
+        prefetch_taken(s, group, op, target, keep)
 
 
 def fused(
@@ -140,6 +147,7 @@ def share_and_vectorize(
     root: bool = True,
     cfg: Config = ANALYTIC,
     divided: Sequence[Divisions] = (),
+    together: int = 1,
     planes: Any = None,
 ) -> None:
     """Vectorise the last of `axes` (outermost first, extents `sizes`), share the outermost among
@@ -147,7 +155,7 @@ def share_and_vectorize(
 
     `divided`: what each axis is divided by, if known.  Blocks of iterations in which each remainder
     comes once are unrolled: there the remainders, and what hangs on them (the weights of a resize),
-    are constants.
+    are constants.  `together`: elements that one iteration should store, if that is not too many.
     """
     lanes = max(target.vector_lanes(element_bytes), 1)
     total = _product(sizes)
@@ -158,6 +166,7 @@ def share_and_vectorize(
     if size >= 2:
         width = min(lanes, size)
         unrolled = cycle(divided[-1], width)
+        unrolled = max(unrolled, together // width)
         unrolled = unrolled if unrolled <= MAX_CYCLE and unrolled * width <= size else 1
         counts = (1, 2, 4, 8)
         vectors = cfg.choice("vectors", lambda: [n for n in counts if n * width <= size], unrolled)

@@ -1,0 +1,68 @@
+"""Prefetches of what is taken by index: the next rows of an embedding, the next row of columns.
+
+A processor guesses the next lines of what is read in order, not where an index will point.  Rows
+taken from anywhere are asked for a little ahead of their turn; a row whose elements are taken in
+any order is asked for in order while the one before it is taken apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from tilesmith.ir.expr import Expr, Load, Var, free_vars, post_order
+from tilesmith.ir.layout import Layout
+from tilesmith.ir.target import Target
+from tilesmith.strategy.access import known_strides, places
+from tilesmith.strategy.group import Group
+from tilesmith.te.schedule import Schedule
+from tilesmith.te.tensor import Compute, Tensor
+
+AHEAD_BYTES = 4096
+"""What is in flight: memory's latency times its bandwidth, about 100 ns and 40 GB/s."""
+
+_LINE_BYTES = 64
+
+
+def prefetch_taken(
+    s: Schedule, group: Group, op: Compute, target: Target, keep: Iterable[Compute] = ()
+) -> None:
+    """Add prefetches to the scheduled root stage `op`, whose last loop runs along vectors, for the
+    tensors that it takes elements of by index, unless they are small enough to be in the cache.
+    """
+    stage = s[op.outputs[0]]
+    leaves = stage.leaf_axes
+    loops = [n for n, a in enumerate(leaves) if stage.kind(a) in ("serial", "parallel")]
+    extents = [a.extent for a in leaves]
+    if len(loops) < 2 or not all(isinstance(n, int) for n in extents):
+        return
+    outer, inner = leaves[loops[-2]], leaves[loops[-1]]
+    order = [d.axis for d in group.layout(op.outputs[0]).dims]
+    last = next((i for i in reversed(order) if op.axis[i].extent != 1), order[-1])
+    row = math.prod(extents[loops[-1] :])  # type: ignore[arg-type]  # numbers
+    reads = places(op, keep)[:-1]
+    for tensor, at in reads:
+        alone = sum(t is tensor for t, _ in reads) == 1
+        if alone and tensor in group.inputs and tensor not in group.layouts:
+            distance = _distance(tensor, at, op.axis[last].var, row, target)
+            if distance:
+                stage.prefetch(tensor, outer, distance, over=inner)
+
+
+def _distance(tensor: Tensor, at: tuple[Expr, ...], inner: Var, row: int, target: Target) -> int:
+    """How many iterations ahead of its turn a row is to be asked for; 0 for not at all.
+
+    `inner`: the axis along vectors.  `row`: elements that one iteration outside takes.
+    """
+    by_index = [i for i in at if any(isinstance(n, Load) for n in post_order(i))]
+    if not by_index or not all(isinstance(n, int) for n in tensor.shape):
+        return 0
+    size, last = tensor.dtype.bytes, int(tensor.shape[-1])  # type: ignore[arg-type]  # a number
+    if math.prod(tensor.shape) * size < target.l2_bytes:  # type: ignore[arg-type]  # numbers
+        return 0
+    along = [i for i in at if inner in free_vars(i)]
+    if along == by_index == [at[-1]]:  # elements of a row, in any order
+        most_of_it = row >= last * size // _LINE_BYTES
+        return 1 if most_of_it and last * size <= target.l1_bytes // 2 else 0
+    steps = known_strides(tensor, at, Layout.row_major(tensor.rank))
+    return -(-AHEAD_BYTES // (row * size)) if steps.get(inner) == 1 else 0

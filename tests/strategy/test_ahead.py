@@ -1,0 +1,76 @@
+"""What is taken by index is prefetched, a little ahead of its turn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tilesmith import driver
+from tilesmith.codegen.targets import target
+from tilesmith.graph.builder import Builder
+from tilesmith.graph.evaluate import evaluate
+from tilesmith.graph.nodes import Fused, Graph
+from tilesmith.graph.passes.decompose import decompose
+from tilesmith.graph.passes.fuse import fuse
+from tilesmith.ir.dtypes import f32, i64
+from tilesmith.ir.types import TensorType
+from tilesmith.ops.elementwise import Neg
+from tilesmith.ops.gather import Gather
+from tilesmith.strategy.cpu import schedule
+from tilesmith.support.options import Options
+
+SMALL = replace(target("x86-64-v4"), l2_bytes=1 << 14)
+
+
+def taking(axis: int, shape: tuple[int, ...], indices: tuple[int, ...]) -> Graph:
+    b = Builder("taking")
+    x, i = b.input("x", TensorType(f32, shape)), b.input("i", TensorType(i64, indices))
+    return b.finish(b.add(Neg(), b.add(Gather(axis), x, i)))
+
+
+def prefetches(graph: Graph) -> list[str]:
+    (node,) = fuse(decompose(graph)).nodes
+    assert isinstance(node.op, Fused)
+    s, _ = schedule(node.op.body, SMALL)
+    return [line.split("prefetch")[1] for line in s.text().splitlines() if "prefetch" in line]
+
+
+def test_rows_are_asked_for_some_kilobytes_ahead() -> None:
+    (found,) = prefetches(taking(0, (1000, 256), (50,)))
+    assert "offset=4" in found and "over=" in found
+    (found,) = prefetches(taking(0, (1000, 2048), (50,)))
+    assert "offset=1" in found
+
+
+def test_the_row_after_that_whose_columns_are_taken_is_asked_for() -> None:
+    (found,) = prefetches(taking(1, (1000, 512), (300,)))
+    assert "offset=1" in found and "over=" in found
+
+
+def test_nothing_is_asked_for_that_is_not_taken() -> None:
+    assert not prefetches(taking(1, (1000, 512), (3,)))  # most lines of a row
+    assert not prefetches(taking(0, (10, 256), (50,)))  # already in the cache
+    assert not prefetches(taking(0, (100000,), (5000,)))  # no rows
+
+
+@pytest.mark.parametrize(
+    "case",
+    (
+        (0, (3000, 256), (50,)),
+        (0, (9000, 60), (2, 7)),
+        (1, (700, 700), (100,)),
+        (1, (5, 7000, 20), (33,)),
+        (2, (2, 600, 512), (300,)),
+    ),
+    ids=str,
+)
+def test_results(case: tuple[int, tuple[int, ...], tuple[int, ...]]) -> None:
+    graph = taking(*case)
+    rng = np.random.default_rng(0)
+    n = case[1][case[0]]
+    x, indices = rng.standard_normal(case[1], np.float32), rng.integers(-n, n, case[2])
+    exe = driver.compile(graph, threads=2, options=Options(use_cache=False))
+    (want,) = evaluate(graph, [x, indices]).values()
+    np.testing.assert_array_equal(exe(x, indices), want)
