@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from tilesmith.graph.nodes import Graph
-from tilesmith.ir.expr import substitute
+from tilesmith.ir.expr import Const, substitute
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Buffer, For, Func, Stmt, seq
@@ -24,6 +24,9 @@ from tilesmith.te.schedule import create_schedule
 
 from .borders import redirect, zero_borders
 from .injective import schedule_injective
+
+MOST_VECTORS = 4
+"""Most vectors of a piece that are copied without a loop."""
 
 
 def is_concat(body: Graph) -> bool:
@@ -79,17 +82,29 @@ def lower_concat(body: Graph, target: Target, name: str) -> Func:
 
 def together(pieces: Sequence[Stmt]) -> Stmt:
     """`pieces`, which write different elements and read none of them, in one loop if they are loops
-    of as many iterations: short rows of the result are then written whole, in one go.
+    of as many iterations: short rows of the result are then written whole, in one go.  Loops over
+    the few vectors of a piece are unrolled, so that nothing stands between the parts of a line.
     """
     loops = [p for p in pieces if isinstance(p, For)]
-    if len(loops) < max(len(pieces), 2):
-        return seq(*pieces)
-    first = loops[0]
-    shape = (first.start, first.extent, first.kind)
-    if any((loop.start, loop.extent, loop.kind) != shape for loop in loops):
-        return seq(*pieces)
+    first = loops[0] if loops else None
+    if (
+        first is None
+        or len(loops) < max(len(pieces), 2)
+        or any(
+            (p.start, p.extent, p.kind) != (first.start, first.extent, first.kind) for p in loops
+        )
+    ):
+        return seq(*map(_unrolled, pieces))
     bodies = [
         map_stmt(loop.body, f_expr=lambda e, v=loop.var: substitute(e, {v: first.var}))
         for loop in loops
     ]
     return For(first.var, first.start, first.extent, first.kind, together(bodies))
+
+
+def _unrolled(piece: Stmt) -> Stmt:
+    """`piece`, copied for each iteration if it is a loop of few."""
+    if not isinstance(piece, For) or piece.kind != "serial" or not isinstance(piece.extent, Const):
+        return piece
+    short = piece.extent.value <= MOST_VECTORS
+    return For(piece.var, piece.start, piece.extent, "unrolled", piece.body) if short else piece
