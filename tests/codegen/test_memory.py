@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from kernels import TARGETS, lanes_at, native, run, serial
 
 from tilesmith.codegen.emit import emit
-from tilesmith.codegen.link import assembly
+from tilesmith.codegen.link import assembly, compile_object
 from tilesmith.codegen.targets import host
 from tilesmith.codegen.targets import target as target_named
 from tilesmith.ir.dtypes import DType, bool_, f16, f32, i8, i64
@@ -28,6 +29,7 @@ from tilesmith.ir.expr import (
     const,
 )  # fmt: skip
 from tilesmith.loop.nodes import Allocate, Buffer, Func, If, LetStmt, Store, seq
+from tilesmith.runtime.function import NativeFunction
 from tilesmith.support.errors import InternalError
 
 pytestmark = pytest.mark.parametrize("target", TARGETS)
@@ -304,3 +306,27 @@ def test_loop_invariant_reads_do_not_happen_when_the_loop_does_not_run(target: s
     out = np.full(4, 3, np.float32)
     native(Func("empty", (x, y, n), (y,), body), target)(wall, out)
     np.testing.assert_array_equal(out, [3, 3, 3, 3])
+
+
+@pytest.mark.parametrize("cpu", ("znver4", "sapphirerapids"))
+@pytest.mark.parametrize("lanes", (4, 8, 16))
+def test_elements_at_indices_side_by_side(lanes: int, cpu: str, target: str) -> None:
+    """One by one where gathers are slow; the answer is the same."""
+    n, rows = 4 * lanes, 3
+    x, at = Buffer("x", f32, (rows * 50,)), Buffer("at", i64, (n,))
+    y = Buffer("y", f32, (rows * n,))
+    i, j = Var("i"), Var("j")
+    index = Broadcast(i * 50, lanes) + Load(at, (lanes_at(j * lanes, lanes),))
+    store = Store(y, (lanes_at(i * n + j * lanes, lanes),), Load(x, (index,)))
+    func = Func("take", (x, at, y), (y,), serial(i, rows, serial(j, 4, store)))
+    machine = replace(target_named(target), cpu=cpu)
+    kernel = emit(func, machine)
+    assert ("gather" in kernel.llvm_text) == (cpu != "znver4")
+    code = compile_object(kernel.llvm_text, target_named(target))
+    values = np.arange(rows * 50, dtype=np.float32)
+    places = np.random.default_rng(0).integers(0, 50, n)
+    out = np.zeros(rows * n, np.float32)
+    NativeFunction(kernel, code, func.params, func.outputs, target_named(target), 1)(
+        values, places, out
+    )
+    np.testing.assert_array_equal(out.reshape(rows, n), values.reshape(rows, 50)[:, places])

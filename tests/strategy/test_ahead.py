@@ -16,9 +16,11 @@ from tilesmith.graph.passes.decompose import decompose
 from tilesmith.graph.passes.fuse import fuse
 from tilesmith.ir.dtypes import f32, i64
 from tilesmith.ir.types import TensorType
+from tilesmith.loop.nodes import Allocate
+from tilesmith.loop.visit import walk
 from tilesmith.ops.elementwise import Neg
 from tilesmith.ops.gather import Gather
-from tilesmith.strategy.cpu import schedule
+from tilesmith.strategy.cpu import lower_group, schedule
 from tilesmith.support.options import Options
 
 SMALL = replace(target("x86-64-v4"), l2_bytes=1 << 14)
@@ -49,6 +51,20 @@ def test_the_row_after_that_whose_columns_are_taken_is_asked_for() -> None:
     assert "offset=1" in found and "over=" in found
 
 
+def positions(graph: Graph) -> bool:
+    (node,) = fuse(decompose(graph)).nodes
+    assert isinstance(node.op, Fused)
+    func = lower_group(node.op.body, SMALL, "k")
+    return any(isinstance(s, Allocate) for s in walk(func.body))
+
+
+def test_positions_that_many_rows_share_are_computed_once() -> None:
+    assert positions(taking(1, (100, 512), (300,)))
+    assert not positions(taking(0, (100, 512), (300,)))  # one for a row
+    assert not positions(taking(1, (3, 512), (300,)))  # few rows
+    assert not positions(taking(0, (10000,), (300,)))
+
+
 def test_nothing_is_asked_for_that_is_not_taken() -> None:
     assert not prefetches(taking(1, (1000, 512), (3,)))  # most lines of a row
     assert not prefetches(taking(0, (10, 256), (50,)))  # already in the cache
@@ -61,6 +77,9 @@ def test_nothing_is_asked_for_that_is_not_taken() -> None:
         (0, (3000, 256), (50,)),
         (0, (9000, 60), (2, 7)),
         (1, (700, 700), (100,)),
+        (1, (700, 700), (9, 7)),
+        (1, (17, 5), ()),
+        (2, (4, 5, 70), (33,)),
         (1, (5, 7000, 20), (33,)),
         (2, (2, 600, 512), (300,)),
     ),

@@ -17,7 +17,9 @@ from tilesmith.support.errors import InternalError
 from .emit_expr import Mask
 from .emit_registers import RegisterEmitter
 from .lane_loads import Reach, cover, known_lanes, place
+from .lane_offsets import lane_of
 from .llvm_text import NONTEMPORAL, memory_type, value_type, vector
+from .targets import has_slow_gathers
 
 _MOST_PARTS = 8
 """Most vectors that the elements of a load are picked from; beyond it they are gathered."""
@@ -161,6 +163,10 @@ class MemoryEmitter(RegisterEmitter):
             picked = self._picked(buffer, index, lanes, mask)
             if picked is not None:
                 return picked
+        if ramp is None and not active and has_slow_gathers(self.target):
+            one_by_one = self._collected(buffer, index, lanes)
+            if one_by_one is not None:
+                return one_by_one
         if ramp is None:
             return self._gather(buffer, self.value(index), lanes, active)
         base, stride = ramp
@@ -231,6 +237,22 @@ class MemoryEmitter(RegisterEmitter):
             result = merged
             taken = [done or pick >= 0 for done, pick in zip(taken, picks, strict=True)]
         return result if all(taken) or mask is None else self._or_zero(mask.text, type_, result)
+
+    def _collected(self, buffer: Buffer, index: Expr, lanes: int) -> str | None:
+        """Elements at indices that lie side by side in memory, loaded one by one: gathers of some
+        processors are slower.  None for other indices.
+        """
+        element, size = memory_type(buffer.dtype), buffer.dtype.bytes
+        result = "poison"
+        for lane in range(lanes):
+            at = lane_of(index, lane)
+            if at is None:
+                return None
+            one = self.emit(f"load {element}, ptr {self.address(buffer, at)}, align {size}")
+            result = self.emit(
+                f"insertelement {vector(element, lanes)} {result}, {element} {one}, i64 {lane}"
+            )
+        return result
 
     def _gather(self, buffer: Buffer, index: str, lanes: int, active: str) -> str:
         element = memory_type(buffer.dtype)

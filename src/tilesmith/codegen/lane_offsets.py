@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilesmith.ir.expr import Binary, Broadcast, Const, Expr, Ramp, const
+from tilesmith.ir.expr import Binary, Broadcast, Const, Expr, Load, Ramp, const
 from tilesmith.ir.fold import fold_binary
 
 
@@ -33,3 +33,20 @@ def lane_offsets(e: Expr) -> tuple[Expr, tuple[int, ...]] | None:
     if any(f is None for f in folded):
         return None
     return const(0), tuple(int(f.value) for f in folded if f is not None)
+
+
+def lane_of(e: Expr, lane: int) -> Expr | None:
+    """One lane of a sum of neighbours in memory and of what is the same, or a step apart, in all
+    lanes; None for other vectors.
+    """
+    if isinstance(e, Broadcast):
+        return e.value
+    if isinstance(e, Ramp):
+        return e.base + e.stride * lane
+    if isinstance(e, Load) and e.mask is None and len(e.indices) == 1:
+        at = lane_of(e.indices[0], lane) if isinstance(e.indices[0], Ramp) else None
+        return None if at is None else Load(e.buffer, (at,))
+    if isinstance(e, Binary) and e.op == "add":
+        a, b = lane_of(e.a, lane), lane_of(e.b, lane)
+        return None if a is None or b is None else a + b
+    return None

@@ -51,6 +51,11 @@ more freely.
 """
 
 
+def has_slow_gathers(target: Target) -> bool:
+    """True for CPUs whose gathers take longer than as many loads: AMD's, which are microcoded."""
+    return target.cpu.startswith("znver")
+
+
 def target(spec: str | Target) -> Target:
     """The target called `spec`: "native" or an x86-64 level.  Raises UsageError for other names."""
     if isinstance(spec, Target):

@@ -52,10 +52,12 @@ class Gather(Op):
         axis = rules.normalize_axis(self.name, self.axis, x.rank)
         end = axis + indices.rank
         shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+        position = te.compute(
+            indices.shape, lambda *i: _place(indices[i], x.shape[axis]), "position"
+        )
 
         def body(*i: Expr) -> Expr:
-            at = _place(indices[i[axis:end]], x.shape[axis])
-            return x[(*i[:axis], at, *i[end:])]
+            return x[(*i[:axis], position[i[axis:end]], *i[end:])]
 
         return te.compute(shape, body, self.name)
 

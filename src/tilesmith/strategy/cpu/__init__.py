@@ -13,6 +13,7 @@ from tilesmith.strategy.knobs import ANALYTIC, Config
 from tilesmith.te.lower import lower
 from tilesmith.te.schedule import Schedule
 
+from .ahead import is_used_again
 from .attention import is_attention, schedule_attention
 from .borders import with_zero_halos
 from .concat import is_concat, lower_concat
@@ -43,7 +44,9 @@ def schedule(body: Graph, target: Target, cfg: Config = ANALYTIC) -> tuple[Sched
     if reductions and len(outputs) == 1:
         schedule_reductions(s, group, target, cfg)
         return s, group
-    kept = [st for st in group.stages if st in outputs or st in reductions]
+    kept = [
+        st for st in group.stages if st in outputs or st in reductions or is_used_again(group, st)
+    ]
     rows = {st: row_producer(group, st, kept, target) for st in kept if not st.reduce_axis}
     buffered = {r.producer for r in rows.values() if r is not None}
     for st in group.stages:

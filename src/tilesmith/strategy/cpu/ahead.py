@@ -1,4 +1,4 @@
-"""Prefetches of what is taken by index: the next rows of an embedding, the next row of columns.
+"""What is taken by index: prefetches, and positions that are computed once.
 
 A processor guesses the next lines of what is read in order, not where an index will point.  Rows
 taken from anywhere are asked for a little ahead of their turn; a row whose elements are taken in
@@ -8,7 +8,7 @@ any order is asked for in order while the one before it is taken apart.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tilesmith.ir.expr import Expr, Load, Var, free_vars, post_order
 from tilesmith.ir.layout import Layout
@@ -16,12 +16,46 @@ from tilesmith.ir.target import Target
 from tilesmith.strategy.access import known_strides, places
 from tilesmith.strategy.group import Group
 from tilesmith.te.schedule import Schedule
-from tilesmith.te.tensor import Compute, Tensor
+from tilesmith.te.tensor import Compute, IterVar, Tensor
 
 AHEAD_BYTES = 4096
 """What is in flight: memory's latency times its bandwidth, about 100 ns and 40 GB/s."""
 
 _LINE_BYTES = 64
+
+_MANY_ROWS = 16
+
+
+def is_used_again(group: Group, op: Compute) -> bool:
+    """True for positions that choose among elements along the vectors of a reader, the same ones
+    for each of its rows: they are better computed once than for each row.
+    """
+    if op.reduce_axis or not any(isinstance(n, Load) for b in op.body for n in post_order(b)):
+        return False
+    for reader in group.consumers(op):
+        axes = {a.var: a.extent for a in reader.axis}
+        inner = _along_vectors(group, reader)
+        for at in _as_index(reader, op.outputs[0]):
+            along = {v for i in at for v in free_vars(i)}
+            rows = [n for v, n in axes.items() if v not in along]
+            if inner.var in along and all(isinstance(n, int) for n in rows):
+                return math.prod(rows) >= _MANY_ROWS  # type: ignore[arg-type]  # numbers
+    return False
+
+
+def _as_index(reader: Compute, tensor: Tensor) -> Iterator[tuple[Expr, ...]]:
+    """The places where `reader` takes the index of another load from `tensor`."""
+    taken = (n for b in reader.body for n in post_order(b) if isinstance(n, Load))
+    for index in (i for load in taken for i in load.indices):
+        for n in post_order(index):
+            if isinstance(n, Load) and n.buffer is tensor:
+                yield n.indices
+
+
+def _along_vectors(group: Group, op: Compute) -> IterVar:
+    """The innermost axis in the memory of the result that has more than one position."""
+    order = [d.axis for d in group.layout(op.outputs[0]).dims]
+    return op.axis[next((i for i in reversed(order) if op.axis[i].extent != 1), order[-1])]
 
 
 def prefetch_taken(
@@ -33,18 +67,17 @@ def prefetch_taken(
     stage = s[op.outputs[0]]
     leaves = stage.leaf_axes
     loops = [n for n, a in enumerate(leaves) if stage.kind(a) in ("serial", "parallel")]
-    extents = [a.extent for a in leaves]
-    if len(loops) < 2 or not all(isinstance(n, int) for n in extents):
+    extents = [a.extent for a in leaves if isinstance(a.extent, int)]
+    if len(loops) < 2 or len(extents) < len(leaves):
         return
     outer, inner = leaves[loops[-2]], leaves[loops[-1]]
-    order = [d.axis for d in group.layout(op.outputs[0]).dims]
-    last = next((i for i in reversed(order) if op.axis[i].extent != 1), order[-1])
-    row = math.prod(extents[loops[-1] :])  # type: ignore[arg-type]  # numbers
+    along = _along_vectors(group, op).var
+    row = math.prod(extents[loops[-1] :])
     reads = places(op, keep)[:-1]
     for tensor, at in reads:
         alone = sum(t is tensor for t, _ in reads) == 1
         if alone and tensor in group.inputs and tensor not in group.layouts:
-            distance = _distance(tensor, at, op.axis[last].var, row, target)
+            distance = _distance(tensor, at, along, row, target)
             if distance:
                 stage.prefetch(tensor, outer, distance, over=inner)
 

@@ -95,8 +95,9 @@ def together(pieces: Sequence[Stmt]) -> Stmt:
         )
     ):
         return seq(*map(_unrolled, pieces))
+    shared = first.var
     bodies = [
-        map_stmt(loop.body, f_expr=lambda e, v=loop.var: substitute(e, {v: first.var}))
+        map_stmt(loop.body, f_expr=lambda e, v=loop.var: substitute(e, {v: shared}))
         for loop in loops
     ]
     return For(first.var, first.start, first.extent, first.kind, together(bodies))
