@@ -22,6 +22,7 @@ from tilesmith.support.errors import ModelError
 from .arrays import as_stored, buffer_kind, check, is_foreign, is_torch, nearest, to_numpy, to_torch
 from .native import IMPORTS, Runner, round_up
 from .program import ENTRY, Program, TensorSpec
+from .results import Results
 from .threads import thread_count
 from .tsm import load_program, save_program
 
@@ -53,7 +54,7 @@ class Executable:
             np.dtype(np.uint16) if is_foreign(s.dtype.numpy) else s.dtype.numpy
             for s in program.outputs
         ]
-        self._results = [(s.shape, d) for s, d in zip(program.outputs, stored, strict=True)]
+        self._results = [Results(s.shape, d) for s, d in zip(program.outputs, stored, strict=True)]
         self._views = [
             s.dtype.numpy if is_foreign(s.dtype.numpy) else None for s in program.outputs
         ]
@@ -91,7 +92,7 @@ class Executable:
     def __call__(self, *arrays: Any) -> Any:
         """Run the model.  Raises ModelError when count, type or shape of the inputs is wrong."""
         if len(arrays) == self._input_count and self._plain:
-            results = tuple([np.empty(shape, dtype) for shape, dtype in self._results])
+            results = tuple([r.fresh() for r in self._results])
             status = self._call(arrays, results)
             if status == 0:
                 return results[0] if self._single else results
@@ -125,7 +126,7 @@ class Executable:
     def _run_checked(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
         """The careful way: converts what the fast path refuses, or says what is wrong with it."""
         stored = self._stored(arrays)
-        results = tuple(np.empty(shape, dtype) for shape, dtype in self._results)
+        results = tuple(r.fresh() for r in self._results)
         status = self._call(stored, results)
         if status > 0:
             raise self._failure(status)
@@ -180,7 +181,7 @@ class Executable:
         from .profile import Stopwatch
 
         stored = self._stored(arrays)
-        results = tuple(np.empty(shape, dtype) for shape, dtype in self._results)
+        results = tuple(r.fresh() for r in self._results)
         watch = Stopwatch(self.program, self._library)
         stamps = watch.stamps()
         spec = (buffer_kind(i64), i64.bytes, stamps.shape)
