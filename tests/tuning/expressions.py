@@ -92,6 +92,14 @@ def depthwise(n: int, m: int, k: int) -> Arguments:
     return [x, w, conv]
 
 
+def sliding(n: int, m: int, k: int) -> Arguments:
+    """Dilated windows of five columns in channels-last order: their steps share what they read."""
+    x, w = te.placeholder((n, m + 8, k), "f32", "X"), te.placeholder((5, k), "f32", "W")
+    q = te.reduce_axis(5, "q")
+    conv = te.compute((n, m, k), lambda i, j, c: te.sum(x[i, j + 2 * q, c] * w[q, c], axis=q), "C")
+    return [x, w, conv]
+
+
 def softmax(n: int, m: int, k: int) -> Arguments:
     del k
     a = te.placeholder((n, m), "f32", "A")
@@ -238,9 +246,9 @@ def volume(n: int, m: int, k: int) -> Arguments:
 EXPRESSIONS: dict[str, Callable[[int, int, int], Arguments]] = {
     f.__name__: f
     for f in (
-        matmul, matmul_transposed, batched, convolution, grouped, depthwise, softmax, layer_norm,
-        nearest, row_sums, column_maxima, total, transpose, stencil, elementwise, two_products,
-        triangular, gathered, window, volume,
+        matmul, matmul_transposed, batched, convolution, grouped, depthwise, sliding, softmax,
+        layer_norm, nearest, row_sums, column_maxima, total, transpose, stencil, elementwise,
+        two_products, triangular, gathered, window, volume,
     )
 }  # fmt: skip
 

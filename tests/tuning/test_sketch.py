@@ -20,6 +20,7 @@ from tilesmith.support.difference import difference
 from tilesmith.support.errors import ScheduleError, UsageError
 from tilesmith.te.tensor import Placeholder
 from tilesmith.tuning.sketch import generated
+from tilesmith.tuning.sketch.tile import Operand
 from tilesmith.tuning.space import Candidate, Space
 
 SIZES = st.tuples(*[st.integers(1, 33)] * 3)
@@ -57,10 +58,19 @@ def test_random_candidates_give_the_unscheduled_answer(
             assert difference(found, want) < 2e-4, f"{decisions}\n{s}"
 
 
-@pytest.mark.parametrize("name", ["matmul", "softmax", "total", "convolution", "window"])
+@pytest.mark.parametrize("name", ["matmul", "softmax", "total", "convolution", "window", "sliding"])
 def test_untuned_schedule(name: str, golden: Callable[[str], None]) -> None:
     args = EXPRESSIONS[name](64, 64, 64)
     golden(generated(args, target("x86-64-v4"))(ANALYTIC)[0].text())
+
+
+def test_steps_of_a_window_share_what_neighbours_read() -> None:
+    def read(step: int, along: int | None) -> float:
+        return Operand((0, step, 1), (0, 0, 0), along, 4, 9999).overlap(2, (1, 14, 16), 7)
+
+    assert read(64, 192) == (14 + 3 * 6) / (14 * 7)  # three columns apart
+    assert read(64, 64 * 15) == 1  # further than the tile reaches
+    assert read(64, 32) == read(64, -64) == read(64, None) == read(0, 64) == 1
 
 
 def test_the_same_decisions_make_the_same_schedule() -> None:

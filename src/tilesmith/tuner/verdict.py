@@ -22,7 +22,7 @@ from tilesmith.graph.nodes import Fused, Graph, InPlace
 from tilesmith.runtime.executable import Executable
 from tilesmith.support.measure import interleave, ratio
 from tilesmith.tuning.lookup import Lookup
-from tilesmith.tuning.records import Key, Records, Status
+from tilesmith.tuning.records import MARGIN, Key, Records, Status
 from tilesmith.tuning.workload import group_workload
 
 from .choices import key_of
@@ -153,7 +153,9 @@ def _speedup(plain: Executable, tuned: Executable, inputs: Sequence[np.ndarray])
 
 def _set_aside(records: Records, keys: Iterable[Key]) -> None:
     """Leave what is still on record for some workloads, the next best included, to another run."""
-    trials = (t for key in keys for t in records.trials(key) if t.status == "ok")
+    trials = (
+        t for key in keys for t in records.trials(key) if t.status == "ok" and t.ratio <= 1 - MARGIN
+    )
     records.add(*(dataclasses.replace(t, status="unsettled", cause=SLOWER) for t in trials))
 
 

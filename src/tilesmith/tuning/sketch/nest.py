@@ -25,7 +25,7 @@ from tilesmith.te.tensor import Compute
 
 from .place import Nest
 from .structure import Body, Read, bodies, product, size_of
-from .tile import Tile, TileModel, choose_tile
+from .tile import SHORT, Tile, TileModel, choose_tile
 
 UNROLLED = 64
 """Statements that unrolling a step of the reduction may lead to."""
@@ -102,7 +102,7 @@ def schedule_nest(
     for name in reversed([n for n in known if n in nest.fused]):
         own_tile = [sizes.get(i, 1) for i in nest.fused[name]]
         own_lane = nest.fused[name].index(lane) if lane is not None else None
-        _accumulate(s, known[name], root, level, own_tile, own_lane, tile.lanes, own)
+        _accumulate(s, known[name], root, level, own_tile, own_lane, tile, own)
     for name in nest.stored:
         _store(s, name, root, level, target)
 
@@ -239,10 +239,11 @@ def _accumulate(
     level: Axis | None,
     sizes: Sequence[int],
     lane: int | None,
-    lanes: int,
+    tile: Tile,
     cfg: Config,
 ) -> None:
     """Compute a reduction in the tile at `level`."""
+    lanes = tile.lanes
     stage = s[body.name]
     result = stage.op.outputs[0]
     if level is not None:
@@ -266,7 +267,7 @@ def _accumulate(
     column = stage.axis[lane]
     stage.reorder(*single, *reduced, *rows, column)
     if reduced:
-        _unroll(stage, reduced, product(sizes) // width * -(-width // lanes), cfg)
+        _unroll(stage, reduced, product(sizes) // width * -(-width // lanes), tile.slides, cfg)
     for axis in rows:
         stage.unroll(axis)
     _vectorize(stage, column, width, lanes)
@@ -283,15 +284,18 @@ def _reduction_order(stage: Stage, cfg: Config) -> list[Axis]:
     return [*(a for a in axes if a not in long), *(long[i] for i in order)]
 
 
-def _unroll(stage: Stage, reduced: Sequence[Axis], statements: int, cfg: Config) -> None:
+def _unroll(
+    stage: Stage, reduced: Sequence[Axis], statements: int, slides: bool, cfg: Config
+) -> None:
     """Knob `unroll`: steps of the innermost reduction loop that are copied; by default all of a
-    short window.
+    short window, or of one whose steps share loads.
     """
     last = reduced[-1]
     extent = size_of(last.extent)
     counts = [n for n in (1, 2, 3, 4, 5, 6, 7, 8, 9) if extent % n == 0]
     counts = [n for n in counts if n == 1 or n * statements <= 4 * UNROLLED]
-    short = extent <= 9 and extent in counts and extent * statements <= UNROLLED
+    short = slides or (extent <= SHORT and extent * statements <= UNROLLED)
+    short = short and extent in counts
     steps = cfg.choice("unroll", counts, extent if short else 1)
     if steps > 1:
         _, near = stage.split(last, factor=steps)

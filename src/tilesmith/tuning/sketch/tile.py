@@ -37,6 +37,10 @@ ROW_SHARE = 0.001
 """Of the time, for each row of a tile and each time that it lies twice as many cache lines from the
 next: rows are streams of their own and may fall on the same cache sets.
 """
+SHORT = 9
+"""Steps of a window at the most that may all be unrolled."""
+SLIDING = 128
+"""Statements that unrolling a window may lead to where steps share what they load."""
 LINE = 64
 """Bytes that move together between caches."""
 
@@ -44,12 +48,13 @@ LINE = 64
 @dataclass(frozen=True, slots=True)
 class Tile:
     """`lane`: the axis along vectors, None where a reduction axis is; `sizes`: elements of the tile
-    along each spatial axis; `lanes`: elements of a vector.
+    along each spatial axis; `lanes`: elements of a vector; `slides`: see `TileModel.slides`.
     """
 
     lane: int | None
     sizes: tuple[int, ...]
     lanes: int
+    slides: bool = False
 
     @property
     def vectors(self) -> int:
@@ -71,6 +76,20 @@ class Operand:
     def depends(self, axis: int, tile: int) -> bool:
         """Whether `tile` neighbours along a spatial axis read different elements."""
         return self.steps[axis] != 0 or (self.periods[axis] > 0 and self.periods[axis] % tile != 0)
+
+    def overlap(self, lane: int, sizes: Sequence[int], last: int) -> float:
+        """The share of its loads that is left where all `last` steps of the last reduction axis are
+        unrolled: a step of a window reads what others read for neighbours in the tile.
+        """
+        left = 1.0
+        for i, n in enumerate(sizes):
+            step = self.steps[i]
+            if i == lane or n < 2 or not step or not self.along or self.along % step:
+                continue
+            shift = self.along // step
+            if 0 < shift <= n:
+                left = min(left, (n + shift * (last - 1)) / (n * last))
+        return left
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +146,34 @@ class TileModel:
         """Cycles of one step of the reduction for a tile."""
         vectors = -(-sizes[lane] // self.lanes)
         tile = vectors * math.prod(n for i, n in enumerate(sizes) if i != lane)
+        slides = self.slides(lane, sizes)
         loads = 0.0
         for at, read in enumerate(self.operands):
             count = 1.0
             for i, n in enumerate(sizes):
                 if i != lane and n > 1 and read.depends(i, n):
                     count *= n
+            count *= read.overlap(lane, sizes, self.last) if slides else 1.0
             loads += count * self._lane_cost(at, lane, sizes[lane], vectors)
         work = tile * self.operations / self.ports
         busy = max(work, loads / LOADS, self.latency)
-        return busy + LOAD_CYCLES * loads + LOOP_CYCLES + 0.2 * vectors
+        step = LOOP_CYCLES / (self.last if slides else 1)
+        return busy + LOAD_CYCLES * loads + step + 0.2 * vectors
+
+    def slides(self, lane: int, sizes: Sequence[int]) -> bool:
+        """Whether all steps of the last reduction axis are to be unrolled, since they share loads:
+        registers hold the tile, what is the same for all of it, and a part of the window.
+        """
+        if not 1 < self.last <= SHORT:
+            return False
+        vectors = -(-sizes[lane] // self.lanes)
+        tile = vectors * math.prod(n for i, n in enumerate(sizes) if i != lane)
+        taken = tile + self.last * (vectors + 1) + 1
+        return (
+            tile * self.last <= SLIDING
+            and taken <= self.vector_registers
+            and any(r.overlap(lane, sizes, self.last) < 1 for r in self.operands)
+        )
 
     def _lane_cost(self, at: int, lane: int, width: int, vectors: int) -> float:
         read = self.operands[at]
@@ -291,4 +328,4 @@ def choose_tile(
         start = min(sizes[i], most)
         result[i] = cfg.choice(f"rows.{names[i]}", range(1, most + 1), start)
         room = max(room // result[i], 1)
-    return Tile(lane, tuple(result), model.lanes), packs
+    return Tile(lane, tuple(result), model.lanes, model.slides(lane, result)), packs
