@@ -74,6 +74,13 @@ def test_tiles_keep_rows_that_share_cache_sets_in_the_cache(level: str) -> None:
     assert choose_tile(14, 32, machine, row_bytes=4096).rows <= ways
 
 
+def test_column_blocks_come_out_even_where_that_costs_little() -> None:
+    machine = target("x86-64-v4")
+    for columns in (512, 1280, 2048):
+        assert columns % choose_tile(7, columns, machine).columns == 0
+    assert choose_tile(7, 1000, machine).columns > machine.vector_lanes(4)
+
+
 @pytest.mark.parametrize(
     ("op", "x", "w", "distance"),
     [

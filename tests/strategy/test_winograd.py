@@ -168,6 +168,16 @@ def test_blocks_fit_the_cache(m: int, tiles: int, channels: int) -> None:
         assert b.tiles * (own + b.tile.columns) * (m + 2) ** 2 * 4 <= machine.l2_bytes
 
 
+@pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize(
+    ("tiles", "channels", "filters"), [(196, 64, 64), (196, 128, 32), (49, 128, 32), (784, 64, 64)]
+)
+def test_two_threads_share_blocks_evenly(level: str, tiles: int, channels: int, filters: int):
+    b = blocking(Sizes(4, tiles, channels, filters), target(level))
+    shares = -(-tiles // b.tiles) * (-(-filters // b.tile.columns) if b.shared else 1)
+    assert -(-shares // 2) <= 1.07 * shares / 2
+
+
 @pytest.mark.parametrize(
     "op", [Conv(strides=(2, 2)), Conv(dilations=(2, 1)), Conv(groups=2), Conv((2, 1), (1, 1, 1, 1))]
 )

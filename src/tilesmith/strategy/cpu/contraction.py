@@ -128,14 +128,16 @@ def choose_tile(
             if height * count + count + spare > target.vector_registers:
                 break
             full, rest = divmod(rows, height)
-            cost = full * _cycles(height, count, target, broadcast)
+            cost = full * step_cycles(height, count, target, broadcast)
             if height > kept:
                 cost += full * height * MISS_CYCLES
             if rest:
-                cost += _cycles(rest, count, target, broadcast)
+                cost += step_cycles(rest, count, target, broadcast)
                 if column_tiles * outer < BALANCED_TRIPS:
                     cost *= 1 + min(UNEVEN, 1 / max(full, 1))
             cost *= column_tiles
+            if column_tiles > 1 and columns % width:
+                cost *= PEELED_COLUMNS
             # tall tiles are long code, and their rows may fall on the same cache sets
             cost *= 1 + 0.004 * height
             if outer == 1:  # the rows of a whole product are as many streams to fetch ahead
@@ -178,7 +180,8 @@ def single_row_vectors(columns: int, lanes: int, target: Target) -> int | None:
     return usual if total >= 8 * usual else None
 
 
-def _cycles(rows: int, vectors: int, target: Target, broadcast: bool) -> float:
+def step_cycles(rows: int, vectors: int, target: Target, broadcast: bool = True) -> float:
+    """Cycles of one reduction step of a register tile."""
     fma = rows * vectors / target.fma_ports
     load = (vectors + rows) / 2 if broadcast else (vectors + rows * vectors) / 2
     # vectors of `w` come from the second-level cache, half a vector a cycle; little of that shows
@@ -245,6 +248,10 @@ def fusable_rows(c: Contraction) -> tuple[IterVar, ...]:
 
 MAX_VECTORS = 6
 """Vectors side by side in a register tile at the most."""
+
+PEELED_COLUMNS = 1.03
+"""Cost of a last column block that is not full: code of its own, which one thread runs, and loops
+in which every row streams all weights again (see `matmul`)."""
 
 MAX_ROWS = 30
 """Rows of a register tile at the most."""

@@ -18,7 +18,7 @@ from tilesmith.ops.conv import Conv
 from tilesmith.ops.winograd import SQUARES, WINDOW, WinogradConv
 from tilesmith.strategy.knobs import ANALYTIC, Config
 
-from .contraction import Tile, resident_rows
+from .contraction import Tile, resident_rows, step_cycles
 from .matmul import PARALLEL_FMAS
 
 PARALLEL_BLOCKS = 8
@@ -86,7 +86,8 @@ def blocking(sizes: Sizes, target: Target, cfg: Config = ANALYTIC) -> Blocking:
 
     Transformed inputs and products of a block fill half of the L2 cache at the most.  Weights come
     from that cache (or a farther one) once for each row of register tiles, so these are as high as
-    two vectors of accumulators allow and the L1 cache keeps, evened out over a block.
+    two vectors of accumulators allow and the L1 cache keeps, evened out over a block.  Of the
+    numbers of blocks that would do, the one that threads share most evenly.
     """
     highest = min((target.vector_registers - 3) // 2, resident_rows(sizes.channels * 4, target))
     tile = Tile(min(highest, sizes.tiles), 2, target.vector_lanes(4))
@@ -96,18 +97,35 @@ def blocking(sizes: Sizes, target: Target, cfg: Config = ANALYTIC) -> Blocking:
     shared = own < tile.rows or sizes.tiles < PARALLEL_BLOCKS * tile.rows // 2
     shared = cfg.choice("transform_first", (False, True), shared)
     limit = max(room // columns if shared else own, tile.rows)
-    wanted = -(-PARALLEL_BLOCKS // -(-sizes.filters // columns)) if shared else PARALLEL_BLOCKS
-    blocks = max(-(-sizes.tiles // limit), min(wanted, sizes.tiles // (2 * tile.rows)), 1)
-    size = -(-sizes.tiles // blocks)
-    heights = range(tile.rows, max(tile.rows // 2, 1) - 1, -1)
-    rows = min(heights, key=lambda r: -(-size // r) * r)
+    column_blocks = -(-sizes.filters // columns)
+    wanted = -(-PARALLEL_BLOCKS // column_blocks) if shared else PARALLEL_BLOCKS
+    fewest = max(-(-sizes.tiles // limit), min(wanted, sizes.tiles // (2 * tile.rows)), 1)
+    each = column_blocks if shared else 1
+    ways = [_divided(sizes.tiles, n, tile.rows) for n in range(fewest, 2 * fewest + 1)]
+    rows, count = min(ways, key=lambda way: _busiest(sizes.tiles, *way, each, target))
     rows = cfg.choice("rows", range(1, tile.rows + 1), rows)
     most = -(-sizes.tiles // rows)
     counts = [n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64) if n <= most]
-    count = cfg.choice("block_rows", counts, -(-size // rows))
+    count = cfg.choice("block_rows", counts, min(count, most))
     parallel = sizes.products >= PARALLEL_FMAS
     tile = Tile(rows, tile.vectors, tile.lanes)
     return Blocking(tile, count * rows, shared, parallel)
+
+
+def _divided(tiles: int, blocks: int, highest: int) -> tuple[int, int]:
+    """Rows of a register tile, and such tiles in a block, for so many blocks."""
+    size = -(-tiles // blocks)
+    heights = range(highest, max(highest // 2, 1) - 1, -1)
+    rows = min(heights, key=lambda r: -(-size // r) * r)
+    return rows, -(-size // rows)
+
+
+def _busiest(tiles: int, rows: int, count: int, each: int, target: Target) -> float:
+    """Time of the busier one of two threads, in steps of the product; `each`: shared iterations per
+    block.
+    """
+    blocks = -(-tiles // (rows * count)) * each
+    return -(-blocks // 2) / each * count * step_cycles(rows, 2, target)
 
 
 def winograd_cycles(sizes: Sizes, target: Target) -> float:
