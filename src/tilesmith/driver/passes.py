@@ -16,6 +16,7 @@ from tilesmith.graph.passes.fuse import fuse
 from tilesmith.graph.passes.halo import add_halos
 from tilesmith.graph.passes.layout import assign_layouts
 from tilesmith.graph.passes.place import place
+from tilesmith.graph.passes.split_taps import split_taps
 from tilesmith.graph.passes.sub_pixel import sub_pixel
 from tilesmith.graph.passes.winograd import winograd
 from tilesmith.graph.text import print_graph
@@ -72,6 +73,7 @@ def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
     choice = winograd_choice(session.target, session.options.bound("f32"), session.choose)
     return (
         *GRAPH_PASSES,
+        ("split-taps", split_taps),
         ("winograd", lambda g: winograd(g, choice)),
         ("layout", lambda g: assign_layouts(g, policy, session.choose, session.allowed)),
         ("halo", lambda g: add_halos(g, session.choose)),
