@@ -170,12 +170,19 @@ def test_blocks_fit_the_cache(m: int, tiles: int, channels: int) -> None:
 
 @pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
 @pytest.mark.parametrize(
-    ("tiles", "channels", "filters"), [(196, 64, 64), (196, 128, 32), (49, 128, 32), (784, 64, 64)]
+    ("tiles", "channels", "filters"),
+    [(196, 64, 64), (196, 128, 32), (49, 128, 32), (16, 128, 32), (784, 64, 64)],
 )
 def test_two_threads_share_blocks_evenly(level: str, tiles: int, channels: int, filters: int):
     b = blocking(Sizes(4, tiles, channels, filters), target(level))
     shares = -(-tiles // b.tiles) * (-(-filters // b.tile.columns) if b.shared else 1)
     assert -(-shares // 2) <= 1.07 * shares / 2
+
+
+def test_column_blocks_share_transformed_inputs_where_there_are_some() -> None:
+    machine = target("x86-64-v4")
+    assert not blocking(Sizes(4, 16, 64, 32), machine).shared
+    assert blocking(Sizes(4, 16, 64, 256), machine).shared
 
 
 @pytest.mark.parametrize(

@@ -94,10 +94,12 @@ def blocking(sizes: Sizes, target: Target, cfg: Config = ANALYTIC) -> Blocking:
     columns = min(tile.columns, sizes.filters)
     room = target.l2_bytes // 2 // (sizes.t**2 * 4)
     own = room // (sizes.channels + columns)
-    shared = own < tile.rows or sizes.tiles < PARALLEL_BLOCKS * tile.rows // 2
+    column_blocks = -(-sizes.filters // columns)
+    few = sizes.tiles < PARALLEL_BLOCKS * tile.rows // 2
+    # column blocks share the transformed input; a single one has nobody to share it with
+    shared = own < tile.rows or (few and column_blocks > 1)
     shared = cfg.choice("transform_first", (False, True), shared)
     limit = max(room // columns if shared else own, tile.rows)
-    column_blocks = -(-sizes.filters // columns)
     wanted = -(-PARALLEL_BLOCKS // column_blocks) if shared else PARALLEL_BLOCKS
     fewest = max(-(-sizes.tiles // limit), min(wanted, sizes.tiles // (2 * tile.rows)), 1)
     each = column_blocks if shared else 1
