@@ -51,8 +51,7 @@ def schedule_injective(
     """Schedule the root stage `op`; its inlinable producers must be inlined by the caller."""
     stage = s[op.outputs[0]]
     layout = group.layout(op.outputs[0])
-    order = [stage.axis[d.axis] for d in layout.dims]
-    if not order:
+    if not layout.dims:
         return
     blocks = transposition(group, op, keep, target)
     if blocks is not None:
@@ -60,10 +59,14 @@ def schedule_injective(
         if root and _product(_size(a.extent) for a in op.axis) >= PARALLEL_ELEMENTS:
             share(stage, loops, extents, cfg)
         return
-    stage.reorder(*order)
+    numbers = [d.axis for d in layout.dims]
+    written = sum(t.dtype.bytes for t in op.outputs) * _product(_size(a.extent) for a in op.axis)
+    if target.overflows(written):
+        numbers = as_read(group, op, numbers, keep)
+    stage.reorder(*(stage.axis[i] for i in numbers))
     bytes_ = widest(group, op, keep)
     lanes = target.vector_lanes(bytes_)
-    axes, sizes, divided = fused(s, group, op, [d.axis for d in layout.dims], keep, lanes)
+    axes, sizes, divided = fused(s, group, op, numbers, keep, lanes)
     inner = next((d.axis for d in reversed(layout.dims) if op.axis[d.axis].extent != 1), None)
     apart = None
     if inner is not None and sizes[-1] >= lanes:
@@ -78,6 +81,23 @@ def schedule_injective(
         share_and_vectorize(stage, axes, sizes, bytes_, target, root, cfg, divided, line)
     if root:
         prefetch_taken(s, group, op, target, keep)
+
+
+def as_read(group: Group, op: Compute, order: list[int], keep: Iterable[Compute]) -> list[int]:
+    """Axis numbers of `op` in the order in which all that it reads lies in memory, if that is the
+    same for all of it and rows stay rows of whole lines; else `order`, that of the result.
+
+    What is read in order is fetched ahead; streaming stores may go anywhere, line by line.
+    """
+    axes = [i for i in order if op.axis[i].extent != 1]
+    reads = [known_strides(t, at, group.layout(t)) for t, at in places(op, keep)[:-1]]
+    steps = [[abs(r.get(op.axis[i].var) or 0) for i in axes] for r in reads]
+    if len(axes) < 3 or not steps or not all(all(s) and s[-1] == min(s) == 1 for s in steps):
+        return order
+    if _size(op.axis[axes[-1]].extent) * op.outputs[0].dtype.bytes % LINE_BYTES:
+        return order
+    orders = {tuple(sorted(axes, key=lambda i: -s[axes.index(i)])) for s in steps}
+    return [*(i for i in order if i not in axes), *orders.pop()] if len(orders) == 1 else order
 
 
 def fused(
