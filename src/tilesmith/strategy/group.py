@@ -51,6 +51,13 @@ class Group:
         """The layout in which `tensor` is stored (row-major for values inside the group)."""
         return self.layouts.get(tensor) or Layout.row_major(tensor.rank)
 
+    def innermost(self, op: Compute) -> int | None:
+        """The number of the innermost axis, in the memory of the result of `op`, that has more than
+        one position; None where none has.
+        """
+        dims = self.layout(op.outputs[0]).dims
+        return next((d.axis for d in reversed(dims) if op.axis[d.axis].extent != 1), None)
+
 
 def constant_literals(body: Graph) -> dict[Value, Const]:
     """The constants inside a fused body, of one element each, as expressions."""

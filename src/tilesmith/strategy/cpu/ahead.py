@@ -16,7 +16,7 @@ from tilesmith.ir.target import Target
 from tilesmith.strategy.access import known_strides, places
 from tilesmith.strategy.group import Group
 from tilesmith.te.schedule import Schedule
-from tilesmith.te.tensor import Compute, IterVar, Tensor
+from tilesmith.te.tensor import Compute, Tensor
 
 AHEAD_BYTES = 4096
 """What is in flight: memory's latency times its bandwidth, about 100 ns and 40 GB/s."""
@@ -34,7 +34,10 @@ def is_used_again(group: Group, op: Compute) -> bool:
         return False
     for reader in group.consumers(op):
         axes = {a.var: a.extent for a in reader.axis}
-        inner = _along_vectors(group, reader)
+        number = group.innermost(reader)
+        if number is None:
+            continue
+        inner = reader.axis[number]
         for at in _as_index(reader, op.outputs[0]):
             along = {v for i in at for v in free_vars(i)}
             rows = [n for v, n in axes.items() if v not in along]
@@ -52,12 +55,6 @@ def _as_index(reader: Compute, tensor: Tensor) -> Iterator[tuple[Expr, ...]]:
                 yield n.indices
 
 
-def _along_vectors(group: Group, op: Compute) -> IterVar:
-    """The innermost axis in the memory of the result that has more than one position."""
-    order = [d.axis for d in group.layout(op.outputs[0]).dims]
-    return op.axis[next((i for i in reversed(order) if op.axis[i].extent != 1), order[-1])]
-
-
 def prefetch_taken(
     s: Schedule, group: Group, op: Compute, target: Target, keep: Iterable[Compute] = ()
 ) -> None:
@@ -71,7 +68,10 @@ def prefetch_taken(
     if len(loops) < 2 or len(extents) < len(leaves):
         return
     outer, inner = leaves[loops[-2]], leaves[loops[-1]]
-    along = _along_vectors(group, op).var
+    number = group.innermost(op)
+    if number is None:
+        return
+    along = op.axis[number].var
     row = math.prod(extents[loops[-1] :])
     reads = places(op, keep)[:-1]
     for tensor, at in reads:

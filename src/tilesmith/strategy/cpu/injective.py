@@ -67,7 +67,7 @@ def schedule_injective(
     bytes_ = widest(group, op, keep)
     lanes = target.vector_lanes(bytes_)
     axes, sizes, divided = fused(s, group, op, numbers, keep, lanes)
-    inner = next((d.axis for d in reversed(layout.dims) if op.axis[d.axis].extent != 1), None)
+    inner = group.innermost(op)
     apart = None
     if inner is not None and sizes[-1] >= lanes:
         planes = interleaved_planes(group, op, inner, keep, lanes)
@@ -265,8 +265,7 @@ def widest(group: Group, op: Compute, keep: Iterable[Compute]) -> int:
 
     What is the same for all lanes (the index of a row that is taken) does not count.
     """
-    order = [d.axis for d in group.layout(op.outputs[0]).dims]
-    inner = next((i for i in reversed(order) if op.axis[i].extent != 1), order[-1])
+    inner = group.innermost(op)
     widths = [b.dtype.bytes for b in op.body]
     for body in expand(op, keep):
         widths += [
@@ -274,6 +273,7 @@ def widest(group: Group, op: Compute, keep: Iterable[Compute]) -> int:
             for n in post_order(body)
             if isinstance(n, Load)
             and isinstance(n.buffer, Tensor)
+            and inner is not None
             and any(op.axis[inner].var in free_vars(i) for i in n.indices)
         ]
     return min(max(widths), 8)

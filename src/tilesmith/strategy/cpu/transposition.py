@@ -55,8 +55,7 @@ def transposition(
     """What `op` transposes; None when nothing, or when blocks would not be full."""
     dtype = op.outputs[0].dtype
     lanes = _lanes(op, target)
-    order = [d.axis for d in group.layout(op.outputs[0]).dims]
-    inner = next((i for i in reversed(order) if op.axis[i].extent != 1), None)
+    inner = group.innermost(op)
     if inner is None or len(op.body) != 1 or dtype.is_bool or lanes < 2:
         return None
     body = expand(op, keep)[0]
