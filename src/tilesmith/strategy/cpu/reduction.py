@@ -46,6 +46,10 @@ WIDEST = 8
 UNROLLED = 48
 """Most vectors that the unrolled part of a window combines."""
 
+IN_ORDER = 24
+"""Most vectors that it reads: with more of them LLVM mixes the rows of a window, and the processor
+no longer sees that they are read in order."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Level:
@@ -162,12 +166,6 @@ def _most_vectors(group: Group, out: Compute, first: Compute, lane: int, target:
     return WIDEST if wide and target.vector_registers >= 4 * WIDEST else ACCUMULATORS
 
 
-def _slides(group: Group, op: Compute, lanes: int) -> bool:
-    """True when windows of `op` move along vectors: their positions read the same ones."""
-    reads = [r for r in accesses(group, op)[: -len(op.body)] if r is not None]
-    return any(0 < abs(r.get(k.var, 0)) < lanes for r in reads for k in op.reduce_axis)
-
-
 def _tile_width(lanes: int, extent: int, most: int) -> int:
     """Elements in a tile: the number of vectors that wastes least, more of them when equal."""
     return lanes * min(range(1, most + 1), key=lambda v: -(-extent // (v * lanes)) * (v + 0.5))
@@ -222,21 +220,31 @@ def _attach_reduction(
             s.transform_layout(result, layout)
             handle.reorder(*(x for x in handle.axis if x != lane), *handle.reduce_axis, lane)
             vectorize(handle, lane, level.width, level.lanes)
-            if _slides(group, stage, level.lanes):
-                _unroll_window(handle, stage, -(-level.width // level.lanes))
+            _unroll_window(handle, group, stage, level)
         return
     loop, n = _one_loop(handle, group, stage, list(stage.reduce_axis), level)
     at = None if level.axis is None else (level.stage, level.axis)
     reduce_along(s, result, loop, n, level.lanes, at, cfg)
 
 
-def _unroll_window(handle: Any, stage: Compute, vectors: int) -> None:
-    """Unroll the innermost reduction loops as far as their body stays small, so that the vectors of
-    the lanes are loaded once for all positions of the window.
+def _unroll_window(handle: Any, group: Group, stage: Compute, level: _Level) -> None:
+    """Where the windows of `stage` move along vectors, so that their positions read the same ones,
+    unroll the innermost reduction loops as far as their body stays small: it loads these once.
     """
+    reads = [r for r in accesses(group, stage)[: -len(stage.body)] if r is not None]
+
+    def step(a: IterVar) -> int:
+        return max((abs(r.get(a.var, 0)) for r in reads), default=0)
+
+    slides = {a: 0 < step(a) < level.lanes for a in stage.reduce_axis}
+    if not any(slides.values()) or level.lane is None:
+        return
+    combined = -(-level.width // level.lanes)
+    read = combined * max(step(stage.axis[level.lane]), 1)
     for axis, loop in zip(reversed(stage.reduce_axis), reversed(handle.reduce_axis), strict=True):
-        vectors *= _size(axis.extent)
-        if vectors > UNROLLED:
+        combined *= _size(axis.extent)
+        read *= 1 if slides[axis] else _size(axis.extent)
+        if combined > UNROLLED or read > IN_ORDER:
             return
         handle.unroll(loop)
 
