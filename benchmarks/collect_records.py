@@ -3,8 +3,8 @@
 
 The trials go to a database of records at once, workloads in turns, so that it can be stopped at any
 time and goes on where it stopped.  Candidates are drawn at random, of held-out workloads many more.
-`--write` puts what is in the database into `data/records.jsonl.gz`, from which
-`train_cost_model.py` learns.
+`--write` puts what is in the database into `data/records.jsonl.gz`, where lines of other workloads
+stay; `train_cost_model.py` learns from it.
 """
 
 from __future__ import annotations
@@ -85,11 +85,15 @@ def collect(path: Path, seconds: float, families: str | None) -> None:
 
 def write(path: Path, session: Session) -> None:
     """One line for each workload: its name, target and trials as (decisions, seconds of the
-    candidate and of the analytic schedule, status).
+    candidate and of the analytic schedule, status).  Lines of workloads without records stay.
     """
     DATA.parent.mkdir(exist_ok=True)
+    lines: dict[str, str] = {}
+    if DATA.is_file():
+        with gzip.open(DATA, "rt") as old:
+            lines = {json.loads(line)["workload"]: line for line in old}
     count = 0
-    with Records(path) as records, gzip.open(DATA, "wt", compresslevel=9) as out:
+    with Records(path) as records:
         for w in WORKLOADS:
             task = w.task(session)
             rows = [
@@ -105,7 +109,9 @@ def write(path: Path, session: Session) -> None:
             count += len(rows)
             if rows:
                 line = {"workload": w.name, "target": session.target.text, "trials": rows}
-                out.write(json.dumps(line, separators=(",", ":")) + "\n")
+                lines[w.name] = json.dumps(line, separators=(",", ":")) + "\n"
+    with gzip.open(DATA, "wt", compresslevel=9) as out:
+        out.writelines(lines[w.name] for w in WORKLOADS if w.name in lines)
     print(f"{count} trials, {DATA.stat().st_size / 1e6:.2f} MB in {DATA}")
 
 

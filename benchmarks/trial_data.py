@@ -19,9 +19,6 @@ from tilesmith.tuning.space import Space
 from workloads import WORKLOADS, Workload
 
 DATA = Path(__file__).resolve().parent / "data" / "records.jsonl.gz"
-UNEVEN = 0.1
-"""Deviation of the analytic schedule's time from its usual one, above which the machine was not
-itself."""
 FEW = 6
 """Candidates that are too few to be ordered."""
 
@@ -31,7 +28,8 @@ Array = np.ndarray[Any, Any]
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured:
     """The candidates of a workload that were measured, their features [n, F], and their times as
-    shares of the analytic schedule's [n], which usually takes `usual` seconds.
+    shares of the analytic schedule's in the same trial [n]: the two take turns, so that a busy
+    moment slows both.
     """
 
     workload: Workload
@@ -39,47 +37,32 @@ class Measured:
     candidates: Sequence[Decisions]
     features: Array
     ratios: Array
-    usual: float
 
 
 def measured(path: Path = DATA) -> list[Measured]:
     """All of the data, workload by workload.  Decisions that the schedules no longer know are left
-    out, as are trials during which the machine was busy; their numbers are printed.
+    out; their number is printed.
     """
     session = Session.of(Options(threads=1, jobs=1))
     by_name = {w.name: w for w in WORKLOADS}
-    found, lost, uneven = [], 0, 0
+    found, lost = [], 0
     with gzip.open(path, "rt") as lines:
         for line in lines:
             row = json.loads(line)
             workload = by_name[row["workload"]]
             space = workload.task(session).space
-            rows = [(values_from_json(c), s, b) for c, s, b, _ in row["trials"]]
+            rows = [(values_from_json(c), s / b) for c, s, b, _ in row["trials"]]
             kept = [r for r in rows if space.legal(r[0]) == r[0]]
             lost += len(rows) - len(kept)
-            even, ratios, usual = even_ratios([s for _, s, _ in kept], [b for *_, b in kept])
-            uneven += len(kept) - len(even)
-            candidates = [kept[i][0] for i in even]
-            if len(candidates) < FEW:
+            if len(kept) < FEW:
                 continue
+            candidates = [c for c, _ in kept]
             features = features_of(space, session.target, workload.threads)(candidates)
-            found.append(Measured(workload, space, candidates, features, ratios, usual))
+            ratios = np.array([share for _, share in kept])
+            found.append(Measured(workload, space, candidates, features, ratios))
     count = sum(len(m.candidates) for m in found)
-    print(
-        f"{count} trials of {len(found)} workloads; {lost} others have unknown decisions, "
-        f"{uneven} were measured on a busy machine"
-    )
+    print(f"{count} trials of {len(found)} workloads; {lost} others have unknown decisions")
     return found
-
-
-def even_ratios(seconds: Sequence[float], baselines: Sequence[float]) -> tuple[Array, Array, float]:
-    """Numbers of the trials measured while the machine was itself; their times as shares of what
-    the analytic schedule usually takes, as its time in one trial is noisier; and that time.
-    """
-    base = np.asarray(baselines)
-    usual = float(np.quantile(base, 0.25)) if len(base) else 1.0
-    even = np.flatnonzero(np.abs(base / usual - 1) <= UNEVEN)
-    return even, np.asarray(seconds)[even] / usual, usual
 
 
 def rank_correlation(a: Array, b: Array) -> float:
