@@ -19,6 +19,7 @@ from tilesmith.graph.nodes import Fused, Graph, Node
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.expr import Const, Expr, Var, const, substitute
 from tilesmith.ir.simplify import simplify
+from tilesmith.ir.target import LINE_BYTES
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.activation import Relu
 from tilesmith.ops.conv import Conv
@@ -32,7 +33,7 @@ from tilesmith.support.errors import ScheduleError, UsageError
 from tilesmith.te.axes import axis_values
 from tilesmith.te.schedule import Schedule
 from tilesmith.tuning.features import FEATURES, features_of, prior
-from tilesmith.tuning.features.footprint import LINE, Footprints
+from tilesmith.tuning.features.footprint import Footprints
 from tilesmith.tuning.features.nest import Nest
 from tilesmith.tuning.groups import GroupSpace
 from tilesmith.tuning.space import Space
@@ -103,8 +104,8 @@ def test_footprints_are_what_counting_finds(make: Callable[[], Schedule]) -> Non
         assert prints.elements(s, access, p) == len(elements), (access, p)
         if make is not scattered:  # there columns of the source begin inside of lines
             shape = nest.shape(access.tensor)
-            lines = {int(np.ravel_multi_index(e, shape)) * 4 // LINE for e in elements}
-            assert prints.bytes(s, access, p) == len(lines) * LINE, (access, p)
+            lines = {int(np.ravel_multi_index(e, shape)) * 4 // LINE_BYTES for e in elements}
+            assert prints.bytes(s, access, p) == len(lines) * LINE_BYTES, (access, p)
 
 
 def touched(nest: Nest, access: Any, p: int) -> set[tuple[int, ...]]:
@@ -141,7 +142,9 @@ def test_a_working_set_counts_what_all_statements_inside_touch() -> None:
     assert [nest.extents("pad")[r] for r in pad.stage.roots] == [1, 3, 10, 16]
     whole = prints.working_set(row)
     copy, weights = 3 * 10 * 16 * 4, 9 * 16 * 16 * 4
-    assert copy + weights < whole < copy + weights + 3 * 8 * 16 * 4 + 2 * 8 * 16 * 4 + 8 * LINE
+    assert (
+        copy + weights < whole < copy + weights + 3 * 8 * 16 * 4 + 2 * 8 * 16 * 4 + 8 * LINE_BYTES
+    )
 
 
 def test_less_traffic_and_time_for_tiles() -> None:

@@ -18,7 +18,7 @@ from itertools import groupby
 
 from tilesmith.ir.dtypes import bool_, i64
 from tilesmith.ir.expr import Binary, Call, Const, Expr, Load, Var, const, type_text
-from tilesmith.ir.target import Target
+from tilesmith.ir.target import LINE_BYTES, Target
 from tilesmith.loop.nodes import (
     Allocate,
     Assert,
@@ -44,7 +44,7 @@ from .builder import Code
 from .emit_memory import MemoryEmitter
 from .lane_loads import reach
 from .llvm_text import NONTEMPORAL_NODE, memory_type, value_type
-from .streaming import LINE_BYTES, streamed, whole_lines
+from .streaming import streamed, whole_lines
 from .survey import Survey
 
 SCRATCH_OFFSET = 16

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+LINE_BYTES = 64
+"""Of a cache line, on every CPU that is known here."""
+
 
 @dataclass(frozen=True, slots=True)
 class Target:

@@ -28,6 +28,7 @@ from tilesmith.ir.expr import (
     substitute,
 )
 from tilesmith.ir.simplify import Context, simplify
+from tilesmith.ir.target import LINE_BYTES
 from tilesmith.loop.nodes import Allocate, Buffer, Evaluate, For, If, LetStmt, Stmt, Store, seq
 from tilesmith.support.errors import ScheduleError
 
@@ -38,8 +39,6 @@ from .lower_region import regions_read
 from .rewrite import map_loads
 from .stage import PrefetchMark, State, dim_expr
 from .tensor import Reduce
-
-_CACHE_LINE = 64  # bytes; one prefetch for each
 
 
 class NestWriter:
@@ -248,7 +247,7 @@ class NestWriter:
         ctx = plan.context(depth)
         later: dict[Expr, Expr] = {loop.var: loop.var + mark.offset}
         bounded: dict[Expr, Expr] = {loop.var: minimum(loop.var + mark.offset, loop.last)}
-        line = max(1, _CACHE_LINE // buffer.dtype.bytes)
+        line = max(1, LINE_BYTES // buffer.dtype.bytes)
         logical: list[Expr] = []
         loops: list[tuple[Var, int]] = []
         for n, part in enumerate(regions_read(self.state, self.plans, plan, ahead, mark.source)):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from tilesmith.ir.expr import Expr, Load, Var, free_vars, post_order
 from tilesmith.ir.layout import Layout
-from tilesmith.ir.target import Target
+from tilesmith.ir.target import LINE_BYTES, Target
 from tilesmith.strategy.access import known_strides, places
 from tilesmith.strategy.group import Group
 from tilesmith.te.schedule import Schedule
@@ -20,8 +20,6 @@ from tilesmith.te.tensor import Compute, Tensor
 
 AHEAD_BYTES = 4096
 """What is in flight: memory's latency times its bandwidth, about 100 ns and 40 GB/s."""
-
-_LINE_BYTES = 64
 
 _MANY_ROWS = 16
 
@@ -95,7 +93,7 @@ def _distance(tensor: Tensor, at: tuple[Expr, ...], inner: Var, row: int, target
         return 0
     along = [i for i in at if inner in free_vars(i)]
     if along == by_index == [at[-1]]:  # elements of a row, in any order
-        most_of_it = row >= last * size // _LINE_BYTES
+        most_of_it = row >= last * size // LINE_BYTES
         return 1 if most_of_it and last * size <= target.l1_bytes // 2 else 0
     steps = known_strides(tensor, at, Layout.row_major(tensor.rank))
     return -(-AHEAD_BYTES // (row * size)) if steps.get(inner) == 1 else 0

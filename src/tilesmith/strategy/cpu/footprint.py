@@ -19,10 +19,8 @@ from dataclasses import dataclass, field
 from tilesmith.ir.expr import Expr, Var
 from tilesmith.ir.interval import make
 from tilesmith.ir.simplify import EMPTY
+from tilesmith.ir.target import LINE_BYTES
 from tilesmith.loop.nodes import Buffer
-
-LINE = 64
-"""Bytes that move together between caches."""
 
 
 @dataclass(slots=True, eq=False)
@@ -173,7 +171,7 @@ def buffer_size(buffer: Buffer) -> float:
         if not isinstance(n, int):
             return math.inf
         size *= n
-    return math.ceil(size / LINE) * LINE
+    return math.ceil(size / LINE_BYTES) * LINE_BYTES
 
 
 def touched(run: int, dims: Iterable[tuple[int, int]], offsets: Iterable[int] = (0,)) -> float:
@@ -187,7 +185,7 @@ def touched(run: int, dims: Iterable[tuple[int, int]], offsets: Iterable[int] = 
     for distance, n in sorted((*_progressions(offsets), *((abs(c), n) for c, n in dims))):
         if n <= 1 or distance == 0:
             continue
-        if distance <= max(length, LINE):
+        if distance <= max(length, LINE_BYTES):
             length += distance * (n - 1)
             continue
         for known in strides:
@@ -196,8 +194,8 @@ def touched(run: int, dims: Iterable[tuple[int, int]], offsets: Iterable[int] = 
                 break
         else:
             strides.append([distance, n])
-    lines = max(math.ceil(length / LINE), 1)
-    return float(lines * LINE * math.prod(n for _, n in strides))
+    lines = max(math.ceil(length / LINE_BYTES), 1)
+    return float(lines * LINE_BYTES * math.prod(n for _, n in strides))
 
 
 def _progressions(offsets: Iterable[int]) -> list[tuple[int, int]]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tilesmith.ir.expr import Load, free_vars, post_order
-from tilesmith.ir.target import Target
+from tilesmith.ir.target import LINE_BYTES, Target
 from tilesmith.strategy.access import (
     Divisions,
     condition_vars,
@@ -32,8 +32,6 @@ from .transposition import schedule_transposition, transposition
 
 PARALLEL_ELEMENTS = 16384
 """Fewest elements that are worth waking another thread for (about 4 microseconds of streaming)."""
-
-LINE_BYTES = 64
 
 MAX_CYCLE = 8
 """Most copies of a loop's body for the sake of constant remainders."""

@@ -11,6 +11,8 @@ iteration fetches, every time (the model of `strategy.cpu.footprint`).
 
 from __future__ import annotations
 
+from tilesmith.ir.target import LINE_BYTES
+
 from .algebra import (
     Number,
     Truth,
@@ -28,9 +30,6 @@ from .algebra import (
 )  # fmt: skip
 from .axes import STILL, Span
 from .nest import Access, Loop, Nest, Statement
-
-LINE = 64
-"""Bytes that move together between caches."""
 
 
 class Footprints:
@@ -144,6 +143,6 @@ def _lines(spans: list[Span], shape: tuple[Number, ...], size: int) -> Number:
     for d in reversed(range(len(spans))):
         if spans[d] != STILL or d == len(spans) - 1:
             reach = add(reach, mul(sub(spans[d].width, 1), pitch))
-            lines = minimum(lines, mul(outer[d], ceil_div(mul(reach, size), LINE)))
+            lines = minimum(lines, mul(outer[d], ceil_div(mul(reach, size), LINE_BYTES)))
         pitch = mul(pitch, shape[d])
-    return mul(lines, LINE)
+    return mul(lines, LINE_BYTES)

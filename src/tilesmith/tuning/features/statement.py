@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tilesmith.ir.expr import Expr, free_vars
-from tilesmith.ir.target import Target
+from tilesmith.ir.target import LINE_BYTES, Target
 from tilesmith.ir.types import Dim
 from tilesmith.te.stage import SplitRelation
 
@@ -31,7 +31,7 @@ from .algebra import (
     total,
     where,
 )  # fmt: skip
-from .footprint import LINE, Footprints, not_one
+from .footprint import Footprints, not_one
 from .nest import Access, Loop, Nest, Statement
 from .operations import CYCLES, KINDS, operations
 
@@ -238,7 +238,7 @@ def _access_features(
     values = [
         size(prints.bytes(s, a, 0)),
         size(stride),
-        size(div(prints.bytes(s, a, near), LINE)),
+        size(div(prints.bytes(s, a, near), LINE_BYTES)),
         *(size(prints.traffic(s, a, c)) for c in machine.caches),
         size(distance),
         size(times),
@@ -293,8 +293,8 @@ def _vector_lines(
     if isinstance(steps[-1], int) and steps[-1] != 1:
         return 1
     row = mul(nest.shape(a.tensor)[-1], a.bytes)
-    rest = sub(row, mul(floor_div(row, LINE), LINE))
-    return where(is_most(rest, 0), 1, 1 if width <= LINE // 2 else 2)
+    rest = sub(row, mul(floor_div(row, LINE_BYTES), LINE_BYTES))
+    return where(is_most(rest, 0), 1, 1 if width <= LINE_BYTES // 2 else 2)
 
 
 def _cut(

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from tilesmith.ir.target import Target
+from tilesmith.ir.target import LINE_BYTES, Target
 from tilesmith.strategy.knobs import Config
 
 from .structure import Body, Read, product, size_of
@@ -41,8 +41,6 @@ SHORT = 9
 """Steps of a window at the most that may all be unrolled."""
 SLIDING = 128
 """Statements that unrolling a window may lead to where steps share what they load."""
-LINE = 64
-"""Bytes that move together between caches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +203,7 @@ class TileModel:
     def _distance(self, axis: int) -> float:
         """Cache lines between neighbouring rows, at the most; at least two."""
         steps = [abs(r.steps[axis] or 0) * r.itemsize for r in self.operands]
-        return max(2.0, max(steps, default=0) / LINE)
+        return max(2.0, max(steps, default=0) / LINE_BYTES)
 
     def _store_cycles(self, lane: int, sizes: Sequence[int]) -> float:
         n = math.prod(sizes)
