@@ -68,6 +68,21 @@ def test_neighbours_differ_in_one_knob() -> None:
     assert len(found) == len({candidate_key(c) for c in found})
 
 
+def test_neighbours_trade_one_number_for_another() -> None:
+    """What counts is that many registers are used: each single knob makes it worse."""
+
+    def tile(cfg: Config) -> None:
+        rows = cfg.choice("rows", range(1, 31), 14)
+        vectors = cfg.choice("vectors", range(1, 7), 2)
+        cfg.choice("order", ("ij", "ji"), "ij")
+        cfg.choice("skip", range(3), 0)
+        if rows * vectors > 30:
+            raise ScheduleError("registers")
+
+    found = [c for c in Space(tile).neighbours({}) if len(c) > 1]
+    assert found == [{"rows": 15, "vectors": 1}, {"rows": 9, "vectors": 3}]
+
+
 def test_pinned_knobs_stay() -> None:
     space = Space(bowl, {"b": 3})
     assert space.start == {"b": 3}

@@ -192,7 +192,7 @@ class Space:
         return kept
 
     def neighbours(self, candidate: Candidate) -> Iterator[Candidate]:
-        """Candidates that differ in one knob by a little, knob by knob."""
+        """Candidates that differ in one knob by a little, knob by knob; then trades."""
         for knob in self.free(candidate):
             at = knob.options.index(candidate.get(knob.name, knob.default))
             for step in (s * d for d in range(1, NEAR + 1) for s in (1, -1)):
@@ -200,6 +200,26 @@ class Space:
                     found = self.legal({**candidate, knob.name: knob.options[at + step]})
                     if found is not None and found != candidate:
                         yield found
+        yield from self._trades(candidate)
+
+    def _trades(self, candidate: Candidate) -> Iterator[Candidate]:
+        """Candidates in which one number is the next larger and another as much smaller: about the
+        same product (as many registers, say), which no way through single knobs may lead to.
+        """
+        numbers = {k.name: found for k in self.free(candidate) if (found := _numbers(k))}
+        knobs = self.knobs(candidate)
+        now = {n: _sizes(candidate.get(n, knobs[n].default))[0] for n in numbers}
+        for more, less in itertools.permutations(numbers, 2):
+            above = [n for n in numbers[more] if n > now[more]]
+            below = [n for n in numbers[less] if n < now[less]]
+            if not above or not below:
+                continue
+            wanted = now[more] * now[less] / min(above)
+            nearest = min(below, key=lambda n, w=wanted: abs(n - w))
+            traded = {more: numbers[more][min(above)], less: numbers[less][nearest]}
+            found = self.legal({**candidate, **traded})
+            if found is not None and all(found.get(k, v) == v for k, v in traded.items()):
+                yield found
 
     def mutated(self, candidate: Candidate, rng: random.Random, turns: int = 1) -> Candidate:
         """The candidate with up to `turns` knobs set to anything."""
@@ -263,6 +283,12 @@ def _sizes(value: Value) -> tuple[int, ...]:
     parts = value if isinstance(value, tuple) else (value,)
     numbers = tuple(p for p in parts if isinstance(p, int) and not isinstance(p, bool) and p >= 0)
     return numbers if len(numbers) == len(parts) else ()
+
+
+def _numbers(knob: Knob) -> dict[int, Value]:
+    """The options of a knob by the positive number that each is; none of a knob that has others."""
+    found = {n[0]: o for o in knob.options if len(n := _sizes(o)) == 1 and n[0]}
+    return found if len(found) == len(knob.options) else {}
 
 
 def candidate_key(candidate: Candidate) -> str:
