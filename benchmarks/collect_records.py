@@ -16,11 +16,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from measurers import Measurers
 from tilesmith.driver import Session
 from tilesmith.support.errors import TilesmithError
 from tilesmith.support.options import Options
-from tilesmith.tuner import BUILDER
-from tilesmith.tuning.measure import LocalMeasurer, Task
+from tilesmith.tuning.measure import Task
 from tilesmith.tuning.records import Records, Trial
 from tilesmith.tuning.search import Search, search
 from trial_data import DATA
@@ -62,14 +62,14 @@ def collect(path: Path, seconds: float, families: str | None) -> None:
     """Measure in turns for so many seconds, or until there is enough of everything."""
     session = Session.of(Options(threads=1, jobs=1))
     start = time.monotonic()
-    with Records(path) as records, LocalMeasurer(BUILDER, 1, 1) as measurer:
+    with Records(path) as records, Measurers() as measurers:
         wanted = [w for w in WORKLOADS if families is None or w.family in families.split(",")]
         sources = [_Source.of(w, session, records) for w in wanted]
         while open_ := [s for s in sources if not s.is_done]:
             for s in sorted(open_, key=lambda s: (s.count, s.workload.name)):
                 if time.monotonic() - start > seconds:
                     return
-                measurer.threads = s.workload.threads
+                measurer = measurers.of(s.workload.threads)
                 candidates = s.search.propose(BATCH)
                 if not candidates:
                     s.count = ENOUGH_HELD_OUT  # nothing left

@@ -17,9 +17,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from measurers import Measurers
 from tilesmith.driver import Session
 from tilesmith.support.options import Options
-from tilesmith.tuner import BUILDER
 from tilesmith.tuning.cost_model import PRETRAINED, Trees, require_lightgbm
 from tilesmith.tuning.features import FEATURES, features_of, prior
 from tilesmith.tuning.measure import LocalMeasurer, Task
@@ -34,7 +34,7 @@ FEW = 100
 
 
 def judge(
-    workload: Workload, measurer: LocalMeasurer, session: Session, seed: int, sample: int
+    workload: Workload, measurers: Measurers, session: Session, seed: int, sample: int
 ) -> list[float] | None:
     """Correlations of the model, the prior and the second measurement with the first; what the best
     of the first eight loses by the model, by the prior.  None for a space that is too small.
@@ -53,7 +53,7 @@ def judge(
     tops = {k: np.argsort(s, kind="stable")[:TOP] for k, s in scores.items()}
     others = rng.sample(range(len(pool)), min(sample, len(pool)))
     wanted = sorted({*others, *tops["model"], *tops["prior"]})
-    measurer.threads = workload.threads
+    measurer = measurers.of(workload.threads)
     first = _times(measurer, task, [pool[i] for i in wanted])
     again = _times(measurer, task, [pool[i] for i in reversed(wanted)])[::-1]
     at = {i: n for n, i in enumerate(wanted)}
@@ -87,11 +87,11 @@ def main() -> None:
     start, rows = time.monotonic(), []
     print("| workload | model | prior | measured twice | best of 8 loses | prior's 8 |")
     print("|---|---|---|---|---|---|")
-    with LocalMeasurer(BUILDER, 1, 1) as measurer:
+    with Measurers() as measurers:
         for w in WORKLOADS:
             if not w.is_held_out or (wanted and w.family not in wanted):
                 continue
-            row = judge(w, measurer, session, given.seed, given.sample)
+            row = judge(w, measurers, session, given.seed, given.sample)
             if row is None:
                 continue
             rows.append(row)

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from measurers import Measurers
 from tilesmith.driver import Session
 from tilesmith.support.options import Options
-from tilesmith.tuner import BUILDER
-from tilesmith.tuning.measure import LocalMeasurer
 from tilesmith.tuning.search import SEARCHES, Searches
 from workloads import WORKLOADS, Workload
 
@@ -26,13 +25,12 @@ AFTER = (4, 8, 16, 32, 64, 128)
 
 
 def curves(
-    workload: Workload, names: Sequence[str], trials: int, measurer: LocalMeasurer, session: Session
+    workload: Workload, names: Sequence[str], trials: int, measurers: Measurers, session: Session
 ) -> dict[str, list[float]]:
     """Of each search the best ratio after every trial."""
-    task = workload.task(session)
+    task, measurer = workload.task(session), measurers.of(workload.threads)
     made = {n: Searches(n, session.target, workload.threads, seed=1).of(task.space) for n in names}
     found: dict[str, list[float]] = {n: [1.0] for n in names}
-    measurer.threads = workload.threads
     while any(len(c) <= trials for c in found.values()):
         for name, search in made.items():
             candidates = search.propose(BATCH)
@@ -56,10 +54,10 @@ def main() -> None:
     print(f"| workload | search | {' | '.join(f'after {n}' for n in after)} |")
     print("|---|---|" + "---|" * len(after))
     rows: dict[str, list[list[float]]] = {n: [] for n in names}
-    with LocalMeasurer(BUILDER, 1, 1) as measurer:
+    with Measurers() as measurers:
         for w in WORKLOADS:
             if w.is_held_out and w.family in given.families.split(","):
-                for name, curve in curves(w, names, given.trials, measurer, session).items():
+                for name, curve in curves(w, names, given.trials, measurers, session).items():
                     rows[name].append([curve[n] for n in after])
                     print(f"| {w.name} | {name} | {_shown(rows[name][-1])} |", flush=True)
     for name, found in rows.items():

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -77,13 +77,13 @@ class Measurer(Protocol):
 @dataclass
 class LocalMeasurer:
     """Measures on this machine.  `builder`: a module whose main program answers `Task.build`
-    requests as `driver.answer` does, with nothing for what can't be built.  `flush_bytes`: of other
-    memory that is walked over before each run, so that it finds nothing in the caches.  A context
-    manager.
+    requests as `driver.answer` does, with nothing for what can't be built.  `threads`: of the
+    kernels; their process is bound to as many cores.  `flush_bytes`: of other memory that is walked
+    over before each run, so that it finds nothing in the caches.  A context manager.
     """
 
     builder: str
-    threads: int
+    threads: Final[int]
     jobs: int
     memory_bytes: int = MEMORY_BYTES
     run_seconds: float = RUN_SECONDS
