@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import sqlite3
@@ -18,6 +19,22 @@ from tilesmith.tuning import templates
 from tilesmith.tuning.records import Key, Records, trial
 
 Run = Callable[..., Any]
+
+
+def test_records_of_other_schedules_are_marked(tilesmith: Run, tmp_path: Path) -> None:
+    key = Key.of("workload", "target", 2)
+    old = dataclasses.replace(key, version=key.version + 1)
+    path = tmp_path / "some.sqlite"
+    with Records(path) as r:
+        r.add(*(trial(k, {"rows": 1}, "ok", "conv", "", 0.5, 1.0) for k in (key, old)))
+    listed = tilesmith("records", "list", "--records", path, "--json").json
+    assert {row["version"]: row["is_current"] for row in listed} == {
+        key.version: True, old.version: False
+    }  # fmt: skip
+    assert tilesmith("records", "list", "--records", path).out.count("old") == 1
+    assert "removed 1 trials" in tilesmith("records", "prune", "--records", path).out
+    (kept,) = tilesmith("records", "list", "--records", path, "--json").json
+    assert kept["is_current"]
 
 
 def test_tune_and_move_records(tilesmith: Run, model: Path, tmp_path: Path) -> None:

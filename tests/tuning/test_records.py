@@ -17,7 +17,6 @@ import pytest
 from tilesmith.support.errors import ModelError
 from tilesmith.tuning.family import Family
 from tilesmith.tuning.records import (
-    VERSION,
     Key,
     Known,
     Records,
@@ -29,6 +28,7 @@ from tilesmith.tuning.records import (
 )
 
 KEY = Key.of("workload", "target", 2)
+OLD = dataclasses.replace(KEY, version=KEY.version + 1)
 
 
 def timed(seconds: float, n: int = 0, key: Key = KEY) -> Trial:
@@ -49,11 +49,26 @@ def test_best_is_the_fastest_that_beats_the_analytic_schedule(tmp_path: Path) ->
 
 
 def test_other_versions_are_not_used(tmp_path: Path) -> None:
-    old = dataclasses.replace(KEY, version=VERSION - 1)
+    family = Family("conv", "conv", (4, 8))
     with Records(tmp_path / "r.sqlite") as r:
-        r.add(timed(0.5, 1, old))
+        r.add(timed(0.5, 1, OLD))
+        r.describe({OLD: family})
+        assert KEY.is_current and not OLD.is_current
         assert r.best(KEY) is None
-        assert r.prune() == 1
+        assert r.look_up(KEY, family) == Known()
+        other = Key.of("relative", "target", 2)
+        assert r.look_up(other, family) == Known()
+        assert r.prune() == 1 and r.trials() == []
+
+
+def test_what_helped_with_other_versions_is_known_fastest_first(tmp_path: Path) -> None:
+    older = dataclasses.replace(KEY, version=KEY.version + 2)
+    elsewhere = dataclasses.replace(OLD, threads=1)
+    with Records(tmp_path / "r.sqlite") as r:
+        r.add(timed(0.7, 1, OLD), timed(0.99, 2, OLD), timed(0.5, 3, older), timed(0.6, 3, OLD))
+        r.add(timed(0.4, 4), timed(0.4, 5, elsewhere))
+        r.add(trial(OLD, {"rows": 6}, "worse", "conv", "slower", 0.4, 1.0))
+        assert [t.candidate["rows"] for t in r.earlier(KEY)] == [3, 1]
 
 
 def test_prune_keeps_the_best(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,10 +19,12 @@ from tilesmith.strategy.knobs import Config
 from tilesmith.support.difference import difference
 from tilesmith.support.errors import UsageError
 from tilesmith.tuner import tasks, tune_model
-from tilesmith.tuner.tasks import Compiled, tasks_of
+from tilesmith.tuner.tasks import Compiled, resume, tasks_of
 from tilesmith.tuning.features import FEATURES
 from tilesmith.tuning.measure import LocalMeasurer
 from tilesmith.tuning.records import Key, Records, trial
+from tilesmith.tuning.scheduler import Progress
+from tilesmith.tuning.search import Searches
 from tilesmith.tuning.workload import group_workload
 
 TEXT = """
@@ -128,8 +131,29 @@ def test_compile_uses_the_best_record(
     assert [
         c.symbol for c in ts.compile(graph, threads=1, options=options).program.calls
     ] == symbols
-    compiled("ok", 0.5, rows=999)  # of another version: not used
+    compiled("ok", 0.5, rows=999)  # nothing that the schedule knows: not used
     assert "a tuning record is not used" in caplog.text
+
+
+def test_records_of_other_versions_wait_to_be_measured_again(
+    graph: Graph, options: ts.Options
+) -> None:
+    session = driver.Session.of(options)
+    plain = Compiled.of(graph, session)
+    task = next(t for t in tasks_of(plain, session, {}) if "conv" in t.label)
+    helped, useless = list(task.space.neighbours({}))[:2]
+    old = dataclasses.replace(task.key, version=task.key.version + 1)
+    with Records(options.cache_dir / "records.sqlite") as r:  # type: ignore[operator]  # set
+        r.add(trial(old, helped, "ok", "", "", 0.5, 1.0))
+        r.add(trial(old, useless, "ok", "", "", 1.5, 1.0))
+        symbols = [c.symbol for c in plain.executable.program.calls]
+        assert [c.symbol for c in ts.compile(graph, options=options).program.calls] == symbols
+        state = Progress(task, Searches("evolution", session.target, 1, 0).of(task.space))
+        resume(state, r)
+        assert state.trials == 0  # nothing of it is taken for granted
+        assert state.search.propose(1) == [helped]
+        r.add(trial(task.key, helped, "ok", "", "", 0.5, 1.0))
+    assert [c.symbol for c in ts.compile(graph, options=options).program.calls] != symbols
 
 
 def test_what_was_built_for_a_trial_is_not_compiled_again(

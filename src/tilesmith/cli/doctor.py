@@ -28,7 +28,7 @@ from tilesmith.support.cache import Cache
 from tilesmith.support.errors import ModelError
 from tilesmith.support.options import Options, records_path
 from tilesmith.tuning.measure import is_locked
-from tilesmith.tuning.records import MARGIN, SOUND, VERSION, Key, Records
+from tilesmith.tuning.records import MARGIN, SOUND, Key, Records
 
 _PACKAGES = ("numpy", "ml_dtypes", "llvmlite", "onnx", "onnxruntime", "openvino", "torch",
              "lightgbm", "ray")  # fmt: skip
@@ -114,7 +114,7 @@ def _records(options: Options) -> dict[str, Any]:
         return found | {"error": str(e)}
     best: dict[Key, float] = {}
     for t in trials:
-        if t.key.version == VERSION:
+        if t.key.is_current:
             best[t.key] = min(best.get(t.key, float("inf")), t.ratio)
     return found | {
         "bytes": size,

@@ -1,9 +1,10 @@
 """List, move and prune what tuning measured.
 
-list: the best trial of each workload (with --all every trial).  export FILE: every trial as JSON
-lines (- for stdout).  import FILE: add trials from JSON lines (- for stdin).  merge FILE: add those
-of another record file; of two trials of one candidate the later one stays.  prune: keep only what
-is used.
+list: the best trial of each workload (with --all every trial); what was measured with other
+versions of the schedules is marked "old": no compilation uses it, tuning measures it again first.
+export FILE: every trial as JSON lines (- for stdout).  import FILE: add trials from JSON lines (-
+for stdin).  merge FILE: add those of another record file; of two trials of one candidate the later
+one stays.  prune: keep only what is used.
 
 Example: tilesmith records export trials.jsonl
 """
@@ -107,7 +108,8 @@ def _list(trials: Iterable[Trial], every: bool, json: bool) -> None:
     if json:
         print_json([
             {"workload": t.key.workload, "label": t.label, "status": t.status, "ratio": t.ratio,
-             "threads": t.key.threads, "decisions": t.decisions, "cause": t.cause}
+             "threads": t.key.threads, "version": t.key.version, "is_current": t.key.is_current,
+             "decisions": t.decisions, "cause": t.cause}
             for t in shown
         ])  # fmt: skip
         return
@@ -116,6 +118,7 @@ def _list(trials: Iterable[Trial], every: bool, json: bool) -> None:
             t.key.workload,
             t.label,
             t.key.threads,
+            "" if t.key.is_current else "old",
             t.status,
             f"{t.seconds * 1e3:.4f}" if t.ratio < math.inf else "",
             f"{t.ratio:.3f}" if t.ratio < math.inf else "",
@@ -124,5 +127,15 @@ def _list(trials: Iterable[Trial], every: bool, json: bool) -> None:
         )
         for t in shown
     ]
-    columns = ("workload", "kernel", ">threads", "status", ">ms", ">of analytic", "decisions", "")
+    columns = (
+        "workload",
+        "kernel",
+        ">threads",
+        "",
+        "status",
+        ">ms",
+        ">of analytic",
+        "decisions",
+        "",
+    )
     print_table(columns, rows)

@@ -40,7 +40,7 @@ SLACK = (0.1, 0.5)
 PROFILES = 4
 """Runs in which every kernel is timed."""
 RELATIVES = 4
-"""Workloads of a task's family whose best decisions are tried first."""
+"""Workloads of a task's family, and candidates of other versions, that are tried first."""
 WORTH_SHARE = 2e-3
 """Of the model's time: workloads that take less are left alone."""
 
@@ -189,8 +189,8 @@ def _text(layout: Layout | None) -> str | None:
 
 
 def resume(state: Progress, records: Records) -> None:
-    """Take up what earlier runs measured, and what they found for workloads of the family: that
-    comes first.
+    """Take up what earlier runs measured.  What helped with other versions of the schedules, and
+    what was found for workloads of the family, is measured first.
     """
     task = state.task
     if task.space.start == task.space.baseline:
@@ -198,11 +198,11 @@ def resume(state: Progress, records: Records) -> None:
     for t in records.trials(task.key):
         if t.status != "lost" and task.space.legal(t.candidate) == t.candidate:
             state.note(t)
-    if task.family is None:
-        return
-    records.describe({task.key: task.family})
-    relatives = records.look_up(task.key, task.family).relatives[:RELATIVES]
-    found = [task.space.refitted(t.candidate) for t in relatives]
+    promising = records.earlier(task.key)[:RELATIVES]
+    if task.family is not None:
+        records.describe({task.key: task.family})
+        promising += records.look_up(task.key, task.family).relatives[:RELATIVES]
+    found = [task.space.refitted(t.candidate) for t in promising]
     state.search.suggest([c for c in found if c is not None])
 
 

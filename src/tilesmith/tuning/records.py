@@ -18,7 +18,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeAlias, get_args
@@ -27,9 +27,7 @@ from tilesmith.support.errors import ModelError
 
 from .family import Family, digest
 from .space import Candidate, candidate_key, candidate_of
-
-VERSION = 1
-"""Of the meaning of decisions.  Trials of other versions are kept until pruned, never used."""
+from .version import schedule_version
 
 MARGIN = 0.02
 """A trial must be this much faster than the analytic schedule to be used: less is noise."""
@@ -50,12 +48,20 @@ SOUND: frozenset[Status] = frozenset(("ok", "slow", "worse", "unsettled"))
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What a trial is of.  `workload`: a hash, see `workload_hash`; `target`: of `Target.text`."""
+    """What a trial is of.  `workload`: a hash of its text; `target`: of `Target.text`; `version`:
+    of the schedules (see `tuning.version`).  Trials of other versions are kept until pruned; they
+    are never used, but tuning measures the best of them first.
+    """
 
     workload: str
     target: str
     threads: int
-    version: int = VERSION
+    version: int = field(default_factory=schedule_version)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this process makes the schedules that were measured."""
+        return self.version == schedule_version()
 
     @staticmethod
     def of(workload: str, target: str, threads: int) -> Key:
@@ -241,6 +247,21 @@ class Records:
         found = min(settled, key=lambda t: t.ratio, default=None)
         return found if found is not None and found.ratio <= 1 - MARGIN else None
 
+    def earlier(self, key: Key) -> list[Trial]:
+        """The trials of other versions of the schedules that beat the analytic one then, fastest
+        first, each candidate once.
+        """
+        rows = self._query(
+            f"SELECT {_NAMES} FROM trials t WHERE t.workload = ? AND t.target = ? "
+            f"AND t.threads = ? AND t.version <> ? AND t.status = 'ok' AND {_FASTER}",
+            tuple(getattr(key, n) for n in _KEY),
+        )
+        found = (Trial(Key(*row[: len(_KEY)]), *row[len(_KEY) :]) for row in rows)
+        once: dict[str, Trial] = {}
+        for t in sorted(found, key=lambda t: t.ratio):
+            once.setdefault(t.decisions, t)
+        return list(once.values())
+
     def describe(self, family_of: Mapping[Key, Family]) -> None:
         """Store which families workloads are of."""
         rows = [
@@ -289,7 +310,7 @@ class Records:
             by_key.setdefault(t.key, []).append(t)
         gone: list[Trial] = []
         for key, trials in by_key.items():
-            good = [t for t in trials if t.ratio < math.inf and key.version == VERSION]
+            good = [t for t in trials if t.ratio < math.inf and key.is_current]
             kept = sorted(good, key=lambda t: t.ratio)[:keep]
             gone += [t for t in trials if t not in kept]
         with self._writing() as db:
