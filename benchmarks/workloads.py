@@ -50,7 +50,7 @@ class Workload:
             task = _template_task(template, self.name, session, self.threads, {}, None)
         else:
             graph = GRAPHS[self.family](*self.shape)
-            tasks = tasks_of(Compiled.of(graph, session), session, {})
+            tasks = tasks_of(Compiled.of(graph, session), session)
             own = [t for t in tasks if not t.label.startswith("relayout")]  # not those around it
             task = max(own, key=lambda t: t.seconds)
         return dataclasses.replace(task, label=self.name)

@@ -72,10 +72,10 @@ def test_constraints(tilesmith: Run, model: Path) -> None:
     assert any(d.get("unroll") == 1 for d in tried)
     assert not any(d.get("rows") == 1 or d.get("schedule") == "sketch" for d in tried)
     unknown = tilesmith("tune", model, "--trials", 1, "--pin", "colour=red")
-    assert unknown.code == 1 and "no kernel has a knob 'colour'" in unknown.err
-    assert "--pin wants KNOB=VALUE, not 'x'" in tilesmith("tune", model, "--pin", "x").err
+    assert unknown.code == 1 and "'colour' can't be pinned: no kernel has a knob" in unknown.err
+    assert "--pin wants NAME=VALUE, not 'x'" in tilesmith("tune", model, "--pin", "x").err
     twice = ("--pin", "rows=1", "--pin", "rows=2")
-    assert "given twice for knob 'rows'" in tilesmith("tune", model, *twice).err
+    assert "given twice for 'rows'" in tilesmith("tune", model, *twice).err
 
 
 @pytest.fixture

@@ -113,6 +113,16 @@ def test_open_dimensions_come_from_shape(tilesmith, tmp_path):
     assert done.json["outputs"][0]["type"] == "f32[3,4]"
 
 
+def test_constraints(tilesmith, model, tmp_path):
+    file = tmp_path / "m.tsm"
+    pinned = tilesmith("compile", model, "--pin", "algorithm=0", "--forbid", "rows=1", "-o", file)
+    assert pinned.code == 0, pinned.err
+    for verb in ("compile", "run", "bench", "explain", "compare"):
+        wrong = tilesmith(verb, model, "--pin", "algoritm=0")
+        assert wrong.code == 1 and "did you mean 'algorithm'?" in wrong.err
+    assert "no effect on a compiled" in tilesmith("run", file, "--pin", "algorithm=0").err
+
+
 def test_bench(tilesmith, model):
     found = tilesmith("bench", model, "--seconds", 0.2, "--threads", 1, "--json").json
     assert found["threads"] == 1 and found["runs"] >= 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from tilesmith.support.errors import ScheduleError, UsageError
 from tilesmith.tuner import tasks, tune_model
 from tilesmith.tuner.tasks import Compiled, tasks_of
 from tilesmith.tuning import scheduler
+from tilesmith.tuning.constraints import Constraints
 from tilesmith.tuning.groups import GroupSpace
 from tilesmith.tuning.measure import LocalMeasurer, Task
 from tilesmith.tuning.records import Records, trial
@@ -67,7 +69,7 @@ def registered() -> Iterator[None]:
 
 def matmul_task(graph: Graph, options: ts.Options) -> Task:
     session = driver.Session.of(options)
-    found = tasks_of(Compiled.of(graph, session), session, {})
+    found = tasks_of(Compiled.of(graph, session), session)
     return next(t for t in found if "matmul" in t.label)
 
 
@@ -134,7 +136,8 @@ def test_tuning_with_pins_and_forbidden_values(
     assert {t.status for t in mine.seen.values()} <= {"ok", "slow"}
     others = [s for s in result.tasks if s is not mine]  # it is no template of theirs
     assert all(c.get("schedule") != "user:blocks" for s in others for c in [s.task.space.start])
-    with pytest.raises(UsageError, match="no kernel has a knob 'blocks\\.columns'"):
+    wrong = r"'blocks\.columns' can't be pinned: no kernel has .*did you mean 'blocks\.rows'"
+    with pytest.raises(UsageError, match=wrong):
         tune_model(graph, trials=1, options=options, pins={"blocks.columns": 3})
 
 
@@ -142,12 +145,13 @@ def test_tuning_with_pins_and_forbidden_values(
 def test_layouts_of_weights_can_be_forbidden(graph: Graph, options: ts.Options) -> None:
     session = driver.Session.of(options)
     compiled = Compiled.of(graph, session)
-    (free,) = (t for t in tasks_of(compiled, session, {}) if "matmul" in t.label)
+    (free,) = (t for t in tasks_of(compiled, session) if "matmul" in t.label)
     knob = free.space.knobs({})["vectors"]
     assert len(knob.options) > 1
-    (task,) = (
-        t for t in tasks_of(compiled, session, {}, {"vectors": [knob.default]}) if t.key == free.key
-    )
+    constraints = Constraints.of(None, {"vectors": [knob.default]})
+    constrained = dataclasses.replace(session, constraints=constraints)
+    driver.check_constraints(compiled.fused, constrained)
+    (task,) = (t for t in tasks_of(compiled, constrained) if t.key == free.key)
     start = task.space.start
     assert start["vectors"] != knob.default
     assert task.space.baseline == {}  # others are compared with the analytic schedule all the same

@@ -90,7 +90,7 @@ def test_every_decision_gives_the_same_answer(
     rng = random.Random(5)
     seen: set[str] = set()
     with LocalMeasurer("tilesmith.worker", 2, 2) as measurer:
-        for task in tasks_of(Compiled.of(graph, session), session, {}):
+        for task in tasks_of(Compiled.of(graph, session), session):
             candidates = [c for _ in range(8) if (c := task.space.random(rng))]
             for t in measurer.measure(task, candidates, 0.0):
                 assert t.status in ("ok", "slow"), f"{t.label} {t.decisions}: {t.cause}"
@@ -161,7 +161,7 @@ def test_what_was_built_for_a_trial_is_not_compiled_again(
 ) -> None:
     session = driver.Session.of(options)
     found = Compiled.of(graph, session)
-    task = next(t for t in tasks_of(found, session, {}) if "conv" in t.label)
+    task = next(t for t in tasks_of(found, session) if "conv" in t.label)
     candidate = next(task.space.neighbours({}))
     driver.answer(task.build(candidate))
     with Records(options.cache_dir / "records.sqlite") as r:  # type: ignore[operator]  # set

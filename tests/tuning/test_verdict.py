@@ -51,7 +51,7 @@ graph net(%x: f32[64,96], %w: f32[96,128], %v: f32[128,80]) {
     options = ts.Options(cache_dir=tmp_path, threads=1, jobs=1)
     graph, session = parse_graph(text), driver.Session.of(options)
     found = Compiled.of(graph, session)
-    good, bad = (t.key for t in tasks_of(found, session, {}))
+    good, bad = (t.key for t in tasks_of(found, session))
 
     def profiles(*_: object) -> tuple[Times, Times]:
         first, second = names_of("first"), names_of("second")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -34,6 +35,18 @@ TemplatesOption: TypeAlias = Annotated[
         help="Run this Python file first, which registers schedules of your own (repeatable).",
     ),
 ]
+PinOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pin",
+        metavar="NAME=VALUE",
+        help="Wherever a kernel or the model has this choice, only this value (repeatable).",
+    ),
+]
+ForbidOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--forbid", metavar="NAME=VALUE", help="Never this value (repeatable)."),
+]
 SeedOption: TypeAlias = Annotated[int, typer.Option("--seed", help="Seed of random inputs.")]
 
 
@@ -52,6 +65,38 @@ def parse_shapes(given: Sequence[str] | None) -> dict[str, tuple[int, ...]] | No
             raise UsageError(f"--shape was given twice for input {name!r}")
         shapes[name] = tuple(map(int, numbers))
     return shapes or None
+
+
+def parse_pins(given: Sequence[str] | None) -> dict[str, Any] | None:
+    """`["unroll=1", "rows=[4, 2]", "schedule=sketch"]` as one value by name: JSON, else text; None
+    when nothing was given.
+
+    Raises UsageError when one does not read as NAME=VALUE, or a name is there twice.
+    """
+    values = _named_values("--pin", given)
+    for name, several in values.items():
+        if len(several) > 1:
+            raise UsageError(f"--pin was given twice for {name!r}")
+    return {name: value for name, (value,) in values.items()} or None
+
+
+def parse_forbid(given: Sequence[str] | None) -> dict[str, list[Any]] | None:
+    """Like `parse_pins`, with any number of values by name."""
+    return _named_values("--forbid", given) or None
+
+
+def _named_values(option: str, given: Sequence[str] | None) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise UsageError(f"{option} wants NAME=VALUE, not {text!r}")
+        try:
+            parsed = json.loads(value)
+        except ValueError:
+            parsed = value
+        found.setdefault(name, []).append(parsed)
+    return found
 
 
 def with_options(command: Callable[..., Any]) -> Callable[..., Any]:

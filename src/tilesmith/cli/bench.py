@@ -11,10 +11,14 @@ from typing import Annotated, Any
 import typer
 
 from tilesmith.cli.arguments import (
+    ForbidOption,
     JsonFlag,
     ModelArgument,
+    PinOption,
     SeedOption,
     ShapeOption,
+    parse_forbid,
+    parse_pins,
     parse_shapes,
     with_options,
 )
@@ -37,12 +41,14 @@ def command(
         int, typer.Option(help="Also show the times of this many of the slowest kernels.")
     ] = 0,
     shape: ShapeOption = None,
+    pin: PinOption = None,
+    forbid: ForbidOption = None,
     seed: SeedOption = 0,
     json: JsonFlag = False,
 ) -> None:
     if not 0 < seconds <= 3600:
         raise UsageError(f"--seconds must be more than 0 and at most 3600, not {seconds:g}")
-    exe = open_model(model, options, parse_shapes(shape))
+    exe = open_model(model, options, parse_shapes(shape), parse_pins(pin), parse_forbid(forbid))
     if input:
         inputs = inputs_from(read_arrays(input), exe.inputs, input)
     else:

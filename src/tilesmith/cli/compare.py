@@ -18,10 +18,14 @@ import numpy as np
 import typer
 
 from tilesmith.cli.arguments import (
+    ForbidOption,
     JsonFlag,
     ModelArgument,
+    PinOption,
     SeedOption,
     ShapeOption,
+    parse_forbid,
+    parse_pins,
     parse_shapes,
     with_options,
 )
@@ -88,6 +92,8 @@ def command(
         Path | None, typer.Option("--input", "-i", help="Input file (default: random input).")
     ] = None,
     shape: ShapeOption = None,
+    pin: PinOption = None,
+    forbid: ForbidOption = None,
     seed: SeedOption = 0,
     json: JsonFlag = False,
 ) -> None:
@@ -100,7 +106,13 @@ def command(
     results = []
     for count in counts:
         # Ours first: it rejects bad files with an error, where others may take the process down.
-        exe = open_model(model, options.with_(threads=count), parse_shapes(shape))
+        exe = open_model(
+            model,
+            options.with_(threads=count),
+            parse_shapes(shape),
+            parse_pins(pin),
+            parse_forbid(forbid),
+        )
         if input:
             inputs = inputs_from(read_arrays(input), exe.inputs, input)
         else:

@@ -11,7 +11,17 @@ from typing import Annotated
 
 import typer
 
-from tilesmith.cli.arguments import JsonFlag, ModelArgument, ShapeOption, parse_shapes, with_options
+from tilesmith.cli.arguments import (
+    ForbidOption,
+    JsonFlag,
+    ModelArgument,
+    PinOption,
+    ShapeOption,
+    parse_forbid,
+    parse_pins,
+    parse_shapes,
+    with_options,
+)
 from tilesmith.cli.console import print_json, size_text
 from tilesmith.cli.models import open_model
 from tilesmith.support.errors import UsageError
@@ -27,6 +37,8 @@ def command(
         typer.Option("-o", "--output", help="File to write (default: the model's name with .tsm)."),
     ] = None,
     shape: ShapeOption = None,
+    pin: PinOption = None,
+    forbid: ForbidOption = None,
     json: JsonFlag = False,
 ) -> None:
     if model.suffix == ".tsm":
@@ -35,7 +47,7 @@ def command(
     if not target.resolve().parent.is_dir():
         raise UsageError(f"the folder of {str(target)!r} does not exist")
     start = time.perf_counter()
-    exe = open_model(model, options, parse_shapes(shape))
+    exe = open_model(model, options, parse_shapes(shape), parse_pins(pin), parse_forbid(forbid))
     seconds = time.perf_counter() - start
     try:
         exe.save(target)

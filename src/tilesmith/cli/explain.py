@@ -14,10 +14,14 @@ from typing import Annotated, Any
 import typer
 
 from tilesmith.cli.arguments import (
+    ForbidOption,
     JsonFlag,
     ModelArgument,
+    PinOption,
     SeedOption,
     ShapeOption,
+    parse_forbid,
+    parse_pins,
     parse_shapes,
     with_options,
 )
@@ -45,6 +49,8 @@ def command(
         Path | None, typer.Option("--input", "-i", help="Input file (default: random input).")
     ] = None,
     shape: ShapeOption = None,
+    pin: PinOption = None,
+    forbid: ForbidOption = None,
     seed: SeedOption = 0,
     json: JsonFlag = False,
 ) -> None:
@@ -52,7 +58,7 @@ def command(
         raise UsageError(f"--repeats must be from 1 to 100000, not {repeats}")
     if top < 0:
         raise UsageError(f"--top must not be negative, found {top}")
-    exe = open_model(model, options, parse_shapes(shape))
+    exe = open_model(model, options, parse_shapes(shape), parse_pins(pin), parse_forbid(forbid))
     count = len(exe.program.calls)
     if kernel is not None and not 0 <= kernel < count:
         raise UsageError(f"--kernel must be from 0 to {count - 1}, not {kernel}")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,11 @@ from tilesmith.support.sample import sample_array
 
 
 def open_model(
-    path: Path, options: Options, shapes: Mapping[str, Sequence[int]] | None = None
+    path: Path,
+    options: Options,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    pins: Mapping[str, Any] | None = None,
+    forbid: Mapping[str, Collection[Any]] | None = None,
 ) -> Executable:
     """The model at `path`, ready to run: a `.tsm` is loaded, anything else compiled.
 
@@ -32,11 +37,14 @@ def open_model(
     if path.suffix == ".tsm":
         if shapes:
             raise UsageError("--shape has no effect on a compiled .tsm file; compile with it")
+        if pins or forbid:
+            raise UsageError("--pin and --forbid have no effect on a compiled .tsm file")
         return driver.load(path, threads=options.threads)
     with progress(f"compiling {path.name} for {options.target}"):
         return driver.compile(
-            path, target=options.target, threads=options.threads, shapes=shapes, options=options
-        )
+            path, target=options.target, threads=options.threads, shapes=shapes, options=options,
+            pins=pins, forbid=forbid,
+        )  # fmt: skip
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:

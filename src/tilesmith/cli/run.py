@@ -17,10 +17,14 @@ import numpy as np
 import typer
 
 from tilesmith.cli.arguments import (
+    ForbidOption,
     JsonFlag,
     ModelArgument,
+    PinOption,
     SeedOption,
     ShapeOption,
+    parse_forbid,
+    parse_pins,
     parse_shapes,
     with_options,
 )
@@ -50,11 +54,13 @@ def command(
         typer.Option("--check", help="Fail (exit code 4) when expected answers are not met."),
     ] = False,
     shape: ShapeOption = None,
+    pin: PinOption = None,
+    forbid: ForbidOption = None,
     seed: SeedOption = 0,
     json: JsonFlag = False,
 ) -> None:
     arrays = read_arrays(input) if input else {}
-    exe = open_model(model, options, parse_shapes(shape))
+    exe = open_model(model, options, parse_shapes(shape), parse_pins(pin), parse_forbid(forbid))
     if input:
         inputs = inputs_from(arrays, exe.inputs, input)
     else:

@@ -10,24 +10,25 @@ Example: tilesmith tune resnet50.onnx --seconds 60 --threads 2
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from json import loads
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tilesmith.cli.arguments import (
+    ForbidOption,
     JsonFlag,
     ModelArgument,
+    PinOption,
     SeedOption,
     ShapeOption,
+    parse_forbid,
+    parse_pins,
     parse_shapes,
     with_options,
 )
 from tilesmith.cli.console import print_json
 from tilesmith.cli.live import TuningDisplay
-from tilesmith.strategy.knobs import Value, values_from_json
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options
 from tilesmith.tuner import tune_model
@@ -48,13 +49,8 @@ def command(
         str | None,
         typer.Option(help="Measure on a Ray cluster: ray, or ray://HOST:PORT (default: here)."),
     ] = None,
-    pin: Annotated[
-        list[str] | None,
-        typer.Option("--pin", help="KNOB=VALUE: where kernels have this knob, only this value."),
-    ] = None,
-    forbid: Annotated[
-        list[str] | None, typer.Option("--forbid", help="KNOB=VALUE: never this value.")
-    ] = None,
+    pin: PinOption = None,
+    forbid: ForbidOption = None,
     flush: Annotated[
         bool, typer.Option("--flush", help="Empty the caches before each run of a candidate.")
     ] = False,
@@ -82,8 +78,8 @@ def command(
             options=options,
             search=search,
             seed=seed,
-            pins=_pins(pin),
-            forbid=_values("--forbid", forbid),
+            pins=parse_pins(pin),
+            forbid=parse_forbid(forbid),
             workers=workers,
             flush=flush,
             html=html,
@@ -120,30 +116,3 @@ def command(
         print(f"the tuned model is {result.speedup:.3f} times as fast as the untuned one")
     else:
         print("nothing faster was found; the untuned schedules are kept")
-
-
-def _pins(given: Sequence[str] | None) -> dict[str, Value]:
-    """One value by knob (see `_values`).  Raises UsageError when there are more."""
-    values = _values("--pin", given)
-    for name, several in values.items():
-        if len(several) > 1:
-            raise UsageError(f"--pin was given twice for knob {name!r}")
-    return {name: value for name, (value,) in values.items()}
-
-
-def _values(option: str, given: Sequence[str] | None) -> dict[str, list[Value]]:
-    """`["unroll=1", "rows=[4, 2]", "schedule=sketch"]` as values by knob: JSON, else text.
-
-    Raises UsageError when one does not read as KNOB=VALUE.
-    """
-    found: dict[str, list[Value]] = {}
-    for text in given or ():
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise UsageError(f"{option} wants KNOB=VALUE, not {text!r}")
-        try:
-            parsed = values_from_json({name: loads(value)})[name]
-        except ValueError:
-            parsed = value
-        found.setdefault(name, []).append(parsed)
-    return found

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .assembly import assemble, sources
     from .checking import KernelCheck, check, random_inputs
     from .compiler import build, compile_model, compile_program, load_graph, plan_report
+    from .constrained import check_constraints, group_space
     from .entry import compile, load
     from .kernels import answer, canonical, compile_kernels, kernel_key, kernel_symbol
     from .passes import GRAPH_PASSES, LOOP_PASSES, graph_passes, optimise, run_loop_passes
@@ -43,11 +44,13 @@ __all__ = [
     "build",
     "canonical",
     "check",
+    "check_constraints",
     "compile",
     "compile_kernels",
     "compile_model",
     "compile_program",
     "graph_passes",
+    "group_space",
     "kernel_cache",
     "kernel_key",
     "kernel_symbol",
@@ -76,6 +79,7 @@ __getattr__, __dir__ = exports(
             "load_graph",
             "plan_report",
         ],
+        "tilesmith.driver.constrained": ["check_constraints", "group_space"],
         "tilesmith.driver.entry": ["compile", "load"],
         "tilesmith.driver.kernels": [
             "answer",

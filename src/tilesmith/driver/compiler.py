@@ -18,12 +18,15 @@ from tilesmith.graph.text import print_graph
 from tilesmith.ir.target import Target
 from tilesmith.runtime.function import NativeFunction
 from tilesmith.runtime.program import Program
+from tilesmith.strategy.knobs import Decisions
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options
 from tilesmith.te.lower import lower as lower_schedule
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Tensor
+from tilesmith.tuning.constraints import Constraints
 from tilesmith.tuning.sketch import auto_schedule
+from tilesmith.tuning.space import Forbidden
 
 from .assembly import assemble
 from .kernels import compile_kernels
@@ -38,9 +41,11 @@ def compile_model(
     shapes: Mapping[str, Sequence[int]] | None,
     options: Options,
     saved: SavedProgram | None = None,
+    pins: Decisions | None = None,
+    forbid: Forbidden | None = None,
 ) -> Program:
     """The program of a model (see `compile`), which is `saved` where that may be."""
-    session = Session.of(options)
+    session = replace(Session.of(options), constraints=Constraints.of(pins, forbid))
     graph = load_graph(model, shapes, session)
     with recorded(session) as session:
         program = compile_program(graph, session)

@@ -5,7 +5,7 @@ loaded only where there is something to compile.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +21,25 @@ def compile(
     threads: int | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     options: Options | None = None,
+    pins: Mapping[str, Any] | None = None,
+    forbid: Mapping[str, Collection[Any]] | None = None,
 ) -> Executable:
     """Compile a model to native code.
 
     `model`: a path to an ONNX file, its bytes, an `onnx.ModelProto`, or a `Graph`.  `target`:
     "native" or a named level such as "x86-64-v3".  `shapes`: for inputs whose dimensions the model
-    leaves open. Raises ModelError, UnsupportedError or UsageError.
+    leaves open.  `pins`: values that choices of the model and knobs of its kernels are to have
+    where these are options; `forbid`: values that they are not to have, by name; records that do
+    not obey are not used (see docs/tuning.md for the names).  Raises ModelError, UnsupportedError
+    or UsageError, also for a name or a value that the model does not have.
     """
     options = (options or Options.from_environment()).with_(target=target, threads=threads)
-    saved = SavedProgram.of(model, shapes, options)
+    saved = SavedProgram.of(model, shapes, options, pins, forbid)
     program = saved.load() if saved is not None else None
     if program is None:
         from .compiler import compile_model  # a quarter of a second that only a new model pays
 
-        program = compile_model(model, shapes, options, saved)
+        program = compile_model(model, shapes, options, saved, pins, forbid)
     return Executable(program, options.threads)
 
 

@@ -176,7 +176,8 @@ def _compile_all(
                 try:
                     found = _compile_kernel(m.body, symbol, m.loc, session, path, m.decisions)
                 except ScheduleError as e:
-                    if not m.decisions:
+                    wanted = session.constraints.names if session.constraints else set()
+                    if not m.decisions or wanted & m.decisions.keys():
                         raise
                     _log.warning("a tuning record is not used: %s", e)
                     found = _compile_kernel(m.body, symbol, m.loc, session, path, {})

@@ -1,10 +1,10 @@
 """Whole compiled programs in the cache on disk, so that a model compiled before needs no compiler.
 
-A program is known by everything that determines it: the model's bytes, the shapes asked for, the
-options, the target and the state of the tuning records.  It is kept as a `.tsm` file, whose weights
-are mapped as they are: nothing is packed, and processes that run one model share them.  A program
-that depends on anything else (see `Session.outside`) is not kept, nor one that would fill more than
-a `SHARE` of the cache.
+A program is known by everything that determines it: the model's bytes, the shapes and decisions
+asked for, the options, the target and the state of the tuning records.  It is kept as a `.tsm`
+file, whose weights are mapped as they are: nothing is packed, and processes that run one model
+share them.  A program that depends on anything else (see `Session.outside`) is not kept, nor one
+that would fill more than a `SHARE` of the cache.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +54,11 @@ class SavedProgram:
 
     @staticmethod
     def of(
-        model: Any, shapes: Mapping[str, Sequence[int]] | None, options: Options
+        model: Any,
+        shapes: Mapping[str, Sequence[int]] | None,
+        options: Options,
+        pins: Mapping[str, Any] | None = None,
+        forbid: Mapping[str, Collection[Any]] | None = None,
     ) -> SavedProgram | None:
         """None where nothing is kept: for models that are no file nor bytes, without a cache, and
         where the passes are to be seen at work.
@@ -64,13 +68,16 @@ class SavedProgram:
             return None
         try:
             shown = json.dumps(sorted((k, shape) for k, shape in (shapes or {}).items()))
+            if pins or forbid:
+                banned = {k: sorted(map(repr, values)) for k, values in (forbid or {}).items()}
+                shown += json.dumps([pins or {}, banned], sort_keys=True)
             if isinstance(model, bytes):
                 stamp, content = (), memoryview(model)
             elif isinstance(model, (str, os.PathLike)):
                 stamp, content = _stamp(model), map_model(Path(model))
             else:
                 return None
-        except (OSError, TypeError, ValueError, ModelError):
+        except (OSError, TypeError, ValueError, AttributeError, ModelError):
             return None  # the frontend says what is wrong
         target = resolve_target(options.target).text
         parts = ("program", _digest(content), shown, options.key(), target)

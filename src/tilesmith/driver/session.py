@@ -29,9 +29,16 @@ _log = logging.getLogger("tilesmith")
 
 
 class Tuned(Protocol):
-    """What tuning found for the text of a workload, or for a relative in its `family`."""
+    """What tuning found for the text of a workload, as far as that `fits`, or for a relative in its
+    `family`.
+    """
 
-    def __call__(self, workload: str, family: Callable[[], Family] | None = None) -> Match: ...
+    def __call__(
+        self,
+        workload: str,
+        family: Callable[[], Family] | None = ...,
+        fits: Callable[[Decisions], bool] = ...,
+    ) -> Match: ...
 
 
 @dataclass(slots=True)
@@ -47,9 +54,9 @@ class Session:
     """What one compilation carries along: options, what tuning found and where to report.
 
     `asked` notes the choices that graph passes ask for, by workload, where one wants to know.
-    `constraints`: what the user wants of these choices.  `outside` notes what the program depends
-    on besides the model itself, the options and the records: files of external data and templates
-    that users registered.
+    `constraints`: what the user wants of these choices, and of kernels.  `outside` notes what the
+    program depends on besides the model itself, the options and the records: files of external data
+    and templates that users registered.
     """
 
     options: Options

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tilesmith.codegen.math import expand_math
 from tilesmith.graph.nodes import Fused, Graph, InPlace, Node
@@ -20,9 +20,11 @@ from tilesmith.support.cache import cache_key
 from tilesmith.support.errors import ScheduleError
 from tilesmith.tuning.family import group_family
 from tilesmith.tuning.groups import GroupSpace, lower_group, user_template
+from tilesmith.tuning.space import Space
 from tilesmith.tuning.templates import template_of
 from tilesmith.tuning.workload import group_workload
 
+from .constrained import check_constraints
 from .kernels import canonical
 from .passes import run_loop_passes
 from .programs import kernel_cache
@@ -40,7 +42,9 @@ def apply_tuning(fused: Graph, session: Session) -> tuple[Graph, dict[Node, Deci
     """The graph with constants packed as tuning found best, and its other decisions by node."""
     decisions: dict[Node, Decisions] = {}
     layouts: dict[Node, Mapping[int, Layout]] = {}
-    if session.tuned is None:
+    check_constraints(fused, session)
+    spaces = session.constraints.spaces if session.constraints is not None else {}
+    if session.tuned is None and not spaces:
         return fused, decisions
     fitted: dict[str, Decisions] = {}
     for node in fused.nodes:
@@ -51,7 +55,12 @@ def apply_tuning(fused: Graph, session: Session) -> tuple[Graph, dict[Node, Deci
         group = GroupSpace(canonical(node.op.body), constants, session.target)
         workload = group_workload(group.body, constants)
         if workload not in fitted:
-            fitted[workload] = _known_decisions(group, workload, session)
+            space = spaces.get(workload)
+            fitted[workload] = (
+                _known_decisions(group, workload, session)
+                if space is None
+                else _obedient(space, group, workload, session)
+            )
         found = fitted[workload]
         if not found:
             continue
@@ -64,6 +73,8 @@ def apply_tuning(fused: Graph, session: Session) -> tuple[Graph, dict[Node, Deci
                     continue
                 group.schedule(Config(found))
         except ScheduleError as e:  # of another version of us
+            if workload in spaces:
+                raise
             _log.warning("a tuning record is not used: %s", e)
             continue
         decisions[node] = found
@@ -87,10 +98,24 @@ def _miss(name: str) -> None:
         )  # fmt: skip
 
 
-def _known_decisions(group: GroupSpace, workload: str, session: Session) -> Decisions:
-    """What records say of a group; what they say of a relative is fitted to it."""
-    assert session.tuned is not None
-    match = session.tuned(workload, lambda: group_family(group.body, group.constants))
+def _obedient(space: Space, group: GroupSpace, workload: str, session: Session) -> Decisions:
+    """What records say of a group, where that is in the `space` that the user's constraints leave;
+    else the analytic choices, as far as they are.
+    """
+    found = _known_decisions(group, workload, session, lambda d: space.keeping(d) is not None)
+    return space.keeping(found) or space.start
+
+
+def _known_decisions(
+    group: GroupSpace,
+    workload: str,
+    session: Session,
+    fits: Callable[[Decisions], bool] = lambda _: True,
+) -> Decisions:
+    """What records say of a group, where it `fits`; what they say of a relative is fitted to it."""
+    if session.tuned is None:
+        return {}
+    match = session.tuned(workload, lambda: group_family(group.body, group.constants), fits)
     if match.is_exact:
         return match.decisions
     cache = kernel_cache(session.options)

@@ -107,7 +107,7 @@ def asked(graph: Graph, session: Session) -> dict[str, Question]:
 
 def forced(session: Session, choices: Choices) -> Session:
     """The session with these choices, and nothing else."""
-    return dataclasses.replace(session, tuned=lambda text, _=None: Match(choices.get(text, {})))
+    return dataclasses.replace(session, tuned=lambda text, *_: Match(choices.get(text, {})))
 
 
 def key_of(workload: str, session: Session) -> Key:

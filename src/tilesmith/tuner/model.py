@@ -73,11 +73,12 @@ def tune(
 
     What is measured goes to the records, which `compile` uses from then on.  Tuning again goes on
     where it ended.  `search`: one of `SEARCHES`.  `pins`: knobs that are to have these values where
-    they exist; `forbid`: values that they are not to have, by knob.  On kernels they constrain what
-    is tried, not what earlier runs have found; choices of the whole model obey them in both
-    executables that are compared.  `workers`: "ray" or "ray://host:port" measures on those nodes
-    of a Ray cluster that are machines like this one.  `flush`: measure with empty caches (by
-    default, only constants of large models are out of them).  `html`: a file to write a report to.
+    they exist; `forbid`: values that they are not to have, by knob.  Both executables that are
+    compared obey, so that what earlier runs found may be of no use; a name or a value that the
+    model does not have is an error before anything is measured.  `workers`: "ray" or
+    "ray://host:port" measures on those nodes of a Ray cluster that are machines like this one.
+    `flush`: measure with empty caches (by default, only constants of large models are out of them).
+    `html`: a file to write a report to.
     `cost_model`: orders candidates for the search "model", instead of the one in the package.
     Ctrl-C ends the search after the trial in flight and keeps what it found; a second one raises
     KeyboardInterrupt.  Raises as `compile` does, and UsageError.
@@ -114,8 +115,7 @@ def tune_model(
     started = time.time()
     budget = Budget(seconds, float("inf") if trials is None else trials)
     session = Session.of(options, target=target, threads=threads)
-    if pins or forbid:
-        session = dataclasses.replace(session, constraints=Constraints(pins or {}, forbid or {}))
+    session = dataclasses.replace(session, constraints=Constraints.of(pins, forbid))
     spent = Stages(report)
     spent.begin("compiling untuned")
     graph = driver.load_graph(model, shapes, session)
@@ -136,7 +136,7 @@ def tune_model(
         until = min(budget.elapsed + CHOICES_SHARE * seconds, seconds - at_end)
         _, variant = decide(graph, session, records, plain, lambda: left(until), again)
         searches = Searches(search, session.target, count, seed, cost_model)
-        for t in tasks_of(variant, session, pins or {}, forbid):
+        for t in tasks_of(variant, session):
             states.append(Progress(t, searches.of(t.space)))
             resume(states[-1], records)
         spent.begin("searching", states)

@@ -12,27 +12,23 @@ from tilesmith import driver
 from tilesmith.codegen.kernel import KernelJob
 from tilesmith.driver import Session
 from tilesmith.graph.evaluate import evaluate
-from tilesmith.graph.nodes import Fused, Graph, InPlace, Node
-from tilesmith.graph.text import constants_of, print_graph
+from tilesmith.graph.nodes import Graph, Node
+from tilesmith.graph.text import print_graph
 from tilesmith.ir.layout import Layout
 from tilesmith.loop.text import print_func
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.profile import KernelTime
 from tilesmith.runtime.program import TensorSpec
 from tilesmith.runtime.threads import thread_count
-from tilesmith.strategy.cpu import is_concat
 from tilesmith.strategy.cpu.cost import constants_place
 from tilesmith.strategy.knobs import Config, Decisions
-from tilesmith.support.errors import UsageError
-from tilesmith.tuning.constraints import Constraints
 from tilesmith.tuning.family import group_family
 from tilesmith.tuning.groups import GroupSpace, lower_group, user_template
 from tilesmith.tuning.jobs import Argument
 from tilesmith.tuning.measure import Task
 from tilesmith.tuning.records import Key, Records
 from tilesmith.tuning.scheduler import Progress
-from tilesmith.tuning.space import Candidate, Forbidden, Space
-from tilesmith.tuning.workload import group_workload
+from tilesmith.tuning.space import Candidate, Space
 
 BUILDER = "tilesmith.worker"
 SLACK = (0.1, 0.5)
@@ -74,15 +70,10 @@ class Compiled:
         return dict(zip(self.called, found, strict=True))
 
 
-def tasks_of(
-    c: Compiled, session: Session, pins: Decisions, forbid: Forbidden | None = None
-) -> list[Task]:
-    """One task for each distinct workload that has decisions and takes time.
-
-    Raises UsageError when no kernel and no choice of the session's graph passes has a knob that
-    `pins` or `forbid` name.
-    """
+def tasks_of(c: Compiled, session: Session) -> list[Task]:
+    """One task for each distinct workload that has decisions and takes time."""
     found: dict[Key, Task] = {}
+    spaces = session.constraints.spaces if session.constraints is not None else {}
     times = c.times()
     threads = thread_count(session.options.threads)
     program = c.executable.program
@@ -91,32 +82,17 @@ def tasks_of(
         constants_place(size, session.target), 0
     )
     for node in c.fused.nodes:
-        if node not in times or not isinstance(node.op, Fused) or isinstance(node.op, InPlace):
+        found_group = driver.group_space(node, c.fused, session) if node in times else None
+        if found_group is None:
             continue
-        body = driver.canonical(node.op.body)
-        primitive = all(n.op.is_primitive() for n in body.nodes)
-        if is_concat(body) or not primitive or constants_of(body):
-            continue
-        constants = [i for i, v in enumerate(node.inputs) if v in c.fused.constant]
-        key = Key.of(group_workload(body, constants), session.target.text, threads)
+        workload, group = found_group
+        key = Key.of(workload, session.target.text, threads)
         if key in found:
             more = found[key].seconds + times[node].seconds
             found[key] = dataclasses.replace(found[key], seconds=more)
             continue
-        found[key] = _task(body, key, constants, cold, session, pins, forbid, times[node])
-    unknown = {*pins, *(forbid or {})} - {k for t in found.values() for k in t.space.constrained}
-    choices = session.constraints or Constraints()
-    unknown -= choices.obeyed()
-    if unknown and found:
-        names = dict.fromkeys(k for t in found.values() for k in t.space.knobs(t.space.start))
-        raise UsageError(
-            f"no kernel has a knob {min(unknown)!r} with such a value, and no choice of the model "
-            f"has that name and value; knobs are {', '.join(names)}; choices are "
-            + (
-                ", ".join(f"{k} ({', '.join(map(str, v))})" for k, v in choices.met.items())
-                or "none"
-            )
-        )
+        space = spaces.get(workload) or group.space()
+        found[key] = _task(group, space, key, cold, session, times[node])
     worth = WORTH_SHARE * sum(t.seconds for t in times.values())
     return [t for t in found.values() if t.seconds >= worth and _has_choice(t.space)]
 
@@ -127,16 +103,9 @@ def _has_choice(space: Space) -> bool:
 
 
 def _task(
-    body: Graph,
-    key: Key,
-    constants: Sequence[int],
-    cold: int,
-    session: Session,
-    pins: Decisions,
-    forbid: Forbidden | None,
-    now: KernelTime,
+    group: GroupSpace, space: Space, key: Key, cold: int, session: Session, now: KernelTime
 ) -> Task:
-    group = GroupSpace(body, constants, session.target)
+    body, constants = group.body, group.constants
     cache = driver.kernel_cache(session.options)
     cache_dir = cache.directory if cache is not None else None
 
@@ -171,7 +140,7 @@ def _task(
     label = f"{label[:34]} {body.outputs[0].type}"
     family = group_family(body, constants)
     return Task(
-        key, label, group.space(pins, forbid), build, arguments, reference, bound, now.seconds,
+        key, label, space, build, arguments, reference, bound, now.seconds,
         family, slack(now.ratio),
     )  # fmt: skip
 

@@ -8,23 +8,26 @@ The knob `schedule` says whose it is: "strategy" (the default), "sketch" (rules,
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.passes.repack import with_packing
+from tilesmith.graph.text import constants_of
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func
 from tilesmith.strategy import cpu
+from tilesmith.strategy.cpu import is_concat
 from tilesmith.strategy.cpu.packing import packed_layouts
 from tilesmith.strategy.group import Group, group_tensors
-from tilesmith.strategy.knobs import ANALYTIC, Config, Decisions, Value
+from tilesmith.strategy.knobs import ANALYTIC, Config, Decisions, Knob, Value
 from tilesmith.support.errors import ScheduleError
 from tilesmith.te.schedule import Schedule
 
+from .constraints import Constraints, same
 from .sketch import schedule_expression
-from .space import Forbidden, Space
+from .space import Space
 from .templates import template_of, templates_for
 
 SCHEDULE, STRATEGY, SKETCH, USER = "schedule", "strategy", "sketch", "user:"
@@ -43,6 +46,14 @@ def origins_of(body: Graph) -> list[str]:
     group = group_tensors(body)
     generated = [SKETCH] if cpu.is_generic(body, group) else []
     return [STRATEGY, *(USER + t.name for t in templates_for(body, group)), *generated]
+
+
+def has_decisions(body: Graph) -> bool:
+    """Whether the kernel of a fused body is scheduled by decisions: no plain concatenation, nor one
+    that is made of loops, or of constants, that are what they are.
+    """
+    primitive = all(n.op.is_primitive() for n in body.nodes)
+    return primitive and not is_concat(body) and not constants_of(body)
 
 
 def schedule_group(
@@ -97,11 +108,19 @@ class GroupSpace:
         """Raises ScheduleError for impossible decisions."""
         return schedule_group(self.packed(cfg), self.target, cfg, self.origins)
 
-    def space(
-        self, pins: Mapping[str, Value] | None = None, forbid: Forbidden | None = None
-    ) -> Space:
-        """The search space, with those of `pins` and `forbid` that it has knobs and values for; a
-        value without an alternative can't be forbidden.
+    @cached_property
+    def _plain(self) -> Space:
+        return Space(self.schedule)
+
+    def known(self, names: Collection[str] = ()) -> dict[str, Knob]:
+        """The knobs of the analytic schedule; where some of `names` are not among them, also those
+        that other values of these bring along.
+        """
+        return self._plain.reachable(names)
+
+    def space(self, constraints: Constraints | None = None) -> Space:
+        """The search space, with those constraints that it has knobs and values for; a value
+        without an alternative can't be forbidden.
 
         A search starts from the strategy's schedule and from those of users' templates.
         """
@@ -112,15 +131,17 @@ class GroupSpace:
             except ScheduleError as e:
                 name = user_template(start)
                 _log.warning("template %r can't be a start, by default it fails: %s", name, e)
-        plain = Space(self.schedule)
-        if not pins and not forbid:
-            return Space(self.schedule, starts=own) if own else plain
-        known = plain.reachable({*(pins or {}), *(forbid or {})})
-        pinned = {k: v for k, v in (pins or {}).items() if k in known and v in known[k].options}
+        if constraints is None:
+            return Space(self.schedule, starts=own) if own else self._plain
+        known = {k: knob.options for k, knob in self.known(constraints.names).items()}
+
+        def is_option(name: str, value: Value) -> bool:
+            return any(same(o, value) for o in known.get(name, ()))
+
+        pinned = {k: v for k, v in constraints.pins.items() if is_option(k, v)}
         forbidden = {
             k: found
-            for k, values in (forbid or {}).items()
-            if k in known and len(options := known[k].options) > 1
-            if (found := [v for v in values if v in options])
+            for k, values in constraints.forbid.items()
+            if len(known.get(k, ())) > 1 and (found := [v for v in values if is_option(k, v)])
         }
         return Space(self.schedule, pinned, forbidden, own)

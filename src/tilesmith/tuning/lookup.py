@@ -42,23 +42,30 @@ class Lookup:
     used: dict[Key, Trial] = field(default_factory=dict)
     _known: dict[Key, Match] = field(default_factory=dict)
 
-    def __call__(self, workload: str, family: Callable[[], Family] | None = None) -> Match:
-        """The best known for a workload's text.  `family` is asked where relatives count."""
+    def __call__(
+        self,
+        workload: str,
+        family: Callable[[], Family] | None = None,
+        fits: Callable[[Decisions], bool] = lambda _: True,
+    ) -> Match:
+        """The best known for a workload's text.  `family` is asked where relatives count.  `fits`:
+        whether what was measured for the workload itself may be used.
+        """
         key = Key.of(workload, self.target, self.threads)
         if key not in self._known:
             with self.timings.stage("records"):
                 relatives = family() if family is not None and self.nearest else NO_FAMILY
                 self._known[key] = self._match(
-                    key, self.records.look_up(key, relatives, self.unsettled)
+                    key, self.records.look_up(key, relatives, self.unsettled), fits
                 )
         return self._known[key]
 
-    def _match(self, key: Key, known: Known) -> Match:
+    def _match(self, key: Key, known: Known, fits: Callable[[Decisions], bool]) -> Match:
         if known.is_tuned or not known.relatives:
             trial, is_exact = known.best, True
         else:
             trial, is_exact = known.relatives[0], False
-        if trial is None:
+        if trial is None or (is_exact and not fits(trial.candidate)):
             return Match()
         self.used[key] = trial
         return Match(trial.candidate, is_exact)

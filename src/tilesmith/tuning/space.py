@@ -52,7 +52,7 @@ class Space:
         self.baseline = self._baseline()
         """What others are compared with: the analytic candidate, whatever the constraints."""
         self._check_names()
-        others = (c for s in starts if (c := self.legal(s)) is not None and {**c, **s} == c)
+        others = (c for s in starts if (c := self.keeping(s)) is not None)
         self.starts: list[Candidate] = [self.start, *others]
         """Where a search may begin."""
 
@@ -144,6 +144,11 @@ class Space:
             return self._legal({**wanted, **self._pinned})
         except ScheduleError:
             return None
+
+    def keeping(self, wanted: Candidate) -> Candidate | None:
+        """The candidate with all that is wanted; None where it can't be had."""
+        found = self.legal(wanted)
+        return found if found is not None and {**found, **wanted} == found else None
 
     def refitted(self, wanted: Candidate) -> Candidate | None:
         """The candidate nearest to decisions made for other extents: values that a knob can't have

@@ -1,0 +1,44 @@
+"""The user's constraints on kernels: which there are to obey, and what they leave."""
+
+from __future__ import annotations
+
+from tilesmith.graph.nodes import Fused, Graph, InPlace, Node
+from tilesmith.tuning.groups import GroupSpace, has_decisions
+from tilesmith.tuning.workload import group_workload
+
+from .kernels import canonical
+from .session import Session
+
+
+def group_space(node: Node, fused: Graph, session: Session) -> tuple[str, GroupSpace] | None:
+    """The workload of a node of a graph of fused groups, and its schedules; None where there is
+    nothing to decide on.
+    """
+    if not isinstance(node.op, Fused) or isinstance(node.op, InPlace):
+        return None
+    body = canonical(node.op.body)
+    if not has_decisions(body):
+        return None
+    constants = [i for i, v in enumerate(node.inputs) if v in fused.constant]
+    return group_workload(body, constants), GroupSpace(body, constants, session.target)
+
+
+def check_constraints(fused: Graph, session: Session) -> None:
+    """Find out what the session's constraints leave of the schedules of kernels.
+
+    Raises UsageError when they name what the model does not have, as the graph passes left it now
+    or before.
+    """
+    constraints = session.constraints
+    if constraints is None:
+        return
+    own = constraints.of_kernels()
+    with session.timings.stage("constraints"):
+        nodes = fused.nodes if own.names else ()
+        groups = dict(g for n in nodes if (g := group_space(n, fused, session)) is not None)
+        fresh = {w: g for w, g in groups.items() if w not in constraints.spaces}
+        for group in fresh.values():
+            for name, knob in group.known(own.names).items():
+                constraints.knobs.setdefault(name, {}).update(dict.fromkeys(knob.options))
+        constraints.check()
+        constraints.spaces.update({w: g.space(own) for w, g in fresh.items()})
