@@ -17,6 +17,7 @@ from .ahead import is_used_again
 from .attention import is_attention, schedule_attention
 from .borders import with_zero_halos
 from .concat import is_concat, lower_concat
+from .dots import schedule_dots
 from .injective import schedule_injective
 from .irregular import is_irregular, lower_irregular
 from .matmul import schedule_contraction
@@ -37,7 +38,10 @@ def schedule(body: Graph, target: Target, cfg: Config = ANALYTIC) -> tuple[Sched
         schedule_winograd(s, group, op, target, cfg)
         return s, group
     contractions = [st for st in group.stages if product_of_loads(st)]
-    if len(contractions) == 1 and schedule_contraction(s, group, contractions[0], target, cfg):
+    if len(contractions) == 1 and any(
+        form(s, group, contractions[0], target, cfg)
+        for form in (schedule_dots, schedule_contraction)
+    ):
         return s, group
     outputs = {t.op for t in group.outputs}
     reductions = {st for st in group.stages if st.reduce_axis}

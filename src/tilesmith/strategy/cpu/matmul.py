@@ -65,17 +65,17 @@ def schedule_contraction(
         return False
     layout = group.layout(group.outputs[0])
     constants = frozenset(t for t in group.inputs if t in group.layouts)
-    contiguous = _packed_axis(group, anchor) or _innermost(layout, anchor)
+    contiguous = _packed_axis(group, anchor) or innermost(layout, anchor)
     c = analyse(anchor, constants, contiguous)
     if c is None or c.vector is None:
         return False
     position = {a: i for i, a in enumerate(anchor.axis)}
     columns = c.vector.extent if isinstance(c.vector.extent, int) else 1
-    run = _linear_run(group, c, fusable_rows(c))
-    rows = _product(a.extent for a in run)
+    run = linear_run(group, c, fusable_rows(c))
+    rows = product(a.extent for a in run)
     span = column_span(c, columns, target.vector_lanes(c.w.dtype.bytes))
     tile = _tile(group, c, run, rows, span, target, cfg)
-    after = _stages_after(group, anchor)
+    after = stages_after(group, anchor)
     for stage in group.stages:
         if stage is not anchor and stage is not out and not stage.reduce_axis and stage in after:
             s[stage.outputs[0]].compute_inline()
@@ -97,16 +97,16 @@ def schedule_contraction(
     width = min(tile.columns, span)
     height = min(tile.rows, rows)
     near = _stays_near(c, target)
-    level = _schedule_output(o, anchor, c, order, vector_at, row_at, width, height, near, cfg)
+    level = tile_output(o, anchor, c, order, vector_at, row_at, width, height, near, cfg)
     _vectorize(o, o.leaf_axes[-1], width, tile.lanes)
 
     a.compute_at(o, level)
     merged = len(row_at) - 1  # axes of `acc` that flattening took away, all at row_at[0]
     vector_axis = a.axis[vector_at - merged if row_at and vector_at > row_at[0] else vector_at]
-    innermost = a.axis.index(vector_axis)
-    others = [i for i in range(len(a.axis)) if i != innermost]
+    last = a.axis.index(vector_axis)
+    others = [i for i in range(len(a.axis)) if i != last]
     # rows are whole vectors, so that each vector is a register
-    vectors = LayoutDim(innermost, "outer", tile.lanes), LayoutDim(innermost, "inner", tile.lanes)
+    vectors = LayoutDim(last, "outer", tile.lanes), LayoutDim(last, "inner", tile.lanes)
     s.transform_layout(acc, Layout((*(LayoutDim(i) for i in others), *vectors)))
     spatial = [a.axis[row_at[0]], vector_axis] if row_at else [vector_axis]
     single = [x for x in a.axis if x not in spatial]
@@ -119,7 +119,7 @@ def schedule_contraction(
     return True
 
 
-def _schedule_output(
+def tile_output(
     o: Any,
     anchor: Compute,
     c: Contraction,
@@ -152,7 +152,7 @@ def _schedule_output(
     o.reorder(*(x for x, _ in loops), *rows, ci)
     level = co
     inner: list[tuple[Any, int]] = [] if exact else blocks
-    count = _product(extents[i] for i in row_at)
+    count = product(extents[i] for i in row_at)
     if rows:
         row = rows[0]
         for x in rows[1:]:
@@ -160,7 +160,7 @@ def _schedule_output(
         level, tile_row = o.split(row, factor=height)
         o.unroll(tile_row)
         inner = [*inner, (level, -(-count // height))]
-    if _product((*extents, *(k.extent for k in anchor.reduce_axis))) >= PARALLEL_FMAS:
+    if product((*extents, *(k.extent for k in anchor.reduce_axis))) >= PARALLEL_FMAS:
         whole = [x for x in loops if exact or x not in blocks]
         fits = exact and not (rows and count % height)
         shared = _share(o, whole, inner, fits, blocks if near else [], cfg)
@@ -173,7 +173,7 @@ def _stays_near(c: Contraction, target: Target) -> bool:
     """True when all of `w` stays in the second-level cache and is less than `x`: threads then share
     the rows of `x` and each reads all of `w`, not the other way round.
     """
-    x, w = (_product(i.buffer.shape) * i.dtype.bytes for i in (c.x, c.w))
+    x, w = (product(i.buffer.shape) * i.dtype.bytes for i in (c.x, c.w))
     return w < x and 4 * w <= 3 * target.l2_bytes
 
 
@@ -191,7 +191,7 @@ def _share(
     iteration outside.
     """
     loops = whole
-    trips = _product(n for _, n in loops)
+    trips = product(n for _, n in loops)
     longest = max(inner, key=lambda x: x[1], default=None)
     if longest is not None:
         inside = trips < BALANCED_TRIPS and longest[1] > (1 if fits else trips)
@@ -238,7 +238,7 @@ def _packed_axis(group: Group, op: Compute) -> IterVar | None:
     return None
 
 
-def _innermost(layout: Layout, op: Compute) -> IterVar:
+def innermost(layout: Layout, op: Compute) -> IterVar:
     """The output axis that memory runs along: the last physical dimension with more than one
     position.
     """
@@ -248,7 +248,7 @@ def _innermost(layout: Layout, op: Compute) -> IterVar:
     return op.axis[layout.dims[-1].axis]
 
 
-def _linear_run(group: Group, c: Contraction, run: tuple[IterVar, ...]) -> tuple[IterVar, ...]:
+def linear_run(group: Group, c: Contraction, run: tuple[IterVar, ...]) -> tuple[IterVar, ...]:
     """The trailing axes of `run` that every access walks with one stride, so that they fuse into
     one.
     """
@@ -257,7 +257,7 @@ def _linear_run(group: Group, c: Contraction, run: tuple[IterVar, ...]) -> tuple
     out = group.outputs[0].op
     assert isinstance(out, Compute)
     by_position = dict(zip((a.var for a in out.axis), (a.var for a in c.op.axis), strict=True))
-    walks = [_strides_through(group, c.x)]
+    walks = [strides_through(group, c.x)]
     walks += [
         None if found is None else {by_position.get(v, v): n for v, n in found.items()}
         for found in accesses(group, out, keep=(c.op,))
@@ -274,7 +274,7 @@ def _linear_run(group: Group, c: Contraction, run: tuple[IterVar, ...]) -> tuple
     return tuple(kept)
 
 
-def _product(extents: Iterable[Any]) -> int:
+def product(extents: Iterable[Any]) -> int:
     n = 1
     for e in extents:
         n *= e if isinstance(e, int) else 1
@@ -292,7 +292,7 @@ def _tile(
 ) -> Tile:
     """The register tile; a packed `w` has fixed its width when it was packed."""
     element = c.w.dtype.bytes
-    walk = _strides_through(group, c.x) if run else None
+    walk = strides_through(group, c.x) if run else None
     distance = row_distance(c) if walk is None else abs(walk.get(run[-1].var, 0))
 
     def choose(vectors: int | None = None) -> Tile:
@@ -317,7 +317,7 @@ def _tile(
     return Tile(height, tile.vectors, tile.lanes)
 
 
-def _stages_after(group: Group, anchor: Compute) -> set[Compute]:
+def stages_after(group: Group, anchor: Compute) -> set[Compute]:
     """Stages that depend on `anchor`, and the free-standing literals."""
     after: set[Compute] = set()
     for stage in group.stages:
@@ -343,7 +343,7 @@ def _schedule_operands(
         if _pads(producer) and cfg.choice("padding", ("copy", "inline"), "copy") == "copy":
             _materialise_padding(s, group, producer, c, target)
         else:
-            _inline_chain(s, producer)
+            inline_chain(s, producer)
     if not isinstance(c.w.buffer, Tensor) or c.vector is None or c.vector in c.batch:
         return
     packed = packed_layout(c, tile)
@@ -387,7 +387,7 @@ def _through(load: Load) -> tuple[Tensor, tuple[Expr, ...]]:
     return tensor, indices
 
 
-def _strides_through(group: Group, load: Load) -> dict[Var, int] | None:
+def strides_through(group: Group, load: Load) -> dict[Var, int] | None:
     tensor, indices = _through(load)
     return strides(tensor, indices, group.layout(tensor))
 
@@ -404,11 +404,11 @@ def _plain(load: Load) -> bool:
     return all(free_vars(i) for i in load.indices)
 
 
-def _inline_chain(s: Schedule, op: Compute) -> None:
+def inline_chain(s: Schedule, op: Compute) -> None:
     s[op.outputs[0]].compute_inline()
     for t in op.inputs:
         if isinstance(t.op, Compute):
-            _inline_chain(s, t.op)
+            inline_chain(s, t.op)
 
 
 def _materialise_padding(
@@ -423,7 +423,7 @@ def _materialise_padding(
     source = op.inputs[0]
     for t in op.inputs:
         if isinstance(t.op, Compute):
-            _inline_chain(s, t.op)
+            inline_chain(s, t.op)
     layout = Layout.row_major(tensor.rank)
     if isinstance(source.op, Placeholder) and source.rank == tensor.rank:
         given = group.layout(source).dense

@@ -1,0 +1,160 @@
+"""Contractions as dot products: lanes run along the reduced axis.
+
+Where both factors lie in memory along the reduced axis (a matrix times a vector, a product with a
+transposed matrix), the tile of `matmul` needs a copy of one of them, so that its lanes find
+neighbours along an axis of the output.  That pays where many rows use the copy; for few of them the
+matrix is read once, as it lies:
+
+    parallel over batch, column blocks, outer rows
+      partial[rows, columns, lanes] in registers
+        for k by lanes: partial += x (a vector per row) * w (a vector per column)
+      result[rows, columns] = the sum of each vector's lanes
+      epilogue
+"""
+
+from __future__ import annotations
+
+import math
+
+from tilesmith.ir.expr import post_order
+from tilesmith.ir.layout import Layout, LayoutDim
+from tilesmith.ir.target import Target
+from tilesmith.strategy.access import accesses, condition_vars, expand
+from tilesmith.strategy.group import Group
+from tilesmith.strategy.knobs import ANALYTIC, Config
+from tilesmith.te.schedule import Schedule
+from tilesmith.te.tensor import Compute, IterVar
+
+from .contraction import STREAMS, Contraction, analyse, fusable_rows, step_cycles
+from .matmul import innermost, linear_run, product, tile_output
+from .reduction import is_costly, vectorize
+
+COPY_CYCLES = 2.5
+"""Per element of a copy that exchanges the axes of a matrix, as measured in the L2 cache."""
+
+UNROLLED = 128
+"""Most vectors that a tile reads without a loop, so that memory is read in order: code of 1 KiB."""
+
+SUM_CYCLES = 8.0
+"""Of adding up the lanes of one vector."""
+
+SLOWER = 0.15
+"""By how much steps take longer that load a vector, not one element, for each row."""
+
+
+def schedule_dots(
+    s: Schedule, group: Group, anchor: Compute, target: Target, cfg: Config = ANALYTIC
+) -> bool:
+    """Schedule the whole group around `anchor`.  False (nothing done) where the factors do not lie
+    along one reduced axis, or where copying one of them costs less.
+    """
+    out = group.outputs[0].op
+    if len(group.outputs) != 1 or not isinstance(out, Compute) or not out.axis:
+        return False
+    if [a.extent for a in out.axis] != [a.extent for a in anchor.axis]:
+        return False
+    layout = group.layout(group.outputs[0])
+    c = analyse(anchor, frozenset(), innermost(layout, anchor))
+    reduced = [k for k in anchor.reduce_axis if k.extent != 1]
+    if c is None or c.vector is None or len(reduced) != 1:
+        return False
+    (k,) = reduced
+    if not _lies_along(group, anchor, k, c.vector) or not _pays(c, k, target):
+        return False
+
+    for stage in group.stages:
+        if stage is not anchor and stage is not out and not stage.reduce_axis:
+            s[stage.outputs[0]].compute_inline()
+    if out is anchor:
+        acc = s.cache_write(anchor.outputs[0], "register")
+    else:
+        acc = anchor.outputs[0]
+        s[acc].set_scope("register")
+    o = s[group.outputs[0]]
+    position = {a: i for i, a in enumerate(anchor.axis)}
+    order = [d.axis for d in layout.dims]
+    vector_at = position[c.vector]
+    run = linear_run(group, c, fusable_rows(c))
+    row_at = [position[r] for r in run]
+    if len(row_at) > 1:
+        acc = s.flatten_axes(acc, *(s[acc].axis[i] for i in row_at))
+    rows, columns = product(r.extent for r in run), product([c.vector.extent])
+    height, width = _tile(rows, columns, target, cfg)
+    level = tile_output(o, anchor, c, order, vector_at, row_at, width, height, False, cfg)
+    vectorize(o, o.leaf_axes[-1], width, width)
+
+    lanes = target.vector_lanes(anchor.outputs[0].dtype.bytes)
+    result = s[acc]
+    result.compute_at(o, level)
+    along = result.reduce_axis[anchor.reduce_axis.index(k)]
+    _, lane = result.split(along, factor=lanes)
+    sums = s[s.rfactor(acc, lane)]
+    sums.compute_at(o, level)
+    sums.set_scope("register")
+    s.transform_layout(
+        sums.op.outputs[0],
+        Layout((*(LayoutDim(i) for i in range(1, len(sums.axis))), LayoutDim(0))),
+    )
+    first, *kept = sums.axis
+    steps = [x for x in sums.leaf_axes if x not in sums.axis]
+    if height * width * -(-k.extent // lanes) <= UNROLLED:  # short: one row after the other
+        sums.reorder(*kept, *steps, first)
+        unrolled = [*kept, *steps]
+    else:
+        sums.reorder(*steps, *kept, first)
+        unrolled = kept
+    for x in unrolled:
+        sums.unroll(x)
+    sums.vectorize(first)
+    for x in result.axis:
+        result.unroll(x)
+    (last,) = (x for x in result.reduce_axis if x.extent == lanes)
+    result.vectorize(last)
+    return True
+
+
+def _lies_along(group: Group, anchor: Compute, k: IterVar, vector: IterVar) -> bool:
+    """True when memory runs along `k` in everything that `anchor` reads, and in some of it not
+    along `vector`.
+    """
+    kept = [stage for stage in group.stages if stage.reduce_axis]
+    costly = any(is_costly(e) for b in expand(anchor, kept) for e in post_order(b))
+    if costly or condition_vars(anchor, kept):
+        return False
+    reads = accesses(group, anchor, kept)[:-1]
+    known = [r for r in reads if r is not None]
+    return (
+        len(known) == len(reads)
+        and all(r.get(k.var, 0) in (0, 1) for r in known)
+        and any(r.get(vector.var, 0) not in (0, 1) for r in known)
+    )
+
+
+def _pays(c: Contraction, k: IterVar, target: Target) -> bool:
+    """Compares, per element of the output, the lanes to be added up with its share of a copy."""
+    if not isinstance(k.extent, int):
+        return False
+    if c.vector in c.batch:
+        return True
+    rows = math.prod(r.extent if isinstance(r.extent, int) else 1 << 20 for r in c.rows)
+    lanes = target.vector_lanes(c.op.outputs[0].dtype.bytes)
+    step = k.extent / (lanes * target.fma_ports)
+    return SUM_CYCLES + SLOWER * step < COPY_CYCLES * k.extent / rows
+
+
+def _tile(rows: int, columns: int, target: Target, cfg: Config) -> tuple[int, int]:
+    """Rows and columns of the tile that takes the fewest cycles for all of the output.
+
+    Each row and column is read in order, as a stream that the processor fetches ahead.
+    """
+    tiles = [
+        (r, n)
+        for r in range(1, min(rows, STREAMS) + 1)
+        for n in range(1, min(columns, STREAMS) + 1)
+        if r * n + min(r, n) + 1 <= target.vector_registers
+    ]
+    best = min(
+        tiles,
+        key=lambda t: -(-rows // t[0]) * -(-columns // t[1]) * step_cycles(*t, target),
+    )
+    return cfg.choice("tile", tiles, best)
