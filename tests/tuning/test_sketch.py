@@ -15,10 +15,14 @@ from hypothesis import strategies as st
 import tilesmith as ts
 from tilesmith import te
 from tilesmith.codegen.targets import target
+from tilesmith.graph.evaluate import evaluate
+from tilesmith.graph.parse import parse_graph
+from tilesmith.loop.interpret import interpret
 from tilesmith.strategy.knobs import ANALYTIC, Config
 from tilesmith.support.difference import difference
 from tilesmith.support.errors import ScheduleError, UsageError
 from tilesmith.te.tensor import Placeholder
+from tilesmith.tuning.groups import lower_group
 from tilesmith.tuning.sketch import generated
 from tilesmith.tuning.sketch.tile import Operand
 from tilesmith.tuning.space import Candidate, Space
@@ -146,3 +150,22 @@ def test_tune_expression_learns_and_answers(tmp_path: Path) -> None:
     assert difference(given[-1], expected[0]) < 1e-5
     assert seen[-1].trials >= 4
     assert all(t.candidate["C.unroll"] != 1 for t in seen[-1].seen.values())
+
+
+def test_padding_that_lies_in_a_halo_is_no_transposition() -> None:
+    body = parse_graph(
+        'graph k(%x: f32[1,16,20,20]@"0 2+1:1 3+1:1 1", %w: f32[16,1,3,3]@"1 2 3 0") {\n'
+        '  %y: f32[1,16,20,20]@"0 2 3 1" = conv(%x, %w) {pads=(1, 1, 1, 1), groups=16}\n'
+        '  return %y as "y"\n}\n'
+    )
+    decisions = {"schedule": "sketch", "sketch.pad.place": "root"}
+    func = lower_group(body, target("x86-64-v3"), "k", Config(decisions))
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(v.type.static_shape, np.float32) for v in body.inputs)
+    layouts = [v.layout for v in (*body.inputs, *body.outputs)]
+    y = np.full((1, 20, 20, 16), np.nan, np.float32)
+    packed = [layout.pack(a) for layout, a in zip(layouts, (x, w), strict=False) if layout]
+    interpret(func, [*packed, y])
+    assert layouts[-1] is not None
+    (expected,) = evaluate(body, [x, w]).values()
+    assert difference(layouts[-1].unpack(y, expected.shape), expected) < 1e-5

@@ -18,6 +18,7 @@ from typing import Any
 from tilesmith.ir.affine import affine_form
 from tilesmith.ir.expr import Expr, Load, Select, Var, free_vars, post_order
 from tilesmith.ir.layout import Layout
+from tilesmith.ir.simplify import EMPTY
 from tilesmith.ir.target import Target
 from tilesmith.strategy.access import expand, strides
 from tilesmith.strategy.group import Group
@@ -86,7 +87,21 @@ def _of_read(group: Group, op: Compute, node: Load, tensor: Tensor, v: int) -> T
     others = (i for d, i in enumerate(node.indices) if d not in (plain[u], plain[v]))
     if any(free_vars(i) & both for i in others) or tensor.dtype is not op.outputs[0].dtype:
         return None
+    if not _stays_inside(op, node, tensor):  # a copy has no halo
+        return None
     return Transposition(tensor, u, v, plain[u], plain[v])
+
+
+def _stays_inside(op: Compute, node: Load, tensor: Tensor) -> bool:
+    """Whether a read touches nothing around the tensor, as those of padding in its halo do."""
+    known = EMPTY
+    for a in op.axis:
+        known = known.with_var(a.var, 0, a.extent - 1)
+    found = (known.interval(i) for i in node.indices)
+    return all(
+        r.lo is not None and r.hi is not None and r.lo >= 0 and r.hi < n
+        for r, n in zip(found, tensor.shape, strict=True)
+    )
 
 
 def _shifted(e: Expr) -> Var | None:
