@@ -8,19 +8,34 @@ Efficient Sub-Pixel Convolutional Neural Network", 2016) and cropped as the pads
 
     conv_transpose(x, w)  ->  slice(reshape(transpose(reshape(conv(x, phases(w))))))
 
+One convolution for all phases gives each as many taps as any has, and more positions than the
+crop leaves.  Where that is much work, each phase is a convolution of its own, with its own taps and
+pads:
+
+    conv_transpose(x, w)  ->  slice(reshape(transpose(reshape(concat(conv(x, w[phase]), ...)))))
+
 An axis on which x has a single position is treated so as well, whatever its stride.  With constant
 weights, `phases(w)` is folded.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
 
 from tilesmith.graph.nodes import Graph, Node, Value
 from tilesmith.graph.rewriter import Result, Rewriter
 from tilesmith.ops.conv import Conv, ConvTranspose
 from tilesmith.ops.shape import Reshape, Transpose
-from tilesmith.ops.slicing import Flip, Pad, Slice
+from tilesmith.ops.slicing import Concat, Flip, Pad, Slice
+
+CHANNELS = 16
+"""Output channels are computed in vectors of about so many."""
+APART = 0.95
+"""Phases are convolutions of their own when no more than this share of the work is left: they are
+more and smaller kernels, each of which reads the whole image."""
 
 
 def sub_pixel(graph: Graph) -> Graph:
@@ -48,19 +63,108 @@ def _phases(r: Rewriter, node: Node) -> Result:
     )
     if all(s == 1 for s in strides) or any(d != 1 for d in op.dilations):
         return None
+    begins = op.pads[:n] if op.pads else (0,) * n
+    axes = [
+        _phases_of(*sizes)
+        for sizes in zip(
+            x.type.static_shape[2:], kernel, strides, begins, out.static_shape[2:], strict=True
+        )
+    ]
     taps = [-(-k // s) for k, s in zip(kernel, strides, strict=True)]
-    phases = _phase_weights(r, w, op.groups, strides, taps)
+    if _apart_is_less(x.type.static_shape[2:], out.static_shape[1] // op.groups, taps, axes):
+        y = _apart(r, node, axes, strides)
+        return _window(r, y, (0,) * n, out.static_shape[2:])
+    # The product of a single position is the result as it lies with its channels last, if the
+    # channels of a phase are neighbours; else phases are, which lie in the rows of planes.
+    outside = all(d == 1 for d in x.type.static_shape[2:])
+    phases = _phase_weights(r, w, op.groups, strides, taps, outside)
     around = tuple(t - 1 for t in taps)
     y = r.add(Conv(pads=around * 2, groups=op.groups), x, phases)
-    full = _interleave(r, y, out.static_shape[1], strides)
-    begins = op.pads[:n] if op.pads else (0,) * n
+    full = _interleave(r, y, op.groups, strides, outside)
     return _window(r, full, begins, out.static_shape[2:])
 
 
-def _phase_weights(
-    r: Rewriter, w: Value, groups: int, strides: Sequence[int], taps: Sequence[int]
+@dataclass(frozen=True, slots=True)
+class _Phase:
+    """One phase of the result along one axis: `count` positions, each the sum of `taps` places of
+    the kernel from `first` on, a stride apart; `pads` before and after x.
+    """
+
+    first: int
+    taps: int
+    count: int
+    pads: tuple[int, int]
+
+
+def _phases_of(size: int, kernel: int, stride: int, begin: int, out: int) -> list[_Phase]:
+    """The phases of a result of `out` positions that starts at `begin` of the full one.
+
+    Position `i * stride + q` of it adds up `x[i + shift - t] * w[first + t * stride]`.
+    """
+    count = -(-out // stride)
+    found = []
+    for q in range(stride):
+        shift, first = divmod(q + begin, stride)
+        taps = max(-(-(kernel - first) // stride), 0)
+        before = taps - 1 - shift
+        found.append(_Phase(first, taps, count, (before, count - size - before + taps - 1)))
+    return found
+
+
+def _apart_is_less(
+    shape: Sequence[int], channels: int, taps: Sequence[int], axes: Sequence[Sequence[_Phase]]
+) -> bool:
+    """True when phases apart are much less work than together; `shape`: of the image, `channels`:
+    of a phase of a group.
+    """
+    if any(not p.taps for phases in axes for p in phases):
+        return False  # a stride beyond the kernel leaves phases without any taps
+    together = math.prod((d + t - 1) * t for d, t in zip(shape, taps, strict=True))
+    apart = math.prod(sum(p.count * p.taps for p in phases) for phases in axes)
+    count = math.prod(len(phases) for phases in axes)
+    return apart * _lanes(channels) < APART * together * _lanes(channels * count)
+
+
+def _lanes(channels: int) -> int:
+    return -(-channels // CHANNELS) * CHANNELS
+
+
+def _apart(
+    r: Rewriter, node: Node, axes: Sequence[Sequence[_Phase]], strides: Sequence[int]
 ) -> Value:
-    """w [IC, OC/groups, k...] as [OC * phases, IC/groups, taps...], the taps mirrored."""
+    """The result of `node`, up to a stride longer, from one convolution per phase."""
+    op = node.op
+    assert isinstance(op, ConvTranspose)
+    x, w = node.inputs
+    n = len(axes)
+    ic, ocg, *_ = w.type.static_shape
+    icg = ic // op.groups
+    found = []
+    for phase in product(*axes):
+        firsts = tuple(p.first for p in phase)
+        ends = tuple(p.first + (p.taps - 1) * s + 1 for p, s in zip(phase, strides, strict=True))
+        part = r.add(Slice(firsts, ends, tuple(range(2, 2 + n)), tuple(strides)), w)
+        taps = tuple(p.taps for p in phase)
+        part = r.add(Reshape((op.groups, icg, ocg, *taps)), part)
+        part = r.add(Transpose((0, 2, 1, *range(3, n + 3))), part)
+        part = r.add(Flip(tuple(range(3, n + 3))), part)
+        part = r.add(Reshape((op.groups * ocg, icg, *taps)), part)
+        pads = (*(p.pads[0] for p in phase), *(p.pads[1] for p in phase))
+        found.append(r.add(Conv(pads=pads, groups=op.groups), x, part))
+    return _interleave(r, r.add(Concat(1), *found), 1, strides, True)
+
+
+def _phase_weights(
+    r: Rewriter,
+    w: Value,
+    groups: int,
+    strides: Sequence[int],
+    taps: Sequence[int],
+    outside: bool,
+) -> Value:
+    """w [IC, OC/groups, k...] as [OC * phases, IC/groups, taps...], the taps mirrored; phases stand
+    `outside` the channels of a group or inside.
+    """
     ic, ocg, *kernel = w.type.static_shape
     n = len(kernel)
     missing = [t * s - k for t, s, k in zip(taps, strides, kernel, strict=True)]
@@ -70,7 +174,9 @@ def _phase_weights(
     pairs = [size for t, s in zip(taps, strides, strict=True) for size in (t, s)]
     w = r.add(Reshape((groups, icg, ocg, *pairs)), w)
     tap_axes = [3 + 2 * a for a in range(n)]
-    w = r.add(Transpose((0, 2, *(a + 1 for a in tap_axes), 1, *tap_axes)), w)
+    stride_axes = [a + 1 for a in tap_axes]
+    rows = (*stride_axes, 2) if outside else (2, *stride_axes)
+    w = r.add(Transpose((0, *rows, 1, *tap_axes)), w)
     w = r.add(Flip(tuple(range(n + 3, 2 * n + 3))), w)
     count = groups * ocg
     for s in strides:
@@ -78,15 +184,20 @@ def _phase_weights(
     return r.add(Reshape((count, icg, *taps)), w)
 
 
-def _interleave(r: Rewriter, y: Value, channels: int, strides: Sequence[int]) -> Value:
-    """y [N, channels * phases, d...] as [N, channels, d * stride...]."""
-    batch, _, *dims = y.type.static_shape
+def _interleave(r: Rewriter, y: Value, groups: int, strides: Sequence[int], outside: bool) -> Value:
+    """y [N, groups * C * phases, d...] as [N, groups * C, d * stride...]; phases stand `outside`
+    the channels C or inside.
+    """
+    batch, size, *dims = y.type.static_shape
     n = len(dims)
-    y = r.add(Reshape((batch, channels, *strides, *dims)), y)
-    order = [axis for a in range(n) for axis in (2 + n + a, 2 + a)]
-    y = r.add(Transpose((0, 1, *order)), y)
+    channels = size // (groups * math.prod(strides))
+    rows = (*strides, channels) if outside else (channels, *strides)
+    y = r.add(Reshape((batch, groups, *rows, *dims)), y)
+    first, channel = (2, 2 + n) if outside else (3, 2)
+    order = [axis for a in range(n) for axis in (3 + n + a, first + a)]
+    y = r.add(Transpose((0, 1, channel, *order)), y)
     extents = [d * s for d, s in zip(dims, strides, strict=True)]
-    return r.add(Reshape((batch, channels, *extents)), y)
+    return r.add(Reshape((batch, groups * channels, *extents)), y)
 
 
 def _window(r: Rewriter, full: Value, begins: Sequence[int], extents: Sequence[int]) -> Value:
