@@ -123,7 +123,7 @@ def test_all_unsupported_nodes_are_listed_at_once():
     nodes = [
         helper.make_node("NonMaxSuppression", ["x", "x"], ["a"], name="first"),
         helper.make_node("Relu", ["a"], ["b"]),
-        helper.make_node("Bernoulli", ["x"], ["c"], name="second"),
+        helper.make_node("Unique", ["x"], ["c"], name="second"),
         helper.make_node("Frobnicate", ["b", "c"], ["y"], name="third", domain="my.ops"),
     ]
     made = om.model(nodes, [om.value("x", [2, 3])], ["y"])

@@ -42,6 +42,7 @@ from tilesmith.ops.pool import (
     MaxPool,
     MaxPoolIndices,
 )
+from tilesmith.ops.random import RandomNormal, RandomUniform
 from tilesmith.ops.resize import Resample, Resize
 from tilesmith.ops.scan import CumProd, CumSum
 from tilesmith.ops.shape import (
@@ -342,6 +343,14 @@ def _resizes() -> Iterator[Case]:
     yield case(Resample(1, 4, 7, 3, 5, "cubic", exclude_outside=True, outside=1.0), (2, 5))
 
 
+def _random() -> Iterator[Case]:
+    for op in (RandomUniform, RandomNormal):
+        yield case(op((3, 5), (1, 2)))
+        yield case(op((), (7, 0)))
+        yield case(op((0, 4)))
+        yield case(op((2, 3, 70), (0xFFFFFFFF, 0xFFFFFFFF)))
+
+
 CASES: tuple[Case, ...] = (
     *_elementwise(),
     *_reductions(),
@@ -352,6 +361,7 @@ CASES: tuple[Case, ...] = (
     *_lookups(),
     *irregular_cases(),
     *_resizes(),
+    *_random(),
 )
 
 

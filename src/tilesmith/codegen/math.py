@@ -29,7 +29,7 @@ from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func
 from tilesmith.loop.visit import map_stmt
 
-from . import math_f32, math_trig, math_wide
+from . import math_f32, math_random, math_trig, math_wide
 from .math_terms import INF, Bindings, Expansion, equal, intrinsic, less, literal, pick
 
 KEPT = frozenset(("sqrt", "abs", "floor", "ceil", "trunc", "round", "fma", "bitcast", "scalef"))
@@ -94,6 +94,9 @@ def _expanded(call: Call, let: Bindings) -> Expr:
     dtype = x.dtype
     if name in ("bitcast", "prefetch", "scalef"):  # of bits, of a place, or finished
         return call
+    if name == "threefry":
+        c0, c1, k0, k1 = args
+        return math_random.threefry_word(c0, c1, k0, k1, let)
     if dtype.is_int or dtype.is_bool:
         return _expanded_integer(call, let)
     if name == "isnan":

@@ -16,6 +16,7 @@ import numpy as np
 
 from .dtypes import DType, bool_
 from .expr import Broadcast, Call, Expr, ExprLike, as_expr
+from .threefry import threefry_word
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ INTRINSICS: dict[str, Intrinsic] = {
         _unary("round", np.rint),  # to nearest, ties to even
         Intrinsic("pow", 2, _pow),
         Intrinsic("fma", 3, lambda a, b, c: a * b + c),
+        Intrinsic("threefry", 4, threefry_word),  # of a counter and a key, u32 both
         Intrinsic("isnan", 1, np.isnan, returns_bool=True),
         Intrinsic("isinf", 1, np.isinf, returns_bool=True),
         Intrinsic("bitcast", 1, None),  # type: ignore[arg-type]  # needs the result type: the interpreter's own case

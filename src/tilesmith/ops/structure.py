@@ -33,7 +33,7 @@ Kind = Literal["elementwise", "injective", "reduction", "contraction", "opaque"]
 
 COSTLY = frozenset({
     "exp", "exp2", "log", "log1p", "erf", "sin", "cos", "tan", "asin", "acos", "atan",
-    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "pow",
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "pow", "threefry",
 })  # fmt: skip
 """Intrinsics worth storing rather than computing twice."""
 

@@ -19,6 +19,7 @@ from . import (
     matmul,
     norm,
     pool,
+    random,
     reduce,
     resize,
     sample,
@@ -50,6 +51,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     scan,
     resize,
     sample,
+    random,
     fourier,
 )
 

@@ -15,7 +15,6 @@ from tilesmith.frontend.onnx.registry import Result, onnx_op
 from tilesmith.frontend.onnx.tensors import checked_shape, decode, decode_sparse, element_type
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType, f32, i64
-from tilesmith.ops import elementwise as ew
 from tilesmith.ops import shape
 
 _LARGEST = 1 << 24
@@ -158,24 +157,3 @@ def hamming_window(n: NodeContext) -> Result:
 @onnx_op("BlackmanWindow", since=17)
 def blackman_window(n: NodeContext) -> Result:
     return _window(n, (0.42, 0.5, 0.08))
-
-
-@onnx_op("Dropout", since=7)
-def dropout(n: NodeContext) -> Result:
-    x = n.input(0)
-    if n.version < 12:
-        n.ignore("ratio")
-    else:
-        n.ignore("seed")
-        ratio, training = n.optional(1), n.optional(2)
-        if training is not None and bool(n.scalar(training, "training_mode")):
-            dropped = 0.5 if ratio is None else float(n.scalar(ratio, "ratio"))
-            if dropped != 0.0:
-                n.unsupported(
-                    "dropout in training mode: its result is random; export the model for inference"
-                )
-    y = n.add(ew.Identity(), x)
-    if not n.wants(1):
-        return y
-    dtype = x.dtype if n.version < 10 else element_type(9, "mask")
-    return y, filled(n, n.shape(x), 1, dtype)

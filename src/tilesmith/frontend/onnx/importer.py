@@ -128,9 +128,15 @@ class Importer:
         self._folded: dict[Value, np.ndarray] = {}
         self._constants: dict[Value, Data] = {}
         self._label = ""
+        self._streams = 0
         self._fold_bytes = 0
 
     # Values
+
+    def next_stream(self) -> int:
+        """The number of a source of random numbers among those that have no seed."""
+        self._streams += 1
+        return self._streams
 
     def constant(self, array: np.ndarray) -> Value:
         """A constant made during import."""

@@ -1,0 +1,139 @@
+"""ONNX's operators whose result is random.
+
+The numbers are a function of the node's seed and of the place in the result: every call of a
+compiled model gives the same ones.  Nodes with equal seeds draw alike, as in ONNX Runtime; nodes
+without one draw from streams of their own, numbered in the model's order.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilesmith.frontend.onnx.constants import filled
+from tilesmith.frontend.onnx.node import NodeContext
+from tilesmith.frontend.onnx.registry import Result, onnx_op
+from tilesmith.frontend.onnx.tensors import checked_shape, element_type
+from tilesmith.graph.nodes import Value
+from tilesmith.ir.dtypes import DType, bool_, f32, f64, i32, i64
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops.norm import Softmax
+from tilesmith.ops.random import RandomNormal, RandomUniform
+from tilesmith.ops.reduce import ReduceSum
+from tilesmith.ops.scan import CumSum
+from tilesmith.ops.shape import Unsqueeze
+from tilesmith.ops.slicing import Slice
+
+_SEEDED, _NUMBERED = 0, 1
+"""The second word of a key: where the first comes from."""
+
+
+def _key(n: NodeContext, integer: bool = False) -> tuple[int, int]:
+    """The key of a node's numbers: the bits of its seed, or its number among those without one."""
+    if not n.has("seed"):
+        return n.importer.next_stream(), _NUMBERED
+    if integer:
+        seed = n.attr_int("seed") & 0xFFFFFFFF
+    else:
+        seed = int(np.float32(n.attr_float("seed")).view(np.uint32))
+    return seed, _SEEDED
+
+
+def _float_type(n: NodeContext, default: DType) -> DType:
+    dtype = element_type(n.attr_int("dtype"), "attribute 'dtype'") if n.has("dtype") else default
+    if not dtype.is_float:
+        n.bad(f"expected a floating-point type to draw, found {dtype}")
+    return dtype
+
+
+def _scaled(n: NodeContext, x: Value, scale: float, offset: float, dtype: DType) -> Value:
+    """x scale + offset, in f32, as `dtype`."""
+    if scale != 1.0:
+        x = n.add(ew.Mul(), x, n.const(scale, f32))
+    if offset != 0.0:
+        x = n.add(ew.Add(), x, n.const(offset, f32))
+    return _cast(n, x, dtype)
+
+
+def _cast(n: NodeContext, x: Value, dtype: DType) -> Value:
+    return x if x.dtype is dtype else n.add(ew.Cast(dtype), x)
+
+
+def _shape(n: NodeContext) -> tuple[tuple[int, ...], DType]:
+    """The shape and type that a node asks for, by attributes or as its input has them."""
+    if n.op_type.endswith("Like"):
+        x = n.input(0)
+        return n.shape(x), _float_type(n, x.dtype)
+    dims = n.attr_ints("shape")
+    if dims is None:
+        n.bad("expected attribute 'shape', which is required; found none")
+    return checked_shape(dims, "attribute 'shape'"), _float_type(n, f32)
+
+
+@onnx_op("RandomUniform", "RandomUniformLike", since=1)
+def random_uniform(n: NodeContext) -> Result:
+    shape, dtype = _shape(n)
+    low, high = n.attr_float("low", 0.0), n.attr_float("high", 1.0)
+    return _scaled(n, n.add(RandomUniform(shape, _key(n))), high - low, low, dtype)
+
+
+@onnx_op("RandomNormal", "RandomNormalLike", since=1)
+def random_normal(n: NodeContext) -> Result:
+    shape, dtype = _shape(n)
+    mean, scale = n.attr_float("mean", 0.0), n.attr_float("scale", 1.0)
+    return _scaled(n, n.add(RandomNormal(shape, _key(n))), scale, mean, dtype)
+
+
+@onnx_op("Bernoulli", since=15)
+def bernoulli(n: NodeContext) -> Result:
+    p = n.input(0)
+    if not p.dtype.is_float:
+        n.bad(f"expected probabilities, found {p.type}")
+    code = n.attr_int("dtype") if n.has("dtype") else None
+    dtype = p.dtype if code is None else element_type(code, "attribute 'dtype'")
+    u = n.add(RandomUniform(n.shape(p), _key(n)))
+    return _cast(n, n.add(ew.Less(), u, _cast(n, p, f32)), dtype)
+
+
+@onnx_op("Multinomial", since=7)
+def multinomial(n: NodeContext) -> Result:
+    """Classes by their cumulated probabilities: the number of those that a number in [0, 1) has
+    passed.
+    """
+    x = n.input(0)
+    if x.type.rank != 2 or not x.dtype.is_float or 0 in n.shape(x):
+        n.bad(f"expected log-probabilities [batch, classes], found {x.type}")
+    count = n.attr_int("sample_size", 1)
+    dtype = element_type(n.attr_int("dtype", 6), "attribute 'dtype'")
+    if dtype not in (i32, i64) or count < 0:
+        n.bad(f"expected int32 or int64 and sample_size >= 0, found {dtype} and {count}")
+    batch, classes = n.shape(x)
+    cumulated = n.add(CumSum(1), _cast(n, n.add(Softmax(1), x), f64))
+    # the last one is passed only by rounding
+    bounds = n.add(Slice((0,), (classes - 1,), (1,), (1,)), cumulated)
+    u = _cast(n, n.add(RandomUniform((batch, count), _key(n))), f64)
+    passed = n.add(ew.LessEqual(), n.add(Unsqueeze((1,)), bounds), n.add(Unsqueeze((2,)), u))
+    return n.add(ReduceSum((2,), keepdims=False), _cast(n, passed, dtype))
+
+
+@onnx_op("Dropout", since=7)
+def dropout(n: NodeContext) -> Result:
+    x = n.input(0)
+    ratio, training = 0.0, False
+    if n.version < 12:
+        n.ignore("ratio")
+    else:
+        rate, mode = n.optional(1), n.optional(2)
+        training = mode is not None and bool(n.scalar(mode, "training_mode"))
+        ratio = 0.5 if rate is None else float(n.scalar(rate, "ratio")) if training else 0.0
+        if not 0.0 <= ratio < 1.0:
+            n.bad(f"ratio: expected at least 0 and less than 1, found {ratio}")
+    if not training or ratio == 0.0:
+        n.ignore("seed")
+        y = n.add(ew.Identity(), x)
+        mask = filled(n, n.shape(x), 1, bool_ if n.version >= 10 else x.dtype)
+        return (y, mask) if n.wants(1) else y
+    u = n.add(RandomUniform(n.shape(x), _key(n, integer=True)))
+    kept = n.add(ew.GreaterEqual(), u, n.const(ratio, f32))
+    scaled = n.add(ew.Mul(), x, n.const(1.0 / (1.0 - ratio), x.dtype))
+    y = n.add(ew.Where(), kept, scaled, n.const(0.0, x.dtype))
+    return (y, kept) if n.wants(1) else y

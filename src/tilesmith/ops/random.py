@@ -1,0 +1,91 @@
+"""Random numbers: pure functions of a key and of the position in the result.
+
+They come from Threefry-2x32 with 20 rounds (`ir.threefry`): the counter of an element is its number
+in row-major order, so that neither layout, threads, vectors nor fusion change the numbers, and a
+second run gives them again.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilesmith.ir.dtypes import f32, i32, u32
+from tilesmith.ir.expr import Binary, Cast, Expr, const
+from tilesmith.ir.intrinsics import call
+from tilesmith.ir.threefry import threefry_word
+from tilesmith.ir.types import Dim
+from tilesmith.te import tensor as te
+
+from . import rules
+from .base import Op
+
+_STEPS = 24
+"""Bits of a number in [0, 1): as many as an f32 holds."""
+_LARGEST = 1 << 32
+"""Elements of a result: of counters of 32 bits."""
+
+
+@dataclass(frozen=True)
+class _Random(Op, abstract=True):
+    """Base: a `shape`, and a `key` of two 32-bit words."""
+
+    shape: tuple[Dim, ...]
+    key: tuple[int, int] = (0, 0)
+
+    def _check(self, inputs: tuple[te.Tensor, ...]) -> tuple[int, ...]:
+        rules.check_count(self.name, inputs, 0)
+        shape = tuple(rules.static(self.name, d, "a dimension") for d in self.shape)
+        if math.prod(shape) >= _LARGEST:
+            rules.reject(self.name, "fewer than 2^32 elements", shape)
+        if not all(0 <= k < _LARGEST for k in self.key):
+            rules.reject(self.name, "a key of two 32-bit words", self.key)
+        return shape
+
+    def _steps(self, i: tuple[Expr, ...], draw: int) -> Expr:
+        """24 random bits of the element at `i`, as an f32."""
+        position: Expr = const(0)
+        for at, stride in zip(i, rules.strides_of(self._check(())), strict=True):
+            position = position + at * stride
+        words = (Cast(position, u32), *(const(w, u32) for w in (draw, *self.key)))
+        steps = Binary("shr", call("threefry", *words), const(32 - _STEPS, u32))
+        return Cast(Cast(steps, i32), f32)  # there are instructions for signed numbers everywhere
+
+    def _numpy_steps(self, draw: int) -> np.ndarray:
+        position = np.arange(math.prod(self._check(())), dtype=np.uint32)
+        words = threefry_word(position, *(np.uint32(w) for w in (draw, *self.key)))
+        return (words >> np.uint32(32 - _STEPS)).astype(np.float32).reshape(self._check(()))
+
+
+@dataclass(frozen=True)
+class RandomUniform(_Random):
+    """Numbers spread evenly over [0, 1): multiples of 2^-24, as f32."""
+
+    def compute(self, *inputs: te.Tensor) -> te.Tensor:
+        shape = self._check(inputs)
+        return te.compute(shape, lambda *i: self._steps(i, 0) * 2.0**-_STEPS, self.name)
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        return self._numpy_steps(0) * np.float32(2.0**-_STEPS)
+
+
+@dataclass(frozen=True)
+class RandomNormal(_Random):
+    """Numbers of the standard normal distribution, as f32, by Box and Muller's transform: up to
+    5.77 from 0.
+    """
+
+    def compute(self, *inputs: te.Tensor) -> te.Tensor:
+        def element(*i: Expr) -> Expr:
+            radius = (self._steps(i, 0) + 1.0) * 2.0**-_STEPS  # of (0, 1]
+            angle = self._steps(i, 1) * (2.0 * math.pi * 2.0**-_STEPS)
+            return call("sqrt", call("log", radius) * -2.0) * call("cos", angle)
+
+        return te.compute(self._check(inputs), element, self.name)
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        radius = (self._numpy_steps(0) + np.float32(1)) * np.float32(2.0**-_STEPS)
+        angle = self._numpy_steps(1) * np.float32(2.0 * math.pi * 2.0**-_STEPS)
+        return np.sqrt(np.log(radius) * np.float32(-2)) * np.cos(angle)
