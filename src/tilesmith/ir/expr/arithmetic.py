@@ -1,0 +1,324 @@
+"""The base of all expressions and the nodes that Python's operators make of them."""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from tilesmith.ir.dtypes import DType, bool_, f32, i64
+
+from .interned import Interned, Typed
+
+ExprLike: TypeAlias = "Expr | int | float | bool"
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Expr(Typed, metaclass=Interned):
+    """Base of all expressions.  Arithmetic operators build nodes with constant folding of trivial
+    cases left to the simplifier; `==` is identity: use `.equal(other)` for a comparison node.
+    """
+
+    @classmethod
+    def _key(cls, args: tuple[Any, ...]) -> Any:
+        return (cls, args)
+
+    def _infer(self) -> tuple[DType, int]:
+        """The type and lanes, found once when the node is made."""
+        raise NotImplementedError
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        """The sub-expressions, in field order."""
+        raise NotImplementedError
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        """The same node over other children (as many, in the order of `children`)."""
+        raise NotImplementedError
+
+    def __add__(self, other: ExprLike) -> Expr:
+        return binary("add", self, other)
+
+    def __radd__(self, other: ExprLike) -> Expr:
+        return binary("add", other, self)
+
+    def __sub__(self, other: ExprLike) -> Expr:
+        return binary("sub", self, other)
+
+    def __rsub__(self, other: ExprLike) -> Expr:
+        return binary("sub", other, self)
+
+    def __mul__(self, other: ExprLike) -> Expr:
+        return binary("mul", self, other)
+
+    def __rmul__(self, other: ExprLike) -> Expr:
+        return binary("mul", other, self)
+
+    def __truediv__(self, other: ExprLike) -> Expr:
+        return binary("div", self, other)
+
+    def __rtruediv__(self, other: ExprLike) -> Expr:
+        return binary("div", other, self)
+
+    def __floordiv__(self, other: ExprLike) -> Expr:
+        return binary("floordiv", self, other)
+
+    def __rfloordiv__(self, other: ExprLike) -> Expr:
+        return binary("floordiv", other, self)
+
+    def __mod__(self, other: ExprLike) -> Expr:
+        return binary("floormod", self, other)
+
+    def __rmod__(self, other: ExprLike) -> Expr:
+        return binary("floormod", other, self)
+
+    def __neg__(self) -> Expr:
+        return Unary("neg", self)
+
+    def __lt__(self, other: ExprLike) -> Expr:
+        return compare("lt", self, other)
+
+    def __le__(self, other: ExprLike) -> Expr:
+        return compare("le", self, other)
+
+    def __gt__(self, other: ExprLike) -> Expr:
+        return compare("lt", other, self)
+
+    def __ge__(self, other: ExprLike) -> Expr:
+        return compare("le", other, self)
+
+    def equal(self, other: ExprLike) -> Expr:
+        """The comparison node `self == other`."""
+        return compare("eq", self, other)
+
+    def not_equal(self, other: ExprLike) -> Expr:
+        """The comparison node `self != other`."""
+        return compare("ne", self, other)
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            "an expression has no truth value while the program is being built; "
+            "use te.if_then_else(cond, a, b), and te.all/te.any to combine conditions"
+        )
+
+    def __str__(self) -> str:
+        from tilesmith.ir import (
+            text,  # the printer needs every node class; one place breaks the cycle
+        )
+
+        return text.print_expr(self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self}>"
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Var(Expr):
+    """A variable.  Never interned: two Vars with one name are two variables."""
+
+    name: str
+    type: DType = i64
+    size: int = 1  # lanes
+
+    @classmethod
+    def _key(cls, args: tuple[Any, ...]) -> Any:
+        return object()
+
+    def _infer(self) -> tuple[DType, int]:
+        return self.type, self.size
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return ()
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return self
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Const(Expr):
+    """A literal.  `value` is int, float or bool as `type` says; use `const()` to normalise."""
+
+    value: int | float | bool
+    type: DType = i64
+
+    @classmethod
+    def _key(cls, args: tuple[Any, ...]) -> Any:
+        value = args[0]
+        type_ = args[1] if len(args) > 1 else i64
+        if isinstance(value, float):  # -0.0 and NaN payloads are values of their own
+            return (cls, struct.pack("<d", value), type_.name)
+        return (cls, value, type_.name, type(value) is bool)
+
+    def _infer(self) -> tuple[DType, int]:
+        return self.type, 1
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return ()
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return self
+
+
+UNARY_OPS = ("neg", "not")
+"""`neg` on numbers; `not` is logical on bools and bitwise on integers."""
+
+BINARY_OPS = (
+    "add", "sub", "mul", "div", "floordiv", "floormod", "truncdiv", "truncmod",
+    "min", "max", "and", "or", "xor", "shl", "shr",
+)  # fmt: skip
+"""Both operands have one dtype and lane count, which is the result's."""
+
+COMPARE_OPS = ("eq", "ne", "lt", "le")
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Unary(Expr):
+    op: str
+    a: Expr
+
+    def _infer(self) -> tuple[DType, int]:
+        return self.a.dtype, self.a.lanes
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.a,)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return Unary(self.op, *children)
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Binary(Expr):
+    op: str
+    a: Expr
+    b: Expr
+
+    def __post_init__(self) -> None:
+        if self.a.dtype is not self.b.dtype or self.a.lanes != self.b.lanes:
+            raise TypeError(
+                f"{self.op} needs two operands of one type, got {type_text(self.a)} and "
+                f"{type_text(self.b)}"
+            )
+
+    def _infer(self) -> tuple[DType, int]:
+        return self.a.dtype, self.a.lanes
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.a, self.b)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return Binary(self.op, *children)
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Compare(Expr):
+    op: str
+    a: Expr
+    b: Expr
+
+    def __post_init__(self) -> None:
+        if self.a.dtype is not self.b.dtype or self.a.lanes != self.b.lanes:
+            raise TypeError(
+                f"{self.op} needs two operands of one type, got {type_text(self.a)} and "
+                f"{type_text(self.b)}"
+            )
+
+    def _infer(self) -> tuple[DType, int]:
+        return bool_, self.a.lanes
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.a, self.b)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return Compare(self.op, *children)
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Broadcast(Expr):
+    """A scalar repeated in `size` lanes."""
+
+    value: Expr
+    size: int
+
+    def _infer(self) -> tuple[DType, int]:
+        return self.value.dtype, self.size
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.value,)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return Broadcast(children[0], self.size)
+
+
+def type_text(e: Expr) -> str:
+    """`f32` or `f32x16`."""
+    return e.dtype.name if e.lanes == 1 else f"{e.dtype.name}x{e.lanes}"
+
+
+def const(value: int | float | bool, dtype: DType | None = None) -> Const:
+    """A literal of `dtype` (default: bool, i64 or f32, as `value` is), wrapped to its range."""
+    if dtype is None:
+        dtype = bool_ if isinstance(value, bool) else i64 if isinstance(value, int) else f32
+    if dtype.is_float:
+        number = float(value)
+        if number != number:
+            return Const(math.nan, dtype)  # one literal for every NaN, so that its text is exact
+        return Const(float(dtype.numpy.type(number)) if dtype.bits < 64 else number, dtype)
+    if dtype.is_bool:
+        return Const(bool(value), dtype)
+    wrapped = int(value) & ((1 << dtype.bits) - 1)
+    if dtype.kind == "int" and wrapped >> (dtype.bits - 1):
+        wrapped -= 1 << dtype.bits
+    return Const(wrapped, dtype)
+
+
+def as_expr(value: ExprLike, like: Expr | None = None) -> Expr:
+    """`value` as an expression; a Python number takes the dtype and lanes of `like`."""
+    if isinstance(value, Expr):
+        return value
+    if hasattr(value, "__as_expr__"):  # te.IterVar and 0-d te.Tensor
+        return value.__as_expr__()  # type: ignore[union-attr]
+    if hasattr(value, "item"):  # a NumPy scalar
+        value = value.item()  # type: ignore[union-attr]
+    if not isinstance(value, (int, float)):
+        raise TypeError(
+            f"expected an expression or a number, got {type(value).__name__}: {value!r}"
+        )
+    if like is None:
+        return const(value)
+    if isinstance(value, float) and not like.dtype.is_float:
+        raise TypeError(
+            f"the float {value} does not fit an operand of type {type_text(like)}; cast first"
+        )
+    literal = const(value, like.dtype)
+    return Broadcast(literal, like.lanes) if like.lanes > 1 else literal
+
+
+def pair(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
+    if hasattr(a, "__as_expr__"):
+        a = as_expr(a)
+    if hasattr(b, "__as_expr__"):
+        b = as_expr(b)
+    ea = as_expr(a, b if isinstance(b, Expr) else None)
+    eb = as_expr(b, ea)
+    if ea.lanes == 1 and eb.lanes > 1:
+        ea = Broadcast(ea, eb.lanes)
+    elif eb.lanes == 1 and ea.lanes > 1:
+        eb = Broadcast(eb, ea.lanes)
+    return ea, eb
+
+
+def binary(op: str, a: ExprLike, b: ExprLike) -> Expr:
+    """`Binary(op, a, b)` with numbers converted and scalars broadcast to match."""
+    return Binary(op, *pair(a, b))
+
+
+def compare(op: str, a: ExprLike, b: ExprLike) -> Expr:
+    """`Compare(op, a, b)` with numbers converted and scalars broadcast to match."""
+    return Compare(op, *pair(a, b))

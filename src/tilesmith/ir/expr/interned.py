@@ -1,0 +1,67 @@
+"""Interning: the same node is one object, and goes when nobody uses it any more."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from dataclasses import fields
+from typing import Any
+
+from tilesmith.ir.dtypes import DType
+
+
+class _Ref(weakref.ref):
+    """A node that may go when nobody uses it any more, and the key that it is found by."""
+
+    __slots__ = ("key",)
+    key: Any
+
+
+_nodes: dict[Any, _Ref] = {}
+_lock = threading.RLock()  # a node may go, and take itself off the table, at any time
+
+
+def _forget(ref: _Ref) -> None:
+    with _lock:
+        if _nodes.get(ref.key) is ref:
+            del _nodes[ref.key]
+
+
+class Interned(type):
+    """Metaclass: constructing a node with fields seen before returns the node made then."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if kwargs:  # normalise to positional order so that the key is canonical
+            names = [f.name for f in fields(cls)]  # type: ignore[arg-type]  # every node is a dataclass
+            given = dict(zip(names, args, strict=False), **kwargs)
+            args = tuple(given[n] for n in names if n in given)
+        key = cls._key(args)  # type: ignore[attr-defined]  # defined on Expr
+        ref = _nodes.get(key)
+        found = None if ref is None else ref()
+        if found is None:
+            found = type.__call__(cls, *args)
+            dtype_, lanes = found._infer()
+            _set_dtype(found, dtype_)
+            _set_lanes(found, lanes)
+            with _lock:  # another thread may have made the same node
+                ref = _nodes.get(key)
+                other = None if ref is None else ref()
+                if other is not None:
+                    return other
+                ref = _nodes[key] = _Ref(found, _forget)
+                ref.key = key
+        return found
+
+
+class Typed:
+    """Room for what is derived once per node; a chain of thousands of nodes must not be walked."""
+
+    __slots__ = ("dtype", "lanes")
+
+    dtype: DType
+    lanes: int
+
+
+# Nodes are frozen; the slots are filled as they are made.
+_set_dtype = Typed.__dict__["dtype"].__set__
+_set_lanes = Typed.__dict__["lanes"].__set__

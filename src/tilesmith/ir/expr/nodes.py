@@ -1,0 +1,222 @@
+"""The other nodes: choices, conversions, memory, functions, vectors and bindings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tilesmith.ir.dtypes import DType, bool_
+
+from .arithmetic import Const, Expr, ExprLike, Var, as_expr, binary, const, pair, type_text
+
+
+class BufferLike(Protocol):
+    """What a `Load` reads: a `loop.Buffer` or a `te.Tensor`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def dtype(self) -> DType: ...
+    @property
+    def shape(self) -> tuple[Any, ...]: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Select(Expr):
+    """`if_true` where `cond`, else `if_false`; only the chosen branch is evaluated."""
+
+    cond: Expr
+    if_true: Expr
+    if_false: Expr
+
+    def __post_init__(self) -> None:
+        a, b = self.if_true, self.if_false
+        if self.cond.dtype is not bool_ or a.dtype is not b.dtype or a.lanes != b.lanes:
+            raise TypeError(
+                "select needs a bool condition and branches of one type, got "
+                f"{type_text(self.cond)}, {type_text(a)}, {type_text(b)}"
+            )
+        if self.cond.lanes not in (1, a.lanes):
+            raise TypeError(f"select of {a.lanes} lanes has a condition of {self.cond.lanes}")
+
+    def _infer(self) -> tuple[DType, int]:
+        return self.if_true.dtype, self.if_true.lanes
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.cond, self.if_true, self.if_false)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return Select(*children)
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Cast(Expr):
+    """Value conversion to `type`, lane by lane."""
+
+    a: Expr
+    type: DType
+
+    def _infer(self) -> tuple[DType, int]:
+        return self.type, self.a.lanes
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.a,)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return Cast(children[0], self.type)
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Load(Expr):
+    """Read `buffer[indices]`.  After vectorising, an index may be a vector; then so is the result.
+
+    `mask` (bool, as many lanes): where false nothing is read and the value is 0.
+    """
+
+    buffer: BufferLike
+    indices: tuple[Expr, ...]
+    mask: Expr | None = None
+
+    @classmethod
+    def _key(cls, args: tuple[Any, ...]) -> Any:
+        # the buffer's id is safe in the key: the interned node keeps the buffer alive
+        return (cls, id(args[0]), args[1], args[2] if len(args) > 2 else None)
+
+    def _infer(self) -> tuple[DType, int]:
+        return self.buffer.dtype, max((i.lanes for i in self.indices), default=1)
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.indices if self.mask is None else (*self.indices, self.mask)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        n = len(self.indices)
+        return Load(self.buffer, children[:n], children[n] if len(children) > n else None)
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Call(Expr):
+    """A pure function from `ir.intrinsics.INTRINSICS` applied lane by lane."""
+
+    name: str
+    args: tuple[Expr, ...]
+    type: DType
+
+    def _infer(self) -> tuple[DType, int]:
+        return self.type, max((a.lanes for a in self.args), default=1)
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.args
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return Call(self.name, children, self.type)
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Ramp(Expr):
+    """The vector `base, base + stride, ...` of `size` lanes; base and stride are scalars of one
+    dtype.
+    """
+
+    base: Expr
+    stride: Expr
+    size: int
+
+    def _infer(self) -> tuple[DType, int]:
+        return self.base.dtype, self.size
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.base, self.stride)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return Ramp(children[0], children[1], self.size)
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Let(Expr):
+    """`body` with `var` standing for `value`, evaluated once."""
+
+    var: Var
+    value: Expr
+    body: Expr
+
+    def _infer(self) -> tuple[DType, int]:
+        return self.body.dtype, self.body.lanes
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.value, self.body)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return Let(self.var, *children)
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class VectorReduce(Expr):
+    """Combine groups of adjacent lanes of `a` with binary `op` (add, mul, min, max, and, or) down
+    to `size` lanes.
+
+    The order of combination is unspecified (this is a declared reduction).
+    """
+
+    op: str
+    a: Expr
+    size: int = 1
+
+    @classmethod
+    def _key(cls, args: tuple[Any, ...]) -> Any:
+        return (cls, args if len(args) == 3 else (*args, 1))
+
+    def _infer(self) -> tuple[DType, int]:
+        return self.a.dtype, self.size
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.a,)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return VectorReduce(self.op, children[0], self.size)
+
+
+def select(cond: Expr, if_true: ExprLike, if_false: ExprLike) -> Expr:
+    """`Select` with numbers converted and scalars broadcast to match."""
+    a, b = pair(if_true, if_false)
+    return Select(cond, a, b)
+
+
+def cast(a: ExprLike, dtype: DType) -> Expr:
+    """`a` converted to `dtype`; `a` itself when it has it already."""
+    e = as_expr(a)
+    if e.dtype is dtype:
+        return e
+    return (
+        const(e.value, dtype) if isinstance(e, Const) and not e.dtype.is_float else Cast(e, dtype)
+    )
+
+
+def minimum(a: ExprLike, b: ExprLike) -> Expr:
+    return binary("min", a, b)
+
+
+def maximum(a: ExprLike, b: ExprLike) -> Expr:
+    return binary("max", a, b)
+
+
+def all_of(*conds: Expr) -> Expr:
+    """Conjunction; `true` for none."""
+    result: Expr = const(True)
+    for c in conds:
+        result = c if result is const(True) else binary("and", result, c)
+    return result
+
+
+def any_of(*conds: Expr) -> Expr:
+    """Disjunction; `false` for none."""
+    result: Expr = const(False)
+    for c in conds:
+        result = c if result is const(False) else binary("or", result, c)
+    return result
