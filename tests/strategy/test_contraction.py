@@ -11,13 +11,14 @@ from tilesmith import driver
 from tilesmith.codegen.targets import target
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.evaluate import evaluate
-from tilesmith.graph.nodes import Graph, Relayout
+from tilesmith.graph.nodes import Fused, Graph, Relayout
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.base import Op
 from tilesmith.ops.conv import Conv
 from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.structure import stages
+from tilesmith.strategy.cpu import schedule
 from tilesmith.strategy.cpu.contraction import (
     MAX_VECTORS,
     analyse,
@@ -122,6 +123,22 @@ def test_rows_and_few_columns_are_shared_in_one_loop(
     assert len(loops) == 1 and f"parallel({columns * rows})" in loops[0]
     inner = columns if outermost == "rows" else rows
     assert f"% {inner}" in kernel.loops and f"// {inner}" in kernel.loops
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "asked"), [(96, 1536, True), (4, 1536, False), (96, 384, False)]
+)
+def test_weights_from_memory_are_asked_for_a_block_ahead(
+    rows: int, columns: int, asked: bool
+) -> None:
+    machine = replace(target("x86-64-v3"), l2_bytes=1 << 20)
+    weights = product((rows, 256), (256, columns))
+    options = Options(use_cache=False, target="x86-64-v3", threads=2)
+    session = driver.Session.of(options)
+    fused = driver.optimise(weights, session)
+    (body,) = (n.op.body for n in fused.nodes if isinstance(n.op, Fused) and len(n.inputs) == 2)
+    s, _ = schedule(body, machine)
+    assert (".prefetch(" in s.text()) == asked
 
 
 @pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])

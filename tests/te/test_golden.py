@@ -165,6 +165,23 @@ def prefetch_over() -> tuple[te.Schedule, list[te.Tensor]]:
     return s, [x, w, rows, columns, y]
 
 
+def prefetch_piece() -> tuple[te.Schedule, list[te.Tensor]]:
+    """The weights of the next block of columns, asked for while tiles of this one are computed."""
+    x, w = te.placeholder((9, 40), name="X"), te.placeholder((40, 64), name="W")
+    k = te.reduce_axis(40, "k")
+    y = te.compute((9, 64), lambda i, j: te.sum(x[i, k] * w[k, j], axis=k), name="Y")
+    s = te.create_schedule(y.op)
+    s.transform_layout(w, "1/32 0 1%32")
+    acc = s.cache_write(y, "stack")
+    jo, ji = s[y].split(s[y].axis[1], 32)
+    io, ii = s[y].split(s[y].axis[0], 4)
+    s[y].reorder(jo, io, ii, ji)
+    s[acc].compute_at(s[y], io)
+    s[acc].reorder(*s[acc].reduce_axis, *s[acc].axis)
+    s[acc].prefetch(w, jo, 1, over=s[acc].reduce_axis[0])
+    return s, [x, w, y]
+
+
 def padded_window() -> tuple[te.Schedule, list[te.Tensor]]:
     """A padding stage inside the tile of a reduction inside the tile of its elementwise reader."""
     x = te.placeholder((20,), name="X")
@@ -188,7 +205,7 @@ def padded_window() -> tuple[te.Schedule, list[te.Tensor]]:
 EXAMPLES: tuple[Example, ...] = (
     unscheduled, split, fuse, tile, reorder, compute_at, cache_write, cache_read, rfactor,
     winograd, flatten_axes, transform_layout, roundup, double_buffer, storage_align, prefetch,
-    prefetch_over, padded_window,
+    prefetch_over, prefetch_piece, padded_window,
 )  # fmt: skip
 
 

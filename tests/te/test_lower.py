@@ -258,6 +258,48 @@ def test_a_prefetch_is_spread_only_over_a_loop_inside() -> None:
         te.lower(s, [x, y])
 
 
+def product_in_blocks(layout: str, at: str) -> tuple[te.Schedule, list[te.Tensor], te.Tensor]:
+    """A product whose sums are computed in loop `at` of its blocks of columns or rows."""
+    x, w = te.placeholder((8, 16), name="X"), te.placeholder((16, 64), name="W")
+    k = te.reduce_axis(16, "k")
+    y = te.compute((8, 64), lambda i, j: te.sum(x[i, k] * w[k, j], axis=k), name="Y")
+    s = te.create_schedule(y.op)
+    s.transform_layout(w, layout)
+    acc = s.cache_write(y, "stack")
+    jo, ji = s[y].split(s[y].axis[1], 32)
+    s[y].reorder(jo, s[y].axis[0], ji)
+    s[acc].compute_at(s[y], {"block": jo, "row": s[y].axis[0]}[at])
+    s[acc].reorder(*s[acc].reduce_axis, *s[acc].axis)
+    return s, [x, w, y], acc
+
+
+@pytest.mark.parametrize(
+    ("layout", "at", "loop", "message"),
+    [
+        ("0 1", "row", "jo", "it is not one piece of memory"),
+        ("1/32 0 1%32", "block", "i", "Y_stack is computed outside that loop"),
+    ],
+)
+def test_what_is_prefetched_around_a_stage_is_one_piece(
+    layout: str, at: str, loop: str, message: str
+) -> None:
+    s, args, acc = product_in_blocks(layout, at)
+    out = s[args[-1]]
+    axis = next(a for a in out.leaf_axes if a.name == loop)
+    s[acc].prefetch(args[1], axis, 1, over=s[acc].reduce_axis[0])
+    with pytest.raises(ScheduleError, match=message):
+        te.lower(s, args)
+
+
+def test_pieces_are_prefetched_to_the_last_line() -> None:
+    s, args, acc = product_in_blocks("1/32 0 1%32", "row")
+    jo = s[args[-1]].leaf_axes[0]
+    s[acc].prefetch(args[1], jo, 1, over=s[acc].reduce_axis[0])
+    (ask,) = statements(te.lower(s, args), Evaluate)
+    (load,) = ask.value.args
+    assert str(load) == "W[1, 0, min(i * 16 + k, 31) * 16]"
+
+
 def test_flattened_axes_give_one_tile_over_both() -> None:
     c, h, w = 4, 7, 7
     x, wt = te.placeholder((c, h, w), name="X"), te.placeholder((6, c), name="W")

@@ -13,6 +13,7 @@ innermost loop they depend on.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 from tilesmith.ir.expr import (
@@ -212,6 +213,9 @@ class NestWriter:
         Only what `plan` itself reads counts.  Indices are clamped to the tensor, so the last
         iterations ask again for its end rather than for memory that does not exist.
         """
+        buffer = self._prefetched(plan, mark)
+        if mark.of:
+            return self._prefetch_piece(plan, depth, mark, buffer)
         ahead = plan.depth(mark.axis)
         loop = plan.loops[ahead]
         if ahead > depth:
@@ -219,28 +223,6 @@ class NestWriter:
                 f"cannot spread the prefetch at {plan.stage.name}.{mark.axis} over {mark.over}: "
                 "expected a loop inside it"
             )
-        if not any(self.state.tensors[read_of(r)] == (mark.source, mark.value) for r in plan.reads):
-            raise ScheduleError(
-                f"cannot prefetch {mark.source} in {plan.stage.name}: it does not read it from "
-                "memory (any more), since "
-                f"{mark.source} is inlined or cached"
-            )
-        producer = self.plans.get(mark.source)
-        if (
-            producer is not None
-            and producer.stage.attach != "root"
-            and not producer.stage.is_output
-        ):
-            raise ScheduleError(
-                f"cannot prefetch {mark.source} in {plan.stage.name}: it is computed at "
-                f"{producer.stage.attach}, so the part of later iterations does not exist yet; "
-                "prefetch arguments and stages at the root"
-            )
-        buffer = (
-            self.parameters[mark.source, mark.value]
-            if producer is None
-            else producer.buffers[mark.value]
-        )
         shape = self.state.stages[mark.source].op.shape
         if loop.is_unit or not shape:
             return []
@@ -276,6 +258,71 @@ class NestWriter:
         for var, extent in reversed(loops):
             body = For(var, const(0), const(extent), "serial", body)
         return [body]
+
+    def _prefetched(self, plan: Plan, mark: PrefetchMark) -> Buffer:
+        """The memory of what is to be prefetched.  Raises ScheduleError where there is none yet."""
+        if not any(self.state.tensors[read_of(r)] == (mark.source, mark.value) for r in plan.reads):
+            raise ScheduleError(
+                f"cannot prefetch {mark.source} in {plan.stage.name}: it does not read it from "
+                "memory (any more), since "
+                f"{mark.source} is inlined or cached"
+            )
+        producer = self.plans.get(mark.source)
+        if (
+            producer is not None
+            and producer.stage.attach != "root"
+            and not producer.stage.is_output
+        ):
+            raise ScheduleError(
+                f"cannot prefetch {mark.source} in {plan.stage.name}: it is computed at "
+                f"{producer.stage.attach}, so the part of later iterations does not exist yet; "
+                "prefetch arguments and stages at the root"
+            )
+        if producer is None:
+            return self.parameters[mark.source, mark.value]
+        return producer.buffers[mark.value]
+
+    def _prefetch_piece(
+        self, plan: Plan, depth: int, mark: PrefetchMark, buffer: Buffer
+    ) -> list[Stmt]:
+        """`_prefetch` for a loop of the stage in which `plan` is computed: a line in each iteration
+        of all loops inside that one, in the order of memory.
+        """
+        what = f"prefetch {mark.source} at {mark.of}.{mark.axis} in {plan.stage.name}"
+        link = next((a for a in self.state.ancestors(plan.stage.name) if a.stage == mark.of), None)
+        if link is None or plan.stage.attach != link:
+            raise ScheduleError(
+                f"cannot {what}: expected a loop of the stage that it is computed in, found "
+                f"{plan.stage.name} at {plan.stage.attach}"
+            )
+        outer = self.plans[mark.of]
+        last = outer.depth(link.axis)
+        if mark.axis not in outer.stage.leaves[: last + 1]:
+            raise ScheduleError(f"cannot {what}: {plan.stage.name} is computed outside that loop")
+        ahead = outer.depth(mark.axis)
+        loop = outer.loops[ahead]
+        if loop.is_unit:
+            return []
+        regions = regions_read(self.state, self.plans, plan, ahead, mark.source, outer)
+        later: dict[Expr, Expr] = {loop.var: minimum(loop.var + mark.offset, loop.last)}
+        starts = tuple(substitute(r.start, later) for r in regions)
+        ctx = outer.context(ahead)
+        at = self._physical(mark.source, buffer, starts, ctx)
+        sizes = [r.extent for r in regions]
+        room = buffer.shape[1:]
+        elements = math.prod(n for n in sizes if isinstance(n, int))
+        whole = [n for n in room if isinstance(n, int)]
+        is_piece = all(isinstance(n, int) for n in sizes) and len(whole) == len(room)
+        if not is_piece or elements % math.prod(whole) or any(i is not const(0) for i in at[1:]):
+            raise ScheduleError(f"cannot {what}: it is not one piece of memory")
+        line = max(1, LINE_BYTES // buffer.dtype.bytes)
+        inside = [*outer.loops[ahead + 1 : last + 1], *plan.loops[: depth + 1]]
+        turn: Expr = const(0)
+        for each in inside:
+            turn = turn * dim_expr(each.extent) + each.value
+        first = minimum(simplify(turn, ctx), -(-elements // line) - 1) * line
+        address = (*at[:-1], first)
+        return [Evaluate(Call("prefetch", (Load(buffer, address),), buffer.dtype))]
 
 
 def _share(count: int, loop: Loop) -> tuple[Expr, int]:

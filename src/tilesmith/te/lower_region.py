@@ -55,13 +55,19 @@ def region(state: State, plans: Mapping[str, Plan], name: str, at: At) -> tuple[
 
 
 def regions_read(
-    state: State, plans: Mapping[str, Plan], reader: Plan, depth: int, name: str
+    state: State,
+    plans: Mapping[str, Plan],
+    reader: Plan,
+    depth: int,
+    name: str,
+    of: Plan | None = None,
 ) -> tuple[Region, ...]:
-    """What `reader` itself reads of stage `name` in one iteration of its loop number `depth`."""
-    ctx = reader.context(depth)
-    found = _bounds_of_reads(
-        state, plans, reader, name, reader.stage.name, depth, ctx, with_data=True
-    )
+    """What `reader` itself reads of stage `name` in one iteration of its loop number `depth`, or of
+    that loop of the stage `of` in which it is computed.
+    """
+    at = of or reader
+    ctx = at.context(depth)
+    found = _bounds_of_reads(state, plans, reader, name, at.stage.name, depth, ctx, with_data=True)
     shape = state.stages[name].op.shape
     regions = [_region(b, n, ctx, rounded=False) for b, n in zip(found, shape, strict=True)]
     return tuple(r for r in regions if r is not None)

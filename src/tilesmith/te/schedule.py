@@ -258,14 +258,18 @@ class Stage:
         self, tensor: Tensor, axis: AxisLike, offset: int = 1, over: AxisLike | None = None
     ) -> None:
         """Ask the cache for what iteration `axis + offset` reads of `tensor`: at once, or a part in
-        each iteration of the loop `over` inside it.
+        each iteration of the loop `over` inside it.  `axis` may be a loop of another stage in which
+        this one is computed: then what is asked for must be one piece of memory, and each iteration
+        of `over` asks for a line of it until all are.
 
         for io: body               ->  for io: prefetch(A[(io + offset)*8 ...]); body
         for io: for ii: body       ->  for io: for ii: prefetch(A[(io + offset)*8 + ii]); body
         """
         source, value = self._schedule.resolve(tensor)
         place = "" if over is None else self._name(over)
-        self._schedule.apply(st.Prefetch(self.name, source, value, self._name(axis), offset, place))
+        of = axis.stage if isinstance(axis, Axis) and axis.stage != self.name else ""
+        name = str(axis) if of else self._name(axis)
+        self._schedule.apply(st.Prefetch(self.name, source, value, name, offset, place, of))
 
     def storage_align(self, axis: AxisLike, factor: int, offset: int = 0) -> None:
         """Pad memory so that the stride of dimension `axis`, in elements, is `offset` modulo

@@ -66,11 +66,14 @@ Attach: TypeAlias = "Literal['root', 'inline'] | At"
 
 @dataclass(frozen=True, slots=True)
 class PrefetchMark:
+    """`of`: the stage whose loop `axis` is, where that is not the stage itself."""
+
     source: str
     value: int
     axis: str
     offset: int
     over: str = ""
+    of: str = ""
 
     @property
     def place(self) -> str:

@@ -72,7 +72,8 @@ def _free_of_attachments(state: State, stage: StageState, axis: str, what: str) 
             f"cannot {what} {stage.name}.{axis}: it is already {stage.kind(axis)}; {what} first, "
             "annotate afterwards"
         )
-    marked = {a for p in stage.prefetches for a in (p.axis, p.over)} | {p[0] for p in stage.pragmas}
+    marked = {a for p in stage.prefetches for a in ("" if p.of else p.axis, p.over)}
+    marked |= {p[0] for p in stage.pragmas}
     if axis in marked:
         raise ScheduleError(
             f"cannot {what} {stage.name}.{axis}: it carries a prefetch or pragma; {what} first, "
@@ -281,15 +282,21 @@ def _prefetch(state: State, step: st.Prefetch) -> State:
         raise ScheduleError(
             f"cannot prefetch {step.source} in {stage.name}, which does not read it"
         )
-    for axis in (step.axis, step.over or step.axis):
-        _leaf(stage, axis, "prefetch at")
-        if stage.kind(axis) == "vectorized":
-            raise ScheduleError(f"cannot prefetch at {stage.name}.{axis}: it is vectorised")
+    of = _scheduled(state, step.of, "prefetch at") if step.of else stage
+    if step.of and not step.over:
+        raise ScheduleError(
+            f"cannot prefetch at {of.name}.{step.axis} in {stage.name}: name one of its own loops "
+            "as `over`, to spread the prefetch over"
+        )
+    for owner, axis in ((of, step.axis), (stage, step.over or step.axis)):
+        _leaf(owner, axis, "prefetch at")
+        if owner.kind(axis) == "vectorized":
+            raise ScheduleError(f"cannot prefetch at {owner.name}.{axis}: it is vectorised")
     if step.offset < 0:
         raise ScheduleError(
             f"prefetch offset must be at least 0 iterations ahead, found {step.offset}"
         )
-    mark = PrefetchMark(step.source, step.value, step.axis, step.offset, step.over)
+    mark = PrefetchMark(step.source, step.value, step.axis, step.offset, step.over, step.of)
     return state.with_stage(replace(stage, prefetches=(*stage.prefetches, mark)))
 
 

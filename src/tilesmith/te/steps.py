@@ -129,6 +129,7 @@ class Prefetch:
     axis: str
     offset: int
     over: str = ""
+    of: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,8 +259,8 @@ def print_step(step: Step) -> str:
             continue
         if isinstance(value, tuple):
             args.extend(value)
-        elif f.name == "over":
-            args.append(f"over={value}")
+        elif f.name in ("over", "of"):
+            args.append(f"{f.name}={value}")
         elif f.name in ("factor", "nparts", "tail", "offset", "value", "tile"):
             args.append(f"{f.name}={value if isinstance(value, Expr) else repr(value)}")
         elif f.name in ("scope", "layout", "key"):

@@ -80,7 +80,7 @@ def schedule_dots(
         acc = s.flatten_axes(acc, *(s[acc].axis[i] for i in row_at))
     rows, columns = product(r.extent for r in run), product([c.vector.extent])
     height, width = _tile(rows, columns, target, cfg)
-    level = tile_output(o, anchor, c, order, vector_at, row_at, width, height, False, cfg)
+    level, _ = tile_output(o, anchor, c, order, vector_at, row_at, width, height, False, cfg)
     vectorize(o, o.leaf_axes[-1], width, width)
 
     lanes = target.vector_lanes(anchor.outputs[0].dtype.bytes)

@@ -16,15 +16,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tilesmith.ir.expr import Expr, Load, Var, free_vars, substitute
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.target import Target
 from tilesmith.ops.structure import loads
-from tilesmith.strategy.access import accesses, strides
+from tilesmith.strategy.access import accesses
 from tilesmith.strategy.group import Group
 from tilesmith.strategy.knobs import ANALYTIC, Config
 from tilesmith.te.schedule import Schedule
-from tilesmith.te.tensor import Compute, IterVar, Placeholder, Tensor
+from tilesmith.te.tensor import Compute, IterVar
 
 from .contraction import (
     BALANCED_TRIPS,
@@ -35,19 +34,15 @@ from .contraction import (
     column_span,
     fusable_rows,
     outer_extent,
-    packed_layout,
     reduction_order,
     row_distance,
     single_row_vectors,
     tile_vectors,
 )
-from .injective import share_and_vectorize
+from .operands import prefetch_block, runs_along, schedule_operands, strides_through
 
 PARALLEL_FMAS = 1 << 17
 """Fewest multiply-adds that are worth sharing among threads."""
-
-WALK = 8
-"""Shortest axis worth moving last in a copy: half a cache line of float32."""
 
 
 def schedule_contraction(
@@ -79,7 +74,7 @@ def schedule_contraction(
     for stage in group.stages:
         if stage is not anchor and stage is not out and not stage.reduce_axis and stage in after:
             s[stage.outputs[0]].compute_inline()
-    _schedule_operands(s, group, c, tile, target, cfg)
+    schedule_operands(s, group, c, tile, target, cfg)
 
     if out is anchor:
         acc = s.cache_write(anchor.outputs[0], "register")
@@ -97,7 +92,7 @@ def schedule_contraction(
     width = min(tile.columns, span)
     height = min(tile.rows, rows)
     near = _stays_near(c, target)
-    level = tile_output(o, anchor, c, order, vector_at, row_at, width, height, near, cfg)
+    level, block = tile_output(o, anchor, c, order, vector_at, row_at, width, height, near, cfg)
     _vectorize(o, o.leaf_axes[-1], width, tile.lanes)
 
     a.compute_at(o, level)
@@ -112,7 +107,12 @@ def schedule_contraction(
     single = [x for x in a.axis if x not in spatial]
     reduce_axes = [a.reduce_axis[anchor.reduce_axis.index(k)] for k in reduction_order(c)]
     a.reorder(*single, *reduce_axes, *spatial)
-    _unroll(a, reduce_axes[-1], cfg)
+    step = _unroll(a, reduce_axes[-1], cfg)
+    leaves = o.leaf_axes
+    inside = leaves[leaves.index(block) + 1 : leaves.index(level) + 1] if block in leaves else ()
+    if inside:
+        often = product(x.extent for x in inside) >= tile.vectors
+        prefetch_block(a, group, c, block, step, often, target, cfg)
     for x in spatial[:-1]:
         a.unroll(x)
     _vectorize(a, spatial[-1], width, tile.lanes)
@@ -130,8 +130,9 @@ def tile_output(
     height: int,
     near: bool,
     cfg: Config,
-) -> Any:
-    """Tile the output, share its outer loops among threads; returns the loop that holds one tile.
+) -> tuple[Any, Any]:
+    """Tile the output, share its outer loops among threads; returns the loop that holds one tile,
+    and the one over column blocks (it may be fused with others).
 
     Column blocks stand outside the loops that read the same weights.  When the last block is not
     full, its loop is to be peeled and so stays by itself, innermost, not fused with others.
@@ -166,7 +167,7 @@ def tile_output(
         shared = _share(o, whole, inner, fits, blocks if near else [], cfg)
         if level not in o.leaf_axes:
             level = shared
-    return level
+    return level, co
 
 
 def _stays_near(c: Contraction, target: Target) -> bool:
@@ -209,13 +210,14 @@ def _share(
     return shared
 
 
-def _unroll(stage: Any, axis: Any, cfg: Config) -> None:
-    """Copies of the loop body for several steps of a reduction."""
+def _unroll(stage: Any, axis: Any, cfg: Config) -> Any:
+    """Copies of the loop body for several steps of a reduction; returns the loop around them."""
     extent = axis.extent if isinstance(axis.extent, int) else 1
     steps = cfg.choice("unroll", lambda: [n for n in (1, 2, 3, 4, 8) if extent % n == 0], 1)
     if steps > 1:
-        _, inner = stage.split(axis, factor=steps)
+        axis, inner = stage.split(axis, factor=steps)
         stage.unroll(inner)
+    return axis
 
 
 def _vectorize(stage: Any, axis: Any, width: int, lanes: int) -> None:
@@ -306,7 +308,7 @@ def _tile(
         vectors = max(layout.dims[-1].block // tile.lanes, 1)
     else:
         widths, best = tile_vectors(columns, tile.lanes), tile.vectors
-        if rows == 1 and c.vector is not None and _runs_along(group, c.w, c.vector.var):
+        if rows == 1 and c.vector is not None and runs_along(group, c.w, c.vector.var):
             best = single_row_vectors(columns, tile.lanes, target) or best
             widths = sorted({*widths, best})
         vectors = cfg.choice("vectors", widths, best)
@@ -331,124 +333,3 @@ def stages_after(group: Group, anchor: Compute) -> set[Compute]:
 
 def _feeds(group: Group, stage: Compute, anchor: Compute) -> bool:
     return any(x is anchor or _feeds(group, x, anchor) for x in group.consumers(stage))
-
-
-def _schedule_operands(
-    s: Schedule, group: Group, c: Contraction, tile: Tile, target: Target, cfg: Config
-) -> None:
-    for load in (c.x, c.w):
-        producer = load.buffer.op  # type: ignore[union-attr]  # a tensor
-        if not isinstance(producer, Compute):
-            continue
-        if _pads(producer) and cfg.choice("padding", ("copy", "inline"), "copy") == "copy":
-            _materialise_padding(s, group, producer, c, target)
-        else:
-            inline_chain(s, producer)
-    if not isinstance(c.w.buffer, Tensor) or c.vector is None or c.vector in c.batch:
-        return
-    packed = packed_layout(c, tile)
-    if packed is not None and not _runs_along(group, c.w, c.vector.var):
-        copy = s.cache_read(c.w.buffer, "heap", [c.op.outputs[0]])
-        s.transform_layout(copy, packed)
-        stage = s[copy]
-        order = list(dict.fromkeys(d.axis for d in packed.dims if d.part != "inner"))
-        loops = [stage.axis[i] for i in order]
-        stage.reorder(*loops)
-        sizes = [n if isinstance(n, int) else 1 for n in (copy.shape[i] for i in order)]
-        share_and_vectorize(stage, loops, sizes, c.w.dtype.bytes, target)
-
-
-def _runs_along(group: Group, load: Load, var: Var) -> bool:
-    """True when neighbours along `var` are neighbours in memory, reading through inlined index
-    maps.
-    """
-    tensor, indices = _through(load)
-    if isinstance(tensor.op, Compute):
-        return True  # computed here, in an order of its own
-    layout = group.layout(tensor)
-    if layout.dims[-1].part == "inner":
-        last = indices[layout.dims[-1].axis]
-        return last is var
-    found = strides(tensor, indices, layout)
-    return found is not None and found.get(var, 0) in (0, 1)
-
-
-def _through(load: Load) -> tuple[Tensor, tuple[Expr, ...]]:
-    """The tensor that `load` reads, and where, after inlining what only moves elements."""
-    tensor, indices = load.buffer, load.indices
-    while isinstance(tensor, Tensor) and isinstance(tensor.op, Compute):
-        body = tensor.op.body[tensor.index]
-        if not isinstance(body, Load):
-            break
-        mapping: dict[Expr, Expr] = dict(zip((a.var for a in tensor.op.axis), indices, strict=True))
-        indices = tuple(substitute(i, mapping) for i in body.indices)
-        tensor = body.buffer
-    assert isinstance(tensor, Tensor)
-    return tensor, indices
-
-
-def strides_through(group: Group, load: Load) -> dict[Var, int] | None:
-    tensor, indices = _through(load)
-    return strides(tensor, indices, group.layout(tensor))
-
-
-def _pads(op: Compute) -> bool:
-    if not op.inputs:  # a literal
-        return False
-    return any(not isinstance(b, Load) for b in op.body) or any(
-        not _plain(load) for load in loads(op)
-    )
-
-
-def _plain(load: Load) -> bool:
-    return all(free_vars(i) for i in load.indices)
-
-
-def inline_chain(s: Schedule, op: Compute) -> None:
-    s[op.outputs[0]].compute_inline()
-    for t in op.inputs:
-        if isinstance(t.op, Compute):
-            inline_chain(s, t.op)
-
-
-def _materialise_padding(
-    s: Schedule, group: Group, op: Compute, c: Contraction, target: Target
-) -> None:
-    """Copy `x` with its border.
-
-    The copy lies as its source does, unless that is row-major: then the axis that the innermost
-    loop or the lanes run along comes last, so that they do not jump through memory.
-    """
-    tensor = op.outputs[0]
-    source = op.inputs[0]
-    for t in op.inputs:
-        if isinstance(t.op, Compute):
-            inline_chain(s, t.op)
-    layout = Layout.row_major(tensor.rank)
-    if isinstance(source.op, Placeholder) and source.rank == tensor.rank:
-        given = group.layout(source).dense
-        layout = layout if given.has_padding else given
-    along = _walked_axis(c, tensor)
-    if layout.is_row_major and along is not None:
-        layout = Layout.permuted((*(i for i in range(tensor.rank) if i != along), along))
-    if not layout.is_row_major:
-        s.transform_layout(tensor, layout)
-    stage = s[tensor]
-    order = [d.axis for d in layout.dims]
-    stage.reorder(*(stage.axis[i] for i in order))
-    sizes = [tensor.shape[i] for i in order]
-    share_and_vectorize(stage, [stage.axis[i] for i in order], sizes, tensor.dtype.bytes, target)  # type: ignore[arg-type]
-
-
-def _walked_axis(c: Contraction, tensor: Tensor) -> int | None:
-    """The axis of `tensor`, the factor `x`, that neighbouring lanes or reduction steps walk along,
-    if it is long enough to matter.
-    """
-    if c.x.buffer is not tensor:
-        return None
-    walker = c.vector if c.vector in c.batch else reduction_order(c)[-1]
-    for dim, index in enumerate(c.x.indices):
-        extent = tensor.shape[dim]
-        if walker is not None and walker.var in free_vars(index):
-            return dim if isinstance(extent, int) and extent >= WALK else None
-    return None

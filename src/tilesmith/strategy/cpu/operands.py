@@ -1,0 +1,169 @@
+"""How a contraction reads its operands: borders copied or inlined, a `w` that lies across its lanes
+packed in a first pass, the weights of the next block asked for in time.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tilesmith.ir.expr import Expr, Load, Var, free_vars, substitute
+from tilesmith.ir.layout import Layout
+from tilesmith.ir.target import Target
+from tilesmith.ops.structure import loads
+from tilesmith.strategy.access import strides
+from tilesmith.strategy.group import Group
+from tilesmith.strategy.knobs import Config
+from tilesmith.te.schedule import Axis, Schedule, Stage
+from tilesmith.te.tensor import Compute, Placeholder, Tensor
+
+from .contraction import Contraction, Tile, packed_layout, reduction_order
+from .injective import share_and_vectorize
+
+WALK = 8
+"""Shortest axis worth moving last in a copy: half a cache line of float32."""
+
+
+def schedule_operands(
+    s: Schedule, group: Group, c: Contraction, tile: Tile, target: Target, cfg: Config
+) -> None:
+    for load in (c.x, c.w):
+        producer = load.buffer.op  # type: ignore[union-attr]  # a tensor
+        if not isinstance(producer, Compute):
+            continue
+        if _pads(producer) and cfg.choice("padding", ("copy", "inline"), "copy") == "copy":
+            _materialise_padding(s, group, producer, c, target)
+        else:
+            inline_chain(s, producer)
+    if not isinstance(c.w.buffer, Tensor) or c.vector is None or c.vector in c.batch:
+        return
+    packed = packed_layout(c, tile)
+    if packed is not None and not runs_along(group, c.w, c.vector.var):
+        copy = s.cache_read(c.w.buffer, "heap", [c.op.outputs[0]])
+        s.transform_layout(copy, packed)
+        stage = s[copy]
+        order = list(dict.fromkeys(d.axis for d in packed.dims if d.part != "inner"))
+        loops = [stage.axis[i] for i in order]
+        stage.reorder(*loops)
+        sizes = [n if isinstance(n, int) else 1 for n in (copy.shape[i] for i in order)]
+        share_and_vectorize(stage, loops, sizes, c.w.dtype.bytes, target)
+
+
+def runs_along(group: Group, load: Load, var: Var) -> bool:
+    """True when neighbours along `var` are neighbours in memory, reading through inlined index
+    maps.
+    """
+    tensor, indices = _through(load)
+    if isinstance(tensor.op, Compute):
+        return True  # computed here, in an order of its own
+    layout = group.layout(tensor)
+    if layout.dims[-1].part == "inner":
+        last = indices[layout.dims[-1].axis]
+        return last is var
+    found = strides(tensor, indices, layout)
+    return found is not None and found.get(var, 0) in (0, 1)
+
+
+def _through(load: Load) -> tuple[Tensor, tuple[Expr, ...]]:
+    """The tensor that `load` reads, and where, after inlining what only moves elements."""
+    tensor, indices = load.buffer, load.indices
+    while isinstance(tensor, Tensor) and isinstance(tensor.op, Compute):
+        body = tensor.op.body[tensor.index]
+        if not isinstance(body, Load):
+            break
+        mapping: dict[Expr, Expr] = dict(zip((a.var for a in tensor.op.axis), indices, strict=True))
+        indices = tuple(substitute(i, mapping) for i in body.indices)
+        tensor = body.buffer
+    assert isinstance(tensor, Tensor)
+    return tensor, indices
+
+
+def strides_through(group: Group, load: Load) -> dict[Var, int] | None:
+    tensor, indices = _through(load)
+    return strides(tensor, indices, group.layout(tensor))
+
+
+def _pads(op: Compute) -> bool:
+    if not op.inputs:  # a literal
+        return False
+    return any(not isinstance(b, Load) for b in op.body) or any(
+        not _plain(load) for load in loads(op)
+    )
+
+
+def _plain(load: Load) -> bool:
+    return all(free_vars(i) for i in load.indices)
+
+
+def inline_chain(s: Schedule, op: Compute) -> None:
+    s[op.outputs[0]].compute_inline()
+    for t in op.inputs:
+        if isinstance(t.op, Compute):
+            inline_chain(s, t.op)
+
+
+def _materialise_padding(
+    s: Schedule, group: Group, op: Compute, c: Contraction, target: Target
+) -> None:
+    """Copy `x` with its border.
+
+    The copy lies as its source does, unless that is row-major: then the axis that the innermost
+    loop or the lanes run along comes last, so that they do not jump through memory.
+    """
+    tensor = op.outputs[0]
+    source = op.inputs[0]
+    for t in op.inputs:
+        if isinstance(t.op, Compute):
+            inline_chain(s, t.op)
+    layout = Layout.row_major(tensor.rank)
+    if isinstance(source.op, Placeholder) and source.rank == tensor.rank:
+        given = group.layout(source).dense
+        layout = layout if given.has_padding else given
+    along = _walked_axis(c, tensor)
+    if layout.is_row_major and along is not None:
+        layout = Layout.permuted((*(i for i in range(tensor.rank) if i != along), along))
+    if not layout.is_row_major:
+        s.transform_layout(tensor, layout)
+    stage = s[tensor]
+    order = [d.axis for d in layout.dims]
+    stage.reorder(*(stage.axis[i] for i in order))
+    sizes = [tensor.shape[i] for i in order]
+    share_and_vectorize(stage, [stage.axis[i] for i in order], sizes, tensor.dtype.bytes, target)  # type: ignore[arg-type]
+
+
+def _walked_axis(c: Contraction, tensor: Tensor) -> int | None:
+    """The axis of `tensor`, the factor `x`, that neighbouring lanes or reduction steps walk along,
+    if it is long enough to matter.
+    """
+    if c.x.buffer is not tensor:
+        return None
+    walker = c.vector if c.vector in c.batch else reduction_order(c)[-1]
+    for dim, index in enumerate(c.x.indices):
+        extent = tensor.shape[dim]
+        if walker is not None and walker.var in free_vars(index):
+            return dim if isinstance(extent, int) and extent >= WALK else None
+    return None
+
+
+def prefetch_block(
+    a: Stage,
+    group: Group,
+    c: Contraction,
+    block: Axis,
+    step: Axis,
+    often: bool,
+    target: Target,
+    cfg: Config,
+) -> None:
+    """While the tiles of one column block are computed, ask for the weights of the next, a line in
+    each `step` of the first tiles: read for the first time they would come from memory, no faster
+    than the hardware guesses where they go on.  `often`: there are enough tiles to ask for all of
+    them; where weights are read once or twice, asking takes longer than waiting.
+    """
+    tensor = c.w.buffer
+    layout = group.layouts.get(tensor)  # type: ignore[arg-type]  # a tensor
+    if not isinstance(tensor, Tensor) or layout is None or layout.dims[-1].part != "inner":
+        return
+    elements = math.prod(n for n in tensor.shape if isinstance(n, int))
+    far = elements * c.w.dtype.bytes > target.l2_bytes
+    if cfg.choice("ahead", (False, True), far and often):
+        a.prefetch(tensor, block, 1, over=step)
