@@ -12,7 +12,7 @@ from tilesmith.graph.parse import parse_graph
 from tilesmith.tuner import verdict
 from tilesmith.tuner.profiles import Times
 from tilesmith.tuner.tasks import Compiled, tasks_of
-from tilesmith.tuner.verdict import better_of, slower
+from tilesmith.tuner.verdict import CHECK_ROUNDS, better_of, check_rounds, seconds_needed, slower
 from tilesmith.tuning.records import Key, Records, trial
 
 A, B = (Key.of(n, "t", 1) for n in "ab")
@@ -109,3 +109,55 @@ graph net(%x: f32[8,8]) {
         monkeypatch.setattr(verdict, name, None)  # whoever calls it fails
     with Records(tmp_path / "records.sqlite") as records:
         assert better_of(graph, session, found.executable, records) == (found.executable, 1.0)
+
+
+def test_relatives_are_fitted_only_while_there_is_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = """
+graph net(%x: f32[64,96], %w: f32[96,128], %v: f32[128,96]) {
+  %0: f32[64,128] = matmul(%x, %w)  # "first"
+  %1: f32[64,96] = matmul(%0, %v)  # "second"
+  return %1 as "y"
+}
+"""
+    options = ts.Options(cache_dir=tmp_path, threads=1, jobs=1)
+    graph, session = parse_graph(text), driver.Session.of(options)
+    plain = Compiled.of(graph, session)
+    first, second = tasks_of(plain, session)
+    family_of = {t.key: t.family for t in (first, second) if t.family is not None}
+    assert len(family_of) == 2
+    clock = iter(range(100))
+    rounds: list[int] = []
+
+    def speedup(_plain: object, _tuned: object, _inputs: object, turns: int) -> float:
+        rounds.append(turns)
+        return 1.2
+
+    monkeypatch.setattr(verdict, "in_turns", lambda *_: ([], []))
+    monkeypatch.setattr(verdict, "_speedup", speedup)
+
+    def tuned(seconds: float, needed: float) -> list[bool]:
+        """Which kernels are others than the analytic ones."""
+        end = next(clock) + seconds
+        with Records(tmp_path / "records.sqlite") as records:
+            records.add(trial(first.key, {"unroll": 2}, "ok", "", "", 0.5, 1.0))
+            records.describe(family_of)
+            exe, _ = better_of(
+                graph, session, plain.executable, records, lambda: end - next(clock), needed
+            )
+        calls = zip(exe.program.calls, plain.executable.program.calls, strict=True)
+        return [a.symbol != b.symbol for a, b in calls]
+
+    assert tuned(50, 60) == [True, False]
+    assert tuned(50, 10) == [True, True]
+    assert tuned(1, 0) == [True, False]  # time is over when the second is asked for
+    assert rounds == [CHECK_ROUNDS[1], CHECK_ROUNDS[1], CHECK_ROUNDS[0]]
+
+
+def test_the_check_takes_as_many_turns_as_fit() -> None:
+    least, most = CHECK_ROUNDS
+    assert check_rounds(1e9, 0.1) == check_rounds(float("inf"), 0.1) == most
+    assert check_rounds(0.0, 0.1) == check_rounds(-5.0, 0.1) == least
+    assert check_rounds(5 * 0.8, 0.1) == 5  # turns of four runs of both
+    assert seconds_needed(1.0, 0.1) > 2 + most * 0.8

@@ -35,6 +35,8 @@ REPORT_COMPILES, REPORT_RUNS = 1.5, 40
 """What a report takes, in compilations with kernels that are known and in runs of the model."""
 CHOICES_SHARE = 0.25
 """Of the seconds, what choices of the whole model may take."""
+FITTING_SHARE = 0.05
+"""Of the seconds, what is kept for fitting decisions to workloads that were not tried."""
 
 Report = Callable[[str, Sequence[Progress]], object]
 
@@ -124,7 +126,10 @@ def tune_model(
     plain = Compiled.of(graph, session)
     kernels = next(r.seconds for r in session.timings.rows() if r.name == "kernels")
     again = budget.elapsed - loaded - kernels
-    at_end = seconds_at_end(plain.executable, again, html is not None)
+    once = float(plain.executable.kernel_seconds(*random_inputs(plain.executable), repeats=2).sum())
+    check = seconds_needed(again, once)
+    written = REPORT_COMPILES * again + REPORT_RUNS * once if html is not None else 0.0
+    at_end = check + written + FITTING_SHARE * seconds
     states: list[Progress] = []
     interrupt = interrupt or Interrupt()
 
@@ -153,7 +158,7 @@ def tune_model(
                 )
         spent.begin("comparing with untuned", states)
         better, speedup = better_of(
-            graph, session, plain.executable, records, lambda: left(seconds)
+            graph, session, plain.executable, records, lambda: left(seconds - written), check
         )
         choices = choices_made(graph, session, records) if html is not None else ()
     if html is not None:
@@ -163,15 +168,6 @@ def tune_model(
         before_after = plain.executable, better, speedup
         write_html(html, title, states, *before_after, started, choices, stages)
     return Tuned(better, speedup, tuple(states), spent.seconds())
-
-
-def seconds_at_end(plain: Executable, again: float, has_report: bool) -> float:
-    """What comparing with the untuned model and writing a report will take, where compiling with
-    kernels that are known takes `again` seconds.
-    """
-    once = float(plain.kernel_seconds(*random_inputs(plain), repeats=2).sum())
-    check = seconds_needed(again, once)
-    return check + (REPORT_COMPILES * again + REPORT_RUNS * once if has_report else 0.0)
 
 
 class Stages:

@@ -29,8 +29,10 @@ from .choices import key_of
 from .profiles import REPEATS, ROUNDS, Times, compared, in_turns
 from .tasks import Compiled, random_inputs
 
-CHECK_ROUNDS = 7
-"""Turns of each executable in the final check."""
+CHECK_ROUNDS = (3, 7)
+"""Turns of each executable in the final check, at the least and at the most."""
+TURN_SECONDS, TURN_RUNS = 0.12, 4
+"""What a turn takes at the least, and runs in it where those take longer."""
 PROFILE_SECONDS = 1.5
 """Of turns in which every kernel is timed."""
 SLOWER = "the model as a whole was slower with it"
@@ -45,6 +47,7 @@ def better_of(
     plain: Executable,
     records: Records,
     left: Callable[[], float] = lambda: math.inf,
+    needed: float = 0.0,
 ) -> tuple[Executable, float]:
     """The executable with the decisions on record and how many times as fast as `plain` it is;
     `plain` where none is faster.
@@ -52,22 +55,33 @@ def better_of(
     Decisions that do not help are marked as worse.  Another attempt begins as long as what the one
     before took is `left` (seconds); when none does, the decisions that are still in question are
     marked as unsettled: no compilation uses them, the next run begins with them.  (Those made for
-    a relative are worse here: of this workload nothing was measured.)
+    a relative are worse here: of this workload nothing was measured.)  What relatives found is
+    fitted to workloads as long as more than `needed` seconds are left, which is what the rest of
+    this takes (see `seconds_needed`).
     """
     inputs = random_inputs(plain)
+
+    fitted: set[Key] = set()
+
+    def may_fit(key: Key) -> bool:
+        if left() > needed:
+            fitted.add(key)
+        return key in fitted  # what was fitted once is known
+
     for share in SHARES:
         began = time.perf_counter()
-        chosen, tuned, sources = _compiled(graph, session, records)
+        chosen, tuned, sources = _compiled(graph, session, records, may_fit)
         if tuned is None:
             return plain, 1.0
         before, after = in_turns(plain, tuned.executable, inputs, PROFILE_SECONDS)
         slow = slower(sources, before, after, share)
         _mark(records, chosen, slow, "worse", "its kernels were slower in the model")
         if slow:
-            chosen, tuned, _ = _compiled(graph, session, records)
+            chosen, tuned, _ = _compiled(graph, session, records, may_fit)
             if tuned is None:
                 return plain, 1.0
-        speedup = _speedup(plain, tuned.executable, inputs)
+        once = sum(t for _, t in before)
+        speedup = _speedup(plain, tuned.executable, inputs, check_rounds(left(), once))
         if speedup > 1:
             unsettled = [k for k, t in chosen.used.items() if t.status == "unsettled"]
             _mark(records, chosen, unsettled, "ok", "")
@@ -86,7 +100,21 @@ def seconds_needed(compile_seconds: float, once: float) -> float:
     time in `compile_seconds`, and runs models that take about `once`.
     """
     profiles = max(PROFILE_SECONDS, 2 * ROUNDS[0] * REPEATS * once)
-    return 2 * compile_seconds + profiles + 2 * CHECK_ROUNDS * max(0.12, 4 * once)
+    return 2 * compile_seconds + profiles + CHECK_ROUNDS[1] * _round_seconds(once)
+
+
+def check_rounds(left: float, once: float) -> int:
+    """Turns of the final check of executables that take about `once`, as many as fit into what is
+    `left`.
+    """
+    least, most = CHECK_ROUNDS
+    fitting = left / _round_seconds(once)
+    return most if fitting >= most else max(int(fitting), least)
+
+
+def _round_seconds(once: float) -> float:
+    """What a turn of both executables takes."""
+    return 2 * max(TURN_SECONDS, TURN_RUNS * once)
 
 
 def slower(
@@ -104,12 +132,12 @@ def slower(
 
 
 def _compiled(
-    graph: Graph, session: Session, records: Records
+    graph: Graph, session: Session, records: Records, may_fit: Callable[[Key], bool]
 ) -> tuple[Lookup, Compiled | None, dict[Key, frozenset[str]]]:
     """What the model asks these records, the model as `compile` makes it with them (None where they
     decide nothing), and the source nodes that each decision is about.
     """
-    chosen = dataclasses.replace(driver.lookup(records, session), unsettled=True)
+    chosen = dataclasses.replace(driver.lookup(records, session), unsettled=True, may_fit=may_fit)
     asked: dict[str, Question] = {}
     now = dataclasses.replace(_tuned(session, chosen), asked=asked)
     fused, decisions = Compiled.groups(graph, now)
@@ -144,9 +172,11 @@ def _sources(
     return found
 
 
-def _speedup(plain: Executable, tuned: Executable, inputs: Sequence[np.ndarray]) -> float:
+def _speedup(
+    plain: Executable, tuned: Executable, inputs: Sequence[np.ndarray], rounds: int
+) -> float:
     samples = interleave(
-        {"untuned": lambda: plain(*inputs), "tuned": lambda: tuned(*inputs)}, rounds=CHECK_ROUNDS
+        {"untuned": lambda: plain(*inputs), "tuned": lambda: tuned(*inputs)}, rounds=rounds
     )
     return ratio(samples["untuned"], samples["tuned"])
 

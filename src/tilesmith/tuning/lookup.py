@@ -28,7 +28,8 @@ class Match:
 class Lookup:
     """Answers for a target (its text) and a number of threads.
 
-    `nearest`: whether what was found for relatives counts where a workload was never tuned.
+    `nearest`: whether what was found for relatives counts where a workload was never tuned;
+    `may_fit`: whether there is time for that at a workload.
     `unsettled`: whether trials that are not settled count.
     `used`: the trials whose decisions were given, by the workload they were given for.
     """
@@ -39,6 +40,7 @@ class Lookup:
     nearest: bool = True
     timings: Timings = field(default_factory=Timings)
     unsettled: bool = False
+    may_fit: Callable[[Key], bool] = lambda _: True
     used: dict[Key, Trial] = field(default_factory=dict)
     _known: dict[Key, Match] = field(default_factory=dict)
 
@@ -54,7 +56,8 @@ class Lookup:
         key = Key.of(workload, self.target, self.threads)
         if key not in self._known:
             with self.timings.stage("records"):
-                relatives = family() if family is not None and self.nearest else NO_FAMILY
+                is_open = family is not None and self.nearest and self.may_fit(key)
+                relatives = family() if family is not None and is_open else NO_FAMILY
                 self._known[key] = self._match(
                     key, self.records.look_up(key, relatives, self.unsettled), fits
                 )
