@@ -47,7 +47,7 @@ TARGET = target("x86-64-v3")
         (gemm, "all numbers"),
         (convolution, "all numbers"),
         (partial_sums, "all numbers"),
-        (counting, "split factors"),
+        (counting, "numbers on a path"),
     ],
 )
 def test_symbols_and_numbers_give_the_same_features(
@@ -263,6 +263,29 @@ def test_every_kernel_has_all_features() -> None:
         rows.append(found[0])
     assert len(rows) >= 8
     assert len(np.unique(rows, axis=0)) >= 7  # two products of the same shape
+
+
+def test_strategies_are_run_once_for_candidates_that_differ_in_numbers() -> None:
+    for node, space in kernels(network()):
+        plain = Space(space.schedule, {"schedule": "strategy"})
+        rng = random.Random(3)
+        drawn = {str(c): c for c in (plain.random(rng) for _ in range(120))}.values()
+        runs = 0
+
+        def counted(cfg: Config, space: GroupSpace = space) -> Any:
+            nonlocal runs
+            runs += 1
+            return space.schedule(cfg)
+
+        f = features_of(counted, TARGET, threads=2)
+        candidates = list(drawn)
+        found = f(candidates)
+        np.testing.assert_array_equal(f(candidates), found)
+        if len(candidates) >= 60:
+            assert f.symbolic == "numbers on a path", node
+            assert runs < 1.2 * len(candidates)
+        expected = np.stack([f.concrete(c) for c in candidates[:20]])
+        np.testing.assert_allclose(found[:20], expected, rtol=1e-5, atol=1e-5)
 
 
 def test_a_matrix_of_knobs() -> None:

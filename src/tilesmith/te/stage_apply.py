@@ -101,7 +101,7 @@ def _split(state: State, step: st.Split) -> State:
     if (step.factor is None) == (step.nparts is None):
         raise ScheduleError(f"split of {stage.name}.{step.axis} needs either factor= or nparts=")
     size = step.factor if step.factor is not None else step.nparts
-    number = type(size) is int and size >= 1
+    number = isinstance(size, int) and not isinstance(size, bool) and size >= 1
     if not number and not (isinstance(size, Expr) and size.dtype is i64 and size.lanes == 1):
         raise ScheduleError(
             f"split of {stage.name}.{step.axis} needs a factor of at least 1, found {size!r}"

@@ -18,6 +18,8 @@ from typing import Any, TypeAlias
 from tilesmith.strategy.knobs import Config, Knob, Value, values_from_json
 from tilesmith.support.errors import ScheduleError
 
+from .paths import Paths
+
 Candidate: TypeAlias = "Mapping[str, Value]"
 Forbidden: TypeAlias = "Mapping[str, Collection[Value]]"
 """Values that knobs are not to have, by name."""
@@ -47,6 +49,8 @@ class Space:
         self._pinned = dict(pinned or {})
         self._forbidden = {k: tuple(v) for k, v in (forbidden or {}).items()}
         self._known: dict[str, dict[str, Knob] | None] = {}
+        self.paths: Paths | None = Paths(schedule)
+        """What `schedule` does, as far as it was run; None where it can't be traced."""
         self.start = self._legal(self._pinned)
         """The analytic candidate, as far as the constraints leave it."""
         self.baseline = self._baseline()
@@ -103,7 +107,7 @@ class Space:
         if key not in self._known:
             seen: dict[str, Knob] = {}
             try:
-                self.schedule(Config(candidate, seen))
+                self._run(candidate, seen)
                 self._known[key] = seen
             except ScheduleError:
                 self._known[key] = None
@@ -111,6 +115,21 @@ class Space:
         if found is None:
             raise ScheduleError(f"no schedule has these decisions: {key}")
         return found
+
+    def _run(self, chosen: Candidate, seen: dict[str, Knob]) -> None:
+        """Fill `seen` with the knobs there are, up to one with an impossible value.  Raises
+        ScheduleError for impossible decisions.
+        """
+        if self.paths is not None:
+            try:
+                self.paths.follow(chosen, seen)
+                return
+            except ScheduleError:
+                raise
+            except Exception:  # whatever a function of ints does with what only looks like one
+                self.paths = None
+                seen.clear()
+        self.schedule(Config(chosen, seen))
 
     def _allowed(self, knob: Knob) -> Knob:
         """The knob without forbidden values.  Raises ScheduleError when none is left."""
@@ -167,7 +186,7 @@ class Space:
         while True:
             seen: dict[str, Knob] = {}
             try:
-                self.schedule(Config(chosen, seen))
+                self._run(chosen, seen)
                 moved = {
                     k: v
                     for k in self._forbidden

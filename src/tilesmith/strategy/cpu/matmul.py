@@ -298,6 +298,7 @@ def _tile(
     distance = row_distance(c) if walk is None else abs(walk.get(run[-1].var, 0))
 
     def choose(vectors: int | None = None) -> Tile:
+        vectors = None if vectors is None else int(vectors)  # a key of a table
         row_bytes = distance * element
         outer = outer_extent(c)
         return choose_tile(rows, columns, target, element, True, vectors, row_bytes, outer)

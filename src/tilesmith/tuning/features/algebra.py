@@ -17,6 +17,7 @@ from tilesmith.ir.expr import Binary, Const, Expr, Var, cast, const, post_order,
 from tilesmith.ir.expr import binary as node
 from tilesmith.ir.expr import compare as comparison
 from tilesmith.ir.intrinsics import call
+from tilesmith.tuning.traced import expression
 
 Number: TypeAlias = "int | float | Expr"
 Truth: TypeAlias = "bool | Expr"
@@ -75,10 +76,10 @@ def div(a: Number, b: Number) -> Number:
 
 
 def floor_div(a: Number, b: Number) -> Number:
-    """The quotient of two integers, rounded down; `b` is positive."""
+    """The quotient of two numbers, rounded down; `b` is positive, and a float where `a` is one."""
     if not isinstance(a, Expr) and not isinstance(b, Expr):
         return a // b
-    return a if b == 1 else _binary("floordiv", a, b)
+    return a if isinstance(b, int) and b == 1 else _binary("floordiv", a, b)
 
 
 def ceil_div(a: Number, b: Number) -> Number:
@@ -152,8 +153,9 @@ def _fold(
 
 def number(value: int | Expr, known: dict[Expr, Number] | None = None) -> Number:
     """A dimension as te has it (sums, products and quotients) in the form that is built here.
-    `known`: values of variables.
+    `known`: values of variables.  Of a traced number its expression.
     """
+    value = expression(value)
     if not isinstance(value, Expr):
         return value
     done: dict[Expr, Number] = dict(known or {})

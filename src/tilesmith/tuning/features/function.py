@@ -6,8 +6,10 @@ made once with a symbol for each, and its features become one function of all of
 
 A schedule function that looks at the number which a knob has (`if rows > 4`) can't be run with
 symbols.  It fails then, or its features differ from those of the same schedule made with numbers:
-this is checked for every structure.  Then the choices, or all knobs, count as structural; where all
-are, each candidate is a structure of its own, made with numbers.  The formulas are the same.
+this is checked for every structure.  Then it is run with numbers that note what it asks of them
+(`tuning.paths`), once for all candidates that give the same answers, and schedules that differ in
+numbers only share one function of these (`skeleton`).  A function that can't be traced so either is
+run for each candidate.  The formulas are the same.
 """
 
 from __future__ import annotations
@@ -26,10 +28,13 @@ from tilesmith.ir.types import Dim
 from tilesmith.strategy.knobs import Config, Knob, Options, V, Value
 from tilesmith.support.errors import InternalError, ScheduleError, UsageError
 from tilesmith.te.schedule import AxisLike, Schedule, Stage
+from tilesmith.te.stage import State
+from tilesmith.tuning.paths import Path, Paths
 from tilesmith.tuning.space import Candidate, Space
 
 from .kernel import COMPARED, FEATURES, OWN, SECONDS, kernel_features
 from .program import Program
+from .skeleton import Family, Way
 from .statement import Machine
 
 WORTH = 3
@@ -38,7 +43,8 @@ CHECKED = 2
 """Structures of a schedule function whose features are compared for more candidates than one."""
 TOLERANCE = 1e-4
 
-SYMBOLS = ("all numbers", "split factors", "none")
+ALL, BETWEEN, NONE = "all numbers", "numbers on a path", "none"
+SYMBOLS = (ALL, BETWEEN, NONE)
 """What is symbolic, in the order in which it is tried."""
 
 
@@ -63,14 +69,13 @@ class Trace(Config):
     (`columns`); with `symbolic`, the latter are symbols.
     """
 
-    symbols: int = 0
     symbolic: bool = True
     asked: dict[str, tuple[Value, Value]] = field(default_factory=dict)
     columns: dict[Column, Var] = field(default_factory=dict)
 
     def choice(self, name: str, options: Options[V], default: V) -> V:
         full = self.prefix + name
-        if self.symbols == 0 and type(default) is int:
+        if type(default) is int:
             symbol = self._column(full, None, default)
             if self.symbolic:
                 return symbol  # type: ignore[return-value]  # as a number to those who don't look
@@ -82,8 +87,6 @@ class Trace(Config):
     def factors(
         self, name: str, stage: Stage, axis: AxisLike, default: tuple[int, ...]
     ) -> tuple[Dim, ...]:
-        if self.symbols > 1:
-            return Config.factors(self, name, stage, axis, default)
         full = self.prefix + name
         symbols = tuple(self._column(full, n, d) for n, d in enumerate(default))
         return symbols if self.symbolic else Config.factors(self, name, stage, axis, default)
@@ -153,6 +156,7 @@ class FeatureFunction:
         target: Target,
         threads: int = 1,
         start: Candidate | None = None,
+        paths: Paths | None = None,
     ) -> None:
         self._schedule = schedule
         self._start: Candidate = start or {}
@@ -160,6 +164,10 @@ class FeatureFunction:
         self._symbols = 0
         self._checked = 0
         self._root: _Question | _Leaf | None = None
+        self._paths = paths or Paths(schedule)
+        self._ends: dict[Path, _Leaf] = {}
+        self._ways: dict[Path, Way] = {}
+        self._families: dict[object, list[Family]] = {}
 
     @property
     def symbolic(self) -> str:
@@ -170,6 +178,13 @@ class FeatureFunction:
         """Features, float32 [n, F].  Raises ScheduleError for a candidate that is no schedule, if
         it has to be made.
         """
+        if self.symbolic == BETWEEN:
+            try:
+                return self._along_paths(candidates)
+            except ScheduleError:
+                raise
+            except Exception:  # whatever a function of ints does with what only looks like one
+                self._less_symbolic()
         before = self._symbols
         leaves: dict[_Leaf, list[int]] = {}
         for n, candidate in enumerate(candidates):
@@ -188,6 +203,59 @@ class FeatureFunction:
                 result[rows] = leaf.structure.features(leaf.structure.encode(mine))
             else:
                 result[rows] = [self.concrete(c) for c in mine]
+        return result
+
+    def _along_paths(self, candidates: Sequence[Candidate]) -> np.ndarray:
+        """Those of a schedule function that looks at its numbers."""
+        result = np.zeros((len(candidates), len(FEATURES)), np.float32)
+        for skeleton, (rows, sizes, state) in self._by_skeleton(candidates).items():
+            families = self._families.setdefault(skeleton, [])
+            for family in families:
+                mine = family.has(sizes)
+                result[rows[mine]] = self._compared(family.program, sizes[mine][:, family.varies])
+                rows, sizes = rows[~mine], sizes[~mine]
+            if len(rows) < WORTH:
+                for n in rows:
+                    result[n] = self.concrete(candidates[n])
+                continue
+            family = Family.of(state, sizes, lambda s: kernel_features(s, self._machine))
+            families.append(family)
+            result[rows] = self._compared(family.program, sizes[:, family.varies])
+            if self._checked < CHECKED:
+                self._checked += 1
+                for n in (rows[0], rows[len(rows) // 2], rows[-1]):
+                    if not _is_close(result[n], self.concrete(candidates[n])):
+                        raise _Unfit
+        return result
+
+    def _by_skeleton(
+        self, candidates: Sequence[Candidate]
+    ) -> dict[object, tuple[np.ndarray, np.ndarray, State]]:
+        """The candidates by the skeletons of their states: which ones [n], their sizes [n, S], and
+        one of the states.
+        """
+        paths: dict[Path, list[tuple[int, list[int]]]] = {}
+        for n, candidate in enumerate(candidates):
+            knobs: dict[str, Knob] = {}
+            path = self._paths.follow(candidate, knobs)
+            columns = (_column(knobs[name], part) for name, part in path.columns)
+            paths.setdefault(path, []).append((n, [c.value(candidate) for c in columns]))
+        found: dict[object, tuple[list[np.ndarray], list[np.ndarray], State]] = {}
+        for path, taken in paths.items():
+            if path not in self._ways:
+                self._ways[path] = Way(path, _schedule_of(path.made).state)
+            way = self._ways[path]
+            rows, sizes, _ = found.setdefault(way.skeleton, ([], [], way.state))
+            rows.append(np.array([n for n, _ in taken]))
+            numbers = np.array([k for _, k in taken], np.int64).reshape(len(taken), -1)
+            sizes.append(way.sizes(numbers))
+        return {k: (np.concatenate(r), np.concatenate(s), t) for k, (r, s, t) in found.items()}
+
+    def _compared(self, program: Program, numbers: np.ndarray) -> np.ndarray:
+        """Features, float32 [n, F], by a program for the numbers of candidates [n, K]."""
+        result = program(numbers, room=COMPARED)
+        columns = result.T
+        np.subtract(columns[:COMPARED], self._analytic[:, None], out=columns[len(OWN) :])
         return result
 
     def matrix(self, knobs: np.ndarray, like: Candidate | None = None) -> np.ndarray:
@@ -213,7 +281,7 @@ class FeatureFunction:
         return leaf.structure
 
     def _less_symbolic(self) -> None:
-        """Start again with more knobs that count as structural."""
+        """Start again with the next of `SYMBOLS`."""
         self._symbols += 1
         self._checked = 0
         self._root = None
@@ -233,6 +301,16 @@ class FeatureFunction:
         return kernel_features(_schedule_of(made).state, self._machine)
 
     def _leaf(self, candidate: Candidate) -> _Leaf:
+        if self.symbolic == NONE:
+            return _Leaf()
+        if self.symbolic == BETWEEN:
+            try:
+                return self._ends.setdefault(self._paths.follow(candidate, {}), _Leaf())
+            except ScheduleError:
+                raise
+            except Exception:  # whatever a function of ints does with what only looks like one
+                self._less_symbolic()
+                return self._leaf(candidate)
         node = self._root
         while isinstance(node, _Question):
             node = node.answers.get(candidate.get(node.knob, node.default))
@@ -240,7 +318,7 @@ class FeatureFunction:
 
     def _grown(self, candidate: Candidate) -> _Leaf:
         """The leaf of a structure that was not seen before."""
-        trace = Trace(candidate, symbols=self._symbols, symbolic=False)
+        trace = Trace(candidate, symbolic=False)
         made = self._schedule(trace)
         leaf = _Leaf()
         if not trace.columns:  # all candidates of the structure have the same features
@@ -264,24 +342,34 @@ class FeatureFunction:
 
     def _trace(self, candidate: Candidate) -> Structure:
         """The structure of a candidate.  Raises _Unfit when symbols can't stand for its numbers."""
-        trace = Trace(candidate, symbols=self._symbols)
+        columns: dict[Column, Var] = {}
         try:
-            values = self._features(self._schedule(trace))
+            if self.symbolic == ALL:
+                trace = Trace(candidate, columns=columns)
+                made = self._schedule(trace)
+            elif self.symbolic == BETWEEN:
+                knobs: dict[str, Knob] = {}
+                path = self._paths.follow(candidate, knobs)
+                columns |= {_column(knobs[k], part): v for (k, part), v in path.columns.items()}
+                made = path.made
+            else:
+                made = self._schedule(Config(candidate))
+            program = Program(self._features(made), tuple(columns.values()))
         except Exception as e:  # whatever a function of numbers does with a symbol
             raise _Unfit from e
-        used = tuple(trace.columns)
-        program = Program(values, tuple(trace.columns.values()))
-        structure = Structure(used, program, self._analytic)
+        structure = Structure(tuple(columns), program, self._analytic)
         for other in self._alike(candidate, structure):
             expected = self.concrete(other)
             (found,) = structure.features(structure.encode([other]))
-            if not np.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE):
+            if not _is_close(found, expected):
                 raise _Unfit
         return structure
 
     def _alike(self, candidate: Candidate, structure: Structure) -> list[Candidate]:
-        """Candidates of a structure to check it with: of the first structures several."""
-        found = [candidate]
+        """Candidates of a structure to check it with: of the first structures several; of others
+        none where paths say what is alike.
+        """
+        found = [candidate] if self.symbolic == ALL else []
         if self._checked < CHECKED and structure.columns:
             self._checked += 1
             knobs: dict[str, Knob] = {}
@@ -290,13 +378,14 @@ class FeatureFunction:
             for _ in range(3):
                 other = dict(candidate)
                 for name in dict.fromkeys(c.knob for c in structure.columns):
-                    if name in knobs:
+                    if name in knobs and (self.symbolic == ALL or rng.random() < 0.5):
                         other[name] = rng.choice(knobs[name].options)
                 try:
                     self._schedule(Config(other))
                 except ScheduleError:
                     continue
-                found.append(other)
+                if self.symbolic == ALL or self._leaf(other) is self._leaf(candidate):
+                    found.append(other)
         return found
 
 
@@ -311,13 +400,22 @@ def features_of(
     whose programs run with so many threads.
     """
     if isinstance(space, Space):
-        return FeatureFunction(space.schedule, target, threads, space.baseline)
+        return FeatureFunction(space.schedule, target, threads, space.baseline, space.paths)
     return FeatureFunction(space, target, threads)
 
 
 def prior(features: np.ndarray) -> np.ndarray:
     """Seconds that the closed formula expects, float32 [n], of features [n, F]."""
     return np.expm1(features[:, SECONDS]) * np.float32(1e-9)
+
+
+def _column(knob: Knob, part: int | None) -> Column:
+    default: Any = knob.default
+    return Column(knob.name, part, default if part is None else default[part])
+
+
+def _is_close(found: np.ndarray, expected: np.ndarray) -> bool:
+    return np.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 def _schedule_of(made: object) -> Schedule:

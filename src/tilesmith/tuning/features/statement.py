@@ -12,6 +12,7 @@ from tilesmith.ir.expr import Expr, free_vars
 from tilesmith.ir.target import LINE_BYTES, Target
 from tilesmith.ir.types import Dim
 from tilesmith.te.stage import SplitRelation
+from tilesmith.tuning.traced import expression
 
 from .algebra import (
     Number,
@@ -128,8 +129,8 @@ def statement_features(
     # registers of the loop body that is copied out
     def in_vectors(a: Access) -> Number:
         elements = prints.elements(s, a, copied)
-        moves = any(isinstance(n, Expr) or n != 0 for n in _lane_steps(nest, s, a, inside))
-        return div(elements, minimum(lanes, hardware)) if moves else elements
+        still = is_most(_distance(_lane_steps(nest, s, a, inside)), 0)
+        return where(still, elements, div(elements, minimum(lanes, hardware)))
 
     def lines(a: Access) -> Number:
         """Cache lines that a vector lies on."""
@@ -276,9 +277,15 @@ def _load_cycles(steps: list[Number], lines: Number) -> Number:
     """Of loading a vector whose lanes lie that far apart: together, on so many cache lines, or each
     on its own.
     """
-    if any(isinstance(n, Expr) or n != 0 for n in steps[:-1]):
-        return GATHER
-    return where(is_most(steps[-1], 1), mul(lines, 0.5), GATHER) if steps else 0.5
+    if not steps:
+        return 0.5
+    near = where(is_most(steps[-1], 1), mul(lines, 0.5), GATHER)
+    return where(is_most(_distance(steps[:-1]), 0), near, GATHER)
+
+
+def _distance(steps: list[Number]) -> Number:
+    """0 where nothing moves."""
+    return total(maximum(n, mul(n, -1)) for n in steps)
 
 
 def _vector_lines(
@@ -288,13 +295,13 @@ def _vector_lines(
     where rows don't start at one.
     """
     steps = _lane_steps(nest, s, a, inside)
-    if not steps or any(isinstance(n, Expr) or n != 0 for n in steps[:-1]):
+    if not steps:
         return 1
-    if isinstance(steps[-1], int) and steps[-1] != 1:
-        return 1
+    together = is_most(_distance([*steps[:-1], sub(steps[-1], 1)]), 0)
     row = mul(nest.shape(a.tensor)[-1], a.bytes)
     rest = sub(row, mul(floor_div(row, LINE_BYTES), LINE_BYTES))
-    return where(is_most(rest, 0), 1, 1 if width <= LINE_BYTES // 2 else 2)
+    crossing = where(is_most(rest, 0), 1, 1 if width <= LINE_BYTES // 2 else 2)
+    return where(together, crossing, 1)
 
 
 def _cut(
@@ -325,7 +332,7 @@ def _static_size(nest: Nest, a: Access) -> float:
 def nominal(extents: Iterable[Dim]) -> float:
     """The product of extents, knobs standing for 2: an order that values of knobs don't change."""
     result = 1.0
-    for n in extents:
+    for n in map(expression, extents):
         known: dict[Expr, Number] = {} if isinstance(n, int) else dict.fromkeys(free_vars(n), 2)
         result *= float(number(n, known))  # type: ignore[arg-type]  # nothing is unknown
     return result
