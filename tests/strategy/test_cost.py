@@ -20,6 +20,7 @@ from tilesmith.strategy.work import Work
 V3 = target("x86-64-v3")  # 8 lanes, 2 multiply-adds a cycle, 32 KiB of L1, 512 KiB of L2
 ONE = Rates(1, 100e9, 200e9, 100e9, 100e9, 80e9, 50e9, 40e9, 20e9, 10e9, 0.0)
 TWO = Rates(2, 200e9, 400e9, 200e9, 200e9, 160e9, 80e9, 60e9, 30e9, 15e9, 1e-6)
+LANES = "ramp(0, 1, 8)"
 ACC = "acc[ramp(0, 1, 8)]"
 MACHINE = Machine("a CPU", 32, (ONE, TWO))
 
@@ -83,6 +84,33 @@ def test_the_parts_of_exp_are_counted_in_the_loop_that_changes_them():
 """)
     body = max(w.regions[0].bodies, key=lambda b: b.trips)
     assert body.trips == 100 and body.fma >= 4
+
+
+@pytest.mark.parametrize(
+    ("lanes", "vectors"),
+    [
+        (f"{LANES} // broadcast(4, 8)", 1),  # two groups of four lanes: one vector and a shuffle
+        (f"{LANES} // broadcast(4, 8) * broadcast(4, 8)", 1),
+        (f"{LANES} % broadcast(2, 8) * broadcast(58, 8) + {LANES} // broadcast(2, 8)", 2),
+        (f"{LANES} % broadcast(3, 8) * broadcast(7, 8)", 2),
+        ("ramp(0, 3, 8)", 3),
+    ],
+)
+def test_lanes_at_known_distances_are_whole_vectors_and_shuffles(lanes, vectors):
+    w = work(f"""def f(x: f32[1000], y: f32[800]) -> y:
+    for i in range(100):
+        y[ramp(i * 8, 1, 8)] = x[{lanes} + broadcast(i, 8)]
+""")
+    body = max(w.regions[0].bodies, key=lambda b: b.trips)
+    assert (body.load, body.alu, body.issued) == (vectors, vectors, 2 * vectors + 1)
+
+
+def test_lanes_that_memory_scatters_are_counted_one_by_one():
+    w = work(f"""def f(x: f32[1000], y: f32[800]) -> y:
+    for i in range(100):
+        y[ramp(i * 8, 1, 8)] = x[{LANES} * {LANES} * broadcast(11, 8) + broadcast(i, 8)]
+""")
+    assert max(w.regions[0].bodies, key=lambda b: b.trips).load == 8
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilesmith.ir.expr import Binary, Broadcast, Const, Expr, Load, Ramp, const
+from tilesmith.ir.lane_offsets import lane_of
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Buffer, Store
 from tilesmith.support.errors import InternalError
@@ -17,7 +18,6 @@ from tilesmith.support.errors import InternalError
 from .emit_expr import Mask
 from .emit_registers import RegisterEmitter
 from .lane_loads import Reach, cover, known_lanes, place
-from .lane_offsets import lane_of
 from .llvm_text import NONTEMPORAL, memory_type, value_type, vector
 from .targets import has_slow_gathers
 

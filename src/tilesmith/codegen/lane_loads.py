@@ -22,9 +22,8 @@ from tilesmith.ir.expr import (
     const,
     post_order,
 )
+from tilesmith.ir.lane_offsets import lane_offsets
 from tilesmith.loop.nodes import Buffer, Store
-
-from .lane_offsets import lane_offsets
 
 Place = tuple[Buffer, Expr]
 """A buffer and the variable part of an index into it."""

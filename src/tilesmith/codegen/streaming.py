@@ -14,10 +14,9 @@ from itertools import pairwise
 
 from tilesmith.ir.affine import affine_form
 from tilesmith.ir.expr import Const, Expr
+from tilesmith.ir.lane_offsets import lane_offsets
 from tilesmith.ir.target import LINE_BYTES, Target
 from tilesmith.loop.nodes import Buffer, Func, Store
-
-from .lane_offsets import lane_offsets
 
 _LEAST_BYTES = 16  # of a store: narrower ones have no vector instruction
 

@@ -35,9 +35,10 @@ from tilesmith.ir.interval import make
 from tilesmith.ir.simplify import EMPTY, Context
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Allocate, Assert, Buffer, For, Func, If, LetStmt, Seq, Stmt, Store
-from tilesmith.loop.visit import exprs, own_exprs, walk
+from tilesmith.loop.visit import own_exprs, walk
 
 from .footprint import Access, Loop
+from .indices import SCATTERED, computed_from, linear, periods, picked
 
 DIVIDE_CYCLES = 8.0
 """Of a vector division or square root of full width (Agner Fog's tables: 5 to 16)."""
@@ -47,8 +48,9 @@ INTEGER_DIVIDE = 4.0
 """Instructions of an integer division by a constant."""
 FORWARD_CYCLES = 5.0
 """From a store to a load of the same memory."""
-OVERLAP_STRIDE = 8
-"""Largest stride whose loads are whole vectors and shuffles; beyond it, gathers."""
+MOST_VECTORS = 8
+"""Most vectors that the lanes of a load are shuffled from (its stride, if it has one); beyond it, a
+gather."""
 
 
 @dataclass(slots=True)
@@ -114,7 +116,7 @@ class _Reader:
         self.depth: dict[Var, int] = {}
         self.values: dict[Expr, Expr] = {}  # integer lets, for the sake of addresses
         self.box: Context = EMPTY  # the loop variables' ranges
-        self.periods = _periods(body)
+        self.periods = periods(body)
 
     # statements
 
@@ -236,7 +238,8 @@ class _Reader:
             if e in known:
                 stack.pop()
                 continue
-            waiting = [c for c in e.children if c not in known]
+            parts = computed_from(e)
+            waiting = [c for c in parts if c not in known]
             if isinstance(e, Let):  # the value first: the body needs to know where it is computed
                 if e.value in known:
                     self.depth[e.var] = known[e.value]
@@ -246,7 +249,7 @@ class _Reader:
                 stack += waiting
                 continue
             stack.pop()
-            d = max([known[c] for c in e.children], default=0)
+            d = max([known[c] for c in parts], default=0)
             if isinstance(e, Var):
                 d = self.depth.get(e, 0)
             elif isinstance(e, Load):
@@ -322,8 +325,13 @@ class _Reader:
     def access(self, buffer: Buffer, index: Expr, lanes: int, write: bool, scope: Scope) -> float:
         """Note what an access touches; returns how many full-width accesses it counts as."""
         size = buffer.dtype.bytes
-        base, stride = _linear(index)
+        base, stride = linear(index)
         runs = lanes * size if stride == 1 else size
+        vectors = abs(stride)  # that hold the lanes of a load
+        known = picked(index) if stride == SCATTERED and not write else None
+        if known is not None and known[2] <= MOST_VECTORS:
+            base, span, vectors = known
+            stride, runs = 1, span * size
         base = substitute(base, self.values) if self.values else base
         terms: tuple[tuple[Expr, int], ...] = ()
         offset = 0
@@ -331,16 +339,16 @@ class _Reader:
             form, offset = affine_form(base)
             terms = tuple((atom, k * size) for atom, k in form.items())
         if stride > 1:
-            runs, terms = runs, (*terms, (Ramp(_ZERO, _ONE, lanes), stride * size))
+            terms = (*terms, (Ramp(_ZERO, _ONE, lanes), stride * size))
         scope.loop.add(Access(buffer, write, terms, runs), offset * size)
         if lanes == 1 or stride == 0:
             return 0.5
-        if stride == 1:
+        if stride == 1 and known is None:
             return max(runs / self.vector, 0.5)
-        if 1 < abs(stride) <= OVERLAP_STRIDE and not write:
-            scope.count.alu += stride
-            scope.count.issued += stride
-            return float(abs(stride))
+        if vectors <= MOST_VECTORS and not write:  # each is shuffled
+            scope.count.alu += vectors
+            scope.count.issued += vectors
+            return float(vectors)
         scope.count.issued += lanes
         return float(lanes)
 
@@ -381,44 +389,3 @@ def _free(e: Expr) -> bool:
 
 def _writes(s: Stmt) -> frozenset[Buffer]:
     return frozenset(x.buffer for x in walk(s) if isinstance(x, Store))
-
-
-def _linear(index: Expr) -> tuple[Expr, int]:
-    """Base and stride of an index; the stride of a vector that is no ramp is 0 lanes apart."""
-    if isinstance(index, Ramp) and isinstance(index.stride, Const):
-        return index.base, int(index.stride.value)
-    if isinstance(index, Broadcast):
-        return index.value, 0
-    if isinstance(index, Binary) and index.op in ("add", "sub") and index.lanes > 1:
-        (a, s), (b, t) = _linear(index.a), _linear(index.b)
-        if a.lanes == 1 and b.lanes == 1:
-            return Binary(index.op, a, b), s + t if index.op == "add" else s - t
-    return index, 1 if index.lanes == 1 else 1 << 20
-
-
-def _periods(body: Stmt) -> dict[Var, list[int]]:
-    """Where the digits of each loop variable change: the divisors that it is taken apart with, each
-    a multiple of the one before.
-    """
-    found: dict[Var, set[int]] = {}
-    seen: set[Expr] = set()
-    stack = list(exprs(body))
-    while stack:
-        e = stack.pop()
-        if e in seen:
-            continue
-        seen.add(e)
-        stack.extend(e.children)
-        if isinstance(e, Binary) and e.op in ("floordiv", "floormod") and isinstance(e.b, Const):
-            inner = 1
-            a = e.a
-            while isinstance(a, Binary) and a.op == "floordiv" and isinstance(a.b, Const):
-                inner, a = inner * int(a.b.value), a.a
-            if isinstance(a, Var):
-                found.setdefault(a, set()).update((inner, inner * int(e.b.value)))
-    chains: dict[Var, list[int]] = {}
-    for v, periods in found.items():
-        for p in sorted(periods - {1}):
-            if not chains.get(v) or p % chains[v][-1] == 0:
-                chains.setdefault(v, []).append(p)
-    return chains

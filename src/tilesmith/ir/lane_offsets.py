@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tilesmith.ir.expr import Binary, Broadcast, Const, Expr, Load, Ramp, const
-from tilesmith.ir.fold import fold_binary
+from .expr import Binary, Broadcast, Const, Expr, Load, Ramp, const
+from .fold import fold_binary
 
 
 def lane_offsets(e: Expr) -> tuple[Expr, tuple[int, ...]] | None:

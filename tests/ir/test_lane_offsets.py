@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tilesmith.codegen.lane_offsets import lane_offsets
 from tilesmith.ir.expr import Binary, Broadcast, Ramp, Var, const
+from tilesmith.ir.lane_offsets import lane_offsets
 
 BASE = Var("base")
 LANES = Ramp(const(0), const(1), 8)

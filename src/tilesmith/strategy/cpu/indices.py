@@ -1,0 +1,76 @@
+"""What the indices of a kernel's accesses say: where lanes lie, and how loops walk."""
+
+from __future__ import annotations
+
+from tilesmith.ir.expr import Binary, Broadcast, Const, Expr, Load, Ramp, Var
+from tilesmith.ir.lane_offsets import lane_offsets
+from tilesmith.loop.nodes import Stmt
+from tilesmith.loop.visit import exprs
+
+SCATTERED = 1 << 20
+"""The stride of lanes that are not equally far apart."""
+
+
+def linear(index: Expr) -> tuple[Expr, int]:
+    """Base and stride of an index; lanes that are not equally far apart are `SCATTERED`."""
+    if isinstance(index, Ramp) and isinstance(index.stride, Const):
+        return index.base, int(index.stride.value)
+    if isinstance(index, Broadcast):
+        return index.value, 0
+    if isinstance(index, Binary) and index.op in ("add", "sub") and index.lanes > 1:
+        (a, s), (b, t) = linear(index.a), linear(index.b)
+        if a.lanes == 1 and b.lanes == 1:
+            return Binary(index.op, a, b), s + t if index.op == "add" else s - t
+    return index, 1 if index.lanes == 1 else SCATTERED
+
+
+def picked(index: Expr) -> tuple[Expr, int, int] | None:
+    """Of lanes at distances that are known: the first element, how many lie between it and the last
+    one, both included, and how many whole vectors hold them all; None of others.
+    """
+    found = lane_offsets(index)
+    if found is None:
+        return None
+    base, offsets = found
+    first = min(offsets)
+    vectors = {(o - first) // index.lanes for o in offsets}
+    return base + first, max(offsets) - first + 1, len(vectors)
+
+
+def computed_from(e: Expr) -> tuple[Expr, ...]:
+    """The operands of `e` that are computed: not the distances between the lanes of a load, where
+    those are known.
+    """
+    if isinstance(e, Load) and len(e.indices) == 1 and isinstance(e.indices[0], Binary):
+        found = lane_offsets(e.indices[0]) if e.indices[0].lanes > 1 else None
+        if found is not None:
+            return (found[0], *(c for c in e.children if c is not e.indices[0]))
+    return e.children
+
+
+def periods(body: Stmt) -> dict[Var, list[int]]:
+    """Where the digits of each loop variable change: the divisors that it is taken apart with, each
+    a multiple of the one before.
+    """
+    found: dict[Var, set[int]] = {}
+    seen: set[Expr] = set()
+    stack = list(exprs(body))
+    while stack:
+        e = stack.pop()
+        if e in seen:
+            continue
+        seen.add(e)
+        stack.extend(e.children)
+        if isinstance(e, Binary) and e.op in ("floordiv", "floormod") and isinstance(e.b, Const):
+            inner = 1
+            a = e.a
+            while isinstance(a, Binary) and a.op == "floordiv" and isinstance(a.b, Const):
+                inner, a = inner * int(a.b.value), a.a
+            if isinstance(a, Var):
+                found.setdefault(a, set()).update((inner, inner * int(e.b.value)))
+    chains: dict[Var, list[int]] = {}
+    for v, periods in found.items():
+        for p in sorted(periods - {1}):
+            if not chains.get(v) or p % chains[v][-1] == 0:
+                chains.setdefault(v, []).append(p)
+    return chains
