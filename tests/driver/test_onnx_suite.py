@@ -42,8 +42,7 @@ DIFFERENT = {
 UNSUPPORTED = {
     "strings": "ImageDecoder RegexFullMatch StringConcat StringNormalizer StringSplit "
     "TfIdfVectorizer",
-    "sequences and optionals": "If Optional OptionalGetElement OptionalHasElement SequenceAt "
-    "SequenceConstruct SequenceEmpty SequenceInsert SequenceLength SequenceMap SplitToSequence",
+    "sequences that a condition known only at run time chooses": "If",
     "training": "BatchNormalization Adagrad Adam Momentum",
     "8-bit floats and integers of less than 8 "
     "bits": "Cast CastLike QuantizeLinear DequantizeLinear",

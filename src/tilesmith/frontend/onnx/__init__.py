@@ -21,6 +21,7 @@ from tilesmith.frontend.onnx import (
     resizing,
     sampling,
     scattering,
+    sequences,
     shapes,
 )
 from tilesmith.frontend.onnx.errors import ValuesNeededError
@@ -43,6 +44,7 @@ FAMILIES = (
     attention,
     recurrent,
     control,
+    sequences,
     quantized,
     losses,
 )

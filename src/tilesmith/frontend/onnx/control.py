@@ -6,13 +6,14 @@ effects) and `Where` chooses. Loops whose number of steps is known are unrolled.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tilesmith.frontend.onnx import attributes as at
 from tilesmith.frontend.onnx.errors import NotedError
-from tilesmith.frontend.onnx.importer import FAILED, Slot
 from tilesmith.frontend.onnx.node import NodeContext
 from tilesmith.frontend.onnx.registry import Result, onnx_op
+from tilesmith.frontend.onnx.slots import FAILED, Slot, kind_of
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import bool_, i64
 from tilesmith.ops import elementwise as ew
@@ -22,34 +23,46 @@ _STEPS = 1 << 12
 """Loops of more steps are not unrolled."""
 
 
-def _graph(n: NodeContext, name: str) -> Any:
+def graph_attribute(n: NodeContext, name: str) -> Any:
     found = n.attributes.get(name, at.GRAPH)
     if found is None:
         n.bad(f"expected attribute {name!r}, which is required; found none")
     return found
 
 
-def _values(slots: list[Slot]) -> tuple[Value, ...]:
+def results_of(slots: list[Slot]) -> tuple[Slot, ...]:
     """The results of a sub-graph.
 
     What failed inside is already noted; this node then fails with it.
     """
     if any(s is FAILED for s in slots):
         raise NotedError("its sub-graph has nodes that are not supported")
+    return tuple(slots)
+
+
+def _tensors(n: NodeContext, slots: Sequence[Slot]) -> tuple[Value, ...]:
+    """The results of a sub-graph where only tensors can be."""
+    for s in slots:
+        if not isinstance(s, Value):
+            n.unsupported(f"{kind_of(s)} as a result that is chosen or collected at run time")
     return tuple(s for s in slots if isinstance(s, Value))
+
+
+def _values(n: NodeContext, slots: list[Slot]) -> tuple[Value, ...]:
+    return _tensors(n, results_of(slots))
 
 
 @onnx_op("If", since=1)
 def if_(n: NodeContext) -> Result:
     condition = n.input(0)
-    branches = _graph(n, "then_branch"), _graph(n, "else_branch")
+    branches = graph_attribute(n, "then_branch"), graph_attribute(n, "else_branch")
     if condition.dtype is not bool_ or condition.type.size != 1:
         n.bad(f"cond: expected one bool, found {condition.type}")
     known = n.known(condition)
     if known is not None:
         chosen = branches[0] if bool(known.reshape(-1)[0]) else branches[1]
-        return _values(n.importer.subgraph(chosen, n.frame, (), n.loc))
-    then, otherwise = (_values(n.importer.subgraph(g, n.frame, (), n.loc)) for g in branches)
+        return results_of(n.importer.subgraph(chosen, n.frame, (), n.loc))
+    then, otherwise = (_values(n, n.importer.subgraph(g, n.frame, (), n.loc)) for g in branches)
     if len(then) != len(otherwise):
         n.bad(
             f"expected as many results from both branches, found {len(then)} and {len(otherwise)}"
@@ -63,8 +76,9 @@ def if_(n: NodeContext) -> Result:
 
 @onnx_op("Loop", since=1)
 def loop(n: NodeContext) -> Result:
-    body = _graph(n, "body")
-    limit, condition, *carried = n.optional_inputs
+    body = graph_attribute(n, "body")
+    limit, condition = n.optional(0), n.optional(1)
+    carried = n.slots[2:]
     if any(v is None for v in carried):
         n.bad("expected every loop-carried value, found one left out")
     state: list[Slot] = list(carried)
@@ -80,16 +94,17 @@ def loop(n: NodeContext) -> Result:
         if step >= _STEPS:
             n.unsupported(f"a loop of more than {_STEPS} steps")
         arguments = [n.const(step, i64), going, *state]
-        results = _values(n.importer.subgraph(body, n.frame, arguments, f"{n.loc}.{step}"))
-        going, count = results[0], len(state)
+        results = results_of(n.importer.subgraph(body, n.frame, arguments, f"{n.loc}.{step}"))
+        count = len(state)
+        (going,) = _tensors(n, results[:1])
         state = [*results[1 : 1 + count]]
-        for found, value in zip(scans, results[1 + count :], strict=True):
+        for found, value in zip(scans, _tensors(n, results[1 + count :]), strict=True):
             found.append(value)
         step += 1
     if step == 0 and scans:
         n.unsupported("a loop of no steps that collects values (their shapes are unknown)")
     collected = [_stack(n, found, 0) for found in scans]
-    return tuple(s for s in (*state, *collected) if isinstance(s, Value))
+    return (*state, *collected)
 
 
 def _stack(n: NodeContext, values: list[Value], axis: int) -> Value:
@@ -102,7 +117,7 @@ def _stack(n: NodeContext, values: list[Value], axis: int) -> Value:
 
 @onnx_op("Scan", since=9)
 def scan(n: NodeContext) -> Result:
-    body, count = _graph(n, "body"), n.attr_int("num_scan_inputs")
+    body, count = graph_attribute(n, "body"), n.attr_int("num_scan_inputs")
     inputs = n.inputs
     if not 1 <= count <= len(inputs):
         n.bad(f"attribute 'num_scan_inputs': expected 1 to {len(inputs)}, found {count}")
@@ -131,7 +146,7 @@ def scan(n: NodeContext) -> Result:
             for v, a, back in zip(sequences, axes, backward, strict=True)
         ]
         results = _values(
-            n.importer.subgraph(body, n.frame, [*state, *elements], f"{n.loc}.{step}")
+            n, n.importer.subgraph(body, n.frame, [*state, *elements], f"{n.loc}.{step}")
         )
         state = list(results[: len(state)])
         for found, value in zip(collected, results[len(state) :], strict=True):

@@ -23,6 +23,7 @@ from tilesmith.frontend.onnx.external import ExternalFiles
 from tilesmith.frontend.onnx.node import NodeContext
 from tilesmith.frontend.onnx.problems import Problem
 from tilesmith.frontend.onnx.proto import text
+from tilesmith.frontend.onnx.slots import FAILED, Failed, Slot
 from tilesmith.frontend.onnx.structure import captured, node_name, ordered, subgraphs
 from tilesmith.frontend.onnx.tensors import MAX_ELEMENTS, Contents, decode, decode_sparse
 from tilesmith.graph.builder import Builder
@@ -68,18 +69,6 @@ _NOT_FOLDED = frozenset(
 """Operators whose reference may need far more than operands and result take: never for shapes."""
 
 _DEFAULT_DOMAINS = ("", "ai.onnx")
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """Stands for a value that could not be made:
-
-    its node is reported at the end, nodes that use it are skipped.
-    """
-
-
-FAILED = Failed()
-Slot = Value | Failed | None  # None: an optional input of a function that the call leaves out
 
 
 @dataclass(slots=True)

@@ -11,9 +11,10 @@ import numpy as np
 from tilesmith.frontend.onnx import registry
 from tilesmith.frontend.onnx.errors import ValuesNeededError
 from tilesmith.frontend.onnx.external import ExternalFiles
-from tilesmith.frontend.onnx.importer import FAILED, Frame, Importer, opsets_of
+from tilesmith.frontend.onnx.importer import Frame, Importer, opsets_of
 from tilesmith.frontend.onnx.problems import report
 from tilesmith.frontend.onnx.proto import ModelSource, Source, newest_opset, read_model, text
+from tilesmith.frontend.onnx.slots import FAILED, TensorList
 from tilesmith.frontend.onnx.tensors import checked_shape, element_type
 from tilesmith.graph.builder import Builder, array_type
 from tilesmith.graph.nodes import Graph, Value
@@ -97,6 +98,10 @@ def _load(
         if isinstance(value, Value):
             _check_declared(o, value, bool(shapes or values))
             outputs.append(value)
+        elif isinstance(value, TensorList):
+            raise UnsupportedError(
+                f"output {output_name!r} is a sequence; only tensors are supported"
+            )
         elif value is not FAILED:
             raise ModelError(f"output {output_name!r} has no value")
     if importer.problems:

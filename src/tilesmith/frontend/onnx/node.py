@@ -13,6 +13,7 @@ from tilesmith.frontend.onnx import attributes as at
 from tilesmith.frontend.onnx.attributes import Attributes
 from tilesmith.frontend.onnx.errors import ValuesNeededError
 from tilesmith.frontend.onnx.proto import text
+from tilesmith.frontend.onnx.slots import Slot, kind_of
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType
 from tilesmith.ops.base import Op
@@ -36,7 +37,7 @@ class NodeContext:
         op_type: str,
         version: int,
         attributes: Attributes,
-        inputs: tuple[Value | None, ...],
+        inputs: tuple[Slot, ...],
         outputs: tuple[str, ...],
         loc: str,
         frame: Frame,
@@ -57,13 +58,24 @@ class NodeContext:
     def inputs(self) -> tuple[Value, ...]:
         """All inputs of an operator that takes any number of them; none may be left out."""
         self._inputs_read = len(self._inputs)
-        return tuple(self._required(v, i) for i, v in enumerate(self._inputs))
+        return tuple(self._required(self._tensor(v, i), i) for i, v in enumerate(self._inputs))
 
     @property
     def optional_inputs(self) -> tuple[Value | None, ...]:
         """All inputs, None for each that is left out."""
         self._inputs_read = len(self._inputs)
+        return tuple(self._tensor(v, i) for i, v in enumerate(self._inputs))
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """All inputs, whatever they hold."""
+        self._inputs_read = len(self._inputs)
         return self._inputs
+
+    def slot(self, index: int) -> Slot:
+        """Input number `index`, whatever it holds; None when it is left out."""
+        self._inputs_read = max(self._inputs_read, index + 1)
+        return self._inputs[index] if index < len(self._inputs) else None
 
     def input(self, index: int) -> Value:
         """Required input number `index`."""
@@ -71,8 +83,12 @@ class NodeContext:
 
     def optional(self, index: int) -> Value | None:
         """Input number `index`; None when it is left out."""
-        self._inputs_read = max(self._inputs_read, index + 1)
-        return self._inputs[index] if index < len(self._inputs) else None
+        return self._tensor(self.slot(index), index)
+
+    def _tensor(self, slot: Slot, index: int) -> Value | None:
+        if slot is None or isinstance(slot, Value):
+            return slot
+        raise ModelError(f"expected a tensor as input number {index + 1}, found {kind_of(slot)}")
 
     def _required(self, value: Value | None, index: int) -> Value:
         if value is None:

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from tilesmith.graph.nodes import Value
+from tilesmith.frontend.onnx.slots import Slot
 
 if TYPE_CHECKING:
     from tilesmith.frontend.onnx.node import NodeContext
 
-Result: TypeAlias = "Value | tuple[Value | None, ...]"
+Result: TypeAlias = "Slot | tuple[Slot, ...]"
 ImportFunction: TypeAlias = "Callable[[NodeContext], Result]"
 
 OLDEST_OPSET = 7

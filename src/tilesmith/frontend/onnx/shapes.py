@@ -20,7 +20,8 @@ def reshape_to(n: NodeContext, x: Value, dims: tuple[int, ...]) -> Value:
 
 @onnx_op("Identity", since=1)
 def identity(n: NodeContext) -> Result:
-    return n.add(ew.Identity(), n.input(0))
+    given = n.slot(0)
+    return n.add(ew.Identity(), n.input(0)) if given is None or isinstance(given, Value) else given
 
 
 @onnx_op("Reshape", since=5)

@@ -1,0 +1,42 @@
+"""What a name of an ONNX model stands for while the model is imported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tilesmith.graph.nodes import Value
+from tilesmith.ir.dtypes import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Stands for a value that could not be made:
+
+    its node is reported at the end, nodes that use it are skipped.
+    """
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorList:
+    """A sequence of tensors of one element type: it is gone when the model is imported."""
+
+    items: tuple[Value, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """An optional value that is not there."""
+
+
+FAILED, ABSENT = Failed(), Absent()
+Slot: TypeAlias = "Value | TensorList | Absent | Failed | None"
+"""None: an optional input that is left out."""
+
+
+def kind_of(slot: Slot) -> str:
+    """What a slot holds, in words."""
+    if isinstance(slot, TensorList):
+        return f"a sequence of {len(slot.items)} tensors"
+    return "a tensor" if isinstance(slot, Value) else "nothing"
