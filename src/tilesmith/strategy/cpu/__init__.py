@@ -23,6 +23,7 @@ from .irregular import is_irregular, lower_irregular
 from .matmul import schedule_contraction
 from .reduction import schedule_reductions
 from .rows import row_producer, schedule_rows
+from .scaled_rows import schedule_scaled_rows
 from .winograd import schedule_winograd, winograd_op
 
 
@@ -40,7 +41,7 @@ def schedule(body: Graph, target: Target, cfg: Config = ANALYTIC) -> tuple[Sched
     contractions = [st for st in group.stages if product_of_loads(st)]
     if len(contractions) == 1 and any(
         form(s, group, contractions[0], target, cfg)
-        for form in (schedule_dots, schedule_contraction)
+        for form in (schedule_dots, schedule_scaled_rows, schedule_contraction)
     ):
         return s, group
     outputs = {t.op for t in group.outputs}

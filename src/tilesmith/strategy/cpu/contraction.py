@@ -164,20 +164,28 @@ def tile_vectors(columns: int, lanes: int) -> list[int]:
     return [n for n in range(1, MAX_VECTORS + 1) if (n - 1) * lanes < columns]
 
 
-def single_row_vectors(columns: int, lanes: int, target: Target) -> int | None:
+def single_row_vectors(columns: int, lanes: int, target: Target, cached: bool = True) -> int | None:
     """The width of a tile of one row, in vectors, when `w` lies in memory row by row; None where
     the columns are too few for blocks of that width.
 
     Every element of `w` is read once: what counts is that it comes in long runs, which the hardware
-    fetches ahead, and threads still have blocks to share.
+    fetches ahead, and threads still have blocks to share.  Of a `w` that is not `cached` whole rows
+    are read, if they are short: they are one run.
     """
-    widest = target.vector_registers * 3 // 4
+    widest = widest_row(target)
     total = -(-columns // lanes)
+    if total <= widest and not cached:
+        return total
     even = [n for n in range(widest, MAX_VECTORS, -1) if total % n == 0 and total >= 4 * n]
     if even:
         return even[0]
     usual = target.vector_registers // 2
     return usual if total >= 8 * usual else None
+
+
+def widest_row(target: Target) -> int:
+    """Vectors in the widest tile of one row: few registers are for other things."""
+    return target.vector_registers * 3 // 4
 
 
 def step_cycles(rows: int, vectors: int, target: Target, broadcast: bool = True) -> float:

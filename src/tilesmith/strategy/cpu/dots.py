@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 
-from tilesmith.ir.expr import post_order
+from tilesmith.ir.expr import Var, post_order
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.target import Target
 from tilesmith.strategy.access import accesses, condition_vars, expand
@@ -48,20 +48,17 @@ def schedule_dots(
     """Schedule the whole group around `anchor`.  False (nothing done) where the factors do not lie
     along one reduced axis, or where copying one of them costs less.
     """
-    out = group.outputs[0].op
-    if len(group.outputs) != 1 or not isinstance(out, Compute) or not out.axis:
-        return False
-    if [a.extent for a in out.axis] != [a.extent for a in anchor.axis]:
-        return False
-    layout = group.layout(group.outputs[0])
-    c = analyse(anchor, frozenset(), innermost(layout, anchor))
+    c = only_contraction(group, anchor)
     reduced = [k for k in anchor.reduce_axis if k.extent != 1]
     if c is None or c.vector is None or len(reduced) != 1:
         return False
     (k,) = reduced
-    if not _lies_along(group, anchor, k, c.vector) or not _pays(c, k, target):
+    if not _lies_along(group, anchor, k, c.vector) or not cfg.choice(
+        "dots", (False, True), _pays(c, k, target)
+    ):
         return False
 
+    out, layout = group.outputs[0].op, group.layout(group.outputs[0])
     for stage in group.stages:
         if stage is not anchor and stage is not out and not stage.reduce_axis:
             s[stage.outputs[0]].compute_inline()
@@ -113,20 +110,37 @@ def schedule_dots(
     return True
 
 
-def _lies_along(group: Group, anchor: Compute, k: IterVar, vector: IterVar) -> bool:
-    """True when memory runs along `k` in everything that `anchor` reads, and in some of it not
-    along `vector`.
+def only_contraction(group: Group, anchor: Compute) -> Contraction | None:
+    """`anchor` as a contraction, when the group has one result, of the same shape."""
+    (out, *others) = group.outputs
+    axes = out.op.axis if isinstance(out.op, Compute) else ()
+    if others or not axes or [a.extent for a in axes] != [a.extent for a in anchor.axis]:
+        return None
+    return analyse(anchor, frozenset(), innermost(group.layout(out), anchor))
+
+
+def simple_reads(group: Group, anchor: Compute) -> list[dict[Var, int]] | None:
+    """The strides of all that `anchor` reads, through the stages before it; None where they are not
+    known, or where these stages would better be computed once.
     """
     kept = [stage for stage in group.stages if stage.reduce_axis]
     costly = any(is_costly(e) for b in expand(anchor, kept) for e in post_order(b))
     if costly or condition_vars(anchor, kept):
-        return False
+        return None
     reads = accesses(group, anchor, kept)[:-1]
     known = [r for r in reads if r is not None]
+    return known if len(known) == len(reads) else None
+
+
+def _lies_along(group: Group, anchor: Compute, k: IterVar, vector: IterVar) -> bool:
+    """True when memory runs along `k` in everything that `anchor` reads, and in some of it not
+    along `vector`.
+    """
+    reads = simple_reads(group, anchor)
     return (
-        len(known) == len(reads)
-        and all(r.get(k.var, 0) in (0, 1) for r in known)
-        and any(r.get(vector.var, 0) not in (0, 1) for r in known)
+        reads is not None
+        and all(r.get(k.var, 0) in (0, 1) for r in reads)
+        and any(r.get(vector.var, 0) not in (0, 1) for r in reads)
     )
 
 

@@ -39,6 +39,7 @@ from .contraction import (
     single_row_vectors,
     tile_vectors,
 )
+from .cost import constants_place
 from .operands import prefetch_block, runs_along, schedule_operands, strides_through
 
 PARALLEL_FMAS = 1 << 17
@@ -310,7 +311,8 @@ def _tile(
     else:
         widths, best = tile_vectors(columns, tile.lanes), tile.vectors
         if rows == 1 and c.vector is not None and runs_along(group, c.w, c.vector.var):
-            best = single_row_vectors(columns, tile.lanes, target) or best
+            place = constants_place(product(c.w.buffer.shape) * element, target)
+            best = single_row_vectors(columns, tile.lanes, target, place != "dram") or best
             widths = sorted({*widths, best})
         vectors = cfg.choice("vectors", widths, best)
     if vectors != tile.vectors:

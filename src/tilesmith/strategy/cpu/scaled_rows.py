@@ -1,0 +1,150 @@
+"""Contractions of few rows as sums of scaled rows: y += x[k] * w[k, :].
+
+The register tile of `matmul` walks down a few columns of `w`.  Where rows are long and the caches
+don't hold the matrix, each step is on another page, which the processor neither fetches ahead nor
+translates in time.  A constant `w` is packed in the order in which it is walked; one that is an
+input is better read in long runs, several rows together:
+
+    parallel over batch, column blocks
+      y[rows, block] in the cache = 0
+      for k by steps:
+        for columns of the block by lanes:
+          partial[rows] in registers = sum over steps of x (broadcast) * w (a vector)
+          y += partial
+      epilogue
+"""
+
+from __future__ import annotations
+
+from tilesmith.ir.target import LINE_BYTES, Target
+from tilesmith.strategy.group import Group
+from tilesmith.strategy.knobs import ANALYTIC, Config
+from tilesmith.te.schedule import Schedule
+from tilesmith.te.tensor import Compute, IterVar
+
+from .contraction import MAX_VECTORS, PAGE_BYTES, STREAMS, Contraction, fusable_rows, widest_row
+from .cost import constants_place
+from .dots import only_contraction, simple_reads
+from .matmul import linear_run, product, tile_output
+from .reduction import vectorize
+
+STEPS = 8
+"""Rows of `w` that are read together: their sum costs one reading and writing of `y`."""
+
+RUN_BYTES = 8192
+"""Shortest part of a row (two pages) that is fetched ahead well when several rows are read
+together; shorter rows are read one after the other, as one run.
+"""
+
+SHARES = 4
+"""Blocks of columns for threads to share; few threads use up the bandwidth of memory."""
+
+JUMPING = {"l1": 0.0, "l2": 0.0, "l3": 4.5, "dram": 18.0}
+"""Cycles that a register tile takes at least per vector of `w`, by where `w` is."""
+
+RUNNING = {"l1": 2.0, "l2": 2.0, "l3": 2.0, "dram": 9.0}
+"""Cycles per vector of `w` that is read in runs, beside those of each row."""
+
+
+def schedule_scaled_rows(
+    s: Schedule, group: Group, anchor: Compute, target: Target, cfg: Config = ANALYTIC
+) -> bool:
+    """Schedule the whole group around `anchor`.  False (nothing done) where `w` does not lie in
+    memory row by row, or where a register tile is as good.
+    """
+    c = only_contraction(group, anchor)
+    if c is None or c.vector is None or c.vector in c.batch or len(anchor.reduce_axis) != 1:
+        return False
+    run = linear_run(group, c, fusable_rows(c))
+    rows, columns = product(r.extent for r in run), product([c.vector.extent])
+    if not _lies_in_rows(group, c, run) or not cfg.choice(
+        "scaled_rows", (False, True), _pays(c, rows, columns, target)
+    ):
+        return False
+
+    out, layout = group.outputs[0].op, group.layout(group.outputs[0])
+    for stage in group.stages:
+        if stage is not anchor and stage is not out:
+            s[stage.outputs[0]].compute_inline()
+    if out is anchor:
+        acc = s.cache_write(anchor.outputs[0], "heap")
+    else:
+        acc = anchor.outputs[0]
+        s[acc].set_scope("heap")
+    position = {a: i for i, a in enumerate(anchor.axis)}
+    order = [d.axis for d in layout.dims]
+    row_at = [position[r] for r in run]
+    if len(row_at) > 1:
+        acc = s.flatten_axes(acc, *(s[acc].axis[i] for i in row_at))
+    o = s[group.outputs[0]]
+    element = anchor.outputs[0].dtype.bytes
+    lanes = target.vector_lanes(element)
+    width = _block(c, rows, columns, target)
+    level, _ = tile_output(o, anchor, c, order, position[c.vector], row_at, width, rows, False, cfg)
+    vectorize(o, o.leaf_axes[-1], width, lanes)
+
+    y = s[acc]
+    y.compute_at(o, level)
+    (k,) = y.reduce_axis
+    steps = cfg.choice("steps", (1, 2, 4, 8, 16), 1 if _is_short(c, columns) else STEPS)
+    outer, _ = y.split(k, factor=steps)
+    partial = s[s.rfactor(acc, outer)]
+    *others, column = y.axis
+    if rows > 1:  # lines of all rows in different sets of the L1 cache
+        y.storage_align(others[-1], PAGE_BYTES // element, 2 * LINE_BYTES // element)
+    block, lane = y.split(column, factor=lanes)
+    y.reorder(*y.reduce_axis, block, *others, lane)
+    for x in others:
+        y.unroll(x)
+    y.vectorize(lane)
+    partial.compute_at(y, block)
+    partial.set_scope("register")
+    *others, lane = partial.axis
+    partial.reorder(*partial.reduce_axis, *others, lane)
+    for x in (*partial.reduce_axis, *others):
+        partial.unroll(x)
+    partial.vectorize(lane)
+    return True
+
+
+def _lies_in_rows(group: Group, c: Contraction, run: tuple[IterVar, ...]) -> bool:
+    """True when `c.vector` walks along memory in what depends on it, and there are no rows but
+    those of `run`.
+    """
+    reads = simple_reads(group, c.op)
+    if reads is None or any(r.extent != 1 and r not in run for r in c.rows):
+        return False
+    assert c.vector is not None
+    along = {r.get(c.vector.var, 0) for r in reads}
+    return along == {0, 1} and not any(st.reduce_axis and st is not c.op for st in group.stages)
+
+
+def _pays(c: Contraction, rows: int, columns: int, target: Target) -> bool:
+    """Compares the cycles per vector of `w`, for matrices of more rows than one tile is wide."""
+    lanes = target.vector_lanes(c.op.outputs[0].dtype.bytes)
+    (k,) = c.op.reduce_axis
+    if not isinstance(k.extent, int) or k.extent < 4 * STEPS or rows > STREAMS:
+        return False
+    if columns <= (widest_row(target) if rows == 1 else MAX_VECTORS) * lanes:
+        return False
+    place = constants_place(product(c.w.buffer.shape) * c.w.dtype.bytes, target)
+    if place != "dram" and _is_short(c, columns):
+        return False
+    return RUNNING[place] + rows < max(JUMPING[place], rows)
+
+
+def _is_short(c: Contraction, columns: int) -> bool:
+    return columns * c.w.dtype.bytes < RUN_BYTES
+
+
+def _block(c: Contraction, rows: int, columns: int, target: Target) -> int:
+    """Columns of a block: all, unless threads have nothing else to share, as far as half of the L2
+    cache holds them.
+    """
+    lanes, element = target.vector_lanes(c.op.outputs[0].dtype.bytes), c.w.dtype.bytes
+    most = target.l2_bytes // 2 // (rows * c.op.outputs[0].dtype.bytes)
+    blocks = -(-columns // most)
+    batch = product(a.extent for a in c.batch)
+    if batch < SHARES and not _is_short(c, columns):
+        blocks = max(blocks, min(max(columns * element // RUN_BYTES, 2), SHARES))
+    return -(-columns // (blocks * lanes)) * lanes
