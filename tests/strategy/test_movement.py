@@ -23,7 +23,7 @@ from tilesmith.ir.types import TensorType
 from tilesmith.loop.text import print_func
 from tilesmith.ops.base import Op
 from tilesmith.ops.shape import SpaceToDepth, Transpose
-from tilesmith.ops.slicing import Slice
+from tilesmith.ops.slicing import Slice, Tile
 from tilesmith.runtime.function import NativeFunction
 from tilesmith.strategy.cpu import lower_group
 from tilesmith.support.options import Options
@@ -94,6 +94,27 @@ def test_planes(target: str, data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(KINDS))
     graph = graph_of(shape, kind, SpaceToDepth(block))
     check(graph, target, data.draw(st.booleans()), data.draw(st.sampled_from((0, 1))))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@given(data=st.data())
+@SETTINGS
+def test_copies_of_rows(target: str, data: st.DataObject) -> None:
+    shape = tuple(data.draw(SIZES, f"size {i}") for i in range(2))
+    repeats = tuple(data.draw(st.integers(1, 5), f"repeats {i}") for i in range(2))
+    kind = data.draw(st.sampled_from(KINDS), "kind")
+    graph = graph_of(shape, kind, Tile(repeats))
+    check(graph, target, data.draw(st.booleans()), data.draw(st.sampled_from((0, 0, 1, 3))))
+
+
+def test_no_vector_spans_two_copies_of_a_row() -> None:
+    graph = graph_of((8, 129), "f32", Tile((1, 3)))
+    session = driver.Session.of(Options(use_cache=False), target="native")
+    (node,) = driver.optimise(graph, session).nodes
+    assert isinstance(node.op, Fused)
+    func = lower_group(node.op.body, session.target, "k")
+    text = print_func(driver.run_loop_passes(func, session))
+    assert "for i1o in range(3):" in text and "% 129" not in text and "% broadcast" not in text
 
 
 @pytest.mark.parametrize("target", TARGETS)

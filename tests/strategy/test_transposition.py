@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tilesmith import driver
 from tilesmith.codegen.emit import emit
+from tilesmith.codegen.link import compile_object
 from tilesmith.codegen.math import expand_math
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.nodes import Fused, Graph
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.types import TensorType
+from tilesmith.loop.interpret import interpret
 from tilesmith.ops.activation import Relu
 from tilesmith.ops.elementwise import Add
 from tilesmith.ops.shape import Transpose
 from tilesmith.ops.slicing import Slice
+from tilesmith.runtime.function import NativeFunction
 from tilesmith.strategy.cpu import lower_group
 from tilesmith.support.options import Options
 
@@ -86,3 +91,38 @@ def test_elementwise_work_is_done_on_the_way() -> None:
     rng = np.random.default_rng(0)
     p, q = rng.standard_normal((65, 50), np.float32), rng.standard_normal((50, 65), np.float32)
     np.testing.assert_array_equal(exe(p, q), np.maximum(p.T + q, 0))
+
+
+@pytest.mark.parametrize("kind", ("u8", "bool", "f16", "bf16", "i32", "f64"))
+@pytest.mark.parametrize("target", ("x86-64-v2", "x86-64-v3", "native"))
+@given(data=st.data())
+@settings(max_examples=3, deadline=None)
+def test_any_size_on_any_target(kind: str, target: str, data: st.DataObject) -> None:
+    rows, columns = (
+        data.draw(st.integers(1, 150), "rows"),
+        data.draw(st.integers(1, 300), "columns"),
+    )
+    dtype = to_dtype(kind)
+    session = driver.Session.of(Options(use_cache=False), target=target)
+    (node,) = driver.optimise(transposed((rows, columns), (1, 0), kind), session).nodes
+    assert isinstance(node.op, Fused)
+    func = driver.run_loop_passes(lower_group(node.op.body, session.target, "k"), session)
+    bits = np.random.default_rng(0).integers(0, 2 if dtype.is_bool else 256, (rows, columns))
+    x = bits.astype(dtype.numpy)
+    expected, found = np.zeros((2, columns, rows), dtype.numpy)
+    interpret(func, [x.ravel(), expected.reshape(-1)])
+    kernel = emit(expand_math(func, session.target), session.target)
+    code = compile_object(kernel.llvm_text, session.target, 2)
+    NativeFunction(kernel, code, func.params, func.outputs, session.target, 1)(
+        x.ravel(), found.reshape(-1)
+    )
+    np.testing.assert_array_equal(expected, x.T)
+    np.testing.assert_array_equal(found, x.T)
+
+
+@pytest.mark.parametrize("kind", ("f16", "bf16"))
+def test_bits_are_moved_as_they_are(kind: str) -> None:
+    """Also those of NaNs, which a conversion would change; and nothing is converted."""
+    x = np.arange(1 << 16, dtype=np.uint16).reshape(512, 128).view(to_dtype(kind).numpy)
+    exe = driver.compile(transposed((512, 128), (1, 0), kind), options=Options(use_cache=False))
+    np.testing.assert_array_equal(exe(x).view(np.uint16), x.view(np.uint16).T)

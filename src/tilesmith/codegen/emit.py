@@ -261,7 +261,9 @@ class _FuncEmitter(MemoryEmitter):
     def _allocate(self, s: Allocate) -> None:
         buffer = s.buffer
         if buffer.scope == "register":
-            self.make_slots(buffer, self.module.survey.accesses.get(buffer, set()))
+            survey = self.module.survey
+            as_stored = buffer not in survey.computed
+            self.make_slots(buffer, survey.accesses.get(buffer, set()), as_stored)
         elif buffer.scope == "stack":
             name = self.name("stack")
             count = buffer_bytes(buffer) // buffer.dtype.bytes

@@ -19,6 +19,7 @@ from .emit_expr import Mask
 from .emit_registers import RegisterEmitter
 from .lane_loads import Reach, cover, known_lanes, place
 from .llvm_text import NONTEMPORAL, memory_type, value_type, vector
+from .survey import moved
 from .targets import has_slow_gathers
 
 _MOST_PARTS = 8
@@ -114,15 +115,25 @@ class MemoryEmitter(RegisterEmitter):
         lanes = e.lanes
         if lanes == 1:
             return self._scalar_load(buffer, index, e.mask)
-        active = self._active(e.mask, lanes, mask)
-        if buffer in self.slots:
+        if buffer in self.slots and not self.slots[buffer].as_stored:
+            active = self._active(e.mask, lanes, mask)
             value = self._slot_load(buffer, index, lanes)
             if active is None:
                 return value
             return self._or_zero(active.text, value_type(buffer.dtype, lanes), value)
-        return self.from_memory(
-            buffer.dtype, lanes, self._vector_load(buffer, index, lanes, active)
-        )
+        return self.from_memory(buffer.dtype, lanes, self._stored(e, mask))
+
+    def _stored(self, e: Load, mask: Mask | None) -> str:
+        """The elements of a vector load as they are in memory."""
+        buffer, index, lanes = e.buffer, _index(e.indices), e.lanes
+        assert isinstance(buffer, Buffer)
+        active = self._active(e.mask, lanes, mask)
+        if buffer not in self.slots:
+            return self._vector_load(buffer, index, lanes, active)
+        found = self._slot_load(buffer, index, lanes)
+        if active is None:
+            return found
+        return self._or_zero(active.text, memory_type(buffer.dtype, lanes), found)
 
     def _or_zero(self, active: str, type_: str, value: str) -> str:
         lanes = type_[1:].split(" ", 1)[0]
@@ -149,7 +160,9 @@ class MemoryEmitter(RegisterEmitter):
                 lambda: self.zero(buffer.dtype, 1),
             )
         if buffer in self.slots:
-            return self._slot_load(buffer, index, 1)
+            found = self._slot_load(buffer, index, 1)
+            as_stored = self.slots[buffer].as_stored
+            return self.from_memory(buffer.dtype, 1, found) if as_stored else found
         element, size = memory_type(buffer.dtype), buffer.dtype.bytes
         stored = self.emit(f"load {element}, ptr {self.address(buffer, index)}, align {size}")
         return self.from_memory(buffer.dtype, 1, stored)
@@ -284,17 +297,16 @@ class MemoryEmitter(RegisterEmitter):
             )
         if lanes == 1:
             if s.mask is not None:
-                self.guarded(self.value(s.mask), lambda: self._scalar_store(buffer, index, s.value))
+                self.guarded(self.value(s.mask), lambda: self._scalar_store(s))
             else:
-                self._scalar_store(buffer, index, s.value)
+                self._scalar_store(s)
             return
         mask = self._active(s.mask, lanes, None)
         active = mask.text if mask else ""
-        value = self.value(s.value, mask)
+        stored = self._to_store(s, mask)
         if buffer in self.slots:
-            self._slot_store(buffer, index, lanes, value, active)
+            self._slot_store(buffer, index, lanes, stored, active)
             return
-        stored = self.to_memory(buffer.dtype, lanes, value)
         self._vector_store(buffer, index, lanes, stored, active, self.whole.get(s))
 
     def guarded(self, cond: str, then: Callable[[], None]) -> None:
@@ -307,12 +319,25 @@ class MemoryEmitter(RegisterEmitter):
             self.jump(join)
         self.start_block(join)
 
-    def _scalar_store(self, buffer: Buffer, index: Expr, value: Expr) -> None:
-        text = self.value(value)
+    def _to_store(self, s: Store, mask: Mask | None) -> str:
+        """The value of a store as its buffer keeps it; what is only moved is not converted."""
+        slots = self.slots.get(s.buffer)
+        if slots is not None and not slots.as_stored:
+            return self.value(s.value, mask)
+        source = moved(s)
+        if source is not None and value_type(s.buffer.dtype) != memory_type(s.buffer.dtype):
+            assert isinstance(s.value, Load)
+            kept = self.slots.get(source)
+            if s.value.lanes > 1 and (kept is None or kept.as_stored):
+                return self._stored(s.value, mask)
+        return self.to_memory(s.buffer.dtype, s.value.lanes, self.value(s.value, mask))
+
+    def _scalar_store(self, s: Store) -> None:
+        buffer, index = s.buffer, _index(s.indices)
+        stored = self._to_store(s, None)
         if buffer in self.slots:
-            self._slot_store(buffer, index, 1, text, "")
+            self._slot_store(buffer, index, 1, stored, "")
             return
-        stored = self.to_memory(buffer.dtype, 1, text)
         self.do(
             f"store {memory_type(buffer.dtype)} {stored}, ptr {self.address(buffer, index)}, "
             f"align {buffer.dtype.bytes}"

@@ -14,17 +14,21 @@ from tilesmith.loop.nodes import Buffer
 from tilesmith.support.errors import InternalError
 
 from .emit_expr import ExprEmitter
-from .llvm_text import is_narrow, value_type, vector
+from .llvm_text import is_narrow, memory_type, value_type, vector
 
 _LANE_BYTES = 16  # what shuffles without a table of indices stay within, or move as a whole
 
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Where a register buffer lives: (first element, lanes) -> pointer, or one `memory`."""
+    """Where a register buffer lives: (first element, lanes) -> pointer, or one `memory`.
+
+    `as_stored`: whether elements have the type that they have in memory, not that of values.
+    """
 
     pointers: dict[tuple[int, int], str]
     memory: str = ""
+    as_stored: bool = False
 
 
 class RegisterEmitter(ExprEmitter):
@@ -32,31 +36,36 @@ class RegisterEmitter(ExprEmitter):
         super().__init__(target)
         self.slots: dict[Buffer, Slots] = {}
 
-    def make_slots(self, buffer: Buffer, accesses: set[tuple[int, int]]) -> None:
+    def slot_type(self, buffer: Buffer, lanes: int = 1) -> str:
+        as_stored = self.slots[buffer].as_stored
+        return memory_type(buffer.dtype, lanes) if as_stored else value_type(buffer.dtype, lanes)
+
+    def make_slots(
+        self, buffer: Buffer, accesses: set[tuple[int, int]], as_stored: bool = False
+    ) -> None:
         """Give `buffer` a stack slot for each (first element, lanes) pair that is used."""
+        self.slots[buffer] = Slots({}, as_stored=as_stored)
         ordered = sorted(accesses)
         clean = all(a + n <= b for (a, n), (b, _) in pairwise(ordered))
         if clean:
             pointers = {}
             for first, lanes in ordered:
                 name = self.name("r")
-                self.allocas.append(
-                    f"  {name} = alloca {value_type(buffer.dtype, lanes)}, align 64"
-                )
+                self.allocas.append(f"  {name} = alloca {self.slot_type(buffer, lanes)}, align 64")
                 pointers[first, lanes] = name
-            self.slots[buffer] = Slots(pointers)
+            self.slots[buffer] = Slots(pointers, as_stored=as_stored)
             return
         # vectors of several widths overlap: one block of memory, which LLVM takes apart as far as
         # it can
         name, total = self.name("r"), max(a + n for a, n in ordered)
-        element = value_type(buffer.dtype)
+        element = self.slot_type(buffer)
         if element == "i1":
             raise InternalError(
                 f"register buffer {buffer.name} of bools is accessed with overlapping vectors "
                 "of several widths"
             )
         self.allocas.append(f"  {name} = alloca [{total} x {element}], align 64")
-        self.slots[buffer] = Slots({}, name)
+        self.slots[buffer] = Slots({}, name, as_stored)
 
     def _slot(self, buffer: Buffer, index: Expr, lanes: int) -> tuple[str, int]:
         """Pointer to the slot, and its alignment."""
@@ -79,7 +88,7 @@ class RegisterEmitter(ExprEmitter):
         if key not in scope.values:
             with self.writing_in(scope):
                 scope.values[key] = self.emit(
-                    f"getelementptr {value_type(buffer.dtype)}, ptr {slots.memory}, i64 {access[0]}"
+                    f"getelementptr {self.slot_type(buffer)}, ptr {slots.memory}, i64 {access[0]}"
                 )
         return scope.values[key], buffer.dtype.bytes
 
@@ -88,33 +97,54 @@ class RegisterEmitter(ExprEmitter):
         if rows is not None:
             return self._slot_column(buffer, *rows)
         pointer, align = self._slot(buffer, index, lanes)
-        return self.emit(f"load {value_type(buffer.dtype, lanes)}, ptr {pointer}, align {align}")
+        return self.emit(f"load {self.slot_type(buffer, lanes)}, ptr {pointer}, align {align}")
 
     def _slot_column(self, buffer: Buffer, column: int, rows: tuple[tuple[int, int], ...]) -> str:
         """One column of a block of row vectors.
 
-        A square block of 2^n rows is transposed in n rounds; the columns of a block share most of
-        the shuffles.  All of them stay within lanes of 16 bytes or move such lanes as a whole:
-        those are single instructions that need no table of indices.
+        The block is taken as some square ones of 2^n rows, below each other; each is transposed in
+        n rounds, and all of them at once: the columns share most of the shuffles.  All of them stay
+        within lanes of 16 bytes or move such lanes as a whole: those are single instructions that
+        need no table of indices.  What is missing to squares may hold anything.
         """
-        width = rows[0][1]
-        row_type, type_ = value_type(buffer.dtype, width), value_type(buffer.dtype, len(rows))
-        loaded = [
-            self.emit(f"load {row_type}, ptr {pointer}, align {align}")
-            for pointer, align in (self._slot_at(buffer, access) for access in rows)
-        ]
-        if len(rows) != width or width & (width - 1):
-            element, result = value_type(buffer.dtype), "poison"
-            for lane, row in enumerate(loaded):
-                one = self.emit(f"extractelement {row_type} {row}, i64 {column}")
-                result = self.emit(f"insertelement {type_} {result}, {element} {one}, i64 {lane}")
+        wide = is_narrow(buffer.dtype) and not self.slots[buffer].as_stored
+        width = _power_of_two(rows[0][1])
+        blocks = _power_of_two(-(-len(rows) // width))
+        group = min(width, _LANE_BYTES // (4 if wide else buffer.dtype.bytes))
+        count = width // group  # of lanes in a row
+        loaded = [self._slot_row(buffer, access, width) for access in rows]
+        loaded += ["poison"] * (blocks * width - len(rows))
+        total = width * blocks
+        type_ = self.slot_type(buffer, total)
+        parts = []
+        for i in range(group):
+            joined = [
+                self._concatenated(buffer, loaded[first + i :: group][:blocks], width)
+                for first in range(0, count * blocks * group, blocks * group)
+            ]
+            parts.append(self._joined(type_, joined, column // group, group))
+        result = self._interleaved(type_, parts, column % group, total)
+        if total == len(rows):
             return result
-        size = 4 if is_narrow(buffer.dtype) else buffer.dtype.bytes  # of an element in a register
-        group = min(width, _LANE_BYTES // size)
-        parts = [
-            self._joined(row_type, loaded[i::group], column // group, width) for i in range(group)
-        ]
-        return self._interleaved(row_type, parts, column % group, width)
+        return self.shuffle(type_, result, "poison", tuple(range(len(rows))))
+
+    def _slot_row(self, buffer: Buffer, access: tuple[int, int], width: int) -> str:
+        """A row of a block, made `width` elements long."""
+        pointer, align = self._slot_at(buffer, access)
+        type_ = self.slot_type(buffer, access[1])
+        row = self.emit(f"load {type_}, ptr {pointer}, align {align}")
+        if access[1] == width:
+            return row
+        rest = (-1,) * (width - access[1])
+        return self.shuffle(type_, row, "poison", (*range(access[1]), *rest))
+
+    def _concatenated(self, buffer: Buffer, rows: list[str], width: int) -> str:
+        """2^n vectors of `width` elements as one."""
+        while len(rows) > 1:
+            type_, both = self.slot_type(buffer, width), tuple(range(2 * width))
+            rows = [self.shuffle(type_, a, b, both) for a, b in zip(rows[::2], rows[1::2])]
+            width *= 2
+        return rows[0]
 
     def _interleaved(self, type_: str, rows: list[str], column: int, width: int) -> str:
         """For each 16-byte lane, column number `column` of the square block that `rows` have there:
@@ -133,11 +163,11 @@ class RegisterEmitter(ExprEmitter):
             rows = [self.shuffle(type_, rows[r], rows[r + half], picks) for r in range(half)]
         return rows[0]
 
-    def _joined(self, type_: str, rows: list[str], column: int, width: int) -> str:
-        """Number `column` of the 16-byte lanes of all `rows`, side by side: each round takes every
-        other lane of two neighbours.
+    def _joined(self, type_: str, rows: list[str], column: int, group: int) -> str:
+        """Number `column` of the lanes of `group` elements of each square block of all `rows`, side
+        by side: each round takes every other lane of two neighbours.
         """
-        group = width // len(rows)
+        width = int(type_[1:].split(" ", 1)[0])
         while len(rows) > 1:
             lanes = range(column % 2 * group, 2 * width, 2 * group)
             picks = tuple(lane + k for lane in lanes for k in range(group))
@@ -147,13 +177,18 @@ class RegisterEmitter(ExprEmitter):
 
     def _slot_store(self, buffer: Buffer, index: Expr, lanes: int, value: str, active: str) -> None:
         pointer, align = self._slot(buffer, index, lanes)
-        type_ = value_type(buffer.dtype, lanes)
+        type_ = self.slot_type(buffer, lanes)
         if active:
             old = self.emit(f"load {type_}, ptr {pointer}, align {align}")
             value = self.emit(
                 f"select {vector('i1', lanes)} {active}, {type_} {value}, {type_} {old}"
             )
         self.do(f"store {type_} {value}, ptr {pointer}, align {align}")
+
+
+def _power_of_two(n: int) -> int:
+    """The least one that is not below `n`."""
+    return 1 << (n - 1).bit_length()
 
 
 def constant_access(index: Expr, lanes: int) -> tuple[int, int] | None:

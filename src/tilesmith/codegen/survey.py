@@ -22,15 +22,25 @@ from tilesmith.support.errors import InternalError
 from .emit_registers import column_access, constant_access
 
 
+def moved(s: Store) -> Buffer | None:
+    """The buffer whose elements are stored as they were loaded; None for other stores."""
+    value = s.value
+    if isinstance(value, Load) and isinstance(value.buffer, Buffer):
+        return value.buffer if value.buffer.dtype is s.buffer.dtype else None
+    return None
+
+
 @dataclass(slots=True)
 class Survey:
     """`written`, `loaded`: the buffers that are.  `accesses`: of register buffers, all at
-    constants, as (first element, lanes).  `asserts`: whether the kernel may stop early.
+    constants, as (first element, lanes).  `computed`: those of them that hold more than what was
+    loaded.  `asserts`: whether the kernel may stop early.
     """
 
     written: set[Buffer] = field(default_factory=set)
     loaded: set[Buffer] = field(default_factory=set)
     accesses: dict[Buffer, set[tuple[int, int]]] = field(default_factory=dict)
+    computed: set[Buffer] = field(default_factory=set)
     asserts: bool = False
     _seen: set[Expr] = field(default_factory=set)
 
@@ -44,6 +54,8 @@ class Survey:
                 self.expression(i)
                 if s.buffer.scope == "register":
                     self._access(s.buffer, i)
+                    if moved(s) is None:
+                        self.computed.add(s.buffer)
             self.expression(s.value)
             if s.mask is not None:
                 self.expression(s.mask)

@@ -23,7 +23,6 @@ from tilesmith.ir.expr import (
     Var,
     const,
     free_vars,
-    maximum,
     minimum,
     post_order,
     substitute,
@@ -210,8 +209,9 @@ class NestWriter:
         """Prefetches, in loop number `depth`, of what the body of loop `mark.axis` reads of
         `mark.source`, `mark.offset` iterations from now.
 
-        Only what `plan` itself reads counts.  Indices are clamped to the tensor, so the last
-        iterations ask again for its end rather than for memory that does not exist.
+        Only what `plan` itself reads counts.  The last iterations ask for what lies behind the
+        tensor, or is not even memory: a prefetch never fails, and clamped indices would cost more
+        than it.  An index that is loaded to know where is another matter: it must exist.
         """
         buffer = self._prefetched(plan, mark)
         if mark.of:
@@ -250,7 +250,7 @@ class NestWriter:
                 if count > 1:
                     loops.append((var, count))
                     index = index + var * step
-            logical.append(maximum(minimum(index, dim_expr(shape[n]) - 1), 0))
+            logical.append(index)
         for var, extent in loops:
             ctx = ctx.with_var(var, 0, extent - 1)
         indices = self._physical(mark.source, buffer, tuple(logical), ctx)

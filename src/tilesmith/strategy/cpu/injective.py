@@ -65,6 +65,7 @@ def schedule_injective(
     bytes_ = widest(group, op, keep)
     lanes = target.vector_lanes(bytes_)
     axes, sizes, divided = fused(s, group, op, numbers, keep, lanes)
+    take_periods_apart(stage, axes, sizes, divided, lanes)
     inner = group.innermost(op)
     apart = None
     if inner is not None and sizes[-1] >= lanes:
@@ -129,6 +130,25 @@ def fused(
     if short:
         divided[-1] = frozenset({(1, short)})
     return axes, sizes, divided
+
+
+def take_periods_apart(
+    stage: Any, axes: list[Any], sizes: list[int], divided: list[Divisions], lanes: int
+) -> None:
+    """Split the innermost of `axes` in place at the period of its remainders, where it consists of
+    whole periods and these are not a few whole vectors: no vector then spans two of them (the
+    copies of a row that is repeated along itself).
+
+    for i: -> for i / d: for i % d:
+    """
+    periods = {d for _, d in divided[-1]}
+    if len(periods) != 1 or any(k != 1 for k, _ in divided[-1]):
+        return
+    (d,) = periods
+    if 1 < d < sizes[-1] and sizes[-1] % d == 0 and cycle(divided[-1], lanes) > MAX_CYCLE:
+        axes[-1:] = stage.split(axes[-1], factor=d)
+        sizes[-1:] = sizes[-1] // d, d
+        divided[-1:] = frozenset(), frozenset()
 
 
 def _interleaved(

@@ -1,12 +1,14 @@
 """Transpositions: blocks that are read along one axis and written along another, in registers.
 
-    for u in steps of U_BLOCKS * L: for v in steps of L: for u in steps of L:
-      rows[v, u] = x[... u ...]                # L vectors along u, the order of `x` in memory
+    for u in steps of U_BLOCKS * L: for v in steps of M: for u in steps of L:
+      rows[v, u] = x[... u ...]                # M vectors along u, the order of `x` in memory
       for u in L: y[... v ...] = rows[:, u]    # L vectors along v, the order of `y`
 
 A column of the register block is a few shuffles, shared by all columns; no element is gathered.
-Rows of `x` are read some cache lines at a time, and those of the next v are asked for early:
-hardware does not foresee steps of a whole row.
+M elements are a cache line, for rows of `x` and of `y` are often so far apart that they compete for
+a few places of the caches: a line written in pieces would leave and enter again.  Where L is less
+(narrow types), whole lines of `x` are copied to the stack first, for the same reason.  Otherwise
+the rows of the next v are asked for early: hardware does not foresee steps of a whole row.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from tilesmith.ir.affine import affine_form
 from tilesmith.ir.expr import Expr, Load, Select, Var, free_vars, post_order
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.simplify import EMPTY
-from tilesmith.ir.target import Target
+from tilesmith.ir.target import LINE_BYTES, Target
 from tilesmith.strategy.access import expand, strides
 from tilesmith.strategy.group import Group
 from tilesmith.te.schedule import Schedule
@@ -35,6 +37,10 @@ V_BLOCKS = 8
 """Blocks along v before the next along u where rows of `x` are shorter: the cache holds so many of
 them, and `y` is written in pieces of several lines.
 """
+
+
+LEAST_LINES = 4
+"""Fewest lines of a row of `x` to copy it by lines: what is left of the last one is slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +60,9 @@ def transposition(
     group: Group, op: Compute, keep: Iterable[Compute], target: Target
 ) -> Transposition | None:
     """What `op` transposes; None when nothing, or when blocks would not be full."""
-    dtype = op.outputs[0].dtype
     lanes = _lanes(op, target)
     inner = group.innermost(op)
-    if inner is None or len(op.body) != 1 or dtype.is_bool or lanes < 2:
+    if inner is None or len(op.body) != 1 or lanes < 2:
         return None
     body = expand(op, keep)[0]
     if any(isinstance(n, Select) for n in post_order(body)):
@@ -117,14 +122,21 @@ def schedule_transposition(
     """Schedule the blocks; returns the loops outside them, outermost first, and their extents."""
     lanes = _lanes(op, target)
     readers = [st for st in group.stages if t.tensor in st.inputs]
-    rows = s.cache_read(t.tensor, "register", [s[st.outputs[0]] for st in readers])
+    readers = [s[st.outputs[0]] for st in readers]
     out = s[op.outputs[0]]
+    extents = [int(a.extent) for a in op.axis]  # type: ignore[arg-type]  # numbers
+    line = max(lanes, LINE_BYTES // op.outputs[0].dtype.bytes)
+    across = min(line, 1 << (extents[t.v].bit_length() - 1))
+    along = line if extents[t.u] >= LEAST_LINES * line else lanes
+    tile = s.cache_read(t.tensor, "stack", readers) if along > lanes else None
+    rows = s.cache_read(t.tensor if tile is None else tile, "register", readers)
     uo, ui = out.split(out.axis[t.u], factor=lanes)
-    vo, vi = out.split(out.axis[t.v], factor=lanes)
-    u, v = (-(-int(op.axis[i].extent) // lanes) for i in (t.u, t.v))  # type: ignore[arg-type]
+    uo, block = (uo, None) if tile is None else out.split(uo, factor=along // lanes)
+    vo, vi = out.split(out.axis[t.v], factor=across)
+    u, v = -(-extents[t.u] // along), -(-extents[t.v] // across)
     order = [d.axis for d in group.layout(op.outputs[0]).dims]
     outer = [i for i in order if i not in (t.u, t.v)]
-    loops, sizes = [out.axis[i] for i in outer], [int(op.axis[i].extent) for i in outer]  # type: ignore[arg-type]
+    loops, sizes = [out.axis[i] for i in outer], [extents[i] for i in outer]
     if u > U_BLOCKS:
         far, uo = out.split(uo, factor=U_BLOCKS)
         loops, sizes = [*loops, far], [*sizes, -(-u // U_BLOCKS)]
@@ -134,18 +146,28 @@ def schedule_transposition(
         loops, sizes, inner = [*loops, far, uo], [*sizes, -(-v // V_BLOCKS), u], vo
     else:
         loops, sizes = [*loops, vo], [*sizes, v]
-    out.reorder(*loops, inner, ui, vi)
+    if tile is None or block is None:
+        out.reorder(*loops, inner, ui, vi)
+        _read(s, t, rows, out, inner).prefetch(t.tensor, s[rows].axis[t.across], across)
+    else:
+        out.reorder(*loops, inner, block, ui, vi)
+        _read(s, t, rows, out, block)
+        _read(s, t, tile, out, inner)
+    s[rows].unroll(s[rows].axis[t.across])
     out.unroll(ui)
     out.vectorize(vi)
-    copy = s[rows]
-    copy.compute_at(out, inner)
-    dims = [i for i in range(t.tensor.rank) if i not in (t.along, t.across)]
-    s.transform_layout(rows, Layout.permuted((*dims, t.across, t.along)))
-    copy.reorder(*(copy.axis[i] for i in dims), copy.axis[t.across], copy.axis[t.along])
-    copy.unroll(copy.axis[t.across])
-    copy.vectorize(copy.axis[t.along])
-    copy.prefetch(t.tensor, copy.axis[t.across], lanes)
     return loops, sizes
+
+
+def _read(s: Schedule, t: Transposition, copy: Tensor, out: Any, at: Any) -> Any:
+    """Schedule the stage that copies, row by row, the block of `t.tensor` for one trip of `at`."""
+    stage = s[copy]
+    stage.compute_at(out, at)
+    dims = [i for i in range(t.tensor.rank) if i not in (t.along, t.across)]
+    s.transform_layout(copy, Layout.permuted((*dims, t.across, t.along)))
+    stage.reorder(*(stage.axis[i] for i in dims), stage.axis[t.across], stage.axis[t.along])
+    stage.vectorize(stage.axis[t.along])
+    return stage
 
 
 def _lanes(op: Compute, target: Target) -> int:
