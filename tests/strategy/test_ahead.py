@@ -1,4 +1,4 @@
-"""What is taken by index is prefetched, a little ahead of its turn."""
+"""What is not read in order is prefetched, a little ahead of its turn."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tilesmith import driver
 from tilesmith.codegen.targets import target
@@ -16,10 +18,12 @@ from tilesmith.graph.passes.decompose import decompose
 from tilesmith.graph.passes.fuse import fuse
 from tilesmith.ir.dtypes import f32, i64
 from tilesmith.ir.types import TensorType
+from tilesmith.loop.interpret import interpret
 from tilesmith.loop.nodes import Allocate
 from tilesmith.loop.visit import walk
 from tilesmith.ops.elementwise import Neg
 from tilesmith.ops.gather import Gather
+from tilesmith.ops.slicing import Flip
 from tilesmith.strategy.cpu import lower_group, schedule
 from tilesmith.support.options import Options
 
@@ -49,6 +53,36 @@ def test_rows_are_asked_for_some_kilobytes_ahead() -> None:
 def test_the_row_after_that_whose_columns_are_taken_is_asked_for() -> None:
     (found,) = prefetches(taking(1, (1000, 512), (300,)))
     assert "offset=1" in found and "over=" in found
+
+
+def flipped(shape: tuple[int, ...], *axes: int) -> Graph:
+    b = Builder("flipped")
+    return b.finish(b.add(Flip(axes), b.input("x", TensorType(f32, shape))))
+
+
+@pytest.mark.parametrize("axis", (1, 2))
+def test_what_is_read_backwards_is_asked_for(axis: int) -> None:
+    (found,) = prefetches(flipped((8, 40, 256), axis))
+    assert "offset=4" in found and "over=" in found
+    assert not prefetches(flipped((2, 4, 256), axis))  # already in the cache
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    shape=st.tuples(st.integers(1, 4), st.integers(1, 40), st.integers(1, 300)),
+    axes=st.sampled_from(((0,), (1,), (2,), (1, 2), (0, 1, 2))),
+)
+def test_flips_of_any_size(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).standard_normal(shape, np.float32)
+    session = driver.Session.of(Options(use_cache=False))
+    (node,) = fuse(decompose(flipped(shape, *axes))).nodes
+    assert isinstance(node.op, Fused)
+    func = driver.run_loop_passes(lower_group(node.op.body, SMALL, "k"), session)
+    found = np.zeros(x.size, np.float32)
+    interpret(func, [x.ravel(), found])
+    np.testing.assert_array_equal(found.reshape(shape), np.flip(x, axes))
+    exe = driver.compile(flipped(shape, *axes), options=Options(use_cache=False))
+    np.testing.assert_array_equal(exe(x), np.flip(x, axes))
 
 
 def positions(graph: Graph) -> bool:

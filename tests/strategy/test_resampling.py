@@ -29,6 +29,7 @@ SIZES = (
     ((8, 64), (12, 96)),
     ((9, 70), (25, 41)),
     ((4, 3), (7, 9)),
+    ((6, 160), (9, 352)),
 )
 TARGETS = ("x86-64-v2", "x86-64-v3", "native")
 
@@ -137,9 +138,10 @@ def test_rows_are_resized_once_for_all_columns() -> None:
         assert len(loads) == 4
 
 
-def test_weights_of_a_cycle_are_numbers() -> None:
+@pytest.mark.parametrize("width", (360, 528))  # 3/2 and 11/5
+def test_weights_of_a_cycle_are_numbers(width: int) -> None:
     shape = (1, 2, 20, 240)
-    func = loops_of(resized(shape, (20, 360), "linear"), shape)
+    func = loops_of(resized(shape, (20, width), "linear"), shape)
     for s in innermost(func):
         divided = [
             n

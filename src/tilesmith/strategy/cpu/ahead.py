@@ -1,8 +1,9 @@
-"""What is taken by index: prefetches, and positions that are computed once.
+"""What is not read in order: prefetches, and positions that are computed once.
 
-A processor guesses the next lines of what is read in order, not where an index will point.  Rows
-taken from anywhere are asked for a little ahead of their turn; a row whose elements are taken in
-any order is asked for in order while the one before it is taken apart.
+A processor guesses the next lines of what is read in order, not where an index will point, nor the
+row above the one that it just read to its end.  Such rows are asked for a little ahead of their
+turn; a row whose elements are taken in any order is asked for in order while the one before it is
+taken apart.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def prefetch_taken(
     s: Schedule, group: Group, op: Compute, target: Target, keep: Iterable[Compute] = ()
 ) -> None:
     """Add prefetches to the scheduled root stage `op`, whose last loop runs along vectors, for the
-    tensors that it takes elements of by index, unless they are small enough to be in the cache.
+    tensors that it reads backwards or takes elements of by index, unless they are small enough to
+    be in the cache.
     """
     stage = s[op.outputs[0]]
     leaves = stage.leaf_axes
@@ -86,7 +88,7 @@ def _distance(tensor: Tensor, at: tuple[Expr, ...], inner: Var, row: int, target
     `inner`: the axis along vectors.  `row`: elements that one iteration outside takes.
     """
     by_index = [i for i in at if any(isinstance(n, Load) for n in post_order(i))]
-    if not by_index or not all(isinstance(n, int) for n in tensor.shape):
+    if not all(isinstance(n, int) for n in tensor.shape):
         return 0
     size, last = tensor.dtype.bytes, int(tensor.shape[-1])  # type: ignore[arg-type]  # a number
     if math.prod(tensor.shape) * size < target.l2_bytes:  # type: ignore[arg-type]  # numbers
@@ -96,4 +98,6 @@ def _distance(tensor: Tensor, at: tuple[Expr, ...], inner: Var, row: int, target
         most_of_it = row >= last * size // LINE_BYTES
         return 1 if most_of_it and last * size <= target.l1_bytes // 2 else 0
     steps = known_strides(tensor, at, Layout.row_major(tensor.rank))
-    return -(-AHEAD_BYTES // (row * size)) if steps.get(inner) == 1 else 0
+    backwards = any(k is not None and k < 0 for k in steps.values())
+    rows = (1,) if by_index else (1, -1) if backwards else ()
+    return -(-AHEAD_BYTES // (row * size)) if steps.get(inner) in rows else 0

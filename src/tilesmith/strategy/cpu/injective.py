@@ -34,7 +34,15 @@ PARALLEL_ELEMENTS = 16384
 """Fewest elements that are worth waking another thread for (about 4 microseconds of streaming)."""
 
 MAX_CYCLE = 8
-"""Most copies of a loop's body for the sake of constant remainders."""
+"""Most copies of the body of a loop around vectors for the sake of constant remainders."""
+
+MAX_VECTORS = 16
+"""Most vectors side by side for the same sake: elements at distances that are not known cost some
+dozen instructions for each lane.
+"""
+
+MAX_COPIES = 64
+"""Most copies of a body by both."""
 
 
 def schedule_injective(
@@ -145,7 +153,7 @@ def take_periods_apart(
     if len(periods) != 1 or any(k != 1 for k, _ in divided[-1]):
         return
     (d,) = periods
-    if 1 < d < sizes[-1] and sizes[-1] % d == 0 and cycle(divided[-1], lanes) > MAX_CYCLE:
+    if 1 < d < sizes[-1] and sizes[-1] % d == 0 and cycle(divided[-1], lanes) > MAX_VECTORS:
         axes[-1:] = stage.split(axes[-1], factor=d)
         sizes[-1:] = sizes[-1] // d, d
         divided[-1:] = frozenset(), frozenset()
@@ -201,11 +209,12 @@ def share_and_vectorize(
     divided = divided or [frozenset()] * len(axes)
     inner, size = axes.pop(), sizes.pop()
     apart = False  # whether the innermost loop can't be fused with those around it
+    vectors = 1
     if size >= 2:
         width = min(lanes, size)
         unrolled = cycle(divided[-1], width)
         unrolled = max(unrolled, together // width)
-        unrolled = unrolled if unrolled <= MAX_CYCLE and unrolled * width <= size else 1
+        unrolled = unrolled if unrolled <= MAX_VECTORS and unrolled * width <= size else 1
         counts = (1, 2, 4, 8)
         vectors = cfg.choice("vectors", lambda: [n for n in counts if n * width <= size], unrolled)
         lane = inner
@@ -221,7 +230,8 @@ def share_and_vectorize(
             stage.unroll(outer)
             outer, width = inner, width * vectors
         inner, size, apart = outer, -(-size // width), size % width != 0  # peeled
-    if axes and 1 < (phases := cycle(divided[-2])) <= min(MAX_CYCLE, sizes[-1]):
+    most = min(MAX_CYCLE, MAX_COPIES // vectors)
+    if axes and 1 < (phases := cycle(divided[-2])) <= min(most, sizes[-1]):
         axes[-1], phase = stage.split(axes[-1], factor=phases)
         stage.unroll(phase)
         apart = True  # the phases are between
