@@ -8,7 +8,7 @@ import pytest
 
 from tilesmith.codegen.targets import host
 from tilesmith.runtime import machine as module
-from tilesmith.strategy.cpu.machine import Machine
+from tilesmith.strategy.cpu.machine import Machine, Rates
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +20,17 @@ def test_rates_are_in_the_order_of_the_levels(measured):
     r = measured.at(1)
     assert 0 < r.dram < r.l1_load and 0 < r.l3 < r.l1_load * 1.5
     assert r.flops > 1e9 and r.fork_join == 0
+
+
+def test_what_other_load_took_is_still_the_machines():
+    one = Rates(1, *map(float, range(10, 100, 10)), fork_join=0.0)
+    found = {"flops": 12.0, "l1_load": 39.0, "l3": 61.0, "dram": 5.0}
+    assert module.raised(found, one, 2) == {
+        "flops": 18.0,
+        "l1_load": 39.0,
+        "l3": 61.0,
+        "dram": 80.0,
+    }
 
 
 def test_the_rates_are_measured_once(measured, tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,10 +96,19 @@ def measure(target: Target, threads: int, rounds: int = ROUNDS) -> Machine:
         join = max(best.pop("fork_join") - best.pop("no_fork"), 0.0) if count > 1 else 0.0
         best = {k: v for k, v in best.items() if k not in ("fork_join", "no_fork")}
         found = {k: 1 / v for k, v in best.items()}
-        for k in _OWN if rates else ():  # what other load took away is still the machine's
-            found[k] = max(found[k], 0.9 * count * getattr(rates[0], k))
+        if rates:
+            found = raised(found, rates[0], count)
         rates.append(Rates(count, **found, fork_join=join))
     return Machine(cpu_name(), target.vector_bits // 8, tuple(rates))
+
+
+def raised(found: Mapping[str, float], one: Rates, threads: int) -> dict[str, float]:
+    """The rates `found` for several threads, raised to what those of `one` thread let expect: what
+    other load took away is still the machine's.  What each core has for itself adds up, but for a
+    tenth; what all share is no less than one of them gets.
+    """
+    least = {k: getattr(one, k) * (0.9 * threads if k in _OWN else 1) for k in found}
+    return {k: max(v, least[k]) for k, v in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
