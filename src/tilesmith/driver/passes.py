@@ -15,6 +15,7 @@ from tilesmith.graph.passes.fold_batch_norm import fold_batch_norm
 from tilesmith.graph.passes.fuse import fuse
 from tilesmith.graph.passes.halo import add_halos
 from tilesmith.graph.passes.layout import assign_layouts
+from tilesmith.graph.passes.merge_branches import merge_branches
 from tilesmith.graph.passes.place import place
 from tilesmith.graph.passes.split_taps import split_taps
 from tilesmith.graph.passes.sub_pixel import sub_pixel
@@ -50,6 +51,8 @@ GRAPH_PASSES: tuple[tuple[str, GraphPass], ...] = (
     ("algebra", algebra),
     ("fold-again", fold),
     ("fold-batch-norm", fold_batch_norm),
+    ("merge-branches", merge_branches),
+    ("fold-biases", fold_batch_norm),
     ("cse", cse),
     ("dce", dce),
 )

@@ -1,0 +1,93 @@
+"""Convolutions of one image that are added up, as one convolution with the sum of their filters.
+
+Networks that are trained with several branches side by side (Ding et al., "RepVGG: Making VGG-style
+ConvNets Great Again", 2021; Vasu et al., "MobileOne: An Improved One millisecond Mobile Backbone",
+2023) are often exported as they were trained:
+
+    conv(x, w) + conv(x, v)  ->  conv(x, w + v)
+
+A smaller kernel is placed within the larger one where both meet the same elements of x.  Weights
+are added in f64 and rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import permutations
+
+import numpy as np
+
+from tilesmith.graph.nodes import Graph, Node, Value
+from tilesmith.graph.rewriter import Result, Rewriter
+from tilesmith.ops.conv import Conv
+from tilesmith.ops.elementwise import Add
+
+
+def merge_branches(graph: Graph) -> Graph:
+    """`graph` with such sums of convolutions merged, where weights are constants and nobody else
+    reads the terms; the same object when there are none.
+    """
+    return Rewriter(graph, {Add: (_sum,)}).run()
+
+
+def _sum(r: Rewriter, n: Node) -> Result:
+    terms = list(_terms(r, n))
+    branches = [t for t in terms if _is_branch(r, t, n.outputs[0])]
+    for a, b in permutations(branches, 2):
+        merged = _merged(r, a, b)
+        if merged is not None:
+            total = merged
+            for term in terms:
+                if term is not a and term is not b:
+                    total = r.add(Add(), total, term)
+            return total
+    return None
+
+
+def _terms(r: Rewriter, n: Node) -> Iterator[Value]:
+    """What a tree of additions adds up; constants, which the first convolution takes for its bias,
+    and other values that are not of the sum's shape are terms like any other.
+    """
+    for v in n.inputs:
+        inner = r.producer(v, Add) if r.is_single_use(v) else None
+        if inner is not None and v.type == n.outputs[0].type:
+            yield from _terms(r, inner)
+        else:
+            yield v
+
+
+def _is_branch(r: Rewriter, v: Value, total: Value) -> bool:
+    conv = r.producer(v, Conv)
+    if conv is None or not r.is_single_use(v) or v.type != total.type or not v.dtype.is_float:
+        return False
+    return r.is_constant(conv.inputs[1])
+
+
+def _merged(r: Rewriter, a: Value, b: Value) -> Value | None:
+    """The sum of two convolutions as one, when the kernel of `b` lies within that of `a`."""
+    large, small = r.producer(a, Conv), r.producer(b, Conv)
+    assert large is not None and isinstance(large.op, Conv)
+    assert small is not None and isinstance(small.op, Conv)
+    w, v = (r.array(n.inputs[1]) for n in (large, small))
+    if large.inputs[0] is not small.inputs[0] or w is None or v is None:
+        return None
+    if large.op.groups != small.op.groups:
+        return None
+    outer, inner = large.op.window(w.shape[2:]), small.op.window(v.shape[2:])
+    if (outer.strides, outer.dilations) != (inner.strides, inner.dilations):
+        return None
+    place = [slice(None), slice(None)]
+    for k, d, size, first, other in zip(
+        v.shape[2:], outer.dilations, w.shape[2:], outer.begins, inner.begins, strict=True
+    ):
+        at, rest = divmod(first - other, d)
+        if rest or at < 0 or at + k > size:
+            return None
+        place.append(slice(at, at + k))
+    total = w.astype(np.float64)
+    total[tuple(place)] += v
+    with np.errstate(over="ignore"):
+        weights = total.astype(w.dtype)
+    if not np.isfinite(weights.astype(np.float64)).all():
+        return None
+    return r.add(large.op, large.inputs[0], r.constant(weights, large.inputs[1].name))
