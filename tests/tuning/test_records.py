@@ -16,6 +16,7 @@ import pytest
 
 from tilesmith.support.errors import ModelError
 from tilesmith.tuning.family import Family
+from tilesmith.tuning.lookup import Lookup
 from tilesmith.tuning.records import (
     Key,
     Known,
@@ -223,3 +224,19 @@ def test_two_writers(tmp_path: Path) -> None:
     with Records(path) as r:
         assert len(r.trials()) == 100
         assert time.time() - r.trials()[0].when < 600
+
+
+def test_a_lookup_asks_how_many_relatives_may_be_fitted(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def may_fit(_key: Key, so_far: int) -> bool:
+        asked.append(so_far)
+        return so_far < 2
+
+    with Records(tmp_path / "r.sqlite") as r:
+        r.add(timed(0.5, 1))
+        r.describe({KEY: Family("conv", "conv", (4, 8))})
+        find = Lookup(r, "target", 2, may_fit=may_fit)
+        found = [find(f"other {n}", lambda: Family("conv", "conv", (4, 12))) for n in range(3)]
+    assert [m.decisions for m in found] == [{"rows": 1}, {"rows": 1}, {}]
+    assert asked == [0, 1, 2]

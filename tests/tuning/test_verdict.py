@@ -137,14 +137,14 @@ graph net(%x: f32[64,96], %w: f32[96,128], %v: f32[128,96]) {
     monkeypatch.setattr(verdict, "in_turns", lambda *_: ([], []))
     monkeypatch.setattr(verdict, "_speedup", speedup)
 
-    def tuned(seconds: float, needed: float) -> list[bool]:
+    def tuned(seconds: float, needed: float, each: float = 0.0) -> list[bool]:
         """Which kernels are others than the analytic ones."""
         end = next(clock) + seconds
         with Records(tmp_path / "records.sqlite") as records:
             records.add(trial(first.key, {"unroll": 2}, "ok", "", "", 0.5, 1.0))
             records.describe(family_of)
             exe, _ = better_of(
-                graph, session, plain.executable, records, lambda: end - next(clock), needed
+                graph, session, plain.executable, records, lambda: end - next(clock), needed, each
             )
         calls = zip(exe.program.calls, plain.executable.program.calls, strict=True)
         return [a.symbol != b.symbol for a, b in calls]

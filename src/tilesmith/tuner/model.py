@@ -128,6 +128,7 @@ def tune_model(
     again = budget.elapsed - loaded - kernels
     once = float(plain.executable.kernel_seconds(*random_inputs(plain.executable), repeats=2).sum())
     check = seconds_needed(again, once)
+    each = kernels / max(len(plain.executable.program.objects), 1)
     written = REPORT_COMPILES * again + REPORT_RUNS * once if html is not None else 0.0
     at_end = check + written + FITTING_SHARE * seconds
     states: list[Progress] = []
@@ -157,8 +158,9 @@ def tune_model(
                     lambda s: report("searching", s),
                 )
         spent.begin("comparing with untuned", states)
+        until = seconds - written
         better, speedup = better_of(
-            graph, session, plain.executable, records, lambda: left(seconds - written), check
+            graph, session, plain.executable, records, lambda: left(until), check, each
         )
         choices = choices_made(graph, session, records) if html is not None else ()
     if html is not None:

@@ -48,6 +48,7 @@ def better_of(
     records: Records,
     left: Callable[[], float] = lambda: math.inf,
     needed: float = 0.0,
+    each: float = 0.0,
 ) -> tuple[Executable, float]:
     """The executable with the decisions on record and how many times as fast as `plain` it is;
     `plain` where none is faster.
@@ -57,14 +58,14 @@ def better_of(
     marked as unsettled: no compilation uses them, the next run begins with them.  (Those made for
     a relative are worse here: of this workload nothing was measured.)  What relatives found is
     fitted to workloads as long as more than `needed` seconds are left, which is what the rest of
-    this takes (see `seconds_needed`).
+    this takes (see `seconds_needed`), and `each` for every kernel that has to be compiled for it.
     """
     inputs = random_inputs(plain)
 
     fitted: set[Key] = set()
 
-    def may_fit(key: Key) -> bool:
-        if left() > needed:
+    def may_fit(key: Key, so_far: int) -> bool:
+        if left() > needed + each * so_far:
             fitted.add(key)
         return key in fitted  # what was fitted once is known
 
@@ -132,7 +133,7 @@ def slower(
 
 
 def _compiled(
-    graph: Graph, session: Session, records: Records, may_fit: Callable[[Key], bool]
+    graph: Graph, session: Session, records: Records, may_fit: Callable[[Key, int], bool]
 ) -> tuple[Lookup, Compiled | None, dict[Key, frozenset[str]]]:
     """What the model asks these records, the model as `compile` makes it with them (None where they
     decide nothing), and the source nodes that each decision is about.

@@ -29,7 +29,7 @@ class Lookup:
     """Answers for a target (its text) and a number of threads.
 
     `nearest`: whether what was found for relatives counts where a workload was never tuned;
-    `may_fit`: whether there is time for that at a workload.
+    `may_fit`: whether there is time for that at a workload, when so many have been fitted already.
     `unsettled`: whether trials that are not settled count.
     `used`: the trials whose decisions were given, by the workload they were given for.
     """
@@ -40,7 +40,7 @@ class Lookup:
     nearest: bool = True
     timings: Timings = field(default_factory=Timings)
     unsettled: bool = False
-    may_fit: Callable[[Key], bool] = lambda _: True
+    may_fit: Callable[[Key, int], bool] = lambda _key, _fitted: True
     used: dict[Key, Trial] = field(default_factory=dict)
     _known: dict[Key, Match] = field(default_factory=dict)
 
@@ -56,7 +56,8 @@ class Lookup:
         key = Key.of(workload, self.target, self.threads)
         if key not in self._known:
             with self.timings.stage("records"):
-                is_open = family is not None and self.nearest and self.may_fit(key)
+                fitted = sum(t.key != k for k, t in self.used.items())
+                is_open = self.nearest and self.may_fit(key, fitted)
                 relatives = family() if family is not None and is_open else NO_FAMILY
                 self._known[key] = self._match(
                     key, self.records.look_up(key, relatives, self.unsettled), fits
