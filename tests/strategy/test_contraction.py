@@ -14,8 +14,10 @@ from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Fused, Graph, Relayout
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.types import TensorType
+from tilesmith.ops.activation import Relu
 from tilesmith.ops.base import Op
 from tilesmith.ops.conv import Conv
+from tilesmith.ops.elementwise import Erf
 from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.structure import stages
 from tilesmith.strategy.cpu import schedule
@@ -212,3 +214,27 @@ def test_an_axis_of_one_position_is_no_row() -> None:
     c = analyse(anchor, frozenset(), anchor.axis[-1])
     assert c is not None
     assert [r.extent for r in fusable_rows(c)] == [20]
+
+
+@pytest.mark.parametrize(
+    ("op", "x", "w"),
+    [
+        (MatMul(), (13, 20), (20, 50)),
+        (MatMul(), (64, 20), (20, 96)),
+        (Conv(pads=(1, 1, 1, 1)), (1, 8, 9, 7), (24, 8, 3, 3)),
+    ],
+)
+@pytest.mark.parametrize("is_long", [False, True])
+def test_a_long_epilogue_is_a_loop_over_the_rows_of_a_tile(op, x, w, is_long: bool) -> None:
+    rng = np.random.default_rng(0)
+    b = Builder("m")
+    given = b.input("x", TensorType(f32, x))
+    weight = b.constant(rng.standard_normal(w).astype(np.float32), name="w")
+    graph = b.finish([b.add(Erf() if is_long else Relu(), b.add(op, given, weight))], ["y"])
+    inputs = {"x": rng.standard_normal(x).astype(np.float32)}
+    exe = driver.compile(graph, options=Options(use_cache=False, target="x86-64-v3"))
+    np.testing.assert_allclose(
+        exe.run(inputs)["y"], evaluate(graph, inputs)["y"], rtol=1e-4, atol=1e-5
+    )
+    (kernel,) = (k for k in exe.program.kernels.values() if len(k.operators) == 2)
+    assert (" stack\n" in kernel.loops) == is_long

@@ -4,7 +4,7 @@
       rows in steps of tile.rows
         acc[rows, columns] in registers
         for windows, k: acc += x (broadcast) * w (vectors)
-        epilogue, stored tile by tile
+        epilogue, stored tile by tile; a long one in a loop over the rows of a copy of acc
 
 `w` streams through in column blocks: packed at compile time when constant, in a first pass of the
 kernel when its memory does not run along the vector axis.  Window padding of `x` is copied once
@@ -16,9 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from tilesmith.ir.expr import Call, post_order
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.target import Target
-from tilesmith.ops.structure import loads
+from tilesmith.ops.structure import COSTLY, loads
 from tilesmith.strategy.access import accesses
 from tilesmith.strategy.group import Group
 from tilesmith.strategy.knobs import ANALYTIC, Config
@@ -89,13 +90,23 @@ def schedule_contraction(
     row_at = [position[r] for r in run]
     if len(row_at) > 1:
         acc = s.flatten_axes(acc, *(s[acc].axis[i] for i in row_at))
+    kept = acc
+    is_long = tile.rows > 1 and _is_long(after)
+    is_kept = out is not anchor and cfg.choice("keep", (False, True), is_long)
+    if is_kept:
+        s[kept].set_scope("stack")
+        acc = s.cache_write(kept, "register")
     a = s[acc]
     width = min(tile.columns, span)
     height = min(tile.rows, rows)
     near = _stays_near(c, target)
-    level, block = tile_output(o, anchor, c, order, vector_at, row_at, width, height, near, cfg)
+    level, block = tile_output(
+        o, anchor, c, order, vector_at, row_at, width, height, near, cfg, is_kept
+    )
     _vectorize(o, o.leaf_axes[-1], width, tile.lanes)
 
+    if is_kept:
+        s[kept].compute_at(o, level)
     a.compute_at(o, level)
     merged = len(row_at) - 1  # axes of `acc` that flattening took away, all at row_at[0]
     vector_axis = a.axis[vector_at - merged if row_at and vector_at > row_at[0] else vector_at]
@@ -105,6 +116,7 @@ def schedule_contraction(
     vectors = LayoutDim(last, "outer", tile.lanes), LayoutDim(last, "inner", tile.lanes)
     s.transform_layout(acc, Layout((*(LayoutDim(i) for i in others), *vectors)))
     spatial = [a.axis[row_at[0]], vector_axis] if row_at else [vector_axis]
+    places = [a.axis.index(x) for x in spatial]
     single = [x for x in a.axis if x not in spatial]
     reduce_axes = [a.reduce_axis[anchor.reduce_axis.index(k)] for k in reduction_order(c)]
     a.reorder(*single, *reduce_axes, *spatial)
@@ -117,6 +129,14 @@ def schedule_contraction(
     for x in spatial[:-1]:
         a.unroll(x)
     _vectorize(a, spatial[-1], width, tile.lanes)
+    if is_kept:
+        s.transform_layout(kept, Layout((*(LayoutDim(i) for i in others), LayoutDim(last))))
+        t = s[kept]
+        axes = [t.axis[i] for i in places]
+        t.reorder(*(x for x in t.axis if x not in axes), *axes)
+        for x in axes[:-1]:
+            t.unroll(x)
+        _vectorize(t, axes[-1], width, tile.lanes)
     return True
 
 
@@ -131,9 +151,11 @@ def tile_output(
     height: int,
     near: bool,
     cfg: Config,
+    loop_rows: bool = False,
 ) -> tuple[Any, Any]:
     """Tile the output, share its outer loops among threads; returns the loop that holds one tile,
-    and the one over column blocks (it may be fused with others).
+    and the one over column blocks (it may be fused with others).  `loop_rows`: the rows of a tile
+    are a loop, not unrolled.
 
     Column blocks stand outside the loops that read the same weights.  When the last block is not
     full, its loop is to be peeled and so stays by itself, innermost, not fused with others.
@@ -160,7 +182,8 @@ def tile_output(
         for x in rows[1:]:
             row = o.fuse(row, x)
         level, tile_row = o.split(row, factor=height)
-        o.unroll(tile_row)
+        if not loop_rows:
+            o.unroll(tile_row)
         inner = [*inner, (level, -(-count // height))]
     if product((*extents, *(k.extent for k in anchor.reduce_axis))) >= PARALLEL_FMAS:
         whole = [x for x in loops if exact or x not in blocks]
@@ -169,6 +192,15 @@ def tile_output(
         if level not in o.leaf_axes:
             level = shared
     return level, co
+
+
+def _is_long(epilogue: Iterable[Compute]) -> bool:
+    """True for an epilogue that computes a function of many instructions: it is better a loop over
+    the rows of a tile that was stored, whose constants stay in registers beside no accumulators,
+    than a copy for each accumulator.
+    """
+    calls = (n for st in epilogue for b in st.body for n in post_order(b) if isinstance(n, Call))
+    return any(n.name in COSTLY for n in calls)
 
 
 def _stays_near(c: Contraction, target: Target) -> bool:
