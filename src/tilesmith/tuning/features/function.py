@@ -34,7 +34,7 @@ from tilesmith.tuning.space import Candidate, Space
 
 from .kernel import COMPARED, FEATURES, OWN, SECONDS, kernel_features
 from .program import Program
-from .skeleton import Family, Way
+from .skeleton import Column, Skeletons
 from .statement import Machine
 
 WORTH = 3
@@ -46,21 +46,6 @@ TOLERANCE = 1e-4
 ALL, BETWEEN, NONE = "all numbers", "numbers on a path", "none"
 SYMBOLS = (ALL, BETWEEN, NONE)
 """What is symbolic, in the order in which it is tried."""
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A numeric knob, or number `part` of one."""
-
-    knob: str
-    part: int | None
-    default: int
-
-    def value(self, candidate: Candidate) -> int:
-        found: Any = candidate.get(self.knob)
-        if found is None:
-            return self.default
-        return found if self.part is None else found[self.part]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +107,7 @@ class Structure:
                 f"expected a matrix with {len(self.columns)} columns ({names}), found one of shape "
                 f"{knobs.shape}"
             )
-        result = self.program(knobs, room=COMPARED)
-        columns = result.T
-        np.subtract(columns[:COMPARED], self.analytic[:, None], out=columns[len(OWN) :])
-        return result
+        return compared(self.program, knobs, self.analytic)
 
 
 @dataclass(slots=True, eq=False)
@@ -166,8 +148,9 @@ class FeatureFunction:
         self._root: _Question | _Leaf | None = None
         self._paths = paths or Paths(schedule)
         self._ends: dict[Path, _Leaf] = {}
-        self._ways: dict[Path, Way] = {}
-        self._families: dict[object, list[Family]] = {}
+        self._skeletons = Skeletons(
+            self._paths, lambda made: _schedule_of(made).state, self._of_state, WORTH
+        )
 
     @property
     def symbolic(self) -> str:
@@ -208,54 +191,16 @@ class FeatureFunction:
     def _along_paths(self, candidates: Sequence[Candidate]) -> np.ndarray:
         """Those of a schedule function that looks at its numbers."""
         result = np.zeros((len(candidates), len(FEATURES)), np.float32)
-        for skeleton, (rows, sizes, state) in self._by_skeleton(candidates).items():
-            families = self._families.setdefault(skeleton, [])
-            for family in families:
-                mine = family.has(sizes)
-                result[rows[mine]] = self._compared(family.program, sizes[mine][:, family.varies])
-                rows, sizes = rows[~mine], sizes[~mine]
-            if len(rows) < WORTH:
-                for n in rows:
-                    result[n] = self.concrete(candidates[n])
+        for rows, program, numbers in self._skeletons.parts(candidates):
+            if program is None:
+                result[rows] = [self.concrete(candidates[n]) for n in rows]
                 continue
-            family = Family.of(state, sizes, lambda s: kernel_features(s, self._machine))
-            families.append(family)
-            result[rows] = self._compared(family.program, sizes[:, family.varies])
+            result[rows] = compared(program, numbers, self._analytic)
             if self._checked < CHECKED:
                 self._checked += 1
                 for n in (rows[0], rows[len(rows) // 2], rows[-1]):
                     if not _is_close(result[n], self.concrete(candidates[n])):
                         raise _Unfit
-        return result
-
-    def _by_skeleton(
-        self, candidates: Sequence[Candidate]
-    ) -> dict[object, tuple[np.ndarray, np.ndarray, State]]:
-        """The candidates by the skeletons of their states: which ones [n], their sizes [n, S], and
-        one of the states.
-        """
-        paths: dict[Path, list[tuple[int, list[int]]]] = {}
-        for n, candidate in enumerate(candidates):
-            knobs: dict[str, Knob] = {}
-            path = self._paths.follow(candidate, knobs)
-            columns = (_column(knobs[name], part) for name, part in path.columns)
-            paths.setdefault(path, []).append((n, [c.value(candidate) for c in columns]))
-        found: dict[object, tuple[list[np.ndarray], list[np.ndarray], State]] = {}
-        for path, taken in paths.items():
-            if path not in self._ways:
-                self._ways[path] = Way(path, _schedule_of(path.made).state)
-            way = self._ways[path]
-            rows, sizes, _ = found.setdefault(way.skeleton, ([], [], way.state))
-            rows.append(np.array([n for n, _ in taken]))
-            numbers = np.array([k for _, k in taken], np.int64).reshape(len(taken), -1)
-            sizes.append(way.sizes(numbers))
-        return {k: (np.concatenate(r), np.concatenate(s), t) for k, (r, s, t) in found.items()}
-
-    def _compared(self, program: Program, numbers: np.ndarray) -> np.ndarray:
-        """Features, float32 [n, F], by a program for the numbers of candidates [n, K]."""
-        result = program(numbers, room=COMPARED)
-        columns = result.T
-        np.subtract(columns[:COMPARED], self._analytic[:, None], out=columns[len(OWN) :])
         return result
 
     def matrix(self, knobs: np.ndarray, like: Candidate | None = None) -> np.ndarray:
@@ -298,7 +243,10 @@ class FeatureFunction:
 
     def _features(self, made: object) -> list[Any]:
         """Of what the schedule function returned."""
-        return kernel_features(_schedule_of(made).state, self._machine)
+        return self._of_state(_schedule_of(made).state)
+
+    def _of_state(self, state: State) -> list[Any]:
+        return kernel_features(state, self._machine)
 
     def _leaf(self, candidate: Candidate) -> _Leaf:
         if self.symbolic == NONE:
@@ -350,7 +298,7 @@ class FeatureFunction:
             elif self.symbolic == BETWEEN:
                 knobs: dict[str, Knob] = {}
                 path = self._paths.follow(candidate, knobs)
-                columns |= {_column(knobs[k], part): v for (k, part), v in path.columns.items()}
+                columns |= {Column.of(knobs[k], part): v for (k, part), v in path.columns.items()}
                 made = path.made
             else:
                 made = self._schedule(Config(candidate))
@@ -409,9 +357,12 @@ def prior(features: np.ndarray) -> np.ndarray:
     return np.expm1(features[:, SECONDS]) * np.float32(1e-9)
 
 
-def _column(knob: Knob, part: int | None) -> Column:
-    default: Any = knob.default
-    return Column(knob.name, part, default if part is None else default[part])
+def compared(program: Program, numbers: np.ndarray, analytic: np.ndarray) -> np.ndarray:
+    """Features, float32 [n, F], column by column in memory, by a program of the numbers [n, K]."""
+    result = program(numbers, room=COMPARED)
+    columns = result.T
+    np.subtract(columns[:COMPARED], analytic[:, None], out=columns[len(OWN) :])
+    return result
 
 
 def _is_close(found: np.ndarray, expected: np.ndarray) -> bool:

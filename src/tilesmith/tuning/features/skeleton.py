@@ -8,15 +8,18 @@ the blocks of its layouts; these are its *sizes*.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from tilesmith.ir.expr import Var
 from tilesmith.ir.layout import Layout
+from tilesmith.strategy.knobs import Knob
 from tilesmith.te.stage import SplitRelation, StageState, State
-from tilesmith.tuning.paths import Path
+from tilesmith.tuning.paths import Path, Paths
+from tilesmith.tuning.space import Candidate
 from tilesmith.tuning.traced import expression
 
 from .algebra import Number, number
@@ -24,6 +27,26 @@ from .program import Program
 
 Features = Callable[[State], Sequence[Number]]
 """The features of a state whose sizes are numbers or expressions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A numeric knob, or number `part` of one."""
+
+    knob: str
+    part: int | None
+    default: int
+
+    def value(self, candidate: Candidate) -> int:
+        found: Any = candidate.get(self.knob)
+        if found is None:
+            return self.default
+        return found if self.part is None else found[self.part]
+
+    @staticmethod
+    def of(knob: Knob, part: int | None) -> Column:
+        default: Any = knob.default
+        return Column(knob.name, part, default if part is None else default[part])
 
 
 @dataclass(slots=True, eq=False)
@@ -71,6 +94,66 @@ class Family:
     def has(self, sizes: np.ndarray) -> np.ndarray:
         """Which of the states with these sizes [n, S] are of the family."""
         return ((sizes == self.same) | self.varies).all(axis=1)
+
+
+class Skeletons:
+    """The programs for the features of candidates that take `paths`; `state_of`: what the schedule
+    function made as a state.  `worth`: candidates for which it pays to make a program.
+    """
+
+    def __init__(
+        self,
+        paths: Paths,
+        state_of: Callable[[object], State],
+        features: Features,
+        worth: int,
+    ) -> None:
+        self._paths, self._state_of, self._features = paths, state_of, features
+        self._worth = worth
+        self._ways: dict[Path, Way] = {}
+        self._families: dict[object, list[Family]] = {}
+
+    def parts(
+        self, candidates: Sequence[Candidate]
+    ) -> Iterator[tuple[np.ndarray, Program | None, np.ndarray]]:
+        """The candidates in parts: their numbers [n], a program and what it is to be given
+        [n, K]; no program where they are few.
+        """
+        for skeleton, (rows, sizes, state) in self._by_skeleton(candidates).items():
+            families = self._families.setdefault(skeleton, [])
+            for family in families:
+                mine = family.has(sizes)
+                if mine.any():
+                    yield rows[mine], family.program, sizes[mine][:, family.varies]
+                rows, sizes = rows[~mine], sizes[~mine]
+            if len(rows) >= self._worth:
+                families.append(Family.of(state, sizes, self._features))
+                yield rows, families[-1].program, sizes[:, families[-1].varies]
+            elif len(rows):
+                yield rows, None, sizes
+
+    def _by_skeleton(
+        self, candidates: Sequence[Candidate]
+    ) -> dict[object, tuple[np.ndarray, np.ndarray, State]]:
+        """The candidates by the skeletons of their states: which ones [n], their sizes [n, S], and
+        one of the states.
+        """
+        paths: dict[Path, list[tuple[int, list[int]]]] = {}
+        for n, candidate in enumerate(candidates):
+            knobs: dict[str, Knob] = {}
+            path = self._paths.follow(candidate, knobs)
+            columns = (Column.of(knobs[name], part) for name, part in path.columns)
+            paths.setdefault(path, []).append((n, [c.value(candidate) for c in columns]))
+        found: dict[object, tuple[list[np.ndarray], list[np.ndarray], State]] = {}
+        for path, taken in paths.items():
+            if path not in self._ways:
+                self._ways[path] = Way(path, self._state_of(path.made))
+            way = self._ways[path]
+            rows, sizes, _ = found.setdefault(way.skeleton, ([], [], way.state))
+            rows.append(np.array([n for n, _ in taken]))
+            numbers = np.array([k for _, k in taken], np.int64).reshape(len(taken), -1)
+            sizes.append(way.sizes(numbers))
+        return {k: (np.concatenate(r), np.concatenate(s), t) for k, (r, s, t) in found.items()}
 
 
 def with_sizes(state: State, f: Callable[[Number], Number]) -> State:
