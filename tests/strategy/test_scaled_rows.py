@@ -22,6 +22,7 @@ from tilesmith.ir.dtypes import DType, bf16, f16, f32, i32
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import TensorType
 from tilesmith.loop.nodes import Func
+from tilesmith.loop.text import print_func
 from tilesmith.ops.activation import Gelu
 from tilesmith.ops.elementwise import Add
 from tilesmith.ops.matmul import MatMul
@@ -84,6 +85,16 @@ def check(graph: Graph, machine: Target, tolerance: float = 1e-4, threads: int =
 )
 def test_products_in_runs_are_those_of_the_reference(target: str, m, k, n, batch) -> None:
     check(product((*batch, m, k), (*batch, k, n)), small(target))
+
+
+@pytest.mark.parametrize("k", [1024, 1101])
+@pytest.mark.parametrize("n", [200, 512, 999])
+@pytest.mark.parametrize("m", [1, 3])
+def test_threads_share_the_rows_of_a_narrow_matrix(m: int, k: int, n: int) -> None:
+    graph = product((m, k), (k, n))
+    for threads in (1, 2):
+        check(graph, small("native"), threads=threads)
+    assert "parallel(4)" in print_func(lowered(graph, small("native")))
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(f16, 2e-3), (bf16, 2e-2), (i32, 0.0)])

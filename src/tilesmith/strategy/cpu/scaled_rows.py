@@ -5,7 +5,7 @@ don't hold the matrix, each step is on another page, which the processor neither
 translates in time.  A constant `w` is packed in the order in which it is walked; one that is an
 input is better read in long runs, several rows together:
 
-    parallel over batch, column blocks
+    parallel over batch, column blocks (or, where rows are short, over parts of the reduced axis)
       y[rows, block] in the cache = 0
       for k by steps:
         for columns of the block by lanes:
@@ -19,10 +19,10 @@ from __future__ import annotations
 from tilesmith.ir.target import LINE_BYTES, Target
 from tilesmith.strategy.group import Group
 from tilesmith.strategy.knobs import ANALYTIC, Config
-from tilesmith.te.schedule import Schedule
+from tilesmith.te.schedule import Schedule, Stage
 from tilesmith.te.tensor import Compute, IterVar
 
-from .contraction import MAX_VECTORS, PAGE_BYTES, STREAMS, Contraction, fusable_rows, widest_row
+from .contraction import MAX_VECTORS, STREAMS, Contraction, fusable_rows, widest_row
 from .cost import constants_place
 from .dots import only_contraction, simple_reads
 from .matmul import linear_run, product, tile_output
@@ -38,6 +38,9 @@ together; shorter rows are read one after the other, as one run.
 
 SHARES = 4
 """Blocks of columns for threads to share; few threads use up the bandwidth of memory."""
+
+SHARED_ROWS = 256
+"""Fewest rows of `w` that are worth sums of their own."""
 
 JUMPING = {"l1": 0.0, "l2": 0.0, "l3": 4.5, "dram": 18.0}
 """Cycles that a register tile takes at least per vector of `w`, by where `w` is."""
@@ -80,18 +83,28 @@ def schedule_scaled_rows(
     element = anchor.outputs[0].dtype.bytes
     lanes = target.vector_lanes(element)
     width = _block(c, rows, columns, target)
+    parts = _parts(c, columns)
     level, _ = tile_output(o, anchor, c, order, position[c.vector], row_at, width, rows, False, cfg)
     vectorize(o, o.leaf_axes[-1], width, lanes)
 
     y = s[acc]
     y.compute_at(o, level)
     (k,) = y.reduce_axis
+    if parts > 1:
+        part, k = y.split(k, nparts=parts)
+        acc = s.rfactor(acc, part)
+        _add_up(y, lanes)
+        y = s[acc]
+        y.set_scope("heap")
+        y.parallel(y.axis[0])
+        (k,) = y.reduce_axis
     steps = cfg.choice("steps", (1, 2, 4, 8, 16), 1 if _is_short(c, columns) else STEPS)
     outer, _ = y.split(k, factor=steps)
     partial = s[s.rfactor(acc, outer)]
-    *others, column = y.axis
-    if rows > 1:  # lines of all rows in different sets of the L1 cache
-        y.storage_align(others[-1], PAGE_BYTES // element, 2 * LINE_BYTES // element)
+    *others, column = y.axis[parts > 1 :]
+    if rows > 1:  # the same column of all rows in different sets of the L1 cache
+        line = LINE_BYTES // element
+        y.storage_align(others[-1], 4 * line, 2 * line)
     block, lane = y.split(column, factor=lanes)
     y.reorder(*y.reduce_axis, block, *others, lane)
     for x in others:
@@ -105,6 +118,14 @@ def schedule_scaled_rows(
         partial.unroll(x)
     partial.vectorize(lane)
     return True
+
+
+def _add_up(y: Stage, lanes: int) -> None:
+    """Schedules `y`, the sum of a few parts."""
+    *others, column = y.axis
+    block, lane = y.split(column, factor=lanes)
+    y.reorder(*others, block, *y.reduce_axis, lane)
+    y.vectorize(lane)
 
 
 def _lies_in_rows(group: Group, c: Contraction, run: tuple[IterVar, ...]) -> bool:
@@ -125,7 +146,8 @@ def _pays(c: Contraction, rows: int, columns: int, target: Target) -> bool:
     (k,) = c.op.reduce_axis
     if not isinstance(k.extent, int) or k.extent < 4 * STEPS or rows > STREAMS:
         return False
-    if columns <= (widest_row(target) if rows == 1 else MAX_VECTORS) * lanes:
+    tile = widest_row(target) if rows == 1 and _parts(c, columns) == 1 else MAX_VECTORS
+    if columns <= tile * lanes:
         return False
     place = constants_place(product(c.w.buffer.shape) * c.w.dtype.bytes, target)
     if place != "dram" and _is_short(c, columns):
@@ -135,6 +157,14 @@ def _pays(c: Contraction, rows: int, columns: int, target: Target) -> bool:
 
 def _is_short(c: Contraction, columns: int) -> bool:
     return columns * c.w.dtype.bytes < RUN_BYTES
+
+
+def _parts(c: Contraction, columns: int) -> int:
+    """In how many parts threads share the reduced axis: where rows are short."""
+    (k,) = c.op.reduce_axis
+    if not _is_short(c, columns) or any(a.extent != 1 for a in c.batch):
+        return 1
+    return SHARES if isinstance(k.extent, int) and k.extent >= SHARES * SHARED_ROWS else 1
 
 
 def _block(c: Contraction, rows: int, columns: int, target: Target) -> int:
