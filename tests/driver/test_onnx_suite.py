@@ -47,8 +47,8 @@ UNSUPPORTED = {
     "8-bit floats and integers of less than 8 "
     "bits": "Cast CastLike QuantizeLinear DequantizeLinear",
     "sizes that depend on the data": "NonMaxSuppression Unique",
-    "not written yet": "BitCast CausalConvWithState DeformConv Det FlexAttention LinearAttention "
-    "MelWeightMatrix SwiGLU TensorScatter",
+    "not written yet": "BitCast CausalConvWithState Det FlexAttention LinearAttention "
+    "SwiGLU TensorScatter",
     "other domains": "ArrayFeatureExtractor Binarizer LabelEncoder TreeEnsemble",
     "the first Scan, which had other rules": "Scan",
 }

@@ -17,6 +17,7 @@ from tilesmith.ops import elementwise as ew
 from tilesmith.ops import reduce as rd
 from tilesmith.ops.attention import Attention
 from tilesmith.ops.conv import Conv, ConvTranspose
+from tilesmith.ops.deform import DeformConv, DeformSample
 from tilesmith.ops.einsum import Einsum
 from tilesmith.ops.gather import Gather, GatherElements, GatherNd, OneHot, Trilu
 from tilesmith.ops.matmul import Gemm, MatMul
@@ -351,6 +352,22 @@ def _random() -> Iterator[Case]:
         yield case(op((2, 3, 70), (0xFFFFFFFF, 0xFFFFFFFF)))
 
 
+def _deformed() -> Iterator[Case]:
+    x, w, offset = (1, 4, 5, 6), (6, 4, 3, 2), (1, 12, 3, 5)
+    yield case(DeformConv(), x, w, offset)
+    yield case(DeformConv(), x, w, offset, (1, 6, 3, 5))
+    yield case(DeformSample((3, 2)), x, In(offset, low=-20.0, high=20.0))
+    yield case(DeformSample((2,)), (2, 3, 7), (2, 2, 6))
+    yield case(
+        DeformConv((2, 1), (1, 0, 2, 1), (1, 2), groups=2, offset_groups=4),
+        (2, 4, 5, 6), (6, 2, 3, 2), (2, 48, 3, 5), (2, 24, 3, 5),
+    )  # fmt: skip
+    yield case(
+        DeformSample((3, 3), pads=(1, 1, 1, 1), groups=2),
+        In((1, 2, 4, 4), "f16"), In((1, 36, 4, 4), "f16"), In((1, 18, 4, 4), "f16"),
+    )  # fmt: skip
+
+
 CASES: tuple[Case, ...] = (
     *_elementwise(),
     *_reductions(),
@@ -362,6 +379,7 @@ CASES: tuple[Case, ...] = (
     *irregular_cases(),
     *_resizes(),
     *_random(),
+    *_deformed(),
 )
 
 

@@ -144,6 +144,33 @@ def _window(n: NodeContext, coefficients: tuple[float, float, float]) -> Result:
     return n.const((a0 - a1 * np.cos(angle) + a2 * np.cos(2 * angle)).astype(dtype.numpy))
 
 
+@onnx_op("MelWeightMatrix", since=17)
+def mel_weight_matrix(n: NodeContext) -> Result:
+    """Triangles over the frequencies of a transform, their corners evenly spaced in mel."""
+    names = ("num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz")
+    bins, length, rate, *edges = (n.scalar(n.input(i), what) for i, what in enumerate(names))
+    bins, length, rate = int(bins), int(length), int(rate)
+    low, high = (float(e) for e in edges)
+    dtype = element_type(n.attr_int("output_datatype", 1), "attribute 'output_datatype'")
+    if bins < 1 or length < 1 or rate < 1 or not 0 <= low <= high <= rate / 2:
+        n.bad(
+            "expected positive sizes and edges from 0 to half the rate, found "
+            f"{bins}, {length}, {rate}, {low}, {high}"
+        )
+    rows = length // 2 + 1
+    _check_size(n, (rows, bins))
+    first, last = (2595 * math.log10(1 + e / 700) for e in (low, high))
+    mel = np.arange(bins + 2) * ((last - first) / (bins + 2)) + first
+    corners = ((length + 1) * (700 * (10 ** (mel / 2595) - 1)) // rate).astype(int)
+    matrix = np.zeros((rows, bins))
+    for i, (start, centre, end) in enumerate(zip(corners, corners[1:], corners[2:], strict=False)):
+        rising, falling = np.arange(start, centre + 1), np.arange(centre, end)
+        matrix[rising, i] = (rising - start) / (centre - start) if centre > start else 1
+        if end > centre:
+            matrix[falling, i] = (end - falling) / (end - centre)
+    return n.const(matrix.astype(dtype.numpy))
+
+
 @onnx_op("HannWindow", since=17)
 def hann_window(n: NodeContext) -> Result:
     return _window(n, (0.5, 0.5, 0.0))

@@ -9,8 +9,8 @@ from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import i32
 from tilesmith.ops import conv as cv
+from tilesmith.ops import deform, pool
 from tilesmith.ops import elementwise as ew
-from tilesmith.ops import pool
 
 _LARGEST = 1 << 31
 """Strides, dilations, pads and kernel extents beyond this are damage, not geometry."""
@@ -166,6 +166,19 @@ def conv_transpose(n: NodeContext) -> Result:
         g.pads = (*small, *large) if g.auto_pad == "SAME_UPPER" else (*large, *small)
     y = n.add(cv.ConvTranspose(g.strides, g.pads, g.dilations, _groups(n), extra), x, w)
     return _add_bias(n, y, n.optional(2))
+
+
+@onnx_op("DeformConv", since=19)
+def deform_conv(n: NodeContext) -> Result:
+    x, w, offset, bias, mask = *(n.input(i) for i in range(3)), n.optional(3), n.optional(4)
+    kernel = n.attr_ints("kernel_shape") or n.shape(w)[2:]
+    if kernel != n.shape(w)[2:]:
+        n.bad(f"kernel_shape: expected that of weights {w.type}, found {list(kernel)}")
+    g = Geometry(n, x, kernel)
+    op = deform.DeformConv(
+        g.strides, g.pads, g.dilations, _groups(n), n.attr_int("offset_group", 1)
+    )
+    return _add_bias(n, n.add(op, x, w, offset, *([] if mask is None else [mask])), bias)
 
 
 def _pool_geometry(n: NodeContext, dilations_since: int, ceil_since: int) -> Geometry:

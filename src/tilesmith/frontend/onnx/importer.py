@@ -54,6 +54,8 @@ _NOT_FOLDED = frozenset(
         "col2_im",
         "conv",
         "conv_transpose",
+        "deform_conv",
+        "deform_sample",
         "dft",
         "einsum",
         "grid_sample",
