@@ -28,7 +28,7 @@ from workloads import WORKLOADS, Workload
 
 BATCH = 12
 RUN_SECONDS = 0.015
-ENOUGH, ENOUGH_HELD_OUT = 60, 300
+ENOUGH, ENOUGH_HELD_OUT = 60, 120
 
 
 @dataclass

@@ -147,6 +147,22 @@ def test_a_working_set_counts_what_all_statements_inside_touch() -> None:
     )
 
 
+@pytest.mark.parametrize(("row", "needed"), [(14, 18), (28, 42)])
+def test_fused_axes_make_up_their_number_again(row: int, needed: int) -> None:
+    """18 pixels in rows of 14 need 18 numbers; where rows lie apart, also what is between."""
+    x = te.placeholder((6 * 28,), "f32", "X")
+    p = te.compute((6 * 28,), lambda t: x[t] * 2.0, "P")
+    y = te.compute((24, 56), lambda i, j: p[i // 4 * row + j // 4], "Y")
+    s = te.create_schedule(y.op)
+    i, j = s[y].axis
+    (rows, i), (columns, j) = s[y].split(i, factor=4), s[y].split(j, factor=4)
+    s[y].reorder(rows, columns, i, j)
+    block, _ = s[y].split(s[y].fuse(rows, columns), factor=18)
+    s[p].compute_at(s[y], block)
+    (axis,) = s.state.stages["P"].roots
+    assert Nest(s.state).extents("P")[axis] == needed
+
+
 def test_less_traffic_and_time_for_tiles() -> None:
     f = features_of(gemm_of(512), TARGET)
     plain, tiled = f([{}, {"i": (4,), "j": (4, 16), "k": (8,), "ji": "vectorize", "ii": "unroll"}])

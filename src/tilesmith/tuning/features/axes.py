@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tilesmith.te.stage import FuseRelation, StageState
+from tilesmith.ir.expr import Binary, Const, Expr, Var
+from tilesmith.te.stage import FuseRelation, SplitRelation, StageState
 
 from .algebra import Number, add, ceil_div, div, floor_div, minimum, mul, number, product, sub
 
@@ -107,3 +108,56 @@ def moved_of(stage: StageState, extents: Mapping[str, Number], axis: str) -> dic
             outer = mul(moved.get(rel.outer, 0), extents[rel.inner])
             moved[rel.parent] = add(outer, moved.get(rel.inner, 0))
     return moved
+
+
+def digits_of(
+    stage: StageState,
+    extents: Mapping[str, Number],
+    roots: Mapping[Expr, str],
+    terms: Mapping[Expr, int],
+) -> dict[str, list[Expr]]:
+    """Fused axes of which an index has a multiple, with the terms that make it up, the last part's
+    first: `14 * row + column` is the number of the axis that `fuse(row, column)` made.  `roots`:
+    the axes of index variables; `terms`: coefficients of variables and of their quotients.
+    """
+    axes = {_axis(stage, extents, roots, a): a for a in terms}
+    found: dict[str, list[Expr]] = {}
+    for rel in stage.relations:
+        if isinstance(rel, FuseRelation):
+            atoms = _in_place(rel, extents, axes, terms)
+            if len(atoms) > 1:
+                found[rel.fused] = atoms
+    return found
+
+
+def _in_place(
+    rel: FuseRelation,
+    extents: Mapping[str, Number],
+    axes: Mapping[str | None, Expr],
+    terms: Mapping[Expr, int],
+) -> list[Expr]:
+    """The terms of all parts; none where one is missing or its coefficient is another."""
+    found: list[Expr] = []
+    place = 0
+    for part in reversed(rel.parts):
+        n, atom = extents[part], axes.get(part)
+        if isinstance(n, int) and n == 1:
+            continue
+        if not isinstance(n, int) or atom is None or place not in (0, terms[atom]):
+            return []
+        place = terms[atom] * n
+        found.append(atom)
+    return found
+
+
+def _axis(
+    stage: StageState, extents: Mapping[str, Number], roots: Mapping[Expr, str], atom: Expr
+) -> str | None:
+    """The axis whose number an atom is: a root, or the outer one of those that it is split into."""
+    if isinstance(atom, Var):
+        return roots.get(atom)
+    if isinstance(atom, Binary) and atom.op == "floordiv" and isinstance(atom.b, Const):
+        for rel in stage.relations:
+            if isinstance(rel, SplitRelation) and rel.parent == roots.get(atom.a):
+                return rel.outer if extents[rel.inner] == atom.b.value else None
+    return None

@@ -40,7 +40,7 @@ from .algebra import (
     total,
     where,
 )  # fmt: skip
-from .axes import STILL, Span, extents_of, lanes_of, moved_of, spans_of, trips_of
+from .axes import STILL, Span, digits_of, extents_of, lanes_of, moved_of, spans_of, trips_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,6 +110,7 @@ class Nest:
         self._paths: dict[str, tuple[tuple[Loop, ...], int]] = {}
         self._roots: dict[str, dict[Expr, str]] = {}
         self._spans: dict[tuple[str, int], dict[str, Span]] = {}
+        """Of roots, and where the loops are of the stage itself, of all other axes."""
         self._indices: dict[tuple[str, Expr, int], Span] = {}
         self._shapes: dict[tuple[str, int], tuple[tuple[LayoutDim, Number], ...]] = {}
         self._touched: dict[tuple[Access, int], list[Span]] = {}
@@ -174,7 +175,9 @@ class Nest:
         )
 
     def roots(self, name: str, p: int) -> dict[str, Span]:
-        """The spans of a stage's root axes while the loops of its path from number `p` on run."""
+        """The spans of a stage's axes, at least the roots, while the loops of its path from number
+        `p` on run.
+        """
         key = (name, p)
         if key not in self._spans:
             stage = self.state.stages[name]
@@ -184,7 +187,7 @@ class Nest:
             if p < own:
                 for d, root in enumerate(stage.roots[: len(stage.op.shape)]):
                     found[root] = self.needed(name, d, p)
-            self._spans[key] = {r: found[r] for r in stage.roots}
+            self._spans[key] = found if p >= own else {r: found[r] for r in stage.roots}
         return self._spans[key]
 
     def index(self, name: str, e: Expr, p: int) -> Span:
@@ -200,12 +203,25 @@ class Nest:
             return self._unknown(name, e, p)
         last: Number = 0
         counts: list[Number] = []
-        for atom, coefficient in affine[0].items():
-            s = self._atom(name, atom, p)
+        for s, coefficient in self._terms(name, affine[0], p):
             last = add(last, mul(sub(s.width, 1), abs(coefficient)))
             counts.append(s.distinct)
         width = add(last, 1)
         return Span(width, counts[0] if len(counts) == 1 else minimum(product(counts), width))
+
+    def _terms(self, name: str, terms: Mapping[Expr, int], p: int) -> list[tuple[Span, int]]:
+        """Spans of the terms of an index, with coefficients.  Axes that are fused into one and make
+        up its number again are one term: 18 iterations over rows of 14 touch 18 places, not 28.
+        """
+        left = dict(terms)
+        found: list[tuple[Span, int]] = []
+        if p >= self._paths[name][1] and len(terms) > 1:
+            stage = self.state.stages[name]
+            digits = digits_of(stage, self._extents[name], self._roots[name], terms)
+            for fused, atoms in digits.items():
+                found.append((self.roots(name, p)[fused], left[atoms[0]]))
+                left = {a: c for a, c in left.items() if a not in atoms}
+        return found + [(self._atom(name, a, p), c) for a, c in left.items()]
 
     def _atom(self, name: str, atom: Expr, p: int) -> Span:
         roots = self._roots[name]
