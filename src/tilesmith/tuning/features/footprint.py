@@ -11,6 +11,8 @@ iteration fetches, every time (the model of `strategy.cpu.footprint`).
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from tilesmith.ir.target import LINE_BYTES
 
 from .algebra import (
@@ -74,6 +76,7 @@ class Footprints:
             self._working[loop] = total(largest_of.values())
         return self._working[loop]
 
+    @cached_property
     def whole(self) -> Number:
         """Bytes of all tensors that the kernel touches."""
         sizes: dict[tuple[str, int], Number] = {}

@@ -78,7 +78,7 @@ def _kernel(
         },
         "forks": size(total(f.forks for f in found)),
         "body": size(largest(f.body for f in found)),
-        "footprint": size(prints.whole()),
+        "footprint": size(prints.whole),
         "allocated": size(allocated),
         "attached": float(sum(isinstance(s.attach, At) for s in stages)),
     }

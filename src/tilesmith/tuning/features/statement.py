@@ -69,8 +69,8 @@ ENTRY = 8.0
 """Cycles of entering a loop and leaving it."""
 FORK = 6000.0
 """Cycles of starting and ending a parallel loop."""
-GATHER = 4.0
-"""Cycles of loading a vector element by element."""
+GATHER = 1.0
+"""Cycles of loading an element by itself and putting it into a vector."""
 PEELED = 0.5
 """Of the time that a peeled iteration would save, how much it takes after all."""
 MASKED = 1.5
@@ -149,11 +149,12 @@ def statement_features(
     body = mul(mul(unrolled, vectors), max(each, 1))
 
     # one thread's time
+    gathered = mul(minimum(lanes, hardware), GATHER)
     waiting = _waiting(path, copied, target)
     cycles = sum(CYCLES[k] * n for k, n in counts.items()) / max(target.fma_ports, 1)
     computing = mul(mul(unrolled, vectors), cycles)
     loaded = total(
-        mul(in_vectors(a), _load_cycles(_lane_steps(nest, s, a, inside), lines(a)))
+        mul(in_vectors(a), _load_cycles(_lane_steps(nest, s, a, inside), lines(a), gathered))
         for a in reads
         if not a.in_registers
     )
@@ -167,7 +168,14 @@ def statement_features(
 
     traffic = [total(prints.traffic(s, a, c) for a in s.accesses) for c in machine.caches]
     speeds = (L2_BYTES, L3_BYTES, DRAM_BYTES)
-    memory = largest([div(t, b) for t, b in zip(traffic, speeds, strict=True)], 0.0)
+    whole = prints.whole  # what a cache holds all of it still has from the last call
+    memory = largest(
+        [
+            where(is_most(whole, c), 0.0, div(t, b))
+            for t, b, c in zip(traffic, speeds, machine.caches, strict=True)
+        ],
+        0.0,
+    )
     shared, forks = _shared(path) if machine.threads > 1 else (1, 0)
     share = _share(shared, machine.threads)
     both = add(maximum(arithmetic, memory), mul(minimum(arithmetic, memory), 1 - HIDDEN))
@@ -273,14 +281,14 @@ def _lane_steps(nest: Nest, s: Statement, a: Access, inside: tuple[Loop, ...]) -
     return nest.steps(s, a, lanes[-1].axis) if lanes else []
 
 
-def _load_cycles(steps: list[Number], lines: Number) -> Number:
+def _load_cycles(steps: list[Number], lines: Number, gathered: Number) -> Number:
     """Of loading a vector whose lanes lie that far apart: together, on so many cache lines, or each
-    on its own.
+    on its own, which takes `gathered`.
     """
     if not steps:
         return 0.5
-    near = where(is_most(steps[-1], 1), mul(lines, 0.5), GATHER)
-    return where(is_most(_distance(steps[:-1]), 0), near, GATHER)
+    near = where(is_most(steps[-1], 1), mul(lines, 0.5), gathered)
+    return where(is_most(_distance(steps[:-1]), 0), near, gathered)
 
 
 def _distance(steps: list[Number]) -> Number:
