@@ -140,7 +140,7 @@ def test_records_of_other_versions_wait_to_be_measured_again(
 ) -> None:
     session = driver.Session.of(options)
     plain = Compiled.of(graph, session)
-    task = next(t for t in tasks_of(plain, session, {}) if "conv" in t.label)
+    task = next(t for t in tasks_of(plain, session) if "conv" in t.label)
     helped, useless = list(task.space.neighbours({}))[:2]
     old = dataclasses.replace(task.key, version=task.key.version + 1)
     with Records(options.cache_dir / "records.sqlite") as r:  # type: ignore[operator]  # set
