@@ -21,7 +21,7 @@ from tilesmith.ir.types import TensorType
 from tilesmith.loop.interpret import interpret
 from tilesmith.loop.nodes import Allocate
 from tilesmith.loop.visit import walk
-from tilesmith.ops.elementwise import Neg
+from tilesmith.ops.elementwise import Add, Neg
 from tilesmith.ops.gather import Gather
 from tilesmith.ops.slicing import Flip
 from tilesmith.strategy.cpu import lower_group, schedule
@@ -53,6 +53,13 @@ def test_rows_are_asked_for_some_kilobytes_ahead() -> None:
 def test_the_row_after_that_whose_columns_are_taken_is_asked_for() -> None:
     (found,) = prefetches(taking(1, (1000, 512), (300,)))
     assert "offset=1" in found and "over=" in found
+
+
+def test_scalars_are_not_asked_for() -> None:
+    b = Builder("shifted")
+    x, by = b.input("x", TensorType(f32, (8, 40, 256))), b.input("by", TensorType(f32, ()))
+    (found,) = prefetches(b.finish(b.add(Add(), b.add(Flip((2,)), x), by)))
+    assert "offset=" in found
 
 
 def flipped(shape: tuple[int, ...], *axes: int) -> Graph:

@@ -90,9 +90,10 @@ def _distance(tensor: Tensor, at: tuple[Expr, ...], inner: Var, row: int, target
     by_index = [i for i in at if any(isinstance(n, Load) for n in post_order(i))]
     if not all(isinstance(n, int) for n in tensor.shape):
         return 0
-    size, last = tensor.dtype.bytes, int(tensor.shape[-1])  # type: ignore[arg-type]  # a number
+    size = tensor.dtype.bytes
     if math.prod(tensor.shape) * size < target.l2_bytes:  # type: ignore[arg-type]  # numbers
         return 0
+    last = int(tensor.shape[-1])  # type: ignore[arg-type]  # a number, for no scalar is so large
     along = [i for i in at if inner in free_vars(i)]
     if along == by_index == [at[-1]]:  # elements of a row, in any order
         most_of_it = row >= last * size // LINE_BYTES
