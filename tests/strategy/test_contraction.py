@@ -162,6 +162,45 @@ def test_a_single_row_times_a_matrix_that_is_an_input(columns: int) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
+def packs(m: int, k: int, n: int) -> bool:
+    """Whether (m, k) x (k, n), both inputs, packs the second."""
+    b = Builder("m")
+    given = [
+        b.input(name, TensorType(f32, shape)) for name, shape in (("x", (m, k)), ("w", (k, n)))
+    ]
+    graph = b.finish([b.add(MatMul(), *given)], ["y"])
+    s, _ = schedule(graph, replace(target("x86-64-v4"), l2_bytes=1 << 20))
+    return "heap" in s.text()
+
+
+def test_a_matrix_that_is_an_input_is_packed_where_many_rows_read_it() -> None:
+    assert packs(2048, 512, 512) and not packs(512, 512, 512)
+    assert packs(128, 2048, 2048)  # whose rows compete for the sets of L2
+    assert not packs(128, 2040, 2040) and not packs(12, 2048, 2048)
+    assert not packs(2048, 8192, 8192)  # a copy would take too much memory
+
+
+@pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3", "native"])
+@pytest.mark.parametrize(
+    ("x", "w"), [((700, 37), (37, 75)), ((2, 160, 33), (2, 33, 130)), ((513, 16), (16, 1))]
+)
+def test_packed_or_not_the_answer_is_the_same(level: str, x, w) -> None:
+    b = Builder("m")
+    graph = b.finish(
+        [b.add(MatMul(), b.input("x", TensorType(f32, x)), b.input("w", TensorType(f32, w)))], ["y"]
+    )
+    rng = np.random.default_rng(0)
+    inputs = {k: rng.standard_normal(v).astype(np.float32) for k, v in (("x", x), ("w", w))}
+    expected = evaluate(graph, inputs)["y"]
+    for pack in (False, True):
+        exe = driver.compile(
+            graph,
+            options=Options(use_cache=False, target=level),
+            pins={"pack": pack} if w[-1] > 1 else {},
+        )
+        np.testing.assert_allclose(exe.run(inputs)["y"], expected, rtol=1e-4, atol=1e-4)
+
+
 def grouped(channels: int, group: int):
     op = Conv(groups=channels // group)
     types = TensorType(f32, (1, channels, 5, 5)), TensorType(f32, (channels, group, 3, 3))

@@ -8,7 +8,7 @@ import math
 
 from tilesmith.ir.expr import Expr, Load, Var, free_vars, substitute
 from tilesmith.ir.layout import Layout
-from tilesmith.ir.target import Target
+from tilesmith.ir.target import LINE_BYTES, Target
 from tilesmith.ops.structure import loads
 from tilesmith.strategy.access import strides
 from tilesmith.strategy.group import Group
@@ -16,11 +16,26 @@ from tilesmith.strategy.knobs import Config
 from tilesmith.te.schedule import Axis, Schedule, Stage
 from tilesmith.te.tensor import Compute, Placeholder, Tensor
 
-from .contraction import Contraction, Tile, packed_layout, reduction_order
+from .contraction import Contraction, Tile, packed_layout, reduction_order, row_extent
 from .injective import share_and_vectorize
 
 WALK = 8
 """Shortest axis worth moving last in a copy: half a cache line of float32."""
+
+PACKING = 5.0
+"""Tiles of rows that are computed in the time that packing their column block takes."""
+
+LOST, LOST_COMPETING = 0.055, 0.35
+"""Shares of a tile's time lost where its column block lies in pieces, a row apart: to lines that
+vectors straddle and rows that hardware doesn't foresee; and where these compete for the cache as
+well, as rows do whose distance has a large power of two as a factor.
+"""
+
+L2_WAYS = 8
+"""Lines of an L2 cache that one set holds, at least."""
+
+MOST_PACKED = 1 << 26
+"""Largest `w` to copy, in bytes: the copy takes as much memory again."""
 
 
 def schedule_operands(
@@ -37,15 +52,44 @@ def schedule_operands(
     if not isinstance(c.w.buffer, Tensor) or c.vector is None or c.vector in c.batch:
         return
     packed = packed_layout(c, tile)
-    if packed is not None and not runs_along(group, c.w, c.vector.var):
+    if packed is None:
+        return
+    along = runs_along(group, c.w, c.vector.var)
+    if not along or _packs(group, c, tile, target, cfg):
         copy = s.cache_read(c.w.buffer, "heap", [c.op.outputs[0]])
         s.transform_layout(copy, packed)
         stage = s[copy]
         order = list(dict.fromkeys(d.axis for d in packed.dims if d.part != "inner"))
+        if along:  # read as it lies
+            order.append(order.pop(0))
         loops = [stage.axis[i] for i in order]
         stage.reorder(*loops)
         sizes = [n if isinstance(n, int) else 1 for n in (copy.shape[i] for i in order)]
         share_and_vectorize(stage, loops, sizes, c.w.dtype.bytes, target)
+
+
+def _packs(group: Group, c: Contraction, tile: Tile, target: Target, cfg: Config) -> bool:
+    """Whether to pack a `w` that lanes run along in any case: where many tiles of rows read a
+    column block, which stays in L2 only if it lies together.
+    """
+    walk, tensor = strides_through(group, c.w), c.w.buffer
+    if walk is None or c.w.buffer in group.layouts or not isinstance(tensor, Tensor):
+        return False  # computed in an order of its own, or a constant that was packed before
+    if not all(isinstance(n, int) for n in tensor.shape):
+        return False
+    size = c.w.dtype.bytes
+    taken = math.prod(tensor.shape) * size  # type: ignore[arg-type]  # numbers
+    steps = [a for a in c.op.reduce_axis if walk.get(a.var, 0)]
+    if not steps or taken > MOST_PACKED or not all(isinstance(a.extent, int) for a in steps):
+        return False
+    distance = min(abs(walk[a.var]) for a in steps) * size
+    lines = -(-tile.columns * size // LINE_BYTES)
+    block = lines * LINE_BYTES * math.prod(int(a.extent) for a in steps)  # type: ignore[arg-type]  # numbers
+    way = target.l2_bytes // L2_WAYS
+    places = min(way // math.gcd(distance, way) * lines * LINE_BYTES, way)
+    lost = LOST_COMPETING if block > places * L2_WAYS else LOST
+    tiles = row_extent(c) / tile.rows
+    return bool(cfg.choice("pack", (False, True), tiles * lost > PACKING))
 
 
 def runs_along(group: Group, load: Load, var: Var) -> bool:
