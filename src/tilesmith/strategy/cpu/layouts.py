@@ -31,6 +31,7 @@ from .contraction import (
     row_distance,
     row_extent,
 )
+from .operands import walked_axis
 from .winograd import winograd_layouts
 
 START_BYTES = 1 << 16
@@ -72,6 +73,9 @@ class _Policy:
         moved = _bytes(value)
         s, keeps_axes = self.about(node)
         if s.kind == "contraction":
+            along = _copied_along(node.op, _types(node), number)
+            if along is not None and _innermost(layout, value) != along:
+                return ACROSS * moved
             read = _vector_read(node.op, _types(node), number)
             wanted = result if read and result and result.rank == value.type.rank else None
             across = wanted is not None and not _same(layout, wanted, value)
@@ -166,6 +170,26 @@ def _vector_read(op: Op, types: tuple[TensorType, ...], number: int) -> bool:
     x, operand = c.x.buffer, _placeholders(tensors).get(number)
     assert isinstance(x, Tensor)
     return operand is not None and (operand is x or operand in _placeholders((x,)).values())
+
+
+@lru_cache(maxsize=4096)
+def _copied_along(op: Op, types: tuple[TensorType, ...], number: int) -> int | None:
+    """The axis of operand `number` that lies innermost in the copy with a border that a contraction
+    makes of it; None when it needs none, or when it copies in any order.
+    """
+    if isinstance(op, WinogradConv):
+        return None
+    contraction = next(s for s in stages(op.tensors(*types)) if product_of_loads(s))
+    c = analyse(contraction, frozenset(), None)
+    if c is None or not isinstance(c.x.buffer, Tensor) or not isinstance(c.x.buffer.op, Compute):
+        return None
+    x = c.x.buffer
+    operand = _placeholders((x,)).get(number)
+    return None if operand is None or operand.rank != x.rank else walked_axis(c, x)
+
+
+def _innermost(layout: Layout | None, value: Value) -> int:
+    return value.type.rank - 1 if layout is None else layout.dims[-1].axis
 
 
 @lru_cache(maxsize=8192)

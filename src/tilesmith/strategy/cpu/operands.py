@@ -162,7 +162,7 @@ def _materialise_padding(
     if isinstance(source.op, Placeholder) and source.rank == tensor.rank:
         given = group.layout(source).dense
         layout = layout if given.has_padding else given
-    along = _walked_axis(c, tensor)
+    along = walked_axis(c, tensor)
     if layout.is_row_major and along is not None:
         layout = Layout.permuted((*(i for i in range(tensor.rank) if i != along), along))
     if not layout.is_row_major:
@@ -174,7 +174,7 @@ def _materialise_padding(
     share_and_vectorize(stage, [stage.axis[i] for i in order], sizes, tensor.dtype.bytes, target)  # type: ignore[arg-type]
 
 
-def _walked_axis(c: Contraction, tensor: Tensor) -> int | None:
+def walked_axis(c: Contraction, tensor: Tensor) -> int | None:
     """The axis of `tensor`, the factor `x`, that neighbouring lanes or reduction steps walk along,
     if it is long enough to matter.
     """
