@@ -26,7 +26,7 @@ from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, IterVar
 
 from .contraction import STREAMS, Contraction, analyse, fusable_rows, step_cycles
-from .matmul import innermost, linear_run, product, tile_output
+from .matmul import accumulator, innermost, linear_run, product, tile_output
 from .reduction import is_costly, vectorize
 
 COPY_CYCLES = 2.5
@@ -62,11 +62,7 @@ def schedule_dots(
     for stage in group.stages:
         if stage is not anchor and stage is not out and not stage.reduce_axis:
             s[stage.outputs[0]].compute_inline()
-    if out is anchor:
-        acc = s.cache_write(anchor.outputs[0], "register")
-    else:
-        acc = anchor.outputs[0]
-        s[acc].set_scope("register")
+    acc = accumulator(s, group, anchor, "register")
     o = s[group.outputs[0]]
     position = {a: i for i, a in enumerate(anchor.axis)}
     order = [d.axis for d in layout.dims]

@@ -19,12 +19,13 @@ from typing import Any
 from tilesmith.ir.expr import Call, post_order
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.target import Target
+from tilesmith.loop.nodes import Scope
 from tilesmith.ops.structure import COSTLY, loads
 from tilesmith.strategy.access import accesses
 from tilesmith.strategy.group import Group
 from tilesmith.strategy.knobs import ANALYTIC, Config
 from tilesmith.te.schedule import Schedule
-from tilesmith.te.tensor import Compute, IterVar
+from tilesmith.te.tensor import Compute, IterVar, Tensor
 
 from .contraction import (
     BALANCED_TRIPS,
@@ -78,11 +79,7 @@ def schedule_contraction(
             s[stage.outputs[0]].compute_inline()
     schedule_operands(s, group, c, tile, target, cfg)
 
-    if out is anchor:
-        acc = s.cache_write(anchor.outputs[0], "register")
-    else:
-        acc = anchor.outputs[0]
-        s[acc].set_scope("register")
+    acc = accumulator(s, group, anchor, "register")
     o = s[group.outputs[0]]
 
     order = [d.axis for d in layout.dims]
@@ -271,6 +268,15 @@ def _packed_axis(group: Group, op: Compute) -> IterVar | None:
             index = load.indices[layout.dims[-1].axis]
             return next((a for a in op.axis if a.var is index), None)
     return None
+
+
+def accumulator(s: Schedule, group: Group, anchor: Compute, scope: Scope) -> Tensor:
+    """Where `anchor` adds up, in memory of `scope`: its own result, or a copy of the group's."""
+    total = anchor.outputs[0]
+    if group.outputs[0].op is anchor:
+        return s.cache_write(total, scope)
+    s[total].set_scope(scope)
+    return total
 
 
 def innermost(layout: Layout, op: Compute) -> IterVar:

@@ -25,7 +25,7 @@ from tilesmith.te.tensor import Compute, IterVar
 from .contraction import MAX_VECTORS, STREAMS, Contraction, fusable_rows, widest_row
 from .cost import constants_place
 from .dots import only_contraction, simple_reads
-from .matmul import linear_run, product, tile_output
+from .matmul import accumulator, linear_run, product, tile_output
 from .reduction import vectorize
 
 STEPS = 8
@@ -69,11 +69,7 @@ def schedule_scaled_rows(
     for stage in group.stages:
         if stage is not anchor and stage is not out:
             s[stage.outputs[0]].compute_inline()
-    if out is anchor:
-        acc = s.cache_write(anchor.outputs[0], "heap")
-    else:
-        acc = anchor.outputs[0]
-        s[acc].set_scope("heap")
+    acc = accumulator(s, group, anchor, "heap")
     position = {a: i for i, a in enumerate(anchor.axis)}
     order = [d.axis for d in layout.dims]
     row_at = [position[r] for r in run]
