@@ -7,8 +7,8 @@ same number of threads.  Prints one JSON line for each model: `ratio` is the tim
 engine over that of the tuned executable, `untuned` that of the untuned one over it.  After several
 models a last line has the geometric mean and the least of both.
 
-With `--longer SECONDS` no engines take part: the model is tuned on for so long, and `converged` is
-the share of the speed of the executable found then that the first one has.
+With `--longer SECONDS` no engines take part: the model is tuned on for all of so long, and
+`converged` is the share of the speed of the executable found then that the first one has.
 """
 
 from __future__ import annotations
@@ -60,10 +60,15 @@ def measure(path: Path, given: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         options = ts.Options(cache_dir=Path(folder), threads=given.threads)
 
-        def tuned(seconds: float) -> tuple[Tuned, float]:
+        def tuned(seconds: float, early_stopping: bool = True) -> tuple[Tuned, float]:
             start = time.perf_counter()
             found = tune_model(
-                path, seconds=seconds, options=options, search=given.search, seed=given.seed
+                path,
+                seconds=seconds,
+                options=options,
+                search=given.search,
+                seed=given.seed,
+                early_stopping=early_stopping,
             )
             return found, time.perf_counter() - start
 
@@ -76,7 +81,8 @@ def measure(path: Path, given: argparse.Namespace) -> dict[str, Any]:
             if given.torch:
                 engines |= torch_compile(path.stem)
         else:
-            engines[LONGER] = ours(tuned(given.longer)[0].executable)
+            more, more_wall = tuned(given.longer, early_stopping=False)
+            engines[LONGER] = ours(more.executable)
         inputs = model_inputs(path, exe)
         exe.run(inputs)
         start = time.perf_counter()
@@ -94,6 +100,10 @@ def measure(path: Path, given: argparse.Namespace) -> dict[str, Any]:
     }
     if given.longer is not None:
         row["converged"] = ratios.pop(LONGER)
+        row[LONGER] = {
+            "wall_seconds": round(more_wall, 1),
+            "trials": sum(t.trials for t in more.tasks),
+        }
     elif ratios:
         row["peer"] = min(ratios, key=ratios.__getitem__)
         row["ratio"] = ratios[row["peer"]]

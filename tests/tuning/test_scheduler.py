@@ -93,6 +93,19 @@ def test_search_ends_when_little_is_left_to_gain() -> None:
     assert fake.now < 150
 
 
+def test_without_early_stopping_all_of_the_space_or_of_the_time_is_used() -> None:
+    fake = Fake()
+    budget = Budget(1e6, clock=fake.clock, early_stopping=False)
+    (state,) = run(fake, [task("flat", 1.0)], budget)
+    assert state.is_done and fake.now < 1e6
+    again = Fake()
+    seconds = fake.now / 2
+    (state,) = run(
+        again, [task("flat", 1.0)], Budget(seconds, clock=again.clock, early_stopping=False)
+    )
+    assert not state.is_done and again.now >= seconds * 5 / 6
+
+
 def test_best_is_found_and_confirmed() -> None:
     fake = Fake()
     (state,) = run(fake, [task("gain", 1.0)], Budget(120, clock=fake.clock))

@@ -54,6 +54,9 @@ def command(
     flush: Annotated[
         bool, typer.Option("--flush", help="Empty the caches before each run of a candidate.")
     ] = False,
+    early_stopping: Annotated[
+        bool, typer.Option(help="End when next to nothing is left to gain.")
+    ] = True,
     html: Annotated[
         Path | None, typer.Option("--report", help="Also write an HTML report to this file.")
     ] = None,
@@ -83,6 +86,7 @@ def command(
             workers=workers,
             flush=flush,
             html=html,
+            early_stopping=early_stopping,
             report=display.show,
             interrupt=interrupt,
         )

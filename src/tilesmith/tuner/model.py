@@ -70,6 +70,7 @@ def tune(
     html: str | os.PathLike[str] | None = None,
     report: Report = lambda _stage, _tasks: None,
     cost_model: CostModel | None = None,
+    early_stopping: bool = True,
 ) -> Executable:
     """Spend `seconds` (or `trials`) on making a model faster; returns the best executable found.
 
@@ -82,12 +83,13 @@ def tune(
     `flush`: measure with empty caches (by default, only constants of large models are out of them).
     `html`: a file to write a report to.
     `cost_model`: orders candidates for the search "model", instead of the one in the package.
+    `early_stopping`: end when next to nothing is left to gain, or search to the end of `seconds`.
     Ctrl-C ends the search after the trial in flight and keeps what it found; a second one raises
     KeyboardInterrupt.  Raises as `compile` does, and UsageError.
     """
     return tune_model(
         model, seconds, trials, target, threads, shapes, options, search, seed, pins, forbid,
-        workers, flush, html, report, cost_model,
+        workers, flush, html, report, cost_model, early_stopping,
     ).executable  # fmt: skip
 
 
@@ -108,6 +110,7 @@ def tune_model(
     html: str | os.PathLike[str] | None = None,
     report: Report = lambda _stage, _tasks: None,
     cost_model: CostModel | None = None,
+    early_stopping: bool = True,
     interrupt: Interrupt | None = None,
 ) -> Tuned:
     """`tune`, and what it did.  `interrupt`: another way to ask it to stop."""
@@ -153,7 +156,12 @@ def tune_model(
                     states,
                     measurer,
                     records,
-                    Budget(search_seconds, budget.trials, interrupt=interrupt),
+                    Budget(
+                        search_seconds,
+                        budget.trials,
+                        interrupt=interrupt,
+                        early_stopping=early_stopping,
+                    ),
                     2 * measurer.jobs,
                     lambda s: report("searching", s),
                 )

@@ -7,6 +7,7 @@ less with every round that found nothing.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -36,12 +37,16 @@ class Store(Protocol):
 
 @dataclass
 class Budget:
-    """`seconds` from now, `trials`, or an interrupt: whichever ends first."""
+    """`seconds` from now, `trials`, or an interrupt: whichever ends first.
+
+    `early_stopping`: a search that can hardly gain anything ends before that.
+    """
 
     seconds: float = float("inf")
     trials: float = float("inf")
     clock: Callable[[], float] = time.monotonic
     interrupt: Interrupt = field(default_factory=Interrupt)
+    early_stopping: bool = True
     started: float = field(init=False)
     spent: int = 0
 
@@ -123,7 +128,7 @@ def tune_tasks(
     """
     seconds = budget.seconds * 5 / 6 - budget.elapsed
     searching = Budget(seconds, budget.trials, budget.clock, budget.interrupt)
-    enough = ENOUGH * sum(s.task.seconds for s in states)
+    enough = ENOUGH * sum(s.task.seconds for s in states) if budget.early_stopping else 0.0
     while not searching.is_over and sum(s.gain for s in states) > enough:
         state = max(states, key=lambda s: s.gain)
         room = min(batch, searching.trials - searching.spent)
@@ -140,7 +145,8 @@ def tune_tasks(
             if searching.is_over:
                 break
         improved = (before - state.best) / before
-        state.hope = max(improved, state.hope * FADING) if improved < MARGIN else state.task.slack
+        faded = max(improved, state.hope * FADING, sys.float_info.min)  # 0 would end the search
+        state.hope = faded if improved < MARGIN else state.task.slack
     budget.spent += searching.spent
     confirm(states, measurer, store, budget)
     report(states)
