@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -126,3 +128,28 @@ def test_bits_are_moved_as_they_are(kind: str) -> None:
     x = np.arange(1 << 16, dtype=np.uint16).reshape(512, 128).view(to_dtype(kind).numpy)
     exe = driver.compile(transposed((512, 128), (1, 0), kind), options=Options(use_cache=False))
     np.testing.assert_array_equal(exe(x).view(np.uint16), x.view(np.uint16).T)
+
+
+@pytest.mark.parametrize("target", ("x86-64-v2", "x86-64-v3", "native"))
+@given(data=st.data())
+@settings(max_examples=3, deadline=None)
+def test_rows_of_any_length_are_written_by_whole_lines(target: str, data: st.DataObject) -> None:
+    """Where no cache holds the result, vectors begin at lines wherever rows begin."""
+    rows = data.draw(st.integers(64, 200), "rows")
+    columns = data.draw(st.integers(64, 200), "columns")
+    session = driver.Session.of(Options(use_cache=False), target=target)
+    machine = replace(session.target, l3_bytes=1 << 12)
+    (node,) = driver.optimise(transposed((rows, columns), (1, 0), "f32"), session).nodes
+    assert isinstance(node.op, Fused)
+    func = driver.run_loop_passes(lower_group(node.op.body, machine, "k"), session)
+    x = np.random.default_rng(0).standard_normal((rows, columns)).astype(np.float32)
+    expected, found = np.zeros((2, columns, rows), np.float32)
+    interpret(func, [x.ravel(), expected.reshape(-1)])
+    kernel = emit(expand_math(func, machine), machine)
+    assert "!nontemporal" in kernel.llvm_text
+    code = compile_object(kernel.llvm_text, machine, 2)
+    NativeFunction(kernel, code, func.params, func.outputs, machine, 1)(
+        x.ravel(), found.reshape(-1)
+    )
+    np.testing.assert_array_equal(expected, x.T)
+    np.testing.assert_array_equal(found, x.T)

@@ -58,6 +58,11 @@ def _fuse(s: te.Schedule, draw: Draw) -> None:
     stage.fuse(*leaves[first : first + draw([2, 2, 3])])
 
 
+def _skew(s: te.Schedule, draw: Draw) -> None:
+    stage = _stage(s, draw)
+    stage.skew(_axis(stage, draw), _axis(stage, draw), draw([0, 1, 3, 5, 6]), draw([1, 2, 4, 8]))
+
+
 def _reorder(s: te.Schedule, draw: Draw) -> None:
     stage = _stage(s, draw)
     leaves = list(stage.state.leaves)
@@ -139,7 +144,7 @@ def _memory(s: te.Schedule, draw: Draw) -> None:
 
 
 _MOVES: list[Callable[[te.Schedule, Draw], None]] = [
-    _split, _split, _split, _fuse, _fuse, _reorder, _reorder, _annotate, _annotate,
+    _split, _split, _split, _fuse, _fuse, _skew, _reorder, _reorder, _annotate, _annotate,
     _compute_at, _compute_at, _compute_at, _compute_at, _inline, _root, _cache, _rfactor,
     _flatten, _layout, _memory,
 ]  # fmt: skip

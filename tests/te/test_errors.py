@@ -38,6 +38,10 @@ def split_z(e: Example) -> None:
     e["Z"].split("i", 4)
 
 
+def skewed(e: Example) -> None:
+    e["Y"].skew("j", "i", 5, 4)
+
+
 def nothing(_: Example) -> None:
     pass
 
@@ -53,6 +57,10 @@ CASES: list[tuple[Callable[[Example], object], Callable[[Example], object], str]
     (attached, lambda e: e["Z"].split("i", 2), "R is computed there; split first"),
     (nothing, lambda e: e["R"].fuse("i", "k"), "k is a reduction axis and the others are not"),
     (nothing, lambda e: e["Y"].fuse("j", "i"), "must be neighbours in this order"),
+    (nothing, lambda e: e["Y"].skew("j", "j", 5, 4), "expected two different axes"),
+    (nothing, lambda e: e["R"].skew("i", "k", 5, 4), "axes of the result"),
+    (nothing, lambda e: e["Y"].skew("j", "i", 5, 1), "modulus of at least 2, found 5 and 1"),
+    (skewed, lambda e: e["Y"].split("j", 2), "it was skewed to js"),
     (nothing, lambda e: e["Y"].reorder("i", "i"), "named twice"),
     (nothing, lambda e: e["R"].parallel("k"), "use rfactor"),
     (nothing, lambda e: e["Z"].split(e.k, 2), "is no axis of Z"),

@@ -47,6 +47,15 @@ def fuse() -> tuple[te.Schedule, list[te.Tensor]]:
     return s, [x, z]
 
 
+def skew() -> tuple[te.Schedule, list[te.Tensor]]:
+    s, (x, y, z) = _chain()
+    i, j = s[z].axis
+    js = s[z].skew(j, i, factor=5, modulus=4)
+    jo, _ = s[z].split(js, 4)
+    s[y].compute_at(s[z], jo)
+    return s, [x, z]
+
+
 def tile() -> tuple[te.Schedule, list[te.Tensor]]:
     s, (x, y, z) = _chain()
     s[y].compute_inline()
@@ -203,7 +212,7 @@ def padded_window() -> tuple[te.Schedule, list[te.Tensor]]:
 
 
 EXAMPLES: tuple[Example, ...] = (
-    unscheduled, split, fuse, tile, reorder, compute_at, cache_write, cache_read, rfactor,
+    unscheduled, split, fuse, skew, tile, reorder, compute_at, cache_write, cache_read, rfactor,
     winograd, flatten_axes, transform_layout, roundup, double_buffer, storage_align, prefetch,
     prefetch_over, prefetch_piece, padded_window,
 )  # fmt: skip

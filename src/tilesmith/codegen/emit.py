@@ -263,7 +263,8 @@ class _FuncEmitter(MemoryEmitter):
         if buffer.scope == "register":
             survey = self.module.survey
             as_stored = buffer not in survey.computed
-            self.make_slots(buffer, survey.accesses.get(buffer, set()), as_stored)
+            accesses = survey.accesses.get(buffer, set())
+            self.make_slots(buffer, accesses, as_stored, buffer in survey.windows)
         elif buffer.scope == "stack":
             name = self.name("stack")
             count = buffer_bytes(buffer) // buffer.dtype.bytes

@@ -24,11 +24,13 @@ class Slots:
     """Where a register buffer lives: (first element, lanes) -> pointer, or one `memory`.
 
     `as_stored`: whether elements have the type that they have in memory, not that of values.
+    `windows`: whether columns that begin at different rows are read.
     """
 
     pointers: dict[tuple[int, int], str]
     memory: str = ""
     as_stored: bool = False
+    windows: bool = False
 
 
 class RegisterEmitter(ExprEmitter):
@@ -41,7 +43,11 @@ class RegisterEmitter(ExprEmitter):
         return memory_type(buffer.dtype, lanes) if as_stored else value_type(buffer.dtype, lanes)
 
     def make_slots(
-        self, buffer: Buffer, accesses: set[tuple[int, int]], as_stored: bool = False
+        self,
+        buffer: Buffer,
+        accesses: set[tuple[int, int]],
+        as_stored: bool = False,
+        windows: bool = False,
     ) -> None:
         """Give `buffer` a stack slot for each (first element, lanes) pair that is used."""
         self.slots[buffer] = Slots({}, as_stored=as_stored)
@@ -53,7 +59,7 @@ class RegisterEmitter(ExprEmitter):
                 name = self.name("r")
                 self.allocas.append(f"  {name} = alloca {self.slot_type(buffer, lanes)}, align 64")
                 pointers[first, lanes] = name
-            self.slots[buffer] = Slots(pointers, as_stored=as_stored)
+            self.slots[buffer] = Slots(pointers, "", as_stored, windows)
             return
         # vectors of several widths overlap: one block of memory, which LLVM takes apart as far as
         # it can
@@ -95,9 +101,29 @@ class RegisterEmitter(ExprEmitter):
     def _slot_load(self, buffer: Buffer, index: Expr, lanes: int) -> str:
         rows = column_access(index, lanes)
         if rows is not None:
-            return self._slot_column(buffer, *rows)
+            return self._slot_window(buffer, *rows)
         pointer, align = self._slot(buffer, index, lanes)
         return self.emit(f"load {self.slot_type(buffer, lanes)}, ptr {pointer}, align {align}")
+
+    def _slot_window(self, buffer: Buffer, column: int, rows: tuple[tuple[int, int], ...]) -> str:
+        """One column of a block of row vectors, wherever the block begins.
+
+        Where others begin at other rows, the column is put together of those of the square blocks
+        at multiples of their size that it reaches into: all columns share these.
+        """
+        width = rows[0][1]
+        offset = rows[0][0] // width % width
+        is_even = width & (width - 1) == 0 and len(rows) % width == 0
+        if not self.slots[buffer].windows or not is_even or not offset:
+            return self._slot_column(buffer, column, rows)
+        first = rows[0][0] - offset * width
+        columns = [
+            self._slot_column(buffer, column, tuple((at + k * width, width) for k in range(width)))
+            for at in range(first, first + (len(rows) + width) * width, width * width)
+        ]
+        type_, picks = self.slot_type(buffer, width), tuple(range(offset, offset + width))
+        parts = [self.shuffle(type_, a, b, picks) for a, b in pairwise(columns)]
+        return self._concatenated(buffer, parts, width)
 
     def _slot_column(self, buffer: Buffer, column: int, rows: tuple[tuple[int, int], ...]) -> str:
         """One column of a block of row vectors.
@@ -112,7 +138,13 @@ class RegisterEmitter(ExprEmitter):
         blocks = _power_of_two(-(-len(rows) // width))
         group = min(width, _LANE_BYTES // (4 if wide else buffer.dtype.bytes))
         count = width // group  # of lanes in a row
-        loaded = [self._slot_row(buffer, access, width) for access in rows]
+        given = self.slots[buffer]
+        loaded = [
+            self._slot_row(buffer, access, width)
+            if given.memory or access in given.pointers
+            else "poison"
+            for access in rows
+        ]
         loaded += ["poison"] * (blocks * width - len(rows))
         total = width * blocks
         type_ = self.slot_type(buffer, total)

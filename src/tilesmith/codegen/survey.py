@@ -33,16 +33,19 @@ def moved(s: Store) -> Buffer | None:
 @dataclass(slots=True)
 class Survey:
     """`written`, `loaded`: the buffers that are.  `accesses`: of register buffers, all at
-    constants, as (first element, lanes).  `computed`: those of them that hold more than what was
+    constants, as (first element, lanes).  `windows`: those of them of which columns are read that
+    begin at different rows.  `computed`: those of them that hold more than what was
     loaded.  `asserts`: whether the kernel may stop early.
     """
 
     written: set[Buffer] = field(default_factory=set)
     loaded: set[Buffer] = field(default_factory=set)
     accesses: dict[Buffer, set[tuple[int, int]]] = field(default_factory=dict)
+    windows: set[Buffer] = field(default_factory=set)
     computed: set[Buffer] = field(default_factory=set)
     asserts: bool = False
     _seen: set[Expr] = field(default_factory=set)
+    _tops: dict[Buffer, int] = field(default_factory=dict)  # the row that columns begin at
 
     def statement(self, s: Stmt) -> None:
         if isinstance(s, Seq):
@@ -102,6 +105,9 @@ class Survey:
                 self._access(buffer, i)
             else:
                 self.accesses.setdefault(buffer, set()).update(column[1])
+                top = column[1][0][0]
+                if self._tops.setdefault(buffer, top) != top:
+                    self.windows.add(buffer)
 
     def _access(self, buffer: Buffer, index: Expr) -> None:
         access = constant_access(index, index.lanes)

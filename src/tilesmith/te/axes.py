@@ -1,4 +1,4 @@
-"""The arithmetic between a stage's loops and its root axes: what split and fuse mean."""
+"""The arithmetic between a stage's loops and its root axes: what split, fuse and skew mean."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tilesmith.ir.expr import Const, Expr, const
 from tilesmith.ir.types import Dim
 
-from .stage import FuseRelation, SplitRelation, StageState, dim_expr
+from .stage import FuseRelation, SkewRelation, SplitRelation, StageState, dim_expr
 from .steps import Tail
 
 
@@ -90,6 +90,13 @@ def axis_values(
                 # said of the fused value, the guard stays affine in the loop variables
                 cond = values[rel.fused] < dim_expr(extents[rel.fused])
                 guards.append(_inner_guard(cond, overhang.pop(rel.fused)))
+            continue
+        if isinstance(rel, SkewRelation):
+            start = mul(values[rel.by], rel.factor) % rel.modulus
+            values[rel.parent] = values[rel.skewed] - start
+            tail = overhang.pop(rel.skewed, None) or "peel"
+            guards.append(_inner_guard(values[rel.parent] >= 0, tail))
+            overhang[rel.parent] = tail
             continue
         assert isinstance(rel, SplitRelation)
         outer, inner, whole = extents[rel.outer], extents[rel.inner], extents[rel.parent]

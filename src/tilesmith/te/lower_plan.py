@@ -20,7 +20,7 @@ from tilesmith.support.errors import ScheduleError
 
 from .axes import Guard, add, axis_values
 from .rewrite import loads
-from .stage import SplitRelation, StageState, dim, dim_expr, same_dim
+from .stage import SplitRelation, StageState, dim, dim_expr, made_by, same_dim
 from .tensor import Reduce, Tensor
 
 
@@ -214,8 +214,8 @@ def _rounded_roots(stage: StageState) -> set[str]:
             for root in origins[rel.parent]:
                 tails.setdefault(root, set()).add(rel.tail)
         else:
-            for root in origins[rel.fused]:
-                tails.setdefault(root, set()).add("fused")
+            for root in origins[made_by(rel)[0]]:
+                tails.setdefault(root, set()).add("none")
     return {root for root, kinds in tails.items() if kinds == {"roundup"}}
 
 

@@ -24,7 +24,7 @@ from tilesmith.support.errors import ScheduleError
 from . import steps as st
 from . import text
 from .stage import Attach, StageState, State, initial
-from .stage_apply import apply, fused_name, split_names
+from .stage_apply import apply, fused_name, skewed_name, split_names
 from .stage_winograd import WinogradStages
 from .steps import Step, Tail
 from .tensor import Compute, IterVar, Operation, Placeholder, Tensor
@@ -170,6 +170,22 @@ class Stage:
         fused = fused_name(self.state, names)
         self._schedule.apply(st.Fuse(self.name, names))
         return self._axes((fused,))[0]
+
+    def skew(self, axis: AxisLike, by: AxisLike, factor: int, modulus: int) -> Axis:
+        """Begin a loop `(by * factor) % modulus` later for each iteration of another.
+
+        for i in 4:                  for i in 4:
+            for j in 5:        ->        for js in 5 + 2:            # factor=1, modulus=3
+                C[i, j] = ...                if 0 <= js - i % 3 < 5:
+                                                 C[i, js - i % 3] = ...
+
+        Rows of a length that no cache line divides then are in step with the lines: with the length
+        as the factor and the elements of a line as the modulus, each begins at a whole line.
+        """
+        name = self._name(axis)
+        skewed = skewed_name(self.state, name)
+        self._schedule.apply(st.Skew(self.name, name, self._name(by), factor, modulus))
+        return self._axes((skewed,))[0]
 
     def tile(
         self, x: AxisLike, y: AxisLike, x_factor: int, y_factor: int, tail: Tail = "peel"

@@ -11,6 +11,7 @@ out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -47,7 +48,23 @@ class FuseRelation:
     fused: str
 
 
-Relation: TypeAlias = "SplitRelation | FuseRelation"
+@dataclass(frozen=True, slots=True)
+class SkewRelation:
+    """`parent = skewed - (by * factor) % modulus`."""
+
+    parent: str
+    by: str
+    factor: int
+    modulus: int
+    skewed: str
+
+    @property
+    def most(self) -> int:
+        """The largest distance between the two."""
+        return self.modulus - math.gcd(self.factor, self.modulus)
+
+
+Relation: TypeAlias = "SplitRelation | FuseRelation | SkewRelation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +147,8 @@ class StageState:
         for rel in self.relations:
             if isinstance(rel, SplitRelation):
                 found[rel.outer] = found[rel.inner] = found[rel.parent]
+            elif isinstance(rel, SkewRelation):
+                found[rel.skewed] = found[rel.parent]
             else:
                 found[rel.fused] = frozenset().union(*(found[p] for p in rel.parts))
         return found
@@ -140,11 +159,8 @@ class StageState:
         if not names:
             return frozenset()
         for rel in self.relations:
-            if isinstance(rel, SplitRelation):
-                if rel.parent in names:
-                    names.update((rel.outer, rel.inner))
-            elif rel.parts[0] in names:
-                names.add(rel.fused)
+            if (rel.parts[0] if isinstance(rel, FuseRelation) else rel.parent) in names:
+                names.update(made_by(rel))
         return frozenset(names)
 
     def extents(self, roots: Iterable[Dim] | None = None) -> dict[str, Dim]:
@@ -158,6 +174,8 @@ class StageState:
                 for p in rel.parts:
                     product = dim(product * extents[p])
                 extents[rel.fused] = product
+            elif isinstance(rel, SkewRelation):
+                extents[rel.skewed] = dim(extents[rel.parent] + rel.most)
             elif rel.factor is not None:
                 extents[rel.outer] = ceil_div(extents[rel.parent], rel.factor)
                 extents[rel.inner] = rel.factor
@@ -171,8 +189,15 @@ class StageState:
         """Every axis name in use, leaf or not."""
         names = set(self.roots)
         for rel in self.relations:
-            names.update((rel.outer, rel.inner) if isinstance(rel, SplitRelation) else (rel.fused,))
+            names.update(made_by(rel))
         return names
+
+
+def made_by(relation: Relation) -> tuple[str, ...]:
+    """The axes that a relation makes."""
+    if isinstance(relation, SplitRelation):
+        return relation.outer, relation.inner
+    return (relation.fused if isinstance(relation, FuseRelation) else relation.skewed,)
 
 
 def dim(value: Dim) -> Dim:

@@ -19,7 +19,16 @@ from tilesmith.support.errors import ScheduleError
 
 from . import stage_graph, stage_winograd
 from . import steps as st
-from .stage import At, FuseRelation, PrefetchMark, SplitRelation, StageState, State, unique
+from .stage import (
+    At,
+    FuseRelation,
+    PrefetchMark,
+    SkewRelation,
+    SplitRelation,
+    StageState,
+    State,
+    unique,
+)
 from .stage_check import check
 from .steps import Step
 from .tensor import MAX, MIN, PROD, SUM, Reduce
@@ -54,6 +63,8 @@ def _leaf(stage: StageState, axis: str, what: str) -> int:
             why = f"it was split into {rel.outer} and {rel.inner}"
         elif isinstance(rel, FuseRelation) and axis in rel.parts:
             why = f"it was fused into {rel.fused}"
+        elif isinstance(rel, SkewRelation) and rel.parent == axis:
+            why = f"it was skewed to {rel.skewed}"
     loops = ", ".join(stage.leaves) or "none"
     raise ScheduleError(
         f"cannot {what} {stage.name}.{axis}: {why}; the loops of {stage.name} are {loops}"
@@ -146,6 +157,30 @@ def _fuse(state: State, step: st.Fuse) -> State:
     leaves = (*stage.leaves[:first], fused, *stage.leaves[first + len(step.axes) :])
     relations = (*stage.relations, FuseRelation(step.axes, fused))
     return state.with_stage(replace(stage, leaves=leaves, relations=relations))
+
+
+def skewed_name(stage: StageState, axis: str) -> str:
+    """The name that `axis` gets when it is skewed."""
+    return unique(f"{axis}s", stage.axis_names())
+
+
+def _skew(state: State, step: st.Skew) -> State:
+    stage = _scheduled(state, step.stage, "skew")
+    at = _leaf(stage, step.axis, "skew")
+    _leaf(stage, step.by, "skew by")
+    _free_of_attachments(state, stage, step.axis, "skew")
+    what = f"cannot skew {stage.name}.{step.axis} by {step.by}"
+    if step.by == step.axis or {step.axis, step.by} & stage.reduce_names():
+        raise ScheduleError(f"{what}: expected two different axes of the result")
+    if step.factor < 1 or step.modulus < 2:
+        raise ScheduleError(
+            f"{what}: expected a factor of at least 1 and a modulus of at least 2, found "
+            f"{step.factor} and {step.modulus}"
+        )
+    skewed = skewed_name(stage, step.axis)
+    relation = SkewRelation(step.axis, step.by, step.factor, step.modulus, skewed)
+    leaves = (*stage.leaves[:at], skewed, *stage.leaves[at + 1 :])
+    return state.with_stage(replace(stage, leaves=leaves, relations=(*stage.relations, relation)))
 
 
 def _reorder(state: State, step: st.Reorder) -> State:
@@ -347,6 +382,7 @@ def _pragma(state: State, step: st.Pragma) -> State:
 _RULES: dict[type, Callable[[State, Any], State]] = {
     st.Split: _split,
     st.Fuse: _fuse,
+    st.Skew: _skew,
     st.Reorder: _reorder,
     st.Annotate: _annotate,
     st.ComputeAt: _compute_at,

@@ -15,7 +15,7 @@ from tilesmith.support.errors import ScheduleError
 from . import steps as st
 from .axes import Guard, add, axis_values, divide, mul
 from .rewrite import map_loads
-from .stage import At, SplitRelation, StageState, State, dim, dim_expr, make_stage, unique
+from .stage import At, FuseRelation, StageState, State, dim, dim_expr, make_stage, unique
 from .tensor import Compute, IterVar, Reduce, Tensor
 
 
@@ -143,7 +143,7 @@ def rfactor(state: State, step: st.RFactor) -> State:
     relations = tuple(
         r
         for r in stage.relations
-        if (r.parent if isinstance(r, SplitRelation) else r.fused) in reduced
+        if (r.fused if isinstance(r, FuseRelation) else r.parent) in reduced
     )
     derived = axis_values(replace(stage, relations=relations), extents, values)
     guards = list(derived.guards)

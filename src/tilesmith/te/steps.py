@@ -40,6 +40,17 @@ class Fuse:
 
 
 @dataclass(frozen=True, slots=True)
+class Skew:
+    """`axis` begins `(by * factor) % modulus` later."""
+
+    stage: str
+    axis: str
+    by: str
+    factor: int
+    modulus: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reorder:
     stage: str
     axes: tuple[str, ...]
@@ -156,6 +167,7 @@ class Pragma:
 Step: TypeAlias = (
     Split
     | Fuse
+    | Skew
     | Reorder
     | Annotate
     | ComputeAt
@@ -177,6 +189,7 @@ Step: TypeAlias = (
 _PRIMITIVES: dict[type, str] = {
     Split: "split",
     Fuse: "fuse",
+    Skew: "skew",
     Reorder: "reorder",
     Annotate: "annotate",
     ComputeAt: "compute_at",
@@ -261,7 +274,7 @@ def print_step(step: Step) -> str:
             args.extend(value)
         elif f.name in ("over", "of"):
             args.append(f"{f.name}={value}")
-        elif f.name in ("factor", "nparts", "tail", "offset", "value", "tile"):
+        elif f.name in ("factor", "modulus", "nparts", "tail", "offset", "value", "tile"):
             args.append(f"{f.name}={value if isinstance(value, Expr) else repr(value)}")
         elif f.name in ("scope", "layout", "key"):
             args.append(repr(value))

@@ -9,10 +9,14 @@ M elements are a cache line, for rows of `x` and of `y` are often so far apart t
 a few places of the caches: a line written in pieces would leave and enter again.  Where L is less
 (narrow types), whole lines of `x` are copied to the stack first, for the same reason.  Otherwise
 the rows of the next v are asked for early: hardware does not foresee steps of a whole row.
+
+Where no cache holds `y`, lines are best written past the caches, which only whole ones can be.  If
+rows of `y` are no whole lines, v is skewed: each u of a block begins at a line of its own.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -130,10 +134,12 @@ def schedule_transposition(
     along = line if extents[t.u] >= LEAST_LINES * line else lanes
     tile = s.cache_read(t.tensor, "stack", readers) if along > lanes else None
     rows = s.cache_read(t.tensor if tile is None else tile, "register", readers)
-    uo, ui = out.split(out.axis[t.u], factor=lanes)
-    uo, block = (uo, None) if tile is None else out.split(uo, factor=along // lanes)
-    vo, vi = out.split(out.axis[t.v], factor=across)
-    u, v = -(-extents[t.u] // along), -(-extents[t.v] // across)
+    uo, ui = out.split(out.axis[t.u], factor=along)
+    row = _steps_of_lines(group, op, t, line, target) if along == across == line else 0
+    vs = out.skew(out.axis[t.v], ui, factor=row, modulus=line) if row else out.axis[t.v]
+    block, ui = (None, ui) if tile is None else out.split(ui, factor=lanes)
+    vo, vi = out.split(vs, factor=across)
+    u, v = -(-extents[t.u] // along), -(-(extents[t.v] + (line - 1 if row else 0)) // across)
     order = [d.axis for d in group.layout(op.outputs[0]).dims]
     outer = [i for i in order if i not in (t.u, t.v)]
     loops, sizes = [out.axis[i] for i in outer], [extents[i] for i in outer]
@@ -153,10 +159,30 @@ def schedule_transposition(
         out.reorder(*loops, inner, block, ui, vi)
         _read(s, t, rows, out, block)
         _read(s, t, tile, out, inner)
+        if row:
+            out.unroll(block)
     s[rows].unroll(s[rows].axis[t.across])
     out.unroll(ui)
     out.vectorize(vi)
     return loops, sizes
+
+
+def _steps_of_lines(group: Group, op: Compute, t: Transposition, line: int, target: Target) -> int:
+    """How far rows of the result are beyond whole lines from each other, in elements, where it is
+    worth writing lines all the same: where no cache holds the result, rows are long, and blocks of
+    rows begin alike.  Else 0.
+    """
+    y = op.outputs[0]
+    size = math.prod(int(a.extent) for a in op.axis) * y.dtype.bytes  # type: ignore[arg-type]
+    steps = strides(y, tuple(a.var for a in op.axis), group.layout(y))
+    if steps is None or line > ROWS or not target.overflows(size):
+        return 0
+    if int(op.axis[t.v].extent) < LEAST_LINES * line:  # type: ignore[arg-type]  # a number
+        return 0
+    others = (a.var for i, a in enumerate(op.axis) if i not in (t.u, t.v) and a.extent != 1)
+    if any(steps.get(v, 0) % line for v in others):
+        return 0
+    return steps.get(op.axis[t.u].var, 0) % line
 
 
 def _read(s: Schedule, t: Transposition, copy: Tensor, out: Any, at: Any) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tilesmith.ir.expr import Binary, Const, Expr, Var
-from tilesmith.te.stage import FuseRelation, SplitRelation, StageState
+from tilesmith.te.stage import FuseRelation, SkewRelation, SplitRelation, StageState
 
 from .algebra import Number, add, ceil_div, div, floor_div, minimum, mul, number, product, sub
 
@@ -29,6 +29,8 @@ def extents_of(stage: StageState, domain: Sequence[Number]) -> dict[str, Number]
     for rel in stage.relations:
         if isinstance(rel, FuseRelation):
             found[rel.fused] = product(found[p] for p in rel.parts)
+        elif isinstance(rel, SkewRelation):
+            found[rel.skewed] = add(found[rel.parent], rel.most)
         elif rel.factor is not None:
             inner = found[rel.inner] = number(rel.factor)
             found[rel.outer] = ceil_div(found[rel.parent], inner)
@@ -44,6 +46,9 @@ def trips_of(stage: StageState, extents: Mapping[str, Number]) -> dict[str, tupl
     for rel in stage.relations:
         if isinstance(rel, FuseRelation):
             found[rel.fused] = product(found[p][0] for p in rel.parts), 0
+            continue
+        if isinstance(rel, SkewRelation):
+            found[rel.skewed] = extents[rel.skewed], 0
             continue
         whole = found[rel.parent][0]
         outer, inner = extents[rel.outer], extents[rel.inner]
@@ -61,7 +66,7 @@ def lanes_of(stage: StageState, extents: Mapping[str, Number]) -> dict[str, Numb
     vectors = {a for a in stage.leaves if stage.kind(a) == "vectorized"}
     found: dict[str, Number] = {}
     for rel in reversed(stage.relations):
-        if not isinstance(rel, FuseRelation) and rel.inner in vectors:
+        if isinstance(rel, SplitRelation) and rel.inner in vectors:
             vectors.add(rel.parent)
             found[rel.outer] = extents[rel.inner]
     return found
@@ -86,6 +91,8 @@ def spans_of(stage: StageState, extents: Mapping[str, Number], inside: set[str])
                 found[part] = Span(minimum(width, n), minimum(count, n))
                 width, count = ceil_div(width, n), ceil_div(count, n)
             found[rel.parts[0]] = Span(width, count)
+        elif isinstance(rel, SkewRelation):
+            found[rel.parent] = _skewed_span(found[rel.skewed], found[rel.by], rel, extents)
         else:
             outer, inner, whole = found[rel.outer], found[rel.inner], extents[rel.parent]
             if outer is STILL:
@@ -97,6 +104,13 @@ def spans_of(stage: StageState, extents: Mapping[str, Number], inside: set[str])
     return found
 
 
+def _skewed_span(span: Span, by: Span, rel: SkewRelation, extents: Mapping[str, Number]) -> Span:
+    """The span of the parent of a skewed axis."""
+    more = 0 if by is STILL else rel.most
+    whole = extents[rel.parent]
+    return Span(minimum(add(span.width, more), whole), minimum(add(span.distinct, more), whole))
+
+
 def moved_of(stage: StageState, extents: Mapping[str, Number], axis: str) -> dict[str, Number]:
     """How far one step of a leaf moves each other axis."""
     moved: dict[str, Number] = {axis: 1}
@@ -104,6 +118,9 @@ def moved_of(stage: StageState, extents: Mapping[str, Number], axis: str) -> dic
         if isinstance(rel, FuseRelation):
             if rel.fused in moved:
                 moved[rel.parts[-1]] = moved[rel.fused]
+        elif isinstance(rel, SkewRelation):
+            if rel.skewed in moved:
+                moved[rel.parent] = moved[rel.skewed]
         elif rel.outer in moved or rel.inner in moved:
             outer = mul(moved.get(rel.outer, 0), extents[rel.inner])
             moved[rel.parent] = add(outer, moved.get(rel.inner, 0))

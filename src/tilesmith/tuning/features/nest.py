@@ -22,7 +22,7 @@ from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.loop.nodes import ForKind
 from tilesmith.te.lower_inline import inline
 from tilesmith.te.rewrite import loads
-from tilesmith.te.stage import At, FuseRelation, StageState, State
+from tilesmith.te.stage import At, SplitRelation, StageState, State
 from tilesmith.te.tensor import Reduce, Tensor
 
 from .algebra import (
@@ -146,7 +146,7 @@ class Nest:
             Loop(name, a, extents[a], stage.kind(a), a in reduced, *trips[a], lanes.get(a, 0))
             for a in stage.leaves
         )
-        if any(not isinstance(r, FuseRelation) and r.tail == "roundup" for r in stage.relations):
+        if any(isinstance(r, SplitRelation) and r.tail == "roundup" for r in stage.relations):
             outside = tuple(replace(loop, trips=loop.extent, rest=0) for loop in outside)
         self._paths[name] = ((*outside, *loops), len(outside))
 
