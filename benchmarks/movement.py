@@ -90,6 +90,7 @@ CASES: tuple[Case, ...] = (
     Case("pad reflect", Pad((0, 0, 3, 3, 0, 0, 3, 3), "reflect"), (images(),)),
     Case("flip rows", Flip((2,)), (images(),)),
     Case("flip columns", Flip((3,)), (images(),)),
+    Case("flip both", Flip((2, 3)), (images(),)),
     Case("tile", Tile((1, 2, 1, 2)), ((4, 32, 256, 128),)),
     Case("expand rows", Expand((4096, 4096)), ((4096, 1),)),
     Case("expand", Expand((64, 512, 512)), ((1, 512, 512),)),

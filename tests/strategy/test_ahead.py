@@ -74,6 +74,11 @@ def test_what_is_read_backwards_is_asked_for(axis: int) -> None:
     assert not prefetches(flipped((2, 4, 256), axis))  # already in the cache
 
 
+def test_an_image_that_is_read_backwards_is_asked_for_vector_by_vector() -> None:
+    (found,) = prefetches(flipped((8, 200, 256), 1, 2))
+    assert "offset=64" in found and "over=" not in found
+
+
 @settings(max_examples=20, deadline=None)
 @given(
     shape=st.tuples(st.integers(1, 4), st.integers(1, 40), st.integers(1, 300)),

@@ -78,8 +78,11 @@ def prefetch_taken(
         alone = sum(t is tensor for t, _ in reads) == 1
         if alone and tensor in group.inputs and tensor not in group.layouts:
             distance = _distance(tensor, at, along, row, target)
-            if distance:
+            if distance and row * tensor.dtype.bytes <= target.l1_bytes // 2:
                 stage.prefetch(tensor, outer, distance, over=inner)
+            elif distance:  # too long to be asked for as a whole
+                vector = math.prod(extents[loops[-1] + 1 :])
+                stage.prefetch(tensor, inner, -(-AHEAD_BYTES // (vector * tensor.dtype.bytes)))
 
 
 def _distance(tensor: Tensor, at: tuple[Expr, ...], inner: Var, row: int, target: Target) -> int:
