@@ -229,11 +229,11 @@ class NestWriter:
         ctx = plan.context(depth)
         later: dict[Expr, Expr] = {loop.var: loop.var + mark.offset}
         bounded: dict[Expr, Expr] = {loop.var: minimum(loop.var + mark.offset, loop.last)}
-        line = max(1, LINE_BYTES // buffer.dtype.bytes)
+        run, line = self._run_of_memory(mark.source, LINE_BYTES // buffer.dtype.bytes)
         logical: list[Expr] = []
         loops: list[tuple[Var, int]] = []
         for n, part in enumerate(regions_read(self.state, self.plans, plan, ahead, mark.source)):
-            step = line if n == len(shape) - 1 else 1
+            step = line if n == run else 1
             if not isinstance(part.extent, int):
                 return []
             if any(isinstance(e, Load) for e in post_order(part.start)):
@@ -243,7 +243,7 @@ class NestWriter:
                 index = substitute(part.start, later)
             if part.extent > step:
                 count = -(-part.extent // step)
-                if n == len(shape) - 1 and ahead < depth:
+                if n == run and ahead < depth:
                     first, count = _share(count, plan.loops[depth])
                     index = index + first * step
                 var = Var(f"p{n}")
@@ -258,6 +258,16 @@ class NestWriter:
         for var, extent in reversed(loops):
             body = For(var, const(0), const(extent), "serial", body)
         return [body]
+
+    def _run_of_memory(self, name: str, line: int) -> tuple[int, int]:
+        """The dimension of stage `name` that its memory runs along, and how many positions of it
+        are in one line of `line` elements.
+        """
+        stage = self.state.stages[name]
+        if stage.layout is None:
+            return len(stage.op.shape) - 1, max(line, 1)
+        last = stage.layout.dims[-1]
+        return last.axis, max(1, min(line, last.block) if last.part == "inner" else line)
 
     def _prefetched(self, plan: Plan, mark: PrefetchMark) -> Buffer:
         """The memory of what is to be prefetched.  Raises ScheduleError where there is none yet."""

@@ -65,9 +65,10 @@ def prefetch_taken(
     leaves = stage.leaf_axes
     loops = [n for n, a in enumerate(leaves) if stage.kind(a) in ("serial", "parallel")]
     extents = [a.extent for a in leaves if isinstance(a.extent, int)]
-    if len(loops) < 2 or len(extents) < len(leaves):
+    if not loops or len(extents) < len(leaves):
         return
-    outer, inner = leaves[loops[-2]], leaves[loops[-1]]
+    outer = leaves[loops[-2]] if len(loops) > 1 else None
+    inner = leaves[loops[-1]]
     number = group.innermost(op)
     if number is None:
         return
@@ -78,9 +79,11 @@ def prefetch_taken(
         alone = sum(t is tensor for t, _ in reads) == 1
         if alone and tensor in group.inputs and tensor not in group.layouts:
             distance = _distance(tensor, at, along, row, target)
-            if distance and row * tensor.dtype.bytes <= target.l1_bytes // 2:
+            if not distance:
+                continue
+            if outer is not None and row * tensor.dtype.bytes <= target.l1_bytes // 2:
                 stage.prefetch(tensor, outer, distance, over=inner)
-            elif distance:  # too long to be asked for as a whole
+            elif not _by_index(at):  # too long to be asked for as a whole
                 vector = math.prod(extents[loops[-1] + 1 :])
                 stage.prefetch(tensor, inner, -(-AHEAD_BYTES // (vector * tensor.dtype.bytes)))
 
@@ -90,7 +93,7 @@ def _distance(tensor: Tensor, at: tuple[Expr, ...], inner: Var, row: int, target
 
     `inner`: the axis along vectors.  `row`: elements that one iteration outside takes.
     """
-    by_index = [i for i in at if any(isinstance(n, Load) for n in post_order(i))]
+    by_index = _by_index(at)
     if not all(isinstance(n, int) for n in tensor.shape):
         return 0
     size = tensor.dtype.bytes
@@ -105,3 +108,8 @@ def _distance(tensor: Tensor, at: tuple[Expr, ...], inner: Var, row: int, target
     backwards = any(k is not None and k < 0 for k in steps.values())
     rows = (1,) if by_index else (1, -1) if backwards else ()
     return -(-AHEAD_BYTES // (row * size)) if steps.get(inner) in rows else 0
+
+
+def _by_index(at: tuple[Expr, ...]) -> list[Expr]:
+    """Those of the positions `at` that are read from memory themselves."""
+    return [i for i in at if any(isinstance(n, Load) for n in post_order(i))]

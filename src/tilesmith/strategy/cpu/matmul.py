@@ -43,6 +43,7 @@ from .contraction import (
 )
 from .cost import constants_place
 from .operands import prefetch_block, runs_along, schedule_operands, strides_through
+from .sliding import slide_of, sliding_tile
 
 PARALLEL_FMAS = 1 << 17
 """Fewest multiply-adds that are worth sharing among threads."""
@@ -72,7 +73,7 @@ def schedule_contraction(
     run = linear_run(group, c, fusable_rows(c))
     rows = product(a.extent for a in run)
     span = column_span(c, columns, target.vector_lanes(c.w.dtype.bytes))
-    tile = _tile(group, c, run, rows, span, target, cfg)
+    tile, steps = _tile(group, c, run, rows, span, target, cfg)
     after = stages_after(group, anchor)
     for stage in group.stages:
         if stage is not anchor and stage is not out and not stage.reduce_axis and stage in after:
@@ -117,7 +118,7 @@ def schedule_contraction(
     single = [x for x in a.axis if x not in spatial]
     reduce_axes = [a.reduce_axis[anchor.reduce_axis.index(k)] for k in reduction_order(c)]
     a.reorder(*single, *reduce_axes, *spatial)
-    step = _unroll(a, reduce_axes[-1], cfg)
+    step = _unroll(a, reduce_axes[-1], steps, cfg)
     leaves = o.leaf_axes
     inside = leaves[leaves.index(block) + 1 : leaves.index(level) + 1] if block in leaves else ()
     if inside:
@@ -240,10 +241,14 @@ def _share(
     return shared
 
 
-def _unroll(stage: Any, axis: Any, cfg: Config) -> Any:
-    """Copies of the loop body for several steps of a reduction; returns the loop around them."""
+def _unroll(stage: Any, axis: Any, best: int, cfg: Config) -> Any:
+    """Copies of the loop body for several steps of a reduction, by default `best`; returns the loop
+    around them.
+    """
     extent = axis.extent if isinstance(axis.extent, int) else 1
-    steps = cfg.choice("unroll", lambda: [n for n in (1, 2, 3, 4, 8) if extent % n == 0], 1)
+    counts = {1, 2, 3, 4, 8, best}
+    options = lambda: [n for n in sorted(counts) if extent % n == 0]  # noqa: E731
+    steps = cfg.choice("unroll", options, best)
     if steps > 1:
         axis, inner = stage.split(axis, factor=steps)
         stage.unroll(inner)
@@ -330,19 +335,24 @@ def _tile(
     columns: int,
     target: Target,
     cfg: Config,
-) -> Tile:
-    """The register tile; a packed `w` has fixed its width when it was packed."""
+) -> tuple[Tile, int]:
+    """The register tile, and how many steps of the reduction are best unrolled; a packed `w` has
+    fixed the width when it was packed.
+    """
     element = c.w.dtype.bytes
+    slide = slide_of(c, run)
     walk = strides_through(group, c.x) if run else None
     distance = row_distance(c) if walk is None else abs(walk.get(run[-1].var, 0))
 
-    def choose(vectors: int | None = None) -> Tile:
+    def choose(vectors: int | None = None) -> tuple[Tile, int]:
         vectors = None if vectors is None else int(vectors)  # a key of a table
+        if slide is not None:
+            return sliding_tile(slide, rows, columns, target, element, vectors)
         row_bytes = distance * element
         outer = outer_extent(c)
-        return choose_tile(rows, columns, target, element, True, vectors, row_bytes, outer)
+        return choose_tile(rows, columns, target, element, True, vectors, row_bytes, outer), 1
 
-    tile = choose()
+    tile, steps = choose()
     layout = group.layouts.get(c.w.buffer)  # type: ignore[arg-type]  # a tensor
     if layout is not None and layout.dims[-1].part == "inner":
         vectors = max(layout.dims[-1].block // tile.lanes, 1)
@@ -354,10 +364,10 @@ def _tile(
             widths = sorted({*widths, best})
         vectors = cfg.choice("vectors", widths, best)
     if vectors != tile.vectors:
-        tile = choose(vectors)
+        tile, steps = choose(vectors)
     highest = max((target.vector_registers - 1 - vectors) // vectors, tile.rows)
     height = cfg.choice("rows", lambda: range(1, min(highest, rows) + 1), tile.rows)
-    return Tile(height, tile.vectors, tile.lanes)
+    return Tile(height, tile.vectors, tile.lanes), steps
 
 
 def stages_after(group: Group, anchor: Compute) -> set[Compute]:

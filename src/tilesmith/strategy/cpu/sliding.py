@@ -1,0 +1,103 @@
+"""Windows that slide along the rows of a register tile, each lane over its own channel.
+
+    for kh:
+        for kw in TAPS, unrolled:                    # x[r * step + kw * dilation]: what rows
+            acc[r] += x[kh, r * step + kw * dilation] * w[kh, kw]     # share is loaded once
+
+In a depthwise convolution a vector of `x` meets one vector of `w`, so nothing is broadcast: a step
+without sharing loads a vector for each multiply-add, and as many are loaded per cycle as added.
+Neighbouring rows read the same vectors at other taps; unrolled together they load each once, which
+leaves the pipes of the multiply-adds as the limit.  For that the vectors must stay in registers
+beside the accumulators, so the tile is one of a few rows, and narrow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tilesmith.ir.affine import affine_form
+from tilesmith.ir.target import Target
+from tilesmith.te.tensor import IterVar
+
+from .contraction import MAX_ROWS, MAX_VECTORS, Contraction, Tile, reduction_order
+
+MOST_TAPS = 8
+"""Steps of a window that are unrolled at the most."""
+
+SHOWN = 0.2
+"""Share of the shorter of loading and adding that does not happen behind the longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slide:
+    """Row `r` reads `x` at `r * step + k * dilation` for each of `taps` steps `k`."""
+
+    step: int
+    dilation: int
+    taps: int
+
+    def loads(self, rows: int, taps: int) -> int:
+        """Different places that `rows` rows read in `taps` steps."""
+        found = {r * self.step + k * self.dilation for r in range(rows) for k in range(taps)}
+        return len(found)
+
+
+def slide_of(c: Contraction, run: tuple[IterVar, ...]) -> Slide | None:
+    """How the window slides along the rows `run`; None where it does not, or where lanes do not
+    walk `x` as they walk `w`.
+    """
+    order = reduction_order(c)
+    if not run or not order or c.vector is None:
+        return None
+    if not any(i is c.vector.var for i in c.x.indices):
+        return None
+    row, tap = run[-1].var, order[-1]
+    for index in c.x.indices:
+        terms = affine_form(index)[0]
+        if row in terms and tap.var in terms and isinstance(tap.extent, int) and tap.extent > 1:
+            return Slide(abs(terms[row]), abs(terms[tap.var]), tap.extent)
+    return None
+
+
+@lru_cache(maxsize=256)
+def sliding_tile(
+    slide: Slide,
+    rows: int,
+    columns: int,
+    target: Target,
+    element_bytes: int,
+    vectors: int | None = None,
+) -> tuple[Tile, int]:
+    """The register tile with the least predicted time for `rows` x `columns` results, and the steps
+    of the window to unroll.  `vectors` fixes the width.
+    """
+    lanes = target.vector_lanes(element_bytes)
+    best, best_cost = (Tile(1, vectors or 1, lanes), 1), float("inf")
+    counts = [n for n in range(1, min(slide.taps, MOST_TAPS) + 1) if slide.taps % n == 0]
+    for count in (vectors,) if vectors else range(1, MAX_VECTORS + 1):
+        if count > 1 and not vectors and count * lanes >= columns + lanes:
+            break
+        for height in range(1, min(rows, MAX_ROWS) + 1):
+            for taps in counts:
+                kept = slide.loads(height, taps) if taps > 1 else 1
+                if (height + kept + 1) * count > target.vector_registers and height > 1:
+                    continue
+                full, rest = divmod(rows, height)
+                cost = full * _cycles(slide, height, count, taps, target)
+                if rest:
+                    cost += _cycles(slide, rest, count, taps, target)
+                # tall tiles are long code, and registers for all of them are hard to find
+                cost *= -(-columns // (count * lanes)) * (1 + 0.01 * height)
+                if cost < best_cost:
+                    best, best_cost = (Tile(height, count, lanes), taps), cost
+    return best
+
+
+def _cycles(slide: Slide, rows: int, vectors: int, taps: int, target: Target) -> float:
+    """Cycles of all steps along one row of the window."""
+    adds = rows * vectors * taps / target.fma_ports
+    loads = (slide.loads(rows, taps) + taps) * vectors / target.fma_ports
+    waits = target.fma_latency * taps
+    longer = max(adds, loads, waits)
+    return (longer + SHOWN * min(adds, loads) + 0.75) * (slide.taps // taps)
