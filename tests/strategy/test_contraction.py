@@ -19,6 +19,7 @@ from tilesmith.ops.base import Op
 from tilesmith.ops.conv import Conv
 from tilesmith.ops.elementwise import Erf
 from tilesmith.ops.matmul import MatMul
+from tilesmith.ops.shape import Transpose
 from tilesmith.ops.structure import stages
 from tilesmith.strategy.cpu import schedule
 from tilesmith.strategy.cpu.contraction import (
@@ -199,6 +200,35 @@ def test_packed_or_not_the_answer_is_the_same(level: str, x, w) -> None:
             pins={"pack": pack} if w[-1] > 1 else {},
         )
         np.testing.assert_allclose(exe.run(inputs)["y"], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3", "native"])
+@pytest.mark.parametrize("explicit", [False, True])
+@pytest.mark.parametrize(
+    ("x", "w"), [((300, 100), (131, 100)), ((2, 160, 33), (2, 130, 33)), ((400, 16), (16, 16))]
+)
+def test_a_matrix_that_lies_across_is_transposed_by_blocks(
+    level: str, explicit: bool, x, w
+) -> None:
+    b = Builder("m")
+    left, right = b.input("x", TensorType(f32, x)), b.input("w", TensorType(f32, w))
+    if explicit:
+        axes = (*range(len(w) - 2), len(w) - 1, len(w) - 2)
+        y = b.add(MatMul(), left, b.add(Transpose(axes), right))
+    else:
+        y = b.add(MatMul(transpose_b=True), left, right)
+    graph = b.finish([y], ["y"])
+    options = Options(use_cache=False, target=level)
+    session = driver.Session.of(options)
+    texts = []
+    for node in driver.optimise(graph, session).nodes:
+        assert isinstance(node.op, Fused)
+        texts.append(schedule(node.op.body, session.target)[0].text())
+    assert any("'register', w" in t or "'register', in1" in t for t in texts)
+    rng = np.random.default_rng(0)
+    inputs = {k: rng.standard_normal(v).astype(np.float32) for k, v in (("x", x), ("w", w))}
+    found = driver.compile(graph, options=options).run(inputs)["y"]
+    np.testing.assert_allclose(found, evaluate(graph, inputs)["y"], rtol=1e-4, atol=1e-4)
 
 
 def grouped(channels: int, group: int):

@@ -18,6 +18,7 @@ from tilesmith.te.tensor import Compute, Placeholder, Tensor
 
 from .contraction import Contraction, Tile, packed_layout, reduction_order, row_extent
 from .injective import share_and_vectorize
+from .transposition import Transposition, schedule_packing
 
 WALK = 8
 """Shortest axis worth moving last in a copy: half a cache line of float32."""
@@ -58,6 +59,11 @@ def schedule_operands(
     if not along or _packs(group, c, tile, target, cfg):
         copy = s.cache_read(c.w.buffer, "heap", [c.op.outputs[0]])
         s.transform_layout(copy, packed)
+        across = None if along else _across(group, c, tile)
+        if across is not None:
+            t, reader = across
+            schedule_packing(s, copy, t, reader or copy, tile.columns, target)
+            return
         stage = s[copy]
         order = list(dict.fromkeys(d.axis for d in packed.dims if d.part != "inner"))
         if along:  # read as it lies
@@ -90,6 +96,28 @@ def _packs(group: Group, c: Contraction, tile: Tile, target: Target, cfg: Config
     lost = LOST_COMPETING if block > places * L2_WAYS else LOST
     tiles = row_extent(c) / tile.rows
     return bool(cfg.choice("pack", (False, True), tiles * lost > PACKING))
+
+
+def _across(group: Group, c: Contraction, tile: Tile) -> tuple[Transposition, Tensor | None] | None:
+    """How a `w` that memory runs along the reduced axis of is transposed by packing it, and what is
+    inlined into the copy and reads it, if anything; None where blocks would not be full.
+    """
+    tensor, indices = _through(c.w)
+    walk = strides_through(group, c.w)
+    k = next((a for a in c.op.reduce_axis if walk is not None and walk.get(a.var, 0) == 1), None)
+    if k is None or c.vector is None or not isinstance(tensor.op, Placeholder):
+        return None
+    if not all(
+        isinstance(a.extent, int) and a.extent >= tile.lanes and indices.count(a.var) == 1
+        for a in (k, c.vector)
+    ):
+        return None
+    u, v = (c.w.indices.index(a.var) for a in (k, c.vector))
+    t = Transposition(tensor, u, v, indices.index(k.var), indices.index(c.vector.var))
+    inlined = c.w.buffer if c.w.buffer is not tensor else None
+    while isinstance(inlined, Tensor) and tensor not in inlined.op.inputs:
+        inlined = inlined.op.inputs[0]
+    return t, inlined if isinstance(inlined, Tensor) else None
 
 
 def runs_along(group: Group, load: Load, var: Var) -> bool:

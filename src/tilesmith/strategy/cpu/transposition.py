@@ -167,6 +167,32 @@ def schedule_transposition(
     return loops, sizes
 
 
+def schedule_packing(
+    s: Schedule, copy: Tensor, t: Transposition, reader: Tensor, width: int, target: Target
+) -> None:
+    """Schedule `copy`, whose axis `t.v` lies innermost in blocks of `width`, block by block.
+    `reader`: what reads `t.tensor`: the copy itself, or what is inlined into it.
+
+        for v in steps of width: for u in steps of L: for v in steps of L:
+          rows[v, u] = x[... u ...]
+          for u in L: copy[... v ...] = rows[:, u]
+    """
+    lanes = min(_lanes_of(copy, target), width)
+    stage = s[copy]
+    rows = s.cache_read(t.tensor, "register", [reader])
+    others = [a for i, a in enumerate(stage.axis) if i not in (t.u, t.v)]
+    u, v = stage.axis[t.u], stage.axis[t.v]
+    block, inside = stage.split(v, factor=width)
+    near, lane = stage.split(inside, factor=lanes)
+    uo, ui = stage.split(u, factor=lanes)
+    stage.reorder(*others, block, uo, near, ui, lane)
+    _read(s, t, rows, stage, near)
+    s[rows].unroll(s[rows].axis[t.across])
+    stage.unroll(ui)
+    stage.vectorize(lane)
+    stage.parallel(stage.fuse(*others, block) if others else block)
+
+
 def _steps_of_lines(group: Group, op: Compute, t: Transposition, line: int, target: Target) -> int:
     """How far rows of the result are beyond whole lines from each other, in elements, where it is
     worth writing lines all the same: where no cache holds the result, rows are long, and blocks of
@@ -197,4 +223,8 @@ def _read(s: Schedule, t: Transposition, copy: Tensor, out: Any, at: Any) -> Any
 
 
 def _lanes(op: Compute, target: Target) -> int:
-    return min(target.vector_lanes(op.outputs[0].dtype.bytes), ROWS)
+    return _lanes_of(op.outputs[0], target)
+
+
+def _lanes_of(tensor: Tensor, target: Target) -> int:
+    return min(target.vector_lanes(tensor.dtype.bytes), ROWS)
