@@ -11,7 +11,8 @@ a few places of the caches: a line written in pieces would leave and enter again
 the rows of the next v are asked for early: hardware does not foresee steps of a whole row.
 
 Where no cache holds `y`, lines are best written past the caches, which only whole ones can be.  If
-rows of `y` are no whole lines, v is skewed: each u of a block begins at a line of its own.
+rows of `y` are no whole lines and L is one, v is skewed: each u of a block begins at a line of its
+own.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ def schedule_transposition(
     tile = s.cache_read(t.tensor, "stack", readers) if along > lanes else None
     rows = s.cache_read(t.tensor if tile is None else tile, "register", readers)
     uo, ui = out.split(out.axis[t.u], factor=along)
-    row = _steps_of_lines(group, op, t, line, target) if along == across == line else 0
+    row = _steps_of_lines(group, op, t, line, target) if lanes == across == line else 0
     vs = out.skew(out.axis[t.v], ui, factor=row, modulus=line) if row else out.axis[t.v]
     block, ui = (None, ui) if tile is None else out.split(ui, factor=lanes)
     vo, vi = out.split(vs, factor=across)
@@ -159,8 +160,6 @@ def schedule_transposition(
         out.reorder(*loops, inner, block, ui, vi)
         _read(s, t, rows, out, block)
         _read(s, t, tile, out, inner)
-        if row:
-            out.unroll(block)
     s[rows].unroll(s[rows].axis[t.across])
     out.unroll(ui)
     out.vectorize(vi)
