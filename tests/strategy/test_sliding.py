@@ -89,8 +89,8 @@ def test_tiles_fit_into_the_registers() -> None:
         machine = target(name)
         for slide in (Slide(1, 1, 3), Slide(2, 1, 3), Slide(1, 2, 5), Slide(1, 1, 7)):
             tile, taps = sliding_tile(slide, 56, 96, machine, 4)
+            assert (taps > 1) == (name == "x86-64-v4")  # 16 registers hold too little to share
             shared = slide.loads(tile.rows, taps) if taps > 1 else 1
             assert slide.taps % taps == 0
             assert (tile.rows + shared + 1) * tile.vectors <= machine.vector_registers
-            if name == "x86-64-v4":
-                assert taps == slide.taps
+            assert taps in (1, slide.taps)

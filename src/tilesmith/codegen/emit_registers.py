@@ -113,7 +113,8 @@ class RegisterEmitter(ExprEmitter):
         """
         width = rows[0][1]
         offset = rows[0][0] // width % width
-        is_even = width & (width - 1) == 0 and len(rows) % width == 0
+        squares, rest = divmod(len(rows), width)
+        is_even = not rest and all(n & (n - 1) == 0 for n in (squares, width))
         if not self.slots[buffer].windows or not is_even or not offset:
             return self._slot_column(buffer, column, rows)
         first = rows[0][0] - offset * width

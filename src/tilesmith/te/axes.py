@@ -24,7 +24,7 @@ class Guard:
 class AxisValues:
     """`values`: every axis in terms of the leaves.  `overhang`: root axes whose value may pass
     their extent. `guards`: conditions needed inside, where a value that passes its extent would run
-    into its neighbour."""
+    into its neighbour, or that begins before its axis does."""
 
     values: dict[str, Expr]
     overhang: dict[str, Tail]

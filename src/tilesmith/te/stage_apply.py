@@ -172,10 +172,11 @@ def _skew(state: State, step: st.Skew) -> State:
     what = f"cannot skew {stage.name}.{step.axis} by {step.by}"
     if step.by == step.axis or {step.axis, step.by} & stage.reduce_names():
         raise ScheduleError(f"{what}: expected two different axes of the result")
-    if step.factor < 1 or step.modulus < 2:
+    numbers = all(type(n) is int for n in (step.factor, step.modulus))
+    if not numbers or step.factor < 1 or step.modulus < 2:
         raise ScheduleError(
             f"{what}: expected a factor of at least 1 and a modulus of at least 2, found "
-            f"{step.factor} and {step.modulus}"
+            f"{step.factor!r} and {step.modulus!r}"
         )
     skewed = skewed_name(stage, step.axis)
     relation = SkewRelation(step.axis, step.by, step.factor, step.modulus, skewed)

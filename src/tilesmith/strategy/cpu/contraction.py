@@ -254,6 +254,9 @@ def fusable_rows(c: Contraction) -> tuple[IterVar, ...]:
     return tuple(fusable)
 
 
+UNROLLED = (1, 2, 3, 4, 5, 7, 8)
+"""Steps of a reduction that may be unrolled, where they divide it: powers of two, and windows."""
+
 MAX_VECTORS = 6
 """Vectors side by side in a register tile at the most."""
 

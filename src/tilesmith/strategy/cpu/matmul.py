@@ -29,6 +29,7 @@ from tilesmith.te.tensor import Compute, IterVar, Tensor
 
 from .contraction import (
     BALANCED_TRIPS,
+    UNROLLED,
     Contraction,
     Tile,
     analyse,
@@ -246,9 +247,7 @@ def _unroll(stage: Any, axis: Any, best: int, cfg: Config) -> Any:
     around them.
     """
     extent = axis.extent if isinstance(axis.extent, int) else 1
-    counts = {1, 2, 3, 4, 8, best}
-    options = lambda: [n for n in sorted(counts) if extent % n == 0]  # noqa: E731
-    steps = cfg.choice("unroll", options, best)
+    steps = cfg.choice("unroll", lambda: [n for n in UNROLLED if extent % n == 0], best)
     if steps > 1:
         axis, inner = stage.split(axis, factor=steps)
         stage.unroll(inner)
@@ -347,7 +346,9 @@ def _tile(
     def choose(vectors: int | None = None) -> tuple[Tile, int]:
         vectors = None if vectors is None else int(vectors)  # a key of a table
         if slide is not None:
-            return sliding_tile(slide, rows, columns, target, element, vectors)
+            found = sliding_tile(slide, rows, columns, target, element, vectors)
+            if found[1] > 1:
+                return found
         row_bytes = distance * element
         outer = outer_extent(c)
         return choose_tile(rows, columns, target, element, True, vectors, row_bytes, outer), 1

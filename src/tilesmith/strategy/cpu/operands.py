@@ -102,7 +102,7 @@ def _across(group: Group, c: Contraction, tile: Tile) -> tuple[Transposition, Te
     """How a `w` that memory runs along the reduced axis of is transposed by packing it, and what is
     inlined into the copy and reads it, if anything; None where blocks would not be full.
     """
-    tensor, indices = _through(c.w)
+    tensor, indices, reader = _through(c.w)
     walk = strides_through(group, c.w)
     k = next((a for a in c.op.reduce_axis if walk is not None and walk.get(a.var, 0) == 1), None)
     if k is None or c.vector is None or not isinstance(tensor.op, Placeholder):
@@ -114,17 +114,14 @@ def _across(group: Group, c: Contraction, tile: Tile) -> tuple[Transposition, Te
         return None
     u, v = (c.w.indices.index(a.var) for a in (k, c.vector))
     t = Transposition(tensor, u, v, indices.index(k.var), indices.index(c.vector.var))
-    inlined = c.w.buffer if c.w.buffer is not tensor else None
-    while isinstance(inlined, Tensor) and tensor not in inlined.op.inputs:
-        inlined = inlined.op.inputs[0]
-    return t, inlined if isinstance(inlined, Tensor) else None
+    return t, reader
 
 
 def runs_along(group: Group, load: Load, var: Var) -> bool:
     """True when neighbours along `var` are neighbours in memory, reading through inlined index
     maps.
     """
-    tensor, indices = _through(load)
+    tensor, indices, _ = _through(load)
     if isinstance(tensor.op, Compute):
         return True  # computed here, in an order of its own
     layout = group.layout(tensor)
@@ -135,22 +132,24 @@ def runs_along(group: Group, load: Load, var: Var) -> bool:
     return found is not None and found.get(var, 0) in (0, 1)
 
 
-def _through(load: Load) -> tuple[Tensor, tuple[Expr, ...]]:
-    """The tensor that `load` reads, and where, after inlining what only moves elements."""
-    tensor, indices = load.buffer, load.indices
+def _through(load: Load) -> tuple[Tensor, tuple[Expr, ...], Tensor | None]:
+    """The tensor that `load` reads, and where, after inlining what only moves elements; and what of
+    that reads the tensor, if anything.
+    """
+    tensor, indices, reader = load.buffer, load.indices, None
     while isinstance(tensor, Tensor) and isinstance(tensor.op, Compute):
         body = tensor.op.body[tensor.index]
         if not isinstance(body, Load):
             break
         mapping: dict[Expr, Expr] = dict(zip((a.var for a in tensor.op.axis), indices, strict=True))
         indices = tuple(substitute(i, mapping) for i in body.indices)
-        tensor = body.buffer
+        tensor, reader = body.buffer, tensor
     assert isinstance(tensor, Tensor)
-    return tensor, indices
+    return tensor, indices, reader
 
 
 def strides_through(group: Group, load: Load) -> dict[Var, int] | None:
-    tensor, indices = _through(load)
+    tensor, indices, _ = _through(load)
     return strides(tensor, indices, group.layout(tensor))
 
 

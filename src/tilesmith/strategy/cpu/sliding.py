@@ -20,10 +20,7 @@ from tilesmith.ir.affine import affine_form
 from tilesmith.ir.target import Target
 from tilesmith.te.tensor import IterVar
 
-from .contraction import MAX_ROWS, MAX_VECTORS, Contraction, Tile, reduction_order
-
-MOST_TAPS = 8
-"""Steps of a window that are unrolled at the most."""
+from .contraction import MAX_ROWS, MAX_VECTORS, UNROLLED, Contraction, Tile, reduction_order
 
 SHOWN = 0.2
 """Share of the shorter of loading and adding that does not happen behind the longer."""
@@ -70,11 +67,12 @@ def sliding_tile(
     vectors: int | None = None,
 ) -> tuple[Tile, int]:
     """The register tile with the least predicted time for `rows` x `columns` results, and the steps
-    of the window to unroll.  `vectors` fixes the width.
+    of the window to unroll: 1 where too few registers are left for what rows share, and the tile
+    is then no better than that of a product.  `vectors` fixes the width.
     """
     lanes = target.vector_lanes(element_bytes)
     best, best_cost = (Tile(1, vectors or 1, lanes), 1), float("inf")
-    counts = [n for n in range(1, min(slide.taps, MOST_TAPS) + 1) if slide.taps % n == 0]
+    counts = [n for n in UNROLLED if slide.taps % n == 0]
     for count in (vectors,) if vectors else range(1, MAX_VECTORS + 1):
         if count > 1 and not vectors and count * lanes >= columns + lanes:
             break
