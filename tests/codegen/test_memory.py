@@ -291,6 +291,63 @@ def test_masks_on_private_buffers(scope: str, target: str) -> None:
     np.testing.assert_array_equal(out, [0, 1, 2, 9, 9, 0, 0, 0])
 
 
+@pytest.mark.parametrize("scope", ("stack", "heap"))
+@pytest.mark.parametrize(("count", "whole"), [(21, 2), (20, 2), (24, 2), (15, 1), (33, 1)])
+def test_last_vectors_of_private_buffers_are_whole(
+    count: int, whole: int, scope: str, target: str
+) -> None:
+    """Lanes beyond the last of `count` elements are written where the allocation has bytes for
+    them, so that the next load finds its vector; those before it are not.
+    """
+    x, y = Buffer("x", f32, (count,)), Buffer("y", f32, (count,))
+    r = Buffer("r", f32, (count,), scope)  # type: ignore[arg-type]
+    places = [(0, min(16, count)), (16, min(count - 16, 16))][:whole]
+    body = seq(
+        *(Store(r, (i,), const(9.0)) for i in (const(n) for n in range(count))),
+        *(
+            Store(r, (lane,), Load(x, (lane,), some) * 2.0, some)
+            for lane, some in (_first(at, n, 16) for at, n in places)
+        ),
+        *(
+            Store(y, (lane,), Load(r, (lane,), some), some)
+            for lane, some in (_first(at, n, 16) for at, n in places)
+        ),
+    )
+    a = np.arange(count, dtype=np.float32)
+    out, wanted = np.zeros((2, count), np.float32)
+    run(Func("tail", (x, y), (y,), Allocate(r, body)), [against_a_wall(a), out], target)
+    for at, n in places:
+        wanted[at : at + n] = 2 * a[at : at + n]
+    np.testing.assert_array_equal(out, wanted)
+    text = emit(Func("tail", (x, y), (y,), Allocate(r, body)), host()).llvm_text
+    assert text.count("call void @llvm.masked.store") == whole  # those to y
+
+
+def _first(at: int, count: int, lanes: int) -> tuple[Ramp, Compare]:
+    """`lanes` places from `at` on, and a mask of the first `count`."""
+    lane = Ramp(const(at), const(1), lanes)
+    return lane, Compare("lt", Ramp(const(0), const(1), lanes), Broadcast(const(count), lanes))
+
+
+@pytest.mark.parametrize("scope", ("stack", "heap"))
+def test_masks_keep_what_is_alive(scope: str, target: str) -> None:
+    x, y = Buffer("x", f32, (40,)), Buffer("y", f32, (40,))
+    r = Buffer("r", f32, (40,), scope)  # type: ignore[arg-type]
+    lane, some = _first(16, 4, 16)  # the last of the first row of 20, beside the second
+    back = Ramp(const(15), const(-1), 16)
+    body = seq(
+        *(Store(r, (const(n),), const(9.0)) for n in range(40)),
+        Store(r, (lane,), Load(x, (lane,)), some),
+        Store(r, (back,), Load(x, (back,)), _first(0, 7, 16)[1]),
+        *(Store(y, (const(n),), Load(r, (const(n),))) for n in range(40)),
+    )
+    a, out = np.arange(40, dtype=np.float32), np.zeros(40, np.float32)
+    run(Func("rows", (x, y), (y,), Allocate(r, body)), [a, out], target)
+    wanted = np.full(40, 9, np.float32)
+    wanted[9:20] = a[9:20]
+    np.testing.assert_array_equal(out, wanted)
+
+
 def test_a_register_buffer_needs_constant_indices(target: str) -> None:
     y, r, i = Buffer("y", f32, (4,)), Buffer("r", f32, (4,), "register"), Var("i")
     body = serial(i, 4, Store(r, (i,), const(1.0)))

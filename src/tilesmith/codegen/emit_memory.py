@@ -8,11 +8,13 @@ displacement.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 from tilesmith.ir.expr import Binary, Broadcast, Const, Expr, Load, Ramp, const
 from tilesmith.ir.lane_offsets import lane_of
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Buffer, Store
+from tilesmith.loop.passes.workspace import buffer_bytes, constant_extent
 from tilesmith.support.errors import InternalError
 
 from .emit_expr import Mask
@@ -307,6 +309,8 @@ class MemoryEmitter(RegisterEmitter):
         if buffer in self.slots:
             self._slot_store(buffer, index, lanes, stored, active)
             return
+        if mask is not None and _is_padding(buffer, index, mask):
+            active = ""
         self._vector_store(buffer, index, lanes, stored, active, self.whole.get(s))
 
     def guarded(self, cond: str, then: Callable[[], None]) -> None:
@@ -388,6 +392,24 @@ class MemoryEmitter(RegisterEmitter):
             f"call void @llvm.masked.scatter({type_} {stored}, <{lanes} x ptr> align {size} "
             f"{where}, <{lanes} x i1> {mask})"
         )
+
+
+def _is_padding(buffer: Buffer, index: Expr, mask: Mask) -> bool:
+    """Whether a store without its mask would only write behind the elements of an allocation as
+    well, into its own bytes.  A core forwards a whole vector to the load that follows, not so what
+    a mask left of it: that waits until the store has left for the cache.
+    """
+    if buffer.scope not in ("stack", "heap") or mask.known is None:
+        return False
+    if not isinstance(index, Ramp) or not isinstance(index.base, Const):
+        return False
+    if not isinstance(index.stride, Const) or index.stride.value != 1 or index.size < 2:
+        return False
+    first, size = int(index.base.value), buffer.dtype.bytes
+    count = prod(constant_extent(n, buffer) for n in buffer.shape)
+    off = [first + i for i, on in enumerate(mask.known) if not on]
+    inside = first >= 0 and (first + index.size) * size <= buffer_bytes(buffer)
+    return inside and all(i >= count for i in off)
 
 
 def _index(indices: tuple[Expr, ...]) -> Expr:
