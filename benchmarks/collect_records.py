@@ -2,9 +2,9 @@
 """Measure candidates of all workloads: `python benchmarks/collect_records.py --seconds 600`.
 
 The trials go to a database of records at once, workloads in turns, so that it can be stopped at any
-time and goes on where it stopped.  Candidates are drawn at random, of held-out workloads many more.
-`--write` puts what is in the database into `data/records.jsonl.gz`, where lines of other workloads
-stay; `train_cost_model.py` learns from it.
+time and goes on where it stopped.  Candidates are drawn at random.
+`--write` adds what is in the database to `data/records.jsonl.gz`, in place of what is there of the
+same candidates and of the families of `--replace`; `train_cost_model.py` learns from it.
 """
 
 from __future__ import annotations
@@ -13,22 +13,29 @@ import argparse
 import gzip
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from measurers import Measurers
 from tilesmith.driver import Session
+from tilesmith.strategy.knobs import values_from_json
 from tilesmith.support.errors import TilesmithError
 from tilesmith.support.options import Options
 from tilesmith.tuning.measure import Task
 from tilesmith.tuning.records import Records, Trial
 from tilesmith.tuning.search import Search, search
+from tilesmith.tuning.space import candidate_key
 from trial_data import DATA
 from workloads import WORKLOADS, Workload
 
 BATCH = 12
 RUN_SECONDS = 0.015
-ENOUGH, ENOUGH_HELD_OUT = 60, 120
+ENOUGH = 120
+
+Row = Sequence[Any]
+"""Decisions, seconds of the candidate and of the analytic schedule, status."""
 
 
 @dataclass
@@ -55,7 +62,7 @@ class _Source:
 
     @property
     def is_done(self) -> bool:
-        return self.count >= (ENOUGH_HELD_OUT if self.workload.is_held_out else ENOUGH)
+        return self.count >= ENOUGH
 
 
 def collect(path: Path, seconds: float, families: str | None) -> None:
@@ -72,7 +79,7 @@ def collect(path: Path, seconds: float, families: str | None) -> None:
                 measurer = measurers.of(s.workload.threads)
                 candidates = s.search.propose(BATCH)
                 if not candidates:
-                    s.count = ENOUGH_HELD_OUT  # nothing left
+                    s.count = ENOUGH  # nothing left
                 bad = 0
                 for t in measurer.measure(s.task, candidates, RUN_SECONDS):
                     records.add(t)
@@ -83,35 +90,37 @@ def collect(path: Path, seconds: float, families: str | None) -> None:
                 print(f"{at} {s.count:5} trials, best {best:.3f}, {bad} failed", flush=True)
 
 
-def write(path: Path, session: Session) -> None:
+def write(path: Path, session: Session, replaced: Sequence[str]) -> None:
     """One line for each workload: its name, target and trials as (decisions, seconds of the
-    candidate and of the analytic schedule, status).  Lines of workloads without records stay.
+    candidate and of the analytic schedule, status).  `replaced`: families whose old trials go.
     """
     DATA.parent.mkdir(exist_ok=True)
-    lines: dict[str, str] = {}
+    known: dict[str, list[Row]] = {}
     if DATA.is_file():
         with gzip.open(DATA, "rt") as old:
-            lines = {json.loads(line)["workload"]: line for line in old}
-    count = 0
+            known = {(row := json.loads(line))["workload"]: row["trials"] for line in old}
+    count, lines = 0, []
     with Records(path) as records:
         for w in WORKLOADS:
             task = w.task(session)
-            rows = [
-                [
-                    json.loads(t.decisions),
-                    _short(t.seconds),
-                    _short(t.baseline),
-                    t.status,
-                ]
+            fresh = [
+                (json.loads(t.decisions), _short(t.seconds), _short(t.baseline), t.status)
                 for t in records.trials(task.key)
-                if t.status in ("ok", "slow") and task.space.legal(t.candidate) == t.candidate
+                if t.status in ("ok", "slow")
             ]
-            count += len(rows)
-            if rows:
-                line = {"workload": w.name, "target": session.target.text, "trials": rows}
-                lines[w.name] = json.dumps(line, separators=(",", ":")) + "\n"
+            rows = [*([] if w.family in replaced else known.get(w.name, [])), *fresh]
+            legal = {
+                candidate_key(c): row
+                for row in rows
+                if task.space.legal(c := values_from_json(row[0])) == c
+            }
+            count += len(legal)
+            if legal:
+                line = {"workload": w.name, "target": session.target.text}
+                trials = {"trials": list(legal.values())}
+                lines.append(json.dumps({**line, **trials}, separators=(",", ":")) + "\n")
     with gzip.open(DATA, "wt", compresslevel=9) as out:
-        out.writelines(lines[w.name] for w in WORKLOADS if w.name in lines)
+        out.writelines(lines)
     print(f"{count} trials, {DATA.stat().st_size / 1e6:.2f} MB in {DATA}")
 
 
@@ -125,12 +134,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600.0, help="to measure for; 0: don't")
     parser.add_argument("--families", help="only these, like dense,conv")
     parser.add_argument("--write", action="store_true", help=f"write {DATA.name}")
+    parser.add_argument("--replace", default="", help="families whose old trials are dropped")
     given = parser.parse_args()
     try:
         if given.seconds:
             collect(given.records, given.seconds, given.families)
         if given.write:
-            write(given.records, Session.of(Options(threads=1, jobs=1)))
+            session = Session.of(Options(threads=1, jobs=1))
+            write(given.records, session, given.replace.split(","))
     except TilesmithError as e:
         raise SystemExit(str(e)) from e
 

@@ -15,18 +15,21 @@ For an expression without a template rules generate one: f = ts.tune_expression(
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import isfinite
 from typing import Any
 
 import numpy as np
 
 from tilesmith import driver
 from tilesmith.codegen.kernel import KernelJob
+from tilesmith.codegen.targets import covers, host
 from tilesmith.driver import Session
 from tilesmith.loop.text import print_func
 from tilesmith.runtime.function import NativeFunction
 from tilesmith.runtime.threads import thread_count
 from tilesmith.strategy.knobs import ANALYTIC, Config, Decisions
 from tilesmith.support.errors import UsageError
+from tilesmith.support.measure import interleave, ratio
 from tilesmith.support.options import Options, records_path
 from tilesmith.te.lower import lower
 from tilesmith.te.schedule import Schedule, create_schedule
@@ -38,7 +41,7 @@ from tilesmith.tuning.fleet import check_workers, open_measurer
 from tilesmith.tuning.interrupt import Interrupt
 from tilesmith.tuning.jobs import Argument
 from tilesmith.tuning.measure import Task
-from tilesmith.tuning.records import Key, Records
+from tilesmith.tuning.records import MARGIN, Key, Records, Trial
 from tilesmith.tuning.scheduler import Budget, Progress, tune_tasks
 from tilesmith.tuning.search import DEFAULT, Searches
 from tilesmith.tuning.sketch import auto_schedule as sketch_schedule
@@ -46,6 +49,9 @@ from tilesmith.tuning.sketch import generated
 from tilesmith.tuning.space import Candidate, Forbidden, Space
 
 Template = Callable[..., "tuple[Schedule, Sequence[Tensor]]"]
+
+CHECK_SECONDS = 0.8
+"""For comparing what was found with what the template chooses by itself."""
 
 
 def tune_template(
@@ -69,9 +75,10 @@ def tune_template(
 
     `template(cfg, *arguments)` returns a schedule and its arguments, inputs before outputs; it asks
     `cfg` (a `Config`) for its decisions.  Every candidate's result is compared with that of the
-    same expressions without a schedule.  `pins`: values that knobs are to have; `forbid`: values
-    that they are not to have.  `workers`, `flush` and Ctrl-C as in `tune`.  Raises UsageError,
-    ScheduleError.
+    same expressions without a schedule; the best is compared in turns with what the template
+    chooses by itself, and the faster is returned.  `pins`: values that knobs are to have; `forbid`:
+    values that they are not to have.  `workers`, `flush` and Ctrl-C as in `tune`.  Raises
+    UsageError, ScheduleError.
     """
     check_arguments(seconds, trials, search)
     check_workers(workers)
@@ -82,7 +89,8 @@ def tune_template(
     searches = Searches(search, session.target, count, seed, cost_model)
     state = Progress(task, searches.of(task.space))
     interrupt = Interrupt()
-    budget = Budget(seconds, float("inf") if trials is None else trials, interrupt=interrupt)
+    searching = max(seconds - CHECK_SECONDS, seconds / 2)
+    budget = Budget(searching, float("inf") if trials is None else trials, interrupt=interrupt)
     with Records(records_path(session.options)) as records, interrupt.on_signal():
         resume(state, records)
         with open_measurer(workers, BUILDER, count, session.jobs, flush) as measurer:
@@ -90,12 +98,19 @@ def tune_template(
                 [state], measurer, records, budget, 2 * measurer.jobs,
                 lambda s: report("searching", s),
             )  # fmt: skip
-    best = min(state.seen.values(), key=lambda t: t.ratio, default=None)
-    decisions = task.space.start
-    if best is not None and best.ratio < (1 if decisions == task.space.baseline else float("inf")):
-        decisions = best.candidate
-    s, args = template(Config(decisions), *arguments)
-    return driver.build(s, args, session.target, count, options=session.options)
+
+    def made(decisions: Decisions) -> NativeFunction:
+        s, args = template(Config(decisions), *arguments)
+        return driver.build(s, args, session.target, count, options=session.options)
+
+    start = task.space.start
+    is_known = start == task.space.baseline  # else pins exclude what ratios compare with
+    best = _best(state, 1 - MARGIN if is_known else float("inf"))
+    if best is None:
+        return made(start)
+    if not is_known or workers is not None or not covers(host(), session.target):
+        return made(best.candidate)
+    return _faster(made(best.candidate), made(start), task, best)
 
 
 def tune_expression(
@@ -128,6 +143,32 @@ def tune_expression(
         report=report,
         cost_model=cost_model,
     )  # fmt: skip
+
+
+def _best(state: Progress, most: float) -> Trial | None:
+    """The best trial, of those measured for longer where there are any, if its share of the
+    analytic schedule's time is `most` or less.
+    """
+    trials = [t for k, t in state.seen.items() if k in state.confirmed] or state.seen.values()
+    best = min(trials, key=lambda t: t.ratio, default=None)
+    return best if best is not None and best.ratio <= most and isfinite(best.ratio) else None
+
+
+def _faster(
+    best: NativeFunction, start: NativeFunction, task: Task, trial: Trial
+) -> NativeFunction:
+    """Which of two functions is faster here and now, in turns: a time that was the least of many
+    was partly luck.  Both have run before, in another process.
+    """
+    rng = np.random.default_rng(0)
+    inputs, outputs = task.arguments(trial.candidate)
+    arrays = [random_array(rng, a) for a in inputs]
+    results = [np.zeros(a.shape, a.type.numpy) for a in outputs]
+    calls = {name: f.bind(*arrays, *results) for name, f in (("best", best), ("start", start))}
+    turn = max(CHECK_SECONDS / 16, 2 * trial.baseline)
+    rounds = min(max(round(CHECK_SECONDS / (2 * turn)), 3), 8)
+    taken = interleave(calls, rounds=rounds, turn_seconds=turn)
+    return best if ratio(taken["best"], taken["start"]) < 1 else start
 
 
 def auto_schedule(args: Sequence[Tensor], target: str | None = None) -> Schedule:

@@ -21,6 +21,7 @@ from tilesmith.ir.expr import Const, Expr, Var, const, substitute
 from tilesmith.ir.simplify import simplify
 from tilesmith.ir.target import LINE_BYTES
 from tilesmith.ir.types import TensorType
+from tilesmith.loop.text import print_func
 from tilesmith.ops.activation import Relu
 from tilesmith.ops.conv import Conv
 from tilesmith.ops.elementwise import Add
@@ -147,9 +148,9 @@ def test_a_working_set_counts_what_all_statements_inside_touch() -> None:
     )
 
 
-@pytest.mark.parametrize(("row", "needed"), [(14, 18), (28, 42)])
+@pytest.mark.parametrize(("row", "needed"), [(14, 18), (28, 5 * 28 + 14)])
 def test_fused_axes_make_up_their_number_again(row: int, needed: int) -> None:
-    """18 pixels in rows of 14 need 18 numbers; where rows lie apart, also what is between."""
+    """18 pixels in rows of 14 need 18 numbers; where rows lie apart, all of them may be needed."""
     x = te.placeholder((6 * 28,), "f32", "X")
     p = te.compute((6 * 28,), lambda t: x[t] * 2.0, "P")
     y = te.compute((24, 56), lambda i, j: p[i // 4 * row + j // 4], "Y")
@@ -161,6 +162,25 @@ def test_fused_axes_make_up_their_number_again(row: int, needed: int) -> None:
     s[p].compute_at(s[y], block)
     (axis,) = s.state.stages["P"].roots
     assert Nest(s.state).extents("P")[axis] == needed
+
+
+@pytest.mark.parametrize(
+    ("columns", "block", "needed"),
+    [(64, 16, (1, 16)), (48, 16, (1, 16)), (16, 32, (2, 16)), (40, 16, (12, 40)), (13, 1, (1, 1))],
+)
+def test_blocks_of_fused_axes_need_what_lowering_computes(
+    columns: int, block: int, needed: tuple[int, int]
+) -> None:
+    """Blocks that begin anywhere in a row need the whole tensor: their rows are not known."""
+    x = te.placeholder((12, columns), "f32", "X")
+    p = te.compute((12, columns), lambda i, j: x[i, j] * 2.0, "P")
+    y = te.compute((12, columns), lambda i, j: p[i, j] + 1.0, "Y")
+    s = te.create_schedule(y.op)
+    outer, _ = s[y].split(s[y].fuse(*s[y].axis), factor=block)
+    s[p].compute_at(s[y], outer)
+    stage = s.state.stages["P"]
+    assert tuple(Nest(s.state).extents("P")[r] for r in stage.roots) == needed
+    assert f"alloc P: f32{list(needed)} " in print_func(te.lower(s, [x, y]))
 
 
 def test_less_traffic_and_time_for_tiles() -> None:

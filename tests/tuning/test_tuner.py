@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import tilesmith as ts
-from tilesmith import driver, te
+from tilesmith import driver, te, template_tuner
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.parse import parse_graph
+from tilesmith.runtime.function import NativeFunction
 from tilesmith.strategy.knobs import Config
 from tilesmith.support.difference import difference
 from tilesmith.support.errors import UsageError
+from tilesmith.support.measure import Samples
 from tilesmith.tuner import tasks, tune_model
 from tilesmith.tuner.tasks import Compiled, resume, tasks_of
 from tilesmith.tuning.features import FEATURES
-from tilesmith.tuning.measure import LocalMeasurer
-from tilesmith.tuning.records import Key, Records, trial
+from tilesmith.tuning.measure import LocalMeasurer, Task
+from tilesmith.tuning.records import Key, Records, Trial, trial
 from tilesmith.tuning.scheduler import Progress
 from tilesmith.tuning.search import Searches
 from tilesmith.tuning.workload import group_workload
@@ -200,6 +203,46 @@ def test_tuning_a_template(options: ts.Options) -> None:
     assert len(trials) >= 8 and all(t.candidate["j"] == (16,) for t in trials)
     assert {t.status for t in trials} <= {"ok", "slow"}
     assert min(t.ratio for t in trials) < 1
+
+
+@pytest.mark.parametrize(("turns", "kept"), [((1.0, 1.2, 0.9), "start"), ((0.8, 1.2, 0.9), "best")])
+def test_what_was_found_is_compared_in_turns(
+    turns: tuple[float, ...], kept: str, options: ts.Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The median over rounds decides, whatever the least ratio of the search was."""
+    asked: list[str] = []
+
+    def interleave(calls: Mapping[str, Callable[[], None]], **_: object) -> dict[str, Samples]:
+        for name, call in calls.items():
+            call()
+            asked.append(name)
+        return {"best": Samples(turns, turns), "start": Samples((1.0,) * 3, (1.0, 1.1, 0.95))}
+
+    made: dict[str, NativeFunction] = {}
+
+    def faster(best: NativeFunction, start: NativeFunction, task: Task, t: Trial) -> NativeFunction:
+        made.update(best=best, start=start)
+        return real(best, start, task, t)
+
+    real = template_tuner._faster
+    monkeypatch.setattr(template_tuner, "interleave", interleave)
+    monkeypatch.setattr(template_tuner, "_faster", faster)
+    f = ts.tune_template(gemm, 64, trials=12, options=options, search="evolution")
+    assert asked == ["best", "start"]
+    assert f is made[kept]
+
+
+def test_confirmed_trials_come_first() -> None:
+    key = Key("w", "t", 1)
+    trials = [
+        trial(key, {"i": (n,)}, "ok", "x", seconds=s, baseline=1.0)
+        for n, s in ((1, 0.5), (2, 0.9), (3, 0.95))
+    ]
+    state = SimpleNamespace(seen={t.decisions: t for t in trials}, confirmed=set[str]())
+    assert template_tuner._best(state, 0.98) is trials[0]  # type: ignore[arg-type]  # what it reads
+    state.confirmed = {t.decisions for t in trials[1:]}
+    assert template_tuner._best(state, 0.98) is trials[1]  # type: ignore[arg-type]  # what it reads
+    assert template_tuner._best(state, 0.8) is None  # type: ignore[arg-type]  # what it reads
 
 
 def test_bad_arguments(graph: Graph) -> None:

@@ -10,7 +10,20 @@ from typing import NamedTuple
 from tilesmith.ir.expr import Binary, Const, Expr, Var
 from tilesmith.te.stage import FuseRelation, SkewRelation, SplitRelation, StageState
 
-from .algebra import Number, add, ceil_div, div, floor_div, minimum, mul, number, product, sub
+from .algebra import (
+    Number,
+    add,
+    ceil_div,
+    div,
+    floor_div,
+    is_most,
+    minimum,
+    mul,
+    number,
+    product,
+    sub,
+    where,
+)  # fmt: skip
 
 
 class Span(NamedTuple):
@@ -21,6 +34,18 @@ class Span(NamedTuple):
 
 
 STILL = Span(1, 1)
+
+ANYWHERE = 1 << 40
+"""The width of a span that nothing is known of; the tensor bounds it."""
+
+
+def known_width(width: Number, n: Number) -> Number:
+    """The width of a block of neighbours, if lowering can tell which rows of `n` it lies in: where
+    rows are whole blocks, or blocks whole rows.  Else it may be anywhere.
+    """
+    rest = sub(n, mul(floor_div(n, width), width))
+    over = sub(width, mul(floor_div(width, n), n))
+    return where(is_most(mul(rest, over), 0), width, ANYWHERE)
 
 
 def extents_of(stage: StageState, domain: Sequence[Number]) -> dict[str, Number]:
@@ -80,17 +105,22 @@ def _quotient(whole: Number, part: Number) -> tuple[Number, Number]:
     return trips, sub(trips, floor_div(whole, part))
 
 
-def spans_of(stage: StageState, extents: Mapping[str, Number], inside: set[str]) -> dict[str, Span]:
-    """Spans of all axes while the leaves `inside` run and the others stand still."""
+def spans_of(
+    stage: StageState, extents: Mapping[str, Number], inside: set[str], region: bool = False
+) -> dict[str, Span]:
+    """Spans of all axes while the leaves `inside` run and the others stand still.  `region`: as
+    lowering bounds them, not as they are on average.
+    """
     found = {a: Span(extents[a], extents[a]) if a in inside else STILL for a in stage.leaves}
     for rel in reversed(stage.relations):
         if isinstance(rel, FuseRelation):
             width, count = found[rel.fused]
             for part in reversed(rel.parts[1:]):
                 n = extents[part]
+                width = known_width(width, n) if region else width
                 found[part] = Span(minimum(width, n), minimum(count, n))
                 width, count = ceil_div(width, n), ceil_div(count, n)
-            found[rel.parts[0]] = Span(width, count)
+            found[rel.parts[0]] = Span(minimum(width, extents[rel.parts[0]]), count)
         elif isinstance(rel, SkewRelation):
             found[rel.parent] = _skewed_span(found[rel.skewed], found[rel.by], rel, extents)
         else:

@@ -40,7 +40,18 @@ from .algebra import (
     total,
     where,
 )  # fmt: skip
-from .axes import STILL, Span, digits_of, extents_of, lanes_of, moved_of, spans_of, trips_of
+from .axes import (
+    ANYWHERE,
+    STILL,
+    Span,
+    digits_of,
+    extents_of,
+    known_width,
+    lanes_of,
+    moved_of,
+    spans_of,
+    trips_of,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,9 +120,9 @@ class Nest:
         self._extents: dict[str, dict[str, Number]] = {}
         self._paths: dict[str, tuple[tuple[Loop, ...], int]] = {}
         self._roots: dict[str, dict[Expr, str]] = {}
-        self._spans: dict[tuple[str, int], dict[str, Span]] = {}
+        self._spans: dict[tuple[str, int, bool], dict[str, Span]] = {}
         """Of roots, and where the loops are of the stage itself, of all other axes."""
-        self._indices: dict[tuple[str, Expr, int], Span] = {}
+        self._indices: dict[tuple[str, Expr, int, bool], Span] = {}
         self._shapes: dict[tuple[str, int], tuple[tuple[LayoutDim, Number], ...]] = {}
         self._touched: dict[tuple[Access, int], list[Span]] = {}
         self.statements: dict[str, Statement] = {}
@@ -158,7 +169,7 @@ class Nest:
 
     def needed(self, name: str, d: int, p: int) -> Span:
         """The span of dimension `d` of stage `name` that its readers touch while the loops around
-        it from number `p` on run.
+        it from number `p` on run, as lowering bounds it.
         """
         extent = number(self.state.stages[name].op.shape[d])
         alike: dict[object, tuple[str, Expr, list[int]]] = {}
@@ -166,7 +177,9 @@ class Nest:
             terms, offset = as_affine(load.indices[d]) or ({load.indices[d]: 1}, 0)
             key = (reader, frozenset(terms.items()))
             alike.setdefault(key, (reader, load.indices[d], []))[2].append(offset)
-        spans = [_all(self.index(r, e, p), sorted(set(places))) for r, e, places in alike.values()]
+        spans = [
+            _all(self.index(r, e, p, True), sorted(set(places))) for r, e, places in alike.values()
+        ]
         if not spans:
             return Span(extent, extent)
         return Span(
@@ -174,42 +187,44 @@ class Nest:
             minimum(largest((s.distinct for s in spans), 1), extent),
         )
 
-    def roots(self, name: str, p: int) -> dict[str, Span]:
+    def roots(self, name: str, p: int, region: bool = False) -> dict[str, Span]:
         """The spans of a stage's axes, at least the roots, while the loops of its path from number
-        `p` on run.
+        `p` on run.  `region`: as lowering bounds them.
         """
-        key = (name, p)
+        key = (name, p, region)
         if key not in self._spans:
             stage = self.state.stages[name]
             path, own = self._paths[name]
             inside = {loop.axis for loop in path[max(p, own) :]}
-            found = spans_of(stage, self._extents[name], inside)
+            found = spans_of(stage, self._extents[name], inside, region)
             if p < own:
                 for d, root in enumerate(stage.roots[: len(stage.op.shape)]):
                     found[root] = self.needed(name, d, p)
             self._spans[key] = found if p >= own else {r: found[r] for r in stage.roots}
         return self._spans[key]
 
-    def index(self, name: str, e: Expr, p: int) -> Span:
+    def index(self, name: str, e: Expr, p: int, region: bool = False) -> Span:
         """The span of an index in the body of stage `name`."""
-        key = (name, e, p)
+        key = (name, e, p, region)
         if key not in self._indices:
-            self._indices[key] = self._index(name, e, p)
+            self._indices[key] = self._index(name, e, p, region)
         return self._indices[key]
 
-    def _index(self, name: str, e: Expr, p: int) -> Span:
+    def _index(self, name: str, e: Expr, p: int, region: bool) -> Span:
         affine = as_affine(e)
         if affine is None:
             return self._unknown(name, e, p)
         last: Number = 0
         counts: list[Number] = []
-        for s, coefficient in self._terms(name, affine[0], p):
+        for s, coefficient in self._terms(name, affine[0], p, region):
             last = add(last, mul(sub(s.width, 1), abs(coefficient)))
             counts.append(s.distinct)
         width = add(last, 1)
         return Span(width, counts[0] if len(counts) == 1 else minimum(product(counts), width))
 
-    def _terms(self, name: str, terms: Mapping[Expr, int], p: int) -> list[tuple[Span, int]]:
+    def _terms(
+        self, name: str, terms: Mapping[Expr, int], p: int, region: bool
+    ) -> list[tuple[Span, int]]:
         """Spans of the terms of an index, with coefficients.  Axes that are fused into one and make
         up its number again are one term: 18 iterations over rows of 14 touch 18 places, not 28.
         """
@@ -219,27 +234,27 @@ class Nest:
             stage = self.state.stages[name]
             digits = digits_of(stage, self._extents[name], self._roots[name], terms)
             for fused, atoms in digits.items():
-                found.append((self.roots(name, p)[fused], left[atoms[0]]))
+                found.append((self.roots(name, p, region)[fused], left[atoms[0]]))
                 left = {a: c for a, c in left.items() if a not in atoms}
-        return found + [(self._atom(name, a, p), c) for a, c in left.items()]
+        return found + [(self._atom(name, a, p, region), c) for a, c in left.items()]
 
-    def _atom(self, name: str, atom: Expr, p: int) -> Span:
+    def _atom(self, name: str, atom: Expr, p: int, region: bool) -> Span:
         roots = self._roots[name]
         if isinstance(atom, Var):
-            return self.roots(name, p)[roots[atom]] if atom in roots else STILL
+            return self.roots(name, p, region)[roots[atom]] if atom in roots else STILL
         if isinstance(atom, Binary) and not self._moves(name, atom.b):
             by = number(atom.b)
-            a = self.index(name, atom.a, p)
-            if atom.op == "floordiv":
-                return Span(ceil_div(a.width, by), minimum(a.distinct, ceil_div(a.width, by)))
-            if atom.op == "floormod":
-                return Span(minimum(a.width, by), minimum(a.distinct, by))
+            a = self.index(name, atom.a, p, region)
+            if atom.op in ("floordiv", "floormod"):
+                width = known_width(a.width, by) if region else a.width
+                width = ceil_div(width, by) if atom.op == "floordiv" else minimum(width, by)
+                return Span(width, minimum(a.distinct, width))
             if atom.op == "mul":
                 return Span(add(mul(sub(a.width, 1), by), 1), a.distinct)
             if atom.op in ("min", "max"):
                 return a
         if isinstance(atom, Binary) and atom.op == "mul" and not self._moves(name, atom.a):
-            return self._atom(name, Binary("mul", atom.b, atom.a), p)
+            return self._atom(name, Binary("mul", atom.b, atom.a), p, region)
         return self._unknown(name, atom, p)
 
     def _unknown(self, name: str, e: Expr, p: int) -> Span:
@@ -370,10 +385,6 @@ def _all(span: Span, places: Sequence[int]) -> Span:
     """The span of an index together with its copies moved to other places, in order."""
     width = add(span.width, places[-1] - places[0])
     return Span(width, minimum(mul(span.distinct, len(places)), width))
-
-
-ANYWHERE = 1 << 40
-"""The width of a span that nothing is known of; the tensor bounds it."""
 
 
 def _sources(body: Sequence[Expr]) -> tuple[Expr, ...]:
