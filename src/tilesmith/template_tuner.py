@@ -52,6 +52,8 @@ Template = Callable[..., "tuple[Schedule, Sequence[Tensor]]"]
 
 CHECK_SECONDS = 0.8
 """For comparing what was found with what the template chooses by itself."""
+TURN_RUNS, LEAST_ROUNDS, MOST_ROUNDS = 4, 3, 8
+"""Runs of a turn at the least, and turns that each of the two has."""
 
 
 def tune_template(
@@ -76,9 +78,9 @@ def tune_template(
     `template(cfg, *arguments)` returns a schedule and its arguments, inputs before outputs; it asks
     `cfg` (a `Config`) for its decisions.  Every candidate's result is compared with that of the
     same expressions without a schedule; the best is compared in turns with what the template
-    chooses by itself, and the faster is returned.  `pins`: values that knobs are to have; `forbid`:
-    values that they are not to have.  `workers`, `flush` and Ctrl-C as in `tune`.  Raises
-    UsageError, ScheduleError.
+    chooses by itself, and the faster is returned (not for long runs, other machines or `flush`).
+    `pins`: values that knobs are to have; `forbid`: values that they are not to have.  `workers`,
+    `flush` and Ctrl-C as in `tune`.  Raises UsageError, ScheduleError.
     """
     check_arguments(seconds, trials, search)
     check_workers(workers)
@@ -108,7 +110,10 @@ def tune_template(
     best = _best(state, 1 - MARGIN if is_known else float("inf"))
     if best is None:
         return made(start)
-    if not is_known or workers is not None or not covers(host(), session.target):
+    # a check here says nothing about other machines, nor about caches that are flushed
+    is_here = workers is None and not flush and covers(host(), session.target)
+    is_short = 2 * LEAST_ROUNDS * TURN_RUNS * best.baseline <= CHECK_SECONDS
+    if not (is_known and is_here and is_short):  # long runs scatter little
         return made(best.candidate)
     return _faster(made(best.candidate), made(start), task, best)
 
@@ -165,8 +170,9 @@ def _faster(
     arrays = [random_array(rng, a) for a in inputs]
     results = [np.zeros(a.shape, a.type.numpy) for a in outputs]
     calls = {name: f.bind(*arrays, *results) for name, f in (("best", best), ("start", start))}
-    turn = max(CHECK_SECONDS / 16, 2 * trial.baseline)
-    rounds = min(max(round(CHECK_SECONDS / (2 * turn)), 3), 8)
+    turn = CHECK_SECONDS / (2 * MOST_ROUNDS)
+    longest = max(turn, TURN_RUNS * trial.baseline)
+    rounds = max(int(CHECK_SECONDS / (2 * longest)), LEAST_ROUNDS)
     taken = interleave(calls, rounds=rounds, turn_seconds=turn)
     return best if ratio(taken["best"], taken["start"]) < 1 else start
 

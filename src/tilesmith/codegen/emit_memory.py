@@ -18,7 +18,7 @@ from tilesmith.loop.passes.workspace import buffer_bytes, constant_extent
 from tilesmith.support.errors import InternalError
 
 from .emit_expr import Mask
-from .emit_registers import RegisterEmitter
+from .emit_registers import RegisterEmitter, constant_access
 from .lane_loads import Reach, cover, known_lanes, place
 from .llvm_text import NONTEMPORAL, memory_type, value_type, vector
 from .survey import moved
@@ -399,17 +399,13 @@ def _is_padding(buffer: Buffer, index: Expr, mask: Mask) -> bool:
     well, into its own bytes.  A core forwards a whole vector to the load that follows, not so what
     a mask left of it: that waits until the store has left for the cache.
     """
-    if buffer.scope not in ("stack", "heap") or mask.known is None:
+    access = constant_access(index, mask.lanes)
+    if buffer.scope not in ("stack", "heap") or mask.known is None or access is None:
         return False
-    if not isinstance(index, Ramp) or not isinstance(index.base, Const):
-        return False
-    if not isinstance(index.stride, Const) or index.stride.value != 1 or index.size < 2:
-        return False
-    first, size = int(index.base.value), buffer.dtype.bytes
+    first, lanes = access
     count = prod(constant_extent(n, buffer) for n in buffer.shape)
-    off = [first + i for i, on in enumerate(mask.known) if not on]
-    inside = first >= 0 and (first + index.size) * size <= buffer_bytes(buffer)
-    return inside and all(i >= count for i in off)
+    inside = (first + lanes) * buffer.dtype.bytes <= buffer_bytes(buffer)
+    return inside and all(on or first + i >= count for i, on in enumerate(mask.known))
 
 
 def _index(indices: tuple[Expr, ...]) -> Expr:
