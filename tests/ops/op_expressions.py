@@ -6,15 +6,14 @@ grids of their axes. A load outside its tensor is an error unless a select keeps
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tilesmith.ir import expr as ir
 from tilesmith.ir.intrinsics import INTRINSICS
-from tilesmith.ops.structure import stages
-from tilesmith.te.tensor import Compute, Placeholder, Reduce, Tensor
+from tilesmith.te.tensor import Compute, Reduce, Tensor
 
 _BINARY: dict[str, Any] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
@@ -111,7 +110,7 @@ def _stage(op: Compute, tensors: dict[Tensor, np.ndarray]) -> list[np.ndarray]:
 
 
 def evaluate(
-    outputs: Sequence[Tensor], inputs: Sequence[tuple[Tensor, np.ndarray]]
+    outputs: Sequence[Tensor], inputs: Iterable[tuple[Tensor, np.ndarray]]
 ) -> list[np.ndarray]:
     """The arrays that `outputs` stand for when `inputs` are given."""
     tensors: dict[Tensor, np.ndarray] = dict(inputs)
@@ -128,14 +127,3 @@ def evaluate(
     for t in outputs:
         need(t)
     return [tensors[t] for t in outputs]
-
-
-def placeholders(outputs: Sequence[Tensor]) -> list[tuple[int, Tensor]]:
-    """The inputs that `outputs` read, with their numbers: `Op.tensors` names them x0, x1, ..."""
-    found = {
-        t: int(t.name[1:])
-        for stage in stages(tuple(outputs))
-        for t in stage.inputs
-        if isinstance(t.op, Placeholder)
-    }
-    return sorted(((i, t) for t, i in found.items()), key=lambda pair: pair[0])

@@ -27,7 +27,7 @@ def _type(*shape: int) -> TensorType:
 
 
 def _stages(op: Op, *types: TensorType) -> tuple[Compute, ...]:
-    return stages(op.tensors(*types))
+    return stages(op.tensors(*types).outputs)
 
 
 def _indices(stage: Compute) -> list[Load]:

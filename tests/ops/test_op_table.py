@@ -58,9 +58,8 @@ def test_type_agrees_with_value(case: Case) -> None:
 @pytest.mark.parametrize("case", [c for c in CASES if c.op.is_primitive()], ids=str)
 def test_expression_agrees_with_reference(case: Case) -> None:
     arrays = case.arrays()
-    outputs = case.op.tensors(*_types(arrays))
-    inputs = [(t, arrays[i]) for i, t in op_expressions.placeholders(outputs)]
-    found = op_expressions.evaluate(outputs, inputs)
+    tensors = case.op.tensors(*_types(arrays))
+    found = op_expressions.evaluate(tensors.outputs, zip(tensors.inputs, arrays, strict=True))
     wanted = case.op.reference(*arrays)
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
     for f, w in zip(found, wanted, strict=True):

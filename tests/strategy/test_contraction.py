@@ -97,7 +97,7 @@ def test_column_blocks_come_out_even_where_that_costs_little() -> None:
 )
 def test_rows_are_as_far_apart_as_channels_last_puts_them(op, x, w, distance) -> None:
     tensors = op.tensors(TensorType(f32, x), TensorType(f32, w))
-    anchor = next(s for s in stages(tensors) if s.reduce_axis)
+    anchor = next(s for s in stages(tensors.outputs) if s.reduce_axis)
     c = analyse(anchor, frozenset(), anchor.axis[1 if isinstance(op, Conv) else -1])
     assert c is not None
     assert row_distance(c) == distance
@@ -234,7 +234,7 @@ def test_a_matrix_that_lies_across_is_transposed_by_blocks(
 def grouped(channels: int, group: int):
     op = Conv(groups=channels // group)
     types = TensorType(f32, (1, channels, 5, 5)), TensorType(f32, (channels, group, 3, 3))
-    anchor = next(s for s in stages(op.tensors(*types)) if s.reduce_axis)
+    anchor = next(s for s in stages(op.tensors(*types).outputs) if s.reduce_axis)
     c = analyse(anchor, frozenset(), anchor.axis[1])
     assert c is not None
     return c
@@ -279,7 +279,7 @@ def test_a_result_that_leaves_the_model_is_stored_along_memory() -> None:
 
 def test_an_axis_of_one_position_is_no_row() -> None:
     types = TensorType(f32, (20, 1, 8)), TensorType(f32, (8, 16))
-    anchor = stages(MatMul().tensors(*types))[0]
+    anchor = stages(MatMul().tensors(*types).outputs)[0]
     c = analyse(anchor, frozenset(), anchor.axis[-1])
     assert c is not None
     assert [r.extent for r in fusable_rows(c)] == [20]

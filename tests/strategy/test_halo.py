@@ -67,7 +67,7 @@ def test_an_input_of_the_model_gets_no_halo() -> None:
 def test_zero_padding_is_recognised_exactly() -> None:
     conv = Conv(pads=(1, 0, 2, 1))
     tensors = conv.tensors(TensorType(f32, (1, 2, 5, 5)), TensorType(f32, (3, 2, 3, 3)))
-    found = [p for p in map(zero_padding, stages(tensors)) if p is not None]
+    found = [p for p in map(zero_padding, stages(tensors.outputs)) if p is not None]
     assert [pads for _, pads in found] == [((0, 0), (0, 0), (1, 2), (0, 1))]
 
 

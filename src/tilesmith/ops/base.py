@@ -28,6 +28,19 @@ from tilesmith.loop.nodes import Func
 from tilesmith.support.errors import InternalError
 from tilesmith.te import tensor as te
 
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpTensors:
+    """A primitive operator's tensor expressions for inputs of given types.
+
+    inputs: a placeholder for each input, in the operator's order; some may not be read.
+    outputs: the results of `compute` on them, in the operator's order.
+    """
+
+    inputs: tuple[te.Tensor, ...]
+    outputs: tuple[te.Tensor, ...]
+
+
 OPS: dict[str, type[Op]] = {}
 """The operator table: name -> class, filled as operator classes are defined."""
 
@@ -90,10 +103,13 @@ class Op:
         """Result types.  Raises ModelError (expected, found) when the inputs do not fit the
         operator.
         """
-        return tuple(TensorType(t.dtype, t.shape) for t in self.tensors(*types))
+        return tuple(TensorType(t.dtype, t.shape) for t in self.tensors(*types).outputs)
 
-    def tensors(self, *types: TensorType) -> tuple[te.Tensor, ...]:
-        """`compute` applied to fresh placeholders of `types` (made once per op and types)."""
+    def tensors(self, *types: TensorType) -> OpTensors:
+        """`compute` applied to placeholders of `types`; made once per operator and types.
+
+        Raises InternalError for an operator that is not primitive.
+        """
         return _tensors(self, types)
 
     @classmethod
@@ -129,9 +145,9 @@ class Op:
 
 
 @lru_cache(maxsize=4096)
-def _tensors(op: Op, types: tuple[TensorType, ...]) -> tuple[te.Tensor, ...]:
-    inputs = [te.placeholder(t.shape, t.dtype, f"x{i}") for i, t in enumerate(types)]
+def _tensors(op: Op, types: tuple[TensorType, ...]) -> OpTensors:
+    inputs = tuple(te.placeholder(t.shape, t.dtype, f"x{i}") for i, t in enumerate(types))
     if not op.is_primitive():
         raise InternalError(f"{op.name} is {op.kind()}: it has no tensor expression")
     result = op.compute(*inputs)
-    return result if isinstance(result, tuple) else (result,)
+    return OpTensors(inputs, result if isinstance(result, tuple) else (result,))

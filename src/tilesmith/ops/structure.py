@@ -145,7 +145,7 @@ def structure(op: Op, types: tuple[TensorType, ...]) -> Structure:
     """The structure of `op` applied to inputs of `types`."""
     if not op.is_primitive():
         return Structure("opaque")
-    outputs = op.tensors(*types)
+    outputs = op.tensors(*types).outputs
     computes = stages(outputs)
     costly = any(
         isinstance(n, Call) and n.name in COSTLY

@@ -27,7 +27,7 @@ def index_identity(r: Rewriter, n: Node) -> Result:
         return None
     if not n.op.is_primitive():
         return None
-    op = n.op.tensors(n.inputs[0].type)[0].op
+    op = n.op.tensors(n.inputs[0].type).outputs[0].op
     if not isinstance(op, Compute) or not isinstance(op.body[0], Load):
         return None
     load = op.body[0]

@@ -91,8 +91,8 @@ def _is_solid(value: Value) -> bool:
 
 def _core(node: Node) -> Compute | None:
     """The only stage that reduces, when its axes are the result's."""
-    tensors = node.op.tensors(*(v.type for v in node.inputs))
-    reducing = [s for s in stages(tensors) if s.reduce_axis]
+    outputs = node.op.tensors(*(v.type for v in node.inputs)).outputs
+    reducing = [s for s in stages(outputs) if s.reduce_axis]
     if len(reducing) != 1 or len(reducing[0].axis) != node.outputs[0].type.rank:
         return None
     return reducing[0]
@@ -122,7 +122,8 @@ def _contracts_rows(node: Node, inner: set) -> bool:
     if len(places) != 1 or len(core.axis) < 2:
         return False
     k = core.reduce_axis[0].var
-    rows = [f for f in factors if f.buffer.name == f"x{places[0]}"]  # as `Op.tensors` names them
+    member = node.op.tensors(*(v.type for v in node.inputs)).inputs[places[0]]
+    rows = [f for f in factors if f.buffer is member]
     if len(rows) != 1 or rows[0].indices != (*(a.var for a in core.axis[:-1]), k):
         return False
     other = next(f for f in factors if f is not rows[0])

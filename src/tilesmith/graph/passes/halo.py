@@ -13,7 +13,6 @@ from dataclasses import replace
 from tilesmith.graph.nodes import Graph, Node, Value
 from tilesmith.ir.layout import Layout
 from tilesmith.ops.structure import stages, structure, zero_padding
-from tilesmith.te.tensor import Tensor
 
 from .choices import Choose, preferred
 
@@ -59,15 +58,10 @@ def _padded_inputs(node: Node) -> list[tuple[Value, Pads]]:
     types = tuple(v.type for v in node.inputs)
     if structure(node.op, types).kind != "contraction":
         return []
-    found = []
-    for stage in stages(node.op.tensors(*types)):
-        padding = zero_padding(stage)
-        if padding is None or not isinstance(padding[0].buffer, Tensor):
-            continue
-        if not stages((padding[0].buffer,)):  # of an input itself
-            number = int(padding[0].buffer.name[1:])  # `Op.tensors` names inputs x0, x1, ...
-            found.append((node.inputs[number], padding[1]))
-    return found
+    tensors = node.op.tensors(*types)
+    value_of: dict[object, Value] = dict(zip(tensors.inputs, node.inputs, strict=True))
+    paddings = filter(None, map(zero_padding, stages(tensors.outputs)))
+    return [(value_of[load.buffer], pads) for load, pads in paddings if load.buffer in value_of]
 
 
 def _may_have_halo(graph: Graph, value: Value) -> bool:

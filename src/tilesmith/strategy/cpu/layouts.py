@@ -121,9 +121,8 @@ def _same(a: Layout | None, b: Layout | None, value: Value) -> bool:
 
 def _contraction(node: Node, known: frozenset[int], target: Target) -> NodeLayouts:
     tensors = node.op.tensors(*(v.type for v in node.inputs))
-    op = next(s for s in stages(tensors) if s.reduce_axis)
-    inputs = _placeholders(tensors)
-    constants = frozenset(t for i, t in inputs.items() if i in known)
+    op = next(s for s in stages(tensors.outputs) if s.reduce_axis)
+    constants = frozenset(t for i, t in enumerate(tensors.inputs) if i in known)
     rank = len(op.axis)
     contiguous = None if not rank or (rank > 2 and constants) else op.axis[-1]
     c = analyse(op, constants, contiguous)
@@ -142,17 +141,13 @@ def _contraction(node: Node, known: frozenset[int], target: Target) -> NodeLayou
         tile = choose_tile(row_extent(c), width, target, element, row_bytes=distance, outer=outer)
         packed = packed_layout(c, tile)
         if packed is not None:
-            operands[next(i for i, t in inputs.items() if t is c.w.buffer)] = packed
+            operands[next(i for i, t in enumerate(tensors.inputs) if t is c.w.buffer)] = packed
     return NodeLayouts(operands, (result,))
 
 
-def _placeholders(tensors: tuple[Tensor, ...]) -> dict[int, Tensor]:
-    found = {}
-    for s in stages(tensors):
-        for t in s.inputs:
-            if not stages((t,)):
-                found[int(t.name[1:])] = t  # `Op.tensors` names its placeholders x0, x1, ...
-    return found
+def _is_made_of(x: Tensor, operand: Tensor) -> bool:
+    """True when `x` is `operand` or is computed from it."""
+    return operand is x or any(operand in s.inputs for s in stages((x,)))
 
 
 @lru_cache(maxsize=4096)
@@ -163,13 +158,12 @@ def _vector_read(op: Op, types: tuple[TensorType, ...], number: int) -> bool:
     if isinstance(op, WinogradConv):
         return number == 0
     tensors = op.tensors(*types)
-    contraction = next(s for s in stages(tensors) if product_of_loads(s))
+    contraction = next(s for s in stages(tensors.outputs) if product_of_loads(s))
     c = analyse(contraction, frozenset(), None)
     if c is None or c.vector is None or c.vector not in c.batch:
         return False
-    x, operand = c.x.buffer, _placeholders(tensors).get(number)
-    assert isinstance(x, Tensor)
-    return operand is not None and (operand is x or operand in _placeholders((x,)).values())
+    assert isinstance(c.x.buffer, Tensor)
+    return _is_made_of(c.x.buffer, tensors.inputs[number])
 
 
 @lru_cache(maxsize=4096)
@@ -179,13 +173,13 @@ def _copied_along(op: Op, types: tuple[TensorType, ...], number: int) -> int | N
     """
     if isinstance(op, WinogradConv):
         return None
-    contraction = next(s for s in stages(op.tensors(*types)) if product_of_loads(s))
+    tensors = op.tensors(*types)
+    contraction = next(s for s in stages(tensors.outputs) if product_of_loads(s))
     c = analyse(contraction, frozenset(), None)
     if c is None or not isinstance(c.x.buffer, Tensor) or not isinstance(c.x.buffer.op, Compute):
         return None
-    x = c.x.buffer
-    operand = _placeholders((x,)).get(number)
-    return None if operand is None or operand.rank != x.rank else walked_axis(c, x)
+    x, operand = c.x.buffer, tensors.inputs[number]
+    return walked_axis(c, x) if operand.rank == x.rank and _is_made_of(x, operand) else None
 
 
 def _innermost(layout: Layout | None, value: Value) -> int:
@@ -197,8 +191,8 @@ def _keeps_axes(op: Op, types: tuple[TensorType, ...]) -> bool:
     """True when output axis i is input axis i (shifted, strided, windowed or reduced) in every
     read of full rank.
     """
-    tensors = op.tensors(*types)
-    for stage in stages(tensors):
+    outputs = op.tensors(*types).outputs
+    for stage in stages(outputs):
         own: list[Var] = [a.var for a in stage.axis]
         spatial = set(own)
         for load in loads(stage):
@@ -207,7 +201,7 @@ def _keeps_axes(op: Op, types: tuple[TensorType, ...]) -> bool:
             for i, index in enumerate(load.indices):
                 if not (free_vars(index) & spatial) <= {own[i]}:
                     return False
-    return all(t.rank == tensors[0].rank for t in tensors)
+    return all(t.rank == outputs[0].rank for t in outputs)
 
 
 def _moving(node: Node, number: int, layout: Choice, result: Choice) -> float:
@@ -216,7 +210,7 @@ def _moving(node: Node, number: int, layout: Choice, result: Choice) -> float:
     """
     if len(node.inputs) != 1 or len(node.outputs) != 1 or not node.outputs[0].type.is_static:
         return 2.0 + (layout is not None) + (result is not None)
-    (tensor,) = node.op.tensors(*_types(node))
+    (tensor,) = node.op.tensors(*_types(node)).outputs
     op = tensor.op
     assert isinstance(op, Compute)
     read = expand(op)[0]

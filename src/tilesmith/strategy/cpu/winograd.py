@@ -46,7 +46,7 @@ def winograd_layouts(node: Node, known: frozenset[int], target: Target) -> NodeL
     if 1 not in known:
         return NodeLayouts({}, (result,))
     assert isinstance(node.op, WinogradConv)
-    product = _product(stages(node.op.tensors(*(v.type for v in node.inputs))))
+    product = _product(stages(node.op.tensors(*(v.type for v in node.inputs)).outputs))
     c = analyse(product, frozenset(), product.axis[2])
     assert c is not None
     packed = packed_layout(c, blocking(_sizes(node.op, product), target).tile)
