@@ -6,9 +6,10 @@ import os
 import subprocess
 import sys
 
+import llvmlite.binding
 import pytest
 
-from tilesmith.support.cache import Cache, cache_key
+from tilesmith.support.cache import Cache, cache_key, compiler_fingerprint
 from tilesmith.support.errors import UsageError
 
 A, B, C = (cache_key(letter) for letter in "abc")
@@ -115,3 +116,17 @@ def test_processes_share_a_folder(tmp_path):
     workers = [subprocess.Popen([sys.executable, "-c", _WRITER, str(tmp_path)]) for _ in range(3)]
     assert [w.wait(timeout=120) for w in workers] == [0, 0, 0]
     assert not [p for p in tmp_path.rglob(".*") if p.is_file()], "temporary files left"
+
+
+@pytest.mark.parametrize(
+    "package,name,value",
+    ((llvmlite, "__version__", "0.0.1"), (llvmlite.binding, "llvm_version_info", (1, 2, 3))),
+)
+def test_another_llvm_has_other_keys(monkeypatch, package, name, value):
+    """The same sources make other code with another LLVM: its kernels must not be found."""
+    monkeypatch.setattr(package, name, value)
+    compiler_fingerprint.cache_clear()
+    try:
+        assert cache_key("a") != A
+    finally:
+        compiler_fingerprint.cache_clear()

@@ -239,11 +239,20 @@ def cache_key(*parts: str | bytes) -> str:
     return h.hexdigest()
 
 
+def llvm_version() -> str:
+    """The versions of llvmlite and of the LLVM inside it: both decide what code comes out."""
+    import llvmlite.binding  # delayed: the largest library of all that are loaded
+
+    return f"llvmlite {llvmlite.__version__}, LLVM {llvmlite.binding.llvm_version_info}"
+
+
 @cache
 def compiler_fingerprint() -> str:
-    """A hash that changes whenever the compiler does: each file's name, size and time."""
+    """A hash that changes whenever the compiler does: LLVM's version, and the name, size and time
+    of each of our files.
+    """
     root = Path(__file__).resolve().parents[1]
-    h = hashlib.blake2b(digest_size=16)
+    h = hashlib.blake2b(llvm_version().encode(), digest_size=16)
     found: list[str] = []
     for folder, _, names in os.walk(root):
         sources = (n for n in names if n.endswith((".py", ".so", ".c", ".h")))
