@@ -92,23 +92,63 @@ def test_by_shapes_and_options(tmp_path: Path, options: ts.Options, compiled: li
     assert any((tmp_path / "dump").iterdir())
 
 
+def weights_of(exe: ts.Executable, options: ts.Options) -> list[Path]:
+    """The files in the cache that hold the constants of a program."""
+    constants = exe.program.constants.tobytes()
+    assert options.cache_dir is not None
+    files = [p for p in options.cache_dir.rglob("*") if p.is_file()]
+    return [p for p in files if constants in p.read_bytes()]
+
+
+@pytest.mark.parametrize("damage", ["code", "weights", "size", "absent"])
 def test_a_damaged_program_is_compiled_again(
-    path: Path, options: ts.Options, compiled: list[object], caplog: pytest.LogCaptureFixture
+    path: Path,
+    options: ts.Options,
+    compiled: list[object],
+    caplog: pytest.LogCaptureFixture,
+    damage: str,
 ) -> None:
-    ts.compile(path, options=options)
+    exe = ts.compile(path, options=options)
     saved = driver.SavedProgram.of(path, None, options)
     assert saved is not None
     entry = saved.cache.file(saved.key)
-    assert entry is not None
-    content = bytearray(entry.read_bytes())
-    at = content.rindex(np.float32(2.0).tobytes() * 12)
-    content[at] ^= 1
-    entry.write_bytes(content)
+    (weights,) = weights_of(exe, options)
+    assert entry is not None and entry != weights
+    if damage == "absent":
+        weights.unlink()
+    else:
+        file = entry if damage == "code" else weights
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content + b"0" * 8 if damage == "size" else content)
     with caplog.at_level(logging.WARNING, "tilesmith"):
         np.testing.assert_array_equal(ts.compile(path, options=options)(X), 2 * X)
     assert "damaged" in caplog.text
     assert len(compiled) == 2
     assert saved.load() is not None  # the new one
+
+
+def test_weights_are_stored_once(path: Path, options: ts.Options, compiled: list[object]) -> None:
+    for opt_level in (1, 2, 3):
+        exe = ts.compile(path, options=options.with_(opt_level=opt_level))
+        np.testing.assert_array_equal(exe(X), 2 * X)
+    assert len(compiled) == 3
+    assert len(weights_of(exe, options)) == 1
+    for opt_level in (1, 2, 3):
+        again = ts.compile(path, options=options.with_(opt_level=opt_level))
+        np.testing.assert_array_equal(again(X), 2 * X)
+    assert len(compiled) == 3
+
+
+def test_weights_outlive_the_programs_that_use_them(path: Path, options: ts.Options) -> None:
+    ts.compile(path, options=options)
+    exe = ts.compile(path, options=options)
+    saved = driver.SavedProgram.of(path, None, options)
+    assert saved is not None
+    entry = saved.cache.file(saved.key)
+    ts.compile(path, options=options)
+    (weights,) = weights_of(exe, options)
+    assert entry is not None and weights.stat().st_mtime_ns >= entry.stat().st_mtime_ns
 
 
 def test_external_data_is_read_each_time(

@@ -9,7 +9,7 @@ import sys
 import llvmlite.binding
 import pytest
 
-from tilesmith.support.cache import Cache, cache_key, compiler_fingerprint
+from tilesmith.support.cache import STORES, Cache, cache_key, content_key, total, compiler_fingerprint
 from tilesmith.support.errors import UsageError
 
 A, B, C = (cache_key(letter) for letter in "abc")
@@ -53,11 +53,11 @@ def test_damaged_entries_are_removed(tmp_path, damage):
 
 
 def test_the_longest_unused_go_first(tmp_path):
-    cache = Cache(tmp_path, max_bytes=3000)
+    cache = Cache(tmp_path, max_bytes=12_000)
     cache.put(A, bytes(1000))
     cache.put(B, bytes(1000))
     for n, key in enumerate((A, B)):
-        os.utime(tmp_path / "objects" / key[:2] / key, (n, n))
+        os.utime(tmp_path / "kernels" / key[:2] / key, (n, n))
     cache.get(A)  # now B is the longest unused
     cache.put(C, bytes(1000))
     assert cache.get(B) is None
@@ -66,9 +66,31 @@ def test_the_longest_unused_go_first(tmp_path):
 
 
 def test_blobs_over_the_limit_are_not_stored(tmp_path):
-    cache = Cache(tmp_path, max_bytes=10)
+    cache = Cache(tmp_path, max_bytes=40)
     cache.put(A, bytes(11))
     assert cache.get(A) is None
+
+
+def test_programs_never_push_kernels_out(tmp_path):
+    kernels, programs = (Cache(tmp_path, 40_000, store) for store in STORES)
+    kernels.put(A, bytes(1000))
+    for n in range(100):
+        programs.put_file(f"{n:040x}", lambda f: f.write(bytes(5000)))
+        assert total(c.stats() for c in (kernels, programs)).bytes <= 40_000
+    assert kernels.get(A) == bytes(1000)
+    assert programs.file(f"{99:040x}") is not None and programs.file(f"{0:040x}") is None
+
+
+@pytest.mark.parametrize("size", [0, 1, (8 << 20) - 1, (8 << 20) + 1])
+def test_contents_are_known_by_every_byte(size):
+    content = bytearray(size)
+    key = content_key(memoryview(content))
+    assert key == content_key(memoryview(bytes(size)))
+    assert key != content_key(memoryview(bytes(size + 1)))
+    for at in {0, size // 2, size - 1} if size else ():
+        content[at] = 1
+        assert key != content_key(memoryview(content))
+        content[at] = 0
 
 
 def test_keys_are_hexadecimal(tmp_path):
@@ -102,7 +124,7 @@ def test_an_impossible_folder_never_fails_a_compilation(tmp_path, caplog):
 _WRITER = """
 import sys
 from tilesmith.support.cache import Cache
-cache = Cache(sys.argv[1], max_bytes=200_000)
+cache = Cache(sys.argv[1], max_bytes=800_000)
 for turn in range(40):
     for n in range(8):
         key = f"{n:040x}"

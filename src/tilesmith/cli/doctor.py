@@ -24,7 +24,7 @@ from tilesmith.cli.console import note, print_json, print_table, size_text
 from tilesmith.codegen import targets
 from tilesmith.runtime.machine import core_rates, machine
 from tilesmith.runtime.threads import thread_count
-from tilesmith.support.cache import Cache
+from tilesmith.support.cache import STORES, Cache, CacheStats, total
 from tilesmith.support.errors import ModelError
 from tilesmith.support.options import Options, records_path
 from tilesmith.tuning.measure import is_locked
@@ -50,11 +50,11 @@ def command(
     json: JsonFlag = False,
 ) -> None:
     assert options.cache_dir is not None  # Options.from_environment always names a folder
-    cache = Cache(options.cache_dir, options.cache_bytes)
+    caches = [Cache(options.cache_dir, options.cache_bytes, store) for store in STORES]
     if clear_cache:
-        removed = cache.clear()
+        removed = total(c.clear() for c in caches)
         note(f"removed {removed.entries} kernels and programs, {size_text(removed.bytes)}")
-    found = _findings(options, cache)
+    found = _findings(options, total(c.stats() for c in caches))
     found |= {"rates": _rates(options, measure), "cores": _cores()}
     if json:
         print_json(found)
@@ -62,9 +62,8 @@ def command(
         print_table(("", ""), [(k, v) for k, v in _lines(found)])
 
 
-def _findings(options: Options, cache: Cache) -> dict[str, Any]:
+def _findings(options: Options, stats: CacheStats) -> dict[str, Any]:
     target = targets.target(options.target)
-    stats = cache.stats()
     return {
         "tilesmith": __version__,
         "python": platform.python_version(),
@@ -89,11 +88,11 @@ def _findings(options: Options, cache: Cache) -> dict[str, Any]:
         "tools": {tool: shutil.which(tool) for tool in _TOOLS},
         "packages": {name: _version(name) for name in _PACKAGES},
         "cache": {
-            "folder": str(cache.directory),
+            "folder": str(options.cache_dir),
             "used": options.use_cache,
             "entries": stats.entries,
             "bytes": stats.bytes,
-            "limit_bytes": cache.max_bytes,
+            "limit_bytes": options.cache_bytes,
         },
         "records": _records(options),
         "measuring": is_locked(),

@@ -2,18 +2,17 @@
 
 A program is known by everything that determines it: the model's bytes, the shapes and decisions
 asked for, the options, the target and the state of the tuning records.  It is kept as a `.tsm`
-file, whose weights are mapped as they are: nothing is packed, and processes that run one model
-share them.  A program that depends on anything else (see `Session.outside`) is not kept, nor one
-that would fill more than a `SHARE` of the cache.
+file without weights.  The packed weights are an entry of their own, known by their bytes: programs
+that differ in code alone share them.  They are mapped as they are: nothing is packed, and processes
+that run one model share the memory.  A program that depends on anything else (see
+`Session.outside`) is not kept, nor one that would fill more than a `SHARE` of the cache.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -22,25 +21,27 @@ from tilesmith.codegen.targets import target as resolve_target
 from tilesmith.runtime.program import Program
 from tilesmith.runtime.threads import thread_count
 from tilesmith.runtime.tsm import load_program, write_program
-from tilesmith.support.cache import Cache, cache_key
+from tilesmith.support.cache import Cache, Store, cache_key, content_key
 from tilesmith.support.errors import ModelError
 from tilesmith.support.mapped import map_model
 from tilesmith.support.options import Options, cache_dir_from_environment, records_path
 
-SHARE = 4
-"""One program takes at most the cache's size divided by this."""
-
-_CHUNK = 8 << 20
+SHARE = 1 / 3
+"""Of the cache of programs: what one takes at most."""
 
 Stamp: TypeAlias = tuple[int, ...]
 """What says that a file was not written to since: identity, size and times; none for bytes."""
 
 
 def kernel_cache(options: Options) -> Cache | None:
-    """The cache of compiled kernels and programs, if it is to be used."""
+    """The cache of compiled kernels, if it is to be used."""
+    return _cache(options, "kernels")
+
+
+def _cache(options: Options, store: Store) -> Cache | None:
     if not options.use_cache:
         return None
-    return Cache(options.cache_dir or cache_dir_from_environment(), options.cache_bytes)
+    return Cache(options.cache_dir or cache_dir_from_environment(), options.cache_bytes, store)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class SavedProgram:
         """None where nothing is kept: for models that are no file nor bytes, without a cache, and
         where the passes are to be seen at work.
         """
-        cache = kernel_cache(options)
+        cache = _cache(options, "programs")
         if cache is None or options.dump or options.verify_each or options.time_passes:
             return None
         try:
@@ -80,7 +81,7 @@ class SavedProgram:
         except (OSError, TypeError, ValueError, AttributeError, ModelError):
             return None  # the frontend says what is wrong
         target = resolve_target(options.target).text
-        parts = ("program", _digest(content), shown, options.key(), target)
+        parts = ("program", content_key(content), shown, options.key(), target)
         return SavedProgram(cache, cache_key(*parts, _records(options)), model, stamp)
 
     def load(self) -> Program | None:
@@ -88,30 +89,35 @@ class SavedProgram:
         path = self.cache.file(self.key)
         if path is None:
             return None
+        entries = [self.key]
+
+        def weights(key: str) -> Path | None:
+            entries.append(key)
+            return self.cache.file(key)  # used after the program: it is evicted after it
+
         try:
-            return load_program(path)
+            return load_program(path, weights)
         except ModelError:
-            self.cache.remove_damaged(self.key)
+            for key in entries:
+                self.cache.remove_damaged(key)
             return None
 
     def keep(self, program: Program) -> None:
         """Keep the program that was just compiled, unless the model's file changed meanwhile."""
         size = program.constants.nbytes + sum(map(len, program.objects.values()))
-        if size > self.cache.max_bytes // SHARE:
+        if size > SHARE * self.cache.max_bytes:
             return
         try:
             unchanged = not self.stamp or _stamp(self.model) == self.stamp
         except OSError:
             return
-        if unchanged:
-            self.cache.put_file(self.key, lambda f: write_program(program, f))
-
-
-def _digest(content: memoryview) -> bytes:
-    """A hash of the contents: of the hashes of their pieces, which several threads make."""
-    pieces = [content[at : at + _CHUNK] for at in range(0, len(content), _CHUNK)]
-    with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), max(len(pieces), 1))) as pool:
-        return b"".join(pool.map(lambda piece: hashlib.sha256(piece).digest(), pieces))
+        if not unchanged:
+            return
+        weights = content_key(program.constants.data)
+        if self.cache.file(weights) is None:
+            self.cache.put_file(weights, lambda f: f.write(program.constants.data))
+        self.cache.put_file(self.key, lambda f: write_program(program, f, weights))
+        self.cache.file(weights)
 
 
 def _stamp(path: str | os.PathLike[str]) -> Stamp:

@@ -2,6 +2,8 @@
 
 A ZIP archive without compression: `manifest.json`, `code/N.o`, and `weights.bin`, whose bytes start
 at a multiple of 64 so that they are mapped into memory as they are and shared between processes.
+The cache keeps the weights in a file of their own, which programs share: their archives have no
+`weights.bin`, and the manifest names that file and its checksum.
 
 The reader trusts nothing it can check: every name, size, offset and checksum, before anything is
 allocated or linked. What it can't check is what the machine code does; a file from a stranger is a
@@ -18,8 +20,9 @@ import struct
 import tempfile
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -38,6 +41,7 @@ _MANIFEST, _WEIGHTS = "manifest.json", "weights.bin"
 _MANIFEST_LIMIT = 64 << 20
 _CODE_LIMIT = 1 << 30
 _RANK_LIMIT = 16
+_SUMMED = 64 << 10  # bytes that are added up for a checksum
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]{0,255}")
 _DATE = (1980, 1, 1, 0, 0, 0)  # a fixed date: the same program gives the same file
 
@@ -59,16 +63,26 @@ def save_program(program: Program, path: str | Path) -> None:
             raise
 
 
-def write_program(program: Program, f: IO[bytes]) -> None:
-    """Write a `.tsm` file to a stream at its beginning."""
+FindWeights: TypeAlias = Callable[[str], Path | None]
+"""Where the weights are that a manifest names, if they are there."""
+
+
+def write_program(program: Program, f: IO[bytes], weights: str | None = None) -> None:
+    """Write a `.tsm` file to a stream at its beginning.  `weights`: the name of a file that holds
+    the weights; None puts them into the archive.
+    """
     code = {
         symbol: (f"code/{i}.o", data) for i, (symbol, data) in enumerate(program.objects.items())
     }
-    manifest = json.dumps(to_manifest(program, {s: name for s, (name, _) in code.items()})).encode()
+    manifest = to_manifest(program, {s: name for s, (name, _) in code.items()})
+    if weights is not None:
+        manifest["weights_apart"] = {"name": weights, "checksum": _checksum(program.constants)}
     with zipfile.ZipFile(f, "w", zipfile.ZIP_STORED) as z:
-        z.writestr(zipfile.ZipInfo(_MANIFEST, _DATE), manifest)
+        z.writestr(zipfile.ZipInfo(_MANIFEST, _DATE), json.dumps(manifest).encode())
         for name, data in code.values():
             z.writestr(zipfile.ZipInfo(name, _DATE), data)
+        if weights is not None:
+            return
         info = zipfile.ZipInfo(_WEIGHTS, _DATE)
         info.file_size = program.constants.nbytes
         # the local header is 30 bytes, the name and extra fields; one of private use pads it to the
@@ -83,12 +97,15 @@ def write_program(program: Program, f: IO[bytes]) -> None:
                 entry.write(data[at : at + (64 << 20)])
 
 
-def load_program(path: str | Path) -> Program:
-    """The program in the file at `path`.  Raises ModelError when the file is not a sound `.tsm`."""
+def load_program(path: str | Path, find_weights: FindWeights | None = None) -> Program:
+    """The program in the file at `path`; `find_weights` finds weights that it keeps elsewhere.
+
+    Raises ModelError when the file is not a sound `.tsm`.
+    """
     path = Path(path)
     try:
         with path.open("rb") as f, zipfile.ZipFile(f) as z:
-            return _read(path, z, os.fstat(f.fileno()).st_size)
+            return _read(path, z, os.fstat(f.fileno()).st_size, find_weights)
     except FileNotFoundError:
         raise ModelError(f"{path}: no such file") from None
     except (
@@ -104,7 +121,9 @@ def load_program(path: str | Path) -> Program:
         ) from e
 
 
-def _read(path: Path, z: zipfile.ZipFile, file_size: int) -> Program:
+def _read(
+    path: Path, z: zipfile.ZipFile, file_size: int, find_weights: FindWeights | None
+) -> Program:
     entries: dict[str, zipfile.ZipInfo] = {}
     for info in z.infolist():
         if info.filename in entries:
@@ -130,7 +149,9 @@ def _read(path: Path, z: zipfile.ZipFile, file_size: int) -> Program:
             f"lacks: {', '.join(missing)}; compile the model for this machine, or for a common "
             "level like x86-64-v3"
         )
-    if set(entries) != {_MANIFEST, _WEIGHTS, *(c["file"] for c in code.values())}:
+    apart = manifest.get("weights_apart") if find_weights is not None else None
+    own = {_MANIFEST} if apart is not None else {_MANIFEST, _WEIGHTS}
+    if set(entries) != own | {c["file"] for c in code.values()}:
         _bad(path, "its entries are not those that the manifest lists")
     objects = {}
     for symbol, c in code.items():
@@ -138,7 +159,10 @@ def _read(path: Path, z: zipfile.ZipFile, file_size: int) -> Program:
         if hashlib.sha256(data).hexdigest() != c["sha256"]:
             _bad(path, f"the code of {symbol} does not match its checksum")
         objects[symbol] = data
-    blob = _weights(path, entries[_WEIGHTS], weights, file_size)
+    if find_weights is not None and apart is not None:
+        blob = _weights_apart(path, find_weights(apart["name"]), weights, apart["checksum"])
+    else:
+        blob = _weights(path, entries[_WEIGHTS], weights, file_size)
     return Program(
         program.inputs, program.outputs, program.calls, program.arena_bytes, program.scratch_bytes,
         blob, objects, program.target, program.metadata, program.kernels,
@@ -179,6 +203,23 @@ def _weights(path: Path, info: zipfile.ZipInfo, size: int, file_size: int) -> np
     blob = aligned_bytes(size)
     blob[:] = mapped
     return blob
+
+
+def _weights_apart(path: Path, file: Path | None, size: int, checksum: str) -> np.ndarray:
+    """The weights in a file of their own, mapped."""
+    if file is None or file.stat().st_size != size:
+        _bad(path, "the file of its weights is not there, or has another size")
+    mapped = np.asarray(np.memmap(file, np.uint8, "r", shape=(size,)))
+    if _checksum(mapped) != checksum:
+        _bad(path, "the weights do not match their checksum")
+    return mapped
+
+
+def _checksum(weights: np.ndarray) -> str:
+    """A checksum against damage at the speed of memory: a hash of the sums of 64 KB pieces."""
+    whole = weights.size // _SUMMED * _SUMMED
+    sums = weights[:whole].view(np.uint64).reshape(-1, _SUMMED // 8).sum(1)
+    return hashlib.sha256(sums.tobytes() + weights[whole:].tobytes()).hexdigest()
 
 
 # the manifest

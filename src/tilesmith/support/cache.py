@@ -1,12 +1,15 @@
-"""A store of compiled code on disk, addressed by a hash of everything that made it.
+"""Stores of compiled code on disk, addressed by a hash of everything that made it.
 
-An entry is one file, `objects/ab/abcdef...`: a checksum, then the bytes; or a file of a format that
-is read in place and has checksums of its own.  Entries are written to a temporary file and renamed,
-so a reader sees all of one or nothing, and two processes may share a folder.  A damaged entry is
-removed and counts as absent.  When the store grows over its limit, the entries used longest ago go
-first (a hit renews an entry's time).  The contents will be executed, so a folder that others may
-write to is not used.  A store that can't be used says so once in the log and then behaves as if it
-were empty: it must never make a compilation fail.
+A folder has a store for each kind of entry (`STORES`), with a size limit of its own: programs with
+their weights are a thousand times as large as kernels and must not push them out.
+
+An entry is one file, `STORE/ab/abcdef...`: a checksum, then the bytes; or a file that is read in
+place and checked by its reader.  Entries are written to a temporary file and renamed, so a reader
+sees all of one or nothing, and two processes may share a folder.  A damaged entry is removed and
+counts as absent.  When a store grows over its limit, the entries used longest ago go first (a hit
+renews an entry's time).  The contents will be executed, so a folder that others may write to is
+not used.  A store that can't be used says so once in the log and then behaves as if it were empty:
+it must never make a compilation fail.
 """
 
 from __future__ import annotations
@@ -19,39 +22,57 @@ import re
 import stat
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal, TypeAlias
 
 from tilesmith.support.errors import UsageError
 
 _log = logging.getLogger("tilesmith")
 _DIGEST = 32
 _MAGIC = b"TSC1"
+_PIECE = 8 << 20  # bytes that one thread hashes at a time
 _KEY = re.compile(r"[0-9a-f]{8,128}\Z")
+
+
+Store: TypeAlias = Literal["kernels", "programs"]
+
+STORES: dict[Store, float] = {"kernels": 0.25, "programs": 0.75}
+"""Share of a folder's size limit that each store has.  A kernel takes about 10 KB, so that its store
+holds those of more than a thousand models; a program takes as much as the model's weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheStats:
-    """What a cache folder holds."""
+    """What a store, or all stores of a folder, hold."""
 
     entries: int
     bytes: int
 
 
+def total(stats: Iterable[CacheStats]) -> CacheStats:
+    """What several stores hold together."""
+    rows = list(stats)
+    return CacheStats(sum(r.entries for r in rows), sum(r.bytes for r in rows))
+
+
 class Cache:
-    """`get` and `put` blobs by hexadecimal key below `directory`, at most about `max_bytes` in
-    all.
+    """`get` and `put` blobs by hexadecimal key in one store of a folder.
+
+    `max_bytes` is the limit of all stores of the folder together, of which this one has its share.
     """
 
-    def __init__(self, directory: Path | str, max_bytes: int = 2 << 30) -> None:
+    def __init__(
+        self, directory: Path | str, max_bytes: int = 2 << 30, store: Store = "kernels"
+    ) -> None:
         self.directory = Path(directory)
-        self.max_bytes = max_bytes
+        self.max_bytes = int(max_bytes * STORES[store])
         self.hits = 0
         self.misses = 0
-        self._objects = self.directory / "objects"
+        self._objects = self.directory / store
         self._lock = threading.Lock()
         self._size: int | None = None  # what we think the folder holds; None until first asked
         self._usable: bool | None = None
@@ -128,12 +149,12 @@ class Cache:
             _unlink(path)
 
     def stats(self) -> CacheStats:
-        """Number of entries and their total size."""
+        """Number of entries of this store and their total size."""
         files = self._files()
         return CacheStats(len(files), sum(size for _, size, _ in files))
 
     def clear(self) -> CacheStats:
-        """Remove every entry; returns what there was."""
+        """Remove every entry of this store; returns what there was."""
         before = self.stats()
         with self._lock:
             self._size = self._evict(0)
@@ -244,6 +265,14 @@ def llvm_version() -> str:
     import llvmlite.binding  # delayed: the largest library of all that are loaded
 
     return f"llvmlite {llvmlite.__version__}, LLVM {llvmlite.binding.llvm_version_info}"
+
+
+def content_key(content: memoryview) -> str:
+    """A key for bytes themselves: SHA-256 of the hashes of their pieces, made by several threads."""
+    pieces = [content[at : at + _PIECE] for at in range(0, len(content), _PIECE)]
+    with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), max(len(pieces), 1))) as pool:
+        hashes = pool.map(lambda piece: hashlib.sha256(piece).digest(), pieces)
+        return hashlib.sha256(b"".join(hashes)).hexdigest()
 
 
 @cache
