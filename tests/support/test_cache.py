@@ -9,7 +9,14 @@ import sys
 import llvmlite.binding
 import pytest
 
-from tilesmith.support.cache import STORES, Cache, cache_key, content_key, total, compiler_fingerprint
+from tilesmith.support.cache import (
+    STORES,
+    Cache,
+    cache_key,
+    compiler_fingerprint,
+    content_key,
+    total,
+)
 from tilesmith.support.errors import UsageError
 
 A, B, C = (cache_key(letter) for letter in "abc")

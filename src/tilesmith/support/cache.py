@@ -41,8 +41,8 @@ _KEY = re.compile(r"[0-9a-f]{8,128}\Z")
 Store: TypeAlias = Literal["kernels", "programs"]
 
 STORES: dict[Store, float] = {"kernels": 0.25, "programs": 0.75}
-"""Share of a folder's size limit that each store has.  A kernel takes about 10 KB, so that its store
-holds those of more than a thousand models; a program takes as much as the model's weights."""
+"""Share of a folder's size limit that each store has.  A kernel takes about 10 KB, so that its
+store holds those of more than a thousand models; a program takes as much as its weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +268,7 @@ def llvm_version() -> str:
 
 
 def content_key(content: memoryview) -> str:
-    """A key for bytes themselves: SHA-256 of the hashes of their pieces, made by several threads."""
+    """A key for bytes themselves: a hash of the hashes of their pieces, which threads make."""
     pieces = [content[at : at + _PIECE] for at in range(0, len(content), _PIECE)]
     with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), max(len(pieces), 1))) as pool:
         hashes = pool.map(lambda piece: hashlib.sha256(piece).digest(), pieces)
