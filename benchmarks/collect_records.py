@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from measurers import Measurers
+from tilesmith.choices.records import Records, Trial
+from tilesmith.choices.space import candidate_key
 from tilesmith.driver import Session
-from tilesmith.strategy.knobs import values_from_json
 from tilesmith.support.errors import TilesmithError
 from tilesmith.support.options import Options
+from tilesmith.te.knobs import values_from_json
 from tilesmith.tuning.measure import Task
-from tilesmith.tuning.records import Records, Trial
 from tilesmith.tuning.search import Search, search
-from tilesmith.tuning.space import candidate_key
 from trial_data import DATA
 from workloads import WORKLOADS, Workload
 

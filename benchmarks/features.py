@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from tilesmith import te
+from tilesmith.choices.space import Space
 from tilesmith.codegen.targets import host
-from tilesmith.strategy.knobs import Config
+from tilesmith.te.knobs import Config
 from tilesmith.tuning.cost_model import PRETRAINED, Trees, has_lightgbm
 from tilesmith.tuning.features import FEATURES, features_of, prior
-from tilesmith.tuning.space import Space
 
 ROWS = 100_000
 

@@ -24,13 +24,13 @@ from pathlib import Path
 import numpy as np
 
 from measurers import Measurers
+from tilesmith.choices.records import Records
+from tilesmith.choices.space import Candidate, candidate_key
 from tilesmith.driver import Session
 from tilesmith.support.options import Options
 from tilesmith.tuning.cost_model import PRETRAINED, Trees, require_lightgbm
 from tilesmith.tuning.features import FEATURES, features_of, prior
 from tilesmith.tuning.measure import LocalMeasurer, Task
-from tilesmith.tuning.records import Records
-from tilesmith.tuning.space import Candidate, candidate_key
 from trial_data import Array, rank_correlation
 from workloads import WORKLOADS, Workload
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from tilesmith.tuner import BUILDER
 from tilesmith.tuning.measure import LocalMeasurer
+from tilesmith.tuning.tasks import BUILDER
 
 
 class Measurers(ExitStack):

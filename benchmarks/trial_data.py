@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from tilesmith.choices.space import Space
 from tilesmith.driver import Session
-from tilesmith.strategy.knobs import Decisions, values_from_json
 from tilesmith.support.options import Options
+from tilesmith.te.knobs import Decisions, values_from_json
 from tilesmith.tuning.features import features_of
-from tilesmith.tuning.space import Space
 from workloads import WORKLOADS, Workload
 
 DATA = Path(__file__).resolve().parent / "data" / "records.jsonl.gz"

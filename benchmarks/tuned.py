@@ -32,7 +32,7 @@ from tilesmith.cli.compare import OURS, compare
 from tilesmith.cli.engines import ENGINES, Prepare, installed
 from tilesmith.cli.models import random_inputs
 from tilesmith.runtime.executable import Executable
-from tilesmith.tuner import Tuned, tune_model
+from tilesmith.tuning.model import Tuned, tune_model
 
 UNTUNED, LONGER = "untuned", "longer"
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from graph_workloads import GRAPHS
 from tilesmith import te
 from tilesmith.driver import Session
-from tilesmith.strategy.knobs import Config
 from tilesmith.support.errors import ScheduleError
-from tilesmith.template_tuner import _template_task
-from tilesmith.tuner.tasks import Compiled, tasks_of
+from tilesmith.te.knobs import Config
 from tilesmith.tuning.measure import Task
+from tilesmith.tuning.tasks import Compiled, tasks_of
+from tilesmith.tuning.template import _template_task
 
 Made = tuple[te.Schedule, Sequence[te.Tensor]]
 MAX_COPIES = 160

@@ -12,7 +12,7 @@ from __future__ import annotations
 import tilesmith as ts
 from tilesmith import te
 from tilesmith.strategy.group import Group
-from tilesmith.strategy.knobs import Config
+from tilesmith.te.knobs import Config
 
 
 @ts.register_template("matmul")

@@ -17,6 +17,7 @@ from tilesmith.support.exports import exports
 
 if TYPE_CHECKING:
     from tilesmith import te
+    from tilesmith.choices.templates import register_template
     from tilesmith.driver import build, check, compile, load
     from tilesmith.graph.nodes import Graph
     from tilesmith.ir.target import Target
@@ -31,9 +32,8 @@ if TYPE_CHECKING:
         UsageError,
     )
     from tilesmith.support.options import Options
-    from tilesmith.template_tuner import auto_schedule, tune_expression, tune_template
-    from tilesmith.tuner import tune
-    from tilesmith.tuning.templates import register_template
+    from tilesmith.tuning.model import tune
+    from tilesmith.tuning.template import auto_schedule, tune_expression, tune_template
 
 __version__ = "0.1.0"
 
@@ -81,8 +81,8 @@ __getattr__, __dir__ = exports(
         ],
         "tilesmith.support.options": ["Options"],
         "tilesmith.te": [],
-        "tilesmith.template_tuner": ["auto_schedule", "tune_expression", "tune_template"],
-        "tilesmith.tuner": ["tune"],
-        "tilesmith.tuning.templates": ["register_template"],
+        "tilesmith.tuning.template": ["auto_schedule", "tune_expression", "tune_template"],
+        "tilesmith.tuning.model": ["tune"],
+        "tilesmith.choices.templates": ["register_template"],
     },
 )

@@ -19,13 +19,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from tilesmith.choices.records import Key
+from tilesmith.choices.space import Space
 from tilesmith.cli.live import TuningDisplay, task_table, totals
 from tilesmith.tuning.interrupt import Interrupt
 from tilesmith.tuning.measure import Task
-from tilesmith.tuning.records import Key
 from tilesmith.tuning.scheduler import Progress
 from tilesmith.tuning.search import search
-from tilesmith.tuning.space import Space
 
 UP = "\x1b[1A\x1b[2K"
 """What goes to the line above and clears it."""

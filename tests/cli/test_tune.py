@@ -15,8 +15,8 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from tilesmith.tuning import templates
-from tilesmith.tuning.records import Key, Records, trial
+from tilesmith.choices import templates
+from tilesmith.choices.records import Key, Records, trial
 
 Run = Callable[..., Any]
 

@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 from onnx import helper
 
-from tilesmith.tuning.records import Key, Records, trial
+from tilesmith.choices.records import Key, Records, trial
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ from onnx import TensorProto, helper, numpy_helper, save
 
 import tilesmith as ts
 from tilesmith import driver
+from tilesmith.choices.constraints import Constraints
+from tilesmith.choices.records import Records, trial
 from tilesmith.driver import compiler
 from tilesmith.runtime.executable import Executable
 from tilesmith.support.errors import UsageError
-from tilesmith.tuner.tasks import Compiled, tasks_of
-from tilesmith.tuning.constraints import Constraints
-from tilesmith.tuning.records import Records, trial
+from tilesmith.tuning.tasks import Compiled, tasks_of
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((1, 16, 20, 20)).astype(np.float32)

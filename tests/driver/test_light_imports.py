@@ -20,7 +20,7 @@ COMPILER = (
     "loop",
     "ops",
     "frontend",
-    "tuning",
+    "choices",
     "codegen.emit",
     "strategy.cpu",
 )

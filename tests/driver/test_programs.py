@@ -13,10 +13,10 @@ from small_models import model, node
 
 import tilesmith as ts
 from tilesmith import driver
+from tilesmith.choices.records import Key, Records, Trial
 from tilesmith.codegen.targets import host
 from tilesmith.runtime.tsm import to_manifest
 from tilesmith.support.options import records_path
-from tilesmith.tuning.records import Key, Records, Trial
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 

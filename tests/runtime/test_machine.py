@@ -7,8 +7,8 @@ import json
 import pytest
 
 from tilesmith.codegen.targets import host
+from tilesmith.perf.machine import Machine, Rates
 from tilesmith.runtime import machine as module
-from tilesmith.strategy.cpu.machine import Machine, Rates
 
 
 @pytest.fixture(scope="module")

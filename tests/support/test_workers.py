@@ -78,7 +78,7 @@ def test_the_main_program_is_not_run_again(tmp_path: Path) -> None:
             print("once")
             threading.Thread(target=time.sleep, args=(0.5,)).start()
             from tilesmith.support.workers import Workers
-            with Workers("tilesmith.worker", 1) as workers:
+            with Workers("tilesmith.driver.worker", 1) as workers:
                 assert workers.call(b"not a job") is None
         """)
     )

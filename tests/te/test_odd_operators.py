@@ -13,11 +13,11 @@ import pytest
 
 import tilesmith as ts
 from tilesmith import te
+from tilesmith.choices.space import Space
 from tilesmith.codegen.targets import target
-from tilesmith.strategy.knobs import Config
+from tilesmith.strategy.sketch import generated
+from tilesmith.te.knobs import Config
 from tilesmith.te.tensor import Placeholder
-from tilesmith.tuning.sketch import generated
-from tilesmith.tuning.space import Space
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 odd: Any = importlib.import_module("odd")

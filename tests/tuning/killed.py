@@ -15,7 +15,7 @@ import numpy as np
 import tilesmith as ts
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.parse import parse_graph
-from tilesmith.tuner import tune_model
+from tilesmith.tuning.model import tune_model
 from tilesmith.tuning.scheduler import Progress
 
 TEXT = """

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tilesmith.strategy.knobs import Config, split_factors
+from tilesmith.choices.space import Candidate, Space
 from tilesmith.support.errors import ScheduleError
+from tilesmith.te.knobs import Config, split_factors
 from tilesmith.tuning.search import search
 from tilesmith.tuning.searches.guided import Guide
-from tilesmith.tuning.space import Candidate, Space
 
 Landscape = tuple[Callable[[Config], float], str]
 

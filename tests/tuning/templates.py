@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilesmith import te
-from tilesmith.strategy.knobs import Config
+from tilesmith.te.knobs import Config
 
 
 def gemm(cfg: Config, m: int = 60, n: int = 64, depth: int = 36) -> Any:

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from doubling import EXPECTED, a_task, clock, replies
 
-from tilesmith.strategy.knobs import Config
+from tilesmith.choices.space import Candidate
 from tilesmith.support.errors import ScheduleError
+from tilesmith.te.knobs import Config
 from tilesmith.tuning.child import Child, ChildError
 from tilesmith.tuning.jobs import Plan
 from tilesmith.tuning.measure import LocalMeasurer, is_locked, machine_lock
 from tilesmith.tuning.runner import in_turns
-from tilesmith.tuning.space import Candidate
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,8 @@ import pytest
 from templates import convolution, counting, gemm, partial_sums
 
 from tilesmith import driver, te
+from tilesmith.choices.groups import GroupSpace
+from tilesmith.choices.space import Space
 from tilesmith.codegen.targets import target
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.nodes import Fused, Graph, Node
@@ -29,15 +31,13 @@ from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.norm import LayerNorm, Softmax
 from tilesmith.ops.pool import GlobalAvgPool, MaxPool
 from tilesmith.ops.shape import Flatten, Transpose
-from tilesmith.strategy.knobs import Config
 from tilesmith.support.errors import ScheduleError, UsageError
 from tilesmith.te.axes import axis_values
+from tilesmith.te.knobs import Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.tuning.features import FEATURES, features_of, prior
 from tilesmith.tuning.features.footprint import Footprints
 from tilesmith.tuning.features.nest import Nest
-from tilesmith.tuning.groups import GroupSpace
-from tilesmith.tuning.space import Space
 
 TARGET = target("x86-64-v3")
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import killed
 import pytest
 
-from tilesmith.tuner import tune_model
+from tilesmith.choices.records import Records, Trial
+from tilesmith.choices.space import Candidate, candidate_key
 from tilesmith.tuning.measure import LocalMeasurer, Task
-from tilesmith.tuning.records import Records, Trial
+from tilesmith.tuning.model import tune_model
 from tilesmith.tuning.scheduler import TURN
-from tilesmith.tuning.space import Candidate, candidate_key
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 

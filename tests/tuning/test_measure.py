@@ -13,6 +13,7 @@ import pytest
 from doubling import a_task, clock, kernel
 from echo_builder import LOG
 
+from tilesmith.choices.space import Candidate
 from tilesmith.codegen.kernel import with_head
 from tilesmith.runtime.threads import cores
 from tilesmith.tuning import measure, runner
@@ -21,7 +22,6 @@ from tilesmith.tuning.jobs import Answer, Argument, MeasureJob, Plan, Runnable, 
 from tilesmith.tuning.measure import LocalMeasurer
 from tilesmith.tuning.processors import Shares, divided, shares
 from tilesmith.tuning.runner import Bench, in_turns
-from tilesmith.tuning.space import Candidate
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from landscapes import LANDSCAPES
 
+from tilesmith.choices.paths import Paths
+from tilesmith.choices.space import Space, candidate_key
+from tilesmith.choices.traced import Asked, expression
 from tilesmith.ir.expr import Expr, Var, const
-from tilesmith.strategy.knobs import Config
 from tilesmith.support.errors import ScheduleError
-from tilesmith.tuning.paths import Paths
-from tilesmith.tuning.space import Space, candidate_key
-from tilesmith.tuning.traced import Asked, expression
+from tilesmith.te.knobs import Config
 
 TRACED: list[Callable[[int, int], Any]] = [
     lambda a, b: a + 2 * b - 3, lambda a, b: 7 - a, lambda a, b: -(-a // b), lambda a, b: a % b,

@@ -12,11 +12,11 @@ import pytest
 
 import tilesmith as ts
 from tilesmith.graph.parse import parse_graph
+from tilesmith.perf.machine import Machine, Rates
 from tilesmith.runtime.profile import KernelTime, Profile
 from tilesmith.runtime.program import KernelCall
-from tilesmith.strategy.cpu.machine import Machine, Rates
 from tilesmith.support.errors import UsageError
-from tilesmith.tuner import tune_model
+from tilesmith.tuning.model import tune_model
 from tilesmith.tuning.report import (
     Attempt,
     ChoiceFacts,

@@ -10,15 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tilesmith.strategy.knobs import Config
-from tilesmith.tuner import resume
-from tilesmith.tuner.tasks import slack
+from tilesmith.choices.records import Key, Records, Status, Trial, trial
+from tilesmith.choices.space import Candidate, Space
+from tilesmith.te.knobs import Config
 from tilesmith.tuning.interrupt import Interrupt
 from tilesmith.tuning.measure import Task
-from tilesmith.tuning.records import Key, Records, Status, Trial, trial
 from tilesmith.tuning.scheduler import CONFIRM, Budget, Progress, tune_tasks
 from tilesmith.tuning.search import search
-from tilesmith.tuning.space import Candidate, Space
+from tilesmith.tuning.tasks import resume, slack
 
 
 def ask(cfg: Config) -> None:

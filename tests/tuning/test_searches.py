@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from landscapes import LANDSCAPES, best_after, nest, rough, tiles
 
-from tilesmith.strategy.knobs import Config
+from tilesmith.choices.space import Candidate, Space, candidate_key
+from tilesmith.te.knobs import Config
 from tilesmith.tuning.cost_model import Array, Learner, LightGbmModel
 from tilesmith.tuning.search import SEARCHES, search
 from tilesmith.tuning.searches.guided import Guide, Guided, KnobFeatures
 from tilesmith.tuning.searches.policy import Network
-from tilesmith.tuning.space import Candidate, Space, candidate_key
 
 SEEDS = range(5)
 

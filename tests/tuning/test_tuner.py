@@ -12,23 +12,24 @@ import numpy as np
 import pytest
 
 import tilesmith as ts
-from tilesmith import driver, te, template_tuner
+from tilesmith import driver, te
+from tilesmith.choices.records import Key, Records, Trial, trial
+from tilesmith.choices.workload import group_workload
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.parse import parse_graph
 from tilesmith.runtime.function import NativeFunction
-from tilesmith.strategy.knobs import Config
 from tilesmith.support.difference import difference
 from tilesmith.support.errors import UsageError
 from tilesmith.support.measure import Samples
-from tilesmith.tuner import tasks, tune_model
-from tilesmith.tuner.tasks import Compiled, resume, tasks_of
+from tilesmith.te.knobs import Config
+from tilesmith.tuning import tasks, template
 from tilesmith.tuning.features import FEATURES
 from tilesmith.tuning.measure import LocalMeasurer, Task
-from tilesmith.tuning.records import Key, Records, Trial, trial
+from tilesmith.tuning.model import tune_model
 from tilesmith.tuning.scheduler import Progress
 from tilesmith.tuning.search import Searches
-from tilesmith.tuning.workload import group_workload
+from tilesmith.tuning.tasks import Compiled, resume, tasks_of
 
 TEXT = """
 graph net(%x: f32[1,16,20,20]) {
@@ -92,7 +93,7 @@ def test_every_decision_gives_the_same_answer(
     session = driver.Session.of(options)
     rng = random.Random(5)
     seen: set[str] = set()
-    with LocalMeasurer("tilesmith.worker", 2, 2) as measurer:
+    with LocalMeasurer("tilesmith.driver.worker", 2, 2) as measurer:
         for task in tasks_of(Compiled.of(graph, session), session):
             candidates = [c for _ in range(8) if (c := task.space.random(rng))]
             for t in measurer.measure(task, candidates, 0.0):
@@ -224,9 +225,9 @@ def test_what_was_found_is_compared_in_turns(
         made.update(best=best, start=start)
         return real(best, start, task, t)
 
-    real = template_tuner._faster
-    monkeypatch.setattr(template_tuner, "interleave", interleave)
-    monkeypatch.setattr(template_tuner, "_faster", faster)
+    real = template._faster
+    monkeypatch.setattr(template, "interleave", interleave)
+    monkeypatch.setattr(template, "_faster", faster)
     f = ts.tune_template(gemm, 64, trials=12, options=options, search="evolution")
     assert asked == ["best", "start"]
     assert f is made[kept]
@@ -239,10 +240,10 @@ def test_confirmed_trials_come_first() -> None:
         for n, s in ((1, 0.5), (2, 0.9), (3, 0.95))
     ]
     state = SimpleNamespace(seen={t.decisions: t for t in trials}, confirmed=set[str]())
-    assert template_tuner._best(state, 0.98) is trials[0]  # type: ignore[arg-type]  # what it reads
+    assert template._best(state, 0.98) is trials[0]  # type: ignore[arg-type]  # what it reads
     state.confirmed = {t.decisions for t in trials[1:]}
-    assert template_tuner._best(state, 0.98) is trials[1]  # type: ignore[arg-type]  # what it reads
-    assert template_tuner._best(state, 0.8) is None  # type: ignore[arg-type]  # what it reads
+    assert template._best(state, 0.98) is trials[1]  # type: ignore[arg-type]  # what it reads
+    assert template._best(state, 0.8) is None  # type: ignore[arg-type]  # what it reads
 
 
 def test_bad_arguments(graph: Graph) -> None:

@@ -8,12 +8,12 @@ import pytest
 
 import tilesmith as ts
 from tilesmith import driver
+from tilesmith.choices.records import Key, Records, trial
 from tilesmith.graph.parse import parse_graph
-from tilesmith.tuner import verdict
-from tilesmith.tuner.profiles import Times
-from tilesmith.tuner.tasks import Compiled, tasks_of
-from tilesmith.tuner.verdict import CHECK_ROUNDS, better_of, check_rounds, seconds_needed, slower
-from tilesmith.tuning.records import Key, Records, trial
+from tilesmith.tuning import verdict
+from tilesmith.tuning.profiles import Times
+from tilesmith.tuning.tasks import Compiled, tasks_of
+from tilesmith.tuning.verdict import CHECK_ROUNDS, better_of, check_rounds, seconds_needed, slower
 
 A, B = (Key.of(n, "t", 1) for n in "ab")
 

@@ -128,7 +128,7 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def wrapper(templates: list[Path] | None = None, **given: Any) -> Any:
         if templates:
-            from tilesmith.tuning.templates import load_templates  # and with it the compiler
+            from tilesmith.choices.templates import load_templates  # and with it the compiler
 
             for path in templates:
                 load_templates(path)

@@ -19,6 +19,7 @@ from typing import Annotated, Any
 import typer
 
 from tilesmith import __version__
+from tilesmith.choices.records import MARGIN, SOUND, Key, Records
 from tilesmith.cli.arguments import JsonFlag, with_options
 from tilesmith.cli.console import note, print_json, print_table, size_text
 from tilesmith.codegen import targets
@@ -28,7 +29,6 @@ from tilesmith.support.cache import STORES, Cache, CacheStats, total
 from tilesmith.support.errors import ModelError
 from tilesmith.support.options import Options, records_path
 from tilesmith.tuning.measure import is_locked
-from tilesmith.tuning.records import MARGIN, SOUND, Key, Records
 
 _PACKAGES = ("numpy", "ml_dtypes", "llvmlite", "onnx", "onnxruntime", "openvino", "torch",
              "lightgbm", "ray")  # fmt: skip

@@ -27,8 +27,8 @@ from tilesmith.cli.arguments import (
 )
 from tilesmith.cli.console import milliseconds, print_json, print_table, progress
 from tilesmith.cli.models import inputs_from, open_model, random_inputs, read_arrays
+from tilesmith.perf.machine import Rates
 from tilesmith.runtime.profile import KernelTime, Profile
-from tilesmith.strategy.cpu.machine import Rates
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options
 

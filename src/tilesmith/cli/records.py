@@ -19,11 +19,11 @@ from typing import Annotated
 
 import typer
 
+from tilesmith.choices.records import Records, Trial, json_lines, read_families, read_lines
 from tilesmith.cli.arguments import JsonFlag
 from tilesmith.cli.console import print_json, print_table
 from tilesmith.support.errors import ModelError, UsageError
 from tilesmith.support.options import Options, records_path
-from tilesmith.tuning.records import Records, Trial, json_lines, read_families, read_lines
 
 ACTIONS = ("list", "export", "import", "merge", "prune")
 

@@ -31,8 +31,8 @@ from tilesmith.cli.console import print_json
 from tilesmith.cli.live import TuningDisplay
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options
-from tilesmith.tuner import tune_model
 from tilesmith.tuning.interrupt import Interrupt
+from tilesmith.tuning.model import tune_model
 from tilesmith.tuning.search import DEFAULT, SEARCHES
 
 

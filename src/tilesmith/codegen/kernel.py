@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from tilesmith.ir.target import Target
-from tilesmith.strategy.info import KernelInfo
-from tilesmith.strategy.knobs import Value, values_from_json
+from tilesmith.perf.info import KernelInfo
 from tilesmith.support.options import Options
+from tilesmith.te.knobs import Value, values_from_json
 
 
 @dataclass(frozen=True, slots=True)

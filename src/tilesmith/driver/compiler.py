@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from tilesmith.choices.constraints import Constraints
+from tilesmith.choices.space import Forbidden
 from tilesmith.codegen.emit import emit
 from tilesmith.codegen.link import compile_object
 from tilesmith.codegen.math import expand_math
@@ -18,15 +20,13 @@ from tilesmith.graph.text import print_graph
 from tilesmith.ir.target import Target
 from tilesmith.runtime.function import NativeFunction
 from tilesmith.runtime.program import Program
-from tilesmith.strategy.knobs import Decisions
+from tilesmith.strategy.sketch import auto_schedule
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options
+from tilesmith.te.knobs import Decisions
 from tilesmith.te.lower import lower as lower_schedule
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Tensor
-from tilesmith.tuning.constraints import Constraints
-from tilesmith.tuning.sketch import auto_schedule
-from tilesmith.tuning.space import Forbidden
 
 from .assembly import assemble
 from .kernels import compile_kernels

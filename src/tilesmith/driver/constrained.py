@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tilesmith.choices.groups import GroupSpace, has_decisions
+from tilesmith.choices.workload import group_workload
 from tilesmith.graph.nodes import Fused, Graph, InPlace, Node
-from tilesmith.tuning.groups import GroupSpace, has_decisions
-from tilesmith.tuning.workload import group_workload
 
 from .kernels import canonical
 from .session import Session

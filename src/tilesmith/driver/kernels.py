@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+from tilesmith.choices.groups import lower_group, user_template
 from tilesmith.codegen.emit import emit
 from tilesmith.codegen.kernel import KernelCode, KernelJob, with_head, without_head
 from tilesmith.codegen.link import compile_object
@@ -21,12 +22,11 @@ from tilesmith.loop.nodes import Func
 from tilesmith.loop.parse import parse_func
 from tilesmith.loop.text import print_func
 from tilesmith.strategy.describe import describe
-from tilesmith.strategy.knobs import Config, Decisions
 from tilesmith.support.cache import Cache, cache_key
 from tilesmith.support.errors import ScheduleError, TilesmithError
 from tilesmith.support.options import Options
 from tilesmith.support.workers import Workers
-from tilesmith.tuning.groups import lower_group, user_template
+from tilesmith.te.knobs import Config, Decisions
 
 from .passes import run_loop_passes
 from .programs import kernel_cache
@@ -161,7 +161,7 @@ def _compile_all(
         count = 0  # what is shown or checked on the way stays in one process
     path = session.timings.path
     with (
-        Workers("tilesmith.worker", count) as workers,
+        Workers("tilesmith.driver.worker", count) as workers,
         ThreadPoolExecutor(count + 1 if count else session.jobs) as pool,
     ):
 

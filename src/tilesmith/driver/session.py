@@ -9,21 +9,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from tilesmith.choices.constraints import Constraints, nearest
+from tilesmith.choices.family import Family
+from tilesmith.choices.lookup import Lookup, Match
+from tilesmith.choices.records import Records
+from tilesmith.choices.workload import choice_workload
 from tilesmith.codegen.targets import target as resolve_target
 from tilesmith.graph.nodes import Node
 from tilesmith.graph.passes.choices import V
 from tilesmith.ir.target import Target
 from tilesmith.runtime.threads import thread_count
-from tilesmith.strategy.knobs import Config, Decisions, Knob
 from tilesmith.support.dump import Dumper
 from tilesmith.support.errors import ScheduleError
 from tilesmith.support.options import Options, records_path
 from tilesmith.support.timing import Timings
-from tilesmith.tuning.constraints import Constraints, nearest
-from tilesmith.tuning.family import Family
-from tilesmith.tuning.lookup import Lookup, Match
-from tilesmith.tuning.records import Records
-from tilesmith.tuning.workload import choice_workload
+from tilesmith.te.knobs import Config, Decisions, Knob
 
 _log = logging.getLogger("tilesmith")
 

@@ -6,23 +6,23 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 
+from tilesmith.choices.family import group_family
+from tilesmith.choices.groups import GroupSpace, lower_group, user_template
+from tilesmith.choices.space import Space
+from tilesmith.choices.templates import template_of
+from tilesmith.choices.workload import group_workload
 from tilesmith.codegen.math import expand_math
 from tilesmith.graph.nodes import Fused, Graph, InPlace, Node
 from tilesmith.graph.passes.repack import repack
 from tilesmith.ir.layout import Layout
+from tilesmith.perf.cost import Place, Setting, predict
+from tilesmith.perf.kernel_work import work_of
 from tilesmith.runtime.machine import machine
 from tilesmith.runtime.threads import thread_count
-from tilesmith.strategy.cpu.cost import Place, Setting, predict
 from tilesmith.strategy.cpu.packing import packed_layouts
-from tilesmith.strategy.cpu.work import work_of
-from tilesmith.strategy.knobs import Config, Decisions, values_from_json
 from tilesmith.support.cache import cache_key
 from tilesmith.support.errors import ScheduleError
-from tilesmith.tuning.family import group_family
-from tilesmith.tuning.groups import GroupSpace, lower_group, user_template
-from tilesmith.tuning.space import Space
-from tilesmith.tuning.templates import template_of
-from tilesmith.tuning.workload import group_workload
+from tilesmith.te.knobs import Config, Decisions, values_from_json
 
 from .constrained import check_constraints
 from .kernels import canonical

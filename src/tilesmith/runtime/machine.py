@@ -25,7 +25,7 @@ from tilesmith.codegen.link import compile_object
 from tilesmith.codegen.targets import host
 from tilesmith.ir.target import Target
 from tilesmith.loop.parse import parse_func
-from tilesmith.strategy.cpu.machine import Machine, Rates
+from tilesmith.perf.machine import Machine, Rates
 from tilesmith.support.options import cache_dir_from_environment
 
 from .function import NativeFunction

@@ -16,9 +16,9 @@ import numpy as np
 
 from tilesmith.codegen.entry import emit_entry
 from tilesmith.codegen.link import Library, compile_object
-from tilesmith.strategy.cpu.cost import Place, Prediction, Setting, constants_place, predict
-from tilesmith.strategy.cpu.machine import Machine
-from tilesmith.strategy.info import KernelInfo
+from tilesmith.perf.cost import Place, Prediction, Setting, constants_place, predict
+from tilesmith.perf.info import KernelInfo
+from tilesmith.perf.machine import Machine
 
 from .program import KernelCall, Program
 

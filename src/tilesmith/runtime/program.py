@@ -17,7 +17,7 @@ from tilesmith.codegen.entry import ENTRY, Arg, KernelCall, emit_entry
 from tilesmith.codegen.link import compile_object
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.target import Target
-from tilesmith.strategy.info import KernelInfo
+from tilesmith.perf.info import KernelInfo
 
 from .native import ALIGNMENT, round_up, zeroed_bytes
 

@@ -30,7 +30,7 @@ from tilesmith.codegen.entry import ENTRY, Arg, KernelCall
 from tilesmith.codegen.targets import host, missing_features
 from tilesmith.ir.dtypes import BY_NAME
 from tilesmith.ir.target import Target
-from tilesmith.strategy.info import KernelInfo
+from tilesmith.perf.info import KernelInfo
 from tilesmith.support.errors import ModelError
 
 from .native import ALIGNMENT, aligned_bytes

@@ -10,10 +10,10 @@ from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import For, Func, Stmt
 from tilesmith.loop.text import print_func
 from tilesmith.loop.visit import children
+from tilesmith.perf.info import KernelInfo
+from tilesmith.perf.kernel_work import work_of
 
-from .cpu.work import work_of
 from .group import STEP
-from .info import KernelInfo
 
 
 def describe(body: Graph, nest: Func, final: Func, target: Target) -> KernelInfo:

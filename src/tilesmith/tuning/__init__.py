@@ -1,0 +1,12 @@
+"""The tuner: whatever measures, searches, learns and reports.
+
+`model` tunes a whole model, `template` one tensor expression or template; both read top to bottom:
+
+    compile untuned, profile            how long each kernel takes where it stands
+    choose algorithms                   whole variants of the model, profiled
+    tasks of the kernels --search-->    trials, each in the records at once
+    compile with the records
+    tuned against untuned, in turns     the better one is kept
+
+The room is not called `tune`, since `tilesmith.tune` is the function.
+"""

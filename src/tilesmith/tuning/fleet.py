@@ -23,6 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from tilesmith.choices.records import Key, Trial, trial
+from tilesmith.choices.space import Candidate
 from tilesmith.codegen.targets import host
 from tilesmith.support.errors import UsageError
 
@@ -38,8 +40,6 @@ from .measure import (
     request_of,
     trial_of,
 )
-from .records import Key, Trial, trial
-from .space import Candidate
 from .station import About, Station, build
 
 ATTEMPTS = 3

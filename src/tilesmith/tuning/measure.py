@@ -22,15 +22,15 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from tilesmith.choices.family import Family
+from tilesmith.choices.records import Key, Trial, trial
+from tilesmith.choices.space import Candidate, Space, candidate_key
 from tilesmith.codegen.kernel import KernelCode, without_head
 from tilesmith.support.errors import TilesmithError
 
 from .child import Child, ChildError
-from .family import Family
 from .jobs import Answer, Argument, MeasureJob, Plan, Runnable, answer_of, save_arrays
 from .processors import shares
-from .records import Key, Trial, trial
-from .space import Candidate, Space, candidate_key
 
 BUILD_SECONDS = 30.0
 """Longest time that a candidate may take to build."""

@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tilesmith.choices.records import MARGIN, SOUND, Trial
+from tilesmith.choices.space import Candidate
+
 from .interrupt import Interrupt
 from .measure import Measurer, Task
-from .records import MARGIN, SOUND, Trial
 from .search import Search
-from .space import Candidate
 
 ENOUGH = 2e-4
 """Share of all tasks' time: the search ends when no more than this is left to gain."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tilesmith.choices.space import Space
 from tilesmith.ir.target import Target
 from tilesmith.support.errors import UsageError
 
@@ -14,7 +15,6 @@ from .searches.base import Search
 from .searches.guided import Guide, Guided, KnobFeatures
 from .searches.plain import Annealing, Coordinate, Evolution, Grid, Random
 from .searches.policy import Policy
-from .space import Space
 
 MODEL = "model"
 """The search that asks a cost model."""

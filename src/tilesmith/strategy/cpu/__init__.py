@@ -9,7 +9,7 @@ from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func
 from tilesmith.ops.structure import product_of_loads
 from tilesmith.strategy.group import STEP, Group, group_tensors
-from tilesmith.strategy.knobs import ANALYTIC, Config
+from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.lower import lower
 from tilesmith.te.schedule import Schedule
 

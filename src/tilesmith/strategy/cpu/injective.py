@@ -22,7 +22,7 @@ from tilesmith.strategy.access import (
     places,
 )
 from tilesmith.strategy.group import Group
-from tilesmith.strategy.knobs import ANALYTIC, Config
+from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, Tensor
 

@@ -21,9 +21,10 @@ from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Scope
 from tilesmith.ops.structure import COSTLY, loads
+from tilesmith.perf.cost import constants_place
 from tilesmith.strategy.access import accesses
 from tilesmith.strategy.group import Group
-from tilesmith.strategy.knobs import ANALYTIC, Config
+from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, IterVar, Tensor
 
@@ -42,7 +43,6 @@ from .contraction import (
     single_row_vectors,
     tile_vectors,
 )
-from .cost import constants_place
 from .operands import prefetch_block, runs_along, schedule_operands, strides_through
 from .sliding import slide_of, sliding_tile
 

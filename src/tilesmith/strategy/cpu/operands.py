@@ -12,7 +12,7 @@ from tilesmith.ir.target import LINE_BYTES, Target
 from tilesmith.ops.structure import loads
 from tilesmith.strategy.access import strides
 from tilesmith.strategy.group import Group
-from tilesmith.strategy.knobs import Config
+from tilesmith.te.knobs import Config
 from tilesmith.te.schedule import Axis, Schedule, Stage
 from tilesmith.te.tensor import Compute, Placeholder, Tensor
 

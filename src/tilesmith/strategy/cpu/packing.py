@@ -12,7 +12,7 @@ from dataclasses import replace
 from tilesmith.graph.nodes import Graph
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.target import Target
-from tilesmith.strategy.knobs import Config
+from tilesmith.te.knobs import Config
 
 from .contraction import tile_vectors
 from .winograd import winograd_op

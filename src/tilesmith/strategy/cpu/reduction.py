@@ -25,7 +25,7 @@ from tilesmith.ir.target import Target
 from tilesmith.ops.structure import COSTLY, loads
 from tilesmith.strategy.access import accesses
 from tilesmith.strategy.group import Group
-from tilesmith.strategy.knobs import ANALYTIC, Config
+from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, IterVar, Reduce, Tensor
 

@@ -19,7 +19,7 @@ from tilesmith.ir.layout import Layout
 from tilesmith.ir.target import Target
 from tilesmith.strategy.access import expand
 from tilesmith.strategy.group import Group
-from tilesmith.strategy.knobs import ANALYTIC, Config
+from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, Tensor
 

@@ -17,13 +17,13 @@ input is better read in long runs, several rows together:
 from __future__ import annotations
 
 from tilesmith.ir.target import LINE_BYTES, Target
+from tilesmith.perf.cost import constants_place
 from tilesmith.strategy.group import Group
-from tilesmith.strategy.knobs import ANALYTIC, Config
+from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.schedule import Schedule, Stage
 from tilesmith.te.tensor import Compute, IterVar
 
 from .contraction import MAX_VECTORS, STREAMS, Contraction, fusable_rows, widest_row
-from .cost import constants_place
 from .dots import only_contraction, simple_reads
 from .matmul import accumulator, linear_run, product, tile_output
 from .reduction import vectorize

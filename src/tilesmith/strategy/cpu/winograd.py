@@ -27,7 +27,7 @@ from tilesmith.ir.target import Target
 from tilesmith.ops.structure import product_of_loads, stages
 from tilesmith.ops.winograd import WinogradConv
 from tilesmith.strategy.group import Group
-from tilesmith.strategy.knobs import ANALYTIC, Config
+from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, Tensor
 

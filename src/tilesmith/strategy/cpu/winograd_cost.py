@@ -16,7 +16,7 @@ from tilesmith.graph.passes.choices import Choose, preferred
 from tilesmith.ir.target import Target
 from tilesmith.ops.conv import Conv
 from tilesmith.ops.winograd import SQUARES, WINDOW, WinogradConv
-from tilesmith.strategy.knobs import ANALYTIC, Config
+from tilesmith.te.knobs import ANALYTIC, Config
 
 from .contraction import Tile, resident_rows, step_cycles
 from .matmul import PARALLEL_FMAS

@@ -22,15 +22,15 @@ from typing import Any
 
 import numpy as np
 
+from tilesmith.choices.paths import Path, Paths
+from tilesmith.choices.space import Candidate, Space
 from tilesmith.ir.expr import Var
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import Dim
-from tilesmith.strategy.knobs import Config, Knob, Options, V, Value
 from tilesmith.support.errors import InternalError, ScheduleError, UsageError
+from tilesmith.te.knobs import Config, Knob, Options, V, Value
 from tilesmith.te.schedule import AxisLike, Schedule, Stage
 from tilesmith.te.stage import State
-from tilesmith.tuning.paths import Path, Paths
-from tilesmith.tuning.space import Candidate, Space
 
 from .kernel import COMPARED, FEATURES, OWN, SECONDS, kernel_features
 from .program import Program

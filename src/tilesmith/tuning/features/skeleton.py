@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from tilesmith.choices.paths import Path, Paths
+from tilesmith.choices.space import Candidate
+from tilesmith.choices.traced import expression
 from tilesmith.ir.expr import Var
 from tilesmith.ir.layout import Layout
-from tilesmith.strategy.knobs import Knob
+from tilesmith.te.knobs import Knob
 from tilesmith.te.stage import SplitRelation, StageState, State
-from tilesmith.tuning.paths import Path, Paths
-from tilesmith.tuning.space import Candidate
-from tilesmith.tuning.traced import expression
 
 from .algebra import Number, number
 from .program import Program

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tilesmith.choices.traced import expression
 from tilesmith.ir.expr import Expr, free_vars
 from tilesmith.ir.target import LINE_BYTES, Target
 from tilesmith.ir.types import Dim
 from tilesmith.te.stage import SplitRelation
-from tilesmith.tuning.traced import expression
 
 from .algebra import (
     Number,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tilesmith.strategy.cpu.machine import Rates
+from tilesmith.perf.machine import Rates
 
 from .facts import KernelFacts, Report, TaskFacts
 from .svg import Axis, Bar, Chart, bars, number

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tilesmith.strategy.cpu.machine import Rates
-
-from ..records import SOUND
+from tilesmith.choices.records import SOUND
+from tilesmith.perf.machine import Rates
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
-from ..space import Candidate, Space, candidate_key
+from tilesmith.choices.space import Candidate, Space, candidate_key
 
 ATTEMPTS = 60
 """Random draws that may be seen before in a row until a space counts as exhausted."""

@@ -15,8 +15,9 @@ from typing import Protocol
 
 import numpy as np
 
+from tilesmith.choices.space import Candidate, Space, candidate_key, candidate_of
+
 from ..cost_model import Array, Learner
-from ..space import Candidate, Space, candidate_key, candidate_of
 from .base import Search
 
 

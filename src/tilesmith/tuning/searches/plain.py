@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..space import Candidate, Space, candidate_key
+from tilesmith.choices.space import Candidate, Space, candidate_key
+
 from .base import Search
 
 

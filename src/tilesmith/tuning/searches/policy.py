@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..space import Candidate, Space, candidate_key
+from tilesmith.choices.space import Candidate, Space, candidate_key
+
 from .base import Search
 
 HIDDEN = 16

@@ -1,0 +1,75 @@
+"""What a compilation asks the records: each workload once, and what was answered is remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tilesmith.support.timing import Timings
+from tilesmith.te.knobs import Decisions
+
+from .family import Family
+from .records import Key, Known, Records, Trial
+
+NO_FAMILY = Family("", "", ())
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Decisions for a workload.  `is_exact`: measured for it; else for a relative, and they may
+    have to be fitted to it.
+    """
+
+    decisions: Decisions = field(default_factory=dict)
+    is_exact: bool = True
+
+
+@dataclass
+class Lookup:
+    """Answers for a target (its text) and a number of threads.
+
+    `nearest`: whether what was found for relatives counts where a workload was never tuned;
+    `may_fit`: whether there is time for that at a workload, when so many have been fitted already.
+    `unsettled`: whether trials that are not settled count.
+    `used`: the trials whose decisions were given, by the workload they were given for.
+    """
+
+    records: Records
+    target: str
+    threads: int
+    nearest: bool = True
+    timings: Timings = field(default_factory=Timings)
+    unsettled: bool = False
+    may_fit: Callable[[Key, int], bool] = lambda _key, _fitted: True
+    used: dict[Key, Trial] = field(default_factory=dict)
+    _known: dict[Key, Match] = field(default_factory=dict)
+
+    def __call__(
+        self,
+        workload: str,
+        family: Callable[[], Family] | None = None,
+        fits: Callable[[Decisions], bool] = lambda _: True,
+    ) -> Match:
+        """The best known for a workload's text.  `family` is asked where relatives count.  `fits`:
+        whether what was measured for the workload itself may be used.
+        """
+        key = Key.of(workload, self.target, self.threads)
+        if key not in self._known:
+            with self.timings.stage("records"):
+                fitted = sum(t.key != k for k, t in self.used.items())
+                is_open = self.nearest and self.may_fit(key, fitted)
+                relatives = family() if family is not None and is_open else NO_FAMILY
+                self._known[key] = self._match(
+                    key, self.records.look_up(key, relatives, self.unsettled), fits
+                )
+        return self._known[key]
+
+    def _match(self, key: Key, known: Known, fits: Callable[[Decisions], bool]) -> Match:
+        if known.is_tuned or not known.relatives:
+            trial, is_exact = known.best, True
+        else:
+            trial, is_exact = known.relatives[0], False
+        if trial is None or (is_exact and not fits(trial.candidate)):
+            return Match()
+        self.used[key] = trial
+        return Match(trial.candidate, is_exact)

@@ -1,0 +1,191 @@
+"""What a schedule function does, as far as it was run: a tree of what it asks.
+
+Its nodes are the knobs that it asks for and the questions that it asks about their numbers (see
+`traced`).  A run answers them one after the other and so takes a path; two candidates on the same
+path make the same schedule with other numbers in it.  So a candidate whose path was taken before
+need not be run to know which knobs there are, or that it is impossible.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from tilesmith.ir.expr import Binary, Compare, Const, Expr, Var
+from tilesmith.support.errors import ScheduleError
+from tilesmith.te.knobs import Config, Decisions, Knob, Options, V, Value
+
+from .traced import Asked
+
+Key = tuple[str, int | None]
+"""A numeric knob, or number `part` of one."""
+
+
+@dataclass(slots=True, eq=False)
+class Path:
+    """The end of a path.  `made`: what the schedule function returned, with traced numbers in it;
+    `error`: why it can't be.  `columns`: the knobs' numbers that it depends on.
+    """
+
+    columns: dict[Key, Var]
+    made: object = None
+    error: str | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Ask:
+    """A knob; `columns`: the variables of its numbers, none where it is no number."""
+
+    knob: Knob
+    columns: dict[Key, Var]
+    next: dict[Value, Node] = field(default_factory=dict, repr=False)
+
+    def is_same(self, other: object) -> bool:
+        return isinstance(other, _Ask) and self.knob == other.knob
+
+
+@dataclass(slots=True, eq=False)
+class _Question:
+    """A question about numbers: whether something holds, or which value a number has."""
+
+    text: Expr
+    next: dict[Value, Node] = field(default_factory=dict, repr=False)
+
+    def is_same(self, other: object) -> bool:
+        return isinstance(other, _Question) and self.text is other.text
+
+
+Node: TypeAlias = "_Ask | _Question | Path"
+
+
+@dataclass(frozen=True, slots=True)
+class _Tracer(Config):
+    """A config that gives out traced numbers and writes down the path."""
+
+    asked: Asked = field(default_factory=lambda: Asked(lambda *_: None))
+    taken: list[tuple[_Ask | _Question, Value]] = field(default_factory=list)
+    variables: dict[Key, Var] = field(default_factory=dict)
+
+    def choice(self, name: str, options: Options[V], default: V) -> V:
+        full = self.prefix + name
+        plain = _plain(default)
+        values = tuple(_plain(v) for v in (options() if callable(options) else options))
+        knob = Knob(full, values if plain in values else (plain, *values), plain)
+        if self.seen is not None:
+            self.seen[full] = knob
+        value = self.chosen.get(full, plain)
+        columns = {k: self.variables.setdefault(k, Var(full)) for k in _keys(full, plain)}
+        self.taken.append((_Ask(knob, columns), () if columns else value))
+        check(knob, value)
+        if not columns:
+            return value  # type: ignore[return-value]  # one of the options
+        parts = zip(columns.values(), _numbers(value), strict=True)
+        numbers = tuple(self.asked.number(v, n) for v, n in parts)
+        return numbers if isinstance(value, tuple) else numbers[0]  # type: ignore[return-value]
+
+
+class Paths:
+    """The paths of `schedule`, a function of a config."""
+
+    def __init__(self, schedule: Callable[[Config], Any]) -> None:
+        self.schedule = schedule
+        self._root: dict[Value, Node] = {}
+        self._variables: dict[Key, Var] = {}
+
+    def follow(self, chosen: Decisions, seen: dict[str, Knob]) -> Path:
+        """The path of a candidate; `seen` is filled with its knobs, in order.  Raises ScheduleError
+        where it is impossible; the last knob in `seen` is then the last one asked for.
+        """
+        values: dict[Var, int] = {}
+        node = self._root.get(())
+        while isinstance(node, (_Ask, _Question)):
+            if isinstance(node, _Ask):
+                seen[node.knob.name] = node.knob
+                value = chosen.get(node.knob.name, node.knob.default)
+                check(node.knob, value)
+                values.update(zip(node.columns.values(), _numbers(value), strict=False))
+                node = node.next.get(() if node.columns else value)
+            else:
+                node = node.next.get(_evaluated(node.text, values))
+        if node is None:
+            seen.clear()
+            node = self._run(chosen, seen)
+        if node.error is not None:
+            raise ScheduleError(node.error)
+        return node
+
+    def _run(self, chosen: Decisions, seen: dict[str, Knob]) -> Path:
+        taken: list[tuple[_Ask | _Question, Value]] = []
+        asked = Asked(lambda question, answer: taken.append((_Question(question), answer)))
+        tracer = _Tracer(chosen, seen, "", asked, taken, self._variables)
+        path = Path({})
+        try:
+            path.made = self.schedule(tracer)
+        except ScheduleError as e:
+            path.error = str(e)
+        finally:
+            asked.is_over = True
+        children: dict[Value, Node] = self._root
+        answer: Value = ()
+        for step, value in taken:
+            found = children.setdefault(answer, step)
+            if isinstance(found, Path) or not found.is_same(step):
+                raise UnsteadyError
+            if isinstance(found, _Ask):
+                path.columns |= found.columns
+            children, answer = found.next, value
+        last = next(reversed(seen.values()), None)
+        if last is None or not is_wrong(last, chosen.get(last.name, last.default)):
+            children[answer] = path
+        return path
+
+
+class UnsteadyError(Exception):
+    """A schedule function that asks something else when it is asked the same again."""
+
+
+def check(knob: Knob, value: Value) -> None:
+    """Raises ScheduleError when a knob has no such value."""
+    if is_wrong(knob, value):
+        options = ", ".join(map(repr, knob.options))
+        raise ScheduleError(f"knob {knob.name}: {value!r} is none of {options}")
+
+
+def is_wrong(knob: Knob, value: Value) -> bool:
+    return value not in knob.options or type(value) is not type(knob.default)
+
+
+def _keys(name: str, value: Value) -> list[Key]:
+    if isinstance(value, tuple):
+        return [(name, n) for n in range(len(_numbers(value)))]
+    return [(name, None)] if _numbers(value) else []
+
+
+def _numbers(value: Value) -> tuple[int, ...]:
+    """The numbers that a value consists of; none when it is something else."""
+    parts: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
+    return parts if all(isinstance(p, int) and not isinstance(p, bool) for p in parts) else ()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _evaluated(e: Expr, values: Mapping[Var, int]) -> Any:
+    if isinstance(e, Var):
+        return values[e]
+    if isinstance(e, Const):
+        return e.value
+    assert isinstance(e, (Binary, Compare))
+    a, b = _evaluated(e.a, values), _evaluated(e.b, values)
+    return _OPS[e.op](a, b)
+
+
+_OPS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul,
+    "floordiv": operator.floordiv, "eq": operator.eq, "lt": operator.lt,
+}  # fmt: skip

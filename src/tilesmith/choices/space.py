@@ -1,0 +1,326 @@
+"""Search spaces: the knobs that a schedule function asks for, and candidates, which set them.
+
+A space is the function itself.  Running it with a candidate tells which knobs there are, given that
+candidate: knobs may depend on each other.  A candidate names only the knobs that differ from their
+defaults, so the analytic schedule is the empty one and equal schedules are equal candidates.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from tilesmith.support.errors import ScheduleError
+from tilesmith.te.knobs import Config, Knob, Value, values_from_json
+
+from .paths import Paths
+
+Candidate: TypeAlias = "Mapping[str, Value]"
+Forbidden: TypeAlias = "Mapping[str, Collection[Value]]"
+"""Values that knobs are not to have, by name."""
+
+NEAR = 2
+"""Options to each side of the current one that count as its neighbours."""
+
+
+class Space:
+    """The candidates of `schedule`, a function that asks a config for its decisions and raises
+    ScheduleError where they are impossible.
+
+    `pinned`: values that the user wants; they are part of every candidate.  `forbidden`: values
+    that no candidate has; where the default is one of them, its nearest neighbour takes its place.
+    `starts`: more decisions to search from, where the constraints leave them.  Raises ScheduleError
+    where constraints name what there is not.
+    """
+
+    def __init__(
+        self,
+        schedule: Callable[[Config], object],
+        pinned: Mapping[str, Value] | None = None,
+        forbidden: Forbidden | None = None,
+        starts: Iterable[Candidate] = (),
+    ) -> None:
+        self.schedule = schedule
+        self._pinned = dict(pinned or {})
+        self._forbidden = {k: tuple(v) for k, v in (forbidden or {}).items()}
+        self._known: dict[str, dict[str, Knob] | None] = {}
+        self.paths: Paths | None = Paths(schedule)
+        """What `schedule` does, as far as it was run; None where it can't be traced."""
+        self.start = self._legal(self._pinned)
+        """The analytic candidate, as far as the constraints leave it."""
+        self.baseline = self._baseline()
+        """What others are compared with: the analytic candidate, whatever the constraints."""
+        self._check_names()
+        others = (c for s in starts if (c := self.keeping(s)) is not None)
+        self.starts: list[Candidate] = [self.start, *others]
+        """Where a search may begin."""
+
+    def _baseline(self) -> Candidate:
+        try:
+            self._asked({})
+        except ScheduleError:  # the constraints are what makes it possible
+            return self.start
+        return {}
+
+    @property
+    def constrained(self) -> set[str]:
+        """The knobs that are pinned, or have forbidden values."""
+        return {*self._pinned, *self._forbidden}
+
+    def _check_names(self) -> None:
+        """Raises ScheduleError when a knob or value that is pinned or forbidden does not exist."""
+        wanted = {k: (v,) for k, v in self._pinned.items()}
+        wanted |= {k: (*wanted.get(k, ()), *v) for k, v in self._forbidden.items()}
+        known = self.reachable(wanted)
+        for name, values in wanted.items():
+            if name not in known:
+                names = ", ".join(known) or "none"
+                raise ScheduleError(f"there is no knob {name!r}; the knobs are {names}")
+            for value in values:
+                if value not in known[name].options:
+                    options = ", ".join(map(repr, known[name].options))
+                    raise ScheduleError(f"knob {name}: {value!r} is none of {options}")
+
+    def reachable(self, wanted: Collection[str]) -> dict[str, Knob]:
+        """The knobs of the analytic candidate; where some `wanted` are not among them, also those
+        that another value of one of these brings along.
+        """
+        known = dict(self._asked(self.start))
+        if set(wanted) - set(known):
+            for knob in self.free(self.start):
+                for value in knob.options:
+                    found = self.legal({**self.start, knob.name: value})
+                    known = {**(self._asked(found) if found is not None else {}), **known}
+        return known
+
+    def knobs(self, candidate: Candidate) -> dict[str, Knob]:
+        """The knobs there are with a candidate.  Raises ScheduleError when it is impossible."""
+        return {name: self._allowed(k) for name, k in self._asked(candidate).items()}
+
+    def _asked(self, candidate: Candidate) -> dict[str, Knob]:
+        key = candidate_key(candidate)
+        if key not in self._known:
+            seen: dict[str, Knob] = {}
+            try:
+                self._run(candidate, seen)
+                self._known[key] = seen
+            except ScheduleError:
+                self._known[key] = None
+        found = self._known[key]
+        if found is None:
+            raise ScheduleError(f"no schedule has these decisions: {key}")
+        return found
+
+    def _run(self, chosen: Candidate, seen: dict[str, Knob]) -> None:
+        """Fill `seen` with the knobs there are, up to one with an impossible value.  Raises
+        ScheduleError for impossible decisions.
+        """
+        if self.paths is not None:
+            try:
+                self.paths.follow(chosen, seen)
+                return
+            except ScheduleError:
+                raise
+            except Exception:  # whatever a function of ints does with what only looks like one
+                self.paths = None
+                seen.clear()
+        self.schedule(Config(chosen, seen))
+
+    def _allowed(self, knob: Knob) -> Knob:
+        """The knob without forbidden values.  Raises ScheduleError when none is left."""
+        forbidden = self._forbidden.get(knob.name)
+        if not forbidden:
+            return knob
+        options = tuple(v for v in knob.options if v not in forbidden)
+        if not options:
+            raise ScheduleError(f"knob {knob.name}: all of its values are forbidden")
+        return replace(knob, options=options)
+
+    def _nearest(self, knob: Knob, value: Value) -> Value:
+        """`value`, or where that is forbidden the allowed one that is next to it."""
+        allowed = self._allowed(knob).options
+        at = knob.options.index(value)
+        return min(allowed, key=lambda v: (v != value, abs(knob.options.index(v) - at)))
+
+    def free(self, candidate: Candidate) -> list[Knob]:
+        """The knobs that a search may turn."""
+        return [
+            k
+            for name, k in self.knobs(candidate).items()
+            if name not in self._pinned and len(k.options) > 1
+        ]
+
+    def legal(self, wanted: Candidate) -> Candidate | None:
+        """The candidate nearest to what is wanted: without knobs that do not exist, without values
+        that they can't have; None when that is no schedule.
+        """
+        try:
+            return self._legal({**wanted, **self._pinned})
+        except ScheduleError:
+            return None
+
+    def keeping(self, wanted: Candidate) -> Candidate | None:
+        """The candidate with all that is wanted; None where it can't be had."""
+        found = self.legal(wanted)
+        return found if found is not None and {**found, **wanted} == found else None
+
+    def refitted(self, wanted: Candidate) -> Candidate | None:
+        """The candidate nearest to decisions made for other extents: values that a knob can't have
+        become the nearest that it can; None when that is no schedule.
+        """
+        try:
+            return self._legal({**wanted, **self._pinned}, nearest_option)
+        except ScheduleError:
+            return None
+
+    def _legal(
+        self, wanted: Candidate, instead: Callable[[Knob, Value], Value | None] = lambda *_: None
+    ) -> Candidate:
+        """`instead`: the value of a knob in place of one that it can't have."""
+        chosen = dict(wanted)
+        while True:
+            seen: dict[str, Knob] = {}
+            try:
+                self._run(chosen, seen)
+                moved = {
+                    k: v
+                    for k in self._forbidden
+                    if k in seen
+                    and (v := self._nearest(seen[k], found := chosen.get(k, seen[k].default)))
+                    != found
+                }
+                if not moved:
+                    break
+                chosen |= moved
+                continue
+            except ScheduleError:
+                last = next(reversed(seen.values()), None)  # the one that was asked for last
+                if last is None or last.name in self._pinned or last.name not in chosen:
+                    raise
+                if chosen[last.name] in last.options:
+                    raise  # a value like any other, and yet no schedule
+                other = instead(last, chosen.pop(last.name))
+                if other is not None:
+                    chosen[last.name] = other
+        kept = {
+            k: v
+            for k, v in sorted(chosen.items())
+            if k in seen and (v != seen[k].default or k in self._pinned)
+        }
+        self._known[candidate_key(kept)] = seen
+        return kept
+
+    def neighbours(self, candidate: Candidate) -> Iterator[Candidate]:
+        """Candidates that differ in one knob by a little, knob by knob; then trades."""
+        for knob in self.free(candidate):
+            at = knob.options.index(candidate.get(knob.name, knob.default))
+            for step in (s * d for d in range(1, NEAR + 1) for s in (1, -1)):
+                if 0 <= at + step < len(knob.options):
+                    found = self.legal({**candidate, knob.name: knob.options[at + step]})
+                    if found is not None and found != candidate:
+                        yield found
+        yield from self._trades(candidate)
+
+    def _trades(self, candidate: Candidate) -> Iterator[Candidate]:
+        """Candidates in which one number is the next larger and another as much smaller: about the
+        same product (as many registers, say), which no way through single knobs may lead to.
+        """
+        numbers = {k.name: found for k in self.free(candidate) if (found := _numbers(k))}
+        knobs = self.knobs(candidate)
+        now = {n: _sizes(candidate.get(n, knobs[n].default))[0] for n in numbers}
+        for more, less in itertools.permutations(numbers, 2):
+            above = [n for n in numbers[more] if n > now[more]]
+            below = [n for n in numbers[less] if n < now[less]]
+            if not above or not below:
+                continue
+            wanted = now[more] * now[less] / min(above)
+            nearest = min(below, key=lambda n, w=wanted: abs(n - w))
+            traded = {more: numbers[more][min(above)], less: numbers[less][nearest]}
+            found = self.legal({**candidate, **traded})
+            if found is not None and all(found.get(k, v) == v for k, v in traded.items()):
+                yield found
+
+    def mutated(self, candidate: Candidate, rng: random.Random, turns: int = 1) -> Candidate:
+        """The candidate with up to `turns` knobs set to anything."""
+        knobs = self.free(candidate)
+        changed = dict(candidate)
+        for knob in rng.sample(knobs, min(turns, len(knobs))):
+            changed[knob.name] = rng.choice(knob.options)
+        return self.legal(changed) or candidate
+
+    def random(self, rng: random.Random) -> Candidate:
+        """A candidate with every knob set to anything, those too that exist because of another."""
+        found = self.mutated(self.start, rng, turns=len(self.free(self.start)))
+        known = self.knobs(self.start)
+        brought = {k.name: rng.choice(k.options) for k in self.free(found) if k.name not in known}
+        return (self.legal({**found, **brought}) or found) if brought else found
+
+    def crossed(self, a: Candidate, b: Candidate, rng: random.Random) -> Candidate:
+        """A candidate that has each decision from one of two: the steps of the schedule from one to
+        another as `b` has them, or knobs drawn one by one; all others as `a` has them.
+        """
+        steps = list(dict.fromkeys((*self.knobs(a), *self.knobs(b))))
+        if rng.random() < 0.5:
+            first, last = sorted(rng.choices(range(len(steps) + 1), k=2))
+            taken = steps[first:last]
+        else:
+            taken = [n for n in steps if rng.random() < 0.5]
+        mixed = {n: v for n, v in a.items() if n not in taken}
+        mixed |= {n: b[n] for n in taken if n in b}
+        return self.legal(mixed) or a
+
+    def grid(self) -> Iterator[Candidate]:
+        """Every combination of the knobs that the analytic candidate has, the last turning
+        fastest.
+        """
+        knobs = self.free(self.start)
+        for values in itertools.product(*(k.options for k in knobs)):
+            found = self.legal({k.name: v for k, v in zip(knobs, values, strict=True)})
+            if found is not None:
+                yield found
+
+
+def nearest_option(knob: Knob, value: Value) -> Value | None:
+    """The option of a knob that is nearest to a number, or to a tuple of as many numbers, by
+    ratios; None for what has no size.
+    """
+    wanted = _sizes(value)
+    options = [o for o in knob.options if len(_sizes(o)) == len(wanted)]
+    if not wanted or not options:
+        return None
+    return min(
+        options,
+        key=lambda o: sum(
+            abs(math.log2(max(a, 0.5) / max(b, 0.5)))
+            for a, b in zip(_sizes(o), wanted, strict=True)
+        ),
+    )
+
+
+def _sizes(value: Value) -> tuple[int, ...]:
+    """The positive numbers that a value consists of; none when it is something else."""
+    parts = value if isinstance(value, tuple) else (value,)
+    numbers = tuple(p for p in parts if isinstance(p, int) and not isinstance(p, bool) and p >= 0)
+    return numbers if len(numbers) == len(parts) else ()
+
+
+def _numbers(knob: Knob) -> dict[int, Value]:
+    """The options of a knob by the positive number that each is; none of a knob that has others."""
+    found = {n[0]: o for o in knob.options if len(n := _sizes(o)) == 1 and n[0]}
+    return found if len(found) == len(knob.options) else {}
+
+
+def candidate_key(candidate: Candidate) -> str:
+    """A candidate as text: JSON with sorted keys."""
+    return json.dumps(dict(candidate), sort_keys=True)
+
+
+def candidate_of(key: str) -> Candidate:
+    """The candidate behind its text."""
+    chosen: Any = json.loads(key)
+    return values_from_json(chosen)

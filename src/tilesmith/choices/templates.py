@@ -1,0 +1,140 @@
+"""Templates that users register for kernels of models.
+
+@ts.register_template("matmul")
+def rows(cfg, s, group):
+    stage = s[group.outputs[0]]
+    cfg.annotate("outer", stage, stage.axis[0], ("none", "parallel"))
+
+They are part of the process that registers them, not of the records: those say which was used and
+what it decided.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from tilesmith.graph.nodes import Graph
+from tilesmith.strategy.group import Group
+from tilesmith.support.errors import ScheduleError, TilesmithError, UsageError
+from tilesmith.te.knobs import Config
+from tilesmith.te.schedule import Schedule
+
+Matcher: TypeAlias = "str | Callable[[Group], bool]"
+GroupTemplate: TypeAlias = "Callable[[Config, Schedule, Group], object]"
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """`function` makes schedules for the kernels that `matches` says."""
+
+    name: str
+    matches: Matcher
+    function: GroupTemplate
+
+    def is_for(self, body: Graph, group: Group) -> bool:
+        """Whether it is for a fused body, whose tensor expressions are `group`."""
+        if isinstance(self.matches, str):
+            return any(n.op.name == self.matches for n in body.nodes)
+        return bool(self._call(self.matches, group))
+
+    def schedule(self, cfg: Config, s: Schedule, group: Group) -> None:
+        """Add its steps.  Raises ScheduleError where its decisions are impossible, UsageError for
+        any other error in it.
+        """
+        self._call(self.function, cfg, s, group)
+
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except ScheduleError:
+            raise
+        except TilesmithError as e:  # what it asked for can't be expressed
+            raise ScheduleError(f"template {self.name!r}: {e}") from e
+        except Exception as e:
+            text = f"template {self.name!r} fails: {type(e).__name__}: {e}"
+            raise UsageError(text) from e
+
+
+_REGISTERED: dict[str, Template] = {}
+
+
+def register_template(
+    matches: Matcher, template: GroupTemplate | None = None, name: str | None = None
+) -> Any:
+    """Let `tune` try schedules of one's own for kernels of models; also a decorator.
+
+    `matches`: the name of an operator (as in `tilesmith ops`) that the kernel is to contain, or a
+    function that is asked for each kernel: `group.outputs`, `group.inputs` and `group.stages` are
+    its tensors and operations.  `template(cfg, s, group)` adds steps to `s`, in which the arguments
+    have their layouts already, and asks `cfg` (a `Config`) for its decisions; it raises
+    ScheduleError where they are impossible.  `name`: by default that of the function; a template
+    registered under the same name before is replaced.  Returns the template.  Raises UsageError.
+    """
+    if template is None:
+        return lambda found: register_template(matches, found, name)
+    label = name or getattr(template, "__name__", "")
+    if not (callable(matches) or isinstance(matches, str)) or not callable(template) or not label:
+        raise UsageError(
+            "register_template takes an operator's name or a function of a kernel, and the "
+            f"template, a function with a name; not {matches!r} and {template!r}"
+        )
+    _REGISTERED[label] = Template(label, matches, template)
+    return template
+
+
+def load_templates(path: Path) -> list[str]:
+    """Run a Python file that registers templates; returns their names.
+
+    Raises UsageError where there is no such file, it fails (nothing of it is registered then), or
+    it registers nothing.
+    """
+    if not path.is_file():
+        raise UsageError(f"there is no file of templates {str(path)!r}")
+    before = dict(_REGISTERED)
+    name = f"tilesmith_templates_{path.stem}"
+    spec = spec_from_loader(name, SourceFileLoader(name, str(path)))
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module  # its dataclasses look for themselves there
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as e:
+        _REGISTERED.clear()
+        _REGISTERED.update(before)
+        del sys.modules[name]
+        frames = traceback.extract_tb(e.__traceback__)
+        line = next((f", line {f.lineno}" for f in frames[::-1] if f.filename == str(path)), "")
+        raise UsageError(
+            f"the file of templates {str(path)!r}{line} fails: {type(e).__name__}: {e}"
+        ) from e
+    found = [n for n, t in _REGISTERED.items() if before.get(n) is not t]
+    if not found:
+        raise UsageError(
+            f"the file of templates {str(path)!r} registers none: it is to call "
+            "tilesmith.register_template"
+        )
+    return found
+
+
+def unregister_template(name: str) -> None:
+    """Forget a template.  Raises UsageError when there is none of that name."""
+    if name not in _REGISTERED:
+        names = ", ".join(_REGISTERED) or "none"
+        raise UsageError(f"no template {name!r} is registered; those registered are {names}")
+    del _REGISTERED[name]
+
+
+def templates_for(body: Graph, group: Group) -> list[Template]:
+    """The templates registered for a fused body, whose tensor expressions are `group`."""
+    return [t for t in _REGISTERED.values() if t.is_for(body, group)]
+
+
+def template_of(name: str) -> Template | None:
+    return _REGISTERED.get(name)

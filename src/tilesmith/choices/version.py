@@ -1,0 +1,43 @@
+"""The version of the schedules: what a record's times were measured with.
+
+A record says how much faster a candidate was than the analytic schedule.  That holds for the code
+that made both: when a strategy changes, the analytic schedule may overtake the candidate, or the
+same decisions make other loops.  So the version is a hash of the sources that make kernels.  It
+needs nobody to remember it, and is the same wherever the same sources are installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+SOURCES = ("ir", "te", "loop", "ops", "perf", "strategy", "codegen")
+"""The folders of the package whose code makes a kernel of a fused body and decisions."""
+
+
+@cache
+def schedule_version() -> int:
+    """A number from 1 on for the sources of this process, made of their contents and of the version
+    of LLVM's wheel.
+    """
+    return version_of(Path(__file__).resolve().parents[1])
+
+
+def version_of(package: Path) -> int:
+    """The version of the sources in the folder `package`."""
+    h = hashlib.blake2b(_llvmlite().encode(), digest_size=4)
+    for source in SOURCES:
+        for path in sorted((package / source).rglob("*.py")):
+            contents = path.read_bytes()
+            h.update(f"{path.relative_to(package).as_posix()} {len(contents)};".encode())
+            h.update(contents)
+    return int.from_bytes(h.digest(), "big") or 1
+
+
+def _llvmlite() -> str:
+    try:
+        return version("llvmlite")
+    except PackageNotFoundError:
+        return ""

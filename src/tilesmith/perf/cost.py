@@ -1,0 +1,143 @@
+"""The analytic performance model: seconds that a kernel's work takes on a measured machine.
+
+A loop body takes as long as its scarcest resource: the vector pipes, the load and store ports, the
+front end, or the wait of a trip for the one before it.  Over that runs the movement of data between
+the caches; fetching ahead hides most of the shorter of the two times, not all of it.  A parallel
+loop takes what its busiest thread takes.
+
+Where a buffer's bytes come from depends on what ran before.  Constants are where they fit, all of
+the program's together; values in between were written a moment ago, and are as near as their
+kernel's whole footprint allows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tilesmith.ir.target import Target
+from tilesmith.perf.work import Body, Region, Work
+
+from .machine import Machine, Rates
+
+Place = Literal["l1", "l2", "l3", "dram"]
+PLACES: tuple[Place, ...] = ("l1", "l2", "l3", "dram")
+
+ISSUE_WIDTH = 4.0
+"""Instructions that a core takes in per cycle, in practice."""
+ENTRY_CYCLES = 6.0
+"""Of entering a loop and of the branch that is guessed wrong when it ends."""
+CALL_SECONDS = 30e-9
+"""Of calling a kernel."""
+HIDDEN = 0.95
+"""Share of the shorter of computing and moving data that happens behind the longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Where a kernel runs: threads, and where each argument's bytes are before it (`places`)."""
+
+    threads: int
+    places: Sequence[Place] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Seconds in all; of computing, of moving data, and of starting threads."""
+
+    seconds: float
+    compute: float
+    memory: float
+    overhead: float
+
+    @property
+    def bound(self) -> str:
+        """What most of the time goes to."""
+        parts = {"compute": self.compute, "memory": self.memory, "threads": self.overhead}
+        return max(parts, key=lambda k: parts[k])
+
+
+def predict(work: Work, machine: Machine, target: Target, setting: Setting) -> Prediction:
+    """The time that the model expects of a kernel."""
+    seconds = overhead = CALL_SECONDS
+    compute = memory = 0.0
+    for region in work.regions:
+        threads = max(min(setting.threads, math.floor(region.extent)), 1)
+        share = math.ceil(region.extent / threads) / max(region.extent, 1)
+        rates = machine.at(threads)
+        core = sum(_body_seconds(b, rates, target, threads) for b in region.bodies) * share
+        moving = _memory_seconds(region, rates, target, setting, threads, share)
+        join = region.entries * rates.fork_join if threads > 1 else 0.0
+        compute, memory, overhead = compute + core, memory + moving, overhead + join
+        seconds += max(core, moving) + (1 - HIDDEN) * min(core, moving) + join
+    return Prediction(seconds, compute, memory, overhead)
+
+
+def _body_seconds(b: Body, rates: Rates, target: Target, threads: int) -> float:
+    """One thread's time for all trips of a body."""
+    lanes = target.vector_bits // 32
+    vector = target.vector_bits // 8
+    fma = 2 * lanes * threads / rates.flops
+    cycle = fma * target.fma_ports
+    pipes = max(target.fma_ports, 2 if target.vector_bits >= 512 else 3)
+    trip = max(
+        b.fma * fma,
+        (b.fma + b.alu) * cycle / pipes,
+        b.slow * cycle,
+        b.load * vector * threads / rates.l1_load,
+        b.store * vector * threads / rates.l1_store,
+        (b.issued + 1) * cycle / ISSUE_WIDTH,
+        b.chain * cycle,
+    )
+    return b.trips * trip + b.entries * ENTRY_CYCLES * cycle
+
+
+def _memory_seconds(
+    region: Region, rates: Rates, target: Target, setting: Setting, threads: int, share: float
+) -> float:
+    """The slowest link between two levels."""
+    footprint = sum(max(s.footprint) for s in region.streams)
+    near = _fits(footprint / threads, target)
+    read = {"l2": 0.0, "l3": 0.0, "dram": 0.0}
+    write = dict(read)
+    for s in region.streams:
+        place = near
+        if 0 <= s.argument < len(setting.places):
+            place = max(setting.places[s.argument], near, key=PLACES.index)
+        portion = 1.0 if s.shared else share
+        for level, inner, crossing in (
+            ("l2", "l1", s.l1),
+            ("l3", "l2", s.l2),
+            ("dram", "l3", s.l3),
+        ):
+            for moved, first, again in zip((read, write), s.footprint, crossing, strict=True):
+                fresh = first if PLACES.index(place) > PLACES.index(inner) else 0.0
+                moved[level] += (max(again - first, 0.0) + fresh) * portion
+    per_thread = {
+        "l2": (rates.l2, rates.l2_write),
+        "l3": (rates.l3, rates.l3_write),
+        "dram": (rates.dram, rates.dram_write),
+    }
+    return max(
+        threads * (read[k] / reading + write[k] / writing)
+        for k, (reading, writing) in per_thread.items()
+    )
+
+
+def _fits(size: float, target: Target) -> Place:
+    """The nearest level that holds so many bytes."""
+    if size <= target.l1_bytes:
+        return "l1"
+    if size <= target.l2_bytes:
+        return "l2"
+    return "l3" if size <= target.l3_bytes else "dram"
+
+
+def constants_place(size: float, target: Target) -> Place:
+    """Where constants are when the program comes round to them again; `size`: of all of them and
+    the intermediate values, which push them out.  Other programs have their share of L3.
+    """
+    place = _fits(size, target)
+    return "dram" if place == "l3" and size > target.l3_bytes / 2 else place

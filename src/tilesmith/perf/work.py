@@ -1,0 +1,120 @@
+"""A kernel's work as plain data: how many instructions of each kind it executes, and how many bytes
+cross into each cache.
+
+`kernel_work` reads it off the code, `cost` turns it into seconds on a measured machine.  It is
+kept with the compiled kernel and predicts without the source model; so this module needs none of
+the compiler.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import astuple, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """Straight-line code: the body of a loop without the loops inside it.
+
+    `trips`: times it runs in all; `entries`: times its loop is entered.  Then per trip: `fma`,
+    `alu`: vector instructions that multiply(-add), and other ones; `slow`: cycles of dividers and
+    library calls; `load`, `store`: full-width vector accesses (narrow ones count as a half or
+    more); `issued`: instructions of all kinds; `chain`: cycles of the longest dependency from one
+    trip to the next.
+    """
+
+    trips: float
+    entries: float
+    fma: float
+    alu: float
+    slow: float
+    load: float
+    store: float
+    issued: float
+    chain: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What a region moves of one buffer: `argument` is the number of the kernel's parameter, -1 for
+    its own memory.  `footprint`: bytes that it touches; `l1`, `l2`, `l3`: bytes that cross into
+    that cache; each as (read, written).  `shared`: every thread touches all of it.
+    """
+
+    argument: int
+    shared: bool
+    footprint: tuple[float, float]
+    l1: tuple[float, float]
+    l2: tuple[float, float]
+    l3: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A parallel loop of `extent` iterations entered `entries` times, or (extent 1) serial code."""
+
+    extent: float
+    entries: float
+    bodies: tuple[Body, ...]
+    streams: tuple[Stream, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A kernel's work.  `flops`: floating-point operations that its code executes; `bytes`: what it
+    must read of its arguments and write to them at least.
+    """
+
+    flops: float
+    bytes: float
+    regions: tuple[Region, ...]
+
+    def to_json(self) -> list[Any]:
+        return [
+            self.flops,
+            self.bytes,
+            [
+                [
+                    r.extent,
+                    r.entries,
+                    [[round(v, 4) for v in astuple(b)] for b in r.bodies],
+                    [
+                        [*astuple(s)[:2], *(list(map(round, p)) for p in astuple(s)[2:])]
+                        for s in r.streams
+                    ],
+                ]
+                for r in self.regions
+            ],
+        ]
+
+    @staticmethod
+    def from_json(m: Any) -> Work:
+        """Raises ValueError or TypeError for anything that `to_json` does not write."""
+        flops, moved, regions = m
+        return Work(
+            _number(flops),
+            _number(moved),
+            tuple(
+                Region(
+                    _number(extent),
+                    _number(entries),
+                    tuple(Body(*map(_number, b)) for b in bodies),
+                    tuple(
+                        Stream(
+                            int(argument),
+                            bool(shared),
+                            *((_number(a), _number(b)) for a, b in pairs),
+                        )
+                        for argument, shared, *pairs in streams
+                    ),
+                )
+                for extent, entries, bodies, streams in regions
+            ),
+        )
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ValueError(f"expected a number, found {value!r}")
+    return value

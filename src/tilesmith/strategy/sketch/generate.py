@@ -1,0 +1,85 @@
+"""Search spaces for any tensor expression: rules, each applied where the structure allows it.
+
+    winograd                   convolutions with a 3x3 window by minimal filtering
+    inline / store / root      where stages without reductions are computed
+    rfactor                    long reductions to few elements, part by part
+    block                      reductions in blocks of a loop of the reduction that reads them
+    fuse, cache write          reductions in the tile of what reads them, accumulators
+    tile, pack, order, unroll  loops of each nest
+    parallel
+
+Which rules were applied how (the *sketch*) are the first knobs of the space, numbers follow.  With
+no decisions the result is the analytic schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from tilesmith.ir.target import Target
+from tilesmith.ops.structure import stages
+from tilesmith.strategy.group import Group
+from tilesmith.support.errors import UsageError
+from tilesmith.support.options import BOUNDS
+from tilesmith.te.knobs import ANALYTIC, Config
+from tilesmith.te.schedule import Axis, Schedule
+from tilesmith.te.tensor import Placeholder, Tensor
+
+from .nest import schedule_nest
+from .place import block_nests, factor_reductions, form_nests, place_injective
+from .winograd import filter_windows, schedule_filtered
+
+NAME = "generated 2"
+"""Of the templates that rules make, in the records; the number is that of the rules."""
+
+BOUND = BOUNDS["default"]["f32"]
+
+Generated: TypeAlias = "Callable[[Config], tuple[Schedule, Sequence[Tensor]]]"
+
+
+def generated(args: Sequence[Tensor], target: Target, bound: float = BOUND) -> Generated:
+    """A template over all schedules that the rules know for an expression.
+
+    `args`: the arguments of the kernel, placeholders and outputs.  `bound`: the error that the
+    accuracy policy allows for float32.  Raises UsageError when nothing is computed.
+    """
+    inputs = tuple(a for a in args if isinstance(a.op, Placeholder))
+    outputs = tuple(a for a in args if not isinstance(a.op, Placeholder))
+    if not outputs:
+        raise UsageError("none of the arguments is an output: give the computed tensors, too")
+    group = Group(inputs, outputs, stages(outputs), {})
+
+    def template(cfg: Config) -> tuple[Schedule, Sequence[Tensor]]:
+        s = group.schedule()
+        schedule_expression(s, group, target, cfg, bound)
+        return s, args
+
+    template.__name__ = NAME
+    return template
+
+
+def auto_schedule(args: Sequence[Tensor], target: Target, bound: float = BOUND) -> Schedule:
+    """The schedule of an expression that the rules choose by themselves; nothing is measured."""
+    return generated(args, target, bound)(ANALYTIC)[0]
+
+
+def schedule_expression(
+    s: Schedule, group: Group, target: Target, cfg: Config, bound: float = 0.0
+) -> None:
+    """Schedule the whole of a group; `s` has no steps yet but the layouts of arguments.  `bound` as
+    for `generated`; by default nothing is rewritten that would round otherwise.
+    """
+    if any(a.extent == 0 for st in group.stages for a in (*st.axis, *st.reduce_axis)):
+        return  # loops that never run, and sums of nothing
+    filtered = filter_windows(s, target, bound, cfg)
+    apart = {f.name for f in filtered} | {s[t].name for f in filtered for t in f.stages}
+    tiled = place_injective(s, cfg, apart)
+    factor_reductions(s, cfg, apart)
+    nests = form_nests(s, tiled, cfg, apart)
+    block_nests(s, nests, target, cfg)
+    blocks: dict[str, Axis] = {}
+    for nest in nests:
+        schedule_nest(s, group, nest, target, blocks, cfg)
+    for f in filtered:
+        schedule_filtered(s, f, target, cfg)

@@ -1,0 +1,373 @@
+"""Rules that give a nest its loops: tiles, the order of what is outside them, threads.
+
+parallel over outer loops, the operand that changes with the innermost stays longest in caches
+  tile loops
+    accumulators of the tile, in registers          (lanes along an axis of the result)
+    or one element, partial results in vector lanes (lanes along the reduction)
+  the root, stored tile by tile
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tilesmith.ir.expr import Var
+from tilesmith.ir.layout import Layout, LayoutDim
+from tilesmith.ir.target import Target
+from tilesmith.strategy.cpu.injective import PARALLEL_ELEMENTS, schedule_injective
+from tilesmith.strategy.cpu.reduction import reduce_along
+from tilesmith.strategy.group import Group
+from tilesmith.te.knobs import Config
+from tilesmith.te.schedule import Axis, Schedule, Stage
+from tilesmith.te.tensor import Compute
+
+from .place import Nest
+from .structure import Body, Read, bodies, product, size_of
+from .tile import SHORT, Tile, TileModel, choose_tile
+
+UNROLLED = 64
+"""Statements that unrolling a step of the reduction may lead to."""
+MAX_ORDERED = 4
+"""Loops whose order is a knob."""
+PACK_REUSE = 4
+"""Times that elements are read for which a copy in another order is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outer:
+    """A loop outside the tile.  `exact`: no iteration of it does less than the others; `bytes`:
+    what is read anew in each of its iterations.
+    """
+
+    axis: Axis
+    trips: int
+    exact: bool
+    bytes: int
+
+
+def schedule_nest(
+    s: Schedule,
+    group: Group,
+    nest: Nest,
+    target: Target,
+    blocks: dict[str, Axis],
+    cfg: Config,
+) -> None:
+    """Schedule all stages of a nest.  `blocks`: by the root's name, the loops over blocks that
+    other nests are computed in; those of this nest are added.
+    """
+    root = s[nest.root]
+    own = cfg.under(nest.root)
+    known = bodies(s)
+    if not nest.fused:
+        op = root.op
+        assert isinstance(op, Compute)
+        kept = [b.op for b in known.values()]
+        kept += [st for st in group.stages if s[st.outputs[0]].name in known]
+        schedule_injective(s, group, op, target, keep=kept, cfg=own)
+        for name in nest.stored:
+            _store(s, name, root, next(iter(root.leaf_axes), None), target)
+        return
+    shared = sorted(nest.shared)
+    anchor = max(nest.fused, key=lambda n: known[n].work)
+    body = known[anchor]
+    inner = [i for i in range(len(root.axis)) if i not in shared]
+    at_root = nest.fused[anchor]
+    alone = len(nest.fused) == 1 and not inner
+    frozen = frozenset(k for k, i in enumerate(at_root) if i < 0)
+    last = _innermost(root)
+    contiguous = at_root.index(last) if last in at_root else None
+    model = TileModel.of(body, target, frozen, contiguous)
+    if nest.home is not None:
+        home, own_axis = nest.home
+        assert home.block is not None
+        root.compute_at(s[home.root], blocks[home.root])
+        extents = list(model.extents)
+        extents[at_root.index(own_axis)] = home.block[1]
+        model = replace(model, extents=tuple(extents))
+    packable = _packable(s, body) if alone else {}
+    tile, packs = choose_tile(model, [a.name for a in body.op.axis], packable, own)
+    if not alone:  # chains: rows one by one, or the elements of one vector
+        keep = {tile.lane} if tile.lane is not None else set()
+        sizes = tuple(n if k in keep else 1 for k, n in enumerate(tile.sizes))
+        tile = Tile(tile.lane, sizes, tile.lanes)
+    for at in sorted(packs):
+        if tile.lane is not None:
+            _pack(s, group, body.reads[at], body.op.axis[tile.lane].var, target)
+    sizes = {i: n for i, n in zip(at_root, tile.sizes, strict=True) if i >= 0}
+    lane = at_root[tile.lane] if tile.lane is not None else None
+    level = _tile_root(s, known, nest, body, sizes, lane, tile, blocks, own)
+    for name in reversed([n for n in known if n in nest.fused]):
+        own_tile = [sizes.get(i, 1) for i in nest.fused[name]]
+        own_lane = nest.fused[name].index(lane) if lane is not None else None
+        _accumulate(s, known[name], root, level, own_tile, own_lane, tile, own)
+    for name in nest.stored:
+        _store(s, name, root, level, target)
+
+
+def _innermost(root: Stage) -> int:
+    """The root's axis that memory runs along: the last physical dimension of some length."""
+    layout = root.state.layout
+    order = [d.axis for d in layout.dims] if layout is not None else range(len(root.axis))
+    return next((i for i in reversed(order) if size_of(root.axis[i].extent) > 1), -1)
+
+
+def _tile_root(
+    s: Schedule,
+    known: Mapping[str, Body],
+    nest: Nest,
+    body: Body,
+    sizes: Mapping[int, int],
+    lane: int | None,
+    tile: Tile,
+    blocks: dict[str, Axis],
+    cfg: Config,
+) -> Axis | None:
+    """Tile the root; returns the loop that holds one tile, None when it is all there is."""
+    root = s[nest.root]
+    op = root.op
+    assert isinstance(op, Compute)
+    at_root = nest.fused[body.name]
+    outer: list[Outer] = []
+    inside: list[Axis] = []
+    lanes: Axis | None = None
+    axes = root.axis
+    for i, axis in enumerate(axes):
+        extent = size_of(axis.extent)
+        if i not in sizes:
+            inside.append(axis)
+            continue
+        n = sizes[i]
+        if nest.block is not None and nest.block[0] == i:
+            blocks[nest.root], axis = root.split(axis, factor=nest.block[1])
+            extent = nest.block[1]
+        own = body.op.axis[at_root.index(i)].var
+        moved = sum(_bytes(r, body, tile) for r in body.reads if r.depends(own, n))
+        if n == 1 and i != lane:
+            outer.append(Outer(axis, extent, True, moved))
+            continue
+        far, near = root.split(axis, factor=n)
+        outer.append(Outer(far, -(-extent // n), extent % n == 0, moved))
+        if i == lane:
+            lanes = near
+        else:
+            inside.append(near)
+    outer = _ordered(outer, cfg)
+    tail = [*inside, *([lanes] if lanes is not None else [])]
+    block = blocks.get(nest.root)
+    root.reorder(*([block] if block is not None else []), *(x.axis for x in outer), *tail)
+    whole = [i for i in range(len(axes)) if i not in sizes]
+    for axis in inside if not whole else ():
+        root.unroll(axis)
+    if block is not None:
+        root.parallel(block)
+        level = outer[-1].axis if outer else block
+    elif nest.home is not None:
+        level = outer[-1].axis if outer else None
+    else:
+        level = _share(root, outer, max(known[n].work for n in nest.fused), cfg)
+    if lanes is not None:
+        assert lane is not None
+        _vectorize(root, lanes, sizes[lane], tile.lanes)
+    elif whole:
+        last = inside[-1]
+        _vectorize(root, last, size_of(last.extent), tile.lanes, unroll=False)
+    return level
+
+
+def _vectorize(stage: Stage, axis: Axis, width: int, lanes: int, unroll: bool = True) -> None:
+    """Run `axis`, `width` long, along vector lanes."""
+    if width < 2:
+        return
+    if width > lanes:
+        far, axis = stage.split(axis, factor=lanes)
+        if unroll:
+            stage.unroll(far)
+    stage.vectorize(axis)
+
+
+def _bytes(read: Read, body: Body, tile: Tile) -> int:
+    """Memory that one tile reads of an operand."""
+    n = read.load.dtype.bytes
+    for a, size in zip(body.op.axis, tile.sizes, strict=True):
+        n *= size if read.depends(a.var, size) else 1
+    for a in body.op.reduce_axis:
+        n *= size_of(a.extent) if read.depends(a.var, size_of(a.extent)) else 1
+    return n
+
+
+def _ordered(outer: list[Outer], cfg: Config) -> list[Outer]:
+    """Knob `order`: by default what is read most is read anew least often."""
+    long = [x for x in outer if x.trips > 1]
+    usual = sorted(long, key=lambda x: -x.bytes)
+    plain = tuple(range(len(usual)))
+    if 1 < len(usual) <= MAX_ORDERED:
+        order = cfg.choice("order", lambda: itertools.permutations(plain), plain)
+        usual = [usual[i] for i in order]
+    return [*(x for x in outer if x.trips == 1), *usual]
+
+
+def _share(root: Stage, outer: Sequence[Outer], work: int, cfg: Config) -> Axis | None:
+    """Knobs `parallel`, `shared_iterations`: share outer loops, fused until there are enough
+    iterations, among threads; returns the innermost.
+    """
+    if not outer:
+        return None
+    level = outer[-1].axis
+    if not cfg.choice("parallel", (False, True), work >= PARALLEL_ELEMENTS):
+        return level
+    long = [x for x in outer if x.trips > 1]
+    if not long:
+        return level
+    enough = cfg.choice("shared_iterations", (2, 4, 8, 16, 32, 64, 128), 16)
+    first = long[0]
+    shared, trips, used = first.axis, first.trips, 1
+    while used < len(long) and trips < enough and long[used - 1].exact and long[used].exact:
+        shared = root.fuse(shared, long[used].axis)
+        trips *= long[used].trips
+        used += 1
+    root.parallel(shared)
+    return shared if used == len(long) else level
+
+
+def _accumulate(
+    s: Schedule,
+    body: Body,
+    root: Stage,
+    level: Axis | None,
+    sizes: Sequence[int],
+    lane: int | None,
+    tile: Tile,
+    cfg: Config,
+) -> None:
+    """Compute a reduction in the tile at `level`."""
+    lanes = tile.lanes
+    stage = s[body.name]
+    result = stage.op.outputs[0]
+    if level is not None:
+        stage.compute_at(root, level)
+        stage.set_scope("register")
+    if lane is None:
+        loop, n = _one_loop(stage, body)
+        at = (root, level) if level is not None else None
+        reduce_along(s, result, loop, n, lanes, at, cfg)
+        return
+    rank = len(stage.axis)
+    others = [i for i in range(rank) if i != lane]
+    width = sizes[lane]
+    along = (LayoutDim(lane, "outer", lanes), LayoutDim(lane, "inner", lanes))
+    along = along if width > lanes else (LayoutDim(lane),)
+    for t in stage.op.outputs:
+        s.transform_layout(t, Layout((*(LayoutDim(i) for i in others), *along)))
+    rows = [stage.axis[i] for i in others if sizes[i] > 1]
+    single = [stage.axis[i] for i in others if sizes[i] <= 1]
+    reduced = _reduction_order(stage, cfg)
+    column = stage.axis[lane]
+    stage.reorder(*single, *reduced, *rows, column)
+    if reduced:
+        _unroll(stage, reduced, product(sizes) // width * -(-width // lanes), tile.slides, cfg)
+    for axis in rows:
+        stage.unroll(axis)
+    _vectorize(stage, column, width, lanes)
+
+
+def _reduction_order(stage: Stage, cfg: Config) -> list[Axis]:
+    """Knob `reduction_order`."""
+    axes = list(stage.reduce_axis)
+    long = [a for a in axes if size_of(a.extent) > 1]
+    if not 1 < len(long) <= MAX_ORDERED:
+        return axes
+    plain = tuple(range(len(long)))
+    order = cfg.choice("reduction_order", lambda: itertools.permutations(plain), plain)
+    return [*(a for a in axes if a not in long), *(long[i] for i in order)]
+
+
+def _unroll(
+    stage: Stage, reduced: Sequence[Axis], statements: int, slides: bool, cfg: Config
+) -> None:
+    """Knob `unroll`: steps of the innermost reduction loop that are copied; by default all of a
+    short window, or of one whose steps share loads.
+    """
+    last = reduced[-1]
+    extent = size_of(last.extent)
+    counts = [n for n in (1, 2, 3, 4, 5, 6, 7, 8, 9) if extent % n == 0]
+    counts = [n for n in counts if n == 1 or n * statements <= 4 * UNROLLED]
+    short = slides or (extent <= SHORT and extent * statements <= UNROLLED)
+    short = short and extent in counts
+    steps = cfg.choice("unroll", counts, extent if short else 1)
+    if steps > 1:
+        _, near = stage.split(last, factor=steps)
+        stage.unroll(near)
+
+
+def _one_loop(stage: Stage, body: Body) -> tuple[Axis, int]:
+    """The reduction's innermost loops as one, as far as every read walks them as one."""
+    axes = body.op.reduce_axis
+    run = [axes[-1]]
+    for outer in reversed(axes[:-1]):
+        inner = run[0]
+        steps = [(r.step(outer.var), r.step(inner.var)) for r in body.reads]
+        if any(a is None or b is None or a != b * size_of(inner.extent) for a, b in steps):
+            break
+        run.insert(0, outer)
+    loops = stage.reduce_axis[len(axes) - len(run) :]
+    loop = stage.fuse(*loops)
+    return loop, product(a.extent for a in run)
+
+
+def _store(s: Schedule, name: str, root: Stage, level: Axis | None, target: Target) -> None:
+    """Rule *store*: keep what a tile needs of a stage, its last axis along lanes."""
+    stage = s[name]
+    if level is not None:
+        stage.compute_at(root, level)
+    op = stage.op
+    assert isinstance(op, Compute)
+    if op.axis and size_of(op.axis[-1].extent) > 1:
+        lanes = target.vector_lanes(min(max(t.dtype.bytes for t in op.outputs), 8))
+        _, near = stage.split(stage.axis[-1], factor=lanes)
+        stage.vectorize(near)
+
+
+# --- packing
+
+
+def _packable(s: Schedule, body: Body) -> dict[int, frozenset[int]]:
+    """By lane axis, the places of reads that would have to be gathered and are worth a copy."""
+    found: dict[int, frozenset[int]] = {}
+    for i, a in enumerate(body.op.axis):
+        reads = [(at, r) for at, r in enumerate(body.reads) if r.step(a.var) not in (0, 1)]
+        chosen = [at for at, r in reads if _can_pack(s, body, r, a.var)]
+        if chosen:
+            found[i] = frozenset(chosen)
+    return found
+
+
+def _can_pack(s: Schedule, body: Body, read: Read, v: Var) -> bool:
+    size = product(read.load.buffer.shape)
+    plain = any(index is v for index in read.load.indices)
+    return plain and body.work >= PACK_REUSE * size and _direct(s, body, read)
+
+
+def _direct(s: Schedule, body: Body, read: Read) -> bool:
+    """True when the stage itself, not one inlined into it, reads the tensor, once."""
+    state = s.state
+    mine = [r for r in body.reads if r.source == read.source]
+    return len(mine) == 1 and any(n == read.source for n, _ in state.stages[body.name].reads)
+
+
+def _pack(s: Schedule, group: Group, read: Read, v: Var, target: Target) -> None:
+    """Rule *pack*: copy an operand so that it runs along the lanes."""
+    dim = next(d for d, index in enumerate(read.load.indices) if index is v)
+    tensor = read.load.buffer
+    readers = [st.name for st in s.stages if any(n == read.source for n, _ in st.state.reads)]
+    copy = s.cache_read(tensor, "heap", readers)  # type: ignore[arg-type]  # a tensor
+    layout = Layout.permuted((*(d for d in range(copy.rank) if d != dim), dim))
+    s.transform_layout(copy, layout)
+    op = s[copy].op
+    assert isinstance(op, Compute)
+    alone = Group((tensor,), (copy,), (op,), {**group.layouts, copy: layout})  # type: ignore[arg-type]
+    source = tensor.op  # type: ignore[union-attr]
+    kept = [source] if isinstance(source, Compute) else []
+    schedule_injective(s, alone, op, target, keep=kept)

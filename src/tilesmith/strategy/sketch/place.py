@@ -1,0 +1,286 @@
+"""Rules that say where stages are computed: in their readers, in the tile of a reader, or alone.
+
+The result is a list of *nests*.  A nest is a stage with loops of its own, its `root`, and what is
+computed inside them: reductions whose results the root reads at its own point (the accumulators of
+its tile), and stages that are stored for a tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+from tilesmith.ir.expr import Const, Load, Var, post_order
+from tilesmith.ir.target import Target
+from tilesmith.te.knobs import Config
+from tilesmith.te.schedule import Schedule
+from tilesmith.te.tensor import Compute
+
+from .structure import Body, bodies, has_condition, is_costly, product, size_of
+
+REREAD = 1.5
+"""Reads per element from which on a value counts as read again and again."""
+SCARCE, LONG = 16, 1 << 14
+"""Elements that leave threads without work, and values from which on that matters."""
+BLOCKS, MIN_BLOCKS = (8, 16, 24, 32, 48, 64, 96, 128), 8
+"""Elements along an axis that are computed together, and blocks that there must be."""
+FAR = 2
+"""Times the size of an L2 cache from which on a result is far away when it is read again."""
+CHUNKS = 32
+"""Parts that a long reduction is shared in."""
+
+
+@dataclass(slots=True, eq=False)
+class Nest:
+    """`fused`: for each reduction in the tile, the root's axis behind each of its own.  `stored`:
+    the stages kept for a tile.  `block`: an axis of the root and its elements in a block, for which
+    other nests are computed; `home`: the nest in whose blocks this one is, and the own axis there.
+    """
+
+    root: str
+    fused: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    stored: list[str] = field(default_factory=list)
+    block: tuple[int, int] | None = None
+    home: tuple[Nest, int] | None = None
+
+    @property
+    def members(self) -> set[str]:
+        return {self.root, *self.fused, *self.stored}
+
+    @property
+    def shared(self) -> frozenset[int]:
+        """The root's axes that its reductions have, too."""
+        return frozenset(i for axes in self.fused.values() for i in axes if i >= 0)
+
+
+def place_injective(s: Schedule, cfg: Config, apart: Set[str]) -> set[str]:
+    """Rule *inline*: compute a stage without a reduction where it is read, unless that computes
+    something costly again and again; returns those to be stored in the tile of their reader.
+    The stages `apart` are scheduled elsewhere.
+    """
+    tiled: set[str] = set()
+    reads = {st.name: _reads_by_stage(s, st.name) for st in s.stages if not st.state.is_placeholder}
+    for stage in reversed(s.stages):
+        state = stage.state
+        if state.is_placeholder or state.is_output or state.compute.reduce_axis:
+            continue
+        if stage.name in apart:
+            continue
+        op = state.compute
+        where = "inline"
+        reread = _is_reread(s, stage.name, reads) and _is_worth_storing(s, op)
+        if reread or any(r in apart for r in s.state.consumers()[stage.name]):
+            where = "root"
+        elif is_costly(op.body) and len(s.state.consumers()[stage.name]) > 1:
+            where = "tile"
+        if not op.inputs:
+            stage.compute_inline()
+            continue
+        where = cfg.under(stage.name).choice("place", ("inline", "tile", "root"), where)
+        if where == "inline":
+            stage.compute_inline()
+        elif where == "tile":
+            tiled.add(stage.name)
+    return tiled
+
+
+def _reads_by_stage(s: Schedule, name: str) -> dict[str, int]:
+    """How often the loops of a stage read each other stage."""
+    op = s.state.stages[name].compute
+    domain = product(a.extent for a in (*op.axis, *op.reduce_axis))
+    found: dict[str, int] = {}
+    for n in dict.fromkeys(n for b in op.body for n in post_order(b) if isinstance(n, Load)):
+        source = s.state.tensors[n.buffer][0]  # type: ignore[index]  # a tensor
+        found[source] = found.get(source, 0) + domain
+    return found
+
+
+def _is_reread(s: Schedule, name: str, reads: Mapping[str, Mapping[str, int]]) -> bool:
+    """True when a reduction, directly or through inlined stages, reads most elements repeatedly."""
+    size = product(s.state.stages[name].op.shape)
+    times = sum(
+        found.get(name, 0) for found in reads.values()
+    )  # readers that are inlined count once
+    through = [r for r in s.state.consumers()[name] if s.state.stages[r].compute.reduce_axis]
+    for reader in through:
+        if name not in reads[reader]:
+            op = s.state.stages[reader].compute
+            times += product(a.extent for a in (*op.axis, *op.reduce_axis))
+    return bool(through) and times > REREAD * size
+
+
+def _is_worth_storing(s: Schedule, op: Compute) -> bool:
+    after_reduction = any(isinstance(t.op, Compute) and t.op.reduce_axis for t in op.inputs)
+    return has_condition(op.body) or is_costly(op.body) or after_reduction
+
+
+def factor_reductions(s: Schedule, cfg: Config, apart: Set[str]) -> None:
+    """Rule *rfactor*: share a long reduction to few elements among threads, part by part."""
+    for name, body in bodies(s).items():
+        op = body.op
+        if not op.reduce_axis or name in apart:
+            continue
+        first = op.reduce_axis[0]
+        extent = size_of(first.extent)
+        scarce = body.spatial < SCARCE and body.work >= LONG and extent > 1
+        parts = [n for n in (1, 2, 4, 8, 16, 32, 64, 128) if n <= extent] if scarce else [1]
+        wanted = max((n for n in parts if n <= CHUNKS), default=1)
+        if not scarce:
+            continue
+        parts_wanted = cfg.under(name).choice("parts", parts, wanted)
+        if parts_wanted == 1:
+            continue
+        stage = s[name]
+        outer, _ = stage.split(stage.reduce_axis[0], nparts=parts_wanted)
+        s.rfactor(op.outputs[0], outer)
+
+
+def form_nests(s: Schedule, tiled: Set[str], cfg: Config, apart: Set[str]) -> list[Nest]:
+    """Rules *fuse* and *cache write*: nests, consumers first.
+
+    A reduction that the root reads at its own point runs in the root's tile; one that is a root
+    itself gets accumulators and stores them tile by tile.
+    """
+    known = bodies(s)
+    readers = s.state.consumers()
+    nests: list[Nest] = []
+    owner: dict[str, Nest] = {}
+    for name in reversed([n for n in known if n not in apart]):
+        body = known[name]
+        inside = not any(r in apart for r in readers[name])
+        homes = {id(owner[r]): owner[r] for r in readers[name]} if inside else {}
+        nest = next(iter(homes.values())) if len(homes) == 1 else None
+        state = s.state.stages[name]
+        if nest is not None and not state.is_output:
+            if name in tiled:
+                nest.stored.append(name)
+                owner[name] = nest
+                continue
+            axes = _aligned(s, known, nest, name) if body.op.reduce_axis else None
+            if axes is not None and cfg.under(name).choice("fuse", (False, True), True):
+                nest.fused[name] = axes
+                owner[name] = nest
+                continue
+        owner[name] = nest = Nest(name)
+        nests.append(nest)
+    for nest in nests:
+        op = known[nest.root].op
+        if op.reduce_axis:
+            copy = s.cache_write(op.outputs[0], "register")
+            nest.fused = {s[copy].name: tuple(range(len(op.axis)))}
+    return nests
+
+
+def block_nests(s: Schedule, nests: Sequence[Nest], target: Target, cfg: Config) -> None:
+    """Rule *block*: compute a nest that another one reads at its own point of some axis block by
+    block of that axis, inside the other's outermost loop.  By default only results that would
+    otherwise go to a far cache and back.  Knob `block`: elements, 0 for the whole.
+    """
+    known = bodies(s)
+    readers = s.state.consumers()
+    owner = {m: n for n in nests for m in n.members}
+    for nest in nests:
+        homes = [owner.get(r) for r in readers[nest.root]]
+        home = homes[0] if homes else None
+        op = known[nest.root].op
+        if home is None or any(h is not home for h in homes) or not (home.fused and nest.fused):
+            continue
+        if home.home is not None or nest.block is not None or s[nest.root].state.is_output:
+            continue
+        axes = _read_along(known, home, nest.root)
+        if axes is None:
+            continue
+        own, theirs = axes
+        rows = size_of(op.axis[own].extent)
+        size = product(op.shape) * known[nest.root].element_bytes
+        options = [n for n in BLOCKS if rows % n == 0 and n * MIN_BLOCKS <= rows]
+        if home.block is not None:
+            options = [home.block[1]] if home.block[0] == theirs else []
+        near = [n for n in options if n * (size // rows) <= target.l2_bytes // 8]
+        usual = max(near, default=0) if size >= FAR * target.l2_bytes else 0
+        chosen = cfg.under(nest.root).choice("block", (0, *options), usual) if options else 0
+        if chosen:
+            home.block, nest.home = (theirs, chosen), (home, own)
+
+
+def _read_along(known: Mapping[str, Body], home: Nest, name: str) -> tuple[int, int] | None:
+    """The first axis of stage `name` that all of `home` reads at one axis of its root, and that."""
+    root, own = known[home.root].op, known[name].op
+    found: tuple[int, ...] | None = None
+    for member in home.members:
+        body = known[member]
+        pairs = zip(body.op.axis, _axes_of(home, root, member), strict=False)
+        at = {a.var: i for a, i in pairs if i >= 0 and a.extent == root.axis[i].extent}
+        for read in body.reads:
+            if read.source == name:
+                axes = tuple(at.get(x, -1) if isinstance(x, Var) else -1 for x in read.load.indices)
+                found = axes if found is None or axes == found else tuple(-1 for _ in axes)
+    for n, i in enumerate(found or ()):
+        if i >= 0 and size_of(own.axis[n].extent) > 1 and own.axis[n].extent == root.axis[i].extent:
+            return n, i
+    return None
+
+
+def _aligned(
+    s: Schedule, known: Mapping[str, Body], nest: Nest, name: str
+) -> tuple[int, ...] | None:
+    """The root's axis behind each axis of reduction `name`, when the nest reads it at one point
+    only; None when it can't run in the root's tile.
+    """
+    root = known[nest.root].op
+    if root.reduce_axis:
+        return None
+    own = known[name].op
+    found: tuple[int, ...] | None = None
+    for member in nest.members:
+        body = known[member]
+        pairs = zip(body.op.axis, _axes_of(nest, root, member), strict=False)
+        at = {a.var: i for a, i in pairs if i >= 0 and a.extent == root.axis[i].extent}
+        for read in body.reads:
+            if read.source != name:
+                continue
+            axes = _point(read.load, own, root, at)
+            if axes is None or (found is not None and axes != found):
+                return None
+            found = axes
+    if found is None or len(set(found)) != len(found):
+        return None
+    if nest.fused:
+        same = nest.shared == frozenset(i for i in found if i >= 0)
+        tiles = [_has_reuse(known[n]) for n in (*nest.fused, name)]
+        if not same or any(tiles):
+            return None
+    return found
+
+
+def _axes_of(nest: Nest, root: Compute, member: str) -> Sequence[int]:
+    if member in nest.fused:
+        return nest.fused[member]
+    return range(len(root.axis))
+
+
+def _point(
+    load: Load, own: Compute, root: Compute, at: Mapping[Var, int]
+) -> tuple[int, ...] | None:
+    """The root's axes that `load` of a result of `own` is indexed with."""
+    axes: list[int] = []
+    for index, axis in zip(load.indices, own.axis, strict=True):
+        if isinstance(index, Const) and axis.extent == 1:
+            axes.append(-1 - len(axes))  # no axis of the root
+            continue
+        if not isinstance(index, Var) or index not in at:
+            return None
+        if root.axis[at[index]].extent != axis.extent:
+            return None
+        axes.append(at[index])
+    return tuple(axes)
+
+
+def _has_reuse(body: Body) -> bool:
+    """True when tiles pay: neighbours along some axis read the same elements."""
+    return any(
+        not read.steps.get(a.var, 0) and a.var not in read.periods
+        for a in body.op.axis
+        if size_of(a.extent) > 1
+        for read in body.reads
+    )

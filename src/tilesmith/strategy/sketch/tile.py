@@ -1,0 +1,329 @@
+"""The register tile of a reduction: which axis runs along vector lanes, and how many elements are
+computed together.
+
+For each step of the reduction a tile loads what its elements need, each distinct vector or scalar
+once, and does the arithmetic for all of them.  The analytic choice is the tile with the least
+cycles for all elements, given the target's load and arithmetic ports, the latency of its
+arithmetic and its vector registers; only where reads land decides, not what the operator is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from tilesmith.ir.target import LINE_BYTES, Target
+from tilesmith.te.knobs import Config
+
+from .structure import Body, Read, product, size_of
+
+MAX_VECTORS, MAX_ROWS = 6, 30
+LOADS = 2
+"""Vectors loaded per cycle."""
+LOAD_CYCLES = 0.1
+"""Of a load that runs beside arithmetic: it is not quite free."""
+LOOP_CYCLES = 0.75
+"""What a step of the reduction costs beside loads and arithmetic."""
+GATHER_CYCLES = 1.2
+"""Of one element that is not the neighbour of the last lane's."""
+COPY_CYCLES = 2.5
+"""Of an element that is copied to lie in another order."""
+COMBINE_CYCLES = 14
+"""To add up the lanes of a vector, and what surrounds a reduction along lanes."""
+ROW_SHARE = 0.001
+"""Of the time, for each row of a tile and each time that it lies twice as many cache lines from the
+next: rows are streams of their own and may fall on the same cache sets.
+"""
+SHORT = 9
+"""Steps of a window at the most that may all be unrolled."""
+SLIDING = 128
+"""Statements that unrolling a window may lead to where steps share what they load."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """`lane`: the axis along vectors, None where a reduction axis is; `sizes`: elements of the tile
+    along each spatial axis; `lanes`: elements of a vector; `slides`: see `TileModel.slides`.
+    """
+
+    lane: int | None
+    sizes: tuple[int, ...]
+    lanes: int
+    slides: bool = False
+
+    @property
+    def vectors(self) -> int:
+        return 1 if self.lane is None else -(-self.sizes[self.lane] // self.lanes)
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """Where a read lands, in numbers: `steps` and `periods` for each spatial axis (see `Read`; a
+    period of 0 is none), `along`: the step of the last reduction axis; `elements` of the whole.
+    """
+
+    steps: tuple[int | None, ...]
+    periods: tuple[int, ...]
+    along: int | None
+    itemsize: int
+    elements: int
+
+    def depends(self, axis: int, tile: int) -> bool:
+        """Whether `tile` neighbours along a spatial axis read different elements."""
+        return self.steps[axis] != 0 or (self.periods[axis] > 0 and self.periods[axis] % tile != 0)
+
+    def overlap(self, lane: int, sizes: Sequence[int], last: int) -> float:
+        """The share of its loads that is left where all `last` steps of the last reduction axis are
+        unrolled: a step of a window reads what others read for neighbours in the tile.
+        """
+        left = 1.0
+        for i, n in enumerate(sizes):
+            step = self.steps[i]
+            if i == lane or n < 2 or not step or not self.along or self.along % step:
+                continue
+            shift = self.along // step
+            if 0 < shift <= n:
+                left = min(left, (n + shift * (last - 1)) / (n * last))
+        return left
+
+
+@dataclass(frozen=True, slots=True)
+class TileModel:
+    """Cycles of a reduction under tiles.  `steps`: values that go into one element, `last` of them
+    along the last reduction axis (0: there is none); `operations` per value.  `packed`: operands
+    that will be copied so that lanes are neighbours.  `frozen`: axes that are not to be tiled.
+    `contiguous`: the axis along which the result is written to memory.
+    """
+
+    extents: tuple[int, ...]
+    operands: tuple[Operand, ...]
+    steps: int
+    last: int
+    operations: int
+    lanes: int
+    ports: int
+    latency: int
+    vector_registers: int
+    packed: frozenset[int] = frozenset()
+    frozen: frozenset[int] = frozenset()
+    contiguous: int | None = None
+
+    @staticmethod
+    def of(body: Body, target: Target, frozen: frozenset[int], contiguous: int | None) -> TileModel:
+        """The model of a stage on a target."""
+        axes, reduced = body.op.axis, body.op.reduce_axis
+
+        def operand(r: Read) -> Operand:
+            return Operand(
+                tuple(r.step(a.var) for a in axes),
+                tuple(r.periods.get(a.var, 0) for a in axes),
+                r.step(reduced[-1].var) if reduced else None,
+                r.load.dtype.bytes,
+                product(r.load.buffer.shape),
+            )
+
+        return TileModel(
+            tuple(size_of(a.extent) for a in axes),
+            tuple(operand(r) for r in body.reads),
+            body.reduced,
+            size_of(reduced[-1].extent) if reduced else 0,
+            body.operations,
+            max(target.vector_lanes(body.element_bytes), 1),
+            target.fma_ports,
+            target.fma_latency,
+            target.vector_registers,
+            frozenset(),
+            frozen,
+            contiguous,
+        )
+
+    def step_cycles(self, lane: int, sizes: Sequence[int]) -> float:
+        """Cycles of one step of the reduction for a tile."""
+        vectors = -(-sizes[lane] // self.lanes)
+        tile = vectors * math.prod(n for i, n in enumerate(sizes) if i != lane)
+        slides = self.slides(lane, sizes)
+        loads = 0.0
+        for at, read in enumerate(self.operands):
+            count = 1.0
+            for i, n in enumerate(sizes):
+                if i != lane and n > 1 and read.depends(i, n):
+                    count *= n
+            count *= read.overlap(lane, sizes, self.last) if slides else 1.0
+            loads += count * self._lane_cost(at, lane, sizes[lane], vectors)
+        work = tile * self.operations / self.ports
+        busy = max(work, loads / LOADS, self.latency)
+        step = LOOP_CYCLES / (self.last if slides else 1)
+        return busy + LOAD_CYCLES * loads + step + 0.2 * vectors
+
+    def slides(self, lane: int, sizes: Sequence[int]) -> bool:
+        """Whether all steps of the last reduction axis are to be unrolled, since they share loads:
+        registers hold the tile, what is the same for all of it, and a part of the window.
+        """
+        if not 1 < self.last <= SHORT:
+            return False
+        vectors = -(-sizes[lane] // self.lanes)
+        tile = vectors * math.prod(n for i, n in enumerate(sizes) if i != lane)
+        taken = tile + self.last * (vectors + 1) + 1
+        return (
+            tile * self.last <= SLIDING
+            and taken <= self.vector_registers
+            and any(r.overlap(lane, sizes, self.last) < 1 for r in self.operands)
+        )
+
+    def _lane_cost(self, at: int, lane: int, width: int, vectors: int) -> float:
+        read = self.operands[at]
+        if not read.depends(lane, width):
+            return 1.0
+        if read.steps[lane] == 1 or at in self.packed:
+            return vectors
+        return width * GATHER_CYCLES * LOADS
+
+    def cycles(self, lane: int, sizes: Sequence[int]) -> float:
+        """Cycles of all elements with tiles of `sizes`; tails of rows count for what they are."""
+        total = 0.0
+        parts = [
+            [(n // t, t), *([(1, n % t)] if n % t else [])]
+            for n, t in zip(self.extents, sizes, strict=True)
+        ]
+        for combination in itertools.product(*parts):
+            times = math.prod(count for count, _ in combination)
+            tile = [t for _, t in combination]
+            step = self.step_cycles(lane, tile)
+            total += times * (step * self.steps + self._store_cycles(lane, tile) + 2)
+        apart = max(
+            (n * math.log2(self._distance(i)) for i, n in enumerate(sizes) if i != lane and n > 1),
+            default=0.0,
+        )
+        copies = sum(COPY_CYCLES * self.operands[at].elements for at in self.packed)
+        return total * (1 + ROW_SHARE * (apart + len(sizes))) + copies
+
+    def _distance(self, axis: int) -> float:
+        """Cache lines between neighbouring rows, at the most; at least two."""
+        steps = [abs(r.steps[axis] or 0) * r.itemsize for r in self.operands]
+        return max(2.0, max(steps, default=0) / LINE_BYTES)
+
+    def _store_cycles(self, lane: int, sizes: Sequence[int]) -> float:
+        n = math.prod(sizes)
+        return n / self.lanes if lane == self.contiguous else n * GATHER_CYCLES
+
+    def registers(self, lane: int, sizes: Sequence[int]) -> int:
+        """Vector registers that a tile takes."""
+        vectors = -(-sizes[lane] // self.lanes)
+        return vectors * math.prod(n for i, n in enumerate(sizes) if i != lane) + vectors + 1
+
+    def row_axes(self, lane: int) -> list[int]:
+        """Axes other than `lane` worth tiling: those along which some read stays the same."""
+        return [
+            i
+            for i, n in enumerate(self.extents)
+            if i != lane and i not in self.frozen and n > 1
+            and any(not r.depends(i, 2) or r.periods[i] for r in self.operands)
+        ]  # fmt: skip
+
+    def best(self, lane: int, vectors: int | None = None) -> tuple[float, tuple[int, ...]]:
+        """The tile with the least cycles, and these; `vectors` fixes its width."""
+        return _best(self, lane, vectors)
+
+    def tiles(self, lane: int, vectors: int | None) -> Iterator[tuple[int, ...]]:
+        """Those that fit into registers."""
+        rows = self.row_axes(lane)
+        pairs = [(a,) for a in rows] + list(itertools.combinations(rows, 2)) or [()]
+        for count in (vectors,) if vectors else range(1, MAX_VECTORS + 1):
+            if count > 1 and (count - 1) * self.lanes >= self.extents[lane]:
+                break
+            width = min(count * self.lanes, self.extents[lane])
+            base = [width if i == lane else 1 for i in range(len(self.extents))]
+            for pair in pairs:
+                options = [_row_options(self.extents[i], len(pair)) for i in pair]
+                for heights in itertools.product(*options):
+                    sizes = list(base)
+                    for i, n in zip(pair, heights, strict=True):
+                        sizes[i] = n
+                    if self.registers(lane, sizes) <= self.vector_registers:
+                        yield tuple(sizes)
+
+    def along_reduction(self) -> float:
+        """Cycles when lanes run along the reduction, element by element; infinite when there is
+        none.
+        """
+        if not self.last:
+            return float("inf")
+        vectors = -(-self.last // self.lanes)
+        loads = 0.0
+        for at, read in enumerate(self.operands):
+            if at not in self.packed:
+                near = {0: 1.0, 1: float(vectors)}
+                loads += near.get(read.along, self.last * GATHER_CYCLES * LOADS)  # type: ignore[call-overload]
+        work = vectors * self.operations / self.ports
+        elements = math.prod(self.extents)
+        return elements * (max(work, loads / LOADS) * (self.steps // self.last) + COMBINE_CYCLES)
+
+
+@lru_cache(maxsize=4096)
+def _best(model: TileModel, lane: int, vectors: int | None) -> tuple[float, tuple[int, ...]]:
+    best = (float("inf"), tuple(1 for _ in model.extents))
+    if lane in model.frozen:
+        return best
+    for sizes in model.tiles(lane, vectors):
+        cost = model.cycles(lane, sizes)
+        if cost < best[0]:
+            best = (cost, sizes)
+    return best
+
+
+def _row_options(extent: int, axes: int) -> list[int]:
+    """Numbers of rows to consider; with two axes only a few of each."""
+    if axes == 1:
+        return list(range(1, min(extent, MAX_ROWS) + 1))
+    return [n for n in (2, 3, 4, 6, 7, 8) if n <= extent]
+
+
+def choose_tile(
+    model: TileModel, names: Sequence[str], packable: Mapping[int, frozenset[int]], cfg: Config
+) -> tuple[Tile, frozenset[int]]:
+    """Knobs `lane`, `vectors`, `rows.…`: the register tile and the operands to pack for it.
+
+    `names`: of the spatial axes; `packable`: by lane axis, the operands that may be packed so that
+    lanes are neighbours.
+    """
+    found: dict[int, tuple[float, frozenset[int]]] = {}
+    for i, extent in enumerate(model.extents):
+        if extent < 2 or i in model.frozen:
+            continue
+        plain = model.best(i)[0]
+        packs = packable.get(i, frozenset())
+        packed = replace(model, packed=packs).best(i)[0] if packs else plain
+        found[i] = min((plain, frozenset()), (packed, packs), key=lambda x: x[0])
+    along = model.along_reduction()
+    best = min(found, key=lambda i: found[i][0], default=None)
+    lane = best if best is not None and found[best][0] <= along else None
+    options = [*(names[i] for i in found), *(["reduction"] if along < float("inf") else [])]
+    default = names[lane] if lane is not None else "reduction"
+    chosen = cfg.choice("lane", options, default)
+    if chosen == "reduction":
+        return Tile(None, tuple(1 for _ in names), model.lanes), frozenset()
+    lane = next(i for i in found if names[i] == chosen)
+    packs = packable.get(lane, frozenset())
+    if packs and not cfg.choice("pack", (False, True), bool(found[lane][1])):
+        packs = frozenset()
+    model = replace(model, packed=packs)
+    extents = model.extents
+    _, sizes = model.best(lane)
+    widest = min(MAX_VECTORS, -(-extents[lane] // model.lanes))
+    usual = -(-sizes[lane] // model.lanes)
+    vectors = cfg.choice("vectors", range(1, widest + 1), usual)
+    if vectors != usual:
+        _, sizes = model.best(lane, vectors)
+    result = [
+        min(vectors * model.lanes, extents[lane]) if i == lane else 1 for i in range(len(extents))
+    ]
+    room = max((model.vector_registers - 1 - vectors) // vectors, 1)
+    for i in model.row_axes(lane):
+        most = min(room, extents[i])
+        start = min(sizes[i], most)
+        result[i] = cfg.choice(f"rows.{names[i]}", range(1, most + 1), start)
+        room = max(room // result[i], 1)
+    return Tile(lane, tuple(result), model.lanes, model.slides(lane, result)), packs

@@ -1,0 +1,213 @@
+"""Rule *winograd*: convolutions with a 3x3 window by minimal filtering, where that takes less time.
+
+    parallel over rows of tiles
+      image tiles of the row         per tile and vector of channels, in registers
+      for what the image does not run along (other taps move over it)
+        products                     a matrix product per point, accumulators in registers
+        for tiles of the row, vectors
+          result tiles               in registers, stored
+
+What is transformed and the products of a row of tiles stay in the cache.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from tilesmith.ir.dtypes import f32
+from tilesmith.ir.expr import Load, Var
+from tilesmith.ir.layout import Layout, LayoutDim
+from tilesmith.ir.target import Target
+from tilesmith.strategy.cpu.injective import PARALLEL_ELEMENTS
+from tilesmith.strategy.cpu.winograd_cost import ERRORS
+from tilesmith.te.interpolation import SQUARES, WINDOW
+from tilesmith.te.knobs import Config
+from tilesmith.te.schedule import Axis, Schedule, Stage
+from tilesmith.te.stage_winograd import Windowed, WinogradStages, windowed
+from tilesmith.te.tensor import Compute
+
+from .structure import product, size_of
+
+GAIN = 0.8
+"""Share of the direct convolution's time that a prediction must be below to be believed."""
+TRANSFORM_CYCLES = 8
+"""Of a vector of transformed numbers: arithmetic, loads and stores on the way to the products."""
+VECTORS = 2
+"""Of accumulators in a row of the products."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """A convolution in tiles of `m` x `m`, by the name of its stage."""
+
+    name: str
+    m: int
+    window: Windowed
+    stages: WinogradStages
+
+
+def filter_windows(s: Schedule, target: Target, bound: float, cfg: Config) -> list[Filtered]:
+    """Knob `winograd`: the size of tiles, of those whose error is within `bound`, or 0 for the
+    direct convolution.
+    """
+    tiles = tuple(m for m in SQUARES if ERRORS[m] <= bound)
+    found: list[Filtered] = []
+    for stage in list(s.stages):
+        if stage.state.is_placeholder or not stage.state.compute.reduce_axis:
+            continue
+        op = stage.state.compute
+        w = windowed(op)
+        if w is None or not _fits(op, w) or not all(_is_plain(s, x) for x in (w.image, w.weights)):
+            continue
+        costs = {m: winograd_cycles(op, w, m, target) for m in tiles}
+        best = min(costs, key=lambda m: costs[m], default=0)
+        direct = product(a.extent for a in (*op.axis, *op.reduce_axis))
+        direct //= target.vector_lanes(w.image.dtype.bytes) * target.fma_ports
+        usual = best if best and costs[best] < GAIN * direct else 0
+        m = cfg.under(stage.name).choice("winograd", (0, *tiles), usual)
+        if m:
+            found.append(Filtered(stage.name, m, w, s.winograd(op.outputs[0], m)))
+    return found
+
+
+def _fits(op: Compute, w: Windowed) -> bool:
+    """Whether it is float32, and vectors can run along the last dimension of everything."""
+    last = len(op.axis) - 1
+    if w.image.dtype is not f32:
+        return False
+    along = (w.image.buffer.shape, w.image_dims), (w.weights.buffer.shape, w.weight_dims)
+    return last not in w.places and all(len(shape) - 1 not in dims for shape, dims in along)
+
+
+def _is_plain(s: Schedule, read: Load) -> bool:
+    """Whether what is read lies in memory in the order of its dimensions."""
+    source, _ = s.state.tensors[read.buffer]  # type: ignore[index]  # a tensor
+    return s.state.stages[source].layout is None
+
+
+def winograd_cycles(op: Compute, w: Windowed, m: int, target: Target) -> float:
+    """Cycles of one core: products, and the transforms of image, weights and result."""
+    lanes = target.vector_lanes(w.image.dtype.bytes)
+    t = m + WINDOW - 1
+    tiles = math.prod(-(-size_of(op.axis[p].extent) // m) for p in w.places)
+    results = product(a.extent for n, a in enumerate(op.axis[:-1]) if n not in w.places)
+    results *= -(-size_of(op.axis[-1].extent) // lanes)  # vectors
+    reduced = product(a.extent for a in w.others)
+
+    def vectors(shape: Any, dims: tuple[int, int]) -> int:
+        outer = product(n for d, n in enumerate(shape[:-1]) if d not in dims)
+        return outer * -(-size_of(shape[-1]) // lanes)
+
+    image = tiles * vectors(w.image.buffer.shape, w.image_dims)
+    weights = vectors(w.weights.buffer.shape, w.weight_dims)
+    products = t * t * tiles * results * reduced / target.fma_ports
+    moved = t * t * (image + weights + tiles * results) * TRANSFORM_CYCLES
+    return products + moved
+
+
+def schedule_filtered(s: Schedule, f: Filtered, target: Target, cfg: Config) -> None:
+    """Schedule the stages of a convolution in tiles."""
+    own = cfg.under(f.name)
+    root = s[f.name]
+    op = root.op
+    assert isinstance(op, Compute)
+    lanes = target.vector_lanes(f.window.image.dtype.bytes)
+    image_row, row, vector = _schedule_result(root, f, lanes)
+    _transform(s[f.stages.rows], root, vector)
+    _schedule_products(s, f, root, row, lanes, own)
+    image = s[f.stages.image]
+    image.compute_at(root, image_row)
+    image.set_scope("heap")
+    _schedule_tiles(image, s[f.stages.image_rows], lanes)
+    weights = s[f.stages.weights]
+    outer = _schedule_tiles(weights, s[f.stages.weight_rows], lanes)
+    if outer is not None and product(f.stages.weights.shape) >= PARALLEL_ELEMENTS:
+        weights.parallel(outer)
+
+
+def _schedule_result(root: Stage, f: Filtered, lanes: int) -> tuple[Axis, Axis, Axis]:
+    """Loops of the result; returns those at which the image of a row of tiles, its products, and
+    one vector of a tile are computed.
+    """
+    axes = root.axis
+    i, j = f.window.places
+    op = root.op
+    assert isinstance(op, Compute)
+    batch = {x for x in f.window.image.indices if isinstance(x, Var)}
+    across = [n for n in range(len(axes) - 1) if n not in (i, j)]
+    first = [n for n in across if op.axis[n].var in batch]
+    rest = [n for n in across if n not in first]
+    rows, y = root.split(axes[i], factor=f.m, tail="guard")
+    columns, z = root.split(axes[j], factor=f.m, tail="guard")
+    vector, lane = root.split(axes[-1], factor=min(lanes, size_of(op.axis[-1].extent)))
+    last = [axes[n] for n in rest]
+    root.reorder(*(axes[n] for n in first), rows, *last, columns, vector, y, z, lane)
+    outer = root.fuse(*(axes[n] for n in first), rows) if first else rows
+    root.parallel(outer)
+    root.unroll(y)
+    root.unroll(z)
+    root.vectorize(lane)
+    return outer, (last[-1] if last else outer), vector
+
+
+def _transform(half: Stage, reader: Stage, at: Axis) -> None:
+    """The first half of a transform, [point, position, ...], in registers at `at`."""
+    half.compute_at(reader, at)
+    half.set_scope("register")
+    point, position, *others, lane = half.axis
+    half.reorder(*others, position, point, lane)
+    half.unroll(position)
+    half.unroll(point)
+    half.vectorize(lane)
+
+
+def _schedule_tiles(stage: Stage, half: Stage, lanes: int) -> Axis | None:
+    """A transform, [x, y, ...], vector by vector; returns its outermost loop."""
+    x, y, *others, last = stage.axis
+    vector, lane = stage.split(last, factor=min(lanes, size_of(last.extent)))
+    stage.reorder(*others, vector, x, y, lane)
+    stage.unroll(x)
+    stage.unroll(y)
+    stage.vectorize(lane)
+    _transform(half, stage, vector)
+    return others[0] if others else None
+
+
+def _schedule_products(
+    s: Schedule, f: Filtered, root: Stage, at: Axis, lanes: int, cfg: Config
+) -> None:
+    """One matrix product per point: tiles of a row against vectors of the last axis."""
+    tensor = f.stages.products
+    acc = s.cache_write(tensor, "register")
+    stage, own = s[tensor], s[acc]
+    stage.compute_at(root, at)
+    stage.set_scope("heap")
+    rank = len(stage.axis)
+    place = 2 + f.window.places[1]
+    width = size_of(stage.axis[-1].extent)
+    tiles = size_of(stage.axis[place].extent)
+    lanes = min(lanes, width)
+    vectors = min(VECTORS, -(-width // lanes))
+    vectors = cfg.choice("tile_vectors", range(1, min(-(-width // lanes), 4) + 1), vectors)
+    height = min(tiles, 28 // vectors)
+    height = -(-tiles // -(-tiles // height))
+    height = cfg.choice("tile_rows", range(1, min(tiles, 28 // vectors) + 1), height)
+    far, column = stage.split(stage.axis[-1], factor=lanes * vectors)
+    column, lane = stage.split(column, factor=lanes)
+    rows, row = stage.split(stage.axis[place], factor=height, tail="roundup")
+    others = [a for n, a in enumerate(stage.axis[:-1]) if n != place]
+    stage.reorder(*others, far, rows, row, column, lane)
+    own.compute_at(stage, rows)
+    along = LayoutDim(rank - 1, "outer", lanes), LayoutDim(rank - 1, "inner", lanes)
+    s.transform_layout(acc, Layout((*(LayoutDim(n) for n in range(rank - 1)), *along)))
+    for loop in (row, column):
+        stage.unroll(loop)
+    stage.vectorize(lane)
+    _, row = own.split(own.axis[place], factor=height, tail="roundup")
+    column, lane = own.split(own.axis[-1], factor=lanes)
+    own.reorder(*own.reduce_axis, row, column, lane)
+    for loop in (row, column):
+        own.unroll(loop)
+    own.vectorize(lane)

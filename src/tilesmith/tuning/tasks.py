@@ -1,0 +1,189 @@
+"""The kernels of a model: what they take in it, and as tasks for the search."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilesmith import driver
+from tilesmith.choices.family import group_family
+from tilesmith.choices.groups import GroupSpace, lower_group, user_template
+from tilesmith.choices.records import Key, Records
+from tilesmith.choices.space import Candidate, Space
+from tilesmith.codegen.kernel import KernelJob
+from tilesmith.driver import Session
+from tilesmith.graph.evaluate import evaluate
+from tilesmith.graph.nodes import Graph, Node
+from tilesmith.graph.text import print_graph
+from tilesmith.ir.layout import Layout
+from tilesmith.loop.text import print_func
+from tilesmith.perf.cost import constants_place
+from tilesmith.runtime.executable import Executable
+from tilesmith.runtime.profile import KernelTime
+from tilesmith.runtime.program import TensorSpec
+from tilesmith.runtime.threads import thread_count
+from tilesmith.te.knobs import Config, Decisions
+from tilesmith.tuning.jobs import Argument
+from tilesmith.tuning.measure import Task
+from tilesmith.tuning.scheduler import Progress
+
+BUILDER = "tilesmith.driver.worker"
+SLACK = (0.1, 0.5)
+"""Of a kernel's time, what tuning may be expected to save at the least and at the most."""
+PROFILES = 4
+"""Runs in which every kernel is timed."""
+RELATIVES = 4
+"""Workloads of a task's family, and candidates of other versions, that are tried first."""
+WORTH_SHARE = 2e-3
+"""Of the model's time: workloads that take less are left alone."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compiled:
+    """An executable, the graph it was made of, and the node of each of its calls."""
+
+    executable: Executable
+    fused: Graph
+    called: tuple[Node, ...]
+
+    @staticmethod
+    def of(graph: Graph, session: Session) -> Compiled:
+        return Compiled.of_groups(*Compiled.groups(graph, session), session)
+
+    @staticmethod
+    def groups(graph: Graph, session: Session) -> tuple[Graph, Mapping[Node, Decisions]]:
+        """The fused groups of a model, and what is decided about their kernels."""
+        return driver.apply_tuning(driver.optimise(graph, session), session)
+
+    @staticmethod
+    def of_groups(fused: Graph, decisions: Mapping[Node, Decisions], session: Session) -> Compiled:
+        kernels = driver.compile_kernels(fused, session, decisions)
+        exe = Executable(driver.assemble(fused, kernels, session), session.options.threads)
+        return Compiled(exe, fused, tuple(n for n in fused.nodes if n in kernels))
+
+    def times(self) -> dict[Node, KernelTime]:
+        """What each kernel takes in it."""
+        found = self.executable.profile(*random_inputs(self.executable), repeats=PROFILES)
+        return dict(zip(self.called, found, strict=True))
+
+
+def tasks_of(c: Compiled, session: Session) -> list[Task]:
+    """One task for each distinct workload that has decisions and takes time."""
+    found: dict[Key, Task] = {}
+    spaces = session.constraints.spaces if session.constraints is not None else {}
+    times = c.times()
+    threads = thread_count(session.options.threads)
+    program = c.executable.program
+    size = program.constants.nbytes + program.arena_bytes
+    cold = {"dram": 2 * session.target.l3_bytes, "l3": 2 * session.target.l2_bytes}.get(
+        constants_place(size, session.target), 0
+    )
+    for node in c.fused.nodes:
+        found_group = driver.group_space(node, c.fused, session) if node in times else None
+        if found_group is None:
+            continue
+        workload, group = found_group
+        key = Key.of(workload, session.target.text, threads)
+        if key in found:
+            more = found[key].seconds + times[node].seconds
+            found[key] = dataclasses.replace(found[key], seconds=more)
+            continue
+        space = spaces.get(workload) or group.space()
+        found[key] = _task(group, space, key, cold, session, times[node])
+    worth = WORTH_SHARE * sum(t.seconds for t in times.values())
+    return [t for t in found.values() if t.seconds >= worth and _has_choice(t.space)]
+
+
+def _has_choice(space: Space) -> bool:
+    """Whether there is anything to measure."""
+    return space.start != space.baseline or bool(space.free(space.start))
+
+
+def _task(
+    group: GroupSpace, space: Space, key: Key, cold: int, session: Session, now: KernelTime
+) -> Task:
+    body, constants = group.body, group.constants
+    cache = driver.kernel_cache(session.options)
+    cache_dir = cache.directory if cache is not None else None
+
+    def build(candidate: Candidate) -> bytes:
+        options, target = session.options, session.target
+        if user_template(candidate) is not None:  # of this process: others get its loops
+            cfg = Config(candidate)
+            func = lower_group(group.packed(cfg), target, f"k_{key.workload}", cfg)
+            return KernelJob(print_func(func), func.name, options, target, nest=True).to_bytes()
+        text = print_graph(group.packed(Config(candidate)))
+        symbol = driver.kernel_symbol(driver.kernel_key(text, options, target, candidate))
+        job = KernelJob(text, symbol, options, target, candidate, cache_dir=cache_dir)
+        return job.to_bytes()
+
+    def arguments(candidate: Candidate) -> tuple[tuple[Argument, ...], tuple[Argument, ...]]:
+        chosen = group.packed(Config(candidate))
+        inputs = (
+            Argument(v.dtype.name, v.type.static_shape, _text(v.layout), cold * (i in constants))
+            for i, v in enumerate(chosen.inputs)
+        )
+        outputs = (
+            Argument(v.dtype.name, v.type.static_shape, _text(v.layout)) for v in chosen.outputs
+        )
+        return tuple(inputs), tuple(outputs)
+
+    def reference() -> tuple[Sequence[np.ndarray], Sequence[np.ndarray]]:
+        given = list(driver.random_inputs(body).values())
+        return given, list(evaluate(body, given).values())
+
+    bound = max(session.options.bound(str(v.dtype)) for v in body.outputs)
+    label = " ".join(dict.fromkeys(n.op.name for n in body.nodes))
+    label = f"{label[:34]} {body.outputs[0].type}"
+    family = group_family(body, constants)
+    return Task(
+        key, label, space, build, arguments, reference, bound, now.seconds,
+        family, slack(now.ratio),
+    )  # fmt: skip
+
+
+def slack(ratio: float | None) -> float:
+    """The share of a kernel's time that tuning may save, given its predicted over its measured
+    time: what it takes longer than predicted; never nothing, since predictions are of a schedule.
+    """
+    least, most = SLACK
+    return (least + most) / 2 if ratio is None else min(max(1 - ratio, least), most)
+
+
+def _text(layout: Layout | None) -> str | None:
+    return None if layout is None else str(layout)
+
+
+def resume(state: Progress, records: Records) -> None:
+    """Take up what earlier runs measured.  What helped with other versions of the schedules, and
+    what was found for workloads of the family, is measured first.
+    """
+    task = state.task
+    if task.space.start == task.space.baseline:
+        state.search.observe(task.space.start, 1.0)
+    for t in records.trials(task.key):
+        if t.status != "lost" and task.space.legal(t.candidate) == t.candidate:
+            state.note(t)
+    promising = records.earlier(task.key)[:RELATIVES]
+    if task.family is not None:
+        records.describe({task.key: task.family})
+        promising += records.look_up(task.key, task.family).relatives[:RELATIVES]
+    found = [task.space.refitted(t.candidate) for t in promising]
+    state.search.suggest([c for c in found if c is not None])
+
+
+def random_inputs(exe: Executable) -> list[np.ndarray]:
+    """Logical contents for the inputs of an executable."""
+    rng = np.random.default_rng(0)
+    return [random_array(rng, s) for s in exe.inputs]
+
+
+def random_array(rng: np.random.Generator, spec: Argument | TensorSpec) -> np.ndarray:
+    """Logical contents for an argument: standard normal floats, integers 0 and 1."""
+    dtype = spec.type if isinstance(spec, Argument) else spec.dtype
+    if dtype.is_float:
+        return rng.standard_normal(spec.shape).astype(dtype.numpy)
+    return rng.integers(0, 2, spec.shape).astype(dtype.numpy)

@@ -1,0 +1,232 @@
+"""Tuning schedules of one's own: a template is a function that asks for its decisions.
+
+def gemm(cfg, n):
+    ...
+    s = te.create_schedule(C.op)
+    io, ii = cfg.split("i", s[C], C.op.axis[0])
+    cfg.annotate("ii", s[C], ii, ("none", "unroll"))
+    return s, [A, B, C]
+
+f = ts.tune_template(gemm, 512, seconds=30)
+
+For an expression without a template rules generate one: f = ts.tune_expression([A, B, C]).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from tilesmith import driver
+from tilesmith.choices.family import nest_family
+from tilesmith.choices.records import MARGIN, Key, Records, Trial
+from tilesmith.choices.space import Candidate, Forbidden, Space
+from tilesmith.codegen.kernel import KernelJob
+from tilesmith.codegen.targets import covers, host
+from tilesmith.driver import Session
+from tilesmith.loop.text import print_func
+from tilesmith.runtime.function import NativeFunction
+from tilesmith.runtime.threads import thread_count
+from tilesmith.strategy.sketch import auto_schedule as sketch_schedule
+from tilesmith.strategy.sketch import generated
+from tilesmith.support.errors import UsageError
+from tilesmith.support.measure import interleave, ratio
+from tilesmith.support.options import Options, records_path
+from tilesmith.te.knobs import ANALYTIC, Config, Decisions
+from tilesmith.te.lower import lower
+from tilesmith.te.schedule import Schedule, create_schedule
+from tilesmith.te.tensor import Placeholder, Tensor
+from tilesmith.tuning.cost_model import CostModel
+from tilesmith.tuning.fleet import check_workers, open_measurer
+from tilesmith.tuning.interrupt import Interrupt
+from tilesmith.tuning.jobs import Argument
+from tilesmith.tuning.measure import Task
+from tilesmith.tuning.model import Report, check_arguments
+from tilesmith.tuning.scheduler import Budget, Progress, tune_tasks
+from tilesmith.tuning.search import DEFAULT, Searches
+from tilesmith.tuning.tasks import BUILDER, random_array, resume
+
+Template = Callable[..., "tuple[Schedule, Sequence[Tensor]]"]
+
+CHECK_SECONDS = 0.8
+"""For comparing what was found with what the template chooses by itself."""
+TURN_RUNS, LEAST_ROUNDS, MOST_ROUNDS = 4, 3, 8
+"""Runs of a turn at the least, and turns that each of the two has."""
+
+
+def tune_template(
+    template: Template,
+    *arguments: Any,
+    seconds: float = 30.0,
+    trials: int | None = None,
+    target: str | None = None,
+    threads: int | None = None,
+    options: Options | None = None,
+    search: str = DEFAULT,
+    seed: int = 0,
+    pins: Decisions | None = None,
+    forbid: Forbidden | None = None,
+    workers: str | None = None,
+    flush: bool = False,
+    report: Report = lambda _stage, _tasks: None,
+    cost_model: CostModel | None = None,
+) -> NativeFunction:
+    """The fastest schedule that a template can make, as a native function.
+
+    `template(cfg, *arguments)` returns a schedule and its arguments, inputs before outputs; it asks
+    `cfg` (a `Config`) for its decisions.  Every candidate's result is compared with that of the
+    same expressions without a schedule; the best is compared in turns with what the template
+    chooses by itself, and the faster is returned (not for long runs, other machines or `flush`).
+    `pins`: values that knobs are to have; `forbid`: values that they are not to have.  `workers`,
+    `flush` and Ctrl-C as in `tune`.  Raises UsageError, ScheduleError.
+    """
+    check_arguments(seconds, trials, search)
+    check_workers(workers)
+    session = Session.of(options, target=target, threads=threads)
+    count = thread_count(session.options.threads)
+    name = getattr(template, "__name__", "template")
+    task = _template_task(lambda cfg: template(cfg, *arguments), name, session, count, pins, forbid)
+    searches = Searches(search, session.target, count, seed, cost_model)
+    state = Progress(task, searches.of(task.space))
+    interrupt = Interrupt()
+    searching = max(seconds - CHECK_SECONDS, seconds / 2)
+    budget = Budget(searching, float("inf") if trials is None else trials, interrupt=interrupt)
+    with Records(records_path(session.options)) as records, interrupt.on_signal():
+        resume(state, records)
+        with open_measurer(workers, BUILDER, count, session.jobs, flush) as measurer:
+            tune_tasks(
+                [state], measurer, records, budget, 2 * measurer.jobs,
+                lambda s: report("searching", s),
+            )  # fmt: skip
+
+    def made(decisions: Decisions) -> NativeFunction:
+        s, args = template(Config(decisions), *arguments)
+        return driver.build(s, args, session.target, count, options=session.options)
+
+    start = task.space.start
+    is_known = start == task.space.baseline  # else pins exclude what ratios compare with
+    best = _best(state, 1 - MARGIN if is_known else float("inf"))
+    if best is None:
+        return made(start)
+    # a check here says nothing about other machines, nor about caches that are flushed
+    is_here = workers is None and not flush and covers(host(), session.target)
+    is_short = 2 * LEAST_ROUNDS * TURN_RUNS * best.baseline <= CHECK_SECONDS
+    if not (is_known and is_here and is_short):  # long runs scatter little
+        return made(best.candidate)
+    return _faster(made(best.candidate), made(start), task, best)
+
+
+def tune_expression(
+    args: Sequence[Tensor],
+    seconds: float = 30.0,
+    trials: int | None = None,
+    target: str | None = None,
+    threads: int | None = None,
+    options: Options | None = None,
+    search: str = DEFAULT,
+    seed: int = 0,
+    pins: Decisions | None = None,
+    forbid: Forbidden | None = None,
+    workers: str | None = None,
+    flush: bool = False,
+    report: Report = lambda _stage, _tasks: None,
+    cost_model: CostModel | None = None,
+) -> NativeFunction:
+    """The fastest schedule found for tensor expressions, as a native function of `args`.
+
+    `args`: placeholders and computed tensors in the order of the function's parameters.  The space
+    is generated by rules (`strategy.sketch`); the search starts from what they choose.
+    Other arguments as for `tune_template`.  Raises UsageError, ScheduleError.
+    """
+    session = Session.of(options, target=target)
+    template = generated(args, session.target, session.options.bound("f32"))
+    return tune_template(
+        template, seconds=seconds, trials=trials, target=target, threads=threads, options=options,
+        search=search, seed=seed, pins=pins, forbid=forbid, workers=workers, flush=flush,
+        report=report,
+        cost_model=cost_model,
+    )  # fmt: skip
+
+
+def _best(state: Progress, most: float) -> Trial | None:
+    """The best trial, of those measured for longer where there are any, if its share of the
+    analytic schedule's time is `most` or less.
+    """
+    trials = [t for k, t in state.seen.items() if k in state.confirmed] or state.seen.values()
+    best = min(trials, key=lambda t: t.ratio, default=None)
+    return best if best is not None and best.ratio <= most and isfinite(best.ratio) else None
+
+
+def _faster(
+    best: NativeFunction, start: NativeFunction, task: Task, trial: Trial
+) -> NativeFunction:
+    """Which of two functions is faster here and now, in turns: a time that was the least of many
+    was partly luck.  Both have run before, in another process.
+    """
+    rng = np.random.default_rng(0)
+    inputs, outputs = task.arguments(trial.candidate)
+    arrays = [random_array(rng, a) for a in inputs]
+    results = [np.zeros(a.shape, a.type.numpy) for a in outputs]
+    calls = {name: f.bind(*arrays, *results) for name, f in (("best", best), ("start", start))}
+    turn = CHECK_SECONDS / (2 * MOST_ROUNDS)
+    longest = max(turn, TURN_RUNS * trial.baseline)
+    rounds = max(int(CHECK_SECONDS / (2 * longest)), LEAST_ROUNDS)
+    taken = interleave(calls, rounds=rounds, turn_seconds=turn)
+    return best if ratio(taken["best"], taken["start"]) < 1 else start
+
+
+def auto_schedule(args: Sequence[Tensor], target: str | None = None) -> Schedule:
+    """The schedule that rules choose for tensor expressions by their structure.
+
+    Nothing is measured; `tune_expression` starts from it.  More steps may follow.  Raises
+    UsageError.
+    """
+    session = Session.of(None, target=target)
+    return sketch_schedule(args, session.target, session.options.bound("f32"))
+
+
+def _template_task(
+    template: Callable[[Config], tuple[Schedule, Sequence[Tensor]]],
+    name: str,
+    session: Session,
+    threads: int,
+    pins: Decisions | None,
+    forbid: Forbidden | None,
+) -> Task:
+    _, args = template(ANALYTIC)
+    inputs = [a for a in args if isinstance(a.op, Placeholder)]
+    outputs = [a for a in args if not isinstance(a.op, Placeholder)]
+    plain = create_schedule([t.op for t in outputs])
+    naive = lower(plain, args, "naive")
+    text = f"{print_func(naive)}template {name}\n"
+    key = Key.of(text, session.target.text, threads)
+
+    def build(candidate: Candidate) -> bytes:
+        s, args = template(Config(candidate))
+        text = print_func(lower(s, args, f"k_{key.workload}"))
+        symbol = f"k_{key.workload}"
+        return KernelJob(text, symbol, session.options, session.target, nest=True).to_bytes()
+
+    def arguments(candidate: Candidate) -> tuple[tuple[Argument, ...], tuple[Argument, ...]]:
+        del candidate
+        return tuple(map(_argument, inputs)), tuple(map(_argument, outputs))
+
+    def reference() -> tuple[Sequence[np.ndarray], Sequence[np.ndarray]]:
+        rng = np.random.default_rng(0)
+        given = [random_array(rng, _argument(t)) for t in inputs]
+        results = [np.zeros(a.shape, a.type.numpy) for a in map(_argument, outputs)]
+        driver.build(plain, args, session.target, 1, options=session.options)(*given, *results)
+        return given, results
+
+    space = Space(template, pins, forbid)
+    bound = max(session.options.bound(str(t.dtype)) for t in outputs)
+    return Task(key, name, space, build, arguments, reference, bound, 1.0, nest_family(text))
+
+
+def _argument(t: Tensor) -> Argument:
+    if not all(isinstance(n, int) for n in t.shape):
+        raise UsageError(f"{t.name}: a template is tuned for fixed shapes, not {t.shape}")
+    return Argument(t.dtype.name, tuple(int(n) for n in t.shape))  # type: ignore[arg-type]

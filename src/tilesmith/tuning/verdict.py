@@ -1,0 +1,200 @@
+"""The final check: the model with the decisions on record against the untuned one.
+
+Kernels are fast by themselves and may be slow in their place: another kernel's results lie
+elsewhere in the caches, or threads share the work in another way.  So both models are profiled in
+turns, and decisions whose kernels turn out to be slower there are dropped; what is left must make
+the whole faster, or the least certain are dropped as well.  What there is no time to find out stays
+open for the next run, and out of use.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from tilesmith import driver
+from tilesmith.choices.lookup import Lookup
+from tilesmith.choices.records import MARGIN, Key, Records, Status
+from tilesmith.choices.workload import group_workload
+from tilesmith.driver import Question, Session
+from tilesmith.graph.nodes import Fused, Graph, InPlace
+from tilesmith.runtime.executable import Executable
+from tilesmith.support.measure import interleave, ratio
+
+from .graph_choices import key_of
+from .profiles import REPEATS, ROUNDS, Times, compared, in_turns
+from .tasks import Compiled, random_inputs
+
+CHECK_ROUNDS = (3, 7)
+"""Turns of each executable in the final check, at the least and at the most."""
+TURN_SECONDS, TURN_RUNS = 0.12, 4
+"""What a turn takes at the least, and runs in it where those take longer."""
+PROFILE_SECONDS = 1.5
+"""Of turns in which every kernel is timed."""
+SLOWER = "the model as a whole was slower with it"
+SHARES = (1.02, 0.97, 0.9)
+"""Attempts: the share of the untuned time beyond which a decision is dropped.  The first allows for
+noise; the others look for the culprits where the whole is slower all the same."""
+
+
+def better_of(
+    graph: Graph,
+    session: Session,
+    plain: Executable,
+    records: Records,
+    left: Callable[[], float] = lambda: math.inf,
+    needed: float = 0.0,
+    each: float = 0.0,
+) -> tuple[Executable, float]:
+    """The executable with the decisions on record and how many times as fast as `plain` it is;
+    `plain` where none is faster.
+
+    Decisions that do not help are marked as worse.  Another attempt begins as long as what the one
+    before took is `left` (seconds); when none does, the decisions that are still in question are
+    marked as unsettled: no compilation uses them, the next run begins with them.  (Those made for
+    a relative are worse here: of this workload nothing was measured.)  What relatives found is
+    fitted to workloads as long as more than `needed` seconds are left, which is what the rest of
+    this takes (see `seconds_needed`), and `each` for every kernel that has to be compiled for it.
+    """
+    inputs = random_inputs(plain)
+
+    fitted: set[Key] = set()
+
+    def may_fit(key: Key, so_far: int) -> bool:
+        if left() > needed + each * so_far:
+            fitted.add(key)
+        return key in fitted  # what was fitted once is known
+
+    for share in SHARES:
+        began = time.perf_counter()
+        chosen, tuned, sources = _compiled(graph, session, records, may_fit)
+        if tuned is None:
+            return plain, 1.0
+        before, after = in_turns(plain, tuned.executable, inputs, PROFILE_SECONDS)
+        slow = slower(sources, before, after, share)
+        _mark(records, chosen, slow, "worse", "its kernels were slower in the model")
+        if slow:
+            chosen, tuned, _ = _compiled(graph, session, records, may_fit)
+            if tuned is None:
+                return plain, 1.0
+        once = sum(t for _, t in before)
+        speedup = _speedup(plain, tuned.executable, inputs, check_rounds(left(), once))
+        if speedup > 1:
+            unsettled = [k for k, t in chosen.used.items() if t.status == "unsettled"]
+            _mark(records, chosen, unsettled, "ok", "")
+            return tuned.executable, speedup
+        is_last = share == SHARES[-1]
+        if is_last or left() < time.perf_counter() - began:
+            guilty = [k for k, t in chosen.used.items() if is_last or t.key != k]
+            _mark(records, chosen, guilty, "worse", SLOWER)
+            _set_aside(records, chosen.used)
+            break
+    return plain, 1.0
+
+
+def seconds_needed(compile_seconds: float, once: float) -> float:
+    """What an attempt of `better_of` takes: it compiles twice with kernels that are known, each
+    time in `compile_seconds`, and runs models that take about `once`.
+    """
+    profiles = max(PROFILE_SECONDS, 2 * ROUNDS[0] * REPEATS * once)
+    return 2 * compile_seconds + profiles + CHECK_ROUNDS[1] * _round_seconds(once)
+
+
+def check_rounds(left: float, once: float) -> int:
+    """Turns of the final check of executables that take about `once`, as many as fit into what is
+    `left`.
+    """
+    least, most = CHECK_ROUNDS
+    fitting = left / _round_seconds(once)
+    return most if fitting >= most else max(int(fitting), least)
+
+
+def _round_seconds(once: float) -> float:
+    """What a turn of both executables takes."""
+    return 2 * max(TURN_SECONDS, TURN_RUNS * once)
+
+
+def slower(
+    sources: Mapping[Key, frozenset[str]], before: Times, after: Times, share: float
+) -> list[Key]:
+    """The decisions whose kernels take more than `share` of the time that the same source nodes
+    took before; `sources`: the nodes that each decision is about.
+    """
+    found: list[Key] = []
+    for key, names in sources.items():
+        old, new = compared(names, before, after)
+        if new > share * old:
+            found.append(key)
+    return found
+
+
+def _compiled(
+    graph: Graph, session: Session, records: Records, may_fit: Callable[[Key, int], bool]
+) -> tuple[Lookup, Compiled | None, dict[Key, frozenset[str]]]:
+    """What the model asks these records, the model as `compile` makes it with them (None where they
+    decide nothing), and the source nodes that each decision is about.
+    """
+    chosen = dataclasses.replace(driver.lookup(records, session), unsettled=True, may_fit=may_fit)
+    asked: dict[str, Question] = {}
+    now = dataclasses.replace(_tuned(session, chosen), asked=asked)
+    fused, decisions = Compiled.groups(graph, now)
+    if not chosen.used:
+        return chosen, None, {}
+    sources = _sources(fused, asked, session, chosen)
+    return chosen, Compiled.of_groups(fused, decisions, now), sources
+
+
+def _tuned(session: Session, chosen: Lookup) -> Session:
+    return dataclasses.replace(session, tuned=chosen)
+
+
+def _sources(
+    fused: Graph, asked: Mapping[str, Question], session: Session, chosen: Lookup
+) -> dict[Key, frozenset[str]]:
+    """The source nodes that each decision used is about."""
+    found: dict[Key, frozenset[str]] = {key: frozenset() for key in chosen.used}
+
+    def note(workload: str, names: Iterable[str]) -> None:
+        key = key_of(workload, session)
+        if key in found:
+            found[key] |= frozenset(names)
+
+    for node in fused.nodes:
+        if isinstance(node.op, Fused) and not isinstance(node.op, InPlace):
+            constants = [i for i, v in enumerate(node.inputs) if v in fused.constant]
+            workload = group_workload(driver.canonical(node.op.body), constants)
+            note(workload, driver.sources(node))
+    for workload, question in asked.items():
+        note(workload, question.sources)
+    return found
+
+
+def _speedup(
+    plain: Executable, tuned: Executable, inputs: Sequence[np.ndarray], rounds: int
+) -> float:
+    samples = interleave(
+        {"untuned": lambda: plain(*inputs), "tuned": lambda: tuned(*inputs)}, rounds=rounds
+    )
+    return ratio(samples["untuned"], samples["tuned"])
+
+
+def _set_aside(records: Records, keys: Iterable[Key]) -> None:
+    """Leave what is still on record for some workloads, the next best included, to another run."""
+    trials = (
+        t for key in keys for t in records.trials(key) if t.status == "ok" and t.ratio <= 1 - MARGIN
+    )
+    records.add(*(dataclasses.replace(t, status="unsettled", cause=SLOWER) for t in trials))
+
+
+def _mark(
+    records: Records, chosen: Lookup, keys: Iterable[Key], status: Status, cause: str
+) -> None:
+    """Mark the trials that gave decisions for some workloads (there: one that was made for a
+    relative stays what it is).
+    """
+    used = ((key, chosen.used[key]) for key in keys)
+    records.add(*(dataclasses.replace(t, key=key, status=status, cause=cause) for key, t in used))
