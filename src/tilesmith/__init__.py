@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilesmith.support.exports import exports
+from tilesmith.support.version import VERSION
 
 if TYPE_CHECKING:
     from tilesmith import te
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from tilesmith.tuning.model import tune
     from tilesmith.tuning.template import auto_schedule, tune_expression, tune_template
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "AccuracyError",

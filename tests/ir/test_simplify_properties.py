@@ -21,9 +21,10 @@ from ir.strategies import (
     narrow,
 )
 from tilesmith.ir.bounds import eliminate
+from tilesmith.ir.context import Context
 from tilesmith.ir.dtypes import i8, i32, u8
 from tilesmith.ir.expr import Expr, Var, const, minimum
-from tilesmith.ir.simplify import EMPTY, Context, can_prove, interval, simplify
+from tilesmith.ir.simplify import EMPTY, can_prove, interval, simplify
 
 COMMON = settings(
     max_examples=300,

@@ -12,22 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
+from . import expr as ir
 from .dtypes import DType, i64
-from .expr import (
-    Binary,
-    Broadcast,
-    Call,
-    Cast,
-    Compare,
-    Const,
-    Expr,
-    Load,
-    Ramp,
-    Unary,
-    Var,
-    VectorReduce,
-    const,
-)
+from .expr import Binary, Const, Expr, Unary, Var, const
 
 Affine = tuple[dict[Expr, int], int]
 
@@ -187,11 +174,11 @@ _HEADS = {
     Const: lambda e: f"#{e.value}",
     Unary: lambda e: f"~{e.op}",
     Binary: lambda e: f"~{e.op}",
-    Compare: lambda e: f"~{e.op}",
-    Cast: lambda e: f"~{e.type}",
-    Load: lambda e: f"~{e.buffer.name}",
-    Call: lambda e: f"~{e.name}",
-    Ramp: lambda e: f"~ramp{e.size}",
-    Broadcast: lambda e: f"~x{e.size}",
-    VectorReduce: lambda e: f"~reduce_{e.op}{e.size}",
+    ir.Compare: lambda e: f"~{e.op}",
+    ir.Cast: lambda e: f"~{e.type}",
+    ir.Load: lambda e: f"~{e.buffer.name}",
+    ir.Call: lambda e: f"~{e.name}",
+    ir.Ramp: lambda e: f"~ramp{e.size}",
+    ir.Broadcast: lambda e: f"~x{e.size}",
+    ir.VectorReduce: lambda e: f"~reduce_{e.op}{e.size}",
 }

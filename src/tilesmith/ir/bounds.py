@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from .affine import affine_form, combined, factors_of, from_affine, scaled
+from .context import Context
 from .expr import (
     Binary,
     Broadcast,
@@ -26,7 +27,7 @@ from .expr import (
     minimum,
 )
 from .interval import Interval
-from .simplify import EMPTY, Context, can_prove, interval, simplify
+from .simplify import EMPTY, can_prove, interval, simplify
 
 __all__ = ["Bounds", "Interval", "eliminate", "interval"]
 

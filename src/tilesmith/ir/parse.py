@@ -11,25 +11,9 @@ from typing import NamedTuple
 
 from tilesmith.support.errors import ParseError
 
+from . import expr as ir
 from .dtypes import BY_NAME, DType, bool_, f32, i64
-from .expr import (
-    Binary,
-    Broadcast,
-    BufferLike,
-    Call,
-    Cast,
-    Compare,
-    Const,
-    Expr,
-    Let,
-    Load,
-    Ramp,
-    Select,
-    Unary,
-    Var,
-    VectorReduce,
-    const,
-)
+from .expr import BufferLike, Expr, Var, const
 from .text import COMPARISONS, INFIX, LOGICAL, PREFIX_CALLS, call_type
 
 _TOKEN = re.compile(
@@ -180,7 +164,7 @@ class ExprParser:
                     return left
                 self.position += 1
                 right = self.expression(level + 1)
-                left = self.build(token, lambda a, b, op=op: Binary(op, a, b), left, right)
+                left = self.build(token, lambda a, b, op=op: ir.Binary(op, a, b), left, right)
             elif token.text in _COMPARE_OPS or token.text in (">", ">="):
                 if least > _COMPARE_LEVEL:
                     return left
@@ -189,7 +173,7 @@ class ExprParser:
                 if token.text.startswith(">"):
                     left, right = right, left
                 op = _COMPARE_OPS[token.text.replace(">", "<")]
-                left = self.build(token, lambda a, b, op=op: Compare(op, a, b), left, right)
+                left = self.build(token, lambda a, b, op=op: ir.Compare(op, a, b), left, right)
             else:
                 return left
 
@@ -209,17 +193,17 @@ class ExprParser:
                     f"'not' needs a bool, the operand is {operand.dtype}; '~' is for integers",
                     token,
                 )
-            return Unary("not", operand)
+            return ir.Unary("not", operand)
         if self.accept("-"):
             following = self.token
             if following.kind == "number" or following.text in ("inf", "nan"):
                 return self.number(negative=True)
-            return Unary("neg", self.operand(12))
+            return ir.Unary("neg", self.operand(12))
         if self.accept("~"):
-            return Unary("not", self.operand(12))
+            return ir.Unary("not", self.operand(12))
         return self.primary()
 
-    def number(self, negative: bool = False) -> Const:
+    def number(self, negative: bool = False) -> ir.Const:
         token = self.next()
         is_float = token.text in ("inf", "nan") or not token.text.isdigit()
         dtype = self.type_suffix() or (f32 if is_float else i64)
@@ -268,7 +252,7 @@ class ExprParser:
             if word not in self.buffers:
                 raise self.error("expected the name of a buffer that is in scope", token)
             indices, mask = self.access()
-            return Load(self.buffers[word], indices, mask)
+            return ir.Load(self.buffers[word], indices, mask)
         if self.at("("):
             return self.call(token)
         if word not in self.vars:
@@ -306,17 +290,17 @@ class ExprParser:
         self.expect(")")
         if word in BY_NAME:
             self.count(token, args, 1)
-            return Cast(args[0], BY_NAME[word])
+            return ir.Cast(args[0], BY_NAME[word])
         if word in PREFIX_CALLS:
             self.count(token, args, 2)
-            return self.build(token, lambda a, b: Binary(word, a, b), *args)
+            return self.build(token, lambda a, b: ir.Binary(word, a, b), *args)
         if word == "select":
             self.count(token, args, 3)
-            return self.build(token, Select, *args)
+            return self.build(token, ir.Select, *args)
         dtype = self.type_suffix() or call_type(word, tuple(args))
         if dtype is None:
             raise self.error("a call without arguments needs a type: 'f():i64'", token)
-        return Call(word, tuple(args), dtype)
+        return ir.Call(word, tuple(args), dtype)
 
     def count(self, token: Token, args: list[Expr], n: int) -> None:
         if len(args) != n:
@@ -335,17 +319,17 @@ class ExprParser:
         if size < 1:
             raise self.error(f"a vector of {size} lanes does not exist", token)
         if word == "broadcast":
-            return Broadcast(a, size)
+            return ir.Broadcast(a, size)
         if stride is not None:
             if stride.dtype is not a.dtype:
                 raise self.error(
                     f"base and stride of a ramp have types {a.dtype} and {stride.dtype}", token
                 )
-            return Ramp(a, stride, size)
+            return ir.Ramp(a, stride, size)
         op = word.removeprefix("reduce_")
         if op not in ("add", "mul", "min", "max", "and", "or") or a.lanes % size:
             raise self.error(f"can't reduce {a.lanes} lanes to {size} with '{op}'", token)
-        return VectorReduce(op, a, size)
+        return ir.VectorReduce(op, a, size)
 
     def let(self) -> Expr:
         """`let(x, value, body)`; x is in scope in the body only."""
@@ -359,7 +343,7 @@ class ExprParser:
         body = self.expression()
         self.restore(name, outer)
         self.expect(")")
-        return Let(var, value, body)
+        return ir.Let(var, value, body)
 
     def restore(self, name: str, outer: Var | None) -> None:
         """Ends the scope of a name."""

@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from . import expr as ir
 from . import interval as iv
 from .affine import Affine, affine_form, combined, scaled
 from .dtypes import i64
-from .expr import (
-    Binary,
-    Broadcast,
-    Call,
-    Cast,
-    Compare,
-    Const,
-    Expr,
-    Let,
-    Load,
-    Ramp,
-    Select,
-    Unary,
-    Var,
-    VectorReduce,
-)
+from .expr import Binary, Const, Expr, Unary, Var
+from .facts import Facts
 from .interval import Interval
-
-if TYPE_CHECKING:
-    from .simplify import Context
 
 _MAX_DEPTH = 6  # steps of substitution in one proof
 _CACHE_LIMIT = 1 << 18
@@ -43,13 +25,13 @@ def is_index(e: Expr) -> bool:
     kind = type(e)
     if kind is Var or kind is Const:
         result = True
-    elif isinstance(e, Cast):
+    elif isinstance(e, ir.Cast):
         source = e.a.dtype
         narrow = source.is_bool or (source.is_int and source.bits <= 32)
         result = e.type is i64 and (narrow or (source is i64 and is_index(e.a)))
-    elif kind is Compare or (e.dtype.is_bool and kind is not Select):
+    elif kind is ir.Compare or (e.dtype.is_bool and kind is not ir.Select):
         result = True  # where a condition comes from does not matter
-    elif kind in (Load, Call, Let) or e.dtype is not i64:
+    elif kind in (ir.Load, ir.Call, ir.Let) or e.dtype is not i64:
         result = False
     else:
         result = all(map(is_index, e.children))
@@ -59,23 +41,23 @@ def is_index(e: Expr) -> bool:
     return result
 
 
-def sum_interval(form: Affine, ctx: Context) -> Interval:
+def sum_interval(form: Affine, facts: Facts) -> Interval:
     """The interval of an affine sum as a mathematical integer (no wrapping)."""
     total = iv.constant(form[1])
     for atom, k in form[0].items():
-        total = iv.add(total, iv.scale(interval_of(atom, ctx), k))
+        total = iv.add(total, iv.scale(interval_of(atom, facts), k))
     return total
 
 
-def interval_of(e: Expr, ctx: Context) -> Interval:
-    """The values that an integer or bool (any lane of it) may take under the facts of `ctx`."""
+def interval_of(e: Expr, facts: Facts) -> Interval:
+    """The values that an integer or bool (any lane of it) may take under `facts`."""
     if type(e) is Const:
         return iv.constant(int(e.value)) if not e.type.is_float else iv.TOP
-    cache = ctx._intervals
+    cache = facts.intervals
     found = cache.get(e)
     if found is None:
-        found = _compute(e, ctx)
-        known = ctx.bounds.get(e)
+        found = _compute(e, facts)
+        known = facts.bounds.get(e)
         if known is not None:
             found = iv.intersect(found, known)
             if found.lo is not None and found.hi is not None and found.lo > found.hi:
@@ -84,7 +66,7 @@ def interval_of(e: Expr, ctx: Context) -> Interval:
     return found
 
 
-def _compute(e: Expr, ctx: Context) -> Interval:
+def _compute(e: Expr, facts: Facts) -> Interval:
     dtype = e.dtype
     if dtype.is_bool:
         return iv.BOOL
@@ -94,8 +76,8 @@ def _compute(e: Expr, ctx: Context) -> Interval:
     if dtype is i64 and e.lanes == 1 and type(e) in (Binary, Unary):
         form = affine_form(e)
         if e not in form[0]:
-            return _wrapped(sum_interval(form, ctx), e)
-    return _wrapped(rule(e, ctx), e) if rule else iv.of_dtype(dtype)
+            return _wrapped(sum_interval(form, facts), e)
+    return _wrapped(rule(e, facts), e) if rule else iv.of_dtype(dtype)
 
 
 def _wrapped(values: Interval, e: Expr) -> Interval:
@@ -108,11 +90,11 @@ def _wrapped(values: Interval, e: Expr) -> Interval:
     return iv.TOP if low or (values.hi is not None and values.hi > dtype.max) else values
 
 
-def _binary(e: Binary, ctx: Context) -> Interval:
+def _binary(e: Binary, facts: Facts) -> Interval:
     rule = _OPERATIONS.get(e.op)
     if rule is None:
         return iv.TOP
-    return rule(interval_of(e.a, ctx), interval_of(e.b, ctx))
+    return rule(interval_of(e.a, facts), interval_of(e.b, facts))
 
 
 def _bit_and(a: Interval, b: Interval) -> Interval:
@@ -147,22 +129,26 @@ _OPERATIONS = {
 }  # fmt: skip
 
 
-def _cast(e: Cast, ctx: Context) -> Interval:
+def _cast(e: ir.Cast, facts: Facts) -> Interval:
     if e.a.dtype.is_float:
         return iv.of_dtype(e.type)
-    return interval_of(e.a, ctx)
+    return interval_of(e.a, facts)
 
 
-def _ramp(e: Ramp, ctx: Context) -> Interval:
+def _select(e: ir.Select, facts: Facts) -> Interval:
+    return iv.union(interval_of(e.if_true, facts), interval_of(e.if_false, facts))
+
+
+def _ramp(e: ir.Ramp, facts: Facts) -> Interval:
     lanes = iv.Interval(0, e.size - 1)
-    step = interval_of(e.stride, ctx)
+    step = interval_of(e.stride, facts)
     if step.is_constant:
-        return iv.add(interval_of(e.base, ctx), iv.scale(lanes, step.offset))
-    return iv.add(interval_of(e.base, ctx), iv.mul(step, lanes))
+        return iv.add(interval_of(e.base, facts), iv.scale(lanes, step.offset))
+    return iv.add(interval_of(e.base, facts), iv.mul(step, lanes))
 
 
-def _vector_reduce(e: VectorReduce, ctx: Context) -> Interval:
-    a = interval_of(e.a, ctx)
+def _vector_reduce(e: ir.VectorReduce, facts: Facts) -> Interval:
+    a = interval_of(e.a, facts)
     if e.op in ("min", "max"):
         return a
     if e.op == "add":
@@ -171,68 +157,70 @@ def _vector_reduce(e: VectorReduce, ctx: Context) -> Interval:
     return iv.TOP
 
 
-def _call(e: Call, ctx: Context) -> Interval:
+def _call(e: ir.Call, facts: Facts) -> Interval:
     if e.name == "abs":
-        a = interval_of(e.args[0], ctx)
+        a = interval_of(e.args[0], facts)
         if a.lo is not None and a.hi is not None:
             return iv.make(0 if a.lo <= 0 <= a.hi else min(abs(a.lo), abs(a.hi)), max(-a.lo, a.hi))
     return iv.TOP
 
 
-def _unary(e: Unary, ctx: Context) -> Interval:
-    a = interval_of(e.a, ctx)
+def _unary(e: Unary, facts: Facts) -> Interval:
+    a = interval_of(e.a, facts)
     return iv.scale(a, -1) if e.op == "neg" else iv.sub(iv.constant(-1), a)
 
 
 _INTERVALS = {
-    Var: lambda e, ctx: iv.TOP if e.dtype is i64 else iv.of_dtype(e.dtype),
+    Var: lambda e, facts: iv.TOP if e.dtype is i64 else iv.of_dtype(e.dtype),
     Unary: _unary,
     Binary: _binary,
-    Select: lambda e, ctx: iv.union(interval_of(e.if_true, ctx), interval_of(e.if_false, ctx)),
-    Cast: _cast,
-    Ramp: _ramp,
-    Broadcast: lambda e, ctx: interval_of(e.value, ctx),
-    VectorReduce: _vector_reduce,
-    Call: _call,
+    ir.Select: lambda e, facts: iv.union(
+        interval_of(e.if_true, facts), interval_of(e.if_false, facts)
+    ),
+    ir.Cast: _cast,
+    ir.Ramp: _ramp,
+    ir.Broadcast: lambda e, facts: interval_of(e.value, facts),
+    ir.VectorReduce: _vector_reduce,
+    ir.Call: _call,
 }
 
 
 # --- proofs ---
 
 
-def nonnegative(form: Affine, ctx: Context) -> bool:
+def nonnegative(form: Affine, facts: Facts) -> bool:
     """True when `form >= 0` can be shown; the sum must not overflow.
 
     Numeric intervals first.  Then, for what depends on other values, each atom is replaced by an
     end of its range that makes the sum smaller (a symbolic end of a Var, the operand of a min or
     max, `x` for `c * (x // c)`), and known inequalities are subtracted, to a small depth.
     """
-    lo = sum_interval(form, ctx).lo
+    lo = sum_interval(form, facts).lo
     if lo is not None and lo >= 0:
         return True
     if not form[0]:
         return False
     key = (frozenset(form[0].items()), form[1])
-    found = ctx._proofs.get(key)
+    found = facts.proofs.get(key)
     if found is None:
-        ctx._proofs[key] = False  # a proof must not use itself
-        found = _search(form, ctx, _MAX_DEPTH)
-        ctx._proofs[key] = found
+        facts.proofs[key] = False  # a proof must not use itself
+        found = _search(form, facts, _MAX_DEPTH)
+        facts.proofs[key] = found
     return found
 
 
-def _search(form: Affine, ctx: Context, depth: int) -> bool:
-    lo = sum_interval(form, ctx).lo
+def _search(form: Affine, facts: Facts, depth: int) -> bool:
+    lo = sum_interval(form, facts).lo
     if lo is not None and lo >= 0:
         return True
     if depth == 0 or not form[0]:
         return False
     terms = form[0]
-    for fact in ctx.facts:
+    for fact in facts.inequalities:
         # form - fact >= 0 shows form >= 0; worth a look when they share an atom
         if any(atom in terms and terms[atom] * k > 0 for atom, k in fact[0].items()):
             rest = combined(form, fact, -1)
-            lo = sum_interval(rest, ctx).lo
+            lo = sum_interval(rest, facts).lo
             if lo is not None and lo >= 0:
                 return True
     for atom, k in terms.items():
@@ -240,11 +228,11 @@ def _search(form: Affine, ctx: Context, depth: int) -> bool:
             continue
         if atom.op in ("min", "max"):
             without = ({a: c for a, c in terms.items() if a is not atom}, form[1])
-            parts = (ctx.affine(atom.a), ctx.affine(atom.b))
+            parts = (facts.affine(atom.a), facts.affine(atom.b))
             both = (atom.op == "min") == (
                 k > 0
             )  # the sum is the smaller of two sums: both must be >= 0
-            proofs = (_search(combined(without, p, k), ctx, depth - 1) for p in parts)
+            proofs = (_search(combined(without, p, k), facts, depth - 1) for p in parts)
             return all(proofs) if both else any(proofs)
         if atom.op == "floordiv" and type(atom.b) is Const and atom.b.value > 0:
             c = int(atom.b.value)
@@ -252,19 +240,19 @@ def _search(form: Affine, ctx: Context, depth: int) -> bool:
                 x = affine_form(atom.a)
                 bound = combined(x, ({}, 1 - c)) if k > 0 else x
                 without = ({a: n for a, n in terms.items() if a is not atom}, form[1])
-                if _search(combined(without, bound, k // c), ctx, depth - 1):
+                if _search(combined(without, bound, k // c), facts, depth - 1):
                     return True
-    if ctx.symbolic:
-        for var in reversed(ctx.symbolic):  # inner loops first: their ends mention the outer ones
+    if facts.symbolic:
+        for var in reversed(facts.symbolic):  # inner loops first: their ends mention the outer ones
             k = terms.get(var)
             if k is None:
                 continue
-            end = ctx.symbolic[var][0 if k > 0 else 1]
+            end = facts.symbolic[var][0 if k > 0 else 1]
             if end is not None:
-                return _search(_replaced(form, var, k, affine_form(end), ctx), ctx, depth - 1)
+                return _search(_replaced(form, var, k, affine_form(end), facts), facts, depth - 1)
     return False
 
 
-def _replaced(form: Affine, atom: Expr, k: int, by: Affine, ctx: Context) -> Affine:
+def _replaced(form: Affine, atom: Expr, k: int, by: Affine, facts: Facts) -> Affine:
     without = ({a: c for a, c in form[0].items() if a is not atom}, form[1])
     return combined(without, scaled(by, k))

@@ -19,25 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from . import expr as ir
 from .dtypes import BY_NAME, DType, bool_, f32, i64
-from .expr import (
-    Binary,
-    Broadcast,
-    BufferLike,
-    Call,
-    Cast,
-    Compare,
-    Const,
-    Expr,
-    Let,
-    Load,
-    Ramp,
-    Select,
-    Unary,
-    Var,
-    VectorReduce,
-    post_order,
-)
+from .expr import Broadcast, BufferLike, Const, Expr, Var, post_order
 from .intrinsics import INTRINSICS
 
 NameOf = Callable[[Any], str]
@@ -186,7 +170,7 @@ def _print_const(e: Const, name_of: NameOf) -> tuple[Parts, int]:
     return [text], _UNARY if text.startswith("-") else _ATOM
 
 
-def _print_unary(e: Unary, name_of: NameOf) -> tuple[Parts, int]:
+def _print_unary(e: ir.Unary, name_of: NameOf) -> tuple[Parts, int]:
     if e.op == "not" and e.dtype is bool_:
         return ["not ", (e.a, _COMPARE)], _NOT
     # an operand that is a literal is put in parentheses: -(5) is not the literal -5
@@ -194,18 +178,18 @@ def _print_unary(e: Unary, name_of: NameOf) -> tuple[Parts, int]:
     return ["-" if e.op == "neg" else "~", (e.a, least)], _UNARY
 
 
-def _print_binary(e: Binary, name_of: NameOf) -> tuple[Parts, int]:
+def _print_binary(e: ir.Binary, name_of: NameOf) -> tuple[Parts, int]:
     if e.op in PREFIX_CALLS:
         return _call(e.op, e.a, e.b)
     symbol, level = LOGICAL[e.op] if e.dtype is bool_ and e.op in LOGICAL else INFIX[e.op]
     return [(e.a, level), f" {symbol} ", (e.b, level + 1)], level
 
 
-def _print_compare(e: Compare, name_of: NameOf) -> tuple[Parts, int]:
+def _print_compare(e: ir.Compare, name_of: NameOf) -> tuple[Parts, int]:
     return [(e.a, _COMPARE + 1), f" {COMPARISONS[e.op]} ", (e.b, _COMPARE + 1)], _COMPARE
 
 
-def _print_load(e: Load, name_of: NameOf) -> tuple[Parts, int]:
+def _print_load(e: ir.Load, name_of: NameOf) -> tuple[Parts, int]:
     return [name_of(e.buffer), *access(e.indices, e.mask)], _ATOM
 
 
@@ -229,7 +213,7 @@ def call_type(e_name: str, args: tuple[Expr, ...]) -> DType | None:
     return args[0].dtype if args else None
 
 
-def _print_call(e: Call, name_of: NameOf) -> tuple[Parts, int]:
+def _print_call(e: ir.Call, name_of: NameOf) -> tuple[Parts, int]:
     parts, level = _call(e.name, *e.args)
     return parts if call_type(e.name, e.args) is e.type else [*parts, f":{e.type}"], level
 
@@ -237,15 +221,15 @@ def _print_call(e: Call, name_of: NameOf) -> tuple[Parts, int]:
 _PRINTERS: dict[type, Callable[[Any, NameOf], tuple[Parts, int]]] = {
     Var: lambda e, name_of: ([name_of(e)], _ATOM),
     Const: _print_const,
-    Unary: _print_unary,
-    Binary: _print_binary,
-    Compare: _print_compare,
-    Select: lambda e, name_of: _call("select", e.cond, e.if_true, e.if_false),
-    Cast: lambda e, name_of: _call(e.type.name, e.a),
-    Load: _print_load,
-    Call: _print_call,
-    Ramp: lambda e, name_of: _call("ramp", e.base, e.stride, str(e.size)),
+    ir.Unary: _print_unary,
+    ir.Binary: _print_binary,
+    ir.Compare: _print_compare,
+    ir.Select: lambda e, name_of: _call("select", e.cond, e.if_true, e.if_false),
+    ir.Cast: lambda e, name_of: _call(e.type.name, e.a),
+    ir.Load: _print_load,
+    ir.Call: _print_call,
+    ir.Ramp: lambda e, name_of: _call("ramp", e.base, e.stride, str(e.size)),
     Broadcast: lambda e, name_of: _call("broadcast", e.value, str(e.size)),
-    Let: lambda e, name_of: _call("let", name_of(e.var), e.value, e.body),
-    VectorReduce: lambda e, name_of: _call(f"reduce_{e.op}", e.a, str(e.size)),
+    ir.Let: lambda e, name_of: _call("let", name_of(e.var), e.value, e.body),
+    ir.VectorReduce: lambda e, name_of: _call(f"reduce_{e.op}", e.a, str(e.size)),
 }

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tilesmith.ir.affine import affine_form
+from tilesmith.ir.context import Context
 from tilesmith.ir.expr import (
     Binary,
     Broadcast,
@@ -32,7 +33,7 @@ from tilesmith.ir.expr import (
     substitute,
 )
 from tilesmith.ir.interval import make
-from tilesmith.ir.simplify import EMPTY, Context
+from tilesmith.ir.simplify import EMPTY
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Allocate, Assert, Buffer, For, Func, If, LetStmt, Seq, Stmt, Store
 from tilesmith.loop.visit import own_exprs, walk

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilesmith.ir import interval as iv
+from tilesmith.ir.context import Context
 from tilesmith.ir.expr import Expr, Var, const, free_vars
-from tilesmith.ir.simplify import EMPTY, Context
+from tilesmith.ir.simplify import EMPTY
 from tilesmith.ir.types import Dim
 from tilesmith.loop.nodes import Buffer, Func, Stmt, seq
 from tilesmith.support.errors import ScheduleError, UsageError

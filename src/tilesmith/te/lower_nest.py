@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+from tilesmith.ir.context import Context
 from tilesmith.ir.expr import (
     Call,
     Expr,
@@ -27,7 +28,7 @@ from tilesmith.ir.expr import (
     post_order,
     substitute,
 )
-from tilesmith.ir.simplify import Context, simplify
+from tilesmith.ir.simplify import simplify
 from tilesmith.ir.target import LINE_BYTES
 from tilesmith.loop.nodes import Allocate, Buffer, Evaluate, For, If, LetStmt, Stmt, Store, seq
 from tilesmith.support.errors import ScheduleError

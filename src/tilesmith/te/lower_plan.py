@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tilesmith.ir.context import Context
 from tilesmith.ir.expr import Expr, Load, Var, const, free_vars
-from tilesmith.ir.simplify import Context, simplify
+from tilesmith.ir.simplify import simplify
 from tilesmith.ir.types import Dim
 from tilesmith.loop.nodes import Buffer, ForKind
 from tilesmith.support.errors import ScheduleError

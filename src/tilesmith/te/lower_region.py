@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilesmith.ir.bounds import eliminate
+from tilesmith.ir.context import Context
 from tilesmith.ir.expr import (
     Binary,
     Const,
@@ -18,7 +19,7 @@ from tilesmith.ir.expr import (
     post_order,
     substitute,
 )
-from tilesmith.ir.simplify import Context, can_prove, interval, simplify
+from tilesmith.ir.simplify import can_prove, interval, simplify
 from tilesmith.ir.types import Dim
 from tilesmith.support.errors import ScheduleError
 

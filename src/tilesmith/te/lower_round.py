@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from tilesmith.ir.context import Context
 from tilesmith.ir.expr import (
     Binary,
     Const,
@@ -23,7 +24,7 @@ from tilesmith.ir.expr import (
     post_order,
     substitute,
 )
-from tilesmith.ir.simplify import Context, can_prove, interval, simplify
+from tilesmith.ir.simplify import can_prove, interval, simplify
 from tilesmith.ir.types import Dim
 from tilesmith.support.errors import ScheduleError
 

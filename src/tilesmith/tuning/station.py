@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith import __version__
 from tilesmith.codegen import targets
 from tilesmith.runtime.threads import physical_cores
+from tilesmith.support.version import VERSION
 
 from .child import Child, ChildError
 from .jobs import MeasureJob, Plan, Runnable, answer_bytes
@@ -42,7 +42,7 @@ class About:
 
 
 def _version() -> str:
-    return f"{__version__} on Python {platform.python_version()}"
+    return f"{VERSION} on Python {platform.python_version()}"
 
 
 class Station:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tilesmith.graph.nodes import Graph, Node, Value
 from tilesmith.graph.passes.algebra_shapes import SHAPE_RULES, index_identity
-from tilesmith.graph.rewriter import Result, Rewriter, Rule
+from tilesmith.graph.passes.rewriter import Result, Rewriter, Rule
 from tilesmith.ir.dtypes import DType
 from tilesmith.ops.activation import Relu, Sigmoid
 from tilesmith.ops.base import Op

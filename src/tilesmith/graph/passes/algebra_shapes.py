@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilesmith.graph.nodes import Node
-from tilesmith.graph.rewriter import Result, Rewriter, Rule
+from tilesmith.graph.passes.rewriter import Result, Rewriter, Rule
 from tilesmith.ir.expr import Load
 from tilesmith.ir.types import Dim
 from tilesmith.ops.base import OPS, Op

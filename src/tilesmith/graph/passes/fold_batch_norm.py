@@ -20,7 +20,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tilesmith.graph.nodes import Graph, Node, Value
-from tilesmith.graph.rewriter import Result, Rewriter, Rule
+from tilesmith.graph.passes.rewriter import Result, Rewriter, Rule
 from tilesmith.ops.base import Op
 from tilesmith.ops.conv import Conv, ConvTranspose
 from tilesmith.ops.elementwise import Add, Div, Mul, Sub

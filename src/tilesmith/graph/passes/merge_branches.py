@@ -18,7 +18,7 @@ from itertools import permutations
 import numpy as np
 
 from tilesmith.graph.nodes import Graph, Node, Value
-from tilesmith.graph.rewriter import Result, Rewriter
+from tilesmith.graph.passes.rewriter import Result, Rewriter
 from tilesmith.ops.conv import Conv
 from tilesmith.ops.elementwise import Add
 

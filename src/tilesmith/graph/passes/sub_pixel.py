@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from tilesmith.graph.nodes import Graph, Node, Value
-from tilesmith.graph.rewriter import Result, Rewriter
+from tilesmith.graph.passes.rewriter import Result, Rewriter
 from tilesmith.ops.conv import Conv, ConvTranspose
 from tilesmith.ops.shape import Reshape, Transpose
 from tilesmith.ops.slicing import Concat, Flip, Pad, Slice

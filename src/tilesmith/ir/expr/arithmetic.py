@@ -191,7 +191,9 @@ class Unary(Expr):
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Binary(Expr):
+class _Pair(Expr):
+    """An operation on two operands of one dtype and lane count."""
+
     op: str
     a: Expr
     b: Expr
@@ -202,40 +204,31 @@ class Binary(Expr):
                 f"{self.op} needs two operands of one type, got {type_text(self.a)} and "
                 f"{type_text(self.b)}"
             )
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.a, self.b)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return type(self)(self.op, *children)
+
+
+class Binary(_Pair):
+    """One of `BINARY_OPS`."""
+
+    __slots__ = ()
 
     def _infer(self) -> tuple[DType, int]:
         return self.a.dtype, self.a.lanes
 
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return (self.a, self.b)
 
-    def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        return Binary(self.op, *children)
+class Compare(_Pair):
+    """One of `COMPARE_OPS`; bools, as many as the operands have lanes."""
 
-
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Compare(Expr):
-    op: str
-    a: Expr
-    b: Expr
-
-    def __post_init__(self) -> None:
-        if self.a.dtype is not self.b.dtype or self.a.lanes != self.b.lanes:
-            raise TypeError(
-                f"{self.op} needs two operands of one type, got {type_text(self.a)} and "
-                f"{type_text(self.b)}"
-            )
+    __slots__ = ()
 
     def _infer(self) -> tuple[DType, int]:
         return bool_, self.a.lanes
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return (self.a, self.b)
-
-    def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        return Compare(self.op, *children)
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)

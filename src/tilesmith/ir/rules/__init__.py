@@ -1,7 +1,6 @@
 """The rewriting rules of the simplifier, one table per kind of node.
 
-A rule takes a node and the context (`ir.simplify.Context`), simplifies the children, and returns
-the simplest form that it knows: the node itself when there is nothing to do.
+See `ir.context` for what a rule takes and gives.
 """
 
 from __future__ import annotations

@@ -8,15 +8,12 @@ for remainders.
 from __future__ import annotations
 
 from math import gcd
-from typing import TYPE_CHECKING
 
 from ..affine import Affine, affine_form, combined, factors_of, product, scaled, sort_key
+from ..context import Context
 from ..expr import Binary, Const, Expr, Var, const
 from ..fold import fold_binary
 from ..interval import Interval
-
-if TYPE_CHECKING:
-    from ..simplify import Context
 
 
 def sums(e: Expr, ctx: Context) -> Expr:

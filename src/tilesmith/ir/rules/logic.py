@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from math import gcd
-from typing import TYPE_CHECKING
 
 from ..affine import Affine, affine_form, combined, from_affine, scaled, sort_key
+from ..context import Context
 from ..dtypes import bool_, i64
 from ..expr import Binary, Broadcast, Compare, Const, Expr, Load, Select, Unary, const, post_order
 from ..fold import fold_compare
 from .index import joined, separate
 from .lanes import lane
-
-if TYPE_CHECKING:
-    from ..simplify import Context
 
 TRUE, FALSE = const(True), const(False)
 _NEGATED = {"eq": "ne", "ne": "eq"}
@@ -118,7 +115,7 @@ def inequality(form: Affine, ctx: Context) -> Expr | None:
         return FALSE
     if ctx.nonnegative(form):
         return TRUE
-    if (ctx.facts or ctx.symbolic) and ctx.nonnegative(combined(scaled(form, -1), ({}, -1))):
+    if (ctx.inequalities or ctx.symbolic) and ctx.nonnegative(combined(scaled(form, -1), ({}, -1))):
         return FALSE
     divisor = gcd(*terms.values())
     if divisor > 1:  # d·A + k >= 0 is A + floor(k / d) >= 0
@@ -163,7 +160,7 @@ def _equality(op: str, form: Affine, ctx: Context) -> Expr | None:
         return differ
     if values.is_constant:
         return equal
-    if ctx.facts or ctx.symbolic:
+    if ctx.inequalities or ctx.symbolic:
         if ctx.nonnegative(combined(form, ({}, -1))):
             return differ
         opposite = scaled(form, -1)

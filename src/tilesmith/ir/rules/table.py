@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from .. import expr as ir
+from ..context import Context, Rule
 from ..dtypes import i64
-from ..expr import (
-    Binary,
-    Broadcast,
-    Call,
-    Cast,
-    Compare,
-    Const,
-    Expr,
-    Let,
-    Load,
-    Ramp,
-    Select,
-    Unary,
-    Var,
-    VectorReduce,
-)
+from ..expr import Binary, Expr, Unary
 from . import index, logic, value, vector
-
-if TYPE_CHECKING:
-    from ..simplify import Context
-
-Rule = Callable[[Any, "Context"], Expr]
 
 INDEX: dict[str, Rule] = {
     "add": index.sums, "sub": index.sums, "mul": index.sums,
@@ -66,17 +47,17 @@ def _known(rule: Rule) -> Rule:
 
 
 RULES: dict[type, Rule] = {
-    Var: _known(index.var),
-    Const: lambda e, ctx: e,
-    Unary: _unary,
-    Binary: _binary,
-    Compare: logic.compare,
-    Select: logic.select,
-    Cast: _known(value.cast),
-    Load: _known(value.load),
-    Call: _known(value.call),
-    Ramp: vector.ramp,
-    Broadcast: vector.broadcast,
-    Let: value.let,
-    VectorReduce: vector.vector_reduce,
+    ir.Var: _known(index.var),
+    ir.Const: lambda e, ctx: e,
+    ir.Unary: _unary,
+    ir.Binary: _binary,
+    ir.Compare: logic.compare,
+    ir.Select: logic.select,
+    ir.Cast: _known(value.cast),
+    ir.Load: _known(value.load),
+    ir.Call: _known(value.call),
+    ir.Ramp: vector.ramp,
+    ir.Broadcast: vector.broadcast,
+    ir.Let: value.let,
+    ir.VectorReduce: vector.vector_reduce,
 }

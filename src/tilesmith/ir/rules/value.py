@@ -7,8 +7,7 @@ operands.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ..context import Context
 from ..dtypes import DType
 from ..expr import (
     Binary,
@@ -29,9 +28,6 @@ from ..expr import (
 from ..fold import fold_binary, fold_call, fold_cast
 from ..interval import Interval
 from .lanes import is_value, spread, uniform
-
-if TYPE_CHECKING:
-    from ..simplify import Context
 
 _NEUTRAL_RIGHT: dict[str, float] = {"add": -0.0, "sub": 0.0, "mul": 1.0, "div": 1.0}
 """x op neutral is x, bit by bit, for floats; +0.0 is not neutral for add: -0.0 + 0.0 is 0.0."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from .. import interval as iv
 from ..affine import affine_form, combined
+from ..context import Context
 from ..dtypes import i64
 from ..expr import Binary, Broadcast, Compare, Const, Expr, Ramp, VectorReduce, const
 from ..fold import fold_binary
@@ -13,9 +12,6 @@ from ..prove import is_index
 from .index import block
 from .lanes import is_value, lane, uniform
 from .value import plain_binary
-
-if TYPE_CHECKING:
-    from ..simplify import Context
 
 
 def binary(e: Binary, ctx: Context) -> Expr:

@@ -9,9 +9,10 @@ A flat index is simplified where it stands: the parts of a fused loop's variable
 
 from __future__ import annotations
 
+from tilesmith.ir.context import Context
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Expr, Load, Var, as_expr, const, post_order
-from tilesmith.ir.simplify import EMPTY, Context, simplify
+from tilesmith.ir.simplify import EMPTY, simplify
 from tilesmith.support.errors import InternalError
 
 from ..nodes import Allocate, Buffer, For, Func, If, LetStmt, Stmt, Store

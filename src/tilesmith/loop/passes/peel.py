@@ -28,6 +28,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilesmith.ir.affine import Affine, from_affine
+from tilesmith.ir.context import Context
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import (
     Compare,
@@ -39,7 +40,7 @@ from tilesmith.ir.expr import (
     post_order,
 )
 from tilesmith.ir.interval import Interval, make
-from tilesmith.ir.simplify import EMPTY, Context
+from tilesmith.ir.simplify import EMPTY
 
 from ..nodes import For, Func, If, LetStmt, Seq, Stmt, seq
 from ..visit import rebuild

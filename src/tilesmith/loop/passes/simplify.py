@@ -11,10 +11,10 @@ that the guard goes.
 from __future__ import annotations
 
 from tilesmith.ir.affine import Affine, affine_form, combined, from_affine, scaled
+from tilesmith.ir.context import Context
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import (
     Binary,
-    Broadcast,
     Compare,
     Const,
     Expr,
@@ -29,7 +29,8 @@ from tilesmith.ir.expr import (
     post_order,
     substitute,
 )
-from tilesmith.ir.simplify import EMPTY, Context, simplify
+from tilesmith.ir.rules.lanes import is_value
+from tilesmith.ir.simplify import EMPTY, simplify
 from tilesmith.support.errors import InternalError
 
 from ..nodes import Allocate, Assert, Evaluate, For, Func, If, LetStmt, Seq, Stmt, Store, seq
@@ -59,14 +60,6 @@ def _is_empty(stmt: Stmt) -> bool:
 
 def _simple(e: Expr, ctx: Context, env: Env) -> Expr:
     return simplify(substitute(e, env) if env else e, ctx)
-
-
-def _is_true(e: Expr) -> bool:
-    return e is const(True) or (isinstance(e, Broadcast) and e.value is const(True))
-
-
-def _is_false(e: Expr) -> bool:
-    return e is const(False) or (isinstance(e, Broadcast) and e.value is const(False))
 
 
 def conjuncts(cond: Expr) -> list[Expr]:
@@ -179,9 +172,9 @@ def bound_on(cond: Expr, var: Var) -> tuple[bool, Expr] | None:
 
 def _if(stmt: If, ctx: Context, env: Env) -> Stmt | None:
     cond = _simple(stmt.cond, ctx, env)
-    if _is_true(cond):
+    if is_value(cond, True):
         return simplify_stmt(stmt.then, ctx, env)
-    if _is_false(cond):
+    if is_value(cond, False):
         return None if stmt.otherwise is None else simplify_stmt(stmt.otherwise, ctx, env)
     scalar = cond.lanes == 1
     then = simplify_stmt(stmt.then, ctx.assuming(cond) if scalar else ctx, env)
@@ -211,9 +204,9 @@ def _store(stmt: Store, ctx: Context, env: Env) -> Stmt | None:
     indices = tuple(_simple(i, ctx, env) for i in stmt.indices)
     value = _simple(stmt.value, ctx, env)
     mask = None if stmt.mask is None else _simple(stmt.mask, ctx, env)
-    if mask is not None and _is_false(mask):
+    if mask is not None and is_value(mask, False):
         return None
-    if mask is not None and _is_true(mask):
+    if mask is not None and is_value(mask, True):
         mask = None
     if (
         value is stmt.value
@@ -282,7 +275,7 @@ def _evaluate(stmt: Evaluate, ctx: Context, env: Env) -> Stmt | None:
 
 def _assert(stmt: Assert, ctx: Context, env: Env) -> Stmt | None:
     cond = _simple(stmt.cond, ctx, env)
-    if _is_true(cond):
+    if is_value(cond, True):
         return None
     return stmt if cond is stmt.cond else Assert(cond, stmt.message)
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilesmith.ir.affine import Affine, from_affine
+from tilesmith.ir.context import Context
 from tilesmith.ir.expr import (
     Binary,
     Const,
@@ -33,7 +34,7 @@ from tilesmith.ir.expr import (
     post_order,
 )
 from tilesmith.ir.interval import make
-from tilesmith.ir.simplify import EMPTY, Context, simplify
+from tilesmith.ir.simplify import EMPTY, simplify
 
 from ..nodes import For, Func, If, Seq, Stmt, Store, seq
 from ..visit import rebuild

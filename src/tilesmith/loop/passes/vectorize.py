@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilesmith.ir.affine import affine_form, from_affine
+from tilesmith.ir.context import Context
 from tilesmith.ir.dtypes import DType, i64
 from tilesmith.ir.expr import (
     Binary,
@@ -39,7 +40,7 @@ from tilesmith.ir.expr import (
     post_order,
     substitute,
 )
-from tilesmith.ir.simplify import EMPTY, Context, can_prove, simplify
+from tilesmith.ir.simplify import EMPTY, can_prove, simplify
 
 from ..nodes import (
     Allocate,

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tilesmith import __version__
 from tilesmith.ir.target import Target
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.profile import KernelTime, Profile
 from tilesmith.support.errors import TilesmithError
+from tilesmith.support.version import VERSION
 
 from ..features import features_of
 from ..scheduler import Progress
@@ -41,7 +41,7 @@ def collect(
     return Report(
         title,
         f"{machine.cpu} ({before.program.target.cpu})",
-        f"tilesmith {__version__}",
+        f"tilesmith {VERSION}",
         threads,
         speedup,
         sorted(tasks, key=lambda t: (-t.saved, -t.seconds)),

@@ -1,0 +1,208 @@
+"""Where an expression stands: the facts that hold there, and what was simplified under them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from . import interval as iv
+from .affine import Affine, affine_form, combined, from_affine, product, scaled
+from .dtypes import i64
+from .expr import Binary, Compare, Const, Expr, ExprLike, Unary, Var, as_expr
+from .facts import Facts
+from .interval import Interval
+from .prove import interval_of, is_index, nonnegative, sum_interval
+
+_MEMO_LIMIT = 1 << 17
+"""Entries of the long-lived empty context's memo, which is emptied when it is full."""
+
+Rule: TypeAlias = "Callable[[Any, Context], Expr]"
+
+
+class Context(Facts):
+    """Facts to simplify under; immutable (each method gives a new context).
+
+    `rules`: the rewriting rule of each kind of node.  A rule simplifies the children with
+    `Context.simplify` and returns the simplest form that it knows: the node itself when there is
+    nothing to do.  Results are cached in the context, so one context should serve a whole loop
+    body.
+    """
+
+    __slots__ = ("_assumed", "_memo", "_rules", "_sums")
+
+    def __init__(self, rules: Mapping[type, Rule]) -> None:
+        super().__init__()
+        self._rules = rules
+        self._clear()
+
+    def _clear(self) -> None:
+        self._memo: dict[Expr, Expr] = {}
+        self._sums: dict[Expr, Affine] = {}
+        self._assumed: dict[Expr, Context] = {}
+        self.intervals, self.proofs = {}, {}
+
+    def _copy(self) -> Context:
+        new = Context(self._rules)
+        new.bounds, new.symbolic = dict(self.bounds), dict(self.symbolic)
+        new.inequalities, new.known = self.inequalities, dict(self.known)
+        return new
+
+    def with_var(self, var: Var, lo: ExprLike, hi: ExprLike) -> Context:
+        """Adds `lo <= var <= hi`; the ends may be expressions of other Vars."""
+        low, high = self.simplify(as_expr(lo)), self.simplify(as_expr(hi))
+        new = self._copy()
+        new.bounds[var] = iv.make(self.interval(low).lo, self.interval(high).hi)
+        new.symbolic.pop(var, None)
+        if type(low) is not Const or type(high) is not Const:
+            new.symbolic[var] = (
+                None if type(low) is Const else low,
+                None if type(high) is Const else high,
+            )
+        return new
+
+    def with_interval(self, var: Var, values: Interval) -> Context:
+        """Adds what is known of the values of `var` as numbers."""
+        new = self._copy()
+        new.bounds[var] = values
+        return new
+
+    def assuming(self, cond: Expr) -> Context:
+        """Adds that the scalar bool `cond` is true."""
+        found = self._assumed.get(cond)
+        if found is None:
+            simple = self.simplify(cond)
+            found = self
+            if type(simple) is not Const:
+                found = self._copy()
+                found._learn(simple, True)
+            self._assumed[cond] = found
+        return found
+
+    def _learn(self, cond: Expr, value: bool) -> None:
+        self.known[cond] = value
+        if type(cond) is Unary and cond.op == "not":
+            self._learn(cond.a, not value)
+        elif type(cond) is Binary and cond.op == ("and" if value else "or"):
+            self._learn(cond.a, value)
+            self._learn(cond.b, value)
+        elif type(cond) is Compare and cond.a.dtype is i64 and cond.lanes == 1:
+            a, b = affine_form(cond.a), affine_form(cond.b)
+            if not (self.is_exact(a) and self.is_exact(b)):
+                return
+            difference = combined(b, a, -1)
+            if cond.op == "le":
+                self._learn_sum(difference if value else scaled(combined(difference, ({}, 1)), -1))
+            elif cond.op == "lt":
+                self._learn_sum(combined(difference, ({}, -1)) if value else scaled(difference, -1))
+            elif (cond.op == "eq") is value:
+                self._learn_sum(difference)
+                self._learn_sum(scaled(difference, -1))
+                self._learn_residue(cond)
+
+    def _learn_sum(self, form: Affine) -> None:
+        """Records `form >= 0`."""
+        terms, k = form
+        if len(terms) == 1:
+            [(atom, c)] = terms.items()
+            # c·atom >= -k
+            fact = iv.make(-(k // c), None) if c > 0 else iv.make(None, k // -c)
+            self.bounds[atom] = iv.intersect(interval_of(atom, self), fact)
+            self.intervals.clear()
+        self.inequalities = (*self.inequalities, form)
+
+    def _learn_residue(self, cond: Compare) -> None:
+        """Records `x % c == r` as the stride of x."""
+        mod, rest = cond.a, cond.b
+        if (
+            type(mod) is Binary and mod.op == "floormod"
+            and type(mod.b) is Const and type(rest) is Const and mod.b.value > 0
+        ):  # fmt: skip
+            fact = iv.make(None, None, int(mod.b.value), int(rest.value))
+            self.bounds[mod.a] = iv.intersect(interval_of(mod.a, self), fact)
+            self.intervals.clear()
+
+    def simplify(self, e: Expr) -> Expr:
+        """`e` in simplest form under these facts; the same object when it is so already."""
+        found = self._memo.get(e)
+        if found is not None:
+            return found
+        result = self._apply(e)
+        memo = self._memo
+        if len(memo) > _MEMO_LIMIT:
+            self._clear()
+            memo = self._memo
+        if result is not e and result not in memo:
+            # what a rule returns may allow another one; every rule makes the expression smaller or
+            # more canonical
+            for _ in range(8):
+                again = self._apply(result)
+                if again is result:
+                    break
+                result = again
+        memo[e] = result
+        memo[result] = result
+        return result
+
+    def _apply(self, e: Expr) -> Expr:
+        rule = self._rules.get(type(e))
+        if rule is not None:
+            return rule(e, self)
+        # a kind without rules, like te's reductions: only the children are simplified
+        new = tuple(map(self.simplify, e.children))
+        return e if all(a is b for a, b in zip(new, e.children)) else e.with_children(new)
+
+    def affine(self, e: Expr) -> Affine:
+        """The affine sum of a scalar i64 `e`, its atoms simplified.  Shared: do not change it."""
+        found = self._sums.get(e)
+        if found is not None:
+            return found
+        if type(e) is Const:
+            form: Affine = ({}, int(e.value))
+        elif type(e) is Binary and e.op in ("add", "sub"):
+            form = combined(self.affine(e.a), self.affine(e.b), 1 if e.op == "add" else -1)
+        elif type(e) is Binary and e.op == "mul":
+            form = self._product(self.affine(e.a), self.affine(e.b))
+        elif type(e) is Unary and e.op == "neg":
+            form = scaled(self.affine(e.a), -1)
+        else:
+            form = affine_form(self.simplify(e))
+        self._sums[e] = form
+        return form
+
+    def _product(self, a: Affine, b: Affine) -> Affine:
+        if not a[0]:
+            return scaled(b, a[1])
+        if not b[0]:
+            return scaled(a, b[1])
+        if len(b[0]) > 1 or b[1]:
+            a, b = b, a
+        if len(b[0]) > 1 or b[1] or (len(a[0]) + (a[1] != 0) > 1 and not self.is_exact(a)):
+            return {product(from_affine(*a), from_affine(*b)): 1}, 0
+        # a symbolic extent times an index: distribute, so that equal terms meet
+        [(factor, k)] = b[0].items()
+        result: Affine = ({factor: a[1] * k} if a[1] else {}, 0)
+        for atom, c in a[0].items():
+            result = combined(result, ({product(atom, factor): c * k}, 0))
+        return result
+
+    def build(self, form: Affine) -> Expr:
+        """The canonical expression of an affine sum of simplified atoms."""
+        return from_affine(form[0], form[1])
+
+    def interval(self, e: Expr) -> Interval:
+        """What values the integer or bool `e` may take (any lane of it)."""
+        return interval_of(e, self)
+
+    def sum_interval(self, form: Affine) -> Interval:
+        """The interval of an affine sum taken as a mathematical integer."""
+        return sum_interval(form, self)
+
+    def is_exact(self, form: Affine) -> bool:
+        """True when the sum, of type i64, does not overflow: it is index arithmetic, or its
+        interval says so.
+        """
+        return all(is_index(a) for a in form[0]) or sum_interval(form, self).fits(i64)
+
+    def nonnegative(self, form: Affine) -> bool:
+        """True when `form >= 0` can be shown (a sum that does not overflow)."""
+        return nonnegative(form, self)
