@@ -13,7 +13,7 @@ try:
 except ImportError as e:
     raise InternalError(
         "the C runtime of tilesmith is not built: expected the extension tilesmith.runtime._native "
-        f"({e}); install the package, or run `python setup.py build_ext --inplace` in a source tree"
+        f"({e}); install a wheel, or in a source tree run `pip install -e .`"
     ) from e
 
 ALIGNMENT = 64
