@@ -9,6 +9,7 @@ import pytest
 from tilesmith import te
 from tilesmith.ir.expr import Var
 from tilesmith.support.errors import ScheduleError
+from tilesmith.te.steps import PRIMITIVES
 
 
 class Example:
@@ -183,6 +184,30 @@ def test_double_buffer_needs_iterations_that_follow_each_other() -> None:
 def test_bad_json(data: str, message: str) -> None:
     with pytest.raises(ScheduleError, match=message):
         te.Schedule.from_json(Example().z.op, data)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Z", r"expected stage\.primitive\(\.\.\.\)"),
+        ("Z.explode(i)", "one of the primitives split, fuse"),
+        ("Z.split(i, factor=2, nparts)", "has fields stage, axis, factor"),
+        ("Z.split(i, factor=n)", "field factor needs an integer"),
+        ("Z.split(factor=2)", "has fields stage, axis, factor"),
+        ("Z.split(i, 'j)", "expected an argument, found"),
+        ("Z.compute_root(i)", "has fields stage; found"),
+        ("Z.split(i, factor=2, factor=4)", "factor is given twice"),
+        ("Q.compute_root()", "no stage 'Q'"),
+    ],
+)  # fmt: skip
+def test_bad_text(text: str, message: str) -> None:
+    with pytest.raises(ScheduleError, match=message):
+        te.Schedule.parse(Example().z.op, text)
+
+
+def test_every_primitive_has_a_method() -> None:
+    for name in PRIMITIVES:
+        assert hasattr(te.Stage, name) or hasattr(te.Schedule, name), name
 
 
 def test_outputs_are_computed() -> None:

@@ -69,6 +69,7 @@ def test_random_schedules_keep_the_answer(name: str, data: st.DataObject) -> Non
     again = te.Schedule.from_json(family.ops, s.to_json())
     assert again.steps == s.steps
     assert again.hash() == s.hash()
+    assert te.Schedule.parse(family.ops, s.text()).steps == s.steps
     try:
         check(family, again)
     except ScheduleError:

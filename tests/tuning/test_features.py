@@ -32,8 +32,8 @@ from tilesmith.ops.norm import LayerNorm, Softmax
 from tilesmith.ops.pool import GlobalAvgPool, MaxPool
 from tilesmith.ops.shape import Flatten, Transpose
 from tilesmith.support.errors import ScheduleError, UsageError
-from tilesmith.te.axes import axis_values
 from tilesmith.te.knobs import Config
+from tilesmith.te.relations import axis_values
 from tilesmith.te.schedule import Schedule
 from tilesmith.tuning.features import FEATURES, features_of, prior
 from tilesmith.tuning.features.footprint import Footprints
@@ -117,7 +117,7 @@ def touched(nest: Nest, access: Any, p: int) -> set[tuple[int, ...]]:
     for at in itertools.product(*(range(int(loop.extent)) for loop in s.path[p:])):
         values: dict[str, Expr] = {loop.axis: const(0) for loop in s.path[:p]}
         values.update({loop.axis: const(n) for loop, n in zip(s.path[p:], at, strict=True)})
-        axes = axis_values(s.stage, extents, values).values
+        axes = axis_values(s.stage.relations, extents, values).values
         point = {a.var: axes[r] for r, a in zip(s.stage.roots, s.stage.root_axes, strict=True)}
         base = [simplify(substitute(i, point)) for i in access.indices]  # type: ignore[arg-type]
         first = access.offsets[0]

@@ -43,7 +43,8 @@ from .intrinsics import (
     trunc,
 )  # fmt: skip
 from .lower import lower
-from .schedule import Axis, Schedule, Stage, create_schedule
+from .schedule import Schedule, create_schedule
+from .stage import Axis, Stage
 from .tensor import (
     Compute,
     IterVar,

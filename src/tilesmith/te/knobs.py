@@ -20,8 +20,8 @@ from typing import Any, TypeAlias, TypeVar
 
 from tilesmith.ir.types import Dim
 from tilesmith.support.errors import ScheduleError
-from tilesmith.te.schedule import Axis, AxisLike, Stage
-from tilesmith.te.steps import Tail
+from tilesmith.te.relations import Tail
+from tilesmith.te.stage import Axis, AxisLike, Stage
 
 Value: TypeAlias = "int | str | bool | tuple[Any, ...]"
 Decisions: TypeAlias = "Mapping[str, Value]"

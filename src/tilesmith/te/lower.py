@@ -25,8 +25,9 @@ from .lower_nest import NestWriter
 from .lower_plan import Plan, Region, make_plan
 from .lower_region import region
 from .lower_round import check_rounding
+from .relations import SplitRelation, dim
 from .schedule import Schedule
-from .stage import At, SplitRelation, StageState, State, dim
+from .state import At, StageState, State
 from .tensor import Tensor
 
 

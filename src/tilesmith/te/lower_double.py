@@ -27,8 +27,9 @@ from tilesmith.loop.nodes import (
 from tilesmith.support.errors import InternalError, ScheduleError
 
 from .lower_plan import Loop, Plan
+from .relations import dim_expr
 from .rewrite import map_loads
-from .stage import At, State, dim_expr
+from .state import At, State
 
 
 def slots(state: State, plans: dict[str, Plan]) -> dict[str, Expr]:

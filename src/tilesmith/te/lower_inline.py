@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilesmith.ir.expr import Expr, Load, substitute
 
 from .rewrite import map_loads
-from .stage import State
+from .state import State
 from .tensor import Tensor
 
 Read = tuple[str, int]

@@ -8,7 +8,8 @@ from tilesmith.ir.types import Dim
 from tilesmith.loop.nodes import Buffer, Scope
 from tilesmith.support.errors import ScheduleError
 
-from .stage import At, StageState, ceil_div, dim
+from .relations import ceil_div, dim
+from .state import At, StageState
 
 STACK_LIMIT = 32 << 10
 """Bytes up to which an attached stage without a scope of its own goes on the stack."""

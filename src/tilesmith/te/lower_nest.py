@@ -37,8 +37,9 @@ from .lower_double import in_iteration, run_ahead, slots
 from .lower_memory import physical_indices
 from .lower_plan import Loop, PlacedGuard, Plan, read_of
 from .lower_region import regions_read
+from .relations import dim_expr
 from .rewrite import map_loads
-from .stage import PrefetchMark, State, dim_expr
+from .state import PrefetchMark, State
 from .tensor import Reduce
 
 

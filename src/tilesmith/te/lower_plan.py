@@ -19,9 +19,9 @@ from tilesmith.ir.types import Dim
 from tilesmith.loop.nodes import Buffer, ForKind
 from tilesmith.support.errors import ScheduleError
 
-from .axes import Guard, add, axis_values
+from .relations import Guard, SplitRelation, add, axis_values, dim, dim_expr, same_dim
 from .rewrite import loads
-from .stage import SplitRelation, StageState, dim, dim_expr, made_by, same_dim
+from .state import StageState
 from .tensor import Reduce, Tensor
 
 
@@ -147,7 +147,7 @@ def make_plan(
                 "not a constant; "
                 "split it by a constant factor first"
             )
-    derived = axis_values(stage, extents, {loop.name: loop.value for loop in loops})
+    derived = axis_values(stage.relations, extents, {loop.name: loop.value for loop in loops})
     inside = outside
     for loop in loops:
         if not loop.is_unit:
@@ -211,12 +211,9 @@ def _rounded_roots(stage: StageState) -> set[str]:
     origins = stage.origins()
     tails: dict[str, set[str]] = {}
     for rel in stage.relations:
-        if isinstance(rel, SplitRelation):
-            for root in origins[rel.parent]:
-                tails.setdefault(root, set()).add(rel.tail)
-        else:
-            for root in origins[made_by(rel)[0]]:
-                tails.setdefault(root, set()).add("none")
+        tail = rel.tail if isinstance(rel, SplitRelation) else "none"
+        for root in origins[rel.made[0]]:
+            tails.setdefault(root, set()).add(tail)
     return {root for root, kinds in tails.items() if kinds == {"roundup"}}
 
 

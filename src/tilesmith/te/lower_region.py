@@ -23,9 +23,9 @@ from tilesmith.ir.simplify import can_prove, interval, simplify
 from tilesmith.ir.types import Dim
 from tilesmith.support.errors import ScheduleError
 
-from .axes import add
 from .lower_plan import Loop, Plan, Region, read_of
-from .stage import At, State, dim_expr
+from .relations import add, dim_expr
+from .state import At, State
 
 Bounds = tuple[Expr, Expr]
 Ranges = dict[Var, tuple[Expr | int, Expr | int]]

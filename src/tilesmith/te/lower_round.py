@@ -28,10 +28,10 @@ from tilesmith.ir.simplify import can_prove, interval, simplify
 from tilesmith.ir.types import Dim
 from tilesmith.support.errors import ScheduleError
 
-from .axes import add
 from .lower_memory import capacity
 from .lower_plan import Plan, read_of
-from .stage import At, State, dim_expr
+from .relations import add, dim_expr
+from .state import At, State
 from .tensor import Reduce
 
 _DIVISIONS = ("floordiv", "floormod", "truncdiv", "truncmod")

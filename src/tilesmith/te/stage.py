@@ -1,327 +1,309 @@
-"""The state of a schedule: every stage with its loops, as immutable values that steps map to new
-values.
+"""A stage of a schedule as its users see it: the primitives that say how its loops run.
 
-A *stage* is an operation plus how it runs.  Its *root* axes are the operation's own (spatial, then
-reduction); relations (split, fuse) derive further axes from them; the *leaves*, outermost first,
-are its loops.  Axes and stages are referred to by names that are unique in their stage and
-schedule.  The tensor expressions themselves are never edited: a rewrite such as `cache_write` gives
-a stage a new operation, and `State.tensors` says which stage stands for each tensor ever handed
-out.
+Each method appends one step (`te.steps`), which takes effect at once on the derived loop structure
+(`te.state`), or raises ScheduleError and changes nothing.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
 
-from tilesmith.ir.expr import Const, Expr, as_expr, const
-from tilesmith.ir.layout import Layout
 from tilesmith.ir.types import Dim
 from tilesmith.loop.nodes import ForKind, Scope
 from tilesmith.support.errors import ScheduleError
 
-from .steps import Tail
-from .tensor import Compute, IterVar, Operation, Placeholder, Tensor
+from . import steps as st
+from .history import History
+from .relations import Tail
+from .state import Attach, StageState
+from .tensor import IterVar, Operation, Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class SplitRelation:
-    """`parent = outer * factor + inner`; the inner extent is `factor`, or the outer one is
-    `nparts`.
+class Axis:
+    """A loop axis of a stage.  `extent` is that of the whole domain; a stage attached inside
+    another may run less.
     """
 
-    parent: str
-    outer: str
-    inner: str
-    factor: Dim | None
-    nparts: Dim | None
-    tail: Tail
-
-
-@dataclass(frozen=True, slots=True)
-class FuseRelation:
-    """`fused` counts through `parts` row-major (the last part fastest)."""
-
-    parts: tuple[str, ...]
-    fused: str
-
-
-@dataclass(frozen=True, slots=True)
-class SkewRelation:
-    """`parent = skewed - (by * factor) % modulus`."""
-
-    parent: str
-    by: str
-    factor: int
-    modulus: int
-    skewed: str
-
-    @property
-    def most(self) -> int:
-        """The largest distance between the two."""
-        return self.modulus - math.gcd(self.factor, self.modulus)
-
-
-Relation: TypeAlias = "SplitRelation | FuseRelation | SkewRelation"
-
-
-@dataclass(frozen=True, slots=True)
-class At:
-    """Computed inside the loop `axis` of `stage`, once per iteration."""
-
     stage: str
-    axis: str
+    name: str
+    extent: Dim
+    is_reduce: bool = False
 
     def __str__(self) -> str:
-        return f"{self.stage}.{self.axis}"
+        return self.name
 
 
-Attach: TypeAlias = "Literal['root', 'inline'] | At"
+AxisLike: TypeAlias = "Axis | IterVar | str"
+StageLike: TypeAlias = "Stage | Tensor | Operation | str"
 
 
-@dataclass(frozen=True, slots=True)
-class PrefetchMark:
-    """`of`: the stage whose loop `axis` is, where that is not the stage itself."""
+class Stage:
+    """One operation of a schedule and the primitives that say how its loops run."""
 
-    source: str
-    value: int
-    axis: str
-    offset: int
-    over: str = ""
-    of: str = ""
+    __slots__ = ("_history", "name")
 
-    @property
-    def place(self) -> str:
-        """The loop in whose body the prefetches stand."""
-        return self.over or self.axis
+    def __init__(self, history: History, name: str) -> None:
+        self._history = history
+        self.name = name
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StageState:
-    name: str
-    op: Operation
-    reads: tuple[tuple[str, int], ...]
-    """Values read by the body, as (stage, value number), in order of first use."""
-    roots: tuple[str, ...]
-    """Names of the operation's spatial axes, then of its reduction axes."""
-    leaves: tuple[str, ...]
-    is_output: bool = False
-    relations: tuple[Relation, ...] = ()
-    kinds: Mapping[str, ForKind] = field(default_factory=dict)
-    attach: Attach = "root"
-    scope: Scope | None = None
-    """None: chosen by lowering."""
-    layout: Layout | None = None
-    aligns: tuple[tuple[int, int, int], ...] = ()
-    """(axis number, factor, offset) of storage_align."""
-    double_buffer: bool = False
-    prefetches: tuple[PrefetchMark, ...] = ()
-    pragmas: tuple[tuple[str, str, str], ...] = ()
+    def __repr__(self) -> str:
+        return f"<stage {self.name}: {', '.join(self.state.leaves)}>"
 
     @property
-    def is_placeholder(self) -> bool:
-        return isinstance(self.op, Placeholder)
+    def state(self) -> StageState:
+        return self._history.state.stages[self.name]
 
     @property
-    def compute(self) -> Compute:
-        """The operation, which must not be a placeholder."""
-        if not isinstance(self.op, Compute):
+    def op(self) -> Operation:
+        """The operation as it is now (cache_write, rfactor and flatten_axes replace it)."""
+        return self.state.op
+
+    @property
+    def axis(self) -> tuple[Axis, ...]:
+        """The root spatial axes."""
+        n = len(self.state.compute.axis)
+        return self._axes(self.state.roots[:n])
+
+    @property
+    def reduce_axis(self) -> tuple[Axis, ...]:
+        """The root reduction axes."""
+        n = len(self.state.compute.axis)
+        return self._axes(self.state.roots[n:])
+
+    @property
+    def leaf_axes(self) -> tuple[Axis, ...]:
+        """The loops, outermost first."""
+        return self._axes(self.state.leaves)
+
+    @property
+    def scope(self) -> Scope | None:
+        return self.state.scope
+
+    @property
+    def attach(self) -> Attach:
+        return self.state.attach
+
+    def kind(self, axis: AxisLike) -> ForKind:
+        """How the loop of `axis` runs."""
+        return self.state.kind(self.axis_name(axis))
+
+    def _axes(self, names: Iterable[str]) -> tuple[Axis, ...]:
+        stage = self.state
+        extents, reduced = stage.extents(), stage.reduce_names()
+        return tuple(Axis(self.name, n, extents[n], n in reduced) for n in names)
+
+    def axis_name(self, axis: AxisLike) -> str:
+        """The name of `axis`, which must belong to this stage."""
+        stage = self.state
+        if isinstance(axis, Axis):
+            if axis.stage != self.name:
+                raise ScheduleError(
+                    f"axis {axis.name} belongs to stage {axis.stage}, not to {self.name}"
+                )
+            return axis.name
+        if isinstance(axis, IterVar):
+            for name, own in zip(stage.roots, stage.root_axes, strict=True):
+                if own is axis:
+                    return name
             raise ScheduleError(
-                f"{self.name} is an argument of the program, which has no loops to schedule"
+                f"{axis!r} is no axis of {self.name}, whose axes are "
+                f"{', '.join(stage.roots) or 'none'}; after "
+                "cache_write or rfactor take the axes from s[tensor].op"
             )
-        return self.op
+        if axis not in stage.axis_names():
+            raise ScheduleError(
+                f"{self.name} has no axis {axis!r}; its loops are "
+                f"{', '.join(stage.leaves) or 'none'}"
+            )
+        return axis
 
-    @property
-    def root_axes(self) -> tuple[IterVar, ...]:
-        """The operation's axes in the order of `roots`."""
-        return (*self.op.axis, *self.op.reduce_axis) if isinstance(self.op, Compute) else ()
+    def _made(self, step: st.Step) -> tuple[Axis, ...]:
+        """The axes that `step` makes of others."""
+        self._history.apply(step)
+        return self._axes(self.state.relations[-1].made)
 
-    def kind(self, axis: str) -> ForKind:
-        return self.kinds.get(axis, "serial")
+    def split(
+        self,
+        axis: AxisLike,
+        factor: Dim | None = None,
+        nparts: Dim | None = None,
+        tail: Tail = "peel",
+    ) -> tuple[Axis, Axis]:
+        """Split a loop in two; returns (outer, inner).
 
-    def origins(self) -> dict[str, frozenset[str]]:
-        """For every axis, the names of the root axes that it takes part in."""
-        found = {r: frozenset((r,)) for r in self.roots}
-        for rel in self.relations:
-            if isinstance(rel, SplitRelation):
-                found[rel.outer] = found[rel.inner] = found[rel.parent]
-            elif isinstance(rel, SkewRelation):
-                found[rel.skewed] = found[rel.parent]
-            else:
-                found[rel.fused] = frozenset().union(*(found[p] for p in rel.parts))
-        return found
+            for i in 100:          for io in 13:
+                C[i] = ...    ->       for ii in 8:            # factor=8
+                                           if io*8 + ii < 100:
+                                               C[io*8 + ii] = ...
 
-    def reduce_names(self) -> frozenset[str]:
-        """Names of all axes, root or derived, that are reduced over."""
-        names = {r for r, a in zip(self.roots, self.root_axes, strict=True) if a.is_reduce}
-        if not names:
-            return frozenset()
-        for rel in self.relations:
-            if (rel.parts[0] if isinstance(rel, FuseRelation) else rel.parent) in names:
-                names.update(made_by(rel))
-        return frozenset(names)
+        `nparts` gives the extent of the outer loop instead.  Where it does not divide, `tail` says:
+        "peel" (the guard is one that peeling removes), "guard" (it stays), "roundup" (computes past
+        the end, into padded memory).
 
-    def extents(self, roots: Iterable[Dim] | None = None) -> dict[str, Dim]:
-        """Extents of all axes, given those of the root axes (default: the whole domain)."""
-        if roots is None:
-            roots = (a.extent for a in self.root_axes)
-        extents = dict(zip(self.roots, roots, strict=True))
-        for rel in self.relations:
-            if isinstance(rel, FuseRelation):
-                product: Dim = 1
-                for p in rel.parts:
-                    product = dim(product * extents[p])
-                extents[rel.fused] = product
-            elif isinstance(rel, SkewRelation):
-                extents[rel.skewed] = dim(extents[rel.parent] + rel.most)
-            elif rel.factor is not None:
-                extents[rel.outer] = ceil_div(extents[rel.parent], rel.factor)
-                extents[rel.inner] = rel.factor
-            else:
-                assert rel.nparts is not None
-                extents[rel.outer] = rel.nparts
-                extents[rel.inner] = ceil_div(extents[rel.parent], rel.nparts)
-        return extents
-
-    def axis_names(self) -> set[str]:
-        """Every axis name in use, leaf or not."""
-        names = set(self.roots)
-        for rel in self.relations:
-            names.update(made_by(rel))
-        return names
-
-
-def made_by(relation: Relation) -> tuple[str, ...]:
-    """The axes that a relation makes."""
-    if isinstance(relation, SplitRelation):
-        return relation.outer, relation.inner
-    return (relation.fused if isinstance(relation, FuseRelation) else relation.skewed,)
-
-
-def dim(value: Dim) -> Dim:
-    """A dimension with constants as plain ints."""
-    return int(value.value) if isinstance(value, Const) else value
-
-
-def ceil_div(n: Dim, d: Dim) -> Dim:
-    if isinstance(n, int) and isinstance(d, int):
-        return -(-n // d)
-    return (n + (d - 1)) // d
-
-
-def same_dim(a: Dim, b: Dim) -> bool:
-    return a is b or (isinstance(a, int) and isinstance(b, int) and a == b)
-
-
-def dim_expr(n: Dim) -> Expr:
-    return const(n) if isinstance(n, int) else as_expr(n)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class State:
-    """All stages, producers before consumers."""
-
-    stages: Mapping[str, StageState]
-    tensors: Mapping[Tensor, tuple[str, int]]
-
-    def with_stage(self, stage: StageState) -> State:
-        """With the stage of that name replaced."""
-        return State({**self.stages, stage.name: stage}, self.tensors)
-
-    def with_new_stage(
-        self, new: StageState, *, before: str | None = None, after: str | None = None
-    ) -> State:
-        stages: dict[str, StageState] = {}
-        for name, stage in self.stages.items():
-            if name == before:
-                stages[new.name] = new
-            stages[name] = stage
-            if name == after:
-                stages[new.name] = new
-        tensors = {**self.tensors, **{t: (new.name, t.index) for t in new.op.outputs}}
-        return State(stages, tensors)
-
-    def with_operation(self, stage: StageState) -> State:
-        """With a stage whose operation changed: its tensors now stand for the stage too."""
-        tensors = {**self.tensors, **{t: (stage.name, t.index) for t in stage.op.outputs}}
-        return State({**self.stages, stage.name: stage}, tensors)
-
-    def unique_name(self, base: str) -> str:
-        return unique(base, self.stages)
-
-    def stage(self, name: str) -> StageState:
-        """The stage called `name`.  Raises ScheduleError."""
-        if name not in self.stages:
-            raise ScheduleError(f"no stage {name!r}; the stages are {', '.join(self.stages)}")
-        return self.stages[name]
-
-    def reads_of(self, op: Operation) -> tuple[tuple[str, int], ...]:
-        return tuple(dict.fromkeys(self.tensors[t] for t in op.inputs))
-
-    def consumers(self) -> dict[str, list[str]]:
-        """For each stage, the stages whose loops read it: a reader that is inlined stands for its
-        own readers.
+        The factor may be an expression of variables that stand for numbers yet to be chosen.  Such
+        a schedule has extents that are expressions, for analysis; it can't be lowered.
         """
-        direct: dict[str, list[str]] = {n: [] for n in self.stages}
-        for stage in reversed(tuple(self.stages.values())):
-            for producer in dict.fromkeys(n for n, _ in stage.reads):
-                found = direct[producer]
-                for reader in direct[stage.name] if stage.attach == "inline" else (stage.name,):
-                    if reader not in found:
-                        found.append(reader)
-        return direct
+        outer, inner = self._made(st.Split(self.name, self.axis_name(axis), factor, nparts, tail))
+        return outer, inner
 
-    def ancestors(self, name: str) -> Iterator[At]:
-        """Where `name` is attached, then where that stage is, up to a stage at the root."""
-        attach = self.stages[name].attach
-        while isinstance(attach, At):
-            yield attach
-            attach = self.stages[attach.stage].attach
+    def fuse(self, *axes: AxisLike) -> Axis:
+        """Make one loop of neighbouring loops, given outermost first.
+
+        for i in 4:                  for ij in 20:
+            for j in 5:         ->       C[ij // 5, ij % 5] = ...
+                C[i, j] = ...
+        """
+        names = tuple(self.axis_name(a) for a in axes)
+        if len(names) == 1:
+            return self._axes(names)[0]
+        return self._made(st.Fuse(self.name, names))[0]
+
+    def skew(self, axis: AxisLike, by: AxisLike, factor: int, modulus: int) -> Axis:
+        """Begin a loop `(by * factor) % modulus` later for each iteration of another.
+
+        for i in 4:                  for i in 4:
+            for j in 5:        ->        for js in 5 + 2:            # factor=1, modulus=3
+                C[i, j] = ...                if 0 <= js - i % 3 < 5:
+                                                 C[i, js - i % 3] = ...
+
+        Rows of a length that no cache line divides then are in step with the lines: with the length
+        as the factor and the elements of a line as the modulus, each begins at a whole line.
+        """
+        name, other = self.axis_name(axis), self.axis_name(by)
+        return self._made(st.Skew(self.name, name, other, factor, modulus))[0]
+
+    def tile(
+        self, x: AxisLike, y: AxisLike, x_factor: int, y_factor: int, tail: Tail = "peel"
+    ) -> tuple[Axis, Axis, Axis, Axis]:
+        """Split two loops and bring the inner parts together; returns (x outer, y outer, x inner, y
+        inner).
+
+        for i in 60:                 for io in 10:
+            for j in 64:        ->       for jo in 2:
+                C[i, j] = ...                for ii in 6:
+                                                 for ji in 32:
+                                                     C[io*6 + ii, jo*32 + ji] = ...
+        """
+        before = self._history.checkpoint()
+        try:
+            xo, xi = self.split(x, x_factor, tail=tail)
+            yo, yi = self.split(y, y_factor, tail=tail)
+            self.reorder(xo, yo, xi, yi)
+        except ScheduleError:
+            self._history.restore(before)
+            raise
+        return xo, yo, xi, yi
+
+    def reorder(self, *axes: AxisLike) -> None:
+        """Put the named loops in this order, in the places that they take up now.
+
+        for i: for k: C[i] += ...  ->  for k: for i: C[i] += ...
+        """
+        self._history.apply(st.Reorder(self.name, tuple(self.axis_name(a) for a in axes)))
+
+    def vectorize(self, axis: AxisLike) -> None:
+        """Run all iterations of a loop of constant extent at once.
+
+        for ji in 16: C[ji] = A[ji]  ->  C[0:16] = A[0:16]
+        """
+        self._history.apply(st.Vectorize(self.name, self.axis_name(axis)))
+
+    def unroll(self, axis: AxisLike) -> None:
+        """Copy the body of a loop of constant extent.
+
+        for ii in 2: C[ii] = A[ii]  ->  C[0] = A[0]; C[1] = A[1]
+        """
+        self._history.apply(st.Unroll(self.name, self.axis_name(axis)))
+
+    def parallel(self, axis: AxisLike) -> None:
+        """Share the iterations of a loop among threads.
+
+        for i in 64: ...  ->  parallel for i in 64: ...
+        """
+        self._history.apply(st.Parallel(self.name, self.axis_name(axis)))
+
+    def serial(self, axis: AxisLike) -> None:
+        """Undo vectorize, unroll or parallel."""
+        self._history.apply(st.Serial(self.name, self.axis_name(axis)))
+
+    def compute_at(self, stage: StageLike, axis: AxisLike) -> None:
+        """Compute what one iteration of a reader's loop needs inside that loop.
+
+        for i in 64: B[i] = f(i)             for i in 64:
+        for i in 64: C[i] = B[i] + 1    ->       B[0] = f(i)
+                                                 C[i] = B[0] + 1
+        """
+        target = stage_of(self._history, stage)
+        self._history.apply(st.ComputeAt(self.name, target.name, target.axis_name(axis)))
+
+    def compute_inline(self) -> None:
+        """Compute each element where it is used.
+
+        for i: B[i] = f(i)              for i: C[i] = f(i) + 1
+        for i: C[i] = B[i] + 1    ->
+        """
+        self._history.apply(st.ComputeInline(self.name))
+
+    def compute_root(self) -> None:
+        """Compute the whole stage before its readers: undoes compute_at and compute_inline."""
+        self._history.apply(st.ComputeRoot(self.name))
+
+    def set_scope(self, scope: Scope) -> None:
+        """Keep the result in "heap" (workspace), "stack" (small) or "register" memory.
+
+        allocate B[64] in heap  ->  allocate B[64] in register
+        """
+        self._history.apply(st.SetScope(self.name, scope))
+
+    def prefetch(
+        self, tensor: Tensor, axis: AxisLike, offset: int = 1, over: AxisLike | None = None
+    ) -> None:
+        """Ask the cache for what iteration `axis + offset` reads of `tensor`: at once, or a part in
+        each iteration of the loop `over` inside it.  `axis` may be a loop of another stage in which
+        this one is computed: then what is asked for must be one piece of memory, and each iteration
+        of `over` asks for a line of it until all are.
+
+        for io: body               ->  for io: prefetch(A[(io + offset)*8 ...]); body
+        for io: for ii: body       ->  for io: for ii: prefetch(A[(io + offset)*8 + ii]); body
+        """
+        source, value = self._history.state.resolve(tensor)
+        place = "" if over is None else self.axis_name(over)
+        of = axis.stage if isinstance(axis, Axis) and axis.stage != self.name else ""
+        name = str(axis) if of else self.axis_name(axis)
+        self._history.apply(st.Prefetch(self.name, source, value, name, offset, place, of))
+
+    def storage_align(self, axis: AxisLike, factor: int, offset: int = 0) -> None:
+        """Pad memory so that the stride of dimension `axis`, in elements, is `offset` modulo
+        `factor`.
+
+        allocate B[64, 60]  ->  allocate B[64, 64]        # storage_align(i, 16)
+        """
+        self._history.apply(st.StorageAlign(self.name, self.axis_name(axis), factor, offset))
+
+    def double_buffer(self) -> None:
+        """Compute the next iteration's part before this one's is used, in two buffers taken in
+        turn.
+
+        for i: B[...] = f(i); use B    ->    B[0] = f(0)
+                                             for i: if i + 1 < n: B[(i+1) % 2] = f(i + 1)
+                                                    use B[i % 2]
+        """
+        self._history.apply(st.DoubleBuffer(self.name))
+
+    def pragma(self, axis: AxisLike, key: str, value: str | int | bool = True) -> None:
+        """Attach a note for code generation to a loop; it becomes an attribute of the function.
+
+        for io: ...  ->  func attrs ("pragma C.io key", "value")
+        """
+        self._history.apply(st.Pragma(self.name, self.axis_name(axis), key, str(value)))
 
 
-def unique(base: str, taken: Iterable[str]) -> str:
-    """`base`, or `base_1`, `base_2`, ... when it is taken."""
-    if base not in taken:
-        return base
-    n = 1
-    while f"{base}_{n}" in taken:
-        n += 1
-    return f"{base}_{n}"
-
-
-def make_stage(
-    name: str, op: Operation, reads: tuple[tuple[str, int], ...], **fields: object
-) -> StageState:
-    """An unscheduled stage for `op`: one loop per axis, reductions innermost."""
-    roots: dict[str, None] = {}
-    if isinstance(op, Compute):
-        for axis in (*op.axis, *op.reduce_axis):
-            roots[unique(axis.name or "i", roots)] = None
-    return StageState(name, op, reads, tuple(roots), tuple(roots), **fields)  # type: ignore[arg-type]
-
-
-def initial(outputs: tuple[Operation, ...]) -> State:
-    """The unscheduled state of everything that `outputs` need."""
-    order: dict[Operation, None] = {}
-    stack: list[tuple[Operation, bool]] = [(op, False) for op in reversed(outputs)]
-    inputs: dict[Operation, tuple[Tensor, ...]] = {}
-    while stack:
-        op, expanded = stack.pop()
-        if expanded:
-            order[op] = None
-        elif op not in inputs:
-            inputs[op] = op.inputs
-            stack.append((op, True))
-            stack.extend((t.op, False) for t in reversed(inputs[op]))
-    names: dict[str, None] = {}
-    stages: dict[str, StageState] = {}
-    tensors: dict[Tensor, tuple[str, int]] = {}
-    for op in order:
-        name = unique(op.name or "t", names)
-        names[name] = None
-        reads = tuple(tensors[t] for t in inputs[op])
-        stages[name] = make_stage(name, op, reads, is_output=op in outputs)
-        tensors.update({t: (name, t.index) for t in op.outputs})
-    return State(stages, tensors)
+def stage_of(history: History, key: StageLike) -> Stage:
+    """The stage that `key` stands for.  Raises ScheduleError."""
+    if isinstance(key, Stage):
+        return key
+    state = history.state
+    return Stage(history, state.stage(key).name if isinstance(key, str) else state.resolve(key)[0])

@@ -13,7 +13,8 @@ from tilesmith.ops.structure import loads
 from tilesmith.strategy.access import strides
 from tilesmith.strategy.group import Group
 from tilesmith.te.knobs import Config
-from tilesmith.te.schedule import Axis, Schedule, Stage
+from tilesmith.te.schedule import Schedule
+from tilesmith.te.stage import Axis, Stage
 from tilesmith.te.tensor import Compute, Placeholder, Tensor
 
 from .contraction import Contraction, Tile, packed_layout, reduction_order, row_extent

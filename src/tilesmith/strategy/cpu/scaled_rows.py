@@ -20,7 +20,8 @@ from tilesmith.ir.target import LINE_BYTES, Target
 from tilesmith.perf.cost import constants_place
 from tilesmith.strategy.group import Group
 from tilesmith.te.knobs import ANALYTIC, Config
-from tilesmith.te.schedule import Schedule, Stage
+from tilesmith.te.schedule import Schedule
+from tilesmith.te.stage import Stage
 from tilesmith.te.tensor import Compute, IterVar
 
 from .contraction import MAX_VECTORS, STREAMS, Contraction, fusable_rows, widest_row

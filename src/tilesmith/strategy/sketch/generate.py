@@ -23,7 +23,8 @@ from tilesmith.strategy.group import Group
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import BOUNDS
 from tilesmith.te.knobs import ANALYTIC, Config
-from tilesmith.te.schedule import Axis, Schedule
+from tilesmith.te.schedule import Schedule
+from tilesmith.te.stage import Axis
 from tilesmith.te.tensor import Placeholder, Tensor
 
 from .nest import schedule_nest

@@ -20,7 +20,8 @@ from tilesmith.strategy.cpu.injective import PARALLEL_ELEMENTS, schedule_injecti
 from tilesmith.strategy.cpu.reduction import reduce_along
 from tilesmith.strategy.group import Group
 from tilesmith.te.knobs import Config
-from tilesmith.te.schedule import Axis, Schedule, Stage
+from tilesmith.te.schedule import Schedule
+from tilesmith.te.stage import Axis, Stage
 from tilesmith.te.tensor import Compute
 
 from .place import Nest

@@ -26,7 +26,7 @@ from tilesmith.ir.simplify import simplify
 from tilesmith.ops.structure import COSTLY
 from tilesmith.te.lower_inline import inline
 from tilesmith.te.schedule import Schedule
-from tilesmith.te.stage import State
+from tilesmith.te.state import State
 from tilesmith.te.tensor import Compute, Reduce, Tensor
 
 

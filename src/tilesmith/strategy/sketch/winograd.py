@@ -24,8 +24,9 @@ from tilesmith.strategy.cpu.injective import PARALLEL_ELEMENTS
 from tilesmith.strategy.cpu.winograd_cost import ERRORS
 from tilesmith.te.interpolation import SQUARES, WINDOW
 from tilesmith.te.knobs import Config
-from tilesmith.te.schedule import Axis, Schedule, Stage
-from tilesmith.te.stage_winograd import Windowed, WinogradStages, windowed
+from tilesmith.te.schedule import Schedule
+from tilesmith.te.stage import Axis, Stage
+from tilesmith.te.steps.winograd import Windowed, WinogradStages, windowed
 from tilesmith.te.tensor import Compute
 
 from .structure import product, size_of

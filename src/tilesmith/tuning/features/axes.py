@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tilesmith.ir.expr import Binary, Const, Expr, Var
-from tilesmith.te.stage import FuseRelation, SkewRelation, SplitRelation, StageState
+from tilesmith.te.relations import FuseRelation, SkewRelation, SplitRelation
+from tilesmith.te.state import StageState
 
 from .algebra import (
     Number,

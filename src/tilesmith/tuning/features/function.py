@@ -29,8 +29,9 @@ from tilesmith.ir.target import Target
 from tilesmith.ir.types import Dim
 from tilesmith.support.errors import InternalError, ScheduleError, UsageError
 from tilesmith.te.knobs import Config, Knob, Options, V, Value
-from tilesmith.te.schedule import AxisLike, Schedule, Stage
-from tilesmith.te.stage import State
+from tilesmith.te.schedule import Schedule
+from tilesmith.te.stage import AxisLike, Stage
+from tilesmith.te.state import State
 
 from .kernel import COMPARED, FEATURES, OWN, SECONDS, kernel_features
 from .program import Program

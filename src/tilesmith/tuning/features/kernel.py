@@ -6,7 +6,7 @@ kernel does not have is 0.
 
 from __future__ import annotations
 
-from tilesmith.te.stage import At, State
+from tilesmith.te.state import At, State
 
 from .algebra import Number, add, largest, log, mul, product, total
 from .footprint import Footprints

@@ -21,8 +21,9 @@ from tilesmith.ir.expr import Binary, Expr, Load, Var, post_order
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.loop.nodes import ForKind
 from tilesmith.te.lower_inline import inline
+from tilesmith.te.relations import SplitRelation
 from tilesmith.te.rewrite import loads
-from tilesmith.te.stage import At, SplitRelation, StageState, State
+from tilesmith.te.state import At, StageState, State
 from tilesmith.te.tensor import Reduce, Tensor
 
 from .algebra import (

@@ -20,7 +20,8 @@ from tilesmith.choices.traced import expression
 from tilesmith.ir.expr import Var
 from tilesmith.ir.layout import Layout
 from tilesmith.te.knobs import Knob
-from tilesmith.te.stage import SplitRelation, StageState, State
+from tilesmith.te.relations import SplitRelation
+from tilesmith.te.state import StageState, State
 
 from .algebra import Number, number
 from .program import Program

@@ -12,7 +12,7 @@ from tilesmith.choices.traced import expression
 from tilesmith.ir.expr import Expr, free_vars
 from tilesmith.ir.target import LINE_BYTES, Target
 from tilesmith.ir.types import Dim
-from tilesmith.te.stage import SplitRelation
+from tilesmith.te.relations import SplitRelation
 
 from .algebra import (
     Number,

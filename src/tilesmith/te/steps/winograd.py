@@ -21,10 +21,11 @@ from tilesmith.ir.dtypes import f32, f64
 from tilesmith.ir.expr import Binary, Expr, Load, Var, as_expr, free_vars, select, substitute
 from tilesmith.support.errors import ScheduleError
 
-from . import steps as st
-from .interpolation import SQUARES, WINDOW, chosen, input_rows, matrices, output_rows
-from .stage import StageState, State, make_stage
-from .tensor import Compute, IterVar, Reduce, Tensor
+from ..interpolation import SQUARES, WINDOW, chosen, input_rows, matrices, output_rows
+from ..state import StageState, State, make_stage
+from ..tensor import Compute, IterVar, Reduce, Tensor
+from .base import Number, Step, primitive
+from .rewrites import unscheduled
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,20 +102,24 @@ def _shape(load: Load) -> Sequence[int]:
     return load.buffer.shape  # type: ignore[return-value]  # of a tensor
 
 
-def winograd(state: State, step: st.Winograd) -> State:
-    """The stage's window in tiles of `step.tile` x `step.tile` results."""
-    stage = state.stage(step.stage)
-    op, m = stage.compute, step.tile
-    w = windowed(op)
-    if w is None or m not in SQUARES:
-        raise ScheduleError(
-            f"winograd of {stage.name} needs a float sum over k, p, q of A[.. i + p, j + q .., k] "
-            f"* W[p, q, k, ..], p and q in 0 .. 2, and tiles of {' or '.join(map(str, SQUARES))}; "
-            f"found tiles of {m} and {op.body[0]}"
-        )
-    if stage.relations or stage.leaves != stage.roots or stage.kinds or stage.attach == "inline":
-        raise ScheduleError(f"winograd of {stage.name} must come before its loops are scheduled")
-    return _Rewriting(state, stage, w, m).result()
+@primitive("winograd")
+class Winograd(Step):
+    """`tile`: results along each axis of the window that are computed together."""
+
+    tile: Number
+
+    def apply(self, state: State) -> State:
+        stage = state.stage(self.stage)
+        op, m = stage.compute, self.tile
+        w = windowed(op)
+        if w is None or m not in SQUARES:
+            raise ScheduleError(
+                f"winograd of {stage.name} needs a float sum over k, p, q of A[.. i + p, j + q .., "
+                "k] * W[p, q, k, ..], p and q in 0 .. 2, and tiles of "
+                f"{' or '.join(map(str, SQUARES))}; found tiles of {m} and {op.body[0]}"
+            )
+        unscheduled(stage, "winograd")
+        return _Rewriting(state, stage, w, m).result()
 
 
 class _Rewriting:

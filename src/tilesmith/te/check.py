@@ -10,7 +10,8 @@ from __future__ import annotations
 from tilesmith.ir.expr import Load, Var, post_order
 from tilesmith.support.errors import ScheduleError
 
-from .stage import At, StageState, State, same_dim
+from .relations import same_dim
+from .state import At, StageState, State
 
 
 def check(state: State) -> None:

@@ -1,0 +1,265 @@
+"""How a stage's axes derive from one another: one class for each relation, with all its arithmetic.
+
+A relation takes some axes (`parents`) and makes others (`made`).  Extents are derived from parents
+to made axes; the values of axes are derived the other way, from the loops to the root axes.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from tilesmith.ir.expr import Const, Expr, as_expr, const
+from tilesmith.ir.types import Dim
+
+Tail = Literal["peel", "guard", "roundup"]
+"""What happens where a split does not divide: a guard that peeling removes, a guard that stays, or
+computing past the end into padded memory."""
+
+
+def dim(value: Dim) -> Dim:
+    """A dimension with constants as plain ints."""
+    return int(value.value) if isinstance(value, Const) else value
+
+
+def ceil_div(n: Dim, d: Dim) -> Dim:
+    if isinstance(n, int) and isinstance(d, int):
+        return -(-n // d)
+    return (n + (d - 1)) // d
+
+
+def same_dim(a: Dim, b: Dim) -> bool:
+    return a is b or (isinstance(a, int) and isinstance(b, int) and a == b)
+
+
+def dim_expr(n: Dim) -> Expr:
+    return const(n) if isinstance(n, int) else as_expr(n)
+
+
+def add(a: Expr, b: Expr) -> Expr:
+    """`a + b`, without the zeros."""
+    if isinstance(a, Const) and a.value == 0:
+        return b
+    return a if isinstance(b, Const) and b.value == 0 else a + b
+
+
+def mul(a: Expr, n: Dim) -> Expr:
+    """`a * n`, without the zeros and ones."""
+    if isinstance(n, int):
+        if n == 1 or (isinstance(a, Const) and a.value == 0):
+            return a
+        if isinstance(a, Const):
+            return const(int(a.value) * n)
+    return a * n
+
+
+def divide(a: Expr, n: Dim) -> tuple[Expr, Expr]:
+    """`a // n` and `a % n`."""
+    if isinstance(n, int) and n == 1:
+        return a, const(0)
+    if isinstance(a, Const) and a.value == 0:
+        return a, a
+    return a // n, a % n
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """`cond` must hold for the body to run; `tail` says what the schedule asked for."""
+
+    cond: Expr
+    tail: Tail
+
+
+@dataclass(slots=True)
+class AxisValues:
+    """The values of a stage's axes when its loops have given values; see `axis_values`.
+
+    values: each axis in terms of the loops.
+    overhang: root axes whose value may pass their extent, with the tail to use there.
+    guards: conditions for the axes inside: one whose value passed its extent would run into its
+        neighbour, or it begins before its axis does.
+    """
+
+    values: dict[str, Expr]
+    overhang: dict[str, Tail] = field(default_factory=dict)
+    guards: list[Guard] = field(default_factory=list)
+
+    def guard(self, cond: Expr, tail: Tail) -> None:
+        """A guard that no padding can replace: what overhangs is not the end of a tensor."""
+        self.guards.append(Guard(cond, "peel" if tail == "roundup" else tail))
+
+
+class AxisRelation(ABC):
+    """Axes derived from other axes of a stage."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def parents(self) -> tuple[str, ...]:
+        """The axes that are no loops any more."""
+
+    @property
+    @abstractmethod
+    def made(self) -> tuple[str, ...]:
+        """The axes that take their place."""
+
+    @property
+    @abstractmethod
+    def said(self) -> str:
+        """What happened to the parents, for messages: "it was ..."."""
+
+    @abstractmethod
+    def extents(self, of: Mapping[str, Dim]) -> tuple[Dim, ...]:
+        """Extents of the axes made, given those of all axes before."""
+
+    @abstractmethod
+    def resolve(self, known: AxisValues, extents: Mapping[str, Dim]) -> None:
+        """Add the values of the parents to `known`, which has those of the axes made."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRelation(AxisRelation):
+    """`parent = outer * factor + inner`; the inner extent is `factor`, or the outer one is
+    `nparts`.
+    """
+
+    parent: str
+    outer: str
+    inner: str
+    factor: Dim | None
+    nparts: Dim | None
+    tail: Tail
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        return (self.parent,)
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        return self.outer, self.inner
+
+    @property
+    def said(self) -> str:
+        return f"split into {self.outer} and {self.inner}"
+
+    def extents(self, of: Mapping[str, Dim]) -> tuple[Dim, ...]:
+        if self.factor is not None:
+            return ceil_div(of[self.parent], self.factor), self.factor
+        assert self.nparts is not None
+        return self.nparts, ceil_div(of[self.parent], self.nparts)
+
+    def resolve(self, known: AxisValues, extents: Mapping[str, Dim]) -> None:
+        values, overhang = known.values, known.overhang
+        outer, inner, whole = extents[self.outer], extents[self.inner], extents[self.parent]
+        if self.inner in overhang:
+            # past its end the inner value would be the next block's first: computed twice
+            known.guard(values[self.inner] < dim_expr(inner), overhang.pop(self.inner))
+        values[self.parent] = add(mul(values[self.outer], inner), values[self.inner])
+        exact = (
+            isinstance(whole, int)
+            and isinstance(outer, int)
+            and isinstance(inner, int)
+            and outer * inner == whole
+        )
+        tail = _merge(overhang.pop(self.outer, None), None if exact else self.tail)
+        if tail is not None:
+            overhang[self.parent] = tail
+
+
+def _merge(a: Tail | None, b: Tail | None) -> Tail | None:
+    """The stricter of two wishes: memory may be padded only if both say so."""
+    if a is None or b is None:
+        return a or b
+    return a if b == "roundup" else b if a == "roundup" or b == "peel" else a
+
+
+@dataclass(frozen=True, slots=True)
+class FuseRelation(AxisRelation):
+    """`fused` counts through `parts` row-major (the last part fastest)."""
+
+    parts: tuple[str, ...]
+    fused: str
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        return self.parts
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        return (self.fused,)
+
+    @property
+    def said(self) -> str:
+        return f"fused into {self.fused}"
+
+    def extents(self, of: Mapping[str, Dim]) -> tuple[Dim, ...]:
+        product: Dim = 1
+        for p in self.parts:
+            product = dim(product * of[p])
+        return (product,)
+
+    def resolve(self, known: AxisValues, extents: Mapping[str, Dim]) -> None:
+        values = known.values
+        rest = values[self.fused]
+        for part in reversed(self.parts[1:]):
+            rest, values[part] = divide(rest, extents[part])
+        values[self.parts[0]] = rest
+        if self.fused in known.overhang:
+            # said of the fused value, the guard stays affine in the loop variables
+            cond = values[self.fused] < dim_expr(extents[self.fused])
+            known.guard(cond, known.overhang.pop(self.fused))
+
+
+@dataclass(frozen=True, slots=True)
+class SkewRelation(AxisRelation):
+    """`parent = skewed - (by * factor) % modulus`."""
+
+    parent: str
+    by: str
+    factor: int
+    modulus: int
+    skewed: str
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        return (self.parent,)
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        return (self.skewed,)
+
+    @property
+    def said(self) -> str:
+        return f"skewed to {self.skewed}"
+
+    @property
+    def most(self) -> int:
+        """The largest distance between the two."""
+        return self.modulus - math.gcd(self.factor, self.modulus)
+
+    def extents(self, of: Mapping[str, Dim]) -> tuple[Dim, ...]:
+        return (dim(of[self.parent] + self.most),)
+
+    def resolve(self, known: AxisValues, extents: Mapping[str, Dim]) -> None:
+        values = known.values
+        values[self.parent] = values[self.skewed] - mul(values[self.by], self.factor) % self.modulus
+        tail = known.overhang.pop(self.skewed, None) or "peel"
+        known.guard(values[self.parent] >= 0, tail)
+        known.overhang[self.parent] = tail
+
+
+Relation: TypeAlias = "SplitRelation | FuseRelation | SkewRelation"
+
+
+def axis_values(
+    relations: Iterable[Relation], extents: Mapping[str, Dim], loops: Mapping[str, Expr]
+) -> AxisValues:
+    """Values of all axes of a stage with `relations` when its loops have the values `loops`."""
+    known = AxisValues(dict(loops))
+    for relation in reversed(tuple(relations)):
+        relation.resolve(known, extents)
+    return known

@@ -1,0 +1,254 @@
+"""The state of a schedule: every stage with its loops, as immutable values that steps map to new
+values.
+
+A *stage* is an operation plus how it runs.  Its *root* axes are the operation's own (spatial, then
+reduction); relations (split, fuse) derive further axes from them; the *leaves*, outermost first,
+are its loops.  Axes and stages are referred to by names that are unique in their stage and
+schedule.  The tensor expressions themselves are never edited: a rewrite such as `cache_write` gives
+a stage a new operation, and `State.tensors` says which stage stands for each tensor ever handed
+out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from tilesmith.ir.layout import Layout
+from tilesmith.ir.types import Dim
+from tilesmith.loop.nodes import ForKind, Scope
+from tilesmith.support.errors import ScheduleError
+
+from .relations import Relation
+from .tensor import Compute, IterVar, Operation, Placeholder, Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Computed inside the loop `axis` of `stage`, once per iteration."""
+
+    stage: str
+    axis: str
+
+    def __str__(self) -> str:
+        return f"{self.stage}.{self.axis}"
+
+
+Attach: TypeAlias = "Literal['root', 'inline'] | At"
+
+
+@dataclass(frozen=True, slots=True)
+class PrefetchMark:
+    """`of`: the stage whose loop `axis` is, where that is not the stage itself."""
+
+    source: str
+    value: int
+    axis: str
+    offset: int
+    over: str = ""
+    of: str = ""
+
+    @property
+    def place(self) -> str:
+        """The loop in whose body the prefetches stand."""
+        return self.over or self.axis
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StageState:
+    name: str
+    op: Operation
+    reads: tuple[tuple[str, int], ...]
+    """Values read by the body, as (stage, value number), in order of first use."""
+    roots: tuple[str, ...]
+    """Names of the operation's spatial axes, then of its reduction axes."""
+    leaves: tuple[str, ...]
+    is_output: bool = False
+    relations: tuple[Relation, ...] = ()
+    kinds: Mapping[str, ForKind] = field(default_factory=dict)
+    attach: Attach = "root"
+    scope: Scope | None = None
+    """None: chosen by lowering."""
+    layout: Layout | None = None
+    aligns: tuple[tuple[int, int, int], ...] = ()
+    """(axis number, factor, offset) of storage_align."""
+    double_buffer: bool = False
+    prefetches: tuple[PrefetchMark, ...] = ()
+    pragmas: tuple[tuple[str, str, str], ...] = ()
+
+    @property
+    def is_placeholder(self) -> bool:
+        return isinstance(self.op, Placeholder)
+
+    @property
+    def compute(self) -> Compute:
+        """The operation, which must not be a placeholder."""
+        if not isinstance(self.op, Compute):
+            raise ScheduleError(
+                f"{self.name} is an argument of the program, which has no loops to schedule"
+            )
+        return self.op
+
+    @property
+    def root_axes(self) -> tuple[IterVar, ...]:
+        """The operation's axes in the order of `roots`."""
+        return (*self.op.axis, *self.op.reduce_axis) if isinstance(self.op, Compute) else ()
+
+    def kind(self, axis: str) -> ForKind:
+        return self.kinds.get(axis, "serial")
+
+    def origins(self) -> dict[str, frozenset[str]]:
+        """For every axis, the names of the root axes that it takes part in."""
+        found = {r: frozenset((r,)) for r in self.roots}
+        for rel in self.relations:
+            origin = frozenset[str]().union(*(found[p] for p in rel.parents))
+            found.update(dict.fromkeys(rel.made, origin))
+        return found
+
+    def reduce_names(self) -> frozenset[str]:
+        """Names of all axes, root or derived, that are reduced over."""
+        names = {r for r, a in zip(self.roots, self.root_axes, strict=True) if a.is_reduce}
+        if not names:
+            return frozenset()
+        for rel in self.relations:
+            if rel.parents[0] in names:
+                names.update(rel.made)
+        return frozenset(names)
+
+    def extents(self, roots: Iterable[Dim] | None = None) -> dict[str, Dim]:
+        """Extents of all axes, given those of the root axes (default: the whole domain)."""
+        if roots is None:
+            roots = (a.extent for a in self.root_axes)
+        extents = dict(zip(self.roots, roots, strict=True))
+        for rel in self.relations:
+            extents.update(zip(rel.made, rel.extents(extents), strict=True))
+        return extents
+
+    def axis_names(self) -> set[str]:
+        """Every axis name in use, leaf or not."""
+        names = set(self.roots)
+        for rel in self.relations:
+            names.update(rel.made)
+        return names
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class State:
+    """All stages, producers before consumers."""
+
+    stages: Mapping[str, StageState]
+    tensors: Mapping[Tensor, tuple[str, int]]
+
+    def with_stage(self, stage: StageState) -> State:
+        """With the stage of that name replaced."""
+        return State({**self.stages, stage.name: stage}, self.tensors)
+
+    def with_new_stage(
+        self, new: StageState, *, before: str | None = None, after: str | None = None
+    ) -> State:
+        stages: dict[str, StageState] = {}
+        for name, stage in self.stages.items():
+            if name == before:
+                stages[new.name] = new
+            stages[name] = stage
+            if name == after:
+                stages[new.name] = new
+        tensors = {**self.tensors, **{t: (new.name, t.index) for t in new.op.outputs}}
+        return State(stages, tensors)
+
+    def with_operation(self, stage: StageState) -> State:
+        """With a stage whose operation changed: its tensors now stand for the stage too."""
+        tensors = {**self.tensors, **{t: (stage.name, t.index) for t in stage.op.outputs}}
+        return State({**self.stages, stage.name: stage}, tensors)
+
+    def unique_name(self, base: str) -> str:
+        return unique(base, self.stages)
+
+    def stage(self, name: str) -> StageState:
+        """The stage called `name`.  Raises ScheduleError."""
+        if name not in self.stages:
+            raise ScheduleError(f"no stage {name!r}; the stages are {', '.join(self.stages)}")
+        return self.stages[name]
+
+    def resolve(self, key: Tensor | Operation) -> tuple[str, int]:
+        """The stage and value number that a tensor or operation stands for.  Raises
+        ScheduleError.
+        """
+        tensor = key.outputs[0] if isinstance(key, (Placeholder, Compute)) else key
+        if isinstance(tensor, Tensor):
+            found = self.tensors.get(tensor)
+            if found is not None:
+                return found
+        raise ScheduleError(
+            f"{key!r} is not part of this schedule, whose stages are {', '.join(self.stages)}"
+        )
+
+    def reads_of(self, op: Operation) -> tuple[tuple[str, int], ...]:
+        return tuple(dict.fromkeys(self.tensors[t] for t in op.inputs))
+
+    def consumers(self) -> dict[str, list[str]]:
+        """For each stage, the stages whose loops read it: a reader that is inlined stands for its
+        own readers.
+        """
+        direct: dict[str, list[str]] = {n: [] for n in self.stages}
+        for stage in reversed(tuple(self.stages.values())):
+            for producer in dict.fromkeys(n for n, _ in stage.reads):
+                found = direct[producer]
+                for reader in direct[stage.name] if stage.attach == "inline" else (stage.name,):
+                    if reader not in found:
+                        found.append(reader)
+        return direct
+
+    def ancestors(self, name: str) -> Iterator[At]:
+        """Where `name` is attached, then where that stage is, up to a stage at the root."""
+        attach = self.stages[name].attach
+        while isinstance(attach, At):
+            yield attach
+            attach = self.stages[attach.stage].attach
+
+
+def unique(base: str, taken: Iterable[str]) -> str:
+    """`base`, or `base_1`, `base_2`, ... when it is taken."""
+    if base not in taken:
+        return base
+    n = 1
+    while f"{base}_{n}" in taken:
+        n += 1
+    return f"{base}_{n}"
+
+
+def make_stage(
+    name: str, op: Operation, reads: tuple[tuple[str, int], ...], **fields: object
+) -> StageState:
+    """An unscheduled stage for `op`: one loop per axis, reductions innermost."""
+    roots: dict[str, None] = {}
+    if isinstance(op, Compute):
+        for axis in (*op.axis, *op.reduce_axis):
+            roots[unique(axis.name or "i", roots)] = None
+    return StageState(name, op, reads, tuple(roots), tuple(roots), **fields)  # type: ignore[arg-type]
+
+
+def initial(outputs: tuple[Operation, ...]) -> State:
+    """The unscheduled state of everything that `outputs` need."""
+    order: dict[Operation, None] = {}
+    stack: list[tuple[Operation, bool]] = [(op, False) for op in reversed(outputs)]
+    inputs: dict[Operation, tuple[Tensor, ...]] = {}
+    while stack:
+        op, expanded = stack.pop()
+        if expanded:
+            order[op] = None
+        elif op not in inputs:
+            inputs[op] = op.inputs
+            stack.append((op, True))
+            stack.extend((t.op, False) for t in reversed(inputs[op]))
+    names: dict[str, None] = {}
+    stages: dict[str, StageState] = {}
+    tensors: dict[Tensor, tuple[str, int]] = {}
+    for op in order:
+        name = unique(op.name or "t", names)
+        names[name] = None
+        reads = tuple(tensors[t] for t in inputs[op])
+        stages[name] = make_stage(name, op, reads, is_output=op in outputs)
+        tensors.update({t: (name, t.index) for t in op.outputs})
+    return State(stages, tensors)

@@ -1,0 +1,27 @@
+"""The steps a schedule is made of: one class for each primitive.
+
+A new primitive is a class in one of these files (fields and `apply`) and a method of `te.Stage` or
+`te.Schedule` that makes it.
+"""
+
+from .base import PRIMITIVES, Step, from_json, parse_step
+from .loops import Fuse, Parallel, Pragma, Reorder, Serial, Skew, Split, Unroll, Vectorize
+from .placement import (
+    ComputeAt,
+    ComputeInline,
+    ComputeRoot,
+    DoubleBuffer,
+    Prefetch,
+    SetScope,
+    StorageAlign,
+    TransformLayout,
+)
+from .rewrites import CacheRead, CacheWrite, FlattenAxes, RFactor
+from .winograd import Winograd
+
+__all__ = [
+    "PRIMITIVES", "CacheRead", "CacheWrite", "ComputeAt", "ComputeInline", "ComputeRoot",
+    "DoubleBuffer", "FlattenAxes", "Fuse", "Parallel", "Pragma", "Prefetch", "RFactor", "Reorder",
+    "Serial", "SetScope", "Skew", "Split", "Step", "StorageAlign", "TransformLayout", "Unroll",
+    "Vectorize", "Winograd", "from_json", "parse_step",
+]  # fmt: skip

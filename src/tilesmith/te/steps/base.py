@@ -1,0 +1,212 @@
+"""What all schedule steps share: their text, their JSON, and how both are read back.
+
+A step is plain data that names stages and axes by their unique names.  It says what was asked,
+nothing derived.  A primitive is one class: its fields, their `Form` (how they look in text and in
+JSON) and `apply`, which gives the step its meaning.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_type_hints,
+)
+
+from tilesmith.ir.expr import Expr
+from tilesmith.support.errors import ScheduleError
+
+from ..relations import Tail
+from ..state import State
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How the values of a field look.
+
+    expected: what a value must be, for messages.
+    accepts: whether a value read from JSON or text is one.
+    show: a value as text.
+    by_name: printed as `field=value`; left out where it is the default.
+    """
+
+    expected: str
+    accepts: Callable[[Any], bool]
+    show: Callable[[Any], str] = str
+    by_name: bool = False
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_size(value: object) -> bool:
+    return value is None or type(value) is int
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, tuple) and all(isinstance(v, str) for v in value)
+
+
+Name = Annotated[str, Form("a name", _is_name)]
+"""Of a stage or an axis."""
+Names = Annotated[tuple[str, ...], Form("a list of names", _are_names, ", ".join)]
+"""As a last field: each name is an argument of its own."""
+OptionalName = Annotated[str, Form("a name", _is_name, by_name=True)]
+Quoted = Annotated[str, Form("a text", _is_name, repr)]
+Number = Annotated[int, Form("an integer", lambda v: type(v) is int, by_name=True)]
+Size = Annotated[int | Expr | None, Form("an integer or null", _is_size, by_name=True)]
+TailField = Annotated[
+    Tail, Form(" or ".join(get_args(Tail)), lambda v: v in get_args(Tail), repr, by_name=True)
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Step(ABC):
+    """A step of a schedule: one call of a primitive on `stage`."""
+
+    stage: Name
+    primitive: ClassVar[str]
+
+    @abstractmethod
+    def apply(self, state: State) -> State:
+        """The state after this step.  Raises ScheduleError when the step is illegal."""
+
+    def __str__(self) -> str:
+        """The call that makes the step: `C.split(i, factor=6)`."""
+        plain: list[str] = []
+        named: list[str] = []
+        for f, form in _forms(type(self)):
+            value = getattr(self, f.name)
+            if not form.by_name:
+                plain.append(form.show(value))
+            elif value != f.default:
+                named.append(f"{f.name}={form.show(value)}")
+        return f"{self.stage}.{self.primitive}({', '.join((*plain, *named))})"
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values: {"step": the primitive, field: value, ...}.  Raises ScheduleError for a
+        split by an expression.
+        """
+        record: dict[str, Any] = {"step": self.primitive}
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if isinstance(value, Expr):
+                raise ScheduleError(
+                    f"{self} has an expression for {f.name}; only steps with numbers can be "
+                    "written as JSON: make the schedule with a value for each knob"
+                )
+            record[f.name] = list(value) if isinstance(value, tuple) else value
+        return record
+
+
+S = TypeVar("S", bound=type[Step])
+
+PRIMITIVES: dict[str, type[Step]] = {}
+"""The step class of each primitive; `primitive` fills it."""
+
+
+@dataclass_transform(frozen_default=True)
+def primitive(name: str) -> Callable[[S], S]:
+    """Make a class the frozen dataclass of the steps of primitive `name`."""
+
+    def declare(cls: S) -> S:
+        made = dataclass(frozen=True, slots=True)(cls)
+        made.primitive = name
+        PRIMITIVES[name] = made
+        return made
+
+    return declare
+
+
+@cache
+def _forms(cls: type[Step]) -> tuple[tuple[Any, Form], ...]:
+    """The fields after `stage`, with their forms."""
+    hints = get_type_hints(cls, include_extras=True)
+    return tuple((f, hints[f.name].__metadata__[0]) for f in fields(cls)[1:])
+
+
+def _made(name: str, values: Mapping[str, Any]) -> Step:
+    """The step of primitive `name` with these fields, checked."""
+    cls = PRIMITIVES[name]
+    for f, form in _forms(cls):
+        if f.name in values and not form.accepts(values[f.name]):
+            raise ScheduleError(
+                f"{name}: field {f.name} needs {form.expected}, found {values[f.name]!r}"
+            )
+    if not _is_name(values["stage"]):
+        raise ScheduleError(f"{name}: field stage needs a name, found {values['stage']!r}")
+    return cls(**values)
+
+
+def from_json(record: Any) -> Step:
+    """The step for the JSON form.  Raises ScheduleError when it is not one."""
+    name = record.get("step") if isinstance(record, Mapping) else None
+    if not isinstance(name, str) or name not in PRIMITIVES:
+        raise ScheduleError(
+            f"expected a step with one of the names {', '.join(PRIMITIVES)}; found {record!r}"
+        )
+    values = {k: tuple(v) if isinstance(v, list) else v for k, v in record.items() if k != "step"}
+    known = [f.name for f in fields(PRIMITIVES[name])]
+    if set(values) != set(known):
+        raise ScheduleError(
+            f"a {name} step has fields {', '.join(known)}; found {', '.join(values)}"
+        )
+    return _made(name, values)
+
+
+_CALL = re.compile(r"(?P<stage>[^\s()']+)\.(?P<name>\w+)\((?P<arguments>.*)\)")
+_ARGUMENT = re.compile(r"(?:(\w+)=)?('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\s,'\"]+)(?:, |$)")
+
+
+def parse_step(text: str) -> Step:
+    """The step that prints as `text`.  Raises ScheduleError; a factor that is an expression does
+    not parse, since its variables are known only where it was made.
+    """
+    call = _CALL.fullmatch(text.strip())
+    if call is None or call["name"] not in PRIMITIVES:
+        raise ScheduleError(
+            f"expected stage.primitive(...) with one of the primitives {', '.join(PRIMITIVES)}; "
+            f"found {text!r}"
+        )
+    arguments, at = call["arguments"], 0
+    plain: list[Any] = []
+    values: dict[str, Any] = {"stage": call["stage"]}
+    while at < len(arguments):
+        found = _ARGUMENT.match(arguments, at)
+        if found is None:
+            raise ScheduleError(f"expected an argument, found {arguments[at:]!r} in {text!r}")
+        value = _literal(found[2])
+        if found[1] in values:
+            raise ScheduleError(f"{found[1]} is given twice in {text!r}")
+        if found[1]:
+            values[found[1]] = value
+        else:
+            plain.append(value)
+        at = found.end()
+    cls = PRIMITIVES[call["name"]]
+    for f, form in _forms(cls):
+        if form.accepts(()):  # the rest of the arguments
+            values[f.name], plain = tuple(plain), []
+        elif plain and not form.by_name:
+            values[f.name] = plain.pop(0)
+    known = [f.name for f in fields(cls)]
+    wanted = {f.name for f in fields(cls) if f.default is MISSING}
+    if plain or not wanted <= values.keys() <= set(known):
+        raise ScheduleError(f"a {call['name']} step has fields {', '.join(known)}; found {text!r}")
+    return _made(call["name"], values)
+
+
+def _literal(text: str) -> Any:
+    """A quoted text, a number, or a name."""
+    return ast.literal_eval(text) if text[0] in "'\"" or text.lstrip("-").isdigit() else text

@@ -1,0 +1,204 @@
+"""Steps on where a stage is computed and how its memory looks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast, get_args
+
+from tilesmith.ir.layout import Layout
+from tilesmith.loop.nodes import Scope
+from tilesmith.support.errors import ScheduleError
+
+from ..state import At, PrefetchMark, StageState, State
+from .base import Name, Number, OptionalName, Quoted, Step, primitive
+from .loops import leaf, scheduled
+
+SCOPES = tuple(s for s in get_args(Scope) if s != "param")
+
+
+def checked_scope(scope: str) -> Scope:
+    """`scope`, which must be one that a schedule may choose."""
+    if scope not in SCOPES:
+        raise ScheduleError(f"scope must be 'heap', 'stack' or 'register', found {scope!r}")
+    return cast(Scope, scope)
+
+
+def _intermediate(state: State, name: str, what: str) -> StageState:
+    """The stage `name`, which must own memory that the program allocates itself."""
+    stage = scheduled(state, name, what)
+    if stage.is_output:
+        raise ScheduleError(
+            f"cannot {what} of {name}: it is an output, whose memory the caller owns; cache_write "
+            "it and use the copy"
+        )
+    return stage
+
+
+@primitive("compute_at")
+class ComputeAt(Step):
+    target: Name
+    axis: Name
+
+    def apply(self, state: State) -> State:
+        stage = state.stage(self.stage)
+        _ = stage.compute  # raises for a placeholder
+        if self.stage == self.target:
+            raise ScheduleError(f"{self.stage} cannot be computed at its own loop {self.axis}")
+        leaf(scheduled(state, self.target, "compute_at"), self.axis, "compute_at")
+        return state.with_stage(replace(stage, attach=At(self.target, self.axis)))
+
+
+@primitive("compute_inline")
+class ComputeInline(Step):
+    def apply(self, state: State) -> State:
+        stage = state.stage(self.stage)
+        at = (s for s in state.stages.values() if isinstance(s.attach, At))
+        here = [s.name for s in at if isinstance(s.attach, At) and s.attach.stage == stage.name]
+        why = ""
+        if stage.is_output:
+            why = "it is an output of the program"
+        elif stage.compute.reduce_axis:
+            why = "it is a reduction; compute it at a loop of its reader instead"
+        elif stage.layout is not None or stage.aligns:
+            why = "its layout was chosen, but an inlined stage has no memory"
+        elif here:
+            why = f"{', '.join(here)} is computed at its loops"
+        if why:
+            raise ScheduleError(f"cannot inline {stage.name}: {why}")
+        return state.with_stage(replace(stage, attach="inline"))
+
+
+@primitive("compute_root")
+class ComputeRoot(Step):
+    def apply(self, state: State) -> State:
+        stage = state.stage(self.stage)
+        _ = stage.compute  # raises for a placeholder
+        return state.with_stage(replace(stage, attach="root"))
+
+
+@primitive("set_scope")
+class SetScope(Step):
+    scope: Quoted
+
+    def apply(self, state: State) -> State:
+        scope = checked_scope(self.scope)
+        stage = _intermediate(state, self.stage, "set the scope")
+        return state.with_stage(replace(stage, scope=scope))
+
+
+@primitive("transform_layout")
+class TransformLayout(Step):
+    """`layout` is the text form of an `ir.layout.Layout`."""
+
+    layout: Quoted
+
+    def apply(self, state: State) -> State:
+        stage = state.stage(self.stage)
+        try:
+            layout = Layout.parse(self.layout)
+        except ValueError as e:
+            raise ScheduleError(f"transform_layout of {stage.name}: {e}") from None
+        rank = len(stage.op.shape)
+        if layout.rank != rank:
+            raise ScheduleError(
+                f"layout '{layout}' has {layout.rank} axes, {stage.name} has rank {rank}"
+            )
+        if any(d.block < 1 for d in layout.dims):
+            raise ScheduleError(
+                f"layout '{layout}' of {stage.name} has a block of size 0; blocks have at least 1 "
+                "element"
+            )
+        if not stage.is_placeholder:
+            scheduled(state, self.stage, "transform the layout of")
+            if not stage.is_output and any(d.before or d.after for d in layout.dims):
+                raise ScheduleError(
+                    f"layout '{layout}': {stage.name} is computed here and nothing would fill its "
+                    "halo with zeros; make the padding a compute of its own, or give the halo to "
+                    "an argument"
+                )
+        if stage.aligns:
+            raise ScheduleError(f"transform_layout of {stage.name} must come before storage_align")
+        return state.with_stage(replace(stage, layout=layout))
+
+
+@primitive("prefetch")
+class Prefetch(Step):
+    """Value `value` of `source` is asked for `offset` iterations of `axis` ahead: spread over the
+    loop `over`, if it is given.  `of`: the stage whose loop `axis` is, where that is another one.
+    """
+
+    source: Name
+    value: Number
+    axis: Name
+    offset: Number
+    over: OptionalName = ""
+    of: OptionalName = ""
+
+    def apply(self, state: State) -> State:
+        stage = scheduled(state, self.stage, "prefetch in")
+        source = state.stage(self.source)
+        known = 0 <= self.value < len(source.op.outputs)
+        if not known or stage.name not in state.consumers()[self.source]:
+            raise ScheduleError(
+                f"cannot prefetch {self.source} in {stage.name}, which does not read it"
+            )
+        of = scheduled(state, self.of, "prefetch at") if self.of else stage
+        if self.of and not self.over:
+            raise ScheduleError(
+                f"cannot prefetch at {of.name}.{self.axis} in {stage.name}: name one of its own "
+                "loops as `over`, to spread the prefetch over"
+            )
+        for owner, axis in ((of, self.axis), (stage, self.over or self.axis)):
+            leaf(owner, axis, "prefetch at")
+            if owner.kind(axis) == "vectorized":
+                raise ScheduleError(f"cannot prefetch at {owner.name}.{axis}: it is vectorised")
+        if self.offset < 0:
+            raise ScheduleError(
+                f"prefetch offset must be at least 0 iterations ahead, found {self.offset}"
+            )
+        mark = PrefetchMark(self.source, self.value, self.axis, self.offset, self.over, self.of)
+        return state.with_stage(replace(stage, prefetches=(*stage.prefetches, mark)))
+
+
+@primitive("storage_align")
+class StorageAlign(Step):
+    axis: Name
+    factor: Number
+    offset: Number
+
+    def apply(self, state: State) -> State:
+        stage = _intermediate(state, self.stage, "align the storage")
+        last = len(stage.compute.axis) - 1
+        if self.axis not in stage.roots[: last + 1]:
+            raise ScheduleError(
+                f"storage_align of {stage.name} names a dimension by one of "
+                f"{', '.join(stage.roots)}; found {self.axis}"
+            )
+        if self.factor < 1 or not 0 <= self.offset < self.factor:
+            raise ScheduleError(
+                "storage_align needs factor >= 1 and 0 <= offset < factor, found "
+                f"{self.factor} and {self.offset}"
+            )
+        if stage.layout is not None:
+            raise ScheduleError(
+                f"{stage.name} has a transformed layout; put the padding into the layout's blocks "
+                "instead"
+            )
+        axis = stage.roots.index(self.axis)
+        if axis == last:
+            raise ScheduleError(
+                f"{stage.name}.{self.axis} is the innermost dimension, its stride is always 1"
+            )
+        align = axis, self.factor, self.offset
+        return state.with_stage(replace(stage, aligns=(*stage.aligns, align)))
+
+
+@primitive("double_buffer")
+class DoubleBuffer(Step):
+    def apply(self, state: State) -> State:
+        stage = _intermediate(state, self.stage, "double the buffer")
+        if not isinstance(stage.attach, At):
+            raise ScheduleError(
+                f"double_buffer of {stage.name} needs a loop to run ahead in: compute_at first"
+            )
+        return state.with_stage(replace(stage, double_buffer=True))

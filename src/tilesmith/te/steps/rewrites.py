@@ -1,0 +1,278 @@
+"""Steps that rewrite operations: cache_read, cache_write, rfactor, flatten_axes.
+
+Each gives one or more stages a new operation with the same meaning.  The axes that remain keep
+their identity, so that references to them stay good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tilesmith.ir.expr import Expr, Load, Var, all_of, select, substitute
+from tilesmith.support.errors import ScheduleError
+
+from ..relations import Guard, add, axis_values, dim, dim_expr, divide, mul
+from ..rewrite import map_loads
+from ..state import At, StageState, State, make_stage, unique
+from ..tensor import Compute, IterVar, Reduce, Tensor
+from .base import Name, Names, Number, Quoted, Step, primitive
+from .placement import checked_scope
+
+
+def _fresh(axes: tuple[IterVar, ...]) -> tuple[IterVar, ...]:
+    return tuple(IterVar(Var(a.name), a.extent, a.is_reduce) for a in axes)
+
+
+def _renamed(old: tuple[IterVar, ...], new: tuple[IterVar, ...]) -> dict[Expr, Expr]:
+    return {a.var: b.var for a, b in zip(old, new, strict=True)}
+
+
+def unscheduled(stage: StageState, what: str) -> None:
+    if stage.relations or stage.leaves != stage.roots or stage.kinds or stage.attach == "inline":
+        raise ScheduleError(
+            f"{what} of {stage.name} must come before its loops are scheduled, since it moves them "
+            "to another stage; call it first"
+        )
+
+
+def _with_body(state: State, stage: StageState, body: tuple[Expr, ...]) -> State:
+    """`stage` computing `body` over the same axes."""
+    old = stage.compute
+    op = Compute(old.name, old.axis, body, old.reduce_axis)
+    return state.with_operation(replace(stage, op=op, reads=state.reads_of(op)))
+
+
+def _rewrite_readers(state: State, readers: tuple[str, ...], f: Callable[[Load], Expr]) -> State:
+    for name in readers:
+        reader = state.stage(name)
+        state = _with_body(state, reader, map_loads(reader.compute.body, f))
+    return state
+
+
+@primitive("cache_write")
+class CacheWrite(Step):
+    """`C[i] = expr` becomes `C_scope[i] = expr; C[i] = C_scope[i]`."""
+
+    scope: Quoted
+
+    def apply(self, state: State) -> State:
+        stage = state.stage(self.stage)
+        old = stage.compute
+        unscheduled(stage, "cache_write")
+        axes = _fresh(old.axis)
+        renamed = _renamed(old.axis, axes)
+        name = state.unique_name(f"{stage.name}_{self.scope}")
+        copy = Compute(name, axes, tuple(substitute(b, renamed) for b in old.body), old.reduce_axis)
+        cached = make_stage(name, copy, stage.reads, scope=checked_scope(self.scope))
+        state = state.with_new_stage(cached, before=stage.name)
+        op = Compute(
+            old.name, old.axis, tuple(t[tuple(a.var for a in old.axis)] for t in copy.outputs)
+        )
+        spatial = stage.roots[: len(old.axis)]
+        return state.with_operation(
+            replace(stage, op=op, reads=state.reads_of(op), roots=spatial, leaves=spatial)
+        )
+
+
+@primitive("cache_read")
+class CacheRead(Step):
+    """Readers of value `value` of `stage` read a copy in `scope` instead: those of `A[e]` read
+    `A_scope[e]`, where `A_scope[i] = A[i]`.
+    """
+
+    value: Number
+    scope: Quoted
+    readers: Names
+
+    def apply(self, state: State) -> State:
+        source = state.stage(self.stage)
+        if not 0 <= self.value < len(source.op.outputs):
+            raise ScheduleError(
+                f"{self.stage} has {len(source.op.outputs)} values, there is no number {self.value}"
+            )
+        key = (self.stage, self.value)
+        if not self.readers:
+            raise ScheduleError(f"cache_read of {self.stage} needs at least one reader")
+        for reader in self.readers:
+            if key not in state.stage(reader).reads:
+                found = [s.name for s in state.stages.values() if key in s.reads]
+                raise ScheduleError(
+                    f"cache_read of {self.stage}: {reader} does not read it; its readers are "
+                    f"{', '.join(found) or 'none'}"
+                )
+        tensor = source.op.outputs[self.value]
+        axes = tuple(IterVar(Var(f"i{n}"), extent) for n, extent in enumerate(tensor.shape))
+        name = state.unique_name(f"{self.stage}_{self.scope}")
+        copy = Compute(name, axes, (tensor[tuple(a.var for a in axes)],))
+        state = state.with_new_stage(
+            make_stage(name, copy, (key,), scope=checked_scope(self.scope)), after=self.stage
+        )
+        cached = copy.outputs[0]
+
+        def redirect(load: Load) -> Expr:
+            return Load(cached, load.indices) if state.tensors[_tensor(load)] == key else load
+
+        return _rewrite_readers(state, self.readers, redirect)
+
+
+def _tensor(load: Load) -> Tensor:
+    assert isinstance(load.buffer, Tensor)
+    return load.buffer
+
+
+@primitive("rfactor")
+class RFactor(Step):
+    """`C[i] = sum(f(ko, ki), (ko, ki))` becomes `R[ki, i] = sum(f(ko, ki), ko); C[i] = sum(R[ki,
+    i], ki)`.
+    """
+
+    axis: Name
+
+    def apply(self, state: State) -> State:
+        stage = state.stage(self.stage)
+        old = stage.compute
+        reduced = stage.reduce_names()
+        leaves = [a for a in stage.leaves if a in reduced]
+        if self.axis not in leaves:
+            raise ScheduleError(
+                f"rfactor of {stage.name} needs one of its reduction loops "
+                f"({', '.join(leaves) or 'none'}), found {self.axis}"
+            )
+        busy = [a for a in leaves if stage.kind(a) != "serial"]
+        busy += [
+            s.attach.axis
+            for s in state.stages.values()
+            if isinstance(s.attach, At) and s.attach.stage == stage.name
+        ]
+        if busy or stage.prefetches or stage.pragmas:
+            raise ScheduleError(
+                f"rfactor of {stage.name} must come before its reduction loops are annotated or "
+                f"have stages attached ({', '.join(busy) or 'a prefetch or pragma'})"
+            )
+        extents = stage.extents()
+        factored = IterVar(Var(self.axis), dim(extents[self.axis]))
+        others = {
+            a: IterVar(Var(a), dim(extents[a]), is_reduce=True) for a in leaves if a != self.axis
+        }
+        values = {self.axis: factored.var, **{a: v.var for a, v in others.items()}}
+        relations = tuple(r for r in stage.relations if r.parents[0] in reduced)
+        derived = axis_values(relations, extents, values)
+        guards = list(derived.guards)
+        for root, tail in derived.overhang.items():
+            guards.append(Guard(derived.values[root] < dim_expr(extents[root]), tail))
+
+        axes = _fresh(old.axis)
+        mapping = _renamed(old.axis, axes)
+        for root, axis in zip(stage.roots, stage.root_axes, strict=True):
+            if axis.is_reduce:
+                mapping[axis.var] = derived.values[root]
+        first = old.body[0]
+        assert isinstance(first, Reduce)
+        reducer = first.reducer
+        sources = tuple(substitute(s, mapping) for s in first.sources)
+        if guards:
+            inside = all_of(*(g.cond for g in guards))
+            identity = reducer.identity(tuple(s.dtype for s in sources))
+            sources = tuple(select(inside, s, e) for s, e in zip(sources, identity, strict=True))
+        rest = tuple(others.values())
+        body = (
+            tuple(Reduce(reducer, sources, rest, n) for n in range(len(sources)))
+            if rest
+            else sources
+        )
+        name = state.unique_name(f"{stage.name}_rf")
+        partial = Compute(name, (factored, *axes), body, rest)
+        state = state.with_new_stage(make_stage(name, partial, stage.reads), before=stage.name)
+
+        last = IterVar(Var(self.axis), factored.extent, is_reduce=True)
+        partials = tuple(t[(last.var, *(a.var for a in old.axis))] for t in partial.outputs)
+        body = tuple(Reduce(reducer, partials, (last,), n) for n in range(len(partials)))
+        op = Compute(old.name, old.axis, body, (last,))
+        spatial = stage.roots[: len(old.axis)]
+        keep = tuple(r for r in stage.relations if r not in relations)
+        root = unique(self.axis, set(replace(stage, roots=spatial, relations=keep).axis_names()))
+        new_leaves: list[str] = []
+        for leaf in stage.leaves:
+            if leaf == self.axis:
+                new_leaves.append(root)
+            elif leaf not in reduced:
+                new_leaves.append(leaf)
+        return state.with_operation(
+            replace(
+                stage,
+                op=op,
+                reads=state.reads_of(op),
+                roots=(*spatial, root),
+                leaves=tuple(new_leaves),
+                relations=keep,
+            )
+        )
+
+
+@primitive("flatten_axes")
+class FlattenAxes(Step):
+    """`T[i, j] = f(i, j)` becomes `T[ij] = f(ij // J, ij % J)` and its readers' `T[a, b]` become
+    `T[a * J + b]`.
+    """
+
+    axes: Names
+
+    def apply(self, state: State) -> State:
+        stage = state.stage(self.stage)
+        old = stage.compute
+        if stage.is_output:
+            raise ScheduleError(
+                f"cannot flatten axes of {stage.name}: it is an output, whose shape the caller "
+                "knows; fuse its loops, or cache_write it and flatten the copy"
+            )
+        unscheduled(stage, "flatten_axes")
+        if stage.layout is not None or stage.aligns:
+            raise ScheduleError(
+                f"flatten_axes of {stage.name} must come before its layout or alignment is chosen"
+            )
+        spatial = stage.roots[: len(old.axis)]
+        unknown = [a for a in self.axes if a not in spatial]
+        if unknown or len(self.axes) < 2:
+            raise ScheduleError(
+                f"flatten_axes of {stage.name} needs two or more of its axes {', '.join(spatial)}; "
+                "found "
+                f"{', '.join(self.axes) or 'none'}"
+            )
+        first = spatial.index(self.axes[0])
+        end = first + len(self.axes)
+        if spatial[first:end] != self.axes:
+            raise ScheduleError(
+                f"flatten_axes of {stage.name} needs neighbours in order, found "
+                f"{', '.join(self.axes)}"
+            )
+        parts = old.axis[first:end]
+        extent = parts[0].extent
+        for part in parts[1:]:
+            extent = dim(extent * part.extent)
+        axis = IterVar(Var("".join(self.axes)), extent)
+        mapping: dict[Expr, Expr] = {}
+        rest: Expr = axis.var
+        for part in reversed(parts[1:]):
+            rest, mapping[part.var] = divide(rest, part.extent)
+        mapping[parts[0].var] = rest
+        axes = (*old.axis[:first], axis, *old.axis[end:])
+        op = Compute(
+            old.name, axes, tuple(substitute(b, mapping) for b in old.body), old.reduce_axis
+        )
+        new = make_stage(stage.name, op, stage.reads, attach=stage.attach, scope=stage.scope)
+        state = state.with_operation(new)
+
+        def redirect(load: Load) -> Expr:
+            name, value = state.tensors[_tensor(load)]
+            if name != stage.name or load.buffer in op.outputs:
+                return load
+            flat = load.indices[first]
+            for part, index in zip(parts[1:], load.indices[first + 1 : end], strict=True):
+                flat = add(mul(flat, part.extent), index)
+            return Load(op.outputs[value], (*load.indices[:first], flat, *load.indices[end:]))
+
+        readers = tuple(
+            s.name for s in state.stages.values() if any(n == stage.name for n, _ in s.reads)
+        )
+        return _rewrite_readers(state, readers, redirect)
