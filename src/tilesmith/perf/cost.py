@@ -1,13 +1,13 @@
-"""The analytic performance model: seconds that a kernel's work takes on a measured machine.
+"""The analytic performance model: the seconds that a kernel's work takes on a measured machine.
 
 A loop body takes as long as its scarcest resource: the vector pipes, the load and store ports, the
-front end, or the wait of a trip for the one before it.  Over that runs the movement of data between
-the caches; fetching ahead hides most of the shorter of the two times, not all of it.  A parallel
-loop takes what its busiest thread takes.
+    front end, or the dependence chain between iterations.  Data moves between the caches at the
+    same time; hardware prefetching hides most of the shorter of the two times, not all of it.  A
+    parallel loop takes as long as its busiest thread.
 
-Where a buffer's bytes come from depends on what ran before.  Constants are where they fit, all of
-the program's together; values in between were written a moment ago, and are as near as their
-kernel's whole footprint allows.
+Where a buffer's bytes come from depends on what ran before.  Constants are in the nearest level
+that holds all of the program's constants together.  Intermediate values were written a moment ago;
+they are as near as their kernel's whole footprint allows.
 """
 
 from __future__ import annotations
@@ -26,18 +26,22 @@ Place = Literal["l1", "l2", "l3", "dram"]
 PLACES: tuple[Place, ...] = ("l1", "l2", "l3", "dram")
 
 ISSUE_WIDTH = 4.0
-"""Instructions that a core takes in per cycle, in practice."""
+"""Instructions that a core issues per cycle, in practice."""
 ENTRY_CYCLES = 6.0
-"""Of entering a loop and of the branch that is guessed wrong when it ends."""
+"""Cycles of entering a loop, including the mispredicted branch at its end."""
 CALL_SECONDS = 30e-9
-"""Of calling a kernel."""
+"""Seconds of calling a kernel."""
 HIDDEN = 0.95
-"""Share of the shorter of computing and moving data that happens behind the longer."""
+"""Share of the shorter of computing and moving data that overlaps with the longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Where a kernel runs: threads, and where each argument's bytes are before it (`places`)."""
+    """Where a kernel runs.
+
+    threads: number of threads.
+    places: for each argument, the memory level that holds its bytes before the call.
+    """
 
     threads: int
     places: Sequence[Place] = field(default=())
@@ -45,7 +49,13 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Seconds in all; of computing, of moving data, and of starting threads."""
+    """The predicted time of a kernel.
+
+    seconds: the whole.
+    compute: seconds of executing instructions.
+    memory: seconds of moving data.
+    overhead: seconds of starting threads.
+    """
 
     seconds: float
     compute: float
@@ -54,13 +64,13 @@ class Prediction:
 
     @property
     def bound(self) -> str:
-        """What most of the time goes to."""
+        """The part that takes most of the time."""
         parts = {"compute": self.compute, "memory": self.memory, "threads": self.overhead}
         return max(parts, key=lambda k: parts[k])
 
 
 def predict(work: Work, machine: Machine, target: Target, setting: Setting) -> Prediction:
-    """The time that the model expects of a kernel."""
+    """The time that the model predicts for a kernel."""
     seconds = overhead = CALL_SECONDS
     compute = memory = 0.0
     for region in work.regions:
@@ -76,7 +86,7 @@ def predict(work: Work, machine: Machine, target: Target, setting: Setting) -> P
 
 
 def _body_seconds(b: Body, rates: Rates, target: Target, threads: int) -> float:
-    """One thread's time for all trips of a body."""
+    """One thread's time for all iterations of a body."""
     lanes = target.vector_bits // 32
     vector = target.vector_bits // 8
     fma = 2 * lanes * threads / rates.flops
@@ -127,7 +137,7 @@ def _memory_seconds(
 
 
 def _fits(size: float, target: Target) -> Place:
-    """The nearest level that holds so many bytes."""
+    """The nearest level that holds `size` bytes."""
     if size <= target.l1_bytes:
         return "l1"
     if size <= target.l2_bytes:
@@ -136,8 +146,10 @@ def _fits(size: float, target: Target) -> Place:
 
 
 def constants_place(size: float, target: Target) -> Place:
-    """Where constants are when the program comes round to them again; `size`: of all of them and
-    the intermediate values, which push them out.  Other programs have their share of L3.
+    """The level that holds the constants when the program reads them again.
+
+    `size` is the bytes of all constants and of the intermediate values, which evict them.  Other
+    programs have their share of L3.
     """
     place = _fits(size, target)
     return "dram" if place == "l3" and size > target.l3_bytes / 2 else place

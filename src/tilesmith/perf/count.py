@@ -1,9 +1,9 @@
-"""Counting what the statements of a kernel do, loop by loop.
+"""Counts of the instructions that a kernel's statements execute, loop by loop.
 
-An expression that no variable of the innermost loop occurs in is counted where it will run: LLVM
-hoists it out of the loop, unless it reads memory that the loop writes.  Each expression counts once
-per loop body.  Loads and stores of register buffers cost nothing, but a trip that adds to what the
-trip before it left in a register must wait for it: that is the body's chain.
+An expression that doesn't depend on the variable of the innermost loop is counted where it will
+run: LLVM hoists it, unless it reads memory that the loop writes.  Each expression counts once per
+loop body.  Loads and stores of register buffers cost nothing.  But an iteration that adds to a
+register must wait for the previous iteration: this is the body's dependence chain.
 """
 
 from __future__ import annotations
@@ -42,21 +42,26 @@ from .footprint import Access, Loop
 from .indices import SCATTERED, computed_from, linear, periods, picked
 
 DIVIDE_CYCLES = 8.0
-"""Of a vector division or square root of full width (Agner Fog's tables: 5 to 16)."""
+"""Cycles of a vector division or square root of full width (Agner Fog's tables: 5 to 16)."""
 LIBRARY_CYCLES = 40.0
-"""Of a call into the C mathematics library, per lane."""
+"""Cycles of a call into the C mathematics library, per lane."""
 INTEGER_DIVIDE = 4.0
 """Instructions of an integer division by a constant."""
 FORWARD_CYCLES = 5.0
-"""From a store to a load of the same memory."""
+"""Cycles of store-to-load forwarding: from a store to a load of the same memory."""
 MOST_VECTORS = 8
-"""Most vectors that the lanes of a load are shuffled from (its stride, if it has one); beyond it, a
-gather."""
+"""The most vectors from which the lanes of a load (with or without a stride) are shuffled.  A load
+that needs more is a gather.
+"""
 
 
 @dataclass(slots=True)
 class Count:
-    """Instructions per trip of one loop body (see `work.Body`)."""
+    """Instructions per iteration of one loop body, in the units of `work.Body`.
+
+    fma, alu, slow, load, store, issued, chain: as there.
+    flops: floating-point operations.
+    """
 
     fma: float = 0.0
     alu: float = 0.0
@@ -70,7 +75,20 @@ class Count:
 
 @dataclass(slots=True, eq=False)
 class Scope:
-    """A loop being read: how often its body runs and is entered, what is counted in it already."""
+    """A loop that is being read.
+
+    loop: the node of the loop nest.
+    trips: how often the body runs in all.
+    entries: how often the loop is entered.
+    depth: number of loops around the body.
+    writes: buffers that the loop writes.
+    count: instructions per iteration counted so far.
+    depths: for each expression read so far, the depth of the loop in which it runs.
+    seen: expressions already counted in this body.
+    products: products that no sum has taken into a multiply-add yet.
+    owned: buffers allocated in the body, new in each iteration.
+    chains: cycles of the dependence chain through a buffer's element (buffer, indices).
+    """
 
     loop: Loop
     trips: float
@@ -87,7 +105,13 @@ class Scope:
 
 @dataclass(slots=True, eq=False)
 class RegionCount:
-    """What one parallel loop does, or (the first, of extent 1) everything outside such loops."""
+    """One parallel loop, or (the first, of extent 1) everything outside such loops.
+
+    extent: iterations of the parallel loop.
+    entries: how often it is entered.
+    root: the root of its loop nest.
+    scopes: the loops read in it.
+    """
 
     extent: float
     entries: float
@@ -122,7 +146,10 @@ class _Reader:
     # statements
 
     def read(self, s: Stmt, region: RegionCount, scopes: list[Scope], share: float) -> None:
-        """`share`: how many of a trip's executions get here (conditions)."""
+        """Read a statement.
+
+        share: the fraction of iterations that get here (conditions).
+        """
         if isinstance(s, Seq):
             for part in s.stmts:
                 self.read(part, region, scopes, share)
@@ -192,7 +219,9 @@ class _Reader:
             self.chain(s, scope, register)
 
     def chain(self, s: Store, scope: Scope, register: bool) -> None:
-        """Cycles from the load of what `s` overwrites to its store, if it does read it."""
+        """Cycles from the load of the value that `s` overwrites to its store; 0 if it doesn't read
+        it.
+        """
         before = Load(s.buffer, s.indices)
         if before not in scope.depths or not self.steady(s.indices, scope):
             return
@@ -209,7 +238,7 @@ class _Reader:
             scope.chains[key] = scope.chains.get(key, 0.0) + longest[s.value]
 
     def steady(self, indices: Iterable[Expr], scope: Scope) -> bool:
-        """True when no loop variable of the innermost loop occurs in the indices."""
+        """True if the indices don't depend on the innermost loop's variable."""
         return not any(
             isinstance(n, Var) and self.depth.get(n, 0) >= scope.depth and scope.depth > 0
             for i in indices
@@ -228,8 +257,8 @@ class _Reader:
     # expressions
 
     def count(self, root: Expr, scopes: list[Scope], share: float, index: bool = False) -> None:
-        """Add the instructions of an expression to the loops where they run: those in whose body
-        the innermost of its variables changes.
+        """Add the instructions of an expression to the loops where they run: the loop of the
+        innermost variable that each depends on.
         """
         here = scopes[-1]
         known = here.depths
@@ -324,7 +353,9 @@ class _Reader:
     # memory
 
     def access(self, buffer: Buffer, index: Expr, lanes: int, write: bool, scope: Scope) -> float:
-        """Note what an access touches; returns how many full-width accesses it counts as."""
+        """Record what an access touches.  Returns the number of full-width accesses it counts as.
+
+        """
         size = buffer.dtype.bytes
         base, stride = linear(index)
         runs = lanes * size if stride == 1 else size
@@ -356,7 +387,7 @@ class _Reader:
     # numbers
 
     def size(self, e: Expr) -> float:
-        """A loop's extent: the middle of what it can be."""
+        """The expected extent of a loop: the middle of its range."""
         if isinstance(e, Const):
             return float(e.value)
         found = self.box.interval(substitute(e, self.values) if self.values else e)
@@ -365,7 +396,7 @@ class _Reader:
         return max((found.lo + found.hi) / 2, 0.0)
 
     def probability(self, cond: Expr) -> float:
-        """How often a condition holds, if the sides of a comparison were spread evenly."""
+        """The probability of a condition if the sides of a comparison are uniformly distributed."""
         if isinstance(cond, Binary) and cond.op == "and":
             return self.probability(cond.a) * self.probability(cond.b)
         if isinstance(cond, Compare) and cond.op in ("lt", "le") and cond.a.dtype.is_int:
@@ -384,7 +415,7 @@ _ZERO, _ONE = Const(0), Const(1)
 
 
 def _free(e: Expr) -> bool:
-    """A broadcast of it costs nothing: a constant, or part of the load."""
+    """True if a broadcast of `e` costs nothing: a constant, or part of the load."""
     return isinstance(e, (Const, Load, Var))
 
 

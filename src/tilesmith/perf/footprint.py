@@ -1,13 +1,13 @@
-"""Which bytes a loop nest touches, and how often it fetches them again from each cache.
+"""The bytes that a loop nest touches, and how often it fetches them from each cache.
 
-The nest is a tree of `Loop`s with `Access`es in their bodies.  An access touches
-`base + sum(coefficient * atom)` bytes for every value of its atoms (index expressions: variables,
-and quotients and remainders of them).  The footprint of a subtree is what its accesses touch while
-its loops run and the loops around it stand still.
+The nest is a tree of `Loop`s with `Access`es in their bodies.  An access touches `base +
+sum(coefficient * atom)` bytes for every value of its atoms.  Atoms are index expressions:
+variables, and quotients and remainders of variables.  The footprint of a subtree is what its
+accesses touch while its loops run and the loops around it stand still.
 
-A cache of some size keeps what one iteration of a loop touches if that fits.  So the traffic of a
-nest is found from the outside in: a loop whose iterations fit fetches its whole footprint once; one
-whose iterations do not fit fetches for every iteration what its body does.
+A cache keeps the working set of one iteration of a loop if it fits.  So the traffic of a nest is
+found from the outside in.  A loop whose iterations fit fetches its whole footprint once.  A loop
+whose iterations don't fit fetches, in every iteration, what its body fetches.
 """
 
 from __future__ import annotations
@@ -25,7 +25,14 @@ from tilesmith.loop.nodes import Buffer
 
 @dataclass(slots=True, eq=False)
 class Access:
-    """Loads or stores of `buffer`: `run` bytes at each of `offsets` plus the terms' sum."""
+    """Loads or stores of one buffer.
+
+    buffer: the buffer.
+    write: True for stores.
+    terms: (atom, coefficient in bytes) of the address.
+    run: contiguous bytes at each offset.
+    offsets: constant distances in bytes; one access may have several.
+    """
 
     buffer: Buffer
     write: bool
@@ -36,8 +43,15 @@ class Access:
 
 @dataclass(slots=True, eq=False)
 class Loop:
-    """A loop of the nest, or one digit of it: `var` runs over `whole` values in all, `body` of them
-    in one iteration.  The root is a loop of one iteration over no variable.
+    """A loop of the nest, or one digit of a loop.  The root is a loop of one iteration without a
+    variable.
+
+    var: the loop's variable.
+    whole: number of values of `var` in the whole loop.
+    body: number of values of `var` in one iteration.
+    trips: iterations.
+    loops: the loops inside.
+    accesses: the accesses in the body, by (buffer, write, terms, run).
     """
 
     var: Var | None
@@ -48,7 +62,7 @@ class Loop:
     accesses: dict[object, Access] = field(default_factory=dict)
 
     def add(self, access: Access, offset: int) -> None:
-        """Count an access in the body; those that differ by a constant only are kept as one."""
+        """Count an access in the body.  Accesses that differ only by a constant are kept as one."""
         key = (access.buffer, access.write, access.terms, access.run)
         self.accesses.setdefault(key, access).offsets.add(offset)
 
@@ -60,7 +74,11 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Bytes of a buffer that are read and written."""
+    """Traffic of one buffer.
+
+    read: bytes read.
+    write: bytes written.
+    """
 
     read: float = 0.0
     write: float = 0.0
@@ -96,7 +114,7 @@ class Footprints:
         return self._found[key]
 
     def traffic(self, loop: Loop, cache: float) -> Traffic:
-        """The bytes that cross into and out of a cache of that size."""
+        """The bytes that cross into and out of a cache of `cache` bytes."""
         whole = self.of(loop)
         missing = miss_rate(total(self.of(loop, iteration=True)), cache)
         if total(whole) <= cache or missing == 0.0:
@@ -127,7 +145,9 @@ class Footprints:
         return result
 
     def extent(self, atom: Expr, ranges: dict[Var, float]) -> int:
-        """How many values an atom takes while the variables in `ranges` run and others stand."""
+        """The number of values of an atom while the variables in `ranges` run and the others stand
+        still.
+        """
         if isinstance(atom, Var):
             return max(round(ranges.get(atom, 1)), 1)
         known = tuple((v, n) for v, n in ranges.items() if n > 1)
@@ -146,13 +166,15 @@ class Footprints:
 
 
 def total(traffic: Traffic) -> float:
-    """Bytes of all buffers; what is read and written too counts once."""
+    """Bytes of all buffers; bytes that are both read and written count once."""
     return sum(max(m.read, m.write) for m in traffic.values())
 
 
 def miss_rate(size: float, cache: float) -> float:
-    """Share of `size` bytes that a cache has lost again when they are touched once more, all in
-    turn.  What fits is kept; of more than that, replacing lines at random keeps a share `h` with
+    """Share of `size` bytes that miss a cache of `cache` bytes when all are touched again in the
+    same order.
+
+    A working set that fits is kept.  Of a larger one, random replacement keeps the share `h` with
     `h = exp(-(1 - h) size / cache)`.
     """
     if size <= cache:
@@ -164,7 +186,7 @@ def miss_rate(size: float, cache: float) -> float:
 
 
 def buffer_size(buffer: Buffer) -> float:
-    """Bytes of a buffer in whole cache lines; unbounded when its shape is symbolic."""
+    """Bytes of a buffer in whole cache lines; infinite for a symbolic shape."""
     size = float(buffer.dtype.bytes)
     for d in buffer.shape:
         n = d if isinstance(d, int) else getattr(d, "value", None)
@@ -175,9 +197,11 @@ def buffer_size(buffer: Buffer) -> float:
 
 
 def touched(run: int, dims: Iterable[tuple[int, int]], offsets: Iterable[int] = (0,)) -> float:
-    """Bytes of the cache lines that runs of `run` bytes touch, repeated along `dims` (distance,
-    count) and at each offset.  Runs that touch or overlap join; so do dimensions that continue one
-    another, like the rows of windows that overlap.
+    """Bytes of the cache lines touched by runs of `run` bytes, repeated along `dims` (distance,
+    count) at each offset.
+
+    Runs that touch or overlap are joined.  Dimensions that continue one another are joined too,
+    like the rows of overlapping windows.
     """
     # (distance, count, span covered without gaps)
     length = run
@@ -199,7 +223,9 @@ def touched(run: int, dims: Iterable[tuple[int, int]], offsets: Iterable[int] = 
 
 
 def _progressions(offsets: Iterable[int]) -> list[tuple[int, int]]:
-    """Offsets as dimensions (distance, count): of unrolled loops they are sums of progressions."""
+    """Offsets as dimensions (distance, count): the offsets of unrolled loops are sums of arithmetic
+        progressions.
+    """
     left = sorted(offsets)
     dims: list[tuple[int, int]] = []
     while len(left) > 1:

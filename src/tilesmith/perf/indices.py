@@ -1,4 +1,4 @@
-"""What the indices of a kernel's accesses say: where lanes lie, and how loops walk."""
+"""What the indices of a kernel's accesses say: where lanes lie in memory, and how loops walk."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ def linear(index: Expr) -> tuple[Expr, int]:
 
 
 def picked(index: Expr) -> tuple[Expr, int, int] | None:
-    """Of lanes at distances that are known: the first element, how many lie between it and the last
-    one, both included, and how many whole vectors hold them all; None of others.
+    """For lanes at known distances: (first element, span in elements, number of whole vectors that
+        hold them all); None for others.
+
+    The span is from the first to the last lane, both included.
     """
     found = lane_offsets(index)
     if found is None:
@@ -38,8 +40,8 @@ def picked(index: Expr) -> tuple[Expr, int, int] | None:
 
 
 def computed_from(e: Expr) -> tuple[Expr, ...]:
-    """The operands of `e` that are computed: not the distances between the lanes of a load, where
-    those are known.
+    """The operands of `e` that are computed at run time.  Known distances between the lanes of a
+    load are not among them.
     """
     if isinstance(e, Load) and len(e.indices) == 1 and isinstance(e.indices[0], Binary):
         found = lane_offsets(e.indices[0]) if e.indices[0].lanes > 1 else None
@@ -49,8 +51,8 @@ def computed_from(e: Expr) -> tuple[Expr, ...]:
 
 
 def periods(body: Stmt) -> dict[Var, list[int]]:
-    """Where the digits of each loop variable change: the divisors that it is taken apart with, each
-    a multiple of the one before.
+    """Where the digits of each loop variable change: the divisors that split it, each a multiple of
+        the one before.
     """
     found: dict[Var, set[int]] = {}
     seen: set[Expr] = set()

@@ -1,8 +1,7 @@
-"""What a person wants to know about a kernel, kept with its code: operators, schedule, loops, work.
+"""What `explain` shows of a kernel, kept with its code: operators, schedule, loops, work.
 
-All of it is text and numbers, written down by `describe` when the kernel is made, so that an
-executable that was saved and loaded elsewhere can still say what it does and why it takes the time
-it takes.
+All of it is text and numbers, written by `describe` when the kernel is made.  A saved executable
+can therefore still say what it does and why it takes its time.
 """
 
 from __future__ import annotations
@@ -16,9 +15,14 @@ from .work import Work
 
 @dataclass(frozen=True, slots=True)
 class KernelInfo:
-    """`operators`: of the fused group, in order.  `signature`: types of inputs and outputs.
-    `schedule`: the loops around most of the work, in one line.  `steps`: the schedule's steps.
-    `loops`: the loop nest they lead to, as text.
+    """The description of a compiled kernel.
+
+    operators: operators of the fused group, in order.
+    signature: types of inputs and outputs.
+    schedule: the loops around most of the work, in one line.
+    steps: the schedule's steps.
+    loops: the scheduled loop nest, as text.
+    work: its instructions and bytes.
     """
 
     operators: tuple[str, ...]

@@ -1,7 +1,7 @@
-"""What a kernel has to do, read off its final loop IR as a `Work`.
+"""The work of a kernel, read from its final loop IR.
 
-It is the structure of the code that counts, not which operator it came from, so that whatever a
-strategy produces can be judged.
+Only the structure of the code counts, not the operator it came from.  So the kernels of every
+strategy can be judged.
 """
 
 from __future__ import annotations

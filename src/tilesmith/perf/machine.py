@@ -1,6 +1,6 @@
-"""What a CPU was measured to do: the rates that the performance model turns work into time with.
+"""The measured rates of a CPU, with which the performance model turns work into time.
 
-Pure data; `runtime.machine` measures it.  All rates are those of the whole machine running with a
+Pure data; `runtime.machine` measures it.  All rates are those of the whole machine with a given
 number of threads, in units per second.
 """
 
@@ -14,13 +14,15 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What `threads` threads together do.
+    """Rates of `threads` threads together.
 
-    `flops`: float32 operations per second in fused multiply-adds of full width.  `l1_load`,
-    `l1_store`: bytes per second between registers and L1 in vectors of full width.  `l2`, `l3`,
-    `dram`: bytes per second read from there.  `l2_write`, ...: bytes per second stored to data that
-    lives there (the line is fetched first and written back later: one rate for all of that).
-    `fork_join`: seconds that starting and ending a parallel loop adds.
+    threads: number of threads.
+    flops: float32 operations per second, in fused multiply-adds of full vector width.
+    l1_load, l1_store: bytes per second between registers and L1, in vectors of full width.
+    l2, l3, dram: bytes per second read from that level.
+    l2_write, l3_write, dram_write: bytes per second stored to data in that level.  The rate
+        includes fetching the line before and writing it back later.
+    fork_join: seconds that a parallel loop adds for starting and ending.
     """
 
     threads: int
@@ -38,8 +40,11 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A measured CPU.  `cpu`: its name; `vector_bytes`: width of the vectors measured with;
-    `rates`: by ascending number of threads, the first for one.
+    """A measured CPU.
+
+    cpu: its name.
+    vector_bytes: width in bytes of the vectors that it was measured with.
+    rates: by ascending number of threads, the first for one thread.
     """
 
     cpu: str
@@ -47,8 +52,8 @@ class Machine:
     rates: tuple[Rates, ...]
 
     def at(self, threads: int) -> Rates:
-        """The rates with `threads` threads, on the line between the two nearest measurements (and
-        those of the largest one beyond it).
+        """The rates with `threads` threads: linear interpolation between the two nearest
+            measurements, and the rates of the largest one beyond it.
         """
         below = max((r for r in self.rates if r.threads <= threads), key=lambda r: r.threads)
         above = min(

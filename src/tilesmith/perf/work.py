@@ -1,8 +1,8 @@
 """A kernel's work as plain data: how many instructions of each kind it executes, and how many bytes
 cross into each cache.
 
-`kernel_work` reads it off the code, `cost` turns it into seconds on a measured machine.  It is
-kept with the compiled kernel and predicts without the source model; so this module needs none of
+`kernel_work` reads it from the code; `cost` turns it into seconds on a measured machine.  It is
+kept with the compiled kernel and predicts without the source model, so this module needs none of
 the compiler.
 """
 
@@ -17,11 +17,14 @@ from typing import Any
 class Body:
     """Straight-line code: the body of a loop without the loops inside it.
 
-    `trips`: times it runs in all; `entries`: times its loop is entered.  Then per trip: `fma`,
-    `alu`: vector instructions that multiply(-add), and other ones; `slow`: cycles of dividers and
-    library calls; `load`, `store`: full-width vector accesses (narrow ones count as a half or
-    more); `issued`: instructions of all kinds; `chain`: cycles of the longest dependency from one
-    trip to the next.
+    trips: how often it runs in all.
+    entries: how often its loop is entered.
+    fma: vector multiplications and multiply-adds per iteration.
+    alu: other vector instructions per iteration.
+    slow: cycles of dividers and library calls per iteration.
+    load, store: full-width vector accesses per iteration; narrow ones count as a half or more.
+    issued: instructions of all kinds per iteration.
+    chain: cycles of the longest dependence chain between iterations.
     """
 
     trips: float
@@ -37,9 +40,12 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What a region moves of one buffer: `argument` is the number of the kernel's parameter, -1 for
-    its own memory.  `footprint`: bytes that it touches; `l1`, `l2`, `l3`: bytes that cross into
-    that cache; each as (read, written).  `shared`: every thread touches all of it.
+    """What a region moves of one buffer.  Pairs are (read, written) bytes.
+
+    argument: number of the kernel's parameter; -1 for its own memory.
+    shared: True if every thread touches all of it.
+    footprint: bytes that it touches.
+    l1, l2, l3: bytes that cross into that cache.
     """
 
     argument: int
@@ -52,7 +58,13 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A parallel loop of `extent` iterations entered `entries` times, or (extent 1) serial code."""
+    """A parallel loop, or (extent 1) serial code.
+
+    extent: iterations of the parallel loop.
+    entries: how often it is entered.
+    bodies: the loop bodies inside it.
+    streams: the traffic of each buffer.
+    """
 
     extent: float
     entries: float
@@ -62,8 +74,11 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A kernel's work.  `flops`: floating-point operations that its code executes; `bytes`: what it
-    must read of its arguments and write to them at least.
+    """A kernel's work.
+
+    flops: floating-point operations that its code executes.
+    bytes: least bytes that it must read of its arguments and write to them.
+    regions: the parallel loops and serial parts, in order.
     """
 
     flops: float
