@@ -224,7 +224,7 @@ def touched(run: int, dims: Iterable[tuple[int, int]], offsets: Iterable[int] = 
 
 def _progressions(offsets: Iterable[int]) -> list[tuple[int, int]]:
     """Offsets as dimensions (distance, count): the offsets of unrolled loops are sums of arithmetic
-        progressions.
+    progressions.
     """
     left = sorted(offsets)
     dims: list[tuple[int, int]] = []

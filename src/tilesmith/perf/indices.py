@@ -26,7 +26,7 @@ def linear(index: Expr) -> tuple[Expr, int]:
 
 def picked(index: Expr) -> tuple[Expr, int, int] | None:
     """For lanes at known distances: (first element, span in elements, number of whole vectors that
-        hold them all); None for others.
+    hold them all); None for others.
 
     The span is from the first to the last lane, both included.
     """
@@ -52,7 +52,7 @@ def computed_from(e: Expr) -> tuple[Expr, ...]:
 
 def periods(body: Stmt) -> dict[Var, list[int]]:
     """Where the digits of each loop variable change: the divisors that split it, each a multiple of
-        the one before.
+    the one before.
     """
     found: dict[Var, set[int]] = {}
     seen: set[Expr] = set()

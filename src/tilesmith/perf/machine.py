@@ -53,7 +53,7 @@ class Machine:
 
     def at(self, threads: int) -> Rates:
         """The rates with `threads` threads: linear interpolation between the two nearest
-            measurements, and the rates of the largest one beyond it.
+        measurements, and the rates of the largest one beyond it.
         """
         below = max((r for r in self.rates if r.threads <= threads), key=lambda r: r.threads)
         above = min(
