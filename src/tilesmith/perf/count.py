@@ -353,8 +353,8 @@ class _Reader:
     # memory
 
     def access(self, buffer: Buffer, index: Expr, lanes: int, write: bool, scope: Scope) -> float:
-        """Record what an access touches.  Returns the number of full-width accesses it counts as.
-
+        """Record what an access touches.  Returns the number of full-width accesses it
+        counts as.
         """
         size = buffer.dtype.bytes
         base, stride = linear(index)
