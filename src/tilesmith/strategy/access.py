@@ -66,9 +66,10 @@ def address_terms(tensor: Tensor, indices: tuple[Expr, ...], layout: Layout) -> 
 def address(
     tensor: Tensor, indices: tuple[Expr, ...], layout: Layout
 ) -> tuple[dict[Var, int], int] | None:
-    """Where an access lands, in elements: a stride per variable, and the place where all are 0.
+    """Where an access lands, in elements: a stride per variable, and the place where all variables
+    are 0.
 
-    None when that is not affine.
+    None if that is not affine.
     """
     terms, constant = address_terms(tensor, indices, layout)
     found = {atom: k for atom, k in terms.items() if isinstance(atom, Var)}
@@ -76,7 +77,7 @@ def address(
 
 
 def strides(tensor: Tensor, indices: tuple[Expr, ...], layout: Layout) -> dict[Var, int] | None:
-    """Elements between neighbours along each variable of an access; None when it is not affine."""
+    """Elements between neighbours along each variable of an access; None if it is not affine."""
     found = address(tensor, indices, layout)
     return None if found is None else found[0]
 
@@ -84,8 +85,8 @@ def strides(tensor: Tensor, indices: tuple[Expr, ...], layout: Layout) -> dict[V
 def known_strides(
     tensor: Tensor, indices: tuple[Expr, ...], layout: Layout
 ) -> dict[Var, int | None]:
-    """The same for an access that need not be affine: None for the variables on which it depends
-    in other ways.
+    """Like `strides`, for an access that need not be affine: None for each variable on which it
+    depends in another way.
     """
     terms, _ = address_terms(tensor, indices, layout)
     found: dict[Var, int | None] = {a: k for a, k in terms.items() if isinstance(a, Var)}
@@ -103,7 +104,7 @@ def accesses(
 
 
 def places(op: Compute, keep: Iterable[Compute] = ()) -> list[tuple[Tensor, tuple[Expr, ...]]]:
-    """What the expanded `op` reads and at which indices, then what it writes."""
+    """For each read of the expanded `op`, then for its write: the tensor and the indices."""
     found: list[tuple[Tensor, tuple[Expr, ...]]] = [
         (node.buffer, node.indices)
         for body in expand(op, keep)
@@ -114,11 +115,11 @@ def places(op: Compute, keep: Iterable[Compute] = ()) -> list[tuple[Tensor, tupl
 
 
 Divisions = frozenset[tuple[int, int]]
-"""(k, d) for each quotient or remainder by d of a sum in which a variable counts k times."""
+"""(k, d) for each quotient or remainder by d of a sum that contains k times the variable."""
 
 
 def divisions(op: Compute, keep: Iterable[Compute] = ()) -> dict[Var, Divisions]:
-    """The divisions of the expanded `op` by numbers, for each axis that they depend on."""
+    """The divisions by constants in the expanded `op`, for each axis that they depend on."""
     found: dict[Var, set[tuple[int, int]]] = {a.var: set() for a in op.axis}
     for body in expand(op, keep):
         for node in post_order(simplify(body)):
@@ -133,7 +134,7 @@ def divisions(op: Compute, keep: Iterable[Compute] = ()) -> dict[Var, Divisions]
 
 
 def cycle(divided: Divisions, step: int = 1) -> int:
-    """Steps of `step` of a variable after which all remainders come again."""
+    """After how many steps of `step` of a variable all remainders repeat."""
     return math.lcm(1, *(d // math.gcd(d, k * step) for k, d in divided))
 
 

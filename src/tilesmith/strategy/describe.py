@@ -1,4 +1,4 @@
-"""Writing down what a person wants to know about a kernel when it is made: see `KernelInfo`."""
+"""The description of a kernel (`KernelInfo`), written when it is made."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from .group import STEP
 
 
 def describe(body: Graph, nest: Func, final: Func, target: Target) -> KernelInfo:
-    """About the kernel of a fused body: `nest` is its function as lowered, `final` as generated."""
+    """The description of a fused body's kernel: `nest` is its function as lowered, `final` as
+    generated.
+    """
     inputs = ", ".join(str(v.type) for v in body.inputs)
     outputs = ", ".join(str(v.type) for v in body.outputs)
     others = tuple(a for a in nest.attrs if a[0] != STEP)
@@ -32,8 +34,8 @@ def describe(body: Graph, nest: Func, final: Func, target: Target) -> KernelInfo
 
 
 def one_line(func: Func) -> str:
-    """The loops around the statement that runs most often: `parallel oh:56 > ow:10 > ic:64 >
-    unroll ow:6 x oc:4 > vector 16`.
+    """The loops around the statement that runs most often: `parallel oh:56 > ow:10 > ic:64 > unroll
+    ow:6 x oc:4 > vector 16`.
     """
     parts: list[str] = []
     unrolled: list[str] = []
@@ -53,7 +55,9 @@ def one_line(func: Func) -> str:
 
 
 def _busiest(s: Stmt) -> tuple[float, tuple[For, ...]]:
-    """How often the statement inside `s` that runs most often runs, and the loops around it."""
+    """The count of executions of the most frequent statement inside `s`, and the loops
+    around it.
+    """
     times, loops = max((_busiest(c) for c in children(s)), key=lambda f: f[0], default=(1.0, ()))
     if isinstance(s, For):
         return times * _extent(s), (s, *loops)

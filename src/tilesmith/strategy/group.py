@@ -14,17 +14,17 @@ from tilesmith.te.schedule import Schedule, create_schedule
 from tilesmith.te.tensor import Compute, Tensor
 
 STEP = "schedule"
-"""Key of the attributes of a kernel's function that tell its schedule, one step each."""
+"""Key of the function attributes that hold the kernel's schedule, one step each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:
     """Tensor expressions of a fused body.
 
-    `args`: the kernel's parameters, inputs then outputs.  `layouts`: of the arguments that are not
-    row-major.
-    `stages`: the computes, producers first.  `constants`: inputs whose contents are known at
-    compile time.
+    inputs: parameters that the kernel reads, in order.
+    outputs: parameters that it writes, after the inputs.
+    stages: the computes, producers first.
+    layouts: of the parameters that are not row-major.
     """
 
     inputs: tuple[Tensor, ...]
@@ -41,7 +41,7 @@ class Group:
         return tuple(s for s in self.stages if any(t.op is op for t in s.inputs))
 
     def schedule(self) -> Schedule:
-        """A schedule without steps but those that give the arguments their layouts."""
+        """A schedule whose only steps give the parameters their layouts."""
         s = create_schedule([t.op for t in self.outputs])
         for tensor, layout in self.layouts.items():
             s.transform_layout(tensor, layout)
@@ -52,8 +52,8 @@ class Group:
         return self.layouts.get(tensor) or Layout.row_major(tensor.rank)
 
     def innermost(self, op: Compute) -> int | None:
-        """The number of the innermost axis, in the memory of the result of `op`, that has more than
-        one position; None where none has.
+        """The innermost axis, by number, with more than one position in the memory of the result of
+        `op`; None if there is none.
         """
         dims = self.layout(op.outputs[0]).dims
         return next((d.axis for d in reversed(dims) if op.axis[d.axis].extent != 1), None)
@@ -107,7 +107,7 @@ def group_tensors(body: Graph) -> Group:
 def _without_padding(
     outputs: tuple[Tensor, ...], layouts: dict[Tensor, Layout]
 ) -> tuple[Tensor, ...]:
-    """The same tensors with zero padding read from the halo of its source, where that is wide
+    """The same tensors with zero padding read from the halo of its source, where the halo is wide
     enough.
     """
     new: dict[Tensor, Tensor] = {}
@@ -143,7 +143,7 @@ def _replace_loads(e: Expr, changed: dict[Load, Load]) -> Expr:
 
 
 def _covers(layout: Layout | None, pads: tuple[tuple[int, int], ...]) -> bool:
-    """True when a halo is at least as wide as `pads` on every side."""
+    """True if a halo is at least as wide as `pads` on every side."""
     if layout is None:
         return False
     room = {d.axis: (d.before, d.after) for d in layout.dims}

@@ -1,8 +1,8 @@
 """Fused groups whose results are a strided window on their operand's memory.
 
-A slice, a split, a reshape or a transposition of dimensions that memory holds in the wanted order
-anyway moves nothing: each result's element lies at an address in the operand that is an affine
-function of its indices, and a layout with spans says the same.
+Slices, splits and reshapes may move nothing, and so may transpositions to the order that memory has
+already.  Each result's element then lies at an address in the operand that is an affine function of
+its indices.  A layout with spans expresses that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .group import group_tensors
 def windows(body: Graph) -> tuple[tuple[Layout, int], ...] | None:
     """The layout and the first element of each result of `body` in the memory of its one operand.
 
-    None when a result is not there element for element, or not in the order of its own layout.
+    None if a result is not there element for element, or not in the order of its own layout.
     """
     if len(body.inputs) != 1 or body.constants or any(n.op.is_irregular() for n in body.nodes):
         return None
@@ -51,7 +51,9 @@ def windows(body: Graph) -> tuple[tuple[Layout, int], ...] | None:
 
 
 def window_layout(strides: list[int], shape: tuple[int, ...], order: Layout) -> Layout | None:
-    """The layout with the dimensions of `order` in which axes of `shape` have `strides`, if any."""
+    """The layout with the dimensions of `order` in which axes of `shape` have `strides`, if there
+    is one.
+    """
     if order.has_padding:
         return None
     spans = [0] * len(order.dims)

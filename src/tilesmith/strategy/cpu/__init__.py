@@ -67,14 +67,14 @@ def schedule(body: Graph, target: Target, cfg: Config = ANALYTIC) -> tuple[Sched
 
 
 def is_generic(body: Graph, group: Group) -> bool:
-    """True when a group is no more than its tensor expressions: schedules that know nothing else of
-    it serve it, too.
+    """True if the group's tensor expressions say everything about it, so that generic schedules
+    apply too.
     """
     return not is_attention(group) and winograd_op(body) is None
 
 
 def lower_group(body: Graph, target: Target, name: str, cfg: Config = ANALYTIC) -> Func:
-    """The kernel of a fused group as a loop nest; parameters are the group's inputs, then its
+    """The kernel of a fused group as a loop nest.  Its parameters are the group's inputs, then its
     outputs.
     """
     if is_concat(body):
@@ -85,7 +85,7 @@ def lower_group(body: Graph, target: Target, name: str, cfg: Config = ANALYTIC) 
 
 
 def lower_scheduled(s: Schedule, group: Group, target: Target, name: str) -> Func:
-    """The kernel of a group with a schedule of whatever origin."""
+    """The kernel of a group with a given schedule."""
     func = with_zero_halos(lower(s, group.args, name), group, target)
     steps = tuple((STEP, line) for line in s.text().splitlines())
     return replace(func, attrs=(*func.attrs, *steps))

@@ -1,9 +1,8 @@
-"""What is not read in order: prefetches, and positions that are computed once.
+"""Prefetching of accesses that are not sequential, and positions that are computed once.
 
-A processor guesses the next lines of what is read in order, not where an index will point, nor the
-row above the one that it just read to its end.  Such rows are asked for a little ahead of their
-turn; a row whose elements are taken in any order is asked for in order while the one before it is
-taken apart.
+Hardware prefetchers follow sequential reads.  They foresee neither where an index points nor the
+previous row in a backward walk.  Such rows are prefetched a little ahead.  A row whose elements are
+taken in any order is prefetched sequentially while the row before it is used.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ _MANY_ROWS = 16
 
 
 def is_used_again(group: Group, op: Compute) -> bool:
-    """True for positions that choose among elements along the vectors of a reader, the same ones
-    for each of its rows: they are better computed once than for each row.
+    """True for positions that select elements along the vectors of a reader and are the same for
+    each of its rows.  They are computed once, not for each row.
     """
     if op.reduce_axis or not any(isinstance(n, Load) for b in op.body for n in post_order(b)):
         return False
@@ -46,7 +45,7 @@ def is_used_again(group: Group, op: Compute) -> bool:
 
 
 def _as_index(reader: Compute, tensor: Tensor) -> Iterator[tuple[Expr, ...]]:
-    """The places where `reader` takes the index of another load from `tensor`."""
+    """The indices at which `reader` loads from `tensor` to index another tensor."""
     taken = (n for b in reader.body for n in post_order(b) if isinstance(n, Load))
     for index in (i for load in taken for i in load.indices):
         for n in post_order(index):
@@ -57,9 +56,10 @@ def _as_index(reader: Compute, tensor: Tensor) -> Iterator[tuple[Expr, ...]]:
 def prefetch_taken(
     s: Schedule, group: Group, op: Compute, target: Target, keep: Iterable[Compute] = ()
 ) -> None:
-    """Add prefetches to the scheduled root stage `op`, whose last loop runs along vectors, for the
-    tensors that it reads backwards or takes elements of by index, unless they are small enough to
-    be in the cache.
+    """Add prefetches to the scheduled root stage `op`, whose last loop runs along vectors.
+
+    They are for tensors that it reads backwards or by index, unless a tensor is small enough to be
+    in the cache.
     """
     stage = s[op.outputs[0]]
     leaves = stage.leaf_axes
@@ -89,9 +89,10 @@ def prefetch_taken(
 
 
 def _distance(tensor: Tensor, at: tuple[Expr, ...], inner: Var, row: int, target: Target) -> int:
-    """How many iterations ahead of its turn a row is to be asked for; 0 for not at all.
+    """The prefetch distance of a row in iterations; 0 for no prefetching.
 
-    `inner`: the axis along vectors.  `row`: elements that one iteration outside takes.
+    inner: the axis along vectors.
+    row: elements that one iteration outside takes.
     """
     by_index = _by_index(at)
     if not all(isinstance(n, int) for n in tensor.shape):
@@ -111,5 +112,5 @@ def _distance(tensor: Tensor, at: tuple[Expr, ...], inner: Var, row: int, target
 
 
 def _by_index(at: tuple[Expr, ...]) -> list[Expr]:
-    """Those of the positions `at` that are read from memory themselves."""
+    """Those of the positions `at` that are themselves read from memory."""
     return [i for i in at if any(isinstance(n, Load) for n in post_order(i))]

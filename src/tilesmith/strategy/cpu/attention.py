@@ -8,8 +8,8 @@
         acc[rows, width] += exp[rows, keys] * values[keys, width]
         epilogue, stored in the order of the result
 
-What lies between the contractions only ever exists for a few rows of one head, which the first
-cache level holds.
+The values between the contractions exist only for a few rows of one head, so the L1 cache holds
+them.
 """
 
 from __future__ import annotations
@@ -42,13 +42,19 @@ from .reduction import is_costly, reduce_along, vectorize
 from .row_scale import scale_results
 
 SHARED_HEADS = 4
-"""Heads that are enough to share among threads; with fewer, blocks of rows are shared."""
+"""Fewest heads that are shared among threads; with fewer, blocks of rows are shared."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Attention:
-    """`chain`: the stages between the contractions; `logits`: the first of them that is stored, the
-    scores after scale and mask (or the scores themselves).
+    """The parts of an attention group.
+
+    scores: the first contraction.
+    values: the second contraction.
+    logits: the first stored stage, that is the scores after scale and mask (or the scores
+        themselves).
+    chain: the stages between the contractions.
+    epilogue: the stages behind the second contraction.
     """
 
     scores: Contraction
@@ -69,7 +75,9 @@ def is_attention(group: Group) -> bool:
 
 
 def schedule_attention(group: Group, target: Target) -> tuple[Schedule, Group]:
-    """The schedule of an attention group, and the group after moving a row scale to the result."""
+    """The schedule of an attention group, and the group after a row scale is moved to the
+    result.
+    """
     values = [s for s in group.stages if product_of_loads(s)][-1]
     group, values = scale_results(group, values)
     a = _roles(group, values)
@@ -157,7 +165,7 @@ def _behind(stage: Compute) -> set[Compute]:
 
 
 def _accumulator(s: Schedule, contraction: Compute, result: Compute) -> Tensor:
-    """The tensor that `contraction` accumulates in registers, below the loops of `result`."""
+    """The tensor in which `contraction` accumulates in registers, below the loops of `result`."""
     if contraction is result:
         return s.cache_write(contraction.outputs[0], "register")
     s[contraction.outputs[0]].set_scope("register")
@@ -188,7 +196,7 @@ def _register_tile(
 def _schedule_chain(
     s: Schedule, group: Group, a: _Attention, at: tuple[Any, Any], lanes: int
 ) -> None:
-    """The stages between the contractions but the logits: each over a block of rows."""
+    """Schedule the stages between the contractions except the logits, each over a block of rows."""
     before = _behind(a.logits)
     for stage in reversed(a.chain):
         handle = s[stage.outputs[0]]
@@ -216,7 +224,7 @@ def _schedule_chain(
 
 
 def _is_kept(group: Group, stage: Compute, values: Compute) -> bool:
-    """True for what `values` reads, and for what is costly and read more than once."""
+    """True for a stage that `values` reads, and for a costly stage that is read more than once."""
     readers = group.consumers(stage)
     if values in readers:
         return True
@@ -250,7 +258,9 @@ def _vectors_beside(rows: int, columns: int, target: Target, lanes: int) -> int:
 
 
 def _walk(group: Group, load: Load, op: Compute) -> dict[Var, int] | None:
-    """Strides of `load` in the memory it comes from, or None when it is not only moved."""
+    """Strides of `load` in the memory of its source; None if more than moving elements lies
+    between.
+    """
     tensor, indices = load.buffer, load.indices
     while isinstance(tensor, Tensor) and isinstance(tensor.op, Compute):
         body = tensor.op.body[tensor.index]
@@ -272,7 +282,9 @@ def _pack_keys(
     at: tuple[Any, Any] | None,
     target: Target,
 ) -> None:
-    """Copy the keys of a head into column blocks, unless memory runs along them already."""
+    """Copy the keys of a head into column blocks, unless they are contiguous along the columns
+    already.
+    """
     column = c.op.axis[-1].var
     walk = _walk(group, c.w, c.op)
     if walk is not None and walk.get(column, 0) == 1:
@@ -299,7 +311,7 @@ def _pack_keys(
 def _copy(
     s: Schedule, load: Load, along: Var, acc: Tensor, at: tuple[Any, Any] | None, lanes: int
 ) -> None:
-    """Give `acc` a copy of what it reads, row-major, `along` innermost."""
+    """Give `acc` a row-major copy of what it reads, with `along` innermost."""
     copy = s.cache_read(load.buffer, "heap", [acc])  # type: ignore[arg-type]  # a tensor
     stage = s[copy]
     at_axis = next(i for i, x in enumerate(load.indices) if along in free_vars(x))
@@ -312,7 +324,7 @@ def _copy(
 
 
 def _unrolled(stage: Any, axis: Any, width: int, lanes: int) -> None:
-    """Run `axis`, a register tile's `width` columns, along vectors."""
+    """Run `axis`, the `width` columns of a register tile, along vectors."""
     if width > lanes:
         outer, axis = stage.split(axis, factor=lanes)
         stage.unroll(outer)
@@ -321,7 +333,9 @@ def _unrolled(stage: Any, axis: Any, width: int, lanes: int) -> None:
 
 
 def whole_vectors(rank: int, axis: int, lanes: int) -> Layout:
-    """`axis` innermost in whole vectors, so that each can be a register and rows are aligned."""
+    """The layout with `axis` innermost in whole vectors, so that each can be a register and rows
+    are aligned.
+    """
     others = [LayoutDim(i) for i in range(rank) if i != axis]
     return Layout((*others, LayoutDim(axis, "outer", lanes), LayoutDim(axis, "inner", lanes)))
 

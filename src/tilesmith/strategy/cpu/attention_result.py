@@ -1,7 +1,8 @@
-"""The loops of an attention kernel's result: heads, rows, columns, in whatever order it is stored.
+"""The loops of an attention kernel's result: heads, rows and columns, in the order in which it is
+stored.
 
-A transpose and a reshape behind the second contraction (heads merged into one axis) are undone by
-splitting the axes of the result, so that its tiles are stored where they belong at once.
+A transpose and a reshape behind the second contraction merge heads into one axis.  Splitting the
+axes of the result undoes this, so that tiles are stored directly in their final place.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from .contraction import Tile, choose_tile
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Result:
-    """`stage`: whose loops hold everything else.  `tile`: of the second contraction.
+    """The stage whose loops hold everything else.
 
-    `indices`: where `stage` reads that contraction.  `split`: its axes that hold two axes of the
-    contraction, with the extent of the inner one.
+    stage: that stage.
+    indices: where `stage` reads the second contraction.
+    split: axes of `stage` that hold two axes of the contraction, with the extent of the inner one.
+    tile: register tile of the second contraction.
     """
 
     stage: Compute
@@ -40,8 +43,8 @@ def find_result(
 ) -> Result:
     """The result of a group whose second contraction is `values`, with `epilogue` behind it.
 
-    The group's output when rows and columns are loops of it after splitting its axes; else the last
-    elementwise stage behind the contraction.
+    It is the group's output if, after splitting its axes, rows and columns are loops of it.  Else
+    it is the last elementwise stage behind the contraction.
     """
     out = group.outputs[0].op
     assert isinstance(out, Compute)
@@ -64,9 +67,9 @@ def find_result(
 
 
 def _tile(values: Compute, merged_rows: bool, merged_columns: bool, target: Target) -> Tile | None:
-    """The register tile of the second contraction, or None when no good one divides a merged axis.
+    """The register tile of the second contraction; None if no good tile divides a merged axis.
 
-    Where the result has merged an axis with others, a tile that does not divide it would run over
+    If the result merges an axis with others, a tile that does not divide the axis would run over
     its end into the next head.
     """
     rows, width = extent(values.axis[-2]), extent(values.axis[-1])
@@ -121,7 +124,7 @@ def _reading(out: Compute, values: Compute) -> tuple[tuple[Expr, ...], dict[Var,
 
 
 def result_loops(o: Any, group: Group, result: Result) -> tuple[list[tuple[Any, int]], Any, Any]:
-    """(the outer loops of stage `o` with their extents, its loop over rows, that over columns)."""
+    """(outer loops of stage `o` with their extents, its loop over rows, its loop over columns)."""
     loops: dict[Expr, tuple[Any, int]] = {}
     stage = result.stage
     for i in dict.fromkeys(d.axis for d in group.layout(stage.outputs[0]).dims):
@@ -138,7 +141,7 @@ def result_loops(o: Any, group: Group, result: Result) -> tuple[list[tuple[Any, 
 
 
 def simplified(indices: Iterable[Expr], axes: Iterable[IterVar]) -> tuple[Expr, ...]:
-    """`indices`, knowing the ranges of `axes`."""
+    """`indices`, simplified with the ranges of `axes`."""
     ctx = EMPTY
     for x in axes:
         ctx = ctx.with_var(x.var, const(0), const(extent(x) - 1))
@@ -146,7 +149,7 @@ def simplified(indices: Iterable[Expr], axes: Iterable[IterVar]) -> tuple[Expr, 
 
 
 def extent(axis: IterVar) -> int:
-    """The extent of an axis, which is known."""
+    """The extent of an axis, which must be a constant."""
     assert isinstance(axis.extent, int)
     return axis.extent
 

@@ -26,8 +26,8 @@ def redirect(
     position: int,
     offset: int,
 ) -> Stmt:
-    """`body` reading from other buffers and writing `old` at an offset along one dimension of
-    `new`.
+    """`body` with reads from `sources` replaced, and with its writes to `old` moved to `new`, at
+    `offset` along dimension `position`.
     """
 
     def expr(e: Expr) -> Expr:
@@ -50,7 +50,7 @@ def redirect(
 
 
 def with_zero_halos(func: Func, group: Group, target: Target) -> Func:
-    """`func` followed by the zeroing of the borders around its results."""
+    """`func` followed by loops that write zeros into the halos of its results."""
     borders: list[Stmt] = []
     for tensor, buffer in zip(group.args, func.buffers, strict=True):
         if tensor in group.outputs and tensor in group.layouts:

@@ -1,8 +1,8 @@
 """Concatenation: one copying loop nest per operand, each writing its own slice of the result.
 
-As one tensor expression it would choose among the operands for every element; written piece by
-piece each nest is a plain copy at memory speed.  Where the rows that the operands follow each other
-in are short, the nests share their outer loops.
+A single tensor expression would select among the operands for every element.  Separate nests are
+plain copies at memory speed.  Where the rows of the operands in the result are short, the nests
+share their outer loops.
 """
 
 from __future__ import annotations
@@ -81,9 +81,11 @@ def lower_concat(body: Graph, target: Target, name: str) -> Func:
 
 
 def together(pieces: Sequence[Stmt]) -> Stmt:
-    """`pieces`, which write different elements and read none of them, in one loop if they are loops
-    of as many iterations: short rows of the result are then written whole, in one go.  Loops over
-    the few vectors of a piece are unrolled, so that nothing stands between the parts of a line.
+    """`pieces` in one loop, if they are loops of equally many iterations.
+
+    The pieces write different elements and read none of them.  In one loop, short rows of the
+    result are written whole.  Loops over the few vectors of a piece are unrolled, so that a line's
+    parts are written one directly after the other.
     """
     loops = [p for p in pieces if isinstance(p, For)]
     first = loops[0] if loops else None
@@ -104,7 +106,7 @@ def together(pieces: Sequence[Stmt]) -> Stmt:
 
 
 def _unrolled(piece: Stmt) -> Stmt:
-    """`piece`, copied for each iteration if it is a loop of few."""
+    """`piece` with its loop unrolled if it has few iterations."""
     if not isinstance(piece, For) or piece.kind != "serial" or not isinstance(piece.extent, Const):
         return piece
     short = piece.extent.value <= MOST_VECTORS

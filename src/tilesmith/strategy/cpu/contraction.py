@@ -1,10 +1,10 @@
 """Contractions (matrix products, convolutions): which axis runs along vector lanes, and the
 register tile.
 
-A contraction sums a product of two tensors.  Each output axis occurs in one factor only, or in both
-(a batch axis). The *vector* axis is one of the factor `w` (the weights, usually), contiguous in the
-output; *row* axes are those of the other factor, `x`.  The micro-kernel keeps `rows x vectors`
-accumulators in registers; for each reduction step it loads the vectors of `w` once, and broadcasts
+A contraction sums a product of two tensors.  Each output axis occurs in one factor, or in both (a
+batch axis).  The *vector* axis belongs to the factor `w` (usually the weights) and is contiguous in
+the output.  *Row* axes belong to the other factor, `x`.  The micro-kernel keeps `rows x vectors`
+accumulators in registers.  For each reduction step it loads the vectors of `w` once and broadcasts
 one element of `x` per row.
 """
 
@@ -24,7 +24,16 @@ from tilesmith.te.tensor import Compute, IterVar, Tensor
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contraction:
-    """`op` sums `x * w`.  `vector` is None when no axis of `w` or of both factors is usable."""
+    """The roles of the axes in a stage that sums `x * w`.
+
+    op: the stage.
+    x: the factor whose elements are broadcast.
+    w: the factor whose vectors are loaded.
+    vector: the axis along lanes; None if no axis of `w` or of both factors is usable.
+    rows: axes of `x` only.
+    batch: axes of both factors.
+    columns: axes of `w` only, usually with the vector axis.
+    """
 
     op: Compute
     x: Load
@@ -38,9 +47,10 @@ class Contraction:
 def analyse(
     op: Compute, constants: frozenset[Tensor], contiguous: IterVar | None
 ) -> Contraction | None:
-    """The roles in a contraction, or None when `op` is not one.
+    """The roles in a contraction, or None if `op` is none.
 
-    `contiguous` is the output axis that memory runs along; None leaves the choice to this function.
+    contiguous: the output axis that is contiguous in memory; None leaves the choice to this
+        function.
     """
     factors = product_of_loads(op)
     if factors is None:
@@ -72,7 +82,12 @@ def _extent(axis: IterVar) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Register tile: `rows` rows by `vectors` vectors of `lanes` elements."""
+    """A register tile.
+
+    rows: rows.
+    vectors: vectors per row.
+    lanes: elements of a vector.
+    """
 
     rows: int
     vectors: int
@@ -105,15 +120,16 @@ def choose_tile(
 ) -> Tile:
     """The register tile with the least predicted time for a `rows` x `columns` output.
 
-    Per reduction step a tile starts rows * vectors FMAs, loads its vectors and (`broadcast`) one
-    scalar per row, two loads a cycle; FMAs wait for each other when there are fewer accumulators
-    than latency x ports.  Tiles that stick out of the output compute in vain, but rows are peeled,
-    so only columns count as waste; rows left over cost up to `UNEVEN` where threads share them.
-
-    `vectors` fixes the width.  `row_bytes`: the distance in memory between the elements that
-    neighbouring rows read; rows whose lines push each other out of the L1 cache cost a read from
-    the next one in every step.  `outer`: outputs of that size, which threads rather share than
+    Per reduction step a tile starts rows * vectors FMAs.  It loads its vectors and (`broadcast`)
+    one scalar per row, at two loads per cycle.  FMAs stall when there are fewer accumulators than
+    latency x ports.  The part of a tile beyond the columns of the output is wasted.  Rows are
+    peeled, so a tail of rows costs only its load imbalance, up to `UNEVEN`, where threads share the
     rows.
+
+    vectors: fixes the width.
+    row_bytes: distance in memory between the elements that neighbouring rows read.  Rows whose
+        lines evict each other from the L1 cache cost an L2 read in every step.
+    outer: number of such outputs; with many, threads share these instead of rows.
     """
     lanes = target.vector_lanes(element_bytes)
     kept = resident_rows(row_bytes, target) if broadcast else MAX_ROWS
@@ -148,10 +164,10 @@ def choose_tile(
 
 
 def resident_rows(row_bytes: int | None, target: Target) -> int:
-    """Of how many rows that are `row_bytes` apart the L1 cache keeps a line each.
+    """The number of rows, `row_bytes` apart, of which the L1 cache keeps one line each.
 
-    It finds sets by the offset within a page, so it has as many ways as it holds pages; rows whose
-    distance has a large power of two as a factor share few sets.
+    The set index is taken from the offset within a page, so the cache has as many ways as it holds
+    pages.  Rows whose distance has a large power of two as a factor share few sets.
     """
     if not row_bytes:
         return MAX_ROWS
@@ -165,12 +181,12 @@ def tile_vectors(columns: int, lanes: int) -> list[int]:
 
 
 def single_row_vectors(columns: int, lanes: int, target: Target, cached: bool = True) -> int | None:
-    """The width of a tile of one row, in vectors, when `w` lies in memory row by row; None where
-    the columns are too few for blocks of that width.
+    """The width in vectors of a tile of one row, for a row-major `w`; None if there are too few
+    columns for blocks of that width.
 
-    Every element of `w` is read once: what counts is that it comes in long runs, which the hardware
-    fetches ahead, and threads still have blocks to share.  Of a `w` that is not `cached` whole rows
-    are read, if they are short: they are one run.
+    Every element of `w` is read once.  So the reads must come in long runs, which the hardware
+    prefetches, and threads must still have blocks to share.  Of a `w` that is not `cached`, short
+    rows are read whole: they are one run.
     """
     widest = widest_row(target)
     total = -(-columns // lanes)
@@ -184,7 +200,7 @@ def single_row_vectors(columns: int, lanes: int, target: Target, cached: bool = 
 
 
 def widest_row(target: Target) -> int:
-    """Vectors in the widest tile of one row: few registers are for other things."""
+    """Vectors in the widest tile of one row; few registers serve other purposes."""
     return target.vector_registers * 3 // 4
 
 
@@ -199,8 +215,8 @@ def step_cycles(rows: int, vectors: int, target: Target, broadcast: bool = True)
 
 
 def row_extent(c: Contraction) -> int:
-    """Rows in one run of the row loop: all of them when they can be fused, else the innermost row
-    axis.
+    """Rows in one run of the row loop: all of them if they can be fused, else those of the
+    innermost row axis.
     """
     rows = fusable_rows(c)
     n = 1
@@ -216,8 +232,8 @@ def outer_extent(c: Contraction) -> int:
 
 
 def row_distance(c: Contraction) -> int:
-    """Elements between what neighbouring rows read of `x`, when the axes that rows and batches walk
-    along lie outside of the others, as contractions write them.
+    """Elements of `x` between the reads of neighbouring rows, if row and batch axes lie outside the
+    others in memory, as contractions write them.
     """
     rows = [r for r in fusable_rows(c) if _extent(r) > 1]
     if not rows or not isinstance(c.x.buffer, Tensor):
@@ -235,9 +251,7 @@ def row_distance(c: Contraction) -> int:
 
 
 def fusable_rows(c: Contraction) -> tuple[IterVar, ...]:
-    """The trailing row axes that may be fused into one: neighbours, and read plainly, not through
-    windows.
-    """
+    """The trailing row axes that may be fused into one: adjacent, and not read through windows."""
     rows = [r for r in c.rows if r is not c.vector]
     rows = [r for r in rows if _extent(r) > 1] or rows  # an axis of one position has no rows to add
     if not rows:
@@ -255,17 +269,20 @@ def fusable_rows(c: Contraction) -> tuple[IterVar, ...]:
 
 
 UNROLLED = (1, 2, 3, 4, 5, 7, 8)
-"""Steps of a reduction that may be unrolled, where they divide it: powers of two, and windows."""
+"""Numbers of reduction steps that may be unrolled if they divide the reduction: powers of two, and
+sizes of windows.
+"""
 
 MAX_VECTORS = 6
-"""Vectors side by side in a register tile at the most."""
+"""Most vectors side by side in a register tile."""
 
 PEELED_COLUMNS = 1.03
-"""Cost of a last column block that is not full: code of its own, which one thread runs, and loops
-in which every row streams all weights again (see `matmul`)."""
+"""Relative cost of a tail column block.  It has code of its own, which one thread runs, and loops
+in which every row streams all weights again (see `matmul`).
+"""
 
 MAX_ROWS = 30
-"""Rows of a register tile at the most."""
+"""Most rows of a register tile."""
 
 PAGE_BYTES = 4096
 """Of the smallest page, whose offsets no translation changes."""
@@ -278,11 +295,11 @@ MISS_CYCLES = 0.7
 
 
 def column_span(c: Contraction, columns: int, lanes: int) -> int:
-    """Columns that a register tile may be wide: all, unless the vector axis counts through groups.
+    """The most columns of a register tile: all, unless the vector axis runs through groups (a
+    grouped convolution).
 
-    Then (a grouped convolution) lanes of one group read the same element of `x`.  A tile of whole
-    groups, or of a part of one, knows for each lane which; a tile that straddles groups would
-    gather.
+    In that case the lanes of one group read the same element of `x`.  In a tile of whole groups, or
+    of a part of one, each lane's element is known.  A tile that straddles groups would gather.
     """
     period = _group_size(c)
     if period is None or period >= columns:
@@ -298,7 +315,7 @@ def column_span(c: Contraction, columns: int, lanes: int) -> int:
 
 
 def _group_size(c: Contraction) -> int | None:
-    """g when `x` is read at (vector axis // g), else None."""
+    """g if `x` is read at (vector axis // g), else None."""
     assert c.vector is not None
     for index in c.x.indices:
         for e in post_order(index):
@@ -308,11 +325,11 @@ def _group_size(c: Contraction) -> int | None:
 
 
 def packed_layout(c: Contraction, tile: Tile) -> Layout | None:
-    """The layout of a constant `w` that the micro-kernel streams through, or None when its indices
-    are not plain.
+    """The layout in which the micro-kernel streams a constant `w`; None if the indices of `w` are
+    not plain axes.
 
-    Column blocks, then batch axes, then reduction axes in loop order, then the position within the
-    block.
+    From the outside in: column blocks, batch axes, reduction axes in loop order, the position
+        within the block.
     """
     if c.vector is None:
         return None
@@ -340,7 +357,9 @@ def packed_layout(c: Contraction, tile: Tile) -> Layout | None:
 
 
 def reduction_order(c: Contraction) -> tuple[IterVar, ...]:
-    """Reduction axes outermost first: windows, which slide along rows, outside; channels inside."""
+    """Reduction axes, outermost first: windows, which slide along rows, outside; channels
+    inside.
+    """
     rows = {r.var for r in c.rows}
     windows: set[Var] = set()
     for index in c.x.indices:

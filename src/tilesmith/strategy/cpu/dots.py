@@ -1,9 +1,9 @@
 """Contractions as dot products: lanes run along the reduced axis.
 
-Where both factors lie in memory along the reduced axis (a matrix times a vector, a product with a
-transposed matrix), the tile of `matmul` needs a copy of one of them, so that its lanes find
-neighbours along an axis of the output.  That pays where many rows use the copy; for few of them the
-matrix is read once, as it lies:
+Both factors may lie in memory along the reduced axis (a matrix times a vector, a product with a
+transposed matrix).  The tile of `matmul` then needs a copy of one of them, so that its lanes are
+neighbours along an axis of the output.  The copy pays if many rows use it.  For few rows the matrix
+is read once, as it lies:
 
     parallel over batch, column blocks, outer rows
       partial[rows, columns, lanes] in registers
@@ -39,14 +39,16 @@ SUM_CYCLES = 8.0
 """Of adding up the lanes of one vector."""
 
 SLOWER = 0.15
-"""By how much steps take longer that load a vector, not one element, for each row."""
+"""Relative extra time of steps that load a vector instead of an element for each row."""
 
 
 def schedule_dots(
     s: Schedule, group: Group, anchor: Compute, target: Target, cfg: Config = ANALYTIC
 ) -> bool:
-    """Schedule the whole group around `anchor`.  False (nothing done) where the factors do not lie
-    along one reduced axis, or where copying one of them costs less.
+    """Schedule the whole group around `anchor`.
+
+    Returns False, with nothing done, if the factors do not lie along one reduced axis or if copying
+    one of them costs less.
     """
     c = only_contraction(group, anchor)
     reduced = [k for k in anchor.reduce_axis if k.extent != 1]
@@ -107,7 +109,7 @@ def schedule_dots(
 
 
 def only_contraction(group: Group, anchor: Compute) -> Contraction | None:
-    """`anchor` as a contraction, when the group has one result, of the same shape."""
+    """`anchor` as a contraction, if the group has one result, of the same shape."""
     (out, *others) = group.outputs
     axes = out.op.axis if isinstance(out.op, Compute) else ()
     if others or not axes or [a.extent for a in axes] != [a.extent for a in anchor.axis]:
@@ -116,8 +118,8 @@ def only_contraction(group: Group, anchor: Compute) -> Contraction | None:
 
 
 def simple_reads(group: Group, anchor: Compute) -> list[dict[Var, int]] | None:
-    """The strides of all that `anchor` reads, through the stages before it; None where they are not
-    known, or where these stages would better be computed once.
+    """The strides of all reads of `anchor`, through the stages before it; None if they are not
+    known, or if these stages are better computed once.
     """
     kept = [stage for stage in group.stages if stage.reduce_axis]
     costly = any(is_costly(e) for b in expand(anchor, kept) for e in post_order(b))
@@ -129,8 +131,8 @@ def simple_reads(group: Group, anchor: Compute) -> list[dict[Var, int]] | None:
 
 
 def _lies_along(group: Group, anchor: Compute, k: IterVar, vector: IterVar) -> bool:
-    """True when memory runs along `k` in everything that `anchor` reads, and in some of it not
-    along `vector`.
+    """True if everything that `anchor` reads is contiguous along `k`, and some of it is not
+    contiguous along `vector`.
     """
     reads = simple_reads(group, anchor)
     return (
@@ -141,7 +143,7 @@ def _lies_along(group: Group, anchor: Compute, k: IterVar, vector: IterVar) -> b
 
 
 def _pays(c: Contraction, k: IterVar, target: Target) -> bool:
-    """Compares, per element of the output, the lanes to be added up with its share of a copy."""
+    """True if, per element of the output, summing the lanes costs less than its share of a copy."""
     if not isinstance(k.extent, int):
         return False
     if c.vector in c.batch:
@@ -153,9 +155,9 @@ def _pays(c: Contraction, k: IterVar, target: Target) -> bool:
 
 
 def _tile(rows: int, columns: int, target: Target, cfg: Config) -> tuple[int, int]:
-    """Rows and columns of the tile that takes the fewest cycles for all of the output.
+    """Rows and columns of the tile that takes the fewest cycles for the whole output.
 
-    Each row and column is read in order, as a stream that the processor fetches ahead.
+    Each row and column is read sequentially, as a stream that the hardware prefetches.
     """
     tiles = [
         (r, n)

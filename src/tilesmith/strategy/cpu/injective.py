@@ -1,8 +1,8 @@
 """Loops over every element of a tensor: elementwise chains, transposes, copies.
 
-Axes are visited in the order of the output's memory.  Neighbouring axes that every access walks as
-one are fused, the innermost runs along vector lanes, the outermost is shared among threads when
-there is enough to do.  What is read across the output's order goes through registers in blocks.
+Axes are visited in the order of the output's memory.  Adjacent axes are fused if every access walks
+them with one stride.  The innermost loop runs along vector lanes.  The outermost is shared among
+threads if there is enough work.  Reads across the output's order go through registers in blocks.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ MAX_CYCLE = 8
 """Most copies of the body of a loop around vectors for the sake of constant remainders."""
 
 MAX_VECTORS = 16
-"""Most vectors side by side for the same sake: elements at distances that are not known cost some
-dozen instructions for each lane.
+"""Most vectors side by side for the same purpose: elements at unknown distances cost a dozen
+instructions per lane.
 """
 
 MAX_COPIES = 64
-"""Most copies of a body by both."""
+"""Most copies of a body for both reasons together."""
 
 
 def schedule_injective(
@@ -54,7 +54,7 @@ def schedule_injective(
     root: bool = True,
     cfg: Config = ANALYTIC,
 ) -> None:
-    """Schedule the root stage `op`; its inlinable producers must be inlined by the caller."""
+    """Schedule the root stage `op`; the caller must have inlined its inlinable producers."""
     stage = s[op.outputs[0]]
     layout = group.layout(op.outputs[0])
     if not layout.dims:
@@ -91,10 +91,10 @@ def schedule_injective(
 
 
 def as_read(group: Group, op: Compute, order: list[int], keep: Iterable[Compute]) -> list[int]:
-    """Axis numbers of `op` in the order in which all that it reads lies in memory, if that is the
-    same for all of it and rows stay rows of whole lines; else `order`, that of the result.
+    """The axis numbers of `op` in the memory order of its reads, if all reads agree and rows remain
+    whole lines; else `order`, that of the result.
 
-    What is read in order is fetched ahead; streaming stores may go anywhere, line by line.
+    Sequential reads are prefetched by hardware, whereas streaming stores may go to any line.
     """
     axes = [i for i in order if op.axis[i].extent != 1]
     reads = [known_strides(t, at, group.layout(t)) for t, at in places(op, keep)[:-1]]
@@ -116,10 +116,10 @@ def fused(
     lanes: int = 1,
 ) -> tuple[list[Any], list[int], list[Divisions]]:
     """The loops of `op` over its axes `order` (numbers, outermost first), fused where every access
-    walks neighbours as one: loops, extents, and what each is divided by.
+    walks adjacent axes with one stride.  Returns loops, extents, and the divisions of each.
 
-    The innermost loop is fused with the next one, too, when it is too short for `lanes` and what
-    the lanes then read are elements of a few vectors (three channels, side by side).
+    The innermost loop is also fused with the next one if it is shorter than `lanes` and the lanes
+    then read elements of a few vectors (three channels, side by side).
     """
     stage = s[op.outputs[0]]
     found = divisions(op, keep)
@@ -143,11 +143,12 @@ def fused(
 def take_periods_apart(
     stage: Any, axes: list[Any], sizes: list[int], divided: list[Divisions], lanes: int
 ) -> None:
-    """Split the innermost of `axes` in place at the period of its remainders, where it consists of
-    whole periods and these are not a few whole vectors: no vector then spans two of them (the
-    copies of a row that is repeated along itself).
+    """Split the innermost of `axes`, in place, at the period of its remainders.
 
-    for i: -> for i / d: for i % d:
+    It must consist of whole periods that are not a few whole vectors.  After the split no vector
+    spans two periods (the copies of a row that is repeated along itself).
+
+        for i: -> for i / d: for i % d:
     """
     periods = {d for _, d in divided[-1]}
     if len(periods) != 1 or any(k != 1 for k, _ in divided[-1]):
@@ -196,12 +197,14 @@ def share_and_vectorize(
     together: int = 1,
     planes: Any = None,
 ) -> None:
-    """Vectorise the last of `axes` (outermost first, extents `sizes`), share the outermost among
-    threads.  `planes`: a short loop to unroll around the vectors.
+    """Vectorise the last of `axes` (outermost first, extents `sizes`) and share the outermost among
+    threads.
 
-    `divided`: what each axis is divided by, if known.  Blocks of iterations in which each remainder
-    comes once are unrolled: there the remainders, and what hangs on them (the weights of a resize),
-    are constants.  `together`: elements that one iteration should store, if that is not too many.
+    planes: a short loop to unroll around the vectors.
+    divided: the divisions of each axis, if known.  Blocks of iterations that contain each remainder
+        once are unrolled.  In them the remainders, and what depends on them (the weights of a
+        resize), are constants.
+    together: elements that one iteration should store, if that is not too many.
     """
     lanes = max(target.vector_lanes(element_bytes), 1)
     total = _product(sizes)
@@ -244,8 +247,8 @@ def share_and_vectorize(
 
 
 def share(stage: Any, loops: Sequence[Any], extents: Sequence[int], cfg: Config = ANALYTIC) -> Any:
-    """Share the outermost of `loops` among threads, fused until there are enough iterations;
-    returns the innermost that is left.
+    """Share the outermost of `loops` among threads, fused until there are enough iterations.
+    Returns the innermost that remains.
     """
     shared, extent, count = loops[0], extents[0], 1
     enough = cfg.choice("shared_iterations", (2, 4, 8, 16, 32, 64, 128), 16)
@@ -289,9 +292,9 @@ def _is_one_run(outer: int | None, inner: int | None, extent: int) -> bool:
 
 
 def widest(group: Group, op: Compute, keep: Iterable[Compute]) -> int:
-    """Bytes of the widest element that a lane holds: it decides how many lanes fit a register.
+    """Bytes of the widest element in a lane, which decides how many lanes fit a register.
 
-    What is the same for all lanes (the index of a row that is taken) does not count.
+    Values that are the same for all lanes (the index of a row that is taken) do not count.
     """
     inner = group.innermost(op)
     widths = [b.dtype.bytes for b in op.body]

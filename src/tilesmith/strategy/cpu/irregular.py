@@ -1,8 +1,8 @@
 """Operators written as loops: their loops mapped to threads and vectors, their accesses to memory.
 
-The operator says which loops are independent and speaks of logical indices.  Here the outermost
-independent loops are shared among threads when there is enough to do, innermost ones run in vector
-lanes, and an access goes to where the layout of its tensor has the element.
+The operator says which loops are independent and uses logical indices.  Here the outermost
+independent loops are shared among threads if there is enough work, and innermost ones run in vector
+lanes.  An access is mapped to the address that the layout of its tensor gives the element.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def is_irregular(body: Graph) -> bool:
 
 
 def lower_irregular(body: Graph, target: Target, name: str) -> Func:
-    """The kernel of an operator written as loops; parameters are the group's inputs, then its
+    """The kernel of an operator written as loops.  Its parameters are the group's inputs, then its
     outputs.
     """
     node = body.nodes[0]
@@ -87,7 +87,7 @@ def _mapped(stmt: Stmt, shared: bool, lanes: int) -> Stmt:
 
 
 def _vectors(loop: For, kind: ForKind, width: int) -> Stmt:
-    """`loop` with its iterations in vectors of `width`, the last one guarded."""
+    """`loop` with its iterations in vectors of `width`, the tail guarded."""
     outer, lane = Var(f"{loop.var.name}o", i64), Var(f"{loop.var.name}i", i64)
     at = outer * width + lane
     body = _replaced(loop.body, loop.var, loop.start + at)

@@ -1,8 +1,8 @@
 """What layouts cost on CPUs: contractions write channels last and read weights in column blocks.
 
-A contraction broadcasts elements of one factor, wherever they lie, and reads vectors of the other;
-other kernels run along the innermost axis of their results.  What lies across that is read an
-element at a time, or through registers.
+A contraction broadcasts elements of one factor, whose layout hardly matters, and reads vectors of
+the other.  Other kernels run along the innermost axis of their results.  An operand that lies
+across that is read element by element, or through registers.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class _Policy:
         self.seen: dict[Node, tuple[Structure, bool]] = {}
 
     def about(self, node: Node) -> tuple[Structure, bool]:
-        """The structure of a node, and whether it keeps axes: asked for each operand and layout."""
+        """The structure of a node, and whether it keeps axes.  Cached, since it is asked for each
+        operand and layout.
+        """
         if node not in self.seen:
             s = node_structure(node)
             runs_along = s.kind not in ("contraction", "opaque")
@@ -101,7 +103,7 @@ def _types(node: Node) -> tuple[TensorType, ...]:
 
 
 def _bytes(value: Value) -> float:
-    """Of the value; a symbolic dimension counts as 64."""
+    """Bytes of the value; a symbolic dimension counts as 64."""
     n = value.dtype.bytes
     for d in value.shape:
         n *= d if isinstance(d, int) else 64
@@ -109,7 +111,7 @@ def _bytes(value: Value) -> float:
 
 
 def _same(a: Layout | None, b: Layout | None, value: Value) -> bool:
-    """True when the elements of `value` lie in one order in both."""
+    """True if the elements of `value` have the same order in both layouts."""
     if a is b:
         return True
     a, b = (x or Layout.row_major(value.type.rank) for x in (a, b))
@@ -146,14 +148,14 @@ def _contraction(node: Node, known: frozenset[int], target: Target) -> NodeLayou
 
 
 def _is_made_of(x: Tensor, operand: Tensor) -> bool:
-    """True when `x` is `operand` or is computed from it."""
+    """True if `x` is `operand` or is computed from it."""
     return operand is x or any(operand in s.inputs for s in stages((x,)))
 
 
 @lru_cache(maxsize=4096)
 def _vector_read(op: Op, types: tuple[TensorType, ...], number: int) -> bool:
-    """True when a contraction reads operand `number`, no weight, in vectors of the axis that runs
-    along its result's memory (a depthwise convolution, the transforms of a Winograd one).
+    """True if a contraction reads operand `number`, which is no weight, in vectors of the axis that
+    is innermost in its result's memory (a depthwise convolution, the transforms of a Winograd one).
     """
     if isinstance(op, WinogradConv):
         return number == 0
@@ -168,8 +170,8 @@ def _vector_read(op: Op, types: tuple[TensorType, ...], number: int) -> bool:
 
 @lru_cache(maxsize=4096)
 def _copied_along(op: Op, types: tuple[TensorType, ...], number: int) -> int | None:
-    """The axis of operand `number` that lies innermost in the copy with a border that a contraction
-    makes of it; None when it needs none, or when it copies in any order.
+    """The innermost axis of the copy with a border that a contraction makes of operand `number`;
+    None if it needs no copy, or copies in any order.
     """
     if isinstance(op, WinogradConv):
         return None
@@ -188,8 +190,8 @@ def _innermost(layout: Layout | None, value: Value) -> int:
 
 @lru_cache(maxsize=8192)
 def _keeps_axes(op: Op, types: tuple[TensorType, ...]) -> bool:
-    """True when output axis i is input axis i (shifted, strided, windowed or reduced) in every
-    read of full rank.
+    """True if output axis i is input axis i (shifted, strided, windowed or reduced) in every read
+    of full rank.
     """
     outputs = op.tensors(*types).outputs
     for stage in stages(outputs):
@@ -205,8 +207,8 @@ def _keeps_axes(op: Op, types: tuple[TensorType, ...]) -> bool:
 
 
 def _moving(node: Node, number: int, layout: Choice, result: Choice) -> float:
-    """Passes over an operand of a node that puts elements in other places: none where they lie
-    there already, two for a copy in order, three for one across memory.
+    """Passes over an operand of a node that moves elements: 0 if they are in place already, 2 for a
+    sequential copy, 3 for a copy across memory.
     """
     if len(node.inputs) != 1 or len(node.outputs) != 1 or not node.outputs[0].type.is_static:
         return 2.0 + (layout is not None) + (result is not None)

@@ -6,9 +6,9 @@
         for windows, k: acc += x (broadcast) * w (vectors)
         epilogue, stored tile by tile; a long one in a loop over the rows of a copy of acc
 
-`w` streams through in column blocks: packed at compile time when constant, in a first pass of the
-kernel when its memory does not run along the vector axis.  Window padding of `x` is copied once
-into a buffer with the border.
+`w` is read in column blocks.  A constant `w` is packed at compile time.  A `w` that is not
+contiguous along the vector axis is packed in a first pass of the kernel.  If the window of `x` has
+padding, `x` is copied once into a buffer with the border.
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ PARALLEL_FMAS = 1 << 17
 def schedule_contraction(
     s: Schedule, group: Group, anchor: Compute, target: Target, cfg: Config = ANALYTIC
 ) -> bool:
-    """Schedule the whole group around `anchor`.  False (nothing done) when its form is not one we
-    know.
+    """Schedule the whole group around `anchor`.
+
+    Returns False, with nothing done, if its form is not known.
     """
     out = group.outputs[0].op
     if len(group.outputs) != 1 or not isinstance(out, Compute) or len(out.axis) != len(anchor.axis):
@@ -152,12 +153,16 @@ def tile_output(
     cfg: Config,
     loop_rows: bool = False,
 ) -> tuple[Any, Any]:
-    """Tile the output, share its outer loops among threads; returns the loop that holds one tile,
-    and the one over column blocks (it may be fused with others).  `loop_rows`: the rows of a tile
-    are a loop, not unrolled.
+    """Tile the output and share its outer loops among threads.
 
-    Column blocks stand outside the loops that read the same weights.  When the last block is not
-    full, its loop is to be peeled and so stays by itself, innermost, not fused with others.
+    Returns the loop that holds one tile, and the loop over column blocks, which may be fused with
+    others.
+
+    Column blocks stand outside the loops that read the same weights.  If the last block is not
+    full, the loop over blocks is to be peeled.  So it stays separate: innermost, not fused with
+    others.
+
+    loop_rows: the rows of a tile are a loop, not unrolled.
     """
     extents = [a.extent if isinstance(a.extent, int) else 1 for a in anchor.axis]
     columns = extents[vector_at]
@@ -194,17 +199,19 @@ def tile_output(
 
 
 def _is_long(epilogue: Iterable[Compute]) -> bool:
-    """True for an epilogue that computes a function of many instructions: it is better a loop over
-    the rows of a tile that was stored, whose constants stay in registers beside no accumulators,
-    than a copy for each accumulator.
+    """True for an epilogue that computes a function of many instructions.
+
+    It is better a loop over the rows of a stored tile than a copy per accumulator.  In the loop its
+    constants stay in registers, without accumulators beside them.
     """
     calls = (n for st in epilogue for b in st.body for n in post_order(b) if isinstance(n, Call))
     return any(n.name in COSTLY for n in calls)
 
 
 def _stays_near(c: Contraction, target: Target) -> bool:
-    """True when all of `w` stays in the second-level cache and is less than `x`: threads then share
-    the rows of `x` and each reads all of `w`, not the other way round.
+    """True if `w` fits the L2 cache and is smaller than `x`.
+
+    Threads then share the rows of `x` and each reads all of `w`, instead of the other way round.
     """
     x, w = (product(i.buffer.shape) * i.dtype.bytes for i in (c.x, c.w))
     return w < x and 4 * w <= 3 * target.l2_bytes
@@ -218,10 +225,12 @@ def _share(
     last: list[tuple[Any, int]],
     cfg: Config,
 ) -> Any:
-    """Share the `whole` loops, fused, among threads; or, when they have too few iterations to be
-    dealt out evenly, the longest of the `inner` ones: fused with those outside it (`last` of them
-    innermost) where tiles have no remainder (`fits`), else alone, with a fork and join for each
-    iteration outside.
+    """Share loops among threads.
+
+    The `whole` loops are fused and shared if they have enough iterations for an even division.
+    Otherwise the longest of the `inner` loops is shared.  If tiles have no remainder (`fits`), it
+    is fused with the loops outside it, `last` of them innermost.  If not, it is shared alone, with
+    a fork and join in each iteration of the outer loops.
     """
     loops = whole
     trips = product(n for _, n in loops)
@@ -243,9 +252,7 @@ def _share(
 
 
 def _unroll(stage: Any, axis: Any, best: int, cfg: Config) -> Any:
-    """Copies of the loop body for several steps of a reduction, by default `best`; returns the loop
-    around them.
-    """
+    """Unroll steps of a reduction, by default `best` of them.  Returns the loop around them."""
     extent = axis.extent if isinstance(axis.extent, int) else 1
     steps = cfg.choice("unroll", lambda: [n for n in UNROLLED if extent % n == 0], best)
     if steps > 1:
@@ -275,7 +282,9 @@ def _packed_axis(group: Group, op: Compute) -> IterVar | None:
 
 
 def accumulator(s: Schedule, group: Group, anchor: Compute, scope: Scope) -> Tensor:
-    """Where `anchor` adds up, in memory of `scope`: its own result, or a copy of the group's."""
+    """The tensor in which `anchor` accumulates, in memory of `scope`: its own result, or a copy of
+    the group's.
+    """
     total = anchor.outputs[0]
     if group.outputs[0].op is anchor:
         return s.cache_write(total, scope)
@@ -284,7 +293,7 @@ def accumulator(s: Schedule, group: Group, anchor: Compute, scope: Scope) -> Ten
 
 
 def innermost(layout: Layout, op: Compute) -> IterVar:
-    """The output axis that memory runs along: the last physical dimension with more than one
+    """The output axis that is contiguous in memory: the last physical dimension with more than one
     position.
     """
     for d in reversed(layout.dims):
@@ -294,8 +303,8 @@ def innermost(layout: Layout, op: Compute) -> IterVar:
 
 
 def linear_run(group: Group, c: Contraction, run: tuple[IterVar, ...]) -> tuple[IterVar, ...]:
-    """The trailing axes of `run` that every access walks with one stride, so that they fuse into
-    one.
+    """The trailing axes of `run` that every access walks with one stride, so that they can be
+    fused.
     """
     if len(run) < 2:
         return run
@@ -335,8 +344,9 @@ def _tile(
     target: Target,
     cfg: Config,
 ) -> tuple[Tile, int]:
-    """The register tile, and how many steps of the reduction are best unrolled; a packed `w` has
-    fixed the width when it was packed.
+    """The register tile, and the number of reduction steps to unroll.
+
+    If `w` is packed already, its packing fixes the width of the tile.
     """
     element = c.w.dtype.bytes
     slide = slide_of(c, run)
@@ -372,7 +382,7 @@ def _tile(
 
 
 def stages_after(group: Group, anchor: Compute) -> set[Compute]:
-    """Stages that depend on `anchor`, and the free-standing literals."""
+    """Stages that depend on `anchor`, and literals, which depend on nothing."""
     after: set[Compute] = set()
     for stage in group.stages:
         if any(t.op is anchor or t.op in after for t in stage.inputs):

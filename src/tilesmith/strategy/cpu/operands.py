@@ -1,5 +1,7 @@
-"""How a contraction reads its operands: borders copied or inlined, a `w` that lies across its lanes
-packed in a first pass, the weights of the next block asked for in time.
+"""How a contraction reads its operands.
+
+Borders are copied or inlined.  A `w` that lies across the lanes is packed in a first pass.  The
+weights of the next column block are prefetched.
 """
 
 from __future__ import annotations
@@ -76,8 +78,10 @@ def schedule_operands(
 
 
 def _packs(group: Group, c: Contraction, tile: Tile, target: Target, cfg: Config) -> bool:
-    """Whether to pack a `w` that lanes run along in any case: where many tiles of rows read a
-    column block, which stays in L2 only if it lies together.
+    """Whether to pack a `w` that lanes run along in any case.
+
+    That pays where many tiles of rows read a column block, which stays in L2 only if it is
+    contiguous.
     """
     walk, tensor = strides_through(group, c.w), c.w.buffer
     if walk is None or c.w.buffer in group.layouts or not isinstance(tensor, Tensor):
@@ -100,8 +104,8 @@ def _packs(group: Group, c: Contraction, tile: Tile, target: Target, cfg: Config
 
 
 def _across(group: Group, c: Contraction, tile: Tile) -> tuple[Transposition, Tensor | None] | None:
-    """How a `w` that memory runs along the reduced axis of is transposed by packing it, and what is
-    inlined into the copy and reads it, if anything; None where blocks would not be full.
+    """How packing transposes a `w` that is contiguous along the reduced axis, and the inlined stage
+    that reads it, if any.  None if blocks would not be full.
     """
     tensor, indices, reader = _through(c.w)
     walk = strides_through(group, c.w)
@@ -119,9 +123,7 @@ def _across(group: Group, c: Contraction, tile: Tile) -> tuple[Transposition, Te
 
 
 def runs_along(group: Group, load: Load, var: Var) -> bool:
-    """True when neighbours along `var` are neighbours in memory, reading through inlined index
-    maps.
-    """
+    """True if neighbours along `var` are neighbours in memory, seen through inlined index maps."""
     tensor, indices, _ = _through(load)
     if isinstance(tensor.op, Compute):
         return True  # computed here, in an order of its own
@@ -134,8 +136,8 @@ def runs_along(group: Group, load: Load, var: Var) -> bool:
 
 
 def _through(load: Load) -> tuple[Tensor, tuple[Expr, ...], Tensor | None]:
-    """The tensor that `load` reads, and where, after inlining what only moves elements; and what of
-    that reads the tensor, if anything.
+    """The source of `load` behind stages that only move elements: the tensor, the indices, and the
+    stage that reads it, if any.
     """
     tensor, indices, reader = load.buffer, load.indices, None
     while isinstance(tensor, Tensor) and isinstance(tensor.op, Compute):
@@ -178,8 +180,8 @@ def _materialise_padding(
 ) -> None:
     """Copy `x` with its border.
 
-    The copy lies as its source does, unless that is row-major: then the axis that the innermost
-    loop or the lanes run along comes last, so that they do not jump through memory.
+    The copy has the layout of its source, except if that is row-major.  Then the axis of the
+    innermost loop or the lanes comes last, so that these are contiguous.
     """
     tensor = op.outputs[0]
     source = op.inputs[0]
@@ -203,7 +205,7 @@ def _materialise_padding(
 
 
 def walked_axis(c: Contraction, tensor: Tensor) -> int | None:
-    """The axis of `tensor`, the factor `x`, that neighbouring lanes or reduction steps walk along,
+    """The axis of `tensor`, the factor `x`, along which neighbouring lanes or reduction steps walk,
     if it is long enough to matter.
     """
     if c.x.buffer is not tensor:
@@ -226,10 +228,14 @@ def prefetch_block(
     target: Target,
     cfg: Config,
 ) -> None:
-    """While the tiles of one column block are computed, ask for the weights of the next, a line in
-    each `step` of the first tiles: read for the first time they would come from memory, no faster
-    than the hardware guesses where they go on.  `often`: there are enough tiles to ask for all of
-    them; where weights are read once or twice, asking takes longer than waiting.
+    """Prefetch the weights of the next column block while the tiles of the current one are
+    computed.
+
+    Each `step` of the first tiles prefetches one cache line.  Read for the first time, the weights
+    would come from memory, and the hardware prefetcher starts anew at every page.
+
+    often: there are enough tiles to prefetch all of the block.  Where weights are read only once or
+        twice, prefetching takes longer than waiting.
     """
     tensor = c.w.buffer
     layout = group.layouts.get(tensor)  # type: ignore[arg-type]  # a tensor

@@ -1,7 +1,7 @@
-"""How wide the column blocks are in which constant weights are packed, as a decision.
+"""The width of the column blocks in which constant weights are packed, as a decision.
 
-The layout pass packs weights for the analytic register tile before there are groups; a group that
-was tuned may want other blocks, and the width of its tile follows from them.
+The layout pass packs weights for the analytic register tile, before groups exist.  A tuned group
+may want other blocks; the width of its tile follows from them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from .winograd import winograd_op
 def packed_layouts(
     body: Graph, constants: Iterable[int], target: Target, cfg: Config
 ) -> dict[int, Layout]:
-    """By input number, the layouts of `constants` of a fused body that are not those they have."""
+    """The layouts, by input number, of those `constants` of a fused body that must be
+    packed anew.
+    """
     found: dict[int, Layout] = {}
     for i in constants:
         value = body.inputs[i]

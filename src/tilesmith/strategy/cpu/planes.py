@@ -4,8 +4,8 @@ images.
     for b in 2: for i: y[b, i] = x[2 * i + b]
       ->  for i in steps of L: for b in 2: y[b, i : i + L] = x[2 * i + b, and each second]
 
-Taken one plane after the other, every cache line of `x` is read once for each; side by side, the
-planes share what is read, and its elements are picked in registers.
+One plane after the other would read every cache line of `x` once per plane.  Side by side, the
+planes share the loads, and elements are picked in registers.
 """
 
 from __future__ import annotations
@@ -20,12 +20,17 @@ from tilesmith.strategy.group import Group
 from tilesmith.te.tensor import Compute
 
 MOST = 8
-"""Most planes that are written side by side: each is a stream of its own."""
+"""Most planes that are written side by side; each is a stream of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planes:
-    """The plane is the digit `axis // step % count` of an axis number of the output."""
+    """The planes of an output: the digit `axis // step % count` of one axis.
+
+    axis: number of the output's axis.
+    step: place value of the digit.
+    count: number of planes.
+    """
 
     axis: int
     step: int
@@ -35,8 +40,8 @@ class Planes:
 def interleaved_planes(
     group: Group, op: Compute, inner: int, keep: Iterable[Compute], lanes: int
 ) -> Planes | None:
-    """The planes that `op` takes the elements of a tensor apart into while it walks axis number
-    `inner`; None when it does nothing of that kind.
+    """The planes to which `op` distributes the elements of a tensor while it walks axis number
+    `inner`; None if there are none.
     """
     number = {a.var: i for i, a in enumerate(op.axis)}
     for tensor, at in places(op, keep)[:-1]:
@@ -69,8 +74,10 @@ def _digit(e: Expr, op: Compute, number: dict[Var, int]) -> Planes | None:
 def split_planes(
     stage: Any, axes: Sequence[Any], sizes: Sequence[int], planes: Planes
 ) -> tuple[list[Any], list[int], Any] | None:
-    """Take the loop over planes out of `axes` (outermost first, extents `sizes`): the loops that
-    are left, their extents, and the loop over planes.  None when the axis is fused with others.
+    """Split the loop over planes off `axes` (outermost first, extents `sizes`).
+
+    Returns the remaining loops, their extents, and the loop over planes; None if the axis is fused
+    with others.
     """
     where = next((n for n, a in enumerate(axes) if a == stage.axis[planes.axis]), None)
     if where is None or where == len(axes) - 1:

@@ -1,16 +1,16 @@
 """Schedules for reductions: pooling, means, softmax and normalisation chains.
 
-The output's loops are split at a *level*: outside it, axes that the group keeps (shared among
-threads); inside it, the reduced axes.  Every other stage is computed at that level.  Memory runs
-along one of two kinds of axis:
+The output's loops are split at a *level*.  Outside it are axes that the group keeps, shared among
+threads.  Inside it are the reduced axes.  Every other stage is computed at that level.  Two kinds
+of axis can be contiguous in memory:
 
-- a kept axis (pooling in channels-last, a sum over rows): the tile of the level is a few vectors of
-  that axis, and accumulators are vectors, one lane per element;
-- a reduced axis (softmax over the last axis): a reduction is factored into several vectors of
-  partial results, which are added up vector by vector, then across the lanes of the last one.
+- A kept axis (pooling in channels-last, a sum over rows).  The tile of the level is a few vectors
+  of that axis.  Accumulators are vectors, one lane per element.
+- A reduced axis (softmax over the last axis).  A reduction is factored into several vectors of
+  partial results.  They are combined vector by vector, then across the lanes of the last one.
 
-What is costly to compute and read more than once is stored for the tile or row; the rest is
-computed where it is read.
+A stage that is costly and read more than once is stored for the tile or row.  All others are
+computed where they are read.
 """
 
 from __future__ import annotations
@@ -41,24 +41,29 @@ ACCUMULATORS = 4
 """Vectors of partial results: enough independent additions to hide the latency of each."""
 
 WIDEST = 8
-"""Most vectors in a tile, of targets with registers for them."""
+"""Most vectors in a tile, on targets with enough registers."""
 
 UNROLLED = 48
 """Most vectors that the unrolled part of a window combines."""
 
 IN_ORDER = 24
-"""Most vectors that it reads: with more of them LLVM mixes the rows of a window, and the processor
-no longer sees that they are read in order."""
+"""Most vectors that the unrolled part of a window reads.  With more, LLVM mixes the rows of a
+window, and the hardware no longer sees sequential reads.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """Where the stages of a group go: below loop `axis` of `stage`, which computes the output
-    `out`; before it when `axis` is None.
+    """Where the stages of a group are computed.
 
-    `inside`: output axes that are whole there.  `lane`: the output axis that runs along vectors,
-    `width` elements of which are computed together, or None when a reduced axis runs along memory.
-    `stored`: the stages that are not computed where they are read.
+    stage: the stage whose loop holds them.
+    out: the output that it computes.
+    axis: the loop below which they are computed; None for before `stage`.
+    inside: output axes that are whole below the level.
+    lane: the output axis along vectors; None if a reduced axis is contiguous in memory.
+    width: elements along `lane` that are computed together.
+    lanes: elements of a vector.
+    stored: the stages that are not computed where they are read.
     """
 
     stage: Any
@@ -140,7 +145,9 @@ def _inside(out: Compute, reducing: list[Compute]) -> list[int]:
 
 
 def _lane_axis(group: Group, out: Compute, first: Compute, outer: list[int]) -> int | None:
-    """The kept axis that memory runs along, or None where that is a reduced one or none is kept."""
+    """The kept axis that is contiguous in memory; None if that is a reduced axis or no axis is
+    kept.
+    """
     plain = {i for load in loads(first) for i in load.indices if isinstance(i, Var)}
     along = [a.var for a in first.reduce_axis if a.var in plain and a.extent != 1]
     reads = [r for r in accesses(group, first)[: -len(first.body)] if r is not None]
@@ -157,8 +164,10 @@ def _has_axis(op: Compute, out: Compute, i: int) -> bool:
 
 
 def _most_vectors(group: Group, out: Compute, first: Compute, lane: int, target: Target) -> int:
-    """Vectors in the largest tile.  Windows that step along the lanes read several rows in turns:
-    long pieces of each, so that they come from memory in order.
+    """Vectors in the largest tile.
+
+    Windows that step along the lanes read several rows alternately.  Long pieces of each row are
+    read sequentially from memory.
     """
     reads = accesses(group, first)[: -len(first.body)]
     steps = [r.get(first.axis[lane].var, 0) for r in reads if r is not None]
@@ -167,14 +176,14 @@ def _most_vectors(group: Group, out: Compute, first: Compute, lane: int, target:
 
 
 def _tile_width(lanes: int, extent: int, most: int) -> int:
-    """Elements in a tile: the number of vectors that wastes least, more of them when equal."""
+    """Elements in a tile: the number of vectors that wastes least; of equal ones the largest."""
     return lanes * min(range(1, most + 1), key=lambda v: -(-extent // (v * lanes)) * (v + 0.5))
 
 
 def _share(o: Any, loops: list[Any], sizes: list[int], whole: int, cfg: Config) -> Any:
-    """Share the outer loops among threads; returns the innermost of them.
+    """Share the outer loops among threads.  Returns the innermost of them.
 
-    Only the first `whole` may be fused: a peeled loop's guard must not mix with other loops.
+    Only the first `whole` may be fused: the guard of a peeled loop must not mix with other loops.
     """
     shared, extent, at = loops[0], sizes[0], 1
     enough = cfg.choice("shared_iterations", (2, 4, 8, 16, 32, 64, 128), 16)
@@ -228,8 +237,10 @@ def _attach_reduction(
 
 
 def _unroll_window(handle: Any, group: Group, stage: Compute, level: _Level) -> None:
-    """Where the windows of `stage` move along vectors, so that their positions read the same ones,
-    unroll the innermost reduction loops as far as their body stays small: it loads these once.
+    """Unroll the innermost reduction loops of windows that move along vectors, as far as the body
+    stays small.
+
+    Positions of such a window read the same vectors, which the unrolled body loads once.
     """
     reads = [r for r in accesses(group, stage)[: -len(stage.body)] if r is not None]
 
@@ -258,7 +269,7 @@ def reduce_along(
     at: tuple[Any, Any] | None,
     cfg: Config = ANALYTIC,
 ) -> None:
-    """Run the reduction loop `loop`, `n` long, along vector lanes.
+    """Run the reduction loop `loop`, of extent `n`, along vector lanes.
 
     Several vectors of partial results, computed at `at` (stage, axis), are combined vector by
     vector, then across the lanes of the last.
@@ -297,7 +308,7 @@ def reduce_along(
 
 
 def vectorize(stage: Any, axis: Any, width: int, lanes: int) -> None:
-    """Run `axis` (a loop of a tile, `width` long, or of a whole row) along vector lanes."""
+    """Run `axis` (a loop of a tile or of a whole row, of extent `width`) along vector lanes."""
     if width < 2:
         return
     if width <= lanes:
@@ -312,7 +323,9 @@ def vectorize(stage: Any, axis: Any, width: int, lanes: int) -> None:
 def _one_loop(
     handle: Any, group: Group, op: Compute, axes: list[IterVar], level: _Level
 ) -> tuple[Any, int]:
-    """One loop over neighbouring `axes` as far as every access walks them as one; its length."""
+    """One loop over adjacent `axes`, as far as every access walks them with one stride; and its
+    extent.
+    """
     by_var = {
         a.var: x
         for a, x in zip(
@@ -333,7 +346,9 @@ def _one_loop(
 
 
 def _vectors(rank: int, axis: int, width: int, lanes: int) -> Layout:
-    """`axis` innermost, `width` long, in whole vectors, so that each can be a register."""
+    """The layout with `axis` innermost, of extent `width`, in whole vectors, so that each can be a
+    register.
+    """
     others = [LayoutDim(i) for i in range(rank) if i != axis]
     if width <= lanes:
         return Layout((*others, LayoutDim(axis)))
@@ -341,7 +356,7 @@ def _vectors(rank: int, axis: int, width: int, lanes: int) -> Layout:
 
 
 def _domain(op: Compute) -> tuple[IterVar, ...] | None:
-    """The axes of the tensor that a whole-axis reduction reads, in its dimension order."""
+    """The axes of the tensor that a whole-axis reduction reads, in the order of its dimensions."""
     by_var = {a.var: a for a in (*op.axis, *op.reduce_axis)}
     for load in loads(op):
         axes = []
@@ -356,8 +371,10 @@ def _domain(op: Compute) -> tuple[IterVar, ...] | None:
 
 
 def _stored(group: Group, out: Compute, inside: list[int], width: int) -> frozenset[Compute]:
-    """The stages whose values are kept: costly ones that are read more than once, when a row of
-    them is small, and costly ones of the reduced shape, which each element would compute.
+    """The stages whose values are kept.
+
+    These are costly stages that are read more than once, if a row of them is small, and costly
+    stages of the reduced shape, which each element would compute again.
     """
     uses: dict[Compute, int] = {}
     for stage in reversed(group.stages):
@@ -387,7 +404,7 @@ def _stored(group: Group, out: Compute, inside: list[int], width: int) -> frozen
 
 
 def is_costly(e: Expr) -> bool:
-    """True for what is worth storing rather than computing twice."""
+    """True for an expression that is better stored than computed twice."""
     if isinstance(e, Call):
         return e.name in COSTLY or e.name in ("sqrt", "rsqrt")
     return isinstance(e, Binary) and e.op == "div"

@@ -1,7 +1,7 @@
 """sum_k(p[m, k] * s[m] * v[k, n]) = s[m] * sum_k(p[m, k] * v[k, n]): scale results, not operands.
 
-A softmax divides each row by its sum; when the rows only feed a contraction, dividing the rows of
-the result instead is less work, and the rows need not be gone through once more.
+A softmax divides each row by its sum.  If only a contraction reads the rows, dividing the rows of
+its result is less work and saves a pass over the rows.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tilesmith.te.tensor import Compute, Reduce, Tensor
 def scale_results(group: Group, contraction: Compute) -> tuple[Group, Compute]:
     """`group` with the scale of a factor of `contraction` moved behind it, and the new contraction.
 
-    Both are unchanged where there is nothing to move, or where the results are narrower than the
-    sums (16-bit floats): without the scale they might overflow.
+    Both are unchanged if there is no such scale, or if the results are narrower than the sums
+    (16-bit floats): without the scale they might overflow.
     """
     found = _scaled_factor(group, contraction)
     if found is None:
@@ -49,8 +49,8 @@ def scale_results(group: Group, contraction: Compute) -> tuple[Group, Compute]:
 
 
 def _scaled_factor(group: Group, contraction: Compute) -> tuple[Load, Tensor, Load, Load] | None:
-    """(the factor read, the tensor it reads, the rows behind it, their scale), if it is a product
-    or quotient of rows and a value that is the same for the whole sum.
+    """(the factor read, the tensor it reads, the rows behind it, their scale), if the factor is a
+    product or quotient of rows and a value that is constant in the sum.
     """
     factors = product_of_loads(contraction)
     assert factors is not None
@@ -82,7 +82,7 @@ def _scaled_factor(group: Group, contraction: Compute) -> tuple[Load, Tensor, Lo
 
 
 def _with_tensor(group: Group, old: Tensor, new: Tensor) -> Group:
-    """`group` with `new` read wherever `old` was."""
+    """`group` with reads of `old` replaced by reads of `new`."""
     mapping = {old: new}
 
     def renamed(load: Load) -> Expr:

@@ -4,8 +4,8 @@
       for w: row[w] = ... x[...] ...        # once per element, whole vectors
       for w: y[n, h, w] = row[f(w)] * a + row[f(w) + 1] * b ...
 
-A consumer that reads its producer at several places along its innermost axes (a resize along one
-axis after another) would compute most elements of it several times, were it inlined.
+A consumer may read its producer at several places along its innermost axes (a resize along one axis
+after another).  An inlined producer would be computed several times for most elements.
 """
 
 from __future__ import annotations
@@ -34,8 +34,11 @@ from .injective import (
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """`producer` is computed for each position of the first `outer` axes of its consumer (in the
-    order of memory).
+    """A producer that is computed in rows.
+
+    producer: the stage.
+    outer: it is computed for each position of the first `outer` axes of its consumer, in memory
+        order.
     """
 
     producer: Compute
@@ -82,7 +85,7 @@ def schedule_rows(
 ) -> None:
     """Schedule the root stage `op` and, below its outer loops, the producer that it reads in rows.
 
-    All other producers must be inlined by the caller.
+    The caller must inline all other producers.
     """
     kept = (*keep, rows.producer)
     layout = group.layout(op.outputs[0])
@@ -110,7 +113,7 @@ def schedule_rows(
 
 
 def _reads(op: Compute, p: Compute, kept: set[Compute]) -> Iterator[Load]:
-    """The distinct places at which `op`, with all stages between inlined, reads `p`."""
+    """The distinct places at which `op` reads `p`, with all stages between them inlined."""
     for node in post_order(expand(op, (*kept, p))[0]):
         if isinstance(node, Load) and isinstance(node.buffer, Tensor) and node.buffer.op is p:
             yield node

@@ -1,9 +1,9 @@
 """Contractions of few rows as sums of scaled rows: y += x[k] * w[k, :].
 
 The register tile of `matmul` walks down a few columns of `w`.  Where rows are long and the caches
-don't hold the matrix, each step is on another page, which the processor neither fetches ahead nor
-translates in time.  A constant `w` is packed in the order in which it is walked; one that is an
-input is better read in long runs, several rows together:
+don't hold the matrix, each step is on another page, which is neither prefetched nor in the TLB.  A
+constant `w` is packed in the order in which it is walked.  A `w` that is an input is better read in
+long runs, several rows together:
 
     parallel over batch, column blocks (or, where rows are short, over parts of the reduced axis)
       y[rows, block] in the cache = 0
@@ -30,7 +30,7 @@ from .matmul import accumulator, linear_run, product, tile_output
 from .reduction import vectorize
 
 STEPS = 8
-"""Rows of `w` that are read together: their sum costs one reading and writing of `y`."""
+"""Rows of `w` that are read together; `y` is read and written once for all of them."""
 
 RUN_BYTES = 8192
 """Shortest part of a row (two pages) that is fetched ahead well when several rows are read
@@ -41,7 +41,7 @@ SHARES = 4
 """Blocks of columns for threads to share; few threads use up the bandwidth of memory."""
 
 SHARED_ROWS = 256
-"""Fewest rows of `w` that are worth sums of their own."""
+"""Fewest rows of `w` that justify partial sums of their own."""
 
 JUMPING = {"l1": 0.0, "l2": 0.0, "l3": 4.5, "dram": 18.0}
 """Cycles that a register tile takes at least per vector of `w`, by where `w` is."""
@@ -53,8 +53,9 @@ RUNNING = {"l1": 2.0, "l2": 2.0, "l3": 2.0, "dram": 9.0}
 def schedule_scaled_rows(
     s: Schedule, group: Group, anchor: Compute, target: Target, cfg: Config = ANALYTIC
 ) -> bool:
-    """Schedule the whole group around `anchor`.  False (nothing done) where `w` does not lie in
-    memory row by row, or where a register tile is as good.
+    """Schedule the whole group around `anchor`.
+
+    Returns False, with nothing done, if `w` is not row-major or a register tile is as good.
     """
     c = only_contraction(group, anchor)
     if c is None or c.vector is None or c.vector in c.batch or len(anchor.reduce_axis) != 1:
@@ -118,7 +119,7 @@ def schedule_scaled_rows(
 
 
 def _add_up(y: Stage, lanes: int) -> None:
-    """Schedules `y`, the sum of a few parts."""
+    """Schedule `y`, the sum of a few parts."""
     *others, column = y.axis
     block, lane = y.split(column, factor=lanes)
     y.reorder(*others, block, *y.reduce_axis, lane)
@@ -126,8 +127,8 @@ def _add_up(y: Stage, lanes: int) -> None:
 
 
 def _lies_in_rows(group: Group, c: Contraction, run: tuple[IterVar, ...]) -> bool:
-    """True when `c.vector` walks along memory in what depends on it, and there are no rows but
-    those of `run`.
+    """True if everything that depends on `c.vector` is contiguous along it, and there are no rows
+    but those of `run`.
     """
     reads = simple_reads(group, c.op)
     if reads is None or any(r.extent != 1 and r not in run for r in c.rows):
@@ -138,7 +139,9 @@ def _lies_in_rows(group: Group, c: Contraction, run: tuple[IterVar, ...]) -> boo
 
 
 def _pays(c: Contraction, rows: int, columns: int, target: Target) -> bool:
-    """Compares the cycles per vector of `w`, for matrices of more rows than one tile is wide."""
+    """True if this form takes fewer cycles per vector of `w`, for matrices with more rows than one
+    tile has.
+    """
     lanes = target.vector_lanes(c.op.outputs[0].dtype.bytes)
     (k,) = c.op.reduce_axis
     if not isinstance(k.extent, int) or k.extent < 4 * STEPS or rows > STREAMS:
@@ -157,7 +160,7 @@ def _is_short(c: Contraction, columns: int) -> bool:
 
 
 def _parts(c: Contraction, columns: int) -> int:
-    """In how many parts threads share the reduced axis: where rows are short."""
+    """The number of parts in which threads share the reduced axis, where rows are short."""
     (k,) = c.op.reduce_axis
     if not _is_short(c, columns) or any(a.extent != 1 for a in c.batch):
         return 1
@@ -165,8 +168,8 @@ def _parts(c: Contraction, columns: int) -> int:
 
 
 def _block(c: Contraction, rows: int, columns: int, target: Target) -> int:
-    """Columns of a block: all, unless threads have nothing else to share, as far as half of the L2
-    cache holds them.
+    """Columns of a block: all, unless threads have nothing else to share.  Half of the L2 cache
+    limits it.
     """
     lanes, element = target.vector_lanes(c.op.outputs[0].dtype.bytes), c.w.dtype.bytes
     most = target.l2_bytes // 2 // (rows * c.op.outputs[0].dtype.bytes)

@@ -4,11 +4,11 @@
         for kw in TAPS, unrolled:                    # x[r * step + kw * dilation]: what rows
             acc[r] += x[kh, r * step + kw * dilation] * w[kh, kw]     # share is loaded once
 
-In a depthwise convolution a vector of `x` meets one vector of `w`, so nothing is broadcast: a step
-without sharing loads a vector for each multiply-add, and as many are loaded per cycle as added.
-Neighbouring rows read the same vectors at other taps; unrolled together they load each once, which
-leaves the pipes of the multiply-adds as the limit.  For that the vectors must stay in registers
-beside the accumulators, so the tile is one of a few rows, and narrow.
+In a depthwise convolution a vector of `x` meets one vector of `w`, so nothing is broadcast.  A step
+without sharing loads a vector for each multiply-add, and a core loads no more vectors per cycle
+than it multiplies.  Neighbouring rows read the same vectors at other taps.  Unrolled together they
+load each vector once, so that the multiply-add units become the limit.  The vectors must stay in
+registers beside the accumulators, so the tile is narrow and has few rows.
 """
 
 from __future__ import annotations
@@ -23,26 +23,31 @@ from tilesmith.te.tensor import IterVar
 from .contraction import MAX_ROWS, MAX_VECTORS, UNROLLED, Contraction, Tile, reduction_order
 
 SHOWN = 0.2
-"""Share of the shorter of loading and adding that does not happen behind the longer."""
+"""Share of the shorter of loading and adding that does not overlap with the longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slide:
-    """Row `r` reads `x` at `r * step + k * dilation` for each of `taps` steps `k`."""
+    """How a window slides: row `r` reads `x` at `r * step + k * dilation` in step `k`.
+
+    step: distance between rows.
+    dilation: distance between taps.
+    taps: number of steps.
+    """
 
     step: int
     dilation: int
     taps: int
 
     def loads(self, rows: int, taps: int) -> int:
-        """Different places that `rows` rows read in `taps` steps."""
+        """The number of distinct places that `rows` rows read in `taps` steps."""
         found = {r * self.step + k * self.dilation for r in range(rows) for k in range(taps)}
         return len(found)
 
 
 def slide_of(c: Contraction, run: tuple[IterVar, ...]) -> Slide | None:
-    """How the window slides along the rows `run`; None where it does not, or where lanes do not
-    walk `x` as they walk `w`.
+    """How the window slides along the rows `run`; None if it does not, or if lanes walk `x`
+    otherwise than `w`.
     """
     order = reduction_order(c)
     if not run or not order or c.vector is None:
@@ -66,9 +71,11 @@ def sliding_tile(
     element_bytes: int,
     vectors: int | None = None,
 ) -> tuple[Tile, int]:
-    """The register tile with the least predicted time for `rows` x `columns` results, and the steps
-    of the window to unroll: 1 where too few registers are left for what rows share, and the tile
-    is then no better than that of a product.  `vectors` fixes the width.
+    """The register tile with the least predicted time for `rows` x `columns` results, and the
+    number of steps of the window to unroll.
+
+    The latter is 1 if too few registers remain for the shared vectors; the tile is then no better
+    than that of a product.  `vectors` fixes the width.
     """
     lanes = target.vector_lanes(element_bytes)
     best, best_cost = (Tile(1, vectors or 1, lanes), 1), float("inf")

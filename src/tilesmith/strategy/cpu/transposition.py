@@ -4,15 +4,16 @@
       rows[v, u] = x[... u ...]                # M vectors along u, the order of `x` in memory
       for u in L: y[... v ...] = rows[:, u]    # L vectors along v, the order of `y`
 
-A column of the register block is a few shuffles, shared by all columns; no element is gathered.
-M elements are a cache line, for rows of `x` and of `y` are often so far apart that they compete for
-a few places of the caches: a line written in pieces would leave and enter again.  Where L is less
-(narrow types), whole lines of `x` are copied to the stack first, for the same reason.  Otherwise
-the rows of the next v are asked for early: hardware does not foresee steps of a whole row.
+A column of the register block is a few shuffles, shared by all columns; no element is gathered.  M
+elements are a cache line.  Rows of `x` and of `y` are often so far apart that they compete for a
+few cache sets; a line written in pieces would then be evicted and fetched again.  If L is less than
+a line (narrow types), whole lines of `x` are copied to the stack first, for the same reason.
+Otherwise the rows of the next v are prefetched, since hardware does not foresee steps of a whole
+row.
 
-Where no cache holds `y`, lines are best written past the caches, which only whole ones can be.  If
-rows of `y` are no whole lines and L is one, v is skewed: each u of a block begins at a line of its
-own.
+Where no cache holds `y`, streaming stores are best, which need whole lines.  If the row length of
+`y` is no multiple of a line and L is one line, v is skewed: each u of a block begins at the start
+of a line.
 """
 
 from __future__ import annotations
@@ -45,13 +46,17 @@ them, and `y` is written in pieces of several lines.
 
 
 LEAST_LINES = 4
-"""Fewest lines of a row of `x` to copy it by lines: what is left of the last one is slow."""
+"""Fewest lines of a row of `x` for copying it by lines: the partial last one is slow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transposition:
-    """`tensor` is contiguous along its dimension `along`, which axis number `u` of the output
-    walks; dimension `across` is walked by axis number `v`, along which the output is contiguous.
+    """What a stage transposes.
+
+    tensor: the source.
+    u, v: axis numbers of the output; it is contiguous along axis `v`.
+    along: the source's contiguous dimension, walked by axis `u`.
+    across: the source's dimension walked by axis `v`.
     """
 
     tensor: Tensor
@@ -64,7 +69,7 @@ class Transposition:
 def transposition(
     group: Group, op: Compute, keep: Iterable[Compute], target: Target
 ) -> Transposition | None:
-    """What `op` transposes; None when nothing, or when blocks would not be full."""
+    """What `op` transposes; None if nothing, or if blocks would not be full."""
     lanes = _lanes(op, target)
     inner = group.innermost(op)
     if inner is None or len(op.body) != 1 or lanes < 2:
@@ -103,7 +108,7 @@ def _of_read(group: Group, op: Compute, node: Load, tensor: Tensor, v: int) -> T
 
 
 def _stays_inside(op: Compute, node: Load, tensor: Tensor) -> bool:
-    """Whether a read touches nothing around the tensor, as those of padding in its halo do."""
+    """True if a read touches nothing around the tensor, unlike those of padding in its halo."""
     known = EMPTY
     for a in op.axis:
         known = known.with_var(a.var, 0, a.extent - 1)
@@ -115,7 +120,7 @@ def _stays_inside(op: Compute, node: Load, tensor: Tensor) -> bool:
 
 
 def _shifted(e: Expr) -> Var | None:
-    """The variable that `e` is, or is but for a constant: slices begin anywhere."""
+    """The variable that `e` equals up to a constant: slices begin anywhere."""
     terms, _ = affine_form(e)
     atom = next(iter(terms), None)
     return atom if len(terms) == 1 and isinstance(atom, Var) and terms[atom] == 1 else None
@@ -124,7 +129,7 @@ def _shifted(e: Expr) -> Var | None:
 def schedule_transposition(
     s: Schedule, group: Group, op: Compute, t: Transposition, target: Target
 ) -> tuple[list[Any], list[int]]:
-    """Schedule the blocks; returns the loops outside them, outermost first, and their extents."""
+    """Schedule the blocks.  Returns the loops outside them, outermost first, and their extents."""
     lanes = _lanes(op, target)
     readers = [st for st in group.stages if t.tensor in st.inputs]
     readers = [s[st.outputs[0]] for st in readers]
@@ -169,12 +174,13 @@ def schedule_transposition(
 def schedule_packing(
     s: Schedule, copy: Tensor, t: Transposition, reader: Tensor, width: int, target: Target
 ) -> None:
-    """Schedule `copy`, whose axis `t.v` lies innermost in blocks of `width`, block by block.
-    `reader`: what reads `t.tensor`: the copy itself, or what is inlined into it.
+    """Schedule `copy`, whose axis `t.v` is innermost in blocks of `width`, block by block.
 
         for v in steps of width: for u in steps of L: for v in steps of L:
           rows[v, u] = x[... u ...]
           for u in L: copy[... v ...] = rows[:, u]
+
+    reader: what reads `t.tensor`: the copy itself, or a stage inlined into it.
     """
     lanes = min(_lanes_of(copy, target), width)
     stage = s[copy]
@@ -193,9 +199,11 @@ def schedule_packing(
 
 
 def _steps_of_lines(group: Group, op: Compute, t: Transposition, line: int, target: Target) -> int:
-    """How far rows of the result are beyond whole lines from each other, in elements, where it is
-    worth writing lines all the same: where no cache holds the result, rows are long, and blocks of
-    rows begin alike.  Else 0.
+    """The remainder, in elements, of the distance between rows of the result after whole lines; 0
+    if lines are not worth writing.
+
+    They are worth it if no cache holds the result, rows are long, and all blocks of rows begin
+    alike.
     """
     y = op.outputs[0]
     size = math.prod(int(a.extent) for a in op.axis) * y.dtype.bytes  # type: ignore[arg-type]
@@ -211,7 +219,9 @@ def _steps_of_lines(group: Group, op: Compute, t: Transposition, line: int, targ
 
 
 def _read(s: Schedule, t: Transposition, copy: Tensor, out: Any, at: Any) -> Any:
-    """Schedule the stage that copies, row by row, the block of `t.tensor` for one trip of `at`."""
+    """Schedule the stage that copies, row by row, the block of `t.tensor` for one iteration of
+    `at`.
+    """
     stage = s[copy]
     stage.compute_at(out, at)
     dims = [i for i in range(t.tensor.rank) if i not in (t.along, t.across)]

@@ -7,8 +7,8 @@
           M[point, tile] = sum over channels of V (broadcast) * weights (vectors)
         output tiles from M       per tile and vector of filters, in registers; epilogue, stored
 
-V and M stay in the cache.  When the weights are too large to be read again for every block, all of
-V is computed first, and each column block of weights serves all tiles:
+V and M stay in the cache.  If the weights are too large to be read again for every block, all of V
+is computed first, and each column block of weights serves all tiles:
 
     parallel over tiles
       input tiles -> V
@@ -41,7 +41,9 @@ def winograd_op(body: Graph) -> WinogradConv | None:
 
 
 def winograd_layouts(node: Node, known: frozenset[int], target: Target) -> NodeLayouts:
-    """Channels last for the result, weights in column blocks as the products read them."""
+    """Channels last for the result; weights in column blocks, in the order in which the products
+    read them.
+    """
     result = Layout.permuted((0, 2, 3, 1))
     if 1 not in known:
         return NodeLayouts({}, (result,))
@@ -79,8 +81,10 @@ def schedule_winograd(
 
 
 def _schedule_output(o: Any, op: WinogradConv, b: Blocking, filters: int) -> tuple[Any, Any, Any]:
-    """Loops of the result; returns those at which a block of V, the products of a column block, and
-    one vector of a tile are computed.
+    """Make the loops of the result.
+
+    Returns those at which a block of V, the products of a column block, and one vector of a tile
+    are computed.
     """
     n, f, y, z = o.axis
     rows, i = o.split(y, factor=op.m, tail="guard")
@@ -128,7 +132,7 @@ def _schedule_input(v: Any, half: Any, op: WinogradConv, b: Blocking, channels: 
 def _schedule_product(
     s: Schedule, product: Compute, reader: Any, at: Any, b: Blocking, filters: int
 ) -> None:
-    """One matrix product per point; accumulators in registers."""
+    """One matrix product per point, with accumulators in registers."""
     tile = b.tile
     lanes = min(tile.lanes, filters)
     acc = s.cache_write(product.outputs[0], "register")

@@ -1,9 +1,9 @@
-"""How a Winograd convolution is divided into blocks, and whether it is worth it.
+"""The blocks of a Winograd convolution, and whether the algorithm pays.
 
-The model counts cycles of one core: multiply-adds at the rate that the micro-kernel reaches, the
-arithmetic, loads and stores of the transforms, images that do not fit the L2 cache (nothing in a
-transform hides the wait for them, as multiply-adds do in the direct kernel), and weights streamed
-from memory, which transforming makes t^2 / 9 times as large.
+The model counts cycles of one core.  Multiply-adds run at the rate that the micro-kernel reaches.
+The arithmetic, loads and stores of the transforms are added.  Images that do not fit the L2 cache
+cost extra, since a transform has no multiply-adds to hide the wait for them, unlike the direct
+kernel.  Weights are streamed from memory, and transforming makes them t^2 / 9 times as large.
 """
 
 from __future__ import annotations
@@ -37,16 +37,25 @@ OVERHEAD = 8000
 """Cycles for another parallel loop and more code."""
 
 GAIN = 0.9
-"""A prediction must be this much below that of the direct kernel to be believed."""
+"""A prediction must be below this share of the direct kernel's to be believed."""
 
 ERRORS = {2: 2e-6, 4: 8e-6}
-"""Tile size -> error to reckon with, as a share of the largest magnitude in the result: three
-times the largest seen with up to 512 channels of normal random data (see `ops.winograd`)."""
+"""By tile size, the expected largest error relative to the largest magnitude in the result.
+
+It is three times the largest seen with up to 512 channels of normal random data (see
+`ops.winograd`).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of a Winograd convolution: tile size, tiles in all images, channels, filters."""
+    """The sizes of a Winograd convolution.
+
+    m: tile size.
+    tiles: tiles in all images.
+    channels: input channels.
+    filters: output channels.
+    """
 
     m: int
     tiles: int
@@ -70,9 +79,12 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Blocking:
-    """`tile`: of the matrix products, whose rows are tiles of the image; `tiles` in a block;
-    `shared`: the transformed input of all blocks is computed first; `parallel`: threads share the
-    work.
+    """How the work is divided.
+
+    tile: register tile of the matrix products, whose rows are tiles of the image.
+    tiles: tiles of the image in a block.
+    shared: the transformed input of all blocks is computed first.
+    parallel: threads share the work.
     """
 
     tile: Tile
@@ -84,10 +96,10 @@ class Blocking:
 def blocking(sizes: Sizes, target: Target, cfg: Config = ANALYTIC) -> Blocking:
     """How to divide the work.
 
-    Transformed inputs and products of a block fill half of the L2 cache at the most.  Weights come
-    from that cache (or a farther one) once for each row of register tiles, so these are as high as
+    Transformed inputs and products of a block fill at most half of the L2 cache.  Weights come from
+    that cache (or a farther one) once per row of register tiles.  So register tiles are as high as
     two vectors of accumulators allow and the L1 cache keeps, evened out over a block.  Of the
-    numbers of blocks that would do, the one that threads share most evenly.
+    possible numbers of blocks, the one with the least load imbalance is taken.
     """
     highest = min((target.vector_registers - 3) // 2, resident_rows(sizes.channels * 4, target))
     tile = Tile(min(highest, sizes.tiles), 2, target.vector_lanes(4))
@@ -115,7 +127,7 @@ def blocking(sizes: Sizes, target: Target, cfg: Config = ANALYTIC) -> Blocking:
 
 
 def _divided(tiles: int, blocks: int, highest: int) -> tuple[int, int]:
-    """Rows of a register tile, and such tiles in a block, for so many blocks."""
+    """Rows of a register tile, and such tiles in a block, for a number of blocks."""
     size = -(-tiles // blocks)
     heights = range(highest, max(highest // 2, 1) - 1, -1)
     rows = min(heights, key=lambda r: -(-size // r) * r)
@@ -123,8 +135,9 @@ def _divided(tiles: int, blocks: int, highest: int) -> tuple[int, int]:
 
 
 def _busiest(tiles: int, rows: int, count: int, each: int, target: Target) -> float:
-    """Time of the busier one of two threads, in steps of the product; `each`: shared iterations per
-    block.
+    """Time of the busier of two threads, in steps of the product.
+
+    each: shared iterations per block.
     """
     blocks = -(-tiles // (rows * count)) * each
     return -(-blocks // 2) / each * count * step_cycles(rows, 2, target)
@@ -159,9 +172,9 @@ def direct_cycles(images: int, area: int, channels: int, filters: int, target: T
 def winograd_choice(
     target: Target, bound: float, choose: Choose = preferred
 ) -> Callable[[Node], int | None]:
-    """The tile size for a 3x3 `Conv` node, or None where the direct kernel is better.
+    """The tile size for a 3x3 `Conv` node; None if the direct kernel is better.
 
-    `bound`: the error that the accuracy policy allows for float32.
+    bound: the error that the accuracy policy allows for float32.
     """
     allowed = [m for m in SQUARES if ERRORS[m] <= bound]
 

@@ -8,8 +8,8 @@
     tile, pack, order, unroll  loops of each nest
     parallel
 
-Which rules were applied how (the *sketch*) are the first knobs of the space, numbers follow.  With
-no decisions the result is the analytic schedule.
+The first knobs of the space say which rules were applied how (the *sketch*); numbers follow.
+Without decisions the result is the analytic schedule.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .place import block_nests, factor_reductions, form_nests, place_injective
 from .winograd import filter_windows, schedule_filtered
 
 NAME = "generated 2"
-"""Of the templates that rules make, in the records; the number is that of the rules."""
+"""Name in the records of the templates that rules make; the number is the version of the rules."""
 
 BOUND = BOUNDS["default"]["f32"]
 
@@ -42,8 +42,10 @@ Generated: TypeAlias = "Callable[[Config], tuple[Schedule, Sequence[Tensor]]]"
 def generated(args: Sequence[Tensor], target: Target, bound: float = BOUND) -> Generated:
     """A template over all schedules that the rules know for an expression.
 
-    `args`: the arguments of the kernel, placeholders and outputs.  `bound`: the error that the
-    accuracy policy allows for float32.  Raises UsageError when nothing is computed.
+    args: the parameters of the kernel, placeholders and outputs.
+    bound: the error that the accuracy policy allows for float32.
+
+    Raises UsageError if nothing is computed.
     """
     inputs = tuple(a for a in args if isinstance(a.op, Placeholder))
     outputs = tuple(a for a in args if not isinstance(a.op, Placeholder))
@@ -61,15 +63,16 @@ def generated(args: Sequence[Tensor], target: Target, bound: float = BOUND) -> G
 
 
 def auto_schedule(args: Sequence[Tensor], target: Target, bound: float = BOUND) -> Schedule:
-    """The schedule of an expression that the rules choose by themselves; nothing is measured."""
+    """The schedule of an expression that the rules choose by default; nothing is measured."""
     return generated(args, target, bound)(ANALYTIC)[0]
 
 
 def schedule_expression(
     s: Schedule, group: Group, target: Target, cfg: Config, bound: float = 0.0
 ) -> None:
-    """Schedule the whole of a group; `s` has no steps yet but the layouts of arguments.  `bound` as
-    for `generated`; by default nothing is rewritten that would round otherwise.
+    """Schedule the whole of a group; the only steps of `s` so far are the layouts of parameters.
+
+    bound: as for `generated`; by default no rewriting changes the rounding.
     """
     if any(a.extent == 0 for st in group.stages for a in (*st.axis, *st.reduce_axis)):
         return  # loops that never run, and sums of nothing

@@ -1,4 +1,4 @@
-"""Rules that give a nest its loops: tiles, the order of what is outside them, threads.
+"""Rules that give a nest its loops: tiles, the order of the loops outside them, threads.
 
 parallel over outer loops, the operand that changes with the innermost stays longest in caches
   tile loops
@@ -29,17 +29,21 @@ from .structure import Body, Read, bodies, product, size_of
 from .tile import SHORT, Tile, TileModel, choose_tile
 
 UNROLLED = 64
-"""Statements that unrolling a step of the reduction may lead to."""
+"""Most statements that unrolling a step of the reduction may make."""
 MAX_ORDERED = 4
-"""Loops whose order is a knob."""
+"""Most loops whose order is a knob."""
 PACK_REUSE = 4
-"""Times that elements are read for which a copy in another order is made."""
+"""Fewest reads per element for which a copy in another order is made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outer:
-    """A loop outside the tile.  `exact`: no iteration of it does less than the others; `bytes`:
-    what is read anew in each of its iterations.
+    """A loop outside the tile.
+
+    axis: the loop's axis.
+    trips: its iterations.
+    exact: all iterations do the same work.
+    bytes: bytes that each iteration reads anew.
     """
 
     axis: Axis
@@ -56,8 +60,10 @@ def schedule_nest(
     blocks: dict[str, Axis],
     cfg: Config,
 ) -> None:
-    """Schedule all stages of a nest.  `blocks`: by the root's name, the loops over blocks that
-    other nests are computed in; those of this nest are added.
+    """Schedule all stages of a nest.
+
+    blocks: by the root's name, the loops over blocks in which other nests are computed; those of
+        this nest are added.
     """
     root = s[nest.root]
     own = cfg.under(nest.root)
@@ -109,7 +115,9 @@ def schedule_nest(
 
 
 def _innermost(root: Stage) -> int:
-    """The root's axis that memory runs along: the last physical dimension of some length."""
+    """The root's axis that is contiguous in memory: the last physical dimension of more than one
+    element.
+    """
     layout = root.state.layout
     order = [d.axis for d in layout.dims] if layout is not None else range(len(root.axis))
     return next((i for i in reversed(order) if size_of(root.axis[i].extent) > 1), -1)
@@ -126,7 +134,7 @@ def _tile_root(
     blocks: dict[str, Axis],
     cfg: Config,
 ) -> Axis | None:
-    """Tile the root; returns the loop that holds one tile, None when it is all there is."""
+    """Tile the root.  Returns the loop that holds one tile; None if there is only one tile."""
     root = s[nest.root]
     op = root.op
     assert isinstance(op, Compute)
@@ -179,7 +187,7 @@ def _tile_root(
 
 
 def _vectorize(stage: Stage, axis: Axis, width: int, lanes: int, unroll: bool = True) -> None:
-    """Run `axis`, `width` long, along vector lanes."""
+    """Run `axis`, of extent `width`, along vector lanes."""
     if width < 2:
         return
     if width > lanes:
@@ -190,7 +198,7 @@ def _vectorize(stage: Stage, axis: Axis, width: int, lanes: int, unroll: bool = 
 
 
 def _bytes(read: Read, body: Body, tile: Tile) -> int:
-    """Memory that one tile reads of an operand."""
+    """Bytes that one tile reads of an operand."""
     n = read.load.dtype.bytes
     for a, size in zip(body.op.axis, tile.sizes, strict=True):
         n *= size if read.depends(a.var, size) else 1
@@ -200,7 +208,7 @@ def _bytes(read: Read, body: Body, tile: Tile) -> int:
 
 
 def _ordered(outer: list[Outer], cfg: Config) -> list[Outer]:
-    """Knob `order`: by default what is read most is read anew least often."""
+    """Knob `order`: by default the operand with the most bytes is read anew least often."""
     long = [x for x in outer if x.trips > 1]
     usual = sorted(long, key=lambda x: -x.bytes)
     plain = tuple(range(len(usual)))
@@ -211,8 +219,8 @@ def _ordered(outer: list[Outer], cfg: Config) -> list[Outer]:
 
 
 def _share(root: Stage, outer: Sequence[Outer], work: int, cfg: Config) -> Axis | None:
-    """Knobs `parallel`, `shared_iterations`: share outer loops, fused until there are enough
-    iterations, among threads; returns the innermost.
+    """Knobs `parallel`, `shared_iterations`: fuse outer loops until there are enough iterations,
+    and share them among threads.  Returns the innermost.
     """
     if not outer:
         return None
@@ -288,8 +296,9 @@ def _reduction_order(stage: Stage, cfg: Config) -> list[Axis]:
 def _unroll(
     stage: Stage, reduced: Sequence[Axis], statements: int, slides: bool, cfg: Config
 ) -> None:
-    """Knob `unroll`: steps of the innermost reduction loop that are copied; by default all of a
-    short window, or of one whose steps share loads.
+    """Knob `unroll`: the number of unrolled steps of the innermost reduction loop.
+
+    The default is all steps of a short window, or of one whose steps share loads.
     """
     last = reduced[-1]
     extent = size_of(last.extent)
@@ -304,7 +313,7 @@ def _unroll(
 
 
 def _one_loop(stage: Stage, body: Body) -> tuple[Axis, int]:
-    """The reduction's innermost loops as one, as far as every read walks them as one."""
+    """The reduction's innermost loops fused, as far as every read walks them with one stride."""
     axes = body.op.reduce_axis
     run = [axes[-1]]
     for outer in reversed(axes[:-1]):
@@ -335,7 +344,7 @@ def _store(s: Schedule, name: str, root: Stage, level: Axis | None, target: Targ
 
 
 def _packable(s: Schedule, body: Body) -> dict[int, frozenset[int]]:
-    """By lane axis, the places of reads that would have to be gathered and are worth a copy."""
+    """By lane axis, the positions of reads that would be gathered and justify a copy."""
     found: dict[int, frozenset[int]] = {}
     for i, a in enumerate(body.op.axis):
         reads = [(at, r) for at, r in enumerate(body.reads) if r.step(a.var) not in (0, 1)]
@@ -352,14 +361,14 @@ def _can_pack(s: Schedule, body: Body, read: Read, v: Var) -> bool:
 
 
 def _direct(s: Schedule, body: Body, read: Read) -> bool:
-    """True when the stage itself, not one inlined into it, reads the tensor, once."""
+    """True if the stage itself, not one inlined into it, reads the tensor, and once."""
     state = s.state
     mine = [r for r in body.reads if r.source == read.source]
     return len(mine) == 1 and any(n == read.source for n, _ in state.stages[body.name].reads)
 
 
 def _pack(s: Schedule, group: Group, read: Read, v: Var, target: Target) -> None:
-    """Rule *pack*: copy an operand so that it runs along the lanes."""
+    """Rule *pack*: copy an operand so that it is contiguous along the lanes."""
     dim = next(d for d, index in enumerate(read.load.indices) if index is v)
     tensor = read.load.buffer
     readers = [st.name for st in s.stages if any(n == read.source for n, _ in st.state.reads)]

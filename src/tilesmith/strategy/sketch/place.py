@@ -1,8 +1,8 @@
 """Rules that say where stages are computed: in their readers, in the tile of a reader, or alone.
 
-The result is a list of *nests*.  A nest is a stage with loops of its own, its `root`, and what is
-computed inside them: reductions whose results the root reads at its own point (the accumulators of
-its tile), and stages that are stored for a tile.
+The result is a list of *nests*.  A nest is a stage with loops of its own, its `root`, and the
+stages computed inside them.  These are reductions whose results the root reads at its own point
+(the accumulators of its tile), and stages that are stored for a tile.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilesmith.te.tensor import Compute
 from .structure import Body, bodies, has_condition, is_costly, product, size_of
 
 REREAD = 1.5
-"""Reads per element from which on a value counts as read again and again."""
+"""Fewest reads per element for which a value counts as read repeatedly."""
 SCARCE, LONG = 16, 1 << 14
 """Elements that leave threads without work, and values from which on that matters."""
 BLOCKS, MIN_BLOCKS = (8, 16, 24, 32, 48, 64, 96, 128), 8
@@ -27,14 +27,18 @@ BLOCKS, MIN_BLOCKS = (8, 16, 24, 32, 48, 64, 96, 128), 8
 FAR = 2
 """Times the size of an L2 cache from which on a result is far away when it is read again."""
 CHUNKS = 32
-"""Parts that a long reduction is shared in."""
+"""Parts in which threads share a long reduction."""
 
 
 @dataclass(slots=True, eq=False)
 class Nest:
-    """`fused`: for each reduction in the tile, the root's axis behind each of its own.  `stored`:
-    the stages kept for a tile.  `block`: an axis of the root and its elements in a block, for which
-    other nests are computed; `home`: the nest in whose blocks this one is, and the own axis there.
+    """A stage with loops, and the stages computed inside them.
+
+    root: name of the stage.
+    fused: for each reduction in the tile, the root's axis that corresponds to each of its own.
+    stored: the stages kept for a tile.
+    block: (axis of the root, elements per block) for which other nests are computed.
+    home: (nest, own axis): the nest in whose blocks this one is computed.
     """
 
     root: str
@@ -49,14 +53,16 @@ class Nest:
 
     @property
     def shared(self) -> frozenset[int]:
-        """The root's axes that its reductions have, too."""
+        """The root's axes that its reductions have too."""
         return frozenset(i for axes in self.fused.values() for i in axes if i >= 0)
 
 
 def place_injective(s: Schedule, cfg: Config, apart: Set[str]) -> set[str]:
-    """Rule *inline*: compute a stage without a reduction where it is read, unless that computes
-    something costly again and again; returns those to be stored in the tile of their reader.
-    The stages `apart` are scheduled elsewhere.
+    """Rule *inline*: compute a stage without a reduction where it is read, unless a costly
+    computation would be repeated.
+
+    Returns the stages to be stored in the tile of their reader.  The stages `apart` are scheduled
+    elsewhere.
     """
     tiled: set[str] = set()
     reads = {st.name: _reads_by_stage(s, st.name) for st in s.stages if not st.state.is_placeholder}
@@ -96,7 +102,7 @@ def _reads_by_stage(s: Schedule, name: str) -> dict[str, int]:
 
 
 def _is_reread(s: Schedule, name: str, reads: Mapping[str, Mapping[str, int]]) -> bool:
-    """True when a reduction, directly or through inlined stages, reads most elements repeatedly."""
+    """True if a reduction, directly or through inlined stages, reads most elements repeatedly."""
     size = product(s.state.stages[name].op.shape)
     times = sum(
         found.get(name, 0) for found in reads.values()
@@ -136,10 +142,10 @@ def factor_reductions(s: Schedule, cfg: Config, apart: Set[str]) -> None:
 
 
 def form_nests(s: Schedule, tiled: Set[str], cfg: Config, apart: Set[str]) -> list[Nest]:
-    """Rules *fuse* and *cache write*: nests, consumers first.
+    """Rules *fuse* and *cache write*: form the nests, consumers first.
 
-    A reduction that the root reads at its own point runs in the root's tile; one that is a root
-    itself gets accumulators and stores them tile by tile.
+    A reduction that the root reads at its own point runs in the root's tile.  A reduction that is
+    itself a root gets accumulators and stores them tile by tile.
     """
     known = bodies(s)
     readers = s.state.consumers()
@@ -172,9 +178,11 @@ def form_nests(s: Schedule, tiled: Set[str], cfg: Config, apart: Set[str]) -> li
 
 
 def block_nests(s: Schedule, nests: Sequence[Nest], target: Target, cfg: Config) -> None:
-    """Rule *block*: compute a nest that another one reads at its own point of some axis block by
-    block of that axis, inside the other's outermost loop.  By default only results that would
-    otherwise go to a far cache and back.  Knob `block`: elements, 0 for the whole.
+    """Rule *block*: compute a nest block by block, inside the outermost loop of the nest that reads
+    it.
+
+    The reader must read it at its own point of some axis.  By default only results that would
+    otherwise go to a far cache and back are blocked.  Knob `block`: elements, 0 for the whole.
     """
     known = bodies(s)
     readers = s.state.consumers()
@@ -204,7 +212,9 @@ def block_nests(s: Schedule, nests: Sequence[Nest], target: Target, cfg: Config)
 
 
 def _read_along(known: Mapping[str, Body], home: Nest, name: str) -> tuple[int, int] | None:
-    """The first axis of stage `name` that all of `home` reads at one axis of its root, and that."""
+    """The first axis of stage `name` that all of `home` reads at one axis of its root, and that
+    axis.
+    """
     root, own = known[home.root].op, known[name].op
     found: tuple[int, ...] | None = None
     for member in home.members:
@@ -224,8 +234,8 @@ def _read_along(known: Mapping[str, Body], home: Nest, name: str) -> tuple[int, 
 def _aligned(
     s: Schedule, known: Mapping[str, Body], nest: Nest, name: str
 ) -> tuple[int, ...] | None:
-    """The root's axis behind each axis of reduction `name`, when the nest reads it at one point
-    only; None when it can't run in the root's tile.
+    """The root's axis that corresponds to each axis of reduction `name`, if the nest reads it at
+    one point only; None if it can't run in the root's tile.
     """
     root = known[nest.root].op
     if root.reduce_axis:
@@ -262,7 +272,7 @@ def _axes_of(nest: Nest, root: Compute, member: str) -> Sequence[int]:
 def _point(
     load: Load, own: Compute, root: Compute, at: Mapping[Var, int]
 ) -> tuple[int, ...] | None:
-    """The root's axes that `load` of a result of `own` is indexed with."""
+    """The root's axes with which `load` indexes a result of `own`."""
     axes: list[int] = []
     for index, axis in zip(load.indices, own.axis, strict=True):
         if isinstance(index, Const) and axis.extent == 1:
@@ -277,7 +287,7 @@ def _point(
 
 
 def _has_reuse(body: Body) -> bool:
-    """True when tiles pay: neighbours along some axis read the same elements."""
+    """True if tiles pay: neighbours along some axis read the same elements."""
     return any(
         not read.steps.get(a.var, 0) and a.var not in read.periods
         for a in body.op.axis

@@ -1,7 +1,7 @@
-"""What the rules look at: the stages of a schedule as they stand, and where their reads land.
+"""What the rules look at: the current stages of a schedule, and where their reads land.
 
-All of it is derived from the schedule's state, so that it holds after steps that rewrite
-operations (rfactor, cache_write) just as before.
+All of it is derived from the schedule's state.  So it also holds after steps that rewrite
+operations (rfactor, cache_write).
 """
 
 from __future__ import annotations
@@ -32,9 +32,12 @@ from tilesmith.te.tensor import Compute, Reduce, Tensor
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Read:
-    """One read of a stage's body.  `source`: the stage read.  `steps`: elements between neighbours
-    along each variable, None where that is no constant.  `periods`: variables that only count
-    through it by `v // c`, with c.
+    """One read of a stage's body.
+
+    load: the read.
+    source: the stage read.
+    steps: elements between neighbours along each variable; None if not constant.
+    periods: for variables that only occur as `v // c` in the read, that c.
     """
 
     load: Load
@@ -46,7 +49,7 @@ class Read:
         return self.steps.get(v, 0)
 
     def depends(self, v: Var, tile: int) -> bool:
-        """Whether `tile` neighbours along `v` read different elements."""
+        """True if `tile` neighbours along `v` read different elements."""
         if self.step(v) != 0:
             return True
         return v in self.periods and self.periods[v] % tile != 0
@@ -54,8 +57,12 @@ class Read:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Body:
-    """A stage with loops and what it computes, inlined stages put in: `values`, for a reduction
-    what is reduced.
+    """A stage with loops, with inlined stages substituted.
+
+    name: the stage.
+    op: its compute.
+    values: what it computes; for a reduction, what is reduced.
+    reads: its reads.
     """
 
     name: str
@@ -65,12 +72,12 @@ class Body:
 
     @property
     def spatial(self) -> int:
-        """Elements computed."""
+        """Number of elements computed."""
         return product(a.extent for a in self.op.axis)
 
     @property
     def reduced(self) -> int:
-        """Values that go into one element."""
+        """Number of values reduced to one element."""
         return product(a.extent for a in self.op.reduce_axis)
 
     @property
@@ -79,14 +86,14 @@ class Body:
 
     @property
     def element_bytes(self) -> int:
-        """Of the widest element that a lane holds."""
+        """Bytes of the widest element in a lane."""
         widths = [t.dtype.bytes for t in self.op.outputs]
         widths += [r.load.dtype.bytes for r in self.reads if any(r.steps.values())]
         return min(max(widths), 8)
 
     @property
     def operations(self) -> int:
-        """Arithmetic instructions per value, a multiplication that is added counting once."""
+        """Arithmetic instructions per value; a multiply-add counts once."""
         found = {
             n
             for v in self.values
@@ -113,7 +120,7 @@ def bodies(s: Schedule) -> dict[str, Body]:
 
 
 def read_of(state: State, load: Load) -> Read:
-    """Where `load` lands, by the layout that its stage has now."""
+    """Where `load` lands, by the current layout of its stage."""
     assert isinstance(load.buffer, Tensor)
     source = state.tensors[load.buffer][0]
     stage = state.stages[source]
@@ -149,7 +156,7 @@ def read_of(state: State, load: Load) -> Read:
 
 
 def _within_block(atom: Expr) -> Var | None:
-    """v when `atom` is v % c."""
+    """v if `atom` is v % c, else None."""
     if isinstance(atom, Binary) and atom.op == "floormod" and isinstance(atom.a, Var):
         return atom.a if isinstance(atom.b, Const) else None
     return None
@@ -160,14 +167,14 @@ def _has_block(atoms: Mapping[Expr, int], v: Var) -> bool:
 
 
 def _period(atom: Expr) -> int | None:
-    """c when `atom` is v // c."""
+    """c if `atom` is v // c, else None."""
     if isinstance(atom, Binary) and atom.op == "floordiv" and isinstance(atom.a, Var):
         return int(atom.b.value) if isinstance(atom.b, Const) else None
     return None
 
 
 def is_costly(values: Sequence[Expr]) -> bool:
-    """True for what is worth storing rather than computing twice."""
+    """True for values that are better stored than computed twice."""
     nodes = [n for v in values for n in post_order(v)]
     return any(
         (isinstance(n, Call) and (n.name in COSTLY or n.name in ("sqrt", "rsqrt")))
@@ -177,7 +184,7 @@ def is_costly(values: Sequence[Expr]) -> bool:
 
 
 def has_condition(values: Sequence[Expr]) -> bool:
-    """True when elements are chosen between, as padding does."""
+    """True if elements are selected, as padding does."""
     return any(isinstance(n, Select) for v in values for n in post_order(v))
 
 

@@ -1,10 +1,10 @@
 """The register tile of a reduction: which axis runs along vector lanes, and how many elements are
 computed together.
 
-For each step of the reduction a tile loads what its elements need, each distinct vector or scalar
+For each step of the reduction a tile loads each distinct vector or scalar that its elements need
 once, and does the arithmetic for all of them.  The analytic choice is the tile with the least
-cycles for all elements, given the target's load and arithmetic ports, the latency of its
-arithmetic and its vector registers; only where reads land decides, not what the operator is.
+cycles for all elements, given the target's load and arithmetic ports, arithmetic latency and vector
+registers.  Only the addresses of reads decide, not the operator.
 """
 
 from __future__ import annotations
@@ -34,19 +34,23 @@ COPY_CYCLES = 2.5
 COMBINE_CYCLES = 14
 """To add up the lanes of a vector, and what surrounds a reduction along lanes."""
 ROW_SHARE = 0.001
-"""Of the time, for each row of a tile and each time that it lies twice as many cache lines from the
-next: rows are streams of their own and may fall on the same cache sets.
+"""Relative cost of each row of a tile, times the log2 of its distance to the next in cache lines:
+rows are separate streams and may fall on the same cache sets.
 """
 SHORT = 9
-"""Steps of a window at the most that may all be unrolled."""
+"""Most steps of a window that may all be unrolled."""
 SLIDING = 128
-"""Statements that unrolling a window may lead to where steps share what they load."""
+"""Most statements that unrolling a window may make if its steps share loads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """`lane`: the axis along vectors, None where a reduction axis is; `sizes`: elements of the tile
-    along each spatial axis; `lanes`: elements of a vector; `slides`: see `TileModel.slides`.
+    """A register tile.
+
+    lane: the axis along vectors; None if a reduction axis is.
+    sizes: elements along each spatial axis.
+    lanes: elements of a vector.
+    slides: all steps of the window are unrolled, see `TileModel.slides`.
     """
 
     lane: int | None
@@ -61,8 +65,13 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """Where a read lands, in numbers: `steps` and `periods` for each spatial axis (see `Read`; a
-    period of 0 is none), `along`: the step of the last reduction axis; `elements` of the whole.
+    """Where a read lands, in numbers.
+
+    steps: elements between neighbours along each spatial axis (see `Read`).
+    periods: period of each spatial axis; 0 for none.
+    along: the step of the last reduction axis.
+    itemsize: bytes of an element.
+    elements: elements of the whole operand.
     """
 
     steps: tuple[int | None, ...]
@@ -72,12 +81,14 @@ class Operand:
     elements: int
 
     def depends(self, axis: int, tile: int) -> bool:
-        """Whether `tile` neighbours along a spatial axis read different elements."""
+        """True if `tile` neighbours along a spatial axis read different elements."""
         return self.steps[axis] != 0 or (self.periods[axis] > 0 and self.periods[axis] % tile != 0)
 
     def overlap(self, lane: int, sizes: Sequence[int], last: int) -> float:
-        """The share of its loads that is left where all `last` steps of the last reduction axis are
-        unrolled: a step of a window reads what others read for neighbours in the tile.
+        """The share of loads that remains if all `last` steps of the last reduction axis are
+        unrolled.
+
+        A step of a window reads what other steps read for neighbours in the tile.
         """
         left = 1.0
         for i, n in enumerate(sizes):
@@ -92,10 +103,20 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class TileModel:
-    """Cycles of a reduction under tiles.  `steps`: values that go into one element, `last` of them
-    along the last reduction axis (0: there is none); `operations` per value.  `packed`: operands
-    that will be copied so that lanes are neighbours.  `frozen`: axes that are not to be tiled.
-    `contiguous`: the axis along which the result is written to memory.
+    """Cycles of a reduction for a given tile.
+
+    extents: of the spatial axes.
+    operands: the reads.
+    steps: values reduced to one element.
+    last: of these, the steps along the last reduction axis; 0 if there is none.
+    operations: arithmetic instructions per value.
+    lanes: elements of a vector.
+    ports: arithmetic instructions per cycle.
+    latency: cycles of an arithmetic instruction.
+    vector_registers: number of registers.
+    packed: operands that will be copied so that lanes are neighbours.
+    frozen: axes that are not to be tiled.
+    contiguous: the axis along which the result is written to memory.
     """
 
     extents: tuple[int, ...]
@@ -159,8 +180,9 @@ class TileModel:
         return busy + LOAD_CYCLES * loads + step + 0.2 * vectors
 
     def slides(self, lane: int, sizes: Sequence[int]) -> bool:
-        """Whether all steps of the last reduction axis are to be unrolled, since they share loads:
-        registers hold the tile, what is the same for all of it, and a part of the window.
+        """True if all steps of the last reduction axis are to be unrolled, since they share loads.
+
+        Registers must hold the tile, its invariants, and a part of the window.
         """
         if not 1 < self.last <= SHORT:
             return False
@@ -182,7 +204,9 @@ class TileModel:
         return width * GATHER_CYCLES * LOADS
 
     def cycles(self, lane: int, sizes: Sequence[int]) -> float:
-        """Cycles of all elements with tiles of `sizes`; tails of rows count for what they are."""
+        """Cycles of all elements with tiles of `sizes`; tails of rows count with their
+        true size.
+        """
         total = 0.0
         parts = [
             [(n // t, t), *([(1, n % t)] if n % t else [])]
@@ -201,7 +225,7 @@ class TileModel:
         return total * (1 + ROW_SHARE * (apart + len(sizes))) + copies
 
     def _distance(self, axis: int) -> float:
-        """Cache lines between neighbouring rows, at the most; at least two."""
+        """Most cache lines between neighbouring rows; at least two."""
         steps = [abs(r.steps[axis] or 0) * r.itemsize for r in self.operands]
         return max(2.0, max(steps, default=0) / LINE_BYTES)
 
@@ -210,7 +234,7 @@ class TileModel:
         return n / self.lanes if lane == self.contiguous else n * GATHER_CYCLES
 
     def registers(self, lane: int, sizes: Sequence[int]) -> int:
-        """Vector registers that a tile takes."""
+        """Vector registers that a tile needs."""
         vectors = -(-sizes[lane] // self.lanes)
         return vectors * math.prod(n for i, n in enumerate(sizes) if i != lane) + vectors + 1
 
@@ -224,11 +248,11 @@ class TileModel:
         ]  # fmt: skip
 
     def best(self, lane: int, vectors: int | None = None) -> tuple[float, tuple[int, ...]]:
-        """The tile with the least cycles, and these; `vectors` fixes its width."""
+        """The tile with the least cycles, and the cycles; `vectors` fixes its width."""
         return _best(self, lane, vectors)
 
     def tiles(self, lane: int, vectors: int | None) -> Iterator[tuple[int, ...]]:
-        """Those that fit into registers."""
+        """The tiles that fit into registers."""
         rows = self.row_axes(lane)
         pairs = [(a,) for a in rows] + list(itertools.combinations(rows, 2)) or [()]
         for count in (vectors,) if vectors else range(1, MAX_VECTORS + 1):
@@ -246,8 +270,8 @@ class TileModel:
                         yield tuple(sizes)
 
     def along_reduction(self) -> float:
-        """Cycles when lanes run along the reduction, element by element; infinite when there is
-        none.
+        """Cycles if lanes run along the reduction, element by element; infinite without a
+        reduction.
         """
         if not self.last:
             return float("inf")
@@ -286,8 +310,8 @@ def choose_tile(
 ) -> tuple[Tile, frozenset[int]]:
     """Knobs `lane`, `vectors`, `rows.…`: the register tile and the operands to pack for it.
 
-    `names`: of the spatial axes; `packable`: by lane axis, the operands that may be packed so that
-    lanes are neighbours.
+    names: of the spatial axes.
+    packable: by lane axis, the operands that may be packed so that lanes are neighbours.
     """
     found: dict[int, tuple[float, frozenset[int]]] = {}
     for i, extent in enumerate(model.extents):

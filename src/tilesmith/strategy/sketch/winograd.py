@@ -2,12 +2,12 @@
 
     parallel over rows of tiles
       image tiles of the row         per tile and vector of channels, in registers
-      for what the image does not run along (other taps move over it)
+      for the other axes of the image
         products                     a matrix product per point, accumulators in registers
         for tiles of the row, vectors
           result tiles               in registers, stored
 
-What is transformed and the products of a row of tiles stay in the cache.
+The transformed image and the products of a row of tiles stay in the cache.
 """
 
 from __future__ import annotations
@@ -32,16 +32,22 @@ from tilesmith.te.tensor import Compute
 from .structure import product, size_of
 
 GAIN = 0.8
-"""Share of the direct convolution's time that a prediction must be below to be believed."""
+"""A prediction must be below this share of the direct convolution's to be believed."""
 TRANSFORM_CYCLES = 8
 """Of a vector of transformed numbers: arithmetic, loads and stores on the way to the products."""
 VECTORS = 2
-"""Of accumulators in a row of the products."""
+"""Vectors of accumulators in a row of the products."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """A convolution in tiles of `m` x `m`, by the name of its stage."""
+    """A convolution computed in tiles.
+
+    name: its stage.
+    m: the tiles are `m` x `m`.
+    window: its image, weights and axes.
+    stages: the stages of the transforms and products.
+    """
 
     name: str
     m: int
@@ -50,8 +56,8 @@ class Filtered:
 
 
 def filter_windows(s: Schedule, target: Target, bound: float, cfg: Config) -> list[Filtered]:
-    """Knob `winograd`: the size of tiles, of those whose error is within `bound`, or 0 for the
-    direct convolution.
+    """Knob `winograd`: the tile size, of those whose error is within `bound`, or 0 for the direct
+    convolution.
     """
     tiles = tuple(m for m in SQUARES if ERRORS[m] <= bound)
     found: list[Filtered] = []
@@ -74,7 +80,7 @@ def filter_windows(s: Schedule, target: Target, bound: float, cfg: Config) -> li
 
 
 def _fits(op: Compute, w: Windowed) -> bool:
-    """Whether it is float32, and vectors can run along the last dimension of everything."""
+    """True if it is float32 and vectors can run along the last dimension of every tensor."""
     last = len(op.axis) - 1
     if w.image.dtype is not f32:
         return False
@@ -83,7 +89,7 @@ def _fits(op: Compute, w: Windowed) -> bool:
 
 
 def _is_plain(s: Schedule, read: Load) -> bool:
-    """Whether what is read lies in memory in the order of its dimensions."""
+    """True if the tensor that `read` loads from is row-major."""
     source, _ = s.state.tensors[read.buffer]  # type: ignore[index]  # a tensor
     return s.state.stages[source].layout is None
 
@@ -129,8 +135,10 @@ def schedule_filtered(s: Schedule, f: Filtered, target: Target, cfg: Config) -> 
 
 
 def _schedule_result(root: Stage, f: Filtered, lanes: int) -> tuple[Axis, Axis, Axis]:
-    """Loops of the result; returns those at which the image of a row of tiles, its products, and
-    one vector of a tile are computed.
+    """Make the loops of the result.
+
+    Returns those at which the image of a row of tiles, its products, and one vector of a tile are
+    computed.
     """
     axes = root.axis
     i, j = f.window.places
@@ -165,7 +173,7 @@ def _transform(half: Stage, reader: Stage, at: Axis) -> None:
 
 
 def _schedule_tiles(stage: Stage, half: Stage, lanes: int) -> Axis | None:
-    """A transform, [x, y, ...], vector by vector; returns its outermost loop."""
+    """Schedule a transform, [x, y, ...], vector by vector.  Returns its outermost loop."""
     x, y, *others, last = stage.axis
     vector, lane = stage.split(last, factor=min(lanes, size_of(last.extent)))
     stage.reorder(*others, vector, x, y, lane)
