@@ -52,7 +52,7 @@ def replies() -> Mapping[str, bytes]:
         "memory": replace(good, workspace=100 << 30),
     }
     return {k: with_head([], v.to_bytes()) for k, v in made.items()} | {
-        "unbuildable": b"",
+        "unbuildable": b"fail",
         "dies": b"die",
         "sleeps": b"sleep",
         "gorges": b"memory",

@@ -7,7 +7,7 @@ import signal
 import time
 from pathlib import Path
 
-from tilesmith.support.workers import serve
+from tilesmith.support.child import serve
 
 LOG = "TILESMITH_TEST_LOG"
 """Environment variable: a file to which builders and runners add a line when they begin or end."""
@@ -19,6 +19,8 @@ def log(line: str) -> None:
 
 
 def answer(request: bytes) -> bytes:
+    if request == b"fail":
+        raise ValueError("no such thing can be built")
     if request == b"die":
         os.kill(os.getpid(), signal.SIGSEGV)
     if request == b"sleep":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
-from tilesmith.support.workers import serve
+from tilesmith.support.child import serve
 
 LINES = 200_000
 ROOM = 24 << 20

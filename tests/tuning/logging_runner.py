@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from echo_builder import log
 
-from tilesmith.support.workers import serve
+from tilesmith.support.child import serve
 from tilesmith.tuning.jobs import Answer, answer_bytes
 
 

@@ -16,8 +16,8 @@ from echo_builder import LOG
 from tilesmith.choices.space import Candidate
 from tilesmith.codegen.kernel import with_head
 from tilesmith.runtime.threads import cores
+from tilesmith.support.child import Child
 from tilesmith.tuning import measure, runner
-from tilesmith.tuning.child import Child
 from tilesmith.tuning.jobs import Answer, Argument, MeasureJob, Plan, Runnable, save_arrays
 from tilesmith.tuning.measure import LocalMeasurer
 from tilesmith.tuning.processors import Shares, divided, shares

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from tilesmith.support.workers import serve
+from tilesmith.support.child import serve
 
 
 def answer(request: bytes) -> bytes:

@@ -23,9 +23,9 @@ from tilesmith.loop.parse import parse_func
 from tilesmith.loop.text import print_func
 from tilesmith.strategy.describe import describe
 from tilesmith.support.cache import Cache, cache_key
+from tilesmith.support.child import ChildError, Children
 from tilesmith.support.errors import ScheduleError, TilesmithError
 from tilesmith.support.options import Options
-from tilesmith.support.workers import Workers
 from tilesmith.te.knobs import Config, Decisions
 
 from .passes import run_loop_passes
@@ -161,7 +161,7 @@ def _compile_all(
         count = 0  # what is shown or checked on the way stays in one process
     path = session.timings.path
     with (
-        Workers("tilesmith.driver.worker", count) as workers,
+        Children("tilesmith.driver.worker", count) as workers,
         ThreadPoolExecutor(count + 1 if count else session.jobs) as pool,
     ):
 
@@ -171,7 +171,10 @@ def _compile_all(
             reply = None
             if count and not constants_of(m.body) and user_template(m.decisions) is None:
                 job = KernelJob(m.text, symbol, session.options, session.target, m.decisions)
-                reply = workers.call(job.to_bytes())
+                try:
+                    reply = workers.call_if_idle(job.to_bytes())
+                except ChildError as e:  # what is wrong with the kernel is found again here
+                    _log.info("a kernel is compiled in this process; in a worker: %s", e)
             if reply is None:
                 try:
                     found = _compile_kernel(m.body, symbol, m.loc, session, path, m.decisions)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilesmith.driver import answer
-from tilesmith.support.workers import serve
+from tilesmith.support.child import serve
 
 if __name__ == "__main__":
     serve(answer)

@@ -17,7 +17,8 @@ import io
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -26,9 +27,10 @@ import numpy as np
 from tilesmith.choices.records import Key, Trial, trial
 from tilesmith.choices.space import Candidate
 from tilesmith.codegen.targets import host
+from tilesmith.support.child import decode
 from tilesmith.support.errors import UsageError
 
-from .jobs import Answer, Plan, Runnable, answer_of, save_arrays
+from .jobs import Answer, MeasureJob, Plan, Runnable, answer_of, save_arrays
 from .measure import (
     BUILD_SECONDS,
     MEMORY_BYTES,
@@ -64,10 +66,10 @@ class _Node:
 
 @dataclass(eq=False)
 class _Job:
-    """A candidate on its way; `attempts` so far to measure it."""
+    """A candidate on its way, the request to measure it, and the attempts so far."""
 
     candidate: Candidate
-    runnable: bytes = b""
+    request: bytes = b""
     attempts: int = 0
 
 
@@ -130,8 +132,8 @@ class RayMeasurer:
         if isinstance(baseline, Trial):
             yield from incomparable(task, candidates, baseline)
             return
-        plan = asdict(Plan(self.threads, task.bound, seconds, flush_bytes=self.flush_bytes))
-        common = task.key.workload, self._arrays_of(task), baseline.to_bytes()
+        plan = Plan(self.threads, task.bound, seconds, flush_bytes=self.flush_bytes)
+        arrays, name = self._arrays_of(task), Path(f"{task.key.workload}.npz")
         requests = [(_Job(c), request_of(task, c)) for c in candidates]
         yield from (r for _, r in requests if isinstance(r, Trial))
         building = {self._build(r): job for job, r in requests if isinstance(r, bytes)}
@@ -142,8 +144,8 @@ class RayMeasurer:
                 for node in self._idle() if ready else ():
                     if ready:
                         job = ready.pop(0)
-                        given = (*common, job.runnable, plan, self.run_seconds + seconds)
-                        running[node.station.measure.remote(*given)] = job, node
+                        limit = self.run_seconds + seconds
+                        running[node.station.measure.remote(arrays, job.request, limit)] = job, node
                         node.busy = True
                 for ref in self._wait([*building, *running]):
                     if ref in building:
@@ -152,7 +154,7 @@ class RayMeasurer:
                         if isinstance(found, Trial):
                             yield found
                         else:
-                            job.runnable = found.to_bytes()
+                            job.request = MeasureJob(name, baseline, found, plan).to_bytes()
                             ready.append(job)
                         continue
                     job, node = running.pop(ref)
@@ -261,11 +263,7 @@ class RayMeasurer:
         if reply is None:  # Ray has tried it on other nodes already
             cause = f"{ATTEMPTS} nodes went away while they built it"
             return trial(task.key, candidate, "lost", task.label, cause)
-        failure, found = reply
-        if failure:
-            text = f"while building: {found.decode()}"
-            return trial_of(task, candidate, Answer(failure, text=text))
-        return built(task, candidate, found)
+        return built(task, candidate, lambda: decode(reply))
 
     def _answer(self, ref: Any, node: _Node) -> Answer | None:
         """The answer of a station; None when it went away."""

@@ -11,12 +11,11 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import SimpleQueue
 from types import TracebackType
 from typing import Final, Protocol
 
@@ -24,11 +23,11 @@ import numpy as np
 
 from tilesmith.choices.family import Family
 from tilesmith.choices.records import Key, Trial, trial
-from tilesmith.choices.space import Candidate, Space, candidate_key
+from tilesmith.choices.space import Candidate, Space
 from tilesmith.codegen.kernel import KernelCode, without_head
+from tilesmith.support.child import Child, ChildError, Children
 from tilesmith.support.errors import TilesmithError
 
-from .child import Child, ChildError
 from .jobs import Answer, Argument, MeasureJob, Plan, Runnable, answer_of, save_arrays
 from .processors import shares
 
@@ -76,10 +75,15 @@ class Measurer(Protocol):
 
 @dataclass
 class LocalMeasurer:
-    """Measures on this machine.  `builder`: a module whose main program answers `Task.build`
-    requests as `driver.answer` does, with nothing for what can't be built.  `threads`: of the
-    kernels; their process is bound to as many cores.  `flush_bytes`: of other memory that is walked
-    over before each run, so that it finds nothing in the caches.  A context manager.
+    """Measures on this machine.  A context manager.
+
+    `builder`: a module whose main program answers `Task.build` requests as `driver.answer` does.
+    `threads`: those of the kernels; the process that runs them is bound to as many cores.
+    `jobs`: processes that build at the same time.
+    `memory_bytes`: address space of each process.
+    `run_seconds`, `build_seconds`: the longest that a candidate may take.
+    `runner`: a module whose main program answers a `MeasureJob`.
+    `flush_bytes`: memory that is written before each run, so that the run starts with cold caches.
     """
 
     builder: str
@@ -96,11 +100,11 @@ class LocalMeasurer:
     def __enter__(self) -> LocalMeasurer:
         self._folder = tempfile.TemporaryDirectory(prefix="tilesmith-tune-")
         self._shares = shares(self.threads)
-        self._runner = self._child(self.runner, self._shares.runner)
-        self._all = [self._child(self.builder, self._shares.builders) for _ in range(self.jobs)]
-        self._builders: SimpleQueue[Child] = SimpleQueue()
-        for builder in self._all:
-            self._builders.put(builder)
+        cores, limit = self._shares.runner, self.memory_bytes
+        self._runner = Child(self.runner, processors=cores, memory_bytes=limit)
+        cores = self._shares.builders
+        self._builders = Children(self.builder, self.jobs, processors=cores, memory_bytes=limit)
+        self._builders.__enter__()
         self._pool = ThreadPoolExecutor(self.jobs)
         return self
 
@@ -111,12 +115,10 @@ class LocalMeasurer:
         trace: TracebackType | None,
     ) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
-        for builder in self._all:  # nobody wants what they build now
-            builder.kill()
+        self._builders.kill()  # nobody wants what they build now
         self._pool.shutdown(wait=True)
+        self._builders.__exit__(kind, error, trace)
         self._runner.end()
-        for builder in self._all:
-            builder.end()
         self._folder.cleanup()
 
     def measure(
@@ -144,9 +146,6 @@ class LocalMeasurer:
             for build in builds:
                 build.cancel()
 
-    def _child(self, module: str, processors: Collection[int]) -> Child:
-        return Child(module, processors=processors, memory_bytes=self.memory_bytes)
-
     def _baseline_of(self, task: Task) -> Runnable | Trial:
         if task.key not in self._baseline:
             self._baseline[task.key] = self._build(task, task.space.baseline)
@@ -163,14 +162,7 @@ class LocalMeasurer:
         request = request_of(task, candidate)
         if isinstance(request, Trial):
             return request
-        builder = self._builders.get()
-        try:
-            reply = builder.call(request, self.build_seconds)
-        except ChildError as e:
-            return trial_of(task, candidate, Answer(e.cause, text=f"while building: {e}"))
-        finally:
-            self._builders.put(builder)
-        return built(task, candidate, reply)
+        return built(task, candidate, lambda: self._builders.call(request, self.build_seconds))
 
 
 def request_of(task: Task, candidate: Candidate) -> bytes | Trial:
@@ -181,12 +173,12 @@ def request_of(task: Task, candidate: Candidate) -> bytes | Trial:
         return trial_of(task, candidate, Answer("failed", text=str(e)))
 
 
-def built(task: Task, candidate: Candidate, reply: bytes) -> Runnable | Trial:
-    """What a builder's reply to `Task.build` comes to."""
-    if not reply:
-        text = f"it can't be built: {candidate_key(candidate)}"
-        return trial(task.key, candidate, "failed", task.label, text)
-    _, code = without_head(reply)
+def built(task: Task, candidate: Candidate, reply: Callable[[], bytes]) -> Runnable | Trial:
+    """What a builder's `reply` to `Task.build` comes to."""
+    try:
+        _, code = without_head(reply())
+    except ChildError as e:
+        return trial_of(task, candidate, Answer(e.cause, text=f"while building: {e}"))
     return Runnable.of(KernelCode.from_bytes(code), *task.arguments(candidate))
 
 
@@ -194,10 +186,9 @@ def run_alone(runner: Child, job: MeasureJob, seconds: float) -> Answer:
     """What comes of a job within `seconds` while this machine measures nothing else."""
     try:
         with machine_lock():
-            reply = runner.call(job.to_bytes(), seconds)
+            return answer_of(runner.call(job.to_bytes(), seconds))
     except ChildError as e:
         return Answer(e.cause, text=str(e))
-    return answer_of(reply) if reply else Answer("failed", text="it can't be run")
 
 
 def trial_of(task: Task, candidate: Candidate, answer: Answer) -> Trial:

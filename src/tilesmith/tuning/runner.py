@@ -22,9 +22,9 @@ import numpy as np
 
 from tilesmith.codegen.link import Library
 from tilesmith.runtime.native import IMPORTS, Runtime, aligned_bytes, round_up
+from tilesmith.support.child import serve
 from tilesmith.support.difference import difference
 from tilesmith.support.errors import TilesmithError
-from tilesmith.support.workers import serve
 
 from .jobs import (
     Answer,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import platform
 import socket
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,22 @@ import numpy as np
 
 from tilesmith.codegen import targets
 from tilesmith.runtime.threads import physical_cores
+from tilesmith.support.child import Child, encode
 from tilesmith.support.version import VERSION
 
-from .child import Child, ChildError
-from .jobs import MeasureJob, Plan, Runnable, answer_bytes
+from .jobs import MeasureJob, answer_bytes
 from .measure import MEMORY_BYTES, machine_lock, run_alone
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """A node: name, version of Tilesmith, the text of its native target, cores to run on."""
+    """A node of the fleet.
+
+    `name`: of the host.
+    `version`: of Tilesmith and Python.
+    `target`, `cpu`: the text and the name of its native target.
+    `cores`: physical cores that a process may use.
+    """
 
     name: str
     version: str
@@ -56,21 +62,16 @@ class Station:
         """The fields of `About`."""
         return asdict(About.this_machine())
 
-    def measure(
-        self,
-        name: str,
-        arrays: np.ndarray,
-        baseline: bytes,
-        candidate: bytes,
-        plan: dict[str, Any],
-        seconds: float,
-    ) -> bytes:
-        """The answer to a job.  `arrays`: the contents (uint8) of its file of arrays, `name`."""
-        path = Path(self._folder.name) / f"{name}.npz"
+    def measure(self, arrays: np.ndarray, request: bytes, seconds: float) -> bytes:
+        """The answer to a `MeasureJob`.
+
+        `arrays`: uint8, the contents of its file of arrays, which is written here under that name.
+        """
+        job = MeasureJob.from_bytes(request)
+        path = Path(self._folder.name) / job.arrays.name
         if not path.exists():
             path.write_bytes(arrays.tobytes())
-        pair = Runnable.from_bytes(baseline), Runnable.from_bytes(candidate)
-        return answer_bytes(run_alone(self._runner, MeasureJob(path, *pair, Plan(**plan)), seconds))
+        return answer_bytes(run_alone(self._runner, replace(job, arrays=path), seconds))
 
     def end(self) -> None:
         """Leave nothing behind."""
@@ -78,16 +79,13 @@ class Station:
         self._folder.cleanup()
 
 
-def build(builder: str, request: bytes, seconds: float) -> tuple[str, bytes]:
-    """The reply of a builder, a module; or what became of it ("crash", "timeout") and why.
+def build(builder: str, request: bytes, seconds: float) -> bytes:
+    """The reply of `builder`, a module, as a message for `support.child.decode`.
 
     It waits while this machine measures.
     """
-    try:
-        with machine_lock(shared=True):
-            return "", _builder(builder).call(request, seconds)
-    except ChildError as e:
-        return e.cause, str(e).encode()
+    with machine_lock(shared=True):
+        return encode(lambda: _builder(builder).call(request, seconds))
 
 
 @lru_cache(maxsize=1)
