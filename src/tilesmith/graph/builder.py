@@ -1,7 +1,7 @@
 """Building graphs: the one place where nodes get their types.
 
-Frontends, operators' `decompose` and tests make graphs with a `Builder`; it infers result types
-from the operator (`infer`, or for a composite from its expansion) and reports a bad node with its
+Frontends, operators' `decompose` and tests make graphs with a `Builder`.  It infers result types
+from the operator (`infer`; for a composite, from its expansion).  It reports a bad node with its
 place in the source model.
 """
 
@@ -20,7 +20,7 @@ from tilesmith.ops.base import Op
 from tilesmith.support.errors import InternalError, ModelError, TilesmithError
 
 _SHARED_BYTES = 4096
-"""Unnamed constants up to this many bytes are made once per distinct content."""
+"""Unnamed constants of up to this many bytes are made once per distinct content."""
 
 
 def array_type(array: np.ndarray) -> TensorType:
@@ -35,9 +35,9 @@ def array_type(array: np.ndarray) -> TensorType:
 
 @lru_cache(maxsize=2048)
 def expansion(op: Op, types: tuple[TensorType, ...]) -> Graph:
-    """One level of a composite operator's decomposition for inputs of `types` (made once).
+    """One level of a composite operator's decomposition for inputs of `types` (cached).
 
-    Inner composites stay composite.  Raises ModelError when the inputs do not fit the operator.
+    Inner composites stay composite.  Raises ModelError if the inputs do not fit the operator.
     """
     b = Builder(op.name)
     inputs = [b.input(f"x{i}", t) for i, t in enumerate(types)]
@@ -48,7 +48,7 @@ def expansion(op: Op, types: tuple[TensorType, ...]) -> Graph:
 def infer(op: Op, types: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
     """Result types of `op` for inputs of `types`.
 
-    Raises ModelError, naming the operator and the types, when the inputs do not fit the operator.
+    Raises ModelError, naming the operator and the types, if the inputs do not fit the operator.
     """
     try:
         if op.is_composite() and type(op).infer is Op.infer:
@@ -84,7 +84,9 @@ class Builder:
         return value
 
     def constant(self, array: np.ndarray | np.generic, name: str = "") -> Value:
-        """A value known now.  Small unnamed constants of equal content are one value."""
+        """A value known at compile time.  Small unnamed constants of equal content are one
+        value.
+        """
         array = np.asarray(array)
         type = array_type(array)
         key = (type, array.tobytes()) if not name and array.nbytes <= _SHARED_BYTES else None
@@ -108,10 +110,12 @@ class Builder:
         return None if found is None else found.data.array
 
     def add(self, op: Op, *inputs: Value, loc: str = "", name: str = "") -> Any:
-        """The value (tuple of values if there are several) of `op` applied to `inputs`.
+        """The value of `op` applied to `inputs`, or the tuple of values if there are several.
 
-        `loc` is the source model's node, `name` a label for the (first) result.  Raises
-        ModelError, naming `loc`, when the inputs do not fit the operator.
+        loc: the source model's node.
+        name: a label for the (first) result.
+
+        Raises ModelError, naming `loc`, if the inputs do not fit the operator.
         """
         for v in inputs:
             if not isinstance(v, Value) or v not in self._known:
@@ -128,7 +132,7 @@ class Builder:
         return outputs[0] if len(outputs) == 1 else outputs
 
     def finish(self, outputs: Sequence[Value] | Value, names: Sequence[str] | None = None) -> Graph:
-        """The graph giving `outputs`, called `names` (default: their labels or `output<i>`)."""
+        """The graph with these `outputs`, called `names` (default: their labels or `output<i>`)."""
         outputs = (outputs,) if isinstance(outputs, Value) else tuple(outputs)
         for v in outputs:
             if not isinstance(v, Value) or v not in self._known:

@@ -1,7 +1,7 @@
 """Structural equality of graphs: the same program up to labels, `loc` and the graph's own name.
 
-Order of nodes matters (a graph is a list of statements), names of inputs and outputs matter
-(users see them), contents of constants are compared by digest.
+The order of nodes matters, since a graph is a list of statements.  Names of inputs and outputs
+matter, since users see them.  Contents of constants are compared by digest.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from tilesmith.graph.text import attribute_text, node_text, print_graph, type_te
 
 
 def structural_equal(a: Graph, b: Graph) -> bool:
-    """True when `a` and `b` are the same program."""
+    """True if `a` and `b` are the same program."""
     return difference(a, b) is None
 
 
 def difference(a: Graph, b: Graph) -> str | None:
-    """Where `a` and `b` first differ, in words; None when they do not."""
+    """Where `a` and `b` first differ, in words; None if they are equal."""
     return None if a is b else _Comparison(a, b, _Numbered(), _Numbered()).run()
 
 
@@ -72,7 +72,7 @@ class _Comparison:
         return None
 
     def bind(self, v: Value, w: Value) -> str | None:
-        """Matches two values being defined."""
+        """Match two values that are being defined."""
         types = type_text(v.type, self.dims_a), type_text(w.type, self.dims_b)
         if types[0] != types[1] or v.layout != w.layout:
             return f"{v.type} '{v.layout or ''}' and {w.type} '{w.layout or ''}'"
@@ -81,7 +81,7 @@ class _Comparison:
         return None
 
     def same(self, v: Value, w: Value) -> str | None:
-        """Whether two values being used are the same."""
+        """True if two values that are being used are the same."""
         if v in self.match:
             return None if self.match[v] is w else f"{v!r} does not correspond to {w!r}"
         c, d = self.a.constant.get(v), self.b.constant.get(w)

@@ -1,7 +1,7 @@
 """The meaning of a graph, in NumPy: what compiled code is tested against.
 
-Values are evaluated in order through each operator's `reference`; a composite runs its expansion,
-a fused group its body.  Arrays are logical everywhere: a layout only says how a constant's
+Values are evaluated in order through each operator's `reference`.  A composite runs its expansion,
+a fused group its body.  Arrays have logical axes everywhere.  A layout only says how a constant's
 contents are stored, so those are unpacked first.
 """
 
@@ -24,7 +24,7 @@ def evaluate(
 ) -> dict[str, np.ndarray]:
     """The outputs by name, for `inputs` by name or in the graph's order.
 
-    Raises ModelError when an input is missing, unknown, or of another type than the graph's.
+    Raises ModelError if an input is missing, unknown, or of another type than the graph's.
     """
     arrays = _by_position(graph, inputs)
     for value, array in zip(graph.inputs, arrays):
@@ -35,7 +35,7 @@ def evaluate(
 
 
 def evaluate_op(op: Op, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The outputs of one operator on arrays.  Raises ModelError when they do not fit it."""
+    """The outputs of one operator on arrays.  Raises ModelError if they do not fit it."""
     with np.errstate(all="ignore"):
         return _apply(op, [np.asarray(a) for a in inputs])
 
@@ -85,7 +85,7 @@ def _apply(op: Op, inputs: list[np.ndarray]) -> tuple[np.ndarray, ...]:
 
 
 def _last_uses(graph: Graph) -> dict[int, list[Value]]:
-    """Values that nobody reads after a node's number (outputs live to the end)."""
+    """For each node's number, the values that are not read after it (outputs live to the end)."""
     last: dict[Value, int] = {}
     for number, node in enumerate(graph.nodes):
         for v in (*node.inputs, *node.outputs):
@@ -106,7 +106,7 @@ def _check_result(where: str, type: TensorType, array: np.ndarray) -> None:
 
 
 def _fits(type: TensorType, shape: tuple[int, ...]) -> bool:
-    """True when an array of `shape` fits `type`; a symbolic dimension fits any extent."""
+    """True if an array of `shape` fits `type`; a symbolic dimension fits any extent."""
     return len(shape) == type.rank and all(
         d == n for d, n in zip(type.shape, shape) if isinstance(d, int)
     )

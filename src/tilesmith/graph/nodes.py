@@ -1,11 +1,11 @@
 """Graph IR: typed SSA in A-normal form.
 
-A `Graph` has inputs, constants, nodes in order and outputs.  A `Node` applies an operator instance
-to values and defines new ones; each `Value` is defined once, by identity (its name is a label, made
-unique when printed). Operators speak of logical axes; a value's `layout` says how memory holds it
-(None: row-major).  Control flow and fused groups are nodes whose operator holds a sub-graph.  All
-of it is immutable: passes map Graph to Graph and return the same object when nothing changed.
-`loc` names the source model's node; equality ignores it.
+A `Graph` has inputs, constants, nodes in order, and outputs.  A `Node` applies an operator instance
+to values and defines new ones.  Each `Value` is defined once and compared by identity; its name is
+a label, made unique when printed.  Operators speak of logical axes.  A value's `layout` says how
+memory holds it (None: row-major).  Control flow and fused groups are nodes whose operator holds a
+sub-graph.  Everything is immutable: passes map Graph to Graph and return the same object if nothing
+changed.  `loc` names the source model's node; equality ignores it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,12 @@ from tilesmith.te import tensor as te
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Value:
-    """A tensor in the program."""
+    """A tensor in the program.
+
+    name: label for people.
+    type: element type and logical shape.
+    layout: order in memory; None for row-major.
+    """
 
     name: str
     type: TensorType
@@ -47,10 +52,11 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """The contents of a constant, in its physical layout; read when first asked for (`load`).
+    """The contents of a constant, in its physical layout, read at the first use.
 
-    `fill` writes them to memory that is zero, for contents that are made only to be stored.
-    `source`: the constant that they are another layout of.
+    load: reads or computes them.
+    fill: writes them to zeroed memory, for contents that are made only to be stored.
+    source: the constant of which they are another layout.
     """
 
     load: Callable[[], np.ndarray] = field(repr=False)
@@ -68,12 +74,12 @@ class Data:
         return self.load()
 
     def read(self) -> np.ndarray:
-        """The contents, which are not kept if they are not already: for who needs them once."""
+        """The contents for a single use; they are not kept unless they are already."""
         return self.__dict__["array"] if "array" in self.__dict__ else self.load()
 
     def copy_to(self, out: np.ndarray) -> None:
-        """Write the contents to `out`, which is zero; they are not kept in memory, nor is what they
-        are another layout of.
+        """Write the contents to `out`, which is zero.  Neither they nor `source`'s contents are
+        kept in memory.
         """
         if "array" not in self.__dict__ and self.fill is not None:
             self.fill(out)
@@ -85,7 +91,7 @@ class Data:
 
     @cached_property
     def digest(self) -> str:
-        """A hash of dtype, shape and contents, 16 hex digits: equal for equal constants."""
+        """A hash of dtype, shape and contents, 16 hex digits; equal for equal constants."""
         a = np.ascontiguousarray(self.array)  # which makes a scalar rank 1: hash the true shape
         h = hashlib.blake2b(f"{a.dtype}{self.array.shape}".encode(), digest_size=8)
         h.update(a.view(np.uint8).data if a.size and a.ndim else a.tobytes())
@@ -94,7 +100,11 @@ class Data:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant:
-    """A value known at compile time."""
+    """A value known at compile time.
+
+    value: the value.
+    data: its contents.
+    """
 
     value: Value
     data: Data
@@ -102,7 +112,13 @@ class Constant:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """`outputs = op(inputs)`."""
+    """`outputs = op(inputs)`.
+
+    op: the operator with its attributes.
+    inputs: values read.
+    outputs: values defined.
+    loc: the source model's node.
+    """
 
     op: Op
     inputs: tuple[Value, ...]
@@ -112,7 +128,15 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A program.  `output_names` are the names that users see (several may refer to one value)."""
+    """A program.
+
+    name: label of the program.
+    inputs: parameters, in order.
+    constants: values known at compile time.
+    nodes: in order of execution.
+    outputs: results, in order.
+    output_names: the names of the results for users; several may refer to one value.
+    """
 
     name: str
     inputs: tuple[Value, ...]
@@ -143,8 +167,9 @@ class Graph:
 
 @dataclass(frozen=True)
 class Fused(Op):
-    """A group of nodes compiled into one kernel; its inputs are the body's inputs, its outputs the
-    body's outputs.
+    """A group of nodes compiled into one kernel.
+
+    body: the nodes; its inputs and outputs are those of the operator.
     """
 
     body: Graph
@@ -155,12 +180,12 @@ class Fused(Op):
 
 @dataclass(frozen=True)
 class InPlace(Fused):
-    """A group that nothing has to run for: results and operands are the same memory.
-
-    The results of a view begin at `offsets` (in elements, one for each) in the memory of the one
-    operand; when it
-    `joins`, the operands begin at `offsets` in the memory of the one result.  Layouts say how each
+    """A group that needs no code: results and operands are the same memory.  Layouts say how each
     is seen there.
+
+    offsets: offset of each result (of each operand, if `joins`) in elements.
+    joins: False for a view, whose results lie in the memory of its one operand.  True for a
+        concatenation, whose operands lie in the memory of its one result.
     """
 
     offsets: tuple[int, ...]
@@ -169,7 +194,10 @@ class InPlace(Fused):
 
 @dataclass(frozen=True)
 class Relayout(Op):
-    """The same tensor in another layout (the output value's)."""
+    """The same tensor in another layout.
+
+    layout: that of the output value.
+    """
 
     layout: Layout
 

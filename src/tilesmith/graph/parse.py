@@ -1,7 +1,6 @@
 """Reading the text form of graphs (see `graph.text`): a hand-written recursive descent parser.
 
-It checks the text, not the program: types are taken as written, and `graph.verify` says whether
-they are right.
+It checks the text, not the program: types are taken as written, and `graph.verify` checks them.
 """
 
 from __future__ import annotations
@@ -49,7 +48,9 @@ _WORDS: dict[str, Any] = {
 
 
 def parse_graph(text: str, constants: Mapping[str, np.ndarray] | None = None) -> Graph:
-    """The graph that `text` describes; `constants` has the contents of those named by digest.
+    """The graph that `text` describes.
+
+    constants: the contents of the constants that the text names by digest.
 
     Raises ParseError with line and column.
     """
@@ -171,8 +172,9 @@ class _Parser:
         )
 
     def label(self) -> str:
-        """A value's printed name; the key of a scope.  Numbers stand for values without a
-        label."""
+        """A value's printed name, the key of a scope.  A number stands for a value without
+        a label.
+        """
         self.expect("%")
         if self.text.startswith('"', self.pos):
             return self.string("a name")

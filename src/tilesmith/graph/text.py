@@ -11,11 +11,13 @@
       return %1 as "y"
     }
 
-Rules: a value is named by its label, made unique with `~1`, `~2`, ...; values without a label are
-numbered.  A label that is not made of letters, digits and `_ . / ~ -`, or starts with a digit,
-is quoted.  Attributes that have their default value are left out.  A constant of at most 8
-elements is written out (in its physical order) when its numbers read back exactly; a larger one
-is named by the digest of its contents, which `constants_of` collects.
+- A value is named by its label, made unique with `~1`, `~2`, ...  Values without a label are
+  numbered.
+- A label is quoted if it has other characters than letters, digits and `_ . / ~ -`, or starts with
+  a digit.
+- Attributes with their default value are left out.
+- A constant of at most 8 elements is written out, in its physical order, if its numbers read back
+  exactly.  A larger one is named by the digest of its contents, which `constants_of` collects.
 """
 
 from __future__ import annotations
@@ -72,7 +74,7 @@ def constants_of(graph: Graph) -> dict[str, np.ndarray]:
 
 
 def inline_elements(constant: Constant) -> str | None:
-    """The elements of a small constant as text; None when it is to be named by its digest."""
+    """The elements of a small constant as text; None if it is to be named by its digest."""
     dtype, n = constant.value.dtype, 1
     for d in constant.value.shape:
         if not isinstance(d, int):

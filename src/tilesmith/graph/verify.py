@@ -1,9 +1,12 @@
-"""What must hold of every graph, at every stage.
+"""The invariants of every graph, at every stage.
 
-Values are defined once and before they are used; names of inputs and of outputs are unique; every
-node's results have the types that its operator gives for its inputs; layouts fit the ranks;
-contents of constants (those already read: verifying loads no weights) have the physical shape and
-element type; the body of a fused group agrees with its node about types and layouts.
+- Values are defined once and before they are used.
+- Names of inputs and of outputs are unique.
+- Every node's results have the types that its operator gives for its inputs.
+- Layouts fit the ranks.
+- Contents of constants have the physical shape and element type (only those already read: verifying
+  loads no weights).
+- The body of a fused group agrees with its node about types and layouts.
 """
 
 from __future__ import annotations

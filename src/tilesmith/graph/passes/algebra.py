@@ -1,9 +1,9 @@
 """Algebraic rewriting: rules that make a graph smaller without changing any result.
 
-"Without changing" is meant bit for bit, but for the roundings named in `_power`.  So x + 0 goes
-only where x cannot be -0.0, and x / c becomes a product only when 1 / c is exact.  Rules are
-indexed by operator; `index_identity` looks at the tensor expression instead and so serves every
-operator.  `algebra_shapes` has the rules that move elements.
+Results stay equal bit for bit, except for the roundings named in `_power`.  So x + 0 is removed
+only if x cannot be -0.0, and x / c becomes a product only if 1 / c is exact.  Rules are indexed by
+operator.  `index_identity` looks at the tensor expression instead, so it serves every operator.
+`algebra_shapes` has the rules that move elements.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from tilesmith.ops.reduce import ReduceSum
 
 
 def algebra(graph: Graph) -> Graph:
-    """`graph` after the rules; the same object when none applied.  Run `decompose` first."""
+    """`graph` after the rules; the same object if none applied.  Run `decompose` first."""
     return Rewriter(graph, RULES, (index_identity,)).run()
 
 
 def _fits(value: Value, node: Node) -> bool:
-    """True when `value` can stand for the result of `node`: no broadcast made the result larger."""
+    """True if `value` can replace the result of `node`: no broadcast made the result larger."""
     return value.type == node.outputs[0].type
 
 
@@ -60,7 +60,7 @@ def _either_way(node: Node) -> tuple[tuple[Value, Value], tuple[Value, Value]]:
 
 
 def _is_splat(r: Rewriter, value: Value, number: float) -> bool:
-    """True when `value` is a constant, all of `number` (sign of zero included)."""
+    """True if `value` is a constant with all elements equal to `number`, sign of zero included."""
     found = r.splat(value)
     return found is not None and found == number and _sign(found) == _sign(number)
 
@@ -72,7 +72,9 @@ def _sign(x: float) -> float:
 # Neutral elements
 
 _NO_MINUS_ZERO: tuple[type[Op], ...] = (Conv, ConvTranspose, MatMul, ReduceSum, Exp, Abs, Sigmoid)
-"""Sums start at +0.0 and +0.0 + -0.0 is +0.0; the others give no -0.0 by definition."""
+"""Operators that never give -0.0.  Sums start at +0.0, and +0.0 + -0.0 is +0.0; the others exclude
+it by definition.
+"""
 
 
 def _add_zero(r: Rewriter, n: Node) -> Result:
@@ -120,7 +122,7 @@ def _div_one(r: Rewriter, n: Node) -> Result:
 
 
 def _div_constant(r: Rewriter, n: Node) -> Result:
-    """x / c -> x * (1 / c) where that is exact: all c are powers of two with normal reciprocals."""
+    """x / c -> x * (1 / c) if that is exact: all c are powers of two with normal reciprocals."""
     x, c = n.inputs
     array = r.array(c)
     if array is None or not c.dtype.is_float or array.size == 0:
@@ -197,7 +199,7 @@ def _clip(r: Rewriter, n: Node) -> Result:
 
 
 def _is_exact_cast(source: DType, target: DType) -> bool:
-    """True when every value of `source` is one of `target`, so that a cast there loses nothing."""
+    """True if every value of `source` is one of `target`, so that a cast loses nothing."""
     if source is target or source.is_bool:
         return True
     if target.is_bool:
@@ -217,7 +219,7 @@ def _is_exact_cast(source: DType, target: DType) -> bool:
 
 
 def _cast_of_cast(r: Rewriter, n: Node) -> Result:
-    """cast(cast(x)) -> cast(x) when the inner cast loses nothing."""
+    """cast(cast(x)) -> cast(x) if the inner cast loses nothing."""
     assert isinstance(n.op, Cast)
     inner = r.producer(n.inputs[0], Cast)
     if inner is None or not _is_exact_cast(inner.inputs[0].dtype, inner.outputs[0].dtype):

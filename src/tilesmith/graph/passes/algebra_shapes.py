@@ -1,4 +1,6 @@
-"""Rules of `algebra` for operators that only move elements, and for what reads those."""
+"""Rules of `algebra` for operators that only move elements, and for the readers of their
+results.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from tilesmith.te.tensor import Compute, Placeholder, Tensor
 
 
 def index_identity(r: Rewriter, n: Node) -> Result:
-    """A node whose result is its only input, element for element, like a slice of all."""
+    """Remove a node whose result equals its only input, element for element, like a slice
+    of all.
+    """
     if len(n.inputs) != 1 or len(n.outputs) != 1 or n.inputs[0].type != n.outputs[0].type:
         return None
     if not n.op.is_primitive():
@@ -41,7 +45,7 @@ def index_identity(r: Rewriter, n: Node) -> Result:
 
 
 def _reshape(r: Rewriter, n: Node) -> Result:
-    """reshape(reshape(x)) -> reshape(x); a target with -1 is written out."""
+    """reshape(reshape(x)) -> reshape(x); an extent of -1 is replaced by its value."""
     assert isinstance(n.op, Reshape)
     shape = n.outputs[0].shape
     inner = r.producer(n.inputs[0], Reshape)
@@ -51,9 +55,10 @@ def _reshape(r: Rewriter, n: Node) -> Result:
 
 
 def _reshape_of_transpose(r: Rewriter, n: Node) -> Result:
-    """reshape(transpose(x)) -> transpose(reshape(x)) when the reshape moves only axes of extent 1.
+    """reshape(transpose(x)) -> transpose(reshape(x)) if the reshape only adds or removes axes of
+    extent 1.
 
-    So transposes come to stand where slices, products and other transposes meet them.
+    Transposes then become adjacent to slices, products and other transposes, whose rules apply.
     """
     source, target = n.inputs[0], n.outputs[0].type
     inner = r.producer(source, Transpose)
@@ -78,7 +83,9 @@ def _perm(op: Op) -> tuple[int, ...]:
 
 
 def _transpose(r: Rewriter, n: Node) -> Result:
-    """transpose(transpose(x)) -> transpose(x); if only axes of extent 1 move it is a reshape."""
+    """transpose(transpose(x)) -> transpose(x).  If only axes of extent 1 move, it becomes a
+    reshape.
+    """
     x, perm = n.inputs[0], _perm(n.op)
     inner = r.producer(x, Transpose)
     if inner is not None:
@@ -97,8 +104,8 @@ def _is_one(d: Dim) -> bool:
 def _matmul_of_transpose(r: Rewriter, n: Node) -> Result:
     """matmul(a, transpose(b)) -> matmul(a, b, transpose_b), for either operand.
 
-    When the transpose moves other axes too, the part that is left keeps the innermost axis in
-    place, which is the cheap kind of copy.
+    If the transpose also moves other axes, the remaining transpose keeps the innermost axis in
+    place, which makes a cheap copy.
     """
     assert isinstance(n.op, MatMul)
     for i, v in enumerate(n.inputs):
@@ -165,8 +172,10 @@ def _conv_of_pad(r: Rewriter, n: Node) -> Result:
 
 
 def _taps_in_padding(r: Rewriter, n: Node) -> Result:
-    """A convolution without the kernel's outermost positions that meet only padding, whatever the
-    window: large dilations on small images have them (weights are taken to be finite).
+    """Remove the outermost positions of a convolution's kernel that meet only padding in every
+    window.
+
+    Large dilations on small images have such positions.  Weights are assumed to be finite.
     """
     assert isinstance(n.op, Conv)
     x, w = n.inputs
@@ -200,7 +209,7 @@ def _taps_in_padding(r: Rewriter, n: Node) -> Result:
 
 
 def _concat(r: Rewriter, n: Node) -> Result:
-    """Empty inputs go, and so does the concat that is left with one."""
+    """Remove empty inputs, and a concat of one input."""
     assert isinstance(n.op, Concat)
     axis = n.op.axis % n.outputs[0].type.rank
     kept = [v for v in n.inputs if not (isinstance(v.shape[axis], int) and v.shape[axis] == 0)]
@@ -210,7 +219,9 @@ def _concat(r: Rewriter, n: Node) -> Result:
 
 
 def _gather_one(r: Rewriter, n: Node) -> Result:
-    """gather at one known index (or many times that) -> expand(reshape(slice)): plain indices."""
+    """gather at one known index, or a repeated one -> expand(reshape(slice)), which are plain
+    indices.
+    """
     assert isinstance(n.op, Gather)
     x, indices = n.inputs
     at = r.splat(indices)
@@ -226,7 +237,7 @@ def _gather_one(r: Rewriter, n: Node) -> Result:
 
 
 def _scatter_of_rows(r: Rewriter, n: Node) -> Result:
-    """scatter_nd to rows a..b one after the other -> concat(rows before, updates, rows after)."""
+    """scatter_nd to consecutive rows a..b -> concat(rows before, updates, rows after)."""
     assert isinstance(n.op, ScatterNd)
     data, indices, updates = n.inputs
     at = r.array(indices)
@@ -258,7 +269,7 @@ def _slice_of_transpose(r: Rewriter, n: Node) -> Result:
 def _elementwise_of_moved(r: Rewriter, n: Node) -> Result:
     """f(transpose(x), number) -> transpose(f(x, number)), and the same for reshape.
 
-    f comes next to what computes x, and the transpose next to what reads it.
+    Then f is adjacent to the node that computes x, and the transpose to the node that reads it.
     """
     moved = [v for v in n.inputs if not r.is_constant(v)]
     if len(moved) != 1 or moved[0].shape != n.outputs[0].shape:

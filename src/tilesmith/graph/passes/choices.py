@@ -1,8 +1,8 @@
-"""How passes leave decisions to whoever measured them.
+"""How passes leave decisions to measurements and users.
 
-A pass that has a choice which costs cannot settle for sure asks for it: a *knob*, the nodes that it
-is about, the values it may have and the one that the pass itself prefers.  `preferred` answers with
-that; the driver answers with what tuning found for nodes like these, within what a user wants.
+Some choices cannot be settled by costs alone.  The pass then names a *knob*, the nodes concerned,
+the possible values and its own preference.  `preferred` answers with the preference.  The driver
+answers with what tuning found for equal nodes, within the user's constraints.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Choose(Protocol):
 
 
 class Allow(Protocol):
-    """Those of `options` that a user leaves to the choice `knob`; at least one."""
+    """Those of `options` that the user's constraints leave to the choice `knob`; at least one."""
 
     def __call__(self, knob: str, options: tuple[V, ...]) -> tuple[V, ...]: ...
 

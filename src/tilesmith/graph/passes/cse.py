@@ -23,7 +23,7 @@ _SAMPLE = 16
 
 
 def cse(graph: Graph) -> Graph:
-    """`graph` with equal computations shared; the same object when there are none."""
+    """`graph` with equal computations shared; the same object if there are none."""
     replaced: dict[Value, Value] = {}
     constants = _share_constants(graph, replaced)
     seen: dict[Any, Node] = {}

@@ -1,6 +1,6 @@
-"""Dead code elimination: nodes and constants that no output depends on go.
+"""Dead code elimination: remove nodes and constants that no output depends on.
 
-Graph inputs stay: users see them.
+Graph inputs stay, since users see them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from tilesmith.graph.nodes import Graph, Node, Value
 
 
 def dce(graph: Graph) -> Graph:
-    """`graph` without dead nodes and constants; the same object when there are none."""
+    """`graph` without dead nodes and constants; the same object if there are none."""
     live: set[Value] = set(graph.outputs)
     nodes: list[Node] = []
     for node in reversed(graph.nodes):

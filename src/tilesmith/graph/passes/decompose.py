@@ -1,4 +1,4 @@
-"""Composite operators become the graphs that define them, down to primitives."""
+"""Decomposition: composite operators become the graphs that define them, down to primitives."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from tilesmith.graph.nodes import Constant, Graph, Node, Value
 
 
 def decompose(graph: Graph) -> Graph:
-    """`graph` over primitive operators only; the same object when it has no composite.
+    """`graph` over primitive operators only; the same object if it has no composite.
 
-    New nodes carry the `loc` of the composite they came from; its result keeps its label.
+    New nodes carry the `loc` of their composite.  Its result keeps its label.
     """
     if not any(n.op.is_composite() for n in graph.nodes):
         return graph
@@ -27,7 +27,7 @@ def decompose(graph: Graph) -> Graph:
 
 
 class _Expansion:
-    """The graph under construction; `renamed` has the results that are not values of their own."""
+    """The graph under construction; `renamed` maps results that got no value of their own."""
 
     def __init__(self, constants: tuple[Constant, ...]) -> None:
         self.constants = {c.value: c for c in constants}

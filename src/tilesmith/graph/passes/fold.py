@@ -1,7 +1,8 @@
-"""Constant folding: nodes whose inputs are all known run at compile time, through their reference.
+"""Constant folding: nodes whose inputs are all constants are computed at compile time, by their
+reference.
 
-A result larger than `LIMIT` and than the node's inputs is not folded: broadcasting a scalar to a
-megabyte trades a cheap operation for weights.
+A large result is not folded if it is much larger than the node's inputs: to broadcast a scalar to a
+megabyte would replace a cheap operation by weights.
 """
 
 from __future__ import annotations
@@ -15,18 +16,20 @@ from tilesmith.graph.nodes import Constant, Data, Graph, Node, Value
 from tilesmith.graph.passes.dce import dce
 
 LIMIT = 64 * 1024
-"""Bytes that the results of a folded node may always take."""
+"""Bytes up to which results are always folded."""
 
 
 GROWTH = 4
-"""Padded weights may grow by this much; a broadcast that grows more is cheaper to repeat."""
+"""Largest ratio of result to input bytes for larger results.  Padded weights grow; a broadcast that
+grows more is cheaper to repeat.
+"""
 
 
 def fold(graph: Graph, limit: int = LIMIT) -> Graph:
-    """`graph` with known results as constants; the same object when nothing is to be folded.
+    """`graph` with known results as constants; the same object if there are none.
 
-    `limit`: bytes of results folded in any case; larger ones are when they are at most `GROWTH`
-    times the node's inputs.
+    limit: results of up to this many bytes are always folded; larger ones if they are at most
+        `GROWTH` times the node's inputs.
     """
     constants = dict(graph.constant)
     nodes: list[Node] = []
@@ -63,7 +66,9 @@ def _is_foldable(node: Node, constants: dict[Value, Constant], limit: int) -> bo
 
 
 def _only_repacks(node: Node) -> bool:
-    """Padding of a layout may make a constant larger than it was; that is wanted."""
+    """True if the result is logically no larger than the inputs.  Only a layout's padding then
+    makes the constant larger, and that is wanted.
+    """
     logical = sum(v.type.bytes for v in node.outputs)
     return logical <= sum(v.type.bytes for v in node.inputs)
 
@@ -76,7 +81,7 @@ def _physical_bytes(value: Value) -> int:
 
 
 def _physical(value: Value, array: np.ndarray) -> np.ndarray:
-    """`array` as `value` stores it, contiguous and its own (a view would keep its base alive)."""
+    """`array` as `value` stores it: contiguous, and a copy (a view would keep its base alive)."""
     if value.layout is not None and not value.layout.is_row_major:
         return value.layout.pack(array)
     is_own = array.base is None and array.flags.c_contiguous

@@ -8,8 +8,9 @@ offset per channel.
     (conv(x, w) + b) + c      ->  conv(x, w) + (b + c)
 
 The structure decides, not names: any chain of additions, subtractions, products and quotients by
-per-channel constants is folded.  Products are rounded once per weight instead of once per result
-(both within half an ULP); a factor that would make a finite weight infinite stays where it is.
+    per-channel constants is folded.  Products are rounded once per weight instead of once per
+    result (both within half an ULP).  A factor that would make a finite weight infinite is not
+    folded.
 """
 
 from __future__ import annotations
@@ -30,21 +31,23 @@ _ANCHORS = (Conv, ConvTranspose, MatMul)
 
 
 def fold_batch_norm(graph: Graph) -> Graph:
-    """`graph` with scales and shifts folded; the same object when there are none."""
+    """`graph` with scales and shifts folded; the same object if there are none."""
     return Rewriter(graph, _RULES).run()
 
 
 def _combine(
     function: Callable[..., np.ndarray], a: np.ndarray, b: np.ndarray
 ) -> np.ndarray | None:
-    """`function` in f64, rounded to the type of `a`; None when it leaves the finite numbers."""
+    """`function` in f64, rounded to the type of `a`; None if a result is not finite."""
     with np.errstate(all="ignore"):
         result = function(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
     return result if np.isfinite(result.astype(np.float64)).all() else None
 
 
 def _anchor(r: Rewriter, value: Value) -> Node | None:
-    """The convolution or product with constant weights behind `value`, if nobody else reads it."""
+    """The convolution or product with constant weights that defines `value`, if `value` has no
+    other reader.
+    """
     node = r.producer(value, *_ANCHORS)
     if node is None or not r.is_single_use(value) or not value.dtype.is_float:
         return None
@@ -75,7 +78,7 @@ def _scaled_weights(anchor: Node, w: np.ndarray, factor: np.ndarray) -> np.ndarr
 
 
 def _scale(r: Rewriter, n: Node, x: Value, factor: np.ndarray) -> Result:
-    """The node `x * factor` folded into what makes x."""
+    """`x * factor` folded into the node that defines x."""
     anchor, bias = _anchor(r, x), None
     if anchor is None:
         shift = r.producer(x, Add) if r.is_single_use(x) else None

@@ -1,23 +1,23 @@
 """Fusion: partition the nodes into groups, each compiled into one kernel.
 
-A group grows from a seed (a contraction, then a reduction, then anything) through the consumers of
-what it has computed so far.  It may pass through any diamond, and it stands whenever a single value
-is still needed outside; so no path leaves a group and comes back, and the result is acyclic.  What
-may join depends on structure alone:
+A group grows from a seed (a contraction, else a reduction, else any node) through the consumers of
+its results.  It may grow through any diamond, and it is complete whenever only one value is needed
+outside.  So no path leaves a group and comes back, and the result is acyclic.  Structure alone
+decides what may join:
 
-- a contraction or windowed reduction takes elementwise consumers of its own shape (the epilogue);
-- a reduction over whole axes also takes further reductions over the same axes and elementwise nodes
-  of the full or the reduced shape, so that softmax or a layer norm is one group;
-- element-wise and injective nodes chain with each other while no costly element is computed more
+- A contraction or windowed reduction takes elementwise consumers of its own shape (the epilogue).
+- A reduction over whole axes also takes further reductions over the same axes, and elementwise
+  nodes of the full or the reduced shape.  So softmax or a layer norm is one group.
+- Elementwise and injective nodes chain with each other while no costly element is computed more
   than once.
 
 Attention is a group of its own kind, found first (`fuse_attention`).
 
-Where fusing computes or reads something in another way than alone (attention, a costly epilogue, a
-prologue), whether to do so is a choice that measurements may overrule (`choices`).
+Fusing may change how something is computed or read (attention, a costly epilogue, a prologue).
+Whether to do so is a choice that measurements may overrule (`choices`).
 
-Afterwards pure index maps move into the contraction that alone reads them, elementwise producers
-into the reduction that alone reads them, and both into the attention whose operands they are.
+Afterwards pure index maps move into a contraction that is their only reader, elementwise producers
+into a reduction that is their only reader, and both into the attention whose operands they are.
 """
 
 from __future__ import annotations
@@ -33,15 +33,20 @@ from .choices import Choose, preferred
 from .fuse_attention import attention
 
 MAX_NODES = 48
-"""Nodes in one group at the most: a bound on code size and compile time."""
+"""Most nodes in one group: a bound on code size and compile time."""
 
 
 @dataclass(eq=False)
 class _Group:
-    """`kind`: contraction, reduction, rows (a reduction over whole axes), attention, injective or
-    alone (never grows).
+    """A group that is being formed.
 
-    `shape`: of the anchor's result (contraction, reduction) or of the full row domain (rows).
+    kind: contraction, reduction, rows (a reduction over whole axes), attention, injective or alone
+        (never grows).
+    nodes: its nodes, in order.
+    shape: shape of the anchor's result (contraction, reduction) or of the full row domain (rows).
+    reduced: axes of `shape` that are reduced (rows).
+    outputs: values needed outside.
+    costly: it computes a costly function.
     """
 
     kind: str
@@ -53,7 +58,7 @@ class _Group:
 
 
 def fuse(graph: Graph, choose: Choose = preferred) -> Graph:
-    """`graph` with every node inside a `Fused` node; itself when all of them are already."""
+    """`graph` with every node inside a `Fused` node; the same object if all of them are already."""
     if all(isinstance(n.op, Fused) for n in graph.nodes):
         return graph
     groups = _Fusion(graph, choose).groups()
@@ -115,7 +120,7 @@ class _Fusion:
         return _Group(kind, [node], shape, reduced, node.outputs, s.is_costly)
 
     def live(self, members: dict[Node, None]) -> list[Value]:
-        """The values defined by `members` and still needed outside."""
+        """The values defined by `members` that are needed outside."""
         consumers = self.graph.consumers
         return [
             v

@@ -5,9 +5,9 @@
     y      = matmul(p, v)                     a contraction over that axis
     z      = reshape(transpose(y))            elementwise nodes and permutations of elements
 
-Nothing but the last value may be needed outside, since the others are never written to memory.
-A product with a constant is not part of it: that has packed weights when it stands by itself.  (So
-a layer norm between two products with weights is no attention.)
+Only the last value may be needed outside, since the others are never written to memory.  A product
+with a constant does not join, since it has packed weights when it is separate.  So a layer norm
+between two products with weights is no attention.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ def attention(
     structure: Callable[[Node], Structure],
     limit: int,
 ) -> list[Node] | None:
-    """The nodes of the group around the scores `first`, its result last; None where there is none.
+    """The nodes of the group around the scores `first`, its result last; None if there is none.
 
-    `order` numbers the nodes; a group has at most `limit` of them.
+    order: numbers the nodes.
+    limit: most nodes in the group.
     """
     if not _has_rows(first) or not all(_is_solid(v) for v in (*first.inputs, *first.outputs)):
         return None
@@ -85,12 +86,12 @@ def attention(
 
 
 def _is_solid(value: Value) -> bool:
-    """True when all extents are known and none is 0."""
+    """True if all extents are known and none is 0."""
     return all(isinstance(d, int) and d > 0 for d in value.shape)
 
 
 def _core(node: Node) -> Compute | None:
-    """The only stage that reduces, when its axes are the result's."""
+    """The only stage that reduces, if its axes are the result's."""
     outputs = node.op.tensors(*(v.type for v in node.inputs)).outputs
     reducing = [s for s in stages(outputs) if s.reduce_axis]
     if len(reducing) != 1 or len(reducing[0].axis) != node.outputs[0].type.rank:
@@ -99,7 +100,9 @@ def _core(node: Node) -> Compute | None:
 
 
 def _has_rows(node: Node) -> bool:
-    """True for a contraction whose last axis is one factor's alone, the one before the other's."""
+    """True for a contraction whose last axis is only in one factor, and the axis before it only in
+    the other.
+    """
     core = _core(node)
     factors = product_of_loads(core) if core is not None else None
     if core is None or factors is None or len(core.axis) < 2 or not node.outputs[0].dtype.is_float:
@@ -113,7 +116,7 @@ def _has_rows(node: Node) -> bool:
 
 
 def _contracts_rows(node: Node, inner: set) -> bool:
-    """True when `node` sums over the last axis of a member's result, whose other axes it keeps."""
+    """True if `node` sums over the last axis of a member's result and keeps its other axes."""
     core = _core(node)
     factors = product_of_loads(core) if core is not None else None
     if core is None or factors is None or len(core.reduce_axis) != 1:

@@ -1,9 +1,9 @@
-"""Halos: room around a value for the zeros that its readers pad it with.
+"""Halos: borders of zeros around values whose readers pad them.
 
-A padded convolution reads past the border of its input.  When that input is computed here it may
-just as well be computed into the middle of a larger buffer with a border of zeros; then nobody
-copies it and no read needs a test.  The producer's kernel writes the border (`strategy.cpu`), and
-the reader's drops its tests (`strategy.group`).
+A padded convolution reads past the border of its input.  If the program computes that input, its
+kernel can write it into the middle of a larger buffer with a border of zeros.  Then there is no
+copy, and no read needs a test.  The producer's kernel writes the border (`strategy.cpu`), and the
+reader's kernel drops its tests (`strategy.group`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Pads = tuple[tuple[int, int], ...]
 
 def add_halos(graph: Graph, choose: Choose = preferred) -> Graph:
     """`graph` with a halo on each computed value that a reader pads with zeros, unless `choose`
-    says that its readers shall peel their borders.
+    says that its readers peel their borders instead.
     """
     wanted: dict[Value, Pads] = {}
     readers: dict[Value, list[Node]] = {}
@@ -54,7 +54,7 @@ def add_halos(graph: Graph, choose: Choose = preferred) -> Graph:
 
 
 def _padded_inputs(node: Node) -> list[tuple[Value, Pads]]:
-    """The inputs that `node`, a contraction, surrounds with zeros."""
+    """The inputs that `node`, a contraction, pads with zeros."""
     types = tuple(v.type for v in node.inputs)
     if structure(node.op, types).kind != "contraction":
         return []

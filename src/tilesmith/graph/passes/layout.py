@@ -1,10 +1,10 @@
 """Layout assignment: how each value lies in memory, chosen over the whole graph by cost.
 
 Every kernel can read any layout (a layout is an index map), but not equally fast.  A contraction
-writes the layout that its kernel is made for; nodes that read and write memory in one order can
-have any layout that a contraction of their rank has, or row-major.  Choosing one for each node is a
-partitioned Boolean quadratic problem: a pair of producer and reader costs what reading the one's
-layout costs the other, or a `relayout` between them where that is cheaper.  The graph's inputs and
+writes the layout that its kernel is made for.  A node that reads and writes memory in one order can
+have row-major, or any layout of a contraction of the same rank.  To choose one for each node is a
+partitioned Boolean quadratic problem.  The cost of a pair of producer and reader is that of reading
+the producer's layout, or of a `relayout` between them if that is cheaper.  The graph's inputs and
 outputs are row-major.  Constants are packed when they are first read, at no cost.
 """
 
@@ -28,7 +28,11 @@ Choice = Layout | None
 
 @dataclass(frozen=True, slots=True)
 class NodeLayouts:
-    """Layouts for a node: per operand number (constants only), and per result."""
+    """Layouts for a node.
+
+    operands: by operand number, for constants only.
+    results: for each result; None is row-major.
+    """
 
     operands: dict[int, Layout]
     results: tuple[Layout | None, ...]
@@ -38,21 +42,24 @@ class LayoutPolicy(Protocol):
     """What layouts cost on a target."""
 
     def fixed(self, node: Node, known: frozenset[int]) -> NodeLayouts | None:
-        """The layouts of a node that leaves no choice; `known`: its operands that are constants."""
+        """The layouts of a node that leaves no choice.
+
+        known: its operands that are constants.
+        """
         ...
 
     def is_free(self, node: Node) -> bool:
-        """True when the node's results can as well lie in other layouts than row-major."""
+        """True if the node's results may have other layouts than row-major."""
         ...
 
     def reading(self, node: Node, number: int, layout: Choice, result: Choice) -> float:
-        """Bytes moved more than if operand `number` lay as the kernel likes it best, with `result`
-        chosen; infinite where it can't be read.
+        """Extra bytes moved, compared with operand `number` in the kernel's favourite layout, given
+        the layout `result`; infinite if it can't be read.
         """
         ...
 
     def relayout(self, value: Value) -> float:
-        """Bytes that a kernel moves which only changes the layout of `value`, with its start."""
+        """Bytes moved by a kernel that only changes the layout of `value`, its start included."""
         ...
 
 
@@ -61,9 +68,9 @@ def assign_layouts(
 ) -> Graph:
     """`graph` with layouts on its values, constants packed to match, and relayouts between.
 
-    Where an operand does not lie as its reader likes it best, `choose` may overrule the costs:
-    whether there is a relayout, and the layout of the reader's results.  `allow` says which layouts
-    results may have where there is a choice.
+    choose: where an operand's layout is not its reader's favourite, it may overrule the costs:
+        whether there is a relayout, and the layout of the reader's results.
+    allow: the layouts that results may have, where there is a choice.
     """
     return _Assignment(graph, policy, choose, allow).run()
 
@@ -166,8 +173,8 @@ class _Assignment:
         return {n: self.choices[n][found[number[n]]] for n in self.graph.nodes}
 
     def overruled(self) -> bool:
-        """Whether another layout than the cheapest is chosen for the results of nodes with an
-        operand that does not lie as they like it; it becomes their only one.
+        """Whether `choose` picks another layout than the cheapest for the results of a node with an
+        operand in an unfavourable layout.  It becomes their only one.
         """
         before = dict(self.choices)
         for node, options in before.items():
@@ -190,14 +197,14 @@ class _Assignment:
         return self.layouts_of(producer, choice)[producer.outputs.index(value)]
 
     def read(self, node: Node, i: int, layout: Choice, result: Choice) -> tuple[float, Choice]:
-        """What it costs `node` to read operand i, and the layout in which it does."""
+        """The cost for `node` of reading operand i, and the layout in which it does."""
         as_it_lies = self.policy.reading(node, i, layout, result), layout
         if not as_it_lies[0]:
             return as_it_lies
         return min(as_it_lies, self.converting(node, i, result), key=lambda c: c[0])
 
     def converting(self, node: Node, i: int, result: Choice) -> tuple[float, Choice]:
-        """What it costs `node` to read operand i after the best relayout."""
+        """The cost for `node` of reading operand i after the best relayout."""
         key = (node, i, result)
         if key not in self.after_relayout:
             self.after_relayout[key] = self._converting(node, i, result)
@@ -214,7 +221,7 @@ class _Assignment:
         return costs[best], plain(best, value)
 
     def read_in(self, node: Node, i: int, layout: Choice, result: Choice) -> Choice:
-        """The layout in which `node` does read operand i, which lies in `layout`."""
+        """The layout in which `node` reads operand i, which lies in `layout`."""
         _, cheapest = self.read(node, i, layout, result)
         _, other = self.converting(node, i, result)
         if not 0 < self.policy.reading(node, i, layout, result) < math.inf or other == layout:
@@ -292,7 +299,7 @@ def relayout_count(graph: Graph) -> int:
 
 
 def pack(source: Constant, layout: Layout) -> Constant:
-    """The constant `source` in another layout, made when its contents are needed."""
+    """The constant `source` in another layout; its contents are made at the first use."""
 
     def load() -> np.ndarray:
         return layout.pack(source.data.read())
@@ -304,7 +311,7 @@ def pack(source: Constant, layout: Layout) -> Constant:
 
 
 def plain(layout: Layout | None, value: Value) -> Layout | None:
-    """`layout`, or None when only axes of extent 1 move, so that memory is as for row-major."""
+    """`layout`, or None if only axes of extent 1 move, so that memory is as for row-major."""
     if layout is None or layout.has_padding:
         return layout
     order = [d.axis for d in layout.dims if value.shape[d.axis] != 1]

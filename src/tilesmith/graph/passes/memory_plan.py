@@ -1,13 +1,14 @@
-"""Where every value lives: one arena for all that is computed on the way from inputs to outputs.
+"""Memory planning: one arena for all values between inputs and outputs.
 
-Nodes run in order, so a value is alive from the node that defines it to the last one that reads
-it, and two values may share bytes when those spans do not meet.  Inputs, outputs and constants
-have memory of their own.  What an `InPlace` node defines or joins lies inside another value's
-memory, which is alive as long as any of them.  A node may ask for workspace, alive only while it
-runs.  Placing
-everything optimally is NP-hard (dynamic storage allocation); here blocks are placed in several
-orders, each at the best-fitting gap, and the smallest arena wins (see "Efficient Memory Management
-for Deep Neural Net Inference", Pisarchyk and Lee, 2020, for why large blocks first does well).
+Nodes run in order.  A value's live range goes from the node that defines it to the last one that
+reads it.  Two values may share bytes if their live ranges do not overlap.  Inputs, outputs and
+constants have memory of their own.  A value that an `InPlace` node defines or joins lies inside
+another value's memory, which is alive as long as any of them.  A node may ask for workspace, alive
+only while it runs.
+
+Optimal placement is NP-hard (dynamic storage allocation).  Here blocks are placed in several
+orders, each at the best-fitting gap, and the smallest arena wins.  "Efficient Memory Management for
+Deep Neural Net Inference" (Pisarchyk and Lee, 2020) explains why large blocks first does well.
 """
 
 from __future__ import annotations
@@ -20,16 +21,20 @@ from tilesmith.graph.nodes import Graph, InPlace, Node, Value
 from tilesmith.support.errors import InternalError
 
 ALIGNMENT = 64
-"""Bytes; a cache line, and the widest vector."""
+"""Bytes: a cache line, and the widest vector."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Byte offsets into an arena of `arena_bytes`; multiples of `ALIGNMENT` but for values that lie
-    inside others.
+    """Byte offsets into an arena, multiples of `ALIGNMENT` except for values that lie inside
+    others.
 
-    `outside`: for values inside an input, an output or a constant, that value and a byte offset.
-    `lower_bound`: the most bytes alive at one time, less than which no plan can do.
+    offsets: of each value in the arena.
+    workspace: of each node's workspace.
+    arena_bytes: size of the arena.
+    lower_bound: the most bytes alive at one time, which no plan can undercut.
+    outside: for values inside an input, an output or a constant, that value and a byte offset in
+        it.
     """
 
     offsets: dict[Value, int]
@@ -50,10 +55,11 @@ class _Block:
 
 
 def plan(graph: Graph, extra_bytes: Mapping[Node, int] | None = None) -> Plan:
-    """The memory plan of `graph` (static shapes), whose nodes run one after the other.
+    """The memory plan of `graph`, whose shapes are static and whose nodes run one after the other.
 
-    `extra_bytes`: workspace that a node needs while it runs.  Raises InternalError for a symbolic
-    shape.
+    extra_bytes: workspace that a node needs while it runs.
+
+    Raises InternalError for a symbolic shape.
     """
     homes = _homes(graph)
     blocks = _blocks(graph, extra_bytes or {}, homes)
@@ -150,7 +156,7 @@ _ORDERS: tuple[Callable[[_Block], tuple[int, ...]], ...] = (
 
 
 def _place(blocks: list[_Block]) -> dict[_Block, int]:
-    """Offsets of `blocks`, placed in the order given, each into the tightest gap that it fits."""
+    """Offsets of `blocks`, placed in the order given, each into the tightest gap that holds it."""
     placed: dict[_Block, int] = {}
     by_offset: list[tuple[int, _Block]] = []  # sorted
     for b in blocks:

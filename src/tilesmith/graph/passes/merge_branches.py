@@ -1,12 +1,12 @@
-"""Convolutions of one image that are added up, as one convolution with the sum of their filters.
+"""Convolutions of one image that are added up become one convolution with the sum of their filters.
 
-Networks that are trained with several branches side by side (Ding et al., "RepVGG: Making VGG-style
-ConvNets Great Again", 2021; Vasu et al., "MobileOne: An Improved One millisecond Mobile Backbone",
-2023) are often exported as they were trained:
+Networks trained with parallel branches are often exported as they were trained (Ding et al.,
+"RepVGG: Making VGG-style ConvNets Great Again", 2021; Vasu et al., "MobileOne: An Improved One
+millisecond Mobile Backbone", 2023):
 
     conv(x, w) + conv(x, v)  ->  conv(x, w + v)
 
-A smaller kernel is placed within the larger one where both meet the same elements of x.  Weights
+A smaller kernel is placed within the larger one, where both meet the same elements of x.  Weights
 are added in f64 and rounded once.
 """
 
@@ -24,8 +24,9 @@ from tilesmith.ops.elementwise import Add
 
 
 def merge_branches(graph: Graph) -> Graph:
-    """`graph` with such sums of convolutions merged, where weights are constants and nobody else
-    reads the terms; the same object when there are none.
+    """`graph` with such sums of convolutions merged; the same object if there are none.
+
+    Weights must be constants, and the terms must have no other readers.
     """
     return Rewriter(graph, {Add: (_sum,)}).run()
 
@@ -45,8 +46,10 @@ def _sum(r: Rewriter, n: Node) -> Result:
 
 
 def _terms(r: Rewriter, n: Node) -> Iterator[Value]:
-    """What a tree of additions adds up; constants, which the first convolution takes for its bias,
-    and other values that are not of the sum's shape are terms like any other.
+    """The terms of a tree of additions.
+
+    Constants, which the first convolution takes as its bias, are terms, and so are other values
+    that are not of the sum's shape.
     """
     for v in n.inputs:
         inner = r.producer(v, Add) if r.is_single_use(v) else None
@@ -64,7 +67,7 @@ def _is_branch(r: Rewriter, v: Value, total: Value) -> bool:
 
 
 def _merged(r: Rewriter, a: Value, b: Value) -> Value | None:
-    """The sum of two convolutions as one, when the kernel of `b` lies within that of `a`."""
+    """The sum of two convolutions as one, if the kernel of `b` lies within that of `a`."""
     large, small = r.producer(a, Conv), r.producer(b, Conv)
     assert large is not None and isinstance(large.op, Conv)
     assert small is not None and isinstance(small.op, Conv)

@@ -1,11 +1,11 @@
-"""Values inside the memory of others: concatenations and slices for which nothing runs.
+"""Values inside the memory of others: concatenations and slices that need no code.
 
-A concatenation's operand that a kernel computes is written straight into its part of the result,
-and every reader of the operand reads it there; only what cannot lie there (inputs, constants,
-outputs, what lies in another result already) is still copied.  Results that are a strided window on
-their operand's memory (slices, splits, reshapes) are read from it.  Both become `InPlace` nodes,
-whose operands or results carry layouts with spans, and the memory plan does the rest.  What lies in
-one memory has one halo, the widest that any of it needs.
+A kernel that computes a concatenation's operand writes it directly into its part of the result, and
+every reader reads it there.  Operands that cannot lie there are copied: inputs, constants, outputs,
+and values that lie in another result already.  Results that are a strided window on their operand's
+memory (slices, splits, reshapes) are read from it.  Both become `InPlace` nodes, whose operands or
+results have layouts with spans; the memory plan does the rest.  All values in one memory have the
+same halo, the widest that any of them needs.
 
     %c = concat(%a, %b)             ->  %d = concat(%c, %n), %c inside %d
     %d = concat(%a, %b, %n)             (what is concatenated again is not repeated)
@@ -26,7 +26,9 @@ from tilesmith.ops.slicing import Concat, Split
 from .choices import Choose, preferred
 
 RUN_BYTES = 64
-"""Fewest bytes without a gap that are worth seeing in place: a vector, and a cache line."""
+"""Shortest contiguous run in bytes for which a value is seen in place: a vector, and a
+cache line.
+"""
 
 Windows = tuple[tuple[Layout, int], ...]
 """For each result of a group, the layout and the element at which its operand's memory holds it."""
@@ -35,18 +37,23 @@ Windows = tuple[tuple[Layout, int], ...]
 def place(
     graph: Graph, windows: Callable[[Graph], Windows | None], choose: Choose = preferred
 ) -> Graph:
-    """A fused `graph` with concatenations and views in place; the same one when there are none.
+    """A fused `graph` with concatenations and views in place; the same object if there are none.
 
-    `windows(body)` says how the results of a fused body are found in the memory of its one operand,
-    and is None when they are not there, element for element.  `choose`: whether a concatenation
-    that could be in place is.
+    windows: for a fused body, how its results are found in the memory of its one operand; None if
+        they are not there, element for element.
+    choose: whether a concatenation that could be in place is.
     """
     return _Placement(graph, windows, choose).run()
 
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """A place in the memory of `whole`: from position `start` of logical `axis` on."""
+    """A place in the memory of another value.
+
+    whole: that value.
+    axis: logical axis along which parts lie side by side.
+    start: first position on that axis.
+    """
 
     whole: Value
     axis: int
@@ -55,15 +62,17 @@ class _Slot:
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """What all that lies in one memory needs: a halo (per axis, before and after), none along
-    `axes`, on which values stand side by side.
+    """What the values in one memory need.
+
+    halo: border of zeros (per axis, before and after).
+    axes: axes along which values lie side by side; there is no halo along them.
     """
 
     halo: tuple[tuple[int, int], ...]
     axes: frozenset[int] = frozenset()
 
     def joined(self, other: _Room, axis: int) -> _Room | None:
-        """Room for both when `other` is put inside along `axis`; None when there cannot be any."""
+        """Room for both if `other` is put inside along `axis`; None if that is impossible."""
         halo = tuple((max(a, c), max(b, d)) for (a, b), (c, d) in zip(self.halo, other.halo))
         axes = self.axes | other.axes | {axis}
         return None if any(any(halo[a]) for a in axes) else _Room(halo, axes)
@@ -126,8 +135,8 @@ class _Placement:
                 known[axis, operands] = whole
 
     def choose(self, node: Node) -> None:
-        """Give the operands that can lie in the result their slots; forget `node` if none can, or
-        none shall.
+        """Give the operands that can lie in the result their slots.  Forget `node` if there are
+        none, or if the choice is against it.
         """
         axis, operands, whole = _axis(node), self.operands[node], node.outputs[0]
         starts = accumulate((v.type.static_shape[axis] for v in operands[:-1]), initial=0)
@@ -148,12 +157,12 @@ class _Placement:
                 self.rooms[whole] = room
 
     def about(self, node: Node, values: Iterable[Value]) -> list[Node]:
-        """The concatenation `node`, after what computes those `values`."""
+        """The concatenation `node`, together with the nodes that compute `values`."""
         groups = [*(self.graph.producer[v] for v in values), node]
         return [g.op.body.nodes[-1] for g in groups if isinstance(g.op, Fused)]
 
     def fits(self, v: Value, slot: _Slot) -> _Room | None:
-        """The room that `slot.whole` needs with `v` inside; None when `v` cannot lie there."""
+        """The room that `slot.whole` needs with `v` inside; None if `v` cannot lie there."""
         if v in self.outside or not v.type.size:
             return None
         ours, theirs = _layout(v), _layout(slot.whole)
@@ -187,7 +196,7 @@ class _Placement:
                 self.layouts[v] = _within(v, whole, self.layouts[whole])
 
     def value(self, v: Value) -> Value:
-        """`v` with the layout that it has now."""
+        """`v` with its current layout."""
         if v not in self.now:
             layout = self.layouts.get(v)
             if layout is not None and layout.is_row_major:
@@ -198,7 +207,7 @@ class _Placement:
         return self.now[v]
 
     def rewritten(self, node: Node) -> Node:
-        """`node` with today's layouts; a view when its results lie in its operand's memory."""
+        """`node` with the current layouts; a view if its results lie in its operand's memory."""
         assert isinstance(node.op, Fused)
         inputs = tuple(self.value(v) for v in node.inputs)
         body = _with_layouts(node.op.body, inputs, tuple(self.value(v) for v in node.outputs))
@@ -224,7 +233,7 @@ class _Placement:
     def view(self, node: Node, body: Graph) -> Windows | None:
         """Where the results of `node` lie in its operand's memory.
 
-        A result of the program has memory of its own: there the operand must be able to lie in it.
+        A result of the program has memory of its own; the operand must then be able to lie in that.
         """
         if len(node.inputs) != 1 or node.inputs[0] in self.graph.constant:
             return None
@@ -267,7 +276,7 @@ class _Placement:
 
 
 def _only(node: Node) -> Node | None:
-    """The node in a group of one, of static shapes, that takes and gives what the group does."""
+    """The node in a group of one, with static shapes and the group's own inputs and outputs."""
     body = node.op.body if isinstance(node.op, Fused) else None
     if body is None or len(body.nodes) != 1 or isinstance(node.op, InPlace):
         return None
@@ -312,7 +321,7 @@ def _with_halo(layout: Layout, halo: tuple[tuple[int, int], ...]) -> Layout:
 
 
 def _within(part: Value, whole: Value, seen: Layout) -> Layout:
-    """The layout of `part` in the memory of `whole`, which itself is `seen` there."""
+    """The layout of `part` in the memory of `whole`, whose own layout there is `seen`."""
     extents = seen.physical_shape(whole.type.static_shape)
     dims, outer = [], 1
     for d, extent in zip(seen.dims, extents, strict=True):
@@ -323,8 +332,8 @@ def _within(part: Value, whole: Value, seen: Layout) -> Layout:
 
 
 def _is_readable(layout: Layout, v: Value) -> bool:
-    """True when gaps between the elements of `v` cost the kernels that touch it next to nothing:
-    runs without one are worth a vector.
+    """True if gaps between the elements of `v` cost its kernels next to nothing: contiguous runs
+    are as long as a vector.
     """
     spans = [i for i, d in enumerate(layout.dims) if d.span]
     if not spans:
@@ -347,7 +356,7 @@ def _copy(source: Value, target: Value, loc: str) -> Node:
 
 
 def _with_layouts(body: Graph, inputs: tuple[Value, ...], outputs: tuple[Value, ...]) -> Graph:
-    """`body` whose inputs and outputs have the layouts of the values outside."""
+    """`body` with its inputs and outputs in the layouts of the values outside."""
     fresh = {
         inner: replace(inner, layout=outer.layout)
         for inner, outer in zip((*body.inputs, *body.outputs), (*inputs, *outputs), strict=True)

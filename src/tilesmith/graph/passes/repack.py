@@ -1,7 +1,7 @@
 """Constants of fused groups in other layouts than the layout pass gave them.
 
-That pass decides before there are groups; where a group turns out to want its weights packed
-differently (it was tuned), they are packed again from what they were packed from.
+That pass decides before there are groups.  A tuned group may want its weights packed differently;
+they are then packed again from their source.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from .layout import pack
 
 
 def repack(graph: Graph, wanted: Mapping[Node, Mapping[int, Layout]]) -> Graph:
-    """`graph` with the inputs of fused nodes, by number, in the layouts wanted; they are constants
-    that the layout pass packed.
+    """`graph` with the inputs of fused nodes, by number, in the wanted layouts.
+
+    They must be constants that the layout pass packed.
     """
     made: dict[tuple[Value, Layout], Constant] = {}
     nodes: list[Node] = []
@@ -44,7 +45,7 @@ def repack(graph: Graph, wanted: Mapping[Node, Mapping[int, Layout]]) -> Graph:
 
 
 def with_packing(body: Graph, layouts: Mapping[int, Layout | None]) -> Graph:
-    """A fused body whose inputs, by number, lie in memory in other ways (None: row-major)."""
+    """A fused body whose inputs, by number, have other layouts (None: row-major)."""
     if not layouts:
         return body
     new = {body.inputs[i]: replace(body.inputs[i], layout=la) for i, la in layouts.items()}

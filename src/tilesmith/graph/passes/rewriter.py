@@ -1,9 +1,9 @@
-"""The engine behind the rewriting passes: rules indexed by operator, applied in one walk.
+"""The engine of the rewriting passes: rules indexed by operator, applied in one walk.
 
-A rule looks at a node whose inputs are final and at what produced them; it returns what replaces
-the node's results, or None.  Nodes that a rule adds go through the rules themselves, so one walk
-reaches the fixed point of rules that look only upwards.  Counts of uses are kept exact during the
-walk, because a fusion of two nodes pays only when nobody else reads the first one.
+A rule looks at a node whose inputs are final, and at their producers.  It returns the replacement
+of the node's results, or None.  Nodes that a rule adds go through the rules themselves.  So one
+walk reaches the fixed point of rules that look only upwards.  Use counts are exact during the walk,
+because a fusion of two nodes pays only if the first one has no other reader.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ _SHARED_BYTES = 4096
 
 
 class Rewriter:
-    """One walk over `graph`; tries the `rules` for an operator in order, then the `general`."""
+    """One walk over `graph`; tries the `rules` for an operator in order, then the
+    `general` rules.
+    """
 
     def __init__(self, graph: Graph, rules: Rules, general: Sequence[Rule] = ()) -> None:
         self._graph = graph
@@ -51,7 +53,7 @@ class Rewriter:
         return node if node is not None and (not kinds or isinstance(node.op, kinds)) else None
 
     def array(self, value: Value) -> np.ndarray | None:
-        """The logical contents of a constant; None when `value` is not one."""
+        """The logical contents of a constant; None for any other value."""
         constant = self._constants.get(value)
         return None if constant is None else logical_array(constant)
 
@@ -59,7 +61,7 @@ class Rewriter:
         return value in self._constants
 
     def splat(self, value: Value) -> Any:
-        """The number that every element of a constant is; None when there is no such number.
+        """The number that all elements of a constant equal; None if there is none.
 
         NaNs count as different, and so do 0.0 and -0.0.
         """
@@ -76,7 +78,7 @@ class Rewriter:
         return first[0].item() if first[0] == first[0] else None
 
     def is_single_use(self, value: Value) -> bool:
-        """True when only the node being rewritten reads `value`."""
+        """True if only the node being rewritten reads `value`."""
         return self._uses.get(value, 0) == 1
 
     def constant(self, array: np.ndarray, name: str = "") -> Value:
@@ -93,7 +95,7 @@ class Rewriter:
         return value
 
     def add(self, op: Op, *inputs: Value) -> Any:
-        """The value (tuple of values if several) of `op`, after the rules have seen it."""
+        """The value of `op` (a tuple if there are several), after the rules have seen it."""
         types = infer(op, tuple(v.type for v in inputs))
         node = Node(op, inputs, tuple(Value("", t) for t in types), self._loc)
         for v in inputs:
@@ -104,7 +106,7 @@ class Rewriter:
     # The walk
 
     def run(self) -> Graph:
-        """The rewritten graph, without the code that died; the same object when no rule applied."""
+        """The rewritten graph without dead code; the same object if no rule applied."""
         graph = self._graph
         for node in graph.nodes:
             inputs = tuple(self._replaced.get(v, v) for v in node.inputs)
@@ -126,7 +128,7 @@ class Rewriter:
         )
 
     def _place(self, node: Node) -> tuple[Value, ...]:
-        """Adds `node`, or what the rules make of it."""
+        """Add `node`, or its replacement by the rules."""
         replacement = self._rewrite(node)
         if replacement is None:
             self._nodes.append(node)
@@ -150,7 +152,7 @@ class Rewriter:
         return None
 
     def _release(self, node: Node) -> None:
-        """Takes back the reads of a node that is gone, and of the nodes that die with it."""
+        """Take back the reads of a removed node, and of the nodes that die with it."""
         dead = [node]
         while dead:
             for v in dead.pop().inputs:

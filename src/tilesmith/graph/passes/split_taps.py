@@ -1,12 +1,13 @@
-"""Convolutions whose window lies in the padding for the most part, as sums over its taps.
+"""Convolutions whose window lies mostly in the padding become sums over their taps.
 
-A tap is one position of the kernel.  With a large dilation most taps meet the image in few of the
-window's places (Chen et al., "Rethinking Atrous Convolution for Semantic Image Segmentation",
-2017, section 3.3); the rest multiplies zeros:
+A tap is one position of the kernel.  With a large dilation most taps meet the image in few
+positions of the window (Chen et al., "Rethinking Atrous Convolution for Semantic Image
+Segmentation", 2017, section 3.3).  The other products are by zeros:
 
     conv(x, w)  ->  sum over taps of pad(conv1x1(crop(x), w[tap]))
 
-Crops are negative pads of the small convolutions.  Each result is as large as what its tap meets.
+Crops are negative pads of the small convolutions.  Each result is as large as the part that its tap
+meets.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ from tilesmith.ops.slicing import Pad
 from .dce import dce
 
 PASS_CHANNELS = 16
-"""Adding one tap's result to the sum takes as long as the products of so many channels."""
+"""Channels whose products take as long as adding one tap's result to the sum."""
 GAIN = 0.7
-"""The share of the work that may be left; splitting makes more and smaller kernels."""
+"""The largest share of the work that may be left; splitting makes more and smaller kernels."""
 
 Tap = tuple[int, ...]
 
 
 def split_taps(graph: Graph) -> Graph:
-    """`graph` with such convolutions rewritten; the same object when there are none.
+    """`graph` with such convolutions rewritten; the same object if there are none.
 
-    Only dilated ones without strides and groups, with constant weights, in a type that is summed in
-    itself.
+    They must be dilated, without strides and groups, have constant weights, and have an element
+    type that is its own accumulator type.
     """
     made: list[Constant] = []
     nodes: list[Node] = []
@@ -80,8 +81,10 @@ def _taps(node: Node) -> list[Tap]:
 
 
 def _margins(node: Node, tap: Tap) -> tuple[list[int], list[int]]:
-    """Along each spatial axis, how many places of the result before and after those in which `tap`
-    meets the image; negative: elements of the image before and after those that it meets.
+    """Along each spatial axis, the number of result positions before and after those in which `tap`
+    meets the image.
+
+    Negative: the number of image elements before and after those that it meets.
     """
     assert isinstance(node.op, Conv)
     win = node.op.window(node.inputs[1].type.static_shape[2:])
@@ -92,7 +95,7 @@ def _margins(node: Node, tap: Tap) -> tuple[list[int], list[int]]:
 
 
 def _result(shape: tuple[int, ...], before: list[int], after: list[int]) -> list[int]:
-    """Places in which a tap with such margins meets the image."""
+    """The shape of the result positions in which a tap with such margins meets the image."""
     return [n - max(b, 0) - max(a, 0) for n, b, a in zip(shape, before, after, strict=True)]
 
 

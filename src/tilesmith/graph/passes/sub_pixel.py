@@ -1,21 +1,21 @@
-"""Strided transposed convolutions as plain ones: every phase of the result at its own time.
+"""Strided transposed convolutions become plain ones: each phase of the result separately.
 
-Spreading the input with zeros wastes all but one of stride^n multiplications.  Position
-`j * stride + r` of the full result takes only the kernel positions that are r modulo the stride, so
-the phases r are `stride` times as many output channels of a small convolution at stride 1, which
-are then interleaved (Shi et al., "Real-Time Single Image and Video Super-Resolution Using an
-Efficient Sub-Pixel Convolutional Neural Network", 2016) and cropped as the pads say:
+Spreading the input with zeros wastes all but one of stride^n multiplications (n: spatial axes).
+Position `j * stride + r` of the full result needs only the kernel positions that are r modulo the
+stride.  So the phases r are `stride` times as many output channels of a small convolution at stride
+1.  They are then interleaved (Shi et al., "Real-Time Single Image and Video Super-Resolution Using
+an Efficient Sub-Pixel Convolutional Neural Network", 2016) and cropped as the pads say:
 
     conv_transpose(x, w)  ->  slice(reshape(transpose(reshape(conv(x, phases(w))))))
 
-One convolution for all phases gives each as many taps as any has, and more positions than the
-crop leaves.  Where that is much work, each phase is a convolution of its own, with its own taps and
-pads:
+In one convolution all phases have as many taps as the largest needs, and positions are computed
+that the crop removes.  Where that is much work, each phase is a convolution of its own, with its
+own taps and pads:
 
     conv_transpose(x, w)  ->  slice(reshape(transpose(reshape(concat(conv(x, w[phase]), ...)))))
 
-An axis on which x has a single position is treated so as well, whatever its stride.  With constant
-weights, `phases(w)` is folded.
+An axis on which x has a single position is treated in the same way, whatever its stride.  With
+constant weights, `phases(w)` is folded.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ from tilesmith.ops.shape import Reshape, Transpose
 from tilesmith.ops.slicing import Concat, Flip, Pad, Slice
 
 CHANNELS = 16
-"""Output channels are computed in vectors of about so many."""
+"""Output channels are computed in vectors of about this many."""
 APART = 0.95
-"""Phases are convolutions of their own when no more than this share of the work is left: they are
-more and smaller kernels, each of which reads the whole image."""
+"""Phases are separate convolutions if at most this share of the work is left: they are more and
+smaller kernels, each of which reads the whole image.
+"""
 
 
 def sub_pixel(graph: Graph) -> Graph:
-    """`graph` without transposed convolutions that stride or enlarge a single position, but for
+    """`graph` without transposed convolutions that stride or enlarge a single position, except for
     dilated ones, which are rare.
     """
     if not any(isinstance(n.op, ConvTranspose) for n in graph.nodes):
@@ -86,8 +87,13 @@ def _phases(r: Rewriter, node: Node) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class _Phase:
-    """One phase of the result along one axis: `count` positions, each the sum of `taps` places of
-    the kernel from `first` on, a stride apart; `pads` before and after x.
+    """One phase of the result along one axis.  Each position sums kernel positions that are a
+    stride apart.
+
+    first: the first kernel position.
+    taps: number of kernel positions.
+    count: number of result positions.
+    pads: before and after x.
     """
 
     first: int
@@ -99,7 +105,7 @@ class _Phase:
 def _phases_of(size: int, kernel: int, stride: int, begin: int, out: int) -> list[_Phase]:
     """The phases of a result of `out` positions that starts at `begin` of the full one.
 
-    Position `i * stride + q` of it adds up `x[i + shift - t] * w[first + t * stride]`.
+    Position `i * stride + q` of it is the sum of `x[i + shift - t] * w[first + t * stride]` over t.
     """
     count = -(-out // stride)
     found = []
@@ -114,8 +120,10 @@ def _phases_of(size: int, kernel: int, stride: int, begin: int, out: int) -> lis
 def _apart_is_less(
     shape: Sequence[int], channels: int, taps: Sequence[int], axes: Sequence[Sequence[_Phase]]
 ) -> bool:
-    """True when phases apart are much less work than together; `shape`: of the image, `channels`:
-    of a phase of a group.
+    """True if separate phases are much less work than one convolution.
+
+    shape: of the image.
+    channels: of a phase of a group.
     """
     if any(not p.taps for phases in axes for p in phases):
         return False  # a stride beyond the kernel leaves phases without any taps
@@ -162,8 +170,9 @@ def _phase_weights(
     taps: Sequence[int],
     outside: bool,
 ) -> Value:
-    """w [IC, OC/groups, k...] as [OC * phases, IC/groups, taps...], the taps mirrored; phases stand
-    `outside` the channels of a group or inside.
+    """w [IC, OC/groups, k...] as [OC * phases, IC/groups, taps...], with the taps mirrored.
+
+    outside: whether the phases are outside or inside the channels of a group.
     """
     ic, ocg, *kernel = w.type.static_shape
     n = len(kernel)
@@ -185,8 +194,9 @@ def _phase_weights(
 
 
 def _interleave(r: Rewriter, y: Value, groups: int, strides: Sequence[int], outside: bool) -> Value:
-    """y [N, groups * C * phases, d...] as [N, groups * C, d * stride...]; phases stand `outside`
-    the channels C or inside.
+    """y [N, groups * C * phases, d...] as [N, groups * C, d * stride...].
+
+    outside: whether the phases are outside or inside the channels C.
     """
     batch, size, *dims = y.type.static_shape
     n = len(dims)

@@ -2,8 +2,8 @@
 
     conv(x, w)  ->  winograd_conv(x, G w G')
 
-Only float32 without strides, dilations and groups, and constant weights, which are transformed
-when they are first read.
+They must be float32, without strides, dilations and groups, and have constant weights.  The weights
+are transformed when they are first read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Choice = Callable[[Node], int | None]
 
 
 def winograd(graph: Graph, choice: Choice) -> Graph:
-    """`graph` with convolutions rewritten; the same object when none is chosen."""
+    """`graph` with convolutions rewritten; the same object if none is chosen."""
     made: dict[tuple[Value, int], Constant] = {}
     nodes: list[Node] = []
     for node in graph.nodes:
