@@ -17,7 +17,8 @@ import pytest
 from onnx import numpy_helper
 
 import tilesmith as ts
-from tilesmith.frontend.onnx import ValuesNeededError, load
+from tilesmith.frontend.common.errors import ValuesNeededError
+from tilesmith.frontend.load import load
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Graph
 from tilesmith.support.errors import UnsupportedError

@@ -13,7 +13,7 @@ import onnx_models as om
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tilesmith.frontend.onnx import load
+from tilesmith.frontend.load import load
 from tilesmith.support.errors import ModelError
 
 

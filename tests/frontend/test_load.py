@@ -11,8 +11,9 @@ import onnx_models as om
 import pytest
 from onnx import TensorProto, helper
 
-from tilesmith.frontend.onnx import TABLE, ValuesNeededError, load
-from tilesmith.frontend.onnx.registry import OLDEST_OPSET, find
+from tilesmith.frontend.common.errors import ValuesNeededError
+from tilesmith.frontend.load import load
+from tilesmith.frontend.onnx.registry import OLDEST_OPSET, OPERATORS
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.support.errors import ModelError, UnsupportedError, UsageError
 
@@ -35,8 +36,10 @@ def test_path_bytes_and_message_give_the_same(tmp_path):
 
 
 def test_something_else_is_a_usage_error():
-    with pytest.raises(UsageError, match=r"expected a path, bytes or an onnx\.ModelProto"):
-        load(3)  # type: ignore[arg-type]
+    accepted = r"expected a path to an ONNX model, its bytes, an onnx\.ModelProto or a Graph, got "
+    for thing, name in ((3, "int"), (om.relu().graph, "GraphProto"), (None, "NoneType")):
+        with pytest.raises(UsageError, match=accepted + name):
+            load(thing)
 
 
 def _open_model():
@@ -229,7 +232,7 @@ def test_recursive_functions_are_refused():
 
 
 def test_functions_that_multiply_are_refused(monkeypatch):
-    monkeypatch.setattr("tilesmith.frontend.onnx.importer._NODE_LIMIT", 2000)
+    monkeypatch.setattr("tilesmith.frontend.common.folding.MAX_NODES", 2000)
     chain = [_function("F0", [helper.make_node("Relu", ["a"], ["b"])])]
     for i in range(1, 40):
         twice = [
@@ -244,7 +247,7 @@ def test_functions_that_multiply_are_refused(monkeypatch):
 
 def test_every_operator_is_there_exactly_at_the_versions_of_its_schemas():
     newest = onnx.defs.onnx_opset_version()
-    for domain, name in TABLE:
+    for domain, name in OPERATORS:
         for version in range(OLDEST_OPSET, newest + 1):
             try:
                 deprecated = onnx.defs.get_schema(name, version, domain).deprecated
@@ -254,5 +257,5 @@ def test_every_operator_is_there_exactly_at_the_versions_of_its_schemas():
                 continue  # had rules of its own for one opset
             if name == "GroupNormalization" and 18 <= version < 21:
                 continue  # withdrawn later, yet exported and supported
-            known = find(domain, name, version) is not None
+            known = OPERATORS.find(domain, name, version) is not None
             assert known == (not deprecated), (name, version)

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from tilesmith.frontend.onnx import load
+from tilesmith.frontend.load import load
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.support.errors import ModelError, UnsupportedError
 

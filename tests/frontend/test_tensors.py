@@ -8,8 +8,8 @@ import onnx_models as om
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tilesmith.frontend.onnx import load
-from tilesmith.frontend.onnx.external import ExternalFiles
+from tilesmith.frontend.common.external import ExternalFiles
+from tilesmith.frontend.load import load
 from tilesmith.frontend.onnx.tensors import ELEMENT_TYPES, decode, decode_sparse
 from tilesmith.support.errors import ModelError, UnsupportedError
 

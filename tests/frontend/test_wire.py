@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tilesmith.frontend.onnx import load
+from tilesmith.frontend.load import load
 from tilesmith.frontend.onnx.wire import LARGE, split
 from tilesmith.support.errors import ModelError
 

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import tilesmith as ts
-from tilesmith.frontend.onnx import load
+from tilesmith.frontend.load import load
 from tilesmith.support.errors import ModelError
 
 RNG = np.random.default_rng(0)

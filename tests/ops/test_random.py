@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import tilesmith as ts
-from tilesmith.frontend.onnx import load
+from tilesmith.frontend.load import load
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.ir.threefry import threefry_word
 from tilesmith.support.errors import ModelError

@@ -12,7 +12,7 @@ import typer
 
 from tilesmith.cli.arguments import JsonFlag
 from tilesmith.cli.console import note, print_json, print_table
-from tilesmith.frontend.onnx import registry
+from tilesmith.frontend.onnx.registry import OPERATORS
 from tilesmith.ops.base import OPS
 
 
@@ -54,7 +54,7 @@ def _onnx_operators() -> list[dict[str, Any]]:
     return [
         {
             "name": f"{domain}::{name}" if domain else name,
-            "opsets": registry.versions(domain, name),
+            "opsets": OPERATORS.versions(domain, name),
         }
-        for domain, name in sorted(registry.TABLE)
+        for domain, name in sorted(OPERATORS)
     ]

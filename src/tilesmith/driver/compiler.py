@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +13,7 @@ from tilesmith.codegen.emit import emit
 from tilesmith.codegen.link import compile_object
 from tilesmith.codegen.math import expand_math
 from tilesmith.codegen.targets import target as resolve_target
-from tilesmith.frontend import onnx
+from tilesmith.frontend.load import load as load_source
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.text import print_graph
 from tilesmith.ir.target import Target
@@ -72,19 +71,13 @@ def plan_report(program: Program) -> str:
 def load_graph(
     model: Any, shapes: Mapping[str, Sequence[int]] | None = None, session: Session | None = None
 ) -> Graph:
-    """The graph of a model, as the frontend makes it."""
-    if isinstance(model, Graph):
-        return model
+    """The graph of a model, as its frontend makes it; see `frontend.load`."""
     session = session or Session.of(None)
-    if isinstance(model, (str, bytes, os.PathLike)) or hasattr(model, "SerializeToString"):
-        with session.timings.stage("load"):
-            graph = onnx.load(model, shapes, opened=session.outside)
+    with session.timings.stage("load"):
+        graph = load_source(model, shapes, opened=session.outside)
+    if graph is not model:
         session.dumper("load", graph, print_graph)
-        return graph
-    raise UsageError(
-        "expected a path to an ONNX model, its bytes, an onnx.ModelProto or a Graph, got "
-        f"{type(model).__name__}"
-    )
+    return graph
 
 
 def compile_program(graph: Graph, session: Session) -> Program:

@@ -104,10 +104,9 @@ class Builder:
         self._known.add(value)
         return value
 
-    def array_of(self, value: Value) -> np.ndarray | None:
-        """The contents of a constant; None for a value that is not known at compile time."""
-        found = self._constants.get(value)
-        return None if found is None else found.data.array
+    def is_constant(self, value: Value) -> bool:
+        """True for a value whose contents were given."""
+        return value in self._constants
 
     def add(self, op: Op, *inputs: Value, loc: str = "", name: str = "") -> Any:
         """The value of `op` applied to `inputs`, or the tuple of values if there are several.
@@ -117,19 +116,34 @@ class Builder:
 
         Raises ModelError, naming `loc`, if the inputs do not fit the operator.
         """
+        try:
+            types = self._types(op, inputs)
+        except TilesmithError as e:
+            raise type(e)(f"node {loc!r}: {e}" if loc else str(e)) from e.__cause__
+        outputs = self._append(op, inputs, types, loc, name)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def _types(self, op: Op, inputs: tuple[Value, ...]) -> tuple[TensorType, ...]:
         for v in inputs:
             if not isinstance(v, Value) or v not in self._known:
                 raise InternalError(f"{op.name}: input {v!r} is not a value of graph '{self.name}'")
-        try:
-            types = infer(op, tuple(v.type for v in inputs))
-        except TilesmithError as e:
-            raise type(e)(f"node {loc!r}: {e}" if loc else str(e)) from e.__cause__
+        return infer(op, tuple(v.type for v in inputs))
+
+    def _append(
+        self,
+        op: Op,
+        inputs: tuple[Value, ...],
+        types: tuple[TensorType, ...],
+        loc: str,
+        name: str,
+    ) -> tuple[Value, ...]:
+        """The results, of `types`, of a new node."""
         outputs = tuple(
             Value(name if i == 0 or not name else f"{name}.{i}", t) for i, t in enumerate(types)
         )
-        self._nodes.append(Node(op, tuple(inputs), outputs, loc))
+        self._nodes.append(Node(op, inputs, outputs, loc))
         self._known.update(outputs)
-        return outputs[0] if len(outputs) == 1 else outputs
+        return outputs
 
     def finish(self, outputs: Sequence[Value] | Value, names: Sequence[str] | None = None) -> Graph:
         """The graph with these `outputs`, called `names` (default: their labels or `output<i>`)."""

@@ -27,6 +27,8 @@ class Attention(Op):
     heads (axis -3) in k and v than in q, each serves a group of adjacent query heads.
     """
 
+    heavy_reference = True
+
     scale: float | None = None
     is_causal: bool = False
     softcap: float = 0.0

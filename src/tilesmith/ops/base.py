@@ -63,6 +63,11 @@ class Op:
 
     name: ClassVar[str] = "op"
 
+    heavy_reference: ClassVar[bool] = False
+    """Whether `reference` may take far more time or memory than reading operands and writing
+    results: frontends compute no shapes with such operators.
+    """
+
     def __init_subclass__(cls, abstract: bool = False, **kwargs: Any) -> None:
         """Enters `cls` in the table, unless it is only a base for a family of operators
         (`abstract`).

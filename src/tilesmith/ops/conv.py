@@ -48,6 +48,8 @@ class Conv(Op):
     `pads` has the begins of all spatial axes, then the ends; empty fields are ones (pads: zeros).
     """
 
+    heavy_reference = True
+
     strides: tuple[int, ...] = ()
     pads: tuple[int, ...] = ()
     dilations: tuple[int, ...] = ()
@@ -167,6 +169,8 @@ class ConvTranspose(Op):
     As an expression it is a stage that spreads x with zeros between its elements, then a
     convolution with the mirrored kernel.
     """
+
+    heavy_reference = True
 
     strides: tuple[int, ...] = ()
     pads: tuple[int, ...] = ()
@@ -300,6 +304,8 @@ class Col2Im(Op):
     """Columns [N, C * window, places] added up to images [N, C, `image`]: where windows overlap,
     their elements sum.
     """
+
+    heavy_reference = True
 
     image: tuple[int, ...]
     kernel: tuple[int, ...]

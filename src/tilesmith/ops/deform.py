@@ -32,6 +32,8 @@ class DeformSample(Op):
     zero.  Geometry as in `conv`, `pads` given.
     """
 
+    heavy_reference = True
+
     kernel: tuple[int, ...]
     strides: tuple[int, ...] = ()
     pads: tuple[int, ...] = ()
@@ -143,6 +145,8 @@ class DeformConv(Op):
     """Deformable convolution of x with w [OC, C/groups, kernel...]: `deform_sample`, with the
     offsets and mask of `offset_groups`, and a convolution over its taps.
     """
+
+    heavy_reference = True
 
     strides: tuple[int, ...] = ()
     pads: tuple[int, ...] = ()

@@ -27,6 +27,8 @@ class Einsum(Op):
     Without "->" the result has the letters that occur once, in alphabetical order.
     """
 
+    heavy_reference = True
+
     equation: str
 
     def terms(self, ranks: Sequence[int]) -> tuple[list[list[str]], list[str]]:

@@ -31,6 +31,8 @@ class Dft(Op):
     with a matrix of sines and cosines.
     """
 
+    heavy_reference = True
+
     axis: int
     length: int = 0
     inverse: bool = False
@@ -99,6 +101,8 @@ class Stft(Op):
     A frame begins every `step` samples.  Inputs: the signal and the window [frame length], with
     which each frame is multiplied.
     """
+
+    heavy_reference = True
 
     step: int
     onesided: bool = True

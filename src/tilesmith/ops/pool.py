@@ -37,6 +37,8 @@ class _Pool(Op, abstract=True):
     With `ceil_mode` the last window may overhang the end of the padded input.
     """
 
+    heavy_reference = True
+
     kernel: tuple[int, ...]
     strides: tuple[int, ...] = ()
     pads: tuple[int, ...] = ()

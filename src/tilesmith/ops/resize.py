@@ -40,6 +40,8 @@ class Resample(Op):
     `outside` samples whose centre is outside take that value.
     """
 
+    heavy_reference = True
+
     axis: int
     size: int
     step: int
@@ -189,6 +191,8 @@ class Resize(Op):
     tf_half_pixel_for_nn and tf_crop_and_resize, which takes `roi` (all starts, then all ends) and
     gives `extrapolation` outside. With `antialias` a kernel that shrinks is widened by the factor.
     """
+
+    heavy_reference = True
 
     sizes: tuple[int, ...]
     scales: tuple[float, ...] = ()

@@ -40,6 +40,8 @@ class GridSample(Op):
     outermost pixel) or reflection.
     """
 
+    heavy_reference = True
+
     mode: str = "linear"
     padding: str = "zeros"
     align_corners: bool = False
@@ -230,6 +232,8 @@ class RoiAlign(Op):
     many along each axis as `samples` says or, if that is 0, as pixels it touches.  `half_pixel`:
     pixels lie at their centres; else at whole numbers, and a region is at least one pixel large.
     """
+
+    heavy_reference = True
 
     size: tuple[int, int]
     samples: int = 0

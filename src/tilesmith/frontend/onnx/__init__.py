@@ -1,9 +1,10 @@
-"""The ONNX frontend: `load` turns a model file into a Graph.
+"""The ONNX frontend.
 
 Importing this package registers every operator; it does not import `onnx`, which happens when a
 model is read.
 """
 
+from tilesmith.frontend.common.source import Frontend
 from tilesmith.frontend.onnx import (
     activations,
     attention,
@@ -24,9 +25,8 @@ from tilesmith.frontend.onnx import (
     sequences,
     shapes,
 )
-from tilesmith.frontend.onnx.errors import ValuesNeededError
-from tilesmith.frontend.onnx.load import load
-from tilesmith.frontend.onnx.registry import OLDEST_OPSET, TABLE
+from tilesmith.frontend.onnx.proto import recognises
+from tilesmith.frontend.onnx.reader import load
 
 FAMILIES = (
     elementwise,
@@ -50,4 +50,6 @@ FAMILIES = (
 )
 """The modules that register operators, in the order of the documentation."""
 
-__all__ = ["FAMILIES", "OLDEST_OPSET", "TABLE", "ValuesNeededError", "load"]
+ONNX = Frontend(("a path to an ONNX model", "its bytes", "an onnx.ModelProto"), recognises, load)
+
+__all__ = ["FAMILIES", "ONNX"]

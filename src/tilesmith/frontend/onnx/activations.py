@@ -2,59 +2,60 @@
 
 from __future__ import annotations
 
-from tilesmith.frontend.onnx.node import NodeContext
-from tilesmith.frontend.onnx.registry import Result, onnx_op
+from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.ops import activation as act
 from tilesmith.ops import norm, shape
 
 
 @onnx_op("Relu", since=6)
-def relu(n: NodeContext) -> Result:
+def relu(n: OnnxNode) -> Result:
     return n.add(act.Relu(), n.input(0))
 
 
 @onnx_op("Sigmoid", since=6)
-def sigmoid(n: NodeContext) -> Result:
+def sigmoid(n: OnnxNode) -> Result:
     return n.add(act.Sigmoid(), n.input(0))
 
 
 @onnx_op("Softplus", since=1)
-def softplus(n: NodeContext) -> Result:
+def softplus(n: OnnxNode) -> Result:
     return n.add(act.Softplus(), n.input(0))
 
 
 @onnx_op("Softsign", since=1)
-def softsign(n: NodeContext) -> Result:
+def softsign(n: OnnxNode) -> Result:
     return n.add(act.Softsign(), n.input(0))
 
 
 @onnx_op("HardSwish", since=14)
-def hard_swish(n: NodeContext) -> Result:
+def hard_swish(n: OnnxNode) -> Result:
     return n.add(act.HardSwish(), n.input(0))
 
 
 @onnx_op("Mish", since=18)
-def mish(n: NodeContext) -> Result:
+def mish(n: OnnxNode) -> Result:
     return n.add(act.Mish(), n.input(0))
 
 
 @onnx_op("LeakyRelu", since=6)
-def leaky_relu(n: NodeContext) -> Result:
+def leaky_relu(n: OnnxNode) -> Result:
     return n.add(act.LeakyRelu(n.attr_float("alpha", 0.01)), n.input(0))
 
 
 @onnx_op("ThresholdedRelu", since=10)
-def thresholded_relu(n: NodeContext) -> Result:
+def thresholded_relu(n: OnnxNode) -> Result:
     return n.add(act.ThresholdedRelu(n.attr_float("alpha", 1.0)), n.input(0))
 
 
 @onnx_op("Elu", since=6)
-def elu(n: NodeContext) -> Result:
+def elu(n: OnnxNode) -> Result:
     return n.add(act.Elu(n.attr_float("alpha", 1.0)), n.input(0))
 
 
 @onnx_op("Celu", since=12)
-def celu(n: NodeContext) -> Result:
+def celu(n: OnnxNode) -> Result:
     alpha = n.attr_float("alpha", 1.0)
     if alpha == 0.0:
         n.bad("attribute 'alpha': expected a number other than 0")
@@ -62,23 +63,23 @@ def celu(n: NodeContext) -> Result:
 
 
 @onnx_op("Selu", since=6)
-def selu(n: NodeContext) -> Result:
+def selu(n: OnnxNode) -> Result:
     alpha = n.attr_float("alpha", 1.67326319217681884765625)
     return n.add(act.Selu(alpha, n.attr_float("gamma", 1.05070102214813232421875)), n.input(0))
 
 
 @onnx_op("HardSigmoid", since=6)
-def hard_sigmoid(n: NodeContext) -> Result:
+def hard_sigmoid(n: OnnxNode) -> Result:
     return n.add(act.HardSigmoid(n.attr_float("alpha", 0.2), n.attr_float("beta", 0.5)), n.input(0))
 
 
 @onnx_op("Shrink", since=9)
-def shrink(n: NodeContext) -> Result:
+def shrink(n: OnnxNode) -> Result:
     return n.add(act.Shrink(n.attr_float("bias", 0.0), n.attr_float("lambd", 0.5)), n.input(0))
 
 
 @onnx_op("PRelu", since=7)
-def prelu(n: NodeContext) -> Result:
+def prelu(n: OnnxNode) -> Result:
     x, slope = n.input(0), n.input(1)
     y = n.add(act.PRelu(), x, slope)
     if y.type != x.type:
@@ -87,24 +88,24 @@ def prelu(n: NodeContext) -> Result:
 
 
 @onnx_op("Gelu", since=20)
-def gelu(n: NodeContext) -> Result:
+def gelu(n: OnnxNode) -> Result:
     return n.add(act.Gelu(n.attr_string("approximate", "none", among=("none", "tanh"))), n.input(0))
 
 
 @onnx_op("Swish", since=24)
-def swish(n: NodeContext) -> Result:
+def swish(n: OnnxNode) -> Result:
     return n.add(act.Silu(n.attr_float("alpha", 1.0)), n.input(0))
 
 
 @onnx_op("Softmax", "LogSoftmax", "Hardmax", since=13)
-def softmax(n: NodeContext) -> Result:
+def softmax(n: OnnxNode) -> Result:
     return n.add(
         _SOFTMAX[n.op_type](n.axis(n.attr_int("axis", -1), n.input(0).type.rank)), n.input(0)
     )
 
 
 @onnx_op("Softmax", "LogSoftmax", "Hardmax", since=1, until=12)
-def softmax_flattened(n: NodeContext) -> Result:
+def softmax_flattened(n: OnnxNode) -> Result:
     """Before opset 13 the axes from `axis` on were one."""
     x = n.input(0)
     axis = n.axis(n.attr_int("axis", 1), x.type.rank)

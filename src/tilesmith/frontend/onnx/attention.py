@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 
+from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.elementwise import cast_to
-from tilesmith.frontend.onnx.node import NodeContext
-from tilesmith.frontend.onnx.registry import Result, onnx_op
+from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.frontend.onnx.tensors import element_type
 from tilesmith.graph.nodes import Value
@@ -20,7 +21,7 @@ from tilesmith.ops import matmul as mm
 
 
 @onnx_op("Attention", since=23)
-def attention(n: NodeContext) -> Result:
+def attention(n: OnnxNode) -> Result:
     """Scores, masks and softmax as the operator's specification draws them.
 
     Without a mask and extra outputs this is one `Attention` operator; otherwise the parts are
@@ -100,7 +101,7 @@ def attention(n: NodeContext) -> Result:
     return _joined(n, y, is_3d), k, v, shown[mode]
 
 
-def _heads(n: NodeContext, x: Value, heads: int) -> Value:
+def _heads(n: OnnxNode, x: Value, heads: int) -> Value:
     """[batch, length, heads * width] as [batch, heads, length, width]."""
     batch, length, hidden = (
         n.shape(x) if x.type.rank == 3 else n.bad(f"expected rank 3, found {x.type}")
@@ -111,14 +112,14 @@ def _heads(n: NodeContext, x: Value, heads: int) -> Value:
     return n.add(shape.Transpose((0, 2, 1, 3)), split)
 
 
-def _joined(n: NodeContext, y: Value, is_3d: bool) -> Value:
+def _joined(n: OnnxNode, y: Value, is_3d: bool) -> Value:
     if not is_3d:
         return y
     batch, heads, length, width = n.shape(y)
     return reshape_to(n, n.add(shape.Transpose((0, 2, 1, 3)), y), (batch, length, heads * width))
 
 
-def _product(n: NodeContext, a: Value, b: Value, group: int, transpose: bool) -> Value:
+def _product(n: OnnxNode, a: Value, b: Value, group: int, transpose: bool) -> Value:
     """a @ b (or its transpose) per head; each head of `b` serves `group` heads of `a`."""
     op = mm.MatMul(transpose_b=transpose)
     if group == 1:
@@ -130,7 +131,7 @@ def _product(n: NodeContext, a: Value, b: Value, group: int, transpose: bool) ->
 
 
 def _bias(
-    n: NodeContext,
+    n: OnnxNode,
     q: Value,
     k: Value,
     mask: Value | None,
@@ -180,7 +181,7 @@ def _bias(
 
 
 @onnx_op("RotaryEmbedding", since=23)
-def rotary_embedding(n: NodeContext) -> Result:
+def rotary_embedding(n: OnnxNode) -> Result:
     x, cos, sin, positions = n.input(0), n.input(1), n.input(2), n.optional(3)
     heads, interleaved = n.attr_int("num_heads", 0), n.attr_flag("interleaved")
     is_3d = x.type.rank == 3

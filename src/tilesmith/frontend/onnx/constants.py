@@ -9,10 +9,12 @@ import math
 
 import numpy as np
 
+from tilesmith.frontend.common.limits import checked_shape
+from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx import attributes as at
-from tilesmith.frontend.onnx.node import NodeContext
-from tilesmith.frontend.onnx.registry import Result, onnx_op
-from tilesmith.frontend.onnx.tensors import checked_shape, decode, decode_sparse, element_type
+from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.registry import onnx_op
+from tilesmith.frontend.onnx.tensors import Contents, decode, decode_sparse, element_type
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType, f32, i64
 from tilesmith.ops import shape
@@ -25,17 +27,17 @@ more would be a model that only wants to fill memory.
 
 
 @onnx_op("Constant", since=1)
-def constant(n: NodeContext) -> Result:
+def constant(n: OnnxNode) -> Result:
     names = n.attributes.names
     if len(names) != 1:
         n.bad(f"expected one attribute with the value, found {', '.join(names) or 'none'}")
     name, what = names[0], f"the value of {n.loc!r}"
     if name == "value":
         tensor = n.attributes.get("value", at.TENSOR)
-        return n.importer.stored(decode(tensor, n.importer.files, what), "")
+        return _stored(n, decode(tensor, n.files, what))
     if name == "sparse_value" and n.version >= 11:
         sparse = n.attributes.get("sparse_value", at.SPARSE_TENSOR)
-        return n.importer.stored(decode_sparse(sparse, n.importer.files, what), "")
+        return _stored(n, decode_sparse(sparse, n.files, what))
     if n.version >= 12:
         if name == "value_float":
             return n.const(n.attr_float(name), f32)
@@ -50,25 +52,29 @@ def constant(n: NodeContext) -> Result:
     return n.bad(f"has unknown attribute {name!r}")
 
 
-def filled(n: NodeContext, dims: tuple[int, ...], value: object, dtype: DType) -> Value:
+def _stored(n: OnnxNode, contents: Contents) -> Value:
+    return n.builder.lazy_constant(contents.type, contents.data)
+
+
+def filled(n: OnnxNode, dims: tuple[int, ...], value: object, dtype: DType) -> Value:
     """A tensor of one value; it takes memory only when something needs it as a whole."""
     return n.add(shape.Expand(checked_shape(dims, "shape")), n.const(value, dtype))
 
 
 @onnx_op("ConstantOfShape", since=9)
-def constant_of_shape(n: NodeContext) -> Result:
+def constant_of_shape(n: OnnxNode) -> Result:
     dims = n.int_list(n.input(0), "shape")
     tensor = n.attributes.get("value", at.TENSOR)
     if tensor is None:
         return filled(n, dims, 0, f32)
-    contents = decode(tensor, n.importer.files, "attribute 'value'")
+    contents = decode(tensor, n.files, "attribute 'value'")
     if contents.type.size != 1:
         n.bad(f"attribute 'value': expected one element, found {contents.type}")
     return filled(n, dims, contents.data.array.reshape(()), contents.type.dtype)
 
 
 @onnx_op("Shape", since=1)
-def shape_of(n: NodeContext) -> Result:
+def shape_of(n: OnnxNode) -> Result:
     dims = n.shape(n.input(0))
     if n.version >= 15:
         start, end = n.attr_int("start", 0), n.attr_int("end") if n.has("end") else None
@@ -77,12 +83,12 @@ def shape_of(n: NodeContext) -> Result:
 
 
 @onnx_op("Size", since=1)
-def size_of(n: NodeContext) -> Result:
+def size_of(n: OnnxNode) -> Result:
     return n.const(n.input(0).type.size, i64)
 
 
 @onnx_op("Range", since=11)
-def range_of(n: NodeContext) -> Result:
+def range_of(n: OnnxNode) -> Result:
     n.ignore("stash_type")  # the precision of a float range's steps; here it is the type's own
     values = [n.array(n.input(i), what) for i, what in enumerate(("start", "limit", "delta"))]
     if any(v.size != 1 for v in values) or len({v.dtype for v in values}) != 1:
@@ -107,13 +113,13 @@ def range_of(n: NodeContext) -> Result:
     )
 
 
-def _check_size(n: NodeContext, dims: tuple[int, ...]) -> None:
+def _check_size(n: OnnxNode, dims: tuple[int, ...]) -> None:
     if math.prod(dims) > _LARGEST:
         n.unsupported(f"a constant of {math.prod(dims)} elements; at most {_LARGEST}")
 
 
 @onnx_op("EyeLike", since=9)
-def eye_like(n: NodeContext) -> Result:
+def eye_like(n: OnnxNode) -> Result:
     x = n.input(0)
     if x.type.rank != 2:
         n.bad(f"expected a matrix, found {x.type}")
@@ -125,13 +131,13 @@ def eye_like(n: NodeContext) -> Result:
 
 
 @onnx_op("NonZero", since=9)
-def non_zero(n: NodeContext) -> Result:
+def non_zero(n: OnnxNode) -> Result:
     found = n.array(n.input(0), "X (the shape of the result depends on it)")
     _check_size(n, (int(np.count_nonzero(found)), max(found.ndim, 1)))
     return n.const(np.array(np.nonzero(found), np.int64).reshape(found.ndim, -1))
 
 
-def _window(n: NodeContext, coefficients: tuple[float, float, float]) -> Result:
+def _window(n: OnnxNode, coefficients: tuple[float, float, float]) -> Result:
     """a0 - a1 cos(2 pi i / m) + a2 cos(4 pi i / m), in f64, then cast."""
     size = int(n.scalar(n.input(0), "size"))
     if size < 0:
@@ -145,7 +151,7 @@ def _window(n: NodeContext, coefficients: tuple[float, float, float]) -> Result:
 
 
 @onnx_op("MelWeightMatrix", since=17)
-def mel_weight_matrix(n: NodeContext) -> Result:
+def mel_weight_matrix(n: OnnxNode) -> Result:
     """Triangles over the frequencies of a transform, their corners evenly spaced in mel."""
     names = ("num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz")
     bins, length, rate, *edges = (n.scalar(n.input(i), what) for i, what in enumerate(names))
@@ -172,15 +178,15 @@ def mel_weight_matrix(n: NodeContext) -> Result:
 
 
 @onnx_op("HannWindow", since=17)
-def hann_window(n: NodeContext) -> Result:
+def hann_window(n: OnnxNode) -> Result:
     return _window(n, (0.5, 0.5, 0.0))
 
 
 @onnx_op("HammingWindow", since=17)
-def hamming_window(n: NodeContext) -> Result:
+def hamming_window(n: OnnxNode) -> Result:
     return _window(n, (25 / 46, 21 / 46, 0.0))
 
 
 @onnx_op("BlackmanWindow", since=17)
-def blackman_window(n: NodeContext) -> Result:
+def blackman_window(n: OnnxNode) -> Result:
     return _window(n, (0.42, 0.5, 0.08))

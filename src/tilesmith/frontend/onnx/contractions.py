@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.elementwise import cast_to
-from tilesmith.frontend.onnx.node import NodeContext
-from tilesmith.frontend.onnx.registry import Result, onnx_op
+from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import i32
@@ -14,12 +15,12 @@ from tilesmith.ops import matmul as mm
 
 
 @onnx_op("MatMul", since=1)
-def matmul(n: NodeContext) -> Result:
+def matmul(n: OnnxNode) -> Result:
     return n.add(mm.MatMul(), n.input(0), n.input(1))
 
 
 @onnx_op("Gemm", since=7)
-def gemm(n: NodeContext) -> Result:
+def gemm(n: OnnxNode) -> Result:
     op = mm.Gemm(
         alpha=n.attr_float("alpha", 1.0),
         beta=n.attr_float("beta", 1.0),
@@ -36,12 +37,12 @@ def gemm(n: NodeContext) -> Result:
 
 
 @onnx_op("MatMulInteger", since=10)
-def matmul_integer(n: NodeContext) -> Result:
+def matmul_integer(n: OnnxNode) -> Result:
     a, b = (_without_zero_point(n, n.input(i), n.optional(i + 2), is_left=i == 0) for i in (0, 1))
     return n.add(mm.MatMul(), a, b)
 
 
-def _without_zero_point(n: NodeContext, x: Value, zero: Value | None, is_left: bool) -> Value:
+def _without_zero_point(n: OnnxNode, x: Value, zero: Value | None, is_left: bool) -> Value:
     """`x - zero` in i32;
 
     a zero point per row of the left or per column of the right operand is allowed.
@@ -56,5 +57,5 @@ def _without_zero_point(n: NodeContext, x: Value, zero: Value | None, is_left: b
 
 
 @onnx_op("Einsum", since=12)
-def einsum_of(n: NodeContext) -> Result:
+def einsum_of(n: OnnxNode) -> Result:
     return n.add(einsum.Einsum(n.attr_string("equation")), *n.inputs)

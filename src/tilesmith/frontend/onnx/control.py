@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tilesmith.frontend.common.errors import NotedError
+from tilesmith.frontend.common.slots import FAILED, Result, Slot, kind_of
 from tilesmith.frontend.onnx import attributes as at
-from tilesmith.frontend.onnx.errors import NotedError
-from tilesmith.frontend.onnx.node import NodeContext
-from tilesmith.frontend.onnx.registry import Result, onnx_op
-from tilesmith.frontend.onnx.slots import FAILED, Slot, kind_of
+from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import bool_, i64
 from tilesmith.ops import elementwise as ew
@@ -23,7 +23,7 @@ _STEPS = 1 << 12
 """Loops of more steps are not unrolled."""
 
 
-def graph_attribute(n: NodeContext, name: str) -> Any:
+def graph_attribute(n: OnnxNode, name: str) -> Any:
     found = n.attributes.get(name, at.GRAPH)
     if found is None:
         n.bad(f"expected attribute {name!r}, which is required; found none")
@@ -40,7 +40,7 @@ def results_of(slots: list[Slot]) -> tuple[Slot, ...]:
     return tuple(slots)
 
 
-def _tensors(n: NodeContext, slots: Sequence[Slot]) -> tuple[Value, ...]:
+def _tensors(n: OnnxNode, slots: Sequence[Slot]) -> tuple[Value, ...]:
     """The results of a sub-graph where only tensors can be."""
     for s in slots:
         if not isinstance(s, Value):
@@ -48,12 +48,12 @@ def _tensors(n: NodeContext, slots: Sequence[Slot]) -> tuple[Value, ...]:
     return tuple(s for s in slots if isinstance(s, Value))
 
 
-def _values(n: NodeContext, slots: list[Slot]) -> tuple[Value, ...]:
+def _values(n: OnnxNode, slots: list[Slot]) -> tuple[Value, ...]:
     return _tensors(n, results_of(slots))
 
 
 @onnx_op("If", since=1)
-def if_(n: NodeContext) -> Result:
+def if_(n: OnnxNode) -> Result:
     condition = n.input(0)
     branches = graph_attribute(n, "then_branch"), graph_attribute(n, "else_branch")
     if condition.dtype is not bool_ or condition.type.size != 1:
@@ -61,8 +61,8 @@ def if_(n: NodeContext) -> Result:
     known = n.known(condition)
     if known is not None:
         chosen = branches[0] if bool(known.reshape(-1)[0]) else branches[1]
-        return results_of(n.importer.subgraph(chosen, n.frame, (), n.loc))
-    then, otherwise = (_values(n, n.importer.subgraph(g, n.frame, (), n.loc)) for g in branches)
+        return results_of(n.inline(chosen, (), n.loc))
+    then, otherwise = (_values(n, n.inline(g, (), n.loc)) for g in branches)
     if len(then) != len(otherwise):
         n.bad(
             f"expected as many results from both branches, found {len(then)} and {len(otherwise)}"
@@ -75,7 +75,7 @@ def if_(n: NodeContext) -> Result:
 
 
 @onnx_op("Loop", since=1)
-def loop(n: NodeContext) -> Result:
+def loop(n: OnnxNode) -> Result:
     body = graph_attribute(n, "body")
     limit, condition = n.optional(0), n.optional(1)
     carried = n.slots[2:]
@@ -94,7 +94,7 @@ def loop(n: NodeContext) -> Result:
         if step >= _STEPS:
             n.unsupported(f"a loop of more than {_STEPS} steps")
         arguments = [n.const(step, i64), going, *state]
-        results = results_of(n.importer.subgraph(body, n.frame, arguments, f"{n.loc}.{step}"))
+        results = results_of(n.inline(body, arguments, f"{n.loc}.{step}"))
         count = len(state)
         (going,) = _tensors(n, results[:1])
         state = [*results[1 : 1 + count]]
@@ -107,7 +107,7 @@ def loop(n: NodeContext) -> Result:
     return (*state, *collected)
 
 
-def _stack(n: NodeContext, values: list[Value], axis: int) -> Value:
+def _stack(n: OnnxNode, values: list[Value], axis: int) -> Value:
     """Values of one shape along a new axis."""
     if len({v.type for v in values}) != 1:
         n.unsupported("a loop that collects values of different types")
@@ -116,7 +116,7 @@ def _stack(n: NodeContext, values: list[Value], axis: int) -> Value:
 
 
 @onnx_op("Scan", since=9)
-def scan(n: NodeContext) -> Result:
+def scan(n: OnnxNode) -> Result:
     body, count = graph_attribute(n, "body"), n.attr_int("num_scan_inputs")
     inputs = n.inputs
     if not 1 <= count <= len(inputs):
@@ -145,9 +145,7 @@ def scan(n: NodeContext) -> Result:
             n.add(gather.Gather(a), v, n.const(length - 1 - step if back else step, i64))
             for v, a, back in zip(sequences, axes, backward, strict=True)
         ]
-        results = _values(
-            n, n.importer.subgraph(body, n.frame, [*state, *elements], f"{n.loc}.{step}")
-        )
+        results = _values(n, n.inline(body, [*state, *elements], f"{n.loc}.{step}"))
         state = list(results[: len(state)])
         for found, value in zip(collected, results[len(state) :], strict=True):
             found.append(value)
@@ -158,7 +156,7 @@ def scan(n: NodeContext) -> Result:
     return tuple(s for s in (*state, *stacked) if isinstance(s, Value))
 
 
-def _list(n: NodeContext, name: str, count: int) -> tuple[int, ...]:
+def _list(n: OnnxNode, name: str, count: int) -> tuple[int, ...]:
     """A list of `count` ints, zeros when it is not given."""
     found = n.attr_ints(name)
     if found is not None and len(found) != count:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.elementwise import cast_to
-from tilesmith.frontend.onnx.node import NodeContext
-from tilesmith.frontend.onnx.registry import Result, onnx_op
+from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import i32
@@ -19,7 +20,7 @@ _AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 
 def _numbers(
-    n: NodeContext, name: str, count: int, low: int, default: int | None = None
+    n: OnnxNode, name: str, count: int, low: int, default: int | None = None
 ) -> tuple[int, ...]:
     """A list of `count` ints of at least `low`."""
     found = n.attr_ints(name)
@@ -38,7 +39,7 @@ class Geometry:
     """Kernel, strides, dilations and pads of a node, `auto_pad` worked out."""
 
     def __init__(
-        self, n: NodeContext, x: Value, kernel: tuple[int, ...], ceil_mode: bool = False
+        self, n: OnnxNode, x: Value, kernel: tuple[int, ...], ceil_mode: bool = False
     ) -> None:
         rank = x.type.rank - 2
         if rank < 1:
@@ -84,7 +85,7 @@ class Geometry:
         return self
 
 
-def _add_bias(n: NodeContext, y: Value, bias: Value | None) -> Value:
+def _add_bias(n: OnnxNode, y: Value, bias: Value | None) -> Value:
     if bias is None:
         return y
     channels = n.shape(y)[1]
@@ -93,7 +94,7 @@ def _add_bias(n: NodeContext, y: Value, bias: Value | None) -> Value:
     return n.add(ew.Add(), y, reshape_to(n, bias, (channels, *[1] * (y.type.rank - 2))))
 
 
-def _kernel(n: NodeContext, x: Value, w: Value) -> tuple[int, ...]:
+def _kernel(n: OnnxNode, x: Value, w: Value) -> tuple[int, ...]:
     """The kernel's extents, which the attribute must repeat if it is there."""
     if w.type.rank != x.type.rank or w.type.rank < 3:
         n.bad(
@@ -109,13 +110,13 @@ def _kernel(n: NodeContext, x: Value, w: Value) -> tuple[int, ...]:
     return kernel
 
 
-def convolve(n: NodeContext, x: Value, w: Value) -> Value:
+def convolve(n: OnnxNode, x: Value, w: Value) -> Value:
     """The convolution without bias that the node's attributes describe."""
     g = Geometry(n, x, _kernel(n, x, w)).windowed()
     return n.add(cv.Conv(g.strides, g.pads, g.dilations, _groups(n)), x, w)
 
 
-def _groups(n: NodeContext) -> int:
+def _groups(n: OnnxNode) -> int:
     groups = n.attr_int("group", 1)
     if groups < 1:
         n.bad(f"attribute 'group': expected at least 1, found {groups}")
@@ -123,19 +124,19 @@ def _groups(n: NodeContext) -> int:
 
 
 @onnx_op("Conv", since=1)
-def conv(n: NodeContext) -> Result:
+def conv(n: OnnxNode) -> Result:
     return _add_bias(n, convolve(n, n.input(0), n.input(1)), n.optional(2))
 
 
 @onnx_op("ConvInteger", since=10)
-def conv_integer(n: NodeContext) -> Result:
+def conv_integer(n: OnnxNode) -> Result:
     x, w = cast_to(n, n.input(0), i32), cast_to(n, n.input(1), i32)
     return convolve(
         n, minus_zero_point(n, x, n.optional(2), 1), minus_zero_point(n, w, n.optional(3), 0)
     )
 
 
-def minus_zero_point(n: NodeContext, x: Value, zero: Value | None, axis: int) -> Value:
+def minus_zero_point(n: OnnxNode, x: Value, zero: Value | None, axis: int) -> Value:
     """`x` (already wide) less its zero point, one for all or one per place of `axis`."""
     if zero is None:
         return x
@@ -145,7 +146,7 @@ def minus_zero_point(n: NodeContext, x: Value, zero: Value | None, axis: int) ->
 
 
 @onnx_op("ConvTranspose", since=1)
-def conv_transpose(n: NodeContext) -> Result:
+def conv_transpose(n: OnnxNode) -> Result:
     x, w = n.input(0), n.input(1)
     g = Geometry(n, x, _kernel(n, x, w))
     rank = len(g.kernel)
@@ -169,7 +170,7 @@ def conv_transpose(n: NodeContext) -> Result:
 
 
 @onnx_op("DeformConv", since=19)
-def deform_conv(n: NodeContext) -> Result:
+def deform_conv(n: OnnxNode) -> Result:
     x, w, offset, bias, mask = *(n.input(i) for i in range(3)), n.optional(3), n.optional(4)
     kernel = n.attr_ints("kernel_shape") or n.shape(w)[2:]
     if kernel != n.shape(w)[2:]:
@@ -181,7 +182,7 @@ def deform_conv(n: NodeContext) -> Result:
     return _add_bias(n, n.add(op, x, w, offset, *([] if mask is None else [mask])), bias)
 
 
-def _pool_geometry(n: NodeContext, dilations_since: int, ceil_since: int) -> Geometry:
+def _pool_geometry(n: OnnxNode, dilations_since: int, ceil_since: int) -> Geometry:
     kernel = n.attr_ints("kernel_shape")
     if kernel is None:
         n.bad("expected attribute 'kernel_shape', which is required; found none")
@@ -192,7 +193,7 @@ def _pool_geometry(n: NodeContext, dilations_since: int, ceil_since: int) -> Geo
 
 
 @onnx_op("MaxPool", since=1)
-def max_pool(n: NodeContext) -> Result:
+def max_pool(n: OnnxNode) -> Result:
     g = _pool_geometry(n, dilations_since=10, ceil_since=10)
     column_major = n.attr_flag("storage_order") if n.version >= 8 else False
     window = (g.kernel, g.strides, g.pads, g.dilations, g.ceil_mode)
@@ -202,7 +203,7 @@ def max_pool(n: NodeContext) -> Result:
 
 
 @onnx_op("AveragePool", since=7)
-def average_pool(n: NodeContext) -> Result:
+def average_pool(n: OnnxNode) -> Result:
     g = _pool_geometry(n, dilations_since=19, ceil_since=10)
     include = n.attr_flag("count_include_pad")
     return n.add(
@@ -211,22 +212,22 @@ def average_pool(n: NodeContext) -> Result:
 
 
 @onnx_op("LpPool", since=2)
-def lp_pool(n: NodeContext) -> Result:
+def lp_pool(n: OnnxNode) -> Result:
     g = _pool_geometry(n, dilations_since=18, ceil_since=18)
     p = n.attr_int("p", 2)
     return n.add(pool.LpPool(g.kernel, g.strides, g.pads, g.dilations, g.ceil_mode, p), n.input(0))
 
 
 @onnx_op("GlobalAveragePool", since=1)
-def global_average_pool(n: NodeContext) -> Result:
+def global_average_pool(n: OnnxNode) -> Result:
     return n.add(pool.GlobalAvgPool(), n.input(0))
 
 
 @onnx_op("GlobalMaxPool", since=1)
-def global_max_pool(n: NodeContext) -> Result:
+def global_max_pool(n: OnnxNode) -> Result:
     return n.add(pool.GlobalMaxPool(), n.input(0))
 
 
 @onnx_op("GlobalLpPool", since=2)
-def global_lp_pool(n: NodeContext) -> Result:
+def global_lp_pool(n: OnnxNode) -> Result:
     return n.add(pool.GlobalLpPool(n.attr_int("p", 2)), n.input(0))

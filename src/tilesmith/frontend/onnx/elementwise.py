@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tilesmith.frontend.onnx.node import NodeContext
-from tilesmith.frontend.onnx.registry import Result, onnx_op
+from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.tensors import element_type
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType, bool_
@@ -81,8 +82,8 @@ _SINCE = {
 }
 
 
-def _same_operator(make: Callable[[], Op], arity: int) -> Callable[[NodeContext], Result]:
-    def convert(n: NodeContext) -> Result:
+def _same_operator(make: Callable[[], Op], arity: int) -> Callable[[OnnxNode], Result]:
+    def convert(n: OnnxNode) -> Result:
         return n.add(make(), *(n.input(i) for i in range(arity)))
 
     return convert
@@ -93,33 +94,33 @@ for _table, _arity in ((_UNARY, 1), (_BINARY, 2)):
         onnx_op(_name, since=_SINCE.get(_name, 1))(_same_operator(_make, _arity))
 
 
-def cast_to(n: NodeContext, x: Value, to: DType) -> Value:
+def cast_to(n: OnnxNode, x: Value, to: DType) -> Value:
     """`x` as `to`; itself when it is that already."""
     return x if x.dtype is to else n.add(ew.Cast(to), x)
 
 
 @onnx_op("Max", since=1)
-def max_of(n: NodeContext) -> Result:
+def max_of(n: OnnxNode) -> Result:
     return _fold(n, ew.Max())
 
 
 @onnx_op("Min", since=1)
-def min_of(n: NodeContext) -> Result:
+def min_of(n: OnnxNode) -> Result:
     return _fold(n, ew.Min())
 
 
 @onnx_op("Sum", since=1)
-def sum_of(n: NodeContext) -> Result:
+def sum_of(n: OnnxNode) -> Result:
     return _fold(n, ew.Add())
 
 
 @onnx_op("Mean", since=1)
-def mean_of(n: NodeContext) -> Result:
+def mean_of(n: OnnxNode) -> Result:
     total = _fold(n, ew.Add())
     return n.add(ew.Div(), total, n.const(len(n.inputs), total.dtype))
 
 
-def _fold(n: NodeContext, op: Op) -> Value:
+def _fold(n: OnnxNode, op: Op) -> Value:
     """A chain of a binary operator over any number of inputs."""
     if not n.inputs:
         n.bad("expected at least one input, found none")
@@ -132,12 +133,12 @@ def _fold(n: NodeContext, op: Op) -> Value:
 
 
 @onnx_op("Mod", since=10)
-def mod(n: NodeContext) -> Result:
+def mod(n: OnnxNode) -> Result:
     return n.add(ew.Mod(fmod=n.attr_flag("fmod")), n.input(0), n.input(1))
 
 
 @onnx_op("BitShift", since=11)
-def bit_shift(n: NodeContext) -> Result:
+def bit_shift(n: OnnxNode) -> Result:
     direction = n.attr_string("direction", among=("LEFT", "RIGHT"))
     x, by = n.input(0), n.input(1)
     if direction == "RIGHT" and x.dtype.kind == "int":
@@ -151,12 +152,12 @@ def bit_shift(n: NodeContext) -> Result:
 
 
 @onnx_op("Where", since=9)
-def where(n: NodeContext) -> Result:
+def where(n: OnnxNode) -> Result:
     return n.add(ew.Where(), n.input(0), n.input(1), n.input(2))
 
 
 @onnx_op("IsInf", since=10)
-def is_inf(n: NodeContext) -> Result:
+def is_inf(n: OnnxNode) -> Result:
     negative, positive = n.attr_flag("detect_negative", True), n.attr_flag("detect_positive", True)
     x = n.input(0)
     if not (negative or positive):
@@ -166,7 +167,7 @@ def is_inf(n: NodeContext) -> Result:
 
 
 @onnx_op("Cast", since=1)
-def cast(n: NodeContext) -> Result:
+def cast(n: OnnxNode) -> Result:
     n.ignore(
         "saturate", "round_mode"
     )  # only about 8-bit floats, which are refused by their element type
@@ -174,13 +175,13 @@ def cast(n: NodeContext) -> Result:
 
 
 @onnx_op("CastLike", since=15)
-def cast_like(n: NodeContext) -> Result:
+def cast_like(n: OnnxNode) -> Result:
     n.ignore("saturate", "round_mode")
     return n.add(ew.Cast(n.input(1).dtype), n.input(0))
 
 
 @onnx_op("BitCast", since=26)
-def bit_cast(n: NodeContext) -> Result:
+def bit_cast(n: OnnxNode) -> Result:
     to = element_type(n.attr_int("to"), "attribute 'to'")
     x = n.input(0)
     if to.bytes != x.dtype.bytes:
@@ -192,14 +193,14 @@ def bit_cast(n: NodeContext) -> Result:
 
 
 @onnx_op("Clip", since=1, until=10)
-def clip_attributes(n: NodeContext) -> Result:
+def clip_attributes(n: OnnxNode) -> Result:
     low = n.attr_float("min") if n.has("min") else None
     high = n.attr_float("max") if n.has("max") else None
     return n.add(ew.Clip(low, high), n.input(0))
 
 
 @onnx_op("Clip", since=11)
-def clip_inputs(n: NodeContext) -> Result:
+def clip_inputs(n: OnnxNode) -> Result:
     x, low, high = n.input(0), n.optional(1), n.optional(2)
     for limit, name in ((low, "min"), (high, "max")):
         if limit is not None and limit.type.shape not in ((), (1,)):

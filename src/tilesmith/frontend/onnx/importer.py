@@ -1,10 +1,6 @@
-"""The walk over a model: names become values, nodes become operators.
+"""The walk over an ONNX model: names become values, nodes become operators.
 
-Functions of the model are inlined, control flow is resolved where its condition is known, and
-values that do not depend on the inputs are computed as they appear, so that shapes written as
-computations (Shape, Gather, Concat, Reshape) are numbers by the time an operator needs them. A
-node that cannot be imported does not stop the walk: all such nodes are reported together at the
-end.
+Functions of the model are inlined, and control flow is resolved where its condition is known.
 """
 
 from __future__ import annotations
@@ -16,93 +12,41 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.frontend.onnx import registry
+from tilesmith.frontend.common.external import ExternalFiles
+from tilesmith.frontend.common.folding import FoldingBuilder
+from tilesmith.frontend.common.importer import Importer
+from tilesmith.frontend.common.limits import MAX_DEPTH
+from tilesmith.frontend.common.order import ordered
+from tilesmith.frontend.common.problems import Site
+from tilesmith.frontend.common.scope import Scope
+from tilesmith.frontend.common.slots import FAILED, Failed, Slot
 from tilesmith.frontend.onnx.attributes import Attributes
-from tilesmith.frontend.onnx.errors import NotedError, ValuesNeededError
-from tilesmith.frontend.onnx.external import ExternalFiles
-from tilesmith.frontend.onnx.node import NodeContext
-from tilesmith.frontend.onnx.problems import Problem
+from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.proto import text
-from tilesmith.frontend.onnx.slots import FAILED, Failed, Slot
-from tilesmith.frontend.onnx.structure import captured, node_name, ordered, subgraphs
-from tilesmith.frontend.onnx.tensors import MAX_ELEMENTS, Contents, decode, decode_sparse
-from tilesmith.graph.builder import Builder
-from tilesmith.graph.evaluate import evaluate_op
-from tilesmith.graph.nodes import Data, Value
-from tilesmith.ops.base import Op
+from tilesmith.frontend.onnx.registry import OPERATORS
+from tilesmith.frontend.onnx.structure import captured, named, node_name, subgraphs
+from tilesmith.frontend.onnx.tensors import Contents, decode, decode_sparse
 from tilesmith.support.errors import ModelError, UnsupportedError
-
-_FOLD_ELEMENTS = 1 << 14
-"""Results up to this many elements are computed during import;
-
-larger ones when something asks for them.
-"""
-
-_FOLD_BYTES = 1 << 30
-"""Memory for all such results together; a small file must not be able to fill the machine."""
-
-_NODE_LIMIT = 500_000
-"""A model that unfolds into more nodes (functions in functions, long loops) is refused."""
-
-_DEPTH_LIMIT = 64
-"""Functions and sub-graphs within one another."""
-
-_NOT_FOLDED = frozenset(
-    {
-        "attention",
-        "avg_pool",
-        "col2_im",
-        "conv",
-        "conv_transpose",
-        "deform_conv",
-        "deform_sample",
-        "dft",
-        "einsum",
-        "grid_sample",
-        "lp_pool",
-        "max_pool",
-        "max_pool_indices",
-        "resample",
-        "resize",
-        "roi_align",
-        "stft",
-    }
-)
-"""Operators whose reference may need far more than operands and result take: never for shapes."""
 
 _DEFAULT_DOMAINS = ("", "ai.onnx")
 
 
 @dataclass(slots=True)
-class Frame:
-    """Where names are looked up while one graph or function body is walked."""
+class Frame(Scope):
+    """A graph or function body: its names, and the opsets and attributes that its nodes see."""
 
-    opsets: dict[str, int]
-    parent: Frame | None = None
+    opsets: dict[str, int] = field(default_factory=dict)
     attributes: Attributes | None = None
-    prefix: str = ""
-    depth: int = 0
-    names: dict[str, Slot] = field(default_factory=dict)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.names or (self.parent is not None and name in self.parent)
-
-    def find(self, name: str) -> Slot:
-        frame: Frame | None = self
-        while frame is not None:
-            if name in frame.names:
-                return frame.names[name]
-            frame = frame.parent
-        raise ModelError(f"{name!r} is used, which nothing defines")
 
 
-class Importer:
-    """Imports one model into one `Builder`."""
+class OnnxImporter(Importer):
+    """Imports one model; external data is in `files`."""
 
-    def __init__(self, builder: Builder, files: ExternalFiles, functions: Sequence[Any]) -> None:
-        self.builder = builder
+    def __init__(
+        self, builder: FoldingBuilder, files: ExternalFiles, functions: Sequence[Any]
+    ) -> None:
+        super().__init__(builder)
         self.files = files
-        self.problems: list[Problem] = []
         self._functions: dict[tuple[str, str, str], Any] = {}
         for f in functions:
             key = (
@@ -114,135 +58,6 @@ class Importer:
                 raise ModelError(f"function {key[1]!r} of domain {key[0]!r} is defined twice")
             self._functions[key] = f
         self._calls: list[tuple[str, str, str]] = []
-        self._visited = 0
-        self._origin: dict[Value, tuple[Op, tuple[Value, ...], int]] = {}
-        self._folded: dict[Value, np.ndarray] = {}
-        self._constants: dict[Value, Data] = {}
-        self._label = ""
-        self._streams = 0
-        self._fold_bytes = 0
-
-    # Values
-
-    def next_stream(self) -> int:
-        """The number of a source of random numbers among those that have no seed."""
-        self._streams += 1
-        return self._streams
-
-    def constant(self, array: np.ndarray) -> Value:
-        """A constant made during import."""
-        value = self.builder.constant(array)
-        self._constants.setdefault(value, Data.of(array))
-        return value
-
-    def stored(self, contents: Contents, name: str) -> Value:
-        """A constant of the model."""
-        value = self.builder.lazy_constant(contents.type, contents.data, name)
-        self._constants[value] = contents.data
-        return value
-
-    def add(self, op: Op, inputs: Sequence[Value], loc: str) -> Any:
-        """`builder.add`, with limits on the result;
-
-        computed at once when all inputs are small constants.
-        """
-        self._count()
-        result = self.builder.add(op, *inputs, loc=loc, name=self._label)
-        outputs = result if isinstance(result, tuple) else (result,)
-        for v in outputs:
-            if v.type.is_static and v.type.size > MAX_ELEMENTS:
-                raise ModelError(
-                    f"{op.name} gives {v.type}: more than {MAX_ELEMENTS} elements, the most allowed"
-                )
-        for i, v in enumerate(outputs):
-            self._origin[v] = (op, tuple(inputs), i)
-        small = all(v.type.size <= _FOLD_ELEMENTS for v in (*inputs, *outputs))
-        cheap = small and op.name not in _NOT_FOLDED and self._fold_bytes < _FOLD_BYTES
-        if cheap and all(self._is_constant(v) for v in inputs):
-            arrays = evaluate_op(op, *(self._array(v) for v in inputs))
-            self._fold_bytes += sum(a.nbytes for a in arrays)
-            folded = tuple(self.constant(a) for a in arrays)
-            return folded if isinstance(result, tuple) else folded[0]
-        return result
-
-    def known(self, value: Value) -> np.ndarray | None:
-        """The contents of a value that does not depend on inputs, computed now if need be;
-
-        else None.
-        """
-        if self._is_constant(value):
-            return self._array(value)
-        if value in self._folded:
-            return self._folded[value]
-        order: list[Value] = []
-        pending, seen = [value], {value}
-        while pending:
-            v = pending.pop()
-            if self._is_constant(v) or v in self._folded:
-                continue
-            made = self._origin.get(v)
-            if made is None or made[0].name in _NOT_FOLDED or v.type.bytes > 1 << 26:
-                return None
-            order.append(v)
-            for i in made[1]:
-                if i not in seen:
-                    seen.add(i)
-                    pending.append(i)
-        self._fold(order)
-        return self._folded[value]
-
-    def _fold(self, values: list[Value]) -> None:
-        """Computes `values`, among which are all that they need."""
-        waiting = list(values)
-        while waiting:
-            v = waiting[-1]
-            if v in self._folded:
-                waiting.pop()
-                continue
-            op, inputs, index = self._origin[v]
-            missing = [i for i in inputs if i not in self._folded and not self._is_constant(i)]
-            if missing:
-                waiting += missing
-                continue
-            if self._fold_bytes > _FOLD_BYTES:
-                raise UnsupportedError(
-                    f"computing its constant inputs takes more than {_FOLD_BYTES} bytes"
-                )
-            self._folded[v] = evaluate_op(op, *(self._array(i) for i in inputs))[index]
-            self._fold_bytes += self._folded[v].nbytes
-            waiting.pop()
-
-    def _is_constant(self, value: Value) -> bool:
-        return value in self._constants
-
-    def _array(self, value: Value) -> np.ndarray:
-        if value in self._folded:
-            return self._folded[value]
-        return self._constants[value].array
-
-    def inputs_behind(self, value: Value) -> tuple[str, ...]:
-        """Names of the model inputs that a value is computed from."""
-        found: dict[str, None] = {}
-        pending, seen = [value], {value}
-        while pending:
-            v = pending.pop()
-            made = self._origin.get(v)
-            if made is None:
-                if not self._is_constant(v):
-                    found[v.name] = None
-                continue
-            for i in made[1]:
-                if i not in seen:
-                    seen.add(i)
-                    pending.append(i)
-        return tuple(found)
-
-    def _count(self) -> None:
-        self._visited += 1
-        if self._visited > _NODE_LIMIT:
-            raise ModelError(
-                f"the model unfolds into more than {_NODE_LIMIT} nodes, the most allowed"
-            )
 
     # Graphs
 
@@ -279,26 +94,29 @@ class Importer:
         if name in skip:
             return
         try:
-            frame.names[name] = self.stored(read(), name)
+            found = read()
+            frame.names[name] = self.builder.lazy_constant(found.type, found.data, name)
         except UnsupportedError as e:
-            self.problems.append(Problem("initializer", "", 0, name, str(e), None))
+            self.note(Site("initializer", "", name), e)
             frame.names[name] = FAILED
 
     def body(self, nodes: Sequence[Any], frame: Frame, where: str) -> None:
         """Imports `nodes`, defining their outputs in `frame`."""
-        if frame.depth > _DEPTH_LIMIT:
+        if frame.depth > MAX_DEPTH:
             raise ModelError(
-                f"{where}: functions and sub-graphs stand more than {_DEPTH_LIMIT} deep in one "
-                "another"
+                f"{where}: functions and sub-graphs stand more than {MAX_DEPTH} deep in one another"
             )
-        for node in ordered(nodes, set(frame.names), frame.parent or (), where):
+        in_order = ordered([*map(named, nodes)], set(frame.names), frame.parent or (), where)
+        for node in in_order:
             self.node(node, frame)
 
     def subgraph(self, graph: Any, frame: Frame, arguments: Sequence[Slot], loc: str) -> list[Slot]:
         """The outputs of a sub-graph (a branch, a loop's body) for `arguments`, inlined where
         `frame` is.
         """
-        inner = Frame(frame.opsets, frame, frame.attributes, f"{loc}/", frame.depth + 1)
+        inner = Frame(
+            frame, f"{loc}/", frame.depth + 1, opsets=frame.opsets, attributes=frame.attributes
+        )
         if len(graph.input) != len(arguments):
             raise ModelError(
                 f"sub-graph of {loc!r}: expected {len(arguments)} inputs, found {len(graph.input)}"
@@ -312,12 +130,10 @@ class Importer:
     # Nodes
 
     def node(self, node: Any, frame: Frame) -> None:
-        """Imports one node; a problem is noted and poisons the node's outputs."""
-        self._count()
+        """Imports one node, defining its outputs in `frame`; `FAILED` where it is unsupported."""
+        self.builder.count()
         op_type = text(node.op_type, "an operator's name")
-        domain, name = domain_of(node), node_name(node)
-        loc = frame.prefix + name
-        outputs = tuple(text(o, "an output's name") for o in node.output)
+        domain, loc = domain_of(node), frame.prefix + node_name(node)
         function = self._functions.get((domain, op_type, text(node.overload, "an overload")))
         version = frame.opsets.get(domain)
         if version is None and function is None:
@@ -325,51 +141,48 @@ class Importer:
                 f"node {loc!r}: the model imports no opset of domain {domain!r}, which "
                 f"{op_type} is in"
             )
-        importer = registry.find(domain, op_type, version or 0)
         inputs = tuple(frame.find(text(i, "an input's name")) if i else None for i in node.input)
+        outputs = tuple(text(o, "an output's name") for o in node.output)
         failed = any(isinstance(v, Failed) for v in (*inputs, *self._captured(node, frame)))
-        results: Sequence[Slot] = ()
-        try:
+
+        def make() -> Sequence[Slot] | None:
+            importer = OPERATORS.find(domain, op_type, version or 0)
             if function is None and importer is None:
                 raise UnsupportedError(_why_unknown(domain, op_type))
-            if not failed:
-                attributes = Attributes.of(node, frame.attributes)
-                self._label = next((o for o in outputs if o), "")
-                values: Any = inputs
-                if function is not None:
-                    results = self._call(function, attributes, values, frame, loc)
-                else:
-                    assert importer is not None
-                    context = NodeContext(
-                        self, op_type, version or 0, attributes, values, outputs, loc, frame
-                    )
-                    made = importer(context)
-                    context.check_all_read()
-                    results = made if isinstance(made, tuple) else (made,)
-                for i, o in enumerate(outputs):
-                    if o and (i >= len(results) or results[i] is None):
-                        raise UnsupportedError(
-                            f"its output number {i + 1} ({o!r}) is not supported"
-                        )
-        except UnsupportedError as e:
-            if not isinstance(e, NotedError):
-                needs = e.inputs if isinstance(e, ValuesNeededError) and e.inputs else None
-                problem = Problem(op_type, domain, version or 0, loc, _bare(str(e), loc), needs)
-                self.problems.append(problem)
-            failed = True
-        except (Located, RecursionError):
-            raise
-        except ModelError as e:
-            raise Located(
-                f"node {loc!r} ({op_type}, opset {version}): {_bare(str(e), loc)}"
-            ) from None
-        except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as e:
-            # Numbers that no operator is prepared for: the file is at fault, not the compiler.
-            reason = f"{type(e).__name__}: {e}" if str(e) else type(e).__name__
-            raise Located(f"node {loc!r} ({op_type}, opset {version}): {reason}") from e
+            if failed:
+                return None
+            attributes = Attributes.of(node, frame.attributes)
+            if function is not None:
+                results = self._call(function, attributes, inputs, frame, loc)
+            else:
+                assert importer is not None
+                context = OnnxNode(
+                    self.builder,
+                    loc,
+                    next((o for o in outputs if o), ""),
+                    op_type,
+                    version or 0,
+                    attributes,
+                    inputs,
+                    outputs,
+                    self.files,
+                    lambda graph, arguments, at: self.subgraph(graph, frame, arguments, at),
+                )
+                made = importer(context)
+                context.check_all_read()
+                results = made if isinstance(made, tuple) else (made,)
+            for i, o in enumerate(outputs):
+                if o and (i >= len(results) or results[i] is None):
+                    raise UnsupportedError(f"its output number {i + 1} ({o!r}) is not supported")
+            return results
+
+        site = Site(
+            f"{domain}.{op_type}" if domain else op_type, f"opset {version}" if version else "", loc
+        )
+        results = self.attempt(site, make)
         for i, o in enumerate(outputs):
             if o:
-                frame.names[o] = FAILED if failed else results[i]
+                frame.names[o] = FAILED if results is None else results[i]
 
     def _captured(self, node: Any, frame: Frame) -> list[Slot]:
         """Values of the graphs around that a node's sub-graphs use."""
@@ -398,7 +211,11 @@ class Importer:
                     name, None
                 )  # an attribute without default may be left out, its users see none
         inner = Frame(
-            opsets_of(function, frame.opsets), None, Attributes(given), f"{loc}/", frame.depth + 1
+            None,
+            f"{loc}/",
+            frame.depth + 1,
+            opsets=opsets_of(function, frame.opsets),
+            attributes=Attributes(given),
         )
         for i, formal in enumerate(function.input):
             inner.names[text(formal, "an input's name")] = inputs[i] if i < len(inputs) else None
@@ -406,10 +223,6 @@ class Importer:
         self.body(function.node, inner, f"function {key[1]!r}")
         self._calls.pop()
         return [inner.find(text(o, "an output's name")) for o in function.output]
-
-
-class Located(ModelError):
-    """A ModelError whose message already says at which node."""
 
 
 def domain_of(proto: Any) -> str:
@@ -434,7 +247,7 @@ def opsets_of(proto: Any, otherwise: dict[str, int] | None = None) -> dict[str, 
 
 
 def _why_unknown(domain: str, op_type: str) -> str:
-    known = registry.versions(domain, op_type)
+    known = OPERATORS.versions(domain, op_type)
     if known:
         return f"{op_type} is supported at opset versions {known}"
     return (
@@ -442,8 +255,3 @@ def _why_unknown(domain: str, op_type: str) -> str:
         if not domain
         else f"no operator of this name in domain {domain!r}"
     )
-
-
-def _bare(message: str, loc: str) -> str:
-    """A message without the place that the builder put in front of it."""
-    return message.removeprefix(f"node {loc!r}: ")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tilesmith.frontend.onnx.node import NodeContext
-from tilesmith.frontend.onnx.registry import Result, onnx_op
+from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.graph.nodes import Value
 from tilesmith.ops import elementwise as ew
@@ -11,19 +12,19 @@ from tilesmith.ops import gather, norm, reduce, shape
 
 
 @onnx_op("NegativeLogLikelihoodLoss", since=12)
-def nll_loss(n: NodeContext) -> Result:
+def nll_loss(n: OnnxNode) -> Result:
     return _loss(n, n.input(0), n.input(1), n.optional(2))
 
 
 @onnx_op("SoftmaxCrossEntropyLoss", since=12)
-def softmax_cross_entropy_loss(n: NodeContext) -> Result:
+def softmax_cross_entropy_loss(n: OnnxNode) -> Result:
     if n.input(0).type.rank < 2:
         n.bad(f"scores: expected [N, C, ...], found {n.input(0).type}")
     logs = n.add(norm.LogSoftmax(1), n.input(0))
     return _loss(n, logs, n.input(1), n.optional(2)), logs
 
 
-def _loss(n: NodeContext, logs: Value, labels: Value, weight: Value | None) -> Value:
+def _loss(n: OnnxNode, logs: Value, labels: Value, weight: Value | None) -> Value:
     """-log p[label] * weight[label], averaged by weight, summed, or per element."""
     reduction = n.attr_string("reduction", "mean", among=("none", "sum", "mean"))
     ignored = n.attr_int("ignore_index") if n.has("ignore_index") else None

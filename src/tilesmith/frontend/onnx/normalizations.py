@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tilesmith.frontend.onnx.node import NodeContext
-from tilesmith.frontend.onnx.registry import Result, onnx_op
+from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.frontend.onnx.tensors import element_type
 from tilesmith.graph.nodes import Value
@@ -11,7 +12,7 @@ from tilesmith.ops import norm, shape
 
 
 @onnx_op("BatchNormalization", since=7)
-def batch_normalization(n: NodeContext) -> Result:
+def batch_normalization(n: OnnxNode) -> Result:
     n.ignore("momentum")
     if n.version < 9:
         if not n.attr_flag("spatial", True):
@@ -30,7 +31,7 @@ def batch_normalization(n: NodeContext) -> Result:
 
 
 @onnx_op("LayerNormalization", since=17)
-def layer_normalization(n: NodeContext) -> Result:
+def layer_normalization(n: OnnxNode) -> Result:
     x, bias = n.input(0), n.optional(2)
     axis = n.axis(n.attr_int("axis", -1), x.type.rank)
     epsilon = n.attr_float("epsilon", 1e-5)
@@ -39,7 +40,7 @@ def layer_normalization(n: NodeContext) -> Result:
     return n.add(norm.LayerNorm(axis, epsilon, n.wants(1) or n.wants(2)), *operands)
 
 
-def _check_stash(n: NodeContext) -> None:
+def _check_stash(n: OnnxNode) -> None:
     """Moments are computed in f32 for narrower inputs, which is the attribute's default."""
     stash = element_type(n.attr_int("stash_type", 1), "attribute 'stash_type'")
     if stash.name != "f32":
@@ -47,7 +48,7 @@ def _check_stash(n: NodeContext) -> None:
 
 
 @onnx_op("RMSNormalization", since=23)
-def rms_normalization(n: NodeContext) -> Result:
+def rms_normalization(n: OnnxNode) -> Result:
     x = n.input(0)
     axis = n.axis(n.attr_int("axis", -1), x.type.rank)
     _check_stash(n)
@@ -55,14 +56,14 @@ def rms_normalization(n: NodeContext) -> Result:
 
 
 @onnx_op("InstanceNormalization", since=6)
-def instance_normalization(n: NodeContext) -> Result:
+def instance_normalization(n: OnnxNode) -> Result:
     return n.add(
         norm.InstanceNorm(n.attr_float("epsilon", 1e-5)), n.input(0), n.input(1), n.input(2)
     )
 
 
 @onnx_op("GroupNormalization", since=18)
-def group_normalization(n: NodeContext) -> Result:
+def group_normalization(n: OnnxNode) -> Result:
     x = n.input(0)
     groups = n.attr_int("num_groups")
     scale, bias = n.input(1), n.input(2)
@@ -74,7 +75,7 @@ def group_normalization(n: NodeContext) -> Result:
     return n.add(norm.GroupNorm(groups, n.attr_float("epsilon", 1e-5)), x, scale, bias)
 
 
-def _per_channel(n: NodeContext, v: Value, groups: int, channels: int) -> Value:
+def _per_channel(n: OnnxNode, v: Value, groups: int, channels: int) -> Value:
     """A number per group, repeated for each channel of the group."""
     if v.type.shape != (groups,) or channels % groups:
         n.bad(
@@ -86,18 +87,18 @@ def _per_channel(n: NodeContext, v: Value, groups: int, channels: int) -> Value:
 
 
 @onnx_op("MeanVarianceNormalization", since=9)
-def mean_variance_normalization(n: NodeContext) -> Result:
+def mean_variance_normalization(n: OnnxNode) -> Result:
     axes = n.attr_ints("axes")
     return n.add(norm.MeanVarianceNorm((0, 2, 3) if axes is None else axes), n.input(0))
 
 
 @onnx_op("LpNormalization", since=1)
-def lp_normalization(n: NodeContext) -> Result:
+def lp_normalization(n: OnnxNode) -> Result:
     return n.add(norm.LpNormalization(n.attr_int("axis", -1), n.attr_int("p", 2)), n.input(0))
 
 
 @onnx_op("LRN", since=1)
-def lrn(n: NodeContext) -> Result:
+def lrn(n: OnnxNode) -> Result:
     size = n.attr_int("size")
     if size < 1:
         n.bad(f"attribute 'size': expected at least 1, found {size}")

@@ -7,71 +7,32 @@ never called here.
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from tilesmith.frontend.onnx.wire import Buffer, split
-from tilesmith.support.errors import ModelError, UsageError
-from tilesmith.support.mapped import map_model
-
-if TYPE_CHECKING:
-    import onnx
-
-ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto"
+from tilesmith.frontend.common.source import Source
+from tilesmith.frontend.onnx.wire import split
+from tilesmith.support.errors import ModelError
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A decoded model, a name for messages, and the folder that external data may be in (None:
+def recognises(source: Source) -> bool:
+    """True for an `onnx.ModelProto`, and for every file: those of ONNX have no signature."""
+    if source.content is not None:
+        return True
+    descriptor = getattr(type(source.model), "DESCRIPTOR", None)
+    return getattr(descriptor, "full_name", None) == "onnx.ModelProto"
 
-    nowhere).  `weights`: the bytes of large initializers by position, which `model` is without.
+
+def read_model(source: Source) -> tuple[Any, dict[int, np.ndarray]]:
+    """The decoded model, and the bytes of large initializers by position, which it is without.
+
+    Raises ModelError for bytes that are not an ONNX model.
     """
-
-    model: Any
-    name: str
-    folder: Path | None
-    weights: dict[int, np.ndarray] = field(default_factory=dict)
-
-
-def read_model(source: ModelSource) -> Source:
-    """The model in a file, in bytes or already decoded.
-
-    Raises ModelError for whatever is not an ONNX model.
-    """
+    content, name = source.content, source.name
+    if content is None:
+        return source.model, {}
     import onnx  # delayed: a tenth of a second that only those who read ONNX pay
-
-    if isinstance(source, onnx.ModelProto):
-        found = Source(
-            source, source.graph.name if isinstance(source.graph.name, str) else "", None
-        )
-    elif isinstance(source, (bytes, bytearray, memoryview)):
-        found = _decode(bytes(source), "the given bytes", None)
-    elif isinstance(source, (str, os.PathLike)):
-        path = Path(source)
-        found = _decode(map_model(path), str(path), path.parent)
-    else:
-        raise UsageError(
-            "expected a path, bytes or an onnx.ModelProto as the model, found "
-            f"{type(source).__name__}"
-        )
-    model = found.model
-    if not model.HasField("graph") or not (model.graph.node or model.graph.output):
-        raise ModelError(
-            f"{found.name or 'the model'}: expected an ONNX model, found one without a graph"
-        )
-    if model.ir_version < 1:
-        raise ModelError(
-            f"{found.name or 'the model'}: expected ir_version >= 1, found {model.ir_version}"
-        )
-    return found
-
-
-def _decode(content: Buffer, name: str, folder: Path | None) -> Source:
-    import onnx
     from google.protobuf.message import DecodeError
 
     if not content:
@@ -89,7 +50,7 @@ def _decode(content: Buffer, name: str, folder: Path | None) -> Source:
 
     whole = np.frombuffer(content, np.uint8)
     weights = {i: whole[at : at + size] for i, (at, size) in found.weights.items()}
-    return Source(model, name, folder, weights)
+    return model, weights
 
 
 def text(value: str | bytes, what: str) -> str:

@@ -6,10 +6,11 @@ number, one per place of an axis, or one per block along an axis.
 
 from __future__ import annotations
 
+from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.convolutions import convolve, minus_zero_point
 from tilesmith.frontend.onnx.elementwise import cast_to
-from tilesmith.frontend.onnx.node import NodeContext
-from tilesmith.frontend.onnx.registry import Result, onnx_op
+from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.frontend.onnx.tensors import element_type
 from tilesmith.graph.nodes import Value
@@ -19,7 +20,7 @@ from tilesmith.ops import matmul as mm
 from tilesmith.ops import reduce, shape, slicing
 
 
-def _along(n: NodeContext, v: Value, x: Value, axis: int, block: int) -> Value:
+def _along(n: OnnxNode, v: Value, x: Value, axis: int, block: int) -> Value:
     """A scale or zero point in the shape in which it broadcasts to `x`."""
     rank = x.type.rank
     if block:
@@ -46,7 +47,7 @@ def _along(n: NodeContext, v: Value, x: Value, axis: int, block: int) -> Value:
     return reshape_to(n, v, (*n.shape(v), *[1] * (rank - axis - 1)))
 
 
-def _quantize(n: NodeContext, x: Value, scale: Value, zero: Value | None, to: DType) -> Value:
+def _quantize(n: OnnxNode, x: Value, scale: Value, zero: Value | None, to: DType) -> Value:
     """`scale` and `zero` broadcast to `x` already."""
     q = n.add(ew.Round(), n.add(ew.Div(), cast_to(n, x, f32), cast_to(n, scale, f32)))
     if zero is not None:
@@ -54,21 +55,21 @@ def _quantize(n: NodeContext, x: Value, scale: Value, zero: Value | None, to: DT
     return n.add(ew.Cast(to), n.add(ew.Clip(float(to.min), float(to.max)), q))
 
 
-def _dequantize(n: NodeContext, q: Value, scale: Value, zero: Value | None, to: DType) -> Value:
+def _dequantize(n: OnnxNode, q: Value, scale: Value, zero: Value | None, to: DType) -> Value:
     wide = cast_to(n, q, i32)
     if zero is not None:
         wide = n.add(ew.Sub(), wide, cast_to(n, zero, i32))
     return cast_to(n, n.add(ew.Mul(), cast_to(n, wide, f32), cast_to(n, scale, f32)), to)
 
 
-def _integer(n: NodeContext, d: DType, what: str) -> DType:
+def _integer(n: OnnxNode, d: DType, what: str) -> DType:
     if not d.is_int or d.bits > 32:
         n.unsupported(f"{what} of element type {d}; supported are integers of at most 32 bits")
     return d
 
 
 @onnx_op("QuantizeLinear", since=10)
-def quantize_linear(n: NodeContext) -> Result:
+def quantize_linear(n: OnnxNode) -> Result:
     n.ignore("saturate")  # only about 8-bit floats
     x, scale, zero = n.input(0), n.input(1), n.optional(2)
     axis = n.attr_int("axis", 1) if n.version >= 13 else 1
@@ -87,7 +88,7 @@ def quantize_linear(n: NodeContext) -> Result:
 
 
 @onnx_op("DequantizeLinear", since=10)
-def dequantize_linear(n: NodeContext) -> Result:
+def dequantize_linear(n: OnnxNode) -> Result:
     q, scale, zero = n.input(0), n.input(1), n.optional(2)
     axis = n.attr_int("axis", 1) if n.version >= 13 else 1
     block = n.attr_int("block_size", 0) if n.version >= 21 else 0
@@ -101,7 +102,7 @@ def dequantize_linear(n: NodeContext) -> Result:
 
 
 @onnx_op("DynamicQuantizeLinear", since=11)
-def dynamic_quantize_linear(n: NodeContext) -> Result:
+def dynamic_quantize_linear(n: OnnxNode) -> Result:
     x, zero = n.input(0), n.const(0, f32)
     low = n.add(ew.Min(), n.add(reduce.ReduceMin(None, False), x), zero)
     high = n.add(ew.Max(), n.add(reduce.ReduceMax(None, False), x), zero)
@@ -112,7 +113,7 @@ def dynamic_quantize_linear(n: NodeContext) -> Result:
 
 
 def _requantize(
-    n: NodeContext, product: Value, scales: tuple[Value, Value, Value], zero: Value
+    n: OnnxNode, product: Value, scales: tuple[Value, Value, Value], zero: Value
 ) -> Value:
     a, b, y = (cast_to(n, s, f32) for s in scales)
     factor = n.add(ew.Div(), n.add(ew.Mul(), a, b), y)
@@ -124,7 +125,7 @@ def _requantize(
 
 
 @onnx_op("QLinearMatMul", since=10)
-def qlinear_matmul(n: NodeContext) -> Result:
+def qlinear_matmul(n: OnnxNode) -> Result:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (n.input(i) for i in range(8))
     for d in (a.dtype, b.dtype, y_zero.dtype):
         _integer(n, d, "operands")
@@ -141,7 +142,7 @@ def qlinear_matmul(n: NodeContext) -> Result:
 
 
 @onnx_op("QLinearConv", since=10)
-def qlinear_conv(n: NodeContext) -> Result:
+def qlinear_conv(n: OnnxNode) -> Result:
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (n.input(i) for i in range(8))
     for d in (x.dtype, w.dtype, y_zero.dtype):
         _integer(n, d, "operands")

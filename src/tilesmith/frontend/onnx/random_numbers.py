@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from tilesmith.frontend.common.limits import checked_shape
+from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.constants import filled
-from tilesmith.frontend.onnx.node import NodeContext
-from tilesmith.frontend.onnx.registry import Result, onnx_op
-from tilesmith.frontend.onnx.tensors import checked_shape, element_type
+from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.registry import onnx_op
+from tilesmith.frontend.onnx.tensors import element_type
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType, bool_, f32, f64, i32, i64
 from tilesmith.ops import elementwise as ew
@@ -26,11 +28,13 @@ from tilesmith.ops.slicing import Slice
 _SEEDED, _NUMBERED = 0, 1
 """The second word of a key: where the first comes from."""
 
+_SHAPED_LIKE_INPUT = ("RandomUniformLike", "RandomNormalLike")
 
-def _key(n: NodeContext, integer: bool = False) -> tuple[int, int]:
+
+def _key(n: OnnxNode, integer: bool = False) -> tuple[int, int]:
     """The key of a node's numbers: the bits of its seed, or its number among those without one."""
     if not n.has("seed"):
-        return n.importer.next_stream(), _NUMBERED
+        return n.builder.next_stream(), _NUMBERED
     if integer:
         seed = n.attr_int("seed") & 0xFFFFFFFF
     else:
@@ -38,14 +42,14 @@ def _key(n: NodeContext, integer: bool = False) -> tuple[int, int]:
     return seed, _SEEDED
 
 
-def _float_type(n: NodeContext, default: DType) -> DType:
+def _float_type(n: OnnxNode, default: DType) -> DType:
     dtype = element_type(n.attr_int("dtype"), "attribute 'dtype'") if n.has("dtype") else default
     if not dtype.is_float:
         n.bad(f"expected a floating-point type to draw, found {dtype}")
     return dtype
 
 
-def _scaled(n: NodeContext, x: Value, scale: float, offset: float, dtype: DType) -> Value:
+def _scaled(n: OnnxNode, x: Value, scale: float, offset: float, dtype: DType) -> Value:
     """x scale + offset, in f32, as `dtype`."""
     if scale != 1.0:
         x = n.add(ew.Mul(), x, n.const(scale, f32))
@@ -54,13 +58,13 @@ def _scaled(n: NodeContext, x: Value, scale: float, offset: float, dtype: DType)
     return _cast(n, x, dtype)
 
 
-def _cast(n: NodeContext, x: Value, dtype: DType) -> Value:
+def _cast(n: OnnxNode, x: Value, dtype: DType) -> Value:
     return x if x.dtype is dtype else n.add(ew.Cast(dtype), x)
 
 
-def _shape(n: NodeContext) -> tuple[tuple[int, ...], DType]:
+def _shape(n: OnnxNode) -> tuple[tuple[int, ...], DType]:
     """The shape and type that a node asks for, by attributes or as its input has them."""
-    if n.op_type.endswith("Like"):
+    if n.op_type in _SHAPED_LIKE_INPUT:
         x = n.input(0)
         return n.shape(x), _float_type(n, x.dtype)
     dims = n.attr_ints("shape")
@@ -70,21 +74,21 @@ def _shape(n: NodeContext) -> tuple[tuple[int, ...], DType]:
 
 
 @onnx_op("RandomUniform", "RandomUniformLike", since=1)
-def random_uniform(n: NodeContext) -> Result:
+def random_uniform(n: OnnxNode) -> Result:
     shape, dtype = _shape(n)
     low, high = n.attr_float("low", 0.0), n.attr_float("high", 1.0)
     return _scaled(n, n.add(RandomUniform(shape, _key(n))), high - low, low, dtype)
 
 
 @onnx_op("RandomNormal", "RandomNormalLike", since=1)
-def random_normal(n: NodeContext) -> Result:
+def random_normal(n: OnnxNode) -> Result:
     shape, dtype = _shape(n)
     mean, scale = n.attr_float("mean", 0.0), n.attr_float("scale", 1.0)
     return _scaled(n, n.add(RandomNormal(shape, _key(n))), scale, mean, dtype)
 
 
 @onnx_op("Bernoulli", since=15)
-def bernoulli(n: NodeContext) -> Result:
+def bernoulli(n: OnnxNode) -> Result:
     p = n.input(0)
     if not p.dtype.is_float:
         n.bad(f"expected probabilities, found {p.type}")
@@ -95,7 +99,7 @@ def bernoulli(n: NodeContext) -> Result:
 
 
 @onnx_op("Multinomial", since=7)
-def multinomial(n: NodeContext) -> Result:
+def multinomial(n: OnnxNode) -> Result:
     """Classes by their cumulated probabilities: the number of those that a number in [0, 1) has
     passed.
     """
@@ -116,7 +120,7 @@ def multinomial(n: NodeContext) -> Result:
 
 
 @onnx_op("Dropout", since=7)
-def dropout(n: NodeContext) -> Result:
+def dropout(n: OnnxNode) -> Result:
     x = n.input(0)
     ratio, training = 0.0, False
     if n.version < 12:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilesmith.frontend.onnx.node import NodeContext
-from tilesmith.frontend.onnx.registry import Result, onnx_op
+from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.graph.nodes import Value
 from tilesmith.ops import activation as act
@@ -36,7 +37,7 @@ _PARAMETERS = {
 }
 
 
-def _activation(n: NodeContext, name: str, alpha: float, beta: float) -> Function:
+def _activation(n: OnnxNode, name: str, alpha: float, beta: float) -> Function:
     simple = {
         "Sigmoid": act.Sigmoid(),
         "Tanh": ew.Tanh(),
@@ -57,7 +58,7 @@ def _activation(n: NodeContext, name: str, alpha: float, beta: float) -> Functio
     return n.unsupported(f"activation {name!r}")
 
 
-def _scaled(n: NodeContext, x: Value, by: float) -> Value:
+def _scaled(n: OnnxNode, x: Value, by: float) -> Value:
     return n.add(ew.Mul(), x, n.const(by, x.dtype))
 
 
@@ -77,7 +78,7 @@ class _Cell:
 
 
 @onnx_op("RNN", "GRU", "LSTM", since=7)
-def recurrent(n: NodeContext) -> Result:
+def recurrent(n: OnnxNode) -> Result:
     kind = n.op_type
     x, w, r, bias = n.input(0), n.input(1), n.input(2), n.optional(3)
     lengths, h0 = n.optional(4), n.optional(5)
@@ -153,7 +154,7 @@ def recurrent(n: NodeContext) -> Result:
     return _results(n, outputs, finals, batch_first)
 
 
-def _pick(n: NodeContext, v: Value, d: int) -> Value:
+def _pick(n: OnnxNode, v: Value, d: int) -> Value:
     """Direction number `d` of a tensor whose first axis is the directions."""
     rest = n.shape(v)[1:]
     if n.shape(v)[0] == 1:
@@ -161,7 +162,7 @@ def _pick(n: NodeContext, v: Value, d: int) -> Value:
     return reshape_to(n, n.add(slicing.Slice((d,), (d + 1,), (0,), (1,)), v), rest)
 
 
-def _functions(n: NodeContext, count: int) -> list[list[Function]]:
+def _functions(n: OnnxNode, count: int) -> list[list[Function]]:
     per = len(_DEFAULTS[n.op_type])
     names = n.attr_strings("activations") or _DEFAULTS[n.op_type] * count
     if len(names) != per * count:
@@ -186,7 +187,7 @@ def _functions(n: NodeContext, count: int) -> list[list[Function]]:
 
 
 def _step(
-    n: NodeContext,
+    n: OnnxNode,
     kind: str,
     cell: _Cell,
     t: int,
@@ -245,7 +246,7 @@ def _step(
 
 
 def _results(
-    n: NodeContext,
+    n: OnnxNode,
     outputs: list[list[Value]],
     finals: list[tuple[Value, Value | None]],
     batch_first: bool,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilesmith.frontend.onnx.node import NodeContext
-from tilesmith.frontend.onnx.registry import Result, onnx_op
+from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import reduce, scan
 
@@ -24,8 +25,8 @@ _REDUCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _reduction(make: Callable[..., Any], axes_input_since: int) -> Callable[[NodeContext], Result]:
-    def convert(n: NodeContext) -> Result:
+def _reduction(make: Callable[..., Any], axes_input_since: int) -> Callable[[OnnxNode], Result]:
+    def convert(n: OnnxNode) -> Result:
         x = n.input(0)
         keepdims = n.attr_flag("keepdims", True)
         axes = n.ints_or_input("axes", 1, since=axes_input_since)
@@ -57,16 +58,16 @@ for _name, _make in _REDUCTIONS.items():
 
 
 @onnx_op("ArgMax", since=1)
-def arg_max(n: NodeContext) -> Result:
+def arg_max(n: OnnxNode) -> Result:
     return _arg(n, reduce.ArgMax)
 
 
 @onnx_op("ArgMin", since=1)
-def arg_min(n: NodeContext) -> Result:
+def arg_min(n: OnnxNode) -> Result:
     return _arg(n, reduce.ArgMin)
 
 
-def _arg(n: NodeContext, make: Callable[..., Any]) -> Result:
+def _arg(n: OnnxNode, make: Callable[..., Any]) -> Result:
     x = n.input(0)
     axis = n.axis(n.attr_int("axis", 0), x.type.rank)
     last = n.attr_flag("select_last_index") if n.version >= 12 else False
@@ -74,16 +75,16 @@ def _arg(n: NodeContext, make: Callable[..., Any]) -> Result:
 
 
 @onnx_op("CumSum", since=11)
-def cum_sum(n: NodeContext) -> Result:
+def cum_sum(n: OnnxNode) -> Result:
     return _running(n, scan.CumSum)
 
 
 @onnx_op("CumProd", since=26)
-def cum_prod(n: NodeContext) -> Result:
+def cum_prod(n: OnnxNode) -> Result:
     return _running(n, scan.CumProd)
 
 
-def _running(n: NodeContext, make: Callable[..., Any]) -> Result:
+def _running(n: OnnxNode, make: Callable[..., Any]) -> Result:
     x = n.input(0)
     axis = n.axis(int(n.scalar(n.input(1), "axis")), x.type.rank)
     return n.add(make(axis, n.attr_flag("exclusive"), n.attr_flag("reverse")), x)

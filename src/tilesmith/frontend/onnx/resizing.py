@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 
-from tilesmith.frontend.onnx.node import NodeContext
-from tilesmith.frontend.onnx.registry import Result, onnx_op
-from tilesmith.frontend.onnx.tensors import checked_shape
+from tilesmith.frontend.common.limits import checked_shape
+from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ops import resize as rs
 
@@ -24,7 +25,7 @@ _COORDINATES = (
 )
 
 
-def _mode(n: NodeContext) -> str:
+def _mode(n: OnnxNode) -> str:
     return _MODES[n.attr_string("mode", "nearest", among=tuple(_MODES))]
 
 
@@ -33,14 +34,14 @@ def _scaled(extent: int, scale: float) -> int:
     return math.floor(float(np.float32(extent) * np.float32(scale)))
 
 
-def _scales(n: NodeContext, value: Value, count: int) -> tuple[float, ...]:
+def _scales(n: OnnxNode, value: Value, count: int) -> tuple[float, ...]:
     found = tuple(float(s) for s in n.array(value, "scales").reshape(-1))
     if len(found) != count or not all(math.isfinite(s) and s > 0 for s in found):
         n.bad(f"scales: expected {count} numbers above 0, found {list(found)}")
     return found
 
 
-def _asymmetric(n: NodeContext, scales: tuple[float, ...]) -> Result:
+def _asymmetric(n: OnnxNode, scales: tuple[float, ...]) -> Result:
     """What Upsample and the first Resize did: source = destination / scale, rounded down."""
     x = n.input(0)
     sizes = checked_shape(
@@ -50,7 +51,7 @@ def _asymmetric(n: NodeContext, scales: tuple[float, ...]) -> Result:
 
 
 @onnx_op("Upsample", since=7, until=8)
-def upsample_attribute(n: NodeContext) -> Result:
+def upsample_attribute(n: OnnxNode) -> Result:
     scales = n.attr_floats("scales")
     if (
         scales is None
@@ -66,12 +67,12 @@ def upsample_attribute(n: NodeContext) -> Result:
 
 @onnx_op("Upsample", since=9, until=9)
 @onnx_op("Resize", since=10, until=10)
-def upsample_input(n: NodeContext) -> Result:
+def upsample_input(n: OnnxNode) -> Result:
     return _asymmetric(n, _scales(n, n.input(1), n.input(0).type.rank))
 
 
 @onnx_op("Resize", since=11)
-def resize(n: NodeContext) -> Result:
+def resize(n: OnnxNode) -> Result:
     x, rank = n.input(0), n.input(0).type.rank
     roi_input, scales_input, sizes_input = n.optional(1), n.optional(2), n.optional(3)
     mode = _mode(n)

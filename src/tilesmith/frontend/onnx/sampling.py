@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilesmith.frontend.onnx.node import NodeContext
-from tilesmith.frontend.onnx.registry import Result, onnx_op
-from tilesmith.frontend.onnx.tensors import checked_shape
+from tilesmith.frontend.common.limits import checked_shape
+from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.ops import conv, fourier, sample
 
 _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic",
@@ -14,7 +15,7 @@ _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic
 
 
 @onnx_op("GridSample", since=16)
-def grid_sample(n: NodeContext) -> Result:
+def grid_sample(n: OnnxNode) -> Result:
     words = ("bilinear", "nearest", "bicubic")
     if n.version >= 20:
         words = ("linear", "nearest", "cubic")
@@ -25,7 +26,7 @@ def grid_sample(n: NodeContext) -> Result:
 
 
 @onnx_op("AffineGrid", since=20)
-def affine_grid(n: NodeContext) -> Result:
+def affine_grid(n: OnnxNode) -> Result:
     theta = n.input(0)
     size = n.int_list(n.input(1), "size")
     if len(size) not in (4, 5) or size[0] != n.shape(theta)[0]:
@@ -35,7 +36,7 @@ def affine_grid(n: NodeContext) -> Result:
 
 
 @onnx_op("RoiAlign", since=10)
-def roi_align(n: NodeContext) -> Result:
+def roi_align(n: OnnxNode) -> Result:
     size = (n.attr_int("output_height", 1), n.attr_int("output_width", 1))
     samples = n.attr_int("sampling_ratio", 0)
     if min(size) < 1 or samples < 0:
@@ -55,7 +56,7 @@ def roi_align(n: NodeContext) -> Result:
 
 
 @onnx_op("Col2Im", since=18)
-def col2im(n: NodeContext) -> Result:
+def col2im(n: OnnxNode) -> Result:
     image = n.int_list(n.input(1), "image_shape")
     kernel = n.int_list(n.input(2), "block_shape")
     return n.add(
@@ -71,7 +72,7 @@ def col2im(n: NodeContext) -> Result:
 
 
 @onnx_op("DFT", since=17)
-def dft(n: NodeContext) -> Result:
+def dft(n: OnnxNode) -> Result:
     x, length = n.input(0), n.optional(1)
     if n.version < 20:
         axis = n.attr_int("axis", 1)
@@ -86,7 +87,7 @@ def dft(n: NodeContext) -> Result:
 
 
 @onnx_op("STFT", since=17)
-def stft(n: NodeContext) -> Result:
+def stft(n: OnnxNode) -> Result:
     signal, step = n.input(0), int(n.scalar(n.input(1), "frame_step"))
     window, length = n.optional(2), n.optional(3)
     if window is None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.convolutions import Geometry
-from tilesmith.frontend.onnx.node import NodeContext
-from tilesmith.frontend.onnx.registry import Result, onnx_op
+from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.ops import scatter, sort
 
 _REDUCTIONS = ("none", "add", "mul", "min", "max")
 
 
-def _reduction(n: NodeContext) -> str:
+def _reduction(n: OnnxNode) -> str:
     if n.version < 16:
         return "none"
     return n.attr_string("reduction", "none", among=_REDUCTIONS[: 5 if n.version >= 18 else 3])
@@ -18,7 +19,7 @@ def _reduction(n: NodeContext) -> str:
 
 @onnx_op("Scatter", since=9, until=10)
 @onnx_op("ScatterElements", since=11)
-def scatter_elements(n: NodeContext) -> Result:
+def scatter_elements(n: OnnxNode) -> Result:
     data = n.input(0)
     axis = n.axis(n.attr_int("axis", 0), data.type.rank)
     op = scatter.ScatterElements(axis, _reduction(n))
@@ -26,12 +27,12 @@ def scatter_elements(n: NodeContext) -> Result:
 
 
 @onnx_op("ScatterND", since=11)
-def scatter_nd(n: NodeContext) -> Result:
+def scatter_nd(n: OnnxNode) -> Result:
     return n.add(scatter.ScatterNd(_reduction(n)), n.input(0), n.input(1), n.input(2))
 
 
 @onnx_op("MaxUnpool", since=9)
-def max_unpool(n: NodeContext) -> Result:
+def max_unpool(n: OnnxNode) -> Result:
     x, indices, given = n.input(0), n.input(1), n.optional(2)
     g = Geometry(n, x, n.attr_ints("kernel_shape") or ())
     if given is not None:
@@ -45,7 +46,7 @@ def max_unpool(n: NodeContext) -> Result:
 
 
 @onnx_op("TopK", since=1)
-def top_k(n: NodeContext) -> Result:
+def top_k(n: OnnxNode) -> Result:
     x = n.input(0)
     k = n.attr_int("k") if n.version < 10 else int(n.scalar(n.input(1), "k"))
     axis = n.axis(n.attr_int("axis", -1), x.type.rank)

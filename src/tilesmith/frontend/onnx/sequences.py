@@ -6,10 +6,10 @@ tensors.
 
 from __future__ import annotations
 
+from tilesmith.frontend.common.slots import ABSENT, Absent, Result, Slot, TensorList, kind_of
 from tilesmith.frontend.onnx.control import graph_attribute, results_of
-from tilesmith.frontend.onnx.node import NodeContext
-from tilesmith.frontend.onnx.registry import Result, onnx_op
-from tilesmith.frontend.onnx.slots import ABSENT, Absent, Slot, TensorList, kind_of
+from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.tensors import element_type
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import bool_, i64
@@ -19,14 +19,14 @@ _LARGEST = 1 << 12
 """Tensors of a sequence."""
 
 
-def _list(n: NodeContext, index: int = 0) -> TensorList:
+def _list(n: OnnxNode, index: int = 0) -> TensorList:
     found = n.slot(index)
     if not isinstance(found, TensorList):
         n.bad(f"expected a sequence as input number {index + 1}, found {kind_of(found)}")
     return found
 
 
-def _position(n: NodeContext, index: int, length: int, default: int) -> int:
+def _position(n: OnnxNode, index: int, length: int, default: int) -> int:
     """A position in a sequence, from input number `index`: from its end when negative."""
     given = n.optional(index)
     at_ = default if given is None else int(n.scalar(given, "position"))
@@ -36,12 +36,12 @@ def _position(n: NodeContext, index: int, length: int, default: int) -> int:
 
 
 @onnx_op("SequenceEmpty", since=11)
-def sequence_empty(n: NodeContext) -> Result:
+def sequence_empty(n: OnnxNode) -> Result:
     return TensorList((), element_type(n.attr_int("dtype", 1), "attribute 'dtype'"))
 
 
 @onnx_op("SequenceConstruct", since=11)
-def sequence_construct(n: NodeContext) -> Result:
+def sequence_construct(n: OnnxNode) -> Result:
     items = n.inputs
     if not items or len({v.dtype for v in items}) != 1:
         n.bad(f"expected tensors of one type, found {', '.join(str(v.type) for v in items)}")
@@ -49,7 +49,7 @@ def sequence_construct(n: NodeContext) -> Result:
 
 
 @onnx_op("SequenceInsert", since=11)
-def sequence_insert(n: NodeContext) -> Result:
+def sequence_insert(n: OnnxNode) -> Result:
     given, item = _list(n), n.input(1)
     if item.dtype is not given.dtype:
         n.bad(f"expected a tensor of {given.dtype}, found {item.type}")
@@ -60,26 +60,26 @@ def sequence_insert(n: NodeContext) -> Result:
 
 
 @onnx_op("SequenceErase", since=11)
-def sequence_erase(n: NodeContext) -> Result:
+def sequence_erase(n: OnnxNode) -> Result:
     given = _list(n)
     at_ = _position(n, 1, len(given.items), -1)
     return TensorList(given.items[:at_] + given.items[at_ + 1 :], given.dtype)
 
 
 @onnx_op("SequenceAt", since=11)
-def sequence_at(n: NodeContext) -> Result:
+def sequence_at(n: OnnxNode) -> Result:
     given = _list(n)
     n.input(1)
     return given.items[_position(n, 1, len(given.items), -1)]
 
 
 @onnx_op("SequenceLength", since=11)
-def sequence_length(n: NodeContext) -> Result:
+def sequence_length(n: OnnxNode) -> Result:
     return n.const(len(_list(n).items), i64)
 
 
 @onnx_op("ConcatFromSequence", since=11)
-def concat_from_sequence(n: NodeContext) -> Result:
+def concat_from_sequence(n: OnnxNode) -> Result:
     items, stacked = _list(n).items, n.attr_flag("new_axis")
     if not items:
         n.bad("expected at least one tensor, found an empty sequence")
@@ -90,7 +90,7 @@ def concat_from_sequence(n: NodeContext) -> Result:
 
 
 @onnx_op("SplitToSequence", since=11)
-def split_to_sequence(n: NodeContext) -> Result:
+def split_to_sequence(n: OnnxNode) -> Result:
     x, split = n.input(0), n.optional(1)
     axis = n.axis(n.attr_int("axis", 0), x.type.rank)
     keep = n.attr_flag("keepdims", True)
@@ -118,7 +118,7 @@ def split_to_sequence(n: NodeContext) -> Result:
 
 
 @onnx_op("SequenceMap", since=17)
-def sequence_map(n: NodeContext) -> Result:
+def sequence_map(n: OnnxNode) -> Result:
     body, given = graph_attribute(n, "body"), n.slots
     steps = len(_list(n).items)
     if any(isinstance(s, TensorList) and len(s.items) != steps for s in given):
@@ -128,7 +128,7 @@ def sequence_map(n: NodeContext) -> Result:
     collected: list[list[Value]] = [[] for _ in body.output]
     for step in range(steps):
         arguments = [s.items[step] if isinstance(s, TensorList) else s for s in given]
-        results = results_of(n.importer.subgraph(body, n.frame, arguments, f"{n.loc}.{step}"))
+        results = results_of(n.inline(body, arguments, f"{n.loc}.{step}"))
         for found, value in zip(collected, results, strict=True):
             if not isinstance(value, Value):
                 n.unsupported(f"a map that gives {kind_of(value)} for each element")
@@ -137,20 +137,20 @@ def sequence_map(n: NodeContext) -> Result:
 
 
 @onnx_op("Optional", since=15)
-def optional(n: NodeContext) -> Result:
+def optional(n: OnnxNode) -> Result:
     n.ignore("type")
     given = n.slots
     return ABSENT if not given or given[0] is None else given[0]
 
 
 @onnx_op("OptionalHasElement", since=15)
-def optional_has_element(n: NodeContext) -> Result:
+def optional_has_element(n: OnnxNode) -> Result:
     given = n.slots
     return n.const(bool(given) and _is_there(given[0]), bool_)
 
 
 @onnx_op("OptionalGetElement", since=15)
-def optional_get_element(n: NodeContext) -> Result:
+def optional_get_element(n: OnnxNode) -> Result:
     given = n.slot(0)
     if not _is_there(given):
         n.bad("expected an optional value that is there, found none")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilesmith.frontend.onnx.node import NodeContext
-from tilesmith.frontend.onnx.registry import Result, onnx_op
+from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, shape, slicing
@@ -13,19 +14,19 @@ from tilesmith.ops import gather, shape, slicing
 _MODES = ("constant", "reflect", "edge", "wrap")
 
 
-def reshape_to(n: NodeContext, x: Value, dims: tuple[int, ...]) -> Value:
+def reshape_to(n: OnnxNode, x: Value, dims: tuple[int, ...]) -> Value:
     """`x` under another shape; itself when it has that already."""
     return x if x.type.shape == dims else n.add(shape.Reshape(dims), x)
 
 
 @onnx_op("Identity", since=1)
-def identity(n: NodeContext) -> Result:
+def identity(n: OnnxNode) -> Result:
     given = n.slot(0)
     return n.add(ew.Identity(), n.input(0)) if given is None or isinstance(given, Value) else given
 
 
 @onnx_op("Reshape", since=5)
-def reshape(n: NodeContext) -> Result:
+def reshape(n: OnnxNode) -> Result:
     x = n.input(0)
     dims = n.int_list(n.input(1), "shape")
     zero_is_zero = n.attr_flag("allowzero") if n.version >= 14 else False
@@ -41,26 +42,26 @@ def reshape(n: NodeContext) -> Result:
 
 
 @onnx_op("Flatten", since=1)
-def flatten(n: NodeContext) -> Result:
+def flatten(n: OnnxNode) -> Result:
     return n.add(shape.Flatten(n.attr_int("axis", 1)), n.input(0))
 
 
 @onnx_op("Transpose", since=1)
-def transpose(n: NodeContext) -> Result:
+def transpose(n: OnnxNode) -> Result:
     x = n.input(0)
     perm = n.attr_ints("perm")
     return n.add(shape.Transpose(tuple(reversed(range(x.type.rank))) if perm is None else perm), x)
 
 
 @onnx_op("Squeeze", since=1)
-def squeeze(n: NodeContext) -> Result:
+def squeeze(n: OnnxNode) -> Result:
     x = n.input(0)
     axes = n.ints_or_input("axes", 1, since=13)
     return n.add(shape.Squeeze(None if axes is None else n.axes(axes, x.type.rank)), x)
 
 
 @onnx_op("Unsqueeze", since=1)
-def unsqueeze(n: NodeContext) -> Result:
+def unsqueeze(n: OnnxNode) -> Result:
     x = n.input(0)
     axes = n.ints_or_input("axes", 1, since=13)
     if axes is None:
@@ -69,7 +70,7 @@ def unsqueeze(n: NodeContext) -> Result:
 
 
 @onnx_op("Expand", since=8)
-def expand(n: NodeContext) -> Result:
+def expand(n: OnnxNode) -> Result:
     dims = n.int_list(n.input(1), "shape")
     if any(d < 0 for d in dims):
         n.bad(f"shape: expected dimensions >= 0, found {list(dims)}")
@@ -77,14 +78,14 @@ def expand(n: NodeContext) -> Result:
 
 
 @onnx_op("Concat", since=4)
-def concat(n: NodeContext) -> Result:
+def concat(n: OnnxNode) -> Result:
     if not n.inputs:
         n.bad("expected at least one input, found none")
     return n.add(slicing.Concat(n.axis(n.attr_int("axis"), n.inputs[0].type.rank)), *n.inputs)
 
 
 @onnx_op("Split", since=2)
-def split(n: NodeContext) -> Result:
+def split(n: OnnxNode) -> Result:
     x = n.input(0)
     axis = n.axis(n.attr_int("axis", 0), x.type.rank)
     sizes = n.ints_or_input("split", 1, since=13)
@@ -112,7 +113,7 @@ def split(n: NodeContext) -> Result:
 
 
 @onnx_op("Slice", since=1, until=9)
-def slice_attributes(n: NodeContext) -> Result:
+def slice_attributes(n: OnnxNode) -> Result:
     starts, ends, axes = n.attr_ints("starts"), n.attr_ints("ends"), n.attr_ints("axes")
     if starts is None or ends is None:
         n.bad("expected attributes 'starts' and 'ends', which are required")
@@ -120,7 +121,7 @@ def slice_attributes(n: NodeContext) -> Result:
 
 
 @onnx_op("Slice", since=10)
-def slice_inputs(n: NodeContext) -> Result:
+def slice_inputs(n: OnnxNode) -> Result:
     starts, ends = (n.int_list(n.input(i), what) for i, what in ((1, "starts"), (2, "ends")))
     axes, steps = n.optional(3), n.optional(4)
     return _slice(
@@ -133,7 +134,7 @@ def slice_inputs(n: NodeContext) -> Result:
 
 
 def _slice(
-    n: NodeContext,
+    n: OnnxNode,
     starts: tuple[int, ...],
     ends: tuple[int, ...],
     axes: tuple[int, ...] | None,
@@ -148,7 +149,7 @@ def _slice(
 
 
 @onnx_op("Pad", since=2, until=10)
-def pad_attributes(n: NodeContext) -> Result:
+def pad_attributes(n: OnnxNode) -> Result:
     pads = n.attr_ints("pads")
     if pads is None:
         n.bad("expected attribute 'pads', which is required; found none")
@@ -157,7 +158,7 @@ def pad_attributes(n: NodeContext) -> Result:
 
 
 @onnx_op("Pad", since=11)
-def pad_inputs(n: NodeContext) -> Result:
+def pad_inputs(n: OnnxNode) -> Result:
     x, rank = n.input(0), n.input(0).type.rank
     pads = n.int_list(n.input(1), "pads")
     value, axes_input = n.optional(2), n.optional(3) if n.version >= 18 else None
@@ -175,18 +176,18 @@ def pad_inputs(n: NodeContext) -> Result:
 
 
 @onnx_op("Tile", since=6)
-def tile(n: NodeContext) -> Result:
+def tile(n: OnnxNode) -> Result:
     return n.add(slicing.Tile(n.int_list(n.input(1), "repeats")), n.input(0))
 
 
 @onnx_op("DepthToSpace", since=1)
-def depth_to_space(n: NodeContext) -> Result:
+def depth_to_space(n: OnnxNode) -> Result:
     mode = n.attr_string("mode", "DCR", among=("DCR", "CRD")) if n.version >= 11 else "DCR"
     return n.add(shape.DepthToSpace(n.attr_int("blocksize"), mode), n.input(0))
 
 
 @onnx_op("SpaceToDepth", since=1)
-def space_to_depth(n: NodeContext) -> Result:
+def space_to_depth(n: OnnxNode) -> Result:
     mode = n.attr_string("mode", "DCR", among=("DCR", "CRD")) if n.version >= 28 else "DCR"
     x, block = n.input(0), n.attr_int("blocksize")
     y = n.add(shape.SpaceToDepth(block), x)
@@ -198,14 +199,14 @@ def space_to_depth(n: NodeContext) -> Result:
 
 
 @onnx_op("Trilu", since=14)
-def trilu(n: NodeContext) -> Result:
+def trilu(n: OnnxNode) -> Result:
     k = n.optional(1)
     diagonal = 0 if k is None else int(n.scalar(k, "k"))
     return n.add(gather.Trilu(n.attr_flag("upper", True), diagonal), n.input(0))
 
 
 @onnx_op("CenterCropPad", since=18)
-def center_crop_pad(n: NodeContext) -> Result:
+def center_crop_pad(n: OnnxNode) -> Result:
     x = n.input(0)
     wanted, axes = n.int_list(n.input(1), "shape"), n.attr_ints("axes")
     axes = n.axes(tuple(range(x.type.rank)) if axes is None else axes, x.type.rank)
@@ -221,25 +222,25 @@ def center_crop_pad(n: NodeContext) -> Result:
 
 
 @onnx_op("Gather", since=1)
-def gather_slices(n: NodeContext) -> Result:
+def gather_slices(n: OnnxNode) -> Result:
     x = n.input(0)
     return n.add(gather.Gather(n.axis(n.attr_int("axis", 0), x.type.rank)), x, n.input(1))
 
 
 @onnx_op("GatherElements", since=11)
-def gather_elements(n: NodeContext) -> Result:
+def gather_elements(n: OnnxNode) -> Result:
     x = n.input(0)
     return n.add(gather.GatherElements(n.axis(n.attr_int("axis", 0), x.type.rank)), x, n.input(1))
 
 
 @onnx_op("GatherND", since=11)
-def gather_nd(n: NodeContext) -> Result:
+def gather_nd(n: OnnxNode) -> Result:
     batch = n.attr_int("batch_dims", 0) if n.version >= 12 else 0
     return n.add(gather.GatherNd(batch), n.input(0), n.input(1))
 
 
 @onnx_op("OneHot", since=9)
-def one_hot(n: NodeContext) -> Result:
+def one_hot(n: OnnxNode) -> Result:
     depth = int(n.scalar(n.input(1), "depth"))
     if depth < 1:
         n.bad(f"depth: expected at least 1, found {depth}")
@@ -247,7 +248,7 @@ def one_hot(n: NodeContext) -> Result:
 
 
 @onnx_op("Compress", since=9)
-def compress(n: NodeContext) -> Result:
+def compress(n: OnnxNode) -> Result:
     x, axis = n.input(0), n.attr_int("axis") if n.has("axis") else None
     keep = n.array(n.input(1), "condition")
     if keep.ndim != 1 or keep.dtype != np.bool_:
@@ -259,7 +260,7 @@ def compress(n: NodeContext) -> Result:
 
 
 @onnx_op("ReverseSequence", since=10)
-def reverse_sequence(n: NodeContext) -> Result:
+def reverse_sequence(n: OnnxNode) -> Result:
     x = n.input(0)
     time, batch = n.attr_int("time_axis", 0), n.attr_int("batch_axis", 1)
     if {time, batch} != {0, 1}:

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.frontend.onnx.external import ExternalFiles
+from tilesmith.frontend.common.external import ExternalFiles
+from tilesmith.frontend.common.limits import checked_shape
 from tilesmith.frontend.onnx.proto import text
 from tilesmith.graph.nodes import Data
 from tilesmith.ir import dtypes as dt
@@ -57,12 +58,6 @@ _OTHER_TYPES = {
     27: "float6e2m3",
     28: "float6e3m2",
 }
-
-MAX_ELEMENTS = 1 << 36
-"""No tensor, given or computed, may have more elements:
-
-256 GiB of f32 is a damaged or hostile model.
-"""
 
 _EXTERNAL = 1  # TensorProto.DataLocation.EXTERNAL
 
@@ -111,22 +106,6 @@ def element_type(code: int, what: str) -> DType:
     raise ModelError(
         f"{what}: expected an ONNX element type (1 to {max(_OTHER_TYPES)}), found {code}"
     )
-
-
-def checked_shape(dims: Any, what: str) -> tuple[int, ...]:
-    """Dimensions as numbers: none negative, few enough elements.  Raises ModelError."""
-    shape = tuple(int(d) for d in dims)
-    if any(d < 0 for d in shape):
-        raise ModelError(f"{what}: expected dimensions >= 0, found {list(shape)}")
-    elements = 1
-    for d in shape:
-        elements *= max(d, 1)
-        if elements > MAX_ELEMENTS:
-            raise ModelError(
-                f"{what} has shape {list(shape)}: more than {MAX_ELEMENTS} elements, the most "
-                "allowed"
-            )
-    return shape
 
 
 def decode(

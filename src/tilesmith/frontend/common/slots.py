@@ -1,4 +1,4 @@
-"""What a name of an ONNX model stands for while the model is imported."""
+"""What a name of a source model stands for while the model is imported."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from tilesmith.ir.dtypes import DType
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Stands for a value that could not be made:
-
-    its node is reported at the end, nodes that use it are skipped.
-    """
+    """A value that could not be made: its node is reported at the end, its users are skipped."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,6 +30,9 @@ class Absent:
 FAILED, ABSENT = Failed(), Absent()
 Slot: TypeAlias = "Value | TensorList | Absent | Failed | None"
 """None: an optional input that is left out."""
+
+Result: TypeAlias = "Slot | tuple[Slot, ...]"
+"""What an import function gives: the node's output, or all of them if there are several."""
 
 
 def kind_of(slot: Slot) -> str:

@@ -1,0 +1,49 @@
+"""Errors of frontends that callers can act upon, and the model's name in front of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tilesmith.support.errors import ModelError, UnsupportedError
+
+
+class NotedError(UnsupportedError):
+    """A node is unsupported because of nodes inside its sub-graph, which are noted already."""
+
+
+class LocatedError(ModelError):
+    """A ModelError whose message already says at which node."""
+
+
+class ValuesNeededError(UnsupportedError):
+    """A shape of the model depends on the *values* of its inputs `inputs`.
+
+    Loading succeeds when those inputs are given constant values (`values=`), so a caller can
+    specialise a model.
+    """
+
+    def __init__(self, message: str, inputs: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.inputs = inputs
+
+
+@contextmanager
+def errors_name(model: str) -> Iterator[None]:
+    """Errors raised inside begin with the model's name (unless that is empty), on one line."""
+    try:
+        yield
+    except ValuesNeededError as e:
+        raise ValuesNeededError(_one_line(model, e), e.inputs) from None
+    except ModelError as e:
+        kind = UnsupportedError if isinstance(e, UnsupportedError) else ModelError
+        raise kind(_one_line(model, e)) from None
+    except RecursionError:
+        deep = ModelError("functions or sub-graphs stand too deep in one another")
+        raise ModelError(_one_line(model, deep)) from None
+
+
+def _one_line(model: str, error: Exception) -> str:
+    message = f"{model}: {error}" if model else str(error)
+    # names in a model may hold anything, line ends and control characters too
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in message)

@@ -1,0 +1,61 @@
+"""Importing node by node: a node that fails does not stop the walk.
+
+An unsupported node is noted and poisons its outputs (`FAILED`); nodes that use them are skipped,
+and all problems are reported together at the end (`problems.report`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilesmith.support.errors import ModelError, UnsupportedError
+
+from .errors import LocatedError, NotedError, ValuesNeededError
+from .folding import FoldingBuilder
+from .problems import Problem, Site, report
+from .slots import Slot
+
+
+class Importer:
+    """Imports one model into one builder; a frontend adds the walk over its format."""
+
+    def __init__(self, builder: FoldingBuilder) -> None:
+        self.builder = builder
+        self._problems: list[Problem] = []
+
+    def attempt(
+        self, site: Site, make: Callable[[], Sequence[Slot] | None]
+    ) -> Sequence[Slot] | None:
+        """The node's outputs as `make` gives them; None when it is unsupported, which is noted.
+
+        Raises LocatedError, naming the node, when the model is bad there.
+        """
+        try:
+            return make()
+        except UnsupportedError as e:
+            self.note(site, e)
+            return None
+        except (LocatedError, RecursionError):
+            raise
+        except ModelError as e:
+            raise LocatedError(_located(site, str(e))) from None
+        except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as e:
+            # Numbers that no operator is prepared for: the file is at fault, not the compiler.
+            reason = f"{type(e).__name__}: {e}" if str(e) else type(e).__name__
+            raise LocatedError(_located(site, reason)) from e
+
+    def note(self, site: Site, error: UnsupportedError) -> None:
+        """Keeps an error for the report at the end."""
+        if not isinstance(error, NotedError):
+            needs = (error.inputs or None) if isinstance(error, ValuesNeededError) else None
+            self._problems.append(Problem(site, str(error), needs))
+
+    def check(self) -> None:
+        """Raises UnsupportedError, which lists everything noted, if there is anything."""
+        if self._problems:
+            raise report(self._problems)
+
+
+def _located(site: Site, message: str) -> str:
+    shown = f"{site.operator}, {site.version}" if site.version else site.operator
+    return f"node {site.loc!r} ({shown}): {message}"

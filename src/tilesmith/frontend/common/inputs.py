@@ -1,0 +1,136 @@
+"""The types of a model's inputs: as declared, with open dimensions as the caller gives them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from tilesmith.graph.builder import array_type
+from tilesmith.ir.dtypes import DType
+from tilesmith.ir.types import TensorType
+from tilesmith.support.errors import ModelError
+
+from .limits import checked_shape
+
+Shapes: TypeAlias = "Mapping[str, Sequence[int] | int]"
+"""Shapes of inputs by name (`{"x": (1, 3, 224, 224)}`), or numbers for named dimensions
+(`{"batch": 1}`).
+"""
+
+Values: TypeAlias = "Mapping[str, np.ndarray]"
+"""Inputs fixed to constants; they are no inputs of the graph any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """An input as the model declares it.
+
+    dims: a number, the name of an open dimension, or "" for an open one without a name; None when
+        the rank is open.
+    """
+
+    name: str
+    dtype: DType
+    dims: tuple[int | str, ...] | None
+
+
+def input_types(
+    inputs: Sequence[Declared], shapes: Shapes, values: Values
+) -> dict[str, TensorType]:
+    """Types by name, open dimensions filled in from `shapes` and `values`.
+
+    Raises ModelError for names that the model does not have, for shapes and values that do not fit
+    the declarations, and for dimensions that stay open.
+    """
+    given, sizes = _given({i.name: i.dims for i in inputs}, shapes, values)
+    types: dict[str, TensorType] = {}
+    still_open: dict[str, str] = {}
+    for i in inputs:
+        dims = given.get(i.name, i.dims)
+        if dims is None:
+            still_open[i.name] = f"{i.name!r}: {i.dtype} of unknown rank"
+            continue
+        dims = tuple(sizes.get(d, d) if isinstance(d, str) else d for d in dims)
+        numbers = tuple(d for d in dims if isinstance(d, int))
+        if len(numbers) < len(dims):
+            still_open[i.name] = f"{i.name!r}: {i.dtype}{_shown(dims)}"
+            continue
+        types[i.name] = TensorType(i.dtype, checked_shape(numbers, f"input {i.name!r}"))
+        if i.name in values and array_type(values[i.name]) != types[i.name]:
+            found = array_type(values[i.name])
+            raise ModelError(f"values[{i.name!r}]: expected {types[i.name]}, found {found}")
+    if still_open:
+        first = next(iter(still_open))
+        raise ModelError(
+            f"inputs have dimensions that the model leaves open: {'; '.join(still_open.values())}. "
+            f"Give their shapes: shapes={{{first!r}: (1, ...)}}, or --shape {first}=1,... on the "
+            "command line"
+        )
+    return types
+
+
+def _given(
+    dims_of: Mapping[str, tuple[int | str, ...] | None], shapes: Shapes, values: Values
+) -> tuple[dict[str, tuple[int, ...]], dict[str, int]]:
+    """The shapes of inputs and the sizes of named dimensions that `shapes` and `values` give,
+    checked against the declarations.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    sizes: dict[str, int] = {}
+    for v in values:
+        _check_name(v, [*dims_of], dims_of, "values")
+    named = {d for dims in dims_of.values() for d in dims or () if isinstance(d, str) and d}
+    for key, given in shapes.items():
+        _check_name(key, [*dims_of, *sorted(named)], dims_of, "shapes")
+        if key in dims_of:
+            if isinstance(given, int):
+                raise ModelError(f"shapes[{key!r}]: expected a list of dimensions, found {given}")
+            found[key] = tuple(int(d) for d in given)
+            _bind(key, dims_of[key], found[key], sizes)
+        elif not isinstance(given, int) or given < 0:
+            raise ModelError(
+                f"shapes[{key!r}]: expected a number for dimension {key!r}, found {given!r}"
+            )
+        elif sizes.setdefault(key, given) != given:
+            raise ModelError(f"dimension {key!r} is given as {sizes[key]} and as {given}")
+    for key, array in values.items():
+        found[key] = array.shape
+        _bind(key, dims_of[key], array.shape, sizes)
+    return found, sizes
+
+
+def _bind(
+    name: str,
+    dims: tuple[int | str, ...] | None,
+    given: tuple[int, ...],
+    sizes: dict[str, int],
+) -> None:
+    """Checks a given shape against the declared one and notes what open dimensions become."""
+    if dims is None:
+        return
+    if len(dims) != len(given):
+        raise ModelError(
+            f"input {name!r}: expected {len(dims)} dimensions {_shown(dims)}, found {list(given)}"
+        )
+    for d, n in zip(dims, given, strict=True):
+        if isinstance(d, int) and d != n:
+            raise ModelError(f"input {name!r}: expected shape {_shown(dims)}, found {list(given)}")
+        if isinstance(d, str) and d and sizes.setdefault(d, n) != n:
+            raise ModelError(
+                f"dimension {d!r} is given as {sizes[d]} and, by input {name!r}, as {n}"
+            )
+
+
+def _check_name(key: str, valid: Sequence[str], inputs: Iterable[str], what: str) -> None:
+    if key not in valid:
+        near = difflib.get_close_matches(key, valid, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ModelError(f"{what}: no input is named {key!r}; inputs are {', '.join(inputs)}{hint}")
+
+
+def _shown(dims: Sequence[int | str]) -> str:
+    return f"[{', '.join(str(d or '?') for d in dims)}]"

@@ -1,0 +1,119 @@
+"""What an operator's import function sees of any format: means to add to the graph, to ask for
+values that must be known, and to refuse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tilesmith.graph.nodes import Value
+from tilesmith.ir.dtypes import DType
+from tilesmith.ops.base import Op
+from tilesmith.support.errors import ModelError, UnsupportedError
+
+from .errors import ValuesNeededError
+from .folding import FoldingBuilder
+
+
+@dataclass(slots=True, eq=False)
+class NodeContext:
+    """One node while it is imported; formats add how inputs and attributes are read.
+
+    loc: the node's name, for messages and as the `loc` of what it becomes.
+    label: the name of its first output, which labels the values that it becomes.
+    """
+
+    builder: FoldingBuilder
+    loc: str
+    label: str
+
+    # The graph
+
+    def add(self, op: Op, *inputs: Value) -> Any:
+        """The value (tuple of values) of an operator; a constant when its inputs are small
+        constants.
+        """
+        return self.builder.add(op, *inputs, loc=self.loc, name=self.label)
+
+    def const(self, array: Any, dtype: DType | None = None) -> Value:
+        """A constant; `dtype` gives the element type of Python numbers."""
+        return self.builder.constant(
+            np.asarray(array, dtype=dtype.numpy if dtype is not None else None)
+        )
+
+    # Values that must be known
+
+    def known(self, value: Value) -> np.ndarray | None:
+        """The contents of a value that does not depend on the model's inputs, else None."""
+        return self.builder.known(value)
+
+    def array(self, value: Value, what: str) -> np.ndarray:
+        """The contents of `value`, needed now for `what` ("axes").
+
+        Raises ValuesNeededError when unknown.
+        """
+        found = self.known(value)
+        if found is None:
+            names = self.builder.inputs_behind(value)
+            of = (
+                f"it is computed from input {', '.join(map(repr, names))}"
+                if names
+                else "it is not known"
+            )
+            raise ValuesNeededError(
+                f"the value of {what} must be known when the model is compiled; {of} "
+                "(give the input a constant value with values={name: array})",
+                names,
+            )
+        return found
+
+    def int_list(self, value: Value, what: str) -> tuple[int, ...]:
+        """The contents of a 1-D (or scalar) integer value as ints."""
+        found = self.array(value, what)
+        if found.dtype.kind not in "iu" or found.ndim > 1:
+            raise ModelError(f"{what}: expected a list of integers, found {value.type}")
+        return tuple(int(i) for i in found.reshape(-1))
+
+    def scalar(self, value: Value, what: str) -> Any:
+        """The contents of a value of one element, as a Python number."""
+        found = self.array(value, what)
+        if found.size != 1:
+            raise ModelError(f"{what}: expected one number, found {value.type}")
+        return found.reshape(-1)[0].item()
+
+    def shape(self, value: Value) -> tuple[int, ...]:
+        """The shape of a value as numbers."""
+        return value.type.static_shape
+
+    # Axes
+
+    def axis(self, axis: int, rank: int, what: str = "axis") -> int:
+        """An axis as a number from 0; negative ones count from the end.
+
+        Raises ModelError out of range.
+        """
+        if not -rank <= axis < rank:
+            raise ModelError(
+                f"{what}: expected -{rank} to {rank - 1} for rank {rank}, found {axis}"
+            )
+        return axis % rank if rank else 0
+
+    def axes(self, axes: tuple[int, ...], rank: int, what: str = "axes") -> tuple[int, ...]:
+        """Several distinct axes, as `axis`."""
+        found = tuple(self.axis(a, rank, what) for a in axes)
+        if len(set(found)) != len(found):
+            raise ModelError(f"{what}: expected distinct axes, found {list(axes)}")
+        return found
+
+    # Errors
+
+    def bad(self, message: str) -> NoReturn:
+        """The model is wrong at this node."""
+        raise ModelError(message)
+
+    def unsupported(self, message: str) -> NoReturn:
+        """The model is right, but Tilesmith cannot do this."""
+        raise UnsupportedError(message)

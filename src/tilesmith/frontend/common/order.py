@@ -1,0 +1,72 @@
+"""Putting nodes that refer to one another by name in order of definition.
+
+Formats ask for that order; exporters and optimisers sometimes break it, so nodes are put in order
+here, keeping theirs where it is legal, instead of being refused.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Container, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from tilesmith.support.errors import ModelError
+
+N = TypeVar("N")
+
+
+@dataclass(frozen=True, slots=True)
+class Named(Generic[N]):
+    """A node of the source model by names: its own (for messages), those of the values that it
+    defines, and those that it or its sub-graphs use.
+    """
+
+    node: N
+    name: str
+    defines: tuple[str, ...]
+    uses: Collection[str]
+
+
+def ordered(
+    nodes: Sequence[Named[N]], defined: Container[str], outside: Container[str], where: str
+) -> list[N]:
+    """The nodes so that each comes after what it needs.
+
+    defined: names of the graph's inputs and stored tensors; outside: names of the graphs around;
+    where: the graph, for messages.  Raises ModelError for a name defined twice, a name that nothing
+    defines, and a cycle.
+    """
+    maker: dict[str, int] = {}
+    for number, n in enumerate(nodes):
+        for name in n.defines:
+            if name in defined or name in maker or name in outside:
+                raise ModelError(f"{where}: value {name!r} is defined twice; names must be unique")
+            maker[name] = number
+    waiting: list[int] = [0] * len(nodes)
+    users: dict[int, list[int]] = {}
+    for number, n in enumerate(nodes):
+        makers = set()
+        for name in n.uses:
+            if name in maker:
+                makers.add(maker[name])
+            elif name not in defined and name not in outside:
+                raise ModelError(f"{where}: node {n.name!r} uses {name!r}, which nothing defines")
+        waiting[number] = len(makers)
+        for m in makers:
+            users.setdefault(m, []).append(number)
+    ready = [n for n, w in enumerate(waiting) if w == 0]  # ascending, so already a heap
+    order: list[N] = []
+    while ready:
+        number = heapq.heappop(ready)
+        order.append(nodes[number].node)
+        for u in users.get(number, ()):
+            waiting[u] -= 1
+            if waiting[u] == 0:
+                heapq.heappush(ready, u)
+    if len(order) != len(nodes):
+        stuck = [nodes[n].name for n, w in enumerate(waiting) if w][:4]
+        raise ModelError(
+            f"{where}: nodes depend on one another in a cycle: {', '.join(map(repr, stuck))}"
+        )
+    return order

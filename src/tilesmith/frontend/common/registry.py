@@ -1,0 +1,57 @@
+"""Tables of a format's operators: which function imports which operator, at which versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry(Generic[F]):
+    """`function` is for versions `since` to `until` inclusive (None: the newest)."""
+
+    since: int
+    until: int | None
+    function: F
+
+
+class Registry(Generic[F]):
+    """Import functions by domain (the operator's namespace, often empty), name and version.
+
+    An operator whose meaning changed has one function per range of versions.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[str, str], list[_Entry[F]]] = {}
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        """(domain, name) of every operator."""
+        return iter(self._entries)
+
+    def register(
+        self, *names: str, since: int = 1, until: int | None = None, domain: str = ""
+    ) -> Callable[[F], F]:
+        """A decorator: the function for `names` at versions `since` to `until` inclusive."""
+
+        def enter(function: F) -> F:
+            for name in names:
+                entry = _Entry(since, until, function)
+                self._entries.setdefault((domain, name), []).append(entry)
+            return function
+
+        return enter
+
+    def find(self, domain: str, name: str, version: int = 1) -> F | None:
+        """The function for an operator at a version, or None."""
+        for e in self._entries.get((domain, name), ()):
+            if e.since <= version and (e.until is None or version <= e.until):
+                return e.function
+        return None
+
+    def versions(self, domain: str, name: str) -> str:
+        """Versions at which an operator is known, for messages; empty if it never is."""
+        ranges = sorted((e.since, e.until) for e in self._entries.get((domain, name), ()))
+        return ", ".join(f"{a}+" if b is None else f"{a}-{b}" for a, b in ranges)

@@ -1,0 +1,58 @@
+"""A model as the user gave it, and what a frontend is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tilesmith.graph.nodes import Graph
+from tilesmith.support.mapped import map_model
+
+from .inputs import Shapes, Values
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A model as the user gave it.
+
+    model: the path, bytes or object.
+    content: the bytes, or the mapped file at the path; None for an object.
+    name: what messages call it; empty for an object, whose frontend may find a name in it.
+    folder: where the file may refer to others; None when the model is not a file.
+    opened: takes in the names of such files as they are opened.
+    """
+
+    model: Any
+    content: bytes | memoryview | None = None
+    name: str = ""
+    folder: Path | None = None
+    opened: set[str] = field(default_factory=set)
+
+    @staticmethod
+    def of(model: Any, opened: set[str] | None = None) -> Source:
+        """`model` opened.  Raises ModelError for a path that cannot be read."""
+        opened = opened if opened is not None else set()
+        if isinstance(model, (bytes, bytearray, memoryview)):
+            return Source(model, bytes(model), "the given bytes", None, opened)
+        if isinstance(model, (str, os.PathLike)):
+            path = Path(model)
+            return Source(model, map_model(path), str(path), path.parent, opened)
+        return Source(model, opened=opened)
+
+
+@dataclass(frozen=True, slots=True)
+class Frontend:
+    """A reader for one kind of source model.
+
+    kinds: what it takes, in words, for messages ("a path to an ONNX model").
+    recognises: whether a source is of this kind, by its content or the object's type.
+    load: its graph.  Raises ModelError when the model is damaged, inconsistent or leaves
+        dimensions open; UnsupportedError, which lists every node that cannot be imported.
+    """
+
+    kinds: tuple[str, ...]
+    recognises: Callable[[Source], bool]
+    load: Callable[[Source, Shapes, Values], Graph]

@@ -1,0 +1,149 @@
+"""From an ONNX model to a Graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tilesmith.frontend.common.errors import errors_name
+from tilesmith.frontend.common.external import ExternalFiles
+from tilesmith.frontend.common.folding import FoldingBuilder
+from tilesmith.frontend.common.inputs import Declared, Shapes, Values, input_types
+from tilesmith.frontend.common.slots import FAILED, TensorList
+from tilesmith.frontend.common.source import Source
+from tilesmith.frontend.onnx.importer import Frame, OnnxImporter, opsets_of
+from tilesmith.frontend.onnx.proto import newest_opset, read_model, text
+from tilesmith.frontend.onnx.registry import OLDEST_OPSET
+from tilesmith.frontend.onnx.tensors import element_type
+from tilesmith.graph.nodes import Graph, Value
+from tilesmith.graph.passes.dce import dce
+from tilesmith.support.errors import ModelError, UnsupportedError
+
+
+def load(source: Source, shapes: Shapes, values: Values) -> Graph:
+    """The graph of an ONNX model (see `frontend.load`)."""
+    model, weights = read_model(source)
+    name = source.name or (model.graph.name if isinstance(model.graph.name, str) else "")
+    with errors_name(name):
+        return _graph(model, weights, shapes, values, ExternalFiles(source.folder, source.opened))
+
+
+def _graph(
+    model: Any,
+    weights: Mapping[int, np.ndarray],
+    shapes: Shapes,
+    values: Values,
+    files: ExternalFiles,
+) -> Graph:
+    _check_model(model)
+    frame = Frame(opsets=_checked_opsets(model))
+    proto = model.graph
+    builder = FoldingBuilder(text(proto.name, "the graph's name") or "main")
+    importer = OnnxImporter(builder, files, model.functions)
+    importer.initializers(proto, frame, frozenset(values), weights)
+    stored = set(frame.names)
+    inputs = [_declared(i) for i in proto.input if text(i.name, "an input's name") not in stored]
+    types = input_types(inputs, shapes, values)
+    for declared in inputs:
+        name = declared.name
+        if not name or name in frame.names:
+            raise ModelError(f"two inputs are named {name!r}; names must be there and unique")
+        if name in values:
+            frame.names[name] = builder.constant(values[name])
+        else:
+            frame.names[name] = builder.input(name, types[name])
+    importer.body(proto.node, frame, "graph")
+    outputs: list[Value] = []
+    for o in proto.output:
+        output_name = text(o.name, "an output's name")
+        if output_name not in frame:
+            raise ModelError(f"output {output_name!r} is defined by no node, input or initializer")
+        value = frame.find(output_name)
+        if isinstance(value, Value):
+            _check_declared(o, value, bool(shapes or values))
+            outputs.append(value)
+        elif isinstance(value, TensorList):
+            raise UnsupportedError(
+                f"output {output_name!r} is a sequence; only tensors are supported"
+            )
+        elif value is not FAILED:
+            raise ModelError(f"output {output_name!r} has no value")
+    importer.check()
+    if not outputs:
+        raise ModelError("expected at least one output, found none")
+    return dce(builder.finish(outputs, [o.name for o in proto.output]))
+
+
+def _check_model(model: Any) -> None:
+    if not model.HasField("graph") or not (model.graph.node or model.graph.output):
+        raise ModelError("expected an ONNX model, found one without a graph")
+    if model.ir_version < 1:
+        raise ModelError(f"expected ir_version >= 1, found {model.ir_version}")
+
+
+def _checked_opsets(model: Any) -> dict[str, int]:
+    opsets = opsets_of(model)
+    if not opsets:
+        raise ModelError("expected opset_import to name an operator set, found none")
+    newest = newest_opset()
+    version = opsets.get("")
+    if version is not None and not OLDEST_OPSET <= version <= newest:
+        raise UnsupportedError(
+            f"the model uses opset {version}; supported are {OLDEST_OPSET} to {newest} "
+            "(the newest that the installed onnx package knows)"
+        )
+    return opsets
+
+
+def _declared(value_info: Any) -> Declared:
+    """An input.  Raises ModelError and UnsupportedError for what is no tensor."""
+    what = f"input {value_info.name!r}"
+    kind = value_info.type.WhichOneof("value")
+    if kind is None:
+        raise ModelError(f"{what} has no type")
+    if kind != "tensor_type":
+        raise UnsupportedError(
+            f"{what} is a {kind.removesuffix('_type')}; only tensors are supported"
+        )
+    tensor = value_info.type.tensor_type
+    dtype = element_type(tensor.elem_type, what)
+    if not tensor.HasField("shape"):
+        return Declared(value_info.name, dtype, None)
+    dims: list[int | str] = []
+    for d in tensor.shape.dim:
+        if d.WhichOneof("value") == "dim_value":
+            if d.dim_value < 0:
+                raise ModelError(f"{what}: expected dimensions >= 0, found {d.dim_value}")
+            dims.append(int(d.dim_value))
+        else:
+            dims.append(text(d.dim_param, "a dimension's name"))
+    return Declared(value_info.name, dtype, tuple(dims))
+
+
+def _check_declared(value_info: Any, value: Value, overridden: bool) -> None:
+    """The model's own claim about an output must agree with what was inferred."""
+    if (
+        value_info.type.WhichOneof("value") != "tensor_type"
+        or not value_info.type.tensor_type.elem_type
+    ):
+        return
+    what = f"output {value_info.name!r}"
+    declared = element_type(value_info.type.tensor_type.elem_type, what)
+    if declared is not value.dtype:
+        raise ModelError(f"{what} is declared as {declared}, but the model computes {value.type}")
+    if not value_info.type.tensor_type.HasField("shape") or overridden:
+        return
+    dims = [
+        d.dim_value if d.WhichOneof("value") == "dim_value" else None
+        for d in value_info.type.tensor_type.shape.dim
+    ]
+    agree = len(dims) == value.type.rank and all(
+        d is None or n == d for d, n in zip(dims, value.shape, strict=True)
+    )
+    if not agree:
+        shown = f"[{','.join('?' if d is None else str(d) for d in dims)}]"
+        raise ModelError(
+            f"{what} is declared as {declared}{shown}, but the model computes {value.type}"
+        )
