@@ -18,6 +18,7 @@ setup(
         Extension(
             "tilesmith.runtime._native",
             sources=sorted(glob("src/tilesmith/runtime/csrc/*.c")),
+            depends=sorted(glob("src/tilesmith/runtime/csrc/*.h")),
             extra_compile_args=["-std=c11", "-O2", "-pthread", "-Wall", "-Wextra"],
             extra_link_args=["-pthread"],
             py_limited_api=True,

@@ -157,8 +157,8 @@ def test_assertions_stop_the_kernel_with_their_message(kind: ForKind) -> None:
     f(good, out)
     np.testing.assert_array_equal(out, good)
     for bad, message in (
-        (100, "checked: index above the limit"),
-        (-1, "checked: index below zero"),
+        (100, r"checked: index above the limit \(found 100\)"),
+        (-1, r"checked: index below zero \(found -1\)"),
     ):
         wrong = good.copy()
         wrong[6] = bad

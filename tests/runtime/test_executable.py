@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import ml_dtypes
@@ -12,9 +11,19 @@ import numpy as np
 import pytest
 from models import COLS, ROWS, checked_program, copy_program, expected, program
 
-from tilesmith.ir.dtypes import ALL, DType, bf16, f32
+from tilesmith.codegen.link import compile_object
+from tilesmith.codegen.targets import host
+from tilesmith.ir.dtypes import ALL, DType, bf16, f32, i64
 from tilesmith.runtime.executable import Executable
-from tilesmith.runtime.program import Contents, pack_constants
+from tilesmith.runtime.native import keep_arenas
+from tilesmith.runtime.program import (
+    Arg,
+    Contents,
+    KernelCall,
+    Program,
+    TensorSpec,
+    pack_constants,
+)
 from tilesmith.runtime.threads import physical_cores, thread_count
 from tilesmith.support.errors import ModelError, UsageError
 
@@ -53,33 +62,6 @@ def test_the_number_of_threads_does_not_matter(threads: int) -> None:
     p, c = program()
     x = sample()
     check(Executable(p, threads=threads)(x), x, c)
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="places are chosen on Linux only")
-def test_each_worker_gets_a_processor_of_its_own() -> None:
-    allowed = os.sched_getaffinity(0)
-    wanted = len(allowed)
-    if wanted < 2:
-        pytest.skip("one processor has no room for a worker")
-    code = f"""
-import os, numpy as np
-from models import ROWS, COLS, program
-from tilesmith.runtime.executable import Executable
-Executable(program()[0], threads={wanted})(np.zeros((ROWS, COLS), np.float32))
-places = [os.sched_getaffinity(int(t)) for t in os.listdir("/proc/self/task")]
-print(sorted(min(p) for p in places if len(p) == 1))
-"""
-    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    places = json.loads(done.stdout)
-    assert len(places) == len(set(places)) == min(wanted, ROWS) - 1, done.stdout
-    assert set(places) <= allowed
 
 
 def test_what_is_not_contiguous_is_copied(made: Made) -> None:
@@ -155,7 +137,7 @@ def test_wrong_arguments_are_named(made: Made) -> None:
 def test_a_failed_assertion_names_the_node() -> None:
     exe = Executable(checked_program())
     np.testing.assert_array_equal(exe(np.arange(4)), np.arange(4))
-    with pytest.raises(ModelError, match="node narrow: number not below 10"):
+    with pytest.raises(ModelError, match=r"node narrow: number not below 10 \(found 50\)"):
         exe(np.array([1, 50, 2, 3]))
     with pytest.raises(ModelError, match="node wide: number not below 100"):
         exe(np.array([1, 50, 200, 3]))
@@ -170,22 +152,28 @@ def test_profile_lists_every_call(made: Made) -> None:
     assert all(0 < t.seconds < 1 for t in times)
 
 
-def test_calls_from_several_threads_at_once(made: Made) -> None:
-    exe, c = made
-    failures: list[BaseException] = []
+def test_sixteen_callers_share_the_pool() -> None:
+    """Executables with different numbers of threads, called at once: answers are equal bit by
+    bit.
+    """
+    p, c = program()
+    executables = [Executable(p, threads=n) for n in (1, 2, 3, 5)]
+    inputs = [sample(seed) for seed in range(16)]
+    answers = [executables[0](x) for x in inputs]
+    for x, y in zip(inputs, answers, strict=True):
+        check(y, x, c)
+    failures: list[str] = []
 
-    def work(seed: int) -> None:
-        try:
-            x = sample(seed)
-            for _ in range(500):
-                check(exe(x), x, c)
-        except BaseException as e:
-            failures.append(e)
+    def work(number: int) -> None:
+        exe, x, y = executables[number % 4], inputs[number], answers[number]
+        wrong = sum(not all(map(np.array_equal, exe(x), y)) for _ in range(300))
+        if wrong:
+            failures.append(f"caller {number}: {wrong} of 300")
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
-    for t in threads:
+    callers = [threading.Thread(target=work, args=(i,)) for i in range(16)]
+    for t in callers:
         t.start()
-    for t in threads:
+    for t in callers:
         t.join()
     assert not failures
 
@@ -235,3 +223,91 @@ def test_constants_are_packed_once_and_aligned() -> None:
     np.testing.assert_array_equal(blob[:20].view(np.float32), a)
     np.testing.assert_array_equal(blob[64:82].view(ml_dtypes.bfloat16), b.ravel())
     assert f32.bytes == 4
+
+
+def waiting_program(arena_bytes: int) -> Program:
+    """y[0] = 1; then waits until x[0] is not zero.  So calls overlap for as long as a test likes.
+    It writes all over its arena.
+    """
+    text = f"""
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+define i32 @wait(ptr %x, ptr %y, ptr %workspace, ptr %context) {{
+  call void @llvm.memset.p0.i64(ptr %workspace, i8 1, i64 {arena_bytes}, i1 false)
+  store atomic i64 1, ptr %y seq_cst, align 8
+  br label %loop
+loop:
+  %v = load atomic i64, ptr %x seq_cst, align 8
+  %go = icmp ne i64 %v, 0
+  br i1 %go, label %done, label %loop
+done:
+  ret i32 0
+}}
+"""
+    spec = TensorSpec("x", i64, (1,)), TensorSpec("y", i64, (1,))
+    calls = [KernelCall("wait", (Arg("input", 0), Arg("output", 0)))]
+    constants, _ = pack_constants([])
+    code = {"wait": compile_object(text, host())}
+    return Program.build(spec[:1], spec[1:], calls, arena_bytes, 0, constants, code, host())
+
+
+def resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+ARENA = 64 << 20
+
+
+def three_at_once(exe: Executable) -> None:
+    """Three calls that overlap, each of which has an arena of its own."""
+    flags = [np.zeros(1, np.int64) for _ in range(3)]
+    callers = [threading.Thread(target=exe, args=(x,)) for x in flags]
+    before = resident_bytes()
+    for c in callers:
+        c.start()
+    while resident_bytes() < before + 3 * ARENA * 0.9:
+        time.sleep(0.001)
+    for x in flags:
+        x[0] = 1
+    for c in callers:
+        c.join()
+
+
+@pytest.fixture
+def arenas_kept() -> Iterator[Callable[[float], float]]:
+    """Sets how long arenas are kept; as before when the test ends."""
+    before = keep_arenas(1e6)
+    yield keep_arenas
+    keep_arenas(before)
+
+
+needs_proc = pytest.mark.skipif(
+    not Path("/proc/self/statm").exists(), reason="the resident memory is read from Linux's /proc"
+)
+
+
+@needs_proc
+def test_trim_gives_back_arenas(arenas_kept: Callable[[float], float]) -> None:
+    exe = Executable(waiting_program(ARENA))
+    three_at_once(exe)
+    held = resident_bytes()
+    assert 3 * ARENA <= exe.trim() <= 3 * ARENA + (1 << 20)
+    assert resident_bytes() < held - 2.9 * ARENA
+    assert exe.trim() == 0
+    exe(np.ones(1, np.int64))
+    assert exe.trim() >= ARENA
+
+
+@needs_proc
+def test_arenas_are_given_back_after_a_while(arenas_kept: Callable[[float], float]) -> None:
+    """By the next call of any executable."""
+    busy, other = Executable(waiting_program(ARENA)), Executable(copy_program(f32, (4,)))
+    three_at_once(busy)
+    held = resident_bytes()
+    other(np.ones(4, np.float32))
+    assert resident_bytes() > held - ARENA  # it was not long enough
+    time.sleep(0.1)
+    arenas_kept(0.05)
+    other(np.ones(4, np.float32))
+    assert resident_bytes() < held - 2.9 * ARENA
+    assert busy.trim() == 0

@@ -1,9 +1,9 @@
 """The native main function of a program: its kernels in order, in one call.
 
-    i32 @tilesmith_main(ptr inputs, ptr outputs, ptr constants, ptr arena, ptr rt)
+    i32 @tilesmith_main(ptr context)
 
-`inputs` and `outputs` are arrays of pointers.  Returns 0, or 1 + the number of the assertion that
-failed, counting the assertions of all calls one after another.
+It checks that the context fits, runs the kernels, and returns the code of the first failure, which
+stands in the context (see `runtime/csrc/tilesmith.h`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from .context import ABI, BY_NAME, SIZE, Code, address
 
 ENTRY = "tilesmith_main"
 
@@ -46,19 +48,26 @@ class KernelCall:
 
 
 def emit_entry(
-    calls: Sequence[KernelCall], symbol: str = ENTRY, times: int | None = None, clock: int = 0
+    calls: Sequence[KernelCall],
+    symbol: str = ENTRY,
+    times: int | None = None,
+    clock: int = 0,
+    *,
+    arena_bytes: int = 0,
+    scratch_bytes: int = 0,
 ) -> str:
-    """LLVM text of the main function for `calls`.
+    """LLVM text of the main function for `calls`, which need so many bytes of the arena, and of
+    each thread's scratch memory.
 
     With `times`, output number `times` receives the time of the C library's clock number `clock`
     before the first call and after each: an array of `timespec`s.
     """
     used = {(a.kind, a.index) for c in calls for a in c.args}
-    lines = [
-        f"define i32 @{symbol}(ptr %inputs, ptr %outputs, ptr %constants, ptr %arena, ptr %rt) "
-        f"nounwind {{",
-        "entry:",
-    ]
+    lines = [f"define i32 @{symbol}(ptr %context) nounwind {{", "entry:", *_checks()]
+    for name, needed in (("arena_bytes", arena_bytes), ("scratch_bytes", scratch_bytes)):
+        lines += _check_memory(name, needed) if needed else []
+    for name in ("inputs", "outputs", "constants", "arena"):
+        lines += _load(name)
     for kind in ("input", "output"):
         for i in sorted(i for k, i in used if k == kind):
             lines.append(f"  %{kind}.p{i} = getelementptr ptr, ptr %{kind}s, i64 {i}")
@@ -67,11 +76,10 @@ def emit_entry(
         lines.append(f"  %times.p = getelementptr ptr, ptr %outputs, i64 {times}")
         lines.append("  %times = load ptr, ptr %times.p, align 8")
         lines += _stamp(0, clock)
-    base = 0
     for n, call in enumerate(calls):
         operands = [_operand(lines, n, i, a) for i, a in enumerate(call.args)]
         lines.append(f"  %w{n} = getelementptr i8, ptr %arena, i64 {call.workspace}")
-        run = f"call i32 @{call.symbol}({', '.join([*operands, f'ptr %w{n}', 'ptr %rt'])})"
+        run = f"call i32 @{call.symbol}({', '.join([*operands, f'ptr %w{n}', 'ptr %context'])})"
         if not call.messages:  # it can't fail
             lines.append(f"  {run}")
             lines += _stamp(n + 1, clock) if times is not None else []
@@ -82,15 +90,60 @@ def emit_entry(
             f"  %f{n} = icmp ne i32 %s{n}, 0",
             f"  br i1 %f{n}, label %fail{n}, label %ok{n}",
             f"fail{n}:",
-            f"  %c{n} = add i32 %s{n}, {base}",
-            f"  ret i32 %c{n}",
+            f"  %c{n} = {address('failure_call')}",
+            f"  store i32 {n}, ptr %c{n}",
+            f"  ret i32 %s{n}",
             f"ok{n}:",
         ]
-        base += len(call.messages)
     lines += ["  ret i32 0", "}", "", *_declarations(calls)]
     if times is not None:
         lines.append("declare i32 @clock_gettime(i32, ptr)")
     return "\n".join(lines) + "\n"
+
+
+def _load(name: str) -> list[str]:
+    """A field of the context as a value of the same name."""
+    type_ = {"u32": "i32"}.get(BY_NAME[name].type, BY_NAME[name].type)
+    return [
+        f"  %{name}.p = {address(name)}",
+        f"  %{name} = load {type_}, ptr %{name}.p",
+    ]
+
+
+def _checks() -> list[str]:
+    """Leave unless the context is of this version; note that nothing failed so far."""
+    return [
+        *_load("abi"),
+        *_load("size"),
+        f"  %abi.ok = icmp eq i32 %abi, {ABI}",
+        f"  %size.ok = icmp uge i32 %size, {SIZE}",
+        "  %version.ok = and i1 %abi.ok, %size.ok",
+        "  br i1 %version.ok, label %known, label %unknown",
+        "unknown:",
+        f"  ret i32 {Code.VERSION:d}",
+        "known:",
+        f"  %code.p = {address('failure_code')}",
+        f"  store i32 {Code.OK:d}, ptr %code.p",
+        f"  %call.p = {address('failure_call')}",
+        "  store i32 0, ptr %call.p",
+    ]
+
+
+def _check_memory(name: str, needed: int) -> list[str]:
+    """Leave unless a field of the context is at least `needed` bytes."""
+    lines = [
+        *_load(name),
+        f"  %{name}.ok = icmp sge i64 %{name}, {needed}",
+        f"  br i1 %{name}.ok, label %{name}.fits, label %{name}.small",
+        f"{name}.small:",
+        f"  store i32 {Code.MEMORY:d}, ptr %code.p",
+        f"  %{name}.count = {address('failure_count')}",
+        f"  store i32 2, ptr %{name}.count",
+    ]
+    for i, value in enumerate((str(needed), f"%{name}")):
+        lines.append(f"  %{name}.v{i} = {address('failure_values', i)}")
+        lines.append(f"  store i64 {value}, ptr %{name}.v{i}")
+    return [*lines, f"  ret i32 {Code.MEMORY:d}", f"{name}.fits:"]
 
 
 def _stamp(n: int, clock: int) -> list[str]:

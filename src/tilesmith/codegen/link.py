@@ -1,9 +1,8 @@
 """LLVM text to object code, and objects to callable addresses, through llvmlite.
 
-Objects are position-independent and self-contained but for `tilesmith_parallel_for` and the C
-library, so that the same bytes serve the in-memory linker, saved executables and exported
-libraries.  llvmlite holds one lock around every call into LLVM: threads gain nothing here, compile
-in several processes instead.
+Objects are position-independent and self-contained but for the C library, so that the same bytes
+serve the in-memory linker, saved executables and exported libraries.  llvmlite holds one lock
+around every call into LLVM: threads gain nothing here, compile in several processes instead.
 """
 
 from __future__ import annotations

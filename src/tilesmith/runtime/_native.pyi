@@ -1,6 +1,11 @@
 """Types of the C extension (csrc/module.c)."""
 
+ABI: int
 PARALLEL_FOR: int
+CONTEXT_LAYOUT: tuple[tuple[str, int, int], ...]
+
+def set_cores(cores: int, /) -> None: ...
+def keep_arenas(seconds: float, /) -> float: ...
 
 class Runner:
     def __new__(
@@ -15,4 +20,7 @@ class Runner:
         owner: object,
         /,
     ) -> Runner: ...
-    def call(self, inputs: tuple[object, ...], outputs: tuple[object, ...], /) -> int: ...
+    def call(
+        self, inputs: tuple[object, ...], outputs: tuple[object, ...], /
+    ) -> int | tuple[int, int, int, tuple[int, ...]]: ...
+    def trim(self) -> int: ...

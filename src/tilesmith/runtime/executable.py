@@ -1,8 +1,9 @@
 """A compiled model that can be called.
 
 An `Executable` may be called from several threads at once: each call takes an arena of its own from
-a free list, and code and constants are only read.  One call at a time has the thread pool; others
-that overlap it run on one thread.
+a free list, and code and constants are only read.  Calls that overlap share the workers of the
+process's pool.  Arenas that no call has used for a minute are given back to the system by the next
+call of any executable.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from tilesmith.ir.dtypes import i64
 from tilesmith.support.errors import ModelError
 
 from .arrays import as_stored, buffer_kind, check, is_foreign, is_torch, nearest, to_numpy, to_torch
-from .native import IMPORTS, Runner, round_up
+from .native import Failure, Runner, round_up, set_cores
 from .program import ENTRY, Program, TensorSpec
 from .results import Results
-from .threads import thread_count
+from .threads import physical_cores, thread_count
 from .tsm import load_program, save_program
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ class Executable:
             )
         self.program = program
         self.threads = thread_count(threads)
-        self._library = Library(list(program.objects.values()), list(program.objects), IMPORTS)
+        set_cores(physical_cores())
+        self._library = Library(list(program.objects.values()), list(program.objects))
         stored = [
             np.dtype(np.uint16) if is_foreign(s.dtype.numpy) else s.dtype.numpy
             for s in program.outputs
@@ -96,8 +98,8 @@ class Executable:
             status = self._call(arrays, results)
             if status == 0:
                 return results[0] if self._single else results
-            if status > 0:
-                raise self._failure(status)
+            if isinstance(status, tuple):
+                self._check(status)
         results = self._run_checked(arrays)
         return results[0] if self._single else results
 
@@ -127,11 +129,7 @@ class Executable:
         """The careful way: converts what the fast path refuses, or says what is wrong with it."""
         stored = self._stored(arrays)
         results = tuple(r.fresh() for r in self._results)
-        status = self._call(stored, results)
-        if status > 0:
-            raise self._failure(status)
-        if status < 0:
-            raise ModelError(f"input {self.inputs[-status - 1].name!r} can't be read as a buffer")
+        self._check(self._call(stored, results))
         views = tuple(
             r if v is None else r.view(v) for r, v in zip(results, self._views, strict=True)
         )
@@ -150,9 +148,20 @@ class Executable:
             converted.append(as_stored(array))
         return tuple(converted)
 
-    def _failure(self, code: int) -> ModelError:
-        call, message = self.program.failure(code)
-        return ModelError(f"{call.label or call.symbol}: {message}")
+    def _check(self, status: int | tuple[int, int, int, tuple[int, ...]]) -> None:
+        """Raises ModelError unless a run's status is 0."""
+        if isinstance(status, tuple):
+            failure = Failure(*status)
+            call = self.program.calls[failure.call]
+            raise ModelError(f"{call.label or call.symbol}: {failure.text(call.messages)}")
+        if status < 0:
+            raise ModelError(f"input {self.inputs[-status - 1].name!r} can't be read as a buffer")
+
+    def trim(self) -> int:
+        """Give the memory of arenas that no call uses back to the system; returns how many bytes.
+        The next call takes memory anew, which costs it some time.
+        """
+        return self._runner.trim()
 
     def profile(self, *arrays: Any, repeats: int = 10) -> Profile:
         """The time of each kernel on the given inputs, the least of `repeats` runs, beside what
@@ -189,13 +198,11 @@ class Executable:
         best = np.full(len(self.program.calls), np.inf)
         whole = float("inf")
         for _ in range(max(repeats, 1)):
-            status = runner.call(stored, (*results, stamps))
+            self._check(runner.call(stored, (*results, stamps)))
             best = np.minimum(best, watch.seconds(stamps))
             start = time.perf_counter()
-            if status <= 0 and both:
-                status = self._call(stored, results)
-            if status > 0:
-                raise self._failure(status)
+            if both:
+                self._check(self._call(stored, results))
             whole = min(whole, time.perf_counter() - start)
         return best, whole
 

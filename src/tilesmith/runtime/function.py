@@ -17,7 +17,7 @@ from tilesmith.loop.nodes import Buffer
 from tilesmith.support.errors import ModelError
 
 from .arrays import to_numpy
-from .native import IMPORTS, Runtime, aligned_bytes, round_up
+from .native import Context, aligned_bytes, round_up
 from .threads import thread_count
 
 
@@ -53,7 +53,7 @@ class NativeFunction:
         self._written = [b in outputs or b.name in names for b in self.buffers]
         dims = {d for b in self.buffers for d in b.shape if isinstance(d, Var)}
         self._given = [v for v in self.scalars if v not in dims]
-        self._library = Library([code], [kernel.symbol], IMPORTS)
+        self._library = Library([code], [kernel.symbol])
         types = (
             [ctypes.c_void_p] * len(self.buffers)
             + [ctypes.c_int64] * len(self.scalars)
@@ -100,20 +100,21 @@ class NativeFunction:
                 )
         k = self.kernel
         shared = round_up(k.workspace_bytes_shared)
-        memory = aligned_bytes(shared + round_up(k.workspace_bytes_per_thread) * self.threads)
-        rt = Runtime(self.threads, None, memory.ctypes.data + shared)
+        private = round_up(k.workspace_bytes_per_thread)
+        memory = aligned_bytes(shared + private * self.threads)
+        context = Context.of(self.threads, memory.ctypes.data + shared, private)
         raw = (
             [a.ctypes.data for a in arrays]
             + [values[v] for v in self.scalars]
-            + [memory.ctypes.data, ctypes.addressof(rt)]
+            + [memory.ctypes.data, ctypes.addressof(context)]
         )
         function = self._function
-        keep = (arrays, memory, rt, self)
+        keep = (arrays, memory, context, self)
 
         def run(_keep: object = keep) -> None:
-            status = function(*raw)
-            if status:
-                raise ModelError(f"{k.symbol}: {k.messages[status - 1]}")
+            code = function(*raw)
+            if code:
+                raise ModelError(f"{k.symbol}: {context.failure(code).text(k.messages)}")
 
         return run
 

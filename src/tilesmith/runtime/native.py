@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from tilesmith.codegen import context
 from tilesmith.support.errors import InternalError
 
 try:
@@ -16,23 +19,79 @@ except ImportError as e:
         f"({e}); install a wheel, or in a source tree run `pip install -e .`"
     ) from e
 
+if _native.ABI != context.ABI:
+    raise InternalError(
+        f"the C runtime of tilesmith has version {_native.ABI} of the native interface, expected "
+        f"{context.ABI}; reinstall the package, or run `python setup.py build_ext --inplace` in a "
+        "source tree"
+    )
+
 ALIGNMENT = 64
 """Alignment of arenas, constants and workspaces, in bytes."""
 
-IMPORTS: dict[str, int] = {"tilesmith_parallel_for": _native.PARALLEL_FOR}
-"""What compiled code calls, by name."""
-
 Runner = _native.Runner
+set_cores = _native.set_cores
+keep_arenas = _native.keep_arenas
+
+_TYPES: dict[context.FieldType, Any] = {
+    "u32": ctypes.c_uint32,
+    "i32": ctypes.c_int32,
+    "i64": ctypes.c_int64,
+    "ptr": ctypes.c_void_p,
+}
 
 
-class Runtime(ctypes.Structure):
-    """`struct tilesmith_rt`."""
+class Context(ctypes.Structure):
+    """`struct tilesmith_context`, for calling kernels from Python."""
 
-    _fields_ = (
-        ("threads", ctypes.c_int64),
-        ("reserved", ctypes.c_void_p),
-        ("scratch", ctypes.c_void_p),
+    _fields_ = tuple(
+        (f.name, _TYPES[f.type] if f.count == 1 else _TYPES[f.type] * f.count)
+        for f in context.FIELDS
     )
+
+    @staticmethod
+    def of(threads: int, scratch: int, scratch_bytes: int) -> Context:
+        """The context of kernels that run on the process's pool; `scratch` is the address of
+        `scratch_bytes` for each thread.
+        """
+        return Context(
+            abi=context.ABI,
+            size=context.SIZE,
+            threads=threads,
+            scratch=scratch,
+            scratch_bytes=scratch_bytes,
+            parallel_for=_native.PARALLEL_FOR,
+        )
+
+    def failure(self, code: int) -> Failure:
+        """The failure that a run noted which returned `code`; it is cleared for the next."""
+        values = tuple(self.failure_values[: self.failure_count])
+        found = Failure(code, self.failure_call, self.failure_assertion, values)
+        self.failure_code = 0
+        return found
+
+
+class Failure(NamedTuple):
+    """Why a run failed.
+
+    `code`: a `Code`.  `call`: index of the kernel call.  `assertion`: index among the kernel's
+    messages.  `values`: the integers that the assertion compared.
+    """
+
+    code: int
+    call: int
+    assertion: int
+    values: tuple[int, ...]
+
+    def text(self, messages: Sequence[str]) -> str:
+        """What went wrong, for people; `messages`: those of the kernel's assertions."""
+        if self.code == context.Code.ASSERTION:
+            found = ", ".join(map(str, self.values))
+            return messages[self.assertion] + (f" (found {found})" if found else "")
+        if self.code == context.Code.MEMORY:
+            needed, given = self.values
+            return f"{needed} bytes of memory are needed, {given} were given"
+        return f"the code expects another version of the native interface than {context.ABI}"
 
 
 def aligned_bytes(size: int) -> np.ndarray:

@@ -87,9 +87,8 @@ class Program:
         kernels: Mapping[str, KernelInfo] | None = None,
     ) -> Program:
         """The program whose main function is still to be made; `objects` hold the kernels."""
-        main = compile_object(
-            emit_entry(calls), target, opt=0
-        )  # straight-line calls: nothing to optimize
+        main = emit_entry(calls, arena_bytes=arena_bytes, scratch_bytes=scratch_bytes)
+        code = compile_object(main, target, opt=0)  # straight-line calls: nothing to optimize
         return Program(
             tuple(inputs),
             tuple(outputs),
@@ -97,20 +96,11 @@ class Program:
             arena_bytes,
             scratch_bytes,
             constants,
-            {**objects, ENTRY: main},
+            {**objects, ENTRY: code},
             target,
             dict(metadata or {}),
             dict(kernels or {}),
         )
-
-    def failure(self, code: int) -> tuple[KernelCall, str]:
-        """The call and the assertion's message behind a positive result of the main function."""
-        rest = code - 1
-        for call in self.calls:
-            if rest < len(call.messages):
-                return call, call.messages[rest]
-            rest -= len(call.messages)
-        raise IndexError(f"no assertion has the number {code}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

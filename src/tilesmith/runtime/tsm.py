@@ -26,6 +26,7 @@ from typing import IO, Any, NoReturn, TypeAlias
 
 import numpy as np
 
+from tilesmith.codegen.context import ABI
 from tilesmith.codegen.entry import ENTRY, Arg, KernelCall
 from tilesmith.codegen.targets import host, missing_features
 from tilesmith.ir.dtypes import BY_NAME
@@ -36,7 +37,7 @@ from tilesmith.support.errors import ModelError
 from .native import ALIGNMENT, aligned_bytes
 from .program import Program, TensorSpec
 
-FORMAT = 2
+FORMAT = 3
 _MANIFEST, _WEIGHTS = "manifest.json", "weights.bin"
 _MANIFEST_LIMIT = 64 << 20
 _CODE_LIMIT = 1 << 30
@@ -137,6 +138,7 @@ def _read(
         manifest = json.loads(_contents(path, z, entries, _MANIFEST, _MANIFEST_LIMIT))
     except (ValueError, RecursionError) as e:
         _bad(path, f"its manifest is not JSON ({e})")
+    _check_version(path, manifest)
     try:
         program, code, weights = from_manifest(manifest)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as e:
@@ -167,6 +169,18 @@ def _read(
         program.inputs, program.outputs, program.calls, program.arena_bytes, program.scratch_bytes,
         blob, objects, program.target, program.metadata, program.kernels,
     )  # fmt: skip
+
+
+def _check_version(path: Path, manifest: Any) -> None:
+    """Raises ModelError when the file is sound, but of another version."""
+    found = manifest.get("format") if isinstance(manifest, dict) else None
+    abi = manifest.get("abi") if found == FORMAT else ABI
+    for what, is_, ours in (("format", found, FORMAT), ("native interface", abi, ABI)):
+        if is_ != ours:
+            raise ModelError(
+                f"{path} has version {is_!r} of the {what}; this version of tilesmith reads "
+                f"version {ours}: compile the model again"
+            )
 
 
 def _contents(
@@ -230,6 +244,7 @@ def to_manifest(program: Program, files: dict[str, str]) -> dict[str, Any]:
     t = program.target
     return {
         "format": FORMAT,
+        "abi": ABI,
         "target": {
             "name": t.name, "triple": t.triple, "cpu": t.cpu, "features": sorted(t.features),
             "vector_bits": t.vector_bits, "vector_registers": t.vector_registers,
@@ -263,8 +278,6 @@ def from_manifest(m: dict[str, Any]) -> tuple[Program, dict[str, dict[str, str]]
 
     Raises ValueError, KeyError or TypeError for anything that is not as `to_manifest` writes it.
     """
-    if m["format"] != FORMAT:
-        raise ValueError(f"format {m['format']!r}; this version of tilesmith reads format {FORMAT}")
     memory = (
         os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         if hasattr(os, "sysconf")

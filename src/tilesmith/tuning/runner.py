@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from tilesmith.codegen.link import Library
-from tilesmith.runtime.native import IMPORTS, Runtime, aligned_bytes, round_up
+from tilesmith.runtime.native import Context, aligned_bytes, round_up
 from tilesmith.support.child import serve
 from tilesmith.support.difference import difference
 from tilesmith.support.errors import TilesmithError
@@ -87,22 +87,23 @@ class Loaded:
 
     def __init__(self, kernel: Runnable, arguments: Arguments, threads: int) -> None:
         self.kernel = kernel
-        self._library = Library([kernel.code], [kernel.symbol], IMPORTS)
+        self._library = Library([kernel.code], [kernel.symbol])
         count = len(kernel.inputs) + len(kernel.outputs) + 2
         call = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * count)
         self._function = call(self._library.address(kernel.symbol))
         shared = round_up(kernel.workspace)
-        memory = aligned_bytes(shared + round_up(kernel.workspace_per_thread) * threads)
-        runtime = Runtime(threads, None, memory.ctypes.data + shared)
+        private = round_up(kernel.workspace_per_thread)
+        memory = aligned_bytes(shared + private * threads)
+        self._context = Context.of(threads, memory.ctypes.data + shared, private)
         packed = arguments.inputs(kernel.inputs)
         self.outputs = [_unwritten(a) for a in kernel.outputs]
         results = [y.ctypes.data for y in self.outputs]
-        tail = [*results, memory.ctypes.data, ctypes.addressof(runtime)]
+        tail = [*results, memory.ctypes.data, ctypes.addressof(self._context)]
         self._calls = [
             (*(p[i % len(p)].ctypes.data for p in packed), *tail)
             for i in range(max((len(p) for p in packed), default=1))
         ]
-        self._keep = (packed, memory, runtime)
+        self._keep = (packed, memory)
         self._next = 0
         self.least = 0.0
         """Its time when it was last measured."""
@@ -110,8 +111,9 @@ class Loaded:
     def run(self, times: int) -> None:
         function, calls, at = self._function, self._calls, self._next
         for i in range(at, at + times):
-            if status := function(*calls[i % len(calls)]):
-                raise TilesmithError(f"assertion {status} of the kernel fails")
+            if code := function(*calls[i % len(calls)]):
+                failure = self._context.failure(code)
+                raise TilesmithError(f"assertion {failure.assertion} of the kernel fails")
         self._next = (at + times) % len(calls)
 
     def seconds(self, times: int) -> float:

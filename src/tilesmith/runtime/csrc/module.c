@@ -2,19 +2,26 @@
  *
  * `Runner` is the fast path of a call: it checks the arrays, takes an arena from its free list, releases the GIL and
  * runs the entry point.  Everything slow (conversion, error messages) is Python's business.
+ *
+ * Arenas that no run has used for a while are given back to the system by the next call of any runner.
  */
+#if defined(__linux__) && !defined(_GNU_SOURCE)
+#define _GNU_SOURCE
+#endif
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
 
+#include "pool.h"
 #include "tilesmith.h"
 
-#define ALIGNMENT 64
 #define MAX_RANK 16
-#define MAX_KEPT 8     /* arenas kept for reuse */
 #define MAX_ARRAYS 64  /* beyond this the arrays' descriptions go to the heap */
 
 /* What an argument array must look like. */
@@ -25,18 +32,29 @@ typedef struct {
     Py_ssize_t shape[MAX_RANK];
 } Spec;
 
-typedef struct {
+/* Memory of one run: this header, the program's arena, the scratch memory of all threads. */
+typedef struct Arena {
+    _Alignas(TILESMITH_ALIGNMENT) struct Arena *next;
+    size_t bytes; /* header included */
+    int64_t used; /* when the last run ended, in ns */
+} Arena;
+
+typedef struct Runner {
     PyObject_HEAD
     tilesmith_entry entry;
-    const void *constants;
-    int64_t threads;
-    size_t arena_bytes, scratch_bytes; /* scratch of all threads, behind the arena */
-    Py_ssize_t inputs, arrays;         /* number of inputs; of inputs and outputs */
+    struct tilesmith_context context; /* what all runs have in common */
+    size_t scratch_at, bytes;         /* within an arena's memory: where scratch begins, and its end */
+    Py_ssize_t inputs, arrays;        /* number of inputs; of inputs and outputs */
     Spec *specs;
-    int kept;
-    void *free_arenas[MAX_KEPT]; /* guarded by the GIL */
-    PyObject *owner;             /* keeps code and constants alive */
+    Arena *idle;                /* the one used last comes first */
+    struct Runner *next, *last; /* in the ring of all runners */
+    PyObject *owner;            /* keeps code and constants alive */
 } Runner;
+
+/* Guarded by the GIL, as are all lists of arenas. */
+static Runner *runners;                         /* some runner in the ring; NULL: there is none */
+static int64_t keep_ns = 60 * (int64_t)1000000000; /* how long an arena is kept that no run uses */
+static int64_t next_trim;                       /* when to look for such again */
 
 static char kind_of(const char *format) {
     if (format == NULL)
@@ -63,9 +81,66 @@ static int fits(const Spec *spec, const Py_buffer *view) {
     return ((uintptr_t)view->buf % (uintptr_t)spec->item) == 0;
 }
 
-static void *aligned_alloc64(size_t bytes) {
+static void *allocate(void *allocator, int64_t bytes, int64_t alignment) {
+    (void)allocator;
     void *p = NULL;
-    return posix_memalign(&p, ALIGNMENT, bytes ? bytes : ALIGNMENT) ? NULL : p;
+    size_t least = sizeof(void *);
+    return posix_memalign(&p, (size_t)alignment > least ? (size_t)alignment : least, (size_t)bytes) ? NULL : p;
+}
+
+static void release(void *allocator, void *block, int64_t bytes) {
+    (void)allocator;
+    (void)bytes;
+    free(block);
+}
+
+static int64_t now(void) {
+    struct timespec t;
+#ifdef CLOCK_MONOTONIC_COARSE
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+#else
+    clock_gettime(CLOCK_MONOTONIC, &t);
+#endif
+    return t.tv_sec * (int64_t)1000000000 + t.tv_nsec;
+}
+
+/* Arenas are mapped, not allocated: what is given back must go back to the system. */
+static Arena *new_arena(size_t bytes) {
+    void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (block == MAP_FAILED)
+        return NULL;
+    Arena *arena = block;
+    arena->bytes = bytes;
+    return arena;
+}
+
+/* Give back the idle arenas that were last used before `limit`; returns how many bytes. */
+static size_t trim(Runner *self, int64_t limit) {
+    size_t bytes = 0;
+    Arena **link = &self->idle;
+    while (*link && (*link)->used >= limit)
+        link = &(*link)->next;
+    for (Arena *arena; (arena = *link);) {
+        *link = arena->next;
+        bytes += arena->bytes;
+        munmap(arena, arena->bytes);
+    }
+    return bytes;
+}
+
+/* Take back the arena of a run that ended, and trim all runners now and then. */
+static void keep_arena(Runner *self, Arena *arena) {
+    arena->used = now();
+    arena->next = self->idle;
+    self->idle = arena;
+    if (arena->used < next_trim)
+        return;
+    next_trim = arena->used + keep_ns / 4;
+    Runner *other = self;
+    do {
+        trim(other, arena->used - keep_ns);
+        other = other->next;
+    } while (other != self);
 }
 
 static int parse_spec(PyObject *item, Spec *spec) {
@@ -98,19 +173,36 @@ static PyObject *runner_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     if (!PyArg_ParseTuple(args, "KKnnnO!O!O", &entry, &constants, &arena, &scratch, &threads, &PyTuple_Type, &inputs,
                           &PyTuple_Type, &outputs, &owner))
         return NULL;
-    if (arena < 0 || scratch < 0 || threads < 1 || scratch > (PY_SSIZE_T_MAX - arena) / threads - ALIGNMENT) {
-        PyErr_SetString(PyExc_ValueError, "sizes must not be negative and threads at least 1");
+    Py_ssize_t page = sysconf(_SC_PAGESIZE), room = PY_SSIZE_T_MAX / 2 - page;
+    if (arena < 0 || scratch < 0 || scratch % TILESMITH_ALIGNMENT || threads < 1 || arena > room ||
+        scratch > room / threads) {
+        PyErr_Format(PyExc_ValueError, "sizes are not negative, scratch a multiple of %d, threads at least 1",
+                     TILESMITH_ALIGNMENT);
         return NULL;
     }
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     Runner *self = (Runner *)alloc(type, 0);
     if (self == NULL)
         return NULL;
+    self->next = runners ? runners : self;
+    self->last = runners ? runners->last : self;
+    self->last->next = self->next->last = runners = self;
     self->entry = (tilesmith_entry)(uintptr_t)entry;
-    self->constants = (const void *)(uintptr_t)constants;
-    self->threads = threads;
-    self->arena_bytes = ((size_t)arena + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    self->scratch_bytes = (size_t)scratch * (size_t)threads;
+    size_t aligned = ((size_t)arena + TILESMITH_ALIGNMENT - 1) / TILESMITH_ALIGNMENT * TILESMITH_ALIGNMENT;
+    self->scratch_at = sizeof(Arena) + aligned;
+    self->bytes = self->scratch_at + (size_t)scratch * (size_t)threads;
+    self->bytes += (size_t)page - 1 - (self->bytes - 1) % (size_t)page;
+    self->context = (struct tilesmith_context){
+        .abi = TILESMITH_ABI,
+        .size = sizeof self->context,
+        .constants = (const void *)(uintptr_t)constants,
+        .scratch_bytes = scratch,
+        .threads = threads,
+        .parallel_for = tilesmith_pool_for,
+        .arena_bytes = arena,
+        .allocate = allocate,
+        .release = release,
+    };
     self->inputs = PyTuple_Size(inputs);
     self->arrays = self->inputs + PyTuple_Size(outputs);
     Py_INCREF(owner);
@@ -133,12 +225,14 @@ static PyObject *runner_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 static void runner_dealloc(PyObject *object) {
     Runner *self = (Runner *)object;
     PyTypeObject *type = Py_TYPE(object);
-    while (self->kept)
-        free(self->free_arenas[--self->kept]);
+    trim(self, INT64_MAX);
+    runners = self->next == self ? NULL : self->next;
+    self->last->next = self->next;
+    self->next->last = self->last;
     free(self->specs);
     Py_XDECREF(self->owner);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(object);
+    freefunc free_object = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    free_object(object);
     Py_DECREF(type);
 }
 
@@ -160,8 +254,21 @@ static Py_ssize_t take(Runner *self, PyObject *arrays, Py_ssize_t first, Py_ssiz
     return count;
 }
 
-/* call(inputs, outputs) -> 0, or the entry's failure code (positive), or -(i + 1) when array i (outputs counted after
- * the inputs) does not fit its specification. */
+/* The failure of a run as (code, call, assertion, values). */
+static PyObject *failure_of(int32_t code, const struct tilesmith_failure *failure) {
+    int count = failure->count < TILESMITH_VALUES ? failure->count : TILESMITH_VALUES;
+    PyObject *values = PyTuple_New(count > 0 ? count : 0);
+    for (Py_ssize_t i = 0; values && i < PyTuple_Size(values); i++) {
+        PyObject *value = PyLong_FromLongLong(failure->values[i]);
+        if (value == NULL || PyTuple_SetItem(values, i, value) < 0) {
+            Py_DECREF(values);
+            return NULL;
+        }
+    }
+    return values ? Py_BuildValue("iiiN", code, failure->call, failure->assertion, values) : NULL;
+}
+
+/* See the method's documentation. */
 static PyObject *runner_call(PyObject *object, PyObject *const *args, Py_ssize_t count) {
     Runner *self = (Runner *)object;
     if (count != 2 || !PyTuple_Check(args[0]) || !PyTuple_Check(args[1]) || PyTuple_Size(args[0]) != self->inputs ||
@@ -180,27 +287,35 @@ static PyObject *runner_call(PyObject *object, PyObject *const *args, Py_ssize_t
             return PyErr_NoMemory();
         }
     }
-    long long status = 0;
+    PyObject *result = NULL;
     Py_ssize_t taken = take(self, args[0], 0, self->inputs, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT, views, pointers);
     if (taken == self->inputs)
         taken += take(self, args[1], self->inputs, self->arrays - self->inputs,
                       PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | PyBUF_WRITABLE, views, pointers);
     if (taken < self->arrays) {
-        status = -(long long)taken - 1;
+        result = PyLong_FromSsize_t(-taken - 1);
     } else {
-        void *arena = self->kept ? self->free_arenas[--self->kept]
-                                 : aligned_alloc64(self->arena_bytes + self->scratch_bytes);
+        Arena *arena = self->idle;
+        if (arena)
+            self->idle = arena->next;
+        else
+            arena = new_arena(self->bytes);
         if (arena == NULL) {
             PyErr_NoMemory();
         } else {
-            struct tilesmith_rt rt = {self->threads, NULL, (char *)arena + self->arena_bytes};
+            struct tilesmith_context context = self->context;
+            int32_t code;
+            context.inputs = pointers;
+            context.outputs = pointers + self->inputs;
+            context.arena = arena + 1;
+            context.scratch = (char *)arena + self->scratch_at;
             Py_BEGIN_ALLOW_THREADS
-            status = self->entry(pointers, pointers + self->inputs, self->constants, arena, &rt);
+            tilesmith_pool_enter();
+            code = self->entry(&context);
+            tilesmith_pool_leave();
             Py_END_ALLOW_THREADS
-            if (self->kept < MAX_KEPT)
-                self->free_arenas[self->kept++] = arena;
-            else
-                free(arena);
+            keep_arena(self, arena);
+            result = code ? failure_of(code, &context.failure) : PyLong_FromLong(0);
         }
     }
     for (Py_ssize_t i = 0; i < taken; i++)
@@ -209,12 +324,19 @@ static PyObject *runner_call(PyObject *object, PyObject *const *args, Py_ssize_t
         free(views);
         free(pointers);
     }
-    return PyErr_Occurred() ? NULL : PyLong_FromLongLong(status);
+    return result;
+}
+
+static PyObject *runner_trim(PyObject *object, PyObject *unused) {
+    (void)unused;
+    return PyLong_FromSize_t(trim((Runner *)object, INT64_MAX));
 }
 
 static PyMethodDef runner_methods[] = {
     {"call", (PyCFunction)(void (*)(void))runner_call, METH_FASTCALL,
-     "call(inputs, outputs) -> status\n\nRun the entry point on two tuples of arrays; 0 is success, -(i + 1) an unfit array i."},
+     "call(inputs, outputs) -> 0, or -(i + 1) when array i does not fit its specification (outputs are counted after\n"
+     "the inputs), or why the run failed: (code, call, assertion, values)."},
+    {"trim", runner_trim, METH_NOARGS, "trim() -> bytes of idle arenas that were given back to the system."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -234,27 +356,90 @@ static PyType_Spec runner_spec = {
     .slots = runner_slots,
 };
 
+static PyObject *set_cores(PyObject *module, PyObject *cores) {
+    (void)module;
+    long value = PyLong_AsLong(cores);
+    if (PyErr_Occurred())
+        return NULL;
+    if (value < 1 || value > INT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, "the number of cores is at least 1");
+        return NULL;
+    }
+    tilesmith_pool_set_cores((int)value);
+    Py_RETURN_NONE;
+}
+
+static PyObject *keep_arenas(PyObject *module, PyObject *seconds) {
+    (void)module;
+    double value = PyFloat_AsDouble(seconds), before = (double)keep_ns * 1e-9;
+    if (PyErr_Occurred())
+        return NULL;
+    if (!(value >= 0 && value <= 1e9)) {
+        PyErr_SetString(PyExc_ValueError, "a time from 0 to 1e9 seconds is expected");
+        return NULL;
+    }
+    keep_ns = (int64_t)(value * 1e9);
+    next_trim = 0;
+    return PyFloat_FromDouble(before);
+}
+
+static PyMethodDef functions[] = {
+    {"set_cores", set_cores, METH_O, "set_cores(cores): callers and busy workers together number at most as many."},
+    {"keep_arenas", keep_arenas, METH_O,
+     "keep_arenas(seconds) -> seconds before: how long an arena is kept that no run uses."},
+    {NULL, NULL, 0, NULL},
+};
+
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT,
     .m_name = "_native",
     .m_doc = "The C runtime: thread pool and calls of compiled programs.",
     .m_size = -1,
+    .m_methods = functions,
 };
+
+/* Where the fields of the context lie, as (name, offset, size): tests compare this with codegen/context.py. */
+static PyObject *context_layout(void) {
+#define FIELD(name) {#name, offsetof(struct tilesmith_context, name), sizeof((struct tilesmith_context *)0)->name}
+#define FAILURE(name) {"failure_" #name, offsetof(struct tilesmith_context, failure.name), \
+                       sizeof((struct tilesmith_context *)0)->failure.name}
+    static const struct {
+        const char *name;
+        size_t offset, size;
+    } fields[] = {FIELD(abi),          FIELD(size),         FIELD(inputs),        FIELD(outputs),
+                  FIELD(constants),    FIELD(arena),        FIELD(scratch),       FIELD(scratch_bytes),
+                  FIELD(threads),      FIELD(parallel_for), FIELD(pool),          FIELD(extents),
+                  FIELD(arena_bytes),  FIELD(allocate),     FIELD(release),       FIELD(allocator),
+                  FIELD(host),         FIELD(host_data),    FAILURE(code),        FAILURE(call),
+                  FAILURE(assertion),  FAILURE(count),      FAILURE(values)};
+    Py_ssize_t count = sizeof fields / sizeof fields[0];
+    PyObject *layout = PyTuple_New(count);
+    for (Py_ssize_t i = 0; layout && i < count; i++) {
+        PyObject *field = Py_BuildValue("snn", fields[i].name, (Py_ssize_t)fields[i].offset, (Py_ssize_t)fields[i].size);
+        if (field == NULL || PyTuple_SetItem(layout, i, field) < 0) {
+            Py_DECREF(layout);
+            return NULL;
+        }
+    }
+    return layout;
+}
+
+/* Add `value`, whose reference is taken; 0 is success. */
+static int add(PyObject *m, const char *name, PyObject *value) {
+    int failed = value == NULL || PyModule_AddObjectRef(m, name, value) < 0;
+    Py_XDECREF(value);
+    return failed;
+}
 
 PyMODINIT_FUNC PyInit__native(void) {
     PyObject *m = PyModule_Create(&module);
     if (m == NULL)
         return NULL;
-    PyObject *type = PyType_FromSpec(&runner_spec);
-    PyObject *address = PyLong_FromVoidPtr((void *)(uintptr_t)tilesmith_parallel_for);
-    if (type == NULL || address == NULL || PyModule_AddObjectRef(m, "Runner", type) < 0 ||
-        PyModule_AddObjectRef(m, "PARALLEL_FOR", address) < 0) {
-        Py_XDECREF(type);
-        Py_XDECREF(address);
+    if (add(m, "Runner", PyType_FromSpec(&runner_spec)) || add(m, "ABI", PyLong_FromLong(TILESMITH_ABI)) ||
+        add(m, "CONTEXT_LAYOUT", context_layout()) ||
+        add(m, "PARALLEL_FOR", PyLong_FromVoidPtr((void *)(uintptr_t)tilesmith_pool_for))) {
         Py_DECREF(m);
         return NULL;
     }
-    Py_DECREF(type);
-    Py_DECREF(address);
     return m;
 }

@@ -1,55 +1,82 @@
 /* The thread pool.
  *
- * One job runs at a time.  Its state is one atomic word, `generation << 32 | chunks claimed`: a thread claims the next
- * chunk by a compare-and-swap on it, which fails if the job has changed, so what it read of the job is only trusted
- * after a successful claim.  The word is closed (no chunk left) before another job is written.  The caller claims chunks too: a worker that the operating system has not scheduled costs nothing but its help.
+ * Jobs.  A job is one parallel loop, divided into chunks.  Each caller owns a slot for its jobs while its program runs.
+ * The state of a slot is one atomic word, `jobs published << LEFT_BITS | chunks left`.  A thread claims a chunk by
+ * decrementing the word with a compare-and-swap, which fails if the job has changed: what the thread read of the job
+ * counts only after a successful claim.  No job is published before all chunks of the one before it are claimed.
+ * The caller claims chunks too, so a worker that does not come costs nothing but its help.
  *
- * Idle workers spin for a few microseconds, since the next loop of a model follows soon, then sleep.
+ * Sharing.  Workers take one chunk at a time, from the job that has been helped least.  A worker is awake while it
+ * runs or spins, and asleep otherwise.  Callers and awake workers number at most `limit`: a worker that finds more
+ * goes to sleep, and none is woken that would be one too many.
  *
- * A scheduler may wake a worker on its caller's own processor, where the two take turns instead of working at once, and
- * need tens of milliseconds to notice.  So the caller looks where its workers ran last, and tells those that share a
- * processor, with it or with each other, which one is theirs (on Linux; elsewhere the scheduler is trusted).
+ * Waiting.  A worker without work spins for some microseconds, since the next loop of a model follows soon, then
+ * sleeps.  So does a caller whose last chunks run elsewhere.
+ *
+ * Processors.  Threads run where the operating system puts them, and workers have the affinity of the caller that
+ * woke them.  But some schedulers wake a thread on the processor of its waker, where the two take turns instead of
+ * running at once.  Once that was seen, a worker is woken with an affinity that leaves out its waker's processor, and
+ * takes its whole affinity back at once.  (On Linux; elsewhere the scheduler is trusted.)
  */
-#ifdef __linux__
+#if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
-#include <sched.h>
 #endif
 
-#include "tilesmith.h"
+#include "pool.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
-#include <stddef.h>
+#include <stdlib.h>
 
-#define MAX_THREADS 256
-#define CLOSED 0xFFFFFFFFu /* as a number of claimed chunks: nothing to claim */
-#define SPINS 4000 /* about 20 to 50 microseconds of pauses */
+#define SPINS 4000 /* pauses before a thread sleeps: about 20 to 50 microseconds */
+#define GLANCE 64  /* pauses between two looks at how many threads are busy */
+#define SLOTS 64   /* callers with parallel loops at one time; others run theirs alone */
+#define LEFT_BITS 20
+#define MOST_CHUNKS ((1u << LEFT_BITS) - 1)
+#define CALLER ((uint64_t)1 << 32) /* one caller in `busy` */
+#define STACK_BYTES ((size_t)8 << 20) /* kernels keep small tiles on the stack */
 
-static struct {
-    /* the job */
-    _Atomic(uint64_t) state;
-    _Atomic(uint32_t) chunks;
-    _Atomic(uint32_t) pending; /* chunks not finished */
+struct job {
+    _Alignas(128) _Atomic(uint64_t) state;
     _Atomic(tilesmith_body) body;
     _Atomic(void *) env;
     _Atomic(int64_t) extent;
+    _Atomic(uint32_t) chunks;
+    _Atomic(uint32_t) pending; /* chunks not finished */
+    _Atomic(int) owner_sleeps;
+    pthread_cond_t done; /* the owner sleeps here */
+};
 
-    atomic_flag busy; /* somebody's job runs */
-    int workers;      /* threads started; guarded by busy */
-    pthread_t ids[MAX_THREADS];        /* of the workers; guarded by busy */
-    _Atomic(int) places[MAX_THREADS];  /* the processor that each ran on last, or -1 */
+struct worker {
+    pthread_t id;
+    struct worker *next; /* among those asleep */
+    int is_woken;        /* guarded by the mutex, as are the fields below while the worker sleeps */
+    pthread_cond_t wake;
+#ifdef __linux__
+    cpu_set_t affinity; /* its own */
+    int narrowed;       /* the system knows a smaller affinity */
+    int waker;          /* the processor of the thread that woke it, or -1 */
+#endif
+};
 
-    pthread_mutex_t mutex;
-    pthread_cond_t wake;      /* workers sleep here */
-    pthread_cond_t done;      /* the caller sleeps here */
-    _Atomic(int) sleepers;    /* workers asleep */
-    _Atomic(int) caller_waits;
-} pool = {.mutex = PTHREAD_MUTEX_INITIALIZER,
-          .wake = PTHREAD_COND_INITIALIZER,
-          .done = PTHREAD_COND_INITIALIZER,
-          .busy = ATOMIC_FLAG_INIT};
+static struct {
+    _Atomic(uint64_t) taken;             /* the slots that have owners, as bits */
+    _Alignas(64) _Atomic(uint64_t) busy; /* callers << 32 | workers awake */
+    _Atomic(int) limit;                  /* of callers and awake workers together */
+    _Atomic(int) shares_processors;      /* a worker woke on the processor of its waker */
 
-static _Thread_local int inside; /* this thread runs a chunk */
+    _Alignas(64) pthread_mutex_t mutex;
+    struct worker *sleepers; /* guarded by the mutex, as is all that follows */
+    int is_full;             /* the system had no room for another */
+    struct job jobs[SLOTS];
+} pool = {.limit = 1, .mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static _Thread_local struct {
+    int inside; /* it runs a chunk, or is a worker */
+    int depth;  /* of tilesmith_pool_enter */
+    struct job *job; /* the slot that it owns, or NULL */
+} self;
 
 static void pause_cpu(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -59,175 +86,326 @@ static void pause_cpu(void) {
 #endif
 }
 
-/* Claim and run chunks of the present job until none is left. */
-static void work(int64_t thread) {
-    for (;;) {
-        uint64_t state = atomic_load_explicit(&pool.state, memory_order_acquire);
-        uint32_t next = (uint32_t)state;
-        uint32_t chunks = atomic_load_explicit(&pool.chunks, memory_order_acquire);
-        tilesmith_body body = atomic_load_explicit(&pool.body, memory_order_acquire);
-        void *env = atomic_load_explicit(&pool.env, memory_order_acquire);
-        int64_t extent = atomic_load_explicit(&pool.extent, memory_order_acquire);
-        /* a job for fewer threads than the pool has is not for all: scratch has room for `chunks` threads */
-        if (next >= chunks || thread >= (int64_t)chunks)
-            return;
-        if (!atomic_compare_exchange_weak_explicit(&pool.state, &state, state + 1, memory_order_acq_rel,
-                                                   memory_order_relaxed))
-            continue;
-        int64_t size = extent / chunks, larger = extent % chunks; /* the first `larger` chunks have one more */
-        int64_t begin = next * size + (next < larger ? next : larger);
-        inside = 1;
-        body(env, begin, begin + size + (next < larger), thread);
-        inside = 0;
-        if (atomic_fetch_sub(&pool.pending, 1) == 1 && atomic_load(&pool.caller_waits)) {
-            pthread_mutex_lock(&pool.mutex);
-            pthread_cond_signal(&pool.done);
-            pthread_mutex_unlock(&pool.mutex);
+static int64_t callers(uint64_t busy) { return (int64_t)(busy >> 32); }
+static int64_t awake(uint64_t busy) { return (int64_t)(busy & 0xFFFFFFFFu); }
+
+/* Whether `more` workers beside those awake would be too many. */
+static int is_crowded(int more) {
+    uint64_t busy = atomic_load(&pool.busy);
+    return callers(busy) + awake(busy) + more > atomic_load_explicit(&pool.limit, memory_order_relaxed);
+}
+
+/* The job with chunks left of which the fewest are claimed; NULL if nothing is left anywhere. */
+static struct job *neediest(void) {
+    struct job *best = NULL;
+    int64_t best_claimed = 0, best_left = 0;
+    for (uint64_t rest = atomic_load(&pool.taken); rest; rest &= rest - 1) {
+        struct job *job = &pool.jobs[__builtin_ctzll(rest)];
+        int64_t left = (int64_t)(atomic_load(&job->state) & MOST_CHUNKS);
+        int64_t claimed = (int64_t)atomic_load_explicit(&job->chunks, memory_order_relaxed) - left;
+        if (left && (!best || claimed < best_claimed || (claimed == best_claimed && left > best_left))) {
+            best = job;
+            best_claimed = claimed;
+            best_left = left;
         }
     }
+    return best;
+}
+
+/* Claim a chunk of `job` and run it.  Returns 0 if none was left. */
+static int run_chunk(struct job *job) {
+    uint64_t state = atomic_load_explicit(&job->state, memory_order_acquire);
+    int64_t left, chunks, extent;
+    tilesmith_body body;
+    void *env;
+    do {
+        left = (int64_t)(state & MOST_CHUNKS);
+        if (!left)
+            return 0;
+        chunks = atomic_load_explicit(&job->chunks, memory_order_acquire);
+        body = atomic_load_explicit(&job->body, memory_order_acquire);
+        env = atomic_load_explicit(&job->env, memory_order_acquire);
+        extent = atomic_load_explicit(&job->extent, memory_order_acquire);
+    } while (!atomic_compare_exchange_weak_explicit(&job->state, &state, state - 1, memory_order_acq_rel,
+                                                    memory_order_acquire));
+    int64_t chunk = chunks - left;
+    int64_t size = extent / chunks, larger = extent % chunks; /* the first `larger` chunks have one more */
+    int64_t begin = chunk * size + (chunk < larger ? chunk : larger);
+    body(env, begin, begin + size + (chunk < larger), chunk);
+    if (atomic_fetch_sub(&job->pending, 1) == 1 && atomic_load(&job->owner_sleeps)) {
+        pthread_mutex_lock(&pool.mutex);
+        pthread_cond_signal(&job->done);
+        pthread_mutex_unlock(&pool.mutex);
+    }
+    return 1;
 }
 
 #ifdef __linux__
-static int processor(void) { return sched_getcpu(); }
+/* Where a thread runs that wakes workers. */
+struct place {
+    cpu_set_t affinity;
+    int processor; /* -1: not known, and workers are left alone */
+};
 
-/* Give each of the first `workers` workers a processor of its own, beginning after the caller's, among those that the
- * caller may use; with fewer processors than threads the scheduler shares them out as it likes. */
-static void spread(int workers, int caller) {
-    cpu_set_t allowed, one;
-    if (caller < 0 || sched_getaffinity(0, sizeof allowed, &allowed) || CPU_COUNT(&allowed) <= workers)
-        return;
-    for (int w = 1, cpu = caller; w <= workers; w++) {
-        do
-            cpu = (cpu + 1) % CPU_SETSIZE;
-        while (!CPU_ISSET(cpu, &allowed) || cpu == caller);
-        CPU_ZERO(&one);
-        CPU_SET(cpu, &one);
-        if (!pthread_setaffinity_np(pool.ids[w], sizeof one, &one))
-            atomic_store_explicit(&pool.places[w], cpu, memory_order_relaxed);
-    }
+static struct place place_of_caller(void) {
+    struct place here = {.processor = -1};
+    int fails = sched_getaffinity(0, sizeof here.affinity, &here.affinity);
+    here.processor = fails ? -1 : sched_getcpu();
+    return here;
 }
 
-/* Spread the workers that a job needs if any two of its threads were last seen on one processor. */
-static void place_workers(int workers) {
-    int caller = processor();
-    cpu_set_t taken;
-    CPU_ZERO(&taken);
-    if (caller < 0 || caller >= CPU_SETSIZE)
+/* The affinity without one processor.  Returns 0 if nothing is left. */
+static int without(const cpu_set_t *affinity, int processor, cpu_set_t *rest) {
+    *rest = *affinity;
+    if (processor >= 0 && processor < CPU_SETSIZE)
+        CPU_CLR(processor, rest);
+    return CPU_COUNT(rest) > 0;
+}
+
+/* Before a worker is woken: hand it its waker's affinity, and keep it off the waker's processor if that is needed. */
+static void send(struct worker *worker, const struct place *here) {
+    cpu_set_t rest;
+    worker->waker = here->processor;
+    if (here->processor < 0)
         return;
-    CPU_SET(caller, &taken);
-    for (int w = 1; w <= workers; w++) {
-        int cpu = atomic_load_explicit(&pool.places[w], memory_order_relaxed);
-        if (cpu < 0 || cpu >= CPU_SETSIZE || CPU_ISSET(cpu, &taken)) {
-            spread(workers, caller);
-            return;
-        }
-        CPU_SET(cpu, &taken);
+    if (!CPU_EQUAL(&worker->affinity, &here->affinity)) {
+        worker->affinity = here->affinity;
+        worker->narrowed = 1; /* or otherwise out of date */
     }
+    if (atomic_load_explicit(&pool.shares_processors, memory_order_relaxed) &&
+        without(&here->affinity, here->processor, &rest) && !pthread_setaffinity_np(worker->id, sizeof rest, &rest))
+        worker->narrowed = 1;
+}
+
+/* The worker was woken: it takes its affinity, after a step aside if it woke on its waker's processor. */
+static void arrive(struct worker *worker) {
+    cpu_set_t rest;
+    if (worker->waker >= 0 && sched_getcpu() == worker->waker && without(&worker->affinity, worker->waker, &rest)) {
+        atomic_store_explicit(&pool.shares_processors, 1, memory_order_relaxed);
+        worker->narrowed = !sched_setaffinity(0, sizeof rest, &rest) || worker->narrowed;
+    }
+    if (worker->narrowed)
+        sched_setaffinity(0, sizeof worker->affinity, &worker->affinity);
+    worker->narrowed = 0;
+}
+
+static void settle_in(struct worker *worker, const struct place *here) {
+    worker->affinity = here->affinity; /* a thread begins with that of its creator */
+    worker->waker = here->processor;
 }
 #else
-static int processor(void) { return -1; }
-static void place_workers(int workers) { (void)workers; }
+struct place {
+    int processor;
+};
+static struct place place_of_caller(void) { return (struct place){-1}; }
+static void send(struct worker *worker, const struct place *here) { (void)worker, (void)here; }
+static void arrive(struct worker *worker) { (void)worker; }
+static void settle_in(struct worker *worker, const struct place *here) { (void)worker, (void)here; }
 #endif
 
-static uint32_t generation(void) { return (uint32_t)(atomic_load(&pool.state) >> 32); }
+/* Sleep until woken, unless there is work that the worker may do. */
+static void sleep_until_woken(struct worker *worker) {
+    pthread_mutex_lock(&pool.mutex);
+    worker->is_woken = 0;
+    worker->next = pool.sleepers;
+    pool.sleepers = worker;
+    atomic_fetch_sub(&pool.busy, 1);
+    if (neediest() && !is_crowded(1)) { /* published when this worker counted as awake */
+        pool.sleepers = worker->next;
+        atomic_fetch_add(&pool.busy, 1);
+        pthread_mutex_unlock(&pool.mutex);
+        return;
+    }
+    while (!worker->is_woken)
+        pthread_cond_wait(&worker->wake, &pool.mutex);
+    pthread_mutex_unlock(&pool.mutex);
+    arrive(worker);
+}
 
-static void *worker(void *number) {
-    int64_t thread = (int64_t)(intptr_t)number;
-    uint32_t seen = 0; /* generations start at 1: a new worker looks at the present job first */
+static void *work(void *argument) {
+    struct worker *worker = argument;
+    pthread_mutex_lock(&pool.mutex); /* its creator still writes to it */
+    pthread_mutex_unlock(&pool.mutex);
+    self.inside = 1;
+    arrive(worker);
     for (;;) {
-        for (int i = 0; i < SPINS && generation() == seen; i++)
-            pause_cpu();
-        if (generation() == seen) {
-            pthread_mutex_lock(&pool.mutex);
-            atomic_fetch_add(&pool.sleepers, 1);
-            while (generation() == seen)
-                pthread_cond_wait(&pool.wake, &pool.mutex);
-            atomic_fetch_sub(&pool.sleepers, 1);
-            pthread_mutex_unlock(&pool.mutex);
+        struct job *job = NULL;
+        for (int i = 0; i < SPINS && !job && (i % GLANCE || !is_crowded(0)); i++) {
+            job = neediest();
+            if (!job)
+                pause_cpu();
         }
-        seen = generation();
-        atomic_store_explicit(&pool.places[thread], processor(), memory_order_relaxed);
-        work(thread);
+        if (job)
+            run_chunk(job);
+        else
+            sleep_until_woken(worker);
     }
     return NULL;
 }
 
+/* Start one worker, awake.  Returns 0 if the system has no room for it.  Workers never end. */
+static int start_worker(const struct place *here) {
+    struct worker *worker = calloc(1, sizeof *worker);
+    pthread_attr_t attributes;
+    if (!worker)
+        return 0;
+    pthread_cond_init(&worker->wake, NULL);
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    settle_in(worker, here);
+    int failed = pthread_create(&worker->id, &attributes, work, worker);
+    pthread_attr_destroy(&attributes);
+    if (failed) {
+        pthread_cond_destroy(&worker->wake);
+        free(worker);
+    }
+    return !failed;
+}
+
 /* After fork only the calling thread exists in the child: start afresh. */
 static void forget_workers(void) {
-    pool.workers = 0;
     pthread_mutex_init(&pool.mutex, NULL);
-    pthread_cond_init(&pool.wake, NULL);
-    pthread_cond_init(&pool.done, NULL);
-    atomic_store(&pool.sleepers, 0);
-    atomic_store(&pool.caller_waits, 0);
-    atomic_store(&pool.chunks, 0);
-    atomic_store(&pool.pending, 0);
-    atomic_flag_clear(&pool.busy);
-    inside = 0;
-}
-
-static void watch_forks(void) { pthread_atfork(NULL, NULL, forget_workers); }
-
-/* Have `wanted` workers, as far as the system allows. */
-static void start_workers(int wanted) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, watch_forks);
-    while (pool.workers < wanted) {
-        pthread_attr_t attributes;
-        int number = pool.workers + 1;
-        pthread_attr_init(&attributes);
-        pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-        pthread_attr_setstacksize(&attributes, 8u << 20); /* kernels keep small tiles on the stack */
-        atomic_store(&pool.places[number], -1);
-        int failed = pthread_create(&pool.ids[number], &attributes, worker, (void *)(intptr_t)number);
-        pthread_attr_destroy(&attributes);
-        if (failed)
-            return;
-        pool.workers++;
+    atomic_store(&pool.taken, 0);
+    atomic_store(&pool.busy, 0);
+    pool.sleepers = NULL;
+    pool.is_full = 0;
+    for (int i = 0; i < SLOTS; i++) {
+        struct job *job = &pool.jobs[i];
+        atomic_store(&job->state, atomic_load(&job->state) & ~(uint64_t)MOST_CHUNKS);
+        atomic_store(&job->pending, 0);
+        atomic_store(&job->owner_sleeps, 0);
+        pthread_cond_init(&job->done, NULL);
     }
+    self.inside = self.depth = 0;
+    self.job = NULL;
 }
 
-static void wait_for_workers(void) {
+__attribute__((constructor)) static void prepare_pool(void) {
+    for (int i = 0; i < SLOTS; i++)
+        pthread_cond_init(&pool.jobs[i].done, NULL);
+    pthread_atfork(NULL, NULL, forget_workers);
+}
+
+/* Have `wanted` workers awake, as far as there are any and the system lets us start more. */
+static void wake_workers(int64_t wanted) {
+    struct place here = place_of_caller();
+    pthread_mutex_lock(&pool.mutex);
+    while (awake(atomic_load(&pool.busy)) < wanted) {
+        struct worker *worker = pool.sleepers;
+        if (worker) {
+            pool.sleepers = worker->next;
+            send(worker, &here);
+            worker->is_woken = 1;
+            pthread_cond_signal(&worker->wake);
+        } else if (pool.is_full || !start_worker(&here)) {
+            pool.is_full = 1;
+            break;
+        }
+        atomic_fetch_add(&pool.busy, 1);
+    }
+    pthread_mutex_unlock(&pool.mutex);
+}
+
+/* A job was published in the caller's slot: have as many workers awake as all jobs can use, within the limit. */
+static void call_workers(void) {
+    uint64_t busy = atomic_load(&pool.busy);
+    int64_t wanted = 0, room = atomic_load_explicit(&pool.limit, memory_order_relaxed) - callers(busy);
+    for (uint64_t rest = atomic_load(&pool.taken); rest; rest &= rest - 1) {
+        struct job *job = &pool.jobs[__builtin_ctzll(rest)];
+        if (atomic_load_explicit(&job->pending, memory_order_relaxed))
+            wanted += (int64_t)atomic_load_explicit(&job->chunks, memory_order_relaxed) - 1;
+    }
+    if (wanted > room)
+        wanted = room;
+    if (wanted > awake(busy))
+        wake_workers(wanted);
+}
+
+static void wait_for_workers(struct job *job) {
     for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&pool.pending, memory_order_acquire) == 0)
+        if (atomic_load_explicit(&job->pending, memory_order_acquire) == 0)
             return;
         pause_cpu();
     }
     pthread_mutex_lock(&pool.mutex);
-    atomic_store(&pool.caller_waits, 1);
-    while (atomic_load(&pool.pending) != 0)
-        pthread_cond_wait(&pool.done, &pool.mutex);
-    atomic_store(&pool.caller_waits, 0);
+    atomic_store(&job->owner_sleeps, 1);
+    while (atomic_load(&job->pending) != 0)
+        pthread_cond_wait(&job->done, &pool.mutex);
+    atomic_store(&job->owner_sleeps, 0);
     pthread_mutex_unlock(&pool.mutex);
 }
 
-void tilesmith_parallel_for(struct tilesmith_rt *rt, tilesmith_body body, void *env, int64_t extent) {
-    int64_t threads = rt->threads < MAX_THREADS ? rt->threads : MAX_THREADS;
+/* A slot for the calling thread, which gives it back when it leaves the pool; NULL if all have owners. */
+static struct job *take_slot(void) {
+    uint64_t taken = atomic_load(&pool.taken);
+    while (~taken) {
+        int slot = __builtin_ctzll(~taken);
+        if (atomic_compare_exchange_weak(&pool.taken, &taken, taken | (uint64_t)1 << slot))
+            return &pool.jobs[slot];
+    }
+    return NULL;
+}
+
+static void run_job(struct job *job, int64_t chunks, tilesmith_body body, void *env, int64_t extent) {
+    uint64_t published = atomic_load_explicit(&job->state, memory_order_relaxed) >> LEFT_BITS;
+    atomic_store_explicit(&job->body, body, memory_order_release);
+    atomic_store_explicit(&job->env, env, memory_order_release);
+    atomic_store_explicit(&job->extent, extent, memory_order_release);
+    atomic_store_explicit(&job->chunks, (uint32_t)chunks, memory_order_release);
+    atomic_store_explicit(&job->pending, (uint32_t)chunks, memory_order_release);
+    atomic_store(&job->state, (published + 1) << LEFT_BITS | (uint64_t)chunks);
+    call_workers();
+    self.inside = 1;
+    while (run_chunk(job))
+        ;
+    self.inside = 0;
+    wait_for_workers(job);
+}
+
+void tilesmith_pool_enter(void) {
+    if (self.depth++ == 0 && !self.inside)
+        atomic_fetch_add(&pool.busy, CALLER);
+}
+
+void tilesmith_pool_leave(void) {
+    if (self.depth == 0 || --self.depth > 0 || self.inside) /* 0: this is the child of a fork */
+        return;
+    if (self.job) {
+        atomic_fetch_and(&pool.taken, ~((uint64_t)1 << (self.job - pool.jobs)));
+        self.job = NULL;
+    }
+    atomic_fetch_sub(&pool.busy, CALLER);
+}
+
+static void raise_limit(int threads) {
+    int limit = atomic_load(&pool.limit);
+    while (limit < threads && !atomic_compare_exchange_weak(&pool.limit, &limit, threads))
+        ;
+}
+
+void tilesmith_pool_set_cores(int cores) { raise_limit(cores); }
+
+void tilesmith_pool_for(struct tilesmith_context *context, tilesmith_body body, void *env, int64_t extent) {
+    int64_t threads = context->threads < MOST_CHUNKS ? context->threads : MOST_CHUNKS;
     int64_t chunks = extent < threads ? extent : threads;
     if (extent <= 0)
         return;
-    if (chunks <= 1 || inside || atomic_flag_test_and_set_explicit(&pool.busy, memory_order_acquire)) {
-        int was_inside = inside;
-        inside = 1;
-        body(env, 0, extent, 0);
-        inside = was_inside;
-        return;
+    if (chunks > 1 && !self.inside) {
+        tilesmith_pool_enter();
+        if (!self.job)
+            self.job = take_slot();
+        if (self.job) {
+            if (threads > atomic_load_explicit(&pool.limit, memory_order_relaxed))
+                raise_limit((int)threads);
+            run_job(self.job, chunks, body, env, extent);
+            tilesmith_pool_leave();
+            return;
+        }
+        tilesmith_pool_leave();
     }
-    start_workers((int)threads - 1);
-    place_workers(chunks - 1 < pool.workers ? (int)chunks - 1 : pool.workers);
-    uint64_t old = atomic_fetch_or(&pool.state, CLOSED);
-    atomic_store_explicit(&pool.body, body, memory_order_release);
-    atomic_store_explicit(&pool.env, env, memory_order_release);
-    atomic_store_explicit(&pool.extent, extent, memory_order_release);
-    atomic_store_explicit(&pool.pending, (uint32_t)chunks, memory_order_release);
-    atomic_store_explicit(&pool.chunks, (uint32_t)chunks, memory_order_release);
-    atomic_store(&pool.state, ((old >> 32) + 1) << 32);
-    if (atomic_load(&pool.sleepers)) {
-        pthread_mutex_lock(&pool.mutex);
-        pthread_cond_broadcast(&pool.wake);
-        pthread_mutex_unlock(&pool.mutex);
-    }
-    work(0);
-    wait_for_workers();
-    atomic_flag_clear_explicit(&pool.busy, memory_order_release);
+    int was_inside = self.inside;
+    self.inside = 1;
+    body(env, 0, extent, 0);
+    self.inside = was_inside;
 }

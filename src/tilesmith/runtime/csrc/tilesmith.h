@@ -1,36 +1,104 @@
-/* What compiled code needs at run time: a way to spread a loop over threads, and nothing else.
+/* The interface between compiled code and whoever runs it: version 1.
  *
- * Kernels are `int32_t kernel(buffers..., scalars..., void *workspace, struct tilesmith_rt *rt)`.
- * A program's entry is `int32_t tilesmith_main(void *const *inputs, void *const *outputs, const void *constants,
- * void *arena, struct tilesmith_rt *rt)`; it returns 0, or 1 + the number of the assertion that failed.
+ * A program is one function, `tilesmith_main(context)`.  Everything that it needs is in the context: compiled code
+ * has no state of its own and calls no function of a runtime by name.  So a C program runs a model by filling in a
+ * context, with its own threads and its own memory if it likes.
+ *
+ * Versions.  Fields are only ever appended.  `size` says how many bytes of the context its owner knows; a program
+ * runs if these include every field that it reads.  TILESMITH_ABI changes only when a field changes its meaning.
+ *
+ * Threads.  A program may run any number of times at once, each run with a context, an arena and scratch memory of
+ * its own.  Constants are shared.  Non-uniform memory (NUMA) is out of scope: memory lies where it was first written.
  */
 #ifndef TILESMITH_H
 #define TILESMITH_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* One call's view of the runtime.  Field offsets are known to the code generator. */
-struct tilesmith_rt {
-    int64_t threads; /* how many threads a parallel loop may use, the caller included */
-    void *reserved;  /* NULL */
-    void *scratch;   /* 64-byte aligned; room for each thread's private buffers */
+#define TILESMITH_ABI 1
+#define TILESMITH_ALIGNMENT 64 /* bytes: of the arena, the constants and each thread's scratch */
+#define TILESMITH_VALUES 4     /* room for values in a failure */
+
+/* What a run returns, and what stands in `failure.code` after it. */
+enum tilesmith_code {
+    TILESMITH_OK = 0,
+    TILESMITH_ASSERTION = 1, /* an assertion of the model failed: `call`, `assertion` and `values` say which */
+    TILESMITH_VERSION = 2,   /* the context has another version, or is too short: nothing was run */
+    TILESMITH_MEMORY = 3     /* too small: values[0] bytes needed, values[1] given; nothing was run */
 };
 
-/* A range of iterations of a parallel loop, run as thread number `thread` (0 .. threads - 1). */
+/* Why a run failed.  The program clears `code` and `call` when it starts; other fields count only after a failure. */
+struct tilesmith_failure {
+    int32_t code;                     /* TILESMITH_OK, or the first failure */
+    int32_t call;                     /* index of the kernel call that failed, in the order of the program's calls */
+    int32_t assertion;                /* index of the assertion among those of the kernel */
+    int32_t count;                    /* how many of `values` are filled in */
+    int64_t values[TILESMITH_VALUES]; /* the integers that the assertion compared */
+};
+
+struct tilesmith_context;
+
+/* Iterations begin .. end - 1 of a parallel loop.  `thread` is below `threads` of the context, and no two calls that
+ * overlap in time have the same: it selects a thread's part of the scratch memory. */
 typedef void (*tilesmith_body)(void *env, int64_t begin, int64_t end, int64_t thread);
 
-typedef int32_t (*tilesmith_entry)(void *const *inputs, void *const *outputs, const void *constants, void *arena,
-                                   struct tilesmith_rt *rt);
+/* Run `body` on iterations 0 .. extent - 1, each exactly once, in any number of ranges and in any order, and return
+ * when all are done.  What was written before the call is visible to the bodies, what they wrote to the caller. */
+typedef void (*tilesmith_parallel_for_fn)(struct tilesmith_context *context, tilesmith_body body, void *env,
+                                          int64_t extent);
 
-/* Run iterations 0 .. extent - 1 in contiguous chunks, one per thread, and return when all are done.
- *
- * The process has one pool of threads.  A call from inside a parallel loop, or while another thread has
- * the pool, runs all iterations on the calling thread. */
-void tilesmith_parallel_for(struct tilesmith_rt *rt, tilesmith_body body, void *env, int64_t extent);
+/* `bytes` of uninitialised memory at a multiple of `alignment`, a power of two; NULL when there is none. */
+typedef void *(*tilesmith_allocate_fn)(void *allocator, int64_t bytes, int64_t alignment);
+
+/* Take back a block of `allocate`; NULL is allowed. */
+typedef void (*tilesmith_release_fn)(void *allocator, void *block, int64_t bytes);
+
+/* Run function number `function` of the host on `count` pointers; 0 is success. */
+typedef int32_t (*tilesmith_host_fn)(void *host_data, int64_t function, void *const *arguments, int64_t count);
+
+/* One run of a program.  The owner fills in everything but `failure`.  The program writes `failure` only. */
+struct tilesmith_context {
+    uint32_t abi;                           /* TILESMITH_ABI */
+    uint32_t size;                          /* sizeof(struct tilesmith_context) */
+    void *const *inputs;                    /* the input tensors in the program's order: dense, row-major, aligned to
+                                             * their elements; not written */
+    void *const *outputs;                   /* the output tensors likewise, written; no input overlaps them */
+    const void *constants;                  /* the program's constants, aligned; not written */
+    void *arena;                            /* `arena_bytes` for intermediate values, aligned, uninitialised */
+    void *scratch;                          /* `threads * scratch_bytes` for buffers private to a thread, aligned */
+    int64_t scratch_bytes;                  /* of one thread; a multiple of TILESMITH_ALIGNMENT */
+    int64_t threads;                        /* that a parallel loop may use, the caller included; at least 1 */
+    tilesmith_parallel_for_fn parallel_for; /* never NULL; see tilesmith_serial_for */
+    void *pool;                             /* for parallel_for, which finds it here; compiled code ignores it */
+    const int64_t *extents;                 /* the sizes that only this run knows, in the program's order; NULL if it
+                                             * has none (no program of this version has any) */
+    int64_t arena_bytes;                    /* size of the arena */
+    tilesmith_allocate_fn allocate;         /* for memory whose size is known only while the program runs; NULL: */
+    tilesmith_release_fn release;           /* none is to be had (no program of this version asks for any) */
+    void *allocator;                        /* passed to allocate and release */
+    tilesmith_host_fn host;                 /* for what the host computes; NULL: nothing (no program of this version */
+    void *host_data;                        /* calls it).  Passed to host. */
+    struct tilesmith_failure failure;       /* written by the program */
+};
+
+/* A program's entry point.  Returns `failure.code`. */
+typedef int32_t (*tilesmith_entry)(struct tilesmith_context *context);
+
+/* Kernels, which an entry point calls: buffers, then scalars as int64_t, then the kernel's part of the arena.
+ *     int32_t kernel(void *buffer..., int64_t scalar..., void *workspace, struct tilesmith_context *context) */
+
+/* A `parallel_for` for hosts without threads. */
+static inline void tilesmith_serial_for(struct tilesmith_context *context, tilesmith_body body, void *env,
+                                        int64_t extent) {
+    (void)context;
+    if (extent > 0)
+        body(env, 0, extent, 0);
+}
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,424 @@
+"""Statements of loop IR to LLVM text, one function at a time: the kernel, and its parallel loops.
+
+A parallel loop becomes a function over a range of iterations.  What it takes from outside travels
+in a struct, its environment; the context's `parallel_for` calls it with ranges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from tilesmith.ir.dtypes import i64
+from tilesmith.ir.expr import Binary, Call, Compare, Const, Expr, Load, Unary, Var, const, type_text
+from tilesmith.ir.target import Target
+from tilesmith.loop.nodes import (
+    Allocate,
+    Assert,
+    Buffer,
+    Evaluate,
+    For,
+    If,
+    LetStmt,
+    Seq,
+    Stmt,
+    Store,
+)
+from tilesmith.loop.passes.workspace import Workspace, buffer_bytes, constant_extent
+from tilesmith.support.errors import InternalError
+
+from .builder import Code as Lines
+from .context import BY_NAME, VALUES, Code, address
+from .emit_memory import MemoryEmitter
+from .lane_loads import reach
+from .llvm_text import memory_type, value_type
+from .streaming import whole_lines
+from .survey import Survey
+
+
+@dataclass(slots=True)
+class Module:
+    """What the functions of one kernel share."""
+
+    symbol: str
+    target: Target
+    survey: Survey
+    workspace: Workspace
+    overlapping: frozenset[Buffer]
+    streamed: frozenset[Buffer] = frozenset()
+    functions: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+    libm: set[tuple[str, str, int]] = field(default_factory=set)
+    streams: bool = False
+
+
+class FuncEmitter(MemoryEmitter):
+    """Statements of one LLVM function: the kernel, or a parallel loop inside it (`parent`)."""
+
+    def __init__(self, module: Module, parent: FuncEmitter | None = None) -> None:
+        super().__init__(module.target, frozenset(module.survey.written))
+        self.may_stop = module.survey.asserts
+        self.module = module
+        self.parent = parent
+        self.captures: list[
+            tuple[str, str, str]
+        ] = []  # (type and attributes, text outside, name here)
+        self.context = "" if parent else "%context"
+        self.scratch = ""
+        self._fields: dict[str, str] = {}
+        self._rules_of_statements = {
+            For: self._for,
+            If: self._if,
+            Store: self._store,
+            Allocate: self._allocate,
+            LetStmt: self._let_statement,
+            Seq: self._seq,
+            Evaluate: self._evaluate,
+            Assert: self._assert,
+        }
+
+    def statement(self, s: Stmt) -> None:
+        self.scope.fleeting.clear()
+        self._rules_of_statements[type(s)](s)
+
+    # what the body of a parallel loop takes from outside
+
+    def pointer(self, buffer: Buffer) -> str:
+        if buffer not in self.pointers and self.parent is not None:
+            outside = self.parent.pointer(buffer)
+            self.pointers[buffer] = self._capture(self._pointer_type(buffer), outside)
+        return super().pointer(buffer)
+
+    def variable(self, v: Var) -> str:
+        if v not in self.vars and self.parent is not None:
+            outside = self.parent.variable(v)
+            self.vars[v] = self._capture(value_type(v.type, v.size), outside)
+            self.var_depth[v] = 0
+            if v in self.parent.nonnegative:
+                self.nonnegative.add(v)
+        return super().variable(v)
+
+    def is_nonnegative(self, e: Expr) -> bool:
+        if isinstance(e, Var) and e not in self.vars and self.parent is not None:
+            return self.parent.is_nonnegative(e)
+        return super().is_nonnegative(e)
+
+    def _capture(self, type_: str, outside: str) -> str:
+        name = f"%c{len(self.captures)}"
+        self.captures.append((type_, outside, name))
+        return name
+
+    def _pointer_type(self, buffer: Buffer) -> str:
+        """`ptr` with what is known of the buffer."""
+        words = ["ptr"]
+        if buffer not in self.module.overlapping:
+            words.append("noalias")
+        if buffer not in self.module.survey.written:
+            words.append("readonly")
+        if all(isinstance(d, (int, Const)) for d in buffer.shape):
+            size = buffer.dtype.bytes
+            for d in buffer.shape:
+                size *= constant_extent(d, buffer)
+            if size:
+                words.append(f"dereferenceable({size})")
+        return " ".join(words)
+
+    # statements
+
+    def _seq(self, s: Seq) -> None:
+        for are_stores, parts in groupby(s.stmts, lambda part: isinstance(part, Store)):
+            if are_stores:
+                self._stores([p for p in parts if isinstance(p, Store)])
+            else:
+                for part in parts:
+                    self.statement(part)
+
+    def _store(self, s: Store) -> None:
+        self._stores([s])
+
+    def _stores(self, stores: list[Store]) -> None:
+        """Stores that run one after the other, whatever happens."""
+        self.reach = reach(stores)
+        self.whole = whole_lines(stores, self.module.streamed) if self.module.streamed else {}
+        for s in stores:
+            self.scope.fleeting.clear()
+            self.store(s)
+        self.reach, self.whole = {}, {}
+
+    def _for(self, s: For) -> None:
+        if s.kind in ("vectorized", "unrolled"):
+            raise InternalError(
+                f"loop {s.var.name} is still {s.kind} at code generation: run the vectorize and "
+                "unroll passes"
+            )
+        extent = s.extent.value if isinstance(s.extent, Const) else None
+        if extent is not None and extent <= 0:
+            return
+        if extent == 1:
+            start = self.value(s.start)
+            with self.nested():
+                self._bind_loop(s, start)
+                self.statement(s.body)
+        elif s.kind == "parallel" and self.parent is None:
+            self._parallel(s)
+        else:
+            start, end = self.value(s.start), self.value(Binary("add", s.start, s.extent))
+            nonempty = "" if extent is not None else self.emit(f"icmp slt i64 {start}, {end}")
+            self.scope.fleeting.clear()
+            self._loop(s, start, end, nonempty)
+
+    def _bind_loop(self, s: For, value: str) -> None:
+        if self.is_nonnegative(s.start):
+            self.nonnegative.add(s.var)
+        self.bind(s.var, value)
+
+    def _loop(self, s: For, start: str, end: str, nonempty: str) -> None:
+        """A counted loop with its test at the end; `nonempty` guards it unless it surely runs."""
+        head, leave = self.label("loop"), self.label("exit")
+        code = Lines(head)
+        var, following = self.name("i"), self.name("n")
+        with self.nested(code, surely=not nonempty):
+            self._bind_loop(s, var)
+            self.statement(s.body)
+            latch = code.label
+            self.do(f"{following} = add nsw i64 {var}, 1")
+            more = self.emit(f"icmp slt i64 {following}, {end}")
+            self.branch(more, head, leave)
+        before = (
+            self.scope.code.label
+        )  # values of the loop moved out of it may have ended a block since
+        if nonempty:
+            self.branch(nonempty, head, leave)
+        else:
+            self.jump(head)
+        lines = self.scope.code.lines
+        lines.append(f"{head}:")
+        lines.append(f"  {var} = phi i64 [ {start}, %{before} ], [ {following}, %{latch} ]")
+        lines.extend(code.lines)
+        self.start_block(leave)
+
+    def _if(self, s: If) -> None:
+        if s.cond.lanes != 1:
+            raise InternalError(
+                f"an if needs a scalar condition at code generation, found {type_text(s.cond)}"
+            )
+        if isinstance(s.cond, Const):
+            chosen = s.then if s.cond.value else s.otherwise
+            if chosen is not None:
+                self.statement(chosen)
+            return
+        cond = self.value(s.cond)
+        self.scope.fleeting.clear()
+        yes, join = self.label("then"), self.label("join")
+        no = self.label("else") if s.otherwise is not None else join
+        self.branch(cond, yes, no)
+        for label, part in ((yes, s.then), (no, s.otherwise)):
+            if part is not None:
+                self.start_block(label)
+                with self.nested():
+                    self.statement(part)
+                    self.jump(join)
+        self.start_block(join)
+
+    def _let_statement(self, s: LetStmt) -> None:
+        value = self.value(s.value)
+        if s.value.lanes == 1 and s.value.dtype is i64 and self.is_nonnegative(s.value):
+            self.nonnegative.add(s.var)
+        self.scope.fleeting.clear()
+        with self.nested():
+            self.bind(s.var, value)
+            self.statement(s.body)
+
+    def _allocate(self, s: Allocate) -> None:
+        buffer = s.buffer
+        if buffer.scope == "register":
+            survey = self.module.survey
+            as_stored = buffer not in survey.computed
+            accesses = survey.accesses.get(buffer, set())
+            self.make_slots(buffer, accesses, as_stored, buffer in survey.windows)
+        elif buffer.scope == "stack":
+            name = self.name("stack")
+            count = buffer_bytes(buffer) // buffer.dtype.bytes
+            self.allocas.append(
+                f"  {name} = alloca [{count} x {memory_type(buffer.dtype)}], align 64"
+            )
+            self.pointers[buffer] = name
+        elif buffer.scope == "heap":
+            self.pointers[buffer] = self._heap(buffer)
+        else:
+            raise InternalError(
+                f"allocation of {buffer.name}: expected scope heap, stack or register, found "
+                f"{buffer.scope}"
+            )
+        self.statement(s.body)
+
+    def _heap(self, buffer: Buffer) -> str:
+        plan = self.module.workspace
+        offset = plan.offsets[buffer]
+        root = self.scope
+        while root.parent is not None:
+            root = root.parent
+        if buffer not in plan.per_thread:
+            with self.writing_in(root):
+                return self.emit(f"getelementptr i8, ptr %workspace, i64 {offset}")
+        if self.parent is None:  # its parallel loop has one iteration: it runs here, as thread 0
+            base = self._field("scratch")
+        else:
+            if not self.scratch:
+                all_threads = self._capture("ptr", self.parent._field("scratch"))
+                size = self._capture("i64", self.parent._field("scratch_bytes"))
+                with self.writing_in(root):
+                    mine = self.emit(f"mul i64 %thread, {size}")
+                    self.scratch = self.emit(f"getelementptr i8, ptr {all_threads}, i64 {mine}")
+            base = self.scratch
+        with self.writing_in(root):
+            return self.emit(f"getelementptr i8, ptr {base}, i64 {offset}")
+
+    def _field(self, name: str) -> str:
+        """A field of the context, in the kernel itself; loaded in the prologue, since the first use
+        may stand in a branch.
+        """
+        if name not in self._fields:
+            type_ = "ptr" if BY_NAME[name].type == "ptr" else BY_NAME[name].type.replace("u", "i")
+            where, value = self.name("p"), self.name(name)
+            self.allocas.append(f"  {where} = {address(name)}")
+            self.allocas.append(f"  {value} = load {type_}, ptr {where}, align 8")
+            self._fields[name] = value
+        return self._fields[name]
+
+    def _evaluate(self, s: Evaluate) -> None:
+        e = s.value
+        if not (isinstance(e, Call) and e.name == "prefetch"):
+            self.value(e)  # pure: kept only for the errors it may raise
+            return
+        location = e.args[0]
+        if not isinstance(location, Load) or location.lanes != 1:
+            raise InternalError("prefetch takes one load of a scalar: the element to prefetch")
+        assert isinstance(location.buffer, Buffer)
+        index = location.indices[0] if location.indices else const(0)
+        self.do(
+            f"call void @llvm.prefetch(ptr {self.address(location.buffer, index)}, i32 0, i32 "
+            "3, i32 1)"
+        )
+
+    def _assert(self, s: Assert) -> None:
+        if s.message not in self.module.messages:
+            self.module.messages.append(s.message)
+        number = self.module.messages.index(s.message)
+        compared = _compared(s.cond)[:VALUES]
+        values = [self.value(e) for e in compared]
+        fine, fail = self.label("ok"), self.label("fail")
+        self.branch(self.value(s.cond), fine, fail)
+        self.start_block(fail)
+        wide = [self.cast(e.dtype, i64, 1, v) for e, v in zip(compared, values, strict=True)]
+        args = [f"i64 {v}" for v in [*wide, *["0"] * (VALUES - len(wide))]]
+        if not self.context:
+            self.context = self._capture("ptr", "%context")
+        head = f"ptr {self.context}, i32 {number}, i32 {len(wide)}"
+        self.do(f"call void @{self.module.symbol}.fail({head}, {', '.join(args)})")
+        self.do("ret void" if self.parent else f"ret i32 {Code.ASSERTION:d}")
+        self.start_block(fine)
+
+    # parallel loops
+
+    def _parallel(self, s: For) -> None:
+        """The loop as a function over a range of iterations, and the call that spreads it."""
+        module = self.module
+        start, extent = self.value(s.start), self.value(s.extent)
+        self.scope.fleeting.clear()
+        body = FuncEmitter(module, self)
+        number = len(module.functions) // 2
+        inner, outer = f"{module.symbol}.loop{number}", f"{module.symbol}.range{number}"
+        first = last = ""
+        if not (isinstance(s.start, Const) and s.start.value == 0):
+            shift = body._capture("i64", start)
+            first, last = body.emit(f"add i64 {shift}, %begin"), body.emit(f"add i64 {shift}, %end")
+        if self.is_nonnegative(s.start):
+            body.nonnegative.add(s.var)
+        body._loop(s, first or "%begin", last or "%end", "")
+        body.settle()
+        body.do("ret void")
+        module.libm |= body.libm
+        module.streams = module.streams or body.streams
+        params = [f"{t} {n}" for t, _, n in body.captures]
+        params += ["i64 %begin", "i64 %end", "i64 %thread"]
+        module.functions.append(
+            body.function(f"internal void @{inner}({', '.join(params)}) noinline")
+        )
+        self._call_parallel(body, inner, outer, extent)
+
+    def _call_parallel(self, body: FuncEmitter, inner: str, outer: str, extent: str) -> None:
+        """The environment: a struct of the captured values."""
+        types = [t.split(" ")[0] if t.startswith("ptr") else t for t, _, _ in body.captures]
+        struct = "{ " + ", ".join(types) + " }"
+        env = self.name("env")
+        self.allocas.append(f"  {env} = alloca {struct}, align 64")
+        unpack: list[str] = []
+        args: list[str] = []
+        for i, ((_, outside, _), t) in enumerate(zip(body.captures, types, strict=True)):
+            field_ = self.emit(f"getelementptr {struct}, ptr {env}, i64 0, i32 {i}")
+            self.do(f"store {t} {outside}, ptr {field_}")
+            unpack.append(f"  %p{i} = getelementptr {struct}, ptr %env, i64 0, i32 {i}")
+            unpack.append(f"  %a{i} = load {t}, ptr %p{i}")
+            args.append(f"{t} %a{i}")
+        args += ["i64 %begin", "i64 %end", "i64 %thread"]
+        head = f"define internal void @{outer}(ptr %env, i64 %begin, i64 %end, i64 %thread) #0 {{"
+        call = f"  call void @{inner}({', '.join(args)})"
+        self.module.functions.append("\n".join([head, "entry:", *unpack, call, "  ret void", "}"]))
+        run = self._field("parallel_for")
+        self.do(f"call void {run}(ptr %context, ptr @{outer}, ptr {env}, i64 {extent})")
+        if not self.may_stop:
+            return
+        where = self.emit(address("failure_code"))
+        code = self.emit(f"load i32, ptr {where}, align 4")
+        failed = self.emit(f"icmp ne i32 {code}, 0")
+        stop, fine = self.label("stop"), self.label("ok")
+        self.branch(failed, stop, fine)
+        self.start_block(stop)
+        self.do(f"ret i32 {code}")
+        self.start_block(fine)
+
+    def settle(self) -> None:
+        """Streaming stores wait for nothing by themselves: whoever runs next must find them."""
+        if self.streams:
+            self.do("fence seq_cst")
+
+    def function(self, head: str) -> str:
+        """The whole definition."""
+        return "\n".join(
+            [f"define {head} #0 {{", "entry:", *self.allocas, *self.scope.code.lines, "}"]
+        )
+
+
+def _compared(cond: Expr) -> list[Expr]:
+    """The integers that a condition compares, without constants: what tells why it failed."""
+    found: dict[Expr, None] = {}
+    stack = [cond]
+    while stack:
+        e = stack.pop()
+        if isinstance(e, Compare):
+            operands = (e.a, e.b) if e.a.dtype.is_int else ()
+            found |= {x: None for x in operands if x.lanes == 1 and not isinstance(x, Const)}
+        elif isinstance(e, (Binary, Unary)):
+            stack += reversed(e.children)
+    return list(found)
+
+
+def fail_function(symbol: str) -> str:
+    """Notes the first failure in the context; several threads may fail at once."""
+    values = [f"%v{i}" for i in range(VALUES)]
+    params = ["ptr %context", "i32 %assertion", "i32 %count", *(f"i64 {v}" for v in values)]
+    lines = [
+        f"define internal void @{symbol}.fail({', '.join(params)}) noinline cold #0 {{",
+        "entry:",
+        f"  %code = {address('failure_code')}",
+        f"  %old = cmpxchg ptr %code, i32 {Code.OK:d}, i32 {Code.ASSERTION:d} monotonic monotonic",
+        "  %first = extractvalue { i32, i1 } %old, 1",
+        "  br i1 %first, label %note, label %done",
+        "note:",
+    ]
+    notes = [("failure_assertion", 0, "i32 %assertion"), ("failure_count", 0, "i32 %count")]
+    notes += [("failure_values", i, f"i64 {v}") for i, v in enumerate(values)]
+    for n, (name, element, value) in enumerate(notes):
+        lines += [f"  %p{n} = {address(name, element)}", f"  store {value}, ptr %p{n}"]
+    return "\n".join([*lines, "  br label %done", "done:", "  ret void", "}"])
