@@ -19,9 +19,10 @@ except ImportError as e:
         f"({e}); install a wheel, or in a source tree run `pip install -e .`"
     ) from e
 
-if _native.ABI != context.ABI:
+_abi = getattr(_native, "ABI", 0)  # 0: an extension that was built before there were versions
+if _abi != context.ABI:
     raise InternalError(
-        f"the C runtime of tilesmith has version {_native.ABI} of the native interface, expected "
+        f"the C runtime of tilesmith has version {_abi} of the native interface, expected "
         f"{context.ABI}; reinstall the package, or run `python setup.py build_ext --inplace` in a "
         "source tree"
     )
