@@ -26,6 +26,7 @@ from tilesmith.ir.expr import (
     Var,
     VectorReduce,
     post_order,
+    symbols,
     type_text,
 )
 from tilesmith.ir.intrinsics import INTRINSICS
@@ -235,17 +236,13 @@ class _Verifier:
 
     def expr(self, e: Expr) -> None:
         """Everything in scope and well formed."""
-        nodes = list(post_order(e))
-        bound = {n.var for n in nodes if isinstance(n, Let)}
-        for n in nodes:
-            if isinstance(n, Var):
-                if n not in self.vars and n not in bound:
-                    self.fail(f"variable '{n.name}' is not in scope", e)
-            elif isinstance(n, Load) and n.buffer not in self.buffers:
-                self.fail(f"buffer '{n.buffer.name}' is not in scope", e)
-            if n not in self.well_formed:
-                self.well_formed.add(n)
-                self.node(n)
+        for symbol in symbols(e):
+            if symbol not in self.vars and symbol not in self.buffers:
+                kind = "variable" if isinstance(symbol, Var) else "buffer"
+                self.fail(f"{kind} '{symbol.name}' is not in scope", e)
+        for n in post_order(e, self.well_formed):
+            self.well_formed.add(n)
+            self.node(n)
 
     def node(self, n: Expr) -> None:
         if type(n) not in _NODES:

@@ -32,9 +32,7 @@ def expand(op: Compute, keep: Iterable[Compute] = ()) -> tuple[Expr, ...]:
     memo: dict[Expr, Expr] = {}
 
     def inline(e: Expr) -> Expr:
-        for node in post_order(e):
-            if node in memo:
-                continue
+        for node in post_order(e, memo):
             rebuilt = (
                 node.with_children(tuple(memo[c] for c in node.children)) if node.children else node
             )

@@ -59,7 +59,9 @@ from .nodes import (
 from .walk import (
     free_vars,
     post_order,
+    reads_memory,
     substitute,
+    symbols,
 )
 
 __all__ = [
@@ -93,7 +95,9 @@ __all__ = [
     "maximum",
     "minimum",
     "post_order",
+    "reads_memory",
     "select",
     "substitute",
+    "symbols",
     "type_text",
 ]

@@ -22,6 +22,7 @@ class Expr(Typed, metaclass=Interned):
 
     @classmethod
     def _key(cls, args: tuple[Any, ...]) -> Any:
+        """What the node is found by; None where each is a node of its own."""
         return (cls, args)
 
     def _infer(self) -> tuple[DType, int]:
@@ -123,7 +124,7 @@ class Var(Expr):
 
     @classmethod
     def _key(cls, args: tuple[Any, ...]) -> Any:
-        return object()
+        return None
 
     def _infer(self) -> tuple[DType, int]:
         return self.type, self.size
@@ -254,8 +255,18 @@ def type_text(e: Expr) -> str:
     return e.dtype.name if e.lanes == 1 else f"{e.dtype.name}x{e.lanes}"
 
 
+_KEPT = 1 << 16
+_integers: dict[int, Const] = {}
+"""Literals of type i64 up to `_KEPT`: the larger part of all literals that are made."""
+
+
 def const(value: int | float | bool, dtype: DType | None = None) -> Const:
     """A literal of `dtype` (default: bool, i64 or f32, as `value` is), wrapped to its range."""
+    if type(value) is int and (dtype is None or dtype is i64) and abs(value) <= _KEPT:
+        found = _integers.get(value)
+        if found is None:
+            found = _integers[value] = Const(value, i64)
+        return found
     if dtype is None:
         dtype = bool_ if isinstance(value, bool) else i64 if isinstance(value, int) else f32
     if dtype.is_float:

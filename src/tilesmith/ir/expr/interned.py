@@ -36,13 +36,17 @@ class Interned(type):
             given = dict(zip(names, args, strict=False), **kwargs)
             args = tuple(given[n] for n in names if n in given)
         key = cls._key(args)  # type: ignore[attr-defined]  # defined on Expr
-        ref = _nodes.get(key)
-        found = None if ref is None else ref()
-        if found is None:
-            found = type.__call__(cls, *args)
-            dtype_, lanes = found._infer()
-            _set_dtype(found, dtype_)
-            _set_lanes(found, lanes)
+        if key is not None:
+            ref = _nodes.get(key)
+            found = None if ref is None else ref()
+            if found is not None:
+                return found
+        found = type.__call__(cls, *args)
+        dtype_, lanes = found._infer()
+        _set_dtype(found, dtype_)
+        _set_lanes(found, lanes)
+        set_symbols(found, None)
+        if key is not None:
             with _lock:  # another thread may have made the same node
                 ref = _nodes.get(key)
                 other = None if ref is None else ref()
@@ -54,14 +58,19 @@ class Interned(type):
 
 
 class Typed:
-    """Room for what is derived once per node; a chain of thousands of nodes must not be walked."""
+    """Room for what is derived once per node; a chain of thousands of nodes must not be walked.
 
-    __slots__ = ("dtype", "lanes")
+    `known_symbols` is what `symbols` found, None before it is first asked.
+    """
+
+    __slots__ = ("dtype", "known_symbols", "lanes")
 
     dtype: DType
     lanes: int
+    known_symbols: frozenset[Any] | None
 
 
 # Nodes are frozen; the slots are filled as they are made.
 _set_dtype = Typed.__dict__["dtype"].__set__
 _set_lanes = Typed.__dict__["lanes"].__set__
+set_symbols = Typed.__dict__["known_symbols"].__set__

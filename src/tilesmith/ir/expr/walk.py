@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 
 from .arithmetic import Expr, Var
-from .nodes import Let
+from .interned import set_symbols
+from .nodes import BufferLike, Let, Load
+
+_NONE: frozenset[Var | BufferLike] = frozenset()
 
 
 def post_order(root: Expr, done: Container[Expr] = ()) -> Iterator[Expr]:
@@ -29,9 +32,60 @@ def post_order(root: Expr, done: Container[Expr] = ()) -> Iterator[Expr]:
             yield node
 
 
+def symbols(root: Expr) -> frozenset[Var | BufferLike]:
+    """What the value of `root` depends on: its free Vars and the buffers that it reads.  Kept with
+    each node.
+    """
+    if type(root) is Var:
+        return frozenset((root,))
+    found = root.known_symbols
+    if found is not None:
+        return found
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        below = [c for c in node.children if c.known_symbols is None and type(c) is not Var]
+        if below:
+            stack += below
+        else:
+            stack.pop()
+            found = _symbols_over(node)
+            set_symbols(node, found)
+    assert found is not None
+    return found
+
+
+def _symbols_over(node: Expr) -> frozenset[Var | BufferLike]:
+    """The symbols of a node whose children have theirs."""
+    found = _NONE
+    for child in node.children:
+        # no Var keeps its own: a set that it is in would keep it alive
+        inner = frozenset((child,)) if type(child) is Var else child.known_symbols or _NONE
+        if isinstance(node, Let) and child is node.body:
+            inner -= {node.var}
+        if not inner <= found:
+            found = inner if found <= inner else found | inner
+    return found | {node.buffer} if isinstance(node, Load) else found
+
+
+def free_vars(root: Expr) -> frozenset[Var]:
+    """The Vars that occur in `root` and are not bound by a `Let` inside it."""
+    found = symbols(root)
+    if all(isinstance(s, Var) for s in found):
+        return found  # type: ignore[return-value]  # what the line above says
+    return frozenset(s for s in found if isinstance(s, Var))
+
+
+def reads_memory(root: Expr) -> bool:
+    """Whether a `Load` occurs in `root`."""
+    return not all(isinstance(s, Var) for s in symbols(root))
+
+
 def substitute(root: Expr, mapping: dict[Expr, Expr]) -> Expr:
     """`root` with each key of `mapping` (usually Vars) replaced; itself when none occurs."""
     if not mapping:
+        return root
+    if all(type(k) is Var for k in mapping) and symbols(root).isdisjoint(mapping):
         return root
     done: dict[Expr, Expr] = dict(mapping)
     for node in post_order(root, done):
@@ -43,15 +97,3 @@ def substitute(root: Expr, mapping: dict[Expr, Expr]) -> Expr:
             else node.with_children(new)
         )
     return done[root]
-
-
-def free_vars(root: Expr) -> set[Var]:
-    """The Vars that occur in `root` and are not bound by a `Let` inside it."""
-    found: set[Var] = set()
-    bound: set[Var] = set()
-    for n in post_order(root):
-        if isinstance(n, Var):
-            found.add(n)
-        elif isinstance(n, Let):
-            bound.add(n.var)
-    return found - bound

@@ -17,6 +17,8 @@ from tilesmith.ir.expr import (
     Var,
     const,
     post_order,
+    reads_memory,
+    symbols,
 )
 
 from ..nodes import For, If, LetStmt, Stmt, Store
@@ -55,13 +57,13 @@ def _of_condition(cond: Expr, likely: bool) -> list[Guard]:
 def _clamps(loop: For) -> Iterator[Guard]:
     """The clamps in indices of loads that differ between the lanes of a vectorized loop."""
     for root in exprs(loop.body):
-        for load in post_order(root):
+        for load in post_order(root) if loop.var in symbols(root) else ():
             if not isinstance(load, Load):
                 continue
             for node in (n for i in load.indices for n in post_order(i)):
                 if not isinstance(node, Binary) or node.op not in ("min", "max"):
                     continue
-                if node.dtype is i64 and loop.var in post_order(node):
+                if node.dtype is i64 and loop.var in symbols(node):
                     sign = 1 if node.op == "max" else -1
                     form = combined(affine_form(node.a), affine_form(node.b), -1)
                     yield Guard(node, scaled(form, sign), node.a, node.b)
@@ -119,7 +121,7 @@ class Guards:
 
 
 def _reads(node: Select) -> bool:
-    return any(isinstance(n, Load) for b in (node.if_true, node.if_false) for n in post_order(b))
+    return reads_memory(node.if_true) or reads_memory(node.if_false)
 
 
 def renamed(stmt: Stmt, values: dict[Expr, Expr]) -> Stmt:
@@ -127,8 +129,11 @@ def renamed(stmt: Stmt, values: dict[Expr, Expr]) -> Stmt:
     if not values:
         return stmt
     done: dict[Expr, Expr] = dict(values)
+    only_vars = all(type(v) is Var for v in values)
 
     def expr(root: Expr) -> Expr:
+        if only_vars and symbols(root).isdisjoint(values):
+            return root
         for node in post_order(root, done):
             kids = node.children
             new = tuple(done[c] for c in kids)

@@ -37,7 +37,7 @@ from tilesmith.ir.expr import (
     Unary,
     Var,
     const,
-    post_order,
+    symbols,
 )
 from tilesmith.ir.interval import Interval, make
 from tilesmith.ir.simplify import EMPTY
@@ -148,7 +148,7 @@ class _Peeler:
             [(atom, k)], constant = reduced[0].items(), reduced[1]
             if wanted is not None and atom is not wanted:
                 continue
-            if mentions is not None and not (mentions in post_order(atom) and is_fixed(atom)):
+            if mentions is not None and not (mentions in symbols(atom) and is_fixed(atom)):
                 continue
             bounds = ctx.interval(atom)
             if bounds.lo is None or bounds.hi is None:
@@ -176,7 +176,7 @@ class _Peeler:
         inner = self.inside(body, ctx)
         for guard in sorted(guards, key=lambda g: not g.likely):
             reduced = _eliminate(guard.form, bound, inner)
-            if reduced is None or not any(var in post_order(atom) for atom in reduced[0]):
+            if reduced is None or not any(var in symbols(atom) for atom in reduced[0]):
                 continue
             if not all(is_fixed(atom) for atom in reduced[0]):
                 continue
@@ -297,7 +297,7 @@ def _eliminate(form: Affine, inner: frozenset[Var], ctx: Context) -> Affine | No
     left: dict[Expr, int] = {}
     constant = form[1]
     for atom, k in form[0].items():
-        if any(n in inner for n in post_order(atom)):
+        if not symbols(atom).isdisjoint(inner):
             bounds = ctx.interval(atom)
             end = bounds.lo if k > 0 else bounds.hi
             if end is None:

@@ -18,7 +18,6 @@ from tilesmith.ir.expr import (
     Compare,
     Const,
     Expr,
-    Load,
     Unary,
     Var,
     all_of,
@@ -26,8 +25,8 @@ from tilesmith.ir.expr import (
     free_vars,
     maximum,
     minimum,
-    post_order,
     substitute,
+    symbols,
 )
 from tilesmith.ir.rules.lanes import is_value
 from tilesmith.ir.simplify import EMPTY, simplify
@@ -134,9 +133,8 @@ def _touches_registers(stmt: Stmt) -> bool:
         if isinstance(s, Store) and s.buffer.scope == "register":
             return True
         for e in own_exprs(s):
-            for n in post_order(e):
-                if isinstance(n, Load) and getattr(n.buffer, "scope", "") == "register":
-                    return True
+            if any(getattr(b, "scope", "") == "register" for b in symbols(e)):
+                return True
     return False
 
 

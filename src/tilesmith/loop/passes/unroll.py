@@ -25,6 +25,7 @@ from tilesmith.ir.expr import (
     Unary,
     Var,
     const,
+    symbols,
 )
 from tilesmith.ir.simplify import simplify
 from tilesmith.support.errors import InternalError
@@ -45,7 +46,6 @@ from ..nodes import (
 )
 from ..visit import walk
 
-_NO_VARS: frozenset[Var] = frozenset()
 _ZERO = const(0)
 
 
@@ -63,12 +63,12 @@ def unroll(func: Func) -> Func:
 class _Values:
     """What variables and buffers stand for in the copy being made; memoises its expressions."""
 
-    __slots__ = ("buffers", "done", "names", "vars")
+    __slots__ = ("buffers", "done", "symbols", "vars")
 
     def __init__(self, vars_: dict[Var, Expr], buffers: dict[Buffer, Buffer]) -> None:
         self.vars = vars_
         self.buffers = buffers
-        self.names = frozenset(vars_)
+        self.symbols = frozenset((*vars_, *buffers))
         self.done: dict[Expr, Expr] = {}
 
     def with_var(self, var: Var, value: Expr) -> _Values:
@@ -80,49 +80,15 @@ class _Values:
 
 class _Unroller:
     def __init__(self) -> None:
-        self._vars: dict[Expr, frozenset[Var]] = {}
-        """Variables of an expression."""
-        self._buffers: dict[Expr, frozenset[Buffer]] = {}
         self._sums: dict[Expr, tuple[dict[Expr, int], Expr]] = {}
         """Of affine sums: the terms that stay, and their sum."""
 
     # --- expressions
 
-    def vars_of(self, e: Expr) -> frozenset[Var]:
-        found = self._vars.get(e)
-        if found is None:
-            if isinstance(e, Var):
-                found = frozenset((e,))
-            else:
-                found = _NO_VARS
-                for c in e.children:
-                    inner = self.vars_of(c)
-                    if inner and inner is not found:
-                        found = inner if not found else found | inner
-            self._vars[e] = found
-        return found
-
-    def changes(self, e: Expr, values: _Values) -> bool:
-        if not self.vars_of(e).isdisjoint(values.names):
-            return True
-        return bool(values.buffers) and not self.buffers_of(e).isdisjoint(values.buffers)
-
-    def buffers_of(self, e: Expr) -> frozenset[Buffer]:
-        found = self._buffers.get(e)
-        if found is None:
-            found = frozenset()
-            for c in e.children:
-                found |= self.buffers_of(c)
-            if isinstance(e, Load):
-                assert isinstance(e.buffer, Buffer)
-                found |= {e.buffer}
-            self._buffers[e] = found
-        return found
-
     def expr(self, e: Expr, values: _Values) -> Expr:
         done = values.done.get(e)
         if done is None:
-            done = self._expr(e, values) if self.changes(e, values) else e
+            done = e if symbols(e).isdisjoint(values.symbols) else self._expr(e, values)
             values.done[e] = done
         return done
 

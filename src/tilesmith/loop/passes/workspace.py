@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilesmith.ir.expr import Const, Expr, Load, post_order
+from tilesmith.ir.expr import Const, Expr, symbols
 from tilesmith.support.errors import InternalError
 
 from ..nodes import Allocate, Buffer, For, Func, Stmt, Store
@@ -108,7 +108,6 @@ class _Lifetimes:
         self._clock = 0
         self._loops: list[_Loop] = []
         self._depth: dict[Buffer, int] = {}
-        self._reads: dict[Expr, frozenset[Buffer]] = {}
 
     def meet(self, a: Buffer, b: Buffer) -> bool:
         """True when both are alive at some time."""
@@ -117,8 +116,9 @@ class _Lifetimes:
     def visit(self, stmt: Stmt, inside: bool) -> None:
         self._clock += 1
         for e in own_exprs(stmt):
-            for buffer in self.reads(e):
-                self.use(buffer)
+            for symbol in symbols(e):
+                if isinstance(symbol, Buffer):
+                    self.use(symbol)
         if isinstance(stmt, Store):
             self.use(stmt.buffer)
         elif isinstance(stmt, Allocate) and stmt.buffer.scope == "heap":
@@ -153,10 +153,3 @@ class _Lifetimes:
     def extend(self, buffer: Buffer, first: int, last: int) -> None:
         span = self.spans[buffer][-1]
         span[0], span[1] = min(span[0], first), max(span[1], last)
-
-    def reads(self, e: Expr) -> frozenset[Buffer]:
-        found = self._reads.get(e)
-        if found is None:
-            loads = (n.buffer for n in post_order(e) if isinstance(n, Load))
-            found = self._reads[e] = frozenset(b for b in loads if isinstance(b, Buffer))
-        return found
