@@ -113,6 +113,15 @@ def test_what_died_is_not_replaced_for_who_can_do_without(module: str) -> None:
         assert children.call_if_idle(b"ab") is None
 
 
+def test_more_processes_are_added(module: str) -> None:
+    with Children(module, 0) as children:
+        assert children.call_if_idle(b"x") is None
+        for count in (1, 3, 2):
+            children.grow(count)
+        assert len({child.start().pid for child in children._all}) == 3
+        assert children.call_if_idle(b"ab") == b"abab"
+
+
 def test_no_process_is_left(module: str) -> None:
     with Children(module, 2) as children:
         children.call(b"x")

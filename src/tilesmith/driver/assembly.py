@@ -5,20 +5,40 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypeAlias
 
 from tilesmith.codegen.kernel import KernelCode
 from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Value
 from tilesmith.graph.passes.layout import relayout_count
 from tilesmith.graph.passes.memory_plan import plan
-from tilesmith.runtime.program import Arg, Contents, KernelCall, Program, TensorSpec, pack_constants
+from tilesmith.runtime.program import (
+    Arg,
+    Blob,
+    Contents,
+    KernelCall,
+    Program,
+    TensorSpec,
+    pack_constants,
+)
 
 from .session import Session
 
+Packed: TypeAlias = tuple[Blob, list[int]]
+"""The constants of a graph in one array of bytes, and where each begins."""
 
-def assemble(fused: Graph, kernels: Mapping[Node, KernelCode], session: Session) -> Program:
-    """Lay out memory and constants and list the kernel calls."""
+
+def pack(fused: Graph, session: Session) -> Packed:
+    """The constants as kernels want them."""
+    with session.timings.stage("pack", under=()):
+        return pack_constants([_contents(c) for c in fused.constants], session.jobs)
+
+
+def assemble(
+    fused: Graph, kernels: Mapping[Node, KernelCode], session: Session, packed: Packed | None = None
+) -> Program:
+    """Lay out memory and constants, where they are not `packed`, and list the kernel calls."""
     memory = plan(fused, {n: k.workspace for n, k in kernels.items() if k.workspace})
-    blob, offsets = pack_constants([_contents(c) for c in fused.constants], session.jobs)
+    blob, offsets = packed if packed is not None else pack(fused, session)
     where: dict[Value, Arg] = {v: Arg("input", i) for i, v in enumerate(fused.inputs)}
     where |= {c.value: Arg("constant", at) for c, at in zip(fused.constants, offsets, strict=True)}
     where |= {v: Arg("arena", at) for v, at in memory.offsets.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -27,8 +28,8 @@ from tilesmith.te.lower import lower as lower_schedule
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Tensor
 
-from .assembly import assemble
-from .kernels import compile_kernels
+from .assembly import assemble, pack
+from .kernels import compile_kernels, kernel_workers, start_early
 from .passes import optimise, run_loop_passes
 from .programs import SavedProgram
 from .session import Session, recorded
@@ -82,10 +83,13 @@ def load_graph(
 
 def compile_program(graph: Graph, session: Session) -> Program:
     """A program from a graph: kernels, memory plan, constants."""
-    fused, decisions = apply_tuning(optimise(graph, session), session)
-    kernels = compile_kernels(fused, session, decisions)
-    with session.timings.stage("link"):
-        return assemble(fused, kernels, session)
+    with kernel_workers() as workers, ThreadPoolExecutor(1) as pool:
+        start_early(workers, graph, session)
+        fused, decisions = apply_tuning(optimise(graph, session), session)
+        packing = pool.submit(pack, fused, session)  # mostly copies, where NumPy holds no lock
+        kernels = compile_kernels(fused, session, decisions, workers)
+        with session.timings.stage("link"):
+            return assemble(fused, kernels, session, packing.result())
 
 
 def build(

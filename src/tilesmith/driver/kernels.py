@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from tilesmith.choices.groups import lower_group, user_template
@@ -89,11 +90,36 @@ def generate(body: Graph, nest: Func, session: Session, under: tuple[str, ...] =
     )
 
 
+def kernel_workers() -> Children:
+    """Processes that compile kernels, none of them started."""
+    return Children("tilesmith.driver.worker", 0)
+
+
+def start_early(workers: Children, graph: Graph, session: Session) -> None:
+    """Start the processes that the kernels of `graph` will need, before it is known how many: they
+    import the compiler while this process runs the graph passes.
+    """
+    _start(workers, len(graph.nodes) // NODES_PER_KERNEL, session)
+
+
+def _start(workers: Children, kernels: int, session: Session) -> int:
+    """Start processes for so many `kernels`; returns how many are to be used."""
+    if session.dumper.enabled or session.options.verify_each:
+        return 0  # what is shown or checked on the way stays in one process
+    count = min(session.jobs - 1, kernels // WORTH_A_WORKER)
+    workers.grow(count)
+    return count
+
+
 def compile_kernels(
-    fused: Graph, session: Session, decisions: Mapping[Node, Decisions] | None = None
+    fused: Graph,
+    session: Session,
+    decisions: Mapping[Node, Decisions] | None = None,
+    workers: Children | None = None,
 ) -> dict[Node, KernelCode]:
     """Code for each fused node; equal groups share one kernel, distinct ones are compiled at the
-    same time.
+    same time: in this process and in `workers` (default: its own), more of which are started where
+    that pays.
     """
     options = session.options
     cache = kernel_cache(options)
@@ -119,10 +145,11 @@ def compile_kernels(
                 found[key] = KernelCode.from_bytes(blob)
             else:
                 missing[key] = _Missing(body, text, node.loc, chosen)
-        for key, code in _compile_all(missing, session):
-            found[key] = code
-            if cache is not None:
-                cache.put(key, code.to_bytes())
+        with kernel_workers() if workers is None else nullcontext(workers) as helping:
+            for key, code in _compile_all(missing, session, helping):
+                found[key] = code
+                if cache is not None:
+                    cache.put(key, code.to_bytes())
     return {node: found[key] for node, key in of_node.items()}
 
 
@@ -147,23 +174,20 @@ class _Missing:
 
 WORTH_A_WORKER = 8
 """Kernels for which it pays to start one more process (a third of a second)."""
+NODES_PER_KERNEL = 6
+"""Nodes of a model, before the graph passes, for each distinct kernel that it needs at least."""
 
 
 def _compile_all(
-    missing: Mapping[str, _Missing], session: Session
+    missing: Mapping[str, _Missing], session: Session, workers: Children
 ) -> Iterator[tuple[str, KernelCode]]:
     """Code for each missing kernel by key: in this process and in others.
 
     LLVM and Python have a lock each, so that threads alone keep no two cores busy.
     """
-    count = min(session.jobs - 1, len(missing) // WORTH_A_WORKER)
-    if session.dumper.enabled or session.options.verify_each:
-        count = 0  # what is shown or checked on the way stays in one process
+    count = _start(workers, len(missing), session)
     path = session.timings.path
-    with (
-        Children("tilesmith.driver.worker", count) as workers,
-        ThreadPoolExecutor(count + 1 if count else session.jobs) as pool,
-    ):
+    with ThreadPoolExecutor(count + 1 if count else session.jobs) as pool:
 
         def code_of(item: tuple[str, _Missing]) -> tuple[str, KernelCode]:
             key, m = item

@@ -25,6 +25,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection
+from functools import partial
 from types import TracebackType
 from typing import IO, Literal, NoReturn, Self, TypeAlias
 
@@ -193,7 +194,9 @@ class Child:
 
 
 class Children:
-    """`count` processes that run `module`, see `Child`; they end with the `with` statement."""
+    """`count` processes that run `module`, or more later (`grow`), see `Child`; they end with the
+    `with` statement.
+    """
 
     def __init__(
         self,
@@ -203,16 +206,23 @@ class Children:
         processors: Collection[int] = (),
         memory_bytes: int | None = None,
     ) -> None:
-        limits = {"processors": processors, "memory_bytes": memory_bytes}
-        self._all = [Child(module, **limits) for _ in range(count)]
+        self._new = partial(Child, module, processors=processors, memory_bytes=memory_bytes)
+        self._count = count
+        self._all: list[Child] = []
         self._idle: queue.SimpleQueue[Child] = queue.SimpleQueue()
 
     def __enter__(self) -> Self:
-        for child in self._all:
+        self.grow(self._count)
+        return self
+
+    def grow(self, count: int) -> None:
+        """Start processes until there are `count`.  They get ready while the caller goes on."""
+        for _ in range(count - len(self._all)):
+            child = self._new()
             with contextlib.suppress(ChildError):  # `call` says it again
                 child.start()
+            self._all.append(child)
             self._idle.put(child)
-        return self
 
     def __exit__(
         self,

@@ -39,9 +39,12 @@ def _combine(
     function: Callable[..., np.ndarray], a: np.ndarray, b: np.ndarray
 ) -> np.ndarray | None:
     """`function` in f64, rounded to the type of `a`; None if a result is not finite."""
+    result = np.empty(np.broadcast_shapes(a.shape, b.shape), a.dtype)
     with np.errstate(all="ignore"):
-        result = function(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
-    return result if np.isfinite(result.astype(np.float64)).all() else None
+        # A few thousand elements are converted at a time: weights are large.
+        function(a, b, out=result, dtype=np.float64, casting="unsafe")
+    ends = (result.min(), result.max()) if result.size else ()  # a NaN is both
+    return result if all(math.isfinite(float(end)) for end in ends) else None
 
 
 def _anchor(r: Rewriter, value: Value) -> Node | None:
