@@ -1,7 +1,7 @@
-"""What a user wants of the decisions about a model: values pinned, values forbidden.
+"""A user's constraints on the decisions about a model: pinned values and forbidden values.
 
-Choices of graph passes and knobs of kernels are called alike: by name, wherever they are met.  They
-hold whatever the costs or the records say.
+Choices of graph passes and knobs of kernels have names of the same kind, and a constraint holds
+wherever its name occurs.  Constraints hold whatever the costs or the records say.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ from tilesmith.te.knobs import Decisions, Value, values_from_json
 from .space import Forbidden, Space
 
 Met = dict[str, dict[Value, None]]
-"""The values that decisions could have, by name."""
+"""By name, the values that decisions could have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """`pins`: the value that a decision is to have, by its name, wherever that is an option;
-    `forbid`: values that it is not to have, wherever there is another one.  `met`: the names and
-    values of all choices of graph passes that asked; `knobs`: of kernels.  `spaces`: what is left
-    of the schedules of kernels, by workload.
+    """Constraints, and the decisions seen so far.
+
+    pins: by decision, the value that it gets wherever that is an option.
+    forbid: by decision, values that it doesn't get wherever there is another one.
+    met: names and values of all choices that graph passes asked for.
+    knobs: names and values of the knobs of kernels.
+    spaces: by workload, the remaining schedules of kernels.
     """
 
     pins: Decisions = field(default_factory=dict)
@@ -36,8 +39,10 @@ class Constraints:
 
     @staticmethod
     def of(pins: Decisions | None, forbid: Forbidden | None) -> Constraints | None:
-        """What a user gave, lists standing for tuples; None when that is nothing.  Raises
-        UsageError when it is no mapping, or `forbid` has no collections of values.
+        """The constraints that a user gave, with lists in place of tuples allowed; None if there
+        are none.
+
+        Raises UsageError if one is no mapping, or if `forbid` does not hold collections of values.
         """
         for name, given in (("pins", pins), ("forbid", forbid)):
             if given is not None and not isinstance(given, Mapping):
@@ -52,7 +57,7 @@ class Constraints:
         return Constraints(values_from_json(pins or {}), tuples)
 
     def allowed(self, knob: str, options: tuple[V, ...]) -> tuple[V, ...]:
-        """The options of a choice that are left.  Raises UsageError when all are forbidden."""
+        """The options of a choice that remain.  Raises UsageError if all are forbidden."""
         self.met.setdefault(knob, {}).update(dict.fromkeys(options))
         if knob in self.pins:
             pinned = tuple(o for o in options if same(o, self.pins[knob]))
@@ -73,15 +78,15 @@ class Constraints:
         return {*self.pins, *self.forbid}
 
     def of_kernels(self) -> Constraints:
-        """Those that are about knobs of kernels: no choice of a graph pass has their names."""
+        """The constraints on knobs of kernels: no choice of a graph pass has their names."""
         return Constraints(
             {k: v for k, v in self.pins.items() if k not in self.met},
             {k: v for k, v in self.forbid.items() if k not in self.met},
         )
 
     def check(self) -> None:
-        """Raises UsageError when neither a choice nor a knob that was met has a name, or a value,
-        that is pinned or forbidden.
+        """Raises UsageError if a pinned or forbidden name or value belongs to no choice and no knob
+        that was met.
         """
         wanted = [("pinned", k, v) for k, v in self.pins.items()]
         wanted += [("forbidden", k, v) for k, values in self.forbid.items() for v in values]
@@ -102,13 +107,13 @@ class Constraints:
 
 
 def nearest(options: tuple[V, ...], allowed: tuple[V, ...], value: V) -> V:
-    """`value`, or the allowed one next to it."""
+    """`value`, or the nearest allowed one."""
     at = options.index(value)
     return min(allowed, key=lambda v: (v != value, abs(options.index(v) - at)))
 
 
 def same(a: Value, b: Value) -> bool:
-    """Equal as JSON: True is not 1."""
+    """True if equal as JSON: True is not 1."""
     return type(a) is type(b) and a == b
 
 

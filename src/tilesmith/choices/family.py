@@ -1,8 +1,9 @@
 """Which workloads are alike: the same work on other extents, or with another epilogue.
 
-What was found for one is worth trying for the other.  A family is the text of a group's anchor (its
-contractions, else its reductions, else all of it) with `_` for every extent above 1, and those
-extents apart.  Extents of 1 stay: an axis that does not run is another kind of loop nest.
+Decisions found for one are worth trying for the other.  A family is the text of a group's anchor
+with `_` for every extent above 1.  The anchor is the group's contractions, else its reductions,
+else the whole group.  The extents are kept beside the text.  Extents of 1 stay in it: an axis that
+does not run makes another kind of loop nest.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tilesmith.graph.text import node_text, print_graph
 from tilesmith.ops.winograd import WinogradConv
 
 FAR = 2.0
-"""Extents that differ by more than this power of two make workloads too different."""
+"""Largest difference of an extent, in powers of two, between relatives."""
 OTHER_GROUP = 0.5
 """Distance between two workloads with the same anchor but different nodes around it."""
 
@@ -32,8 +33,11 @@ _RANGE = re.compile(r"(range)\(([0-9, ]+)\)")
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """`anchor`: hash of the anchor without extents, shared by all that are comparable at all;
-    `group`: hash of the whole group without extents; `extents`: those of the anchor, in order.
+    """What makes workloads comparable.
+
+    anchor: hash of the anchor without extents; only workloads that share it are relatives.
+    group: hash of the whole group without extents.
+    extents: those of the anchor, in order.
     """
 
     anchor: str
@@ -41,7 +45,7 @@ class Family:
     extents: tuple[int, ...]
 
     def distance(self, other: Family) -> float:
-        """How different two workloads are, in powers of two; infinite when they are no relatives or
+        """How different two workloads are, in powers of two; infinite if they are no relatives or
         too far apart.
         """
         if self.anchor != other.anchor or len(self.extents) != len(other.extents):
@@ -57,7 +61,7 @@ class Family:
 
 
 def group_family(body: Graph, constants: Iterable[int]) -> Family:
-    """The family of a fused body, however its `constants`, inputs by number, are packed."""
+    """The family of a fused body, whatever the packing of its `constants` (inputs by number)."""
     plain = with_packing(body, dict.fromkeys(constants))
     anchor, extents = _without_extents(" ".join(map(_alone, _anchors(plain))))
     group, _ = _without_extents(print_graph(plain))

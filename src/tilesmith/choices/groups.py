@@ -1,8 +1,8 @@
 """Fused groups as search spaces: the strategy's schedules, generated ones, and users' own.
 
-The knob `schedule` says whose it is: "strategy" (the default), "sketch" (rules, see
-`strategy.sketch`), or "user:NAME" (a registered template).  The knobs of the last two are called
-`sketch.…` and `NAME.…`.
+The knob `schedule` says which: "strategy" (the default), "sketch" (rules, see `strategy.sketch`),
+    or "user:NAME" (a registered template).  The knobs of the last two are called `sketch.…` and
+    `NAME.…`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _log = logging.getLogger("tilesmith")
 
 
 def user_template(decisions: Decisions) -> str | None:
-    """The name of the registered template that decisions are for."""
+    """The name of the registered template to which decisions belong, if any."""
     chosen = str(decisions.get(SCHEDULE, ""))
     return chosen.removeprefix(USER) if chosen.startswith(USER) else None
 
@@ -49,8 +49,9 @@ def origins_of(body: Graph) -> list[str]:
 
 
 def has_decisions(body: Graph) -> bool:
-    """Whether the kernel of a fused body is scheduled by decisions: no plain concatenation, nor one
-    that is made of loops, or of constants, that are what they are.
+    """True if decisions schedule the kernel of a fused body.
+
+    They do not for a plain concatenation, for a body written as loops, or for one of constants.
     """
     primitive = all(n.op.is_primitive() for n in body.nodes)
     return primitive and not is_concat(body) and not constants_of(body)
@@ -59,8 +60,9 @@ def has_decisions(body: Graph) -> bool:
 def schedule_group(
     body: Graph, target: Target, cfg: Config = ANALYTIC, origins: Sequence[str] | None = None
 ) -> tuple[Schedule, Group]:
-    """The schedule of a fused group that `cfg` decides on, and its tensor expressions.  `origins`:
-    what `origins_of` says, where that is known.
+    """The schedule of a fused group that `cfg` decides on, and its tensor expressions.
+
+    origins: the result of `origins_of`, if it is known.
     """
     chosen = cfg.choice(SCHEDULE, origins or (lambda: origins_of(body)), STRATEGY)
     if chosen == STRATEGY:
@@ -87,8 +89,11 @@ def lower_group(body: Graph, target: Target, name: str, cfg: Config = ANALYTIC) 
 
 @dataclass(frozen=True, eq=False)
 class GroupSpace:
-    """The schedules of a fused `body` (see `driver.canonical`); how its `constants`, inputs by
-    number, are packed is one of the decisions.
+    """The schedules of a fused body.
+
+    body: the group (see `driver.canonical`).
+    constants: inputs by number whose packing is one of the decisions.
+    target: the machine.
     """
 
     body: Graph
@@ -97,7 +102,7 @@ class GroupSpace:
 
     @cached_property
     def origins(self) -> list[str]:
-        """Whose schedules there are: the values of the knob `schedule`."""
+        """The values of the knob `schedule`."""
         return origins_of(self.body)
 
     def packed(self, cfg: Config) -> Graph:
@@ -113,16 +118,18 @@ class GroupSpace:
         return Space(self.schedule)
 
     def known(self, names: Collection[str] = ()) -> dict[str, Knob]:
-        """The knobs of the analytic schedule; where some of `names` are not among them, also those
-        that other values of these bring along.
+        """The knobs of the analytic schedule.
+
+        If some of `names` are not among them, also the knobs that other values of these bring
+        along.
         """
         return self._plain.reachable(names)
 
     def space(self, constraints: Constraints | None = None) -> Space:
-        """The search space, with those constraints that it has knobs and values for; a value
-        without an alternative can't be forbidden.
+        """The search space, with those constraints for which it has knobs and values.
 
-        A search starts from the strategy's schedule and from those of users' templates.
+        A value without an alternative can't be forbidden.  A search starts from the strategy's
+        schedule and from those of users' templates.
         """
         own = [{SCHEDULE: o} for o in self.origins if o.startswith(USER)]
         for start in own:

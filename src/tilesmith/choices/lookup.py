@@ -1,4 +1,4 @@
-"""What a compilation asks the records: each workload once, and what was answered is remembered."""
+"""What a compilation asks the records: each workload once, with answers cached."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ NO_FAMILY = Family("", "", ())
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Decisions for a workload.  `is_exact`: measured for it; else for a relative, and they may
-    have to be fitted to it.
+    """Decisions for a workload.
+
+    decisions: the knobs' values.
+    is_exact: measured for this workload; else for a relative, and they may have to be fitted.
     """
 
     decisions: Decisions = field(default_factory=dict)
@@ -26,12 +28,17 @@ class Match:
 
 @dataclass
 class Lookup:
-    """Answers for a target (its text) and a number of threads.
+    """Answers for a target and a number of threads.
 
-    `nearest`: whether what was found for relatives counts where a workload was never tuned;
-    `may_fit`: whether there is time for that at a workload, when so many have been fitted already.
-    `unsettled`: whether trials that are not settled count.
-    `used`: the trials whose decisions were given, by the workload they were given for.
+    records: the trials.
+    target: the target's text.
+    threads: number of threads.
+    nearest: whether decisions of relatives count for a workload that was never tuned.
+    timings: where the time of the queries is counted.
+    unsettled: whether trials that are not settled count.
+    may_fit: for a workload's key and the number of those fitted so far, whether there is time to
+        fit it.
+    used: the trials whose decisions were given, by the workload for which they were given.
     """
 
     records: Records
@@ -50,8 +57,10 @@ class Lookup:
         family: Callable[[], Family] | None = None,
         fits: Callable[[Decisions], bool] = lambda _: True,
     ) -> Match:
-        """The best known for a workload's text.  `family` is asked where relatives count.  `fits`:
-        whether what was measured for the workload itself may be used.
+        """The best known decisions for a workload's text.
+
+        family: called only where relatives count.
+        fits: whether decisions that were measured for the workload itself may be used.
         """
         key = Key.of(workload, self.target, self.threads)
         if key not in self._known:

@@ -1,9 +1,9 @@
-"""What a schedule function does, as far as it was run: a tree of what it asks.
+"""The known behaviour of a schedule function: a tree of what it asks.
 
-Its nodes are the knobs that it asks for and the questions that it asks about their numbers (see
-`traced`).  A run answers them one after the other and so takes a path; two candidates on the same
-path make the same schedule with other numbers in it.  So a candidate whose path was taken before
-need not be run to know which knobs there are, or that it is impossible.
+Its nodes are the knobs that it asks for, and the questions that it asks about their numbers (see
+`traced`).  A run answers one after the other and so takes a path.  Two candidates on the same path
+make the same schedule with other numbers.  For a candidate on a known path, no run is needed to
+know its knobs, or that it is impossible.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ from tilesmith.te.knobs import Config, Decisions, Knob, Options, V, Value
 from .traced import Asked
 
 Key = tuple[str, int | None]
-"""A numeric knob, or number `part` of one."""
+"""A numeric knob, or number `part` of a knob."""
 
 
 @dataclass(slots=True, eq=False)
 class Path:
-    """The end of a path.  `made`: what the schedule function returned, with traced numbers in it;
-    `error`: why it can't be.  `columns`: the knobs' numbers that it depends on.
+    """The end of a path.
+
+    columns: variables of the knobs' numbers that it depends on.
+    made: what the schedule function returned, with traced numbers in it.
+    error: why the candidate is impossible, if it is.
     """
 
     columns: dict[Key, Var]
@@ -62,7 +65,7 @@ Node: TypeAlias = "_Ask | _Question | Path"
 
 @dataclass(frozen=True, slots=True)
 class _Tracer(Config):
-    """A config that gives out traced numbers and writes down the path."""
+    """A config that gives out traced numbers and records the path."""
 
     asked: Asked = field(default_factory=lambda: Asked(lambda *_: None))
     taken: list[tuple[_Ask | _Question, Value]] = field(default_factory=list)
@@ -95,8 +98,12 @@ class Paths:
         self._variables: dict[Key, Var] = {}
 
     def follow(self, chosen: Decisions, seen: dict[str, Knob]) -> Path:
-        """The path of a candidate; `seen` is filled with its knobs, in order.  Raises ScheduleError
-        where it is impossible; the last knob in `seen` is then the last one asked for.
+        """The path of a candidate.
+
+        seen: is filled with its knobs, in order.
+
+        Raises ScheduleError if the candidate is impossible; the last knob in `seen` is then the
+        last one asked for.
         """
         values: dict[Var, int] = {}
         node = self._root.get(())
@@ -143,11 +150,11 @@ class Paths:
 
 
 class UnsteadyError(Exception):
-    """A schedule function that asks something else when it is asked the same again."""
+    """A schedule function that asks something else when it is run again with the same answers."""
 
 
 def check(knob: Knob, value: Value) -> None:
-    """Raises ScheduleError when a knob has no such value."""
+    """Raises ScheduleError if a knob has no such value."""
     if is_wrong(knob, value):
         options = ", ".join(map(repr, knob.options))
         raise ScheduleError(f"knob {knob.name}: {value!r} is none of {options}")
@@ -164,7 +171,7 @@ def _keys(name: str, value: Value) -> list[Key]:
 
 
 def _numbers(value: Value) -> tuple[int, ...]:
-    """The numbers that a value consists of; none when it is something else."""
+    """The numbers of which a value consists; none for anything else."""
     parts: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
     return parts if all(isinstance(p, int) and not isinstance(p, bool) for p in parts) else ()
 

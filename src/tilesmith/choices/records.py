@@ -1,13 +1,14 @@
-"""What was measured, kept: an SQLite file of trials.
+"""Measured trials, kept in an SQLite file.
 
-A trial says how long one candidate of a workload took on one target with a number of threads, and
-how long the analytic schedule took at the same moment; or why the candidate failed.  Each is one
-committed insertion into a write-ahead log, so a killed process loses no trial but the one it was
-in, and several processes may write at once.  A candidate measured again replaces its trial.
+A trial says how long one candidate of a workload took on a target with a number of threads, and how
+long the analytic schedule took at the same moment.  Or it says why the candidate failed.  Each
+trial is one committed insertion into a write-ahead log.  So a killed process loses only the trial
+in flight, and several processes may write at once.  A candidate that is measured again replaces its
+trial.
 
-Beside the trials stands which family each workload is of (a table of its own: files of before
-families get it when they are opened, and their trials go on being used for the workload they are
-of).  `look_up` finds in one query what is known of a workload itself and of its relatives.
+The family of each workload is in a table of its own.  Files from before families get that table
+when they are opened; their trials are still used for their own workloads.  `look_up` finds in one
+query what is known of a workload and of its relatives.
 """
 
 from __future__ import annotations
@@ -30,27 +31,36 @@ from .space import Candidate, candidate_key, candidate_of
 from .version import schedule_version
 
 MARGIN = 0.02
-"""A trial must be this much faster than the analytic schedule to be used: less is noise."""
+"""A trial is used only if it is faster than the analytic schedule by this share; less is noise."""
 
 Status: TypeAlias = Literal[
     "ok", "slow", "wrong", "crash", "timeout", "memory", "failed", "worse", "unsettled", "lost"
 ]
-"""`ok`: measured.  `slow`: measurement given up, clearly slower.  `wrong`: another result than the
-reference.  `crash`, `timeout`, `memory`, `failed`: it did not survive that long.  `worse`: fast by
-itself, but the model as a whole was slower with it.  `unsettled`: fast by itself; the model was
-slower with it and others, and there was no time to find out whose fault that is: not used before
-another run has settled it.  `lost`: the machines that were to measure it went away; of the
-candidate it says nothing."""
+"""How a trial ended.
+
+- `ok`: measured.
+- `slow`: measurement ended early, since it was clearly slower.
+- `wrong`: another result than the reference.
+- `crash`, `timeout`, `memory`, `failed`: the candidate did not get as far as being measured.
+- `worse`: fast by itself, but the model as a whole was slower with it.
+- `unsettled`: fast by itself.  The model was slower with it and others, and there was no time to
+  find the cause.  It is not used before another run has settled it.
+- `lost`: the machines that were to measure it went away.  This says nothing about the candidate.
+"""
 
 SOUND: frozenset[Status] = frozenset(("ok", "slow", "worse", "unsettled"))
-"""What candidates come to that give the right result."""
+"""The statuses of candidates with the right result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What a trial is of.  `workload`: a hash of its text; `target`: of `Target.text`; `version`:
-    of the schedules (see `tuning.version`).  Trials of other versions are kept until pruned; they
-    are never used, but tuning measures the best of them first.
+    """What a trial is about.  Trials of other versions are kept until pruned.  They are never used,
+    but tuning measures the best of them first.
+
+    workload: hash of its text.
+    target: hash of `Target.text`.
+    threads: number of threads.
+    version: of the schedules (see `choices.version`).
     """
 
     workload: str
@@ -60,7 +70,7 @@ class Key:
 
     @property
     def is_current(self) -> bool:
-        """Whether this process makes the schedules that were measured."""
+        """True if this process makes the schedules that were measured."""
         return self.version == schedule_version()
 
     @staticmethod
@@ -71,9 +81,16 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One candidate measured.  `decisions`: see `candidate_key`; `baseline`: seconds of the
-    analytic schedule, measured in turns with it; `cause`: why it failed, for people; `label`: what
-    the workload is, for people; `when`: seconds since 1970.
+    """One measured candidate.
+
+    key: what it is about.
+    decisions: the candidate as text (see `candidate_key`).
+    status: how it ended.
+    seconds: its time.
+    baseline: time of the analytic schedule in seconds, measured in turns with it.
+    cause: why it failed, for people.
+    label: the workload in words, for people.
+    when: seconds since 1970.
     """
 
     key: Key
@@ -91,7 +108,7 @@ class Trial:
 
     @property
     def ratio(self) -> float:
-        """Its time as a share of the analytic schedule's; infinite for a failure."""
+        """Its time relative to the analytic schedule's; infinite for a failure."""
         known = self.status in ("ok", "unsettled")
         return self.seconds / self.baseline if known else float("inf")
 
@@ -101,7 +118,7 @@ class Trial:
 
     @staticmethod
     def from_json(line: str) -> Trial:
-        """Raises ModelError for what `to_json` does not write."""
+        """Raises ModelError for anything that `to_json` does not write."""
         try:
             row = json.loads(line)
             key = Key(*(_typed(row[n], t) for n, t in _KEY.items()))  # type: ignore[arg-type]
@@ -121,9 +138,12 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What records say of a workload.  `best`: its own fastest trial that beats the analytic
-    schedule; `is_tuned`: whether anything was ever tried for it; `relatives`: the best trials of
-    workloads of its family on other extents or in other groups, nearest first.
+    """What the records know about a workload.
+
+    best: its own fastest trial that beats the analytic schedule.
+    is_tuned: whether it has any trial.
+    relatives: the best trials of workloads of its family on other extents or in other groups,
+        nearest first.
     """
 
     best: Trial | None = None
@@ -136,7 +156,9 @@ _OWN = {f.name: {"seconds": float, "baseline": float, "when": float}.get(f.name,
         for f in fields(Trial) if f.name != "key"}  # fmt: skip
 _COLUMNS = (*_KEY, *_OWN)
 _FAMILY = '"anchor": "'
-"""What the JSON line of a family holds and that of a trial does not: there quotes are escaped."""
+"""A mark of a family's JSON line that a trial's line cannot contain, since quotes are escaped
+there.
+"""
 _NAMES = ", ".join(f't."{n}"' for n in _COLUMNS)
 _OF_KEY = " AND ".join(f"t.{n} = ?" for n in _KEY)
 _FASTER = f"t.seconds <= {1 - MARGIN} * t.baseline"
@@ -165,9 +187,10 @@ def _typed(value: object, wanted: type) -> object:
 
 
 class Records:
-    """The trials in a file (made when first written).  Use as a context manager, in one thread.
+    """The trials in a file, which is made at the first write.  Use as a context manager, in one
+    thread.
 
-    Raises ModelError when the file is something else or damaged.
+    Raises ModelError if the file is something else or damaged.
     """
 
     def __init__(self, path: Path) -> None:
@@ -192,7 +215,7 @@ class Records:
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
-        """Raises ModelError for what SQLite can't read."""
+        """Raises ModelError for a file that SQLite can't read."""
         try:
             yield
         except sqlite3.DatabaseError as e:
@@ -222,7 +245,7 @@ class Records:
         self._db.close()
 
     def add(self, *trials: Trial) -> None:
-        """Store trials, all or none; what was known of the same candidates is replaced."""
+        """Store trials, all or none.  They replace earlier ones of the same candidates."""
         marks = ", ".join("?" * len(_COLUMNS))
         rows = [
             (
@@ -242,13 +265,13 @@ class Records:
         return [Trial(Key(*row[: len(_KEY)]), *row[len(_KEY) :]) for row in rows]
 
     def best(self, key: Key) -> Trial | None:
-        """The fastest trial, if one is faster than the analytic schedule."""
+        """The fastest trial, if it is faster than the analytic schedule."""
         settled = (t for t in self.trials(key) if t.status != "unsettled")
         found = min(settled, key=lambda t: t.ratio, default=None)
         return found if found is not None and found.ratio <= 1 - MARGIN else None
 
     def earlier(self, key: Key) -> list[Trial]:
-        """The trials of other versions of the schedules that beat the analytic one then, fastest
+        """The trials of other versions of the schedules that beat their analytic schedule, fastest
         first, each candidate once.
         """
         rows = self._query(
@@ -263,7 +286,7 @@ class Records:
         return list(once.values())
 
     def describe(self, family_of: Mapping[Key, Family]) -> None:
-        """Store which families workloads are of."""
+        """Store the families of workloads."""
         rows = [
             (*(getattr(k, n) for n in _KEY), f.anchor, f.group, " ".join(map(str, f.extents)))
             for k, f in family_of.items()
@@ -272,14 +295,15 @@ class Records:
             db.executemany("INSERT OR REPLACE INTO workloads VALUES (?,?,?,?,?,?,?)", rows)
 
     def families(self) -> dict[Key, Family]:
-        """Those of all workloads that have been described."""
+        """The families of all workloads that have been described."""
         names = ", ".join(_KEY)
         rows = self._query(f'SELECT {names}, anchor, "group", extents FROM workloads')
         return {Key(*r[: len(_KEY)]): _family(*r[len(_KEY) :]) for r in rows}
 
     def look_up(self, key: Key, family: Family, unsettled: bool = False) -> Known:
-        """What is known of a workload, and of those nearest to it that are near enough.
-        `unsettled`: whether its own trials that are not settled count.
+        """What is known of a workload, and of its nearest relatives.
+
+        unsettled: whether its own trials that are not settled count.
         """
         own = [getattr(key, n) for n in _KEY]
         also = "unsettled" if unsettled else "ok"
@@ -302,8 +326,8 @@ class Records:
         return Known(mine if is_better else None, mine is not None, tuple(t for _, t in near))
 
     def prune(self, keep: int = 1) -> int:
-        """Remove trials of other versions, failures and all but the `keep` fastest of each key;
-        returns how many.
+        """Remove trials of other versions, failures, and all but the `keep` fastest of each key.
+        Returns how many.
         """
         by_key: dict[Key, list[Trial]] = {}
         for t in self.trials():
@@ -336,7 +360,7 @@ def _where(key: Key | None) -> tuple[str, tuple[object, ...]]:
 
 
 def json_lines(records: Records) -> Iterator[str]:
-    """All that is in a file: families of workloads first, then trials."""
+    """The whole contents of a file: families of workloads first, then trials."""
     for key, family in records.families().items():
         yield json.dumps({**asdict(key), **asdict(family)})
     yield from (t.to_json() for t in records.trials())

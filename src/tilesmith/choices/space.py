@@ -1,8 +1,9 @@
 """Search spaces: the knobs that a schedule function asks for, and candidates, which set them.
 
-A space is the function itself.  Running it with a candidate tells which knobs there are, given that
+A space is the function itself.  A run with a candidate shows which knobs there are, given that
 candidate: knobs may depend on each other.  A candidate names only the knobs that differ from their
-defaults, so the analytic schedule is the empty one and equal schedules are equal candidates.
+defaults.  So the analytic schedule is the empty candidate, and equal schedules are equal
+candidates.
 """
 
 from __future__ import annotations
@@ -22,20 +23,22 @@ from .paths import Paths
 
 Candidate: TypeAlias = "Mapping[str, Value]"
 Forbidden: TypeAlias = "Mapping[str, Collection[Value]]"
-"""Values that knobs are not to have, by name."""
+"""By name, the values that knobs must not have."""
 
 NEAR = 2
-"""Options to each side of the current one that count as its neighbours."""
+"""Number of options on each side of the current one that count as its neighbours."""
 
 
 class Space:
     """The candidates of `schedule`, a function that asks a config for its decisions and raises
-    ScheduleError where they are impossible.
+    ScheduleError if they are impossible.
 
-    `pinned`: values that the user wants; they are part of every candidate.  `forbidden`: values
-    that no candidate has; where the default is one of them, its nearest neighbour takes its place.
-    `starts`: more decisions to search from, where the constraints leave them.  Raises ScheduleError
-    where constraints name what there is not.
+    pinned: values that the user wants; they are part of every candidate.
+    forbidden: values that no candidate has.  If a default is forbidden, its nearest neighbour
+        replaces it.
+    starts: more decisions to search from, as far as the constraints allow them.
+
+    Raises ScheduleError if constraints name knobs or values that do not exist.
     """
 
     def __init__(
@@ -69,11 +72,11 @@ class Space:
 
     @property
     def constrained(self) -> set[str]:
-        """The knobs that are pinned, or have forbidden values."""
+        """The knobs that are pinned or have forbidden values."""
         return {*self._pinned, *self._forbidden}
 
     def _check_names(self) -> None:
-        """Raises ScheduleError when a knob or value that is pinned or forbidden does not exist."""
+        """Raises ScheduleError if a pinned or forbidden knob or value does not exist."""
         wanted = {k: (v,) for k, v in self._pinned.items()}
         wanted |= {k: (*wanted.get(k, ()), *v) for k, v in self._forbidden.items()}
         known = self.reachable(wanted)
@@ -87,8 +90,10 @@ class Space:
                     raise ScheduleError(f"knob {name}: {value!r} is none of {options}")
 
     def reachable(self, wanted: Collection[str]) -> dict[str, Knob]:
-        """The knobs of the analytic candidate; where some `wanted` are not among them, also those
-        that another value of one of these brings along.
+        """The knobs of the analytic candidate.
+
+        If some `wanted` are not among them, also the knobs that another value of one of these
+        brings along.
         """
         known = dict(self._asked(self.start))
         if set(wanted) - set(known):
@@ -99,7 +104,7 @@ class Space:
         return known
 
     def knobs(self, candidate: Candidate) -> dict[str, Knob]:
-        """The knobs there are with a candidate.  Raises ScheduleError when it is impossible."""
+        """The knobs that exist with a candidate.  Raises ScheduleError if it is impossible."""
         return {name: self._allowed(k) for name, k in self._asked(candidate).items()}
 
     def _asked(self, candidate: Candidate) -> dict[str, Knob]:
@@ -117,8 +122,9 @@ class Space:
         return found
 
     def _run(self, chosen: Candidate, seen: dict[str, Knob]) -> None:
-        """Fill `seen` with the knobs there are, up to one with an impossible value.  Raises
-        ScheduleError for impossible decisions.
+        """Fill `seen` with the existing knobs, up to one with an impossible value.
+
+        Raises ScheduleError for impossible decisions.
         """
         if self.paths is not None:
             try:
@@ -132,7 +138,7 @@ class Space:
         self.schedule(Config(chosen, seen))
 
     def _allowed(self, knob: Knob) -> Knob:
-        """The knob without forbidden values.  Raises ScheduleError when none is left."""
+        """The knob without forbidden values.  Raises ScheduleError if none is left."""
         forbidden = self._forbidden.get(knob.name)
         if not forbidden:
             return knob
@@ -142,13 +148,13 @@ class Space:
         return replace(knob, options=options)
 
     def _nearest(self, knob: Knob, value: Value) -> Value:
-        """`value`, or where that is forbidden the allowed one that is next to it."""
+        """`value`, or the nearest allowed one."""
         allowed = self._allowed(knob).options
         at = knob.options.index(value)
         return min(allowed, key=lambda v: (v != value, abs(knob.options.index(v) - at)))
 
     def free(self, candidate: Candidate) -> list[Knob]:
-        """The knobs that a search may turn."""
+        """The knobs that a search may change."""
         return [
             k
             for name, k in self.knobs(candidate).items()
@@ -156,8 +162,8 @@ class Space:
         ]
 
     def legal(self, wanted: Candidate) -> Candidate | None:
-        """The candidate nearest to what is wanted: without knobs that do not exist, without values
-        that they can't have; None when that is no schedule.
+        """The candidate nearest to `wanted`: without knobs that do not exist and values that they
+        can't have; None if that is no schedule.
         """
         try:
             return self._legal({**wanted, **self._pinned})
@@ -165,13 +171,14 @@ class Space:
             return None
 
     def keeping(self, wanted: Candidate) -> Candidate | None:
-        """The candidate with all that is wanted; None where it can't be had."""
+        """The candidate with all that is wanted; None if that is impossible."""
         found = self.legal(wanted)
         return found if found is not None and {**found, **wanted} == found else None
 
     def refitted(self, wanted: Candidate) -> Candidate | None:
-        """The candidate nearest to decisions made for other extents: values that a knob can't have
-        become the nearest that it can; None when that is no schedule.
+        """The candidate nearest to decisions made for other extents; None if that is no schedule.
+
+        A value that a knob can't have becomes the nearest that it can.
         """
         try:
             return self._legal({**wanted, **self._pinned}, nearest_option)
@@ -181,7 +188,7 @@ class Space:
     def _legal(
         self, wanted: Candidate, instead: Callable[[Knob, Value], Value | None] = lambda *_: None
     ) -> Candidate:
-        """`instead`: the value of a knob in place of one that it can't have."""
+        """The nearest candidate; `instead` replaces values that a knob can't have."""
         chosen = dict(wanted)
         while True:
             seen: dict[str, Knob] = {}
@@ -227,8 +234,11 @@ class Space:
         yield from self._trades(candidate)
 
     def _trades(self, candidate: Candidate) -> Iterator[Candidate]:
-        """Candidates in which one number is the next larger and another as much smaller: about the
-        same product (as many registers, say), which no way through single knobs may lead to.
+        """Candidates in which one number is the next larger and another is smaller by the same
+        ratio.
+
+        Their product stays about the same (as many registers, say); no path over single knobs may
+        lead there.
         """
         numbers = {k.name: found for k in self.free(candidate) if (found := _numbers(k))}
         knobs = self.knobs(candidate)
@@ -246,7 +256,7 @@ class Space:
                 yield found
 
     def mutated(self, candidate: Candidate, rng: random.Random, turns: int = 1) -> Candidate:
-        """The candidate with up to `turns` knobs set to anything."""
+        """The candidate with up to `turns` knobs set to random values."""
         knobs = self.free(candidate)
         changed = dict(candidate)
         for knob in rng.sample(knobs, min(turns, len(knobs))):
@@ -254,15 +264,19 @@ class Space:
         return self.legal(changed) or candidate
 
     def random(self, rng: random.Random) -> Candidate:
-        """A candidate with every knob set to anything, those too that exist because of another."""
+        """A candidate with every knob set to a random value, including knobs that exist because of
+        another.
+        """
         found = self.mutated(self.start, rng, turns=len(self.free(self.start)))
         known = self.knobs(self.start)
         brought = {k.name: rng.choice(k.options) for k in self.free(found) if k.name not in known}
         return (self.legal({**found, **brought}) or found) if brought else found
 
     def crossed(self, a: Candidate, b: Candidate, rng: random.Random) -> Candidate:
-        """A candidate that has each decision from one of two: the steps of the schedule from one to
-        another as `b` has them, or knobs drawn one by one; all others as `a` has them.
+        """A candidate that takes each decision from one of two.
+
+        A section of the schedule's steps is as in `b`, or knobs drawn one by one; all others are as
+        in `a`.
         """
         steps = list(dict.fromkeys((*self.knobs(a), *self.knobs(b))))
         if rng.random() < 0.5:
@@ -275,7 +289,7 @@ class Space:
         return self.legal(mixed) or a
 
     def grid(self) -> Iterator[Candidate]:
-        """Every combination of the knobs that the analytic candidate has, the last turning
+        """Every combination of the knobs of the analytic candidate; the last knob changes
         fastest.
         """
         knobs = self.free(self.start)
@@ -286,8 +300,8 @@ class Space:
 
 
 def nearest_option(knob: Knob, value: Value) -> Value | None:
-    """The option of a knob that is nearest to a number, or to a tuple of as many numbers, by
-    ratios; None for what has no size.
+    """The option of a knob that is nearest, by ratios, to a number or to a tuple of as many
+    numbers; None for other values.
     """
     wanted = _sizes(value)
     options = [o for o in knob.options if len(_sizes(o)) == len(wanted)]
@@ -303,14 +317,14 @@ def nearest_option(knob: Knob, value: Value) -> Value | None:
 
 
 def _sizes(value: Value) -> tuple[int, ...]:
-    """The positive numbers that a value consists of; none when it is something else."""
+    """The positive numbers of which a value consists; none for anything else."""
     parts = value if isinstance(value, tuple) else (value,)
     numbers = tuple(p for p in parts if isinstance(p, int) and not isinstance(p, bool) and p >= 0)
     return numbers if len(numbers) == len(parts) else ()
 
 
 def _numbers(knob: Knob) -> dict[int, Value]:
-    """The options of a knob by the positive number that each is; none of a knob that has others."""
+    """The options of a knob by their positive number; none for a knob with other options."""
     found = {n[0]: o for o in knob.options if len(n := _sizes(o)) == 1 and n[0]}
     return found if len(found) == len(knob.options) else {}
 

@@ -1,12 +1,12 @@
 """Templates that users register for kernels of models.
 
-@ts.register_template("matmul")
-def rows(cfg, s, group):
-    stage = s[group.outputs[0]]
-    cfg.annotate("outer", stage, stage.axis[0], ("none", "parallel"))
+    @ts.register_template("matmul")
+    def rows(cfg, s, group):
+        stage = s[group.outputs[0]]
+        cfg.annotate("outer", stage, stage.axis[0], ("none", "parallel"))
 
-They are part of the process that registers them, not of the records: those say which was used and
-what it decided.
+They belong to the process that registers them, not to the records.  Records say which template was
+used and what it decided.
 """
 
 from __future__ import annotations
@@ -32,21 +32,27 @@ GroupTemplate: TypeAlias = "Callable[[Config, Schedule, Group], object]"
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """`function` makes schedules for the kernels that `matches` says."""
+    """A registered template.
+
+    name: its name in decisions and records.
+    matches: the operator, or the predicate, of the kernels that it is for.
+    function: makes the schedule.
+    """
 
     name: str
     matches: Matcher
     function: GroupTemplate
 
     def is_for(self, body: Graph, group: Group) -> bool:
-        """Whether it is for a fused body, whose tensor expressions are `group`."""
+        """True if it is for a fused body, whose tensor expressions are `group`."""
         if isinstance(self.matches, str):
             return any(n.op.name == self.matches for n in body.nodes)
         return bool(self._call(self.matches, group))
 
     def schedule(self, cfg: Config, s: Schedule, group: Group) -> None:
-        """Add its steps.  Raises ScheduleError where its decisions are impossible, UsageError for
-        any other error in it.
+        """Add its steps to `s`.
+
+        Raises ScheduleError if its decisions are impossible, UsageError for any other error in it.
         """
         self._call(self.function, cfg, s, group)
 
@@ -68,14 +74,17 @@ _REGISTERED: dict[str, Template] = {}
 def register_template(
     matches: Matcher, template: GroupTemplate | None = None, name: str | None = None
 ) -> Any:
-    """Let `tune` try schedules of one's own for kernels of models; also a decorator.
+    """Let `tune` try one's own schedules for kernels of models; also a decorator.
 
-    `matches`: the name of an operator (as in `tilesmith ops`) that the kernel is to contain, or a
-    function that is asked for each kernel: `group.outputs`, `group.inputs` and `group.stages` are
-    its tensors and operations.  `template(cfg, s, group)` adds steps to `s`, in which the arguments
-    have their layouts already, and asks `cfg` (a `Config`) for its decisions; it raises
-    ScheduleError where they are impossible.  `name`: by default that of the function; a template
-    registered under the same name before is replaced.  Returns the template.  Raises UsageError.
+    matches: the name of an operator (as in `tilesmith ops`) that the kernel must contain, or a
+        predicate that is called for each kernel: `group.outputs`, `group.inputs` and `group.stages`
+        are its tensors and operations.
+    template: `template(cfg, s, group)` adds steps to `s`, in which the parameters have their
+        layouts already, and asks `cfg` (a `Config`) for its decisions.  It raises ScheduleError if
+        they are impossible.
+    name: default: the function's name.  A template of the same name is replaced.
+
+    Returns the template.  Raises UsageError.
     """
     if template is None:
         return lambda found: register_template(matches, found, name)
@@ -92,8 +101,8 @@ def register_template(
 def load_templates(path: Path) -> list[str]:
     """Run a Python file that registers templates; returns their names.
 
-    Raises UsageError where there is no such file, it fails (nothing of it is registered then), or
-    it registers nothing.
+    Raises UsageError if there is no such file, it registers nothing, or it fails; a failing file
+    registers nothing.
     """
     if not path.is_file():
         raise UsageError(f"there is no file of templates {str(path)!r}")
@@ -124,7 +133,7 @@ def load_templates(path: Path) -> list[str]:
 
 
 def unregister_template(name: str) -> None:
-    """Forget a template.  Raises UsageError when there is none of that name."""
+    """Forget a template.  Raises UsageError if there is none of that name."""
     if name not in _REGISTERED:
         names = ", ".join(_REGISTERED) or "none"
         raise UsageError(f"no template {name!r} is registered; those registered are {names}")

@@ -1,13 +1,13 @@
-"""Numbers that remember how they came about, and what was asked about them.
+"""Numbers that remember their origin and the questions about them.
 
 A schedule function looks at the numbers of its knobs: `if columns % width`, `min(height, rows)`.
-Run with traced numbers, it decides as it does for these values; each question that a decision hung
-on is noted as an expression of the knobs, and what depends on the knobs without a decision (split
-factors, extents) has an expression, too.  Candidates that give the same answers make the same
-schedule but for those expressions.
+    With traced numbers it decides as for the plain values.  Each question on which a branch
+    depended is recorded as an expression of the knobs.  Numbers that depend on the knobs without a
+    branch (split factors, extents) are expressions too.  Candidates that give the same answers make
+    the same schedule, up to those expressions.
 
-Where a number goes to where it can't be traced (a key of a table, text, floats, an index), it is
-asked which values its knobs have, and what follows are plain ints.
+A number may be used where it can't be traced: as a dictionary key, in text, in floats, as an index.
+There the values of its knobs become a question, and everything after that is plain ints.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ Note = Callable[[Expr, int], object]
 
 
 class Asked:
-    """What a run asks of the numbers of its knobs: `note` hears each question and its answer."""
+    """The questions of a run about the numbers of its knobs; `note` receives each question and its
+    answer.
+    """
 
     def __init__(self, note: Note) -> None:
         self.is_over = False
@@ -43,21 +45,21 @@ class Asked:
             self._note(question, answer)
 
     def fix(self, e: Expr) -> None:
-        """What depends on the knobs of `e` from here on depends on which values they have."""
+        """Ask for the values of the knobs in `e`: from here on the run depends on them."""
         for v in sorted(free_vars(e), key=list(self._values).index):
             if v not in self._fixed:
                 self._fixed.add(v)
                 self._note(v, self._values[v])
 
     def is_open(self, e: Expr) -> bool:
-        """Whether there is anything in `e` left to ask."""
+        """True if anything in `e` has not been asked yet."""
         return not self.is_over and any(v not in self._fixed for v in free_vars(e))
 
 
 class Traced:
-    """An integer with the expression of knobs that it is the value of.
+    """An integer with its expression of knobs.
 
-    It is an int to `isinstance`, but not to C code: that has to ask it for one.
+    It is an int to `isinstance`, but not to C code, which has to convert it.
     """
 
     __slots__ = ("_asked", "_value", "expr")
@@ -71,7 +73,7 @@ class Traced:
 
     @property
     def plain(self) -> int:
-        """The number, on which something depends now that can't be traced."""
+        """The number; the run now depends on it untraceably."""
         if self.is_open:
             self._asked.fix(self.expr)
         return self._value
@@ -204,7 +206,7 @@ _PLAIN: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def expression(n: Any) -> Any:
-    """The expression of a number that is traced; others as they are."""
+    """The expression of a traced number; other values unchanged."""
     return n.expr if type(n) is Traced else n
 
 

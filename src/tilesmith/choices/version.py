@@ -1,9 +1,9 @@
-"""The version of the schedules: what a record's times were measured with.
+"""The version of the schedules with which a record's times were measured.
 
 A record says how much faster a candidate was than the analytic schedule.  That holds for the code
-that made both: when a strategy changes, the analytic schedule may overtake the candidate, or the
-same decisions make other loops.  So the version is a hash of the sources that make kernels.  It
-needs nobody to remember it, and is the same wherever the same sources are installed.
+that made both.  When a strategy changes, the analytic schedule may overtake the candidate, or the
+same decisions may make other loops.  So the version is a hash of the sources that make kernels.
+Nobody has to maintain it, and it is equal wherever the same sources are installed.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 SOURCES = ("ir", "te", "loop", "ops", "perf", "strategy", "codegen")
-"""The folders of the package whose code makes a kernel of a fused body and decisions."""
+"""The folders of the package whose code makes a kernel from a fused body and decisions."""
 
 
 @cache
 def schedule_version() -> int:
-    """A number from 1 on for the sources of this process, made of their contents and of the version
-    of LLVM's wheel.
+    """A positive number for the sources of this process: a hash of their contents and of llvmlite's
+    version.
     """
     return version_of(Path(__file__).resolve().parents[1])
 

@@ -1,4 +1,4 @@
-"""Workloads: what records are of, as text that is the same wherever the same work is done."""
+"""Workloads: what records are about, as text that is equal wherever the same work is done."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilesmith.graph.text import print_graph
 def group_workload(body: Graph, constants: Iterable[int]) -> str:
     """The workload of a fused body without names (see `canonical`).
 
-    How `constants`, inputs by number, are packed is a decision, not part of the work.
+    The packing of `constants`, inputs by number, is a decision and not part of the work.
     """
     known = sorted(constants)
     plain = with_packing(body, dict.fromkeys(known))
@@ -20,8 +20,9 @@ def group_workload(body: Graph, constants: Iterable[int]) -> str:
 
 
 def choice_workload(knob: str, nodes: Sequence[Node], accuracy: str) -> str:
-    """The workload of a choice that a graph pass has about `nodes`, within an accuracy policy:
-    the same text for nodes that do the same on values of the same types and layouts.
+    """The workload of a graph pass's choice about `nodes`, within an accuracy policy.
+
+    The text is equal for nodes that do the same on values of the same types and layouts.
     """
     numbers: dict[Value, int] = {}
 
@@ -36,6 +37,6 @@ def choice_workload(knob: str, nodes: Sequence[Node], accuracy: str) -> str:
 
 
 def label_of(operators: Sequence[str], signature: str) -> str:
-    """A group in a few words for people."""
+    """A few words that describe a group to people."""
     names = " ".join(operators)
     return f"{names[:40]} {signature.rpartition('-> ')[2]}"

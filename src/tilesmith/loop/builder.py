@@ -9,9 +9,9 @@
             y[i, j] = total.value
     func = b.finish()
 
-Operators that no tensor expression describes (sorting, scattering) are written so.  They say which
-loops have iterations that do not depend on each other; whether those run on threads, in vector
-lanes or one after the other is the strategy's business, as is where memory holds the tensors.
+This is for operators that no tensor expression describes (sorting, scattering).  They say which
+loops have independent iterations.  The strategy decides whether those run on threads, in vector
+lanes or in sequence, and where memory holds the tensors.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ class Variable:
 
 
 class LoopBuilder:
-    """Makes one `Func`; parameters are the inputs and outputs in the order of their declaration."""
+    """Makes one `Func`; its parameters are the inputs and outputs in the order of their
+    declaration.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -99,7 +101,7 @@ class LoopBuilder:
         start: ExprLike = 0,
         kind: ForKind = "serial",
     ) -> Iterator[Var]:
-        """The variable counts from `start` to `start + extent - 1`."""
+        """A loop whose variable counts from `start` to `start + extent - 1`."""
         var = Var(name, i64)
         self._open()
         yield var
@@ -113,7 +115,7 @@ class LoopBuilder:
     def nest(
         self, shape: Sequence[ExprLike], name: str = "i", kind: ForKind = "serial"
     ) -> Iterator[tuple[Var, ...]]:
-        """Loops within one another, one for each extent; without any, the statements run once."""
+        """Nested loops, one for each extent; without extents the statements run once."""
         with ExitStack() as loops:
             yield tuple(
                 loops.enter_context(self.loop(n, f"{name}{k}", kind=kind))
@@ -135,7 +137,7 @@ class LoopBuilder:
 
     @contextmanager
     def otherwise(self) -> Iterator[None]:
-        """Statements that run if the condition of the `when` just before did not hold."""
+        """Statements that run if the condition of the preceding `when` did not hold."""
         before = self._blocks[-1].pop()
         assert isinstance(before, If) and before.otherwise is None, "expected a `when` before"
         self._open()
@@ -148,11 +150,11 @@ class LoopBuilder:
         self._blocks[-1].append(stmt)
 
     def check(self, cond: Expr, message: str) -> None:
-        """The kernel stops with `message` when `cond` is false."""
+        """Stop the kernel with `message` if `cond` is false."""
         self.append(Assert(cond, message))
 
     def let(self, name: str, value: Expr) -> Var:
-        """The value of an expression as it is now, known to the end of the block."""
+        """The current value of an expression, known until the end of the block."""
         var = Var(name, value.dtype)
         self._blocks[-1].append(lambda rest: LetStmt(var, value, rest))
         return var
@@ -160,7 +162,7 @@ class LoopBuilder:
     def scratch(
         self, name: str, dtype: DType, shape: Sequence[int], scope: Scope = "heap"
     ) -> Array:
-        """Uninitialised memory to the end of the block; inside an independent loop, one for each
+        """Uninitialised memory until the end of the block; inside an independent loop, one per
         iteration.
         """
         buffer = Buffer(name, dtype, tuple(shape), scope)
@@ -168,7 +170,7 @@ class LoopBuilder:
         return Array(self, buffer)
 
     def variable(self, name: str, start: ExprLike) -> Variable:
-        """A variable to the end of the block."""
+        """A variable until the end of the block."""
         value = as_expr(start)
         result = Variable(self.scratch(name, value.dtype, (1,), "register"))
         result.value = value
@@ -182,7 +184,9 @@ class LoopBuilder:
         self._blocks.append([])
 
     def _close(self) -> Stmt:
-        """The innermost block as one statement: what allocates or names takes in what follows."""
+        """The innermost block as one statement: allocations and lets contain the statements after
+        them.
+        """
         result = seq()
         for item in reversed(self._blocks.pop()):
             result = seq(item, result) if isinstance(item, Stmt) else item(result)

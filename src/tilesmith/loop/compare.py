@@ -1,4 +1,4 @@
-"""Structural equality of expressions, statements and functions: alike up to the names of Vars and
+"""Structural equality of expressions, statements and functions: equal up to the names of Vars and
 buffers.
 
 Free Vars and buffers correspond one to one; they must agree in type, shape and scope.  Nested
@@ -31,7 +31,7 @@ from .text import print_func, print_stmt
 
 
 def structural_equal(a: Expr | Stmt | Func, b: Expr | Stmt | Func) -> bool:
-    """True when `a` and `b` are the same but for names."""
+    """True if `a` and `b` are equal up to names."""
     matching = _Matching()
     if isinstance(a, Expr) and isinstance(b, Expr):
         return matching.exprs(a, b)
@@ -53,7 +53,7 @@ def _text(x: Expr | Stmt | Func) -> str:
 
 
 class _Matching:
-    """A one-to-one correspondence of Vars and buffers, extended as the comparison goes."""
+    """A one-to-one correspondence of Vars and buffers, extended during the comparison."""
 
     def __init__(self) -> None:
         self.there: dict[object, object] = {}
@@ -61,7 +61,7 @@ class _Matching:
         self.equal: set[tuple[Expr, Expr]] = set()  # pairs found equal under the current bindings
 
     def pair(self, a: object, b: object) -> bool:
-        """True when a corresponds to b, or neither had a partner yet."""
+        """True if a corresponds to b, or neither had a partner yet."""
         if a not in self.there and b not in self.back:
             self.there[a], self.back[b] = b, a
             return True
@@ -69,7 +69,7 @@ class _Matching:
 
     @contextmanager
     def bound(self, a: object, b: object) -> Iterator[None]:
-        """While it lasts, `a` and `b` are partners and whatever they were before is hidden."""
+        """Make `a` and `b` partners inside the block; earlier partners are hidden there."""
         there, back, equal = self.there, self.back, self.equal
         self.there, self.back, self.equal = {**there, a: b}, {**back, b: a}, set()
         yield
@@ -104,7 +104,7 @@ class _Matching:
         return True
 
     def heads(self, x: Expr, y: Expr) -> bool:
-        """What a node holds besides its children."""
+        """The fields of a node besides its children."""
         if isinstance(x, Var):
             return self.pair(x, y)
         if isinstance(x, Const):
@@ -180,8 +180,8 @@ class _Matching:
         )  # fmt: skip
 
     def funcs(self, a: Func, b: Func) -> bool:
-        """Parameters correspond by position; the names of the functions must agree, as linking sees
-        them.
+        """Parameters correspond by position.  The names of the functions must agree, since linking
+        sees them.
         """
         if a.name != b.name or a.attrs != b.attrs or len(a.params) != len(b.params):
             return False

@@ -1,7 +1,7 @@
 """The interpreter: the meaning of loop IR.
 
-A function is translated to one Python function and run; each access is checked against the shape of
-its buffer. Loops of all kinds run one iteration after the other.  `prefetch` does nothing.
+A function is translated to one Python function and run.  Each access is checked against the shape
+of its buffer.  Loops of all kinds run one iteration after the other.  `prefetch` does nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAX_LOOPS = 15  # Python nests at most 20 blocks in one function
 
 
 def interpret(func: Func, args: Sequence[np.ndarray | int]) -> None:
-    """Runs `func` on its arguments in the order of its parameters; arrays are changed in place.
+    """Run `func` on arguments in the order of its parameters; arrays are changed in place.
 
     An array has the buffer's shape and element type and is C-contiguous.  Raises UsageError for
     arguments that do not fit, InternalError for an access outside a buffer, ModelError for an
@@ -33,7 +33,7 @@ def interpret(func: Func, args: Sequence[np.ndarray | int]) -> None:
 
 
 def compile_func(func: Func) -> Callable[[Sequence[np.ndarray | int]], None]:
-    """`func` as a Python callable on its arguments, to run it several times."""
+    """`func` as a Python callable on its arguments, for several runs."""
     translation = _Translation(func)
     code = compile("\n".join(translation.lines), f"<loop IR {func.name}>", "exec")
     exec(code, translation.env)

@@ -1,8 +1,8 @@
 """Expressions as Python source, for the interpreter.
 
-An expression used once becomes part of the source of its user; one used several times, or deep,
-gets a variable that is assigned before.  A `Select` whose branches load something becomes an `if`
-(scalar) or masks the loads (vector).
+An expression used once becomes part of its user's source.  One that is used several times, or
+nested deeply, is first assigned to a variable.  A `Select` whose branches load something becomes an
+`if` (scalar) or masks the loads (vector).
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Emitter:
         return name
 
     def is_index(self, e: Expr) -> bool:
-        """True when the i64 `e` can't overflow: made of loop variables and literals only."""
+        """True if the i64 `e` can't overflow: it consists of loop variables and literals only."""
         found = self.index.get(e)
         if found is None:
             if type(e) is Var:
@@ -307,7 +307,7 @@ class Emitter:
     # --- memory ---
 
     def checked(self, indices: Sequence[Expr], dims: list[str]) -> tuple[str, str]:
-        """Source of the bounds test, and of the flat position once it has passed."""
+        """Source of the bounds test, and of the flat position after it."""
         tests, names = [], []
         position = ""
         for index, n in zip(indices, dims):
@@ -370,7 +370,7 @@ class Emitter:
 
 
 class _Text:
-    """An access whose text is only made when it is needed for a message."""
+    """An access whose text is made only for a message."""
 
     def __init__(self, what: Load | Store) -> None:
         self.what = what

@@ -1,7 +1,7 @@
 """The operations of the interpreter on values, exactly as `ir.expr` defines them.
 
-A scalar integer is a Python int within its type's range, a bool a Python (or NumPy) bool, a float a
-NumPy scalar of its type; a vector is a NumPy array of the type, one element per lane.
+A scalar integer is a Python int within its type's range, a bool is a Python (or NumPy) bool, a
+float is a NumPy scalar of its type.  A vector is a NumPy array of the type, one element per lane.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def wrap(dtype: DType) -> Callable[[int], int]:
 
 
 def integer_op(op: str, dtype: DType) -> Callable[[int, int], int]:
-    """A scalar integer operation with its undefined cases made 0."""
+    """A scalar integer operation; its undefined cases give 0."""
     compute, wrapped, bits = INTEGER[op], wrap(dtype), dtype.bits
 
     def apply(a: int, b: int) -> int:
@@ -41,12 +41,12 @@ def integer_op(op: str, dtype: DType) -> Callable[[int, int], int]:
 
 
 def float_min(a: Any, b: Any) -> Any:
-    """NaN when an operand is NaN."""
+    """The minimum; NaN if an operand is NaN."""
     return a if a != a or (a < b) or (a == b) else b
 
 
 def float_max(a: Any, b: Any) -> Any:
-    """NaN when an operand is NaN."""
+    """The maximum; NaN if an operand is NaN."""
     return a if a != a or (b < a) or (a == b) else b
 
 
@@ -191,7 +191,7 @@ def vector_load(
     lanes: int,
     access: str,
 ) -> np.ndarray:
-    """The lanes whose mask is true, the others 0."""
+    """The lanes whose mask is true; 0 in the others."""
     active = np.ones(lanes, np.bool_) if mask is None else np.asarray(mask, np.bool_)
     where = _flat(indices, shape, active, lanes, access)
     if not data.size:
@@ -203,7 +203,7 @@ def vector_store(
     data: np.ndarray, indices: tuple[Any, ...], shape: tuple[int, ...], value: Any, mask: Any,
     lanes: int, access: str,
 ) -> None:  # fmt: skip
-    """Writes the lanes whose mask is true; of two lanes at one place the later wins."""
+    """Write the lanes whose mask is true; of two lanes at one place the later wins."""
     active = np.ones(lanes, np.bool_) if mask is None else np.asarray(mask, np.bool_)
     where = _flat(indices, shape, active, lanes, access)
     for lane in np.flatnonzero(active):
@@ -211,7 +211,7 @@ def vector_store(
 
 
 def allocate(dtype: DType, shape: tuple[int, ...], name: str) -> np.ndarray:
-    """Memory with a pattern that shows when it is used before it is written: NaN, odd numbers."""
+    """Memory with a pattern that reveals use before initialisation: NaN, odd numbers."""
     size = 1
     for n in shape:
         if n < 0:
@@ -229,7 +229,7 @@ def allocate(dtype: DType, shape: tuple[int, ...], name: str) -> np.ndarray:
 def outside(
     access: str, indices: tuple[int, ...], shape: tuple[int, ...], lane: str = ""
 ) -> NoReturn:
-    """Reports an access outside its buffer."""
+    """Report an access outside its buffer."""
     found = ", ".join(map(str, indices))
     raise InternalError(
         f"access outside the buffer: {access} with index {found}{lane}, the shape is {list(shape)}"
@@ -237,5 +237,5 @@ def outside(
 
 
 def failed(message: str) -> NoReturn:
-    """An `Assert` that does not hold."""
+    """Report an `Assert` that does not hold."""
     raise ModelError(message)

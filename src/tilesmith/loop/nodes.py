@@ -1,25 +1,26 @@
-"""Loop IR: the statements that a kernel is made of.
+"""Loop IR: the statements of a kernel.
 
 Immutable and compared by identity (`structural_equal` in `loop.compare` ignores names).  A `Func`
-has parameters (buffers, then scalar `Var`s) and a body.  Meaning is that of `loop.interpret`.
+has parameters (buffers, then scalar `Var`s) and a body.  `loop.interpret` defines the meaning.
 
-Stages (what `loop.verify` admits)
-- "nest": as te lowering leaves it: buffers of any rank, all loop kinds, scalar expressions only.
+Stages (what `loop.verify` admits):
+- "nest": the result of te lowering: buffers of any rank, all loop kinds, scalar expressions only.
 - "flat": every buffer has rank 1 and every access one index.
-- "final": flat, no unrolled or vectorised loops left; vectors are `Ramp`/`Broadcast`/vector loads
-  and stores.
+- "final": flat, without unrolled or vectorised loops; vectors are `Ramp`, `Broadcast`, and vector
+  loads and stores.
 
-Notes
-- A `For` counts `var` from `start` to `start + extent - 1`.  Kinds: "serial", "parallel"
-  (iterations independent; split among threads), "vectorized" (constant extent, all lanes at once),
-  "unrolled" (constant extent, copied).
-- Buffer scopes: "param" (owned by the caller), "heap" (workspace), "stack" (small, per thread),
-  "register" (after unrolling and vectorising all its indices are constants; it must end up in
-  machine registers).
-- An `Allocate` gives uninitialised memory that lives during its body.
-- `If.likely` marks a guard made for a loop tail: peeling may split loops to make it provably true.
-- `Store` with a `mask` writes only lanes whose mask is true.
-- `Evaluate` keeps an effect; today only the call of `prefetch` has one.
+Loop kinds (`For`):
+- "serial": one iteration after the other.
+- "parallel": independent iterations, divided among threads.
+- "vectorized": constant extent, all iterations at once in lanes.
+- "unrolled": constant extent, the body is copied.
+
+Buffer scopes:
+- "param": owned by the caller.
+- "heap": workspace.
+- "stack": small, per thread.
+- "register": all indices are constants after unrolling and vectorising; it must end up in machine
+  registers.
 """
 
 from __future__ import annotations
@@ -36,7 +37,13 @@ Scope = Literal["param", "heap", "stack", "register"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
-    """A dense row-major array; two never overlap.  `shape`: expressions (`i64`) or numbers."""
+    """A dense row-major array; two never overlap.
+
+    name: label for people.
+    dtype: element type.
+    shape: extents, expressions (`i64`) or numbers.
+    scope: where its memory is.
+    """
 
     name: str
     dtype: DType
@@ -54,6 +61,15 @@ class Stmt:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class For(Stmt):
+    """A loop whose variable counts from `start` to `start + extent - 1`.
+
+    var: the loop's variable.
+    start: first value.
+    extent: number of iterations.
+    kind: how the iterations run.
+    body: one iteration.
+    """
+
     var: Var
     start: Expr
     extent: Expr
@@ -63,6 +79,14 @@ class For(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class If(Stmt):
+    """A branch.
+
+    cond: the condition.
+    then: runs if it holds.
+    otherwise: runs if it does not; None for nothing.
+    likely: marks a guard made for a loop tail; peeling may split loops to make it provably true.
+    """
+
     cond: Expr
     then: Stmt
     otherwise: Stmt | None = None
@@ -71,6 +95,14 @@ class If(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Store(Stmt):
+    """A store of one element, or of one per lane.
+
+    buffer: the buffer written.
+    indices: one per dimension.
+    value: what is stored.
+    mask: only lanes whose mask is true are written; None for all.
+    """
+
     buffer: Buffer
     indices: tuple[Expr, ...]
     value: Expr
@@ -79,12 +111,25 @@ class Store(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Allocate(Stmt):
+    """Uninitialised memory that lives during its body.
+
+    buffer: the buffer allocated.
+    body: the statements that may use it.
+    """
+
     buffer: Buffer
     body: Stmt
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LetStmt(Stmt):
+    """A name for a value.
+
+    var: the name.
+    value: evaluated once.
+    body: the statements that may use it.
+    """
+
     var: Var
     value: Expr
     body: Stmt
@@ -92,17 +137,31 @@ class LetStmt(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Seq(Stmt):
+    """Statements in order.
+
+    stmts: the statements.
+    """
+
     stmts: tuple[Stmt, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluate(Stmt):
+    """An expression evaluated for its effect; today only `prefetch` has one.
+
+    value: the expression.
+    """
+
     value: Expr
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assert(Stmt):
-    """The kernel stops with `message` when `cond` is false."""
+    """The kernel stops if a condition is false.
+
+    cond: the condition.
+    message: the error's text.
+    """
 
     cond: Expr
     message: str
@@ -110,7 +169,14 @@ class Assert(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Func:
-    """A kernel.  Buffers in `outputs` are written, the other buffer parameters only read."""
+    """A kernel.
+
+    name: its symbol.
+    params: buffers, then scalars.
+    outputs: the buffer parameters that are written; the others are only read.
+    body: the statements.
+    attrs: (key, text) notes, such as the schedule's steps.
+    """
 
     name: str
     params: tuple[Buffer | Var, ...]

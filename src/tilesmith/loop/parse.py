@@ -1,5 +1,5 @@
-"""The parser of loop IR text (the grammar is in `loop.text`).  Blocks are told by indentation, as
-in Python.
+"""The parser of loop IR text (the grammar is in `loop.text`).  Indentation delimits blocks, as in
+Python.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class _FuncParser(ExprParser):
         return seq(*statements)
 
     def rest(self, column: int) -> Stmt:
-        """What follows an allocation or let in its block."""
+        """The statements after an allocation or let in its block."""
         if self.token.kind == "end" or self.token.column != column:
             return Seq(())
         return self.lines(column - 1)
@@ -122,7 +122,7 @@ class _FuncParser(ExprParser):
         return Func(name, params, tuple(outputs), body, tuple(attrs))
 
     def params(self) -> tuple[Buffer | Var, ...]:
-        """Extents may mention scalars that come later: those are declared first."""
+        """Extents may mention scalars that come later, so those are declared first."""
         self.expect("(")
         start = self.position
         found: dict[str, Buffer | Var] = {}
@@ -152,7 +152,7 @@ class _FuncParser(ExprParser):
         return self.in_order(start, found)
 
     def skip_brackets(self, position: int) -> None:
-        """Moves behind the extents that open at `position`, and a scope."""
+        """Skip the extents that open at `position`, and a scope."""
         self.position = position
         depth = 0
         while True:

@@ -12,9 +12,9 @@
             assert x < n, "too long"
             eval prefetch(A[i, 0])
 
-An allocation or let holds to the end of its block; where more statements follow, it stands in a
-`block:` of its own. A loop starts at 0 unless it says `(start, extent=n)`.  Serial loops are
-`range`.  After `->` stand the outputs.
+An allocation or let holds until the end of its block.  If more statements follow outside it, it
+stands in a `block:` of its own.  A loop starts at 0 unless it says `(start, extent=n)`.  Serial
+loops are `range`.  The outputs follow `->`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def print_stmt(stmt: Stmt, name_of: NameOf | None = None) -> str:
 
 
 def head(stmt: Stmt, name_of: NameOf | None = None) -> str:
-    """The first line of a statement's text: what it is, without the statements inside it."""
+    """The first line of a statement's text, without the statements inside it."""
     lines: list[str] = []
     _STATEMENTS[type(stmt)](stmt, 0, lines, name_of or Names(), False)
     return lines[0] if lines else "pass"

@@ -1,7 +1,7 @@
-"""The verifier of loop IR: what every stage promises, checked before the next pass relies on it.
+"""The verifier of loop IR: the promises of every stage, checked before the next pass relies on
+them.
 
-Stages are those of `loop.nodes`.  An error is a bug of the pass that ran before; the message names
-it.
+Stages are those of `loop.nodes`.  An error is a bug of the preceding pass; the message names it.
 """
 
 from __future__ import annotations
@@ -59,8 +59,9 @@ _NODES = (
 
 
 def verify(func: Func, stage: Stage, after: str = "") -> None:
-    """Raises VerifyError when `func` is not well formed for `stage`; `after` is the pass that made
-    it.
+    """Raises VerifyError if `func` is not well formed for `stage`.
+
+    after: the pass that made it.
     """
     _Verifier(func, stage, after).run()
 
@@ -217,7 +218,7 @@ class _Verifier:
     # --- expressions ---
 
     def access(self, buffer: Buffer, indices: tuple[Expr, ...], mask: Expr | None) -> int:
-        """Checks the indices and mask of a load or store; returns its lanes."""
+        """Check the indices and mask of a load or store.  Returns its lanes."""
         if len(indices) != len(buffer.shape):
             self.fail(
                 f"'{buffer.name}' has rank {len(buffer.shape)}, "
@@ -235,7 +236,7 @@ class _Verifier:
         return lanes
 
     def expr(self, e: Expr) -> None:
-        """Everything in scope and well formed."""
+        """Check that everything is in scope and well formed."""
         for symbol in symbols(e):
             if symbol not in self.vars and symbol not in self.buffers:
                 kind = "variable" if isinstance(symbol, Var) else "buffer"

@@ -1,6 +1,6 @@
 """Walking and rebuilding statements.
 
-Rebuilding keeps identity: a statement none of whose parts changed is the same object.
+Rebuilding keeps identity: a statement without changed parts is the same object.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def children(stmt: Stmt) -> tuple[Stmt, ...]:
 
 
 def own_exprs(stmt: Stmt) -> tuple[Expr, ...]:
-    """The expressions that the statement itself holds, not those of statements inside it.
+    """The expressions of the statement itself, not those of statements inside it.
 
     Of an allocation: the extents that are expressions.
     """
@@ -68,8 +68,8 @@ def map_stmt(stmt: Stmt, f_expr: ExprMap | None = None, f_stmt: StmtMap | None =
     """`stmt` rebuilt from the inside out: `f_expr` maps each top expression, `f_stmt` each rebuilt
     statement.
 
-    Buffers stay the same objects (extents of allocations are not mapped); an `f_stmt` that replaces
-    an `Allocate` has to replace the loads and stores of its buffer too.
+    Buffers stay the same objects (extents of allocations are not mapped).  An `f_stmt` that
+    replaces an `Allocate` must also replace the loads and stores of its buffer.
     """
     new = _map_parts(stmt, f_expr, f_stmt)
     return new if f_stmt is None else f_stmt(new)

@@ -1,8 +1,10 @@
 """Legality of where stages are computed, checked after every step that could change it.
 
-The rules: a stage attached at a loop has all its readers inside that loop; a loop with attached
-stages is not vectorised; an inlined stage has nothing attached; an output may be attached only
-where its reader provably visits each element, so that it is written whole.
+- A stage attached at a loop has all its readers inside that loop.
+- A loop with attached stages is not vectorised.
+- An inlined stage has nothing attached.
+- An output may be attached only where its reader provably visits each element, so that it is
+  written whole.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from .state import At, StageState, State
 
 
 def check(state: State) -> None:
-    """Raises ScheduleError when some attachment of `state` is illegal."""
+    """Raises ScheduleError if some attachment of `state` is illegal."""
     attached = [s for s in state.stages.values() if isinstance(s.attach, At)]
     if not attached:
         return

@@ -1,4 +1,4 @@
-"""The steps of a schedule so far, and the state that they lead to."""
+"""The steps of a schedule so far, and the state that results from them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class History:
         return self._steps
 
     def apply(self, step: Step) -> None:
-        """Append one step.  Raises ScheduleError, and changes nothing, when it is illegal."""
+        """Append one step.  Raises ScheduleError, and changes nothing, if it is illegal."""
         state = step.apply(self._state)
         check(state)
         self._state = state
         self._steps = (*self._steps, step)
 
     def checkpoint(self) -> tuple[State, tuple[Step, ...]]:
-        """What `restore` needs to come back to this point."""
+        """What `restore` needs to return to this point."""
         return self._state, self._steps
 
     def restore(self, point: tuple[State, tuple[Step, ...]]) -> None:

@@ -1,4 +1,4 @@
-"""The mathematical functions of `ir.intrinsics` as functions on expressions, under the names TE
+"""The mathematical functions of `ir.intrinsics` as functions on expressions, with the names that TE
 users know.
 """
 

@@ -1,9 +1,9 @@
 """Decisions of a schedule as data: a strategy or a template asks, a config answers.
 
-A *knob* is a decision variable: a name, the values it may take, and the default, which is what the
-analytic model chooses.  Schedules declare knobs where they need them (as AutoTVM's templates do),
-so a knob may exist only because of what another was set to.  A `Config` holds the values that were
-chosen; all others have their default.  Values are JSON values, tuples standing for lists.
+A *knob* is a decision variable: a name, its possible values, and the default, which is the analytic
+model's choice.  Schedules declare knobs where they need them, as AutoTVM's templates do.  So a knob
+may exist only because of another knob's value.  A `Config` holds the chosen values; all other knobs
+have their default.  Values are JSON values, with tuples in place of lists.
 
     def gemm(cfg):
         ...
@@ -25,17 +25,22 @@ from tilesmith.te.stage import Axis, AxisLike, Stage
 
 Value: TypeAlias = "int | str | bool | tuple[Any, ...]"
 Decisions: TypeAlias = "Mapping[str, Value]"
-"""Values of knobs by name."""
+"""By name, the values of knobs."""
 V = TypeVar("V", bound="int | str | bool | tuple[Any, ...]")
 Options: TypeAlias = "Iterable[V] | Callable[[], Iterable[V]]"
 
 MAX_ORDERED = 5
-"""Loops whose every order is a value of one knob: 120 of them."""
+"""Most loops of which every order is a value of one knob: 120 orders."""
 
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """A decision variable.  `options` are in an order in which neighbours are alike."""
+    """A decision variable.
+
+    name: unique in its schedule.
+    options: possible values, ordered so that neighbours are alike.
+    default: the analytic model's choice.
+    """
 
     name: str
     options: tuple[Value, ...]
@@ -44,10 +49,12 @@ class Knob:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What was `chosen`, by knob.  `seen` notes each knob that is asked for, where one wants to
-    know.
+    """Answers to the questions for knobs.  Its methods raise ScheduleError if a chosen value is
+    none of the knob's options.
 
-    Raises ScheduleError from its methods when a chosen value is none of the knob's.
+    chosen: by knob, the values that are not the default.
+    seen: if given, collects each knob that is asked for.
+    prefix: prepended to the names of knobs.
     """
 
     chosen: Decisions = field(default_factory=dict)
@@ -61,7 +68,7 @@ class Config:
         return replace(self, prefix=f"{self.prefix}{name}.")
 
     def choice(self, name: str, options: Options[V], default: V) -> V:
-        """One of `options` (or of what they return: only called when somebody wants to know)."""
+        """One of `options`.  A function as `options` is called only if the options are needed."""
         if not self.chosen and self.seen is None:
             return default
         name = self.prefix + name
@@ -86,8 +93,9 @@ class Config:
         default: Sequence[int] | None = None,
         tail: Tail = "peel",
     ) -> tuple[Axis, ...]:
-        """Split a loop into `parts`, outermost first; the value holds the extents of all but the
-        outermost (default: 1 each).
+        """Split a loop into `parts`, outermost first.
+
+        The value holds the extents of all but the outermost (default: 1 each).
         """
         start = tuple(default) if default is not None else (1,) * (parts - 1)
         factors = self.factors(name, stage, axis, start)
@@ -116,7 +124,7 @@ class Config:
         axes: Sequence[AxisLike],
         orders: Iterable[tuple[int, ...]] | None = None,
     ) -> tuple[AxisLike, ...]:
-        """Put loops in an order, one of `orders` (default: all): positions in `axes`."""
+        """Put loops in one of `orders` (default: all), given as positions in `axes`."""
         if orders is None and len(axes) > MAX_ORDERED:
             raise ScheduleError(
                 f"knob {self.prefix}{name}: more than {MAX_ORDERED} loops: name the orders to try"
@@ -134,8 +142,8 @@ class Config:
         axis: AxisLike,
         kinds: Sequence[str] = ("none", "unroll", "vectorize"),
     ) -> str:
-        """Run a loop in one of `kinds` (`none`, `unroll`, `vectorize`, `parallel`), first the
-        default.
+        """Run a loop in one of `kinds` (`none`, `unroll`, `vectorize`, `parallel`); the first is
+        the default.
         """
         kind = self.choice(name, kinds, kinds[0])
         if kind != "none":
@@ -157,8 +165,10 @@ def _name(stage: Stage, axis: AxisLike) -> str:
 
 
 def split_factors(extent: int, parts: int) -> list[tuple[int, ...]]:
-    """What the inner `parts - 1` extents of a split may be: divisors, and powers of two (with a
-    tail); innermost varies slowest, so that neighbours are alike.
+    """Possible extents of the inner `parts - 1` loops of a split: divisors, and powers of two (with
+    a tail).
+
+    The innermost varies slowest, so that neighbours are alike.
     """
     single = sorted({d for d in range(1, extent + 1) if extent % d == 0} | set(_powers(extent)))
     found = [
@@ -170,7 +180,7 @@ def split_factors(extent: int, parts: int) -> list[tuple[int, ...]]:
 
 
 def values_from_json(chosen: Mapping[str, Any]) -> Decisions:
-    """Decisions as they were before JSON made lists of their tuples."""
+    """Decisions with the tuples that JSON turned into lists."""
     return {k: _tuples(v) for k, v in chosen.items()}
 
 

@@ -2,8 +2,8 @@
 
     inline -> plan every stage, consumers first -> write the nests, allocations around them
 
-Every element is computed from the same expression whatever the schedule; what cannot be shown to
-lie inside its tensor is guarded, and what cannot be guarded raises ScheduleError.
+Every element is computed from the same expression, whatever the schedule.  An index that cannot be
+proved to lie inside its tensor is guarded; if it cannot be guarded, ScheduleError is raised.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from .tensor import Tensor
 
 
 def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Func:
-    """The loop function that computes the outputs of `schedule`; `args` gives the order of its
-    buffer parameters.
+    """The loop function that computes the outputs of `schedule`.
 
-    `args` names each argument and at least one value of each output.  Free variables of symbolic
-    extents become scalar parameters after the buffers.  Raises ScheduleError where the schedule
-    cannot be carried out and UsageError for wrong `args`.
+    args: the order of its buffer parameters: each argument, and at least one value of each output.
+
+    Free variables of symbolic extents become scalar parameters after the buffers.  Raises
+    ScheduleError if the schedule cannot be carried out, and UsageError for wrong `args`.
     """
     state = schedule.state
     _check_factors(state)
@@ -73,7 +73,7 @@ def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Fun
 
 
 def _check_factors(state: State) -> None:
-    """Raises ScheduleError where a split waits for its factor."""
+    """Raises ScheduleError if the factor of a split is not known."""
     for stage in state.stages.values():
         for rel in stage.relations:
             if isinstance(rel, SplitRelation):
@@ -102,8 +102,8 @@ def _plan(
 def _allocate(
     plan: Plan, parameters: dict[tuple[str, int], Buffer], needed: list[Dim] | None
 ) -> None:
-    """Gives `plan` its buffers: the caller's for outputs, else as large as the region it computes
-    or must hold.
+    """Give `plan` its buffers: the caller's for outputs, else as large as the region that it
+    computes or must hold.
     """
     stage = plan.stage
     axes = stage.compute.axis
@@ -123,7 +123,9 @@ def _allocate(
 
 
 def _unlaid(stage: StageState, plan: Plan) -> StageState:
-    """An output value that the caller did not ask for is the kernel's own, and a plain array."""
+    """An output value that the caller did not ask for is private to the kernel, and a
+    plain array.
+    """
     return replace(stage, double_buffer=False) if stage.is_output else stage
 
 

@@ -1,12 +1,12 @@
-"""Lowering of double_buffer: compute the next iteration's part of a stage before this one's is
-used.
+"""Lowering of double_buffer (software pipelining): compute the next iteration's part of a stage
+before this one's is used.
 
-allocate B[2, ...]:
-    part 0 of B                                 # the iteration's variable is 0
-    for i in n:
-        if i + 1 < n:
-            part i + 1 of B, in slot (i + 1) % 2
-        body, reading slot i % 2
+    allocate B[2, ...]:
+        part 0 of B                                 # the iteration's variable is 0
+        for i in n:
+            if i + 1 < n:
+                part i + 1 of B, in slot (i + 1) % 2
+            body, reading slot i % 2
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ from .state import At, State
 
 
 def slots(state: State, plans: dict[str, Plan]) -> dict[str, Expr]:
-    """For each double-buffered stage, the slot that the current iteration reads.  Raises
-    ScheduleError.
+    """For each double-buffered stage, the slot that the current iteration reads.
+
+    Raises ScheduleError.
     """
     result: dict[str, Expr] = {}
     for name, plan in plans.items():

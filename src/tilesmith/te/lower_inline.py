@@ -1,4 +1,4 @@
-"""Lowering, first pass: put the bodies of inlined stages where their elements are read."""
+"""Lowering, first pass: substitute the bodies of inlined stages where their elements are read."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Read = tuple[str, int]
 
 
 def inline(state: State) -> dict[str, tuple[Expr, ...]]:
-    """Bodies of the stages that have loops, with every Load of a tensor of the stage that now makes
-    it.
+    """Bodies of the stages that have loops.  Every Load reads the tensor of the stage that now
+    computes it.
 
-    Stages that nothing needs any more are left out.
+    Stages that are no longer needed are left out.
     """
     tensors: dict[Read, Tensor] = {}
     for name, stage in state.stages.items():

@@ -12,7 +12,7 @@ from .relations import ceil_div, dim
 from .state import At, StageState
 
 STACK_LIMIT = 32 << 10
-"""Bytes up to which an attached stage without a scope of its own goes on the stack."""
+"""Bytes up to which an attached stage without a scope of its own is on the stack."""
 
 
 def parameter(stage: StageState, value: int) -> Buffer:
@@ -57,9 +57,7 @@ def physical(layout: Layout | None, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 
 def capacity(layout: Layout | None, axis: int, extent: Dim) -> tuple[int, Dim]:
-    """How far indices of logical `axis` may go without leaving the memory: (first, one past the
-    last).
-    """
+    """The indices of logical `axis` that stay within the memory: (first, one past the last)."""
     if layout is not None:
         for d in layout.dims:
             if d.axis == axis and d.part == "outer":
@@ -70,7 +68,7 @@ def capacity(layout: Layout | None, axis: int, extent: Dim) -> tuple[int, Dim]:
 
 
 def aligned(stage: StageState, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    """`shape` with dimensions padded so that strides are as storage_align asked."""
+    """`shape` with dimensions padded to the strides that storage_align asks for."""
     sizes = list(shape)
     for axis, factor, offset in sorted(stage.aligns, reverse=True):
         inner = 1
@@ -100,7 +98,7 @@ def aligned(stage: StageState, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 
 def physical_indices(stage: StageState, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Where in memory the element at logical `indices` is."""
+    """The physical indices of the element at logical `indices`."""
     if stage.layout is None or stage.layout.is_row_major:
         return indices
     mapped = stage.layout.map_indices(indices)

@@ -8,7 +8,7 @@
                 update
 
 A stage without reduction is the same without the initial value.  Guards stand just inside the
-innermost loop they depend on.
+innermost loop on which they depend.
 """
 
 from __future__ import annotations
@@ -208,12 +208,12 @@ class NestWriter:
         return load
 
     def _prefetch(self, plan: Plan, depth: int, mark: PrefetchMark) -> list[Stmt]:
-        """Prefetches, in loop number `depth`, of what the body of loop `mark.axis` reads of
-        `mark.source`, `mark.offset` iterations from now.
+        """Prefetches in loop number `depth`.
 
-        Only what `plan` itself reads counts.  The last iterations ask for what lies behind the
-        tensor, or is not even memory: a prefetch never fails, and clamped indices would cost more
-        than it.  An index that is loaded to know where is another matter: it must exist.
+        They concern what the body of loop `mark.axis` reads of `mark.source`, `mark.offset`
+        iterations ahead.  Only the reads of `plan` itself count.  The last iterations prefetch
+        addresses behind the tensor, which may not even be mapped: a prefetch never fails, and
+        clamping indices would cost more than it.  But an index that is itself loaded must exist.
         """
         buffer = self._prefetched(plan, mark)
         if mark.of:
@@ -262,7 +262,7 @@ class NestWriter:
         return [body]
 
     def _run_of_memory(self, name: str, line: int) -> tuple[int, int]:
-        """The dimension of stage `name` that its memory runs along, and how many positions of it
+        """The dimension of stage `name` that is contiguous in memory, and how many positions of it
         are in one line of `line` elements.
         """
         stage = self.state.stages[name]
@@ -272,7 +272,7 @@ class NestWriter:
         return last.axis, max(1, min(line, last.block) if last.part == "inner" else line)
 
     def _prefetched(self, plan: Plan, mark: PrefetchMark) -> Buffer:
-        """The memory of what is to be prefetched.  Raises ScheduleError where there is none yet."""
+        """The memory that is to be prefetched.  Raises ScheduleError if there is none yet."""
         if not any(self.state.tensors[read_of(r)] == (mark.source, mark.value) for r in plan.reads):
             raise ScheduleError(
                 f"cannot prefetch {mark.source} in {plan.stage.name}: it does not read it from "
@@ -297,8 +297,9 @@ class NestWriter:
     def _prefetch_piece(
         self, plan: Plan, depth: int, mark: PrefetchMark, buffer: Buffer
     ) -> list[Stmt]:
-        """`_prefetch` for a loop of the stage in which `plan` is computed: a line in each iteration
-        of all loops inside that one, in the order of memory.
+        """`_prefetch` for a loop of the stage in which `plan` is computed.
+
+        Each iteration of all loops inside that one prefetches a line, in memory order.
         """
         what = f"prefetch {mark.source} at {mark.of}.{mark.axis} in {plan.stage.name}"
         link = next((a for a in self.state.ancestors(plan.stage.name) if a.stage == mark.of), None)
@@ -338,7 +339,7 @@ class NestWriter:
 
 
 def _share(count: int, loop: Loop) -> tuple[Expr, int]:
-    """Of `count` lines, the first that an iteration of `loop` asks for, and how many."""
+    """Of `count` lines, the first that an iteration of `loop` prefetches, and how many."""
     if not isinstance(loop.extent, int):
         return const(0), count
     each = -(-count // loop.extent)

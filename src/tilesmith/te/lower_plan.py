@@ -1,11 +1,11 @@
 """Lowering, second pass: what each stage computes where it is attached, its loops, guards and
 memory.
 
-Stages are planned consumers first.  A stage at the root computes its whole domain.  An attached one
-computes the *region* that its readers touch in one iteration of the loop it is attached to: the
-union, per dimension, of the bounds of the readers' indices over the loops inside.  Regions get
-constant extents where possible; they may then reach past the domain (the last tile), so every
-element is guarded by the domain unless that can be proved.
+Stages are planned consumers first.  A stage at the root computes its whole domain.  An attached
+stage computes the *region* that its readers touch in one iteration of the loop where it is
+attached.  A region is the union, per dimension, of the bounds of the readers' indices over the
+loops inside.  Regions get constant extents where possible.  They may then reach past the domain
+(the last tile), so every element is guarded by the domain unless that can be proved unnecessary.
 """
 
 from __future__ import annotations
@@ -27,7 +27,14 @@ from .tensor import Reduce, Tensor
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """One loop of a nest.  A loop of one iteration is left out: its `value` is the constant 0."""
+    """One loop of a nest.  A loop of one iteration is left out: its `value` is the constant 0.
+
+    name: the axis.
+    var: its variable.
+    extent: number of iterations.
+    kind: how they run.
+    is_reduce: whether the axis is reduced.
+    """
 
     name: str
     var: Var
@@ -51,7 +58,11 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """What a stage computes in one dimension: `extent` elements from `start`."""
+    """What a stage computes in one dimension.
+
+    start: first element.
+    extent: number of elements.
+    """
 
     start: Expr
     extent: Dim
@@ -59,7 +70,12 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class PlacedGuard:
-    """`guard` stands just inside loop number `depth` of its nest (-1: around the whole nest)."""
+    """A guard and its place.
+
+    guard: the condition.
+    depth: it stands just inside the loop of this number (-1: around the whole nest).
+    is_reduce: it concerns a reduction axis, so that the initial value is stored in any case.
+    """
 
     guard: Guard
     depth: int
@@ -69,7 +85,24 @@ class PlacedGuard:
 
 @dataclass(slots=True, eq=False)
 class Plan:
-    """One stage, ready to be written as loops."""
+    """One stage, ready to be written as loops.
+
+    stage: the stage.
+    body: its expressions.
+    reads: the loads in them.
+    regions: per spatial axis, what it computes.
+    loops: outermost first.
+    locals: per spatial axis, the position within the region.
+    points: per axis variable, spatial and reduction, its value.
+    spans: per axis variable, the number of values it may take; more than the region if a tail is
+        rounded up.
+    rounded: axis variables that may pass the end of the domain unguarded.
+    guards: the guards, with their places.
+    outside: facts that hold around the nest.
+    buffers: memory of its values.
+    origin: logical index of the first element in the buffers.
+    contexts: cached results of `context`.
+    """
 
     stage: StageState
     body: tuple[Expr, ...]
@@ -207,7 +240,7 @@ def make_plan(
 
 
 def _rounded_roots(stage: StageState) -> set[str]:
-    """Root axes all of whose splits say `roundup`."""
+    """Root axes of which all splits have the tail `roundup`."""
     origins = stage.origins()
     tails: dict[str, set[str]] = {}
     for rel in stage.relations:
@@ -218,7 +251,7 @@ def _rounded_roots(stage: StageState) -> set[str]:
 
 
 def _rounded_extent(stage: StageState, root: str, extents: dict[str, Dim]) -> Dim:
-    """Number of values that a rounded-up root axis takes."""
+    """Number of values of a rounded-up root axis."""
     parts = {root: extents[root]}
     for rel in reversed(stage.relations):
         if isinstance(rel, SplitRelation) and root in stage.origins()[rel.parent]:

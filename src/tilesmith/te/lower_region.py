@@ -63,8 +63,9 @@ def regions_read(
     name: str,
     of: Plan | None = None,
 ) -> tuple[Region, ...]:
-    """What `reader` itself reads of stage `name` in one iteration of its loop number `depth`, or of
-    that loop of the stage `of` in which it is computed.
+    """What `reader` itself reads of stage `name` in one iteration of its loop number `depth`.
+
+    of: the stage in which `reader` is computed, if the loop is one of that stage.
     """
     at = of or reader
     ctx = at.context(depth)
@@ -77,8 +78,8 @@ def regions_read(
 def _region(bounds: Bounds | None, domain: Dim, ctx: Context, rounded: bool) -> Region | None:
     """The region for symbolic bounds: of constant extent, or the whole domain.
 
-    When a reader is `rounded` up it reads past the domain, and the region must hold that, too; None
-    if it cannot.
+    A reader that is `rounded` up reads past the domain, and the region must hold that too; None if
+    it cannot.
     """
     whole = Region(const(0), domain)
     if bounds is None:
@@ -96,8 +97,8 @@ def _region(bounds: Bounds | None, domain: Dim, ctx: Context, rounded: bool) -> 
 
 
 def _most(lo: Expr, hi: Expr, ctx: Context) -> int | None:
-    """The largest extent of `lo..hi`; clamped ends (a border that is repeated) count without the
-    clamp, too.
+    """The largest extent of `lo..hi`.  Clamped ends (a border that is repeated) count without the
+    clamp too.
     """
     most: list[int] = []
     for low in (lo, *_operands(lo, "max")):
@@ -148,7 +149,9 @@ def _bounds_of_reads(
     with_data: bool = False,
 ) -> list[Bounds | None]:
     """Bounds of the indices with which `reader` reads stage `name` inside loop number `depth` of
-    `target`.  `with_data`: an index that depends on data, but on no loop inside, is its own bound.
+    `target`.
+
+    with_data: an index that depends on data, but on no loop inside, is its own bound.
     """
     inside = depth if reader.stage.name == target else -1
     mapping, ranges, facts = _relaxed(reader, inside)
@@ -186,8 +189,8 @@ def _expr(value: Expr | int) -> Expr:
 def _relaxed(reader: Plan, depth: int) -> tuple[dict[Expr, Expr], Ranges, Context]:
     """How an index of `reader` varies in the loops inside number `depth`.
 
-    An axis all of whose loops are inside runs over its region: it stays a variable with that range,
-    which is exact also where tiles overhang.  Other axes are replaced by their value, in which the
+    An axis with all of its loops inside runs over its region.  It stays a variable with that range,
+    which is exact even where tiles overhang.  Other axes are replaced by their value, in which the
     inner loops vary.
     """
     stage = reader.stage

@@ -1,11 +1,11 @@
 """Lowering of `tail="roundup"`: prove that computing past the end of a domain touches no foreign
 memory.
 
-A rounded-up axis has no guard, so its stage also runs for points outside the domain.  What they
-give is never read by anything that counts, but their own reads happen.  Every read that depends on
-such an axis must stay within the memory of its tensor: the padding of a blocked layout, the region
-of an attached stage, or a root stage's buffer, which is made larger as needed.  Otherwise
-ScheduleError.
+A rounded-up axis has no guard, so its stage also runs for points outside the domain.  Nothing that
+counts reads their results, but their own reads happen.  Every read that depends on such an axis
+must stay within the memory of its tensor: the padding of a blocked layout, the region of an
+attached stage, or a root stage's buffer, which is enlarged as needed.  Otherwise ScheduleError is
+raised.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DIVISIONS = ("floordiv", "floormod", "truncdiv", "truncmod")
 def check_rounding(
     state: State, plans: Mapping[str, Plan], plan: Plan, needed: dict[str, list[Dim]]
 ) -> None:
-    """Checks the rounded-up axes of `plan`; notes in `needed` how large root producers must be."""
+    """Check the rounded-up axes of `plan`; note in `needed` how large root producers must be."""
     if not plan.rounded:
         return
     facts = plan.context()

@@ -1,7 +1,7 @@
 """How a stage's axes derive from one another: one class for each relation, with all its arithmetic.
 
 A relation takes some axes (`parents`) and makes others (`made`).  Extents are derived from parents
-to made axes; the values of axes are derived the other way, from the loops to the root axes.
+to made axes.  Values of axes are derived the other way, from the loops to the root axes.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from tilesmith.ir.expr import Const, Expr, as_expr, const
 from tilesmith.ir.types import Dim
 
 Tail = Literal["peel", "guard", "roundup"]
-"""What happens where a split does not divide: a guard that peeling removes, a guard that stays, or
-computing past the end into padded memory."""
+"""What happens if a split does not divide: "peel" inserts a guard that peeling removes, "guard" one
+that stays, "roundup" computes past the end into padded memory.
+"""
 
 
 def dim(value: Dim) -> Dim:
@@ -67,7 +68,11 @@ def divide(a: Expr, n: Dim) -> tuple[Expr, Expr]:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """`cond` must hold for the body to run; `tail` says what the schedule asked for."""
+    """A condition for the body to run.
+
+    cond: the condition.
+    tail: what the schedule asked for.
+    """
 
     cond: Expr
     tail: Tail
@@ -100,12 +105,12 @@ class AxisRelation(ABC):
     @property
     @abstractmethod
     def parents(self) -> tuple[str, ...]:
-        """The axes that are no loops any more."""
+        """The axes that are no longer loops."""
 
     @property
     @abstractmethod
     def made(self) -> tuple[str, ...]:
-        """The axes that take their place."""
+        """The axes that replace them."""
 
     @property
     @abstractmethod
@@ -123,8 +128,13 @@ class AxisRelation(ABC):
 
 @dataclass(frozen=True, slots=True)
 class SplitRelation(AxisRelation):
-    """`parent = outer * factor + inner`; the inner extent is `factor`, or the outer one is
-    `nparts`.
+    """`parent = outer * factor + inner`.
+
+    parent: the axis that is split.
+    outer, inner: the axes made.
+    factor: extent of the inner axis, if given.
+    nparts: extent of the outer axis, if given instead.
+    tail: what happens if the split does not divide.
     """
 
     parent: str
@@ -171,7 +181,7 @@ class SplitRelation(AxisRelation):
 
 
 def _merge(a: Tail | None, b: Tail | None) -> Tail | None:
-    """The stricter of two wishes: memory may be padded only if both say so."""
+    """The stricter of two tails: memory may be padded only if both say so."""
     if a is None or b is None:
         return a or b
     return a if b == "roundup" else b if a == "roundup" or b == "peel" else a
@@ -179,7 +189,11 @@ def _merge(a: Tail | None, b: Tail | None) -> Tail | None:
 
 @dataclass(frozen=True, slots=True)
 class FuseRelation(AxisRelation):
-    """`fused` counts through `parts` row-major (the last part fastest)."""
+    """`fused` counts through `parts` in row-major order.
+
+    parts: the axes that are fused, the fastest last.
+    fused: the axis made.
+    """
 
     parts: tuple[str, ...]
     fused: str
@@ -216,7 +230,13 @@ class FuseRelation(AxisRelation):
 
 @dataclass(frozen=True, slots=True)
 class SkewRelation(AxisRelation):
-    """`parent = skewed - (by * factor) % modulus`."""
+    """`parent = skewed - (by * factor) % modulus`.
+
+    parent: the axis that is skewed.
+    by: the axis on which the skew depends.
+    factor, modulus: of the skew.
+    skewed: the axis made.
+    """
 
     parent: str
     by: str
@@ -258,7 +278,7 @@ Relation: TypeAlias = "SplitRelation | FuseRelation | SkewRelation"
 def axis_values(
     relations: Iterable[Relation], extents: Mapping[str, Dim], loops: Mapping[str, Expr]
 ) -> AxisValues:
-    """Values of all axes of a stage with `relations` when its loops have the values `loops`."""
+    """Values of all axes of a stage with `relations`, given the values `loops` of its loops."""
     known = AxisValues(dict(loops))
     for relation in reversed(tuple(relations)):
         relation.resolve(known, extents)

@@ -1,8 +1,8 @@
 """Schedules: *how* a tensor expression runs, as a list of steps that users write through stage
 objects.
 
-`create_schedule` makes one, `s[tensor]` is a stage, and each method of a stage or of the schedule
-appends one step (`te.steps`), which takes effect at once on the derived loop structure (`te.state`)
+`create_schedule` makes one, and `s[tensor]` is a stage.  Each method of a stage or of the schedule
+appends one step (`te.steps`).  It takes effect at once on the derived loop structure (`te.state`),
 or raises ScheduleError and changes nothing.  Whatever steps are applied, the lowered kernel gives
 the same answer.
 """
@@ -30,7 +30,7 @@ from .tensor import Compute, Operation, Placeholder, Tensor
 
 
 class Schedule(History):
-    """How the operations `ops` and all they need are computed.  `steps` is the whole of it."""
+    """How the operations `ops` and their producers are computed.  `steps` is the whole of it."""
 
     def __init__(
         self, ops: tuple[Compute, ...], state: State, steps: tuple[Step, ...] = ()
@@ -62,9 +62,9 @@ class Schedule(History):
         return Schedule(self.ops, self.state, self.steps)
 
     def cache_read(self, tensor: Tensor, scope: Scope, readers: Sequence[StageLike]) -> Tensor:
-        """Give `readers` of `tensor` a copy of it in `scope`; returns the copy.
+        """Give `readers` of `tensor` a copy of it in `scope`.  Returns the copy.
 
-        C[i] = A[i]...  ->  A_stack[i] = A[i]; C[i] = A_stack[i]...
+            C[i] = A[i]...  ->  A_stack[i] = A[i]; C[i] = A_stack[i]...
         """
         stage, value = self.state.resolve(tensor)
         names = tuple(self[r].name for r in readers)
@@ -72,20 +72,20 @@ class Schedule(History):
         return copy
 
     def cache_write(self, tensor: Tensor, scope: Scope) -> Tensor:
-        """Compute `tensor` in `scope` and copy it out; returns the copy that is computed, with the
-        reduction axes.
+        """Compute `tensor` in `scope` and copy it out.  Returns the tensor in `scope`, which has
+        the reduction axes.
 
-        C[i] = sum(...)  ->  C_register[i] = sum(...); C[i] = C_register[i]
+            C[i] = sum(...)  ->  C_register[i] = sum(...); C[i] = C_register[i]
         """
         stage, value = self.state.resolve(tensor)
         (copy,) = self._stages_made(st.CacheWrite(stage, scope))
         return copy.op.outputs[value]
 
     def rfactor(self, tensor: Tensor, axis: AxisLike) -> Tensor:
-        """Make reduction loop `axis` of `tensor` a leading spatial axis of partial results; returns
-        those.
+        """Make reduction loop `axis` of `tensor` a leading spatial axis of partial results.
+        Returns those.
 
-        C[i] += f(ko, ki)  ->  C_rf[ki, i] += f(ko, ki); C[i] += C_rf[ki, i]
+            C[i] += f(ko, ki)  ->  C_rf[ki, i] += f(ko, ki); C[i] += C_rf[ki, i]
         """
         stage, value = self.state.resolve(tensor)
         (partial,) = self._stages_made(st.RFactor(stage, self[stage].axis_name(axis)))
@@ -93,20 +93,23 @@ class Schedule(History):
 
     def winograd(self, tensor: Tensor, tile: int) -> WinogradStages:
         """Compute a convolution with a 3x3 window, a sum of products, by Winograd's minimal
-        filtering with tiles of `tile` x `tile` results (2 or 4); returns the stages there are now.
+        filtering, with tiles of `tile` x `tile` results (2 or 4).  Returns the new stages.
 
-        C[i, j, o] += A[i + p, j + q, k] * W[p, q, k, o]  ->  of tiles of A and of W the transforms,
-        products[x, y, i / m, j / m, o] += A_tiles[x, y, i / m, j / m, k] * W_tiles[x, y, k, o],
-        C[i, j, o] = the inverse transform.  Results differ by roundings (`te.interpolation`).
+            C[i, j, o] += A[i + p, j + q, k] * W[p, q, k, o]
+            ->  A_tiles, W_tiles = the transforms of tiles of A and of W
+                products[x, y, i / m, j / m, o] += A_tiles[x, y, i / m, j / m, k] * W_tiles[x, y, k, o]
+                C[i, j, o] = the inverse transform
+
+        Results differ by rounding (`te.interpolation`).
         """
         stage, _ = self.state.resolve(tensor)
         return WinogradStages(*self._stages_made(st.Winograd(stage, tile)))
 
     def flatten_axes(self, tensor: Tensor, *axes: AxisLike) -> Tensor:
-        """Merge neighbouring axes of an intermediate tensor into one; returns the tensor of lower
+        """Merge adjacent axes of an intermediate tensor into one.  Returns the tensor of lower
         rank.
 
-        T[i, j] = f(i, j); C = T[a, b]  ->  T[ij] = f(ij // J, ij % J); C = T[a*J + b]
+            T[i, j] = f(i, j); C = T[a, b]  ->  T[ij] = f(ij // J, ij % J); C = T[a*J + b]
         """
         stage, value = self.state.resolve(tensor)
         own = self[stage]
@@ -116,12 +119,12 @@ class Schedule(History):
     def transform_layout(
         self, tensor: Tensor, layout: Layout | str | Callable[..., Sequence[Any]]
     ) -> None:
-        """Store `tensor` in `layout`: a Layout, its text, or a map of index variables to physical
+        """Store `tensor` in `layout`: a Layout, its text, or a map from index variables to physical
         indices.
 
             B[n, k]  ->  B_physical[n // 16, k, n % 16]       # lambda n, k: (n // 16, k, n % 16)
 
-        Of an argument this changes the kernel's signature: it takes the physical array.
+        For a parameter this changes the kernel's signature: it takes the physical array.
         """
         stage, _ = self.state.resolve(tensor)
         if isinstance(layout, Layout):
@@ -133,7 +136,7 @@ class Schedule(History):
         self.apply(st.TransformLayout(stage, text_form))
 
     def text(self) -> str:
-        """The steps, one call a line."""
+        """The steps, one call per line."""
         return "\n".join(map(str, self.steps))
 
     def __str__(self) -> str:
@@ -173,17 +176,15 @@ class Schedule(History):
         return s
 
     def hash(self) -> str:
-        """A digest of what is computed and how, equal for equal expressions and steps whoever made
-        them.
-        """
+        """A digest of the expressions and steps; equal for equal ones, whoever made them."""
         digest = hashlib.sha256(text.canonical(self.ops).encode())
         digest.update(self.to_json().encode())
         return digest.hexdigest()
 
 
 def create_schedule(ops: Operation | Sequence[Operation]) -> Schedule:
-    """The schedule of `ops` (the operations whose tensors are the outputs) before any step: each
-    stage on its own.
+    """The schedule of `ops` (the operations whose tensors are the outputs) without steps: each
+    stage separate.
     """
     given = (ops,) if isinstance(ops, (Placeholder, Compute)) else tuple(ops)
     outputs: dict[Compute, None] = {}
@@ -199,7 +200,7 @@ def create_schedule(ops: Operation | Sequence[Operation]) -> Schedule:
 
 
 def recognise_layout(index_map: Callable[..., Sequence[Any]], rank: int) -> Layout:
-    """The Layout that an index map like `lambda n, c: (n, c // 16, c % 16)` stands for.  Raises
+    """The Layout of an index map like `lambda n, c: (n, c // 16, c % 16)`.  Raises
     ScheduleError.
     """
     axes: Mapping[Expr, int] = {Var(f"i{n}"): n for n in range(rank)}

@@ -1,6 +1,6 @@
 """A stage of a schedule as its users see it: the primitives that say how its loops run.
 
-Each method appends one step (`te.steps`), which takes effect at once on the derived loop structure
+Each method appends one step (`te.steps`).  It takes effect at once on the derived loop structure
 (`te.state`), or raises ScheduleError and changes nothing.
 """
 
@@ -23,8 +23,12 @@ from .tensor import IterVar, Operation, Tensor
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A loop axis of a stage.  `extent` is that of the whole domain; a stage attached inside
-    another may run less.
+    """A loop axis of a stage.
+
+    stage: name of the stage.
+    name: name of the axis.
+    extent: of the whole domain; a stage attached inside another may run less.
+    is_reduce: whether it is reduced.
     """
 
     stage: str
@@ -58,7 +62,7 @@ class Stage:
 
     @property
     def op(self) -> Operation:
-        """The operation as it is now (cache_write, rfactor and flatten_axes replace it)."""
+        """The current operation (cache_write, rfactor and flatten_axes replace it)."""
         return self.state.op
 
     @property
@@ -139,22 +143,23 @@ class Stage:
                                            if io*8 + ii < 100:
                                                C[io*8 + ii] = ...
 
-        `nparts` gives the extent of the outer loop instead.  Where it does not divide, `tail` says:
-        "peel" (the guard is one that peeling removes), "guard" (it stays), "roundup" (computes past
-        the end, into padded memory).
+        factor: extent of the inner loop.
+        nparts: extent of the outer loop, instead.
+        tail: what happens if the split does not divide: "peel" (a guard that peeling removes),
+            "guard" (a guard that stays), "roundup" (compute past the end, into padded memory).
 
-        The factor may be an expression of variables that stand for numbers yet to be chosen.  Such
-        a schedule has extents that are expressions, for analysis; it can't be lowered.
+        The factor may be an expression of variables for numbers that are not chosen yet.  The
+        extents of such a schedule are expressions.  It is for analysis and can't be lowered.
         """
         outer, inner = self._made(st.Split(self.name, self.axis_name(axis), factor, nparts, tail))
         return outer, inner
 
     def fuse(self, *axes: AxisLike) -> Axis:
-        """Make one loop of neighbouring loops, given outermost first.
+        """Fuse adjacent loops, given outermost first, into one.
 
-        for i in 4:                  for ij in 20:
-            for j in 5:         ->       C[ij // 5, ij % 5] = ...
-                C[i, j] = ...
+            for i in 4:                  for ij in 20:
+                for j in 5:         ->       C[ij // 5, ij % 5] = ...
+                    C[i, j] = ...
         """
         names = tuple(self.axis_name(a) for a in axes)
         if len(names) == 1:
@@ -164,13 +169,13 @@ class Stage:
     def skew(self, axis: AxisLike, by: AxisLike, factor: int, modulus: int) -> Axis:
         """Begin a loop `(by * factor) % modulus` later for each iteration of another.
 
-        for i in 4:                  for i in 4:
-            for j in 5:        ->        for js in 5 + 2:            # factor=1, modulus=3
-                C[i, j] = ...                if 0 <= js - i % 3 < 5:
-                                                 C[i, js - i % 3] = ...
+            for i in 4:                  for i in 4:
+                for j in 5:        ->        for js in 5 + 2:            # factor=1, modulus=3
+                    C[i, j] = ...                if 0 <= js - i % 3 < 5:
+                                                     C[i, js - i % 3] = ...
 
-        Rows of a length that no cache line divides then are in step with the lines: with the length
-        as the factor and the elements of a line as the modulus, each begins at a whole line.
+        This aligns rows whose length is no multiple of a cache line.  With the row length as the
+        factor and the elements of a line as the modulus, each row begins at a whole line.
         """
         name, other = self.axis_name(axis), self.axis_name(by)
         return self._made(st.Skew(self.name, name, other, factor, modulus))[0]
@@ -181,11 +186,11 @@ class Stage:
         """Split two loops and bring the inner parts together; returns (x outer, y outer, x inner, y
         inner).
 
-        for i in 60:                 for io in 10:
-            for j in 64:        ->       for jo in 2:
-                C[i, j] = ...                for ii in 6:
-                                                 for ji in 32:
-                                                     C[io*6 + ii, jo*32 + ji] = ...
+            for i in 60:                 for io in 10:
+                for j in 64:        ->       for jo in 2:
+                    C[i, j] = ...                for ii in 6:
+                                                     for ji in 32:
+                                                         C[io*6 + ii, jo*32 + ji] = ...
         """
         before = self._history.checkpoint()
         try:
@@ -198,9 +203,9 @@ class Stage:
         return xo, yo, xi, yi
 
     def reorder(self, *axes: AxisLike) -> None:
-        """Put the named loops in this order, in the places that they take up now.
+        """Put the named loops in this order, in the positions that they occupy now.
 
-        for i: for k: C[i] += ...  ->  for k: for i: C[i] += ...
+            for i: for k: C[i] += ...  ->  for k: for i: C[i] += ...
         """
         self._history.apply(st.Reorder(self.name, tuple(self.axis_name(a) for a in axes)))
 
@@ -230,11 +235,11 @@ class Stage:
         self._history.apply(st.Serial(self.name, self.axis_name(axis)))
 
     def compute_at(self, stage: StageLike, axis: AxisLike) -> None:
-        """Compute what one iteration of a reader's loop needs inside that loop.
+        """Compute what one iteration of a reader's loop needs, inside that loop.
 
-        for i in 64: B[i] = f(i)             for i in 64:
-        for i in 64: C[i] = B[i] + 1    ->       B[0] = f(i)
-                                                 C[i] = B[0] + 1
+            for i in 64: B[i] = f(i)             for i in 64:
+            for i in 64: C[i] = B[i] + 1    ->       B[0] = f(i)
+                                                     C[i] = B[0] + 1
         """
         target = stage_of(self._history, stage)
         self._history.apply(st.ComputeAt(self.name, target.name, target.axis_name(axis)))
@@ -261,13 +266,17 @@ class Stage:
     def prefetch(
         self, tensor: Tensor, axis: AxisLike, offset: int = 1, over: AxisLike | None = None
     ) -> None:
-        """Ask the cache for what iteration `axis + offset` reads of `tensor`: at once, or a part in
-        each iteration of the loop `over` inside it.  `axis` may be a loop of another stage in which
-        this one is computed: then what is asked for must be one piece of memory, and each iteration
-        of `over` asks for a line of it until all are.
+        """Prefetch what iteration `axis + offset` reads of `tensor`.
 
-        for io: body               ->  for io: prefetch(A[(io + offset)*8 ...]); body
-        for io: for ii: body       ->  for io: for ii: prefetch(A[(io + offset)*8 + ii]); body
+            for io: body               ->  for io: prefetch(A[(io + offset)*8 ...]); body
+            for io: for ii: body       ->  for io: for ii: prefetch(A[(io + offset)*8 + ii]); body
+
+        axis: a loop of this stage, or of another stage in which this one is computed.  In the
+            latter case the memory must be one piece, and each iteration of `over` prefetches one
+            line of it until all are.
+        offset: the prefetch distance in iterations of `axis`.
+        over: a loop inside `axis` over which the prefetches are spread; without it they are issued
+            at once.
         """
         source, value = self._history.state.resolve(tensor)
         place = "" if over is None else self.axis_name(over)
@@ -279,17 +288,17 @@ class Stage:
         """Pad memory so that the stride of dimension `axis`, in elements, is `offset` modulo
         `factor`.
 
-        allocate B[64, 60]  ->  allocate B[64, 64]        # storage_align(i, 16)
+            allocate B[64, 60]  ->  allocate B[64, 64]        # storage_align(i, 16)
         """
         self._history.apply(st.StorageAlign(self.name, self.axis_name(axis), factor, offset))
 
     def double_buffer(self) -> None:
-        """Compute the next iteration's part before this one's is used, in two buffers taken in
-        turn.
+        """Compute the next iteration's part before this one's is used, in two alternating buffers
+        (software pipelining).
 
-        for i: B[...] = f(i); use B    ->    B[0] = f(0)
-                                             for i: if i + 1 < n: B[(i+1) % 2] = f(i + 1)
-                                                    use B[i % 2]
+            for i: B[...] = f(i); use B    ->    B[0] = f(0)
+                                                 for i: if i + 1 < n: B[(i+1) % 2] = f(i + 1)
+                                                        use B[i % 2]
         """
         self._history.apply(st.DoubleBuffer(self.name))
 
@@ -302,7 +311,7 @@ class Stage:
 
 
 def stage_of(history: History, key: StageLike) -> Stage:
-    """The stage that `key` stands for.  Raises ScheduleError."""
+    """The stage for which `key` stands.  Raises ScheduleError."""
     if isinstance(key, Stage):
         return key
     state = history.state

@@ -1,12 +1,12 @@
 """The state of a schedule: every stage with its loops, as immutable values that steps map to new
 values.
 
-A *stage* is an operation plus how it runs.  Its *root* axes are the operation's own (spatial, then
-reduction); relations (split, fuse) derive further axes from them; the *leaves*, outermost first,
-are its loops.  Axes and stages are referred to by names that are unique in their stage and
-schedule.  The tensor expressions themselves are never edited: a rewrite such as `cache_write` gives
-a stage a new operation, and `State.tensors` says which stage stands for each tensor ever handed
-out.
+A *stage* is an operation and how it runs.  Its *root* axes are the operation's own, spatial ones
+first, then reductions.  Relations (split, fuse) derive further axes from them.  The *leaves*,
+outermost first, are its loops.  Axes and stages are referred to by names that are unique in their
+stage and schedule.  The tensor expressions themselves are never edited.  A rewrite such as
+`cache_write` gives a stage a new operation, and `State.tensors` maps every tensor ever handed out
+to its current stage.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ from .tensor import Compute, IterVar, Operation, Placeholder, Tensor
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Computed inside the loop `axis` of `stage`, once per iteration."""
+    """Computed inside a loop of another stage, once per iteration.
+
+    stage: that stage.
+    axis: its loop.
+    """
 
     stage: str
     axis: str
@@ -40,7 +44,15 @@ Attach: TypeAlias = "Literal['root', 'inline'] | At"
 
 @dataclass(frozen=True, slots=True)
 class PrefetchMark:
-    """`of`: the stage whose loop `axis` is, where that is not the stage itself."""
+    """A prefetch of what the stage reads.
+
+    source: the stage read.
+    value: number of its value.
+    axis: the loop whose iterations are prefetched.
+    offset: prefetch distance in iterations of `axis`.
+    over: the loop over which the prefetches are spread; empty for none.
+    of: the stage whose loop `axis` is; empty for the stage itself.
+    """
 
     source: str
     value: int
@@ -57,6 +69,25 @@ class PrefetchMark:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageState:
+    """One stage: an operation and how it runs.
+
+    name: unique in the schedule.
+    op: the operation.
+    reads: values read by the body, as (stage, value number), in order of first use.
+    roots: names of the operation's spatial axes, then of its reduction axes.
+    leaves: names of the loops, outermost first.
+    is_output: whether it computes an output of the schedule.
+    relations: how axes derive from one another.
+    kinds: how the loops run; serial where absent.
+    attach: where it is computed.
+    scope: of its memory; None: chosen by lowering.
+    layout: of its memory; None is row-major.
+    aligns: (axis number, factor, offset) of storage_align.
+    double_buffer: whether it is computed one iteration ahead.
+    prefetches: its prefetches.
+    pragmas: (axis, key, value) notes for code generation.
+    """
+
     name: str
     op: Operation
     reads: tuple[tuple[str, int], ...]
@@ -99,7 +130,7 @@ class StageState:
         return self.kinds.get(axis, "serial")
 
     def origins(self) -> dict[str, frozenset[str]]:
-        """For every axis, the names of the root axes that it takes part in."""
+        """For every axis, the names of the root axes from which it derives."""
         found = {r: frozenset((r,)) for r in self.roots}
         for rel in self.relations:
             origin = frozenset[str]().union(*(found[p] for p in rel.parents))
@@ -107,7 +138,7 @@ class StageState:
         return found
 
     def reduce_names(self) -> frozenset[str]:
-        """Names of all axes, root or derived, that are reduced over."""
+        """Names of all axes, root or derived, that are reduced."""
         names = {r for r, a in zip(self.roots, self.root_axes, strict=True) if a.is_reduce}
         if not names:
             return frozenset()
@@ -135,13 +166,17 @@ class StageState:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """All stages, producers before consumers."""
+    """All stages of a schedule.
+
+    stages: by name, producers before consumers.
+    tensors: for every tensor ever handed out, its stage and value number.
+    """
 
     stages: Mapping[str, StageState]
     tensors: Mapping[Tensor, tuple[str, int]]
 
     def with_stage(self, stage: StageState) -> State:
-        """With the stage of that name replaced."""
+        """The state with the stage of that name replaced."""
         return State({**self.stages, stage.name: stage}, self.tensors)
 
     def with_new_stage(
@@ -158,7 +193,9 @@ class State:
         return State(stages, tensors)
 
     def with_operation(self, stage: StageState) -> State:
-        """With a stage whose operation changed: its tensors now stand for the stage too."""
+        """The state with a stage whose operation changed: its tensors now stand for the
+        stage too.
+        """
         tensors = {**self.tensors, **{t: (stage.name, t.index) for t in stage.op.outputs}}
         return State({**self.stages, stage.name: stage}, tensors)
 
@@ -172,7 +209,7 @@ class State:
         return self.stages[name]
 
     def resolve(self, key: Tensor | Operation) -> tuple[str, int]:
-        """The stage and value number that a tensor or operation stands for.  Raises
+        """The stage and value number for which a tensor or operation stands.  Raises
         ScheduleError.
         """
         tensor = key.outputs[0] if isinstance(key, (Placeholder, Compute)) else key
@@ -188,8 +225,8 @@ class State:
         return tuple(dict.fromkeys(self.tensors[t] for t in op.inputs))
 
     def consumers(self) -> dict[str, list[str]]:
-        """For each stage, the stages whose loops read it: a reader that is inlined stands for its
-        own readers.
+        """For each stage, the stages whose loops read it; an inlined reader is replaced by its own
+        readers.
         """
         direct: dict[str, list[str]] = {n: [] for n in self.stages}
         for stage in reversed(tuple(self.stages.values())):
@@ -201,7 +238,9 @@ class State:
         return direct
 
     def ancestors(self, name: str) -> Iterator[At]:
-        """Where `name` is attached, then where that stage is, up to a stage at the root."""
+        """Where `name` is attached, then where that stage is attached, up to a stage at
+        the root.
+        """
         attach = self.stages[name].attach
         while isinstance(attach, At):
             yield attach
@@ -209,7 +248,7 @@ class State:
 
 
 def unique(base: str, taken: Iterable[str]) -> str:
-    """`base`, or `base_1`, `base_2`, ... when it is taken."""
+    """`base`, or `base_1`, `base_2`, ... if it is taken."""
     if base not in taken:
         return base
     n = 1
@@ -230,7 +269,7 @@ def make_stage(
 
 
 def initial(outputs: tuple[Operation, ...]) -> State:
-    """The unscheduled state of everything that `outputs` need."""
+    """The unscheduled state of `outputs` and all their producers."""
     order: dict[Operation, None] = {}
     stack: list[tuple[Operation, bool]] = [(op, False) for op in reversed(outputs)]
     inputs: dict[Operation, tuple[Tensor, ...]] = {}

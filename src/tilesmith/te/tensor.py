@@ -1,8 +1,8 @@
-"""Tensor expressions: *what* is computed, element by element, with no word about how.
+"""Tensor expressions: *what* is computed, element by element, independent of how.
 
 A `Tensor` is one output of an operation: a `Placeholder` (an argument) or a `Compute` (an
-expression per element). The graph is immutable; a schedule (`te.schedule`) refers to its operations
-and says how they run.
+expression per element).  The graph is immutable.  A schedule (`te.schedule`) refers to its
+operations and says how they run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,12 @@ from tilesmith.ir.types import Dim
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IterVar:
-    """An axis: `var` runs from 0 to `extent` - 1.  Reduction axes carry `is_reduce`."""
+    """An axis.
+
+    var: runs from 0 to `extent` - 1.
+    extent: number of values.
+    is_reduce: True for a reduction axis.
+    """
 
     var: Var
     extent: Dim
@@ -58,9 +63,9 @@ for _name in _OPERATORS:
 class Reducer:
     """How a reduction combines values; associative and commutative.
 
-    For n values at once (argmax has two) `combine(a, b)` maps two n-tuples to one and
-    `identity(dtypes)` gives the n starting values.  `name` is "sum", "prod", "min", "max" or a
-    user's own.
+    name: "sum", "prod", "min", "max" or a user's own.
+    combine: maps two n-tuples of values to one (argmax has n = 2).
+    identity: maps the n element types to the n starting values.
     """
 
     name: str
@@ -70,8 +75,12 @@ class Reducer:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Reduce(Expr):
-    """Value number `index` of the reduction of `sources` over `axes`; stands only at the top of a
-    compute body.
+    """One value of a reduction; stands only at the top of a compute body.
+
+    reducer: how values are combined.
+    sources: the reduced expressions.
+    axes: the reduction axes.
+    index: number of the value.
     """
 
     reducer: Reducer
@@ -92,7 +101,13 @@ class Reduce(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placeholder:
-    """An argument of the program; its one output is `outputs[0]`."""
+    """An argument of the program; its one output is `outputs[0]`.
+
+    name: label for people.
+    shape: extents.
+    dtype: element type.
+    outputs: its one tensor.
+    """
 
     name: str
     shape: tuple[Dim, ...]
@@ -111,8 +126,15 @@ class Placeholder:
 class Compute:
     """`outputs[v][axis vars] = body[v]` for every point of `axis`.
 
-    With a reduction every body is a `Reduce` of the same reducer, sources and axes, `index` 0, 1,
-    ...
+    With a reduction every body is a `Reduce` of the same reducer, sources and axes, with `index` 0,
+    1, ...
+
+    name: label for people.
+    axis: spatial axes.
+    body: one expression per output.
+    reduce_axis: reduction axes.
+    outputs: its tensors.
+    inputs: the tensors that the body reads, each once, in order of first use.
     """
 
     name: str
@@ -143,8 +165,10 @@ Operation: TypeAlias = "Placeholder | Compute"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tensor:
-    """Output number `index` of `op`, made by it.  Indexing it makes a `Load` for use in other
-    computes.
+    """One output of an operation.  Indexing it makes a `Load` for use in other computes.
+
+    op: the operation.
+    index: number of the output.
     """
 
     op: Operation
@@ -196,7 +220,7 @@ def placeholder(shape: Sequence[Dim], dtype: DType | str = f32, name: str = "in"
 
 
 def reduce_axis(extent: Dim | tuple[Dim, Dim], name: str = "k") -> IterVar:
-    """An axis to reduce over; `extent`, or the pair (0, extent) as TE users write it."""
+    """A reduction axis; `extent` is a number, or the pair (0, extent) as TE users write it."""
     if isinstance(extent, tuple):
         start, extent = extent
         if start != 0:
@@ -213,8 +237,8 @@ def compute(
     name: str = "compute",
     axis_names: Sequence[str] | None = None,
 ) -> Any:
-    """The tensor (tuple of tensors, when `body` returns a tuple) whose element at (i, j, ...) is
-    `body(i, j, ...)`.
+    """The tensor whose element at (i, j, ...) is `body(i, j, ...)`; a tuple of tensors if `body`
+    returns a tuple.
 
     `body` may take one var per dimension or `*indices`.  Raises TypeError for a wrong number of
     parameters.
@@ -292,11 +316,13 @@ max = _reduction(MAX)  # te.max
 def comm_reducer(
     combine: Callable[..., Any], identity: Callable[..., Any], name: str = "reduce"
 ) -> Callable[..., tuple[Expr, ...] | Expr]:
-    """A user-defined reduction.  Must be associative and commutative.
+    """A user-defined reduction.  It must be associative and commutative.
 
-    `combine(a, b)` gets two values (tuples of n for n values) and returns one; `identity(*dtypes)`
-    gives the start. The result is used like `te.sum`: `argmax((index, value), axis=k)` returns one
-    expression per value.
+    combine: gets two values (tuples of n for n values) and returns one.
+    identity: gets the element types and returns the starting value.
+
+    The result is used like `te.sum`: `argmax((index, value), axis=k)` returns one expression per
+    value.
     """
 
     def combined(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[Expr, ...]:

@@ -55,8 +55,8 @@ class _Names:
 
 
 def _shared(roots: Iterable[Expr]) -> set[Expr]:
-    """Inner nodes used more than once: printed once and named, so that the text stays linear in the
-    DAG's size.
+    """Inner nodes that are used more than once.  They are printed once and named, so that the text
+    stays linear in the DAG's size.
     """
     uses: dict[Expr, int] = {}
     seen: set[Expr] = set()
@@ -126,7 +126,9 @@ def _node(node: Expr, done: dict[Expr, str], names: _Names) -> str:
 
 
 def _reduce(node: Reduce, args: Sequence[str], names: _Names) -> str:
-    """A built-in reducer is its name; a user's own is also what it does, since names may lie."""
+    """A built-in reducer is printed as its name.  A user's own is printed with its definition,
+    since names may lie.
+    """
     axes = ", ".join(names.of(a.var, "k") for a in node.axes)
     dtypes = tuple(s.dtype for s in node.sources)
     a = tuple(Var(f"a{n}", d) for n, d in enumerate(dtypes))

@@ -3,8 +3,8 @@
     A: f32[4, 8]                     A: f32[32]
     A[i, j] = B[j, i] + 1     ->     A[i * 8 + j] = B[j * 4 + i] + 1
 
-A flat index is simplified where it stands: the parts of a fused loop's variable (`p // 8`, `p %
-8`) fall together again.  A scalar (rank 0) becomes one element.
+Flat indices are simplified in place: the parts of a fused loop's variable (`p // 8`, `p % 8`)
+    recombine.  A scalar (rank 0) becomes one element.
 """
 
 from __future__ import annotations

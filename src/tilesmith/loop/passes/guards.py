@@ -27,7 +27,7 @@ from .simplify import conjuncts, guard_form
 
 
 def unrolled_size(stmt: Stmt) -> int:
-    """Stores in `stmt` when unrolled loops have been copied."""
+    """Stores in `stmt` after unrolling."""
     if isinstance(stmt, Store):
         return 1
     inner = sum(map(unrolled_size, children(stmt)))
@@ -38,7 +38,14 @@ def unrolled_size(stmt: Stmt) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What loops may be split along: `node` is `held` where `form >= 0`, and `failed` elsewhere."""
+    """A condition along which loops may be split.
+
+    node: the expression that is replaced.
+    form: `form >= 0` is the condition.
+    held: value of `node` where the condition holds.
+    failed: value of `node` elsewhere.
+    likely: it guards a loop tail.
+    """
 
     node: Expr
     form: Affine
@@ -70,7 +77,9 @@ def _clamps(loop: For) -> Iterator[Guard]:
 
 
 class Guards:
-    """The guards of a statement and what is bound in it; memoised: peeling goes outside in."""
+    """The guards of statements and the variables bound in them.  Cached, since peeling goes outside
+    in.
+    """
 
     def __init__(self) -> None:
         self._done: dict[Stmt, tuple[tuple[Guard, ...], frozenset[Stmt]]] = {}
@@ -125,7 +134,7 @@ def _reads(node: Select) -> bool:
 
 
 def renamed(stmt: Stmt, values: dict[Expr, Expr]) -> Stmt:
-    """`stmt` with expressions replaced throughout (not inside what replaces them)."""
+    """`stmt` with expressions replaced throughout (not inside the replacements)."""
     if not values:
         return stmt
     done: dict[Expr, Expr] = dict(values)

@@ -1,15 +1,14 @@
-"""Hoist conditions that a loop does not change out of it.
+"""Hoist loop-invariant conditions out of loops.
 
     for i in range(n):                if m > 4:
         if m > 4: S(i)        ->          for i in range(n): S(i)
 
-A condition that shares the loop's body with other statements takes the loop apart into two
-versions, if the body is small (`VERSION_LIMIT` stores).
+If the condition shares the loop's body with other statements, the loop is split into two versions,
+provided that the body is small (`VERSION_LIMIT` stores).
 
-Invariant arithmetic is left where it is: code generation computes shared sub-expressions once, and
-moving what does not change in a loop out of it is a thing that LLVM does well.  Allocations stay,
-too: their memory is planned at compile time, so they cost nothing, and a longer life would only
-make the workspace larger.
+Invariant arithmetic stays: code generation computes shared sub-expressions once, and LLVM hoists
+    loop invariants well.  Allocations stay too.  Their memory is planned at compile time, so they
+    cost nothing, and a longer live range would only enlarge the workspace.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from ..nodes import For, Func, If, Seq, Stmt, Store, seq
 from ..visit import rebuild, walk
 
 VERSION_LIMIT = 16
-"""Stores that a loop body may have to be copied for the sake of an invariant condition."""
+"""Most stores of a loop body that is copied for the sake of an invariant condition."""
 
 
 def hoist(func: Func) -> Func:
@@ -59,7 +58,7 @@ def _with_body(loop: For, body: Stmt) -> Stmt:
 
 
 def _invariant_if(loop: For) -> tuple[If, bool] | None:
-    """An `If` that every iteration decides in the same way, and whether it is the whole body."""
+    """A loop-invariant `If`, and whether it is the whole body."""
     body = loop.body
     if isinstance(body, If):
         return (body, True) if _is_invariant(body.cond, loop) else None

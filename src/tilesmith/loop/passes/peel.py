@@ -5,22 +5,26 @@
             if io * 16 + ii < 50: S(io, ii)   ->       S(io, ii)
                                                for ii in unrolled(2): S(3, ii)
 
-A guard is a comparison `sum >= 0`: a conjunct of a likely `If`; one of the condition of a `Select`
-that protects a load (padding, a concatenation); or what a minimum or maximum compares in the index
-of a load that differs between vector lanes (a border that is repeated or reflected; inside it the
-load is a plain vector).  The variables of the loops between the split loop and the guard are
-eliminated with their ranges.  What is left is one atom and a constant (the atom is the loop's
-variable, or an expression of outer variables with known bounds, like `p % 4` of a fused loop's
-`p`), or a longer sum that is fixed outside the body.
+A guard is a comparison `sum >= 0` from one of three sources:
 
-- A serial loop over the atom's variable is cut into up to three: before, main, after (padding
-  has a guard on both sides).  The outer parts are peeled again: they may run once, and then
-  inner loops get constant extents.
-- A parallel loop stays one loop, so that the work stays balanced: its body becomes `if <main>:
-  ... else: ...`, and so does a body whose guards hang on an atom that is not a loop's variable,
-  or on several.
-- Code growth is bounded: no split is made that would bring the kernel, counted in stores after
-  unrolling, above three times its size, or above `FREE_SIZE` if that is more.
+- a conjunct of a likely `If`;
+- a conjunct of the condition of a `Select` that protects a load (padding, a concatenation);
+- the comparison of a minimum or maximum in the index of a load that differs between vector lanes (a
+  border that is repeated or reflected).  Inside the border the load is then a plain vector.
+
+The variables of the loops between the split loop and the guard are eliminated with their ranges.
+One atom and a constant remain, or a longer sum that is fixed outside the body.  The atom is the
+loop's variable, or an expression of outer variables with known bounds, like `p % 4` of a fused
+loop's `p`.
+
+- A serial loop over the atom's variable is cut into up to three: before, main, after (padding has a
+  guard on both sides).  The outer parts are peeled again.  They may run once, and then inner loops
+  get constant extents.
+- A parallel loop stays one loop, so that the work stays balanced: its body becomes `if <main>: ...
+  else: ...`.  So does a body whose guards depend on several atoms, or on an atom that is not a
+  loop's variable.
+- Code growth is bounded.  No split makes the kernel, counted in stores after unrolling, larger than
+  three times its size, or than `FREE_SIZE` if that is more.
 """
 
 from __future__ import annotations
@@ -48,11 +52,13 @@ from .guards import Guard, Guards, is_fixed, renamed, unrolled_size
 from .simplify import simplify_stmt
 
 FREE_SIZE = 256
-"""Stores (after unrolling) that a kernel may grow to whatever it was before."""
+"""Stores (after unrolling) up to which a kernel may always grow."""
 
 
 def peel(func: Func) -> Func:
-    """`func` with loops split along their guards; the same object when none can be decided so."""
+    """`func` with loops split along their guards; the same object if there are none to
+    split along.
+    """
     if not Guards().collect(func.body):
         return func
     size = unrolled_size(func.body)
@@ -65,7 +71,11 @@ def peel(func: Func) -> Func:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """The values `low..high` of an atom for which `guard` holds."""
+    """The values of an atom for which a guard holds.
+
+    guard: the guard.
+    low, high: first and last value.
+    """
 
     guard: Guard
     low: int
@@ -74,7 +84,12 @@ class _Range:
 
 @dataclass(frozen=True, slots=True)
 class _Split:
-    """Where `atom` is in `low..high`, the guards of `ranges` hold whatever the inner loops do."""
+    """A range of an atom in which guards hold whatever the inner loops do.
+
+    atom: the expression.
+    low, high: first and last value.
+    ranges: the guards.
+    """
 
     atom: Expr
     low: int
@@ -120,7 +135,7 @@ class _Peeler:
         )
 
     def body(self, stmt: Stmt, ctx: Context, var: Var) -> Stmt:
-        """A loop's body: versioned along an atom of the loop's variable, else looked into."""
+        """A loop's body: versioned along an atom of the loop's variable, else visited."""
         split = self.split_for(stmt, ctx, None, var)
         if split is not None:
             return self.version(stmt, split, ctx, var)
@@ -134,7 +149,9 @@ class _Peeler:
     def split_for(
         self, body: Stmt, ctx: Context, wanted: Expr | None, mentions: Var | None = None
     ) -> _Split | None:
-        """The best split of `body` along the atom `wanted`, or any that mentions a variable."""
+        """The best split of `body` along the atom `wanted`, or along any that mentions a
+        variable.
+        """
         size = unrolled_size(body)
         if size > self.budget:
             return None
@@ -168,7 +185,7 @@ class _Peeler:
         return best
 
     def condition_for(self, body: Stmt, ctx: Context, var: Var) -> tuple[Guard, Affine] | None:
-        """A guard that what stands outside `body` decides, with the sum that is then >= 0."""
+        """A guard that is fixed outside `body`, with the sum that is then >= 0."""
         guards = self.guards.collect(body)
         if not guards or unrolled_size(body) > self.budget:
             return None
@@ -237,8 +254,8 @@ class _Peeler:
     def version(self, stmt: Stmt, split: _Split, ctx: Context, var: Var) -> Stmt:
         """`if atom <= high: ... else: ...`, then the same for the lower end, inside.
 
-        One end at a time: then each side knows new bounds of the atom, and an atom with one value
-        left becomes that number.
+        One end at a time: each side then knows new bounds of the atom, and an atom with a single
+            possible value becomes that number.
         """
         atom, bounds = split.atom, ctx.interval(split.atom)
         assert bounds.lo is not None and bounds.hi is not None
@@ -293,7 +310,7 @@ def _is_nothing(stmt: Stmt) -> bool:
 
 
 def _eliminate(form: Affine, inner: frozenset[Var], ctx: Context) -> Affine | None:
-    """`form` at its smallest over what `inner` may be; None if that is unknown."""
+    """`form` at its minimum over the values of `inner`; None if that is unknown."""
     left: dict[Expr, int] = {}
     constant = form[1]
     for atom, k in form[0].items():

@@ -1,11 +1,12 @@
-"""Simplify a kernel: every expression under the facts of where it stands, and the statements
+"""Simplify a kernel: every expression under the facts that hold at its place, and the statements
 around it.
 
-What holds at a place comes from the loops around it (the range of each variable), the conditions
-of enclosing `If`s and the values of lets.  Beside expressions this removes what does nothing
-(branches never taken, loops that never run, empty sequences), substitutes the variable of a loop
-that runs once, and narrows a loop whose whole body is guarded by a bound on its variable, so
-that the guard goes.
+The facts come from the loops around it (the range of each variable), the conditions of enclosing
+`If`s and the values of lets.  The pass also
+
+- removes statements without effect: branches never taken, loops that never run, empty sequences;
+- substitutes the variable of a loop that runs once;
+- narrows a loop whose whole body is guarded by a bound on its variable, and removes the guard.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ from ..nodes import Allocate, Assert, Evaluate, For, Func, If, LetStmt, Seq, Stm
 from ..visit import own_exprs, walk
 
 Env = dict[Expr, Expr]
-"""What variables that are gone stand for."""
+"""The replacements of removed variables."""
 
 
 def simplify_func(func: Func) -> Func:
-    """`func` simplified; the same object when there is nothing to do."""
+    """`func` simplified; the same object if there is nothing to do."""
     body = simplify_stmt(func.body)
     body = Seq(()) if body is None else body
     if body is func.body or (_is_empty(body) and _is_empty(func.body)):
@@ -62,7 +63,7 @@ def _simple(e: Expr, ctx: Context, env: Env) -> Expr:
 
 
 def conjuncts(cond: Expr) -> list[Expr]:
-    """The conditions that `cond` is the conjunction of."""
+    """The conditions of which `cond` is the conjunction."""
     if isinstance(cond, Binary) and cond.op == "and":
         return conjuncts(cond.a) + conjuncts(cond.b)
     return [cond]
@@ -87,7 +88,7 @@ def _for(stmt: For, ctx: Context, env: Env) -> Stmt | None:
 
 
 def _narrowed(stmt: For, start: Expr, extent: Expr, body: Stmt, ctx: Context) -> For | None:
-    """The loop over just the iterations in which the guard around its whole body can hold.
+    """The loop over only those iterations in which the guard around its whole body can hold.
 
     for i in range(0, 16):            for i in range(0, min(16, n - j * 16)):
         if j * 16 + i < n: S    ->        S
@@ -153,7 +154,9 @@ def guard_form(cond: Expr) -> Affine | None:
 
 
 def bound_on(cond: Expr, var: Var) -> tuple[bool, Expr] | None:
-    """What `cond` says: (True, e) for `var < e`, (False, e) for `var >= e`, e free of `var`."""
+    """A bound in `cond`: (True, e) for `var < e`, (False, e) for `var >= e`, with e free
+    of `var`.
+    """
     form = guard_form(cond)
     if form is None:
         return None

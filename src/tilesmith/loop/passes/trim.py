@@ -1,4 +1,4 @@
-"""Trim: cut a loop where a guard begins or ceases to hold, at bounds that outer loops move.
+"""Trim: cut a loop where a guard begins or ceases to hold, at bounds that depend on outer loops.
 
     for k in range(64):                        for k in range(0, i * 8 + 1):
         for r in unrolled(8):                      for r in unrolled(8):
@@ -7,12 +7,12 @@
                 A[i * 8 + r, k], 0)                for r in unrolled(8):
                                                        C[r] = C[r] + select(k <= i * 8 + r, ...
 
-A guard is what `peel` calls one: a sum that has to be at least 0.  Here it is the loop's variable
-times a constant, and a rest that depends on outer variables.  The rest's least and greatest values
-over the inner loops give three ranges: where the guard holds for all of them, for some, for none.
-The last is left out where it would only combine identities of a reduction; otherwise the condition
-is known to be false there.  Constant bounds are left to `peel`; loops of few iterations, such as
-those over the window of a convolution, stay as they are.
+A guard is defined as in `peel`: a sum that has to be at least 0.  Here it is the loop's variable
+    times a constant, plus a rest that depends on outer variables.  The minimum and maximum of the
+    rest over the inner loops give three ranges: the guard holds for all inner iterations, for some,
+    or for none.  The last range is omitted where it would only combine a reduction with its
+    identity; otherwise the condition is known to be false there.  `peel` handles constant bounds.
+    Loops of few iterations, such as those over the window of a convolution, stay as they are.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from .simplify import conjuncts, simplify_stmt
 from .vectorize import REDUCTIONS, identity
 
 FEWEST = 16
-"""Iterations of a loop that is worth cutting."""
+"""Fewest iterations of a loop that is worth cutting."""
 DEPTH = 2
-"""Guards of one loop that it is cut along: a band has two."""
+"""Most guards along which one loop is cut: a band has two."""
 
 
 def trim(func: Func) -> Func:
-    """`func` (stage "flat") with loops cut along their guards; the same object when there is
-    nothing to cut.
+    """`func` (stage "flat") with loops cut along their guards; the same object if there is nothing
+    to cut.
     """
     trimmer = _Trimmer()
     if not trimmer.guards.collect(func.body):
@@ -63,7 +63,13 @@ def trim(func: Func) -> Func:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """`guard` holds for all inner iterations in `always`, for none in `never` (start, end)."""
+    """Where a guard holds.  Ranges are (start, end).
+
+    guard: the guard.
+    always: where it holds for all inner iterations.
+    sometimes: where it holds for some.
+    never: where it holds for none.
+    """
 
     guard: Guard
     always: tuple[Expr, Expr]
@@ -165,8 +171,8 @@ class _Trimmer:
 def _rest(
     form: Affine, var: Var, inner: frozenset[Var], ctx: Context
 ) -> tuple[int, tuple[Affine, Affine] | None]:
-    """The factor of `var` in `form`, and the rest at its least and at its greatest over what the
-    variables `inner` may be; None where that is not known.
+    """The factor of `var` in `form`, and the minimum and maximum of the rest over the variables
+    `inner`; None if they are not known.
     """
     outer: dict[Expr, int] = {}
     low = high = form[1]
@@ -188,10 +194,10 @@ def _rest(
 
 
 def _is_idle(stmt: Stmt, cond: Expr) -> bool:
-    """True when `stmt` changes nothing where `cond` is false: it is a guard around everything, or
-    all that it does is to combine accumulators with the identity.
+    """True if `stmt` changes nothing where `cond` is false.
 
-    (Adding 0 makes 0 of an accumulator that is -0; sums start from 0 and so never are.)
+    It is a guard around everything, or it only combines accumulators with the identity.  (Adding 0
+    would change an accumulator of -0 to 0, but sums start from 0 and so never are -0.)
     """
     if isinstance(stmt, Seq):
         return all(_is_idle(s, cond) for s in stmt.stmts)

@@ -1,11 +1,11 @@
-"""Unroll: every loop of kind "unrolled" becomes its copies, with the variable's values put in.
+"""Unroll: every loop of kind "unrolled" becomes copies with the variable's values substituted.
 
     for i in unrolled(2):              C[io * 8] = A[io * 8]
         C[io * 8 + i * 4] = ...   ->   C[io * 8 + 4] = ...
 
-This is the hot pass (a register tile makes dozens of copies), so statements are copied once, at
-the innermost level, with the values of all unrolled variables at hand, and an affine index is
-not rebuilt but gets another constant: all copies share one expression for what does not change.
+This is the hot pass, since a register tile makes dozens of copies.  So statements are copied once,
+at the innermost level, with the values of all unrolled variables at hand.  An affine index is not
+rebuilt but gets another constant: all copies share one expression for the invariant part.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _ZERO = const(0)
 def unroll(func: Func) -> Func:
     """`func` without unrolled loops; the same object if it has none.
 
-    Raises InternalError when an unrolled loop's extent is not constant where it is copied.
+    Raises InternalError if an unrolled loop's extent is not constant where it is copied.
     """
     if not any(isinstance(s, For) and s.kind == "unrolled" for s in walk(func.body)):
         return func
@@ -61,7 +61,7 @@ def unroll(func: Func) -> Func:
 
 
 class _Values:
-    """What variables and buffers stand for in the copy being made; memoises its expressions."""
+    """The replacements of variables and buffers in the current copy; caches its expressions."""
 
     __slots__ = ("buffers", "done", "symbols", "vars")
 

@@ -11,8 +11,8 @@ expressions.
 - `A[c] = A[c] op f(lane)` with one address for all lanes is a reduction: `A[c] = A[c] op
   VectorReduce(op, f)`.
 - A buffer allocated inside is private to a lane and gets a copy per lane.
-- A loop that can't be expressed so (an inner extent that differs between lanes, two stores to
-  one address that are not a reduction, ...) stays correct: it runs serially.
+- A loop that can't be expressed so stays correct: it runs serially.  Examples are an inner extent
+  that differs between lanes, or two stores to one address that are not a reduction.
 """
 
 from __future__ import annotations
@@ -99,8 +99,7 @@ def _visit(stmt: Stmt, ctx: Context) -> Stmt:
 
 
 def _without_idle_lanes(loop: For) -> For:
-    """Leave out the lanes that a guard around the whole body switches off, if a power of two is
-    left.
+    """Remove the lanes that a guard around the whole body disables, if a power of two remains.
 
         for j in vectorized(16):          for j in vectorized(8):
             if j < 8: body           ->       body
@@ -122,7 +121,7 @@ def _without_idle_lanes(loop: For) -> For:
 
 
 def _has_vectors(stmt: Stmt) -> bool:
-    """True where an inner loop has become vectors already."""
+    """True if an inner loop has become vectors already."""
     return any(
         isinstance(n, (Ramp, Broadcast, VectorReduce)) for e in exprs(stmt) for n in post_order(e)
     )
@@ -137,7 +136,7 @@ def _both(mask: Expr | None, cond: Expr) -> Expr:
 
 
 def identity(op: str, dtype: DType) -> Expr:
-    """What combining with `op` changes nothing."""
+    """The neutral element of `op`."""
     if op == "and":
         return const(True) if dtype.is_bool else const(-1, dtype)
     value = {"add": 0, "mul": 1, "min": dtype.max, "max": dtype.min, "or": 0}[op]
@@ -180,7 +179,7 @@ class _Vectorizer:
         return found
 
     def expr(self, e: Expr, mask: Expr | None) -> Expr:
-        """`e` in every lane: a scalar when all lanes agree."""
+        """`e` in every lane: a scalar if all lanes agree."""
         key = (e, mask)
         found = self.memo.get(key)
         if found is None:
@@ -196,7 +195,7 @@ class _Vectorizer:
         return new if new.lanes == self.lanes else Broadcast(new, self.lanes)
 
     def invariant(self, e: Expr, mask: Expr | None) -> Expr:
-        """One value for all lanes; what it loads may not be touched when no lane needs it."""
+        """One value for all lanes; its loads must not run if no lane needs them."""
         if mask is None or not _has_load(e):
             return e
         if mask in self.some_lane:
@@ -228,7 +227,7 @@ class _Vectorizer:
         return e.with_children(tuple(self.vector(c, mask) for c in e.children))
 
     def ramp(self, e: Expr) -> Expr | None:
-        """An affine index: ramps add up to one, a scalar base and a stride."""
+        """An affine index: ramps add up to one, with a scalar base and a stride."""
         terms, constant = affine_form(e)
         if e in terms:
             return None
@@ -283,8 +282,8 @@ class _Vectorizer:
         return self.vector(index, mask)
 
     def is_inside(self, buffer: Buffer, index: Expr) -> bool:
-        """Whether all lanes of an index are elements of a buffer in registers, where reading what
-        is not needed costs nothing.
+        """True if all lanes of an index are elements of a register buffer, where unneeded reads
+        cost nothing.
         """
         index = simplify(index, self.ctx)
         if buffer.scope != "register" or buffer in self.private or not isinstance(index, Ramp):
@@ -326,7 +325,9 @@ class _Vectorizer:
         return Let(var, value, self.vector(substitute(e.body, {e.var: var}), mask))
 
     def narrower(self, mask: Expr | None, cond: Expr, scalar: Expr) -> Expr:
-        """`mask` and `cond` (the lanes of `scalar`), noting in which lane that is sure to hold."""
+        """`mask` and `cond` (the lanes of `scalar`), noting a lane in which that certainly
+        holds.
+        """
         both = _both(mask, cond)
         lanes = frozenset((0, -1)) if mask is None else self.some_lane.get(mask, frozenset())
         ends = {0: self.start, -1: self.start + const(self.lanes - 1)}
@@ -391,7 +392,7 @@ class _Vectorizer:
         return self.in_some_lane(Store(stmt.buffer, stmt.indices, value), mask)
 
     def in_some_lane(self, store: Store, mask: Expr | None) -> Stmt:
-        """The scalar `store`, done if any lane does it."""
+        """The scalar `store`, executed if any lane executes it."""
         if mask is None or mask in self.some_lane:
             return store
         return If(VectorReduce("or", mask), store)
@@ -443,7 +444,7 @@ class _Vectorizer:
 
 
 def _surely_loaded(cond: Expr) -> list[Load]:
-    """The loads of a condition, but for those of which it depends whether they are done."""
+    """The loads of a condition that are executed unconditionally."""
     found: list[Load] = []
     left = [cond]
     while left:
@@ -461,7 +462,7 @@ def _reads(e: Expr, buffer: Buffer) -> list[Expr]:
 
 
 def _accumulate(terms: dict[Expr, int], e: Expr, k: int, constant: int) -> int:
-    """Adds `k * e` to `terms`; gives the constant with e's own added."""
+    """Add `k * e` to `terms`; returns the constant with e's own added."""
     inner, c = affine_form(e)
     for atom, n in inner.items():
         terms[atom] = terms.get(atom, 0) + k * n
@@ -469,14 +470,16 @@ def _accumulate(terms: dict[Expr, int], e: Expr, k: int, constant: int) -> int:
 
 
 def _needs_mask(e: Expr) -> bool:
-    """A branch that reads memory or may divide by zero is only to be evaluated in its own lanes."""
+    """True for a branch that reads memory or may divide by zero: it is evaluated only in its own
+    lanes.
+    """
     return any(
         isinstance(n, Load) or (isinstance(n, Binary) and n.op in _DIVISIONS) for n in post_order(e)
     )
 
 
 def _changes_condition(stmt: If) -> bool:
-    """True when a store under the condition may change it: each use evaluates the mask."""
+    """True if a store under the condition may change it: each use evaluates the mask."""
     read = {n.buffer for n in post_order(stmt.cond) if isinstance(n, Load)}
     if not read:
         return False

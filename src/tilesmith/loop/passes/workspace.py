@@ -1,12 +1,12 @@
-"""Plan where a kernel's heap buffers live: offsets in a workspace, from the buffers' lifetimes.
+"""Plan where a kernel's heap buffers live: offsets in a workspace, from the buffers' live ranges.
 
-Buffers allocated outside parallel loops share one region, `shared_bytes` long, that the caller
-hands to the kernel.  Those inside a parallel loop exist once per thread, in a region of
-`per_thread_bytes`: a kernel run by n threads needs `shared_bytes + n * per_thread_bytes`.
+Buffers allocated outside parallel loops share one region of `shared_bytes`, which the caller hands
+to the kernel.  Those inside a parallel loop exist once per thread, in a region of
+`per_thread_bytes`.  A kernel run by n threads needs `shared_bytes + n * per_thread_bytes`.
 
-A buffer is alive from its first use to its last; a loop inside its allocation that uses it keeps
-it alive from the loop's begin to its end.  Buffers that are never alive together may share bytes:
-the largest is placed first, each at the lowest offset that is free.
+A buffer's live range goes from its first use to its last.  A loop that uses it, inside its
+allocation, extends the range from the loop's begin to its end.  Buffers whose live ranges don't
+overlap may share bytes.  The largest is placed first, each at the lowest free offset.
 """
 
 from __future__ import annotations
@@ -25,7 +25,13 @@ _NEVER = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Byte offsets of heap buffers in their region, and the two regions' sizes."""
+    """Where heap buffers lie.
+
+    offsets: byte offset of each buffer in its region.
+    per_thread: the buffers that exist once per thread.
+    shared_bytes: size of the shared region.
+    per_thread_bytes: size of each thread's region.
+    """
 
     offsets: dict[Buffer, int]
     per_thread: frozenset[Buffer]
@@ -46,7 +52,7 @@ class Workspace:
 
 
 def constant_extent(extent: Expr | int, buffer: Buffer) -> int:
-    """The extent as a number.  Raises InternalError when it is symbolic."""
+    """The extent as a number.  Raises InternalError if it is symbolic."""
     if isinstance(extent, Const):
         return int(extent.value)
     if isinstance(extent, int):
@@ -100,7 +106,9 @@ class _Loop:
 
 
 class _Lifetimes:
-    """Spans of statement numbers in which each heap buffer is alive: one per allocation of it."""
+    """The live ranges of each heap buffer, as spans of statement numbers: one per
+    allocation of it.
+    """
 
     def __init__(self) -> None:
         self.spans: dict[Buffer, list[list[int]]] = {}
@@ -110,7 +118,7 @@ class _Lifetimes:
         self._depth: dict[Buffer, int] = {}
 
     def meet(self, a: Buffer, b: Buffer) -> bool:
-        """True when both are alive at some time."""
+        """True if the live ranges overlap."""
         return any(p[0] <= q[1] and q[0] <= p[1] for p in self.spans[a] for q in self.spans[b])
 
     def visit(self, stmt: Stmt, inside: bool) -> None:

@@ -1,8 +1,8 @@
-"""What all schedule steps share: their text, their JSON, and how both are read back.
+"""The common part of all schedule steps: their text, their JSON, and reading both back.
 
 A step is plain data that names stages and axes by their unique names.  It says what was asked,
 nothing derived.  A primitive is one class: its fields, their `Form` (how they look in text and in
-JSON) and `apply`, which gives the step its meaning.
+JSON), and `apply`, which defines its meaning.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Form:
     expected: what a value must be, for messages.
     accepts: whether a value read from JSON or text is one.
     show: a value as text.
-    by_name: printed as `field=value`; left out where it is the default.
+    by_name: printed as `field=value`, and left out if it is the default.
     """
 
     expected: str
@@ -73,14 +73,17 @@ TailField = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Step(ABC):
-    """A step of a schedule: one call of a primitive on `stage`."""
+    """A step of a schedule: one call of a primitive.
+
+    stage: the stage on which it is called.
+    """
 
     stage: Name
     primitive: ClassVar[str]
 
     @abstractmethod
     def apply(self, state: State) -> State:
-        """The state after this step.  Raises ScheduleError when the step is illegal."""
+        """The state after this step.  Raises ScheduleError if the step is illegal."""
 
     def __str__(self) -> str:
         """The call that makes the step: `C.split(i, factor=6)`."""
@@ -150,7 +153,7 @@ def _made(name: str, values: Mapping[str, Any]) -> Step:
 
 
 def from_json(record: Any) -> Step:
-    """The step for the JSON form.  Raises ScheduleError when it is not one."""
+    """The step for the JSON form.  Raises ScheduleError if it is not one."""
     name = record.get("step") if isinstance(record, Mapping) else None
     if not isinstance(name, str) or name not in PRIMITIVES:
         raise ScheduleError(
@@ -170,8 +173,10 @@ _ARGUMENT = re.compile(r"(?:(\w+)=)?('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\s
 
 
 def parse_step(text: str) -> Step:
-    """The step that prints as `text`.  Raises ScheduleError; a factor that is an expression does
-    not parse, since its variables are known only where it was made.
+    """The step that prints as `text`.
+
+    Raises ScheduleError.  A factor that is an expression does not parse, since its variables are
+    known only where it was made.
     """
     call = _CALL.fullmatch(text.strip())
     if call is None or call["name"] not in PRIMITIVES:

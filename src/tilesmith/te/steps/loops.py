@@ -26,7 +26,7 @@ def scheduled(state: State, name: str, what: str) -> StageState:
 
 
 def leaf(stage: StageState, axis: str, what: str) -> int:
-    """The position of loop `axis`, with a message that says where the axis went if it is none."""
+    """The position of loop `axis`.  If it is no loop, the error says what became of the axis."""
     if axis in stage.leaves:
         return stage.leaves.index(axis)
     why = "there is no such axis"
@@ -178,7 +178,11 @@ class Reorder(Step):
 
 @dataclass(frozen=True, slots=True)
 class Annotate(Step):
-    """How the loop of `axis` runs."""
+    """How a loop runs.
+
+    axis: the loop.
+    kind: how it runs; a constant of the class.
+    """
 
     axis: Name
     kind: ClassVar[ForKind]

@@ -123,8 +123,10 @@ class TransformLayout(Step):
 
 @primitive("prefetch")
 class Prefetch(Step):
-    """Value `value` of `source` is asked for `offset` iterations of `axis` ahead: spread over the
-    loop `over`, if it is given.  `of`: the stage whose loop `axis` is, where that is another one.
+    """Prefetch value `value` of `source`, `offset` iterations of `axis` ahead.
+
+    over: the loop over which the prefetches are spread, if given.
+    of: the stage whose loop `axis` is, if it is another one.
     """
 
     source: Name

@@ -1,7 +1,7 @@
 """Steps that rewrite operations: cache_read, cache_write, rfactor, flatten_axes.
 
-Each gives one or more stages a new operation with the same meaning.  The axes that remain keep
-their identity, so that references to them stay good.
+Each gives one or more stages a new operation with the same meaning.  The remaining axes keep their
+identity, so references to them stay valid.
 """
 
 from __future__ import annotations

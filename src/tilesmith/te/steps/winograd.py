@@ -7,8 +7,8 @@
     products           over k, for each of the t^2 points       [x, y, i / m, j / m, o]
     C_rows, C          A' products A                            [i, j, o]
 
-Whatever else A, W and C are indexed by (batches, more taps, groups) stays as it is.  The arithmetic
-is that of `interpolation`.
+Other indices of A, W and C (batches, more taps, groups) stay as they are.  The arithmetic is that
+of `interpolation`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,15 @@ from .rewrites import unscheduled
 
 @dataclass(frozen=True, slots=True)
 class Windowed:
-    """A reduction over a 3x3 window.  `places`: of the window's two axes among the axes of the
-    stage, `image_dims` and `weight_dims`: among the dimensions of what it reads; `taps`: its
-    reduction axes; `others`: the remaining ones.
+    """A reduction over a 3x3 window.
+
+    image: the load of the image.
+    weights: the load of the weights.
+    places: positions of the window's two axes among the axes of the stage.
+    image_dims: their positions among the dimensions of the image.
+    weight_dims: their positions among the dimensions of the weights.
+    taps: the window's reduction axes.
+    others: the remaining reduction axes.
     """
 
     image: Load
@@ -56,8 +62,10 @@ class WinogradStages(NamedTuple):
 
 
 def windowed(op: Compute) -> Windowed | None:
-    """How `op` is a sum of products over a 3x3 window, without strides and dilations; None when it
-    is not.  Of more window axes the last two count.
+    """`op` as a sum of products over a 3x3 window, without strides and dilations; None if it is
+    none.
+
+    Of more than two window axes the last two count.
     """
     body = op.body[0]
     if len(op.body) != 1 or not isinstance(body, Reduce) or body.reducer.name != "sum":
@@ -208,7 +216,9 @@ class _Rewriting:
         rows: Callable[[int, Sequence[Expr]], list[Expr]],
     ) -> Tensor:
         """`load`'s tensor with a transform along two of its dimensions: [t, t, tiles, other
-        dimensions]; without tiles the dimensions are transformed as a whole.
+        dimensions].
+
+        Without tiles the dimensions are transformed as a whole.
         """
         shape = _shape(load)
         tensor = load.buffer
