@@ -64,7 +64,7 @@ class Schedule(History):
     def cache_read(self, tensor: Tensor, scope: Scope, readers: Sequence[StageLike]) -> Tensor:
         """Give `readers` of `tensor` a copy of it in `scope`.  Returns the copy.
 
-            C[i] = A[i]...  ->  A_stack[i] = A[i]; C[i] = A_stack[i]...
+        C[i] = A[i]...  ->  A_stack[i] = A[i]; C[i] = A_stack[i]...
         """
         stage, value = self.state.resolve(tensor)
         names = tuple(self[r].name for r in readers)

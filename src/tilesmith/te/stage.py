@@ -157,9 +157,9 @@ class Stage:
     def fuse(self, *axes: AxisLike) -> Axis:
         """Fuse adjacent loops, given outermost first, into one.
 
-            for i in 4:                  for ij in 20:
-                for j in 5:         ->       C[ij // 5, ij % 5] = ...
-                    C[i, j] = ...
+        for i in 4:                  for ij in 20:
+            for j in 5:         ->       C[ij // 5, ij % 5] = ...
+                C[i, j] = ...
         """
         names = tuple(self.axis_name(a) for a in axes)
         if len(names) == 1:
@@ -205,7 +205,7 @@ class Stage:
     def reorder(self, *axes: AxisLike) -> None:
         """Put the named loops in this order, in the positions that they occupy now.
 
-            for i: for k: C[i] += ...  ->  for k: for i: C[i] += ...
+        for i: for k: C[i] += ...  ->  for k: for i: C[i] += ...
         """
         self._history.apply(st.Reorder(self.name, tuple(self.axis_name(a) for a in axes)))
 
@@ -237,9 +237,9 @@ class Stage:
     def compute_at(self, stage: StageLike, axis: AxisLike) -> None:
         """Compute what one iteration of a reader's loop needs, inside that loop.
 
-            for i in 64: B[i] = f(i)             for i in 64:
-            for i in 64: C[i] = B[i] + 1    ->       B[0] = f(i)
-                                                     C[i] = B[0] + 1
+        for i in 64: B[i] = f(i)             for i in 64:
+        for i in 64: C[i] = B[i] + 1    ->       B[0] = f(i)
+                                                 C[i] = B[0] + 1
         """
         target = stage_of(self._history, stage)
         self._history.apply(st.ComputeAt(self.name, target.name, target.axis_name(axis)))
