@@ -97,7 +97,7 @@ class Schedule(History):
 
             C[i, j, o] += A[i + p, j + q, k] * W[p, q, k, o]
             ->  A_tiles, W_tiles = the transforms of tiles of A and of W
-                products[x, y, i / m, j / m, o] += A_tiles[x, y, i / m, j / m, k] * W_tiles[x, y, k, o]
+                products[x, y, i/m, j/m, o] += A_tiles[x, y, i/m, j/m, k] * W_tiles[x, y, k, o]
                 C[i, j, o] = the inverse transform
 
         Results differ by rounding (`te.interpolation`).
