@@ -1,8 +1,8 @@
 """Instruction choice for operations on values, scalar or vector, by element type.
 
-Nothing here can trap: integer division guards against zero and overflow unless the divisor is a
-harmless constant. `min`/`max` return NaN when an operand is NaN, in as few machine instructions as
-that takes: x86's return the second operand when either is NaN.
+No generated instruction traps: integer division guards against zero and overflow unless the divisor
+is a harmless constant.  `min`/`max` return NaN if an operand is NaN.  x86's instructions return the
+second operand if either is NaN, so a few more are needed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LLVM_FLOAT = {
     "abs": "fabs",
 }
 _EXACT = frozenset({"floor", "ceil", "trunc", "round", "abs"})
-"""Results that a narrow float has exactly when the argument is one."""
+"""Functions whose result a narrow float holds exactly if the argument is one."""
 
 _LIBM = frozenset(
     [
@@ -100,8 +100,9 @@ class Arithmetic(Builder):
     def binary(
         self, op: str, dtype: DType, lanes: int, a: str, b: str, number: str | None = None
     ) -> str:
-        """`number`: which operand of a float min/max is known not to be NaN.  Division and shifts
-        are methods of their own.
+        """A binary operation other than division and shifts.
+
+        number: which operand of a float min/max is known not to be NaN.
         """
         type_ = value_type(dtype, lanes)
         if dtype.is_bool:
@@ -144,8 +145,10 @@ class Arithmetic(Builder):
         divisor: int | bool | float | None,
         plain: bool,
     ) -> str:
-        """floordiv, floormod, truncdiv, truncmod.  `divisor`: its value when constant; `plain`: no
-        operand is negative.
+        """floordiv, floormod, truncdiv, truncmod.
+
+        divisor: its value if it is constant.
+        plain: no operand is negative.
         """
         type_ = value_type(dtype, lanes)
         if dtype.is_float:
@@ -168,8 +171,8 @@ class Arithmetic(Builder):
         return self._floor(op, dtype, lanes, a, b)
 
     def _floor(self, op: str, dtype: DType, lanes: int, a: str, b: str) -> str:
-        """Floor division from the truncating one: correct by one where the remainder's sign is not
-        the divisor's.
+        """Floor division from truncating division: correct by one if the signs of remainder and
+        divisor differ.
         """
         type_, bools, zero = (
             value_type(dtype, lanes),
@@ -195,7 +198,7 @@ class Arithmetic(Builder):
         )
 
     def _guarded_division(self, op: str, dtype: DType, lanes: int, a: str, b: str) -> str:
-        """Division by anything: by zero gives 0, by -1 wraps; the machine would trap."""
+        """Division by any value: by zero gives 0, by -1 wraps.  The machine would trap."""
         type_, bools = value_type(dtype, lanes), vector("i1", lanes)
         zero, one = self._const(0, dtype, lanes), self._const(1, dtype, lanes)
         is_zero = self.emit(f"icmp eq {type_} {b}, {zero}")
@@ -236,7 +239,7 @@ class Arithmetic(Builder):
         )
 
     def shift(self, op: str, dtype: DType, lanes: int, a: str, b: str, in_range: bool) -> str:
-        """Shifts by the width or more give what an infinitely wide shift would."""
+        """Shifts by the width or more give the result of an infinitely wide shift."""
         type_, bools = value_type(dtype, lanes), vector("i1", lanes)
         name = "shl" if op == "shl" else "lshr" if dtype.kind == "uint" else "ashr"
         if in_range:

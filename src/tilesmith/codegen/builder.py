@@ -1,11 +1,10 @@
-"""Writing one LLVM function: blocks, names, and scopes that place every value as far out as it may
-stand.
+"""Writing one LLVM function: blocks, names, and scopes that place every value as far out as
+possible.
 
 A `Scope` is a region of structured control flow (function, loop body, branch, let).  Each loop body
-writes into lines of its own that join the parent's when the loop closes; until then the parent's
-block is still open, so a value that does not depend on the loop can be written *before* it.  Loop-
-invariant code is thus never inside a loop, and a value computed once is found again by every scope
-below.
+is written to lines of its own, which join the parent's when the loop closes.  Until then the
+parent's block is still open, so a value that does not depend on the loop can be written *before*
+it.  So loop-invariant code is never inside a loop, and every inner scope finds the value again.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from .llvm_text import shuffle_mask
 
 
 class Code:
-    """Lines of text and the label of the block that they end in."""
+    """Lines of text and the label of their last block."""
 
     __slots__ = ("label", "lines")
 
@@ -28,8 +27,11 @@ class Code:
 
 
 class Scope:
-    """`values`: what is computed here, for reuse below.  `fleeting`: the same, but only until
-    memory changes.  `surely`: a loop that runs once at least.
+    """Values known in one region.
+
+    values: computed here, for reuse in inner scopes.
+    fleeting: the same, but only until memory changes.
+    surely: a loop that runs at least once.
     """
 
     __slots__ = ("code", "depth", "fleeting", "is_loop", "parent", "surely", "values")
@@ -47,7 +49,7 @@ class Scope:
 
 
 class Builder:
-    """Text of one function under construction; names start with %, labels do not."""
+    """The text of one function under construction; names start with %, labels do not."""
 
     def __init__(self) -> None:
         self.scope = Scope(None, Code("entry"), is_loop=False)
@@ -70,7 +72,7 @@ class Builder:
         return name
 
     def do(self, text: str) -> None:
-        """Append an instruction without result."""
+        """Append an instruction without a result."""
         self.scope.code.lines.append(f"  {text}")
 
     def start_block(self, label: str) -> None:
@@ -86,7 +88,7 @@ class Builder:
 
     @contextmanager
     def nested(self, code: Code | None = None, surely: bool = False) -> Iterator[Scope]:
-        """A scope below this one: a loop body if it has its own `code`, else a branch or let."""
+        """A scope inside this one: a loop body if it has its own `code`, else a branch or let."""
         outer = self.scope
         self.scope = Scope(outer, code or outer.code, code is not None, surely)
         try:
@@ -105,11 +107,13 @@ class Builder:
             self.scope = outer
 
     def home(self, level: int, surely: bool = False) -> Scope:
-        """The outermost scope to write a value in.
+        """The outermost scope in which a value may be written.
 
-        The value depends on variables of scopes no deeper than `level`.  Only loops are left:
-        leaving a branch would compute what may not be needed.  `surely`: what may only be computed
-        if it is needed leaves no loop that may not run, and nothing around a branch.
+        The value depends on variables of scopes no deeper than `level`.  Values leave only loops:
+        outside a branch they might be computed without need.
+
+        surely: for a value that may be computed only if it is needed; it leaves neither a branch
+            nor a loop that may not run.
         """
         best = scope = self.scope
         while scope.depth > level and (scope.surely or not surely):
@@ -120,7 +124,7 @@ class Builder:
         return best
 
     def splat(self, element: str, value: str, lanes: int) -> str:
-        """A scalar (not a literal) repeated."""
+        """A scalar (not a literal) in all lanes."""
         one = self.emit(f"insertelement <{lanes} x {element}> poison, {element} {value}, i64 0")
         return self.emit(
             f"shufflevector <{lanes} x {element}> {one}, <{lanes} x {element}> poison, <{lanes} "

@@ -1,9 +1,9 @@
-"""The context that compiled code runs in: where its fields lie.
+"""The context in which compiled code runs: the offsets of its fields.
 
 This table is `struct tilesmith_context` of `runtime/csrc/tilesmith.h`, which says what the fields
-mean.  Offsets are declared nowhere else in Python: code generation and the ctypes structure of
-`runtime.native` are derived from it, and a test compares it with what the C compiler says.  Fields
-are only appended, so that code compiled before goes on running.
+mean.  Offsets are declared nowhere else in Python.  Code generation and the ctypes structure of
+`runtime.native` are derived from it, and a test compares it with the C compiler's layout.  Fields
+are only appended, so that code compiled earlier still runs.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from enum import IntEnum
 from typing import Literal, TypeAlias
 
 ABI = 1
-"""Version of the interface: changes only when a field changes its meaning."""
+"""Version of the interface; it changes only if a field changes its meaning."""
 
 VALUES = 4
-"""Room for values in a failure."""
+"""Most values in a failure."""
 
 FieldType: TypeAlias = Literal["u32", "i32", "i64", "ptr"]
 
@@ -25,7 +25,7 @@ SIZES: dict[FieldType, int] = {"u32": 4, "i32": 4, "i64": 8, "ptr": 8}
 
 
 class Code(IntEnum):
-    """`enum tilesmith_code`: what a run returns."""
+    """`enum tilesmith_code`: the result of a run."""
 
     OK = 0
     ASSERTION = 1
@@ -35,7 +35,13 @@ class Code(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """`count` elements of `type`, `offset` bytes into the context."""
+    """A field of the context.
+
+    name: its name in C.
+    type: type of an element.
+    offset: bytes from the start of the context.
+    count: number of elements.
+    """
 
     name: str
     type: FieldType

@@ -4,9 +4,9 @@
 
     i32 @symbol(ptr buffers..., i64 scalars..., ptr workspace, ptr context)
 
-which returns 0, or the code of the failure that it noted in the context.  `workspace` is 64-byte
-aligned; the context is that of `runtime/csrc/tilesmith.h`.  Buffers need only the alignment of
-their elements and must not overlap where one of them is written.  Parallel loops inside a parallel
+It returns 0, or the code of the failure that it recorded in the context.  `workspace` is 64-byte
+aligned.  The context is that of `runtime/csrc/tilesmith.h`.  Buffers need only the alignment of
+their elements; a buffer that is written must not overlap another.  Parallel loops inside a parallel
 loop run serially.
 """
 
@@ -30,10 +30,13 @@ from .survey import Survey
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A compiled function as text, and what a caller must know of it.
+    """A compiled function as text, and what its caller must know.
 
-    `workspace_bytes_shared`: bytes behind the workspace argument.  `workspace_bytes_per_thread`:
-    bytes of scratch memory that each thread needs.  `messages`: of the assertions, in order.
+    symbol: its name.
+    llvm_text: the module.
+    workspace_bytes_shared: bytes behind the workspace argument.
+    workspace_bytes_per_thread: bytes of scratch memory that each thread needs.
+    messages: of the assertions, in order.
     """
 
     symbol: str
@@ -46,8 +49,9 @@ class Kernel:
 def emit(func: Func, target: Target, symbol: str | None = None) -> Kernel:
     """LLVM text of `func` (stage "final", mathematics expanded) for `target`.
 
-    `symbol` defaults to the function's name, made safe.  Raises InternalError for forms that an
-    earlier pass should have removed.
+    symbol: default: the function's name, made safe.
+
+    Raises InternalError for forms that an earlier pass should have removed.
     """
     symbol = re.sub(r"[^A-Za-z0-9_]", "_", symbol or func.name)
     survey = Survey()
@@ -75,8 +79,10 @@ def emit(func: Func, target: Target, symbol: str | None = None) -> Kernel:
 
 
 def _definitions(func: Func, module: Module, large: frozenset[Buffer]) -> list[str]:
-    """The function of the kernel.  If it streams to the buffers `large`, then it has two forms, and
-    takes the one that streams when all of them start a cache line.
+    """The function of the kernel.
+
+    If it streams to the buffers `large`, it has two versions.  The streaming version runs if all of
+    these buffers start at a cache line.
     """
     symbol = module.symbol
     first = _body(func, module, large)
@@ -135,7 +141,7 @@ def _params(func: Func, top: FuncEmitter) -> list[tuple[str, str]]:
 
 
 def _bind_scalar(top: FuncEmitter, v: Var, name: str) -> None:
-    """Scalars arrive as i64."""
+    """Scalars are passed as i64."""
     if v.type is i64:
         top.bind(v, name)
     elif v.type is bool_ or v.type.is_int:

@@ -1,11 +1,15 @@
 """Expressions to LLVM instructions.
 
-`value(e)` returns the operand text for `e`.  Values free of memory reads are written in the
-outermost scope that has their variables and found again below; so are integers read from buffers
-that nobody writes (indices), as far as nothing decides whether they are read; other values that
-read such buffers are kept in their scope; those that read written buffers only within one
-statement.  `mask` is the vector of active lanes where a lane-wise `Select` protects loads;
-expressions without loads ignore it, because nothing in them can trap.
+`value(e)` returns the operand text for `e`.  Where a value is written and how long it can be reused
+depends on its memory reads:
+
+- Without reads: in the outermost scope that has its variables.
+- Integers read unconditionally from buffers that nobody writes (indices): likewise.
+- Other reads of such buffers: kept in their scope.
+- Reads of written buffers: kept within one statement.
+
+`mask` is the vector of active lanes where a lane-wise `Select` protects loads.  Expressions without
+loads ignore it, because nothing in them can trap.
 """
 
 from __future__ import annotations
@@ -45,7 +49,12 @@ _NOWHERE: frozenset[Var] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """The active lanes: operand text of a bool vector, and which they are where that is known."""
+    """The active lanes.
+
+    text: operand text of a bool vector.
+    lanes: their number.
+    known: which lanes are active, if that is known.
+    """
 
     text: str
     lanes: int
@@ -53,7 +62,7 @@ class Mask:
 
 
 class ExprEmitter(Arithmetic):
-    """`writable(buffer)` and `load(...)` come from the subclass that knows memory."""
+    """Needs `writable(buffer)` and `load(...)` from a subclass that knows memory."""
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)
@@ -113,7 +122,7 @@ class ExprEmitter(Arithmetic):
         return max((depths.get(v, 0) for v in self.info(e)[0]), default=0)
 
     def is_nonnegative(self, e: Expr) -> bool:
-        """True when the integer `e` is certainly not negative (a cheap, partial answer)."""
+        """True if the integer `e` is certainly not negative (a cheap, partial answer)."""
         found = self._signs.get(e)
         if found is None:
             found = self._signs[e] = self._sign(e)
@@ -163,7 +172,7 @@ class ExprEmitter(Arithmetic):
         return result
 
     def home_of(self, e: Expr) -> Scope:
-        """The scope that `e` is written in."""
+        """The scope in which `e` is written."""
         _, reads, fleeting = self.info(e)
         if not reads:
             return self.home(self.level(e))
@@ -180,7 +189,7 @@ class ExprEmitter(Arithmetic):
             ) from None
 
     def bind(self, v: Var, value: str) -> None:
-        """`v` stands for `value` in the present scope."""
+        """Let `v` stand for `value` in the current scope."""
         self.vars[v] = value
         self.var_depth[v] = self.scope.depth
 
@@ -210,7 +219,9 @@ class ExprEmitter(Arithmetic):
         return self.emit(f"phi {type_} [ {a}, %{from_yes} ], [ {b}, %{from_no} ]")
 
     def when_any(self, mask: Mask, e: Expr) -> str:
-        """`e`, which reads memory outside the lanes of `mask`, if any lane is active; else 0."""
+        """`e` if any lane is active, else 0.  Without the mask it would read memory in inactive
+        lanes.
+        """
         active = self.emit(f"call i1 @llvm.vector.reduce.or(<{mask.lanes} x i1> {mask.text})")
         zero = self.zero(e.dtype, e.lanes)
         return self.diamond(

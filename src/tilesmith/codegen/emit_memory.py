@@ -1,7 +1,7 @@
-"""Loads and stores: addresses and the shapes of vector access.
+"""Loads and stores: addresses and the kinds of vector access.
 
-An index is a sum; its terms are added to the buffer's pointer from the outermost loop inwards and
-the constant last, so that unrolled accesses share one pointer per loop and differ only in a
+An index is a sum.  Its terms are added to the buffer's pointer from the outermost loop inwards, and
+the constant last.  So unrolled accesses share one pointer per loop and differ only in a
 displacement.
 """
 
@@ -25,7 +25,7 @@ from .survey import moved
 from .targets import has_slow_gathers
 
 _MOST_PARTS = 8
-"""Most vectors that the elements of a load are picked from; beyond it they are gathered."""
+"""Most vectors from which the elements of a load are picked; a load that needs more is a gather."""
 
 
 class MemoryEmitter(RegisterEmitter):
@@ -126,7 +126,7 @@ class MemoryEmitter(RegisterEmitter):
         return self.from_memory(buffer.dtype, lanes, self._stored(e, mask))
 
     def _stored(self, e: Load, mask: Mask | None) -> str:
-        """The elements of a vector load as they are in memory."""
+        """The elements of a vector load, in their memory type."""
         buffer, index, lanes = e.buffer, _index(e.indices), e.lanes
         assert isinstance(buffer, Buffer)
         active = self._active(e.mask, lanes, mask)
@@ -144,7 +144,7 @@ class MemoryEmitter(RegisterEmitter):
         )
 
     def _active(self, own: Expr | None, lanes: int, mask: Mask | None) -> Mask | None:
-        """The mask that an access has of its own, and of the context's; None when all lanes are
+        """The conjunction of an access's own mask and the context's; None if all lanes are
         active.
         """
         if own is None:
@@ -213,8 +213,9 @@ class MemoryEmitter(RegisterEmitter):
         )
 
     def _picked(self, buffer: Buffer, index: Expr, lanes: int, mask: Mask | None) -> str | None:
-        """Elements at known distances: the vectors that cover them, shuffled.  None when the
-        distances aren't known, or there are too many vectors.
+        """Elements at known distances: the vectors that cover them, shuffled.
+
+        None if the distances aren't known, or if there are too many vectors.
         """
         at = place(buffer, index)
         if at is None or (mask is not None and mask.known is None):
@@ -254,8 +255,10 @@ class MemoryEmitter(RegisterEmitter):
         return result if all(taken) or mask is None else self._or_zero(mask.text, type_, result)
 
     def _collected(self, buffer: Buffer, index: Expr, lanes: int) -> str | None:
-        """Elements at indices that lie side by side in memory, loaded one by one: gathers of some
-        processors are slower.  None for other indices.
+        """Elements at indices that are contiguous in memory, loaded one by one, since gathers are
+        slower on some processors.
+
+        None for other indices.
         """
         element, size = memory_type(buffer.dtype), buffer.dtype.bytes
         result = "poison"
@@ -324,7 +327,9 @@ class MemoryEmitter(RegisterEmitter):
         self.start_block(join)
 
     def _to_store(self, s: Store, mask: Mask | None) -> str:
-        """The value of a store as its buffer keeps it; what is only moved is not converted."""
+        """The value of a store in its buffer's memory type; elements that are only moved are not
+        converted.
+        """
         slots = self.slots.get(s.buffer)
         if slots is not None and not slots.as_stored:
             return self.value(s.value, mask)
@@ -356,7 +361,10 @@ class MemoryEmitter(RegisterEmitter):
         active: str,
         streaming: int | None,
     ) -> None:
-        """`streaming`: the alignment of a store that goes past the caches."""
+        """Store a vector.
+
+        streaming: the alignment of a streaming store; None for an ordinary one.
+        """
         element, size = memory_type(buffer.dtype), buffer.dtype.bytes
         type_ = vector(element, lanes)
         ramp = self.as_ramp(index)
@@ -395,9 +403,11 @@ class MemoryEmitter(RegisterEmitter):
 
 
 def _is_padding(buffer: Buffer, index: Expr, mask: Mask) -> bool:
-    """Whether a store without its mask would only write behind the elements of an allocation as
-    well, into its own bytes.  A core forwards a whole vector to the load that follows, not so what
-    a mask left of it: that waits until the store has left for the cache.
+    """True if a store without its mask would additionally write only padding behind an allocation's
+    elements.
+
+    A core forwards a whole vector to the load that follows.  It does not forward a masked store:
+    the load waits until that has reached the cache.
     """
     access = constant_access(index, mask.lanes)
     if buffer.scope not in ("stack", "heap") or mask.known is None or access is None:

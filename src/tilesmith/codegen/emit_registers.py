@@ -1,6 +1,6 @@
 """Register buffers: one stack slot per distinct vector accessed, which LLVM turns into registers.
 
-A whole column of a block of row vectors may be read, too: that is how blocks are transposed.
+A whole column of a block of row vectors may be read too, which is how blocks are transposed.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ _LANE_BYTES = 16  # what shuffles without a table of indices stay within, or mov
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Where a register buffer lives: (first element, lanes) -> pointer, or one `memory`.
+    """Where a register buffer lives.
 
-    `as_stored`: whether elements have the type that they have in memory, not that of values.
-    `windows`: whether columns that begin at different rows are read.
+    pointers: by (first element, lanes), the slot of each vector.
+    memory: one block of memory instead of slots.
+    as_stored: elements have their memory type, not their value type.
+    windows: columns that begin at different rows are read.
     """
 
     pointers: dict[tuple[int, int], str]
@@ -108,8 +110,8 @@ class RegisterEmitter(ExprEmitter):
     def _slot_window(self, buffer: Buffer, column: int, rows: tuple[tuple[int, int], ...]) -> str:
         """One column of a block of row vectors, wherever the block begins.
 
-        Where others begin at other rows, the column is put together of those of the square blocks
-        at multiples of their size that it reaches into: all columns share these.
+        If other columns begin at other rows, the column is composed of columns of the aligned
+        square blocks that it touches.  All columns share these.
         """
         width = rows[0][1]
         offset = rows[0][0] // width % width
@@ -129,10 +131,10 @@ class RegisterEmitter(ExprEmitter):
     def _slot_column(self, buffer: Buffer, column: int, rows: tuple[tuple[int, int], ...]) -> str:
         """One column of a block of row vectors.
 
-        The block is taken as some square ones of 2^n rows, below each other; each is transposed in
-        n rounds, and all of them at once: the columns share most of the shuffles.  All of them stay
-        within lanes of 16 bytes or move such lanes as a whole: those are single instructions that
-        need no table of indices.  What is missing to squares may hold anything.
+        The block is divided into square ones of 2^n rows, one below the other.  All are transposed
+        at once, in n rounds, so that the columns share most of the shuffles.  Each shuffle stays
+        within lanes of 16 bytes or moves such lanes as a whole: these are single instructions
+        without index tables.  Elements missing from squares may have any value.
         """
         wide = is_narrow(buffer.dtype) and not self.slots[buffer].as_stored
         width = _power_of_two(rows[0][1])
@@ -162,7 +164,7 @@ class RegisterEmitter(ExprEmitter):
         return self.shuffle(type_, result, "poison", tuple(range(len(rows))))
 
     def _slot_row(self, buffer: Buffer, access: tuple[int, int], width: int) -> str:
-        """A row of a block, made `width` elements long."""
+        """A row of a block, extended to `width` elements."""
         pointer, align = self._slot_at(buffer, access)
         type_ = self.slot_type(buffer, access[1])
         row = self.emit(f"load {type_}, ptr {pointer}, align {align}")
@@ -180,8 +182,9 @@ class RegisterEmitter(ExprEmitter):
         return rows[0]
 
     def _interleaved(self, type_: str, rows: list[str], column: int, width: int) -> str:
-        """For each 16-byte lane, column number `column` of the square block that `rows` have there:
-        each round interleaves the rows with those half a block further down.
+        """For each 16-byte lane, column number `column` of the square block of `rows`.
+
+        Each round interleaves the rows with those half a block further down.
         """
         group, at = len(rows), column  # `at`: the first of its elements
         while len(rows) > 1:
@@ -233,8 +236,9 @@ def constant_access(index: Expr, lanes: int) -> tuple[int, int] | None:
 
 
 def column_access(index: Expr, lanes: int) -> tuple[int, tuple[tuple[int, int], ...]] | None:
-    """An access with constant stride s > 1 from a constant as one column of rows of s elements:
-    its number, and each row as (first element, s).
+    """An access with constant stride s > 1 from a constant, as one column of rows of s elements.
+
+    Returns the column's number, and each row as (first element, s).
     """
     if not isinstance(index, Ramp) or not isinstance(index.base, Const):
         return None

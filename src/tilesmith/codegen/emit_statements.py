@@ -1,7 +1,7 @@
 """Statements of loop IR to LLVM text, one function at a time: the kernel, and its parallel loops.
 
-A parallel loop becomes a function over a range of iterations.  What it takes from outside travels
-in a struct, its environment; the context's `parallel_for` calls it with ranges.
+A parallel loop becomes a function over a range of iterations.  Its captured values travel in a
+struct, its environment.  The context's `parallel_for` calls it with ranges.
 """
 
 from __future__ import annotations
@@ -38,7 +38,19 @@ from .survey import Survey
 
 @dataclass(slots=True)
 class Module:
-    """What the functions of one kernel share."""
+    """What the functions of one kernel share.
+
+    symbol: the kernel's name.
+    target: the machine.
+    survey: what the kernel does with its buffers.
+    workspace: offsets of heap buffers.
+    overlapping: buffers that share memory with another one.
+    streamed: buffers written by streaming stores.
+    functions: definitions made so far.
+    messages: of the assertions, in order.
+    libm: functions of the C library that are called.
+    streams: whether any streaming store was written.
+    """
 
     symbol: str
     target: Target
@@ -109,7 +121,7 @@ class FuncEmitter(MemoryEmitter):
         return name
 
     def _pointer_type(self, buffer: Buffer) -> str:
-        """`ptr` with what is known of the buffer."""
+        """`ptr` with the known attributes of the buffer."""
         words = ["ptr"]
         if buffer not in self.module.overlapping:
             words.append("noalias")
@@ -137,7 +149,7 @@ class FuncEmitter(MemoryEmitter):
         self._stores([s])
 
     def _stores(self, stores: list[Store]) -> None:
-        """Stores that run one after the other, whatever happens."""
+        """Consecutive stores that all run unconditionally."""
         self.reach = reach(stores)
         self.whole = whole_lines(stores, self.module.streamed) if self.module.streamed else {}
         for s in stores:
@@ -173,7 +185,9 @@ class FuncEmitter(MemoryEmitter):
         self.bind(s.var, value)
 
     def _loop(self, s: For, start: str, end: str, nonempty: str) -> None:
-        """A counted loop with its test at the end; `nonempty` guards it unless it surely runs."""
+        """A counted loop with its test at the end; `nonempty` guards it unless it
+        certainly runs.
+        """
         head, leave = self.label("loop"), self.label("exit")
         code = Lines(head)
         var, following = self.name("i"), self.name("n")
@@ -275,8 +289,8 @@ class FuncEmitter(MemoryEmitter):
             return self.emit(f"getelementptr i8, ptr {base}, i64 {offset}")
 
     def _field(self, name: str) -> str:
-        """A field of the context, in the kernel itself; loaded in the prologue, since the first use
-        may stand in a branch.
+        """A field of the context, in the kernel itself.  It is loaded in the prologue, since the
+        first use may be in a branch.
         """
         if name not in self._fields:
             type_ = "ptr" if BY_NAME[name].type == "ptr" else BY_NAME[name].type.replace("u", "i")
@@ -322,7 +336,7 @@ class FuncEmitter(MemoryEmitter):
     # parallel loops
 
     def _parallel(self, s: For) -> None:
-        """The loop as a function over a range of iterations, and the call that spreads it."""
+        """The loop as a function over a range of iterations, and the call that distributes it."""
         module = self.module
         start, extent = self.value(s.start), self.value(s.extent)
         self.scope.fleeting.clear()
@@ -348,7 +362,7 @@ class FuncEmitter(MemoryEmitter):
         self._call_parallel(body, inner, outer, extent)
 
     def _call_parallel(self, body: FuncEmitter, inner: str, outer: str, extent: str) -> None:
-        """The environment: a struct of the captured values."""
+        """Make the environment, a struct of the captured values, and call `parallel_for`."""
         types = [t.split(" ")[0] if t.startswith("ptr") else t for t, _, _ in body.captures]
         struct = "{ " + ", ".join(types) + " }"
         env = self.name("env")
@@ -379,7 +393,7 @@ class FuncEmitter(MemoryEmitter):
         self.start_block(fine)
 
     def settle(self) -> None:
-        """Streaming stores wait for nothing by themselves: whoever runs next must find them."""
+        """Fence after streaming stores, which are weakly ordered."""
         if self.streams:
             self.do("fence seq_cst")
 
@@ -391,7 +405,7 @@ class FuncEmitter(MemoryEmitter):
 
 
 def _compared(cond: Expr) -> list[Expr]:
-    """The integers that a condition compares, without constants: what tells why it failed."""
+    """The integers that a condition compares, without constants: they tell why it failed."""
     found: dict[Expr, None] = {}
     stack = [cond]
     while stack:
@@ -405,7 +419,7 @@ def _compared(cond: Expr) -> list[Expr]:
 
 
 def fail_function(symbol: str) -> str:
-    """Notes the first failure in the context; several threads may fail at once."""
+    """Records the first failure in the context; several threads may fail at once."""
     values = [f"%v{i}" for i in range(VALUES)]
     params = ["ptr %context", "i32 %assertion", "i32 %count", *(f"i64 {v}" for v in values)]
     lines = [

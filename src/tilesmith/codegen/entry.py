@@ -3,7 +3,7 @@
     i32 @tilesmith_main(ptr context)
 
 It checks that the context fits, runs the kernels, and returns the code of the first failure, which
-stands in the context (see `runtime/csrc/tilesmith.h`).
+is recorded in the context (see `runtime/csrc/tilesmith.h`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,12 @@ ArgKind = Literal["input", "output", "constant", "arena", "scalar"]
 
 @dataclass(frozen=True, slots=True)
 class Arg:
-    """What a kernel receives: input or output number `index` (from byte `offset` on), the byte
-    offset `index` into the constants or the arena, or the number `index` itself.
+    """An argument of a kernel.
+
+    kind: what `index` means.
+    index: number of an input or output; byte offset into the constants or the arena; or the scalar
+        itself.
+    offset: bytes from the start of an input or output.
     """
 
     kind: ArgKind
@@ -34,9 +38,12 @@ class Arg:
 class KernelCall:
     """One kernel run by a program.
 
-    `args`: buffers in the kernel's order, then scalars.  `label`: what people see (the source
-    model's node). `workspace`: byte offset of the kernel's shared workspace in the arena.
-    `messages`: its assertions.  `sources`: all nodes of the source model that it computes.
+    symbol: the kernel's name.
+    args: buffers in the kernel's order, then scalars.
+    label: for people: the source model's node.
+    workspace: byte offset of the kernel's shared workspace in the arena.
+    messages: of its assertions.
+    sources: all nodes of the source model that it computes.
     """
 
     symbol: str
@@ -56,11 +63,12 @@ def emit_entry(
     arena_bytes: int = 0,
     scratch_bytes: int = 0,
 ) -> str:
-    """LLVM text of the main function for `calls`, which need so many bytes of the arena, and of
-    each thread's scratch memory.
+    """LLVM text of the main function for `calls`.
 
-    With `times`, output number `times` receives the time of the C library's clock number `clock`
-    before the first call and after each: an array of `timespec`s.
+    times: number of the output that receives the time of the C library's clock number `clock`
+        before the first call and after each, as an array of `timespec`s; None for no times.
+    arena_bytes: bytes of the arena that the calls need.
+    scratch_bytes: bytes of scratch memory that each thread needs.
     """
     used = {(a.kind, a.index) for c in calls for a in c.args}
     lines = [f"define i32 @{symbol}(ptr %context) nounwind {{", "entry:", *_checks()]
@@ -111,7 +119,7 @@ def _load(name: str) -> list[str]:
 
 
 def _checks() -> list[str]:
-    """Leave unless the context is of this version; note that nothing failed so far."""
+    """Return unless the context is of this version; clear the failure."""
     return [
         *_load("abi"),
         *_load("size"),
@@ -130,7 +138,7 @@ def _checks() -> list[str]:
 
 
 def _check_memory(name: str, needed: int) -> list[str]:
-    """Leave unless a field of the context is at least `needed` bytes."""
+    """Return unless a field of the context is at least `needed` bytes."""
     lines = [
         *_load(name),
         f"  %{name}.ok = icmp sge i64 %{name}, {needed}",
@@ -147,7 +155,7 @@ def _check_memory(name: str, needed: int) -> list[str]:
 
 
 def _stamp(n: int, clock: int) -> list[str]:
-    """Note the time as number `n`."""
+    """Store the time as number `n`."""
     return [
         f"  %t{n} = getelementptr i8, ptr %times, i64 {16 * n}",
         f"  call i32 @clock_gettime(i32 {clock}, ptr %t{n})",

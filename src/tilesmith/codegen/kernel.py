@@ -1,6 +1,6 @@
-"""Kernels as data: what to compile, and the code that comes of it.
+"""Kernels as data: what to compile, and the resulting code.
 
-Both are bytes on their way to another process or the cache on disk.
+Both have a form in bytes, for other processes and the cache on disk.
 """
 
 from __future__ import annotations
@@ -19,8 +19,14 @@ from tilesmith.te.knobs import Value, values_from_json
 
 @dataclass(frozen=True, slots=True)
 class KernelCode:
-    """Object code of one kernel and what a caller must know: scratch bytes and the texts of its
-    assertions; `info` is for people.
+    """Object code of one kernel and what its caller must know.
+
+    symbol: the kernel's name.
+    code: object code.
+    workspace: bytes of shared workspace.
+    workspace_per_thread: bytes of scratch memory per thread.
+    messages: of its assertions.
+    info: for people.
     """
 
     symbol: str
@@ -43,9 +49,15 @@ class KernelCode:
 
 @dataclass(frozen=True, slots=True)
 class KernelJob:
-    """A fused group, as text, that is to become a kernel of this symbol; `decisions`: of its
-    schedule, where they are not the analytic ones.  With `nest`, the text is that of a loop nest.
-    `cache_dir`: the kernel cache that is asked first and keeps what is made.
+    """A kernel to compile.
+
+    text: of the fused group, or of the loop nest.
+    symbol: the kernel's name.
+    options: options of the compilation.
+    target: the machine.
+    decisions: of its schedule, if they are not the analytic ones.
+    nest: `text` is that of a loop nest.
+    cache_dir: the kernel cache, which is asked first and keeps the result.
     """
 
     text: str
@@ -83,6 +95,6 @@ def with_head(head: Any, body: bytes) -> bytes:
 
 
 def without_head(blob: bytes) -> tuple[Any, bytes]:
-    """The JSON values and the bytes behind them."""
+    """The JSON values and the bytes after them."""
     end = 4 + int.from_bytes(blob[:4], "little")
     return json.loads(blob[4:end]), blob[end:]

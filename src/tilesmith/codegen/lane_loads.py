@@ -1,7 +1,7 @@
 """Vectors of elements at known distances: which whole vectors cover them, and what may be read.
 
-Elements that unrolled neighbours read as well may be read, too, so vectors start at multiples of
-their width where they can: neighbours then share them, and none crosses a cache line for nothing.
+Elements that unrolled neighbours read may be read too.  So vectors start at multiples of their
+width where possible.  Neighbours then share them, and none crosses a cache line needlessly.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Place = tuple[Buffer, Expr]
 """A buffer and the variable part of an index into it."""
 
 Reach = dict[Place, tuple[int, int]]
-"""The first and the last element that is surely read, counted from each place."""
+"""From each place, the first and the last element that is certainly read."""
 
 
 def place(buffer: Buffer, index: Expr) -> tuple[Place, tuple[int, ...]] | None:
@@ -43,7 +43,7 @@ def place(buffer: Buffer, index: Expr) -> tuple[Place, tuple[int, ...]] | None:
 
 
 def reach(stores: Iterable[Store]) -> Reach:
-    """What stores that run one after the other read in vectors, whatever the lanes hold."""
+    """The elements that consecutive stores read in vectors, whatever the lanes hold."""
     found: Reach = {}
     for s in stores:
         own = known_lanes(s.mask)
@@ -68,7 +68,7 @@ def _all_on(lane: int, *masks: tuple[bool, ...] | None) -> bool:
 
 
 def _unconditional(root: Expr) -> Iterator[Load]:
-    """Vector loads with other strides than 0 and 1 that `root` surely makes."""
+    """The vector loads with strides other than 0 and 1 that `root` certainly executes."""
     stack = [root]
     while stack:
         e = stack.pop()
@@ -84,7 +84,7 @@ def _unconditional(root: Expr) -> Iterator[Load]:
 
 
 def known_lanes(mask: Expr | None) -> tuple[bool, ...] | None:
-    """The lanes for which a mask holds, when that is known; None otherwise."""
+    """The lanes for which a mask holds, if that is known; else None."""
     if isinstance(mask, Binary) and mask.op == "and":
         a, b = known_lanes(mask.a), known_lanes(mask.b)
         return None if a is None or b is None else tuple(x and y for x, y in zip(a, b, strict=True))

@@ -1,8 +1,8 @@
 """LLVM text to object code, and objects to callable addresses, through llvmlite.
 
-Objects are position-independent and self-contained but for the C library, so that the same bytes
-serve the in-memory linker, saved executables and exported libraries.  llvmlite holds one lock
-around every call into LLVM: threads gain nothing here, compile in several processes instead.
+Objects are position-independent and need nothing but the C library.  So the same bytes serve the
+in-memory linker, saved executables and exported libraries.  llvmlite holds one lock around every
+call into LLVM: threads gain nothing here, so compile in several processes instead.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def _pipeline(
 ) -> tuple[llvm.PassBuilder, llvm.FunctionPassManager]:
     """The passes over each function.
 
-    Kernels arrive with their loops transformed as their schedule says, invariants hoisted: to put
-    values into registers and fold instructions is enough.  Measured, LLVM's own pipeline takes
-    four times as long and the code that comes out is as fast.
+    Kernels arrive with their loops transformed as scheduled and invariants hoisted.  It is enough
+    to put values into registers and fold instructions.  LLVM's own pipeline was measured: it takes
+    four times as long, and its code is as fast.
     """
     tuning = llvm.create_pipeline_tuning_options(speed_level=2)
     tuning.loop_vectorization = tuning.slp_vectorization = False
@@ -89,8 +89,9 @@ def _optimized(
 def compile_object(llvm_text: str, target: Target, opt: int = 2) -> bytes:
     """Relocatable object code of an LLVM module (ELF on Linux).
 
-    `opt`: 0 for none, 2 as usual, 3 for all that LLVM has.  Raises InternalError when LLVM does not
-    accept the text.
+    opt: 0: none, 2: the usual passes, 3: all of LLVM's.
+
+    Raises InternalError if LLVM does not accept the text.
     """
     module, machine = _optimized(llvm_text, target, opt)
     return machine.emit_object(module)
@@ -122,9 +123,11 @@ def _around(text: str, message: str) -> str:
 class Library:
     """Objects linked into this process; code stays mapped as long as the library lives.
 
-    `symbols`: the functions to look up.  `imports`: addresses of functions that the objects call,
-    by name; those of the C library are found by themselves.  Raises ModelError when a symbol is
-    missing.
+    symbols: the functions to look up.
+    imports: by name, addresses of functions that the objects call; those of the C library are found
+        automatically.
+
+    Raises ModelError if a symbol is missing.
     """
 
     def __init__(

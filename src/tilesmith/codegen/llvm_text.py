@@ -1,9 +1,8 @@
-"""Spelling of types and literals in LLVM's textual IR.
+"""Types and literals in LLVM's textual IR.
 
-An element has two types: the one it has in memory and the one it is computed in.  Bools are `i8` in
-memory and `i1` as values; `f16` and `bf16` are `i16` in memory and, as the semantics of `ir.expr`
-allow them to be rounded after every operation, `float` as values, always holding a number that the
-narrow type has exactly.
+An element has two types: in memory and as a value.  Bools are `i8` in memory and `i1` as values.
+`f16` and `bf16` are `i16` in memory and `float` as values, since the semantics of `ir.expr` allow
+rounding after every operation.  The `float` always holds a number that the narrow type has exactly.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _VALUE = {"bool": "i1", "f16": "float", "bf16": "float", "f32": "float", "f64": 
 _MEMORY = {"bool": "i8", "f16": "i16", "bf16": "i16", "f32": "float", "f64": "double"}
 
 NONTEMPORAL = "!nontemporal !0"
-"""What makes a store a streaming one; `!0` is defined by `NONTEMPORAL_NODE`."""
+"""The mark of a streaming store; `NONTEMPORAL_NODE` defines `!0`."""
 
 NONTEMPORAL_NODE = "!0 = !{i32 1}"
 
@@ -29,7 +28,7 @@ def vector(element: str, lanes: int) -> str:
 
 @lru_cache(maxsize=1024)
 def value_type(dtype: DType, lanes: int = 1) -> str:
-    """The type that values of `dtype` are computed in."""
+    """The type of values of `dtype`."""
     return vector(_VALUE.get(dtype.name) or f"i{dtype.bits}", lanes)
 
 

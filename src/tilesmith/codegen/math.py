@@ -1,10 +1,13 @@
 """Mathematical functions as arithmetic, so that they run in vector registers.
 
-`expand_math` replaces the `Call`s that no instruction computes by polynomials over adds, products,
-selects and bit casts: the same text serves scalars and vectors of any width, and no C library is
-called for f32.  What is left for the emitter: `sqrt abs floor ceil trunc round fma bitcast`
-everywhere, for f64 the C library's functions, and with AVX-512 `scalef` (x * 2^floor(y)), which
-only expansions make: it ends an exponential in one instruction instead of eight.
+`expand_math` replaces the `Call`s that no instruction computes by polynomials over additions,
+products, selects and bit casts.  The same expansion serves scalars and vectors of any width, and
+f32 needs no C library.  The emitter handles the rest:
+
+- everywhere `sqrt abs floor ceil trunc round fma bitcast`;
+- for f64 the C library's functions;
+- with AVX-512 `scalef` (x * 2^floor(y)), which only expansions make: it ends an exponential in one
+  instruction instead of eight.
 
 Errors for f32, in units in the last place of the correctly rounded result (tests check them over
 the whole range, with and without contraction of multiply-adds; NaN, infinities, signed zeros and
@@ -15,8 +18,8 @@ denormals are as IEEE 754 and C99 say):
     exponents +-0.25, +-0.5, +-0.75 by square roots: 3.5)
 
 f16 and bf16 are computed in f32 and rounded once.  The coefficients are our own minimax fits (Remez
-exchange in 40 digits); the argument reductions are the textbook ones: Cody and Waite's two-part
-constant for exp and log, Payne and Hanek's window of the bits of 2/pi for the trigonometric
+exchange in 40 digits).  The argument reductions are the textbook ones: Cody and Waite's two-part
+constant for exp and log, and Payne and Hanek's window of the bits of 2/pi for the trigonometric
 functions, which makes those accurate for every argument.
 """
 
@@ -37,12 +40,14 @@ KEPT = frozenset(("sqrt", "abs", "floor", "ceil", "trunc", "round", "fma", "bitc
 
 
 def scales(target: Target) -> bool:
-    """True for a machine that computes `scalef` on vectors of every length in one instruction."""
+    """True if `scalef` on vectors of every length is one instruction of the machine."""
     return target.features >= {"avx512f", "avx512vl"}
 
 
 def _constant_power(x: Expr, y: float, let: Bindings) -> Expr | None:
-    """x^y for the exponents that models are full of, exactly or within few roundings more."""
+    """x^y for the exponents that are frequent in models, exactly or with few additional
+    roundings.
+    """
     if y == 1.0:
         return x
     if y == 0.0:
@@ -65,9 +70,9 @@ def _constant_power(x: Expr, y: float, let: Bindings) -> Expr | None:
 
 
 def _integer_power(x: Expr, y: Expr, let: Bindings) -> Expr:
-    """x^y by squaring, wrapping like every integer product.
+    """x^y by squaring; it wraps like every integer product.
 
-    A negative y gives what rounding toward zero does: 0, or +-1 for x = +-1.
+    A negative y gives the result rounded toward zero: 0, or +-1 for x = +-1.
     """
     x, y = let("x", x), let("y", y)
     result, square = literal(1, x), x
@@ -143,8 +148,7 @@ def _expanded_integer(call: Call, let: Bindings) -> Expr:
 def expand(call: Call, scales: bool = False) -> Expr:
     """The arithmetic that computes `call`, with the errors stated above; `call` itself if it stays.
 
-    The arguments are taken as they are: expand inside them first.  `scales`: the machine computes
-    `scalef`.
+    Arguments are not expanded: do that first.  `scales`: the machine has `scalef`.
     """
     let = Bindings(scales)
     result = _expanded(call, let)
@@ -152,9 +156,10 @@ def expand(call: Call, scales: bool = False) -> Expr:
 
 
 def expand_math(func: Func, target: Target) -> Func:
-    """Expand every call in `func` that needs it, the last pass before code generation for `target`.
+    """`func` with every call expanded that needs it, the last pass before code generation for
+    `target`.
 
-    The same object when there is none.
+    The same object if there is none.
     """
     done: dict[Expr, Expr] = {}
     scaling = scales(target)

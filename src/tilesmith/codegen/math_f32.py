@@ -1,4 +1,6 @@
-"""exp, log and what follows from them, in f32 arithmetic; errors are stated in `codegen.math`."""
+"""exp, log and functions derived from them, in f32 arithmetic; errors are stated in
+`codegen.math`.
+"""
 
 from __future__ import annotations
 
@@ -68,8 +70,9 @@ def _power_of_two(biased: Expr) -> Expr:
 
 
 def _scaled(p: Expr, kf: Expr, biased: Expr, let: Bindings) -> Expr:
-    """p * 2^k for -150 <= k <= 128; it overflows and denormalises as it rounds: in two steps, as
-    2^k itself may be out of range, where no instruction does it.
+    """p * 2^k for -150 <= k <= 128, with overflow and denormals rounded correctly.
+
+    Without the instruction it takes two steps, as 2^k itself may be out of range.
     """
     if let.scales:
         return scaled_by(p, kf)
@@ -151,7 +154,7 @@ def _log_parts(x: Expr, let: Bindings) -> tuple[Expr, Expr]:
 
 
 def _log_edges(x: Expr, result: Expr) -> Expr:
-    """`result` for positive finite x; -inf at 0, NaN below, and infinity and NaN as they are."""
+    """`result` for positive finite x; -inf at 0, NaN below; infinity and NaN are kept."""
     edge = pick(equal(x, 0.0), -INF, pick(less(x, 0.0), NAN, x, x), x)
     return Select(Binary("and", less(literal(0.0, x), x), less(x, INF)), result, edge)
 

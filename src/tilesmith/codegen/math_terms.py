@@ -1,4 +1,4 @@
-"""The vocabulary that the expansions of mathematical functions are written in."""
+"""The vocabulary of the expansions of mathematical functions."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ def clamp(x: Expr, low: float, high: float) -> Expr:
 
 
 class Bindings:
-    """Names the intermediate values of an expansion, so that its text stays linear in its size.
+    """Names for the intermediate values of an expansion, so that its text stays linear in its size.
 
-    `scales`: whether the machine multiplies by a power of two in one instruction (`scaled_by`).
+    scales: the machine multiplies by a power of two in one instruction (`scaled_by`).
     """
 
     def __init__(self, scales: bool = False) -> None:

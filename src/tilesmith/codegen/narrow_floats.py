@@ -1,8 +1,8 @@
-"""Conversion between 16-bit floats in memory (`i16`) and the `float` values they are computed in.
+"""Conversion between 16-bit floats in memory (`i16`) and their `float` values.
 
-bfloat16 is done in integer arithmetic everywhere: the machine instructions flush denormal numbers.
-float16 uses the machine's conversions where there are any (F16C, AArch64) and integer arithmetic
-elsewhere, so that nothing needs a support library. All roundings are to nearest, ties to even.
+bfloat16 uses integer arithmetic everywhere, since the machine instructions flush denormal numbers.
+float16 uses the machine's conversions where they exist (F16C, AArch64) and integer arithmetic
+elsewhere.  So nothing needs a support library.  All roundings are to nearest, ties to even.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Lanes:
 
 
 def has_half(target: Target) -> bool:
-    """True when the machine converts float16 itself."""
+    """True if the machine converts float16 itself."""
     return "f16c" in target.features or not target.triple.startswith("x86")
 
 
@@ -91,10 +91,10 @@ def rounded(b: Builder, target: Target, dtype: DType, value: str, lanes: int) ->
 
 
 def to_odd(b: Builder, value: str, lanes: int) -> str:
-    """A `double` rounded to `float` so that rounding it again to 16 bits gives the correctly
-    rounded result.
+    """A `double` rounded to `float` so that rounding again to 16 bits gives the correctly rounded
+    result.
 
-    Rounding to odd: truncate, and set the last bit when anything was cut off (Boldo and Melquiond,
+    Rounding to odd: truncate, and set the last bit if anything was cut off (Boldo and Melquiond,
     2008).
     """
     v = _Lanes(b, lanes)

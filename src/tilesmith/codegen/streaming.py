@@ -1,8 +1,8 @@
 """Streaming stores: results that no cache can hold are written past the caches.
 
-An ordinary store to a line that is not cached reads the line from memory first; a copy then moves
+An ordinary store to a line that is not cached first reads the line from memory; a copy then moves
 three bytes for two.  A streaming store (LLVM's `!nontemporal`) writes a whole line without reading
-it.  It pays only where lines are written whole, and harms where the next kernel would have found
+it.  It pays only where whole lines are written.  It harms where the next kernel would have found
 the result in a cache.
 """
 
@@ -23,10 +23,10 @@ _LEAST_BYTES = 16  # of a store: narrower ones have no vector instruction
 
 def streamed(func: Func, loaded: Collection[Buffer], target: Target) -> frozenset[Buffer]:
     """The outputs of `func` to write past the caches: those that it does not read, if together no
-    cache will hold them.
+    cache can hold them.
 
-    What is written first is gone from the cache by the time that all is written, so who reads the
-    result from its beginning misses nothing.
+    At the end the results written first have left the cache, so a reader that begins at the
+    beginning loses nothing.
     """
     sizes = {b: b.dtype.bytes * math.prod(map(_extent, b.shape)) for b in func.outputs}
     if not target.overflows(sum(sizes.values())):
@@ -35,15 +35,17 @@ def streamed(func: Func, loaded: Collection[Buffer], target: Target) -> frozense
 
 
 def _extent(extent: Expr | int) -> int:
-    """0 for what is not known."""
+    """The extent as a number; 0 if it is not known."""
     if isinstance(extent, Const):
         return int(extent.value)
     return extent if isinstance(extent, int) else 0
 
 
 def whole_lines(stores: Iterable[Store], buffers: Collection[Buffer]) -> dict[Store, int]:
-    """Those of `stores`, which run one after the other, that together write whole cache lines of
-    `buffers` starting at such a line, each with its alignment in bytes.
+    """Those of the consecutive `stores` that together write whole cache lines of `buffers`, each
+    with its alignment in bytes.
+
+    The buffers start at a line.
     """
     found: dict[tuple[object, ...], list[tuple[Store, int, int]]] = {}
     for s in stores:
@@ -73,6 +75,6 @@ def whole_lines(stores: Iterable[Store], buffers: Collection[Buffer]) -> dict[St
 
 
 def _is_run(offsets: tuple[int, ...]) -> bool:
-    """True for lanes side by side, in either direction."""
+    """True for contiguous lanes, in either direction."""
     steps = {b - a for a, b in pairwise(offsets)}
     return len(steps) == 1 and steps <= {1, -1}

@@ -1,4 +1,4 @@
-"""What a kernel does with its buffers, found in one walk before any code is written."""
+"""What a kernel does with its buffers, found in one walk before code generation."""
 
 from __future__ import annotations
 
@@ -32,10 +32,14 @@ def moved(s: Store) -> Buffer | None:
 
 @dataclass(slots=True)
 class Survey:
-    """`written`, `loaded`: the buffers that are.  `accesses`: of register buffers, all at
-    constants, as (first element, lanes).  `windows`: those of them of which columns are read that
-    begin at different rows.  `computed`: those of them that hold more than what was
-    loaded.  `asserts`: whether the kernel may stop early.
+    """What a kernel does with its buffers.
+
+    written: buffers that are stored to.
+    loaded: buffers that are loaded from.
+    accesses: of register buffers, all at constants, as (first element, lanes).
+    windows: register buffers of which columns that begin at different rows are read.
+    computed: register buffers that hold more than loaded elements.
+    asserts: whether the kernel may stop early.
     """
 
     written: set[Buffer] = field(default_factory=set)

@@ -1,8 +1,8 @@
-"""The machines that code can be made for: detection of the host and the named x86-64 levels.
+"""The machines for which code can be made: detection of the host and the named x86-64 levels.
 
-Code generation starts from the baseline CPU and adds exactly the features listed in a `Target`, so
+Code generation starts from the baseline CPU and adds exactly the features listed in a `Target`.  So
 a machine that hides a feature (a virtual machine, an operating system without AVX-512 state) never
-gets code that uses it. `Target.cpu` only steers LLVM's tuning.
+gets code that uses it.  `Target.cpu` only steers LLVM's tuning.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _NOT_FOR_CODE = frozenset(
         "user-msr",
     }
 )
-"""Host features that compiled kernels can't use, left out so that executables move between machines
-more freely.
+"""Host features that compiled kernels can't use.  They are left out so that executables run on more
+machines.
 """
 
 
@@ -117,7 +117,7 @@ def host() -> Target:
 
 
 def missing_features(machine: Target, needed: Target) -> tuple[str, ...]:
-    """Features of `needed` that `machine` lacks, sorted; code for `needed` runs on `machine` when
+    """Features of `needed` that `machine` lacks, sorted; code for `needed` runs on `machine` if
     there are none.
 
     Another architecture counts as a missing feature named after it.
@@ -129,7 +129,7 @@ def missing_features(machine: Target, needed: Target) -> tuple[str, ...]:
 
 
 def covers(machine: Target, needed: Target) -> bool:
-    """True when code made for `needed` runs on `machine`; `missing_features` says why not."""
+    """True if code made for `needed` runs on `machine`; `missing_features` says why not."""
     return not missing_features(machine, needed)
 
 

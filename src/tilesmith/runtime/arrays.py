@@ -1,5 +1,5 @@
-"""Turning what users pass into NumPy arrays, without copies where possible, and results back into
-what they passed.
+"""Users' arrays as NumPy arrays, without copies where possible, and results back as users'
+types.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def is_torch(value: Any) -> bool:
 
 
 def to_numpy(value: Any, what: str) -> np.ndarray:
-    """A NumPy view of an array, torch tensor, or anything with DLPack or the array interface.
+    """A NumPy view of an array, a torch tensor, or anything with DLPack or the array interface.
 
     Raises ModelError naming `what` for other things.
     """
@@ -55,7 +55,7 @@ def to_numpy(value: Any, what: str) -> np.ndarray:
 
 
 def check(array: np.ndarray, spec: TensorSpec) -> None:
-    """Raises ModelError unless dtype and shape are what `spec` says."""
+    """Raises ModelError unless dtype and shape are those of `spec`."""
     if array.dtype != spec.dtype.numpy:
         raise ModelError(
             f"input {spec.name!r}: expected element type {spec.dtype} ({spec.dtype.numpy}), "
@@ -67,8 +67,8 @@ def check(array: np.ndarray, spec: TensorSpec) -> None:
 
 
 def as_stored(array: np.ndarray) -> np.ndarray:
-    """A C-contiguous, aligned array of a type that has a buffer: 16-bit patterns for what NumPy has
-    no letter for.
+    """A C-contiguous, aligned array of a type that has a buffer: 16-bit patterns for types without
+    a NumPy letter.
     """
     if not (array.flags.c_contiguous and array.flags.aligned):
         array = np.array(array, order="C")

@@ -1,9 +1,9 @@
 """A compiled model that can be called.
 
-An `Executable` may be called from several threads at once: each call takes an arena of its own from
-a free list, and code and constants are only read.  Calls that overlap share the workers of the
-process's pool.  Arenas that no call has used for a minute are given back to the system by the next
-call of any executable.
+An `Executable` may be called from several threads at once.  Each call takes an arena from a free
+list; code and constants are only read.  Calls that overlap share the workers of the process's pool.
+Arenas that no call has used for a minute are returned to the system by the next call of any
+executable.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 class Executable:
-    """`exe(*arrays)` runs the model: arrays in the order of `inputs`, the result an array, or a
-    tuple for several outputs.
+    """`exe(*arrays)` runs the model on arrays in the order of `inputs`; the result is an array, or
+    a tuple for several outputs.
 
-    NumPy arrays in, NumPy arrays out; when an input is a torch tensor, so are the outputs.  Inputs
-    are used in place unless they are not contiguous.  Results are fresh arrays.
+    NumPy arrays in, NumPy arrays out; if an input is a torch tensor, so are the outputs.
+    Contiguous inputs are used in place.  Results are fresh arrays.
     """
 
     def __init__(self, program: Program, threads: int | None = None) -> None:
@@ -92,7 +92,7 @@ class Executable:
         return self.program.outputs
 
     def __call__(self, *arrays: Any) -> Any:
-        """Run the model.  Raises ModelError when count, type or shape of the inputs is wrong."""
+        """Run the model.  Raises ModelError if count, type or shape of the inputs is wrong."""
         if len(arrays) == self._input_count and self._plain:
             results = tuple([r.fresh() for r in self._results])
             status = self._call(arrays, results)
@@ -104,8 +104,9 @@ class Executable:
         return results[0] if self._single else results
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Run the model on inputs by name; the outputs by name.  Raises ModelError for wrong or
-        missing names too.
+        """Run the model on inputs by name; returns the outputs by name.
+
+        Raises ModelError for wrong or missing names too.
         """
         names = [s.name for s in self.inputs]
         for name in inputs:
@@ -126,7 +127,7 @@ class Executable:
         )
 
     def _run_checked(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The careful way: converts what the fast path refuses, or says what is wrong with it."""
+        """The slow path: convert what the fast path refuses, or say what is wrong with it."""
         stored = self._stored(arrays)
         results = tuple(r.fresh() for r in self._results)
         self._check(self._call(stored, results))
@@ -158,14 +159,15 @@ class Executable:
             raise ModelError(f"input {self.inputs[-status - 1].name!r} can't be read as a buffer")
 
     def trim(self) -> int:
-        """Give the memory of arenas that no call uses back to the system; returns how many bytes.
+        """Return the memory of idle arenas to the system.  Returns the number of bytes.
+
         The next call takes memory anew, which costs it some time.
         """
         return self._runner.trim()
 
     def profile(self, *arrays: Any, repeats: int = 10) -> Profile:
-        """The time of each kernel on the given inputs, the least of `repeats` runs, beside what
-        the performance model expects on this machine (which is measured at first use).
+        """The time of each kernel on the given inputs, the least of `repeats` runs, with the
+        performance model's prediction for this machine (which is measured at first use).
         """
         # To load and run needs no compiler; the performance model, and measuring, do.
         from .machine import machine
@@ -184,8 +186,8 @@ class Executable:
     def _timed(
         self, arrays: tuple[Any, ...], repeats: int, both: bool = False
     ) -> tuple[np.ndarray, float]:
-        """The least time of each call, and of a whole run by the program's own main function, which
-        is only made for `both`.
+        """The least time of each call in seconds, and for `both` that of a whole run by the
+        program's own main function.
         """
         from .profile import Stopwatch
 
@@ -215,7 +217,7 @@ class Executable:
         """The executable in a `.tsm` file.
 
         The file holds machine code, which runs with your rights: load only files that you trust.
-        Raises ModelError when it is damaged or needs CPU features that this machine lacks.
+        Raises ModelError if it is damaged or needs CPU features that this machine lacks.
         """
         return Executable(load_program(path), threads)
 

@@ -1,4 +1,4 @@
-"""One kernel as a Python callable on NumPy arrays: what `tilesmith.build` returns."""
+"""One kernel as a Python callable on NumPy arrays: the result of `tilesmith.build`."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from .threads import thread_count
 
 
 class NativeFunction:
-    """`f(*arrays)` runs the kernel on arrays for the buffer parameters in order, outputs included
-    and written in place.
+    """`f(*arrays)` runs the kernel on arrays for the buffer parameters in order, outputs included,
+    which are written in place.
 
-    `params` give the shapes to check (those before flattening).  Scalar parameters that are a
-    dimension of an array are taken from its shape; others follow the arrays as integers.
+    `params` give the shapes to check (those before flattening).  A scalar parameter that is a
+    dimension of an array is taken from its shape.  Others follow the arrays as integers.
     """
 
     def __init__(
@@ -64,14 +64,15 @@ class NativeFunction:
         )
 
     def __call__(self, *args: Any) -> None:
-        """Run on arrays, then the scalars that no array's shape tells.  Raises ModelError when they
-        do not fit.
+        """Run on arrays, then the scalars that no array's shape determines.  Raises ModelError if
+        they do not fit.
         """
         self.bind(*args)()
 
     def bind(self, *args: Any) -> Callable[[], None]:
-        """The call with these arguments, checked once, ready to be repeated (for timing).  It keeps
-        the arrays alive.
+        """The call with these arguments, checked once and ready to be repeated (for timing).
+
+        It keeps the arrays alive.
         """
         count = len(self.buffers)
         if len(args) != count + len(self._given):
@@ -137,7 +138,7 @@ class NativeFunction:
 
     @property
     def llvm_text(self) -> str:
-        """The LLVM text that the kernel was compiled from."""
+        """The LLVM text from which the kernel was compiled."""
         return self.kernel.llvm_text
 
     @property
@@ -150,7 +151,7 @@ class NativeFunction:
 
 
 def _dimension(d: Expr | int, values: dict[Expr, int]) -> int:
-    """The value of a dimension.  Raises ModelError when it depends on something unknown."""
+    """The value of a dimension.  Raises ModelError if it depends on something unknown."""
     if isinstance(d, int):
         return d
     if isinstance(d, Const):

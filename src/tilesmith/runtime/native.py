@@ -1,4 +1,4 @@
-"""The C runtime, loaded; and the few ways that Python touches memory for it."""
+"""The loaded C runtime, and the few ways in which Python touches memory for it."""
 
 from __future__ import annotations
 
@@ -52,8 +52,10 @@ class Context(ctypes.Structure):
 
     @staticmethod
     def of(threads: int, scratch: int, scratch_bytes: int) -> Context:
-        """The context of kernels that run on the process's pool; `scratch` is the address of
-        `scratch_bytes` for each thread.
+        """The context of kernels that run on the process's pool.
+
+        scratch: address of the scratch memory.
+        scratch_bytes: bytes of it for each thread.
         """
         return Context(
             abi=context.ABI,
@@ -65,7 +67,7 @@ class Context(ctypes.Structure):
         )
 
     def failure(self, code: int) -> Failure:
-        """The failure that a run noted which returned `code`; it is cleared for the next."""
+        """The failure recorded by a run that returned `code`; it is cleared for the next run."""
         values = tuple(self.failure_values[: self.failure_count])
         found = Failure(code, self.failure_call, self.failure_assertion, values)
         self.failure_code = 0
@@ -85,7 +87,7 @@ class Failure(NamedTuple):
     values: tuple[int, ...]
 
     def text(self, messages: Sequence[str]) -> str:
-        """What went wrong, for people; `messages`: those of the kernel's assertions."""
+        """What went wrong, for people; `messages` are those of the kernel's assertions."""
         if self.code == context.Code.ASSERTION:
             found = ", ".join(map(str, self.values))
             return messages[self.assertion] + (f" (found {found})" if found else "")

@@ -1,8 +1,8 @@
 """Where the time of a model goes, kernel by kernel.
 
-The program's kernels are called by a second main function, made on demand, that notes the time
-between them.  So they run as they always do: in order, with the program's threads, each finding in
-the caches what the one before left there; and their times add up to the whole.
+A second main function, made on demand, calls the program's kernels and takes the time between them.
+So they run as always: in order, with the program's threads, with the caches as the previous kernel
+left them.  Their times add up to the whole.
 """
 
 from __future__ import annotations
@@ -28,8 +28,12 @@ STAMP_WORDS = 2  # seconds and nanoseconds of a C `timespec`
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """One kernel of a program: the least of its times, and what the model expects of it (None when
-    the program does not say what the kernel does).
+    """One kernel of a program.
+
+    call: the call.
+    seconds: the least of its times.
+    info: its description, if the program has one.
+    prediction: the performance model's, if there is a description.
     """
 
     call: KernelCall
@@ -47,14 +51,18 @@ class KernelTime:
 
     @property
     def ratio(self) -> float | None:
-        """Predicted over measured time: above 1, the kernel is faster than the model thinks."""
+        """Predicted over measured time; above 1 the kernel is faster than predicted."""
         return self.prediction.seconds / self.seconds if self.prediction else None
 
 
 @dataclass(frozen=True)
 class Profile:
-    """The kernels of a program in order.  `whole`: seconds of the fastest run of all of them, by
-    the program's own main function.
+    """The kernels of a program with their times.
+
+    kernels: in order.
+    whole: seconds of the fastest run of all of them, by the program's own main function.
+    threads: number of threads.
+    machine: the rates behind the predictions.
     """
 
     kernels: tuple[KernelTime, ...]
@@ -105,7 +113,7 @@ class Stopwatch:
         return self._library.address(PROFILED_ENTRY)
 
     def stamps(self) -> np.ndarray:
-        """Room for the times that a run notes: it is the program's last output."""
+        """Memory for the times that a run takes: the program's last output."""
         return np.zeros((len(self.calls) + 1, STAMP_WORDS), np.int64)
 
     @staticmethod
@@ -117,7 +125,7 @@ class Stopwatch:
 def timed(
     program: Program, seconds: Sequence[float], threads: int, machine: Machine
 ) -> tuple[KernelTime, ...]:
-    """The program's kernels with their times and what the model expects."""
+    """The program's kernels with their times and predictions."""
     size = program.constants.nbytes + program.arena_bytes
     constants = constants_place(size, program.target)
     rows = []

@@ -1,7 +1,6 @@
-"""A compiled model as data: what to call, with which memory, and the code to call.
+"""A compiled model as data: the calls, their memory, and the code.
 
-Everything here can be written to a file or sent to another machine; `runtime.executable` gives it
-life.
+Everything here can be written to a file or sent to another machine.  `runtime.executable` runs it.
 """
 
 from __future__ import annotations
@@ -29,7 +28,12 @@ Blob: TypeAlias = np.ndarray
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """A tensor that goes into or comes out of a program."""
+    """An input or output of a program.
+
+    name: for users.
+    dtype: element type.
+    shape: extents.
+    """
 
     name: str
     dtype: DType
@@ -55,11 +59,15 @@ class TensorSpec:
 class Program:
     """A compiled model.
 
-    `arena_bytes`: intermediate values and the kernels' shared workspaces.  `scratch_bytes`: what
-    each thread needs for itself (the largest `workspace_bytes_per_thread`).  `constants`: a byte
-    array at a 64-byte boundary. `objects`: object code by the symbol it defines; `ENTRY` is the
-    main function.  `metadata`: plain JSON values for people.  `kernels`: what each symbol's kernel
-    does, where that is known.
+    inputs, outputs: in order.
+    calls: the kernels, in order.
+    arena_bytes: intermediate values and the kernels' shared workspaces.
+    scratch_bytes: scratch memory of each thread (the largest `workspace_bytes_per_thread`).
+    constants: bytes, at a 64-byte boundary.
+    objects: by symbol, the object code that defines it; `ENTRY` is the main function.
+    target: the machine.
+    metadata: JSON values for people.
+    kernels: by symbol, descriptions of kernels, where known.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -86,7 +94,7 @@ class Program:
         metadata: Mapping[str, Any] | None = None,
         kernels: Mapping[str, KernelInfo] | None = None,
     ) -> Program:
-        """The program whose main function is still to be made; `objects` hold the kernels."""
+        """The program, with its main function added; `objects` hold the kernels."""
         main = emit_entry(calls, arena_bytes=arena_bytes, scratch_bytes=scratch_bytes)
         code = compile_object(main, target, opt=0)  # straight-line calls: nothing to optimize
         return Program(
@@ -105,8 +113,10 @@ class Program:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contents:
-    """What a constant will hold: its size in bytes, and how it is written to memory of that size
-    that is zero.
+    """The future contents of a constant.
+
+    bytes: size.
+    write: writes them to zeroed memory of that size.
     """
 
     bytes: int
@@ -121,8 +131,9 @@ class Contents:
 
 
 def pack_constants(constants: Sequence[Contents], jobs: int = 1) -> tuple[Blob, list[int]]:
-    """One blob with all `constants` at 64-byte offsets, and the offsets; `jobs` are written at the
-    same time.  The same object is stored once.
+    """One blob with all `constants` at 64-byte offsets, and the offsets.
+
+    `jobs` of them are written at the same time.  The same object is stored once.
     """
     places: dict[Contents, int] = {}
     end = 0

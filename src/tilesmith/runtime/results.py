@@ -1,7 +1,7 @@
-"""Memory for results: large blocks are taken again once nobody looks at what was in them.
+"""Memory for results: large blocks are reused once nobody refers to their last contents.
 
-The C library gives blocks of tens of megabytes back to the system as soon as they are free, and
-mapping as many fresh pages takes longer than most kernels take to fill them.
+The C library returns free blocks of tens of megabytes to the system at once.  Mapping as many fresh
+pages takes longer than most kernels take to fill them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from .native import ALIGNMENT
 
 LARGE_BYTES = 16 << 20
-"""Results from this size on have memory of their own, which starts a cache line."""
+"""Results of at least this size have memory of their own, which starts at a cache line."""
 
 _KEPT = 2
 """Blocks kept: a caller still holds the last result when it asks for the next."""
@@ -30,7 +30,7 @@ def _references(blocks: list[np.ndarray]) -> list[int]:
 
 
 class Results:
-    """`fresh()` gives an uninitialised array of `shape` and `dtype` that nobody else looks at."""
+    """`fresh()` gives an uninitialised array of `shape` and `dtype` without other references."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
         self.shape = shape
@@ -51,6 +51,6 @@ class Results:
             return self._array(block)
 
     def _array(self, block: np.ndarray) -> np.ndarray:
-        """A view, which keeps `block` referenced as all views of it do."""
+        """A view, which keeps `block` referenced, as all of its own views do."""
         start = -block.ctypes.data % ALIGNMENT
         return block[start : start + self._bytes].view(self.dtype).reshape(self.shape)

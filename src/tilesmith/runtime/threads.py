@@ -1,8 +1,8 @@
 """How many threads a program uses.
 
-An argument beats TILESMITH_NUM_THREADS, which beats OMP_NUM_THREADS, which beats the number of
-physical cores that this process may use (CPU affinity and cgroup limits considered): a second
-hardware thread of a core adds nothing to code that keeps its vector units busy.
+In descending priority: an argument, TILESMITH_NUM_THREADS, OMP_NUM_THREADS, the number of physical
+cores that this process may use (CPU affinity and cgroup limits considered).  A second hardware
+thread of a core adds nothing to code that keeps its vector units busy.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def physical_cores() -> int:
 
 
 def cores() -> list[list[int]]:
-    """The processors that this process may use, by number, core by core; none where the system
-    doesn't tell (macOS, Windows).
+    """The processors that this process may use, by number, core by core; empty where the system
+    doesn't say (macOS, Windows).
     """
     if not hasattr(os, "sched_getaffinity"):
         return []
@@ -46,12 +46,12 @@ def cores() -> list[list[int]]:
 
 
 def _siblings(cpu: int) -> str:
-    """A name for the core that `cpu` is a hardware thread of."""
+    """A name for the core of which `cpu` is a hardware thread."""
     return _read(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") or str(cpu)
 
 
 def _quota() -> float | None:
-    """CPUs that the control group grants, None without a limit."""
+    """CPUs that the control group grants; None without a limit."""
     limits = []
     group = _own_group()
     while True:  # a limit anywhere up the tree holds
@@ -75,7 +75,7 @@ def _own_group() -> str:
 
 
 def _read(path: str) -> str:
-    """Contents of a small file, empty when there is none."""
+    """Contents of a small file; empty if there is none."""
     try:
         with open(path, encoding="utf-8") as f:
             return f.read().strip()

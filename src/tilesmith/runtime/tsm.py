@@ -1,13 +1,13 @@
 """The `.tsm` file: a program in one file.
 
 A ZIP archive without compression: `manifest.json`, `code/N.o`, and `weights.bin`, whose bytes start
-at a multiple of 64 so that they are mapped into memory as they are and shared between processes.
-The cache keeps the weights in a file of their own, which programs share: their archives have no
-`weights.bin`, and the manifest names that file and its checksum.
+at a multiple of 64.  So they can be mapped into memory as they are and shared between processes.
+The cache keeps weights in a file of their own, which programs share.  Such archives have no
+`weights.bin`; the manifest names that file and its checksum.
 
-The reader trusts nothing it can check: every name, size, offset and checksum, before anything is
-allocated or linked. What it can't check is what the machine code does; a file from a stranger is a
-program from a stranger.
+The reader trusts nothing that it can check: every name, size, offset and checksum is checked before
+anything is allocated or linked.  It can't check what the machine code does: a file from a stranger
+is a program from a stranger.
 """
 
 from __future__ import annotations
@@ -65,12 +65,13 @@ def save_program(program: Program, path: str | Path) -> None:
 
 
 FindWeights: TypeAlias = Callable[[str], Path | None]
-"""Where the weights are that a manifest names, if they are there."""
+"""The path of the weights that a manifest names, if they exist."""
 
 
 def write_program(program: Program, f: IO[bytes], weights: str | None = None) -> None:
-    """Write a `.tsm` file to a stream at its beginning.  `weights`: the name of a file that holds
-    the weights; None puts them into the archive.
+    """Write a `.tsm` file to a stream at its beginning.
+
+    weights: name of a file that holds the weights; None puts them into the archive.
     """
     code = {
         symbol: (f"code/{i}.o", data) for i, (symbol, data) in enumerate(program.objects.items())
@@ -99,9 +100,11 @@ def write_program(program: Program, f: IO[bytes], weights: str | None = None) ->
 
 
 def load_program(path: str | Path, find_weights: FindWeights | None = None) -> Program:
-    """The program in the file at `path`; `find_weights` finds weights that it keeps elsewhere.
+    """The program in the file at `path`.
 
-    Raises ModelError when the file is not a sound `.tsm`.
+    find_weights: finds weights that the archive keeps elsewhere.
+
+    Raises ModelError if the file is not a sound `.tsm`.
     """
     path = Path(path)
     try:
@@ -172,7 +175,7 @@ def _read(
 
 
 def _check_version(path: Path, manifest: Any) -> None:
-    """Raises ModelError when the file is sound, but of another version."""
+    """Raises ModelError if the file is sound, but of another version."""
     found = manifest.get("format") if isinstance(manifest, dict) else None
     abi = manifest.get("abi") if found == FORMAT else ABI
     for what, is_, ours in (("format", found, FORMAT), ("native interface", abi, ABI)):
@@ -230,7 +233,7 @@ def _weights_apart(path: Path, file: Path | None, size: int, checksum: str) -> n
 
 
 def _checksum(weights: np.ndarray) -> str:
-    """A checksum against damage at the speed of memory: a hash of the sums of 64 KB pieces."""
+    """A checksum against damage, at the speed of memory: a hash of the sums of 64 KB pieces."""
     whole = weights.size // _SUMMED * _SUMMED
     sums = weights[:whole].view(np.uint64).reshape(-1, _SUMMED // 8).sum(1)
     return hashlib.sha256(sums.tobytes() + weights[whole:].tobytes()).hexdigest()
@@ -274,9 +277,9 @@ def to_manifest(program: Program, files: dict[str, str]) -> dict[str, Any]:
 
 
 def from_manifest(m: dict[str, Any]) -> tuple[Program, dict[str, dict[str, str]], int]:
-    """The program still without code and weights, where its code is, and the size of the weights.
+    """The program without code and weights, the place of its code, and the size of the weights.
 
-    Raises ValueError, KeyError or TypeError for anything that is not as `to_manifest` writes it.
+    Raises ValueError, KeyError or TypeError for anything that `to_manifest` does not write.
     """
     memory = (
         os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
