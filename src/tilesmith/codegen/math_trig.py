@@ -36,7 +36,9 @@ _COS = (0.0416666469744858613, -0.00138873704153273832, 0.000024438585816190684)
 def _quadrant(x: Expr, let: Bindings) -> tuple[Expr, Expr]:
     """(q, r) with |x| = q pi/2 + r modulo 2 pi, |r| <= pi/4; q is an i32 in 0..3.
 
-    |x| is m 2^(e-150).  m times a 96-bit window of 2/pi, modulo 4 by wrapping, leaves 62 bits of fraction.  A float may cancel about 30 of them where it is closest to a multiple of pi/2; the rest is more than a mantissa.
+    |x| is m 2^(e-150).  m times a 96-bit window of 2/pi, modulo 4 by wrapping, leaves 62 bits of
+    fraction.  A float may cancel about 30 of them where it is closest to a multiple of pi/2; the
+    rest is more than a mantissa.
     """
     ax = let("ax", intrinsic("abs", x))
     bits = let("b", Cast(bits_of(ax, u32), u64))
