@@ -1,10 +1,15 @@
 """Integer expressions as affine sums: `sum(coefficient * atom) + constant`.
 
 An atom is any integer expression that is not itself a sum, a difference, a negation or a product
-with a constant. `from_affine` builds the canonical form: the terms with positive coefficients
-first, large coefficients before small ones (so that what changes slowly in a loop nest stands left
-and can be hoisted), ties by a structural text, the constant last.  Both directions are exact modulo
-2**bits, so they hold for integers that wrap around, too.
+with a constant.  `from_affine` builds the canonical form:
+
+- terms with positive coefficients first;
+- large coefficients before small ones, so that what changes slowly in a loop nest stands left and
+  can be hoisted;
+- ties by a structural text;
+- the constant last.
+
+Both directions are exact modulo 2**bits, so they also hold for integers that wrap around.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ _keys: dict[Expr, str] = {}
 
 
 def as_affine(e: Expr) -> Affine | None:
-    """Atoms with their coefficients (none is 0) and the constant; None unless `e` is a scalar
+    """Atoms with their coefficients (none is 0), and the constant; None unless `e` is a scalar
     integer.
 
     The dictionary is a fresh one.
@@ -154,7 +159,7 @@ def factors_of(e: Expr) -> tuple[Expr, ...]:
 
 
 def sort_key(e: Expr) -> str:
-    """A text that orders expressions in the same way in every process (names, not addresses)."""
+    """A text that orders expressions equally in every process (names, not addresses)."""
     key = _keys.get(e)
     if key is None:
         if type(e) is Var:

@@ -1,6 +1,6 @@
 """Bounds of integer expressions: the numeric interval, and symbolic ends over a box of variables.
 
-`eliminate` is what region inference asks: which elements of a tensor are read while some loops run.
+Region inference uses `eliminate`: which elements of a tensor are read while some loops run.
 """
 
 from __future__ import annotations
@@ -38,14 +38,13 @@ Bounds = tuple[Expr, Expr]
 def eliminate(
     e: Expr, ranges: Mapping[Var, tuple[ExprLike, ExprLike]], ctx: Context = EMPTY
 ) -> Bounds | None:
-    """The least and the greatest value of the integer `e` while each Var of `ranges` runs over its
-    inclusive range.
+    """The minimum and maximum of the integer `e` while each Var of `ranges` runs over its inclusive
+    range.
 
-    The ends are simplified expressions of the other Vars; every value of `e` lies between them
-    (they may be wider than needed, but are exact for affine sums where each Var occurs in one
-    term).  A range may mention other Vars of `ranges` (not in a circle).  An empty range gives ends
-    of no meaning.  None when nothing can be said: an index read from memory, a division by a
-    variable.
+    The ends are simplified expressions of the other Vars, and every value of `e` lies between them.
+    They may be wider than needed, but are exact for affine sums where each Var occurs in one term.
+    A range may mention other Vars of `ranges` (not in a circle).  For an empty range the ends have
+    no meaning.  None if nothing can be said: an index read from memory, a division by a variable.
     """
     box = {v: (as_expr(lo), as_expr(hi)) for v, (lo, hi) in ranges.items()}
     inner = ctx
@@ -57,7 +56,7 @@ def eliminate(
 
 
 def _outermost_first(box: Mapping[Var, Bounds]) -> list[Var]:
-    """The Vars ordered so that a range mentions only earlier ones."""
+    """The Vars in an order in which a range mentions only earlier ones."""
     order: dict[Var, None] = {}
 
     def visit(v: Var, above: tuple[Var, ...]) -> None:
@@ -74,7 +73,7 @@ def _outermost_first(box: Mapping[Var, Bounds]) -> list[Var]:
 
 
 class _Eliminator:
-    """Bounds bottom-up, memoised by node."""
+    """Bounds bottom-up, cached by node."""
 
     def __init__(self, box: Mapping[Var, Bounds], ctx: Context, inner: Context) -> None:
         self.box, self.ctx, self.inner = box, ctx, inner
@@ -113,7 +112,7 @@ class _Eliminator:
         return None if low is None or high is None else (low[0], high[1])
 
     def _sum(self, form: tuple[dict[Expr, int], int]) -> Bounds | None:
-        """Each atom at the end that its sign asks for; inner Vars first, as their ends mention
+        """Each atom at the end that its sign selects; inner Vars first, since their ends mention
         outer ones.
         """
         lo = self._end(form, low=True)
@@ -170,7 +169,7 @@ class _Eliminator:
         return whole
 
     def product(self, e: Binary) -> Bounds | None:
-        """A factor that varies times factors that do not and are not negative."""
+        """A varying factor times constant, nonnegative factors."""
         factors = factors_of(e)
         moving = [f for f in factors if free_vars(f) & self.box.keys()]
         fixed = [f for f in factors if f not in moving]

@@ -1,4 +1,6 @@
-"""Where an expression stands: the facts that hold there, and what was simplified under them."""
+"""The place of an expression: the facts that hold there, and the results of simplifying
+under them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from .interval import Interval
 from .prove import interval_of, is_index, nonnegative, sum_interval
 
 _MEMO_LIMIT = 1 << 17
-"""Entries of the long-lived empty context's memo, which is emptied when it is full."""
+"""Most entries in the memo of the long-lived empty context; a full one is emptied."""
 
 Rule: TypeAlias = "Callable[[Any, Context], Expr]"
 
@@ -22,10 +24,11 @@ Rule: TypeAlias = "Callable[[Any, Context], Expr]"
 class Context(Facts):
     """Facts to simplify under; immutable (each method gives a new context).
 
-    `rules`: the rewriting rule of each kind of node.  A rule simplifies the children with
-    `Context.simplify` and returns the simplest form that it knows: the node itself when there is
-    nothing to do.  Results are cached in the context, so one context should serve a whole loop
-    body.
+    rules: the rewriting rule of each kind of node.  A rule simplifies the children with
+        `Context.simplify` and returns the simplest form that it knows, or the node itself if there
+        is nothing to do.
+
+    Results are cached in the context, so one context should serve a whole loop body.
     """
 
     __slots__ = ("_assumed", "_memo", "_rules", "_sums")
@@ -48,7 +51,7 @@ class Context(Facts):
         return new
 
     def with_var(self, var: Var, lo: ExprLike, hi: ExprLike) -> Context:
-        """Adds `lo <= var <= hi`; the ends may be expressions of other Vars."""
+        """The context with `lo <= var <= hi` added; the ends may be expressions of other Vars."""
         low, high = self.simplify(as_expr(lo)), self.simplify(as_expr(hi))
         new = self._copy()
         new.bounds[var] = iv.make(self.interval(low).lo, self.interval(high).hi)
@@ -61,13 +64,13 @@ class Context(Facts):
         return new
 
     def with_interval(self, var: Var, values: Interval) -> Context:
-        """Adds what is known of the values of `var` as numbers."""
+        """The context with a numeric interval of `var` added."""
         new = self._copy()
         new.bounds[var] = values
         return new
 
     def assuming(self, cond: Expr) -> Context:
-        """Adds that the scalar bool `cond` is true."""
+        """The context in which the scalar bool `cond` is true."""
         found = self._assumed.get(cond)
         if found is None:
             simple = self.simplify(cond)
@@ -100,7 +103,7 @@ class Context(Facts):
                 self._learn_residue(cond)
 
     def _learn_sum(self, form: Affine) -> None:
-        """Records `form >= 0`."""
+        """Record `form >= 0`."""
         terms, k = form
         if len(terms) == 1:
             [(atom, c)] = terms.items()
@@ -111,7 +114,7 @@ class Context(Facts):
         self.inequalities = (*self.inequalities, form)
 
     def _learn_residue(self, cond: Compare) -> None:
-        """Records `x % c == r` as the stride of x."""
+        """Record `x % c == r` as the stride of x."""
         mod, rest = cond.a, cond.b
         if (
             type(mod) is Binary and mod.op == "floormod"
@@ -122,7 +125,7 @@ class Context(Facts):
             self.intervals.clear()
 
     def simplify(self, e: Expr) -> Expr:
-        """`e` in simplest form under these facts; the same object when it is so already."""
+        """`e` in simplest form under these facts; the same object if it is so already."""
         found = self._memo.get(e)
         if found is not None:
             return found
@@ -152,7 +155,7 @@ class Context(Facts):
         return e if all(a is b for a, b in zip(new, e.children)) else e.with_children(new)
 
     def affine(self, e: Expr) -> Affine:
-        """The affine sum of a scalar i64 `e`, its atoms simplified.  Shared: do not change it."""
+        """The affine sum of a scalar i64 `e`, with simplified atoms.  Shared: do not change it."""
         found = self._sums.get(e)
         if found is not None:
             return found
@@ -190,19 +193,19 @@ class Context(Facts):
         return from_affine(form[0], form[1])
 
     def interval(self, e: Expr) -> Interval:
-        """What values the integer or bool `e` may take (any lane of it)."""
+        """The possible values of the integer or bool `e` (in any lane)."""
         return interval_of(e, self)
 
     def sum_interval(self, form: Affine) -> Interval:
-        """The interval of an affine sum taken as a mathematical integer."""
+        """The interval of an affine sum as a mathematical integer."""
         return sum_interval(form, self)
 
     def is_exact(self, form: Affine) -> bool:
-        """True when the sum, of type i64, does not overflow: it is index arithmetic, or its
-        interval says so.
+        """True if the sum, of type i64, does not overflow: it is index arithmetic, or its interval
+        proves it.
         """
         return all(is_index(a) for a in form[0]) or sum_interval(form, self).fits(i64)
 
     def nonnegative(self, form: Affine) -> bool:
-        """True when `form >= 0` can be shown (a sum that does not overflow)."""
+        """True if `form >= 0` can be proved (a sum that does not overflow)."""
         return nonnegative(form, self)

@@ -1,7 +1,7 @@
 """Element types shared by every level.
 
-A `DType` is a small interned value: compare with `is` or `==`.  Text form is `name` (`f32`, `i64`,
-`bool`). NumPy has no bfloat16 of its own; `ml_dtypes` supplies it.
+A `DType` is a small interned value: compare with `is` or `==`.  Its text form is its `name` (`f32`,
+`i64`, `bool`).  NumPy has no bfloat16 of its own; `ml_dtypes` supplies it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,12 @@ Kind = Literal["bool", "int", "uint", "float"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """A scalar element type: `kind` and width in `bits` (bool is stored in one byte).  There are no
-    others than those below, so they are compared and hashed by identity.
+    """A scalar element type.  The only ones are those below, so they are compared and hashed by
+    identity.
+
+    name: its text form.
+    kind: bool, signed or unsigned integer, or float.
+    bits: width; a bool is stored in one byte.
     """
 
     name: str
@@ -92,7 +96,7 @@ _FROM_NUMPY: dict[np.dtype, DType] = {v: BY_NAME[k] for k, v in _TO_NUMPY.items(
 def dtype(spec: DType | str | np.dtype | type) -> DType:
     """The `DType` for a name (`"f32"`, `"float32"`), NumPy dtype or scalar type.
 
-    Raises TypeError when there is none.
+    Raises TypeError if there is none.
     """
     if isinstance(spec, DType):
         return spec

@@ -1,4 +1,4 @@
-"""What is known of the integers and conditions at one place of a program."""
+"""Facts about the integers and conditions at one place of a program."""
 
 from __future__ import annotations
 

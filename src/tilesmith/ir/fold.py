@@ -1,7 +1,7 @@
 """Constant folding: the value of one operation on literals, exactly as `ir.expr` defines it.
 
-Functions return None where the result is undefined (an integer division by zero, a float out of an
-integer's range) so that nothing is decided at compile time.
+Functions return None where the result is undefined (an integer division by zero, a float outside an
+integer's range), so that nothing is decided at compile time.
 """
 
 from __future__ import annotations

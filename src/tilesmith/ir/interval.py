@@ -1,9 +1,9 @@
-"""Intervals with a stride: what is known about the values of an integer expression.
+"""Intervals with a stride: the possible values of an integer expression.
 
 `Interval(lo, hi, stride, offset)` stands for the integers `lo <= v <= hi` with `v ≡ offset (mod
 stride)`; `None` is "unbounded".  A constant has stride 0 and itself as the offset.  The functions
-here are exact on single operations and safe (the result contains every possible value); they know
-nothing about overflow, which callers handle.
+here are exact on single operations and safe: the result contains every possible value.  They ignore
+overflow, which callers handle.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Interval(NamedTuple):
         return self.lo is not None and self.lo == self.hi
 
     def contains(self, value: int) -> bool:
-        """True when `value` is among the integers described."""
+        """True if `value` is in the interval."""
         if (self.lo is not None and value < self.lo) or (self.hi is not None and value > self.hi):
             return False
         return (
@@ -35,7 +35,7 @@ class Interval(NamedTuple):
         )
 
     def fits(self, dtype: DType) -> bool:
-        """True when both ends are known and lie in the range of `dtype`."""
+        """True if both ends are known and lie in the range of `dtype`."""
         return (
             self.lo is not None
             and self.hi is not None
@@ -53,7 +53,9 @@ def constant(value: int) -> Interval:
 
 
 def make(lo: int | None, hi: int | None, stride: int = 1, offset: int = 0) -> Interval:
-    """The interval in normal form: ends moved inward onto the stride, constants recognised."""
+    """The interval in normal form: ends moved inward to multiples of the stride, constants
+    recognised.
+    """
     if stride == 0:
         return Interval(offset, offset, 0, offset)
     if stride > 1:
@@ -165,7 +167,7 @@ def union(a: Interval, b: Interval) -> Interval:
 
 
 def intersect(a: Interval, b: Interval) -> Interval:
-    """Values in both; of the two strides the larger is kept."""
+    """Values in both; the larger of the two strides is kept."""
     lo = b.lo if a.lo is None else a.lo if b.lo is None else max(a.lo, b.lo)
     hi = b.hi if a.hi is None else a.hi if b.hi is None else min(a.hi, b.hi)
     best = a if a.stride == 0 or (b.stride != 0 and a.stride >= b.stride) else b

@@ -1,8 +1,8 @@
-"""The pure functions that a `Call` may name, with their meaning in NumPy.
+"""The pure functions of `Call`, with their meaning in NumPy.
 
-One table serves the verifier, the interpreter, the reference evaluator and code generation, which
-expands most of them into arithmetic (`codegen.math`) and leaves rare ones to the C mathematics
-library.
+One table serves the verifier, the interpreter, the reference evaluator and code generation.  The
+latter expands most of them into arithmetic (`codegen.math`) and leaves rare ones to the C
+mathematics library.
 """
 
 from __future__ import annotations
@@ -21,8 +21,13 @@ from .threefry import threefry_word
 
 @dataclass(frozen=True, slots=True)
 class Intrinsic:
-    """`arity` arguments of one dtype; the result has it too unless `returns_bool` (isnan) or
+    """A function.  Arguments have one dtype; the result has it too, except for `returns_bool` and
     `bitcast`.
+
+    name: its name.
+    arity: number of arguments.
+    evaluate: its meaning in NumPy.
+    returns_bool: the result is a bool (isnan).
     """
 
     name: str
@@ -75,8 +80,8 @@ INTRINSICS: dict[str, Intrinsic] = {
 
 
 def call(name: str, *args: ExprLike, dtype: DType | None = None) -> Expr:
-    """`Call` of a known intrinsic; `dtype` is needed only for `bitcast`.  Raises KeyError for
-    unknown names.
+    """`Call` of a known intrinsic; only `bitcast` needs `dtype`.  Raises KeyError for unknown
+    names.
     """
     intrinsic = INTRINSICS[name]
     exprs = [as_expr(a) for a in args[:1]]

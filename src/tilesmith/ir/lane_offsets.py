@@ -36,9 +36,7 @@ def lane_offsets(e: Expr) -> tuple[Expr, tuple[int, ...]] | None:
 
 
 def lane_of(e: Expr, lane: int) -> Expr | None:
-    """One lane of a sum of neighbours in memory and of what is the same, or a step apart, in all
-    lanes; None for other vectors.
-    """
+    """One lane of a sum of contiguous loads, ramps and broadcasts; None for other vectors."""
     if isinstance(e, Broadcast):
         return e.value
     if isinstance(e, Ramp):

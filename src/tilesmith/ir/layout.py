@@ -1,14 +1,18 @@
-"""Physical layouts: how the logical axes of a tensor become the dimensions of a dense buffer in
-memory.
+"""Physical layouts: how the logical axes of a tensor become the dimensions of a dense buffer.
 
-A `Layout` is a list of physical dimensions, outermost first.  Each takes a logical axis whole
-(`2`), its blocks (`0/32`) or the position inside its block (`0%32`); an axis that is split appears
-once as each.  A `halo` keeps extra zeroed room before and after a whole axis (`2+1:1`), so that a
-consumer may read past the border.  A `span` says that memory goes on to that many positions of a
-whole axis (`1:256`), the others belonging to somebody else: so a tensor is seen that is a slice of
-a larger one, whose other elements are never touched. Text: dims separated by spaces, `0 2 3 1` is
-NHWC seen from logical NCHW, `0/16 2 3 1 0%16` a packed weight. When a block size does not divide
-the extent, the last block is padded (its contents are zero in packed constants).
+A `Layout` is a list of physical dimensions, outermost first.  In its text they are separated by
+spaces:
+
+- `2`: the whole logical axis 2.
+- `0/32` and `0%32`: blocks of 32 of axis 0, and the position inside the block.  A split axis
+  appears once as each.
+- `2+1:1`: a whole axis with a *halo*: zeroed room for 1 position before and after, so that a
+  consumer may read past the border.
+- `1:256`: a whole axis with a *span*: memory continues to 256 positions, and the others belong to
+  somebody else.  This describes a slice of a larger tensor, whose other elements are never touched.
+
+`0 2 3 1` is NHWC seen from logical NCHW; `0/16 2 3 1 0%16` is a packed weight.  If a block size
+does not divide the extent, the last block is padded (with zeros in packed constants).
 """
 
 from __future__ import annotations
@@ -31,8 +35,13 @@ Part = Literal["whole", "outer", "inner"]
 
 @dataclass(frozen=True, slots=True)
 class LayoutDim:
-    """One physical dimension: `part` of logical `axis`; `block` for outer/inner; halo room or span
-    for whole.
+    """One physical dimension.
+
+    axis: the logical axis.
+    part: all of it, its blocks, or the position inside the block.
+    block: elements of a block (outer and inner parts).
+    before, after: halo of a whole axis, in positions.
+    span: positions of a whole axis in memory; 0: as many as it has.
     """
 
     axis: int
@@ -65,7 +74,7 @@ class _Piece(NamedTuple):
 
 
 def _pieces(dim: LayoutDim, n: int) -> list[_Piece]:
-    """The parts of an axis of extent `n` that are copied at once: whole blocks, and the rest."""
+    """The parts of an axis of extent `n` that are copied at once: whole blocks, and the tail."""
     if dim.part == "whole":
         return [_Piece(slice(n), (n,), (slice(dim.before, dim.before + n),))]
     blocks, rest = divmod(n, dim.block)
@@ -76,7 +85,11 @@ def _pieces(dim: LayoutDim, n: int) -> list[_Piece]:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A bijection from logical indices to physical indices (up to padding)."""
+    """A bijection from logical indices to physical indices (up to padding).
+
+    dims: outermost first.
+    has_padding: some physical elements may belong to no logical one.
+    """
 
     dims: tuple[LayoutDim, ...]
     has_padding: bool = field(init=False, compare=False, repr=False)
@@ -127,7 +140,7 @@ class Layout:
 
     @staticmethod
     def permuted(order: tuple[int, ...]) -> Layout:
-        """Whole axes, outermost first."""
+        """A layout of whole axes, outermost first."""
         return Layout(tuple(LayoutDim(i) for i in order))
 
     @property
@@ -141,7 +154,7 @@ class Layout:
 
     @property
     def dense(self) -> Layout:
-        """The same order of elements in memory of one's own: without spans."""
+        """The same order of elements without spans, for memory of its own."""
         return self.spanning((0,) * len(self.dims))
 
     def spanning(self, spans: tuple[int, ...]) -> Layout:
@@ -187,7 +200,7 @@ class Layout:
     def pack(self, array: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         """The physical array (contiguous, padding zero) for a logical one.
 
-        Written to `out`, if given, an array of the physical shape that is zero where padding lies.
+        out: an array of the physical shape, zero in the padding, to write to.
         """
         shape = self.physical_shape(array.shape)
         if out is None:

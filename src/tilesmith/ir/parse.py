@@ -71,7 +71,7 @@ def tokenize(text: str, first_line: int = 1) -> list[Token]:
 class ExprParser:
     """Recursive descent with precedence climbing over a list of tokens.
 
-    `vars` and `buffers` give the meaning of names; a subclass may change them as it goes.
+    `vars` and `buffers` give the meaning of names; a subclass may change them while parsing.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class ExprParser:
         return token
 
     def at(self, text: str) -> bool:
-        """True when the next token is this symbol or word."""
+        """True if the next token is this symbol or word."""
         token = self.token
         return token.text == text and token.kind in ("symbol", "name", "newline")
 
@@ -178,7 +178,7 @@ class ExprParser:
                 return left
 
     def build(self, token: Token, make: Callable[..., Expr], *operands: Expr) -> Expr:
-        """`make(*operands)`, its complaint about types turned into a ParseError at `token`."""
+        """`make(*operands)`, with its complaint about types turned into a ParseError at `token`."""
         try:
             return make(*operands)
         except (TypeError, ValueError) as e:
@@ -346,7 +346,7 @@ class ExprParser:
         return ir.Let(var, value, body)
 
     def restore(self, name: str, outer: Var | None) -> None:
-        """Ends the scope of a name."""
+        """End the scope of a name."""
         if outer is None:
             del self.vars[name]
         else:
@@ -358,7 +358,9 @@ def parse_expr(
     vars: Mapping[str, Var] | None = None,
     buffers: Mapping[str, BufferLike] | None = None,
 ) -> Expr:
-    """The expression for its text; `vars` and `buffers` say what the names in it are.
+    """The expression for its text.
+
+    vars, buffers: the meaning of names.
 
     Raises ParseError with line and column.
     """

@@ -1,4 +1,4 @@
-"""What the simplifier can show about integers: intervals bottom-up, and proofs of `sum >= 0`."""
+"""What the simplifier can prove about integers: intervals bottom-up, and proofs of `sum >= 0`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _index: dict[Expr, bool] = {}
 
 
 def is_index(e: Expr) -> bool:
-    """True for index arithmetic: i64 made of Vars, literals and values of at most 32 bits; it does
-    not overflow.
+    """True for index arithmetic, which does not overflow: i64 made of Vars, literals and values of
+    at most 32 bits.
     """
     found = _index.get(e)
     if found is not None:
@@ -50,7 +50,7 @@ def sum_interval(form: Affine, facts: Facts) -> Interval:
 
 
 def interval_of(e: Expr, facts: Facts) -> Interval:
-    """The values that an integer or bool (any lane of it) may take under `facts`."""
+    """The possible values of an integer or bool (in any lane) under `facts`."""
     if type(e) is Const:
         return iv.constant(int(e.value)) if not e.type.is_float else iv.TOP
     cache = facts.intervals
@@ -81,7 +81,7 @@ def _compute(e: Expr, facts: Facts) -> Interval:
 
 
 def _wrapped(values: Interval, e: Expr) -> Interval:
-    """`values`, or everything when an operation of this type may have wrapped around."""
+    """`values`, or everything if an operation of this type may have wrapped around."""
     dtype = e.dtype
     if dtype is not i64 or not is_index(e):
         return values if values.fits(dtype) else iv.of_dtype(dtype)
@@ -189,11 +189,11 @@ _INTERVALS = {
 
 
 def nonnegative(form: Affine, facts: Facts) -> bool:
-    """True when `form >= 0` can be shown; the sum must not overflow.
+    """True if `form >= 0` can be proved; the sum must not overflow.
 
-    Numeric intervals first.  Then, for what depends on other values, each atom is replaced by an
-    end of its range that makes the sum smaller (a symbolic end of a Var, the operand of a min or
-    max, `x` for `c * (x // c)`), and known inequalities are subtracted, to a small depth.
+    Numeric intervals are tried first.  For dependent values, each atom is then replaced by an end
+    of its range that makes the sum smaller: a symbolic end of a Var, the operand of a min or max,
+    `x` for `c * (x // c)`.  Known inequalities are subtracted, to a small depth.
     """
     lo = sum_interval(form, facts).lo
     if lo is not None and lo >= 0:

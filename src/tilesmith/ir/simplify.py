@@ -1,15 +1,16 @@
 """The simplifier: rewrites an expression to a smaller one of the same value.
 
 `simplify(e, ctx)` works bottom-up with rules in tables indexed by node kind and operation
-(`ir.rules`), memoised by node in the `Context` (`ir.context`), which holds what is known where the
-expression stands.
+(`ir.rules`).  Results are cached by node in the `Context` (`ir.context`), which holds the facts at
+the expression's place.
 
-What is assumed and what is kept
+Assumptions and guarantees:
 - Integers of type i64 made of Vars, constants and values of narrower types are *index arithmetic*:
-  they are taken not to overflow.  Where an i64 value comes from memory, only what holds modulo
+  they are assumed not to overflow.  Where an i64 value comes from memory, only what holds modulo
   2**64 is used, unless its interval shows that nothing overflows.
-- Floats keep their value bit by bit (NaN payloads aside): `x * 1`, `x / 1`, `x - 0`, `x + -0.0` and
-  folding in the dtype, but not `x + 0` (changes -0.0) nor `x * 0` (NaN, infinities, signs).
+- Floats keep their value bit by bit (NaN payloads aside).  So `x * 1`, `x / 1`, `x - 0`, `x + -0.0`
+  and folding in the dtype are allowed, but not `x + 0` (changes -0.0) or `x * 0` (NaN, infinities,
+  signs).
 - An integer division by zero is undefined, so a rule may assume that it does not happen.
 - A rule never moves a `Load` out of the branch of a `Select` that guards it.
 """
@@ -28,7 +29,7 @@ EMPTY = Context(RULES)
 
 
 def simplify(e: Expr, ctx: Context = EMPTY) -> Expr:
-    """`e` in simplest form where the facts of `ctx` hold; the same object when nothing changes."""
+    """`e` in simplest form where the facts of `ctx` hold; the same object if nothing changes."""
     try:
         return ctx.simplify(e)
     except RecursionError:
@@ -38,18 +39,18 @@ def simplify(e: Expr, ctx: Context = EMPTY) -> Expr:
 
 
 def from_below(e: Expr, ctx: Context) -> None:
-    """Simplifies every sub-expression, leaves first, so that each step finds its operands done."""
+    """Simplify every sub-expression, leaves first, so that each step finds its operands done."""
     for node in post_order(e):
         ctx.simplify(node)
 
 
 def can_prove(cond: Expr, ctx: Context = EMPTY) -> bool:
-    """True when the bool `cond` is shown to hold (in all lanes)."""
+    """True if the bool `cond` is proved to hold (in all lanes)."""
     if cond.dtype is not bool_:
         raise TypeError(f"a condition is a bool, got {cond.dtype}: {cond}")
     return is_value(simplify(cond, ctx), True)
 
 
 def interval(e: Expr, ctx: Context = EMPTY) -> Interval:
-    """The values that the integer `e` may take: ends, stride and offset."""
+    """The possible values of the integer `e`: ends, stride and offset."""
     return ctx.interval(e)

@@ -4,10 +4,10 @@
     ramp(base, stride, 16)  broadcast(x, 16)  reduce_add(v, 1)          let(x, value, body)   exp(x)
 
 - Literals: `5` is i64, `1.5` is f32, `true` is bool; others name their type: `5:i32`, `nan:f64`.
-- `and`, `or`, `not` are the operations on bools, `&`, `|`, `~` the same ones on integers.
-- Casts are written as calls of the type's name.  A call whose type is not that of its first
-  argument names it: `bitcast(x):i32`.
-- In a long expression a part that occurs again is written once as `($1 := part)` and then `$1`.
+- `and`, `or`, `not` are the operations on bools; `&`, `|`, `~` are the same ones on integers.
+- Casts are written as calls of the type's name.  A call names its type if it is not that of its
+  first argument: `bitcast(x):i32`.
+- In a long expression a repeated part is written once as `($1 := part)` and then as `$1`.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ RESERVED = frozenset((
     "block", "pass", "def", "range", "parallel", "vectorized", "unrolled", "extent", "attr",
     *(f"reduce_{op}" for op in ("add", "mul", "min", "max", "and", "or")),
 ))  # fmt: skip
-"""Words that a name in the text can't be."""
+"""Words that can't be names in the text."""
 
 _SHARE_ABOVE = 200  # nodes of the tree; shorter expressions are written out in full
 _SHARE_LEAST = 8  # nodes of a part worth a name
 
 
 class Names:
-    """Gives each object a name of its own: its label made a word, with a number when the word is
+    """Gives each object a name of its own: its label made a word, with a number if the word is
     taken.
     """
 
@@ -105,7 +105,7 @@ def print_expr(e: Expr, name_of: NameOf | None = None) -> str:
 
 
 def _shared_parts(root: Expr) -> set[Expr]:
-    """The parts to be named: those that occur more than once, when the whole is long."""
+    """The parts to be named: those that occur more than once, if the whole is long."""
     size: dict[Expr, int] = {}
     uses: dict[Expr, int] = {}
     for node in post_order(root):
@@ -140,7 +140,7 @@ def _call(name: str, *args: Expr | str) -> tuple[Parts, int]:
 
 
 def literal(e: Const) -> str:
-    """The text of a literal: exact, with its type unless it is the usual one."""
+    """The text of a literal: exact, with its type unless it is the default one."""
     value, dtype = e.value, e.type
     if dtype is bool_:
         return "true" if value else "false"
@@ -206,7 +206,7 @@ def access(indices: tuple[Expr, ...], mask: Expr | None) -> Parts:
 
 
 def call_type(e_name: str, args: tuple[Expr, ...]) -> DType | None:
-    """The type that a call has unless it says otherwise."""
+    """The type of a call that names none."""
     known = INTRINSICS.get(e_name)
     if known is not None and known.returns_bool:
         return bool_

@@ -1,8 +1,8 @@
 """Random bits as a pure function of a counter and a key: Threefry-2x32 with 20 rounds.
 
-Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).  It takes
-sums, rotations and exclusive ors of 32-bit words, which vectors of every width have.  The same
-rounds serve arrays and expressions (`codegen.math`): what differs is how words are added and mixed.
+Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).  It needs
+additions, rotations and exclusive ors of 32-bit words, which vectors of every width have.  The same
+rounds serve arrays and expressions (`codegen.math`); they differ in how words are added and mixed.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 W = TypeVar("W")
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-"""By round modulo 8, in groups of four, after each of which the key is added."""
+"""By round modulo 8, in groups of four; the key is added after each group."""
 PARITY = 0x1BD11BDA
-"""The third word of the key is this and the other two, combined by exclusive or."""
+"""The third word of the key is the exclusive or of this and the other two."""
 ROUNDS = 20
 
 
@@ -27,8 +27,11 @@ def threefry(
     add: Callable[[W, W | int], W],
     mix: Callable[[W, W, int], W],
 ) -> tuple[W, W]:
-    """The two words of a block.  `key`: with its third word.  `add`: of words modulo 2^32;
-    `mix(a, b, n)`: `a` rotated left by `n` bits, exclusive or `b`.
+    """The two words of a block.
+
+    key: with its third word.
+    add: sum of words modulo 2^32.
+    mix: `mix(a, b, n)` is `a` rotated left by `n` bits, exclusive or `b`.
     """
     x, y = add(counter[0], key[0]), add(counter[1], key[1])
     for group in range(ROUNDS // 4):

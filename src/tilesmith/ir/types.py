@@ -1,7 +1,7 @@
 """Types of values at the graph level.
 
-A dimension is an `int` or, when it is only known at run time, a scalar expression (`ir.expr.Expr`)
-over symbolic `Var`s.  Types are compared with `==`; expressions are interned, so that is exact.
+A dimension is an `int`, or a scalar expression (`ir.expr.Expr`) over symbolic `Var`s if it is only
+known at run time.  Types are compared with `==`, which is exact, since expressions are interned.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ Dim: TypeAlias = "int | Expr"
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """Element type and logical shape of a tensor; as text `f32[1,64,56,56]`, a scalar `f32[]`."""
+    """The type of a tensor; as text `f32[1,64,56,56]`, a scalar `f32[]`.
+
+    dtype: element type.
+    shape: logical extents.
+    """
 
     dtype: DType
     shape: tuple[Dim, ...]
@@ -28,12 +32,12 @@ class TensorType:
 
     @property
     def is_static(self) -> bool:
-        """True when every dimension is a number."""
+        """True if every dimension is a number."""
         return all(isinstance(d, int) for d in self.shape)
 
     @property
     def static_shape(self) -> tuple[int, ...]:
-        """The shape as numbers.  Raises ValueError when a dimension is symbolic."""
+        """The shape as numbers.  Raises ValueError if a dimension is symbolic."""
         dims: list[int] = []
         for d in self.shape:
             if not isinstance(d, int):

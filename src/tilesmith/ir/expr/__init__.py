@@ -1,25 +1,25 @@
 """Scalar (and short-vector) expressions, shared by every level of the compiler.
 
-Expressions are immutable and *interned*: building the same node twice gives the same object, so
-equality is `is`, hashing is by identity and analyses are memoised by node.  A `Var` is the
-exception: each is its own, its name is only a label.  An expression has a `dtype` and a number of
-`lanes` (1 for a scalar).
+Expressions are immutable and *interned*: building the same node twice gives the same object.  So
+equality is `is`, hashing is by identity, and analyses are cached by node.  A `Var` is the
+exception: each is its own, and its name is only a label.  An expression has a `dtype` and a number
+of `lanes` (1 for a scalar).
 
-Semantics
+Semantics:
 - Integers wrap around in two's complement at their width.  Index arithmetic is `i64`.
-- `floordiv`/`floormod` round toward minus infinity; `truncdiv`/`truncmod` toward zero; division by
-  zero is undefined for integers (the reference gives 0).  `div` is only for floats.
+- `floordiv`/`floormod` round toward minus infinity, `truncdiv`/`truncmod` toward zero.  Integer
+  division by zero is undefined (the reference gives 0).  `div` is only for floats.
 - Floats follow IEEE 754 in round-to-nearest, without traps.  A product that feeds a sum may be
-  contracted into a fused multiply-add; nothing else is reassociated outside a declared reduction.
-- `min`/`max` on floats return NaN when an operand is NaN.  Comparisons with NaN are false, but `ne`
-  is true.
+  contracted into a fused multiply-add.  Nothing else is reassociated outside a declared reduction.
+- `min`/`max` on floats return NaN if an operand is NaN.  Comparisons with NaN are false, except
+  `ne`, which is true.
 - `Select` evaluates only the chosen branch: a load in the other one does not happen (per lane for
   vectors).
 - A `Load` with a `mask` reads only where the mask is true and gives 0 elsewhere.
-- `and_`/`or_` take bools and may evaluate both sides; `Binary` `and`/`or`/`xor` are bitwise
+- `and_`/`or_` take bools and may evaluate both sides.  `Binary` `and`/`or`/`xor` are bitwise
   (logical on bools).
-- `Cast` from float to integer truncates toward zero, is undefined outside the range; to bool it is
-  `!= 0`.
+- `Cast` from float to integer truncates toward zero and is undefined outside the range.  `Cast` to
+  bool is `!= 0`.
 """
 
 from .arithmetic import (

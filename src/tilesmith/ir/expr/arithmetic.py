@@ -1,4 +1,4 @@
-"""The base of all expressions and the nodes that Python's operators make of them."""
+"""The base of all expressions, and the nodes that Python's operators make."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ ExprLike: TypeAlias = "Expr | int | float | bool"
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Expr(Typed, metaclass=Interned):
-    """Base of all expressions.  Arithmetic operators build nodes with constant folding of trivial
-    cases left to the simplifier; `==` is identity: use `.equal(other)` for a comparison node.
+    """Base of all expressions.
+
+    Arithmetic operators build nodes; folding constants is left to the simplifier.  `==` is
+    identity: use `.equal(other)` for a comparison node.
     """
 
     @classmethod
     def _key(cls, args: tuple[Any, ...]) -> Any:
-        """What the node is found by; None where each is a node of its own."""
+        """The key by which the node is interned; None if each is a node of its own."""
         return (cls, args)
 
     def _infer(self) -> tuple[DType, int]:
-        """The type and lanes, found once when the node is made."""
+        """The type and lanes, determined once when the node is made."""
         raise NotImplementedError
 
     @property
@@ -116,7 +118,12 @@ class Expr(Typed, metaclass=Interned):
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Var(Expr):
-    """A variable.  Never interned: two Vars with one name are two variables."""
+    """A variable.  Never interned: two Vars with one name are two variables.
+
+    name: label for people.
+    type: element type.
+    size: lanes.
+    """
 
     name: str
     type: DType = i64
@@ -139,7 +146,11 @@ class Var(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Const(Expr):
-    """A literal.  `value` is int, float or bool as `type` says; use `const()` to normalise."""
+    """A literal.
+
+    value: int, float or bool, as `type` says; use `const()` to normalise.
+    type: element type.
+    """
 
     value: int | float | bool
     type: DType = i64
@@ -170,13 +181,19 @@ BINARY_OPS = (
     "add", "sub", "mul", "div", "floordiv", "floormod", "truncdiv", "truncmod",
     "min", "max", "and", "or", "xor", "shl", "shr",
 )  # fmt: skip
-"""Both operands have one dtype and lane count, which is the result's."""
+"""Both operands have one dtype and lane count, which are the result's."""
 
 COMPARE_OPS = ("eq", "ne", "lt", "le")
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Unary(Expr):
+    """An operation on one operand.
+
+    op: one of `UNARY_OPS`.
+    a: the operand.
+    """
+
     op: str
     a: Expr
 
@@ -224,7 +241,7 @@ class Binary(_Pair):
 
 
 class Compare(_Pair):
-    """One of `COMPARE_OPS`; bools, as many as the operands have lanes."""
+    """One of `COMPARE_OPS`; gives bools, as many as the operands have lanes."""
 
     __slots__ = ()
 
@@ -234,7 +251,11 @@ class Compare(_Pair):
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Broadcast(Expr):
-    """A scalar repeated in `size` lanes."""
+    """A scalar repeated in all lanes.
+
+    value: the scalar.
+    size: number of lanes.
+    """
 
     value: Expr
     size: int
@@ -257,11 +278,13 @@ def type_text(e: Expr) -> str:
 
 _KEPT = 1 << 16
 _integers: dict[int, Const] = {}
-"""Literals of type i64 up to `_KEPT`: the larger part of all literals that are made."""
+"""Literals of type i64 up to `_KEPT`, which are most of all literals."""
 
 
 def const(value: int | float | bool, dtype: DType | None = None) -> Const:
-    """A literal of `dtype` (default: bool, i64 or f32, as `value` is), wrapped to its range."""
+    """A literal of `dtype` (default: bool, i64 or f32, by the type of `value`), wrapped to its
+    range.
+    """
     if type(value) is int and (dtype is None or dtype is i64) and abs(value) <= _KEPT:
         found = _integers.get(value)
         if found is None:

@@ -1,4 +1,4 @@
-"""Interning: the same node is one object, and goes when nobody uses it any more."""
+"""Interning: the same node is one object, which is freed when nobody uses it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilesmith.ir.dtypes import DType
 
 
 class _Ref(weakref.ref):
-    """A node that may go when nobody uses it any more, and the key that it is found by."""
+    """A weak reference to a node, and the key by which it is interned."""
 
     __slots__ = ("key",)
     key: Any
@@ -28,7 +28,7 @@ def _forget(ref: _Ref) -> None:
 
 
 class Interned(type):
-    """Metaclass: constructing a node with fields seen before returns the node made then."""
+    """Metaclass: constructing a node with fields seen before returns the existing node."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if kwargs:  # normalise to positional order so that the key is canonical
@@ -58,9 +58,9 @@ class Interned(type):
 
 
 class Typed:
-    """Room for what is derived once per node; a chain of thousands of nodes must not be walked.
+    """What is derived once per node; a chain of thousands of nodes must not be walked.
 
-    `known_symbols` is what `symbols` found, None before it is first asked.
+    `known_symbols` is the result of `symbols`, None before the first call.
     """
 
     __slots__ = ("dtype", "known_symbols", "lanes")

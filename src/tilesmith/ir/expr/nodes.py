@@ -23,7 +23,12 @@ class BufferLike(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Select(Expr):
-    """`if_true` where `cond`, else `if_false`; only the chosen branch is evaluated."""
+    """A choice; only the chosen branch is evaluated.
+
+    cond: the condition.
+    if_true: the value where it holds.
+    if_false: the value elsewhere.
+    """
 
     cond: Expr
     if_true: Expr
@@ -52,7 +57,11 @@ class Select(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Cast(Expr):
-    """Value conversion to `type`, lane by lane."""
+    """Value conversion, lane by lane.
+
+    a: the operand.
+    type: element type of the result.
+    """
 
     a: Expr
     type: DType
@@ -72,7 +81,9 @@ class Cast(Expr):
 class Load(Expr):
     """Read `buffer[indices]`.  After vectorising, an index may be a vector; then so is the result.
 
-    `mask` (bool, as many lanes): where false nothing is read and the value is 0.
+    buffer: what is read.
+    indices: one per dimension.
+    mask: bool, as many lanes; where it is false nothing is read and the value is 0.
     """
 
     buffer: BufferLike
@@ -98,7 +109,12 @@ class Load(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Call(Expr):
-    """A pure function from `ir.intrinsics.INTRINSICS` applied lane by lane."""
+    """A pure function applied lane by lane.
+
+    name: one of `ir.intrinsics.INTRINSICS`.
+    args: the arguments.
+    type: element type of the result.
+    """
 
     name: str
     args: tuple[Expr, ...]
@@ -117,8 +133,11 @@ class Call(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Ramp(Expr):
-    """The vector `base, base + stride, ...` of `size` lanes; base and stride are scalars of one
-    dtype.
+    """The vector `base, base + stride, ...`; base and stride are scalars of one dtype.
+
+    base: the first lane.
+    stride: difference between lanes.
+    size: number of lanes.
     """
 
     base: Expr
@@ -138,7 +157,12 @@ class Ramp(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Let(Expr):
-    """`body` with `var` standing for `value`, evaluated once."""
+    """`body` with `var` standing for `value`, evaluated once.
+
+    var: the variable.
+    value: its value.
+    body: the expression that uses it.
+    """
 
     var: Var
     value: Expr
@@ -157,10 +181,12 @@ class Let(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class VectorReduce(Expr):
-    """Combine groups of adjacent lanes of `a` with binary `op` (add, mul, min, max, and, or) down
-    to `size` lanes.
+    """Combine groups of adjacent lanes.  The order of combination is unspecified (this is a
+    declared reduction).
 
-    The order of combination is unspecified (this is a declared reduction).
+    op: add, mul, min, max, and, or.
+    a: the vector.
+    size: lanes of the result.
     """
 
     op: str
@@ -189,7 +215,7 @@ def select(cond: Expr, if_true: ExprLike, if_false: ExprLike) -> Expr:
 
 
 def cast(a: ExprLike, dtype: DType) -> Expr:
-    """`a` converted to `dtype`; `a` itself when it has it already."""
+    """`a` converted to `dtype`; `a` itself if it has it already."""
     e = as_expr(a)
     if e.dtype is dtype:
         return e

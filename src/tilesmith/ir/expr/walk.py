@@ -12,8 +12,10 @@ _NONE: frozenset[Var | BufferLike] = frozenset()
 
 
 def post_order(root: Expr, done: Container[Expr] = ()) -> Iterator[Expr]:
-    """Every distinct node below and including `root`, children first; without those that are in
-    `done` and what is only below them.  The caller may add nodes to it as they come.
+    """Every distinct node below and including `root`, children first.
+
+    done: these nodes, and those only below them, are left out.  The caller may add nodes during the
+        iteration.
     """
     seen: set[Expr] = set()
     stack = [root]
@@ -33,8 +35,8 @@ def post_order(root: Expr, done: Container[Expr] = ()) -> Iterator[Expr]:
 
 
 def symbols(root: Expr) -> frozenset[Var | BufferLike]:
-    """What the value of `root` depends on: its free Vars and the buffers that it reads.  Kept with
-    each node.
+    """What the value of `root` depends on: its free Vars and the buffers that it reads.  Cached
+    with each node.
     """
     if type(root) is Var:
         return frozenset((root,))
@@ -77,12 +79,12 @@ def free_vars(root: Expr) -> frozenset[Var]:
 
 
 def reads_memory(root: Expr) -> bool:
-    """Whether a `Load` occurs in `root`."""
+    """True if a `Load` occurs in `root`."""
     return not all(isinstance(s, Var) for s in symbols(root))
 
 
 def substitute(root: Expr, mapping: dict[Expr, Expr]) -> Expr:
-    """`root` with each key of `mapping` (usually Vars) replaced; itself when none occurs."""
+    """`root` with each key of `mapping` (usually Vars) replaced; the same object if none occurs."""
     if not mapping:
         return root
     if all(type(k) is Var for k in mapping) and symbols(root).isdisjoint(mapping):

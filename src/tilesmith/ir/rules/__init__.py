@@ -1,6 +1,6 @@
 """The rewriting rules of the simplifier, one table per kind of node.
 
-See `ir.context` for what a rule takes and gives.
+`ir.context` defines what a rule takes and returns.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Rules for scalar i64 arithmetic: sums, floor division and remainder, min and max.
 
 Sums are handled as affine forms.  The division rules rest on two identities for integers, c, d > 0:
-`(c·A + r) // c == A + r // c` and `(g·A + r) // (g·d) == (A + r // g) // d`, and on the same ones
-for remainders.
+`(c·A + r) // c == A + r // c` and `(g·A + r) // (g·d) == (A + r // g) // d`, and on the
+corresponding ones for remainders.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def sums(e: Expr, ctx: Context) -> Expr:
 
 
 def joined(form: Affine, ctx: Context) -> Affine:
-    """The sum with the terms that belong together made one."""
+    """The sum with its related terms combined."""
     if any(type(a) is Binary for a in form[0]) and (len(form[0]) > 1 or form[1]):
         return _distribute(_rejoin(form, ctx), ctx)
     return form
@@ -76,7 +76,7 @@ def _swap(form: Affine, gone: tuple[Expr, ...], by: Affine) -> Affine:
 
 
 def _distribute(form: Affine, ctx: Context) -> Affine:
-    """`min(a, b) - a -> min(0, b - a)`: moves a sum into a min or max when it cancels an operand up
+    """`min(a, b) - a -> min(0, b - a)`: moves a sum into a min or max if it cancels an operand up
     to a constant.
     """
     for atom, k in form[0].items():
@@ -99,7 +99,7 @@ def block(values: Interval, size: int) -> int | None:
 
 
 def separate(form: Affine, size: int, ctx: Context) -> tuple[int, Affine, Affine, int] | None:
-    """Splits a sum into `g * A + r` with g > 1 dividing `size` where r stays in block q of size g.
+    """Split a sum into `g * A + r` with g > 1 dividing `size`, where r stays in block q of size g.
 
     Returns g, A, r and q for the largest g.
     """
@@ -267,7 +267,7 @@ def _remove(items: list[Expr], item: Expr) -> bool:
 
 
 def extremum(e: Binary, ctx: Context) -> Expr:
-    """`min` and `max`: operands that can't be the result are dropped, the others put in order."""
+    """`min` and `max`: operands that can't be the result are removed, the others ordered."""
     operands: list[Expr] = []
     stack = [e.b, e.a]
     while stack:
@@ -294,7 +294,7 @@ def extremum(e: Binary, ctx: Context) -> Expr:
 
 
 def _never_beyond(op: str, x: Expr, y: Expr, ctx: Context) -> bool:
-    """True when x is never the worse choice: x <= y for min, x >= y for max."""
+    """True if x is never the worse choice: x <= y for min, x >= y for max."""
     if op == "max":
         x, y = y, x
     a, b = affine_form(x), affine_form(y)
@@ -305,7 +305,7 @@ def _never_beyond(op: str, x: Expr, y: Expr, ctx: Context) -> bool:
 
 
 def trunc(e: Binary, ctx: Context) -> Expr:
-    """`truncdiv` and `truncmod` are floor division where nothing is negative."""
+    """`truncdiv` and `truncmod` become floor division where nothing is negative."""
     a, b = ctx.simplify(e.a), ctx.simplify(e.b)
     if type(a) is Const and type(b) is Const:
         return _or_same(fold_binary(e.op, a, b), e, a, b)
@@ -318,7 +318,7 @@ def trunc(e: Binary, ctx: Context) -> Expr:
 
 
 def var(e: Var, ctx: Context) -> Expr:
-    """A Var with one possible value is that value."""
+    """A Var with one possible value becomes that value."""
     known = ctx.bounds.get(e)
     if known is not None and known.is_constant and e.lanes == 1 and e.dtype.is_int:
         return const(known.offset, e.dtype)

@@ -35,7 +35,7 @@ def compare(e: Compare, ctx: Context) -> Expr:
 
 
 def lookup(cond: Expr, ctx: Context) -> Expr:
-    """The literal for a condition whose value is among the facts."""
+    """The literal for a condition that the facts decide."""
     if ctx.known:
         value = ctx.known.get(cond)
         if value is None and type(cond) is Compare:
@@ -58,7 +58,7 @@ def _bool_compare(e: Compare, a: Expr, b: Expr) -> Expr:
 
 
 def _plain_compare(e: Compare, a: Expr, b: Expr, ctx: Context) -> Expr:
-    """Without arithmetic on the operands: floats, and integers that may wrap around."""
+    """Comparison without arithmetic on the operands: floats, and integers that may wrap around."""
     if not a.dtype.is_float:
         if a is b:
             return const(e.op in ("eq", "le"))
@@ -71,7 +71,7 @@ def _plain_compare(e: Compare, a: Expr, b: Expr, ctx: Context) -> Expr:
 
 
 def _by_interval(op: str, a: Expr, b: Expr, ctx: Context) -> bool | None:
-    """The value of a comparison of integers (in every lane) as far as their intervals decide it."""
+    """The value of a comparison of integers (in every lane), if their intervals decide it."""
     x, y = ctx.interval(a), ctx.interval(b)
     below = x.hi is not None and y.lo is not None and x.hi < y.lo
     above = x.lo is not None and y.hi is not None and x.lo > y.hi
@@ -104,7 +104,7 @@ def _index_compare(e: Compare, ctx: Context) -> Expr:
 
 
 def inequality(form: Affine, ctx: Context) -> Expr | None:
-    """`form >= 0` as a literal or a canonical comparison; None when its sides could overflow."""
+    """`form >= 0` as a literal or a canonical comparison; None if its sides could overflow."""
     terms, k = form
     if not terms:
         return const(k >= 0)
@@ -200,7 +200,7 @@ def _vector_compare(e: Compare, ctx: Context) -> Expr:
 
 
 def _by_lanes(op: str, a: Expr, b: Expr, ctx: Context) -> bool | None:
-    """An inequality of ramps with constant strides holds in all lanes when it does in the first and
+    """An inequality of ramps with constant strides holds in all lanes if it holds in the first and
     the last.
     """
     values = []
@@ -299,7 +299,7 @@ def connective(e: Binary, ctx: Context) -> Expr:
 
 
 def _merge_inequalities(op: str, parts: list[Expr], ctx: Context) -> list[Expr] | None:
-    """Keeps the strictest (`and`) or loosest (`or`) of inequalities over one sum; None when they
+    """Keep the strictest (`and`) or loosest (`or`) of inequalities over one sum; None if they
     decide all.
     """
     best: dict[frozenset[tuple[Expr, int]], tuple[int, Expr]] = {}
@@ -367,8 +367,8 @@ def select(e: Select, ctx: Context) -> Expr:
 
 
 def depends_on_facts(e: Expr) -> bool:
-    """True when knowing more could change the simplification of `e`: it compares, divides or takes
-    a min.
+    """True if more facts could change the simplification of `e`: it compares, divides or takes a
+    min.
     """
     found = _depends.get(e)
     if found is None:

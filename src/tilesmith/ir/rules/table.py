@@ -16,7 +16,7 @@ INDEX: dict[str, Rule] = {
     "truncdiv": index.trunc, "truncmod": index.trunc,
     "min": index.extremum, "max": index.extremum,
 }  # fmt: skip
-"""Operations on i64 scalars; the others follow `value.scalar_binary`."""
+"""Operations on i64 scalars; the others use `value.scalar_binary`."""
 
 
 def _binary(e: Binary, ctx: Context) -> Expr:

@@ -1,8 +1,8 @@
 """Rules for values that are not index arithmetic: floats, narrow integers, casts, calls, loads,
 lets.
 
-Floats keep their value exactly (see `ir.simplify`); integers that may wrap around only lose neutral
-operands.
+Floats keep their value exactly (see `ir.simplify`).  For integers that may wrap around, only
+neutral operands are removed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _COMMUTES = frozenset(("add", "mul", "or", "xor", "and", "min", "max"))
 
 
 def scalar_binary(e: Binary, ctx: Context) -> Expr:
-    """Any scalar operation but those of index arithmetic."""
+    """Any scalar operation except those of index arithmetic."""
     a, b = ctx.simplify(e.a), ctx.simplify(e.b)
     if type(a) is Const and type(b) is Const:
         folded = fold_binary(e.op, a, b)
@@ -168,7 +168,7 @@ def cast(e: Cast, ctx: Context) -> Expr:
 
 
 def _embeds(inner: DType, outer: DType) -> bool:
-    """True when each value of `inner` is a value of `outer`, so that the cast changes nothing."""
+    """True if each value of `inner` is a value of `outer`, so that the cast changes nothing."""
     if inner.is_bool:
         return True
     if outer.is_bool:

@@ -52,7 +52,7 @@ def _product(op: str, a: Expr, b: Expr, ctx: Context) -> Expr | None:
 
 
 def _division(op: str, a: Expr, b: Expr, ctx: Context) -> Expr | None:
-    """`floordiv` and `floormod` of a ramp by a constant, when no lane leaves a block of it."""
+    """`floordiv` and `floormod` of a ramp by a constant, if all lanes are in one block of it."""
     divisor = uniform(b)
     if (
         a.dtype is not i64
@@ -83,7 +83,7 @@ def _division(op: str, a: Expr, b: Expr, ctx: Context) -> Expr | None:
 
 
 def _extremum(op: str, a: Expr, b: Expr, ctx: Context) -> Expr | None:
-    """Ramps and broadcasts differ by a linear function of the lane: its ends decide."""
+    """Ramps and broadcasts differ by a linear function of the lane, so its ends decide."""
     if a is b:
         return a
     if a.dtype is i64:
@@ -134,7 +134,7 @@ def vector_reduce(e: VectorReduce, ctx: Context) -> Expr:
 
 
 def _repeated(op: str, value: Expr, n: int) -> Expr | None:
-    """`value op value op ...`, n times, when that is as exact as one operation."""
+    """`value op value op ...`, n times, if that is as exact as one operation."""
     if op in ("min", "max", "and", "or"):
         return value
     if op == "add":
