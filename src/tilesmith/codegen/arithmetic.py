@@ -1,8 +1,7 @@
 """Instruction choice for operations on values, scalar or vector, by element type.
 
 No generated instruction traps: integer division guards against zero and overflow unless the divisor
-is a harmless constant.  `min`/`max` return NaN if an operand is NaN.  x86's instructions return the
-second operand if either is NaN, so a few more are needed.
+is a harmless constant.  `min`/`max` return NaN if an operand is NaN, unlike x86's instructions.
 """
 
 from __future__ import annotations
@@ -100,9 +99,8 @@ class Arithmetic(Builder):
     def binary(
         self, op: str, dtype: DType, lanes: int, a: str, b: str, number: str | None = None
     ) -> str:
-        """A binary operation other than division and shifts.
-
-        number: which operand of a float min/max is known not to be NaN.
+        """Any operation but division and shifts; `number` is the float operand known not
+        to be NaN.
         """
         type_ = value_type(dtype, lanes)
         if dtype.is_bool:
@@ -145,11 +143,7 @@ class Arithmetic(Builder):
         divisor: int | bool | float | None,
         plain: bool,
     ) -> str:
-        """floordiv, floormod, truncdiv, truncmod.
-
-        divisor: its value if it is constant.
-        plain: no operand is negative.
-        """
+        """Any of the four; `divisor`: its value if constant, `plain`: no operand is negative."""
         type_ = value_type(dtype, lanes)
         if dtype.is_float:
             return self.round(dtype, lanes, self._float_division(op, type_, lanes, a, b))
@@ -171,9 +165,7 @@ class Arithmetic(Builder):
         return self._floor(op, dtype, lanes, a, b)
 
     def _floor(self, op: str, dtype: DType, lanes: int, a: str, b: str) -> str:
-        """Floor division from truncating division: correct by one if the signs of remainder and
-        divisor differ.
-        """
+        """Truncating division, corrected by one if the signs of remainder and divisor differ."""
         type_, bools, zero = (
             value_type(dtype, lanes),
             vector("i1", lanes),

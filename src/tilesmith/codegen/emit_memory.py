@@ -213,9 +213,8 @@ class MemoryEmitter(RegisterEmitter):
         )
 
     def _picked(self, buffer: Buffer, index: Expr, lanes: int, mask: Mask | None) -> str | None:
-        """Elements at known distances: the vectors that cover them, shuffled.
-
-        None if the distances aren't known, or if there are too many vectors.
+        """Elements at known distances: the vectors that cover them, shuffled; None if the distances
+        aren't known or there are too many vectors.
         """
         at = place(buffer, index)
         if at is None or (mask is not None and mask.known is None):
@@ -255,10 +254,8 @@ class MemoryEmitter(RegisterEmitter):
         return result if all(taken) or mask is None else self._or_zero(mask.text, type_, result)
 
     def _collected(self, buffer: Buffer, index: Expr, lanes: int) -> str | None:
-        """Elements at indices that are contiguous in memory, loaded one by one, since gathers are
-        slower on some processors.
-
-        None for other indices.
+        """Elements at indices that are contiguous in memory, loaded one by one (gathers are slower
+        on some processors); None for other indices.
         """
         element, size = memory_type(buffer.dtype), buffer.dtype.bytes
         result = "poison"
@@ -361,9 +358,8 @@ class MemoryEmitter(RegisterEmitter):
         active: str,
         streaming: int | None,
     ) -> None:
-        """Store a vector.
-
-        streaming: the alignment of a streaming store; None for an ordinary one.
+        """Store a vector; `streaming` is the alignment of a streaming store, None for an ordinary
+        one.
         """
         element, size = memory_type(buffer.dtype), buffer.dtype.bytes
         type_ = vector(element, lanes)
@@ -403,9 +399,7 @@ class MemoryEmitter(RegisterEmitter):
 
 
 def _is_padding(buffer: Buffer, index: Expr, mask: Mask) -> bool:
-    """True if a store without its mask would additionally write only padding behind an allocation's
-    elements.
-
+    """True if a store without its mask would additionally write only padding behind an allocation.
     A core forwards a whole vector to the load that follows.  It does not forward a masked store:
     the load waits until that has reached the cache.
     """
