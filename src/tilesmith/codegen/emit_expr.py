@@ -17,24 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import DType, i64
-from tilesmith.ir.expr import (
-    Binary,
-    Broadcast,
-    Call,
-    Cast,
-    Compare,
-    Const,
-    Expr,
-    Let,
-    Load,
-    Ramp,
-    Select,
-    Unary,
-    Var,
-    VectorReduce,
-    type_text,
-)
+from tilesmith.ir.expr import Const, Expr, Var, type_text
 from tilesmith.ir.target import Target
 from tilesmith.support.errors import InternalError
 
@@ -74,25 +59,25 @@ class ExprEmitter(Arithmetic):
         self._info: dict[Expr, tuple[frozenset[Var], bool, bool]] = {}
         self._signs: dict[Expr, bool] = {}
         self._rules: dict[type, Callable[..., str]] = {
-            Unary: self._unary,
-            Binary: self._binary,
-            Compare: self._compare,
-            Select: self._select,
-            Cast: self._cast,
-            Load: self.load,
-            Call: self._call,
-            Let: self._let,
-            Ramp: self._ramp,
-            Broadcast: self._broadcast,
-            VectorReduce: self._vector_reduce,
+            ir.Unary: self._unary,
+            ir.Binary: self._binary,
+            ir.Compare: self._compare,
+            ir.Select: self._select,
+            ir.Cast: self._cast,
+            ir.Load: self.load,
+            ir.Call: self._call,
+            ir.Let: self._let,
+            ir.Ramp: self._ramp,
+            ir.Broadcast: self._broadcast,
+            ir.VectorReduce: self._vector_reduce,
         }
 
     # what the memory layer supplies
 
-    def load(self, e: Load, mask: Mask | None) -> str:
+    def load(self, e: ir.Load, mask: Mask | None) -> str:
         raise NotImplementedError
 
-    def is_written(self, load: Load) -> bool:
+    def is_written(self, load: ir.Load) -> bool:
         raise NotImplementedError
 
     # analysis
@@ -108,9 +93,9 @@ class ExprEmitter(Arithmetic):
         else:
             parts = [self.info(c) for c in e.children]
             variables = frozenset().union(*(p[0] for p in parts)) if parts else _NOWHERE
-            reads = isinstance(e, Load) or any(p[1] for p in parts)
-            fleeting = any(p[2] for p in parts) or (isinstance(e, Load) and self.is_written(e))
-            if isinstance(e, Let):
+            reads = isinstance(e, ir.Load) or any(p[1] for p in parts)
+            fleeting = any(p[2] for p in parts) or (isinstance(e, ir.Load) and self.is_written(e))
+            if isinstance(e, ir.Let):
                 variables -= {e.var}
             result = (variables, reads, fleeting)
         self._info[e] = result
@@ -133,15 +118,15 @@ class ExprEmitter(Arithmetic):
             return e.value >= 0
         if isinstance(e, Var):
             return e in self.nonnegative
-        if isinstance(e, Binary):
+        if isinstance(e, ir.Binary):
             if e.op in ("add", "mul", "floordiv", "truncdiv", "min", "truncmod"):
                 return self.is_nonnegative(e.a) and self.is_nonnegative(e.b)
             if e.op == "floormod":
                 return self.is_nonnegative(e.b)
             return e.op == "max" and (self.is_nonnegative(e.a) or self.is_nonnegative(e.b))
-        if isinstance(e, Ramp):
+        if isinstance(e, ir.Ramp):
             return self.is_nonnegative(e.base) and self.is_nonnegative(e.stride)
-        return isinstance(e, Broadcast) and self.is_nonnegative(e.value)
+        return isinstance(e, ir.Broadcast) and self.is_nonnegative(e.value)
 
     # values
 
@@ -163,7 +148,7 @@ class ExprEmitter(Arithmetic):
             if found is not None:
                 return found
             scope = scope.parent
-        if isinstance(e, Broadcast) and isinstance(e.value, Const):
+        if isinstance(e, ir.Broadcast) and isinstance(e.value, Const):
             return literal(e.value.value, e.value.type, e.size)
         home = self.scope if mask is not None else self.home_of(e)
         with self.writing_in(home):
@@ -193,7 +178,7 @@ class ExprEmitter(Arithmetic):
         self.vars[v] = value
         self.var_depth[v] = self.scope.depth
 
-    def _let(self, e: Let, mask: Mask | None) -> str:
+    def _let(self, e: ir.Let, mask: Mask | None) -> str:
         value = self.value(e.value, mask)
         with self.nested():  # nothing that uses the variable may be written further out
             self.bind(e.var, value)
@@ -234,20 +219,20 @@ class ExprEmitter(Arithmetic):
 
     # one method per node
 
-    def _unary(self, e: Unary, mask: Mask | None) -> str:
+    def _unary(self, e: ir.Unary, mask: Mask | None) -> str:
         return self.unary(e.op, e.dtype, e.lanes, self.value(e.a, mask))
 
-    def _binary(self, e: Binary, mask: Mask | None) -> str:
+    def _binary(self, e: ir.Binary, mask: Mask | None) -> str:
         a, b = self.value(e.a, mask), self.value(e.b, mask)
         if e.op in ("floordiv", "floormod", "truncdiv", "truncmod"):
-            divisor = e.b.value if isinstance(e.b, Broadcast) else e.b
+            divisor = e.b.value if isinstance(e.b, ir.Broadcast) else e.b
             known = (
                 divisor.value if isinstance(divisor, Const) and not divisor.type.is_float else None
             )
             plain = self.is_nonnegative(e.a) and self.is_nonnegative(e.b)
             return self.division(e.op, e.dtype, e.lanes, a, b, known, plain)
         if e.op in ("shl", "shr"):
-            amount = e.b.value if isinstance(e.b, Broadcast) else e.b
+            amount = e.b.value if isinstance(e.b, ir.Broadcast) else e.b
             return self.shift(
                 e.op,
                 e.dtype,
@@ -261,26 +246,28 @@ class ExprEmitter(Arithmetic):
             finite = next((s for s, x in ((b, e.b), (a, e.a)) if _is_number(x)), None)
         return self.binary(e.op, e.dtype, e.lanes, a, b, finite)
 
-    def _compare(self, e: Compare, mask: Mask | None) -> str:
+    def _compare(self, e: ir.Compare, mask: Mask | None) -> str:
         narrow = self._tail_mask(e)
         if narrow is not None:
             return narrow
         return self.compare(e.op, e.a.dtype, e.lanes, self.value(e.a, mask), self.value(e.b, mask))
 
-    def _tail_mask(self, e: Compare) -> str | None:
+    def _tail_mask(self, e: ir.Compare) -> str | None:
         """`Ramp(base, 1, n) < Broadcast(limit)` in 32-bit lanes: the count is clamped first."""
         a, b = e.a, e.b
         if (
             e.op not in ("lt", "le")
             or a.dtype is not i64
-            or not isinstance(a, Ramp)
-            or not isinstance(b, Broadcast)
+            or not isinstance(a, ir.Ramp)
+            or not isinstance(b, ir.Broadcast)
         ):
             return None
         if not (isinstance(a.stride, Const) and a.stride.value == 1):
             return None
         room = self.value(
-            Binary("sub", b.value, a.base) if e.op == "lt" else Binary("sub", b.value + 1, a.base)
+            ir.Binary("sub", b.value, a.base)
+            if e.op == "lt"
+            else ir.Binary("sub", b.value + 1, a.base)
         )
         low = self.emit(f"call i64 @llvm.smax(i64 {room}, i64 0)")
         count = self.emit(
@@ -289,7 +276,7 @@ class ExprEmitter(Arithmetic):
         many = self.splat("i32", count, e.lanes)
         return self.emit(f"icmp slt <{e.lanes} x i32> {lane_numbers('i32', e.lanes)}, {many}")
 
-    def _select(self, e: Select, mask: Mask | None) -> str:
+    def _select(self, e: ir.Select, mask: Mask | None) -> str:
         lanes, type_ = e.lanes, value_type(e.dtype, e.lanes)
         cond = self.value(e.cond, mask) if e.cond.lanes > 1 else self._uniform(e.cond, mask)
         reads = self.info(e.if_true)[1] or self.info(e.if_false)[1]
@@ -327,10 +314,10 @@ class ExprEmitter(Arithmetic):
         """A scalar inside a vector expression."""
         return self.when_any(mask, e) if mask and self.info(e)[1] else self.value(e)
 
-    def _cast(self, e: Cast, mask: Mask | None) -> str:
+    def _cast(self, e: ir.Cast, mask: Mask | None) -> str:
         return self.cast(e.a.dtype, e.type, e.lanes, self.value(e.a, mask))
 
-    def _ramp(self, e: Ramp, mask: Mask | None) -> str:
+    def _ramp(self, e: ir.Ramp, mask: Mask | None) -> str:
         lanes, element = e.size, value_type(e.dtype)
         if lanes == 1:
             return self.value(e.base)
@@ -349,24 +336,24 @@ class ExprEmitter(Arithmetic):
         )
         return self.emit(f"add <{lanes} x {element}> {start}, {steps}")
 
-    def _broadcast(self, e: Broadcast, mask: Mask | None) -> str:
+    def _broadcast(self, e: ir.Broadcast, mask: Mask | None) -> str:
         value = self._uniform(e.value, mask)
         if e.size == 1:
             return value
         return self.splat(value_type(e.dtype), value, e.size)
 
-    def _vector_reduce(self, e: VectorReduce, mask: Mask | None) -> str:
+    def _vector_reduce(self, e: ir.VectorReduce, mask: Mask | None) -> str:
         if mask:
             return self.when_any(mask, e)
         return self.vector_reduce(e.op, e.dtype, e.a.lanes, e.size, self.value(e.a))
 
-    def _call(self, e: Call, mask: Mask | None) -> str:
+    def _call(self, e: ir.Call, mask: Mask | None) -> str:
         args = [self.value(a, mask) for a in e.args]
         if e.name == "bitcast":
             return self._bitcast(e, args[0])
         return self.call(e.name, e.args[0].dtype, e.lanes, args)
 
-    def _bitcast(self, e: Call, value: str) -> str:
+    def _bitcast(self, e: ir.Call, value: str) -> str:
         source, result = e.args[0].dtype, e.type
         if source.bytes != result.bytes:
             raise InternalError(
@@ -401,5 +388,5 @@ class ExprEmitter(Arithmetic):
 
 def _is_number(e: Expr) -> bool:
     """True for a literal that is not NaN."""
-    inner = e.value if isinstance(e, Broadcast) else e
+    inner = e.value if isinstance(e, ir.Broadcast) else e
     return isinstance(inner, Const) and inner.value == inner.value

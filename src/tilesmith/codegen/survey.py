@@ -5,24 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilesmith.ir.expr import Expr, Load, type_text
-from tilesmith.loop.nodes import (
-    Allocate,
-    Assert,
-    Buffer,
-    Evaluate,
-    For,
-    If,
-    LetStmt,
-    Seq,
-    Stmt,
-    Store,
-)
+from tilesmith.loop import nodes as loop
+from tilesmith.loop.nodes import Buffer, Stmt
 from tilesmith.support.errors import InternalError
 
 from .emit_registers import column_access, constant_access
 
 
-def moved(s: Store) -> Buffer | None:
+def moved(s: loop.Store) -> Buffer | None:
     """The buffer whose elements are stored as they were loaded; None for other stores."""
     value = s.value
     if isinstance(value, Load) and isinstance(value.buffer, Buffer):
@@ -52,10 +42,10 @@ class Survey:
     _tops: dict[Buffer, int] = field(default_factory=dict)  # the row that columns begin at
 
     def statement(self, s: Stmt) -> None:
-        if isinstance(s, Seq):
+        if isinstance(s, loop.Seq):
             for part in s.stmts:
                 self.statement(part)
-        elif isinstance(s, Store):
+        elif isinstance(s, loop.Store):
             self.written.add(s.buffer)
             for i in s.indices:
                 self.expression(i)
@@ -66,23 +56,23 @@ class Survey:
             self.expression(s.value)
             if s.mask is not None:
                 self.expression(s.mask)
-        elif isinstance(s, For):
+        elif isinstance(s, loop.For):
             self.expression(s.start)
             self.expression(s.extent)
             self.statement(s.body)
-        elif isinstance(s, If):
+        elif isinstance(s, loop.If):
             self.expression(s.cond)
             self.statement(s.then)
             if s.otherwise is not None:
                 self.statement(s.otherwise)
-        elif isinstance(s, Allocate):
+        elif isinstance(s, loop.Allocate):
             self.statement(s.body)
-        elif isinstance(s, LetStmt):
+        elif isinstance(s, loop.LetStmt):
             self.expression(s.value)
             self.statement(s.body)
-        elif isinstance(s, Evaluate):
+        elif isinstance(s, loop.Evaluate):
             self.expression(s.value)
-        elif isinstance(s, Assert):
+        elif isinstance(s, loop.Assert):
             self.asserts = True
             self.expression(s.cond)
         else:

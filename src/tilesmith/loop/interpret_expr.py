@@ -10,25 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import i64
-from tilesmith.ir.expr import (
-    Binary,
-    Broadcast,
-    BufferLike,
-    Call,
-    Cast,
-    Compare,
-    Const,
-    Expr,
-    Let,
-    Load,
-    Ramp,
-    Select,
-    Unary,
-    Var,
-    VectorReduce,
-    post_order,
-)
+from tilesmith.ir.expr import BufferLike, Const, Expr, Var, post_order
 from tilesmith.support.errors import InternalError
 
 from . import interpret_values as values
@@ -117,8 +101,8 @@ class Emitter:
                 found = e.dtype is i64 and e not in self.data_vars
             elif type(e) is Const:
                 found = abs(int(e.value)) < 1 << 40 if not e.type.is_float else False
-            elif type(e) in (Binary, Unary, Select) and e.dtype is i64:
-                parts = e.children[1:] if type(e) is Select else e.children
+            elif type(e) in (ir.Binary, ir.Unary, ir.Select) and e.dtype is i64:
+                parts = e.children[1:] if type(e) is ir.Select else e.children
                 found = all(map(self.is_index, parts))
             else:
                 found = False
@@ -167,7 +151,7 @@ class Emitter:
             return name
         return f"({e.value})" if not e.type.is_bool and e.value < 0 else str(e.value)
 
-    def unary(self, e: Unary) -> str:
+    def unary(self, e: ir.Unary) -> str:
         a = self(e.a)
         if e.op == "not":
             if e.dtype.is_bool:
@@ -193,7 +177,7 @@ class Emitter:
             self.env[name] = make()
         return name
 
-    def binary(self, e: Binary) -> str:
+    def binary(self, e: ir.Binary) -> str:
         op, dtype = e.op, e.dtype
         a, b = self(e.a), self(e.b)
         if e.lanes > 1:
@@ -216,10 +200,10 @@ class Emitter:
             f"{self.constant_function((op, dtype), lambda: values.integer_op(op, dtype))}({a}, {b})"
         )
 
-    def compare(self, e: Compare) -> str:
+    def compare(self, e: ir.Compare) -> str:
         return f"({self(e.a)} {_SYMBOLS[e.op]} {self(e.b)})"
 
-    def select(self, e: Select) -> str:
+    def select(self, e: ir.Select) -> str:
         cond = self(e.cond)
         if e.cond.lanes > 1:
             return self.vector_select(e, cond)
@@ -247,7 +231,7 @@ class Emitter:
         self.pending, self.done = outer_lines, outer_done
         return source, lines
 
-    def vector_select(self, e: Select, cond: str) -> str:
+    def vector_select(self, e: ir.Select, cond: str) -> str:
         outer = self.active
         if not (_loads(e.if_true) or _loads(e.if_false)):
             return f"np.where({cond}, {self(e.if_true)}, {self(e.if_false)})"
@@ -260,7 +244,7 @@ class Emitter:
         self.active = outer
         return f"np.where({cond}, {results[0]}, {results[1]})"
 
-    def cast(self, e: Cast) -> str:
+    def cast(self, e: ir.Cast) -> str:
         a = self(e.a)
         if e.lanes > 1:
             function = self.constant_function(("vcast", e.type), lambda: values.vector_cast(e.type))
@@ -271,7 +255,7 @@ class Emitter:
             )
         return f"{function}({a})"
 
-    def call(self, e: Call) -> str:
+    def call(self, e: ir.Call) -> str:
         args = ", ".join(map(self, e.args))
         if not e.args:
             return self.unknown(e)
@@ -282,13 +266,13 @@ class Emitter:
         )
         return f"{function}({args})"
 
-    def ramp(self, e: Ramp) -> str:
+    def ramp(self, e: ir.Ramp) -> str:
         return f"V.ramp({self(e.base)}, {self(e.stride)}, {e.size}, {self.constant(e.dtype, 'k')})"
 
-    def broadcast(self, e: Broadcast) -> str:
+    def broadcast(self, e: ir.Broadcast) -> str:
         return f"np.full({e.size}, {self(e.value)}, {self.constant(e.dtype, 'k')}.numpy)"
 
-    def let(self, e: Let) -> str:
+    def let(self, e: ir.Let) -> str:
         value = self(e.value)
         is_index = self.is_index(e.value)
         name = self.fresh("v")
@@ -301,7 +285,7 @@ class Emitter:
         self.done = outer
         return body
 
-    def vector_reduce(self, e: VectorReduce) -> str:
+    def vector_reduce(self, e: ir.VectorReduce) -> str:
         return f"V.reduce({e.op!r}, {self(e.a)}, {e.size}, {self.constant(e.dtype, 'k')})"
 
     # --- memory ---
@@ -323,7 +307,7 @@ class Emitter:
             raise InternalError(f"buffer '{buffer.name}' is used outside its scope")
         return self.buffers[buffer]
 
-    def load(self, e: Load) -> str:
+    def load(self, e: ir.Load) -> str:
         data, dims = self.buffer(e.buffer)
         access = self.constant_function(("text", e), lambda: _Text(e))
         mask = None if e.mask is None else self(e.mask)
@@ -372,7 +356,7 @@ class Emitter:
 class _Text:
     """An access whose text is made only for a message."""
 
-    def __init__(self, what: Load | Store) -> None:
+    def __init__(self, what: ir.Load | Store) -> None:
         self.what = what
 
     def __str__(self) -> str:
@@ -383,12 +367,12 @@ class _Text:
 
 
 def _loads(e: Expr) -> bool:
-    return any(type(n) is Load for n in post_order(e))
+    return any(type(n) is ir.Load for n in post_order(e))
 
 
 _RULES: dict[type, Callable[[Emitter, Any], str]] = {
-    Var: Emitter.var, Const: Emitter.const, Unary: Emitter.unary, Binary: Emitter.binary,
-    Compare: Emitter.compare, Select: Emitter.select, Cast: Emitter.cast, Load: Emitter.load,
-    Call: Emitter.call, Ramp: Emitter.ramp, Broadcast: Emitter.broadcast, Let: Emitter.let,
-    VectorReduce: Emitter.vector_reduce,
+    Var: Emitter.var, Const: Emitter.const, ir.Unary: Emitter.unary, ir.Binary: Emitter.binary,
+    ir.Compare: Emitter.compare, ir.Select: Emitter.select, ir.Cast: Emitter.cast,
+    ir.Load: Emitter.load, ir.Call: Emitter.call, ir.Ramp: Emitter.ramp,
+    ir.Broadcast: Emitter.broadcast, ir.Let: Emitter.let, ir.VectorReduce: Emitter.vector_reduce,
 }  # fmt: skip

@@ -12,21 +12,8 @@ from tilesmith.ir.expr import Const, Expr, Var, const
 from tilesmith.ir.parse import ExprParser, Token, tokenize
 from tilesmith.support.errors import ParseError
 
-from .nodes import (
-    Allocate,
-    Assert,
-    Buffer,
-    Evaluate,
-    For,
-    ForKind,
-    Func,
-    If,
-    LetStmt,
-    Seq,
-    Stmt,
-    Store,
-    seq,
-)
+from . import nodes as loop
+from .nodes import Buffer, ForKind, Func, Stmt, seq
 from .text import KIND_WORDS
 
 _KINDS: dict[str, ForKind] = {word: kind for kind, word in KIND_WORDS.items()}  # type: ignore[misc]
@@ -82,7 +69,7 @@ class _FuncParser(ExprParser):
     def rest(self, column: int) -> Stmt:
         """The statements after an allocation or let in its block."""
         if self.token.kind == "end" or self.token.column != column:
-            return Seq(())
+            return loop.Seq(())
         return self.lines(column - 1)
 
     # --- the header ---
@@ -218,7 +205,7 @@ class _FuncParser(ExprParser):
 
     def pass_(self, column: int) -> Stmt:
         self.end_line()
-        return Seq(())
+        return loop.Seq(())
 
     def for_(self, column: int) -> Stmt:
         name = self.name("the name of a loop variable")
@@ -241,7 +228,7 @@ class _FuncParser(ExprParser):
         self.vars[name] = var
         body = self.block(column)
         self.restore(name, outer)
-        return For(var, start, extent, _KINDS[word], body)
+        return loop.For(var, start, extent, _KINDS[word], body)
 
     def if_(self, column: int) -> Stmt:
         likely = self.at("likely")
@@ -252,7 +239,7 @@ class _FuncParser(ExprParser):
         if self.at("else") and self.token.column == column:
             self.position += 1
             otherwise = self.block(column)
-        return If(cond, then, otherwise, likely)
+        return loop.If(cond, then, otherwise, likely)
 
     def block_(self, column: int) -> Stmt:
         return self.block(column)
@@ -269,7 +256,7 @@ class _FuncParser(ExprParser):
             del self.buffers[name]
         else:
             self.buffers[name] = outer
-        return Allocate(buffer, body)
+        return loop.Allocate(buffer, body)
 
     def let_(self, column: int) -> Stmt:
         name = self.name("the name of a variable")
@@ -283,19 +270,19 @@ class _FuncParser(ExprParser):
         self.vars[name] = var
         body = self.rest(column)
         self.restore(name, outer)
-        return LetStmt(var, value, body)
+        return loop.LetStmt(var, value, body)
 
     def assert_(self, column: int) -> Stmt:
         cond = self.expression()
         self.expect(",")
         message = self.string()
         self.end_line()
-        return Assert(cond, message)
+        return loop.Assert(cond, message)
 
     def eval_(self, column: int) -> Stmt:
         value = self.expression()
         self.end_line()
-        return Evaluate(value)
+        return loop.Evaluate(value)
 
     def store(self, token: Token) -> Stmt:
         name = self.name("a statement")
@@ -305,7 +292,7 @@ class _FuncParser(ExprParser):
         self.expect("=")
         value = self.expression()
         self.end_line()
-        return Store(self.buffers[name], indices, value, mask)
+        return loop.Store(self.buffers[name], indices, value, mask)
 
 
 _STATEMENTS = {

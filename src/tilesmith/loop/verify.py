@@ -9,42 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, NoReturn
 
+from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import bool_, i64
-from tilesmith.ir.expr import (
-    Binary,
-    Broadcast,
-    Call,
-    Cast,
-    Compare,
-    Const,
-    Expr,
-    Let,
-    Load,
-    Ramp,
-    Select,
-    Unary,
-    Var,
-    VectorReduce,
-    post_order,
-    symbols,
-    type_text,
-)
+from tilesmith.ir.expr import Expr, Var, post_order, symbols, type_text
 from tilesmith.ir.intrinsics import INTRINSICS
 from tilesmith.support.errors import VerifyError
 
-from .nodes import (
-    Allocate,
-    Assert,
-    Buffer,
-    Evaluate,
-    For,
-    Func,
-    If,
-    LetStmt,
-    Seq,
-    Stmt,
-    Store,
-)
+from . import nodes as loop
+from .nodes import Buffer, Func, Stmt
 from .text import head
 
 Stage = Literal["nest", "flat", "final"]
@@ -53,8 +25,8 @@ _LOGICAL = frozenset(("and", "or", "xor"))
 _KINDS = ("serial", "parallel", "vectorized", "unrolled")
 _SCOPES = ("heap", "stack", "register")
 _NODES = (
-    Var, Const, Unary, Binary, Compare, Select, Cast, Load, Call, Ramp, Broadcast, Let,
-    VectorReduce,
+    Var, ir.Const, ir.Unary, ir.Binary, ir.Compare, ir.Select, ir.Cast, ir.Load, ir.Call, ir.Ramp,
+    ir.Broadcast, ir.Let, ir.VectorReduce,
 )  # fmt: skip
 
 
@@ -124,7 +96,7 @@ class _Verifier:
         rule = _STATEMENTS.get(type(s))
         if rule is None:
             self.fail(f"{type(s).__name__} is not a statement")
-        if isinstance(s, Seq):
+        if isinstance(s, loop.Seq):
             for t in s.stmts:
                 self.stmt(t)
             return
@@ -137,7 +109,7 @@ class _Verifier:
             self.fail(f"'{var.name}' is bound again inside its own scope")
         self.vars.add(var)
 
-    def for_(self, s: For) -> None:
+    def for_(self, s: loop.For) -> None:
         if s.kind not in _KINDS:
             self.fail(f"unknown kind of loop '{s.kind}'")
         if self.stage == "final" and s.kind in ("vectorized", "unrolled"):
@@ -149,7 +121,7 @@ class _Verifier:
                     f"loop variable '{s.var.name}' is {type_text(s.var)}, its range {type_text(e)}",
                     e,
                 )
-        if s.kind in ("vectorized", "unrolled") and type(s.extent) is not Const:
+        if s.kind in ("vectorized", "unrolled") and type(s.extent) is not ir.Const:
             self.fail(f"the extent of a loop of kind '{s.kind}' must be a literal", s.extent)
         self.bind(s.var)
         self.stmt(s.body)
@@ -160,13 +132,13 @@ class _Verifier:
         if cond.dtype is not bool_ or cond.lanes != 1:
             self.fail(f"the condition is {type_text(cond)}, expected bool", cond)
 
-    def if_(self, s: If) -> None:
+    def if_(self, s: loop.If) -> None:
         self.condition(s.cond)
         self.stmt(s.then)
         if s.otherwise is not None:
             self.stmt(s.otherwise)
 
-    def store(self, s: Store) -> None:
+    def store(self, s: loop.Store) -> None:
         if s.buffer not in self.buffers:
             self.fail(f"buffer '{s.buffer.name}' is not in scope")
         if s.buffer not in self.writable:
@@ -179,7 +151,7 @@ class _Verifier:
                 f"{type_text(s.value)}"
             )
 
-    def allocate(self, s: Allocate) -> None:
+    def allocate(self, s: loop.Allocate) -> None:
         b = s.buffer
         if b.scope not in _SCOPES:
             self.fail(f"'{b.name}' has scope '{b.scope}', expected one of {', '.join(_SCOPES)}")
@@ -187,7 +159,7 @@ class _Verifier:
             self.fail(f"'{b.name}' is allocated again inside its own scope")
         self.shape(b)
         if b.scope == "register" and not all(
-            isinstance(n, int) or type(n) is Const for n in b.shape
+            isinstance(n, int) or type(n) is ir.Const for n in b.shape
         ):
             self.fail(f"'{b.name}' is in registers, its shape must be constant")
         self.buffers.add(b)
@@ -196,7 +168,7 @@ class _Verifier:
         self.buffers.discard(b)
         self.writable.discard(b)
 
-    def let(self, s: LetStmt) -> None:
+    def let(self, s: loop.LetStmt) -> None:
         self.expr(s.value)
         if s.var.dtype is not s.value.dtype or s.var.lanes != s.value.lanes:
             self.fail(
@@ -206,13 +178,13 @@ class _Verifier:
         self.stmt(s.body)
         self.vars.discard(s.var)
 
-    def evaluate(self, s: Evaluate) -> None:
-        if not (isinstance(s.value, Call) and s.value.name == "prefetch"):
+    def evaluate(self, s: loop.Evaluate) -> None:
+        if not (isinstance(s.value, ir.Call) and s.value.name == "prefetch"):
             self.fail("only a call of 'prefetch' has an effect", s.value)
         for a in s.value.args:
             self.expr(a)
 
-    def assert_(self, s: Assert) -> None:
+    def assert_(self, s: loop.Assert) -> None:
         self.condition(s.cond)
 
     # --- expressions ---
@@ -254,13 +226,13 @@ class _Verifier:
         if check is not None:
             check(self, n)
 
-    def _unary(self, n: Unary) -> None:
+    def _unary(self, n: ir.Unary) -> None:
         if n.op not in ("neg", "not"):
             self.fail(f"unknown operation '{n.op}'", n)
         if (n.op == "neg" and n.dtype.is_bool) or (n.op == "not" and n.dtype.is_float):
             self.fail(f"'{n.op}' of {n.dtype}", n)
 
-    def _binary(self, n: Binary) -> None:
+    def _binary(self, n: ir.Binary) -> None:
         d = n.dtype
         wrong = (
             (n.op == "div" and not d.is_float)
@@ -270,11 +242,11 @@ class _Verifier:
         if wrong:
             self.fail(f"'{n.op}' of {d}", n)
 
-    def _load(self, n: Load) -> None:
+    def _load(self, n: ir.Load) -> None:
         assert isinstance(n.buffer, Buffer)
         self.access(n.buffer, n.indices, n.mask)
 
-    def _call(self, n: Call) -> None:
+    def _call(self, n: ir.Call) -> None:
         intrinsic = INTRINSICS.get(n.name)
         if intrinsic is None:
             self.fail(f"unknown function '{n.name}'", n)
@@ -289,21 +261,21 @@ class _Verifier:
         if n.name == "bitcast" and n.type.bytes != n.args[0].dtype.bytes:
             self.fail(f"bitcast from {n.args[0].dtype} to {n.type} changes the size", n)
 
-    def _ramp(self, n: Ramp) -> None:
+    def _ramp(self, n: ir.Ramp) -> None:
         if n.base.lanes != 1 or n.stride.lanes != 1 or n.base.dtype is not n.stride.dtype:
             self.fail("base and stride of a ramp must be scalars of one type", n)
         if not n.dtype.is_int:
             self.fail(f"a ramp of {n.dtype}", n)
 
-    def _broadcast(self, n: Broadcast) -> None:
+    def _broadcast(self, n: ir.Broadcast) -> None:
         if n.value.lanes != 1:
             self.fail("a broadcast of a vector", n)
 
-    def _let(self, n: Let) -> None:
+    def _let(self, n: ir.Let) -> None:
         if n.var.dtype is not n.value.dtype or n.var.lanes != n.value.lanes:
             self.fail(f"'{n.var.name}' is {type_text(n.var)}, its value {type_text(n.value)}", n)
 
-    def _vector_reduce(self, n: VectorReduce) -> None:
+    def _vector_reduce(self, n: ir.VectorReduce) -> None:
         if n.a.lanes % n.size or n.op not in ("add", "mul", "min", "max", "and", "or"):
             self.fail(f"'{n.op}' of {n.a.lanes} lanes to {n.size}", n)
         if (n.op in ("and", "or") and n.dtype.is_float) or (
@@ -313,14 +285,14 @@ class _Verifier:
 
 
 _STATEMENTS: dict[type, Callable] = {
-    For: _Verifier.for_, If: _Verifier.if_, Store: _Verifier.store, Allocate: _Verifier.allocate,
-    LetStmt: _Verifier.let, Evaluate: _Verifier.evaluate, Assert: _Verifier.assert_,
-    Seq: _Verifier.stmt,
+    loop.For: _Verifier.for_, loop.If: _Verifier.if_, loop.Store: _Verifier.store,
+    loop.Allocate: _Verifier.allocate, loop.LetStmt: _Verifier.let,
+    loop.Evaluate: _Verifier.evaluate, loop.Assert: _Verifier.assert_, loop.Seq: _Verifier.stmt,
 }  # fmt: skip
 
 _EXPRESSIONS: dict[type, Callable] = {
-    Unary: _Verifier._unary, Binary: _Verifier._binary, Load: _Verifier._load,
-    Call: _Verifier._call, Ramp: _Verifier._ramp,
-    Broadcast: _Verifier._broadcast, Let: _Verifier._let,
-    VectorReduce: _Verifier._vector_reduce,
+    ir.Unary: _Verifier._unary, ir.Binary: _Verifier._binary, ir.Load: _Verifier._load,
+    ir.Call: _Verifier._call, ir.Ramp: _Verifier._ramp,
+    ir.Broadcast: _Verifier._broadcast, ir.Let: _Verifier._let,
+    ir.VectorReduce: _Verifier._vector_reduce,
 }  # fmt: skip

@@ -40,16 +40,29 @@ def places(op: str, indices: np.ndarray, extent: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Gather(Op):
-    """Slices of x at `indices` along `axis`; the indices' axes take the place of that axis."""
+class _AlongAxis(Op, abstract=True):
+    """Elements of x at `indices` along `axis`; negative indices count from its end."""
 
     axis: int = 0
 
-    def compute(self, *inputs: te.Tensor) -> te.Tensor:
+    def _checked(self, inputs: tuple[te.Tensor, ...]) -> tuple[te.Tensor, te.Tensor, int]:
+        """x, the indices and the axis from the front."""
         rules.check_count(self.name, inputs, 2)
         x, indices = inputs
         rules.check_kind(self.name, indices, rules.INTEGERS, "indices")
-        axis = rules.normalize_axis(self.name, self.axis, x.rank)
+        return x, indices, rules.normalize_axis(self.name, self.axis, x.rank)
+
+    def _placed(self, x: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, int]:
+        """The indices and the axis, both counted from the front."""
+        axis = rules.normalize_axis(self.name, self.axis, x.ndim)
+        return places(self.name, indices, x.shape[axis]), axis
+
+
+class Gather(_AlongAxis):
+    """Slices of x at `indices` along `axis`; the indices' axes take the place of that axis."""
+
+    def compute(self, *inputs: te.Tensor) -> te.Tensor:
+        x, indices, axis = self._checked(inputs)
         end = axis + indices.rank
         shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
         position = te.compute(
@@ -63,21 +76,15 @@ class Gather(Op):
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x, indices = inputs
-        axis = rules.normalize_axis(self.name, self.axis, x.ndim)
-        return np.asarray(np.take(x, places(self.name, indices, x.shape[axis]), axis))
+        at, axis = self._placed(x, indices)
+        return np.asarray(np.take(x, at, axis))
 
 
-@dataclass(frozen=True)
-class GatherElements(Op):
+class GatherElements(_AlongAxis):
     """`x[..., indices[...], ...]` along `axis`: one lookup per element of `indices`."""
 
-    axis: int = 0
-
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
-        rules.check_count(self.name, inputs, 2)
-        x, indices = inputs
-        rules.check_kind(self.name, indices, rules.INTEGERS, "indices")
-        axis = rules.normalize_axis(self.name, self.axis, x.rank)
+        x, indices, axis = self._checked(inputs)
         fits = indices.rank == x.rank and all(
             a == axis or not isinstance(d, int) or not isinstance(e, int) or e <= d
             for a, (d, e) in enumerate(zip(x.shape, indices.shape, strict=False))
@@ -96,8 +103,7 @@ class GatherElements(Op):
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x, indices = inputs
-        axis = rules.normalize_axis(self.name, self.axis, x.ndim)
-        at = places(self.name, indices, x.shape[axis])
+        at, axis = self._placed(x, indices)
         cut = tuple(slice(None) if a == axis else slice(d) for a, d in enumerate(indices.shape))
         return np.take_along_axis(x[cut], at, axis)
 

@@ -12,26 +12,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tilesmith.ir import expr as ir
 from tilesmith.ir.affine import affine_form
 from tilesmith.ir.context import Context
-from tilesmith.ir.expr import (
-    Binary,
-    Broadcast,
-    Call,
-    Cast,
-    Compare,
-    Const,
-    Expr,
-    Let,
-    Load,
-    Ramp,
-    Select,
-    Unary,
-    Var,
-    VectorReduce,
-    post_order,
-    substitute,
-)
+from tilesmith.ir.expr import Binary, Const, Expr, Load, Var, post_order, substitute
 from tilesmith.ir.interval import make
 from tilesmith.ir.simplify import EMPTY
 from tilesmith.ir.target import Target
@@ -252,7 +236,9 @@ class _Reader:
                 fused = isinstance(carried, Binary) and carried.op == "mul" and e.op != "mul"
                 return 0.0 if fused else float(self.target.fma_latency)
             return 2.0
-        return 0.0 if isinstance(e, (Broadcast, Load)) else 1.0 + 2 * isinstance(e, VectorReduce)
+        return (
+            0.0 if isinstance(e, (ir.Broadcast, Load)) else 1.0 + 2 * isinstance(e, ir.VectorReduce)
+        )
 
     # expressions
 
@@ -270,7 +256,9 @@ class _Reader:
                 continue
             parts = computed_from(e)
             waiting = [c for c in parts if c not in known]
-            if isinstance(e, Let):  # the value first: the body needs to know where it is computed
+            if isinstance(
+                e, ir.Let
+            ):  # the value first: the body needs to know where it is computed
                 if e.value in known:
                     self.depth[e.var] = known[e.value]
                 else:
@@ -300,12 +288,14 @@ class _Reader:
             c.load += cost * share
             c.issued += cost * share
             return
-        if isinstance(e, (Var, Const, Ramp, Let)) or (isinstance(e, Broadcast) and _free(e.value)):
+        if isinstance(e, (Var, Const, ir.Ramp, ir.Let)) or (
+            isinstance(e, ir.Broadcast) and _free(e.value)
+        ):
             return
         if e.dtype.is_int and e.lanes == 1:  # addresses: sums are part of the access itself
             if isinstance(e, Binary) and e.op in ("floordiv", "floormod"):
                 c.issued += INTEGER_DIVIDE * share
-            elif not index and not isinstance(e, Cast):
+            elif not index and not isinstance(e, ir.Cast):
                 c.issued += share
             return
         flops = e.lanes if e.dtype.is_float else 0
@@ -322,10 +312,10 @@ class _Reader:
             fused = any(isinstance(m, Binary) and m.op == "mul" for m in (e.a, e.b))
             c.fma += pieces * share * fused
             c.alu += pieces * share * (not fused)
-        elif isinstance(e, Call) and e.name == "fma":
+        elif isinstance(e, ir.Call) and e.name == "fma":
             c.flops += 2 * flops * share
             c.fma += pieces * share
-        elif (isinstance(e, Call) and e.name == "sqrt") or (
+        elif (isinstance(e, ir.Call) and e.name == "sqrt") or (
             isinstance(e, Binary) and e.op == "div"
         ):
             c.flops += flops * share
@@ -333,20 +323,20 @@ class _Reader:
             c.slow += DIVIDE_CYCLES * max(width, 0.5) * share
         elif isinstance(e, Binary) and e.op in ("floordiv", "floormod"):
             c.alu += INTEGER_DIVIDE * e.lanes * share
-        elif isinstance(e, Call) and e.name not in _SIMPLE:
+        elif isinstance(e, ir.Call) and e.name not in _SIMPLE:
             c.slow += LIBRARY_CYCLES * e.lanes * share
-        elif isinstance(e, VectorReduce):
+        elif isinstance(e, ir.VectorReduce):
             steps = 2 * math.log2(max(e.a.lanes / e.size, 1))
             c.alu += steps * share
             c.issued += steps * share
             c.flops += (e.a.lanes - e.size) * share
             return
-        elif isinstance(e, Cast):
+        elif isinstance(e, ir.Cast):
             wide = max(e.dtype.bytes, e.a.dtype.bytes)
             c.alu += max(math.ceil(e.lanes * wide / self.vector), 1) * share
-        elif isinstance(e, Call) and e.name == "bitcast":
+        elif isinstance(e, ir.Call) and e.name == "bitcast":
             return
-        elif isinstance(e, (Binary, Compare, Select, Unary, Call, Broadcast)):
+        elif isinstance(e, (Binary, ir.Compare, ir.Select, ir.Unary, ir.Call, ir.Broadcast)):
             c.alu += pieces * share
         c.issued += pieces * share
 
@@ -371,7 +361,7 @@ class _Reader:
             form, offset = affine_form(base)
             terms = tuple((atom, k * size) for atom, k in form.items())
         if stride > 1:
-            terms = (*terms, (Ramp(_ZERO, _ONE, lanes), stride * size))
+            terms = (*terms, (ir.Ramp(_ZERO, _ONE, lanes), stride * size))
         scope.loop.add(Access(buffer, write, terms, runs), offset * size)
         if lanes == 1 or stride == 0:
             return 0.5
@@ -399,7 +389,7 @@ class _Reader:
         """The probability of a condition if the sides of a comparison are uniformly distributed."""
         if isinstance(cond, Binary) and cond.op == "and":
             return self.probability(cond.a) * self.probability(cond.b)
-        if isinstance(cond, Compare) and cond.op in ("lt", "le") and cond.a.dtype.is_int:
+        if isinstance(cond, ir.Compare) and cond.op in ("lt", "le") and cond.a.dtype.is_int:
             low = self.box.interval(cond.a - cond.b if cond.a.lanes == 1 else cond.a)
             if low.lo is not None and low.hi is not None and cond.a.lanes == 1:
                 n = low.hi - low.lo + 1

@@ -5,20 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from tilesmith.ir import expr as ir
 from tilesmith.ir.affine import Affine, affine_form
 from tilesmith.ir.dtypes import i64
-from tilesmith.ir.expr import (
-    Binary,
-    Const,
-    Expr,
-    Load,
-    Select,
-    Var,
-    const,
-    free_vars,
-    post_order,
-    substitute,
-)
+from tilesmith.ir.expr import Expr, Var, const, free_vars, post_order, substitute
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.simplify import simplify
 from tilesmith.te.tensor import Compute, Tensor
@@ -36,7 +26,7 @@ def expand(op: Compute, keep: Iterable[Compute] = ()) -> tuple[Expr, ...]:
             rebuilt = (
                 node.with_children(tuple(memo[c] for c in node.children)) if node.children else node
             )
-            if isinstance(rebuilt, Load) and isinstance(rebuilt.buffer, Tensor):
+            if isinstance(rebuilt, ir.Load) and isinstance(rebuilt.buffer, Tensor):
                 producer = rebuilt.buffer.op
                 if (
                     isinstance(producer, Compute)
@@ -107,7 +97,7 @@ def places(op: Compute, keep: Iterable[Compute] = ()) -> list[tuple[Tensor, tupl
         (node.buffer, node.indices)
         for body in expand(op, keep)
         for node in post_order(body)
-        if isinstance(node, Load) and isinstance(node.buffer, Tensor)
+        if isinstance(node, ir.Load) and isinstance(node.buffer, Tensor)
     ]
     return [*found, (op.outputs[0], tuple(a.var for a in op.axis))]
 
@@ -121,9 +111,9 @@ def divisions(op: Compute, keep: Iterable[Compute] = ()) -> dict[Var, Divisions]
     found: dict[Var, set[tuple[int, int]]] = {a.var: set() for a in op.axis}
     for body in expand(op, keep):
         for node in post_order(simplify(body)):
-            if not isinstance(node, Binary) or node.op not in ("floordiv", "floormod"):
+            if not isinstance(node, ir.Binary) or node.op not in ("floordiv", "floormod"):
                 continue
-            if not isinstance(node.b, Const) or node.dtype is not i64:
+            if not isinstance(node.b, ir.Const) or node.dtype is not i64:
                 continue
             for atom, k in affine_form(node.a)[0].items():
                 if isinstance(atom, Var) and atom in found:
@@ -141,6 +131,6 @@ def condition_vars(op: Compute, keep: Iterable[Compute] = ()) -> set[Var]:
     found: set[Var] = set()
     for body in expand(op, keep):
         for node in post_order(body):
-            if isinstance(node, Select):
+            if isinstance(node, ir.Select):
                 found |= free_vars(node.cond)
     return found

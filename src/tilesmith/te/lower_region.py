@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tilesmith.ir import expr as ir
 from tilesmith.ir.bounds import eliminate
 from tilesmith.ir.context import Context
-from tilesmith.ir.expr import (
-    Binary,
-    Const,
-    Expr,
-    Load,
-    Var,
-    const,
-    free_vars,
-    maximum,
-    minimum,
-    post_order,
-    substitute,
-)
+from tilesmith.ir.expr import Expr, Var, const, free_vars, maximum, minimum, post_order, substitute
 from tilesmith.ir.simplify import can_prove, interval, simplify
 from tilesmith.ir.types import Dim
 from tilesmith.support.errors import ScheduleError
@@ -104,14 +93,14 @@ def _most(lo: Expr, hi: Expr, ctx: Context) -> int | None:
     for low in (lo, *_operands(lo, "max")):
         for high in (hi, *_operands(hi, "min")):
             extent = simplify(high - low + 1, ctx)
-            size = extent.value if isinstance(extent, Const) else interval(extent, ctx).hi
+            size = extent.value if isinstance(extent, ir.Const) else interval(extent, ctx).hi
             if size is not None:
                 most.append(int(size))
     return min(most, default=None)
 
 
 def _operands(e: Expr, op: str) -> tuple[Expr, ...]:
-    if not isinstance(e, Binary) or e.op != op:
+    if not isinstance(e, ir.Binary) or e.op != op:
         return ()
     return (e.a, *_operands(e.a, op), e.b, *_operands(e.b, op))
 
@@ -167,7 +156,7 @@ def _bounds_of_reads(
         if isinstance(index, Var) and index in ranges:
             lo, hi = ranges[index]
             return _expr(lo), _expr(hi)
-        if any(isinstance(n, Load) for n in post_order(index)):
+        if any(isinstance(n, ir.Load) for n in post_order(index)):
             point = substitute(index, mapping)  # depends on data
             return (point, point) if with_data and not free_vars(point) & set(ranges) else None
         return eliminate(simplify(substitute(index, mapping), facts), ranges, facts)

@@ -4,21 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tilesmith.ir.expr import (
-    Binary,
-    Broadcast,
-    Call,
-    Cast,
-    Compare,
-    Const,
-    Expr,
-    Let,
-    Load,
-    Select,
-    Unary,
-    Var,
-    post_order,
-)
+from tilesmith.ir import expr as ir
+from tilesmith.ir.expr import Expr, Load, Var, post_order
 from tilesmith.ir.types import Dim
 
 from .tensor import Compute, Operation, Placeholder, Reduce, Tensor
@@ -96,31 +83,31 @@ def _node(node: Expr, done: dict[Expr, str], names: _Names) -> str:
     args = [done[c] for c in node.children]
     if isinstance(node, Var):
         return names.of(node, "v")
-    if isinstance(node, Const):
+    if isinstance(node, ir.Const):
         return (
             f"{node.value!r}:{node.dtype}"
             if node.dtype.name not in ("i64", "bool")
             else repr(node.value)
         )
-    if isinstance(node, (Binary, Compare)):
+    if isinstance(node, (ir.Binary, ir.Compare)):
         symbol = _SYMBOLS.get(node.op)
         return f"({args[0]} {symbol} {args[1]})" if symbol else f"{node.op}({args[0]}, {args[1]})"
-    if isinstance(node, Unary):
+    if isinstance(node, ir.Unary):
         return f"{node.op}({args[0]})"
-    if isinstance(node, Cast):
+    if isinstance(node, ir.Cast):
         return f"{node.dtype}({args[0]})"
-    if isinstance(node, Select):
+    if isinstance(node, ir.Select):
         return f"select({', '.join(args)})"
-    if isinstance(node, Call):
+    if isinstance(node, ir.Call):
         return f"{node.name}:{node.dtype}({', '.join(args)})"
     if isinstance(node, Load):
         assert isinstance(node.buffer, Tensor)
         return f"{names.tensor(node.buffer)}[{', '.join(args)}]"
     if isinstance(node, Reduce):
         return _reduce(node, args, names)
-    if isinstance(node, Let):
+    if isinstance(node, ir.Let):
         return f"let({names.of(node.var, 'v')}, {', '.join(args)})"
-    if isinstance(node, Broadcast):
+    if isinstance(node, ir.Broadcast):
         return f"broadcast({args[0]}, {node.size})"
     return f"{type(node).__name__.lower()}({', '.join(args)}) x{node.lanes}"
 

@@ -13,39 +13,14 @@ from tilesmith.support.errors import ModelError
 FLOAT, INT, STRING, TENSOR, GRAPH, FLOATS, INTS, STRINGS = 1, 2, 3, 4, 5, 6, 7, 8
 GRAPHS, SPARSE_TENSOR = 10, 11
 
-_TYPE_NAMES = {
-    1: "float",
-    2: "int",
-    3: "string",
-    4: "tensor",
-    5: "graph",
-    6: "floats",
-    7: "ints",
-    8: "strings",
-    9: "tensors",
-    10: "graphs",
-    11: "sparse_tensor",
-    12: "sparse_tensors",
-    13: "type_proto",
-    14: "type_protos",
-}
-
-_FIELDS = {
-    1: "f",
-    2: "i",
-    3: "s",
-    4: "t",
-    5: "g",
-    6: "floats",
-    7: "ints",
-    8: "strings",
-    9: "tensors",
-    10: "graphs",
-    11: "sparse_tensor",
-    12: "sparse_tensors",
-    13: "tp",
-    14: "type_protos",
-}
+_TYPES = {
+    1: ("float", "f"), 2: ("int", "i"), 3: ("string", "s"), 4: ("tensor", "t"), 5: ("graph", "g"),
+    6: ("floats", "floats"), 7: ("ints", "ints"), 8: ("strings", "strings"),
+    9: ("tensors", "tensors"), 10: ("graphs", "graphs"), 11: ("sparse_tensor", "sparse_tensor"),
+    12: ("sparse_tensors", "sparse_tensors"), 13: ("type_proto", "tp"),
+    14: ("type_protos", "type_protos"),
+}  # fmt: skip
+"""AttributeProto.AttributeType: its name, and the field that holds the value."""
 
 _SINGULAR = ("f", "i", "s", "t", "g", "sparse_tensor", "tp")
 
@@ -57,7 +32,7 @@ def attribute_type(proto: Any) -> int:
     """
     if proto.type:
         return int(proto.type)
-    for code, field in _FIELDS.items():
+    for code, (_, field) in _TYPES.items():
         filled = proto.HasField(field) if field in _SINGULAR else len(getattr(proto, field))
         if filled:
             return code
@@ -82,7 +57,7 @@ class Attributes:
             name = text(a.name, "an attribute's name")
             if not name or name in protos:
                 raise ModelError(f"attribute {name!r} is given twice or has no name")
-            if a.type not in _TYPE_NAMES and a.type != 0:
+            if a.type not in _TYPES and a.type != 0:
                 raise ModelError(
                     f"attribute {name!r}: expected an attribute type 1 to 14, found {a.type}"
                 )
@@ -118,11 +93,11 @@ class Attributes:
             return None
         found = attribute_type(a)
         if found not in types:
-            expected = " or ".join(_TYPE_NAMES[t] for t in types)
+            expected = " or ".join(_TYPES[t][0] for t in types)
             raise ModelError(
-                f"attribute {name!r}: expected {expected}, found {_TYPE_NAMES.get(found, found)}"
+                f"attribute {name!r}: expected {expected}, found {_TYPES.get(found, (found,))[0]}"
             )
-        return getattr(a, _FIELDS[found])
+        return getattr(a, _TYPES[found][1])
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -19,20 +19,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilesmith.ir import expr as ir
 from tilesmith.ir.affine import Affine, from_affine
 from tilesmith.ir.context import Context
-from tilesmith.ir.expr import (
-    Binary,
-    Const,
-    Expr,
-    Load,
-    Select,
-    Var,
-    const,
-    maximum,
-    minimum,
-    post_order,
-)
+from tilesmith.ir.expr import Expr, Var, const, maximum, minimum, post_order
 from tilesmith.ir.interval import make
 from tilesmith.ir.simplify import EMPTY, simplify
 
@@ -97,7 +87,7 @@ class _Trimmer:
         return rebuild(stmt, lambda s: self.stmt(s, ctx), lambda e: e)
 
     def _is_long(self, stmt: For) -> bool:
-        return isinstance(stmt.extent, Const) and int(stmt.extent.value) >= FEWEST
+        return isinstance(stmt.extent, ir.Const) and int(stmt.extent.value) >= FEWEST
 
     def loop(self, stmt: For, ctx: Context, depth: int) -> Stmt:
         inner = ctx.with_var(stmt.var, stmt.start, stmt.start + stmt.extent - const(1))
@@ -151,7 +141,7 @@ class _Trimmer:
             if k == 0 or ends is None:
                 continue
             least, greatest = (from_affine(*e) for e in ends)
-            if isinstance(least, Const) or not self.lanes.isdisjoint(post_order(least)):
+            if isinstance(least, ir.Const) or not self.lanes.isdisjoint(post_order(least)):
                 continue
             low, high = stmt.start, stmt.start + stmt.extent
 
@@ -209,13 +199,13 @@ def _is_idle(stmt: Stmt, cond: Expr) -> bool:
         return _is_idle(stmt.then, cond) and (
             stmt.otherwise is None or _is_idle(stmt.otherwise, cond)
         )
-    if not isinstance(stmt, Store) or not isinstance(stmt.value, Binary):
+    if not isinstance(stmt, Store) or not isinstance(stmt.value, ir.Binary):
         return False
     a, b = stmt.value.a, stmt.value.b
-    if not isinstance(b, Select):
+    if not isinstance(b, ir.Select):
         a, b = b, a
-    same = isinstance(a, Load) and a.buffer is stmt.buffer and a.indices == stmt.indices
-    if not same or not isinstance(b, Select) or cond not in conjuncts(b.cond):
+    same = isinstance(a, ir.Load) and a.buffer is stmt.buffer and a.indices == stmt.indices
+    if not same or not isinstance(b, ir.Select) or cond not in conjuncts(b.cond):
         return False
     op, none = stmt.value.op, b.if_false
     if op not in REDUCTIONS:

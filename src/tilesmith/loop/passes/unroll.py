@@ -10,40 +10,15 @@ rebuilt but gets another constant: all copies share one expression for the invar
 
 from __future__ import annotations
 
+from tilesmith.ir import expr as ir
 from tilesmith.ir.affine import affine_form, from_affine
 from tilesmith.ir.dtypes import i64
-from tilesmith.ir.expr import (
-    Binary,
-    Broadcast,
-    Compare,
-    Const,
-    Expr,
-    Let,
-    Load,
-    Ramp,
-    Select,
-    Unary,
-    Var,
-    const,
-    symbols,
-)
+from tilesmith.ir.expr import Const, Expr, Var, const, symbols
 from tilesmith.ir.simplify import simplify
 from tilesmith.support.errors import InternalError
 
-from ..nodes import (
-    Allocate,
-    Assert,
-    Buffer,
-    Evaluate,
-    For,
-    Func,
-    If,
-    LetStmt,
-    Seq,
-    Stmt,
-    Store,
-    seq,
-)
+from .. import nodes as loop
+from ..nodes import Buffer, Func, Stmt, seq
 from ..visit import walk
 
 _ZERO = const(0)
@@ -54,10 +29,12 @@ def unroll(func: Func) -> Func:
 
     Raises InternalError if an unrolled loop's extent is not constant where it is copied.
     """
-    if not any(isinstance(s, For) and s.kind == "unrolled" for s in walk(func.body)):
+    if not any(isinstance(s, loop.For) and s.kind == "unrolled" for s in walk(func.body)):
         return func
     body = _Unroller().stmt(func.body, _Values({}, {}))
-    return Func(func.name, func.params, func.outputs, Seq(()) if body is None else body, func.attrs)
+    return Func(
+        func.name, func.params, func.outputs, loop.Seq(()) if body is None else body, func.attrs
+    )
 
 
 class _Values:
@@ -95,20 +72,22 @@ class _Unroller:
     def _expr(self, e: Expr, values: _Values) -> Expr:
         if isinstance(e, Var):
             return values.vars[e]
-        if e.lanes == 1 and e.dtype is i64 and isinstance(e, (Binary, Unary)):
+        if e.lanes == 1 and e.dtype is i64 and isinstance(e, (ir.Binary, ir.Unary)):
             return self.index(e, values)
-        if isinstance(e, Let):
+        if isinstance(e, ir.Let):
             var = Var(e.var.name, e.var.type, e.var.size)  # each copy its own
             value = self.expr(e.value, values)
-            return Let(var, value, self.expr(e.body, values.with_var(e.var, var)))
+            return ir.Let(var, value, self.expr(e.body, values.with_var(e.var, var)))
         new = tuple(self.expr(c, values) for c in e.children)
-        if isinstance(e, Load):
+        if isinstance(e, ir.Load):
             assert isinstance(e.buffer, Buffer)
             n = len(e.indices)
             buffer = values.buffers.get(e.buffer, e.buffer)
-            return Load(buffer, new[:n], new[n] if len(new) > n else None)
+            return ir.Load(buffer, new[:n], new[n] if len(new) > n else None)
         result = e.with_children(new)
-        if isinstance(e, (Compare, Select, Broadcast, Ramp)) or (e.dtype.is_bool or e.dtype.is_int):
+        if isinstance(e, (ir.Compare, ir.Select, ir.Broadcast, ir.Ramp)) or (
+            e.dtype.is_bool or e.dtype.is_int
+        ):
             return simplify(result)
         return result
 
@@ -116,7 +95,7 @@ class _Unroller:
         """An affine sum: terms with unrolled variables become a constant, the others are shared."""
         terms, constant = affine_form(e)
         if not terms or e in terms:  # an atom: a quotient, a minimum
-            assert isinstance(e, (Binary, Unary))
+            assert isinstance(e, (ir.Binary, ir.Unary))
             return simplify(e.with_children(tuple(self.expr(c, values) for c in e.children)))
         kept: dict[Expr, int] = {}
         moved = False
@@ -138,7 +117,7 @@ class _Unroller:
         if constant == 0:
             return rest
         op, size = ("add", constant) if constant > 0 else ("sub", -constant)
-        return Binary(op, rest, const(size))
+        return ir.Binary(op, rest, const(size))
 
     def _rest(self, e: Expr, kept: dict[Expr, int]) -> Expr:
         """The sum of `kept` alone, made once for all copies of `e`."""
@@ -152,9 +131,9 @@ class _Unroller:
 
     def stmt(self, stmt: Stmt, values: _Values) -> Stmt | None:
         kind = type(stmt)
-        if kind is Store:
+        if kind is loop.Store:
             return self.store(stmt, values)  # type: ignore[arg-type]
-        if kind is Seq:
+        if kind is loop.Seq:
             return self.sequence(stmt.stmts, values)  # type: ignore[attr-defined]
         return _STATEMENTS[kind](self, stmt, values)
 
@@ -162,13 +141,13 @@ class _Unroller:
         parts = [p for p in (self.stmt(s, values) for s in stmts) if p is not None]
         return seq(*parts) if parts else None
 
-    def store(self, stmt: Store, values: _Values) -> Stmt:
+    def store(self, stmt: loop.Store, values: _Values) -> Stmt:
         indices = tuple(self.expr(i, values) for i in stmt.indices)
         value = self.expr(stmt.value, values)
         mask = None if stmt.mask is None else self.expr(stmt.mask, values)
-        return Store(values.buffers.get(stmt.buffer, stmt.buffer), indices, value, mask)
+        return loop.Store(values.buffers.get(stmt.buffer, stmt.buffer), indices, value, mask)
 
-    def loop(self, stmt: For, values: _Values) -> Stmt | None:
+    def loop(self, stmt: loop.For, values: _Values) -> Stmt | None:
         start, extent = self.expr(stmt.start, values), self.expr(stmt.extent, values)
         if stmt.kind != "unrolled":
             return self.kept_loop(stmt, start, extent, values)
@@ -185,15 +164,15 @@ class _Unroller:
                 parts.append(copy)
         return seq(*parts) if parts else None
 
-    def kept_loop(self, stmt: For, start: Expr, extent: Expr, values: _Values) -> Stmt | None:
+    def kept_loop(self, stmt: loop.For, start: Expr, extent: Expr, values: _Values) -> Stmt | None:
         var = stmt.var
         if values.vars:  # copies of a loop count with variables of their own
             var = Var(var.name, var.type, var.size)
             values = values.with_var(stmt.var, var)
         body = self.stmt(stmt.body, values)
-        return None if body is None else For(var, start, extent, stmt.kind, body)
+        return None if body is None else loop.For(var, start, extent, stmt.kind, body)
 
-    def branch(self, stmt: If, values: _Values) -> Stmt | None:
+    def branch(self, stmt: loop.If, values: _Values) -> Stmt | None:
         cond = self.expr(stmt.cond, values)
         if cond is const(True):
             return self.stmt(stmt.then, values)
@@ -203,19 +182,19 @@ class _Unroller:
         otherwise = None if stmt.otherwise is None else self.stmt(stmt.otherwise, values)
         if then is None and otherwise is None:
             return None
-        return If(cond, Seq(()) if then is None else then, otherwise, stmt.likely)
+        return loop.If(cond, loop.Seq(()) if then is None else then, otherwise, stmt.likely)
 
-    def allocate(self, stmt: Allocate, values: _Values) -> Stmt | None:
+    def allocate(self, stmt: loop.Allocate, values: _Values) -> Stmt | None:
         if not values.vars:
             body = self.stmt(stmt.body, values)
-            return None if body is None else Allocate(stmt.buffer, body)
+            return None if body is None else loop.Allocate(stmt.buffer, body)
         old = stmt.buffer
         shape = tuple(d if isinstance(d, int) else self.expr(d, values) for d in old.shape)
         new = Buffer(old.name, old.dtype, shape, old.scope)
         body = self.stmt(stmt.body, values.with_buffer(old, new))
-        return None if body is None else Allocate(new, body)
+        return None if body is None else loop.Allocate(new, body)
 
-    def let(self, stmt: LetStmt, values: _Values) -> Stmt | None:
+    def let(self, stmt: loop.LetStmt, values: _Values) -> Stmt | None:
         value = self.expr(stmt.value, values)
         if isinstance(value, Const):
             return self.stmt(stmt.body, values.with_var(stmt.var, value))
@@ -224,17 +203,17 @@ class _Unroller:
             var = Var(var.name, var.type, var.size)
             values = values.with_var(stmt.var, var)
         body = self.stmt(stmt.body, values)
-        return None if body is None else LetStmt(var, value, body)
+        return None if body is None else loop.LetStmt(var, value, body)
 
-    def evaluate(self, stmt: Evaluate, values: _Values) -> Stmt:
-        return Evaluate(self.expr(stmt.value, values))
+    def evaluate(self, stmt: loop.Evaluate, values: _Values) -> Stmt:
+        return loop.Evaluate(self.expr(stmt.value, values))
 
-    def check(self, stmt: Assert, values: _Values) -> Stmt | None:
+    def check(self, stmt: loop.Assert, values: _Values) -> Stmt | None:
         cond = self.expr(stmt.cond, values)
-        return None if cond is const(True) else Assert(cond, stmt.message)
+        return None if cond is const(True) else loop.Assert(cond, stmt.message)
 
 
 _STATEMENTS = {
-    For: _Unroller.loop, If: _Unroller.branch, Allocate: _Unroller.allocate, LetStmt: _Unroller.let,
-    Evaluate: _Unroller.evaluate, Assert: _Unroller.check,
+    loop.For: _Unroller.loop, loop.If: _Unroller.branch, loop.Allocate: _Unroller.allocate,
+    loop.LetStmt: _Unroller.let, loop.Evaluate: _Unroller.evaluate, loop.Assert: _Unroller.check,
 }  # fmt: skip
