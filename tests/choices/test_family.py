@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -180,6 +181,33 @@ def test_decisions_predicted_to_be_slow_are_refused(options: ts.Options, store: 
     analytic = schedule_of(graph, options.with_(use_records=False))
     assert schedule_of(graph, options) == analytic
     assert schedule_of(graph, options) == analytic  # what was found is remembered
+
+
+def test_the_largest_groups_are_fitted_first(
+    options: ts.Options, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilesmith.driver.tuned.BELIEVED", math.inf)
+    store(relu(64, 256), 0.5, rows=2)
+    sizes = (48, 96, 80)
+    inputs = ", ".join(f"%x{n}: f32[{n},64]" for n in sizes)
+    groups = [
+        f"%p{n}: f32[{n},256] = matmul(%x{n}, %w)\n%y{n}: f32[{n},256] = relu(%p{n})" for n in sizes
+    ]
+    results = ", ".join(f'%y{n} as "y{n}"' for n in sizes)
+    text = f"graph net({inputs}, %w: f32[64,256]) {{\n" + "\n".join(groups)
+    graph = parse_graph(f"{text}\nreturn {results}\n}}\n")
+
+    def fitted(share: float) -> set[int]:
+        """The rows of the groups that get decisions."""
+        session = dataclasses.replace(driver.Session.of(options), fitted_share=share)
+        with driver.recorded(session) as recorded:
+            _, decisions = driver.apply_tuning(driver.optimise(graph, session), recorded)
+        rows = (n.outputs[0].type.static_shape[0] for n, found in decisions.items() if found)
+        return set(rows)
+
+    assert fitted(0.4) == {96}
+    assert fitted(0.4) == {96, 80}  # what is known already is used, and the next one fitted
+    assert fitted(1.0) == {96, 80, 48}
 
 
 def test_one_query_for_each_distinct_kernel(options: ts.Options, store: Store) -> None:

@@ -44,6 +44,14 @@ class Family:
     group: str
     extents: tuple[int, ...]
 
+    @property
+    def size(self) -> float:
+        """A measure of the anchor's work that needs no lowering: the root of the product of all
+        extents of its inputs and outputs, which is the number of multiplications of a matrix
+        product.
+        """
+        return math.sqrt(math.prod(self.extents))
+
     def distance(self, other: Family) -> float:
         """How different two workloads are, in powers of two; infinite if they are no relatives or
         too far apart.

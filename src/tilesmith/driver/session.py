@@ -49,6 +49,14 @@ class Question:
     sources: set[str] = field(default_factory=set)
 
 
+FITTED_SHARE = 1 / 32
+"""Of the distinct groups of a model: to how many decisions of relatives are fitted, at least one.
+
+The largest groups come first.  A fit takes about as long as compiling two kernels, so records of
+other models make compiling a tenth slower at most.  What was fitted before is not counted.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Session:
     """What one compilation carries along: options, what tuning found and where to report.
@@ -56,7 +64,7 @@ class Session:
     `asked` notes the choices that graph passes ask for, by workload, where one wants to know.
     `constraints`: what the user wants of these choices, and of kernels.  `outside` notes what the
     program depends on besides the model itself, the options and the records: files of external data
-    and templates that users registered.
+    and templates that users registered.  `fitted_share`: see `FITTED_SHARE`.
     """
 
     options: Options
@@ -67,6 +75,7 @@ class Session:
     asked: dict[str, Question] | None = None
     constraints: Constraints | None = None
     outside: set[str] = field(default_factory=set)
+    fitted_share: float = FITTED_SHARE
 
     @staticmethod
     def of(options: Options | None, **overrides: Any) -> Session:

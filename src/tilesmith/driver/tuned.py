@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 
-from tilesmith.choices.family import group_family
+from tilesmith.choices.family import Family, group_family
 from tilesmith.choices.groups import GroupSpace, lower_group, user_template
 from tilesmith.choices.space import Space
 from tilesmith.choices.templates import template_of
@@ -46,7 +46,8 @@ def apply_tuning(fused: Graph, session: Session) -> tuple[Graph, dict[Node, Deci
     spaces = session.constraints.spaces if session.constraints is not None else {}
     if session.tuned is None and not spaces:
         return fused, decisions
-    fitted: dict[str, Decisions] = {}
+    groups: dict[str, GroupSpace] = {}
+    nodes: dict[str, list[Node]] = {}
     for node in fused.nodes:
         if isinstance(node.op, InPlace):
             continue
@@ -54,16 +55,17 @@ def apply_tuning(fused: Graph, session: Session) -> tuple[Graph, dict[Node, Deci
         constants = [i for i, v in enumerate(node.inputs) if v in fused.constant]
         group = GroupSpace(canonical(node.op.body), constants, session.target)
         workload = group_workload(group.body, constants)
-        if workload not in fitted:
-            space = spaces.get(workload)
-            fitted[workload] = (
-                _known_decisions(group, workload, session)
-                if space is None
-                else _obedient(space, group, workload, session)
-            )
-        found = fitted[workload]
+        groups.setdefault(workload, group)
+        nodes.setdefault(workload, []).append(node)
+    known = _Known(groups, session)
+    best: dict[str, Decisions] = {}
+    for workload in sorted(groups, key=lambda w: len(nodes[w]) * known.size(w), reverse=True):
+        best[workload] = known.decisions(workload, spaces.get(workload))
+    for workload, node in ((w, n) for w in groups for n in nodes[w]):
+        found, constants = best[workload], groups[workload].constants
         if not found:
             continue
+        assert isinstance(node.op, Fused)
         try:
             wanted = packed_layouts(node.op.body, constants, session.target, Config(found))
             if (name := user_template(found)) is not None:
@@ -71,7 +73,7 @@ def apply_tuning(fused: Graph, session: Session) -> tuple[Graph, dict[Node, Deci
                 if template_of(name) is None:
                     _miss(name)
                     continue
-                group.schedule(Config(found))
+                groups[workload].schedule(Config(found))
         except ScheduleError as e:  # of another version of us
             if workload in spaces:
                 raise
@@ -98,38 +100,62 @@ def _miss(name: str) -> None:
         )  # fmt: skip
 
 
-def _obedient(space: Space, group: GroupSpace, workload: str, session: Session) -> Decisions:
-    """What records say of a group, where that is in the `space` that the user's constraints leave;
-    else the analytic choices, as far as they are.
+class _Known:
+    """What records say of the `groups` of a model, which are given by workload.
+
+    `fits`: how often decisions of a relative may still be fitted to a group.
     """
-    found = _known_decisions(group, workload, session, lambda d: space.keeping(d) is not None)
-    return space.keeping(found) or space.start
 
+    def __init__(self, groups: Mapping[str, GroupSpace], session: Session) -> None:
+        self.groups = groups
+        self.session = session
+        self.fits = max(1, int(session.fitted_share * len(groups)))
+        self.threads = thread_count(session.options.threads)
+        self._families: dict[str, Family] = {}
 
-def _known_decisions(
-    group: GroupSpace,
-    workload: str,
-    session: Session,
-    fits: Callable[[Decisions], bool] = lambda _: True,
-) -> Decisions:
-    """What records say of a group, where it `fits`; what they say of a relative is fitted to it."""
-    if session.tuned is None:
-        return {}
-    match = session.tuned(workload, lambda: group_family(group.body, group.constants), fits)
-    if match.is_exact:
-        return match.decisions
-    cache = kernel_cache(session.options)
-    parts = (workload, session.options.key(), session.target.text, json.dumps(match.decisions))
-    threads = thread_count(session.options.threads)
-    key = cache_key("refit", *parts, str(threads))
-    blob = cache.get(key) if cache is not None else None
-    if blob is not None:
-        return values_from_json(json.loads(blob))
-    with session.timings.stage("refit"):
-        found = refit(group, match.decisions, session, threads)
-    if cache is not None:
-        cache.put(key, json.dumps(found).encode())
-    return found
+    def family(self, workload: str) -> Family:
+        """The family of a group, found once."""
+        if workload not in self._families:
+            group = self.groups[workload]
+            self._families[workload] = group_family(group.body, group.constants)
+        return self._families[workload]
+
+    def size(self, workload: str) -> float:
+        """How much work a group is, as far as it matters what is fitted first."""
+        is_open = self.session.tuned is not None and self.session.options.nearest
+        return self.family(workload).size if is_open else 0.0
+
+    def decisions(self, workload: str, space: Space | None) -> Decisions:
+        """What records say of a group, within the `space` that the user's constraints leave.
+
+        Where they say nothing, the analytic choices: no decisions, or the nearest in the `space`.
+        """
+        if space is None:
+            return self._recorded(workload, lambda _: True)
+        found = self._recorded(workload, lambda d: space.keeping(d) is not None)
+        return space.keeping(found) or space.start
+
+    def _recorded(self, workload: str, obeys: Callable[[Decisions], bool]) -> Decisions:
+        session = self.session
+        if session.tuned is None:
+            return {}
+        match = session.tuned(workload, lambda: self.family(workload), obeys)
+        if match.is_exact:
+            return match.decisions
+        cache = kernel_cache(session.options)
+        parts = (workload, session.options.key(), session.target.text, json.dumps(match.decisions))
+        key = cache_key("refit", *parts, str(self.threads))
+        blob = cache.get(key) if cache is not None else None
+        if blob is not None:
+            return values_from_json(json.loads(blob))
+        if not self.fits:
+            return {}
+        self.fits -= 1
+        with session.timings.stage("refit"):
+            found = refit(self.groups[workload], match.decisions, session, self.threads)
+        if cache is not None:
+            cache.put(key, json.dumps(found).encode())
+        return found
 
 
 def refit(group: GroupSpace, wanted: Decisions, session: Session, threads: int) -> Decisions:

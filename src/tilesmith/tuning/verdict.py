@@ -149,7 +149,8 @@ def _compiled(
 
 
 def _tuned(session: Session, chosen: Lookup) -> Session:
-    return dataclasses.replace(session, tuned=chosen)
+    # The time that is left says how many relatives are fitted.
+    return dataclasses.replace(session, tuned=chosen, fitted_share=1.0)
 
 
 def _sources(
