@@ -65,10 +65,34 @@ def test_round_trip(saved: Path) -> None:
     assert [f.name for f in saved.parent.iterdir() if f.suffix == ".part"] == []
 
 
-def test_weights_are_mapped_in_place(saved: Path) -> None:
+def test_weights_are_private_and_aligned(saved: Path) -> None:
     blob = load_program(saved).constants
     assert blob.ctypes.data % 64 == 0
-    assert not blob.flags.owndata and not blob.flags.writeable
+    assert not blob.flags.writeable
+
+
+OVERWRITTEN = f"""
+import os, sys, numpy as np
+from tilesmith.runtime.executable import Executable
+
+exe, x = Executable.load(sys.argv[1]), np.linspace(-1, 1, {ROWS * COLS}, dtype=np.float32)
+x = x.reshape({ROWS}, {COLS})
+before = exe(x)
+size = os.path.getsize(sys.argv[1])
+with open(sys.argv[1], "r+b") as f:
+    f.write(bytes(size))
+assert all(map(np.array_equal, exe(x), before)), "other weights"
+os.truncate(sys.argv[1], 0)
+assert all(map(np.array_equal, exe(x), before))
+"""
+
+
+def test_a_file_that_is_overwritten_changes_no_executable(saved: Path) -> None:
+    """In a process of its own: one that maps a file dies of its truncation."""
+    done = subprocess.run(
+        [sys.executable, "-c", OVERWRITTEN, str(saved)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_another_process_runs_it(saved: Path) -> None:
@@ -115,6 +139,7 @@ def change_target(m: dict[str, Any]) -> None:
         ),
         (lambda m: m["code"].pop("tilesmith_main"), "there is no tilesmith_main"),
         (lambda m: m.update(weights_bytes=1), "the manifest says 1 bytes of weights"),
+        (lambda m: m.pop("weights_checksum"), "the weights do not match their checksum"),
         (lambda m: m.update(metadata=[]), "metadata is not an object"),
         (
             change_target,
@@ -141,7 +166,6 @@ def test_entries_must_be_those_listed(saved: Path) -> None:
 
 
 def test_a_repacked_archive_still_loads(saved: Path) -> None:
-    """Its weights may have lost their alignment: they are copied."""
     assert load_program(rewrite(saved, lambda m: None)).constants.ctypes.data % 64 == 0
 
 

@@ -1,9 +1,11 @@
 """The `.tsm` file: a program in one file.
 
-A ZIP archive without compression: `manifest.json`, `code/N.o`, and `weights.bin`, whose bytes start
-at a multiple of 64.  So they can be mapped into memory as they are and shared between processes.
-The cache keeps weights in a file of their own, which programs share.  Such archives have no
-`weights.bin`; the manifest names that file and its checksum.
+A ZIP archive without compression: `manifest.json`, `code/N.o` and `weights.bin`.  All of it is read
+into memory of this process: a file that is overwritten or cut short later changes no executable.
+
+The cache keeps the weights in a file of their own, which programs and processes share: their
+archives have no `weights.bin`, and the manifest names that file and its checksum.  It is mapped:
+files of the cache appear by renaming, and are removed but never written to.
 
 The reader trusts nothing that it can check: every name, size, offset and checksum is checked before
 anything is allocated or linked.  It can't check what the machine code does: a file from a stranger
@@ -21,6 +23,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeAlias
 
@@ -34,7 +37,7 @@ from tilesmith.ir.target import Target
 from tilesmith.perf.info import KernelInfo
 from tilesmith.support.errors import ModelError
 
-from .native import ALIGNMENT, aligned_bytes
+from .native import aligned_bytes
 from .program import Program, TensorSpec
 
 FORMAT = 3
@@ -42,6 +45,7 @@ _MANIFEST, _WEIGHTS = "manifest.json", "weights.bin"
 _MANIFEST_LIMIT = 64 << 20
 _CODE_LIMIT = 1 << 30
 _RANK_LIMIT = 16
+_PIECE = 4 << 20  # bytes of weights that are read or written at once
 _SUMMED = 64 << 10  # bytes that are added up for a checksum
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]{0,255}")
 _DATE = (1980, 1, 1, 0, 0, 0)  # a fixed date: the same program gives the same file
@@ -78,7 +82,7 @@ def write_program(program: Program, f: IO[bytes], weights: str | None = None) ->
     }
     manifest = to_manifest(program, {s: name for s, (name, _) in code.items()})
     if weights is not None:
-        manifest["weights_apart"] = {"name": weights, "checksum": _checksum(program.constants)}
+        manifest["weights_apart"] = weights
     with zipfile.ZipFile(f, "w", zipfile.ZIP_STORED) as z:
         z.writestr(zipfile.ZipInfo(_MANIFEST, _DATE), json.dumps(manifest).encode())
         for name, data in code.values():
@@ -87,16 +91,10 @@ def write_program(program: Program, f: IO[bytes], weights: str | None = None) ->
             return
         info = zipfile.ZipInfo(_WEIGHTS, _DATE)
         info.file_size = program.constants.nbytes
-        # the local header is 30 bytes, the name and extra fields; one of private use pads it to the
-        # boundary (ZIP64's field of 20 bytes comes before it when the file is large)
-        is_large = info.file_size >= zipfile.ZIP64_LIMIT / 1.05
-        here = f.tell() + 30 + len(_WEIGHTS) + (20 if is_large else 0) + 4
-        padding = -here % ALIGNMENT
-        info.extra = struct.pack("<HH", 0x5453, padding) + bytes(padding)
         with z.open(info, "w") as entry:
             data = program.constants.data
-            for at in range(0, len(data), 64 << 20):
-                entry.write(data[at : at + (64 << 20)])
+            for at in range(0, len(data), _PIECE):
+                entry.write(data[at : at + _PIECE])
 
 
 def load_program(path: str | Path, find_weights: FindWeights | None = None) -> Program:
@@ -109,7 +107,7 @@ def load_program(path: str | Path, find_weights: FindWeights | None = None) -> P
     path = Path(path)
     try:
         with path.open("rb") as f, zipfile.ZipFile(f) as z:
-            return _read(path, z, os.fstat(f.fileno()).st_size, find_weights)
+            return _read(path, f, z, find_weights)
     except FileNotFoundError:
         raise ModelError(f"{path}: no such file") from None
     except (
@@ -126,8 +124,9 @@ def load_program(path: str | Path, find_weights: FindWeights | None = None) -> P
 
 
 def _read(
-    path: Path, z: zipfile.ZipFile, file_size: int, find_weights: FindWeights | None
+    path: Path, f: BufferedReader, z: zipfile.ZipFile, find_weights: FindWeights | None
 ) -> Program:
+    file_size = os.fstat(f.fileno()).st_size
     entries: dict[str, zipfile.ZipInfo] = {}
     for info in z.infolist():
         if info.filename in entries:
@@ -165,9 +164,11 @@ def _read(
             _bad(path, f"the code of {symbol} does not match its checksum")
         objects[symbol] = data
     if find_weights is not None and apart is not None:
-        blob = _weights_apart(path, find_weights(apart["name"]), weights, apart["checksum"])
+        blob = _weights_apart(path, find_weights(apart), weights)
     else:
-        blob = _weights(path, entries[_WEIGHTS], weights, file_size)
+        blob = _weights(path, f, entries[_WEIGHTS], weights)
+    if _checksum(blob) != manifest.get("weights_checksum"):
+        _bad(path, "the weights do not match their checksum")
     return Program(
         program.inputs, program.outputs, program.calls, program.arena_bytes, program.scratch_bytes,
         blob, objects, program.target, program.metadata, program.kernels,
@@ -197,39 +198,25 @@ def _contents(
     return z.read(info)  # checks the CRC
 
 
-def _weights(path: Path, info: zipfile.ZipInfo, size: int, file_size: int) -> np.ndarray:
-    """The weights, mapped; copied only if something moved them off the 64-byte boundary."""
-    if info.file_size != size:
+def _weights(path: Path, f: BufferedReader, info: zipfile.ZipInfo, size: int) -> np.ndarray:
+    """A private copy of the weights in the archive."""
+    f.seek(info.header_offset)
+    header = f.read(30)
+    if info.file_size != size or len(header) < 30 or header[:4] != b"PK\x03\x04":
         _bad(path, f"the manifest says {size} bytes of weights, the archive {info.file_size}")
-    with path.open("rb") as f:
-        f.seek(info.header_offset)
-        header = f.read(30)
-        if len(header) < 30 or header[:4] != b"PK\x03\x04":
-            _bad(path, "the weights have no header")
-        name, extra = struct.unpack("<HH", header[26:30])
-        start = info.header_offset + 30 + name + extra
-    if start + size > file_size:
-        _bad(path, "the weights end beyond the file")
-    if size == 0:
-        return aligned_bytes(ALIGNMENT)[:0]
-    mapped = np.asarray(np.memmap(path, np.uint8, "r", offset=start, shape=(size,)))
-    if zlib.crc32(mapped.data) != info.CRC:
-        _bad(path, "the weights do not match their checksum")
-    if mapped.ctypes.data % ALIGNMENT == 0:
-        return mapped
+    f.seek(info.header_offset + 30 + sum(struct.unpack("<HH", header[26:30])))
     blob = aligned_bytes(size)
-    blob[:] = mapped
+    if f.readinto(blob.data) != size:
+        _bad(path, "the weights end beyond the file")
+    blob.flags.writeable = False
     return blob
 
 
-def _weights_apart(path: Path, file: Path | None, size: int, checksum: str) -> np.ndarray:
+def _weights_apart(path: Path, file: Path | None, size: int) -> np.ndarray:
     """The weights in a file of their own, mapped."""
     if file is None or file.stat().st_size != size:
         _bad(path, "the file of its weights is not there, or has another size")
-    mapped = np.asarray(np.memmap(file, np.uint8, "r", shape=(size,)))
-    if _checksum(mapped) != checksum:
-        _bad(path, "the weights do not match their checksum")
-    return mapped
+    return np.asarray(np.memmap(file, np.uint8, "r", shape=(size,)))
 
 
 def _checksum(weights: np.ndarray) -> str:
@@ -267,6 +254,7 @@ def to_manifest(program: Program, files: dict[str, str]) -> dict[str, Any]:
         "arena_bytes": program.arena_bytes,
         "scratch_bytes": program.scratch_bytes,
         "weights_bytes": program.constants.nbytes,
+        "weights_checksum": _checksum(program.constants),
         "code": {
             s: {"file": files[s], "sha256": hashlib.sha256(data).hexdigest()}
             for s, data in program.objects.items()
