@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,6 +17,7 @@ from tilesmith import driver
 from tilesmith.choices.records import Key, Records, Trial
 from tilesmith.codegen.targets import host
 from tilesmith.runtime.tsm import to_manifest
+from tilesmith.support.errors import ModelError
 from tilesmith.support.options import records_path
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -201,3 +203,28 @@ def test_new_records_are_heeded(path: Path, options: ts.Options, compiled: list[
     ts.compile(path, threads=2, options=options.with_(use_records=False))
     ts.compile(path, threads=1, options=options.with_(use_records=False))
     assert len(compiled) == 3
+
+
+def test_a_model_that_changes_while_it_is_compiled_is_refused(
+    tmp_path: Path, options: ts.Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its weights are mapped: nobody knows which of them were packed before they changed."""
+    from tilesmith.driver import compiler
+
+    path, original = tmp_path / "m.onnx", compiler.assemble
+    weights = {"c": np.full((64, 64), 2.0, np.float32)}
+    made = model([node("Mul", "x c", "y")], {"x": (64, 64)}, ["y"], weights)
+    path.write_bytes(made.SerializeToString())
+
+    def assemble(*args: Any) -> Any:
+        with path.open("r+b") as f:
+            f.write(path.read_bytes())
+        return original(*args)
+
+    monkeypatch.setattr(compiler, "assemble", assemble)
+    with pytest.raises(ModelError, match=r"m\.onnx' changed while it was compiled"):
+        ts.compile(path, options=options)
+    monkeypatch.undo()
+    np.testing.assert_array_equal(
+        ts.compile(path, options=options)(np.ones((64, 64), np.float32)), 2.0
+    )

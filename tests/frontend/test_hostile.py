@@ -347,6 +347,17 @@ def test_external_file_that_shrinks_after_loading(tmp_path):
         _ = graph.constants[0].data.array
 
 
+def test_external_file_that_changes_after_loading(tmp_path):
+    _weights(tmp_path / "w.bin")
+    graph = load(_external(tmp_path, "w.bin"))
+    content = (tmp_path / "w.bin").read_bytes()
+    with (tmp_path / "w.bin").open("r+b") as f:
+        f.write(bytes(len(content)))
+    os.utime(tmp_path / "w.bin", (1, 1))
+    with pytest.raises(ModelError, match="changed while the model was compiled"):
+        _ = graph.constants[0].data.array
+
+
 def test_external_data_beside_data(tmp_path):
     path = _external(tmp_path, "w.bin")
     made = onnx.ModelProto.FromString(path.read_bytes())

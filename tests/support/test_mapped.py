@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilesmith.support.mapped import release
+from tilesmith.support.mapped import map_model, release
 
 PAGE = mmap.PAGESIZE
 
@@ -30,8 +30,7 @@ def test_pages_are_given_back_and_read_again(tmp_path: Path) -> None:
     path = tmp_path / "weights"
     contents = np.arange(64 * PAGE // 4, dtype=np.int32)
     path.write_bytes(contents.tobytes())
-    with path.open("rb") as f:
-        view = memoryview(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ))
+    view = map_model(path)
     whole = np.frombuffer(view, np.uint8)
     middle = whole[PAGE // 2 : 40 * PAGE].view(np.int32)
     assert whole.sum() >= 0  # reads every page

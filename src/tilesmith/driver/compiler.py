@@ -22,6 +22,7 @@ from tilesmith.runtime.function import NativeFunction
 from tilesmith.runtime.program import Program
 from tilesmith.strategy.sketch import auto_schedule
 from tilesmith.support.errors import UsageError
+from tilesmith.support.mapped import check_unchanged
 from tilesmith.support.options import Options
 from tilesmith.te.knobs import Decisions
 from tilesmith.te.lower import lower as lower_schedule
@@ -82,14 +83,19 @@ def load_graph(
 
 
 def compile_program(graph: Graph, session: Session) -> Program:
-    """A program from a graph: kernels, memory plan, constants."""
+    """A program from a graph: kernels, memory plan, constants.
+
+    Raises ModelError if the model's file was written to since the graph was loaded.
+    """
     with kernel_workers() as workers, ThreadPoolExecutor(1) as pool:
         start_early(workers, graph, session)
         fused, decisions = apply_tuning(optimise(graph, session), session)
         packing = pool.submit(pack, fused, session)  # mostly copies, where NumPy holds no lock
         kernels = compile_kernels(fused, session, decisions, workers)
         with session.timings.stage("link"):
-            return assemble(fused, kernels, session, packing.result())
+            program = assemble(fused, kernels, session, packing.result())
+    check_unchanged(c.data.array for c in graph.constants if c.data.is_read)
+    return program
 
 
 def build(

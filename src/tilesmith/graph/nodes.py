@@ -73,20 +73,25 @@ class Data:
     def array(self) -> np.ndarray:
         return self.load()
 
+    @property
+    def is_read(self) -> bool:
+        """Whether `array` is at hand."""
+        return "array" in self.__dict__
+
     def read(self) -> np.ndarray:
         """The contents for a single use; they are not kept unless they are already."""
-        return self.__dict__["array"] if "array" in self.__dict__ else self.load()
+        return self.array if self.is_read else self.load()
 
     def copy_to(self, out: np.ndarray) -> None:
         """Write the contents to `out`, which is zero.  Neither they nor `source`'s contents are
         kept in memory.
         """
-        if "array" not in self.__dict__ and self.fill is not None:
+        if not self.is_read and self.fill is not None:
             self.fill(out)
         else:
             out[...] = self.read()
         origin = self if self.source is None else self.source.data
-        if "array" in origin.__dict__:
+        if origin.is_read:
             release(origin.array)
 
     @cached_property

@@ -1,10 +1,17 @@
-"""Mapped files: models, and arrays that lie in them."""
+"""Mapped files: models, and arrays that lie in them.
+
+A mapped file is what it is *now*: who overwrites it changes arrays that were checked before.  So
+whatever was made of a model's arrays counts only after `check_unchanged`.  No executable holds on
+to a mapped model.
+"""
 
 from __future__ import annotations
 
 import mmap
 import os
 import stat
+import weakref
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +24,35 @@ files.
 """
 
 
+class MappedFile(mmap.mmap):
+    """A mapped file that knows whether it was written to since."""
+
+    _path: Path
+    _fd: int
+    _stamp: tuple[int, int]
+
+    def __new__(cls, fd: int, path: Path) -> MappedFile:
+        """Takes over the open file `fd`, of a size above 0."""
+        self = super().__new__(cls, fd, 0, access=mmap.ACCESS_READ)
+        self._path, self._fd, self._stamp = path, fd, write_stamp(fd)
+        weakref.finalize(self, os.close, fd)
+        return self
+
+    def check(self) -> None:
+        """Raises ModelError if the file was written to."""
+        if write_stamp(self._fd) != self._stamp:
+            raise ModelError(
+                f"{str(self._path)!r} changed while it was compiled; compile it again when nothing "
+                "writes to it"
+            )
+
+
+def write_stamp(fd: int) -> tuple[int, int]:
+    """What changes when an open file is written to: its size and the time of the last write."""
+    info = os.fstat(fd)
+    return info.st_size, info.st_mtime_ns
+
+
 def map_model(path: Path) -> memoryview:
     """The contents of a model's file, mapped: weights are read when they are packed.  Raises
     ModelError when it is not a regular file that can be read.
@@ -27,40 +63,39 @@ def map_model(path: Path) -> memoryview:
     except (OSError, ValueError) as e:
         reason = e.strerror if isinstance(e, OSError) else str(e)
         raise ModelError(f"cannot read the model {str(path)!r}: {reason}") from None
-    info = os.fstat(fd)
-    if stat.S_ISDIR(info.st_mode):
+    try:
+        _check_model(path, os.fstat(fd))
+        return memoryview(MappedFile(fd, path))
+    except BaseException as e:
         os.close(fd)
-        raise ModelError(f"expected an ONNX file at {str(path)!r}, found a folder")
-    with os.fdopen(fd, "rb") as f:
-        if not stat.S_ISREG(info.st_mode):
-            raise ModelError(
-                f"expected an ONNX file at {str(path)!r}, found something that is not a "
-                "regular file"
-            )
-        if info.st_size == 0:
-            raise ModelError(f"expected an ONNX file at {str(path)!r}, found an empty file")
-        if info.st_size > _LARGEST_FILE:
-            raise ModelError(
-                f"{str(path)!r} has {info.st_size} bytes; an ONNX file holds at most "
-                f"{_LARGEST_FILE}: "
-                "save the model with its weights as external data"
-            )
-        try:
-            return memoryview(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ))
-        except (OSError, ValueError) as e:  # ValueError: it became empty
+        if isinstance(e, (OSError, ValueError)):  # ValueError: it became empty
             raise ModelError(f"cannot read the model {str(path)!r}: {e}") from None
+        raise
+
+
+def _check_model(path: Path, info: os.stat_result) -> None:
+    """Raises ModelError for what can't be a model's file."""
+    if stat.S_ISDIR(info.st_mode):
+        raise ModelError(f"expected an ONNX file at {str(path)!r}, found a folder")
+    if not stat.S_ISREG(info.st_mode):
+        raise ModelError(
+            f"expected an ONNX file at {str(path)!r}, found something that is not a regular file"
+        )
+    if info.st_size == 0:
+        raise ModelError(f"expected an ONNX file at {str(path)!r}, found an empty file")
+    if info.st_size > _LARGEST_FILE:
+        raise ModelError(
+            f"{str(path)!r} has {info.st_size} bytes; an ONNX file holds at most {_LARGEST_FILE}: "
+            "save the model with its weights as external data"
+        )
 
 
 def release(array: np.ndarray) -> None:
     """Give back the memory of an array that lies in a mapped file: its pages are read again when
     they are needed.  Nothing happens to other arrays.
     """
-    owner = array
-    while isinstance(owner.base, np.ndarray):
-        owner = owner.base
-    base = owner.base
-    file = base.obj if isinstance(base, memoryview) else base
-    if not isinstance(file, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
+    file = _file(array)
+    if file is None or not hasattr(mmap, "MADV_DONTNEED"):
         return
     if not array.flags.forc or not array.size:
         return
@@ -69,3 +104,19 @@ def release(array: np.ndarray) -> None:
     size = (begin + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - first
     if size > 0:
         file.madvise(mmap.MADV_DONTNEED, first, size)
+
+
+def check_unchanged(arrays: Iterable[np.ndarray]) -> None:
+    """Raises ModelError if a mapped file in which one of the arrays lies was written to."""
+    for file in {f for f in map(_file, arrays) if f is not None}:
+        file.check()
+
+
+def _file(array: np.ndarray) -> MappedFile | None:
+    """The mapped file that an array lies in."""
+    owner = array
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    base = owner.base
+    file = base.obj if isinstance(base, memoryview) else base
+    return file if isinstance(file, MappedFile) else None

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from tilesmith.support.errors import ModelError
+from tilesmith.support.mapped import write_stamp
 
 _DIRECTORY = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECTORY
 _FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -88,12 +89,13 @@ class ExternalFile:
 
     def __init__(self, location: str, fd: int, size: int) -> None:
         self.location, self.size, self._fd = location, size, fd
+        self._stamp = write_stamp(fd)
         weakref.finalize(self, os.close, fd)
 
     def read(self, offset: int, length: int) -> np.ndarray:
         """`length` bytes at `offset`.
 
-        Raises ModelError when the file became shorter since it was checked.
+        Raises ModelError when the file became shorter, or was written to, since it was opened.
         """
         out = np.empty(length, np.uint8)
         view, done = memoryview(out.data), 0
@@ -105,4 +107,9 @@ class ExternalFile:
                     f"found {done}; the file became shorter while the model was loaded"
                 )
             done += n
+        if write_stamp(self._fd) != self._stamp:
+            raise ModelError(
+                f"external data {self.location!r} changed while the model was compiled; compile it "
+                "again when nothing writes to it"
+            )
         return out
