@@ -1,5 +1,5 @@
-"""Activation functions. Those that are one expression of x are elementwise; the others are made of
-operators.
+"""Activation functions.  Those that are one expression of x are elementwise; the others are
+composed of operators.
 """
 
 from __future__ import annotations

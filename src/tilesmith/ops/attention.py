@@ -22,9 +22,12 @@ class Attention(Op):
     """softmax(q @ k^T * scale + mask) @ v, for q [..., L, E], k [..., S, E], v [..., S, F].
 
     Inputs: q, k, v and an optional mask that broadcasts to [..., L, S]: bool (False: not attended)
-    or added to the scores. `scale` None is 1 / sqrt(E). `is_causal` lets position i attend to the
-    first i + 1. `softcap` above 0 limits scores to softcap * tanh(score / softcap). With fewer
-    heads (axis -3) in k and v than in q, each serves a group of adjacent query heads.
+        or added to the scores.  With fewer heads (axis -3) in k and v than in q, each serves a
+        group of adjacent query heads.
+
+    scale: factor of the scores; None is 1 / sqrt(E).
+    is_causal: position i attends only to the first i + 1.
+    softcap: if above 0, scores are limited to softcap * tanh(score / softcap).
     """
 
     heavy_reference = True

@@ -1,17 +1,17 @@
 """What an operator is.
 
-An operator is a frozen dataclass; its fields are its attributes (a class that adds none needs no
-decorator, and making its methods again would cost time at every import).  It says one of three
+An operator is a frozen dataclass whose fields are its attributes.  (A class that adds none needs no
+decorator; making its methods again would cost time at every import.)  It defines one of three
 things, and everything else follows:
 
-- `compute` (primitive): a tensor expression per output; result types follow from it, lowering from
-  a schedule of it;
-- `decompose` (composite): a small graph of other operators; types, lowering and meaning follow;
+- `compute` (primitive): a tensor expression per output.  Result types follow from it; lowering
+  follows from a schedule of it.
+- `decompose` (composite): a small graph of other operators.  Types, lowering and meaning follow.
 - `loops` (irregular): loops written by hand, for what no tensor expression describes, such as
-  sorting and scattering; it states its result types in `infer`.
+  sorting and scattering.  Result types are stated in `infer`.
 
-`reference` is the meaning in NumPy of what is not composite; `infer` is overridden only where
-`compute` cannot say the type.
+`reference` is the meaning in NumPy of operators that are not composite.  `infer` is overridden only
+where `compute` cannot determine the type.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ OPS: dict[str, type[Op]] = {}
 
 
 class GraphBuilder(Protocol):
-    """What `decompose` needs of `graph.Builder`; a value has a `.type: TensorType`."""
+    """The part of `graph.Builder` that `decompose` needs; a value has a `.type: TensorType`."""
 
     def add(self, op: Op, *inputs: Any) -> Any:
-        """The value (tuple of values if several) that `op` gives."""
+        """The value of `op`, or the tuple of values if there are several."""
         ...
 
     def constant(self, array: np.ndarray) -> Any: ...
@@ -57,19 +57,17 @@ class GraphBuilder(Protocol):
 
 @dataclass(frozen=True)
 class Op:
-    """Base of all operators.  Tensors everywhere are in logical axes (NCHW for images, as ONNX has
-    them).
-    """
+    """Base of all operators.  Tensors always have logical axes (NCHW for images, as in ONNX)."""
 
     name: ClassVar[str] = "op"
 
     heavy_reference: ClassVar[bool] = False
-    """Whether `reference` may take far more time or memory than reading operands and writing
-    results: frontends compute no shapes with such operators.
+    """True if `reference` may take far more time or memory than reading operands and writing
+    results.  Frontends compute no shapes with such operators.
     """
 
     def __init_subclass__(cls, abstract: bool = False, **kwargs: Any) -> None:
-        """Enters `cls` in the table, unless it is only a base for a family of operators
+        """Enter `cls` in the table, unless it is only a base for a family of operators
         (`abstract`).
         """
         super().__init_subclass__(**kwargs)
@@ -94,9 +92,9 @@ class Op:
     def loops(self, *types: TensorType) -> Func:
         """Irregular operators: the kernel for inputs of `types` in loop IR, stage "nest".
 
-        Parameters are the inputs, then the outputs, each in logical axes; a loop is parallel
-        where its iterations are independent.  The strategy maps such loops to threads and vectors
-        and the accesses to the layouts that the tensors have.
+        Parameters are the inputs, then the outputs, each in logical axes.  Loops with independent
+        iterations are parallel.  The strategy maps such loops to threads and vectors, and the
+        accesses to the layouts of the tensors.
         """
         raise NotImplementedError(f"{self.name} has no loops")
 
@@ -105,13 +103,13 @@ class Op:
         raise NotImplementedError(f"{self.name} has no reference")
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
-        """Result types.  Raises ModelError (expected, found) when the inputs do not fit the
+        """Result types.  Raises ModelError (expected, found) if the inputs do not fit the
         operator.
         """
         return tuple(TensorType(t.dtype, t.shape) for t in self.tensors(*types).outputs)
 
     def tensors(self, *types: TensorType) -> OpTensors:
-        """`compute` applied to placeholders of `types`; made once per operator and types.
+        """`compute` applied to placeholders of `types`; cached per operator and types.
 
         Raises InternalError for an operator that is not primitive.
         """
@@ -131,7 +129,9 @@ class Op:
 
     @classmethod
     def kind(cls) -> str:
-        """Which of the three an operator is, as a word; empty for one that only holds others."""
+        """Which of the three kinds an operator is, as a word; empty for one that only
+        holds others.
+        """
         kinds = {
             "primitive": cls.is_primitive(),
             "composite": cls.is_composite(),

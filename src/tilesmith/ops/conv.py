@@ -45,7 +45,10 @@ class Conv(Op):
     """Convolution of x [N, IC, ...] with w [OC, IC/groups, kernel...] (cross-correlation, as in
     deep learning).
 
-    `pads` has the begins of all spatial axes, then the ends; empty fields are ones (pads: zeros).
+    strides: per spatial axis; empty: ones.
+    pads: zeros before every spatial axis, then those after every axis; empty: none.
+    dilations: distance between taps, per spatial axis; empty: ones.
+    groups: number of groups of channels.
     """
 
     heavy_reference = True
@@ -166,8 +169,11 @@ class ConvTranspose(Op):
     """The transpose of a convolution: x [N, IC, ...], w [IC, OC/groups, kernel...].
 
     The result's extent is stride * (in - 1) + output_padding + dilation * (kernel - 1) + 1 - pads.
-    As an expression it is a stage that spreads x with zeros between its elements, then a
-    convolution with the mirrored kernel.
+    Its expression is a stage that spreads x with zeros between its elements, then a convolution
+    with the mirrored kernel.
+
+    strides, pads, dilations, groups: as in `conv`.
+    output_padding: positions added at the end of each spatial axis; empty: none.
     """
 
     heavy_reference = True
@@ -287,7 +293,7 @@ class ConvTranspose(Op):
 
 
 def _crop(full: np.ndarray, dims: list[int], win: Window, extra: tuple[int, ...]) -> np.ndarray:
-    """The part of the full transposed convolution that the pads leave (with zeros where they are
+    """The part of the full transposed convolution inside the pads (with zeros where pads are
     negative).
     """
     for a, d in enumerate(dims):
@@ -301,8 +307,11 @@ def _crop(full: np.ndarray, dims: list[int], win: Window, extra: tuple[int, ...]
 
 @dataclass(frozen=True)
 class Col2Im(Op):
-    """Columns [N, C * window, places] added up to images [N, C, `image`]: where windows overlap,
-    their elements sum.
+    """Columns [N, C * window, places] added up to images [N, C, `image`]; where windows overlap,
+    their elements are summed.
+
+    kernel: extents of the window.
+    strides, pads, dilations: as in `conv`.
     """
 
     heavy_reference = True
@@ -314,7 +323,7 @@ class Col2Im(Op):
     dilations: tuple[int, ...] = ()
 
     def _window(self) -> tuple[Window, tuple[int, ...], int, int]:
-        """The window, its places along each axis, its elements, its places in all."""
+        """The window, its places along each axis, its number of elements, its number of places."""
         win = Window.of(self.name, self.kernel, self.strides, self.pads, self.dilations)
         if len(win.kernel) != len(self.image):
             rules.reject(self.name, f"a window of {len(self.image)} axes", self.kernel)

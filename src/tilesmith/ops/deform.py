@@ -1,4 +1,6 @@
-"""Convolutions whose taps lie where the data says (Dai and others, 2017; Zhu and others, 2019)."""
+"""Convolutions whose taps are at positions given by data (Dai and others, 2017; Zhu and others,
+2019).
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,16 @@ from .window import Window
 
 @dataclass(frozen=True)
 class DeformSample(Op):
-    """What the taps of a deformable convolution read: x [N,C,in...] at offset [N,G K r,out...] for
-    K taps on r axes, by a mask [N,G K,out...] if given, is [N,C,kernel...,out...].
+    """The elements that the taps of a deformable convolution read: x [N,C,in...] at offset [N,G K
+    r,out...] for K taps on r axes, by a mask [N,G K,out...] if given, is [N,C,kernel...,out...].
 
-    Tap k is moved from its place by offsets number (g K + k) r + axis, in pixels, where C / G
-    channels in a row have one g (`groups`: G).  Between pixels the image is linear, outside it is
-    zero.  Geometry as in `conv`, `pads` given.
+    Tap k is moved from its place by offsets number (g K + k) r + axis, in pixels.  The number g of
+    a channel's group is its number divided by C / G.  Between pixels the image is linear, outside
+    it is zero.
+
+    kernel: extents of the window.
+    strides, pads, dilations: as in `conv`; `pads` must be given.
+    groups: G.
     """
 
     heavy_reference = True
@@ -130,7 +136,7 @@ class DeformSample(Op):
 
 def _corners(position: Expr, extent: int) -> list[tuple[Expr, Expr, Expr]]:
     """The pixels on both sides of a position along an axis: where, their weights, and whether they
-    are pixels.
+    are inside the image.
     """
     low = call("floor", minimum(maximum(position, -2.0), extent + 1.0))
     part, first = position - low, cast(low, i64)
@@ -144,6 +150,8 @@ def _corners(position: Expr, extent: int) -> list[tuple[Expr, Expr, Expr]]:
 class DeformConv(Op):
     """Deformable convolution of x with w [OC, C/groups, kernel...]: `deform_sample`, with the
     offsets and mask of `offset_groups`, and a convolution over its taps.
+
+    strides, pads, dilations, groups: as in `conv`.
     """
 
     heavy_reference = True

@@ -2,7 +2,7 @@
 
     python -m tilesmith.ops.doc docs/ops.md
 
-A test compares the file with the table, so that it never lags behind.
+A test compares the file with the table, so that it is always current.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Applying one operator at once, without a graph: `evaluate` on arrays, `infer` on types.
 
-Operators answer themselves; a composite one is decomposed into a builder that evaluates
-as it goes.
+Primitive and irregular operators answer themselves.  A composite one is decomposed into a builder
+that evaluates at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from .base import Op
 
 @dataclass(frozen=True, eq=False)
 class Array:
-    """A value of the eager builder."""
+    """A value of the eager builder.
+
+    array: its contents.
+    """
 
     array: np.ndarray = field(repr=False)
 
@@ -53,14 +56,17 @@ def _apply(op: Op, inputs: Sequence[Array], builder: _Eager) -> tuple[Any, ...]:
 
 
 def evaluate(op: Op, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The outputs of `op` on `arrays`.  Raises ModelError when they do not fit the operator."""
+    """The outputs of `op` on `arrays`.  Raises ModelError if they do not fit the operator."""
     result = _apply(op, [Array(np.asarray(a)) for a in arrays], _Eager())
     return tuple(v.array if isinstance(v, Array) else v for v in result)
 
 
 @dataclass(frozen=True, eq=False)
 class Typed:
-    """A value of the typing builder."""
+    """A value of the typing builder.
+
+    type: its type.
+    """
 
     type: TensorType
 

@@ -91,7 +91,7 @@ class Einsum(Op):
 
 
 def _labels(term: str, width: int) -> list[str]:
-    """One label per axis; the ellipsis takes the last `width` of the numbers, which align from the
+    """One label per axis.  The ellipsis takes the last `width` of the numbers, which align from the
     right.
     """
     head, dots, tail = term.partition("...")

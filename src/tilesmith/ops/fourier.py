@@ -18,17 +18,20 @@ from .shape import Reshape, Transpose
 from .slicing import Pad, Slice
 
 _LIMIT = 1 << 24
-"""Elements of the matrix of a transform at the most (a length of 2048 for complex numbers)."""
+"""Most elements of the matrix of a transform (a length of 2048 for complex numbers)."""
 
 
 @dataclass(frozen=True)
 class Dft(Op):
     """The discrete Fourier transform along `axis` of x [...,1] (real) or [...,2] (complex).
 
-    x is cut off or filled up with zeros to `length` first (0: as it is).  `onesided` keeps only the
-    first half of the frequencies, which say everything of a real signal: it gives them, or with
-    `inverse` takes them and gives a real signal of `length` (0: the even one).  It is one product
-    with a matrix of sines and cosines.
+    It is one product with a matrix of sines and cosines.
+
+    length: x is first cut off or padded with zeros to this; 0: as it is.
+    inverse: the inverse transform.
+    onesided: only the first half of the frequencies, which determine a real signal, is returned.
+        With `inverse` it is the input, and the result is a real signal of `length` (0: the even
+        one).
     """
 
     heavy_reference = True
@@ -98,8 +101,10 @@ def _angles(n: int, rows: int, columns: int) -> np.ndarray:
 class Stft(Op):
     """Fourier transforms of frames of a signal [N,samples,1 or 2]: [N,frames,frequencies,2].
 
-    A frame begins every `step` samples.  Inputs: the signal and the window [frame length], with
-    which each frame is multiplied.
+    Inputs: the signal and the window [frame length], by which each frame is multiplied.
+
+    step: samples between the begins of frames.
+    onesided: only the first half of the frequencies is returned.
     """
 
     heavy_reference = True

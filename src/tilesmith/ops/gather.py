@@ -1,7 +1,7 @@
 """Operators that look elements up by index.
 
-Indices may be negative (from the end). Compiled code limits the others to the axis, so that a bad
-index never reads outside the tensor; the reference raises ModelError for one.
+Indices may be negative (from the end).  Compiled code clamps other indices to the axis, so that a
+bad index never reads outside the tensor.  The reference raises ModelError for one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _place(index: Expr, extent: Dim) -> Expr:
 
 
 def places(op: str, indices: np.ndarray, extent: int) -> np.ndarray:
-    """`indices` counted from the front.  ModelError when one is out of range."""
+    """`indices` counted from the front.  Raises ModelError if one is out of range."""
     i = indices.astype(np.int64)
     bad = (i < -extent) | (i >= extent)
     if bad.any():
@@ -59,7 +59,7 @@ class _AlongAxis(Op, abstract=True):
 
 
 class Gather(_AlongAxis):
-    """Slices of x at `indices` along `axis`; the indices' axes take the place of that axis."""
+    """Slices of x at `indices` along `axis`, which is replaced by the axes of `indices`."""
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
         x, indices, axis = self._checked(inputs)

@@ -1,7 +1,7 @@
-"""Contractions: matmul, its ONNX relative gemm, and einsum.
+"""Contractions: matmul and its ONNX relative gemm.
 
-A contraction is one reduce stage whose body is the product of its operands, which is what
-strategies look for. 16-bit floats are accumulated in f32 and rounded by a stage of their own.
+A contraction is one reduce stage whose body is the product of its operands; strategies look for
+this form.  16-bit floats are accumulated in f32 and rounded by a stage of their own.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from .elementwise import Add, Mul
 
 @dataclass(frozen=True)
 class MatMul(Op):
-    """Matrix product over the last two axes; leading (batch) axes broadcast. A vector loses its
+    """Matrix product over the last two axes; leading (batch) axes broadcast.  A vector loses its
     axis, as in NumPy.
 
-    `transpose_a` means that a is stored [..., k, m]; `transpose_b` that b is stored [..., n, k].
+    transpose_a: a is stored [..., k, m].
+    transpose_b: b is stored [..., n, k].
     """
 
     name: ClassVar[str] = "matmul"
@@ -97,7 +98,12 @@ def _element_index(
 
 @dataclass(frozen=True)
 class Gemm(Op):
-    """alpha * a @ b + beta * c for matrices; c is optional and broadcasts."""
+    """alpha * a @ b + beta * c for matrices; c is optional and broadcasts.
+
+    alpha, beta: factors.
+    transpose_a: a is stored [k, m].
+    transpose_b: b is stored [n, k].
+    """
 
     alpha: float = 1.0
     beta: float = 1.0

@@ -38,7 +38,7 @@ from .shape import Reshape
 
 
 def _wide(b: GraphBuilder, x: Any, dtype: DType = f32) -> Any:
-    """`x`, in f32 when it is a 16-bit float."""
+    """`x`, in f32 if it is a 16-bit float."""
     is_narrow = x.type.dtype.is_float and x.type.dtype.bits == 16
     return b.add(Cast(dtype), x) if is_narrow else x
 
@@ -69,7 +69,8 @@ def _inverse_deviation(b: GraphBuilder, variance: Any, epsilon: float) -> Any:
 class Softmax(Op):
     """exp(x) / sum(exp(x)) along `axis`, shifted by the maximum so that it does not overflow.
 
-    The sum is at least 1, so one reciprocal per row is safe, and far cheaper than a division each.
+    The sum is at least 1, so one reciprocal per row is safe, and far cheaper than a division per
+    element.
     """
 
     axis: int = -1
@@ -117,8 +118,8 @@ class BatchNorm(Op):
     """(x - mean) / sqrt(var + epsilon) * scale + bias, with the statistics given per channel (axis
     1).
 
-    Inputs: x, scale, bias, mean, var. Written as x * factor + offset, which folds into a
-    convolution before it.
+    Inputs: x, scale, bias, mean, var.  Written as x * factor + offset, which folds into a preceding
+        convolution.
     """
 
     epsilon: float = 1e-5
@@ -142,8 +143,9 @@ def _wide_like(b: GraphBuilder, x: Any, other: Any) -> Any:
 class LayerNorm(Op):
     """(x - mean) / sqrt(variance + epsilon) * scale + bias over the axes from `axis` on.
 
-    Inputs: x, scale, optional bias. `with_stats` adds the outputs mean and 1 / deviation (f32 for
-    narrow x).
+    Inputs: x, scale, optional bias.
+
+    with_stats: adds the outputs mean and 1 / deviation (f32 for narrow x).
     """
 
     axis: int = -1
@@ -187,8 +189,11 @@ class RmsNorm(Op):
 
 @dataclass(frozen=True)
 class InstanceNorm(Op):
-    """Each image's channels normalised over their spatial axes. Inputs: x [N, C, ...], scale [C],
-    bias [C].
+    """Each image's channels normalised over their spatial axes.
+
+    Inputs: x [N, C, ...], scale [C], bias [C].
+
+    epsilon: added to the variance.
     """
 
     epsilon: float = 1e-5
@@ -210,6 +215,8 @@ class GroupNorm(Op):
     """Channels normalised in `groups` groups, over them and space (arXiv:1803.08494).
 
     Inputs: x [N, C, ...], scale [C], bias [C].
+
+    epsilon: added to the variance.
     """
 
     groups: int
@@ -249,7 +256,7 @@ class MeanVarianceNorm(Op):
 
 @dataclass(frozen=True)
 class LpNormalization(Op):
-    """x divided by its l1 or l2 norm (`p`) along `axis`; where the norm is 0 the result is 0."""
+    """x divided by its l1 or l2 norm (`p`) along `axis`; if the norm is 0, the result is 0."""
 
     axis: int = -1
     p: int = 2

@@ -65,7 +65,9 @@ class _Pool(Op, abstract=True):
         return x, win, self._extents(win, x.shape[2:])
 
     def _ends(self, win: Window, spatial: tuple[Dim, ...], extents: list[Dim]) -> list[int]:
-        """Padding after each axis that the windows really reach; overhang of ceil mode included."""
+        """Padding after each axis that the windows really reach, including what the last overhangs
+        in ceil mode.
+        """
         ends: list[int] = []
         for a, (d, o) in enumerate(zip(spatial, extents, strict=True)):
             end = win.ends[a]
@@ -149,7 +151,7 @@ class MaxPoolIndices(_Pool):
     """Maxima and where they are: the flat index (i64) into the whole input, the first of equal
     ones.
 
-    `column_major` counts the spatial axes with the first fastest (ONNX storage_order=1).
+    column_major: the spatial axes are counted with the first fastest (ONNX storage_order=1).
     """
 
     column_major: bool = False
@@ -216,7 +218,7 @@ class MaxPoolIndices(_Pool):
 class AvgPool(_Pool):
     """Averages; padding counts as zeros with `count_include_pad`, else only real elements count.
 
-    What a window overhangs in ceil mode never counts.
+    The part of a window that overhangs in ceil mode never counts.
     """
 
     count_include_pad: bool = False
@@ -248,7 +250,9 @@ class AvgPool(_Pool):
         return te.compute(total.shape, scale, "scale", names)
 
     def _count(self, win: Window, a: int, extent: Dim, out: Dim) -> int | Callable[[Expr], Expr]:
-        """How many taps of a window along axis `a` count: a number when the same everywhere."""
+        """The number of taps of a window along axis `a` that count; a number if it is the same
+        everywhere.
+        """
         low = -win.begins[a] if self.count_include_pad else 0
         high = extent + win.ends[a] if self.count_include_pad else extent
         k, stride, d, begin = win.kernel[a], win.strides[a], win.dilations[a], win.begins[a]

@@ -1,7 +1,7 @@
 """Random numbers: pure functions of a key and of the position in the result.
 
-They come from Threefry-2x32 with 20 rounds (`ir.threefry`): the counter of an element is its number
-in row-major order, so that neither layout, threads, vectors nor fusion change the numbers, and a
+They come from Threefry-2x32 with 20 rounds (`ir.threefry`).  The counter of an element is its
+number in row-major order.  So neither layout, threads, vectors nor fusion change the numbers, and a
 second run gives them again.
 """
 
@@ -25,7 +25,7 @@ from .base import Op
 _STEPS = 24
 """Bits of a number in [0, 1): as many as an f32 holds."""
 _LARGEST = 1 << 32
-"""Elements of a result: of counters of 32 bits."""
+"""Most elements of a result, since counters have 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class _Random(Op, abstract=True):
 
 @dataclass(frozen=True)
 class RandomUniform(_Random):
-    """Numbers spread evenly over [0, 1): multiples of 2^-24, as f32."""
+    """Numbers of the uniform distribution over [0, 1): multiples of 2^-24, as f32."""
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
         shape = self._check(inputs)

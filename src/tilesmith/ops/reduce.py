@@ -1,6 +1,6 @@
 """Reductions over axes.  `axes=None` means all; with `keepdims` a reduced axis stays with extent 1.
 
-A reduction is one reduce stage; the mean has a second that divides. 16-bit floats are summed in
+A reduction is one reduce stage; the mean has a second that divides.  16-bit floats are summed in
 f32.
 """
 
@@ -43,7 +43,7 @@ def _reduced(
 
 @dataclass(frozen=True)
 class Reduction(Op, abstract=True):
-    """Base of the reductions over `axes`."""
+    """Base of the reductions over `axes`; with `keepdims` they stay with extent 1."""
 
     axes: tuple[int, ...] | None = None
     keepdims: bool = True
@@ -51,7 +51,7 @@ class Reduction(Op, abstract=True):
     kinds: ClassVar[tuple[str, ...]] = rules.NUMBERS
 
     def _stage(self, x: te.Tensor, combine: Callable[..., Expr], wide: bool) -> te.Tensor:
-        """`combine` over the axes; in the accumulation type when `wide`."""
+        """`combine` over the axes; in the accumulation type if `wide`."""
         rules.check_kind(self.name, x, self.kinds)
         shape, axes, element = _reduced(self.name, x, self.axes, self.keepdims)
         names = [f"i{i}" for i in range(len(shape))]

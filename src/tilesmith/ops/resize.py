@@ -1,8 +1,7 @@
 """Resampling along axes: ONNX Resize (and Upsample), one axis at a time.
 
-Source coordinates are rational numbers, so they are kept as integers over a common denominator:
-which elements are read is exact in the compiled code and in the reference alike, whatever the float
-precision.
+Source coordinates are rational numbers, kept as integers over a common denominator.  So compiled
+code and the reference read exactly the same elements, whatever the float precision.
 """
 
 from __future__ import annotations
@@ -35,9 +34,11 @@ class Resample(Op):
     """`size` samples along `axis`; sample i lies at (`step` * i + `start`) / `denominator` of the
     input.
 
-    `mode` is "nearest" (rounded by `rounding`), "linear" or "cubic" (Keys' kernel with `cubic_a`).
-    Places outside read the border; with `exclude_outside` a cubic kernel drops them, and with
-    `outside` samples whose centre is outside take that value.
+    mode: "nearest", "linear" or "cubic" (Keys' kernel).
+    rounding: how "nearest" rounds.
+    cubic_a: coefficient of Keys' kernel.
+    exclude_outside: a cubic kernel drops places outside, which otherwise read the border.
+    outside: value of samples whose centre is outside; None: the border.
     """
 
     heavy_reference = True
@@ -87,7 +88,7 @@ class Resample(Op):
             rules.reject(self.name, "an input with elements", f"extent {extent}")
 
     def _sample(self, position: Expr, extent: int, load: Callable[[Expr, int, int], Expr]) -> Expr:
-        """The value at `position`; `load` gets an index and its lowest and highest value over all
+        """The value at `position`; `load` gets an index and its minimum and maximum over all
         samples.
         """
         d = self.denominator
@@ -186,10 +187,14 @@ def _keys(f: Any, tap: int, a: float) -> Any:
 class Resize(Op):
     """x resampled to `sizes` (one per axis), as ONNX Resize defines it.
 
-    `scales` are the factors that coordinates use (empty: size / extent). `coordinates` is one of
-    half_pixel, half_pixel_symmetric, pytorch_half_pixel, align_corners, asymmetric,
-    tf_half_pixel_for_nn and tf_crop_and_resize, which takes `roi` (all starts, then all ends) and
-    gives `extrapolation` outside. With `antialias` a kernel that shrinks is widened by the factor.
+    scales: the factors for coordinates; empty: size / extent.
+    mode: "nearest", "linear" or "cubic".
+    coordinates: half_pixel, half_pixel_symmetric, pytorch_half_pixel, align_corners, asymmetric,
+        tf_half_pixel_for_nn or tf_crop_and_resize.
+    rounding, cubic_a, exclude_outside: as in `resample`.
+    extrapolation: value outside, for tf_crop_and_resize.
+    antialias: a kernel that shrinks is widened by the factor.
+    roi: all starts, then all ends, for tf_crop_and_resize.
     """
 
     heavy_reference = True

@@ -1,4 +1,4 @@
-"""What the operator families share: checks that name what they expected, broadcasting, accumulation
+"""What the operator families share: checks that name the expected form, broadcasting, accumulation
 types.
 """
 
@@ -24,7 +24,7 @@ ANY = ("float", "int", "uint", "bool")
 
 
 def reject(op: str, expected: str, found: object) -> NoReturn:
-    """Raise the ModelError of an input that does not fit; the builder adds the node's name."""
+    """Raise the ModelError for an input that does not fit; the builder adds the node's name."""
     raise ModelError(f"{op}: expected {expected}, found {found}")
 
 
@@ -51,14 +51,14 @@ def check_same_dtype(op: str, tensors: Sequence[te.Tensor]) -> None:
 
 
 def normalize_axis(op: str, axis: int, rank: int) -> int:
-    """`axis` counted from the front.  ModelError when it is outside -rank..rank-1."""
+    """`axis` counted from the front.  Raises ModelError if it is outside -rank..rank-1."""
     if not -rank <= axis < rank:
         reject(op, f"an axis in {-rank}..{rank - 1} for rank {rank}", axis)
     return axis % rank
 
 
 def normalize_axes(op: str, axes: Sequence[int] | None, rank: int) -> tuple[int, ...]:
-    """`axes` counted from the front, sorted; None is all of them. ModelError when one occurs
+    """`axes` counted from the front, sorted; None is all of them.  Raises ModelError if one occurs
     twice.
     """
     if axes is None:
@@ -70,14 +70,16 @@ def normalize_axes(op: str, axes: Sequence[int] | None, rank: int) -> tuple[int,
 
 
 def static(op: str, dim: Dim, what: str) -> int:
-    """`dim` as a number.  UnsupportedError when it is symbolic, which the operator cannot take."""
+    """`dim` as a number.  Raises UnsupportedError if it is symbolic, which the operator cannot
+    take.
+    """
     if not isinstance(dim, int):
         raise UnsupportedError(f"{op}: {what} is the symbolic {dim}; give it a number with shapes=")
     return dim
 
 
 def product(dims: Iterable[Dim]) -> Dim:
-    """The product, a number where all are."""
+    """The product; a number if all dimensions are."""
     result: Dim = 1
     for d in dims:
         if isinstance(result, int) and isinstance(d, int):
@@ -88,7 +90,7 @@ def product(dims: Iterable[Dim]) -> Dim:
 
 
 def broadcast_shapes(op: str, *shapes: Sequence[Dim]) -> tuple[Dim, ...]:
-    """The common shape by NumPy's rules.  ModelError when there is none."""
+    """The common shape by NumPy's rules.  Raises ModelError if there is none."""
     rank = max((len(s) for s in shapes), default=0)
     result: list[Dim] = [1] * rank
     for shape in shapes:

@@ -1,6 +1,6 @@
-"""Reading images between their pixels, at places that are data: grids and regions of interest.
+"""Reading images between their pixels, at positions given by data: grids and regions of interest.
 
-Images are N, C and one to three spatial axes.
+Images have axes N, C and one to three spatial axes.
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ from . import rules
 from .base import Op
 
 _CUBIC = -0.75
-"""The free coefficient of cubic convolution (Keys 1981), as PyTorch and ONNX have it."""
+"""The free coefficient of cubic convolution (Keys 1981), as in PyTorch and ONNX."""
 
 
 @dataclass(frozen=True)
 class GridSample(Op):
     """The image x at the places that `grid` names: x [N,C,spatial], grid [N,places,coordinates].
 
-    Coordinates run from -1 to 1 over the image, the innermost axis first; with `align_corners`
-    these are the centres of the outermost pixels, else their outer edges.  `mode`: nearest, linear
-    or cubic.  `padding` says how the image goes on beyond its borders: zeros, border (the
-    outermost pixel) or reflection.
+    Coordinates run from -1 to 1 over the image, the innermost axis first.
+
+    mode: "nearest", "linear" or "cubic".
+    padding: how the image continues beyond its borders: "zeros", "border" (the outermost pixel) or
+        "reflection".
+    align_corners: -1 and 1 are the centres of the outermost pixels, else their outer edges.
     """
 
     heavy_reference = True
@@ -147,7 +149,12 @@ class GridSample(Op):
 
 @dataclass(frozen=True)
 class _Tap:
-    """A pixel that counts with `weight` (None: 1), if `inside` (None: always)."""
+    """A pixel that contributes to a sample.
+
+    at: its position.
+    weight: its weight; None: 1.
+    inside: whether it counts; None: always.
+    """
 
     at: Expr
     weight: Expr | None
@@ -159,7 +166,7 @@ def _linear_weights(t: Any) -> list[Any]:
 
 
 def _cubic_weights(t: Any) -> list[Any]:
-    """Of the pixels at -1, 0, 1 and 2 for a position t in 0..1."""
+    """The weights of the pixels at -1, 0, 1 and 2 for a position t in 0..1."""
 
     def near(d: Any) -> Any:
         return ((_CUBIC + 2) * d - (_CUBIC + 3)) * d * d + 1
@@ -171,7 +178,7 @@ def _cubic_weights(t: Any) -> list[Any]:
 
 
 def _reflected(i: Expr, extent: int, at_centres: bool) -> Expr:
-    """Pixel `i` of the image mirrored again and again: at its outermost centres, or its edges."""
+    """Pixel `i` of the image mirrored repeatedly: at its outermost centres, or its edges."""
     period = max(2 * (extent - 1 if at_centres else extent), 1)
     m = i % period
     return ir.minimum(m, (period if at_centres else period - 1) - m)
@@ -181,7 +188,8 @@ def _reflected(i: Expr, extent: int, at_centres: bool) -> Expr:
 class AffineGrid(Op):
     """The grid for `grid_sample` of an affine map: theta [N,r,r+1] gives [N,`shape`,r].
 
-    `shape`: spatial extents of the result.
+    shape: spatial extents of the result.
+    align_corners: as in `grid_sample`.
     """
 
     shape: tuple[int, ...]
@@ -209,7 +217,7 @@ class AffineGrid(Op):
         return te.compute((theta.shape[0], *self.shape, rank), body, self.name)
 
     def _line(self, extent: int) -> tuple[float, float]:
-        """(scale, shift) that make a coordinate of a pixel's number."""
+        """(scale, shift) that map a pixel's number to its coordinate."""
         if self.align_corners:
             return (2 / (extent - 1) if extent > 1 else 0.0), -1.0
         return 2 / extent, 1 / extent - 1
@@ -227,10 +235,14 @@ class AffineGrid(Op):
 class RoiAlign(Op):
     """Regions of an image resampled to `size` bins each (He et al., "Mask R-CNN"): [R,C,`size`].
 
-    Inputs: x [N,C,H,W]; regions [R,4] as x1, y1, x2, y2, which `scale` turns into pixels; the
-    number of the image of each, integers [R].  A bin is the average (or `mode` max) of samples, as
-    many along each axis as `samples` says or, if that is 0, as pixels it touches.  `half_pixel`:
-    pixels lie at their centres; else at whole numbers, and a region is at least one pixel large.
+    Inputs: x [N,C,H,W]; regions [R,4] as x1, y1, x2, y2; for each the number of its image, integers
+        [R].
+
+    samples: per bin along each axis; 0: as many as the pixels that it touches.
+    scale: factor from the regions' units to pixels.
+    mode: "avg" or "max" of the samples of a bin.
+    half_pixel: pixels lie at their centres; else at whole numbers, and a region is at least one
+        pixel large.
     """
 
     heavy_reference = True
@@ -351,7 +363,7 @@ class RoiAlign(Op):
 
 
 class _Bins:
-    """The bins of a region along one axis: how many samples each has and where they lie."""
+    """The bins of a region along one axis: the number of samples in each, and their positions."""
 
     def __init__(self, op: RoiAlign, b: LoopBuilder, begin: Expr, end: Expr, bins: int) -> None:
         low = begin * op.scale

@@ -1,9 +1,9 @@
 """Operators that write elements to places given by index, over a copy of their first input.
 
-Indices may be negative (from the end); one outside the tensor raises ModelError, in the reference
-as in compiled code.  `reduction` says what becomes of the old element and an update: "none"
-replaces (the last of several updates to a place wins), "add", "mul", "min" and "max" combine, one
-update after the other.
+Indices may be negative (from the end).  One outside the tensor raises ModelError, in the reference
+and in compiled code.  `reduction` says how an update combines with the old element.  "none"
+replaces it: the last of several updates to a place wins.  "add", "mul", "min" and "max" combine,
+one update after the other.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _begin(op: str, types: tuple[TensorType, ...]) -> tuple[LoopBuilder, Array, 
 
 
 def _place(b: LoopBuilder, op: str, index: Expr, extent: int) -> Expr:
-    """`index` counted from the front; the kernel stops when it is out of range."""
+    """`index` counted from the front; the kernel stops if it is out of range."""
     i = cast(index, i64)
     if index.dtype.kind == "int":
         i = select(i < 0, i + extent, i)
@@ -78,6 +78,8 @@ class ScatterElements(Op):
     """Data with `updates[i, j]` at `[indices[i, j], j]` (for `axis` 0): one index per update.
 
     Inputs: data, indices, updates.
+
+    reduction: how an update combines with the old element.
     """
 
     axis: int = 0
@@ -127,6 +129,8 @@ class ScatterNd(Op):
     """Data with slices of `updates` at the index tuples in the last axis of `indices`.
 
     Inputs: data, indices, updates.
+
+    reduction: how an update combines with the old element.
     """
 
     reduction: str = "none"

@@ -1,8 +1,8 @@
 """Operators that only rename the places of elements: reshape, transpose, expand and their
 relatives.
 
-Reshape's index arithmetic is written per group of axes that merge or split together, so that the
-axes a reshape leaves alone stay plain variables.
+Reshape's index arithmetic is written per group of axes that merge or split together.  So axes that
+a reshape does not change stay plain variables.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Reshape(Op):
         return te.compute(shape, lambda *i: x[tuple(_source_index(groups, i))], self.name)
 
     def resolve(self, source: Sequence[Dim]) -> tuple[Dim, ...]:
-        """The result's shape for an input of shape `source`, with -1 worked out. ModelError if
-        none fits.
+        """The result's shape for an input of shape `source`, with -1 resolved.  Raises ModelError
+        if none fits.
         """
         unknown = [i for i, d in enumerate(self.shape) if isinstance(d, int) and d == -1]
         if not unknown:
@@ -236,7 +236,7 @@ class Transpose(Op):
 
 @dataclass(frozen=True)
 class Expand(Op):
-    """Broadcast to `shape`, or to the common shape of it and the input's when that is larger."""
+    """Broadcast to `shape`, or to the common shape of it and the input's if that is larger."""
 
     shape: tuple[Dim, ...]
 
@@ -279,7 +279,10 @@ class DepthToSpace(Op):
 
 @dataclass(frozen=True)
 class SpaceToDepth(Op):
-    """Moves spatial blocks into channels; the inverse of DepthToSpace in mode "DCR"."""
+    """Moves spatial blocks into channels; the inverse of DepthToSpace in mode "DCR".
+
+    block: extent of a block along each spatial axis.
+    """
 
     block: int
 

@@ -97,7 +97,10 @@ class Slice(Op):
     """`x[start:end:step]` along each of `axes`, by Python's rules (negative counts from the end,
     out of range clips).
 
-    With a negative step an end below `-extent` stands for "before the first element".
+    starts: first index, per axis of `axes`.
+    ends: one past the last index.  With a negative step an end below `-extent` stands for "before
+        the first element".
+    steps: distance between indices.
     """
 
     starts: tuple[int, ...]
@@ -145,8 +148,9 @@ class Slice(Op):
 class Pad(Op):
     """Elements added before and after each axis (removed where a pad is negative).
 
-    `pads` has the begins of all axes, then the ends. `mode`: "constant" (`value`), "reflect"
-    (without repeating the border), "edge" or "wrap".
+    pads: before every axis, then after every axis.
+    mode: "constant", "reflect" (without repeating the border), "edge" or "wrap".
+    value: of the elements added in mode "constant".
     """
 
     pads: tuple[int, ...]
@@ -231,7 +235,7 @@ def pad(
 ) -> te.Tensor:
     """A stage with `value` around `x`, which tests only the sides that are padded.
 
-    `x` itself when nothing is padded.
+    `x` itself if nothing is padded.
     """
     if not any(begins) and not any(ends):
         return x

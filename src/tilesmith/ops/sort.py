@@ -27,9 +27,11 @@ from .base import Op
 class TopK(Op):
     """The `k` largest (or smallest) elements along `axis`, best first, and their i64 positions.
 
-    With `k` the extent of the axis it sorts.  Each line along the axis keeps the best elements seen
-    so far as a heap with the worst of them on top, n log k comparisons in all; taking the worst off
-    again and again leaves them in order.  The heap lies in the results themselves.
+    With `k` the extent of the axis it sorts.  Each line along the axis keeps the best elements so
+    far as a heap with the worst of them on top, n log k comparisons in all.  Taking the worst off
+    repeatedly leaves them in order.  The heap lies in the results themselves.
+
+    largest: the largest elements, else the smallest.
     """
 
     k: int
@@ -78,7 +80,7 @@ class TopK(Op):
         return b.finish()
 
     def precedes(self, a: Expr, at_a: Expr, b: Expr, at_b: Expr) -> Expr:
-        """Whether element a, at position `at_a`, comes before b in the result."""
+        """True if element a, at position `at_a`, comes before b in the result."""
         better, worse = (a > b, b > a) if self.largest else (a < b, b < a)
         if a.dtype.is_float:
             a_nan, b_nan = call("isnan", a), call("isnan", b)
@@ -119,7 +121,7 @@ class _Line:
 
 @dataclass(frozen=True)
 class _Heap:
-    """The children of entry i, 2i + 1 and 2i + 2, both precede it: entry 0 comes last of all."""
+    """Both children of entry i, 2i + 1 and 2i + 2, precede it: entry 0 comes last of all."""
 
     op: TopK
     b: LoopBuilder
@@ -139,7 +141,9 @@ class _Heap:
         self.put(j, value, place)
 
     def sink(self, start: Expr, size: Expr) -> None:
-        """Moves the entry at `start` down among the first `size` to where the heap is one again."""
+        """Move the entry at `start` down among the first `size` until the heap property holds
+        again.
+        """
         b = self.b
         at = b.variable("at", start)
         with b.loop(max(self.op.k.bit_length() - 1, 0), "level"):

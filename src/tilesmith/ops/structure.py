@@ -1,4 +1,4 @@
-"""What an operator's tensor expression looks like, seen from outside.
+"""The structure of an operator's tensor expression.
 
 Fusion, layout assignment and schedules decide by structure, not by an operator's name: which loops
 reduce, which tensors are read at the point that is written, which are broadcast.  Everything here
@@ -35,20 +35,21 @@ COSTLY = frozenset({
     "exp", "exp2", "log", "log1p", "erf", "sin", "cos", "tan", "asin", "acos", "atan",
     "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "pow", "threefry",
 })  # fmt: skip
-"""Intrinsics worth storing rather than computing twice."""
+"""Intrinsics whose results are better stored than computed twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """`kind` of an operator applied to given types.
+    """The structure of an operator applied to given types.
 
-    elementwise: each output element reads each input at its own point (or a broadcast of it);
-    injective: no reduction; reduction; contraction: a sum of products of two tensors; opaque: no
-    tensor expression.
-    `reduced`: for a reduction of one input over whole axes, those axes; else None.
-    `keeps_rank`: that reduction leaves extents of 1 behind.  `is_index_map`: only moves elements,
-    no arithmetic.
-    `is_costly`: evaluates transcendental functions.
+    kind: elementwise: each output element reads each input at its own point (or a broadcast of it).
+        injective: no reduction.  reduction.  contraction: a sum of products of two tensors.
+        opaque: no tensor expression.
+    reduced: the axes, for a reduction of one input over whole axes; else None.
+    keeps_rank: that reduction leaves extents of 1.
+    is_index_map: only moves elements, no arithmetic.
+    is_costly: evaluates transcendental functions.
+    divides: the indices of its reads contain quotients or remainders.
     """
 
     kind: Kind
@@ -81,7 +82,7 @@ def loads(op: Compute) -> tuple[Load, ...]:
 
 
 def reads_own_point(op: Compute, load: Load) -> bool:
-    """True when `load` reads the element at the written point, or a broadcast of it (trailing axes
+    """True if `load` reads the element at the written point, or a broadcast of it (trailing axes
     aligned).
     """
     axes = [a.var for a in op.axis]
@@ -95,7 +96,7 @@ def reads_own_point(op: Compute, load: Load) -> bool:
 
 
 def product_of_loads(op: Compute) -> tuple[Load, Load] | None:
-    """The two factors when `op` sums a product of two tensor elements (not of one with itself)."""
+    """The two factors if `op` sums a product of two tensor elements (not of one with itself)."""
     body = op.body[0]
     if len(op.body) != 1 or not isinstance(body, Reduce) or body.reducer.name != "sum":
         return None
@@ -112,7 +113,7 @@ def _uncast(e: Expr) -> Expr:
 
 
 def zero_padding(op: Compute) -> tuple[Load, tuple[tuple[int, int], ...]] | None:
-    """The read and each axis's (before, after), when `op` only surrounds a tensor with zeros."""
+    """The read and each axis's (before, after), if `op` only surrounds a tensor with zeros."""
     body = op.body[0]
     if len(op.body) != 1 or not isinstance(body, Select) or not isinstance(body.if_true, Load):
         return None
@@ -175,7 +176,7 @@ def structure(op: Op, types: tuple[TensorType, ...]) -> Structure:
 def _whole_axes(
     outputs: tuple[Tensor, ...], computes: tuple[Compute, ...], reducing: list[Compute]
 ) -> tuple[frozenset[int] | None, bool]:
-    """(axes reduced, extents of 1 kept) when a single input is reduced over whole axes, else (None,
+    """(axes reduced, extents of 1 kept) if a single input is reduced over whole axes, else (None,
     False).
     """
     if len(reducing) != 1 or len(outputs) != 1:

@@ -13,7 +13,14 @@ from . import rules
 
 @dataclass(frozen=True)
 class Window:
-    """Per spatial axis: window size, stride, dilation, padding before and after."""
+    """The geometry of a window, per spatial axis.
+
+    kernel: extent of the window in taps.
+    strides: distance between places of the window.
+    dilations: distance between taps.
+    begins: padding before the axis.
+    ends: padding after the axis.
+    """
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -50,15 +57,14 @@ class Window:
         return Window(sizes, strides, dilations, pads[:n], pads[n:])
 
     def reach(self, a: int) -> int:
-        """How many elements the window spans along spatial axis `a`."""
+        """The number of elements that the window spans along spatial axis `a`."""
         return (self.kernel[a] - 1) * self.dilations[a] + 1
 
     def out_extent(self, op: str, extent: Dim, a: int, ceil_mode: bool = False) -> Dim:
-        """Places of the window along axis `a`. In ceil mode the last may overhang the end, not lie
-        beyond it.
+        """Places of the window along axis `a`.
 
-        ONNX MaxPool-22 and PyTorch agree on that: a window must start inside the input or the
-        padding before it.
+        In ceil mode the last may overhang the end, but not lie beyond it.  ONNX MaxPool-22 and
+        PyTorch agree on that: a window must start inside the input or the padding before it.
         """
         room = extent + (self.begins[a] + self.ends[a] - self.reach(a))
         stride = self.strides[a]

@@ -25,8 +25,8 @@ from .window import Window
 def transform_weights(w: np.ndarray, m: int) -> np.ndarray:
     """G w G' of weights [OC, IC, 3, 3]: [t * t, OC, IC].
 
-    In the type of the weights, as one matrix product: of the error that a convolution makes,
-    rounding here is some hundredths.
+    Computed in the type of the weights, as one matrix product.  Rounding here is some hundredths of
+    a convolution's error.
     """
     g = matrices(m)[1]
     both = np.einsum("xa,yb->xyab", g, g).reshape(-1, WINDOW * WINDOW).astype(w.dtype)
@@ -35,8 +35,11 @@ def transform_weights(w: np.ndarray, m: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class WinogradConv(Op):
-    """Convolution of x [N, IC, H, W] with a 3x3 window whose weights are transformed already,
-    u [t * t, OC, IC] (`transform_weights`).  `m`: size of a tile; `pads`: as `Conv` has them.
+    """Convolution of x [N, IC, H, W] with a 3x3 window whose weights are transformed already, u [t
+    * t, OC, IC] (`transform_weights`).
+
+    m: size of a tile of results.
+    pads: as in `conv`.
     """
 
     m: int
@@ -118,7 +121,7 @@ class WinogradConv(Op):
         return x, u
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
-        """Computed in float64, so that a kernel's difference is all the error it makes."""
+        """Computed in float64, so that a kernel's difference is its whole error."""
         x, u = (a.astype(np.float64) for a in inputs)
         m, t = self.m, self.t
         n, ic, *image = x.shape

@@ -29,8 +29,10 @@ Values: TypeAlias = "Mapping[str, np.ndarray]"
 class Declared:
     """An input as the model declares it.
 
-    dims: a number, the name of an open dimension, or "" for an open one without a name; None when
-        the rank is open.
+    name: its name.
+    dtype: element type.
+    dims: a number, the name of an open dimension, or "" for an open one without a name; None if the
+        rank is open.
     """
 
     name: str

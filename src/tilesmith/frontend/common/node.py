@@ -22,6 +22,7 @@ from .folding import FoldingBuilder
 class NodeContext:
     """One node while it is imported; formats add how inputs and attributes are read.
 
+    builder: makes the graph.
     loc: the node's name, for messages and as the `loc` of what it becomes.
     label: the name of its first output, which labels the values that it becomes.
     """

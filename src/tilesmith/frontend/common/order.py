@@ -18,8 +18,12 @@ N = TypeVar("N")
 
 @dataclass(frozen=True, slots=True)
 class Named(Generic[N]):
-    """A node of the source model by names: its own (for messages), those of the values that it
-    defines, and those that it or its sub-graphs use.
+    """A node of the source model by names.
+
+    node: the node.
+    name: its own name, for messages.
+    defines: names of the values that it defines.
+    uses: names that it or its sub-graphs use.
     """
 
     node: N

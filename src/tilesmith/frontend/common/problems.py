@@ -31,7 +31,9 @@ class Site:
 class Problem:
     """Something unsupported.
 
-    inputs: model inputs whose values would solve it; None when nothing would.
+    site: where.
+    message: what.
+    inputs: model inputs whose values would solve it; None if nothing would.
     """
 
     site: Site

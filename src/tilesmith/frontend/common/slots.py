@@ -16,7 +16,11 @@ class Failed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorList:
-    """A sequence of tensors of one element type: it is gone when the model is imported."""
+    """A sequence of tensors of one element type; resolved while the model is imported.
+
+    items: the tensors.
+    dtype: their element type.
+    """
 
     items: tuple[Value, ...]
     dtype: DType

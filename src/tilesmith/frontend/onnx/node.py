@@ -22,12 +22,14 @@ from tilesmith.support.errors import ModelError
 class OnnxNode(NodeContext):
     """One node while it is imported.
 
-    Reading inputs and attributes goes through this class, which raises ModelError for what is
-    missing or of the wrong type and, at the end (`check_all_read`), for what the function did not
-    look at.
+    Reading inputs and attributes goes through this class.  It raises ModelError for what is missing
+    or of the wrong type and, at the end (`check_all_read`), for what the function did not look at.
 
+    op_type: the operator.
     version: of the opset that the operator is in.
-    slots_given, outputs: the node's inputs, and the names of its outputs ("" for one left out).
+    attributes: by name.
+    slots_given: the node's inputs.
+    outputs: the names of its outputs ("" for one left out).
     files: where tensors in attributes may have their data.
     inline: the outputs of a sub-graph (a GraphProto) for given inputs, its nodes added here; the
         last argument is its place, for messages.

@@ -1,8 +1,8 @@
-"""Elementwise operators: each output element depends on the elements at its own place in the
+"""Elementwise operators: each output element depends on the elements at the same position of the
 inputs.
 
-A class states `element`, the scalar expression, and `numpy`, its meaning; broadcasting and types
-follow. Fusion may rely on `isinstance(op, Elementwise)`.
+A class states `element`, the scalar expression, and `numpy`, its meaning.  Broadcasting and types
+follow.  Fusion may rely on `isinstance(op, Elementwise)`.
 """
 
 from .base import Elementwise

@@ -14,8 +14,11 @@ from tilesmith.te import tensor as te
 
 
 class Elementwise(Op, abstract=True):
-    """Base of the elementwise operators: `arity` inputs of kinds `kinds` and, if `same`, of one
-    dtype.
+    """Base of the elementwise operators.
+
+    arity: number of inputs.
+    kinds: kinds of element types that it takes.
+    same: all inputs have one dtype.
     """
 
     arity: ClassVar[int] = 1

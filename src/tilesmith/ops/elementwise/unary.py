@@ -92,8 +92,8 @@ class Cast(Elementwise):
 
 @dataclass(frozen=True)
 class Clip(Elementwise):
-    """Limits x to `min`..`max` (None: no limit); NaN stays NaN, and `max` wins when the limits
-    cross.
+    """Limits x to `min`..`max` (None: no limit); NaN stays NaN, and `max` wins if the
+    limits cross.
     """
 
     min: float | int | None = None
@@ -128,7 +128,11 @@ class IsNan(Elementwise):
 
 @dataclass(frozen=True)
 class IsInf(Elementwise):
-    """Whether x is an infinity of a sign asked for."""
+    """Whether x is an infinity, of either sign by default.
+
+    detect_negative: minus infinity counts.
+    detect_positive: plus infinity counts.
+    """
 
     detect_negative: bool = True
     detect_positive: bool = True
