@@ -157,6 +157,14 @@ def k(x: f32[1024], y: f32[1024]) -> y:
         assert answer.outcome == "wrong" and "not always" in answer.text
 
 
+def test_candidates_may_take_a_share_of_this_machines_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for usable, share in ((6 << 30, 3 << 30), (256 << 30, 128 << 30), (1 << 30, 2 << 30)):
+        monkeypatch.setattr(measure, "usable_memory", lambda n=usable: n)
+        assert LocalMeasurer("echo_builder", 1, 1).memory_bytes == share
+
+
 def test_a_builder_that_takes_all_memory(monkeypatch: pytest.MonkeyPatch, good: bytes) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     with LocalMeasurer("echo_builder", 1, 1, memory_bytes=4 << 30) as m:

@@ -35,6 +35,7 @@ from tilesmith.codegen.targets import host, missing_features
 from tilesmith.ir.dtypes import BY_NAME
 from tilesmith.ir.target import Target
 from tilesmith.perf.info import KernelInfo
+from tilesmith.support.cgroup import usable_memory
 from tilesmith.support.errors import ModelError
 
 from .native import aligned_bytes
@@ -269,11 +270,7 @@ def from_manifest(m: dict[str, Any]) -> tuple[Program, dict[str, dict[str, str]]
 
     Raises ValueError, KeyError or TypeError for anything that `to_manifest` does not write.
     """
-    memory = (
-        os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        if hasattr(os, "sysconf")
-        else 1 << 46
-    )
+    memory = usable_memory() or 1 << 46
     t = m["target"]
     numbers = (
         "vector_bits",

@@ -33,7 +33,6 @@ from tilesmith.support.errors import UsageError
 from .jobs import Answer, MeasureJob, Plan, Runnable, answer_of, save_arrays
 from .measure import (
     BUILD_SECONDS,
-    MEMORY_BYTES,
     RUN_SECONDS,
     LocalMeasurer,
     Task,
@@ -88,7 +87,6 @@ class RayMeasurer:
     builder: str
     threads: int
     machine: str
-    memory_bytes: int = MEMORY_BYTES
     run_seconds: float = RUN_SECONDS
     build_seconds: float = BUILD_SECONDS
     runner: str = "tilesmith.tuning.runner"
@@ -187,7 +185,7 @@ class RayMeasurer:
                 continue
             here = affinity.NodeAffinitySchedulingStrategy(name, soft=False)
             options = self._station.options(scheduling_strategy=here)
-            node = _Node(name, options.remote(self.runner, self.memory_bytes))
+            node = _Node(name, options.remote(self.runner))
             self._nodes[name] = node
             self._starting[node.station.about.remote()] = node
 

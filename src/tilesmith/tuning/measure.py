@@ -25,6 +25,7 @@ from tilesmith.choices.family import Family
 from tilesmith.choices.records import Key, Trial, trial
 from tilesmith.choices.space import Candidate, Space
 from tilesmith.codegen.kernel import KernelCode, without_head
+from tilesmith.support.cgroup import usable_memory
 from tilesmith.support.child import Child, ChildError, Children
 from tilesmith.support.errors import TilesmithError
 
@@ -35,10 +36,21 @@ BUILD_SECONDS = 30.0
 """Longest time that a candidate may take to build."""
 RUN_SECONDS = 10.0
 """Longest time that checking and timing a candidate may take, beside that of loading it."""
-MEMORY_BYTES = 16 << 30
-"""Address space of each process that builds or runs candidates."""
+MEMORY_SHARE = 0.5
+"""Address space of each process that builds or runs candidates, as a share of the memory that this
+machine, or the control group, grants."""
+LEAST_MEMORY_BYTES = 2 << 30
+"""The least that this share may be: the interpreter and LLVM alone take some hundred megabytes."""
+UNKNOWN_MEMORY_BYTES = 16 << 30
+"""Taken for the machine's memory where the system doesn't tell it."""
 
 Arrays = Sequence[np.ndarray]
+
+
+def candidate_memory() -> int:
+    """Bytes of address space of each process that builds or runs candidates on this machine."""
+    share = MEMORY_SHARE * (usable_memory() or UNKNOWN_MEMORY_BYTES)
+    return max(int(share), LEAST_MEMORY_BYTES)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +101,7 @@ class LocalMeasurer:
     builder: str
     threads: Final[int]
     jobs: int
-    memory_bytes: int = MEMORY_BYTES
+    memory_bytes: int = field(default_factory=candidate_memory)
     run_seconds: float = RUN_SECONDS
     build_seconds: float = BUILD_SECONDS
     runner: str = "tilesmith.tuning.runner"

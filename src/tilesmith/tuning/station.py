@@ -22,7 +22,7 @@ from tilesmith.support.child import Child, encode
 from tilesmith.support.version import VERSION
 
 from .jobs import MeasureJob, answer_bytes
-from .measure import MEMORY_BYTES, machine_lock, run_alone
+from .measure import candidate_memory, machine_lock, run_alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,9 @@ def _version() -> str:
 class Station:
     """Measures on the machine where it is, one candidate at a time, in a process that may die."""
 
-    def __init__(self, runner: str, memory_bytes: int) -> None:
+    def __init__(self, runner: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="tilesmith-station-")
-        self._runner = Child(runner, memory_bytes=memory_bytes)
+        self._runner = Child(runner, memory_bytes=candidate_memory())
 
     def about(self) -> dict[str, Any]:
         """The fields of `About`."""
@@ -91,4 +91,4 @@ def build(builder: str, request: bytes, seconds: float) -> bytes:
 @lru_cache(maxsize=1)
 def _builder(module: str) -> Child:
     """Kept from one task to the next: starting one takes longer than most candidates."""
-    return Child(module, memory_bytes=MEMORY_BYTES)
+    return Child(module, memory_bytes=candidate_memory())
