@@ -57,6 +57,21 @@ print(ts.load(sys.argv[1])(np.ones((4, 8), np.float32)).sum())
     assert not compiler_in(imported(program, str(saved)))
 
 
+def test_reading_a_model_takes_no_more_of_onnx_than_its_messages(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(small_model())
+    program = """
+import sys
+import tilesmith as ts
+ts.compile(sys.argv[1], options=ts.Options(use_cache=False))
+{also}
+"""
+    found = imported(program.format(also=""), str(path))
+    assert "onnx.onnx_ml_pb2" in found and "onnx" not in found
+    same = "import onnx; assert onnx.ModelProto is sys.modules['onnx.onnx_ml_pb2'].ModelProto"
+    assert "onnx.checker" in imported(program.format(also=same), str(path))
+
+
 def test_the_command_line_loads_what_a_verb_needs(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path / "cache"))
     (tmp_path / "m.onnx").write_bytes(small_model())

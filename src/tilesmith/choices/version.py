@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from tilesmith.support.cache import llvm_version
 
 SOURCES = ("ir", "te", "loop", "ops", "perf", "strategy", "codegen")
 """The folders of the package whose code makes a kernel from a fused body and decisions."""
@@ -19,7 +20,7 @@ SOURCES = ("ir", "te", "loop", "ops", "perf", "strategy", "codegen")
 
 @cache
 def schedule_version() -> int:
-    """A positive number for the sources of this process: a hash of their contents and of llvmlite's
+    """A positive number for the sources of this process: a hash of their contents and of LLVM's
     version.
     """
     return version_of(Path(__file__).resolve().parents[1])
@@ -27,17 +28,10 @@ def schedule_version() -> int:
 
 def version_of(package: Path) -> int:
     """The version of the sources in the folder `package`."""
-    h = hashlib.blake2b(_llvmlite().encode(), digest_size=4)
+    h = hashlib.blake2b(llvm_version().encode(), digest_size=4)
     for source in SOURCES:
         for path in sorted((package / source).rglob("*.py")):
             contents = path.read_bytes()
             h.update(f"{path.relative_to(package).as_posix()} {len(contents)};".encode())
             h.update(contents)
     return int.from_bytes(h.digest(), "big") or 1
-
-
-def _llvmlite() -> str:
-    try:
-        return version("llvmlite")
-    except PackageNotFoundError:
-        return ""

@@ -7,6 +7,10 @@ never called here.
 
 from __future__ import annotations
 
+import importlib
+import importlib.machinery
+import importlib.util
+import sys
 from typing import Any
 
 import numpy as np
@@ -32,14 +36,13 @@ def read_model(source: Source) -> tuple[Any, dict[int, np.ndarray]]:
     content, name = source.content, source.name
     if content is None:
         return source.model, {}
-    import onnx  # delayed: a tenth of a second that only those who read ONNX pay
-    from google.protobuf.message import DecodeError
+    from google.protobuf.message import DecodeError  # delayed: only who reads ONNX pays for it
 
     if not content:
         raise ModelError(f"expected an ONNX model in {name}, found nothing (0 bytes)")
     found = split(content)
     try:
-        model = onnx.ModelProto.FromString(bytes(found.message))
+        model = _messages().ModelProto.FromString(bytes(found.message))
     except (DecodeError, ValueError, RecursionError) as e:
         reason = " ".join(str(e).split())
         raise ModelError(
@@ -51,6 +54,26 @@ def read_model(source: Source) -> tuple[Any, dict[int, np.ndarray]]:
     whole = np.frombuffer(content, np.uint8)
     weights = {i: whole[at : at + size] for i, (at, size) in found.weights.items()}
     return model, weights
+
+
+def _messages() -> Any:
+    """The module of message classes of the `onnx` package.
+
+    The package itself would be imported before it: a tenth of a second, most of it for native code
+    that is never called here.  Who imports the package later gets the same classes.
+    """
+    name = "onnx.onnx_ml_pb2"
+    found = sys.modules.get(name)
+    if found is not None:
+        return found
+    package = importlib.util.find_spec("onnx")
+    locations = package.submodule_search_locations if package is not None else None
+    spec = importlib.machinery.PathFinder.find_spec(name, locations)
+    if spec is None or spec.loader is None:
+        return importlib.import_module(name)  # which says what is missing
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return sys.modules.setdefault(name, module)
 
 
 def text(value: str | bytes, what: str) -> str:

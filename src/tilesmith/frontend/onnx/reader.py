@@ -15,7 +15,7 @@ from tilesmith.frontend.common.slots import FAILED, TensorList
 from tilesmith.frontend.common.source import Source
 from tilesmith.frontend.onnx.importer import Frame, OnnxImporter, opsets_of
 from tilesmith.frontend.onnx.proto import newest_opset, read_model, text
-from tilesmith.frontend.onnx.registry import OLDEST_OPSET
+from tilesmith.frontend.onnx.registry import FAMILIAR_OPSET, OLDEST_OPSET
 from tilesmith.frontend.onnx.tensors import element_type
 from tilesmith.graph.nodes import Graph, Value
 from tilesmith.graph.passes.dce import dce
@@ -87,9 +87,11 @@ def _checked_opsets(model: Any) -> dict[str, int]:
     opsets = opsets_of(model)
     if not opsets:
         raise ModelError("expected opset_import to name an operator set, found none")
-    newest = newest_opset()
     version = opsets.get("")
-    if version is not None and not OLDEST_OPSET <= version <= newest:
+    if version is None or OLDEST_OPSET <= version <= FAMILIAR_OPSET:
+        return opsets
+    newest = newest_opset()
+    if not OLDEST_OPSET <= version <= newest:
         raise UnsupportedError(
             f"the model uses opset {version}; supported are {OLDEST_OPSET} to {newest} "
             "(the newest that the installed onnx package knows)"

@@ -19,6 +19,10 @@ ImportFunction: TypeAlias = Callable[[OnnxNode], Result]
 
 OLDEST_OPSET = 7
 """Models of older opsets are refused: operators of before broadcast by rules of their own."""
+FAMILIAR_OPSET = 23
+"""Models up to this opset need not ask the `onnx` package, which takes long to import, whether it
+knows theirs.
+"""
 
 OPERATORS: Registry[ImportFunction] = Registry()
 """By domain (empty for the default one), operator and opset version."""
