@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
+from c_compiler import compile_c
 from models import COLS, ROWS, checked_program, copy_program, expected, program
 
 from tilesmith.codegen.context import FIELDS, SIZE, Code, address
@@ -81,6 +84,27 @@ def test_a_host_brings_its_own_threads(threads: int) -> None:
     assert loops == [ROWS, ROWS * COLS, ROWS]
     for got, want in zip(this.outputs, expected(x, c), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def test_a_c_program_runs_it_without_a_runtime(tmp_path: Path) -> None:
+    """Nothing but the objects and the C library is linked."""
+    p, c = program()
+    files = [tmp_path / f"{symbol}.o" for symbol in p.objects]
+    for file, code in zip(files, p.objects.values(), strict=True):
+        file.write_bytes(code)
+    compile_c(tmp_path / "host", Path(__file__).with_name("host.c"), *files)
+    x = np.random.default_rng(1).standard_normal((ROWS, COLS)).astype(np.float32)
+    scratch = -(-p.scratch_bytes // 64) * 64
+    sizes = (p.constants.nbytes, p.arena_bytes, scratch, x.nbytes, *(s.bytes for s in p.outputs))
+    done = subprocess.run(
+        [tmp_path / "host", *map(str, sizes)],
+        input=p.constants.tobytes() + x.tobytes(),
+        capture_output=True,
+        check=True,
+    )
+    y, z = expected(x, c)
+    found = np.frombuffer(done.stdout, np.float32)
+    np.testing.assert_allclose(found, np.concatenate([y.ravel(), z]), rtol=1e-5)
 
 
 def test_a_failure_says_where_and_why() -> None:

@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-import tilesmith.runtime
-
-SOURCES = Path(tilesmith.runtime.__file__).with_name("csrc")
-
-
-def compiler() -> list[str]:
-    """The machine's C compiler, or ziglang's."""
-    for name in ("cc", "gcc", "clang"):
-        if shutil.which(name):
-            return [name]
-    if importlib.util.find_spec("ziglang"):
-        return [sys.executable, "-m", "ziglang", "cc"]
-    pytest.skip("there is no C compiler: the pool is compiled with its test")
+from c_compiler import CSRC, compile_c
 
 
 @pytest.fixture(scope="module")
 def pool_test(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("pool") / "pool_test"
-    files = [Path(__file__).with_name("pool_test.c"), SOURCES / "pool.c"]
-    flags = ["-std=c11", "-O2", "-pthread", "-Wall", "-Wextra", "-Werror", f"-I{SOURCES}"]
-    subprocess.run([*compiler(), *flags, *map(str, files), "-o", str(program)], check=True)
+    compile_c(program, Path(__file__).with_name("pool_test.c"), CSRC / "pool.c")
     return program
 
 
