@@ -1,6 +1,6 @@
 """Convolutions with a 3x3 window by Winograd's minimal filtering, F(m x m, 3 x 3).
 
-The arithmetic, and how exact it is, is that of `te.interpolation`.
+The stages are those of `te.winograd`; how exact they are is said in `te.interpolation`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy as np
 from tilesmith.ir.dtypes import f32, f64
 from tilesmith.ir.expr import Expr
 from tilesmith.te import tensor as te
-from tilesmith.te.interpolation import SQUARES, WINDOW, chosen, input_rows, matrices, output_rows
+from tilesmith.te.interpolation import SQUARES, WINDOW, input_rows, matrices
+from tilesmith.te.winograd import points, result_at, result_rows, transformed
 
 from . import rules
 from .base import Op
@@ -23,20 +24,21 @@ from .window import Window
 
 
 def transform_weights(w: np.ndarray, m: int) -> np.ndarray:
-    """G w G' of weights [OC, IC, 3, 3]: [t * t, OC, IC].
+    """G w G' of weights [OC, IC, 3, 3]: [t, t, OC, IC].
 
     Computed in the type of the weights, as one matrix product.  Rounding here is some hundredths of
     a convolution's error.
     """
     g = matrices(m)[1]
     both = np.einsum("xa,yb->xyab", g, g).reshape(-1, WINDOW * WINDOW).astype(w.dtype)
-    return (both @ w.reshape(-1, WINDOW * WINDOW).T).reshape(-1, *w.shape[:2])
+    t = points(m)
+    return (both @ w.reshape(-1, WINDOW * WINDOW).T).reshape(t, t, *w.shape[:2])
 
 
 @dataclass(frozen=True)
 class WinogradConv(Op):
-    """Convolution of x [N, IC, H, W] with a 3x3 window whose weights are transformed already, u [t
-    * t, OC, IC] (`transform_weights`).
+    """Convolution of x [N, IC, H, W] with a 3x3 window whose weights are transformed already:
+    u [t, t, OC, IC] (`transform_weights`).
 
     m: size of a tile of results.
     pads: as in `conv`.
@@ -48,7 +50,7 @@ class WinogradConv(Op):
     @property
     def t(self) -> int:
         """The size of a tile of inputs."""
-        return self.m + WINDOW - 1
+        return points(self.m)
 
     @cached_property
     def window(self) -> Window:
@@ -61,49 +63,36 @@ class WinogradConv(Op):
 
     def ends(self, image: Sequence[int]) -> tuple[int, ...]:
         """Padding after each axis, so that tiles are whole."""
-        needed = (n * self.m + WINDOW - 1 for n in self.tiles(image))
+        needed = ((n - 1) * self.m + self.t for n in self.tiles(image))
         return tuple(n - d - b for n, d, b in zip(needed, image, self.window.begins, strict=True))
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
         x, u = self._checked(inputs)
         m, t = self.m, self.t
         n, ic, *image = (rules.static(self.name, d, "an extent of x") for d in x.shape)
-        oc = u.shape[1]
+        oc = u.shape[2]
         rows, columns = self.tiles(image)
         shape = [self.window.out_extent(self.name, d, a) for a, d in enumerate(image)]
         begins, ends = (0, 0, *self.window.begins), (0, 0, *self.ends(image))
         padded = pad(x, begins, ends, 0, axis_names=["n", "ic", "ih", "iw"])
 
-        def gathered(row: Expr, j: Expr, tile: Expr, c: Expr) -> Expr:
-            batch = tile // (rows * columns)
+        def tile_of(row: int, column: Expr, at: Sequence[Expr]) -> Expr:
+            tile, c = at
             y, z = tile // columns % rows * m, tile % columns * m
-            return chosen(row, input_rows(m, [padded[batch, c, y + i, z + j] for i in range(t)]))
+            return padded[tile // (rows * columns), c, y + row, z + column]
 
-        half = te.compute((t, t, n * rows * columns, ic), gathered, "input_rows")
-        v = te.compute(
-            (t * t, n * rows * columns, ic),
-            lambda point, tile, c: chosen(
-                point % t, input_rows(m, [half[point // t, j, tile, c] for j in range(t)])
-            ),
-            "input_tiles",
-        )
+        names, count = ("input_rows", "input_tiles"), n * rows * columns
+        _, v = transformed(names, m, input_rows, t, tile_of, {"tile": count, "c": ic})
         k = te.reduce_axis(ic, "ic")
         product = te.compute(
-            (t * t, n * rows * columns, oc),
-            lambda point, tile, f: te.sum(v[point, tile, k.var] * u[point, f, k.var], axis=k),
+            (t, t, count, oc),
+            lambda x, y, tile, f: te.sum(v[x, y, tile, k.var] * u[x, y, f, k.var], axis=k),
             "product",
         )
-        back = te.compute(
-            (m, t, n * rows * columns, oc),
-            lambda row, j, tile, f: chosen(
-                row, output_rows(m, [product[i * t + j, tile, f] for i in range(t)])
-            ),
-            "output_rows",
-        )
+        back = result_rows("output_rows", m, product, ["tile", "f"])
 
         def result(batch: Expr, f: Expr, y: Expr, z: Expr) -> Expr:
-            tile = (batch * rows + y // m) * columns + z // m
-            return chosen(z % m, output_rows(m, [back[y % m, j, tile, f] for j in range(t)]))
+            return result_at(m, back, y, z, [(batch * rows + y // m) * columns + z // m, f])
 
         return te.compute((n, oc, *shape), result, self.name, ["n", "oc", "oh", "ow"])
 
@@ -111,11 +100,12 @@ class WinogradConv(Op):
         rules.check_count(self.name, inputs, 2)
         x, u = inputs
         rules.check_same_dtype(self.name, (x, u))
-        fits = x.rank == 4 and u.rank == 3 and u.shape[2] == x.shape[1] and x.dtype in (f32, f64)
-        if self.m not in SQUARES or not fits or u.shape[0] != self.t**2:
+        fits = x.rank == 4 and u.rank == 4 and u.shape[3] == x.shape[1] and x.dtype in (f32, f64)
+        if self.m not in SQUARES or not fits or u.shape[:2] != (self.t, self.t):
             rules.reject(
                 self.name,
-                f"f32 or f64 x [N, IC, H, W], weights [{self.t**2}, OC, IC], m in {tuple(SQUARES)}",
+                f"f32 or f64 x [N, IC, H, W], weights [{self.t}, {self.t}, OC, IC], "
+                f"m in {tuple(SQUARES)}",
                 f"{x.dtype}{rules.shape_text(x.shape)}, {rules.shape_text(u.shape)}, {self.m}",
             )
         return x, u
@@ -134,7 +124,7 @@ class WinogradConv(Op):
         to, _, back = matrices(m)
         d = np.lib.stride_tricks.sliding_window_view(x, (t, t), axis=(2, 3))[:, :, ::m, ::m]
         v = np.einsum("xi,nchwij,yj->xynhwc", to, d, to, optimize=True)
-        p = v.reshape(t * t, -1, ic) @ u.transpose(0, 2, 1)
+        p = v.reshape(t, t, -1, ic) @ u.transpose(0, 1, 3, 2)
         p = p.reshape(t, t, n, rows, columns, -1)
         y = np.einsum("ix,xynhwo,jy->nohiwj", back, p, back, optimize=True)
         y = y.reshape(n, -1, rows * m, columns * m)

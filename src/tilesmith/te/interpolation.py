@@ -62,6 +62,18 @@ def output_rows(m: int, p: Sequence[Any]) -> list[Any]:
     return result
 
 
+def weight_rows(m: int, w: Sequence[Any]) -> list[Any]:
+    """G w for three numbers, arrays or expressions."""
+    rows = ([(float(g), v) for g, v in zip(row, w, strict=True) if g] for row in matrices(m)[1])
+    return [_in_order(terms) for terms in rows]
+
+
+def _in_order(terms: Sequence[tuple[float, Any]]) -> Any:
+    """The sum of coefficient * value from the first to the last."""
+    first, *rest = (v if c == 1 else v * c for c, v in terms)
+    return sum(rest, first)
+
+
 def _coefficients(squares: Sequence[float]) -> list[float]:
     """The coefficients of the product of (y - s), lowest power first."""
     return [float(c) for c in np.atleast_1d(np.poly(squares))[::-1]]

@@ -15,7 +15,9 @@ from tilesmith.graph.nodes import Constant, Data, Graph, Node, Value
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.conv import Conv
-from tilesmith.ops.winograd import WINDOW, WinogradConv, transform_weights
+from tilesmith.ops.winograd import WinogradConv, transform_weights
+from tilesmith.te.interpolation import WINDOW
+from tilesmith.te.winograd import points
 
 from .dce import dce
 
@@ -54,6 +56,6 @@ def _can_rewrite(graph: Graph, node: Node) -> bool:
 
 def _transformed(weights: Constant, m: int) -> Constant:
     oc, ic = weights.value.type.static_shape[:2]
-    points = (m + WINDOW - 1) ** 2
-    value = Value(weights.value.name, TensorType(weights.value.dtype, (points, oc, ic)))
+    t = points(m)
+    value = Value(weights.value.name, TensorType(weights.value.dtype, (t, t, oc, ic)))
     return Constant(value, Data(lambda: transform_weights(weights.data.read(), m)))

@@ -22,17 +22,21 @@ from typing import Any
 
 from tilesmith.graph.nodes import Graph, Node
 from tilesmith.graph.passes.layout import NodeLayouts
-from tilesmith.ir.layout import Layout, LayoutDim
+from tilesmith.ir.layout import Layout
 from tilesmith.ir.target import Target
 from tilesmith.ops.structure import product_of_loads, stages
 from tilesmith.ops.winograd import WinogradConv
 from tilesmith.strategy.group import Group
+from tilesmith.strategy.winograd import schedule_half, schedule_products, schedule_transform
 from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, Tensor
 
 from .contraction import analyse, packed_layout
 from .winograd_cost import Blocking, Sizes, blocking
+
+TILES = 2
+"""The axis of the products, [x, y, tile, filter], that counts tiles."""
 
 
 def winograd_op(body: Graph) -> WinogradConv | None:
@@ -49,7 +53,7 @@ def winograd_layouts(node: Node, known: frozenset[int], target: Target) -> NodeL
         return NodeLayouts({}, (result,))
     assert isinstance(node.op, WinogradConv)
     product = _product(stages(node.op.tensors(*(v.type for v in node.inputs)).outputs))
-    c = analyse(product, frozenset(), product.axis[2])
+    c = analyse(product, frozenset(), product.axis[-1])
     assert c is not None
     packed = packed_layout(c, blocking(_sizes(node.op, product), target).tile)
     return NodeLayouts({1: packed} if packed is not None else {}, (result,))
@@ -71,13 +75,19 @@ def schedule_winograd(
         if stage not in kept:
             s[stage.outputs[0]].compute_inline()
     block, columns, vector = _schedule_output(s[out], op, b, sizes.filters)
-    _transform(s[back.outputs[0]], s[out], vector)
-    _schedule_product(s, product, s[out], columns, b, sizes.filters)
+    schedule_half(s[back.outputs[0]], s[out], vector)
+    points = product.outputs[0]
+    lanes = min(b.tile.lanes, sizes.filters)
+    schedule_products(s, points, s[out], columns, TILES, b.tile.rows, lanes)
+    x, y = s[points].axis[:2]
+    s[points].fuse(x, y)
     inputs = s[v]
     inputs.set_scope("heap")
     if not b.shared:
         inputs.compute_at(s[out], block)
-    _schedule_input(inputs, s[half], op, b, sizes.channels)
+    tiles = schedule_transform(inputs, s[half], min(b.tile.lanes, sizes.channels))
+    if tiles is not None and b.shared and b.parallel:
+        inputs.parallel(tiles)
 
 
 def _schedule_output(o: Any, op: WinogradConv, b: Blocking, filters: int) -> tuple[Any, Any, Any]:
@@ -105,59 +115,6 @@ def _schedule_output(o: Any, op: WinogradConv, b: Blocking, filters: int) -> tup
     return block, columns, vector
 
 
-def _transform(half: Any, reader: Any, at: Any) -> None:
-    """The first half of a transform, [point, position, tile, channel], in registers at `at`."""
-    half.compute_at(reader, at)
-    half.set_scope("register")
-    point, position, tile, lane = half.axis
-    half.reorder(tile, position, point, lane)
-    half.unroll(position)
-    half.unroll(point)
-    half.vectorize(lane)
-
-
-def _schedule_input(v: Any, half: Any, op: WinogradConv, b: Blocking, channels: int) -> None:
-    point, tile, channel = v.axis
-    row, column = v.split(point, factor=op.t)
-    vector, lane = v.split(channel, factor=min(b.tile.lanes, channels))
-    v.reorder(tile, vector, row, column, lane)
-    v.unroll(row)
-    v.unroll(column)
-    v.vectorize(lane)
-    if b.shared and b.parallel:
-        v.parallel(tile)
-    _transform(half, v, vector)
-
-
-def _schedule_product(
-    s: Schedule, product: Compute, reader: Any, at: Any, b: Blocking, filters: int
-) -> None:
-    """One matrix product per point, with accumulators in registers."""
-    tile = b.tile
-    lanes = min(tile.lanes, filters)
-    acc = s.cache_write(product.outputs[0], "register")
-    m, a = s[product.outputs[0]], s[acc]
-    m.compute_at(reader, at)
-    m.set_scope("heap")
-    point, row, column = m.axis
-    rows, row = m.split(row, factor=tile.rows, tail="roundup")
-    column, lane = m.split(column, factor=lanes)
-    m.reorder(point, rows, row, column, lane)
-    a.compute_at(m, rows)
-    vectors = LayoutDim(2, "outer", lanes), LayoutDim(2, "inner", lanes)
-    s.transform_layout(acc, Layout((LayoutDim(0), LayoutDim(1), *vectors)))
-    for loop in (row, column):
-        m.unroll(loop)
-    m.vectorize(lane)
-    point, row, column = a.axis
-    outer, row = a.split(row, factor=tile.rows, tail="roundup")
-    column, lane = a.split(column, factor=lanes)
-    a.reorder(point, outer, *a.reduce_axis, row, column, lane)
-    for loop in (row, column):
-        a.unroll(loop)
-    a.vectorize(lane)
-
-
 def _product(computes: tuple[Compute, ...]) -> Compute:
     return next(c for c in computes if c.reduce_axis)
 
@@ -171,7 +128,7 @@ def _transformed_inputs(product: Compute) -> Tensor:
 
 
 def _sizes(op: WinogradConv, product: Compute) -> Sizes:
-    _, tiles, filters = (a.extent for a in product.axis)
+    _, _, tiles, filters = (a.extent for a in product.axis)
     (channels,) = (a.extent for a in product.reduce_axis)
     assert isinstance(tiles, int) and isinstance(filters, int) and isinstance(channels, int)
     return Sizes(op.m, tiles, channels, filters)

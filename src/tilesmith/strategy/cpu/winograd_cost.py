@@ -15,8 +15,10 @@ from tilesmith.graph.nodes import Node
 from tilesmith.graph.passes.choices import Choose, preferred
 from tilesmith.ir.target import Target
 from tilesmith.ops.conv import Conv
-from tilesmith.ops.winograd import SQUARES, WINDOW, WinogradConv
+from tilesmith.ops.winograd import WinogradConv
+from tilesmith.te.interpolation import SQUARES, WINDOW
 from tilesmith.te.knobs import ANALYTIC, Config
+from tilesmith.te.winograd import points
 
 from .contraction import Tile, resident_rows, step_cycles
 from .matmul import PARALLEL_FMAS
@@ -69,7 +71,7 @@ class Sizes:
 
     @property
     def t(self) -> int:
-        return self.m + WINDOW - 1
+        return points(self.m)
 
     @property
     def products(self) -> int:

@@ -18,16 +18,17 @@ from typing import Any
 
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.expr import Load, Var
-from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.target import Target
 from tilesmith.strategy.cpu.injective import PARALLEL_ELEMENTS
 from tilesmith.strategy.cpu.winograd_cost import ERRORS
-from tilesmith.te.interpolation import SQUARES, WINDOW
+from tilesmith.strategy.winograd import schedule_half, schedule_products, schedule_transform
+from tilesmith.te.interpolation import SQUARES
 from tilesmith.te.knobs import Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.stage import Axis, Stage
 from tilesmith.te.steps.winograd import Windowed, WinogradStages, windowed
 from tilesmith.te.tensor import Compute
+from tilesmith.te.winograd import points
 
 from .structure import product, size_of
 
@@ -97,7 +98,7 @@ def _is_plain(s: Schedule, read: Load) -> bool:
 def winograd_cycles(op: Compute, w: Windowed, m: int, target: Target) -> float:
     """Cycles of one core: products, and the transforms of image, weights and result."""
     lanes = target.vector_lanes(w.image.dtype.bytes)
-    t = m + WINDOW - 1
+    t = points(m)
     tiles = math.prod(-(-size_of(op.axis[p].extent) // m) for p in w.places)
     results = product(a.extent for n, a in enumerate(op.axis[:-1]) if n not in w.places)
     results *= -(-size_of(op.axis[-1].extent) // lanes)  # vectors
@@ -122,14 +123,18 @@ def schedule_filtered(s: Schedule, f: Filtered, target: Target, cfg: Config) -> 
     assert isinstance(op, Compute)
     lanes = target.vector_lanes(f.window.image.dtype.bytes)
     image_row, row, vector = _schedule_result(root, f, lanes)
-    _transform(s[f.stages.rows], root, vector)
-    _schedule_products(s, f, root, row, lanes, own)
+    schedule_half(s[f.stages.rows], root, vector)
+    products, place = f.stages.products, 2 + f.window.places[1]
+    rows, columns = _register_tile(s[products], place, lanes, own)
+    width = min(lanes, size_of(products.shape[-1]))
+    schedule_products(s, products, root, row, place, rows, width, columns)
     image = s[f.stages.image]
     image.compute_at(root, image_row)
     image.set_scope("heap")
-    _schedule_tiles(image, s[f.stages.image_rows], lanes)
+    schedule_transform(image, s[f.stages.image_rows], min(lanes, size_of(image.axis[-1].extent)))
     weights = s[f.stages.weights]
-    outer = _schedule_tiles(weights, s[f.stages.weight_rows], lanes)
+    width = min(lanes, size_of(weights.axis[-1].extent))
+    outer = schedule_transform(weights, s[f.stages.weight_rows], width)
     if outer is not None and product(f.stages.weights.shape) >= PARALLEL_ELEMENTS:
         weights.parallel(outer)
 
@@ -161,62 +166,12 @@ def _schedule_result(root: Stage, f: Filtered, lanes: int) -> tuple[Axis, Axis, 
     return outer, (last[-1] if last else outer), vector
 
 
-def _transform(half: Stage, reader: Stage, at: Axis) -> None:
-    """The first half of a transform, [point, position, ...], in registers at `at`."""
-    half.compute_at(reader, at)
-    half.set_scope("register")
-    point, position, *others, lane = half.axis
-    half.reorder(*others, position, point, lane)
-    half.unroll(position)
-    half.unroll(point)
-    half.vectorize(lane)
-
-
-def _schedule_tiles(stage: Stage, half: Stage, lanes: int) -> Axis | None:
-    """Schedule a transform, [x, y, ...], vector by vector.  Returns its outermost loop."""
-    x, y, *others, last = stage.axis
-    vector, lane = stage.split(last, factor=min(lanes, size_of(last.extent)))
-    stage.reorder(*others, vector, x, y, lane)
-    stage.unroll(x)
-    stage.unroll(y)
-    stage.vectorize(lane)
-    _transform(half, stage, vector)
-    return others[0] if others else None
-
-
-def _schedule_products(
-    s: Schedule, f: Filtered, root: Stage, at: Axis, lanes: int, cfg: Config
-) -> None:
-    """One matrix product per point: tiles of a row against vectors of the last axis."""
-    tensor = f.stages.products
-    acc = s.cache_write(tensor, "register")
-    stage, own = s[tensor], s[acc]
-    stage.compute_at(root, at)
-    stage.set_scope("heap")
-    rank = len(stage.axis)
-    place = 2 + f.window.places[1]
-    width = size_of(stage.axis[-1].extent)
-    tiles = size_of(stage.axis[place].extent)
+def _register_tile(products: Stage, place: int, lanes: int, cfg: Config) -> tuple[int, int]:
+    """Tiles of a row along axis `place`, and columns, whose products are in registers."""
+    width, tiles = (size_of(products.axis[n].extent) for n in (-1, place))
     lanes = min(lanes, width)
     vectors = min(VECTORS, -(-width // lanes))
     vectors = cfg.choice("tile_vectors", range(1, min(-(-width // lanes), 4) + 1), vectors)
     height = min(tiles, 28 // vectors)
     height = -(-tiles // -(-tiles // height))
-    height = cfg.choice("tile_rows", range(1, min(tiles, 28 // vectors) + 1), height)
-    far, column = stage.split(stage.axis[-1], factor=lanes * vectors)
-    column, lane = stage.split(column, factor=lanes)
-    rows, row = stage.split(stage.axis[place], factor=height, tail="roundup")
-    others = [a for n, a in enumerate(stage.axis[:-1]) if n != place]
-    stage.reorder(*others, far, rows, row, column, lane)
-    own.compute_at(stage, rows)
-    along = LayoutDim(rank - 1, "outer", lanes), LayoutDim(rank - 1, "inner", lanes)
-    s.transform_layout(acc, Layout((*(LayoutDim(n) for n in range(rank - 1)), *along)))
-    for loop in (row, column):
-        stage.unroll(loop)
-    stage.vectorize(lane)
-    _, row = own.split(own.axis[place], factor=height, tail="roundup")
-    column, lane = own.split(own.axis[-1], factor=lanes)
-    own.reorder(*own.reduce_axis, row, column, lane)
-    for loop in (row, column):
-        own.unroll(loop)
-    own.vectorize(lane)
+    return cfg.choice("tile_rows", range(1, min(tiles, 28 // vectors) + 1), height), lanes * vectors

@@ -7,23 +7,25 @@
     products           over k, for each of the t^2 points       [x, y, i / m, j / m, o]
     C_rows, C          A' products A                            [i, j, o]
 
-Other indices of A, W and C (batches, more taps, groups) stay as they are.  The arithmetic is that
-of `interpolation`.
+Other indices of A, W and C (batches, more taps, groups) stay as they are.  The stages are those of
+`te.winograd`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tilesmith.ir.dtypes import f32, f64
 from tilesmith.ir.expr import Binary, Expr, Load, Var, as_expr, free_vars, select, substitute
+from tilesmith.ir.types import Dim
 from tilesmith.support.errors import ScheduleError
 
-from ..interpolation import SQUARES, WINDOW, chosen, input_rows, matrices, output_rows
+from ..interpolation import SQUARES, WINDOW, input_rows, weight_rows
 from ..state import StageState, State, make_stage
 from ..tensor import Compute, IterVar, Reduce, Tensor
+from ..winograd import Rows, points, result_at, result_rows, transformed
 from .base import Number, Step, primitive
 from .rewrites import unscheduled
 
@@ -135,16 +137,13 @@ class _Rewriting:
 
     def __init__(self, state: State, stage: StageState, w: Windowed, m: int) -> None:
         self.state, self.stage, self.w, self.m = state, stage, w, m
-        self.t = m + WINDOW - 1
         self.op = stage.compute
 
     def result(self) -> State:
-        w, m, t = self.w, self.m, self.t
-        weights = self._transformed(
-            "weights", w.weights, w.weight_dims, (WINDOW, WINDOW), (), self._weight_rows
-        )
+        w, m, t = self.w, self.m, points(self.m)
+        weights = self._transformed("weights", w.weights, w.weight_dims, WINDOW, (), weight_rows)
         tiles = [-(-self._extent(p) // m) for p in w.places]
-        image = self._transformed("image", w.image, w.image_dims, (t, t), tiles, input_rows)
+        image = self._transformed("image", w.image, w.image_dims, t, tiles, input_rows)
 
         axes = [IterVar(Var(a.name), a.extent) for a in self.op.axis]
         for place, n in zip(w.places, tiles, strict=True):
@@ -160,20 +159,15 @@ class _Rewriting:
         first = self.op.body[0]
         assert isinstance(first, Reduce)
         total = Reduce(first.reducer, (value,), others, 0)
-        products = self._stage("products", (x, y, *axes), total, others)
+        name = self._name("products")
+        products = self._added(Compute(name, (x, y, *axes), (total,), others).outputs[0])
+        rows = self._added(result_rows(self._name("rows"), m, products, [a.name for a in axes]))
 
-        back = [IterVar(Var(a.name), a.extent) for a in axes]
-        row, column = IterVar(Var("r"), m), IterVar(Var("y"), t)
-        index = [a.var for a in back]
-        values = [products[as_expr(i), column.var, *index] for i in range(t)]
-        rows = self._stage("rows", (row, column, *back), chosen(row.var, output_rows(m, values)))
         at: list[Expr] = [a.var for a in self.op.axis]
         i, j = (at[p] for p in w.places)
         for place in w.places:
             at[place] = at[place] // m
-        values = [rows[i % m, as_expr(c), *at] for c in range(t)]
-        body = chosen(j % m, output_rows(m, values))
-        new = Compute(self.op.name, self.op.axis, (body,))
+        new = Compute(self.op.name, self.op.axis, (result_at(m, rows, i, j, at),))
         spatial = self.stage.roots[: len(new.axis)]
         return self.state.with_operation(
             replace(
@@ -186,34 +180,23 @@ class _Rewriting:
         assert isinstance(extent, int)
         return extent
 
-    def _stage(
-        self, what: str, axes: tuple[IterVar, ...], body: Expr, reduced: tuple[IterVar, ...] = ()
-    ) -> Tensor:
-        name = self.state.unique_name(f"{self.stage.name}_{what}")
-        op = Compute(name, axes, (body,), reduced)
-        new = make_stage(name, op, self.state.reads_of(op))
-        self.state = self.state.with_new_stage(new, before=self.stage.name)
-        return op.outputs[0]
+    def _name(self, what: str) -> str:
+        return self.state.unique_name(f"{self.stage.name}_{what}")
 
-    def _weight_rows(self, m: int, values: Sequence[Expr]) -> list[Expr]:
-        """G w for three weights."""
-        found = []
-        for row in matrices(m)[1]:
-            terms = [v * float(g) if g != 1 else v for g, v in zip(row, values, strict=True) if g]
-            total = terms[0]
-            for term in terms[1:]:
-                total = total + term
-            found.append(total)
-        return found
+    def _added(self, tensor: Tensor) -> Tensor:
+        """`tensor`, as a stage before the convolution's own."""
+        new = make_stage(tensor.op.name, tensor.op, self.state.reads_of(tensor.op))
+        self.state = self.state.with_new_stage(new, before=self.stage.name)
+        return tensor
 
     def _transformed(
         self,
         what: str,
         load: Load,
         dims: tuple[int, int],
-        sizes: tuple[int, int],
+        size: int,
         tiles: Sequence[int],
-        rows: Callable[[int, Sequence[Expr]], list[Expr]],
+        rows: Rows,
     ) -> Tensor:
         """`load`'s tensor with a transform along two of its dimensions: [t, t, tiles, other
         dimensions].
@@ -224,17 +207,8 @@ class _Rewriting:
         tensor = load.buffer
         assert isinstance(tensor, Tensor)
 
-        def axes(first: str, n: int, second: str, k: int) -> tuple[IterVar, ...]:
-            rest = [d for d in range(len(shape)) if d not in dims]
-            return (
-                IterVar(Var(first), n),
-                IterVar(Var(second), k),
-                *(IterVar(Var(f"i{d}"), count) for d, count in enumerate(tiles)),
-                *(IterVar(Var(f"d{d}"), shape[d]) for d in rest),
-            )
-
-        def read(at: Sequence[IterVar], offsets: tuple[int, Expr]) -> Expr:
-            rest = [a.var for a in at[2 + len(tiles) :]]
+        def read(row: Any, column: Any, at: Sequence[Expr]) -> Expr:
+            rest = list(at[len(tiles) :])
             index: list[Expr] = []
             inside: list[Expr] = []
             for d in range(len(shape)):
@@ -242,9 +216,9 @@ class _Rewriting:
                     index.append(rest.pop(0))
                     continue
                 n = dims.index(d)
-                where: Expr = as_expr(offsets[n])
+                where = as_expr((row, column)[n])
                 if tiles:
-                    where = at[2 + n].var * self.m + where
+                    where = at[n] * self.m + where
                     if tiles[n] * self.m + WINDOW - 1 > shape[d]:
                         inside.append(where < shape[d])
                 index.append(where)
@@ -253,13 +227,12 @@ class _Rewriting:
                 value = select(condition, value, 0.0)
             return value
 
-        at = axes("x", self.t, "s", sizes[1])
-        values = [read(at, (r, at[1].var)) for r in range(sizes[0])]
-        half = self._stage(f"{what}_rows", at, chosen(at[0].var, rows(self.m, values)))
-        at = axes("x", self.t, "y", self.t)
-        rest = [a.var for a in at[2:]]
-        values = [half[at[0].var, as_expr(s), *rest] for s in range(sizes[1])]
-        return self._stage(f"{what}_tiles", at, chosen(at[1].var, rows(self.m, values)))
+        rest: dict[str, Dim] = {f"i{d}": n for d, n in enumerate(tiles)}
+        rest |= {f"d{d}": n for d, n in enumerate(shape) if d not in dims}
+        names = self._name(f"{what}_rows"), self._name(f"{what}_tiles")
+        half, full = transformed(names, self.m, rows, size, read, rest)
+        self._added(half)
+        return self._added(full)
 
 
 def _without(indices: Sequence[Expr], dims: tuple[int, int]) -> list[Expr]:

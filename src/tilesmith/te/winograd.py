@@ -1,0 +1,63 @@
+"""The stages of a Winograd convolution as tensor expressions.
+
+Tensors have the axes [x, y, ...]: the points of a tile first, then whatever else there is.  The
+arithmetic along one axis is that of `interpolation`.  The schedule step `winograd` and the operator
+`winograd_conv`, whose weights are transformed at compile time, are both made of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilesmith.ir.expr import Expr
+from tilesmith.ir.types import Dim
+
+from .interpolation import WINDOW, chosen, output_rows
+from .tensor import Tensor, compute
+
+Rows = Callable[[int, Sequence[Any]], list[Any]]
+"""A transform along one axis for tiles of `m`: `input_rows` or `weight_rows`."""
+
+Read = Callable[[Any, Any, Sequence[Expr]], Expr]
+"""The element (row, column) of a tile or window; the rest says of which."""
+
+
+def points(m: int) -> int:
+    """The points along one axis of a tile of m x m results."""
+    return m + WINDOW - 1
+
+
+def transformed(
+    names: tuple[str, str], m: int, rows: Rows, size: int, read: Read, rest: dict[str, Dim]
+) -> tuple[Tensor, Tensor]:
+    """The transform of `size` x `size` elements along the columns, [x, s, *rest], and then along
+    the rows, [x, y, *rest].  `rest`: the other axes and their extents.
+    """
+    t, extents = points(m), tuple(rest.values())
+
+    def column(x: Expr, s: Expr, *at: Expr) -> Expr:
+        return chosen(x, rows(m, [read(r, s, at) for r in range(size)]))
+
+    half = compute((t, size, *extents), column, names[0], ["x", "s", *rest])
+
+    def row(x: Expr, y: Expr, *at: Expr) -> Expr:
+        return chosen(y, rows(m, [half[(x, s, *at)] for s in range(size)]))
+
+    return half, compute((t, t, *extents), row, names[1], ["x", "y", *rest])
+
+
+def result_rows(name: str, m: int, products: Tensor, rest: Sequence[str]) -> Tensor:
+    """The inverse transform of `products` [x, y, *rest] along the columns: [r, y, *rest]."""
+    t = points(m)
+
+    def row(r: Expr, y: Expr, *at: Expr) -> Expr:
+        return chosen(r, output_rows(m, [products[(i, y, *at)] for i in range(t)]))
+
+    return compute((m, t, *products.shape[2:]), row, name, ["r", "y", *rest])
+
+
+def result_at(m: int, rows: Tensor, i: Expr, j: Expr, at: Sequence[Expr]) -> Expr:
+    """The result at (i, j) of the image, from the rows (`result_rows`) of its tile `at`."""
+    values = [rows[(i % m, c, *at)] for c in range(points(m))]
+    return chosen(j % m, output_rows(m, values))
