@@ -192,8 +192,7 @@ class Gelu(Op):
     approximate: str = "none"
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
-        rules.check_count(self.name, inputs, 1)
-        x = inputs[0]
+        x = rules.only(self.name, inputs)
         half_x = b.add(Mul(), x, scalar(b, x, 0.5))
         if self.approximate == "none":
             inner = b.add(Erf(), b.add(Mul(), x, scalar(b, x, math.sqrt(0.5))))
@@ -213,8 +212,7 @@ class Silu(Op):
     alpha: float = 1.0
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
-        rules.check_count(self.name, inputs, 1)
-        x = inputs[0]
+        x = rules.only(self.name, inputs)
         inner = x if self.alpha == 1.0 else b.add(Mul(), x, scalar(b, x, self.alpha))
         return b.add(Mul(), x, b.add(Sigmoid(), inner))
 

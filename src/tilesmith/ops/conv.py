@@ -334,8 +334,7 @@ class Col2Im(Op):
         return win, places, math.prod(win.kernel), math.prod(places)
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
-        rules.check_count(self.name, inputs, 1)
-        x = inputs[0]
+        x = rules.only(self.name, inputs)
         rules.check_kind(self.name, x, rules.NUMBERS)
         win, places, size, count = self._window()
         rows = rules.static(self.name, x.shape[1], "the rows") if x.rank == 3 else 0

@@ -28,7 +28,7 @@ integers and `bool`; 16-bit floats are summed in f32.
 
 
 def operators(module_name: str) -> list[type[Op]]:
-    """The operators that the module or package of this name defines, in the order of definition."""
+    """The operators that a module or package defines, in the order of definition."""
     return [c for c in OPS.values() if f"{c.__module__}.".startswith(f"{module_name}.")]
 
 

@@ -42,8 +42,7 @@ class Dft(Op):
     onesided: bool = False
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
-        rules.check_count(self.name, inputs, 1)
-        x = inputs[0]
+        x = rules.only(self.name, inputs)
         rank = x.type.rank
         axis = rules.normalize_axis(self.name, self.axis, rank)
         parts = x.type.shape[-1]

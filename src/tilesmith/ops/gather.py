@@ -191,8 +191,7 @@ class Trilu(Op):
     k: int = 0
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
-        rules.check_count(self.name, inputs, 1)
-        x = inputs[0]
+        x = rules.only(self.name, inputs)
         if x.rank < 2:
             rules.reject(self.name, "an input of rank 2 or more", rules.shape_text(x.shape))
 

@@ -76,8 +76,7 @@ class Softmax(Op):
     axis: int = -1
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
-        rules.check_count(self.name, inputs, 1)
-        x = inputs[0]
+        x = rules.only(self.name, inputs)
         axes = (rules.normalize_axis(self.name, self.axis, x.type.rank),)
         e = b.add(Exp(), b.add(Sub(), x, b.add(ReduceMax(axes), x)))
         return b.add(Mul(), e, b.add(Reciprocal(), b.add(ReduceSum(axes), e)))
@@ -90,8 +89,7 @@ class LogSoftmax(Op):
     axis: int = -1
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
-        rules.check_count(self.name, inputs, 1)
-        x = inputs[0]
+        x = rules.only(self.name, inputs)
         axes = (rules.normalize_axis(self.name, self.axis, x.type.rank),)
         shifted = b.add(Sub(), x, b.add(ReduceMax(axes), x))
         total = b.add(ReduceSum(axes), b.add(Exp(), shifted))
@@ -105,8 +103,7 @@ class Hardmax(Op):
     axis: int = -1
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
-        rules.check_count(self.name, inputs, 1)
-        x = inputs[0]
+        x = rules.only(self.name, inputs)
         axis = rules.normalize_axis(self.name, self.axis, x.type.rank)
         depth = rules.static(self.name, x.type.shape[axis], f"axis {axis}")
         values = b.constant(np.asarray([0, 1], x.type.dtype.numpy))
@@ -262,8 +259,7 @@ class LpNormalization(Op):
     p: int = 2
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
-        rules.check_count(self.name, inputs, 1)
-        x = inputs[0]
+        x = rules.only(self.name, inputs)
         axes = (rules.normalize_axis(self.name, self.axis, x.type.rank),)
         if self.p not in (1, 2):
             rules.reject(self.name, "p 1 or 2", self.p)
@@ -286,8 +282,7 @@ class Lrn(Op):
     bias: float = 1.0
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
-        rules.check_count(self.name, inputs, 1)
-        x = inputs[0]
+        x = rules.only(self.name, inputs)
         shape: tuple[Dim, ...] = x.type.shape
         if len(shape) < 2:
             rules.reject(self.name, "an input of rank 2 or more (N, C, ...)", x.type)

@@ -54,8 +54,7 @@ class _Pool(Op, abstract=True):
         return [win.out_extent(self.name, d, a, self.ceil_mode) for a, d in enumerate(spatial)]
 
     def _check(self, inputs: tuple[te.Tensor, ...]) -> tuple[te.Tensor, Window, list[Dim]]:
-        rules.check_count(self.name, inputs, 1)
-        x = inputs[0]
+        x = rules.only(self.name, inputs)
         rules.check_kind(self.name, x, self.kinds)
         win = self.window()
         if x.rank != 2 + len(win.kernel):

@@ -80,8 +80,7 @@ class ReduceSum(Reduction):
     """Sum over `axes`."""
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
-        rules.check_count(self.name, inputs, 1)
-        x = inputs[0]
+        x = rules.only(self.name, inputs)
         return rules.narrow(self._stage(x, te.sum, wide=True), x.dtype)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
@@ -94,8 +93,7 @@ class ReduceMean(Reduction):
     """The sum, then a division by the count; integers round toward zero."""
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
-        rules.check_count(self.name, inputs, 1)
-        x = inputs[0]
+        x = rules.only(self.name, inputs)
         total = self._stage(x, te.sum, wide=True)
         count = rules.product(
             x.shape[a] for a in rules.normalize_axes(self.name, self.axes, x.rank)
@@ -124,8 +122,7 @@ class ReduceProd(Reduction):
     """Product over `axes`."""
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
-        rules.check_count(self.name, inputs, 1)
-        x = inputs[0]
+        x = rules.only(self.name, inputs)
         return rules.narrow(self._stage(x, te.prod, wide=True), x.dtype)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
@@ -211,8 +208,7 @@ class ReduceLogSumExp(Reduction):
     """log(sum(exp(x))), shifted by the maximum so that it does not overflow."""
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
-        rules.check_count(self.name, inputs, 1)
-        x = inputs[0]
+        x = rules.only(self.name, inputs)
         zero = b.constant(np.zeros((), x.type.dtype.numpy))
         top = b.add(ReduceMax(self.axes, True), x)
         shift = b.add(Where(), b.add(IsInf(), top), zero, top)  # inf - inf would be NaN
@@ -236,8 +232,7 @@ class _ArgExtreme(Op, abstract=True):
     is_max: ClassVar[bool]
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
-        rules.check_count(self.name, inputs, 1)
-        x = inputs[0]
+        x = rules.only(self.name, inputs)
         rules.check_kind(self.name, x, rules.NUMBERS)
         axis = rules.normalize_axis(self.name, self.axis, x.rank)
         if isinstance(x.shape[axis], int) and x.shape[axis] == 0:

@@ -55,8 +55,7 @@ class Resample(Op):
     outside: float | None = None
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
-        rules.check_count(self.name, inputs, 1)
-        x = inputs[0]
+        x = rules.only(self.name, inputs)
         axis = rules.normalize_axis(self.name, self.axis, x.rank)
         extent = rules.static(self.name, x.shape[axis], "a resampled axis")
         self._check(x.dtype, extent)
@@ -211,8 +210,7 @@ class Resize(Op):
     roi: tuple[float, ...] = ()
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
-        rules.check_count(self.name, inputs, 1)
-        x = inputs[0]
+        x = rules.only(self.name, inputs)
         shape = x.type.shape
         rank = len(shape)
         if len(self.sizes) != rank or len(self.scales) not in (0, rank):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from tilesmith.ir.expr import Expr, ExprLike, cast, const
 from tilesmith.ir.types import Dim
 from tilesmith.support.errors import ModelError, UnsupportedError
 from tilesmith.te import tensor as te
+
+T = TypeVar("T")
 
 FLOATS = ("float",)
 INTEGERS = ("int", "uint")
@@ -38,6 +40,12 @@ def check_count(op: str, inputs: Sequence[object], low: int, high: int | None = 
     if not low <= len(inputs) <= high:
         wanted = str(low) if low == high else f"{low} to {high}"
         reject(op, f"{wanted} input{'s' if wanted != '1' else ''}", len(inputs))
+
+
+def only(op: str, inputs: Sequence[T]) -> T:
+    """The input of an operator that has one.  Raises ModelError for another number."""
+    check_count(op, inputs, 1)
+    return inputs[0]
 
 
 def check_kind(op: str, x: te.Tensor, kinds: Iterable[str], what: str = "an input") -> None:

@@ -19,7 +19,7 @@ from .base import Op
 
 @dataclass(frozen=True)
 class _Running(Op, abstract=True):
-    """One element after the other along `axis`; lines along it are independent."""
+    """Base of the scans: sequential along `axis`, independent along the others."""
 
     axis: int
     exclusive: bool = False
@@ -71,8 +71,10 @@ class _Running(Op, abstract=True):
 
 
 class CumSum(_Running):
-    """Running sum along `axis`; `exclusive` leaves the element itself out, `reverse` runs from the
-    end.
+    """Running sum along `axis`.
+
+    exclusive: whether the element itself is left out.
+    reverse: whether the sum runs from the end.
     """
 
     identity = 0

@@ -30,8 +30,7 @@ class Reshape(Op):
     shape: tuple[Dim, ...]
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
-        rules.check_count(self.name, inputs, 1)
-        x = inputs[0]
+        x = rules.only(self.name, inputs)
         shape = self.resolve(x.shape)
         groups = _groups(x.shape, shape)
         return te.compute(shape, lambda *i: x[tuple(_source_index(groups, i))], self.name)
@@ -221,8 +220,7 @@ class Transpose(Op):
     perm: tuple[int, ...]
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
-        rules.check_count(self.name, inputs, 1)
-        x = inputs[0]
+        x = rules.only(self.name, inputs)
         perm = tuple(rules.normalize_axis(self.name, p, x.rank) for p in self.perm)
         if sorted(perm) != list(range(x.rank)):
             rules.reject(self.name, f"a permutation of {x.rank} axes", self.perm)
@@ -241,8 +239,7 @@ class Expand(Op):
     shape: tuple[Dim, ...]
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
-        rules.check_count(self.name, inputs, 1)
-        x = inputs[0]
+        x = rules.only(self.name, inputs)
         shape = rules.broadcast_shapes(self.name, x.shape, self.shape)
         return te.compute(shape, lambda *i: rules.broadcast_load(x, i, shape), self.name)
 

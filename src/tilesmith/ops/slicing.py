@@ -70,8 +70,7 @@ class Split(Op):
     sizes: tuple[int, ...]
 
     def compute(self, *inputs: te.Tensor) -> tuple[te.Tensor, ...]:
-        rules.check_count(self.name, inputs, 1)
-        x = inputs[0]
+        x = rules.only(self.name, inputs)
         axis = rules.normalize_axis(self.name, self.axis, x.rank)
         extent = rules.static(self.name, x.shape[axis], f"axis {axis}")
         if sum(self.sizes) != extent or min(self.sizes, default=-1) < 0:
@@ -123,8 +122,7 @@ class Slice(Op):
         return result
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
-        rules.check_count(self.name, inputs, 1)
-        x = inputs[0]
+        x = rules.only(self.name, inputs)
         ranges = self.ranges(x.shape)
         shape = tuple(len(ranges[a]) if a in ranges else d for a, d in enumerate(x.shape))
 
@@ -158,8 +156,7 @@ class Pad(Op):
     value: float | int | bool = 0.0
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
-        rules.check_count(self.name, inputs, 1)
-        x = inputs[0]
+        x = rules.only(self.name, inputs)
         if len(self.pads) != 2 * x.rank:
             rules.reject(self.name, f"{2 * x.rank} pads for rank {x.rank}", len(self.pads))
         begins, ends = self.pads[: x.rank], self.pads[x.rank :]
@@ -292,8 +289,7 @@ class Tile(Op):
     repeats: tuple[int, ...]
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
-        rules.check_count(self.name, inputs, 1)
-        x = inputs[0]
+        x = rules.only(self.name, inputs)
         if len(self.repeats) != x.rank or min(self.repeats, default=0) < 0:
             rules.reject(self.name, f"{x.rank} repeats of 0 or more", self.repeats)
         shape = tuple(rules.product((d, r)) for d, r in zip(x.shape, self.repeats, strict=True))
@@ -316,8 +312,7 @@ class Flip(Op):
     axes: tuple[int, ...]
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
-        rules.check_count(self.name, inputs, 1)
-        x = inputs[0]
+        x = rules.only(self.name, inputs)
         axes = rules.normalize_axes(self.name, self.axes, x.rank)
         last = [d - 1 for d in x.shape]
         return te.compute(

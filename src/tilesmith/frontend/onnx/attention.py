@@ -141,7 +141,7 @@ def _bias(
     left: int,
     right: int,
 ) -> Value | None:
-    """What is added to the scores: 0 or a float mask where a key counts, -inf where it does not."""
+    """The term added to the scores: 0 or a float mask where a key counts, -inf elsewhere."""
     rows, columns = n.shape(q)[2], n.shape(k)[2]
     zero, lowest = n.const(0, q.dtype), n.const(-math.inf, q.dtype)
     parts: list[Value] = []

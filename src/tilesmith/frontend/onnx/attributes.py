@@ -1,6 +1,6 @@
-"""A node's attributes:
+"""A node's attributes.
 
-read by name and type, each read recorded so that none is silently ignored.
+They are read by name and type.  Each read is recorded, so that none is silently ignored.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _SINGULAR = ("f", "i", "s", "t", "g", "sparse_tensor", "tp")
 
 
 def attribute_type(proto: Any) -> int:
-    """The type of an AttributeProto;
+    """The type of an AttributeProto.
 
-    files of the first ONNX versions leave it out and it is what is filled in.
+    Files of the first ONNX versions leave it out: then the field that is filled in tells.
     """
     if proto.type:
         return int(proto.type)
@@ -48,9 +48,9 @@ class Attributes:
 
     @staticmethod
     def of(node: Any, outer: Attributes | None = None) -> Attributes:
-        """The attributes of a NodeProto;
+        """The attributes of a NodeProto.
 
-        `outer` are those of the function call that it is the body of.
+        `outer`: the attributes of the call, for a node in a function's body.
         """
         protos: dict[str, Any] = {}
         for a in node.attribute:
@@ -84,9 +84,9 @@ class Attributes:
         return self._protos.get(name)
 
     def get(self, name: str, *types: int) -> Any | None:
-        """The value of attribute `name`, which must have one of `types`;
+        """The value of attribute `name`; None when it is not given.
 
-        None when it is not given.
+        Raises ModelError when it has none of `types`.
         """
         a = self.find(name)
         if a is None:

@@ -1,6 +1,5 @@
-"""ONNX's operators whose result is known when the model is compiled:
-
-constants, ranges, shapes, windows.
+"""ONNX's operators whose result is known when the model is compiled: constants, ranges, shapes,
+windows.
 """
 
 from __future__ import annotations
@@ -20,10 +19,7 @@ from tilesmith.ir.dtypes import DType, f32, i64
 from tilesmith.ops import shape
 
 _LARGEST = 1 << 24
-"""Elements of a constant that is made here;
-
-more would be a model that only wants to fill memory.
-"""
+"""Most elements of a constant that is made here; a model that asks for more is hostile."""
 
 
 @onnx_op("Constant", since=1)
@@ -57,7 +53,7 @@ def _stored(n: OnnxNode, contents: Contents) -> Value:
 
 
 def filled(n: OnnxNode, dims: tuple[int, ...], value: object, dtype: DType) -> Value:
-    """A tensor of one value; it takes memory only when something needs it as a whole."""
+    """A tensor of one value, which takes no memory until its contents are needed."""
     return n.add(shape.Expand(checked_shape(dims, "shape")), n.const(value, dtype))
 
 
@@ -152,7 +148,9 @@ def _window(n: OnnxNode, coefficients: tuple[float, float, float]) -> Result:
 
 @onnx_op("MelWeightMatrix", since=17)
 def mel_weight_matrix(n: OnnxNode) -> Result:
-    """Triangles over the frequencies of a transform, their corners evenly spaced in mel."""
+    """Triangular filters over the frequencies of a transform; their corners are evenly spaced in
+    mel.
+    """
     names = ("num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz")
     bins, length, rate, *edges = (n.scalar(n.input(i), what) for i, what in enumerate(names))
     bins, length, rate = int(bins), int(length), int(rate)

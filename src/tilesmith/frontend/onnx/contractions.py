@@ -43,9 +43,9 @@ def matmul_integer(n: OnnxNode) -> Result:
 
 
 def _without_zero_point(n: OnnxNode, x: Value, zero: Value | None, is_left: bool) -> Value:
-    """`x - zero` in i32;
+    """`x - zero` in i32.
 
-    a zero point per row of the left or per column of the right operand is allowed.
+    There is one zero point, or one for each row of the left (column of the right) operand.
     """
     wide = cast_to(n, x, i32)
     if zero is None:

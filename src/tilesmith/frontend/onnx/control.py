@@ -20,7 +20,7 @@ from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, shape, slicing
 
 _STEPS = 1 << 12
-"""Loops of more steps are not unrolled."""
+"""Most steps of a loop that is unrolled."""
 
 
 def graph_attribute(n: OnnxNode, name: str) -> Any:
@@ -33,7 +33,7 @@ def graph_attribute(n: OnnxNode, name: str) -> Any:
 def results_of(slots: list[Slot]) -> tuple[Slot, ...]:
     """The results of a sub-graph.
 
-    What failed inside is already noted; this node then fails with it.
+    Raises NotedError when a node inside failed: that problem is noted already.
     """
     if any(s is FAILED for s in slots):
         raise NotedError("its sub-graph has nodes that are not supported")

@@ -14,7 +14,7 @@ from tilesmith.ops import deform, pool
 from tilesmith.ops import elementwise as ew
 
 _LARGEST = 1 << 31
-"""Strides, dilations, pads and kernel extents beyond this are damage, not geometry."""
+"""Largest stride, dilation, pad and kernel extent of a model that is not damaged."""
 
 _AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
@@ -65,9 +65,9 @@ class Geometry:
             self.pads = (0,) * (2 * rank)
 
     def same_pads(self) -> tuple[int, ...]:
-        """Pads for SAME_UPPER and SAME_LOWER:
+        """Pads for SAME_UPPER and SAME_LOWER.
 
-        the result's extent is the input's over the stride, rounded up.
+        The result's extent is the input's extent divided by the stride, rounded up.
         """
         begins: list[int] = []
         ends: list[int] = []
@@ -137,7 +137,7 @@ def conv_integer(n: OnnxNode) -> Result:
 
 
 def minus_zero_point(n: OnnxNode, x: Value, zero: Value | None, axis: int) -> Value:
-    """`x` (already wide) less its zero point, one for all or one per place of `axis`."""
+    """`x`, already widened, minus its zero point: one, or one for each position of `axis`."""
     if zero is None:
         return x
     if zero.type.size > 1:

@@ -95,7 +95,7 @@ for _table, _arity in ((_UNARY, 1), (_BINARY, 2)):
 
 
 def cast_to(n: OnnxNode, x: Value, to: DType) -> Value:
-    """`x` as `to`; itself when it is that already."""
+    """`x` converted to `to`; `x` itself when it has that type."""
     return x if x.dtype is to else n.add(ew.Cast(to), x)
 
 

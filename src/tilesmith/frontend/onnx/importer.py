@@ -68,8 +68,9 @@ class OnnxImporter(Importer):
         skip: frozenset[str] = frozenset(),
         weights: Mapping[int, np.ndarray] | None = None,
     ) -> None:
-        """Defines a graph's stored tensors in `frame`; `weights`: bytes that the message is
-        without, by position.
+        """Defines a graph's stored tensors in `frame`, except those named in `skip`.
+
+        `weights`: the bytes of tensors whose messages hold none, by position.
         """
         for i, t in enumerate(graph.initializer):
             raw = weights.get(i) if weights else None
@@ -111,8 +112,9 @@ class OnnxImporter(Importer):
             self.node(node, frame)
 
     def subgraph(self, graph: Any, frame: Frame, arguments: Sequence[Slot], loc: str) -> list[Slot]:
-        """The outputs of a sub-graph (a branch, a loop's body) for `arguments`, inlined where
-        `frame` is.
+        """The outputs of a sub-graph (a branch, a loop's body) for `arguments`.
+
+        Its nodes are inlined; they see the names of `frame`.
         """
         inner = Frame(
             frame, f"{loc}/", frame.depth + 1, opsets=frame.opsets, attributes=frame.attributes
@@ -191,7 +193,7 @@ class OnnxImporter(Importer):
     def _call(
         self, function: Any, attributes: Attributes, inputs: Sequence[Slot], frame: Frame, loc: str
     ) -> list[Slot]:
-        """The results of a call of one of the model's functions, its body inlined."""
+        """The results of a call of one of the model's functions, whose body is inlined."""
         key = (domain_of(function), text(function.name, "a function's name"), function.overload)
         if key in self._calls:
             raise ModelError(f"function {key[1]!r} calls itself")
@@ -226,7 +228,7 @@ class OnnxImporter(Importer):
 
 
 def domain_of(proto: Any) -> str:
-    """The domain of a node or function; both names of the default domain are the empty one."""
+    """The domain of a node or function; the default domain, which has two names, is ""."""
     domain = text(proto.domain, "a domain")
     return "" if domain in _DEFAULT_DOMAINS else domain
 

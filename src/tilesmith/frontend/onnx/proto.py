@@ -21,7 +21,7 @@ from tilesmith.support.errors import ModelError
 
 
 def recognises(source: Source) -> bool:
-    """True for an `onnx.ModelProto`, and for every file: those of ONNX have no signature."""
+    """True for an `onnx.ModelProto` and for any file, since ONNX files have no signature."""
     if source.content is not None:
         return True
     descriptor = getattr(type(source.model), "DESCRIPTOR", None)
@@ -29,7 +29,7 @@ def recognises(source: Source) -> bool:
 
 
 def read_model(source: Source) -> tuple[Any, dict[int, np.ndarray]]:
-    """The decoded model, and the bytes of large initializers by position, which it is without.
+    """The decoded model without its large weights, and these: bytes by number of the initializer.
 
     Raises ModelError for bytes that are not an ONNX model.
     """
@@ -79,7 +79,7 @@ def _messages() -> Any:
 def text(value: str | bytes, what: str) -> str:
     """A string of the model.
 
-    Protobuf hands out `bytes` for strings that are not UTF-8: those are refused.
+    Raises ModelError for one that is not UTF-8, which protobuf gives as `bytes`.
     """
     if isinstance(value, str):
         return value

@@ -1,8 +1,8 @@
 """ONNX's operators whose result is random.
 
-The numbers are a function of the node's seed and of the place in the result: every call of a
-compiled model gives the same ones.  Nodes with equal seeds draw alike, as in ONNX Runtime; nodes
-without one draw from streams of their own, numbered in the model's order.
+A number is a function of the node's seed and of its position in the result, so every call of a
+compiled model gives the same numbers.  Nodes with equal seeds give equal numbers, as in ONNX
+Runtime.  Nodes without a seed have streams of their own, numbered in the model's order.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from tilesmith.ops.shape import Unsqueeze
 from tilesmith.ops.slicing import Slice
 
 _SEEDED, _NUMBERED = 0, 1
-"""The second word of a key: where the first comes from."""
+"""The second word of a key: whether the first is a seed or the number of a stream."""
 
 _SHAPED_LIKE_INPUT = ("RandomUniformLike", "RandomNormalLike")
 
 
 def _key(n: OnnxNode, integer: bool = False) -> tuple[int, int]:
-    """The key of a node's numbers: the bits of its seed, or its number among those without one."""
+    """The key of a node's numbers: the bits of its seed, or the number of its stream."""
     if not n.has("seed"):
         return n.builder.next_stream(), _NUMBERED
     if integer:
@@ -100,8 +100,8 @@ def bernoulli(n: OnnxNode) -> Result:
 
 @onnx_op("Multinomial", since=7)
 def multinomial(n: OnnxNode) -> Result:
-    """Classes by their cumulated probabilities: the number of those that a number in [0, 1) has
-    passed.
+    """Draws classes by inverting the cumulative distribution: a class is the number of bounds that
+    are not above a number drawn from [0, 1).
     """
     x = n.input(0)
     if x.type.rank != 2 or not x.dtype.is_float or 0 in n.shape(x):
@@ -112,7 +112,7 @@ def multinomial(n: OnnxNode) -> Result:
         n.bad(f"expected int32 or int64 and sample_size >= 0, found {dtype} and {count}")
     batch, classes = n.shape(x)
     cumulated = n.add(CumSum(1), _cast(n, n.add(Softmax(1), x), f64))
-    # the last one is passed only by rounding
+    # without the last sum, which rounding may leave below 1
     bounds = n.add(Slice((0,), (classes - 1,), (1,), (1,)), cumulated)
     u = _cast(n, n.add(RandomUniform((batch, count), _key(n))), f64)
     passed = n.add(ew.LessEqual(), n.add(Unsqueeze((1,)), bounds), n.add(Unsqueeze((2,)), u))

@@ -100,7 +100,7 @@ def _checked_opsets(model: Any) -> dict[str, int]:
 
 
 def _declared(value_info: Any) -> Declared:
-    """An input.  Raises ModelError and UnsupportedError for what is no tensor."""
+    """An input as declared.  Raises ModelError or UnsupportedError when it is no tensor."""
     what = f"input {value_info.name!r}"
     kind = value_info.type.WhichOneof("value")
     if kind is None:
@@ -125,7 +125,7 @@ def _declared(value_info: Any) -> Declared:
 
 
 def _check_declared(value_info: Any, value: Value, overridden: bool) -> None:
-    """The model's own claim about an output must agree with what was inferred."""
+    """Raises ModelError when an output's declared type is not the one that was inferred."""
     if (
         value_info.type.WhichOneof("value") != "tensor_type"
         or not value_info.type.tensor_type.elem_type

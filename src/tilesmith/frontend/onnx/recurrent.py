@@ -1,7 +1,7 @@
 """ONNX's recurrent layers (RNN, GRU, LSTM), unrolled over time.
 
-The products with the inputs of all steps are one matrix product; each step then multiplies the
-state.
+One matrix product multiplies the inputs of all steps by their weights.  Each step then multiplies
+only its state.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilesmith.ops import shape, slicing
 Function = Callable[[Value], Value]
 
 _STEPS = 1 << 12
-"""Longer sequences are not unrolled."""
+"""Most steps of a sequence that is unrolled."""
 
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}

@@ -1,7 +1,7 @@
 """ONNX's sequences of tensors and optional values, resolved during import.
 
-How many tensors a sequence has is known then, and so are the positions in it: what is left are the
-tensors.
+The length of a sequence and the positions in it are known then, so that only its tensors remain in
+the graph.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tilesmith.ir.dtypes import bool_, i64
 from tilesmith.ops import shape, slicing
 
 _LARGEST = 1 << 12
-"""Tensors of a sequence."""
+"""Most tensors of a sequence."""
 
 
 def _list(n: OnnxNode, index: int = 0) -> TensorList:
@@ -27,7 +27,7 @@ def _list(n: OnnxNode, index: int = 0) -> TensorList:
 
 
 def _position(n: OnnxNode, index: int, length: int, default: int) -> int:
-    """A position in a sequence, from input number `index`: from its end when negative."""
+    """A position in a sequence, given by input number `index`; negative counts from the end."""
     given = n.optional(index)
     at_ = default if given is None else int(n.scalar(given, "position"))
     if not -length <= at_ < max(length, default + 1):

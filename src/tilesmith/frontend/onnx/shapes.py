@@ -15,7 +15,7 @@ _MODES = ("constant", "reflect", "edge", "wrap")
 
 
 def reshape_to(n: OnnxNode, x: Value, dims: tuple[int, ...]) -> Value:
-    """`x` under another shape; itself when it has that already."""
+    """`x` reshaped; `x` itself when it has that shape."""
     return x if x.type.shape == dims else n.add(shape.Reshape(dims), x)
 
 

@@ -1,9 +1,7 @@
-"""Tensors stored in models: `TensorProto` -> typed, checked contents that are decoded when first
-asked for.
+"""Tensors stored in models: from a `TensorProto` to typed, checked contents.
 
-Everything the message says is compared before anything is allocated: element type, dimensions,
-number of elements, and the bytes or values that are there. Small fields are decoded at once,
-external data when it is needed.
+Element type, dimensions, number of elements and number of bytes are compared before anything is
+allocated.  Small fields are decoded at once, external data when it is first needed.
 """
 
 from __future__ import annotations
@@ -72,7 +70,7 @@ _TYPED_FIELDS = (
 
 
 def _field_of(d: DType) -> str:
-    """The repeated field that holds the values of an element type when `raw_data` does not."""
+    """The repeated field for values of an element type that are not in `raw_data`."""
     if d is dt.f32:
         return "float_data"
     if d is dt.f64:
@@ -84,16 +82,17 @@ def _field_of(d: DType) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """A stored tensor: its type, and its data, which may not have been read yet."""
+    """A stored tensor: its type, and its data, read when first needed."""
 
     type: TensorType
     data: Data
 
 
 def element_type(code: int, what: str) -> DType:
-    """The element type for an ONNX type code.
+    """The element type for an ONNX type code; `what` has it, for messages.
 
-    Raises UnsupportedError or, for no type at all, ModelError.
+    Raises UnsupportedError for a type that tensors here cannot have, ModelError for an unknown
+    code.
     """
     found = ELEMENT_TYPES.get(code)
     if found is not None:
@@ -111,7 +110,7 @@ def element_type(code: int, what: str) -> DType:
 def decode(
     tensor: Any, files: ExternalFiles, what: str, weights: np.ndarray | None = None
 ) -> Contents:
-    """The contents of a TensorProto; `weights`: its raw bytes, where they are not in the message.
+    """The contents of a TensorProto; `weights`: its raw bytes, if the message has none.
 
     Raises ModelError when type, shape and data do not fit one another.
     """

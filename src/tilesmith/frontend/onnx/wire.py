@@ -1,10 +1,10 @@
 """Finding the weights in a model file without reading them.
 
-Decoding a model as one protobuf message copies its weights several times over.  So the encoded
-message is walked first (protobuf's wire format, protobuf.dev/programming-guides/encoding), only as
-deep as the graph's initializers, and every large `raw_data` is left out of the bytes that are then
-decoded; where it stands in the file is returned beside them.  Whatever looks unusual, a repeated
-field or broken coding, is left to the decoder as it is: `split` then leaves nothing out.
+Decoding a model as one protobuf message copies its weights several times.  So the encoded message
+is walked first, down to the graph's initializers (protobuf's wire format:
+protobuf.dev/programming-guides/encoding).  Every large `raw_data` is left out of the bytes to
+decode; its place in the file is returned instead.  A message with a repeated field or broken
+encoding is left to the decoder: `split` then leaves nothing out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TypeAlias
 Buffer: TypeAlias = "bytes | memoryview"
 
 LARGE = 4096
-"""Bytes of `raw_data` that stay in the file."""
+"""`raw_data` of at least this many bytes stays in the file."""
 
 # Field numbers of onnx.proto.
 _MODEL_GRAPH, _GRAPH_INITIALIZER, _TENSOR_RAW_DATA = 7, 5, 9
@@ -25,8 +25,10 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """`message`: the model without large weights; `weights`: offset and length in the original of
-    the `raw_data` of initializers, by their position in the graph.
+    """A model apart from its large weights.
+
+    message: the encoded model without them.
+    weights: offset and length of their `raw_data` in the original, by number of the initializer.
     """
 
     message: Buffer
@@ -60,7 +62,7 @@ def split(content: Buffer) -> Split:
 
 
 def _without_weights(view: memoryview, weights: dict[int, tuple[int, int]]) -> list[Buffer]:
-    """The pieces of the model without large weights, which are noted in `weights`."""
+    """The pieces of the model without large weights, which are entered in `weights`."""
     model = list(_fields(view, 0, len(view)))
     (graph,) = _only([f for f in model if f.number == _MODEL_GRAPH], 1)
     inner: list[Buffer] = []

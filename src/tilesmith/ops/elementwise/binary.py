@@ -55,7 +55,7 @@ class Mul(_Binary):
 
 
 class Div(_Binary):
-    """Division; integers round toward zero, by zero it gives an unspecified integer."""
+    """Division; integers round toward zero, and a division by 0 gives an unspecified integer."""
 
     def element(self, a: Expr, b: Expr) -> Expr:
         return ir.binary("div" if a.dtype.is_float else "truncdiv", a, b)
@@ -86,8 +86,9 @@ class Mod(_Binary):
 
 
 class Pow(_Binary):
-    """a to the power b in the type of a; b may have another. Integers go through f64, as ONNX
-    Runtime does.
+    """a to the power b, in the type of a; b may have another type.
+
+    Integers are computed in f64, as in ONNX Runtime.
     """
 
     same: ClassVar[bool] = False
@@ -104,7 +105,7 @@ class Pow(_Binary):
 
 
 class Min(_Binary):
-    """The smaller; NaN when one is NaN."""
+    """The smaller input; NaN when one is NaN."""
 
     def element(self, a: Expr, b: Expr) -> Expr:
         return ir.minimum(a, b)
@@ -114,7 +115,7 @@ class Min(_Binary):
 
 
 class Max(_Binary):
-    """The larger; NaN when one is NaN."""
+    """The larger input; NaN when one is NaN."""
 
     def element(self, a: Expr, b: Expr) -> Expr:
         return ir.maximum(a, b)
@@ -243,9 +244,7 @@ class BitwiseXor(_Bits):
 
 @dataclass(frozen=True)
 class BitShift(_Binary):
-    """a shifted by b bits to the `direction` "left" or "right"; a shift by the width or more gives
-    0.
-    """
+    """a shifted by b bits in `direction`, "left" or "right"; 0 when b is the width or more."""
 
     direction: str
     kinds: ClassVar[tuple[str, ...]] = rules.INTEGERS
