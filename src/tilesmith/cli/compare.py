@@ -42,8 +42,13 @@ OURS = "tilesmith"
 
 @dataclass(frozen=True)
 class Comparison:
-    """Times of each engine (ours first), the largest difference of its outputs from ours as a share
-    of the largest magnitude, and why an engine failed.
+    """A model on several engines.
+
+    threads: number of threads.
+    samples: times of each engine, ours first.
+    differences: largest difference of an engine's outputs from ours, relative to the largest
+        magnitude.
+    failed: by engine, why it failed.
     """
 
     threads: int

@@ -46,7 +46,13 @@ IR = TypeVar("IR", Graph, Func)
 
 @dataclass(frozen=True, slots=True)
 class Ran(Generic[IR]):
-    """One pass that was run: its result and whether that differs from what it got."""
+    """One pass that was run.
+
+    name: the pass.
+    result: its result.
+    changed: whether the result differs from the input.
+    seconds: time that it took.
+    """
 
     name: str
     result: IR

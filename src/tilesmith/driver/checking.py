@@ -26,8 +26,11 @@ from .session import Session
 class KernelCheck:
     """How one kernel compares with the graph evaluator on the same inputs.
 
-    `error`: largest difference over the largest magnitude of the reference; `bound`: what the
-    accuracy policy allows.
+    index: number of the kernel in the program.
+    loc: the source model's node.
+    operators: of the fused group.
+    error: largest difference relative to the largest magnitude of the reference.
+    bound: the error that the accuracy policy allows.
     """
 
     index: int
@@ -48,10 +51,11 @@ def check(
     shapes: Mapping[str, Sequence[int]] | None = None,
     options: Options | None = None,
 ) -> list[KernelCheck]:
-    """Run every kernel of a model by itself, on what the reference computes for its inputs, and
-    compare.
+    """Run every kernel of a model by itself, on the reference's values of its inputs, and compare.
 
-    `inputs` by name; random ones of the right types by default.  The reference is `graph.evaluate`.
+    inputs: by name; default: random ones of the right types.
+
+    The reference is `graph.evaluate`.
     """
     session = Session.of(options, target=target)
     fused = optimise(load_graph(model, shapes, session), session)

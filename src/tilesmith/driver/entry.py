@@ -1,5 +1,7 @@
-"""From a model to an executable.  A program that was compiled before needs no compiler, which is
-loaded only where there is something to compile.
+"""From a model to an executable.
+
+A program that was compiled before needs no compiler; the compiler is loaded only if there is
+something to compile.
 """
 
 from __future__ import annotations
@@ -26,12 +28,18 @@ def compile(
 ) -> Executable:
     """Compile a model to native code.
 
-    `model`: a path to an ONNX file, its bytes, an `onnx.ModelProto`, or a `Graph`.  `target`:
-    "native" or a named level such as "x86-64-v3".  `shapes`: for inputs whose dimensions the model
-    leaves open.  `pins`: values that choices of the model and knobs of its kernels are to have
-    where these are options; `forbid`: values that they are not to have, by name; records that do
-    not obey are not used (see docs/tuning.md for the names).  Raises ModelError, UnsupportedError
-    or UsageError, also for a name or a value that the model does not have.
+    model: a path to an ONNX file, its bytes, an `onnx.ModelProto`, or a `Graph`.
+    target: "native" or a named level such as "x86-64-v3".
+    threads: number of threads of the executable.
+    shapes: for inputs whose dimensions the model leaves open.
+    options: all other options.
+    pins: by name, values that choices of the model and knobs of its kernels get where these are
+        options.
+    forbid: by name, values that they don't get.  Records that violate `pins` or `forbid` are not
+        used (see docs/tuning.md for the names).
+
+    Raises ModelError, UnsupportedError or UsageError, also for a name or a value that the model
+    does not have.
     """
     options = (options or Options.from_environment()).with_(target=target, threads=threads)
     saved = SavedProgram.of(model, shapes, options, pins, forbid)
@@ -44,5 +52,5 @@ def compile(
 
 
 def load(path: str | os.PathLike[str], threads: int | None = None) -> Executable:
-    """The executable in a `.tsm` file; ModelError when it is damaged or needs another CPU."""
+    """The executable in a `.tsm` file.  Raises ModelError if it is damaged or needs another CPU."""
     return Executable.load(Path(path), threads)

@@ -27,10 +27,10 @@ from tilesmith.support.mapped import map_model
 from tilesmith.support.options import Options, cache_dir_from_environment, records_path
 
 SHARE = 1 / 3
-"""Of the cache of programs: what one takes at most."""
+"""Most of the cache of programs that one program may take, as a share."""
 
 Stamp: TypeAlias = tuple[int, ...]
-"""What says that a file was not written to since: identity, size and times; none for bytes."""
+"""Identity, size and times of a file, which change if it is written to; empty for bytes."""
 
 
 def kernel_cache(options: Options) -> Cache | None:
@@ -46,7 +46,13 @@ def _cache(options: Options, store: Store) -> Cache | None:
 
 @dataclass(frozen=True, slots=True)
 class SavedProgram:
-    """Where the program of a model is kept, if it is."""
+    """Where the program of a model is kept.
+
+    cache: the store.
+    key: of the program in it.
+    model: as the user gave it.
+    stamp: of the model's file.
+    """
 
     cache: Cache
     key: str
@@ -61,8 +67,8 @@ class SavedProgram:
         pins: Mapping[str, Any] | None = None,
         forbid: Mapping[str, Collection[Any]] | None = None,
     ) -> SavedProgram | None:
-        """None where nothing is kept: for models that are no file nor bytes, without a cache, and
-        where the passes are to be seen at work.
+        """None if nothing is kept: for models that are neither a file nor bytes, without a cache,
+        and if the passes are to be shown.
         """
         cache = _cache(options, "programs")
         if cache is None or options.dump or options.verify_each or options.time_passes:

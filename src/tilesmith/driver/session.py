@@ -43,7 +43,11 @@ class Tuned(Protocol):
 
 @dataclass(slots=True)
 class Question:
-    """A choice that a graph pass asked for: a knob, and the source nodes it is about."""
+    """A choice that a graph pass asked for.
+
+    knob: its name and options.
+    sources: the source nodes concerned.
+    """
 
     knob: Knob
     sources: set[str] = field(default_factory=set)
@@ -59,12 +63,18 @@ other models make compiling a tenth slower at most.  What was fitted before is n
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What one compilation carries along: options, what tuning found and where to report.
+    """What one compilation carries along: options, what tuning found, and where to report.
 
-    `asked` notes the choices that graph passes ask for, by workload, where one wants to know.
-    `constraints`: what the user wants of these choices, and of kernels.  `outside` notes what the
-    program depends on besides the model itself, the options and the records: files of external data
-    and templates that users registered.  `fitted_share`: see `FITTED_SHARE`.
+    options: the user's choices.
+    target: the machine.
+    timings: where compile time is counted.
+    dumper: where stages are written.
+    tuned: what tuning found; None for nothing.
+    asked: if given, collects the choices that graph passes ask for, by workload.
+    constraints: the user's, on these choices and on kernels.
+    outside: collects what the program depends on besides the model itself, the options and the
+        records: files of external data, and templates that users registered.
+    fitted_share: see `FITTED_SHARE`.
     """
 
     options: Options

@@ -34,8 +34,9 @@ _log = logging.getLogger("tilesmith")
 
 
 BELIEVED = 1.05
-"""Of the analytic kernel's predicted time: decisions of a relative that are predicted to take
-longer are not believed."""
+"""Decisions of a relative are used if their predicted time is at most this multiple of the analytic
+kernel's.
+"""
 
 
 def apply_tuning(fused: Graph, session: Session) -> tuple[Graph, dict[Node, Decisions]]:

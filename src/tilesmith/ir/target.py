@@ -1,4 +1,4 @@
-"""What a machine is, as far as schedules and code generation need to know.
+"""The description of a machine for schedules and code generation.
 
 Pure data: detection of the host and the named levels live in `codegen.targets`.
 """
@@ -8,19 +8,21 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 LINE_BYTES = 64
-"""Of a cache line, on every CPU that is known here."""
+"""Bytes of a cache line, on every CPU that is known here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """A CPU target.
 
-    `name` is what the user asked for (`native`, `x86-64-v3`), `triple`/`cpu`/`features` are LLVM's.
-    `vector_bits`, `vector_registers`: SIMD width in bits and number of architectural vector
-    registers.
-    `fma_ports`, `fma_latency`: fused multiply-adds of full width started per cycle, and cycles
-    until usable.
-    `l1_bytes`, `l2_bytes`, `l3_bytes`: data caches; L1 and L2 per core, L3 shared.
+    name: what the user asked for (`native`, `x86-64-v3`).
+    triple, cpu, features: LLVM's names.
+    vector_bits: SIMD width in bits.
+    vector_registers: number of architectural vector registers.
+    fma_ports: fused multiply-adds of full width started per cycle.
+    fma_latency: cycles until the result of a fused multiply-add can be used.
+    l1_bytes, l2_bytes: data caches of each core.
+    l3_bytes: the shared cache.
     """
 
     name: str
@@ -40,8 +42,8 @@ class Target:
         return self.vector_bits // 8 // element_bytes
 
     def overflows(self, result_bytes: int) -> bool:
-        """True for a result of which no cache will hold the beginning once it is written: it fills
-        three quarters of the last-level cache (the C library's `memcpy` draws the same line).
+        """True if no cache holds the beginning of a result at the end of writing it: it fills three
+        quarters of the last-level cache (the C library's `memcpy` draws the same line).
         """
         return 4 * result_bytes >= 3 * self.l3_bytes
 
@@ -52,7 +54,7 @@ class Target:
 
     @property
     def text(self) -> str:
-        """Every field, the same in every process: part of cache keys."""
+        """Every field, equal in every process: part of cache keys."""
         shown = {f.name: getattr(self, f.name) for f in fields(self)} | {
             "features": self.feature_string
         }

@@ -113,8 +113,12 @@ def raised(found: Mapping[str, float], one: Rates, threads: int) -> dict[str, fl
 
 @dataclass(frozen=True, slots=True)
 class CoreRate:
-    """Float32 operations per second of one logical CPU: `best`, and `mean`, over many short runs.
-    A mean well below the best means that something else runs there.
+    """Float32 operations per second of one logical CPU, over many short runs.  A mean well below
+    the best means that something else runs there.
+
+    cpu: number of the CPU.
+    best: the best run.
+    mean: the mean of all runs.
     """
 
     cpu: int

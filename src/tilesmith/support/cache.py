@@ -1,15 +1,19 @@
-"""Stores of compiled code on disk, addressed by a hash of everything that made it.
+"""Stores of compiled code on disk, addressed by a hash of everything that determines it.
 
-A folder has a store for each kind of entry (`STORES`), with a size limit of its own: programs with
+A folder has a store for each kind of entry (`STORES`), with a size limit of its own.  Programs with
 their weights are a thousand times as large as kernels and must not push them out.
 
 An entry is one file, `STORE/ab/abcdef...`: a checksum, then the bytes; or a file that is read in
-place and checked by its reader.  Entries are written to a temporary file and renamed, so a reader
-sees all of one or nothing, and two processes may share a folder.  A damaged entry is removed and
-counts as absent.  When a store grows over its limit, the entries used longest ago go first (a hit
-renews an entry's time).  The contents will be executed, so a folder that others may write to is
-not used.  A store that can't be used says so once in the log and then behaves as if it were empty:
-it must never make a compilation fail.
+place and checked by its reader.
+
+- Entries are written to a temporary file and renamed.  So a reader sees all of one or nothing, and
+  processes may share a folder.
+- A damaged entry is removed and counts as absent.
+- When a store grows over its limit, the least recently used entries go first (a hit renews an
+  entry's time).
+- The contents will be executed, so a folder that others may write to is not used.
+- A store that can't be used says so once in the log and then behaves as if it were empty: it must
+  never make a compilation fail.
 """
 
 from __future__ import annotations
@@ -41,13 +45,18 @@ _KEY = re.compile(r"[0-9a-f]{8,128}\Z")
 Store: TypeAlias = Literal["kernels", "programs"]
 
 STORES: dict[Store, float] = {"kernels": 0.25, "programs": 0.75}
-"""Share of a folder's size limit that each store has.  A kernel takes about 10 KB, so that its
-store holds those of more than a thousand models; a program takes as much as its weights."""
+"""Share of a folder's size limit for each store.  A kernel takes about 10 KB, so the store holds
+those of more than a thousand models.  A program takes as much as its weights.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheStats:
-    """What a store, or all stores of a folder, hold."""
+    """The contents of a store, or of all stores of a folder.
+
+    entries: number of entries.
+    bytes: their total size.
+    """
 
     entries: int
     bytes: int
@@ -62,7 +71,7 @@ def total(stats: Iterable[CacheStats]) -> CacheStats:
 class Cache:
     """`get` and `put` blobs by hexadecimal key in one store of a folder.
 
-    `max_bytes` is the limit of all stores of the folder together, of which this one has its share.
+    `max_bytes` is the limit of all stores of the folder together; this one has its share of it.
     """
 
     def __init__(
@@ -142,7 +151,7 @@ class Cache:
                 self._size = self._evict(self.max_bytes * 9 // 10)
 
     def remove_damaged(self, key: str) -> None:
-        """Remove an entry whose contents turned out not to be sound."""
+        """Remove an entry whose contents proved damaged."""
         path = self._path(key)
         if path.exists():
             _log.warning("removed the damaged cache entry %s", path)
@@ -229,7 +238,9 @@ class Cache:
         return found
 
     def _evict(self, limit: int) -> int:
-        """Remove the longest unused entries down to `limit` bytes; returns the bytes left."""
+        """Remove the least recently used entries down to `limit` bytes.  Returns the remaining
+        bytes.
+        """
         files = sorted(self._files())
         size = sum(s for _, s, _ in files)
         for _, bytes_, path in files:

@@ -6,8 +6,8 @@ import numpy as np
 
 
 def difference(found: np.ndarray, expected: np.ndarray) -> float:
-    """Largest difference over the largest magnitude expected; infinite where only one side is NaN
-    or infinite.
+    """Largest difference relative to the largest expected magnitude; infinite if only one side is
+    NaN or infinite.
     """
     a, b = np.asarray(found, np.float64), np.asarray(expected, np.float64)
     same = (a == b) | (np.isnan(a) & np.isnan(b))

@@ -30,7 +30,10 @@ class _Unit:
 
 @dataclass(slots=True)
 class Dumper:
-    """Writes stages below `directory`; does nothing (and prints nothing) when that is None."""
+    """Writes the text of stages; does nothing (and prints nothing) without a folder.
+
+    directory: the folder; None for no dumps.
+    """
 
     directory: Path | None = None
     _units: dict[str, _Unit] = field(default_factory=dict)

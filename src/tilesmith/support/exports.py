@@ -1,6 +1,4 @@
-"""Packages whose names are loaded when they are first used, so that nobody waits for what they
-don't need.
-"""
+"""Packages whose names are loaded at first use, so that nobody waits for unused modules."""
 
 from __future__ import annotations
 
@@ -13,8 +11,9 @@ from typing import Any
 def exports(
     package: str, homes: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` (PEP 562) of a package; `homes`: the names that each module
-    defines.  A module that defines none is a name itself.
+    """The `__getattr__` and `__dir__` (PEP 562) of a package.
+
+    homes: for each module, the names that it defines.  A module that defines none is a name itself.
     """
     home_of = {name: module for module, names in homes.items() for name in names}
     home_of |= {module.rpartition(".")[2]: module for module, names in homes.items() if not names}

@@ -54,8 +54,9 @@ def write_stamp(fd: int) -> tuple[int, int]:
 
 
 def map_model(path: Path) -> memoryview:
-    """The contents of a model's file, mapped: weights are read when they are packed.  Raises
-    ModelError when it is not a regular file that can be read.
+    """The contents of a model's file, mapped: weights are read when they are packed.
+
+    Raises ModelError if it is not a regular file that can be read.
     """
     try:
         # O_NONBLOCK: opening a FIFO must not wait for a writer.
@@ -91,8 +92,8 @@ def _check_model(path: Path, info: os.stat_result) -> None:
 
 
 def release(array: np.ndarray) -> None:
-    """Give back the memory of an array that lies in a mapped file: its pages are read again when
-    they are needed.  Nothing happens to other arrays.
+    """Release the memory of an array in a mapped file: its pages are read again when needed.  Other
+    arrays are not affected.
     """
     file = _file(array)
     if file is None or not hasattr(mmap, "MADV_DONTNEED"):

@@ -1,10 +1,10 @@
 """Timing several ways of doing one thing so that their ratio can be trusted.
 
-A machine's speed drifts by tens of percent within seconds (other load, clock, temperature), so
-comparing two times taken one after the other compares moments.  `interleave` takes turns: in
-every round each contender runs for a short while, and only ratios within rounds are meaningful.
-Threads that spin after their work (OpenBLAS's do for tens of milliseconds) would take a core from
-whoever comes next, so a turn begins when this process rests.
+A machine's speed drifts by tens of percent within seconds (other load, clock, temperature).  Two
+times taken one after the other compare moments.  `interleave` takes turns: in every round each
+contender runs for a short while, and only ratios within rounds are meaningful.  Threads that spin
+after their work (OpenBLAS's do for tens of milliseconds) would take a core from the next contender,
+so a turn begins when this process rests.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ REST_SECONDS, LONGEST_REST = 2e-3, 0.3
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Times of single runs in seconds, in the order taken; `rounds` holds each round's median."""
+    """Times of repeated runs.
+
+    times: seconds of single runs, in the order taken.
+    rounds: each round's median in seconds.
+    """
 
     times: tuple[float, ...]
     rounds: tuple[float, ...]
@@ -58,8 +62,8 @@ def interleave(
 ) -> dict[str, Samples]:
     """Time each contender `rounds` times for about `turn_seconds`, taking turns.
 
-    The first run of a turn is not counted: it meets caches and threads that the others left behind.
-    `progress(done, rounds)` is called after each round.
+    The first run of a turn is not counted, since it meets caches and threads as the others left
+    them.  `progress(done, rounds)` is called after each round.
     """
     taken: dict[str, list[list[float]]] = {name: [] for name in contenders}
     names = list(contenders)
@@ -83,7 +87,7 @@ def measure(run: Callable[[], object], *, seconds: float = 2.0) -> Samples:
 
 
 def ratio(a: Samples, b: Samples) -> float:
-    """How many times longer `a` takes than `b`: the median over rounds of the ratio in a round."""
+    """Time of `a` relative to `b`: the median over rounds of the ratio within a round."""
     return statistics.median(x / y for x, y in zip(a.rounds, b.rounds, strict=True))
 
 
@@ -100,7 +104,7 @@ def _turn(run: Callable[[], object], seconds: float) -> list[float]:
 
 
 def _rest() -> None:
-    """Sleep until no thread of this process computes any more."""
+    """Sleep until no thread of this process computes."""
     end = time.perf_counter() + LONGEST_REST
     while time.perf_counter() < end:
         used = time.process_time()

@@ -43,9 +43,11 @@ def _about(help: str, *, affects_code: bool = False, cli: bool = True) -> dict[s
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Choices of one compilation.  Raises UsageError when a value is impossible.
+    """Choices of one compilation.  The metadata of a field says what it means.
 
-    `accuracy` names a policy of `BOUNDS`.
+    accuracy: names a policy of `BOUNDS`.
+
+    Raises UsageError if a value is impossible.
     """
 
     target: str = field(

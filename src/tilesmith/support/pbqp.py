@@ -1,10 +1,11 @@
-"""Partitioned Boolean quadratic problems: one choice per node, with a cost for each choice and for
-each pair of choices of two neighbours; the sum is to be small.
+"""Partitioned Boolean quadratic problems: one choice per node, a cost for each choice, and a cost
+for each pair of choices of two neighbours.  The sum is minimised.
 
 Solved by reduction (Scholz and Eckstein, "Register allocation for irregular architectures", 2002).
-A node with at most two neighbours folds into them without loss, so chains, trees, diamonds and
-whatever else reduces to them are solved exactly; of a denser rest the node with most neighbours
-takes the choice that looks best beside each neighbour alone.  Equal choices: the first.
+A node with at most two neighbours is eliminated without loss.  So chains, trees, diamonds and all
+graphs that reduce to these are solved exactly.  In a denser remainder, the node with most
+neighbours takes the choice that is best beside each neighbour alone.  Of equal choices the first is
+taken.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ class Problem:
         self._edges: list[dict[int, np.ndarray]] = []
 
     def node(self, costs: Sequence[float]) -> int:
-        """A new node with the cost of each of its choices; its number."""
+        """A new node with the cost of each of its choices.  Returns its number."""
         self._costs.append(np.array(costs, dtype=np.float64))
         self._edges.append({})
         return len(self._costs) - 1
 
     def edge(self, a: int, b: int, costs: np.ndarray) -> None:
-        """Add `costs` [choices of a, choices of b] to what the two nodes cost together."""
+        """Add `costs` [choices of a, choices of b] to the pair cost of the two nodes."""
         if a == b:
             self._costs[a] = self._costs[a] + np.diagonal(costs)
             return
@@ -37,7 +38,7 @@ class Problem:
         self._edges[a][b], self._edges[b][a] = total, total.T
 
     def cost(self, choices: Sequence[int]) -> float:
-        """What one choice for each node costs in all."""
+        """The total cost of one choice for each node."""
         alone = sum(float(c[i]) for c, i in zip(self._costs, choices, strict=True))
         pairs = sum(
             float(m[choices[a], choices[b]])

@@ -1,4 +1,4 @@
-"""Made-up inputs, for running a model that nobody gave an example for."""
+"""Made-up inputs, to run a model without an example."""
 
 from __future__ import annotations
 

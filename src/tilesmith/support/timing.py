@@ -6,10 +6,9 @@
             ...
     print(timings.report())
 
-Stages of one name under one parent add up.  Threads may time at once: each has its own stack of
-open stages, and `under` puts a worker's stages below a stage that another thread opened.  Times
-of concurrent stages add up too, so a parent that waits for workers may show less than its
-children.
+Stages of one name under one parent add up.  Threads may time at once.  Each has its own stack of
+open stages, and `under` puts a worker's stages below a stage that another thread opened.  Times of
+concurrent stages add up too, so a parent that waits for workers may show less than its children.
 """
 
 from __future__ import annotations
@@ -23,7 +22,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One stage: names from the outermost, seconds inside (children included), times entered."""
+    """One stage.
+
+    path: names from the outermost.
+    seconds: time inside, children included.
+    calls: times entered.
+    """
 
     path: tuple[str, ...]
     seconds: float
@@ -48,7 +52,7 @@ class Timings:
 
     @contextmanager
     def stage(self, name: str, under: tuple[str, ...] | None = None) -> Iterator[tuple[str, ...]]:
-        """Time the body as stage `name` below the current stage of this thread, or below `under`.
+        """Time the body as stage `name`, below the current stage of this thread or below `under`.
 
         Gives the stage's path, to hand to workers as their `under`.
         """

@@ -1,6 +1,6 @@
 """Cost models: which of many candidates are worth measuring.
 
-A model learns from the trials of a run as they arrive and orders candidates that nobody measured.
+A model learns from the trials of a run as they arrive, and orders candidates that nobody measured.
 Only the order within a workload matters: a ratio to the analytic schedule says nothing across
 workloads, and neither does a score.  Groups say which rows are of the same workload.
 """
@@ -68,11 +68,12 @@ class Prior:
 
 
 class Trees:
-    """A trained LightGBM model of where a candidate stands among those of its workload, from 0 (the
-    fastest) to `SPREAD`, that does not change.  `names`: of the features of the rows it will see;
-    those that it was trained on are found by name.
+    """A trained, constant LightGBM model of the rank of a candidate within its workload, from 0
+    (the fastest) to `SPREAD`.
 
-    Raises InternalError when there is one that it needs and the rows lack.
+    names: of the features of the rows that it will see; those of its training are found by name.
+
+    Raises InternalError if the rows lack a feature that it needs.
     """
 
     PARAMETERS: ClassVar[dict[str, Any]] = {
@@ -155,7 +156,7 @@ class Trees:
 
 class LightGbmModel:
     """Gradient-boosted trees that learn to rank (LambdaMART).  They correct the scores of `base`,
-    so that with few trials the order is about its.  Deterministic.
+    so that with few trials the order is about that of `base`.  Deterministic.
 
     Needs LightGBM (`pip install tilesmith[tune]`); UsageError without it.
     """
@@ -269,8 +270,8 @@ def default_model(names: Sequence[str], prior: int | None, seed: int = 0) -> Cos
 class Learner:
     """What all searches of a run know together: their trials, and the model that learns from them.
 
-    The model is fitted again when it is asked and `REFIT` trials are new, or a tenth of them all.
-    Raises UsageError when a model does not answer as `CostModel` says.
+    The model is fitted again when it is asked after `REFIT` new trials, or after as many as a tenth
+    of all.  Raises UsageError if a model does not answer as `CostModel` says.
     """
 
     REFIT = 4

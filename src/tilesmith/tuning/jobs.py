@@ -20,9 +20,13 @@ Outcome: TypeAlias = Literal["ok", "slow", "wrong", "crash", "timeout", "memory"
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A parameter of a kernel: its logical type, and how memory holds it (`layout` as text, None
-    for row-major).  `cold`: so many bytes of such arguments are read in turn, because in the
-    program others would have pushed it out of the caches by the next time.
+    """A parameter of a kernel.
+
+    dtype: element type by name.
+    shape: logical extents.
+    layout: the layout's text; None for row-major.
+    cold: bytes of copies of the argument that runs read in turn.  In the program, others would have
+        evicted it from the caches before the next call.
     """
 
     dtype: str
@@ -54,7 +58,15 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Runnable:
-    """Object code of a kernel and how to call it."""
+    """Object code of a kernel and how to call it.
+
+    symbol: the kernel's name.
+    code: object code.
+    inputs: its parameters that are read.
+    outputs: its parameters that are written, after the inputs.
+    workspace: bytes of shared workspace.
+    workspace_per_thread: bytes of scratch memory per thread.
+    """
 
     symbol: str
     code: bytes = field(repr=False)
@@ -100,10 +112,13 @@ def _argument(a: Mapping[str, Any]) -> Argument:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to measure.  `threads`: for the kernel.  `bound`: the error allowed, as a share of the
-    largest magnitude.  `seconds`: to spend running, about.  `give_up`: the ratio to the baseline
-    beyond which a candidate is no longer interesting.  `flush_bytes`: of other memory that is
-    walked over before each run.
+    """How to measure.
+
+    threads: for the kernel.
+    bound: the error allowed, relative to the largest magnitude.
+    seconds: approximate time of all runs.
+    give_up: the ratio to the baseline above which a candidate is no longer interesting.
+    flush_bytes: bytes of other memory that are read before each run, to empty the caches.
     """
 
     threads: int
@@ -115,8 +130,12 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of measuring: seconds of the candidate and of the baseline, in turns; `text`: what
-    went wrong.
+    """The result of measuring.
+
+    outcome: how it ended.
+    seconds: of the candidate, in turns with the baseline.
+    baseline: seconds of the baseline.
+    text: what went wrong.
     """
 
     outcome: Outcome
@@ -127,7 +146,13 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class MeasureJob:
-    """Measure `candidate` in turns with `baseline`; `arrays` holds inputs and expected outputs."""
+    """A candidate to measure in turns with a baseline.
+
+    arrays: file of inputs and expected outputs.
+    baseline: the analytic kernel.
+    candidate: the kernel to measure.
+    plan: how.
+    """
 
     arrays: Path
     baseline: Runnable

@@ -1,9 +1,9 @@
 """Candidates become trials: built by other processes, several at once, then run alone, one by one.
 
-Whatever a candidate does to the process that builds or runs it costs that candidate only: the
-process is started again and the trial says what happened.  The running one has processors of its
-own; while it runs, others are built where there are more processors than it needs, else nothing is.
-A lock keeps every other tuner of this machine from running its own.
+Whatever a candidate does to the process that builds or runs it costs only that candidate: the
+process is started again, and the trial says what happened.  The running candidate has processors of
+its own.  Others are built meanwhile if there are more processors than it needs.  A lock keeps all
+other tuners of this machine from measuring.
 """
 
 from __future__ import annotations
@@ -57,10 +57,16 @@ def candidate_memory() -> int:
 class Task:
     """A workload to tune.
 
-    `build`: what to send to a builder for a candidate.  `arguments`: the parameters of its kernel.
-    `reference`: logical inputs and the outputs expected.  `bound`: error allowed.  `seconds`: what
-    the whole program spends in the workload's kernels before tuning; `slack`: the share of it that
-    tuning may be expected to save.  `family`: what it is like.
+    key: of its trials.
+    label: the workload in words.
+    space: its candidates.
+    build: the request to a builder for a candidate.
+    arguments: the parameters of a candidate's kernel, inputs and outputs.
+    reference: logical inputs and expected outputs.
+    bound: error allowed.
+    seconds: time of the workload's kernels in the whole program before tuning.
+    family: the workload's relatives.
+    slack: the share of `seconds` that tuning may be expected to save.
     """
 
     key: Key
@@ -89,13 +95,13 @@ class Measurer(Protocol):
 class LocalMeasurer:
     """Measures on this machine.  A context manager.
 
-    `builder`: a module whose main program answers `Task.build` requests as `driver.answer` does.
-    `threads`: those of the kernels; the process that runs them is bound to as many cores.
-    `jobs`: processes that build at the same time.
-    `memory_bytes`: address space of each process.
-    `run_seconds`, `build_seconds`: the longest that a candidate may take.
-    `runner`: a module whose main program answers a `MeasureJob`.
-    `flush_bytes`: memory that is written before each run, so that the run starts with cold caches.
+    builder: a module whose main program answers `Task.build` requests as `driver.answer` does.
+    threads: those of the kernels; the process that runs them is bound to as many cores.
+    jobs: processes that build at the same time.
+    memory_bytes: address space of each process.
+    run_seconds, build_seconds: the longest that a candidate may take.
+    runner: a module whose main program answers a `MeasureJob`.
+    flush_bytes: bytes that are written before each run, so that it starts with cold caches.
     """
 
     builder: str
@@ -217,8 +223,9 @@ def incomparable(task: Task, candidates: Sequence[Candidate], baseline: Trial) -
 
 @contextmanager
 def machine_lock(path: Path | None = None, shared: bool = False) -> Iterator[None]:
-    """Hold the one right to measure on this machine; it ends with the process.  `shared`: hold a
-    right to disturb measurements; many can, while nobody measures.
+    """Hold the exclusive right to measure on this machine; it ends with the process.
+
+    shared: hold a right to disturb measurements instead; many can, while nobody measures.
     """
     handle = _open_lock(path)
     try:

@@ -1,8 +1,8 @@
 """Where the budget goes: to the task where the whole program gains most.
 
-The gain to expect of another round on a task is the time that the program spends in it, times the
-share of it that may still be saved: at first what the performance model says it takes too long,
-less with every round that found nothing.
+The expected gain of another round on a task is the time that the program spends in it, times the
+share that may still be saved.  At first this share is the task's excess over the performance
+model's prediction.  It shrinks with every round that finds nothing.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .measure import Measurer, Task
 from .search import Search
 
 ENOUGH = 2e-4
-"""Share of all tasks' time: the search ends when no more than this is left to gain."""
+"""The search ends when less than this share of all tasks' time is left to gain."""
 FADING = 0.75
-"""What hope is multiplied by after a round without improvement."""
+"""Factor of the expected gain after a round without improvement."""
 TURN, CONFIRM = 0.05, 0.3
 """Seconds to run a candidate for: in the search, and to confirm the best."""
 CONTENDERS = 3
@@ -38,9 +38,15 @@ class Store(Protocol):
 
 @dataclass
 class Budget:
-    """`seconds` from now, `trials`, or an interrupt: whichever ends first.
+    """The time and trials of a search; it ends with them or with an interrupt.
 
-    `early_stopping`: a search that can hardly gain anything ends before that.
+    seconds: from `started` on.
+    trials: their largest number.
+    clock: gives the time in seconds.
+    interrupt: ends the search early.
+    early_stopping: a search that can hardly gain anything ends before.
+    started: when it began.
+    spent: trials so far.
     """
 
     seconds: float = float("inf")
@@ -60,7 +66,7 @@ class Budget:
 
     @property
     def is_late(self) -> bool:
-        """Whether there is no time, whatever the trials."""
+        """True if there is no time left, whatever the trials."""
         return self.elapsed >= self.seconds or self.interrupt.requested
 
     @property
@@ -70,8 +76,17 @@ class Budget:
 
 @dataclass(eq=False)
 class Progress:
-    """The state of one task.  `best`: time of its best candidate as a share of the analytic one's.
-    `confirmed`: the candidates that were measured for longer.
+    """The state of one task.
+
+    task: the workload.
+    search: proposes its candidates.
+    best: time of its best candidate relative to the analytic schedule's.
+    trials: number so far.
+    errors: how many of these failed.
+    hope: the share of its time that may still be saved.
+    is_done: the search has come to its end.
+    seen: trials by candidate.
+    confirmed: the candidates that were measured for longer.
     """
 
     task: Task
@@ -124,8 +139,8 @@ def tune_tasks(
     """Search until the budget is spent or nothing is left to try or to gain; every trial is stored
     at once.
 
-    The last sixth of the seconds confirms the best of each task.  The budget's interrupt ends both
-    after the trial in flight.
+    The last sixth of the time confirms the best of each task.  The budget's interrupt ends both
+    phases after the trial in flight.
     """
     seconds = budget.seconds * 5 / 6 - budget.elapsed
     searching = Budget(seconds, budget.trials, budget.clock, budget.interrupt)
@@ -154,9 +169,10 @@ def tune_tasks(
 
 
 def confirm(states: Sequence[Progress], measurer: Measurer, store: Store, budget: Budget) -> None:
-    """Measure the best candidates again, longer: the least of many noisy ratios is too good.
+    """Measure the best candidates again, for longer: the least of many noisy ratios is too good.
 
-    The tasks that save most come first; what the budget does not reach keeps what it measured.
+    The tasks that save most come first; tasks that the budget does not reach keep their
+    measurements.
     """
     for state in sorted(states, key=lambda s: -s.saved):
         while not budget.is_late and (again := _contenders(state)):

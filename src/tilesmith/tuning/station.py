@@ -29,10 +29,11 @@ from .measure import candidate_memory, machine_lock, run_alone
 class About:
     """A node of the fleet.
 
-    `name`: of the host.
-    `version`: of Tilesmith and Python.
-    `target`, `cpu`: the text and the name of its native target.
-    `cores`: physical cores that a process may use.
+    name: of the host.
+    version: of Tilesmith and Python.
+    target: the text of its native target.
+    cpu: the name of its native target.
+    cores: physical cores that a process may use.
     """
 
     name: str

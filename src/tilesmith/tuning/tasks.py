@@ -43,7 +43,12 @@ WORTH_SHARE = 2e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compiled:
-    """An executable, the graph it was made of, and the node of each of its calls."""
+    """An executable and its origin.
+
+    executable: the executable.
+    fused: the graph of which it was made.
+    called: the node of each of its calls.
+    """
 
     executable: Executable
     fused: Graph
@@ -146,8 +151,9 @@ def _task(
 
 
 def slack(ratio: float | None) -> float:
-    """The share of a kernel's time that tuning may save, given its predicted over its measured
-    time: what it takes longer than predicted; never nothing, since predictions are of a schedule.
+    """The share of a kernel's time that tuning may save, given predicted over measured time.
+
+    It is the excess over the prediction, but never 0, since predictions are of one schedule.
     """
     least, most = SLACK
     return (least + most) / 2 if ratio is None else min(max(1 - ratio, least), most)
@@ -158,8 +164,10 @@ def _text(layout: Layout | None) -> str | None:
 
 
 def resume(state: Progress, records: Records) -> None:
-    """Take up what earlier runs measured.  What helped with other versions of the schedules, and
-    what was found for workloads of the family, is measured first.
+    """Take up what earlier runs measured.
+
+    Candidates that helped with other versions of the schedules, and decisions of relatives, are
+    measured first.
     """
     task = state.task
     if task.space.start == task.space.baseline:

@@ -1,9 +1,9 @@
 """Arithmetic on numbers that may be known or not yet: ints and floats, or expressions of knobs.
 
-The formulas of the features are written once with these functions.  On numbers they compute; on
-expressions they build `ir.expr` nodes, without the zeros and ones, so that one derivation serves a
-schedule whose knobs have values and one whose knobs are symbols.  Both give the same results.
-Nothing here may branch on a value; that is what `where` is for.
+The formulas of the features are written once with these functions.  On numbers they compute.  On
+expressions they build `ir.expr` nodes, without neutral zeros and ones.  So one derivation serves a
+schedule whose knobs have values and one whose knobs are symbols, with equal results.  Nothing here
+may branch on a value; use `where`.
 """
 
 from __future__ import annotations
@@ -152,8 +152,10 @@ def _fold(
 
 
 def number(value: int | Expr, known: dict[Expr, Number] | None = None) -> Number:
-    """A dimension as te has it (sums, products and quotients) in the form that is built here.
-    `known`: values of variables.  Of a traced number its expression.
+    """A dimension of te (sums, products and quotients) in the form of this module; of a traced
+    number its expression.
+
+    known: values of variables.
     """
     value = expression(value)
     if not isinstance(value, Expr):

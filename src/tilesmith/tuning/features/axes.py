@@ -1,5 +1,5 @@
-"""Extents of the axes of a stage, from the extents of its roots through splits and fusions; and
-what the roots do while loops over some axes run.
+"""Extents of the axes of a stage, derived from the extents of its roots through splits and fusions;
+and the positions of the roots while loops over some axes run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ from .algebra import (
 
 
 class Span(NamedTuple):
-    """Positions of an index: from the first to the last, and different ones."""
+    """Positions of an index.
+
+    width: from the first to the last.
+    distinct: number of different ones.
+    """
 
     width: Number
     distinct: Number
@@ -37,12 +41,14 @@ class Span(NamedTuple):
 STILL = Span(1, 1)
 
 ANYWHERE = 1 << 40
-"""The width of a span that nothing is known of; the tensor bounds it."""
+"""The width of an unknown span; the tensor bounds it."""
 
 
 def known_width(width: Number, n: Number) -> Number:
-    """The width of a block of neighbours, if lowering can tell which rows of `n` it lies in: where
-    rows are whole blocks, or blocks whole rows.  Else it may be anywhere.
+    """The width of a block of neighbours, if lowering can tell which rows of `n` it is in; else
+    anywhere.
+
+    It can where rows are whole blocks, or blocks whole rows.
     """
     rest = sub(n, mul(floor_div(n, width), width))
     over = sub(width, mul(floor_div(width, n), n))
@@ -109,8 +115,9 @@ def _quotient(whole: Number, part: Number) -> tuple[Number, Number]:
 def spans_of(
     stage: StageState, extents: Mapping[str, Number], inside: set[str], region: bool = False
 ) -> dict[str, Span]:
-    """Spans of all axes while the leaves `inside` run and the others stand still.  `region`: as
-    lowering bounds them, not as they are on average.
+    """Spans of all axes while the leaves `inside` run and the others stand still.
+
+    region: as lowering bounds them, not their average.
     """
     found = {a: Span(extents[a], extents[a]) if a in inside else STILL for a in stage.leaves}
     for rel in reversed(stage.relations):
@@ -164,9 +171,13 @@ def digits_of(
     roots: Mapping[Expr, str],
     terms: Mapping[Expr, int],
 ) -> dict[str, list[Expr]]:
-    """Fused axes of which an index has a multiple, with the terms that make it up, the last part's
-    first: `14 * row + column` is the number of the axis that `fuse(row, column)` made.  `roots`:
-    the axes of index variables; `terms`: coefficients of variables and of their quotients.
+    """Fused axes of which an index has a multiple, with the terms that compose it, the last part's
+    first.
+
+    For example, `14 * row + column` is the number of the axis made by `fuse(row, column)`.
+
+    roots: the axes of index variables.
+    terms: coefficients of variables and of their quotients.
     """
     axes = {_axis(stage, extents, roots, a): a for a in terms}
     found: dict[str, list[Expr]] = {}
@@ -184,7 +195,7 @@ def _in_place(
     axes: Mapping[str | None, Expr],
     terms: Mapping[Expr, int],
 ) -> list[Expr]:
-    """The terms of all parts; none where one is missing or its coefficient is another."""
+    """The terms of all parts; none if one is missing or has another coefficient."""
     found: list[Expr] = []
     place = 0
     for part in reversed(rel.parts):
@@ -201,7 +212,7 @@ def _in_place(
 def _axis(
     stage: StageState, extents: Mapping[str, Number], roots: Mapping[Expr, str], atom: Expr
 ) -> str | None:
-    """The axis whose number an atom is: a root, or the outer one of those that it is split into."""
+    """The axis whose number an atom is: a root, or the outer one of its split."""
     if isinstance(atom, Var):
         return roots.get(atom)
     if isinstance(atom, Binary) and atom.op == "floordiv" and isinstance(atom.b, Const):

@@ -1,12 +1,12 @@
 """What the loops of a nest touch and move: footprints, working sets, traffic and reuse per cache.
 
-The footprint of an access in the loops from number `p` of its statement's path on is, dimension by
-dimension, `sum(|coefficient| * (extent - 1)) + 1` elements (or the number of different indices, if
-that is less); in memory, the cache lines of the runs that neighbouring dimensions make together.
+The footprint of an access in the loops from number `p` of its statement's path on is, per
+dimension, `sum(|coefficient| * (extent - 1)) + 1` elements, or the number of distinct indices if
+that is less.  In memory, it is the cache lines of the runs that adjacent dimensions form together.
 
-The working set of a loop is what all statements inside touch in one iteration of it.  A cache that
-holds it keeps it until the next iteration: then the loop fetches its footprint once, else what each
-iteration fetches, every time (the model of `strategy.cpu.footprint`).
+The working set of a loop is what all statements inside touch in one iteration.  A cache that holds
+it keeps it until the next iteration; the loop then fetches its footprint once.  Otherwise it
+fetches, in every iteration, what an iteration touches (the model of `perf.footprint`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .nest import Access, Loop, Nest, Statement
 
 
 class Footprints:
-    """Footprints, working sets and traffic of a nest, each found once."""
+    """Footprints, working sets and traffic of a nest, each cached."""
 
     def __init__(self, nest: Nest) -> None:
         self.nest = nest
@@ -47,7 +47,7 @@ class Footprints:
                 self._inside.setdefault(loop, []).append((s, n + 1))
 
     def elements(self, s: Statement, access: Access, p: int) -> Number:
-        """Different elements that an access touches in the loops from `p` on."""
+        """Distinct elements that an access touches in the loops from `p` on."""
         return product(d.distinct for d in self.nest.touched(s.stage.name, access, p))
 
     def bytes(self, s: Statement, access: Access, p: int) -> Number:
@@ -88,7 +88,7 @@ class Footprints:
         return total(sizes.values())
 
     def traffic(self, s: Statement, access: Access, cache: int) -> Number:
-        """Bytes that an access fetches into a cache of that size in the whole kernel."""
+        """Bytes that an access fetches into a cache of `cache` bytes in the whole kernel."""
         if access.in_registers:
             return 0
         n = len(s.path)
@@ -104,7 +104,7 @@ class Footprints:
         return moved
 
     def kept(self, s: Statement, cache: int) -> Number:
-        """How many iterations run, around one point of the statement, in loops whose working sets
+        """The number of iterations, around one point of the statement, in loops whose working sets
         the cache holds.
         """
         trips: Number = 1
@@ -114,8 +114,8 @@ class Footprints:
         return trips
 
     def reuse(self, s: Statement, access: Access) -> tuple[Number, Number]:
-        """The bytes that are touched between two touches of the same lines by an access (0 without
-        reuse), and how often each line is touched.
+        """The reuse distance of an access in bytes (0 without reuse), and how often each line is
+        touched.
         """
         distance: Number = 0
         for p, loop in enumerate(s.path):
@@ -128,16 +128,16 @@ class Footprints:
 
 
 def not_one(n: Number) -> Truth:
-    """Whether an extent is more than 1."""
+    """True if an extent is more than 1."""
     return is_most(2, n)
 
 
 def _lines(spans: list[Span], shape: tuple[Number, ...], size: int) -> Number:
     """Bytes of the lines that a box of elements of an array touches.
 
-    At most a line for each element.  At most also, for any number of inner dimensions, the lines
-    from the first to the last element that they reach, once for each index of the outer ones: where
-    rows are short or touched from end to end, neighbouring rows share lines.
+    At most one line per element.  Also, for any number of inner dimensions, at most the lines from
+    the first to the last element that they reach, once per index of the outer ones: short or
+    completely touched rows share lines with their neighbours.
     """
     outer = [product(s.distinct for s in spans[:d]) for d in range(len(spans) + 1)]
     lines = outer[-1]

@@ -1,15 +1,15 @@
 """Features of candidates: a function of the matrix of knobs for each structure of a schedule.
 
 The *structure* of a candidate is what its structural knobs choose: orders, annotations, sketches.
-The split factors of `cfg.split` and the numbers of `cfg.choice` are numeric knobs: the schedule is
+The split factors of `cfg.split` and the numbers of `cfg.choice` are numeric knobs.  The schedule is
 made once with a symbol for each, and its features become one function of all of them.
 
-A schedule function that looks at the number which a knob has (`if rows > 4`) can't be run with
-symbols.  It fails then, or its features differ from those of the same schedule made with numbers:
-this is checked for every structure.  Then it is run with numbers that note what it asks of them
-(`tuning.paths`), once for all candidates that give the same answers, and schedules that differ in
-numbers only share one function of these (`skeleton`).  A function that can't be traced so either is
-run for each candidate.  The formulas are the same.
+A schedule function that looks at the number of a knob (`if rows > 4`) can't run with symbols.  It
+fails, or its features differ from those of the same schedule made with numbers, which is checked
+for every structure.  Then it runs with numbers that record the questions about them
+(`choices.paths`), once for all candidates that give the same answers.  Schedules that differ only
+in numbers share one function of these (`skeleton`).  A function that can't be traced in this way
+either is run for each candidate.  The formulas are the same.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from .skeleton import Column, Skeletons
 from .statement import Machine
 
 WORTH = 3
-"""Candidates of one structure for which it pays to make its function."""
+"""Fewest candidates of one structure for which its function is made."""
 CHECKED = 2
-"""Structures of a schedule function whose features are compared for more candidates than one."""
+"""Structures of a schedule function whose features are compared for more than one candidate."""
 TOLERANCE = 1e-4
 
 ALL, BETWEEN, NONE = "all numbers", "numbers on a path", "none"
@@ -51,8 +51,11 @@ SYMBOLS = (ALL, BETWEEN, NONE)
 
 @dataclass(frozen=True, slots=True)
 class Trace(Config):
-    """A config that notes which knobs are structural (`asked`: default and value) and which numeric
-    (`columns`); with `symbolic`, the latter are symbols.
+    """A config that records which knobs are structural and which numeric.
+
+    symbolic: numeric knobs are symbols.
+    asked: structural knobs with their default and value.
+    columns: numeric knobs with their variables.
     """
 
     symbolic: bool = True
@@ -84,8 +87,11 @@ class Trace(Config):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Structure:
-    """The features of all candidates with the same values of the structural knobs.  `analytic`: the
-    first `COMPARED` ones of the analytic candidate.
+    """The features of all candidates with the same values of the structural knobs.
+
+    columns: the numeric knobs.
+    program: computes features from their values.
+    analytic: the first `COMPARED` features of the analytic candidate.
     """
 
     columns: tuple[Column, ...]
@@ -129,8 +135,10 @@ class _Question:
 
 
 class FeatureFunction:
-    """The features of candidates of `schedule`, a function of a config that returns a schedule, or
-    a tuple with one first; `FEATURES` names them.  `start`: the analytic candidate.
+    """The features of candidates; `FEATURES` names them.
+
+    schedule: a function of a config that returns a schedule, or a tuple with one first.
+    start: the analytic candidate.
     """
 
     def __init__(
@@ -190,7 +198,7 @@ class FeatureFunction:
         return result
 
     def _along_paths(self, candidates: Sequence[Candidate]) -> np.ndarray:
-        """Those of a schedule function that looks at its numbers."""
+        """The features for a schedule function that looks at its numbers."""
         result = np.zeros((len(candidates), len(FEATURES)), np.float32)
         for rows, program, numbers in self._skeletons.parts(candidates):
             if program is None:
@@ -205,14 +213,15 @@ class FeatureFunction:
         return result
 
     def matrix(self, knobs: np.ndarray, like: Candidate | None = None) -> np.ndarray:
-        """Features, float32 [n, F], of the numeric knobs [n, K] of candidates that have the
-        structure of `like` (default: of the analytic candidate).  `structure(like).columns` says
-        which knobs the columns are.
+        """Features, float32 [n, F], of the numeric knobs [n, K] of candidates with the structure of
+        `like` (default: the analytic candidate).
+
+        `structure(like).columns` says which knobs the columns are.
         """
         return self.structure(like or {}).features(knobs)
 
     def prior(self, candidates: Sequence[Candidate]) -> np.ndarray:
-        """Seconds that a closed formula expects of candidates, float32 [n]."""
+        """Seconds that a closed formula predicts for candidates, float32 [n]."""
         return prior(self(candidates))
 
     def structure(self, candidate: Candidate) -> Structure:
@@ -239,7 +248,7 @@ class FeatureFunction:
 
     @cached_property
     def _analytic(self) -> np.ndarray:
-        """The features of the analytic candidate that others are compared with."""
+        """The features of the analytic candidate, with which others are compared."""
         return np.array(self._features(self._schedule(Config(self._start)))[:COMPARED], np.float32)
 
     def _features(self, made: object) -> list[Any]:
@@ -290,7 +299,7 @@ class FeatureFunction:
         return leaf
 
     def _trace(self, candidate: Candidate) -> Structure:
-        """The structure of a candidate.  Raises _Unfit when symbols can't stand for its numbers."""
+        """The structure of a candidate.  Raises _Unfit if symbols can't stand for its numbers."""
         columns: dict[Column, Var] = {}
         try:
             if self.symbolic == ALL:
@@ -315,8 +324,8 @@ class FeatureFunction:
         return structure
 
     def _alike(self, candidate: Candidate, structure: Structure) -> list[Candidate]:
-        """Candidates of a structure to check it with: of the first structures several; of others
-        none where paths say what is alike.
+        """Candidates with which a structure is checked: several for the first structures; for
+        others none if paths say which are alike.
         """
         found = [candidate] if self.symbolic == ALL else []
         if self._checked < CHECKED and structure.columns:
@@ -339,14 +348,14 @@ class FeatureFunction:
 
 
 class _Unfit(Exception):
-    """The features of a schedule function with symbols are not those with numbers."""
+    """The features of a schedule function with symbols differ from those with numbers."""
 
 
 def features_of(
     space: Space | Callable[[Config], object], target: Target, threads: int = 1
 ) -> FeatureFunction:
-    """The features of a space's candidates, or of the schedules that a template makes, on a target
-    whose programs run with so many threads.
+    """The features of a space's candidates, or of a template's schedules, on a target whose
+    programs run with `threads` threads.
     """
     if isinstance(space, Space):
         return FeatureFunction(space.schedule, target, threads, space.baseline, space.paths)
@@ -354,7 +363,7 @@ def features_of(
 
 
 def prior(features: np.ndarray) -> np.ndarray:
-    """Seconds that the closed formula expects, float32 [n], of features [n, F]."""
+    """Seconds that the closed formula predicts, float32 [n], from features [n, F]."""
     return np.expm1(features[:, SECONDS]) * np.float32(1e-9)
 
 

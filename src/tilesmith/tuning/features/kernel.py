@@ -1,7 +1,7 @@
 """The features of a kernel: a fixed list of numbers for every schedule of every workload.
 
-First come those of the kernel as a whole, then those of its `STATEMENTS` largest statements; what a
-kernel does not have is 0.
+First come those of the kernel as a whole, then those of its `STATEMENTS` largest statements;
+missing ones are 0.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ _STATEMENTS = tuple(f"s{n}_{name}" for n in range(STATEMENTS) for name in STATEM
 OWN = _KERNELS + _STATEMENTS
 """Names of the features of a schedule by itself."""
 COMPARED = len(_KERNELS) + len(STATEMENT)
-"""So many of them, those of the kernel and of its largest statement, are also compared with the
-analytic schedule's: what is better than that is hardly a matter of the workload's size."""
+"""Number of features, those of the kernel and of its largest statement, that are also compared with
+the analytic schedule's.  The difference hardly depends on the workload's size.
+"""
 FEATURES: tuple[str, ...] = (*OWN, *(f"more_{name}" for name in OWN[:COMPARED]))
-"""Names of all features, in order.  `kernel_seconds` is the time that the prior expects, as
-`log(1 + nanoseconds)`; other sizes, counts and times are `log(1 + x)` too.  `more_…` is what a
-feature has more than that of the analytic schedule."""
+"""Names of all features, in order.  `kernel_seconds` is the prior's prediction, as `log(1 +
+nanoseconds)`; other sizes, counts and times are `log(1 + x)` too.  `more_…` is the difference of a
+feature to that of the analytic schedule.
+"""
 
 SECONDS = FEATURES.index("kernel_seconds")
 

@@ -1,14 +1,14 @@
-"""The loop structure of a schedule, read off its stages without lowering.
+"""The loop structure of a schedule, read from its stages without lowering.
 
 A statement is a stage that has loops of its own.  Its path is the loops around it: first those of
-the stages it is computed in, then its own.  The loops of a path from number `p` on, while the ones
-before stand still, make an index vary over a *span*: `width` positions from the first to the last,
-`distinct` different ones.  Extents and spans are numbers or, where split factors are knobs,
-expressions (`algebra`); both come from the same formulas.
+the stages in which it is computed, then its own.  While the loops of a path from number `p` on run
+and the ones before stand still, an index varies over a *span*: `width` positions from the first to
+the last, `distinct` different ones.  Extents and spans are numbers or, where split factors are
+knobs, expressions (`algebra`); the formulas are the same.
 
-A stage inside another computes what its readers need in one iteration, as lowering has it; a tile
-that overhangs its tensor needs as much memory as a whole one, but takes the time of its part
-(`Loop.trips`): loops are peeled.
+A stage inside another computes what its readers need in one iteration, as in lowering.  A tile that
+overhangs its tensor needs as much memory as a whole one, but only the time of its part
+(`Loop.trips`), since loops are peeled.
 """
 
 from __future__ import annotations
@@ -57,9 +57,16 @@ from .axes import (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loop:
-    """`trips`: iterations, the last counting only as far as it is needed; `rest`: how much of the
-    last iteration that is, 0 where all are whole.  `lanes`: what one iteration does of an axis that
-    vectors run along; 0 for other axes.
+    """A loop of a statement's path.
+
+    stage: the stage whose loop it is.
+    axis: its axis.
+    extent: iterations as scheduled.
+    kind: how they run.
+    is_reduce: the axis is reduced.
+    trips: iterations, the last counted only as far as it is needed.
+    rest: the needed part of the last iteration; 0 if all are whole.
+    lanes: elements per iteration of an axis along vectors; 0 for other axes.
     """
 
     stage: str
@@ -74,7 +81,15 @@ class Loop:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Access:
-    """Reads (or writes) of value `tensor` with indices that differ by `offsets` only."""
+    """Reads (or writes) with indices that differ only by constants.
+
+    tensor: (stage, value number).
+    bytes: of an element.
+    indices: of the first one.
+    offsets: constants, per dimension.
+    write: True for writes.
+    in_registers: the value is in registers.
+    """
 
     tensor: tuple[str, int]
     bytes: int
@@ -86,7 +101,14 @@ class Access:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Statement:
-    """`path`: all loops around it, outermost first; those from `own` on are of its stage."""
+    """A stage with loops.
+
+    stage: the stage.
+    body: its expressions.
+    path: all loops around it, outermost first.
+    own: number of the first loop of the path that is its own.
+    accesses: its reads and writes.
+    """
 
     stage: StageState
     body: tuple[Expr, ...]
@@ -163,7 +185,7 @@ class Nest:
         self._paths[name] = ((*outside, *loops), len(outside))
 
     def extents(self, name: str) -> Mapping[str, Number]:
-        """Of all axes of a stage, leaves or not."""
+        """Extents of all axes of a stage, leaves or not."""
         return self._extents[name]
 
     # --- spans
@@ -190,7 +212,9 @@ class Nest:
 
     def roots(self, name: str, p: int, region: bool = False) -> dict[str, Span]:
         """The spans of a stage's axes, at least the roots, while the loops of its path from number
-        `p` on run.  `region`: as lowering bounds them.
+        `p` on run.
+
+        region: as lowering bounds them.
         """
         key = (name, p, region)
         if key not in self._spans:
@@ -226,8 +250,10 @@ class Nest:
     def _terms(
         self, name: str, terms: Mapping[Expr, int], p: int, region: bool
     ) -> list[tuple[Span, int]]:
-        """Spans of the terms of an index, with coefficients.  Axes that are fused into one and make
-        up its number again are one term: 18 iterations over rows of 14 touch 18 places, not 28.
+        """Spans of the terms of an index, with coefficients.
+
+        Axes that are fused into one and compose its number again are one term: 18 iterations over
+        rows of 14 touch 18 places, not 28.
         """
         left = dict(terms)
         found: list[tuple[Span, int]] = []
@@ -259,7 +285,7 @@ class Nest:
         return self._unknown(name, atom, p)
 
     def _unknown(self, name: str, e: Expr, p: int) -> Span:
-        """An index that depends on data, or in another way than the formulas know."""
+        """An index that depends on data, or in a way that the formulas don't cover."""
         spans = self.roots(name, p)
         own = self._roots[name]
         count = product(spans[own[v]].distinct for v in dict.fromkeys(post_order(e)) if v in own)
@@ -305,7 +331,7 @@ class Nest:
 
     def shape(self, tensor: tuple[str, int]) -> tuple[Number, ...]:
         """Extents of the physical dimensions of a value: the whole of it, or what one iteration of
-        the loop that it is computed at needs.
+        the loop where it is computed needs.
         """
         return tuple(size for _, size in self._shape(tensor))
 
@@ -350,8 +376,8 @@ class Nest:
         return found
 
     def steps(self, s: Statement, access: Access, axis: str) -> list[Number]:
-        """Positions by which the index of each physical dimension moves with a step of a loop of
-        the statement's own stage.
+        """Positions by which one step of a loop of the statement's own stage moves the index of
+        each physical dimension.
         """
         stage = s.stage
         moved = moved_of(stage, self._extents[stage.name], axis)

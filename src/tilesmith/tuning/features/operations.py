@@ -33,10 +33,10 @@ _CHEAP = ("abs", "floor", "ceil", "trunc", "round", "isnan", "isinf", "bitcast")
 
 
 def operations(body: tuple[Expr, ...]) -> dict[str, int]:
-    """How many operations of each of `KINDS` one point takes.
+    """The number of operations of each of `KINDS` per point.
 
-    Arithmetic on indices does not count, and neither does a choice by indices: lowering peels it
-    off, or it stays outside of the loops that it does not depend on.
+    Arithmetic on indices does not count.  Neither does a select by indices: lowering peels it, or
+    it stays outside the loops on which it does not depend.
     """
     found: dict[str, int] = dict.fromkeys(KINDS, 0)
     first = body[0]

@@ -1,9 +1,9 @@
 """Expressions of knobs as one NumPy function of a matrix: all features of all candidates at once.
 
 A `Program` is a straight line of NumPy calls over blocks of candidates.  Each distinct
-sub-expression is computed once (they are interned); a register is used again as soon as its value
-is needed no more, so that a block stays in the cache.  All numbers are float64, which holds the
-integers up to 2**53 exactly.
+sub-expression is computed once (they are interned).  A register is reused as soon as its value is
+dead, so that a block stays in the cache.  All numbers are float64, which holds the integers up to
+2**53 exactly.
 """
 
 from __future__ import annotations
@@ -85,8 +85,10 @@ class Program:
         return used[0], used[1]
 
     def __call__(self, knobs: np.ndarray, room: int = 0) -> np.ndarray:
-        """Values [n, outputs + room] in float32, column by column in memory, for `knobs`
-        [n, variables] of any number type; the last `room` columns are the caller's to fill.
+        """Values [n, outputs + room] in float32, column by column in memory, for `knobs` [n,
+        variables] of any number type.
+
+        The last `room` columns are for the caller to fill.
         """
         n, count = len(knobs), len(self.constant)
         result = np.empty((count + room, n), np.float32)

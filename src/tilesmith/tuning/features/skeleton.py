@@ -1,9 +1,9 @@
-"""Schedules that differ in numbers only: one function for the features of all of them.
+"""Schedules that differ only in numbers: one function for the features of all of them.
 
-A schedule function that looks at its numbers takes many paths (`tuning.paths`), and most lead to
-the same loops: a tile of two vectors and one of three are different layouts of packed weights, and
-yet the same nest.  The *skeleton* of a state is the state without the sizes of its splits and of
-the blocks of its layouts; these are its *sizes*.
+A schedule function that looks at its numbers takes many paths (`choices.paths`), and most lead to
+the same loops.  For example, tiles of two and of three vectors have different layouts of packed
+weights, but the same nest.  The *skeleton* of a state is the state without the sizes of its splits
+and of the blocks of its layouts; these are its *sizes*.
 """
 
 from __future__ import annotations
@@ -32,7 +32,12 @@ Features = Callable[[State], Sequence[Number]]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A numeric knob, or number `part` of one."""
+    """A numeric knob, or one number of a knob.
+
+    knob: its name.
+    part: number of the part; None for the whole.
+    default: its default value.
+    """
 
     knob: str
     part: int | None
@@ -52,8 +57,12 @@ class Column:
 
 @dataclass(slots=True, eq=False)
 class Way:
-    """Where a path leads: the `skeleton` of its state, and the `sizes` [n, S] that belong to the
-    numbers of its columns [n, K].
+    """Where a path leads.
+
+    path: the path.
+    state: the state of its schedule.
+    skeleton: the state without sizes.
+    sizes: computes the sizes [n, S] from the numbers of the columns [n, K].
     """
 
     path: Path
@@ -74,8 +83,11 @@ class Way:
 
 @dataclass(slots=True, eq=False)
 class Family:
-    """The features of states with one skeleton: those of `state`, with sizes that are the `same` in
-    all of them [S] and others that are not (`varies` [S]).
+    """The features of states with one skeleton.
+
+    varies: which sizes differ between the states [S].
+    same: the values of the other sizes [S].
+    program: computes features from the sizes that vary.
     """
 
     varies: np.ndarray
@@ -84,7 +96,7 @@ class Family:
 
     @staticmethod
     def of(state: State, sizes: np.ndarray, features: Features) -> Family:
-        """That of states with these sizes [n, S]."""
+        """The family of states with these sizes [n, S]."""
         varies = (sizes != sizes[0]).any(axis=0)
         symbols = [Var(f"size{n}") for n in np.flatnonzero(varies)]
         left = iter(symbols)
@@ -93,13 +105,15 @@ class Family:
         return Family(varies, sizes[0], Program(made, symbols))
 
     def has(self, sizes: np.ndarray) -> np.ndarray:
-        """Which of the states with these sizes [n, S] are of the family."""
+        """Which of the states with these sizes [n, S] are in the family."""
         return ((sizes == self.same) | self.varies).all(axis=1)
 
 
 class Skeletons:
-    """The programs for the features of candidates that take `paths`; `state_of`: what the schedule
-    function made as a state.  `worth`: candidates for which it pays to make a program.
+    """The programs for the features of candidates that take `paths`.
+
+    state_of: the state of what the schedule function made.
+    worth: fewest candidates for which a program is made.
     """
 
     def __init__(
@@ -117,8 +131,8 @@ class Skeletons:
     def parts(
         self, candidates: Sequence[Candidate]
     ) -> Iterator[tuple[np.ndarray, Program | None, np.ndarray]]:
-        """The candidates in parts: their numbers [n], a program and what it is to be given
-        [n, K]; no program where they are few.
+        """The candidates in parts: their numbers [n], a program, and its input [n, K]; no program
+        for few candidates.
         """
         for skeleton, (rows, sizes, state) in self._by_skeleton(candidates).items():
             families = self._families.setdefault(skeleton, [])
@@ -136,8 +150,8 @@ class Skeletons:
     def _by_skeleton(
         self, candidates: Sequence[Candidate]
     ) -> dict[object, tuple[np.ndarray, np.ndarray, State]]:
-        """The candidates by the skeletons of their states: which ones [n], their sizes [n, S], and
-        one of the states.
+        """The candidates by the skeletons of their states: their numbers [n], their sizes [n, S],
+        and one of the states.
         """
         paths: dict[Path, list[tuple[int, list[int]]]] = {}
         for n, candidate in enumerate(candidates):
@@ -158,7 +172,7 @@ class Skeletons:
 
 
 def with_sizes(state: State, f: Callable[[Number], Number]) -> State:
-    """The state with `f` of each of its sizes, in an order that the skeleton gives."""
+    """The state with `f` of each of its sizes, in an order that the skeleton determines."""
     stages = {name: _with_sizes(stage, f) for name, stage in state.stages.items()}
     return State(stages, state.tensors)
 

@@ -1,6 +1,6 @@
-"""The features of one statement, and the time that a closed formula expects of it.
+"""The features of one statement, and the time that a closed formula predicts for it.
 
-Sizes, counts and times stand as `log(1 + x)`; shares and flags as they are.
+Sizes, counts and times are given as `log(1 + x)`, shares and flags as they are.
 """
 
 from __future__ import annotations
@@ -72,16 +72,20 @@ FORK = 6000.0
 GATHER = 1.0
 """Cycles of loading an element by itself and putting it into a vector."""
 PEELED = 0.5
-"""Of the time that a peeled iteration would save, how much it takes after all."""
+"""Share of the time of the peeled part that is spent nevertheless."""
 MASKED = 1.5
-"""Times that vectors take of which only some lanes count."""
+"""Relative time of vectors of which only some lanes count."""
 HIDDEN = 0.85
 """Share of the shorter of computing and moving data that happens behind the longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What features depend on besides the schedule."""
+    """What features depend on besides the schedule.
+
+    target: the machine.
+    threads: number of threads.
+    """
 
     target: Target
     threads: int
@@ -93,7 +97,15 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StatementFeatures:
-    """Values by name, and the sums that the whole kernel's features are made of."""
+    """The features of a statement, and its contributions to the kernel's features.
+
+    values: features by name.
+    seconds: predicted time.
+    arithmetic: cycles of arithmetic.
+    traffic: bytes from each level.
+    forks: number of starts of its parallel loop.
+    body: size of its innermost body.
+    """
 
     values: dict[str, Number]
     seconds: Number
@@ -299,8 +311,8 @@ def _distance(steps: list[Number]) -> Number:
 def _vector_lines(
     nest: Nest, s: Statement, a: Access, inside: tuple[Loop, ...], width: int
 ) -> Number:
-    """The cache lines that a vector of `width` bytes lies on: 2 of those that are as wide as a line
-    where rows don't start at one.
+    """The cache lines touched by a vector of `width` bytes: 2 for vectors as wide as a line if rows
+    don't start at one.
     """
     steps = _lane_steps(nest, s, a, inside)
     if not steps:
@@ -347,7 +359,7 @@ def nominal(extents: Iterable[Dim]) -> float:
 
 
 def _waiting(path: tuple[Loop, ...], copied: int, target: Target) -> Number:
-    """Cycles of a trip of the body in which a reduction waits for the trip before."""
+    """Cycles per iteration of the body in which a reduction waits for the previous iteration."""
     if copied == 0 or not path[copied - 1].is_reduce:
         return 0.0
     serial = product(x.extent for x in path[copied:] if x.is_reduce and x.kind == "unrolled")
@@ -356,7 +368,7 @@ def _waiting(path: tuple[Loop, ...], copied: int, target: Target) -> Number:
 
 
 def _entries(path: tuple[Loop, ...], copied: int) -> Number:
-    """How often loops are entered that stay loops."""
+    """How often the loops that remain loops are entered."""
     found: list[Number] = []
     outside: Number = 1
     for loop in path[:copied]:
@@ -366,7 +378,7 @@ def _entries(path: tuple[Loop, ...], copied: int) -> Number:
 
 
 def _shared(path: tuple[Loop, ...]) -> tuple[Number, Number]:
-    """Iterations that threads share, and how often they start to."""
+    """Iterations that threads share, and how often the parallel loop starts."""
     outside: Number = 1
     for loop in path:
         if loop.kind == "parallel":

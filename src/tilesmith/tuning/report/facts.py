@@ -1,4 +1,4 @@
-"""What a report of tuning says, as plain values."""
+"""The contents of a report of tuning, as plain values."""
 
 from __future__ import annotations
 
@@ -14,10 +14,15 @@ from tilesmith.perf.machine import Rates
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A trial.  `after`: seconds since tuning began; `ratio`: its time as a share of
-    the analytic schedule's, infinite for a failure, of which `cause` tells; `predicted`: the ratio
-    that the analytic model expects, if it does; `score`: what the cost model said before it was
-    measured, if one was asked, in units of its own.
+    """A trial.
+
+    after: seconds since tuning began.
+    ratio: its time relative to the analytic schedule's; infinite for a failure.
+    status: how it ended.
+    cause: why it failed.
+    decisions: the candidate.
+    predicted: the ratio that the analytic model predicts, if it does.
+    score: the cost model's before the measurement, if one was asked, in units of its own.
     """
 
     after: float
@@ -31,9 +36,13 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class TaskFacts:
-    """A workload that was tuned: `seconds` of the untuned model go to its kernels; `winner`: the
-    decisions of the best candidate, if one beats the analytic schedule by enough; `best`: its
-    ratio.
+    """A workload that was tuned.
+
+    label: the workload in words.
+    seconds: time of its kernels in the untuned model.
+    best: ratio of the best candidate.
+    attempts: its trials, in order.
+    winner: decisions of the best candidate, if it beats the analytic schedule by enough.
     """
 
     label: str
@@ -53,14 +62,12 @@ class TaskFacts:
 
     @property
     def curve(self) -> list[float]:
-        """The best ratio after each attempt, from 1.0 on: before the first there is the analytic
-        schedule.
-        """
+        """The best ratio after each attempt, beginning with 1.0 for the analytic schedule."""
         return list(np.minimum.accumulate([1.0, *(a.ratio for a in self.attempts)]))
 
     @property
     def correlation(self) -> float | None:
-        """Spearman's rank correlation between predicted and measured ratios; None where it has no
+        """Spearman's rank correlation between predicted and measured ratios; None if it has no
         meaning.
         """
         return _correlation([(a.predicted, a.ratio) for a in self.attempts])
@@ -72,8 +79,8 @@ class TaskFacts:
 
     @property
     def placed(self) -> list[tuple[float, float]]:
-        """(place in the cost model's order, measured ratio) of what it scored; places are from 0,
-        the fastest, to 1.
+        """(rank in the cost model's order, measured ratio) of the candidates that it scored; ranks
+        are from 0, the fastest, to 1.
         """
         known = [(a.score, a.ratio) for a in self.attempts if a.score is not None]
         if len(known) < 2:
@@ -104,8 +111,12 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds in the model of one or more kernels that compute the same source nodes, with the
-    operations and the bytes that they handle; `bound`: by what.
+    """One or more kernels that compute the same source nodes.
+
+    seconds: their time in the model.
+    flops: floating-point operations.
+    bytes: bytes that they must move.
+    bound: what limits them.
     """
 
     seconds: float
@@ -129,8 +140,12 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class KernelFacts:
-    """The same source nodes before and after tuning.  `schedules`: of each kernel afterwards, its
-    operators and types, its steps and its loops as text.
+    """The same source nodes before and after tuning.
+
+    sources: the source nodes.
+    operators: what they compute.
+    before, after: the kernels' times.
+    schedules: of each kernel afterwards, its operators and types, its steps, and its loops as text.
     """
 
     sources: tuple[str, ...]
@@ -167,8 +182,14 @@ def shortened(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceFacts:
-    """A choice of the whole model about some source nodes.  `tried`: by value, the time of the
-    kernels of these nodes as a share of that before, infinite where the whole got slower.
+    """A choice of the whole model about some source nodes.
+
+    what: the choice in words.
+    sources: the source nodes.
+    default: the pass's own value.
+    chosen: the value that was kept.
+    tried: by value, the time of the kernels of these nodes relative to that before; infinite if the
+        whole model got slower.
     """
 
     what: str
@@ -180,8 +201,18 @@ class ChoiceFacts:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All of it.  `speedup`: of the whole model, measured in turns; `rates`: what the machine was
-    measured to do with the model's threads; `stages`: seconds that each stage of tuning took.
+    """The contents of a report.
+
+    title: the model.
+    machine: the CPU.
+    versions: of the software.
+    threads: number of threads.
+    speedup: of the whole model, measured in turns.
+    tasks: the tuned workloads.
+    kernels: before and after tuning.
+    rates: the machine's measured rates with that number of threads.
+    choices: of the whole model.
+    stages: seconds of each stage of tuning.
     """
 
     title: str

@@ -1,7 +1,7 @@
 """Charts as SVG text, with nothing but what their numbers need.
 
-Colours come from the page's style sheet by class, so charts follow its light and dark themes; what
-colours tell apart, shapes tell apart too.  All text is escaped here.
+Colours come from the page's style sheet by class, so charts follow its light and dark themes.
+Whatever colours distinguish, shapes distinguish too.  All text is escaped here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,12 @@ LABEL = 34
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """From `low` to `high`, linear or logarithmic."""
+    """An axis of a chart.
+
+    label: its text.
+    low, high: its ends.
+    log: logarithmic, else linear.
+    """
 
     label: str
     low: float
@@ -63,7 +68,11 @@ class Axis:
 
 @dataclass
 class Chart:
-    """Lines and points over two axes; `title` says to those who can't see it what it shows."""
+    """Lines and points over two axes.
+
+    title: describes the chart to those who can't see it.
+    x, y: the axes.
+    """
 
     title: str
     x: Axis
@@ -131,7 +140,11 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Two lengths to compare."""
+    """Two lengths to compare.
+
+    label: its text.
+    before, after: the lengths.
+    """
 
     label: str
     before: float

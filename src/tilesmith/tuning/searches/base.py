@@ -1,6 +1,6 @@
 """The interface of searches: propose candidates, observe what they cost.
 
-All are deterministic for a seed and the costs observed.  None proposes a candidate twice.
+All are deterministic for a seed and the observed costs.  None proposes a candidate twice.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from collections.abc import Iterable
 from tilesmith.choices.space import Candidate, Space, candidate_key
 
 ATTEMPTS = 60
-"""Random draws that may be seen before in a row until a space counts as exhausted."""
+"""Random draws in a row that were all seen before, after which a space counts as exhausted."""
 
 
 class Search(ABC):
-    """`costs` are those observed so far, by candidate key; infinite for candidates that failed.
-    `scores`: what a cost model said of candidates when they were proposed; the lower, the faster.
+    """A search for the candidate with the least cost.
+
+    costs: those observed so far, by candidate key; infinite for candidates that failed.
+    scores: a cost model's scores of candidates when they were proposed; the lower, the faster.
     """
 
     def __init__(self, space: Space, seed: int = 0) -> None:
@@ -36,7 +38,7 @@ class Search(ABC):
         self._suggested += candidates
 
     def propose(self, count: int) -> list[Candidate]:
-        """Up to `count` candidates that are new; none when the search has come to its end."""
+        """Up to `count` candidates that are new; none at the end of the search."""
         found: list[Candidate] = []
         misses = 0
         while len(found) < count and misses < ATTEMPTS:
@@ -53,7 +55,7 @@ class Search(ABC):
         return found
 
     def observe(self, candidate: Candidate, cost: float) -> None:
-        """Take note of a cost (also one that was measured in another run)."""
+        """Record a cost (also one that was measured in another run)."""
         key = candidate_key(candidate)
         self._proposed.add(key)
         self.costs[key] = cost

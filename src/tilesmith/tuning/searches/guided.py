@@ -1,8 +1,8 @@
 """A search that asks a cost model first: many candidates are scored for each that is measured.
 
 The pool of candidates evolves: neighbours of the best measured one, and offspring of those that the
-model likes best.  What is measured are the best scores, and now and then anything, lest the model
-see only what it believes in.
+model scores best.  The best scores are measured, and sometimes a random candidate, so that the
+model does not see only what it believes in.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ class FeatureFunction(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Guide:
-    """What guides the search of one workload: the learner that all searches of a run share, this
-    workload's number in it, and its features.
+    """What guides the search of one workload.
+
+    learner: shared by all searches of a run.
+    group: this workload's number in it.
+    features: of the workload's candidates.
     """
 
     learner: Learner
@@ -39,8 +42,8 @@ class Guide:
 
 
 class KnobFeatures:
-    """Features of a space about whose schedules nothing is known: where each knob stands among its
-    options, from 0 to 1, and -1 for a knob that there is not.
+    """Features of a space of unknown schedules: the position of each knob among its options, from 0
+    to 1, and -1 for an absent knob.
     """
 
     SAMPLES = 32

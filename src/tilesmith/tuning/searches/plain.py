@@ -31,7 +31,10 @@ class Grid(Search):
 
 @dataclass
 class _Descent:
-    """A way down from `start`; `left`: proposals that it may make while another is ahead."""
+    """A descent from `start`.
+
+    left: proposals that it may make while another is ahead.
+    """
 
     start: Candidate
     around: Iterator[Candidate]
@@ -43,7 +46,7 @@ class Coordinate(Search):
     """From each start of the space, one knob at a time; from a local optimum a jump nearby.
 
     The descent that is ahead gets every other turn, and all of them once the others have had theirs
-    in vain.
+    without success.
     """
 
     PATIENCE = 24

@@ -1,10 +1,11 @@
-"""A search that learns how to walk: a small policy network chooses which knob to turn and how far.
+"""A search that learns how to walk: a small policy network chooses which knob to change and how
+far.
 
-The state is a candidate, the moves are one knob set to another option, and the reward is by how
-much the logarithm of the cost falls.  The network scores each move from a few numbers about it that
-mean the same for every knob and space, so that what one move teaches holds for the others; a
-softmax over the scores is the policy.  After every measurement it takes a step along the gradient
-of the expected reward (REINFORCE with a baseline: Williams 1992), with a bonus for entropy.
+The state is a candidate, a move sets one knob to another option, and the reward is the decrease of
+the logarithm of the cost.  The network scores each move from a few numbers that mean the same for
+every knob and space, so that experience transfers between moves.  A softmax over the scores is the
+policy.  After every measurement it takes a step along the gradient of the expected reward
+(REINFORCE with a baseline: Williams 1992), with a bonus for entropy.
 """
 
 from __future__ import annotations
@@ -70,7 +71,12 @@ class _Memory:
 
 @dataclass(eq=False)
 class Network:
-    """Scores of moves: one hidden layer of tanh; trained by gradient steps with momentum."""
+    """Scores of moves: one hidden layer of tanh, trained by gradient steps with momentum.
+
+    inputs: number of features of a move.
+    seed: of the initial weights.
+    weights: of both layers.
+    """
 
     inputs: int
     seed: int
