@@ -33,6 +33,7 @@ from tilesmith.cli.engines import ENGINES, Prepare, installed
 from tilesmith.cli.models import random_inputs
 from tilesmith.runtime.executable import Executable
 from tilesmith.tuning.model import Tuned, tune_model
+from tilesmith.tuning.options import TuneOptions
 
 UNTUNED, LONGER = "untuned", "longer"
 
@@ -62,14 +63,13 @@ def measure(path: Path, given: argparse.Namespace) -> dict[str, Any]:
 
         def tuned(seconds: float, early_stopping: bool = True) -> tuple[Tuned, float]:
             start = time.perf_counter()
-            found = tune_model(
-                path,
+            tuning = TuneOptions(
                 seconds=seconds,
-                options=options,
                 search=given.search,
                 seed=given.seed,
                 early_stopping=early_stopping,
             )
+            found = tune_model(path, tuning, options)
             return found, time.perf_counter() - start
 
         first, wall = tuned(given.seconds)

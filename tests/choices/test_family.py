@@ -21,6 +21,7 @@ from tilesmith.graph.parse import parse_graph
 from tilesmith.support.errors import ScheduleError
 from tilesmith.te.knobs import Config, Knob
 from tilesmith.tuning.model import tune_model
+from tilesmith.tuning.options import TuneOptions
 from tilesmith.tuning.search import search
 
 
@@ -229,7 +230,7 @@ graph net(%x: f32[48,64], %w: f32[64,64]) {
 
 def test_tuning_begins_with_what_relatives_found(options: ts.Options, store: Store) -> None:
     store(matmul(96, 256, "add(%0, %b)"), 0.5, rows=2)
-    result = tune_model(relu(96, 256), seconds=60, trials=1, options=options)
+    result = tune_model(relu(96, 256), TuneOptions(trials=1), options)
     (task,) = result.tasks
     (first,) = task.seen.values()
     assert first.candidate == {"rows": 2}

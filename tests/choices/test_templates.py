@@ -26,6 +26,7 @@ from tilesmith.te.knobs import Config
 from tilesmith.tuning import scheduler, tasks
 from tilesmith.tuning.measure import LocalMeasurer, Task
 from tilesmith.tuning.model import tune_model
+from tilesmith.tuning.options import TuneOptions
 from tilesmith.tuning.search import search
 from tilesmith.tuning.tasks import Compiled, tasks_of
 
@@ -124,10 +125,10 @@ def test_tuning_with_pins_and_forbidden_values(
     # Both kernels get trials, however long they happen to take: little is hoped of either.
     monkeypatch.setattr(tasks, "SLACK", (0.1, 0.1))
     monkeypatch.setattr(scheduler, "FADING", 0.1)
-    result = tune_model(
-        graph, trials=24, options=options,
-        pins={"schedule": "user:blocks"}, forbid={"blocks.rows": [(4,), (2,)]},
-    )  # fmt: skip
+    tuning = TuneOptions(
+        trials=24, pins={"schedule": "user:blocks"}, forbid={"blocks.rows": [(4,), (2,)]}
+    )
+    result = tune_model(graph, tuning, options)
     run_checked(result.executable, graph)
     mine = next(s for s in result.tasks if "matmul" in s.task.label)
     tried = [t.candidate for t in mine.seen.values()]
@@ -138,7 +139,7 @@ def test_tuning_with_pins_and_forbidden_values(
     assert all(c.get("schedule") != "user:blocks" for s in others for c in [s.task.space.start])
     wrong = r"'blocks\.columns' can't be pinned: no kernel has .*did you mean 'blocks\.rows'"
     with pytest.raises(UsageError, match=wrong):
-        tune_model(graph, trials=1, options=options, pins={"blocks.columns": 3})
+        tune_model(graph, TuneOptions(trials=1, pins={"blocks.columns": 3}), options)
 
 
 @pytest.mark.usefixtures("registered")

@@ -24,6 +24,7 @@ from tilesmith.choices.space import Space
 from tilesmith.cli.live import TuningDisplay, task_table, totals
 from tilesmith.tuning.interrupt import Interrupt
 from tilesmith.tuning.measure import Task
+from tilesmith.tuning.options import TuneOptions
 from tilesmith.tuning.scheduler import Progress
 from tilesmith.tuning.search import search
 
@@ -130,8 +131,9 @@ def test_ctrl_c_on_a_terminal(command: list[str]) -> None:
 def test_a_second_ctrl_c_gives_up(
     tilesmith: Callable[..., Any], model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def tune_model(*_: object, interrupt: Interrupt, **__: object) -> None:
-        with interrupt.on_signal():
+    def tune_model(_model: object, tuning: TuneOptions, *_: object) -> None:
+        assert tuning.interrupt is not None
+        with tuning.interrupt.on_signal():
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)
 

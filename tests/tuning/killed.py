@@ -16,6 +16,7 @@ import tilesmith as ts
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.parse import parse_graph
 from tilesmith.tuning.model import tune_model
+from tilesmith.tuning.options import TuneOptions
 from tilesmith.tuning.scheduler import Progress
 
 TEXT = """
@@ -47,7 +48,7 @@ def main() -> None:
                     told.add(line)
                     print(json.dumps(line), flush=True)
 
-    tune_model(graph(), seconds=3600, options=options(Path(sys.argv[1])), report=report)
+    tune_model(graph(), TuneOptions(seconds=3600, report=report), options(Path(sys.argv[1])))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ import tilesmith as ts
 from tilesmith.choices.records import Records
 from tilesmith.codegen.targets import host
 from tilesmith.support.errors import UsageError
-from tilesmith.tuning.fleet import ATTEMPTS, RayMeasurer, open_measurer
+from tilesmith.tuning.fleet import ATTEMPTS, RayMeasurer
+from tilesmith.tuning.options import TuneOptions
 
 
 class Fleet:
@@ -165,7 +166,7 @@ def test_a_candidate_is_lost_after_some_attempts(inside: Fleet) -> None:
 
 def test_bad_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="workers must be 'ray' or 'ray://host:port', not 'all'"):
-        open_measurer("all", "tilesmith.driver.worker", 1, 1)
+        TuneOptions(workers="all")
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match=r"pip install 'tilesmith\[fleet\]'"):
         measurer().__enter__()

@@ -27,6 +27,7 @@ from tilesmith.te.knobs import Value
 from tilesmith.tuning import graph_choices as choices
 from tilesmith.tuning.graph_choices import asked, decide, forced
 from tilesmith.tuning.model import tune_model
+from tilesmith.tuning.options import TuneOptions
 from tilesmith.tuning.profiles import Times, compared
 from tilesmith.tuning.tasks import Compiled
 
@@ -210,7 +211,7 @@ def test_the_graph_obeys_constraints(
 
 def test_tuning_under_constraints(everything: Graph, options: ts.Options) -> None:
     pins: dict[str, Value] = {"attention": False, "halo": False}
-    result = tune_model(everything, seconds=30, trials=1, options=options, pins=pins)
+    result = tune_model(everything, TuneOptions(trials=1, pins=pins), options)
     calls = result.executable.program.calls
     assert not any({"scores", "values"} <= set(c.sources) for c in calls)
     with Records(options.cache_dir / "records.sqlite") as records:  # type: ignore[operator]  # set
@@ -219,7 +220,7 @@ def test_tuning_under_constraints(everything: Graph, options: ts.Options) -> Non
     for name, want in evaluate(everything, inputs).items():
         assert difference(result.executable.run(inputs)[name], want) <= 1e-5
     with pytest.raises(UsageError, match=r"'attention' can't be pinned to 'no'.* True, False"):
-        tune_model(everything, seconds=30, trials=1, options=options, pins={"attention": "no"})
+        tune_model(everything, TuneOptions(trials=1, pins={"attention": "no"}), options)
 
 
 def test_what_was_measured_under_constraints_counts_only_there(

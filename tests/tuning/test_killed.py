@@ -17,6 +17,7 @@ from tilesmith.choices.records import Records, Trial
 from tilesmith.choices.space import Candidate, candidate_key
 from tilesmith.tuning.measure import LocalMeasurer, Task
 from tilesmith.tuning.model import tune_model
+from tilesmith.tuning.options import TuneOptions
 from tilesmith.tuning.scheduler import TURN
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
@@ -78,7 +79,7 @@ def test_kill_and_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         return measure(self, task, candidates, seconds)
 
     monkeypatch.setattr(LocalMeasurer, "measure", spy)
-    again = tune_model(killed.graph(), trials=4, options=killed.options(tmp_path))
+    again = tune_model(killed.graph(), TuneOptions(trials=4), killed.options(tmp_path))
     assert measured and not stored & set(measured)
     tasks = {s.task.key.workload: s.seen for s in again.tasks}
     assert all(d in tasks[w] for w, d in stored if w in tasks)

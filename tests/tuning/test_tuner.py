@@ -27,6 +27,7 @@ from tilesmith.tuning import tasks, template
 from tilesmith.tuning.features import FEATURES
 from tilesmith.tuning.measure import LocalMeasurer, Task
 from tilesmith.tuning.model import tune_model
+from tilesmith.tuning.options import TuneOptions
 from tilesmith.tuning.scheduler import Progress
 from tilesmith.tuning.search import Searches
 from tilesmith.tuning.tasks import Compiled, resume, tasks_of
@@ -65,9 +66,8 @@ def options(tmp_path: Path) -> ts.Options:
 
 def test_tuning_a_model(graph: Graph, options: ts.Options) -> None:
     stages: list[str] = []
-    result = tune_model(
-        graph, seconds=60, trials=8, options=options, report=lambda stage, _: stages.append(stage)
-    )
+    tuning = TuneOptions(trials=8, report=lambda stage, _: stages.append(stage))
+    result = tune_model(graph, tuning, options)
     assert list(dict.fromkeys(stages)) == [
         "compiling untuned", "choices of the whole model", "searching", "comparing with untuned",
     ]  # fmt: skip
@@ -81,7 +81,7 @@ def test_tuning_a_model(graph: Graph, options: ts.Options) -> None:
     with Records(options.cache_dir / "records.sqlite") as r:  # type: ignore[operator]  # set
         before = {(t.key, t.decisions) for t in r.trials()}
     assert len(before) >= 8
-    again = tune_model(graph, seconds=60, trials=2, options=options)
+    again = tune_model(graph, TuneOptions(trials=2), options)
     for s in again.tasks:  # it went on from there
         assert {d for k, d in before if k == s.task.key} <= s.seen.keys()
 

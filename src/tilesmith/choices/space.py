@@ -21,8 +21,8 @@ from tilesmith.te.knobs import Config, Knob, Value, values_from_json
 
 from .paths import Paths
 
-Candidate: TypeAlias = "Mapping[str, Value]"
-Forbidden: TypeAlias = "Mapping[str, Collection[Value]]"
+Candidate: TypeAlias = Mapping[str, Value]
+Forbidden: TypeAlias = Mapping[str, Collection[Value]]
 """By name, the values that knobs must not have."""
 
 NEAR = 2

@@ -1,4 +1,4 @@
-"""Arguments that several verbs share, and compilation options derived from `Options`' fields."""
+"""Arguments that several verbs share, and options derived from the fields of dataclasses."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import functools
 import inspect
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, get_type_hints
+from typing import Annotated, Any, TypeAlias, get_args, get_type_hints
 
 import typer
 
@@ -100,27 +100,28 @@ def _named_values(option: str, given: Sequence[str] | None) -> dict[str, list[An
 
 
 def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a verb one command-line option per field of `Options` in place of its `options`, and
-    --templates.
+    """Give a verb --templates, and one command-line option per field in place of each parameter
+    that is a dataclass of options (`Options`, `TuneOptions`).
 
-    What is not on the command line comes from the environment, then from the field's default.  A
-    verb that has a parameter of an option's name takes that option in its own way.
+    What is not on the command line comes from the field's default; for `Options`, from the
+    environment first.  A verb that has a parameter of a field's name takes that option in its own
+    way.
     """
     signature = inspect.signature(command, eval_str=True)
-    hints = get_type_hints(Options)
-    derived: dict[str, inspect.Parameter] = {}
-    for f in fields(Options):
-        if f.metadata["cli"] and f.name not in signature.parameters:
-            flag = f"--{f.name.replace('_', '-')}"
-            flags = f"{flag}/--no-{f.name.replace('_', '-')}" if f.type == "bool" else flag
-            help_ = f.metadata["help"] + (
-                "" if f.default is None or f.type == "bool" else f" Default: {f.default}."
-            )
-            info = typer.Option(flags, help=help_, show_default=False)
-            annotation = Annotated[hints[f.name] | None, info]
-            derived[f.name] = inspect.Parameter(
-                f.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
-            )
+    groups: dict[str, type] = {
+        p.name: p.annotation
+        for p in signature.parameters.values()
+        if isinstance(p.annotation, type) and is_dataclass(p.annotation)
+    }
+    own = [
+        p.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for p in signature.parameters.values()
+        if p.name not in groups
+    ]
+    derived = {
+        group: [p for p in _parameters(kind) if p.name not in signature.parameters]
+        for group, kind in groups.items()
+    }
     templates = inspect.Parameter(
         "templates", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=TemplatesOption
     )
@@ -132,16 +133,44 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
             for path in templates:
                 load_templates(path)
-        options = Options.from_environment(**{name: given.pop(name) for name in derived})
-        return command(**given, options=options)
+        for group, kind in groups.items():
+            values = {p.name: given.pop(p.name) for p in derived[group]}
+            if kind is Options:
+                given[group] = Options.from_environment(**values)
+            else:
+                given[group] = kind(**{k: v for k, v in values.items() if v is not None})
+        return command(**given)
 
-    own = [
-        p.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for p in signature.parameters.values()
-        if p.name != "options"
-    ]
-    parameters = [*own, templates, *derived.values()]
+    parameters = [*own, templates, *(p for ps in derived.values() for p in ps)]
     del wrapper.__wrapped__  # typer would read the original's annotations
     wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # PEP 362
     wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
     return wrapper
+
+
+def _parameters(options: type) -> list[inspect.Parameter]:
+    """What the fields of a dataclass of options are on the command line."""
+    hints = get_type_hints(options)
+    found: list[inspect.Parameter] = []
+    for f in fields(options):
+        if not f.metadata["cli"]:
+            continue
+        is_flag = f.type == "bool"
+        name = f.name.replace("_", "-")
+        flag = f.metadata["flag"] or f"--{name}"
+        shown = "" if f.default is None or is_flag else f" Default: {f.default}."
+        info = typer.Option(
+            f"{flag}/--no-{name}" if is_flag else flag,
+            help=f.metadata["help"] + shown,
+            show_default=False,
+        )
+        hint = Path | None if Path in get_args(hints[f.name]) else hints[f.name] | None
+        found.append(
+            inspect.Parameter(
+                f.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=Annotated[hint, info],
+            )
+        )
+    return found

@@ -10,6 +10,7 @@ Example: tilesmith tune resnet50.onnx --seconds 60 --threads 2
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +21,6 @@ from tilesmith.cli.arguments import (
     JsonFlag,
     ModelArgument,
     PinOption,
-    SeedOption,
     ShapeOption,
     parse_forbid,
     parse_pins,
@@ -33,38 +33,20 @@ from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options
 from tilesmith.tuning.interrupt import Interrupt
 from tilesmith.tuning.model import tune_model
-from tilesmith.tuning.search import DEFAULT, SEARCHES
+from tilesmith.tuning.options import TuneOptions
 
 
 @with_options
 def command(
     model: ModelArgument,
+    tuning: TuneOptions,
     options: Options,
-    seconds: Annotated[float, typer.Option(help="How long it may take in all.")] = 60.0,
-    trials: Annotated[
-        int | None, typer.Option(help="Most candidates to measure (default: no limit).")
-    ] = None,
-    search: Annotated[str, typer.Option(help=f"How to search: {', '.join(SEARCHES)}.")] = DEFAULT,
-    workers: Annotated[
-        str | None,
-        typer.Option(help="Measure on a Ray cluster: ray, or ray://HOST:PORT (default: here)."),
-    ] = None,
     pin: PinOption = None,
     forbid: ForbidOption = None,
-    flush: Annotated[
-        bool, typer.Option("--flush", help="Empty the caches before each run of a candidate.")
-    ] = False,
-    early_stopping: Annotated[
-        bool, typer.Option(help="End when next to nothing is left to gain.")
-    ] = True,
-    html: Annotated[
-        Path | None, typer.Option("--report", help="Also write an HTML report to this file.")
-    ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Also write the executable to this file.")
     ] = None,
     shape: ShapeOption = None,
-    seed: SeedOption = 0,
     json: JsonFlag = False,
 ) -> None:
     if model.suffix == ".tsm":
@@ -72,24 +54,15 @@ def command(
     if not model.is_file():
         raise UsageError(f"there is no file {str(model)!r}")
     interrupt = Interrupt()
-    with TuningDisplay(seconds, trials, interrupt) as display:
-        result = tune_model(
-            model,
-            seconds,
-            trials,
-            shapes=parse_shapes(shape),
-            options=options,
-            search=search,
-            seed=seed,
+    with TuningDisplay(tuning.seconds, tuning.trials, interrupt) as display:
+        tuning = replace(
+            tuning,
             pins=parse_pins(pin),
             forbid=parse_forbid(forbid),
-            workers=workers,
-            flush=flush,
-            html=html,
-            early_stopping=early_stopping,
             report=display.show,
             interrupt=interrupt,
         )
+        result = tune_model(model, tuning, options, parse_shapes(shape))
     if output is not None:
         result.executable.save(output)
     if json:

@@ -37,8 +37,23 @@ leave room for.  Nothing outside reductions is ever reordered.  An algorithm who
 data may pass the bound is not chosen: "strict" leaves out Winograd convolutions with tiles of 4."""
 
 
-def _about(help: str, *, affects_code: bool = False, cli: bool = True) -> dict[str, Any]:
-    return {"help": help, "affects_code": affects_code, "cli": cli}
+def about(
+    help: str, *, affects_code: bool = False, cli: bool = True, flag: str | None = None
+) -> dict[str, Any]:
+    """Metadata of an option: its help text, whether it can change the generated code, and whether
+    it is on the command line, there perhaps called otherwise (`flag`).
+    """
+    return {"help": help, "affects_code": affects_code, "cli": cli, "flag": flag}
+
+
+def option_table(options: type) -> str:
+    """A Markdown table of the fields of a dataclass of options, for the documentation."""
+    lines = ["| option | default | meaning |", "| --- | --- | --- |"]
+    for f in fields(options):
+        flag = f.metadata["flag"] or f"--{f.name.replace('_', '-')}"
+        called = f"`{f.name}`" + (f", `{flag}`" if f.metadata["cli"] else "")
+        lines.append(f"| {called} | {f.default} | {f.metadata['help']} |")
+    return "\n".join(lines) + "\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,57 +67,57 @@ class Options:
 
     target: str = field(
         default="native",
-        metadata=_about("CPU to compile for: native, or x86-64[-v2|-v3|-v4].", affects_code=True),
+        metadata=about("CPU to compile for: native, or x86-64[-v2|-v3|-v4].", affects_code=True),
     )
     threads: int | None = field(
         default=None,
-        metadata=_about("Threads to run with (default: the physical cores this process may use)."),
+        metadata=about("Threads to run with (default: the physical cores this process may use)."),
     )
     opt_level: int = field(
         default=2,
-        metadata=_about(
+        metadata=about(
             "LLVM's effort: 0 none, 1 or 2 what scheduled kernels need, 3 its whole pipeline.",
             affects_code=True,
         ),
     )
     precision: Precision = field(
         default="f32",
-        metadata=_about("Arithmetic used for float32 models.", affects_code=True, cli=False),
+        metadata=about("Arithmetic used for float32 models.", affects_code=True, cli=False),
     )
     accuracy: Accuracy = field(
         default="default",
-        metadata=_about(
+        metadata=about(
             "How far kernels may be from their reference: default or strict.", affects_code=True
         ),
     )
     cache_dir: Path | None = field(
-        default=None, metadata=_about("Folder of the cache of compiled kernels.")
+        default=None, metadata=about("Folder of the cache of compiled kernels.")
     )
     cache_bytes: int = field(
-        default=2 << 30, metadata=_about("Size the cache may grow to, in bytes.", cli=False)
+        default=2 << 30, metadata=about("Size the cache may grow to, in bytes.", cli=False)
     )
     use_cache: bool = field(
-        default=True, metadata=_about("Read and write the cache of compiled kernels.")
+        default=True, metadata=about("Read and write the cache of compiled kernels.")
     )
     records: Path | None = field(
-        default=None, metadata=_about("File of tuning records (default: in the cache folder).")
+        default=None, metadata=about("File of tuning records (default: in the cache folder).")
     )
-    use_records: bool = field(default=True, metadata=_about("Use what tuning found."))
+    use_records: bool = field(default=True, metadata=about("Use what tuning found."))
     nearest: bool = field(
         default=True,
-        metadata=_about(
+        metadata=about(
             "Use what tuning found for the nearest shape where a shape was never tuned."
         ),
     )
     dump: Path | None = field(
-        default=None, metadata=_about("Write the text of each stage that changed to this folder.")
+        default=None, metadata=about("Write the text of each stage that changed to this folder.")
     )
     verify_each: bool = field(
-        default=False, metadata=_about("Verify the IR after every pass, not only between stages.")
+        default=False, metadata=about("Verify the IR after every pass, not only between stages.")
     )
-    time_passes: bool = field(default=False, metadata=_about("Print where compile time went."))
+    time_passes: bool = field(default=False, metadata=about("Print where compile time went."))
     jobs: int | None = field(
-        default=None, metadata=_about("Kernels to compile at the same time (default: cores).")
+        default=None, metadata=about("Kernels to compile at the same time (default: cores).")
     )
 
     def __post_init__(self) -> None:

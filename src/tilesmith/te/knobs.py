@@ -23,8 +23,8 @@ from tilesmith.support.errors import ScheduleError
 from tilesmith.te.relations import Tail
 from tilesmith.te.stage import Axis, AxisLike, Stage
 
-Value: TypeAlias = "int | str | bool | tuple[Any, ...]"
-Decisions: TypeAlias = "Mapping[str, Value]"
+Value: TypeAlias = int | str | bool | tuple[Any, ...]
+Decisions: TypeAlias = Mapping[str, Value]
 """By name, the values of knobs."""
 V = TypeVar("V", bound="int | str | bool | tuple[Any, ...]")
 Options: TypeAlias = "Iterable[V] | Callable[[], Iterable[V]]"

@@ -298,19 +298,13 @@ class RayMeasurer:
             self._ray.shutdown()
 
 
-def check_workers(workers: str | None) -> None:
-    """Raises UsageError unless it is None (this machine), "ray" or "ray://host:port"."""
-    if workers not in (None, "ray") and not str(workers).startswith("ray://"):
-        raise UsageError(f"workers must be 'ray' or 'ray://host:port', not {workers!r}")
-
-
 def open_measurer(
     workers: str | None, builder: str, threads: int, jobs: int, flush: bool = False
 ) -> LocalMeasurer | RayMeasurer:
-    """The measurer that `workers` asks for, see `check_workers`; `jobs`: of this machine;
-    `flush`: empty the caches before each run.
+    """The measurer that `workers` asks for, as in `TuneOptions`.
+
+    `jobs`: processes that build on this machine.  `flush`: empty the caches before each run.
     """
-    check_workers(workers)
     flush_bytes = FLUSHED * host().l3_bytes if flush else 0
     if workers is None:
         return LocalMeasurer(builder, threads, jobs, flush_bytes=flush_bytes)

@@ -45,20 +45,31 @@ SEARCHES: dict[str, Callable[[Space, int, Guide | None], Search]] = {
 }
 
 
-def search(name: str, space: Space, seed: int = 0, guide: Guide | None = None) -> Search:
-    """A search by name.  `guide`: for those that ask a cost model; without one they make a model of
-    the space's knobs.  Raises UsageError for others than `SEARCHES`.
+def check_search(name: str, model: CostModel | None = None) -> None:
+    """Raises UsageError for an unknown search, and for a cost model that is none or is given to a
+    search that asks none.
     """
     if name not in SEARCHES:
         raise UsageError(f"there is no search {name!r}; there are {', '.join(SEARCHES)}")
+    if model is not None:
+        check_model(model)
+        if name != MODEL:
+            raise UsageError(f"search {name!r} asks no cost model: use search={MODEL!r} with it")
+
+
+def search(name: str, space: Space, seed: int = 0, guide: Guide | None = None) -> Search:
+    """A search by name, one of `SEARCHES`.
+
+    `guide`: for those that ask a cost model; without one they make a model of the space's knobs.
+    """
+    check_search(name)
     return SEARCHES[name](space, seed, guide)
 
 
 class Searches:
     """Makes the searches of one run, in which those that ask a cost model share it.
 
-    `model`: the user's; default: the one in the package, which goes on learning.  Raises UsageError
-    for an unknown search, and for a model that is none or is given to a search that asks none.
+    `model`: the user's; default: the one in the package, which goes on learning.
     """
 
     def __init__(
@@ -72,12 +83,6 @@ class Searches:
         self._name, self._target, self._threads, self._seed = name, target, threads, seed
         self._learner: Learner | None = None
         self._count = 0
-        if model is not None:
-            check_model(model)
-            if name != MODEL:
-                raise UsageError(
-                    f"search {name!r} asks no cost model: use search={MODEL!r} with it"
-                )
         if name == MODEL:
             self._learner = Learner(model or default_model(FEATURES, SECONDS, seed))
 

@@ -21,12 +21,6 @@ from tilesmith.tuning.scheduler import Progress
 from tilesmith.tuning.tasks import random_array
 
 
-def check_path(path: str | os.PathLike[str] | None) -> None:
-    """Raises UsageError, before any work, where no report can be written."""
-    if path is not None and (Path(path).is_dir() or not Path(path).absolute().parent.is_dir()):
-        raise UsageError(f"the report needs a file name in a folder that exists, not {str(path)!r}")
-
-
 def choices_made(graph: Graph, session: Session, records: Records) -> list[ChoiceFacts]:
     """The choices that graph passes ask for and that values were tried for."""
     lookup = driver.lookup(records, session)

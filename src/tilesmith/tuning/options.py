@@ -1,0 +1,117 @@
+"""Every choice a user can make about a search, as one frozen value.
+
+`ts.tune` and its relatives take the fields as keyword arguments (`TuneChoices`); the command line
+and the table in docs/tuning.md are made from the fields' metadata, as those of `Options` are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias, TypedDict
+
+from tilesmith.choices.space import Forbidden
+from tilesmith.support.errors import UsageError
+from tilesmith.support.options import about
+from tilesmith.te.knobs import Decisions
+
+from .cost_model import CostModel
+from .interrupt import Interrupt
+from .scheduler import Progress
+from .search import DEFAULT, SEARCHES, check_search
+
+Report: TypeAlias = Callable[[str, Sequence[Progress]], object]
+"""Called with a stage and the state of all tasks, when the stage begins and after each trial."""
+
+
+class TuneChoices(TypedDict, total=False):
+    """The fields of `TuneOptions` as keyword arguments."""
+
+    seconds: float
+    trials: int | None
+    search: str
+    seed: int
+    pins: Decisions | None
+    forbid: Forbidden | None
+    workers: str | None
+    flush: bool
+    early_stopping: bool
+    html: Path | str | None
+    cost_model: CostModel | None
+    report: Report | None
+    interrupt: Interrupt | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneOptions:
+    """Choices of one search.  Raises UsageError when a value is impossible."""
+
+    seconds: float = field(
+        default=60.0,
+        metadata=about("How long it may take in all, the final check and the report included."),
+    )
+    trials: int | None = field(
+        default=None, metadata=about("Most candidates to measure (default: no limit).")
+    )
+    search: str = field(default=DEFAULT, metadata=about(f"How to search: {', '.join(SEARCHES)}."))
+    seed: int = field(default=0, metadata=about("Seed of the search."))
+    pins: Decisions | None = field(
+        default=None,
+        metadata=about("By name of a knob or choice: the only value it may have.", cli=False),
+    )
+    forbid: Forbidden | None = field(
+        default=None,
+        metadata=about("By name of a knob or choice: values it may not have.", cli=False),
+    )
+    workers: str | None = field(
+        default=None,
+        metadata=about("Measure on a Ray cluster: ray, or ray://HOST:PORT (default: here)."),
+    )
+    flush: bool = field(
+        default=False,
+        metadata=about("Empty the caches before each run of a candidate."),
+    )
+    early_stopping: bool = field(
+        default=True, metadata=about("End when next to nothing is left to gain.")
+    )
+    html: Path | str | None = field(
+        default=None, metadata=about("Also write an HTML report to this file.", flag="--report")
+    )
+    cost_model: CostModel | None = field(
+        default=None,
+        metadata=about(
+            "Orders candidates for the search model (default: the one in the package).", cli=False
+        ),
+    )
+    report: Report | None = field(
+        default=None, metadata=about("Called with each stage and the tasks' state.", cli=False)
+    )
+    interrupt: Interrupt | None = field(
+        default=None, metadata=about("Another way to stop than Ctrl-C.", cli=False)
+    )
+
+    def __post_init__(self) -> None:
+        if not self.seconds > 0:
+            raise UsageError(f"seconds must be positive, not {self.seconds!r}")
+        if self.trials is not None and self.trials < 1:
+            raise UsageError(f"trials must be at least 1, not {self.trials!r}")
+        check_search(self.search, self.cost_model)
+        if self.workers not in (None, "ray") and not str(self.workers).startswith("ray://"):
+            raise UsageError(f"workers must be 'ray' or 'ray://host:port', not {self.workers!r}")
+        if self.html is not None:
+            path = Path(self.html)
+            if path.is_dir() or not path.absolute().parent.is_dir():
+                raise UsageError(
+                    f"the report needs a file name in a folder that exists, not {str(path)!r}"
+                )
+
+    @property
+    def most_trials(self) -> float:
+        """`trials`, or infinity."""
+        return float("inf") if self.trials is None else self.trials
+
+    def tell(self, stage: str, tasks: Sequence[Progress] = ()) -> None:
+        """Call `report`, where there is one."""
+        if self.report is not None:
+            self.report(stage, tasks)
