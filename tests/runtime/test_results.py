@@ -60,3 +60,15 @@ def test_small_results_are_plain_arrays() -> None:
 
 def test_results_of_one_element_have_no_dimensions() -> None:
     assert Results((), np.dtype(np.float64)).fresh().shape == ()
+
+
+def test_trim_gives_back_what_nobody_holds() -> None:
+    results = Results((ROWS, 1024), np.dtype(np.float32))
+    held, other = results.fresh(), results.fresh()
+    assert results.trim() == 0
+    held[:] = 7
+    del other
+    assert results.trim() == LARGE_BYTES + 64
+    assert results.trim() == 0
+    assert address(results.fresh()) != address(held)
+    assert (held == 7).all()

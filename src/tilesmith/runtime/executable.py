@@ -159,11 +159,10 @@ class Executable:
             raise ModelError(f"input {self.inputs[-status - 1].name!r} can't be read as a buffer")
 
     def trim(self) -> int:
-        """Return the memory of idle arenas to the system.  Returns the number of bytes.
-
+        """Give memory that no call and no result uses back to the system; returns how many bytes.
         The next call takes memory anew, which costs it some time.
         """
-        return self._runner.trim()
+        return self._runner.trim() + sum(r.trim() for r in self._results)
 
     def profile(self, *arrays: Any, repeats: int = 10) -> Profile:
         """The time of each kernel on the given inputs, the least of `repeats` runs, with the

@@ -50,6 +50,14 @@ class Results:
             self._blocks = [*self._blocks[1 - _KEPT :], block]
             return self._array(block)
 
+    def trim(self) -> int:
+        """Give back the memory of blocks into which no array looks; returns how many bytes."""
+        with self._lock:
+            counts = _references(self._blocks)
+            idle = sum(b.nbytes for b, n in zip(self._blocks, counts) if n == _IDLE)
+            self._blocks = [b for b, n in zip(self._blocks, counts) if n != _IDLE]
+            return idle
+
     def _array(self, block: np.ndarray) -> np.ndarray:
         """A view, which keeps `block` referenced, as all of its own views do."""
         start = -block.ctypes.data % ALIGNMENT
