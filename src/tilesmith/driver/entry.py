@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tilesmith.runtime.executable import Executable
 from tilesmith.support.options import Options
 
-from .programs import SavedProgram
+from .identity import identifying
+
+if TYPE_CHECKING:
+    from tilesmith.runtime.executable import Executable
 
 
 def compile(
@@ -42,7 +44,13 @@ def compile(
     does not have.
     """
     options = (options or Options.from_environment()).with_(target=target, threads=threads)
-    saved = SavedProgram.of(model, shapes, options, pins, forbid)
+    with identifying(model, options) as identified:
+        # NumPy and LLVM, while threads hash the model: both take a tenth of a second
+        from tilesmith.runtime.executable import Executable
+
+        from .programs import SavedProgram
+
+        saved = SavedProgram.of(model, shapes, options, pins, forbid, identified)
     program = saved.load() if saved is not None else None
     if program is None:
         from .compiler import compile_model  # a quarter of a second that only a new model pays
@@ -53,4 +61,6 @@ def compile(
 
 def load(path: str | os.PathLike[str], threads: int | None = None) -> Executable:
     """The executable in a `.tsm` file.  Raises ModelError if it is damaged or needs another CPU."""
+    from tilesmith.runtime.executable import Executable
+
     return Executable.load(Path(path), threads)

@@ -11,11 +11,10 @@ that run one model share the memory.  A program that depends on anything else (s
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from tilesmith.codegen.targets import target as resolve_target
 from tilesmith.runtime.program import Program
@@ -23,14 +22,12 @@ from tilesmith.runtime.threads import thread_count
 from tilesmith.runtime.tsm import load_program, write_program
 from tilesmith.support.cache import Cache, Store, cache_key, content_key
 from tilesmith.support.errors import ModelError
-from tilesmith.support.mapped import map_model
 from tilesmith.support.options import Options, cache_dir_from_environment, records_path
+
+from .identity import Identified, Stamp, identify, keeps_programs, stamp_of
 
 SHARE = 1 / 3
 """Most of the cache of programs that one program may take, as a share."""
-
-Stamp: TypeAlias = tuple[int, ...]
-"""Identity, size and times of a file, which change if it is written to; empty for bytes."""
 
 
 def kernel_cache(options: Options) -> Cache | None:
@@ -66,29 +63,28 @@ class SavedProgram:
         options: Options,
         pins: Mapping[str, Any] | None = None,
         forbid: Mapping[str, Collection[Any]] | None = None,
+        identified: Identified | None = None,
     ) -> SavedProgram | None:
         """None if nothing is kept: for models that are neither a file nor bytes, without a cache,
-        and if the passes are to be shown.
+        and if the passes are to be shown.  `identified` gives the model's identity.
         """
         cache = _cache(options, "programs")
-        if cache is None or options.dump or options.verify_each or options.time_passes:
+        if cache is None or not keeps_programs(options):
             return None
         try:
             shown = json.dumps(sorted((k, shape) for k, shape in (shapes or {}).items()))
             if pins or forbid:
                 banned = {k: sorted(map(repr, values)) for k, values in (forbid or {}).items()}
                 shown += json.dumps([pins or {}, banned], sort_keys=True)
-            if isinstance(model, bytes):
-                stamp, content = (), memoryview(model)
-            elif isinstance(model, (str, os.PathLike)):
-                stamp, content = _stamp(model), map_model(Path(model))
-            else:
-                return None
-        except (OSError, TypeError, ValueError, AttributeError, ModelError):
+        except (TypeError, ValueError, AttributeError):
             return None  # the frontend says what is wrong
         target = resolve_target(options.target).text
-        parts = ("program", content_key(content), shown, options.key(), target)
-        return SavedProgram(cache, cache_key(*parts, _records(options)), model, stamp)
+        identity = identify(model) if identified is None else identified()
+        if identity is None:
+            return None
+        parts = ("program", identity.content, shown, options.key(), target)
+        key = cache_key(*parts, _records(options))
+        return SavedProgram(cache, key, model, identity.stamp)
 
     def load(self) -> Program | None:
         """The program, if it was kept."""
@@ -114,7 +110,7 @@ class SavedProgram:
         if size > SHARE * self.cache.max_bytes:
             return
         try:
-            unchanged = not self.stamp or _stamp(self.model) == self.stamp
+            unchanged = not self.stamp or stamp_of(self.model) == self.stamp
         except OSError:
             return
         if not unchanged:
@@ -126,11 +122,6 @@ class SavedProgram:
         self.cache.file(weights)
 
 
-def _stamp(path: str | os.PathLike[str]) -> Stamp:
-    s = os.stat(path)
-    return (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns)
-
-
 def _records(options: Options) -> str:
     """The state of the tuning records, and what they are asked; empty where there are none."""
     path = records_path(options)
@@ -139,7 +130,7 @@ def _records(options: Options) -> str:
     state: list[Stamp] = []
     for file in (path, path.with_name(path.name + "-wal")):  # and SQLite's log beside it
         try:
-            found = _stamp(file)
+            found = stamp_of(file)
         except FileNotFoundError:
             continue
         if found[2]:  # an open database has an empty log
