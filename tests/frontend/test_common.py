@@ -131,7 +131,7 @@ def _recognises(source: Source) -> bool:
 
 @pytest.fixture(autouse=True)
 def toy(monkeypatch):
-    frontend = Frontend(("a path to a toy", "a Toy"), _recognises, _read)
+    frontend = Frontend("a toy file", ("a path to a toy", "a Toy"), _recognises, _read)
     monkeypatch.setattr(entry, "FRONTENDS", (frontend, *entry.FRONTENDS))
 
 
@@ -146,10 +146,12 @@ def test_the_frontend_is_found_by_content_not_by_name(tmp_path: Path) -> None:
     assert entry.load(graph) is graph
 
 
-def test_what_is_no_model_is_told_what_is() -> None:
+def test_what_is_no_model_is_told_what_is(tmp_path: Path) -> None:
     accepted = "expected a path to a toy, a Toy, a path to an ONNX model, .* or a Graph, got list"
     with pytest.raises(UsageError, match=accepted):
         entry.load(["model"])
+    with pytest.raises(ModelError, match=r"expected a toy file or an ONNX file at .* a folder"):
+        entry.load(tmp_path)
 
 
 def test_shapes_are_computed_on_the_way() -> None:

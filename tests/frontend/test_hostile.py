@@ -54,6 +54,10 @@ def test_paths_that_are_no_files(tmp_path):
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     refused(fifo, match="not a regular file")
+    huge = tmp_path / "huge.onnx"
+    with huge.open("wb") as f:
+        f.truncate(1 << 31)  # takes no room on the disk
+    refused(huge, match="an ONNX file holds at most 2147483647: save the model with its weights as")
 
 
 def test_names_that_are_not_text():

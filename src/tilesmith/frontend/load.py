@@ -36,7 +36,7 @@ def load(
     """
     if isinstance(model, Graph):
         return model
-    source = Source.of(model, opened)
+    source = Source.of(model, " or ".join(f.file for f in FRONTENDS), opened)
     for frontend in FRONTENDS:
         if frontend.recognises(source):
             return frontend.load(source, shapes or {}, values or {})

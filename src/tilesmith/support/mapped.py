@@ -18,11 +18,6 @@ import numpy as np
 
 from tilesmith.support.errors import ModelError
 
-_LARGEST_FILE = (1 << 31) - 1
-"""Protobuf's own limit on one message, in bytes; larger models keep their weights in external data
-files.
-"""
-
 
 class MappedFile(mmap.mmap):
     """A mapped file that knows whether it was written to since."""
@@ -53,8 +48,10 @@ def write_stamp(fd: int) -> tuple[int, int]:
     return info.st_size, info.st_mtime_ns
 
 
-def map_model(path: Path) -> memoryview:
+def map_model(path: Path, expected: str = "a model's file") -> memoryview:
     """The contents of a model's file, mapped: weights are read when they are packed.
+
+    expected: the kinds of files that it may be, for messages.
 
     Raises ModelError if it is not a regular file that can be read.
     """
@@ -65,7 +62,7 @@ def map_model(path: Path) -> memoryview:
         reason = e.strerror if isinstance(e, OSError) else str(e)
         raise ModelError(f"cannot read the model {str(path)!r}: {reason}") from None
     try:
-        _check_model(path, os.fstat(fd))
+        _check_model(path, os.fstat(fd), expected)
         return memoryview(MappedFile(fd, path))
     except BaseException as e:
         os.close(fd)
@@ -74,21 +71,16 @@ def map_model(path: Path) -> memoryview:
         raise
 
 
-def _check_model(path: Path, info: os.stat_result) -> None:
+def _check_model(path: Path, info: os.stat_result, expected: str) -> None:
     """Raises ModelError for what can't be a model's file."""
     if stat.S_ISDIR(info.st_mode):
-        raise ModelError(f"expected an ONNX file at {str(path)!r}, found a folder")
+        raise ModelError(f"expected {expected} at {str(path)!r}, found a folder")
     if not stat.S_ISREG(info.st_mode):
         raise ModelError(
-            f"expected an ONNX file at {str(path)!r}, found something that is not a regular file"
+            f"expected {expected} at {str(path)!r}, found something that is not a regular file"
         )
     if info.st_size == 0:
-        raise ModelError(f"expected an ONNX file at {str(path)!r}, found an empty file")
-    if info.st_size > _LARGEST_FILE:
-        raise ModelError(
-            f"{str(path)!r} has {info.st_size} bytes; an ONNX file holds at most {_LARGEST_FILE}: "
-            "save the model with its weights as external data"
-        )
+        raise ModelError(f"expected {expected} at {str(path)!r}, found an empty file")
 
 
 def release(array: np.ndarray) -> None:

@@ -32,14 +32,17 @@ class Source:
     opened: set[str] = field(default_factory=set)
 
     @staticmethod
-    def of(model: Any, opened: set[str] | None = None) -> Source:
-        """`model` opened.  Raises ModelError for a path that cannot be read."""
+    def of(model: Any, files: str, opened: set[str] | None = None) -> Source:
+        """`model` opened; `files`: the kinds of files that it may be, for messages.
+
+        Raises ModelError for a path that cannot be read.
+        """
         opened = opened if opened is not None else set()
         if isinstance(model, (bytes, bytearray, memoryview)):
             return Source(model, bytes(model), "the given bytes", None, opened)
         if isinstance(model, (str, os.PathLike)):
             path = Path(model)
-            return Source(model, map_model(path), str(path), path.parent, opened)
+            return Source(model, map_model(path, files), str(path), path.parent, opened)
         return Source(model, opened=opened)
 
 
@@ -47,12 +50,14 @@ class Source:
 class Frontend:
     """A reader for one kind of source model.
 
+    file: what its files are called in messages ("an ONNX file").
     kinds: what it takes, in words, for messages ("a path to an ONNX model").
     recognises: whether a source is of this kind, by its content or the object's type.
     load: its graph.  Raises ModelError when the model is damaged, inconsistent or leaves
         dimensions open; UnsupportedError, which lists every node that cannot be imported.
     """
 
+    file: str
     kinds: tuple[str, ...]
     recognises: Callable[[Source], bool]
     load: Callable[[Source, Shapes, Values], Graph]

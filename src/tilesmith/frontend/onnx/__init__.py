@@ -50,6 +50,11 @@ FAMILIES = (
 )
 """The modules that register operators, in the order of the documentation."""
 
-ONNX = Frontend(("a path to an ONNX model", "its bytes", "an onnx.ModelProto"), recognises, load)
+ONNX = Frontend(
+    "an ONNX file",
+    ("a path to an ONNX model", "its bytes", "an onnx.ModelProto"),
+    recognises,
+    load,
+)
 
 __all__ = ["FAMILIES", "ONNX"]

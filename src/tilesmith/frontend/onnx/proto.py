@@ -19,6 +19,9 @@ from tilesmith.frontend.common.source import Source
 from tilesmith.frontend.onnx.wire import split
 from tilesmith.support.errors import ModelError
 
+_LARGEST_MESSAGE = (1 << 31) - 1
+"""Most bytes of a protobuf message; larger models keep their weights in files of external data."""
+
 
 def recognises(source: Source) -> bool:
     """True for an `onnx.ModelProto` and for any file, since ONNX files have no signature."""
@@ -40,6 +43,11 @@ def read_model(source: Source) -> tuple[Any, dict[int, np.ndarray]]:
 
     if not content:
         raise ModelError(f"expected an ONNX model in {name}, found nothing (0 bytes)")
+    if len(content) > _LARGEST_MESSAGE:
+        raise ModelError(
+            f"{name!r} has {len(content)} bytes; an ONNX file holds at most {_LARGEST_MESSAGE}: "
+            "save the model with its weights as external data"
+        )
     found = split(content)
     try:
         model = _messages().ModelProto.FromString(bytes(found.message))
