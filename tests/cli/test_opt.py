@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+import tilesmith as ts
+from tilesmith import driver
+from tilesmith.choices.records import Key, Records, trial
 from tilesmith.graph.compare import structural_equal as equal_graphs
 from tilesmith.graph.parse import parse_graph
 from tilesmith.loop.compare import structural_equal as equal_loops
@@ -65,6 +68,90 @@ def test_code(tilesmith, model, stage, has):
     done = tilesmith("opt", model, "--to", stage, "--json").json
     assert done["texts"]
     assert all(has in t["text"] for t in done["texts"])
+
+
+@pytest.fixture
+def stages(tilesmith, model, tmp_path) -> tuple[list[str], list[str]]:
+    """The names of the graph passes and of the loop passes."""
+    path = tmp_path / "nest.txt"
+    assert tilesmith("opt", model, "--to", "nest", "--kernel", 0, "-o", path).code == 0
+    return tilesmith("opt", model, "--list").out.split(), tilesmith(
+        "opt", path, "--list"
+    ).out.split()
+
+
+def test_every_stage_leads_to_the_same_code(tilesmith, model, tmp_path, stages):
+    """Each stage's text is read back and goes on from there."""
+    path = tmp_path / "stage.txt"
+
+    def code(source, *more):
+        (text,) = tilesmith("opt", source, *more, "--to", "llvm", "--json").json["texts"]
+        return text["text"].partition("define")[2]
+
+    conv = ("--kernel", "conv1")
+    whole = code(model, *conv)
+    for name in stages[0][::3]:
+        assert tilesmith("opt", model, "--to", name, "-o", path).code == 0
+        assert code(path, "--from", name, *conv) == whole, name
+    for name in ("nest", *stages[1]):
+        assert tilesmith("opt", model, "--to", name, *conv, "-o", path).code == 0
+        assert code(path, "--from", name) == whole, name
+    for name in ("nest", "loops"):  # these are known by their form
+        assert tilesmith("opt", model, "--to", name, *conv, "-o", path).code == 0
+        assert code(path) == whole, name
+    assert tilesmith("opt", model, "--to", "vectorize", "--kernel", "conv1", "-o", path).code == 0
+    assert "say with --from which pass" in tilesmith("opt", path, "--to", "asm").err
+    assert "past that stage" in tilesmith("opt", path, "--to", "fuse").err
+    assert "comes before --from" in tilesmith("opt", path, "--from", "peel", "--to", "flatten").err
+    assert "--to nowhere: the stages are" in tilesmith("opt", model, "--to", "nowhere").err
+
+
+def test_each_loop_pass_is_shown(tilesmith, model, stages):
+    shown = tilesmith("opt", model, "--to", "loops", "--kernel", "conv1", "--print-each").out
+    after = [line.removeprefix("# after ") for line in shown.splitlines() if "# after" in line]
+    assert set(after) <= {*stages[0], *stages[1]}
+    assert {"fuse", "flatten", "unroll"} <= set(after)
+
+
+def steps(shown) -> dict[str, list[str]]:
+    """By source, the steps that `opt --to schedule` shows."""
+    found = {}
+    for t in shown.json["texts"]:
+        lines = t["text"].splitlines()
+        found[lines[0].partition(": ")[2]] = [line for line in lines if line[0] != "#"]
+    return found
+
+
+def compiled_steps(exe: ts.Executable) -> dict[str, list[str]]:
+    program = exe.program
+    return {c.label: list(program.kernels[c.symbol].steps) for c in program.calls}
+
+
+def test_schedules_are_those_of_compilation(tilesmith, model, tmp_path, monkeypatch):
+    """The rules' own, pinned ones, and those on record."""
+    options = ts.Options(cache_dir=tmp_path / "cache", threads=1)
+    monkeypatch.setenv("TILESMITH_NUM_THREADS", "1")
+    plain = steps(tilesmith("opt", model, "--to", "schedule", "--json"))
+    assert plain == compiled_steps(ts.compile(model, options=options))
+    pinned = tilesmith("opt", model, "--to", "schedule", "--pin", "rows=2", "--json")
+    assert steps(pinned) == compiled_steps(ts.compile(model, options=options, pins={"rows": 2}))
+    assert steps(pinned) != plain
+    assert any(t["decisions"].get("rows") == 2 for t in pinned.json["texts"])
+
+    session = driver.Session.of(options)
+    fused = driver.optimise(driver.load_graph(model, None, session), session)
+    node = next(n for n in fused.nodes if "conv1" in n.loc)
+    found = driver.group_space(node, fused, session)
+    assert found is not None
+    key = Key.of(found[0], session.target.text, 1)
+    with Records(tmp_path / "cache" / "records.sqlite") as records:
+        records.add(trial(key, {"rows": 2}, "ok", "conv", "", 0.5, 1.0))
+    recorded = tilesmith("opt", model, "--to", "schedule", "--json")
+    assert steps(recorded) == compiled_steps(ts.compile(model, options=options)) != plain
+    shown = tilesmith("opt", model, "--to", "nest", "--kernel", "conv1", "--print").out
+    assert '# decided: {"rows": 2}' in shown
+    without = tilesmith("opt", model, "--to", "schedule", "--no-use-records", "--json")
+    assert steps(without) == plain
 
 
 def test_kernels_are_found_by_source(tilesmith, model):

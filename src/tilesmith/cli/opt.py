@@ -1,20 +1,32 @@
-"""Run chosen passes and print any stage of the IR.
+"""Print any stage of a compilation, from a model or from the text of an earlier stage.
 
-The input is a model (.onnx), or the text of a graph or of a kernel's loops as this verb prints it;
-a graph's text finds its constants in the .npz file beside it, which -o writes.  Without --passes a
-model goes through all graph passes and text through none.  --to then goes on below the graph, for
-each kernel: nest (loops as lowered), loops (as code generation takes them), llvm, asm.
+A model goes through the stages that `compile` would send it through, with the tuning records and
+constraints that `compile` would obey.  --to names the last one:
+
+  a graph pass (--list names them), or graph: after all of them
+  schedule: for each kernel, what was decided and the steps of its schedule
+  nest: its loops as lowered
+  a loop pass (--list names them for the text of a kernel), or loops: after all of them
+  llvm, asm: its code
+
+The input may also be the text of a graph or of a kernel's loops as this verb prints it.  A graph's
+text finds its constants in the .npz file beside it, which -o writes.  Text is printed as it is,
+unless --to, --from or --passes asks for more.  Without --from, a graph without kernels is taken to
+be a model, and loops to be those of nest or of loops.
+
+Example: tilesmith opt resnet50.onnx --to schedule --kernel 0 --print
 
 Example: tilesmith opt resnet50.onnx --passes fold,fuse --print
 
-Example: tilesmith opt resnet50.onnx --to asm --kernel 0 --print
+Example: tilesmith opt kernel.txt --from flatten --to asm --print
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from json import dumps
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -23,12 +35,24 @@ import numpy as np
 import typer
 
 from tilesmith import driver
-from tilesmith.cli.arguments import JsonFlag, ShapeOption, parse_shapes, with_options
+from tilesmith.choices.constraints import Constraints
+from tilesmith.choices.groups import lower_group
+from tilesmith.cli.arguments import (
+    ForbidOption,
+    JsonFlag,
+    PinOption,
+    ShapeOption,
+    parse_forbid,
+    parse_pins,
+    parse_shapes,
+    with_options,
+)
 from tilesmith.cli.console import note, print_json, print_table
 from tilesmith.cli.models import read_arrays
 from tilesmith.codegen.emit import emit
 from tilesmith.codegen.link import assembly
 from tilesmith.codegen.math import expand_math
+from tilesmith.driver import Session
 from tilesmith.graph.nodes import Fused, Graph
 from tilesmith.graph.parse import parse_graph
 from tilesmith.graph.text import constants_of, print_graph
@@ -36,12 +60,15 @@ from tilesmith.graph.verify import verify as verify_graph
 from tilesmith.loop.nodes import Func
 from tilesmith.loop.parse import parse_func
 from tilesmith.loop.text import print_func
-from tilesmith.strategy.cpu import lower_group
-from tilesmith.support.errors import UsageError
+from tilesmith.loop.verify import verify as verify_loops
+from tilesmith.strategy.group import STEP
+from tilesmith.support.errors import UsageError, VerifyError
 from tilesmith.support.options import Options
+from tilesmith.te.knobs import Config, Decisions
 
-Stage = Literal["graph", "nest", "loops", "llvm", "asm"]
 IR = TypeVar("IR", Graph, Func)
+GRAPH, SCHEDULE, NEST, LOOPS, LLVM, ASM = "graph", "schedule", "nest", "loops", "llvm", "asm"
+Show = Callable[[str, str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +94,17 @@ def command(
     passes: Annotated[
         str | None, typer.Option(help="Passes to run, in this order, separated by commas.")
     ] = None,
+    from_: Annotated[
+        str | None, typer.Option("--from", help="The pass that left the text, or nest.")
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(help="Last stage: a pass, graph, schedule, nest, loops, llvm or asm."),
+    ] = None,
     print_: Annotated[bool, typer.Option("--print", help="Print the IR after the last.")] = False,
     print_each: Annotated[
         bool, typer.Option("--print-each", help="Print the IR after each that changed it.")
     ] = False,
-    to: Annotated[Stage, typer.Option(help="How far below the graph to go.")] = "graph",
     kernel: Annotated[
         str | None,
         typer.Option(help="Only this kernel: its number, or part of its source nodes' names."),
@@ -81,46 +114,60 @@ def command(
     ] = None,
     list_passes: Annotated[bool, typer.Option("--list", help="List the passes.")] = False,
     shape: ShapeOption = None,
+    pin: PinOption = None,
+    forbid: ForbidOption = None,
     json: JsonFlag = False,
 ) -> None:
-    session = driver.Session.of(options)
-    graph_passes: Mapping[str, Callable[[Graph], Graph]] = dict(driver.graph_passes(session))
-    loop_passes: Mapping[str, Callable[[Func], Func]] = dict(driver.LOOP_PASSES)
+    constraints = Constraints.of(parse_pins(pin), parse_forbid(forbid))
+    session = replace(driver.Session.of(options), constraints=constraints)
     ir = _read(source, parse_shapes(shape), session)
-    if list_passes:
-        _list(graph_passes if isinstance(ir, Graph) else loop_passes, json)
-        return
-    show = _show_each if print_each else None
-    if isinstance(ir, Graph):
-        is_model = source.suffix == ".onnx"
-        names = _chosen(passes, graph_passes, everything=is_model or to != "graph")
-        ran: Sequence[Ran[Any]] = _run(ir, names, graph_passes, print_graph, show)
-        graph = ran[-1].result if ran else ir
-        verify_graph(graph, after=names[-1] if names else "reading")
-        constants = constants_of(graph) if to == "graph" else {}
-        texts = (
-            [("graph", print_graph(graph))]
-            if to == "graph"
-            else _kernels(graph, to, kernel, session)
-        )
-    else:
-        names = _chosen(passes, loop_passes, everything=False)
-        ran = _run(ir, names, loop_passes, print_func, show)
-        func = ran[-1].result if ran else ir
-        constants = {}
-        texts = [(func.name, _func_text(func, "nest" if to == "graph" else to, session))]
-    text = "\n".join(t if t.endswith("\n") else t + "\n" for _, t in texts)
+    with driver.recorded(session) as session:
+        graph_passes, loop_passes = dict(driver.graph_passes(session)), dict(driver.LOOP_PASSES)
+        known = graph_passes if isinstance(ir, Graph) else loop_passes
+        if list_passes:
+            _list(known, json)
+            return
+        if from_ == NEST and isinstance(ir, Func):
+            from_ = None
+        stages = (*graph_passes, GRAPH, SCHEDULE, NEST, *loop_passes, LOOPS, LLVM, ASM)
+        for option, name, allowed in (("--from", from_, (*known,)), ("--to", to, stages)):
+            if name is not None and name not in allowed:
+                raise UsageError(f"{option} {name}: the stages are {', '.join(allowed)}")
+        show = _show_each if print_each else None
+        asks = passes is not None or from_ is not None or to is not None
+        constants: Mapping[str, np.ndarray] = {}
+        if isinstance(ir, Graph):
+            to = to or GRAPH
+            is_open = asks or source.suffix == ".onnx"
+            if passes is None and from_ is None and any(isinstance(n.op, Fused) for n in ir.nodes):
+                is_open = False  # all passes have run
+            names = _chosen(passes, graph_passes, from_, to, is_open)
+            ran: Sequence[Ran[Any]] = _run(ir, names, graph_passes, print_graph, show)
+            graph = ran[-1].result if ran else ir
+            verify_graph(graph, after=names[-1] if names else "reading")
+            if to == GRAPH or to in graph_passes:
+                constants = constants_of(graph)
+                texts = [_Text(GRAPH, print_graph(graph))]
+            else:
+                texts = _kernels(graph, to, kernel, session, show)
+        else:
+            if to in (GRAPH, SCHEDULE) or to in graph_passes:
+                raise UsageError(f"--to {to}: a kernel's loops are past that stage")
+            if from_ is None and asks and passes is None and not _is(ir, "nest"):
+                from_ = list(loop_passes)[-1]
+                if not _is(ir, "final"):
+                    raise UsageError("say with --from which pass left these loops")
+            names = _chosen(passes, loop_passes, from_, to or LOOPS, asks and to != NEST)
+            ran = _run(ir, names, loop_passes, print_func, show)
+            func = ran[-1].result if ran else ir
+            text = _code(func, to, session) if to in (LOOPS, LLVM, ASM) else print_func(func)
+            texts = [_Text(func.name, text)]
+    text = "\n".join(t.text if t.text.endswith("\n") else t.text + "\n" for t in texts)
     if output:
         _write(output, text, constants)
     if json:
-        print_json(
-            {
-                "passes": [
-                    {"name": r.name, "changed": r.changed, "seconds": r.seconds} for r in ran
-                ],
-                "texts": [{"name": name, "text": t} for name, t in texts],
-            }
-        )
+        found = [{"name": r.name, "changed": r.changed, "seconds": r.seconds} for r in ran]
+        print_json({"passes": found, "texts": [t.to_json() for t in texts]})
     elif print_:
         print(text, end="")
     elif not output:
@@ -128,7 +175,7 @@ def command(
         print_table(("pass", "changed", ">ms"), rows)
 
 
-def _read(path: Path, shapes: Mapping[str, Sequence[int]] | None, session: Any) -> Graph | Func:
+def _read(path: Path, shapes: Mapping[str, Sequence[int]] | None, session: Session) -> Graph | Func:
     if not path.is_file():
         raise UsageError(f"there is no file {str(path)!r}")
     if path.suffix == ".onnx":
@@ -145,9 +192,17 @@ def _read(path: Path, shapes: Mapping[str, Sequence[int]] | None, session: Any) 
     return parse_graph(text, _load_constants(constants) if constants.is_file() else {})
 
 
-def _chosen(passes: str | None, known: Mapping[str, object], everything: bool) -> list[str]:
+def _chosen(
+    passes: str | None, known: Mapping[str, object], after: str | None, to: str, is_open: bool
+) -> list[str]:
+    """The passes to run: those asked for, else (`is_open`) those behind `after` up to `to`."""
+    every = list(known)
     if passes is None:
-        return list(known) if everything else []
+        first = every.index(after) + 1 if after is not None else 0
+        last = every.index(to) + 1 if to in known else len(every)
+        if first > last:
+            raise UsageError(f"--to {to} comes before --from {after}")
+        return every[first:last] if is_open else []
     names = [name.strip() for name in passes.split(",") if name.strip()]
     for name in names:
         if name not in known:
@@ -160,7 +215,7 @@ def _run(
     names: Sequence[str],
     passes: Mapping[str, Callable[[IR], IR]],
     text: Callable[[IR], str],
-    show: Callable[[str, str], None] | None,
+    show: Show | None,
 ) -> list[Ran[IR]]:
     ran: list[Ran[IR]] = []
     for name in names:
@@ -184,12 +239,31 @@ def _list(passes: Mapping[str, object], json: bool) -> None:
         print("\n".join(passes))
 
 
-def _kernels(graph: Graph, to: Stage, which: str | None, session: Any) -> list[tuple[str, str]]:
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """One text of the output.
+
+    `decisions`: what records and constraints decide about the kernel; nothing where rules do.
+    """
+
+    name: str
+    text: str
+    decisions: Decisions = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "text": self.text, "decisions": dict(self.decisions)}
+
+
+def _kernels(
+    graph: Graph, to: str, which: str | None, session: Session, show: Show | None
+) -> list[_Text]:
     """The text at stage `to` of each fused group that `which` selects, headed by its source."""
-    groups = [(n, n.op) for n in graph.nodes if isinstance(n.op, Fused)]
-    if not groups:
+    if not any(isinstance(n.op, Fused) for n in graph.nodes):
         raise UsageError(f"--to {to} needs kernels, and the graph has no fused groups: run 'fuse'")
-    found: list[tuple[str, str]] = []
+    tuned, decisions = driver.apply_tuning(graph, session)
+    groups = [(n, n.op) for n in tuned.nodes if isinstance(n.op, Fused)]
+    mark = ";" if to == LLVM else "#"
+    found: list[_Text] = []
     for number, (node, op) in enumerate(groups):
         if (
             which is not None
@@ -197,10 +271,12 @@ def _kernels(graph: Graph, to: Stage, which: str | None, session: Any) -> list[t
             and (which.isdecimal() or which not in node.loc)
         ):
             continue
-        func = lower_group(driver.canonical(op.body), session.target, f"kernel{number}")
-        mark = ";" if to == "llvm" else "#"
+        name = f"kernel{number}"
+        func, chosen = _lowered(op.body, name, decisions.get(node, {}), session)
         head = f"{mark} kernel {number}: {node.loc}\n"
-        found.append((f"kernel{number}", head + _func_text(func, to, session)))
+        if chosen:
+            head += f"{mark} decided: {dumps(dict(chosen))}\n"
+        found.append(_Text(name, head + _stage(func, to, session, show), chosen))
     if not found:
         raise UsageError(
             f"there is no kernel {which!r}; kernels are numbered 0 to {len(groups) - 1}"
@@ -208,14 +284,47 @@ def _kernels(graph: Graph, to: Stage, which: str | None, session: Any) -> list[t
     return found
 
 
-def _func_text(func: Func, to: Stage, session: Any) -> str:
-    if to == "nest":
+def _lowered(
+    body: Graph, name: str, decisions: Decisions, session: Session
+) -> tuple[Func, Decisions]:
+    """The loops of a kernel as compilation makes them, and the decisions that these come from."""
+
+    def lowered(chosen: Decisions) -> tuple[Func, Decisions]:
+        plain = driver.canonical(body)
+        return lower_group(plain, session.target, name, Config(chosen)), chosen
+
+    return driver.if_possible(decisions, session, lowered)
+
+
+def _stage(nest: Func, to: str, session: Session, show: Show | None) -> str:
+    """The text at stage `to` of a kernel that begins as `nest`."""
+    if to == SCHEDULE:
+        steps = [str(value) for key, value in nest.attrs if key == STEP]
+        return "\n".join(steps or ["# no schedule: the loops are made directly"])
+    if to == NEST:
+        return print_func(nest)
+    passes = dict(driver.LOOP_PASSES)
+    ran = _run(nest, _chosen(None, passes, None, to, True), passes, print_func, show)
+    func = ran[-1].result
+    return print_func(func) if to in passes else _code(func, to, session)
+
+
+def _is(func: Func, stage: Literal["nest", "final"]) -> bool:
+    """Whether loops are what that stage allows."""
+    try:
+        verify_loops(func, stage)
+    except VerifyError:
+        return False
+    return True
+
+
+def _code(func: Func, to: str | None, session: Session) -> str:
+    """The text of final loops, or of their code.  Raises VerifyError for other loops."""
+    verify_loops(func, "final")
+    if to == LOOPS:
         return print_func(func)
-    final = driver.run_loop_passes(func, session)
-    if to == "loops":
-        return print_func(final)
-    code = emit(expand_math(final, session.target), session.target).llvm_text
-    return code if to == "llvm" else assembly(code, session.target)
+    code = emit(expand_math(func, session.target), session.target).llvm_text
+    return code if to == LLVM else assembly(code, session.target)
 
 
 def _write(path: Path, text: str, constants: Mapping[str, np.ndarray]) -> None:

@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     from .compiler import build, compile_model, compile_program, load_graph, plan_report
     from .constrained import check_constraints, group_space
     from .entry import compile, load
-    from .kernels import answer, canonical, compile_kernels, kernel_key, kernel_symbol
+    from .kernels import (
+        answer,
+        canonical,
+        compile_kernels,
+        if_possible,
+        kernel_key,
+        kernel_symbol,
+    )
     from .passes import GRAPH_PASSES, LOOP_PASSES, graph_passes, optimise, run_loop_passes
     from .programs import SavedProgram, kernel_cache
     from .session import Question, Session, Tuned, lookup, recorded
@@ -51,6 +58,7 @@ __all__ = [
     "compile_program",
     "graph_passes",
     "group_space",
+    "if_possible",
     "kernel_cache",
     "kernel_key",
     "kernel_symbol",
@@ -85,6 +93,7 @@ __getattr__, __dir__ = exports(
             "answer",
             "canonical",
             "compile_kernels",
+            "if_possible",
             "kernel_key",
             "kernel_symbol",
         ],

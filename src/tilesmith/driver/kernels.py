@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from tilesmith.choices.groups import lower_group, user_template
 from tilesmith.codegen.emit import emit
@@ -34,6 +35,7 @@ from .programs import kernel_cache
 from .session import Session
 
 _log = logging.getLogger("tilesmith")
+T = TypeVar("T")
 
 
 EMPTY = Graph("", (), (), (), (), ())
@@ -200,21 +202,32 @@ def _compile_all(
                 except ChildError as e:  # what is wrong with the kernel is found again here
                     _log.info("a kernel is compiled in this process; in a worker: %s", e)
             if reply is None:
-                try:
-                    found = _compile_kernel(m.body, symbol, m.loc, session, path, m.decisions)
-                except ScheduleError as e:
-                    wanted = session.constraints.names if session.constraints else set()
-                    if not m.decisions or wanted & m.decisions.keys():
-                        raise
-                    _log.warning("a tuning record is not used: %s", e)
-                    found = _compile_kernel(m.body, symbol, m.loc, session, path, {})
-                return key, found
+                return key, if_possible(
+                    m.decisions,
+                    session,
+                    lambda d: _compile_kernel(m.body, symbol, m.loc, session, path, d),
+                )
             times, code = without_head(reply)
             for name, seconds in times:
                 session.timings.add(name, seconds, path)
             return key, KernelCode.from_bytes(code)
 
         yield from pool.map(code_of, missing.items())
+
+
+def if_possible(decisions: Decisions, session: Session, make: Callable[[Decisions], T]) -> T:
+    """What `make` makes of decisions about a kernel, or of none where a record's are impossible.
+
+    Raises ScheduleError where the user asked for the decisions, and where there are none.
+    """
+    try:
+        return make(decisions)
+    except ScheduleError as e:
+        wanted = session.constraints.names if session.constraints else set()
+        if not decisions or wanted & decisions.keys():
+            raise
+        _log.warning("a tuning record is not used: %s", e)
+        return make({})
 
 
 def answer(request: bytes) -> bytes:
