@@ -29,8 +29,6 @@ from .builder import Scope
 from .lane_loads import known_lanes
 from .llvm_text import is_narrow, lane_numbers, literal, memory_type, value_type, vector
 
-_NOWHERE: frozenset[Var] = frozenset()
-
 
 @dataclass(frozen=True, slots=True)
 class Mask:
@@ -52,11 +50,10 @@ class ExprEmitter(Arithmetic):
     def __init__(self, target: Target) -> None:
         super().__init__(target)
         self.vars: dict[Var, str] = {}
-        self.var_depth: dict[Var, int] = {}
+        self.var_depth: dict[Var | ir.BufferLike, int] = {}
         self.nonnegative: set[Var] = set()
         self.may_stop = False  # an assertion may end the kernel before what follows it
-        # expression -> its variables, whether it reads memory, whether that memory is also written
-        self._info: dict[Expr, tuple[frozenset[Var], bool, bool]] = {}
+        self._memory: dict[frozenset[Var | ir.BufferLike], tuple[bool, bool]] = {}
         self._signs: dict[Expr, bool] = {}
         self._rules: dict[type, Callable[..., str]] = {
             ir.Unary: self._unary,
@@ -77,34 +74,24 @@ class ExprEmitter(Arithmetic):
     def load(self, e: ir.Load, mask: Mask | None) -> str:
         raise NotImplementedError
 
-    def is_written(self, load: ir.Load) -> bool:
+    def is_written(self, buffer: ir.BufferLike) -> bool:
         raise NotImplementedError
 
     # analysis
 
-    def info(self, e: Expr) -> tuple[frozenset[Var], bool, bool]:
-        found = self._info.get(e)
-        if found is not None:
-            return found
-        if isinstance(e, Var):
-            result = (frozenset((e,)), False, False)
-        elif isinstance(e, Const):
-            result = (_NOWHERE, False, False)
-        else:
-            parts = [self.info(c) for c in e.children]
-            variables = frozenset().union(*(p[0] for p in parts)) if parts else _NOWHERE
-            reads = isinstance(e, ir.Load) or any(p[1] for p in parts)
-            fleeting = any(p[2] for p in parts) or (isinstance(e, ir.Load) and self.is_written(e))
-            if isinstance(e, ir.Let):
-                variables -= {e.var}
-            result = (variables, reads, fleeting)
-        self._info[e] = result
-        return result
+    def memory(self, e: Expr) -> tuple[bool, bool]:
+        """Whether `e` reads memory, and whether the kernel also writes that memory."""
+        depends = ir.symbols(e)
+        found = self._memory.get(depends)
+        if found is None:
+            buffers = [s for s in depends if not isinstance(s, Var)]
+            found = self._memory[depends] = bool(buffers), any(map(self.is_written, buffers))
+        return found
 
     def level(self, e: Expr) -> int:
         """Depth of the innermost scope that binds a variable of `e`."""
         depths = self.var_depth
-        return max((depths.get(v, 0) for v in self.info(e)[0]), default=0)
+        return max([depths.get(s, 0) for s in ir.symbols(e)], default=0)
 
     def is_nonnegative(self, e: Expr) -> bool:
         """True if the integer `e` is certainly not negative (a cheap, partial answer)."""
@@ -136,7 +123,7 @@ class ExprEmitter(Arithmetic):
             return literal(e.value, e.type)
         if isinstance(e, Var):
             return self.variable(e)
-        _, reads, fleeting = self.info(e)
+        reads, fleeting = self.memory(e)
         key: object = e
         if not reads:
             mask = None
@@ -158,7 +145,7 @@ class ExprEmitter(Arithmetic):
 
     def home_of(self, e: Expr) -> Scope:
         """The scope in which `e` is written."""
-        _, reads, fleeting = self.info(e)
+        reads, fleeting = self.memory(e)
         if not reads:
             return self.home(self.level(e))
         if fleeting or self.may_stop or e.lanes != 1 or not e.dtype.is_int:
@@ -279,7 +266,7 @@ class ExprEmitter(Arithmetic):
     def _select(self, e: ir.Select, mask: Mask | None) -> str:
         lanes, type_ = e.lanes, value_type(e.dtype, e.lanes)
         cond = self.value(e.cond, mask) if e.cond.lanes > 1 else self._uniform(e.cond, mask)
-        reads = self.info(e.if_true)[1] or self.info(e.if_false)[1]
+        reads = self.memory(e.if_true)[0] or self.memory(e.if_false)[0]
         if e.cond.lanes == 1:
             if reads:
                 return self.diamond(
@@ -312,7 +299,7 @@ class ExprEmitter(Arithmetic):
 
     def _uniform(self, e: Expr, mask: Mask | None) -> str:
         """A scalar inside a vector expression."""
-        return self.when_any(mask, e) if mask and self.info(e)[1] else self.value(e)
+        return self.when_any(mask, e) if mask and self.memory(e)[0] else self.value(e)
 
     def _cast(self, e: ir.Cast, mask: Mask | None) -> str:
         return self.cast(e.a.dtype, e.type, e.lanes, self.value(e.a, mask))

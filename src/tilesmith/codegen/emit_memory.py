@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from tilesmith.ir.expr import Binary, Broadcast, Const, Expr, Load, Ramp, const
+from tilesmith.ir.expr import Binary, Broadcast, BufferLike, Const, Expr, Load, Ramp, const
 from tilesmith.ir.lane_offsets import lane_of
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Buffer, Store
@@ -43,8 +43,8 @@ class MemoryEmitter(RegisterEmitter):
         except KeyError:
             raise InternalError(f"buffer {buffer.name} is used outside its allocation") from None
 
-    def is_written(self, load: Load) -> bool:
-        return load.buffer in self.written
+    def is_written(self, buffer: BufferLike) -> bool:
+        return buffer in self.written
 
     # linear forms
 
@@ -73,12 +73,12 @@ class MemoryEmitter(RegisterEmitter):
         by_level: dict[int, list[tuple[Expr, int]]] = {}
         for e, factor in terms:
             # what comes from memory and can't be moved counts as innermost
-            level = self.home_of(e).depth if self.info(e)[1] else self.level(e)
+            level = self.home_of(e).depth if self.memory(e)[0] else self.level(e)
             by_level.setdefault(level, []).append((e, factor))
         pointer = self.pointer(buffer)
         for level in sorted(by_level):
             group = by_level[level]
-            fixed = level == self.scope.depth and any(self.info(e)[1] for e, _ in group)
+            fixed = level == self.scope.depth and any(self.memory(e)[0] for e, _ in group)
             pointer = self._step(element, pointer, group, None if fixed else level)
         if constant:
             pointer = self._step(element, pointer, [(const(constant), 1)], self.scope.depth)

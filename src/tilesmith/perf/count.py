@@ -224,9 +224,9 @@ class _Reader:
     def steady(self, indices: Iterable[Expr], scope: Scope) -> bool:
         """True if the indices don't depend on the innermost loop's variable."""
         return not any(
-            isinstance(n, Var) and self.depth.get(n, 0) >= scope.depth and scope.depth > 0
+            isinstance(s, Var) and self.depth.get(s, 0) >= scope.depth > 0
             for i in indices
-            for n in post_order(i)
+            for s in ir.symbols(i)
         )
 
     def latency(self, e: Expr, longest: dict[Expr, float]) -> float:
@@ -254,7 +254,7 @@ class _Reader:
             if e in known:
                 stack.pop()
                 continue
-            parts = computed_from(e)
+            parts = computed_from(e) if type(e) is Load else e.children
             waiting = [c for c in parts if c not in known]
             if isinstance(
                 e, ir.Let
