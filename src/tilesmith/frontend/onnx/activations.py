@@ -2,56 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.node import OnnxNode
-from tilesmith.frontend.onnx.registry import onnx_op
+from tilesmith.frontend.onnx.registry import onnx_op, same_operator
 from tilesmith.ops import activation as act
 from tilesmith.ops import norm, shape
+from tilesmith.ops.base import Op
+
+_PLAIN: tuple[tuple[str, int, Callable[[], Op]], ...] = (
+    ("Relu", 6, act.Relu),
+    ("Sigmoid", 6, act.Sigmoid),
+    ("Softplus", 1, act.Softplus),
+    ("Softsign", 1, act.Softsign),
+    ("HardSwish", 14, act.HardSwish),
+    ("Mish", 18, act.Mish),
+)
+_WITH_ALPHA: tuple[tuple[str, int, Callable[[float], Op], float], ...] = (
+    ("LeakyRelu", 6, act.LeakyRelu, 0.01),
+    ("ThresholdedRelu", 10, act.ThresholdedRelu, 1.0),
+    ("Elu", 6, act.Elu, 1.0),
+)
+"""Operator, first opset, ours, and the default of attribute alpha."""
 
 
-@onnx_op("Relu", since=6)
-def relu(n: OnnxNode) -> Result:
-    return n.add(act.Relu(), n.input(0))
+def _with_alpha(n: OnnxNode, make: Callable[[float], Op], default: float) -> Result:
+    return n.add(make(n.attr_float("alpha", default)), n.input(0))
 
 
-@onnx_op("Sigmoid", since=6)
-def sigmoid(n: OnnxNode) -> Result:
-    return n.add(act.Sigmoid(), n.input(0))
-
-
-@onnx_op("Softplus", since=1)
-def softplus(n: OnnxNode) -> Result:
-    return n.add(act.Softplus(), n.input(0))
-
-
-@onnx_op("Softsign", since=1)
-def softsign(n: OnnxNode) -> Result:
-    return n.add(act.Softsign(), n.input(0))
-
-
-@onnx_op("HardSwish", since=14)
-def hard_swish(n: OnnxNode) -> Result:
-    return n.add(act.HardSwish(), n.input(0))
-
-
-@onnx_op("Mish", since=18)
-def mish(n: OnnxNode) -> Result:
-    return n.add(act.Mish(), n.input(0))
-
-
-@onnx_op("LeakyRelu", since=6)
-def leaky_relu(n: OnnxNode) -> Result:
-    return n.add(act.LeakyRelu(n.attr_float("alpha", 0.01)), n.input(0))
-
-
-@onnx_op("ThresholdedRelu", since=10)
-def thresholded_relu(n: OnnxNode) -> Result:
-    return n.add(act.ThresholdedRelu(n.attr_float("alpha", 1.0)), n.input(0))
-
-
-@onnx_op("Elu", since=6)
-def elu(n: OnnxNode) -> Result:
-    return n.add(act.Elu(n.attr_float("alpha", 1.0)), n.input(0))
+for _name, _since, _make in _PLAIN:
+    same_operator(_name, _make, since=_since)
+for _name, _since, _of, _default in _WITH_ALPHA:
+    onnx_op(_name, since=_since)(partial(_with_alpha, make=_of, default=_default))
 
 
 @onnx_op("Celu", since=12)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
-from tilesmith.frontend.onnx.registry import onnx_op
+from tilesmith.frontend.onnx.registry import onnx_op, same_operator
 from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import i32
@@ -218,14 +218,8 @@ def lp_pool(n: OnnxNode) -> Result:
     return n.add(pool.LpPool(g.kernel, g.strides, g.pads, g.dilations, g.ceil_mode, p), n.input(0))
 
 
-@onnx_op("GlobalAveragePool", since=1)
-def global_average_pool(n: OnnxNode) -> Result:
-    return n.add(pool.GlobalAvgPool(), n.input(0))
-
-
-@onnx_op("GlobalMaxPool", since=1)
-def global_max_pool(n: OnnxNode) -> Result:
-    return n.add(pool.GlobalMaxPool(), n.input(0))
+same_operator("GlobalAveragePool", pool.GlobalAvgPool)
+same_operator("GlobalMaxPool", pool.GlobalMaxPool)
 
 
 @onnx_op("GlobalLpPool", since=2)

@@ -8,7 +8,7 @@ import numpy as np
 
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.node import OnnxNode
-from tilesmith.frontend.onnx.registry import onnx_op
+from tilesmith.frontend.onnx.registry import onnx_op, same_operator
 from tilesmith.frontend.onnx.tensors import element_type
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType, bool_
@@ -82,16 +82,9 @@ _SINCE = {
 }
 
 
-def _same_operator(make: Callable[[], Op], arity: int) -> Callable[[OnnxNode], Result]:
-    def convert(n: OnnxNode) -> Result:
-        return n.add(make(), *(n.input(i) for i in range(arity)))
-
-    return convert
-
-
 for _table, _arity in ((_UNARY, 1), (_BINARY, 2)):
     for _name, _make in _table.items():
-        onnx_op(_name, since=_SINCE.get(_name, 1))(_same_operator(_make, _arity))
+        same_operator(_name, _make, _arity, since=_SINCE.get(_name, 1))
 
 
 def cast_to(n: OnnxNode, x: Value, to: DType) -> Value:

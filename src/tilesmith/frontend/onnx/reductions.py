@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tilesmith.frontend.common.slots import Result
@@ -57,16 +58,6 @@ for _name, _make in _REDUCTIONS.items():
     onnx_op(_name, since=1)(_reduction(_make, 13 if _name == "ReduceSum" else 18))
 
 
-@onnx_op("ArgMax", since=1)
-def arg_max(n: OnnxNode) -> Result:
-    return _arg(n, reduce.ArgMax)
-
-
-@onnx_op("ArgMin", since=1)
-def arg_min(n: OnnxNode) -> Result:
-    return _arg(n, reduce.ArgMin)
-
-
 def _arg(n: OnnxNode, make: Callable[..., Any]) -> Result:
     x = n.input(0)
     axis = n.axis(n.attr_int("axis", 0), x.type.rank)
@@ -74,17 +65,13 @@ def _arg(n: OnnxNode, make: Callable[..., Any]) -> Result:
     return n.add(make(axis, n.attr_flag("keepdims", True), last), x)
 
 
-@onnx_op("CumSum", since=11)
-def cum_sum(n: OnnxNode) -> Result:
-    return _running(n, scan.CumSum)
-
-
-@onnx_op("CumProd", since=26)
-def cum_prod(n: OnnxNode) -> Result:
-    return _running(n, scan.CumProd)
-
-
 def _running(n: OnnxNode, make: Callable[..., Any]) -> Result:
     x = n.input(0)
     axis = n.axis(int(n.scalar(n.input(1), "axis")), x.type.rank)
     return n.add(make(axis, n.attr_flag("exclusive"), n.attr_flag("reverse")), x)
+
+
+onnx_op("ArgMax", since=1)(partial(_arg, make=reduce.ArgMax))
+onnx_op("ArgMin", since=1)(partial(_arg, make=reduce.ArgMin))
+onnx_op("CumSum", since=11)(partial(_running, make=scan.CumSum))
+onnx_op("CumProd", since=26)(partial(_running, make=scan.CumProd))

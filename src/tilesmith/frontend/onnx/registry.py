@@ -14,6 +14,7 @@ from typing import TypeAlias
 from tilesmith.frontend.common.registry import Registry
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.ops.base import Op
 
 ImportFunction: TypeAlias = Callable[[OnnxNode], Result]
 
@@ -28,3 +29,12 @@ OPERATORS: Registry[ImportFunction] = Registry()
 """By domain (empty for the default one), operator and opset version."""
 
 onnx_op = OPERATORS.register
+
+
+def same_operator(name: str, make: Callable[[], Op], arity: int = 1, since: int = 1) -> None:
+    """Registers an operator without attributes that one of ours with `arity` inputs equals."""
+
+    def convert(n: OnnxNode) -> Result:
+        return n.add(make(), *(n.input(i) for i in range(arity)))
+
+    OPERATORS.register(name, since=since)(convert)

@@ -57,13 +57,17 @@ def plain_binary(e: Binary, a: Expr, b: Expr, ctx: Context) -> Expr:
     return e if a is e.a and b is e.b else Binary(e.op, a, b)
 
 
+def _other_operand(op: str, a: Expr, b: Expr, neutral: float | None) -> Expr | None:
+    """The operand beside the neutral one, if one is."""
+    if neutral is not None and is_value(b, neutral):
+        return a
+    return b if neutral is not None and op in _COMMUTES and is_value(a, neutral) else None
+
+
 def _float_identity(op: str, a: Expr, b: Expr, ctx: Context) -> Expr | None:
-    neutral = _NEUTRAL_RIGHT.get(op)
-    if neutral is not None:
-        if is_value(b, neutral):
-            return a
-        if op in _COMMUTES and is_value(a, neutral):
-            return b
+    other = _other_operand(op, a, b, _NEUTRAL_RIGHT.get(op))
+    if other is not None:
+        return other
     if op in ("min", "max"):
         # NaN is the result when either operand is NaN, so only an infinity that never wins is
         # neutral
@@ -83,12 +87,9 @@ def _integer_identity(op: str, a: Expr, b: Expr, ctx: Context) -> Expr | None:
     dtype = a.dtype
     if dtype.is_bool:
         return _bool_identity(op, a, b)
-    neutral = _INT_NEUTRAL_RIGHT.get(op)
-    if neutral is not None:
-        if is_value(b, neutral):
-            return a
-        if op in _COMMUTES and is_value(a, neutral):
-            return b
+    other = _other_operand(op, a, b, _INT_NEUTRAL_RIGHT.get(op))
+    if other is not None:
+        return other
     zero = spread(const(0, dtype), a.lanes)
     if op in ("mul", "and") and (is_value(a, 0) or is_value(b, 0)):
         return zero
