@@ -26,7 +26,6 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from functools import partial
-from types import TracebackType
 from typing import IO, Literal, NoReturn, Self, TypeAlias
 
 Cause: TypeAlias = Literal["failed", "crash", "timeout", "memory"]
@@ -87,12 +86,7 @@ class Child:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.end()
 
     def call(self, request: bytes, seconds: float = math.inf) -> bytes:
@@ -194,8 +188,9 @@ class Child:
 
 
 class Children:
-    """`count` processes that run `module`, or more later (`grow`), see `Child`; they end with the
-    `with` statement.
+    """`count` processes that run `module` (see `Child`), or more later (`grow`).
+
+    They end with the `with` statement.
     """
 
     def __init__(
@@ -224,12 +219,11 @@ class Children:
             self._all.append(child)
             self._idle.put(child)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """End all processes; no thread may be in the middle of a call."""
         self.kill()
         for child in self._all:
             child.end()

@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Protocol
 
 import numpy as np
@@ -126,16 +125,11 @@ class LocalMeasurer:
         self._pool = ThreadPoolExecutor(self.jobs)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._builders.kill()  # nobody wants what they build now
         self._pool.shutdown(wait=True)
-        self._builders.__exit__(kind, error, trace)
+        self._builders.end()
         self._runner.end()
         self._folder.cleanup()
 
