@@ -183,9 +183,9 @@ def seconds_to_move(read: int, written: int, rates: Rates) -> float:
     """Of bytes that all live in the first cache that holds them."""
     target = host()
     all_of_it = read + written
-    if all_of_it <= target.l2_bytes * rates.threads:
+    if all_of_it <= target.model.l2_bytes * rates.threads:
         return read / rates.l2 + written / rates.l2_write
-    if all_of_it <= target.l3_bytes:
+    if all_of_it <= target.model.l3_bytes:
         return read / rates.l3 + written / rates.l3_write
     return read / rates.dram + written / rates.dram_write
 

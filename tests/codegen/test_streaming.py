@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from kernels import serial
@@ -17,7 +15,7 @@ from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Buffer, For, Func, Stmt, Store, seq
 from tilesmith.runtime.function import NativeFunction
 
-SMALL = replace(target("native"), l3_bytes=1 << 12)
+SMALL = target("native").with_model(l3_bytes=1 << 12)
 """A machine whose caches a few rows overflow."""
 
 ROWS = 64
@@ -60,7 +58,7 @@ def test_backwards_vectors_are_streamed() -> None:
 
 
 def test_what_a_cache_can_hold_is_not_streamed() -> None:
-    assert streams(copies((0, 16), stride=16)[0], replace(SMALL, l3_bytes=1 << 13)) == 0
+    assert streams(copies((0, 16), stride=16)[0], SMALL.with_model(l3_bytes=1 << 13)) == 0
 
 
 def test_what_the_kernel_reads_again_is_not_streamed() -> None:

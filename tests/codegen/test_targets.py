@@ -13,7 +13,7 @@ def test_the_host_is_detected() -> None:
     t = target("native")
     assert t is host()
     assert t.vector_bits in (128, 256, 512)
-    assert 0 < t.l1_bytes < t.l2_bytes
+    assert 0 < t.model.l1_bytes < t.model.l2_bytes
     assert covers(t, t)
     assert target(t) is t
 

@@ -75,9 +75,9 @@ def test_the_cache_gives_back_the_same_code(tmp_path: Path, monkeypatch) -> None
 
 def test_jobs_survive_the_way_to_another_process() -> None:
     session = driver.Session.of(Options(target="x86-64-v3", opt_level=1))
-    job = KernelJob("graph k() {}", "k_1", session.options, session.target)
+    job = KernelJob("graph k() {}", session.options, session.target)
     found = KernelJob.from_bytes(job.to_bytes())
-    assert (found.text, found.symbol, found.target) == (job.text, job.symbol, job.target)
+    assert (found.text, found.target) == (job.text, job.target)
     assert found.options.key() == job.options.key()
 
 

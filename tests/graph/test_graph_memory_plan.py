@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.nodes import Graph, Node, Value
 from tilesmith.graph.passes.decompose import decompose
-from tilesmith.graph.passes.memory_plan import ALIGNMENT, Plan, plan, value_bytes
+from tilesmith.graph.passes.memory_plan import Plan, plan, value_bytes
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.expr import Var
 from tilesmith.ir.layout import Layout
+from tilesmith.ir.target import LINE_BYTES
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.elementwise import Add, Exp
 from tilesmith.support.errors import InternalError
@@ -37,7 +38,7 @@ def check(graph: Graph, found: Plan, extra: dict[Node, int]) -> None:
         for (a, m), (b, n) in combinations(spans, 2):
             assert a + m <= b or b + n <= a
         for at, size in spans:
-            assert at % ALIGNMENT == 0
+            assert at % LINE_BYTES == 0
             assert at + size <= found.arena_bytes
         for v in node.inputs:
             if v in ids:

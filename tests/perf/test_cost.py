@@ -63,7 +63,9 @@ def test_a_register_tile_is_counted_exactly():
     assert (region.extent, region.entries) == (64, 1)
     inner = max(region.bodies, key=lambda b: b.trips)
     assert (inner.trips, inner.entries, inner.fma, inner.alu) == (6400, 64, 1, 0)
-    assert inner.store == 0 and inner.chain == V3.fma_latency  # one accumulator: each trip waits
+    assert (
+        inner.store == 0 and inner.chain == V3.model.fma_latency
+    )  # one accumulator: each trip waits
     stored = next(b for b in region.bodies if b.store)
     assert (stored.trips, stored.store) == (64, 1)
 

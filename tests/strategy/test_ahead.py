@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -27,7 +25,7 @@ from tilesmith.ops.slicing import Flip
 from tilesmith.strategy.cpu import lower_group, schedule
 from tilesmith.support.options import Options
 
-SMALL = replace(target("x86-64-v4"), l2_bytes=1 << 14)
+SMALL = target("x86-64-v4").with_model(l2_bytes=1 << 14)
 
 
 def taking(axis: int, shape: tuple[int, ...], indices: tuple[int, ...]) -> Graph:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -71,7 +69,7 @@ def test_accumulators_and_operands_fit_the_registers(level: str, rows: int, colu
 @pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
 def test_tiles_keep_rows_that_share_cache_sets_in_the_cache(level: str) -> None:
     machine = target(level)
-    ways = machine.l1_bytes // 4096
+    ways = machine.model.l1_bytes // 4096
     assert resident_rows(4096, machine) == resident_rows(3 * 8192, machine) == ways
     assert resident_rows(1024, machine) == 4 * ways
     assert resident_rows(4096 + 64, machine) >= choose_tile(14, 32, machine).rows
@@ -104,7 +102,7 @@ def test_rows_are_as_far_apart_as_channels_last_puts_them(op, x, w, distance) ->
 
 
 def test_rows_that_threads_share_are_cut_evenly() -> None:
-    machine = replace(target("x86-64-v4"), fma_ports=1)  # many tiles reach the peak of one port
+    machine = target("x86-64-v4").with_model(fma_ports=1)  # many tiles reach the peak of one port
     few, many = (choose_tile(64, 256, machine, outer=n) for n in (1, 16))
     assert 64 % few.rows == 0
     assert 64 % many.rows != 0  # threads share what is outside
@@ -134,7 +132,7 @@ def test_rows_and_few_columns_are_shared_in_one_loop(
 def test_weights_from_memory_are_asked_for_a_block_ahead(
     rows: int, columns: int, asked: bool
 ) -> None:
-    machine = replace(target("x86-64-v3"), l2_bytes=1 << 20)
+    machine = target("x86-64-v3").with_model(l2_bytes=1 << 20)
     weights = product((rows, 256), (256, columns))
     options = Options(use_cache=False, target="x86-64-v3", threads=2)
     session = driver.Session.of(options)
@@ -170,7 +168,7 @@ def packs(m: int, k: int, n: int) -> bool:
         b.input(name, TensorType(f32, shape)) for name, shape in (("x", (m, k)), ("w", (k, n)))
     ]
     graph = b.finish([b.add(MatMul(), *given)], ["y"])
-    s, _ = schedule(graph, replace(target("x86-64-v4"), l2_bytes=1 << 20))
+    s, _ = schedule(graph, target("x86-64-v4").with_model(l2_bytes=1 << 20))
     return "heap" in s.text()
 
 

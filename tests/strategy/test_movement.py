@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -45,7 +43,7 @@ def graph_of(shape: tuple[int, ...], kind: str, *ops: Op) -> Graph:
 def kernel_of(graph: Graph, target: str, streamed: bool) -> NativeFunction:
     """The one kernel of `graph`, for a machine with next to no last-level cache if `streamed`."""
     session = driver.Session.of(Options(use_cache=False), target=target)
-    machine = replace(session.target, l3_bytes=64) if streamed else session.target
+    machine = session.target.with_model(l3_bytes=64) if streamed else session.target
     (node,) = driver.optimise(graph, session).nodes
     assert isinstance(node.op, Fused)
     func = lower_group(node.op.body, machine, "k")
@@ -132,7 +130,7 @@ def test_rows_are_read_in_order_where_the_result_outgrows_the_caches() -> None:
     (node,) = driver.optimise(graph, session).nodes
     assert isinstance(node.op, Fused)
     for l3_bytes, first, second in ((1 << 30, 4, 6), (64, 6, 4)):
-        func = lower_group(node.op.body, replace(session.target, l3_bytes=l3_bytes), "k")
+        func = lower_group(node.op.body, session.target.with_model(l3_bytes=l3_bytes), "k")
         text = print_func(func)
         assert text.index(f"({first}):") < text.index(f"({second}):")
 

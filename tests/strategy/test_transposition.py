@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -138,7 +136,7 @@ def test_rows_of_any_length_are_written_by_whole_lines(target: str, data: st.Dat
     rows = data.draw(st.integers(64, 200), "rows")
     columns = data.draw(st.integers(64, 200), "columns")
     session = driver.Session.of(Options(use_cache=False), target=target)
-    machine = replace(session.target, l3_bytes=1 << 12)
+    machine = session.target.with_model(l3_bytes=1 << 12)
     (node,) = driver.optimise(transposed((rows, columns), (1, 0), "f32"), session).nodes
     assert isinstance(node.op, Fused)
     func = driver.run_loop_passes(lower_group(node.op.body, machine, "k"), session)

@@ -3,8 +3,6 @@ where the model says so and the accuracy policy allows it."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -152,7 +150,7 @@ def test_the_policy_decides_what_may_be_chosen() -> None:
 )
 def test_the_cost_model_chooses(x: tuple[int, ...], filters: int, expected: int | None) -> None:
     (node,) = convolutions(network(x, filters))[:1]
-    machine = replace(target("x86-64-v4"), fma_ports=1, l2_bytes=1 << 20)
+    machine = target("x86-64-v4").with_model(fma_ports=1, l2_bytes=1 << 20)
     assert winograd_choice(machine, 1e-4)(node) == expected
 
 
@@ -166,7 +164,7 @@ def test_blocks_fit_the_cache(m: int, tiles: int, channels: int) -> None:
         assert b.tiles % b.tile.rows == 0 and b.tile.rows <= tiles
         assert b.tile.rows <= resident_rows(channels * 4, machine)
         own = 0 if b.shared else channels
-        assert b.tiles * (own + b.tile.columns) * (m + 2) ** 2 * 4 <= machine.l2_bytes
+        assert b.tiles * (own + b.tile.columns) * (m + 2) ** 2 * 4 <= machine.model.l2_bytes
 
 
 @pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])

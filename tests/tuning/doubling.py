@@ -30,7 +30,7 @@ FUNCTION = "define i32 @k(ptr %x, ptr %y, ptr %shared, ptr %rt) {{\nentry:\n{}\n
 
 def kernel(text: str | None = None) -> KernelCode:
     text = text or NEST
-    job = KernelJob(text, "k", Options(), host(), nest=True)
+    job = KernelJob(text, Options(), host(), nest=True)
     return KernelCode.from_bytes(without_head(driver.answer(job.to_bytes()))[1])
 
 

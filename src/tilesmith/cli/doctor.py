@@ -75,9 +75,7 @@ def _findings(options: Options, stats: CacheStats) -> dict[str, Any]:
             "features": sorted(target.features),
             "vector_bits": target.vector_bits,
             "vector_registers": target.vector_registers,
-            "l1_bytes": target.l1_bytes,
-            "l2_bytes": target.l2_bytes,
-            "l3_bytes": target.l3_bytes,
+            "model": target.model.to_json(),
         },
         "threads": {
             "default": thread_count(options.threads),
@@ -184,14 +182,28 @@ def _rate_line(r: dict[str, Any]) -> tuple[str, str]:
 def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     t, threads, cache = found["target"], found["threads"], found["cache"]
     features = [f for f in t["features"] if f.startswith(_SHOWN_FEATURES)]
-    caches = (f"L{i} {size_text(t[f'l{i}_bytes'])}" for i in (1, 2, 3))
+    m = t["model"]
+    caches = (f"L{i} {size_text(m[f'l{i}_bytes'])}" for i in (1, 2, 3))
     return [
         ("tilesmith", f"{found['tilesmith']} (Python {found['python']}, {sys.executable})"),
         ("platform", found["platform"]),
         ("target", f"{t['name']}: {t['cpu']}, {t['triple']}"),
         ("vectors", f"{t['vector_registers']} registers of {t['vector_bits']} bits"),
         ("features", " ".join(features) or "none of note"),
-        ("caches", ", ".join(caches)),
+        (
+            "cores",
+            f"{m['cores']} with {m['smt']} hardware threads each, {m['ghz']:.1f} GHz assumed",
+        ),
+        (
+            "caches",
+            f"{', '.join(caches)}; {m['l1_ways']} and {m['l2_ways']} ways, "
+            f"{m['l3_cores']} cores share an L3",
+        ),
+        (
+            "ports",
+            f"{m['fma_ports']} FMAs (latency {m['fma_latency']}), {m['vector_ports']} vector "
+            f"instructions, {m['load_ports']} loads, {m['issue_width']} of any kind a cycle",
+        ),
         (
             "threads",
             f"{threads['default']} by default; {threads['allowed_cpus']} of "

@@ -27,7 +27,9 @@ from tilesmith.cli.arguments import (
 )
 from tilesmith.cli.console import milliseconds, print_json, print_table, progress
 from tilesmith.cli.models import inputs_from, open_model, random_inputs, read_arrays
+from tilesmith.ir.target import Target
 from tilesmith.perf.machine import Rates
+from tilesmith.perf.scaling import Scaling, division, scaling
 from tilesmith.runtime.profile import KernelTime, Profile
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options
@@ -71,11 +73,12 @@ def command(
     if json:
         chosen = range(count) if kernel is None else (kernel,)
         rows = [_row(i, found, full=kernel is not None) for i in chosen]
-        print_json({"model": str(model), **_totals(found), "kernels": rows})
+        totals = _totals(found, exe.program.target)
+        print_json({"model": str(model), **totals, "kernels": rows})
     elif kernel is not None:
         _show_one(kernel, found)
     else:
-        _show_table(model.name, found, top)
+        _show_table(model.name, found, exe.program.target, top)
 
 
 def _row(i: int, found: Profile, full: bool = False) -> dict[str, Any]:
@@ -104,11 +107,14 @@ def _row(i: int, found: Profile, full: bool = False) -> dict[str, Any]:
     return row
 
 
-def _totals(found: Profile) -> dict[str, Any]:
+def _totals(found: Profile, target: Target) -> dict[str, Any]:
     rates = found.machine.at(found.threads)
     known = [k for k in found if k.info is not None and k.prediction is not None]
+    s = _scaling(found, target)
     return {
         "threads": found.threads,
+        "scheduled_threads": target.threads,
+        "scaling": {"efficiency": s.efficiency, "serial": s.serial, "imbalance": s.imbalance},
         "whole_ms": found.whole * 1e3,
         "kernels_ms": found.seconds * 1e3,
         "predicted_ms": sum(k.prediction.seconds for k in known if k.prediction) * 1e3,
@@ -123,14 +129,14 @@ def _totals(found: Profile) -> dict[str, Any]:
     }
 
 
-def _show_table(name: str, found: Profile, top: int) -> None:
+def _show_table(name: str, found: Profile, target: Target, top: int) -> None:
     order = list(range(len(found)))
     if top:
         order = sorted(order, key=lambda i: -found[i].seconds)[:top]
     rows = [_line(i, found[i], found.seconds) for i in order]
     columns = (">kernel", ">ms", ">share", ">GFLOP/s", ">GB/s", ">model ms", ">ratio", "bound by",
                "operators", "source", "loops")  # fmt: skip
-    totals = _totals(found)
+    totals = _totals(found, target)
     rates = found.machine.at(found.threads)
     peak = f"{rates.flops / 1e9:.0f}", f"{rates.dram / 1e9:.0f}"
     rows.append(
@@ -141,7 +147,25 @@ def _show_table(name: str, found: Profile, top: int) -> None:
     )  # fmt: skip
     rows.append(("peak", "", "", *peak, "", "", "", _peaks(rates), "", ""))
     threads = f"{found.threads} thread{'s' if found.threads > 1 else ''}"
+    if target.for_threads(found.threads).threads != target.threads:
+        threads += f" (kernels are scheduled for {target.threads})"
+    s = _scaling(found, target)
+    rows.append(
+        ("threads", "", "", "", "", "", f"{s.efficiency:.2f}", "",
+         f"efficiency of {threads} by trip counts: serial {s.serial:.1%}, "
+         f"imbalance {s.imbalance * s.threads:.1%}", "", "")
+    )  # fmt: skip
     print_table(columns, rows, title=f"{name}, {threads}, {found.machine.cpu}")
+
+
+def _scaling(found: Profile, target: Target) -> Scaling:
+    """How trip counts divide the time among the threads, given each kernel's time with them."""
+    rows = []
+    for k in found:
+        if k.info is not None:
+            d = division(k.info.work, target, found.machine, found.threads)
+            rows.append((d, k.seconds / d.busiest))
+    return scaling(rows, found.threads, 0.0)
 
 
 def _line(i: int, k: KernelTime, total: float) -> tuple[str, ...]:

@@ -52,7 +52,6 @@ class KernelJob:
     """A kernel to compile.
 
     text: of the fused group, or of the loop nest.
-    symbol: the kernel's name.
     options: options of the compilation.
     target: the machine.
     decisions: of its schedule, if they are not the analytic ones.
@@ -61,7 +60,6 @@ class KernelJob:
     """
 
     text: str
-    symbol: str
     options: Options
     target: Target
     decisions: Mapping[str, Value] = field(default_factory=dict)
@@ -72,20 +70,17 @@ class KernelJob:
         options = {
             f.name: getattr(self.options, f.name)
             for f in fields(Options)
-            if f.metadata["affects_code"]
+            if f.metadata["affects_code"] or f.name == "cache_bytes"
         }
-        target = {f.name: getattr(self.target, f.name) for f in fields(Target)}
-        target["features"] = sorted(self.target.features)
         rest = [dict(self.decisions), self.nest, self.cache_dir and str(self.cache_dir)]
-        return json.dumps([self.text, self.symbol, options, target, *rest]).encode()
+        return json.dumps([self.text, options, self.target.to_json(), *rest]).encode()
 
     @staticmethod
     def from_bytes(blob: bytes) -> KernelJob:
-        text, symbol, options, target, decisions, nest, cache = json.loads(blob)
-        target["features"] = frozenset(target["features"])
+        text, options, target, decisions, nest, cache = json.loads(blob)
         options, chosen = Options(**options, use_cache=False), values_from_json(decisions)
         folder = Path(cache) if cache else None
-        return KernelJob(text, symbol, options, Target(**target), chosen, nest, folder)
+        return KernelJob(text, options, Target.from_json(target), chosen, nest, folder)
 
 
 def with_head(head: Any, body: bytes) -> bytes:

@@ -1,4 +1,9 @@
-"""The machines for which code can be made: detection of the host and the named x86-64 levels.
+"""The machines for which code can be made: the host, named ones, and those of description files.
+
+A description file (TOML or JSON) is a table of fields of `CpuModel`, and:
+
+    name = "server-64"      # shown to people; the file's name without it
+    base = "x86-64-v4"      # whose instructions code may use, and whose other fields hold
 
 Code generation starts from the baseline CPU and adds exactly the features listed in a `Target`.  So
 a machine that hides a feature (a virtual machine, an operating system without AVX-512 state) never
@@ -7,12 +12,17 @@ gets code that uses it.  `Target.cpu` only steers LLVM's tuning.
 
 from __future__ import annotations
 
+import difflib
 import glob
+import json
 import os
 import re
+import tomllib
+from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 
-from tilesmith.ir.target import Target
+from tilesmith.ir.target import CpuModel, Target
 from tilesmith.support.errors import UsageError
 
 _V1 = frozenset({"64bit", "cmov", "cx8", "fxsr", "mmx", "sse", "sse2", "x87"})
@@ -28,6 +38,28 @@ _LEVELS: dict[str, tuple[frozenset[str], int, int]] = {
 }
 """Name -> features, vector width in bits, vector registers (levels of the x86-64 psABI).
 """
+
+_SERVER = CpuModel(
+    smt=2, vector_ports=2, l1_bytes=48 << 10, l1_ways=12, l2_bytes=2 << 20, l2_ways=16
+)
+
+_MACHINES: dict[str, tuple[str, CpuModel]] = {
+    "avx2-laptop": (
+        "x86-64-v3",
+        CpuModel(cores=6, smt=2, ghz=3.2, l3_bytes=16 << 20, l3_cores=6, dram_gbytes=40.0),
+    ),
+    "server-16": (
+        "x86-64-v4",
+        replace(_SERVER, cores=16, l3_bytes=32 << 20, l3_cores=16, dram_gbytes=150.0),
+    ),
+    "server-64": (
+        "x86-64-v4",
+        replace(_SERVER, cores=64, ghz=2.5, l3_bytes=128 << 20, l3_cores=64, dram_gbytes=280.0),
+    ),
+}
+"""Name -> the level of its instructions and a plausible model, to compile for elsewhere."""
+
+_SUFFIXES = (".toml", ".json")
 
 _ONE_WIDE_FMA = frozenset({"znver4", "icelake-client", "tigerlake", "rocketlake", "cannonlake"})
 """CPUs that start one 512-bit fused multiply-add per cycle; others with AVX-512 start two."""
@@ -57,30 +89,51 @@ def has_slow_gathers(target: Target) -> bool:
 
 
 def target(spec: str | Target) -> Target:
-    """The target called `spec`: "native" or an x86-64 level.  Raises UsageError for other names."""
+    """The target called `spec`: "native", an x86-64 level, a named machine or the path of a
+    description file.  Raises UsageError for other names and for files that say what can't be.
+    """
     if isinstance(spec, Target):
         return spec
     if spec == "native":
         return host()
-    level = _LEVELS.get(spec)
-    if level is None:
-        known = ", ".join(["native", *_LEVELS])
-        raise UsageError(f"unknown target {spec!r}: expected one of {known}")
-    features, bits, registers = level
-    # baseline levels say nothing of caches: assume a modest desktop core
-    return Target(
-        spec,
-        _linux_triple("x86_64"),
-        spec,
-        features,
-        bits,
-        registers,
-        2,
-        4,
-        32 << 10,
-        512 << 10,
-        8 << 20,
-    )
+    if spec.endswith(_SUFFIXES):
+        return _described(Path(spec))
+    level, model = _MACHINES.get(spec, (spec, CpuModel()))
+    if level not in _LEVELS:
+        known = ", ".join(["native", *_LEVELS, *_MACHINES])
+        raise UsageError(
+            f"unknown target {spec!r}: expected one of {known}, or a file (.toml, .json)"
+        )
+    features, bits, registers = _LEVELS[level]
+    if spec == level and bits == 512:
+        model = replace(model, vector_ports=2)
+    return Target(spec, _linux_triple("x86_64"), level, features, bits, registers, model)
+
+
+def _described(path: Path) -> Target:
+    """The target of a description file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        m = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except OSError as e:
+        raise UsageError(f"can't read the target description {path}: {e.strerror}") from None
+    except ValueError as e:  # of either parser, and of the encoding
+        raise UsageError(f"{path} is no {path.suffix[1:].upper()} file: {e}") from None
+    if not isinstance(m, dict):
+        raise UsageError(f"{path}: expected a table of fields, found {type(m).__name__}")
+    name, base = m.pop("name", path.stem), m.pop("base", "x86-64-v3")
+    for key, value in (("name", name), ("base", base)):
+        if not isinstance(value, str) or not value or value.endswith(_SUFFIXES):
+            raise UsageError(f"{path}: {key} must be the name of a target, found {value!r}")
+    start = target(base)
+    try:
+        model = CpuModel.from_json(m, start.model)
+    except ValueError as e:
+        known = CpuModel().to_json()
+        near = [n for k in m.keys() - known for n in difflib.get_close_matches(k, known, 1)]
+        hint = f"; did you mean {', '.join(near)}?" if near else ""
+        raise UsageError(f"{path}: {e}{hint}") from None
+    return replace(start, name=name, model=model)
 
 
 @lru_cache(maxsize=1)
@@ -93,7 +146,6 @@ def host() -> Target:
     found = (
         frozenset(name for name, on in llvm.get_host_cpu_features().items() if on) - _NOT_FOR_CODE
     )
-    caches = _caches()
     if triple.startswith("x86_64"):
         bits = 512 if "avx512f" in found else 256 if "avx" in found else 128
         registers = 32 if "avx512f" in found else 16
@@ -101,19 +153,9 @@ def host() -> Target:
         ports = 1 if bits == 512 and cpu in _ONE_WIDE_FMA else 2
     else:  # AArch64: 128-bit NEON; other architectures get the same conservative guess
         bits, registers, features, ports = 128, 32, found, 2
-    return Target(
-        "native",
-        triple,
-        cpu,
-        features,
-        bits,
-        registers,
-        ports,
-        4,
-        caches.get((1, "Data"), 32 << 10),
-        caches.get((2, "Unified"), 1 << 20),
-        caches.get((3, "Unified"), 16 << 20),
-    )
+    model = CpuModel(fma_ports=ports, vector_ports=2 if bits == 512 else 3)
+    model = replace(model, **_cores(), **_caches())
+    return Target("native", triple, cpu, features, bits, registers, model)
 
 
 def missing_features(machine: Target, needed: Target) -> tuple[str, ...]:
@@ -142,19 +184,48 @@ def _linux_triple(arch: str) -> str:
     return f"{arch}-unknown-linux-gnu"
 
 
-def _caches() -> dict[tuple[int, str], int]:
-    """(level, type) -> bytes, from the operating system where it tells; empty elsewhere."""
-    sizes: dict[tuple[int, str], int] = {}
+def _cores() -> dict[str, int]:
+    """Physical cores of this machine and hardware threads of each; empty where nothing tells."""
+    cores = {
+        _numbers(os.path.join(folder, "thread_siblings_list"))
+        for folder in glob.glob("/sys/devices/system/cpu/cpu[0-9]*/topology")
+    } - {0}
+    siblings = _numbers("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list").bit_count()
+    return {"cores": len(cores), "smt": siblings} if cores and siblings else {}
+
+
+def _caches() -> dict[str, int]:
+    """The fields of a model that the operating system tells of the caches of CPU 0."""
+    found: dict[str, int] = {}
+    smt = _cores().get("smt", 1)
     for folder in sorted(glob.glob("/sys/devices/system/cpu/cpu0/cache/index*")):
         try:
-            level, kind, size = (_read(os.path.join(folder, n)) for n in ("level", "type", "size"))
+            level, kind, size, ways = (
+                _read(os.path.join(folder, n))
+                for n in ("level", "type", "size", "ways_of_associativity")
+            )
         except OSError:
             continue
         number = re.fullmatch(r"(\d+)([KMG]?)", size)
-        if number and level.isdigit():
-            scale = {"": 0, "K": 10, "M": 20, "G": 30}[number[2]]
-            sizes[int(level), kind] = int(number[1]) << scale
-    return sizes
+        if not number or level not in ("1", "2", "3") or kind == "Instruction":
+            continue
+        found[f"l{level}_bytes"] = int(number[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[number[2]]
+        if level == "3":
+            shared = _numbers(os.path.join(folder, "shared_cpu_list")).bit_count()
+            found["l3_cores"] = max(shared // smt, 1)
+        elif ways.isdigit() and int(ways):
+            found[f"l{level}_ways"] = int(ways)
+    return found
+
+
+def _numbers(path: str) -> int:
+    """The CPUs in a list like `0-3,8` as a set of bits; 0 where there is no such file."""
+    try:
+        parts = [p.partition("-") for p in _read(path).split(",")]
+        runs = [(int(first), int(last or first)) for first, _, last in parts]
+    except (OSError, ValueError):
+        return 0
+    return sum((1 << (last + 1)) - (1 << first) for first, last in runs)
 
 
 def _read(path: str) -> str:

@@ -24,14 +24,7 @@ if TYPE_CHECKING:
     from .compiler import build, compile_model, compile_program, load_graph, plan_report
     from .constrained import check_constraints, group_space
     from .entry import compile, load
-    from .kernels import (
-        answer,
-        canonical,
-        compile_kernels,
-        if_possible,
-        kernel_key,
-        kernel_symbol,
-    )
+    from .kernels import answer, canonical, compile_kernels, if_possible, kernel_key
     from .passes import GRAPH_PASSES, LOOP_PASSES, graph_passes, optimise, run_loop_passes
     from .programs import SavedProgram, kernel_cache
     from .session import Question, Session, Tuned, lookup, recorded
@@ -61,7 +54,6 @@ __all__ = [
     "if_possible",
     "kernel_cache",
     "kernel_key",
-    "kernel_symbol",
     "load",
     "load_graph",
     "lookup",
@@ -95,7 +87,6 @@ __getattr__, __dir__ = exports(
             "compile_kernels",
             "if_possible",
             "kernel_key",
-            "kernel_symbol",
         ],
         "tilesmith.driver.passes": [
             "GRAPH_PASSES",

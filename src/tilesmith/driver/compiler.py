@@ -13,7 +13,6 @@ from tilesmith.choices.space import Forbidden
 from tilesmith.codegen.emit import emit
 from tilesmith.codegen.link import compile_object
 from tilesmith.codegen.math import expand_math
-from tilesmith.codegen.targets import target as resolve_target
 from tilesmith.frontend.load import load as load_source
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.text import print_graph
@@ -101,7 +100,7 @@ def compile_program(graph: Graph, session: Session) -> Program:
 def build(
     schedule: Schedule | Literal["auto"],
     args: Sequence[Tensor],
-    target: str | Target = "native",
+    target: str | Target | None = None,
     threads: int | None = None,
     name: str = "main",
     options: Options | None = None,
@@ -112,7 +111,11 @@ def build(
     `schedule`: "auto" stands for the one that rules choose by the structure of the expressions.
     Raises ScheduleError and UsageError.
     """
-    session = replace(Session.of(options), target=resolve_target(target))
+    session = Session.of(
+        options, target=target if isinstance(target, str) else None, threads=threads
+    )
+    if isinstance(target, Target):
+        session = replace(session, target=target)
     if isinstance(schedule, str):
         if schedule != "auto":
             raise UsageError(f'schedule is a Schedule or "auto", not {schedule!r}')
@@ -122,5 +125,5 @@ def build(
         final = run_loop_passes(func, session)
         kernel = emit(expand_math(final, session.target), session.target)
         code = compile_object(kernel.llvm_text, session.target, session.options.opt_level)
-    threads = threads if threads is not None else session.options.threads
+    threads = session.options.threads
     return NativeFunction(kernel, code, func.params, func.outputs, session.target, threads)

@@ -1,5 +1,9 @@
-"""Code for fused groups: each distinct one is compiled once; its text, without names, is the key
-in this run and in the cache on disk."""
+"""Code for fused groups: each distinct one is compiled once, in this run and on disk.
+
+The cache has two steps.  A group's text, without names, with the target, threads and decisions of
+its schedule is the key of a symbol; the symbol is a hash of the loops, and the key of their code.
+So schedules for other numbers of threads share the code of all kernels whose loops are the same.
+"""
 
 from __future__ import annotations
 
@@ -62,14 +66,24 @@ def canonical(body: Graph) -> Graph:
 
 
 def kernel_key(text: str, options: Options, target: Target, decisions: Decisions) -> str:
-    """What the cache knows a kernel by: the text of its fused body, and how it is compiled."""
+    """What the cache knows a kernel by: the text of its fused body, and how it is scheduled."""
     chosen = [json.dumps(decisions)] if decisions else []
-    return cache_key(text, options.key(), target.text, *chosen)
+    return cache_key(text, options.key(), target.text, f"threads={target.threads}", *chosen)
 
 
-def kernel_symbol(key: str) -> str:
-    """The name of a kernel in object code."""
-    return f"k_{key[:16]}"
+def _cached(cache: Cache | None, key: str) -> KernelCode | None:
+    """The code of a kernel, if it was kept."""
+    symbol = cache.get(key) if cache is not None else None
+    return _code_of(cache, symbol.decode()) if symbol is not None else None
+
+
+def _code_of(cache: Cache | None, symbol: str) -> KernelCode | None:
+    blob = cache.get(_code_key(symbol)) if cache is not None else None
+    return KernelCode.from_bytes(blob) if blob is not None else None
+
+
+def _code_key(symbol: str) -> str:
+    return cache_key("code", symbol)
 
 
 def generate(body: Graph, nest: Func, session: Session, under: tuple[str, ...] = ()) -> KernelCode:
@@ -142,16 +156,13 @@ def compile_kernels(
             )
             if key in found or key in missing:
                 continue
-            blob = cache.get(key) if cache is not None else None
-            if blob is not None:
-                found[key] = KernelCode.from_bytes(blob)
+            code = _cached(cache, key)
+            if code is not None:
+                found[key] = code
             else:
                 missing[key] = _Missing(body, text, node.loc, chosen)
         with kernel_workers() if workers is None else nullcontext(workers) as helping:
-            for key, code in _compile_all(missing, session, helping):
-                found[key] = code
-                if cache is not None:
-                    cache.put(key, code.to_bytes())
+            found.update(_compile_all(missing, session, helping, cache))
     return {node: found[key] for node, key in of_node.items()}
 
 
@@ -181,7 +192,7 @@ NODES_PER_KERNEL = 6
 
 
 def _compile_all(
-    missing: Mapping[str, _Missing], session: Session, workers: Children
+    missing: Mapping[str, _Missing], session: Session, workers: Children, cache: Cache | None
 ) -> Iterator[tuple[str, KernelCode]]:
     """Code for each missing kernel by key: in this process and in others.
 
@@ -193,10 +204,12 @@ def _compile_all(
 
         def code_of(item: tuple[str, _Missing]) -> tuple[str, KernelCode]:
             key, m = item
-            symbol = kernel_symbol(key)
             reply = None
             if count and not constants_of(m.body) and user_template(m.decisions) is None:
-                job = KernelJob(m.text, symbol, session.options, session.target, m.decisions)
+                folder = cache.directory if cache is not None else None
+                job = KernelJob(
+                    m.text, session.options, session.target, m.decisions, cache_dir=folder
+                )
                 try:
                     reply = workers.call_if_idle(job.to_bytes())
                 except ChildError as e:  # what is wrong with the kernel is found again here
@@ -205,7 +218,7 @@ def _compile_all(
                 return key, if_possible(
                     m.decisions,
                     session,
-                    lambda d: _compile_kernel(m.body, symbol, m.loc, session, path, d),
+                    lambda d: _compile_kernel(replace(m, decisions=d), key, session, path, cache),
                 )
             times, code = without_head(reply)
             for name, seconds in times:
@@ -238,13 +251,11 @@ def answer(request: bytes) -> bytes:
         return _answer(session, generate(EMPTY, parse_func(job.text), session).to_bytes())
     cache = Cache(job.cache_dir, job.options.cache_bytes) if job.cache_dir is not None else None
     key = kernel_key(job.text, job.options, job.target, job.decisions)
-    code = cache.get(key) if cache is not None else None
+    code = _cached(cache, key)
     if code is None:
-        body = parse_graph(job.text)
-        code = _compile_kernel(body, job.symbol, "", session, (), job.decisions).to_bytes()
-        if cache is not None:
-            cache.put(key, code)
-    return _answer(session, code)
+        missing = _Missing(parse_graph(job.text), job.text, "", job.decisions)
+        code = _compile_kernel(missing, key, session, (), cache)
+    return _answer(session, code.to_bytes())
 
 
 def _answer(session: Session, code: bytes) -> bytes:
@@ -252,17 +263,24 @@ def _answer(session: Session, code: bytes) -> bytes:
 
 
 def _compile_kernel(
-    body: Graph,
-    symbol: str,
-    loc: str,
-    session: Session,
-    path: tuple[str, ...],
-    decisions: Decisions,
+    m: _Missing, key: str, session: Session, path: tuple[str, ...], cache: Cache | None
 ) -> KernelCode:
+    """The code of a kernel, which is that of another schedule where the loops are equal; `cache`
+    keeps it under `key`.
+    """
     try:
         with session.timings.stage("lower", under=path):
-            func = lower_group(body, session.target, symbol, Config(decisions))
-        return generate(body, func, session, path)
+            func = lower_group(m.body, session.target, "k", Config(m.decisions))
+            parts = (print_func(func), m.text, session.options.key(), session.target.text)
+            symbol = f"k_{cache_key(*parts)[:16]}"
+        code = _code_of(cache, symbol)
+        if code is None:
+            code = generate(m.body, replace(func, name=symbol), session, path)
+            if cache is not None:
+                cache.put(_code_key(symbol), code.to_bytes())
+        if cache is not None:
+            cache.put(key, symbol.encode())
+        return code
     except TilesmithError as e:
-        e.add_note(f"while compiling {loc or 'a kernel'}:\n{print_graph(body)}")
+        e.add_note(f"while compiling {m.loc or 'a kernel'}:\n{print_graph(m.body)}")
         raise

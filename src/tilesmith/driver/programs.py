@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilesmith.codegen.targets import target as resolve_target
 from tilesmith.runtime.program import Program
-from tilesmith.runtime.threads import thread_count
+from tilesmith.runtime.threads import target_of, thread_count
 from tilesmith.runtime.tsm import load_program, write_program
 from tilesmith.support.cache import Cache, Store, cache_key, content_key
 from tilesmith.support.errors import ModelError
@@ -78,11 +77,12 @@ class SavedProgram:
                 shown += json.dumps([pins or {}, banned], sort_keys=True)
         except (TypeError, ValueError, AttributeError):
             return None  # the frontend says what is wrong
-        target = resolve_target(options.target).text
+        target = target_of(options)
         identity = identify(model) if identified is None else identified()
         if identity is None:
             return None
-        parts = ("program", identity.content, shown, options.key(), target)
+        threads = f"threads={target.threads}"
+        parts = ("program", identity.content, shown, options.key(), target.text, threads)
         key = cache_key(*parts, _records(options))
         return SavedProgram(cache, key, model, identity.stamp)
 

@@ -14,11 +14,10 @@ from tilesmith.choices.family import Family
 from tilesmith.choices.lookup import Lookup, Match
 from tilesmith.choices.records import Records
 from tilesmith.choices.workload import choice_workload
-from tilesmith.codegen.targets import target as resolve_target
 from tilesmith.graph.nodes import Node
 from tilesmith.graph.passes.choices import V
 from tilesmith.ir.target import Target
-from tilesmith.runtime.threads import thread_count
+from tilesmith.runtime.threads import target_of, thread_count
 from tilesmith.support.dump import Dumper
 from tilesmith.support.errors import ScheduleError
 from tilesmith.support.options import Options, records_path
@@ -91,7 +90,7 @@ class Session:
     def of(options: Options | None, **overrides: Any) -> Session:
         options = options or Options.from_environment()
         options = options.with_(**overrides)
-        return Session(options, resolve_target(options.target), Timings(), Dumper(options.dump))
+        return Session(options, target_of(options), Timings(), Dumper(options.dump))
 
     def decisions(self, workload: str) -> Decisions:
         """What is known to be best for a workload; nothing where the analytic choices are."""

@@ -17,7 +17,7 @@ from tilesmith.graph.passes.repack import repack
 from tilesmith.ir.layout import Layout
 from tilesmith.perf.cost import Place, Setting, predict
 from tilesmith.perf.kernel_work import work_of
-from tilesmith.runtime.machine import machine
+from tilesmith.perf.machine import nominal
 from tilesmith.runtime.threads import thread_count
 from tilesmith.strategy.cpu.packing import packed_layouts
 from tilesmith.support.cache import cache_key
@@ -187,4 +187,4 @@ def predicted_seconds(
     for i in group.constants:
         places[i] = "l3"
     work = work_of(final, session.target)
-    return predict(work, machine(), session.target, Setting(threads, places)).seconds
+    return predict(work, nominal(session.target), session.target, Setting(threads, places)).seconds

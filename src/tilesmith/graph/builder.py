@@ -17,10 +17,8 @@ from tilesmith.graph.nodes import Constant, Data, Graph, Node, Value
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.base import Op
+from tilesmith.perf.limits import SHARED_BYTES
 from tilesmith.support.errors import InternalError, ModelError, TilesmithError
-
-_SHARED_BYTES = 4096
-"""Unnamed constants of up to this many bytes are made once per distinct content."""
 
 
 def array_type(array: np.ndarray) -> TensorType:
@@ -89,7 +87,7 @@ class Builder:
         """
         array = np.asarray(array)
         type = array_type(array)
-        key = (type, array.tobytes()) if not name and array.nbytes <= _SHARED_BYTES else None
+        key = (type, array.tobytes()) if not name and array.nbytes <= SHARED_BYTES else None
         if key is not None and key in self._shared:
             return self._shared[key]
         value = self.lazy_constant(type, Data.of(array), name)

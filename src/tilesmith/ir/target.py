@@ -1,28 +1,34 @@
-"""The description of a machine for schedules and code generation.
+"""The machine that code is made for: its instructions, the model of its CPU, the threads.
 
-Pure data: detection of the host and the named levels live in `codegen.targets`.
+Pure data: detection of the host and the named targets live in `codegen.targets`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
-LINE_BYTES = 64
-"""Bytes of a cache line, on every CPU that is known here."""
+from .cpu_model import DESKTOP, LINE_BYTES, CpuModel
+
+__all__ = ["LINE_BYTES", "CpuModel", "Target"]
+
+SHARES = 8
+"""Iterations per thread that suffice for load balance: the busiest thread takes at most an eighth
+longer than the average.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """A CPU target.
 
-    name: what the user asked for (`native`, `x86-64-v3`).
-    triple, cpu, features: LLVM's names.
+    name: what the user asked for (`native`, `x86-64-v3`, a description).
+    triple, cpu, features: LLVM's names.  Code may use the features; `cpu` only steers tuning.
     vector_bits: SIMD width in bits.
     vector_registers: number of architectural vector registers.
-    fma_ports: fused multiply-adds of full width started per cycle.
-    fma_latency: cycles until the result of a fused multiply-add can be used.
-    l1_bytes, l2_bytes: data caches of each core.
-    l3_bytes: the shared cache.
+    model: how fast the machine is, and how much it has.
+    threads: number of threads that schedules are made for (see `for_threads`).
     """
 
     name: str
@@ -31,21 +37,47 @@ class Target:
     features: frozenset[str]
     vector_bits: int
     vector_registers: int
-    fma_ports: int = 2
-    fma_latency: int = 4
-    l1_bytes: int = 32 << 10
-    l2_bytes: int = 1 << 20
-    l3_bytes: int = 16 << 20
+    model: CpuModel = DESKTOP
+    threads: int = 2
 
     def vector_lanes(self, element_bytes: int) -> int:
         """Elements of that size in one vector register."""
         return self.vector_bits // 8 // element_bytes
 
+    def for_threads(self, threads: int) -> Target:
+        """This target with schedules for that many threads, rounded up to a power of two, at least
+        2: numbers in between want the same, and a program for one thread shares its kernels with
+        one for two.
+        """
+        return replace(self, threads=max(1 << (threads - 1).bit_length(), 2))
+
+    def with_model(self, **changes: Any) -> Target:
+        """This target with other values of some fields of its model."""
+        return replace(self, model=replace(self.model, **changes))
+
+    @property
+    def shared_trips(self) -> int:
+        """Iterations of a parallel loop that are enough for load balance among the threads."""
+        return SHARES * self.threads
+
+    @property
+    def parallel_fmas(self) -> int:
+        """Fewest float32 multiply-adds that are worth sharing among threads: kernels as small do
+        not fill vectors wider than 8 lanes.
+        """
+        return self.model.parallel_cycles * self.model.fma_ports * 8
+
+    @property
+    def parallel_elements(self) -> int:
+        """Fewest float32 elements to move that are worth sharing among threads."""
+        return self.model.parallel_bytes // 4
+
     def overflows(self, result_bytes: int) -> bool:
         """True if no cache holds the beginning of a result at the end of writing it: it fills three
-        quarters of the last-level cache (the C library's `memcpy` draws the same line).
+        quarters of its threads' last-level caches (the C library's `memcpy` draws the same line).
         """
-        return 4 * result_bytes >= 3 * self.l3_bytes
+        caches = -(-self.threads // self.model.l3_cores)
+        return 4 * result_bytes >= 3 * self.model.l3_bytes * caches
 
     @property
     def feature_string(self) -> str:
@@ -54,8 +86,26 @@ class Target:
 
     @property
     def text(self) -> str:
-        """Every field, equal in every process: part of cache keys."""
-        shown = {f.name: getattr(self, f.name) for f in fields(self)} | {
-            "features": self.feature_string
+        """Every field but the threads, the same in every process: part of cache keys."""
+        shown = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "threads"} | {
+            "features": self.feature_string,
+            "model": self.model.text,
         }
         return " ".join(f"{k}={v}" for k, v in shown.items())
+
+    def to_json(self) -> dict[str, Any]:
+        shown = {f.name: getattr(self, f.name) for f in fields(self)}
+        return shown | {"features": sorted(self.features), "model": self.model.to_json()}
+
+    @staticmethod
+    def from_json(m: Mapping[str, Any]) -> Target:
+        """Raises ValueError, KeyError or TypeError for what `to_json` does not write."""
+        texts = (m["name"], m["triple"], m["cpu"], *m["features"])
+        if not all(isinstance(t, str) for t in texts):
+            raise TypeError("expected text")
+        numbers = (m["vector_bits"], m["vector_registers"], m["threads"])
+        if not all(type(n) is int and 1 <= n <= 1 << 16 for n in numbers):
+            raise ValueError(f"a number of the target is not from 1 to 2^16: {numbers}")
+        bits, registers, threads = numbers
+        model = CpuModel.from_json(m["model"])
+        return Target(*texts[:3], frozenset(texts[3:]), bits, registers, model, threads)

@@ -25,10 +25,6 @@ from .machine import Machine, Rates
 Place = Literal["l1", "l2", "l3", "dram"]
 PLACES: tuple[Place, ...] = ("l1", "l2", "l3", "dram")
 
-ISSUE_WIDTH = 4.0
-"""Instructions that a core issues per cycle, in practice."""
-ENTRY_CYCLES = 6.0
-"""Cycles of entering a loop, including the mispredicted branch at its end."""
 CALL_SECONDS = 30e-9
 """Seconds of calling a kernel."""
 HIDDEN = 0.95
@@ -74,15 +70,23 @@ def predict(work: Work, machine: Machine, target: Target, setting: Setting) -> P
     seconds = overhead = CALL_SECONDS
     compute = memory = 0.0
     for region in work.regions:
-        threads = max(min(setting.threads, math.floor(region.extent)), 1)
-        share = math.ceil(region.extent / threads) / max(region.extent, 1)
-        rates = machine.at(threads)
-        core = sum(_body_seconds(b, rates, target, threads) for b in region.bodies) * share
-        moving = _memory_seconds(region, rates, target, setting, threads, share)
-        join = region.entries * rates.fork_join if threads > 1 else 0.0
+        busy, core, moving, join = region_seconds(region, machine, target, setting)
         compute, memory, overhead = compute + core, memory + moving, overhead + join
-        seconds += max(core, moving) + (1 - HIDDEN) * min(core, moving) + join
+        seconds += busy + join
     return Prediction(seconds, compute, memory, overhead)
+
+
+def region_seconds(
+    region: Region, machine: Machine, target: Target, setting: Setting
+) -> tuple[float, float, float, float]:
+    """Seconds that a region takes, and that computing, moving data, and starting threads take."""
+    threads = max(min(setting.threads, math.floor(region.extent)), 1)
+    share = math.ceil(region.extent / threads) / max(region.extent, 1)
+    rates = machine.at(threads)
+    core = sum(_body_seconds(b, rates, target, threads) for b in region.bodies) * share
+    moving = _memory_seconds(region, rates, target, setting, threads, share)
+    join = region.entries * rates.fork_join if threads > 1 else 0.0
+    return max(core, moving) + (1 - HIDDEN) * min(core, moving), core, moving, join
 
 
 def _body_seconds(b: Body, rates: Rates, target: Target, threads: int) -> float:
@@ -90,18 +94,17 @@ def _body_seconds(b: Body, rates: Rates, target: Target, threads: int) -> float:
     lanes = target.vector_bits // 32
     vector = target.vector_bits // 8
     fma = 2 * lanes * threads / rates.flops
-    cycle = fma * target.fma_ports
-    pipes = max(target.fma_ports, 2 if target.vector_bits >= 512 else 3)
+    cycle = fma * target.model.fma_ports
     trip = max(
         b.fma * fma,
-        (b.fma + b.alu) * cycle / pipes,
+        (b.fma + b.alu) * cycle / target.model.vector_ports,
         b.slow * cycle,
         b.load * vector * threads / rates.l1_load,
         b.store * vector * threads / rates.l1_store,
-        (b.issued + 1) * cycle / ISSUE_WIDTH,
+        (b.issued + 1) * cycle / target.model.issue_width,
         b.chain * cycle,
     )
-    return b.trips * trip + b.entries * ENTRY_CYCLES * cycle
+    return b.trips * trip + b.entries * target.model.entry_cycles * cycle
 
 
 def _memory_seconds(
@@ -138,11 +141,11 @@ def _memory_seconds(
 
 def _fits(size: float, target: Target) -> Place:
     """The nearest level that holds `size` bytes."""
-    if size <= target.l1_bytes:
+    if size <= target.model.l1_bytes:
         return "l1"
-    if size <= target.l2_bytes:
+    if size <= target.model.l2_bytes:
         return "l2"
-    return "l3" if size <= target.l3_bytes else "dram"
+    return "l3" if size <= target.model.l3_bytes else "dram"
 
 
 def constants_place(size: float, target: Target) -> Place:
@@ -152,4 +155,4 @@ def constants_place(size: float, target: Target) -> Place:
     programs have their share of L3.
     """
     place = _fits(size, target)
-    return "dram" if place == "l3" and size > target.l3_bytes / 2 else place
+    return "dram" if place == "l3" and size > target.model.l3_bytes / 2 else place

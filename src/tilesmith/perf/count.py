@@ -25,14 +25,6 @@ from tilesmith.loop.visit import own_exprs, walk
 from .footprint import Access, Loop
 from .indices import SCATTERED, computed_from, linear, periods, picked
 
-DIVIDE_CYCLES = 8.0
-"""Cycles of a vector division or square root of full width (Agner Fog's tables: 5 to 16)."""
-LIBRARY_CYCLES = 40.0
-"""Cycles of a call into the C mathematics library, per lane."""
-INTEGER_DIVIDE = 4.0
-"""Instructions of an integer division by a constant."""
-FORWARD_CYCLES = 5.0
-"""Cycles of store-to-load forwarding: from a store to a load of the same memory."""
 MOST_VECTORS = 8
 """The most vectors from which the lanes of a load (with or without a stride) are shuffled.  A load
 that needs more is a gather.
@@ -212,7 +204,7 @@ class _Reader:
         longest: dict[Expr, float] = {}
         for e in post_order(s.value):
             if e is before:
-                longest[e] = 0.0 if register else FORWARD_CYCLES
+                longest[e] = 0.0 if register else self.target.model.forward_cycles
                 continue
             below = [longest[c] for c in e.children if c in longest]
             if below:
@@ -234,7 +226,7 @@ class _Reader:
             if e.op in ("add", "sub", "mul", "div"):
                 carried = next((c for c in e.children if c in longest), None)
                 fused = isinstance(carried, Binary) and carried.op == "mul" and e.op != "mul"
-                return 0.0 if fused else float(self.target.fma_latency)
+                return 0.0 if fused else float(self.target.model.fma_latency)
             return 2.0
         return (
             0.0 if isinstance(e, (ir.Broadcast, Load)) else 1.0 + 2 * isinstance(e, ir.VectorReduce)
@@ -294,7 +286,7 @@ class _Reader:
             return
         if e.dtype.is_int and e.lanes == 1:  # addresses: sums are part of the access itself
             if isinstance(e, Binary) and e.op in ("floordiv", "floormod"):
-                c.issued += INTEGER_DIVIDE * share
+                c.issued += self.target.model.integer_divide_cycles * share
             elif not index and not isinstance(e, ir.Cast):
                 c.issued += share
             return
@@ -320,11 +312,11 @@ class _Reader:
         ):
             c.flops += flops * share
             width = e.lanes * e.dtype.bytes / self.vector
-            c.slow += DIVIDE_CYCLES * max(width, 0.5) * share
+            c.slow += self.target.model.divide_cycles * max(width, 0.5) * share
         elif isinstance(e, Binary) and e.op in ("floordiv", "floormod"):
-            c.alu += INTEGER_DIVIDE * e.lanes * share
+            c.alu += self.target.model.integer_divide_cycles * e.lanes * share
         elif isinstance(e, ir.Call) and e.name not in _SIMPLE:
-            c.slow += LIBRARY_CYCLES * e.lanes * share
+            c.slow += self.target.model.library_cycles * e.lanes * share
         elif isinstance(e, ir.VectorReduce):
             steps = 2 * math.log2(max(e.a.lanes / e.size, 1))
             c.alu += steps * share

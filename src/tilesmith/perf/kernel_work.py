@@ -44,9 +44,7 @@ def _region(
                 Body(s.trips, s.entries, c.fma, c.alu, c.slow, c.load, c.store, c.issued, c.chain)
             )
     levels = [prints.of(r.root)]
-    levels += [
-        prints.traffic(r.root, c) for c in (target.l1_bytes, target.l2_bytes, target.l3_bytes)
-    ]
+    levels += [prints.traffic(r.root, c) for c in target.model.cache_bytes]
     iteration = prints.of(r.root.loops[0], iteration=True) if r.extent > 1 and r.root.loops else {}
     streams = []
     for b, whole in levels[0].items():

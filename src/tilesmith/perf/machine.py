@@ -1,7 +1,8 @@
-"""The measured rates of a CPU, with which the performance model turns work into time.
+"""The rates of a CPU, with which the performance model turns work into time.
 
-Pure data; `runtime.machine` measures it.  All rates are those of the whole machine with a given
-number of threads, in units per second.
+Pure data: `runtime.machine` measures it, `nominal` derives it from a target's description.  What is
+compiled depends on nominal rates alone, so that it is the same each time.  All rates are those of
+the whole machine with a given number of threads, in units per second.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
+
+from tilesmith.ir.target import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A measured CPU.
+    """A CPU and its rates.
 
     cpu: its name.
     vector_bytes: width in bytes of the vectors that it was measured with.
@@ -81,3 +84,26 @@ class Machine:
         if not all(math.isfinite(v) and v >= 0 for v in numbers):
             raise ValueError("a rate is not a positive number")
         return Machine(str(m["cpu"]), int(m["vector_bytes"]), rates)
+
+
+def nominal(target: Target) -> Machine:
+    """The rates that a target's description lets expect, with one thread and with all of its
+    cores.  Data is stored at half the rate that it is read with.
+    """
+    m, vector = target.model, target.vector_bits // 8
+    second = m.ghz * 1e9
+
+    def at(threads: int) -> Rates:
+        core = second * threads
+        near, far = m.l2_bytes_per_cycle * core, m.l3_bytes_per_cycle * core
+        dram = min(m.dram_bytes_per_cycle * core, m.dram_gbytes * 1e9)
+        return Rates(
+            threads,
+            2 * (vector // 4) * m.fma_ports * core,
+            m.load_ports * vector * core,
+            vector * core,
+            *(near, near / 2, far, far / 2, dram, dram / 2),
+            m.fork_join_cycles / second,
+        )
+
+    return Machine(target.name, vector, tuple(at(n) for n in sorted({1, 2, m.cores or 2})))

@@ -184,17 +184,17 @@ def _peak(target: Target, threads: int) -> _Trial:
 
 def _sizes(target: Target, threads: int) -> dict[str, int]:
     """Bytes (of all threads together) that live in each level and no nearer one."""
-    l3 = max(min(target.l3_bytes // 2, _LARGEST // 4), 2 * target.l2_bytes * threads)
+    l3 = max(min(target.model.l3_bytes // 2, _LARGEST // 4), 2 * target.model.l2_bytes * threads)
     return {
-        "l1": target.l1_bytes // 2 * threads,
-        "l2": target.l2_bytes // 2 * threads,
+        "l1": target.model.l1_bytes // 2 * threads,
+        "l2": target.model.l2_bytes // 2 * threads,
         "l3": l3,
         "dram": _dram_bytes(target),
     }
 
 
 def _dram_bytes(target: Target) -> int:
-    return min(4 * target.l3_bytes, _LARGEST)
+    return min(4 * target.model.l3_bytes, _LARGEST)
 
 
 def _build(text: str, target: Target, threads: int) -> NativeFunction:

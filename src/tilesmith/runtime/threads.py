@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 import os
 
+from tilesmith.codegen import targets
+from tilesmith.ir.target import Target
 from tilesmith.support import cgroup
 from tilesmith.support.errors import UsageError
-from tilesmith.support.options import threads_from_environment
+from tilesmith.support.options import Options, threads_from_environment
 
 
 def thread_count(threads: int | None = None) -> int:
@@ -25,6 +27,17 @@ def thread_count(threads: int | None = None) -> int:
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
         raise UsageError(f"threads: expected a positive integer, found {threads!r}")
     return threads
+
+
+def target_of(options: Options) -> Target:
+    """The target that the options name, with schedules for as many threads as they ask for; else as
+    the described machine has cores, or this one.
+    """
+    target = targets.target(options.target)
+    asked = options.threads or threads_from_environment()
+    if asked is None and options.target != "native":
+        asked = target.model.cores or None
+    return target.for_threads(thread_count(asked))
 
 
 def physical_cores() -> int:

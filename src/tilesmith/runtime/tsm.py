@@ -232,16 +232,10 @@ def _checksum(weights: np.ndarray) -> str:
 
 def to_manifest(program: Program, files: dict[str, str]) -> dict[str, Any]:
     """`program` without its bytes as JSON values; `files`: archive name of each object."""
-    t = program.target
     return {
         "format": FORMAT,
         "abi": ABI,
-        "target": {
-            "name": t.name, "triple": t.triple, "cpu": t.cpu, "features": sorted(t.features),
-            "vector_bits": t.vector_bits, "vector_registers": t.vector_registers,
-            "fma_ports": t.fma_ports, "fma_latency": t.fma_latency,
-            "l1_bytes": t.l1_bytes, "l2_bytes": t.l2_bytes, "l3_bytes": t.l3_bytes,
-        },
+        "target": program.target.to_json(),
         "inputs": [_spec_out(s) for s in program.inputs],
         "outputs": [_spec_out(s) for s in program.outputs],
         "calls": [
@@ -271,20 +265,7 @@ def from_manifest(m: dict[str, Any]) -> tuple[Program, dict[str, dict[str, str]]
     Raises ValueError, KeyError or TypeError for anything that `to_manifest` does not write.
     """
     memory = usable_memory() or 1 << 46
-    t = m["target"]
-    numbers = (
-        "vector_bits",
-        "vector_registers",
-        "fma_ports",
-        "fma_latency",
-        "l1_bytes",
-        "l2_bytes",
-        "l3_bytes",
-    )
-    target = Target(
-        _text(t["name"]), _text(t["triple"]), _text(t["cpu"]), frozenset(map(_text, t["features"])),
-        *(_number(t[n], 1 << 40) for n in numbers),
-    )  # fmt: skip
+    target = Target.from_json(m["target"])
     inputs, outputs = (tuple(_spec_in(s, memory) for s in m[k]) for k in ("inputs", "outputs"))
     arena, scratch = _number(m["arena_bytes"], memory), _number(m["scratch_bytes"], memory)
     weights = _number(m["weights_bytes"], 1 << 46)

@@ -67,7 +67,11 @@ class Options:
 
     target: str = field(
         default="native",
-        metadata=about("CPU to compile for: native, or x86-64[-v2|-v3|-v4].", affects_code=True),
+        metadata=about(
+            "CPU to compile for: native, x86-64[-v2|-v3|-v4], a named machine (server-64) or a "
+            "description file (.toml, .json).",
+            affects_code=True,
+        ),
     )
     threads: int | None = field(
         default=None,

@@ -299,7 +299,7 @@ def open_measurer(
 
     `jobs`: processes that build on this machine.  `flush`: empty the caches before each run.
     """
-    flush_bytes = FLUSHED * host().l3_bytes if flush else 0
+    flush_bytes = FLUSHED * host().model.l3_bytes if flush else 0
     if workers is None:
         return LocalMeasurer(builder, threads, jobs, flush_bytes=flush_bytes)
     address = None if workers == "ray" else workers

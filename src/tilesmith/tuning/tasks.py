@@ -83,7 +83,7 @@ def tasks_of(c: Compiled, session: Session) -> list[Task]:
     threads = thread_count(session.options.threads)
     program = c.executable.program
     size = program.constants.nbytes + program.arena_bytes
-    cold = {"dram": 2 * session.target.l3_bytes, "l3": 2 * session.target.l2_bytes}.get(
+    cold = {"dram": 2 * session.target.model.l3_bytes, "l3": 2 * session.target.model.l2_bytes}.get(
         constants_place(size, session.target), 0
     )
     for node in c.fused.nodes:
@@ -119,11 +119,9 @@ def _task(
         if user_template(candidate) is not None:  # of this process: others get its loops
             cfg = Config(candidate)
             func = lower_group(group.packed(cfg), target, f"k_{key.workload}", cfg)
-            return KernelJob(print_func(func), func.name, options, target, nest=True).to_bytes()
+            return KernelJob(print_func(func), options, target, nest=True).to_bytes()
         text = print_graph(group.packed(Config(candidate)))
-        symbol = driver.kernel_symbol(driver.kernel_key(text, options, target, candidate))
-        job = KernelJob(text, symbol, options, target, candidate, cache_dir=cache_dir)
-        return job.to_bytes()
+        return KernelJob(text, options, target, candidate, cache_dir=cache_dir).to_bytes()
 
     def arguments(candidate: Candidate) -> tuple[tuple[Argument, ...], tuple[Argument, ...]]:
         chosen = group.packed(Config(candidate))

@@ -200,8 +200,7 @@ def _template_task(
     def build(candidate: Candidate) -> bytes:
         s, args = template(Config(candidate))
         text = print_func(lower(s, args, f"k_{key.workload}"))
-        symbol = f"k_{key.workload}"
-        return KernelJob(text, symbol, session.options, session.target, nest=True).to_bytes()
+        return KernelJob(text, session.options, session.target, nest=True).to_bytes()
 
     def arguments(candidate: Candidate) -> tuple[tuple[Argument, ...], tuple[Argument, ...]]:
         del candidate

@@ -14,10 +14,7 @@ import numpy as np
 from tilesmith.graph.evaluate import evaluate_op, logical_array
 from tilesmith.graph.nodes import Constant, Data, Graph, Node, Value
 from tilesmith.graph.passes.dce import dce
-
-LIMIT = 64 * 1024
-"""Bytes up to which results are always folded."""
-
+from tilesmith.perf.limits import FOLDED_BYTES
 
 GROWTH = 4
 """Largest ratio of result to input bytes for larger results.  Padded weights grow; a broadcast that
@@ -25,7 +22,7 @@ grows more is cheaper to repeat.
 """
 
 
-def fold(graph: Graph, limit: int = LIMIT) -> Graph:
+def fold(graph: Graph, limit: int = FOLDED_BYTES) -> Graph:
     """`graph` with known results as constants; the same object if there are none.
 
     limit: results of up to this many bytes are always folded; larger ones if they are at most

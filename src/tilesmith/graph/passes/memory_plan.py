@@ -18,15 +18,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tilesmith.graph.nodes import Graph, InPlace, Node, Value
+from tilesmith.ir.target import LINE_BYTES
 from tilesmith.support.errors import InternalError
-
-ALIGNMENT = 64
-"""Bytes: a cache line, and the widest vector."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Byte offsets into an arena, multiples of `ALIGNMENT` except for values that lie inside
+    """Byte offsets into an arena, multiples of `LINE_BYTES` except for values that lie inside
     others.
 
     offsets: of each value in the arena.
@@ -92,7 +90,7 @@ def value_bytes(value: Value) -> int:
 
 
 def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
+    return -(-size // LINE_BYTES) * LINE_BYTES
 
 
 def _homes(graph: Graph) -> dict[Value, tuple[Value, int]]:

@@ -20,15 +20,11 @@ from itertools import accumulate
 
 from tilesmith.graph.nodes import Fused, Graph, InPlace, Node, Value
 from tilesmith.ir.layout import Layout
+from tilesmith.ir.target import LINE_BYTES
 from tilesmith.ops.elementwise import Identity
 from tilesmith.ops.slicing import Concat, Split
 
 from .choices import Choose, preferred
-
-RUN_BYTES = 64
-"""Shortest contiguous run in bytes for which a value is seen in place: a vector, and a
-cache line.
-"""
 
 Windows = tuple[tuple[Layout, int], ...]
 """For each result of a group, the layout and the element at which its operand's memory holds it."""
@@ -339,7 +335,7 @@ def _is_readable(layout: Layout, v: Value) -> bool:
     if not spans:
         return True
     run = math.prod(v.type.static_shape[d.axis] for d in layout.dims[max(spans) :])
-    return run * v.dtype.bytes >= RUN_BYTES
+    return run * v.dtype.bytes >= LINE_BYTES  # a vector, and a cache line
 
 
 def _stride(layout: Layout, v: Value, axis: int) -> int:

@@ -18,12 +18,11 @@ from tilesmith.graph.evaluate import logical_array
 from tilesmith.graph.nodes import Constant, Data, Graph, Node, Value
 from tilesmith.graph.passes.dce import dce
 from tilesmith.ops.base import Op
+from tilesmith.perf.limits import SHARED_BYTES
 
 Result: TypeAlias = "Value | tuple[Value, ...] | None"
 Rule: TypeAlias = "Callable[[Rewriter, Node], Result]"
 Rules: TypeAlias = "Mapping[type[Op], Sequence[Rule]]"
-
-_SHARED_BYTES = 4096
 
 
 class Rewriter:
@@ -85,7 +84,7 @@ class Rewriter:
         """A new constant; small unnamed ones of equal content are one value."""
         array = np.asarray(array)
         type_ = array_type(array)
-        key = (type_, array.tobytes()) if not name and array.nbytes <= _SHARED_BYTES else None
+        key = (type_, array.tobytes()) if not name and array.nbytes <= SHARED_BYTES else None
         if key is not None and key in self._shared:
             return self._shared[key]
         value = Value(name, type_)

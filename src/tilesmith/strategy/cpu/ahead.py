@@ -18,9 +18,6 @@ from tilesmith.strategy.group import Group
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, Tensor
 
-AHEAD_BYTES = 4096
-"""What is in flight: memory's latency times its bandwidth, about 100 ns and 40 GB/s."""
-
 _MANY_ROWS = 16
 
 
@@ -81,11 +78,12 @@ def prefetch_taken(
             distance = _distance(tensor, at, along, row, target)
             if not distance:
                 continue
-            if outer is not None and row * tensor.dtype.bytes <= target.l1_bytes // 2:
+            if outer is not None and row * tensor.dtype.bytes <= target.model.l1_bytes // 2:
                 stage.prefetch(tensor, outer, distance, over=inner)
             elif not _by_index(at):  # too long to be asked for as a whole
                 vector = math.prod(extents[loops[-1] + 1 :])
-                stage.prefetch(tensor, inner, -(-AHEAD_BYTES // (vector * tensor.dtype.bytes)))
+                taken = vector * tensor.dtype.bytes
+                stage.prefetch(tensor, inner, -(-target.model.bytes_in_flight // taken))
 
 
 def _distance(tensor: Tensor, at: tuple[Expr, ...], inner: Var, row: int, target: Target) -> int:
@@ -98,17 +96,17 @@ def _distance(tensor: Tensor, at: tuple[Expr, ...], inner: Var, row: int, target
     if not all(isinstance(n, int) for n in tensor.shape):
         return 0
     size = tensor.dtype.bytes
-    if math.prod(tensor.shape) * size < target.l2_bytes:  # type: ignore[arg-type]  # numbers
+    if math.prod(tensor.shape) * size < target.model.l2_bytes:  # type: ignore[arg-type]  # numbers
         return 0
     last = int(tensor.shape[-1])  # type: ignore[arg-type]  # a number, for no scalar is so large
     along = [i for i in at if inner in free_vars(i)]
     if along == by_index == [at[-1]]:  # elements of a row, in any order
         most_of_it = row >= last * size // LINE_BYTES
-        return 1 if most_of_it and last * size <= target.l1_bytes // 2 else 0
+        return 1 if most_of_it and last * size <= target.model.l1_bytes // 2 else 0
     steps = known_strides(tensor, at, Layout.row_major(tensor.rank))
     backwards = any(k is not None and k < 0 for k in steps.values())
     rows = (1,) if by_index else (1, -1) if backwards else ()
-    return -(-AHEAD_BYTES // (row * size)) if steps.get(inner) in rows else 0
+    return -(-target.model.bytes_in_flight // (row * size)) if steps.get(inner) in rows else 0
 
 
 def _by_index(at: tuple[Expr, ...]) -> list[Expr]:

@@ -37,12 +37,11 @@ from tilesmith.te.tensor import Compute, IterVar, Tensor
 from .attention_result import extent, find_result, result_loops, simplified
 from .contraction import Contraction, Tile, analyse, packed_layout
 from .injective import schedule_injective
-from .matmul import PARALLEL_FMAS
 from .reduction import is_costly, reduce_along, vectorize
 from .row_scale import scale_results
 
-SHARED_HEADS = 4
-"""Fewest heads that are shared among threads; with fewer, blocks of rows are shared."""
+SHARED_HEADS = 2
+"""Heads per thread that are enough to share; with fewer, blocks of rows are shared."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,13 +107,13 @@ def schedule_attention(group: Group, target: Target) -> tuple[Schedule, Group]:
     _unrolled(o, di, step, lanes)
     count = _product(n for _, n in outer)
     heads = o.fuse(*(x for x, _ in outer)) if outer else None
-    if count < SHARED_HEADS and rows > height:
+    if count < SHARED_HEADS * target.threads and rows > height:
         heads, shared = None, mo
     else:
         shared = mo if heads is None else heads
     if (
         count * rows * keys * (width + _product(k.extent for k in a.scores.op.reduce_axis))
-        >= PARALLEL_FMAS
+        >= target.parallel_fmas
     ):
         o.parallel(shared)
 

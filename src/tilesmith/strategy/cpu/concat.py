@@ -76,7 +76,7 @@ def lower_concat(body: Graph, target: Target, name: str) -> Func:
         offset += v.type.static_shape[axis]
     borders = zero_borders(result, layout, out.type.static_shape, target)
     row = math.prod(shape[position:]) * out.dtype.bytes
-    loops = together(pieces) if row <= target.l1_bytes // 2 else seq(*pieces)
+    loops = together(pieces) if row <= target.model.l1_bytes // 2 else seq(*pieces)
     return Func(name, (*buffers.values(), result), (result,), seq(loops, *borders))
 
 

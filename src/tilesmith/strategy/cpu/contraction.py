@@ -98,10 +98,6 @@ class Tile:
         return self.vectors * self.lanes
 
 
-BALANCED_TRIPS = 16
-"""Iterations that two threads share with at most 1/16 more for one of them; more threads want more,
-but a loop inside, where it can't be fused, costs a fork and join for each iteration outside."""
-
 UNEVEN = 0.03
 """The share of its time that an output loses at most by rows that whole tiles leave over, when
 threads share the rows: those are nobody's share.  The more tiles, the less it matters."""
@@ -116,7 +112,7 @@ def choose_tile(
     broadcast: bool = True,
     vectors: int | None = None,
     row_bytes: int | None = None,
-    outer: int = BALANCED_TRIPS,
+    outer: int | None = None,
 ) -> Tile:
     """The register tile with the least predicted time for a `rows` x `columns` output.
 
@@ -146,10 +142,10 @@ def choose_tile(
             full, rest = divmod(rows, height)
             cost = full * step_cycles(height, count, target, broadcast)
             if height > kept:
-                cost += full * height * MISS_CYCLES
+                cost += full * height * target.model.l1_miss_cycles
             if rest:
                 cost += step_cycles(rest, count, target, broadcast)
-                if column_tiles * outer < BALANCED_TRIPS:
+                if outer is not None and column_tiles * outer < target.shared_trips:
                     cost *= 1 + min(UNEVEN, 1 / max(full, 1))
             cost *= column_tiles
             if column_tiles > 1 and columns % width:
@@ -166,13 +162,12 @@ def choose_tile(
 def resident_rows(row_bytes: int | None, target: Target) -> int:
     """The number of rows, `row_bytes` apart, of which the L1 cache keeps one line each.
 
-    The set index is taken from the offset within a page, so the cache has as many ways as it holds
-    pages.  Rows whose distance has a large power of two as a factor share few sets.
+    Rows whose distance has a large power of two as a factor share few sets.
     """
     if not row_bytes:
         return MAX_ROWS
-    sets = PAGE_BYTES // math.gcd(PAGE_BYTES, row_bytes)
-    return target.l1_bytes // PAGE_BYTES * sets
+    way = target.model.l1_bytes // target.model.l1_ways
+    return target.model.l1_ways * (way // math.gcd(way, row_bytes))
 
 
 def tile_vectors(columns: int, lanes: int) -> list[int]:
@@ -206,12 +201,13 @@ def widest_row(target: Target) -> int:
 
 def step_cycles(rows: int, vectors: int, target: Target, broadcast: bool = True) -> float:
     """Cycles of one reduction step of a register tile."""
-    fma = rows * vectors / target.fma_ports
-    load = (vectors + rows) / 2 if broadcast else (vectors + rows * vectors) / 2
+    fma = rows * vectors / target.model.fma_ports
+    model = target.model
+    load = (vectors + rows) if broadcast else (vectors + rows * vectors)
     # vectors of `w` come from the second-level cache, half a vector a cycle; little of that shows
     # while the cache answers, more when neighbours of this machine use it too
-    streamed = 0.1 * 2 * vectors
-    return max(fma, load, target.fma_latency) + streamed + 0.75  # and the loop's own instructions
+    streamed = 2 * model.load_cycles * vectors
+    return max(fma, load / model.load_ports, model.fma_latency) + streamed + model.loop_cycles
 
 
 def row_extent(c: Contraction) -> int:
@@ -284,14 +280,8 @@ in which every row streams all weights again (see `matmul`).
 MAX_ROWS = 30
 """Most rows of a register tile."""
 
-PAGE_BYTES = 4096
-"""Of the smallest page, whose offsets no translation changes."""
-
 STREAMS = 8
 """Rows that are fetched ahead together without loss."""
-
-MISS_CYCLES = 0.7
-"""What a broadcast costs that comes from the L2 cache, as measured where all of a tile's do."""
 
 
 def column_span(c: Contraction, columns: int, lanes: int) -> int:

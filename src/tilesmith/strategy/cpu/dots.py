@@ -29,14 +29,8 @@ from .contraction import STREAMS, Contraction, analyse, fusable_rows, step_cycle
 from .matmul import accumulator, innermost, linear_run, product, tile_output
 from .reduction import is_costly, vectorize
 
-COPY_CYCLES = 2.5
-"""Per element of a copy that exchanges the axes of a matrix, as measured in the L2 cache."""
-
 UNROLLED = 128
 """Most vectors that a tile reads without a loop, so that memory is read in order: code of 1 KiB."""
-
-SUM_CYCLES = 8.0
-"""Of adding up the lanes of one vector."""
 
 SLOWER = 0.15
 """Relative extra time of steps that load a vector instead of an element for each row."""
@@ -75,7 +69,9 @@ def schedule_dots(
         acc = s.flatten_axes(acc, *(s[acc].axis[i] for i in row_at))
     rows, columns = product(r.extent for r in run), product([c.vector.extent])
     height, width = _tile(rows, columns, target, cfg)
-    level, _ = tile_output(o, anchor, c, order, vector_at, row_at, width, height, False, cfg)
+    level, _ = tile_output(
+        o, anchor, c, order, vector_at, row_at, width, height, False, target, cfg
+    )
     vectorize(o, o.leaf_axes[-1], width, width)
 
     lanes = target.vector_lanes(anchor.outputs[0].dtype.bytes)
@@ -150,8 +146,9 @@ def _pays(c: Contraction, k: IterVar, target: Target) -> bool:
         return True
     rows = math.prod(r.extent if isinstance(r.extent, int) else 1 << 20 for r in c.rows)
     lanes = target.vector_lanes(c.op.outputs[0].dtype.bytes)
-    step = k.extent / (lanes * target.fma_ports)
-    return SUM_CYCLES + SLOWER * step < COPY_CYCLES * k.extent / rows
+    step = k.extent / (lanes * target.model.fma_ports)
+    model = target.model
+    return model.lane_sum_cycles + SLOWER * step < model.copy_cycles * k.extent / rows
 
 
 def _tile(rows: int, columns: int, target: Target, cfg: Config) -> tuple[int, int]:

@@ -30,9 +30,6 @@ from .ahead import prefetch_taken
 from .planes import interleaved_planes, split_planes
 from .transposition import schedule_transposition, transposition
 
-PARALLEL_ELEMENTS = 16384
-"""Fewest elements that are worth waking another thread for (about 4 microseconds of streaming)."""
-
 MAX_CYCLE = 8
 """Most copies of the body of a loop around vectors for the sake of constant remainders."""
 
@@ -62,8 +59,8 @@ def schedule_injective(
     blocks = transposition(group, op, keep, target)
     if blocks is not None:
         loops, extents = schedule_transposition(s, group, op, blocks, target)
-        if root and _product(_size(a.extent) for a in op.axis) >= PARALLEL_ELEMENTS:
-            share(stage, loops, extents, cfg)
+        if root and _product(_size(a.extent) for a in op.axis) >= target.parallel_elements:
+            share(stage, loops, extents, target, cfg)
         return
     numbers = [d.axis for d in layout.dims]
     written = sum(t.dtype.bytes for t in op.outputs) * _product(_size(a.extent) for a in op.axis)
@@ -241,17 +238,34 @@ def share_and_vectorize(
         sizes[-1] = -(-sizes[-1] // phases)
     axes.append(inner)
     sizes.append(size)
-    if root and cfg.choice("parallel", (False, True), total >= PARALLEL_ELEMENTS):
+    if root and cfg.choice("parallel", (False, True), total >= target.parallel_elements):
         wide = axes[:-1] if apart and len(axes) > 1 else axes
-        share(stage, wide, sizes, cfg)
+        share(stage, wide, sizes, target, cfg)
 
 
-def share(stage: Any, loops: Sequence[Any], extents: Sequence[int], cfg: Config = ANALYTIC) -> Any:
+def enough_iterations(target: Target, cfg: Config) -> int:
+    """Knob `shared_iterations`: iterations of a parallel loop that are enough for its threads."""
+    usual = target.shared_trips
+    return cfg.choice("shared_iterations", powers_of_two(max(usual, 128)), usual)
+
+
+def powers_of_two(most: int) -> tuple[int, ...]:
+    """2, 4, ... up to `most`."""
+    return tuple(1 << i for i in range(1, most.bit_length()))
+
+
+def share(
+    stage: Any,
+    loops: Sequence[Any],
+    extents: Sequence[int],
+    target: Target,
+    cfg: Config = ANALYTIC,
+) -> Any:
     """Share the outermost of `loops` among threads, fused until there are enough iterations.
     Returns the innermost that remains.
     """
     shared, extent, count = loops[0], extents[0], 1
-    enough = cfg.choice("shared_iterations", (2, 4, 8, 16, 32, 64, 128), 16)
+    enough = enough_iterations(target, cfg)
     while count < len(loops) and extent < enough:
         shared = stage.fuse(shared, loops[count])
         extent *= extents[count]

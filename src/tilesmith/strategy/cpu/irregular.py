@@ -20,8 +20,6 @@ from tilesmith.loop.visit import map_stmt, rebuild, walk
 from tilesmith.strategy.group import constant_literals
 from tilesmith.te.rewrite import map_loads
 
-from .injective import PARALLEL_ELEMENTS
-
 
 def is_irregular(body: Graph) -> bool:
     """True for a group that is a single operator written as loops."""
@@ -60,7 +58,7 @@ def lower_irregular(body: Graph, target: Target, name: str) -> Func:
     nest = map_stmt(written.body, f_expr=lambda e: map_loads((e,), load)[0], f_stmt=stmt)
     size = sum(v.type.size for v in (*body.inputs, *body.outputs))
     lanes = target.vector_lanes(max(v.dtype.bytes for v in memory))
-    mapped = _mapped(nest, size >= PARALLEL_ELEMENTS, lanes)
+    mapped = _mapped(nest, size >= target.parallel_elements, lanes)
     return Func(name, tuple(memory.values()), tuple(outputs.values()), mapped)
 
 

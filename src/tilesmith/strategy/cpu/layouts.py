@@ -34,8 +34,6 @@ from .contraction import (
 from .operands import walked_axis
 from .winograd import winograd_layouts
 
-START_BYTES = 1 << 16
-"""What starting one more kernel costs: about as long as moving so many bytes."""
 ACROSS = 4.0
 """Passes over a value that is read across memory in a kernel that does something else with it, as
 measured on depthwise and grouped convolutions; reading and writing it once are two.
@@ -90,7 +88,7 @@ class _Policy:
         return _moving(node, number, layout, result) * moved
 
     def relayout(self, value: Value) -> float:
-        return 2.0 * _bytes(value) + START_BYTES
+        return 2.0 * _bytes(value) + self.target.model.parallel_bytes
 
 
 def layout_policy(target: Target) -> LayoutPolicy:

@@ -29,7 +29,6 @@ from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, IterVar, Tensor
 
 from .contraction import (
-    BALANCED_TRIPS,
     UNROLLED,
     Contraction,
     Tile,
@@ -45,9 +44,6 @@ from .contraction import (
 )
 from .operands import prefetch_block, runs_along, schedule_operands, strides_through
 from .sliding import slide_of, sliding_tile
-
-PARALLEL_FMAS = 1 << 17
-"""Fewest multiply-adds that are worth sharing among threads."""
 
 
 def schedule_contraction(
@@ -101,7 +97,7 @@ def schedule_contraction(
     height = min(tile.rows, rows)
     near = _stays_near(c, target)
     level, block = tile_output(
-        o, anchor, c, order, vector_at, row_at, width, height, near, cfg, is_kept
+        o, anchor, c, order, vector_at, row_at, width, height, near, target, cfg, is_kept
     )
     _vectorize(o, o.leaf_axes[-1], width, tile.lanes)
 
@@ -150,6 +146,7 @@ def tile_output(
     width: int,
     height: int,
     near: bool,
+    target: Target,
     cfg: Config,
     loop_rows: bool = False,
 ) -> tuple[Any, Any]:
@@ -189,10 +186,10 @@ def tile_output(
         if not loop_rows:
             o.unroll(tile_row)
         inner = [*inner, (level, -(-count // height))]
-    if product((*extents, *(k.extent for k in anchor.reduce_axis))) >= PARALLEL_FMAS:
+    if product((*extents, *(k.extent for k in anchor.reduce_axis))) >= target.parallel_fmas:
         whole = [x for x in loops if exact or x not in blocks]
         fits = exact and not (rows and count % height)
-        shared = _share(o, whole, inner, fits, blocks if near else [], cfg)
+        shared = _share(o, whole, inner, fits, blocks if near else [], target, cfg)
         if level not in o.leaf_axes:
             level = shared
     return level, co
@@ -214,7 +211,7 @@ def _stays_near(c: Contraction, target: Target) -> bool:
     Threads then share the rows of `x` and each reads all of `w`, instead of the other way round.
     """
     x, w = (product(i.buffer.shape) * i.dtype.bytes for i in (c.x, c.w))
-    return w < x and 4 * w <= 3 * target.l2_bytes
+    return w < x and 4 * w <= 3 * target.model.l2_bytes
 
 
 def _share(
@@ -223,6 +220,7 @@ def _share(
     inner: list[tuple[Any, int]],
     fits: bool,
     last: list[tuple[Any, int]],
+    target: Target,
     cfg: Config,
 ) -> Any:
     """Share loops among threads.
@@ -236,7 +234,7 @@ def _share(
     trips = product(n for _, n in loops)
     longest = max(inner, key=lambda x: x[1], default=None)
     if longest is not None:
-        inside = trips < BALANCED_TRIPS and longest[1] > (1 if fits else trips)
+        inside = trips < target.shared_trips and longest[1] > (1 if fits else trips)
         if cfg.choice("share_inside", (False, True) if whole else (inside,), inside):
             whole = [longest]
             if fits:

@@ -12,6 +12,7 @@ from tilesmith.ir.expr import Expr, Load, Var, free_vars, substitute
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.target import LINE_BYTES, Target
 from tilesmith.ops.structure import loads
+from tilesmith.perf.limits import COPIED_BYTES
 from tilesmith.strategy.access import strides
 from tilesmith.strategy.group import Group
 from tilesmith.te.knobs import Config
@@ -34,12 +35,6 @@ LOST, LOST_COMPETING = 0.055, 0.35
 vectors straddle and rows that hardware doesn't foresee; and where these compete for the cache as
 well, as rows do whose distance has a large power of two as a factor.
 """
-
-L2_WAYS = 8
-"""Lines of an L2 cache that one set holds, at least."""
-
-MOST_PACKED = 1 << 26
-"""Largest `w` to copy, in bytes: the copy takes as much memory again."""
 
 
 def schedule_operands(
@@ -91,14 +86,14 @@ def _packs(group: Group, c: Contraction, tile: Tile, target: Target, cfg: Config
     size = c.w.dtype.bytes
     taken = math.prod(tensor.shape) * size  # type: ignore[arg-type]  # numbers
     steps = [a for a in c.op.reduce_axis if walk.get(a.var, 0)]
-    if not steps or taken > MOST_PACKED or not all(isinstance(a.extent, int) for a in steps):
+    if not steps or taken > COPIED_BYTES or not all(isinstance(a.extent, int) for a in steps):
         return False
     distance = min(abs(walk[a.var]) for a in steps) * size
     lines = -(-tile.columns * size // LINE_BYTES)
     block = lines * LINE_BYTES * math.prod(int(a.extent) for a in steps)  # type: ignore[arg-type]  # numbers
-    way = target.l2_bytes // L2_WAYS
+    way = target.model.l2_bytes // target.model.l2_ways
     places = min(way // math.gcd(distance, way) * lines * LINE_BYTES, way)
-    lost = LOST_COMPETING if block > places * L2_WAYS else LOST
+    lost = LOST_COMPETING if block > places * target.model.l2_ways else LOST
     tiles = row_extent(c) / tile.rows
     return bool(cfg.choice("pack", (False, True), tiles * lost > PACKING))
 
@@ -242,6 +237,6 @@ def prefetch_block(
     if not isinstance(tensor, Tensor) or layout is None or layout.dims[-1].part != "inner":
         return
     elements = math.prod(n for n in tensor.shape if isinstance(n, int))
-    far = elements * c.w.dtype.bytes > target.l2_bytes
+    far = elements * c.w.dtype.bytes > target.model.l2_bytes
     if cfg.choice("ahead", (False, True), far and often):
         a.prefetch(tensor, block, 1, over=step)

@@ -29,10 +29,7 @@ from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, IterVar, Reduce, Tensor
 
-from .injective import PARALLEL_ELEMENTS
-
-STORED_BYTES = 1 << 19
-"""Longest row worth keeping (half a second-level cache); beyond, values are computed again."""
+from .injective import enough_iterations
 
 ACROSS_LANES = frozenset({"sum", "prod", "min", "max"})
 """Reducers that codegen combines across the lanes of a vector."""
@@ -121,10 +118,10 @@ def _schedule_output(
     body = [o.axis[i] for i in rows]
     o.reorder(*loops, *body, *([block] if block is not None else []))
     axis = loops[-1] if loops else None
-    if loops and cfg.choice("parallel", (False, True), _work(group) >= PARALLEL_ELEMENTS):
+    if loops and cfg.choice("parallel", (False, True), _work(group) >= target.parallel_elements):
         peeled = lane is not None and _size(out.axis[lane].extent) % width != 0
-        axis = _share(o, loops, sizes, len(loops) - peeled, cfg)
-    stored = _stored(group, out, inside, width)
+        axis = _share(o, loops, sizes, len(loops) - peeled, enough_iterations(target, cfg))
+    stored = _stored(group, out, inside, width, target)
     level = _Level(o, out, axis, tuple(rows), lane, width, lanes, stored)
     if block is not None:
         vectorize(o, block, width, lanes)
@@ -180,13 +177,13 @@ def _tile_width(lanes: int, extent: int, most: int) -> int:
     return lanes * min(range(1, most + 1), key=lambda v: -(-extent // (v * lanes)) * (v + 0.5))
 
 
-def _share(o: Any, loops: list[Any], sizes: list[int], whole: int, cfg: Config) -> Any:
-    """Share the outer loops among threads.  Returns the innermost of them.
+def _share(o: Any, loops: list[Any], sizes: list[int], whole: int, enough: int) -> Any:
+    """Share the outer loops among threads, fused until there are `enough` iterations.  Returns
+    the innermost of them.
 
     Only the first `whole` may be fused: the guard of a peeled loop must not mix with other loops.
     """
     shared, extent, at = loops[0], sizes[0], 1
-    enough = cfg.choice("shared_iterations", (2, 4, 8, 16, 32, 64, 128), 16)
     while at < whole and extent < enough:
         shared = o.fuse(shared, loops[at])
         extent *= sizes[at]
@@ -370,11 +367,13 @@ def _domain(op: Compute) -> tuple[IterVar, ...] | None:
     return None
 
 
-def _stored(group: Group, out: Compute, inside: list[int], width: int) -> frozenset[Compute]:
+def _stored(
+    group: Group, out: Compute, inside: list[int], width: int, target: Target
+) -> frozenset[Compute]:
     """The stages whose values are kept.
 
-    These are costly stages that are read more than once, if a row of them is small, and costly
-    stages of the reduced shape, which each element would compute again.
+    These are costly stages that are read more than once, if a row of them fits the L2 cache, and
+    costly stages of the reduced shape, which each element would compute again.
     """
     uses: dict[Compute, int] = {}
     for stage in reversed(group.stages):
@@ -396,7 +395,7 @@ def _stored(group: Group, out: Compute, inside: list[int], width: int) -> frozen
             size = stage.outputs[0].dtype.bytes * width
             for i in inside:
                 size *= _size(stage.axis[i].extent)
-            if size <= STORED_BYTES and inside and (narrow or uses[stage] > 1):
+            if size <= target.model.l2_bytes and inside and (narrow or uses[stage] > 1):
                 found.add(stage)
             else:
                 costly.add(stage)

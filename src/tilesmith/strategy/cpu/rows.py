@@ -24,7 +24,6 @@ from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, Tensor
 
 from .injective import (
-    PARALLEL_ELEMENTS,
     fused,
     share,
     share_and_vectorize,
@@ -68,7 +67,7 @@ def row_producer(group: Group, op: Compute, keep: Iterable[Compute], target: Tar
         here = _product(extents[i] for i in rest)
         row = _product(p.axis[i].extent for i in rest)
         cost = sum(isinstance(n, Load) for n in post_order(expand(p, kept)[0]))
-        small = row * p.outputs[0].dtype.bytes <= target.l2_bytes // 2
+        small = row * p.outputs[0].dtype.bytes <= target.model.l2_bytes // 2
         if small and row * (cost + 1) + len(reads) * here < len(reads) * cost * here:
             return Rows(p, outer)
     return None
@@ -98,8 +97,8 @@ def schedule_rows(
     bytes_ = widest(group, op, kept)
     share_and_vectorize(stage, axes, extents, bytes_, target, False, cfg, divided)
     level: Any = outer[-1]
-    if cfg.choice("parallel", (False, True), _product(sizes) >= PARALLEL_ELEMENTS):
-        level = share(stage, outer, sizes[: rows.outer], cfg)
+    if cfg.choice("parallel", (False, True), _product(sizes) >= target.parallel_elements):
+        level = share(stage, outer, sizes[: rows.outer], target, cfg)
     result = rows.producer.outputs[0]
     memory = Layout.permuted(tuple(order))
     s.transform_layout(result, memory)

@@ -17,7 +17,7 @@ long runs, several rows together:
 from __future__ import annotations
 
 from tilesmith.ir.target import LINE_BYTES, Target
-from tilesmith.perf.cost import constants_place
+from tilesmith.perf.cost import PLACES, constants_place
 from tilesmith.strategy.group import Group
 from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.schedule import Schedule
@@ -32,22 +32,16 @@ from .reduction import vectorize
 STEPS = 8
 """Rows of `w` that are read together; `y` is read and written once for all of them."""
 
-RUN_BYTES = 8192
-"""Shortest part of a row (two pages) that is fetched ahead well when several rows are read
-together; shorter rows are read one after the other, as one run.
+RUN_PAGES = 2
+"""Shortest part of a row, in pages, that is fetched ahead well when several rows are read together;
+shorter rows are read one after the other, as one run.
 """
 
-SHARES = 4
-"""Blocks of columns for threads to share; few threads use up the bandwidth of memory."""
+SHARES = 2
+"""Blocks of columns for each thread."""
 
 SHARED_ROWS = 256
 """Fewest rows of `w` that justify partial sums of their own."""
-
-JUMPING = {"l1": 0.0, "l2": 0.0, "l3": 4.5, "dram": 18.0}
-"""Cycles that a register tile takes at least per vector of `w`, by where `w` is."""
-
-RUNNING = {"l1": 2.0, "l2": 2.0, "l3": 2.0, "dram": 9.0}
-"""Cycles per vector of `w` that is read in runs, beside those of each row."""
 
 
 def schedule_scaled_rows(
@@ -81,8 +75,10 @@ def schedule_scaled_rows(
     element = anchor.outputs[0].dtype.bytes
     lanes = target.vector_lanes(element)
     width = _block(c, rows, columns, target)
-    parts = _parts(c, columns)
-    level, _ = tile_output(o, anchor, c, order, position[c.vector], row_at, width, rows, False, cfg)
+    parts = _parts(c, columns, target)
+    level, _ = tile_output(
+        o, anchor, c, order, position[c.vector], row_at, width, rows, False, target, cfg
+    )
     vectorize(o, o.leaf_axes[-1], width, lanes)
 
     y = s[acc]
@@ -96,7 +92,7 @@ def schedule_scaled_rows(
         y.set_scope("heap")
         y.parallel(y.axis[0])
         (k,) = y.reduce_axis
-    steps = cfg.choice("steps", (1, 2, 4, 8, 16), 1 if _is_short(c, columns) else STEPS)
+    steps = cfg.choice("steps", (1, 2, 4, 8, 16), 1 if _is_short(c, columns, target) else STEPS)
     outer, _ = y.split(k, factor=steps)
     partial = s[s.rfactor(acc, outer)]
     *others, column = y.axis[parts > 1 :]
@@ -146,25 +142,29 @@ def _pays(c: Contraction, rows: int, columns: int, target: Target) -> bool:
     (k,) = c.op.reduce_axis
     if not isinstance(k.extent, int) or k.extent < 4 * STEPS or rows > STREAMS:
         return False
-    tile = widest_row(target) if rows == 1 and _parts(c, columns) == 1 else MAX_VECTORS
+    tile = widest_row(target) if rows == 1 and _parts(c, columns, target) == 1 else MAX_VECTORS
     if columns <= tile * lanes:
         return False
     place = constants_place(product(c.w.buffer.shape) * c.w.dtype.bytes, target)
-    if place != "dram" and _is_short(c, columns):
+    if place != "dram" and _is_short(c, columns, target):
         return False
-    return RUNNING[place] + rows < max(JUMPING[place], rows)
+    model, at = target.model, PLACES.index(place)
+    return model.run_cycles[at] + rows < max(model.jump_cycles[at], rows)
 
 
-def _is_short(c: Contraction, columns: int) -> bool:
-    return columns * c.w.dtype.bytes < RUN_BYTES
+def _is_short(c: Contraction, columns: int, target: Target) -> bool:
+    return columns * c.w.dtype.bytes < RUN_PAGES * target.model.page_bytes
 
 
-def _parts(c: Contraction, columns: int) -> int:
+def _parts(c: Contraction, columns: int, target: Target) -> int:
     """The number of parts in which threads share the reduced axis, where rows are short."""
     (k,) = c.op.reduce_axis
-    if not _is_short(c, columns) or any(a.extent != 1 for a in c.batch):
+    if not _is_short(c, columns, target) or any(a.extent != 1 for a in c.batch):
         return 1
-    return SHARES if isinstance(k.extent, int) and k.extent >= SHARES * SHARED_ROWS else 1
+    parts = SHARES * target.threads
+    if not isinstance(k.extent, int) or k.extent < 4 * SHARED_ROWS:
+        return 1
+    return min(parts, k.extent // SHARED_ROWS)
 
 
 def _block(c: Contraction, rows: int, columns: int, target: Target) -> int:
@@ -172,9 +172,12 @@ def _block(c: Contraction, rows: int, columns: int, target: Target) -> int:
     limits it.
     """
     lanes, element = target.vector_lanes(c.op.outputs[0].dtype.bytes), c.w.dtype.bytes
-    most = target.l2_bytes // 2 // (rows * c.op.outputs[0].dtype.bytes)
+    most = target.model.l2_bytes // 2 // (rows * c.op.outputs[0].dtype.bytes)
     blocks = -(-columns // most)
     batch = product(a.extent for a in c.batch)
-    if batch < SHARES and not _is_short(c, columns):
-        blocks = max(blocks, min(max(columns * element // RUN_BYTES, 2), SHARES))
+    parts = SHARES * target.threads
+    if batch < parts and not _is_short(c, columns, target):
+        blocks = max(
+            blocks, min(max(columns * element // (RUN_PAGES * target.model.page_bytes), 2), parts)
+        )
     return -(-columns // (blocks * lanes)) * lanes

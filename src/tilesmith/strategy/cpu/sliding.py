@@ -101,8 +101,8 @@ def sliding_tile(
 
 def _cycles(slide: Slide, rows: int, vectors: int, taps: int, target: Target) -> float:
     """Cycles of all steps along one row of the window."""
-    adds = rows * vectors * taps / target.fma_ports
-    loads = (slide.loads(rows, taps) + taps) * vectors / target.fma_ports
-    waits = target.fma_latency * taps
+    adds = rows * vectors * taps / target.model.fma_ports
+    loads = (slide.loads(rows, taps) + taps) * vectors / target.model.fma_ports
+    waits = target.model.fma_latency * taps
     longer = max(adds, loads, waits)
-    return (longer + SHOWN * min(adds, loads) + 0.75) * (slide.taps // taps)
+    return (longer + SHOWN * min(adds, loads) + target.model.loop_cycles) * (slide.taps // taps)

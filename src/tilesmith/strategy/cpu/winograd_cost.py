@@ -21,22 +21,9 @@ from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.winograd import points
 
 from .contraction import Tile, resident_rows, step_cycles
-from .matmul import PARALLEL_FMAS
-
-PARALLEL_BLOCKS = 8
-"""Blocks that there should be at least, to be shared among threads."""
 
 EFFICIENCY = 0.92
 """Share of the peak that a matrix product reaches in its main loop."""
-
-MEMORY_BYTES_PER_CYCLE = 4
-"""What one core streams from memory when others do, too; weights of a model rarely stay cached."""
-
-CACHE_BYTES_PER_CYCLE = 8
-"""What one core reads from or writes to the L3 cache in the pattern of a transform."""
-
-OVERHEAD = 8000
-"""Cycles for another parallel loop and more code."""
 
 GAIN = 0.9
 """A prediction must be below this share of the direct kernel's to be believed."""
@@ -106,15 +93,16 @@ def blocking(sizes: Sizes, target: Target, cfg: Config = ANALYTIC) -> Blocking:
     highest = min((target.vector_registers - 3) // 2, resident_rows(sizes.channels * 4, target))
     tile = Tile(min(highest, sizes.tiles), 2, target.vector_lanes(4))
     columns = min(tile.columns, sizes.filters)
-    room = target.l2_bytes // 2 // (sizes.t**2 * 4)
+    room = target.model.l2_bytes // 2 // (sizes.t**2 * 4)
     own = room // (sizes.channels + columns)
     column_blocks = -(-sizes.filters // columns)
-    few = sizes.tiles < PARALLEL_BLOCKS * tile.rows // 2
+    wanted = target.shared_trips // 2  # a block has several rows of register tiles
+    few = sizes.tiles < wanted * tile.rows // 2
     # column blocks share the transformed input; a single one has nobody to share it with
     shared = own < tile.rows or (few and column_blocks > 1)
     shared = cfg.choice("transform_first", (False, True), shared)
     limit = max(room // columns if shared else own, tile.rows)
-    wanted = -(-PARALLEL_BLOCKS // column_blocks) if shared else PARALLEL_BLOCKS
+    wanted = -(-wanted // column_blocks) if shared else wanted
     fewest = max(-(-sizes.tiles // limit), min(wanted, sizes.tiles // (2 * tile.rows)), 1)
     each = column_blocks if shared else 1
     ways = [_divided(sizes.tiles, n, tile.rows) for n in range(fewest, 2 * fewest + 1)]
@@ -123,7 +111,7 @@ def blocking(sizes: Sizes, target: Target, cfg: Config = ANALYTIC) -> Blocking:
     most = -(-sizes.tiles // rows)
     counts = [n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64) if n <= most]
     count = cfg.choice("block_rows", counts, min(count, most))
-    parallel = sizes.products >= PARALLEL_FMAS
+    parallel = sizes.products >= target.parallel_fmas
     tile = Tile(rows, tile.vectors, tile.lanes)
     return Blocking(tile, count * rows, shared, parallel)
 
@@ -137,12 +125,12 @@ def _divided(tiles: int, blocks: int, highest: int) -> tuple[int, int]:
 
 
 def _busiest(tiles: int, rows: int, count: int, each: int, target: Target) -> float:
-    """Time of the busier of two threads, in steps of the product.
+    """Time of the busiest thread, in steps of the product.
 
     each: shared iterations per block.
     """
     blocks = -(-tiles // (rows * count)) * each
-    return -(-blocks // 2) / each * count * step_cycles(rows, 2, target)
+    return -(-blocks // target.threads) / each * count * step_cycles(rows, 2, target)
 
 
 def winograd_cycles(sizes: Sizes, target: Target) -> float:
@@ -152,23 +140,23 @@ def winograd_cycles(sizes: Sizes, target: Target) -> float:
     channels = -(-sizes.channels // b.tile.lanes)
     filters = -(-sizes.filters // b.tile.lanes)
     rows = -(-sizes.tiles // b.tile.rows) * b.tile.rows
-    products = points * rows * filters * sizes.channels / target.fma_ports / EFFICIENCY
-    weights = points * sizes.channels * sizes.filters * 4 / MEMORY_BYTES_PER_CYCLE
+    products = points * rows * filters * sizes.channels / target.model.fma_ports / EFFICIENCY
+    weights = points * sizes.channels * sizes.filters * 4 / target.model.dram_bytes_per_cycle
     images = sizes.m**2 * sizes.tiles * (sizes.channels + sizes.filters) * 4
-    far = images / CACHE_BYTES_PER_CYCLE if images > target.l2_bytes else 0.0
+    far = images / target.model.l3_bytes_per_cycle if images > target.model.l2_bytes else 0.0
     # of each point of a tile a vector moves in and out, once more between product and transform,
     # and takes about m operations, two a cycle
     moved = 2 * points * sizes.tiles * (channels + 2 * filters)
     arithmetic = sizes.m * points * sizes.tiles * (channels + filters)
-    return max(products, weights) + moved + arithmetic / 2 + far + OVERHEAD
+    return max(products, weights) + moved + arithmetic / 2 + far + target.model.parallel_cycles
 
 
 def direct_cycles(images: int, area: int, channels: int, filters: int, target: Target) -> float:
     """Cycles of one core for the direct kernel with a 3x3 window and `area` results per filter."""
     taps = WINDOW * WINDOW * channels
     vectors = -(-filters // target.vector_lanes(4))
-    products = images * area * taps * vectors / target.fma_ports / EFFICIENCY
-    return max(products, taps * filters * 4 / MEMORY_BYTES_PER_CYCLE)
+    products = images * area * taps * vectors / target.model.fma_ports / EFFICIENCY
+    return max(products, taps * filters * 4 / target.model.dram_bytes_per_cycle)
 
 
 def winograd_choice(

@@ -79,7 +79,7 @@ def schedule_expression(
     filtered = filter_windows(s, target, bound, cfg)
     apart = {f.name for f in filtered} | {s[t].name for f in filtered for t in f.stages}
     tiled = place_injective(s, cfg, apart)
-    factor_reductions(s, cfg, apart)
+    factor_reductions(s, target, cfg, apart)
     nests = form_nests(s, tiled, cfg, apart)
     block_nests(s, nests, target, cfg)
     blocks: dict[str, Axis] = {}

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from tilesmith.ir.expr import Var
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.target import Target
-from tilesmith.strategy.cpu.injective import PARALLEL_ELEMENTS, schedule_injective
+from tilesmith.strategy.cpu.injective import enough_iterations, schedule_injective
 from tilesmith.strategy.cpu.reduction import reduce_along
 from tilesmith.strategy.group import Group
 from tilesmith.te.knobs import Config
@@ -105,7 +105,7 @@ def schedule_nest(
             _pack(s, group, body.reads[at], body.op.axis[tile.lane].var, target)
     sizes = {i: n for i, n in zip(at_root, tile.sizes, strict=True) if i >= 0}
     lane = at_root[tile.lane] if tile.lane is not None else None
-    level = _tile_root(s, known, nest, body, sizes, lane, tile, blocks, own)
+    level = _tile_root(s, known, nest, body, sizes, lane, tile, blocks, target, own)
     for name in reversed([n for n in known if n in nest.fused]):
         own_tile = [sizes.get(i, 1) for i in nest.fused[name]]
         own_lane = nest.fused[name].index(lane) if lane is not None else None
@@ -132,6 +132,7 @@ def _tile_root(
     lane: int | None,
     tile: Tile,
     blocks: dict[str, Axis],
+    target: Target,
     cfg: Config,
 ) -> Axis | None:
     """Tile the root.  Returns the loop that holds one tile; None if there is only one tile."""
@@ -176,7 +177,7 @@ def _tile_root(
     elif nest.home is not None:
         level = outer[-1].axis if outer else None
     else:
-        level = _share(root, outer, max(known[n].work for n in nest.fused), cfg)
+        level = _share(root, outer, max(known[n].work for n in nest.fused), target, cfg)
     if lanes is not None:
         assert lane is not None
         _vectorize(root, lanes, sizes[lane], tile.lanes)
@@ -218,19 +219,21 @@ def _ordered(outer: list[Outer], cfg: Config) -> list[Outer]:
     return [*(x for x in outer if x.trips == 1), *usual]
 
 
-def _share(root: Stage, outer: Sequence[Outer], work: int, cfg: Config) -> Axis | None:
+def _share(
+    root: Stage, outer: Sequence[Outer], work: int, target: Target, cfg: Config
+) -> Axis | None:
     """Knobs `parallel`, `shared_iterations`: fuse outer loops until there are enough iterations,
     and share them among threads.  Returns the innermost.
     """
     if not outer:
         return None
     level = outer[-1].axis
-    if not cfg.choice("parallel", (False, True), work >= PARALLEL_ELEMENTS):
+    if not cfg.choice("parallel", (False, True), work >= target.parallel_elements):
         return level
     long = [x for x in outer if x.trips > 1]
     if not long:
         return level
-    enough = cfg.choice("shared_iterations", (2, 4, 8, 16, 32, 64, 128), 16)
+    enough = enough_iterations(target, cfg)
     first = long[0]
     shared, trips, used = first.axis, first.trips, 1
     while used < len(long) and trips < enough and long[used - 1].exact and long[used].exact:

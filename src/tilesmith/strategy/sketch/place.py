@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from tilesmith.ir.expr import Const, Load, Var, post_order
 from tilesmith.ir.target import Target
+from tilesmith.strategy.cpu.injective import powers_of_two
 from tilesmith.te.knobs import Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute
@@ -20,14 +21,10 @@ from .structure import Body, bodies, has_condition, is_costly, product, size_of
 
 REREAD = 1.5
 """Fewest reads per element for which a value counts as read repeatedly."""
-SCARCE, LONG = 16, 1 << 14
-"""Elements that leave threads without work, and values from which on that matters."""
-BLOCKS, MIN_BLOCKS = (8, 16, 24, 32, 48, 64, 96, 128), 8
-"""Elements along an axis that are computed together, and blocks that there must be."""
+BLOCKS = (8, 16, 24, 32, 48, 64, 96, 128)
+"""Elements along an axis that are computed together."""
 FAR = 2
 """Times the size of an L2 cache from which on a result is far away when it is read again."""
-CHUNKS = 32
-"""Parts in which threads share a long reduction."""
 
 
 @dataclass(slots=True, eq=False)
@@ -120,7 +117,7 @@ def _is_worth_storing(s: Schedule, op: Compute) -> bool:
     return has_condition(op.body) or is_costly(op.body) or after_reduction
 
 
-def factor_reductions(s: Schedule, cfg: Config, apart: Set[str]) -> None:
+def factor_reductions(s: Schedule, target: Target, cfg: Config, apart: Set[str]) -> None:
     """Rule *rfactor*: share a long reduction to few elements among threads, part by part."""
     for name, body in bodies(s).items():
         op = body.op
@@ -128,9 +125,11 @@ def factor_reductions(s: Schedule, cfg: Config, apart: Set[str]) -> None:
             continue
         first = op.reduce_axis[0]
         extent = size_of(first.extent)
-        scarce = body.spatial < SCARCE and body.work >= LONG and extent > 1
-        parts = [n for n in (1, 2, 4, 8, 16, 32, 64, 128) if n <= extent] if scarce else [1]
-        wanted = max((n for n in parts if n <= CHUNKS), default=1)
+        few = body.spatial < target.shared_trips
+        scarce = few and body.work >= target.parallel_elements and extent > 1
+        most = 2 * target.shared_trips
+        parts = [1, *(n for n in powers_of_two(max(most, 128)) if n <= extent)] if scarce else [1]
+        wanted = max((n for n in parts if n <= most), default=1)
         if not scarce:
             continue
         parts_wanted = cfg.under(name).choice("parts", parts, wanted)
@@ -201,11 +200,11 @@ def block_nests(s: Schedule, nests: Sequence[Nest], target: Target, cfg: Config)
         own, theirs = axes
         rows = size_of(op.axis[own].extent)
         size = product(op.shape) * known[nest.root].element_bytes
-        options = [n for n in BLOCKS if rows % n == 0 and n * MIN_BLOCKS <= rows]
+        options = [n for n in BLOCKS if rows % n == 0 and n * (target.shared_trips // 2) <= rows]
         if home.block is not None:
             options = [home.block[1]] if home.block[0] == theirs else []
-        near = [n for n in options if n * (size // rows) <= target.l2_bytes // 8]
-        usual = max(near, default=0) if size >= FAR * target.l2_bytes else 0
+        near = [n for n in options if n * (size // rows) <= target.model.l2_bytes // 8]
+        usual = max(near, default=0) if size >= FAR * target.model.l2_bytes else 0
         chosen = cfg.under(nest.root).choice("block", (0, *options), usual) if options else 0
         if chosen:
             home.block, nest.home = (theirs, chosen), (home, own)

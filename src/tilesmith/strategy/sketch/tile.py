@@ -15,24 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from tilesmith.ir.target import LINE_BYTES, Target
+from tilesmith.ir.target import LINE_BYTES, CpuModel, Target
 from tilesmith.te.knobs import Config
 
 from .structure import Body, Read, product, size_of
 
 MAX_VECTORS, MAX_ROWS = 6, 30
-LOADS = 2
-"""Vectors loaded per cycle."""
-LOAD_CYCLES = 0.1
-"""Of a load that runs beside arithmetic: it is not quite free."""
-LOOP_CYCLES = 0.75
-"""What a step of the reduction costs beside loads and arithmetic."""
-GATHER_CYCLES = 1.2
-"""Of one element that is not the neighbour of the last lane's."""
-COPY_CYCLES = 2.5
-"""Of an element that is copied to lie in another order."""
-COMBINE_CYCLES = 14
-"""To add up the lanes of a vector, and what surrounds a reduction along lanes."""
 ROW_SHARE = 0.001
 """Relative cost of each row of a tile, times the log2 of its distance to the next in cache lines:
 rows are separate streams and may fall on the same cache sets.
@@ -125,8 +113,7 @@ class TileModel:
     last: int
     operations: int
     lanes: int
-    ports: int
-    latency: int
+    model: CpuModel
     vector_registers: int
     packed: frozenset[int] = frozenset()
     frozen: frozenset[int] = frozenset()
@@ -153,8 +140,7 @@ class TileModel:
             size_of(reduced[-1].extent) if reduced else 0,
             body.operations,
             max(target.vector_lanes(body.element_bytes), 1),
-            target.fma_ports,
-            target.fma_latency,
+            target.model,
             target.vector_registers,
             frozenset(),
             frozen,
@@ -174,10 +160,10 @@ class TileModel:
                     count *= n
             count *= read.overlap(lane, sizes, self.last) if slides else 1.0
             loads += count * self._lane_cost(at, lane, sizes[lane], vectors)
-        work = tile * self.operations / self.ports
-        busy = max(work, loads / LOADS, self.latency)
-        step = LOOP_CYCLES / (self.last if slides else 1)
-        return busy + LOAD_CYCLES * loads + step + 0.2 * vectors
+        work = tile * self.operations / self.model.fma_ports
+        busy = max(work, loads / self.model.load_ports, self.model.fma_latency)
+        step = self.model.loop_cycles / (self.last if slides else 1)
+        return busy + self.model.load_cycles * loads + step + 0.2 * vectors
 
     def slides(self, lane: int, sizes: Sequence[int]) -> bool:
         """True if all steps of the last reduction axis are to be unrolled, since they share loads.
@@ -201,7 +187,7 @@ class TileModel:
             return 1.0
         if read.steps[lane] == 1 or at in self.packed:
             return vectors
-        return width * GATHER_CYCLES * LOADS
+        return width * self.model.gather_cycles * self.model.load_ports
 
     def cycles(self, lane: int, sizes: Sequence[int]) -> float:
         """Cycles of all elements with tiles of `sizes`; tails of rows count with their
@@ -221,7 +207,7 @@ class TileModel:
             (n * math.log2(self._distance(i)) for i, n in enumerate(sizes) if i != lane and n > 1),
             default=0.0,
         )
-        copies = sum(COPY_CYCLES * self.operands[at].elements for at in self.packed)
+        copies = sum(self.model.copy_cycles * self.operands[at].elements for at in self.packed)
         return total * (1 + ROW_SHARE * (apart + len(sizes))) + copies
 
     def _distance(self, axis: int) -> float:
@@ -231,7 +217,7 @@ class TileModel:
 
     def _store_cycles(self, lane: int, sizes: Sequence[int]) -> float:
         n = math.prod(sizes)
-        return n / self.lanes if lane == self.contiguous else n * GATHER_CYCLES
+        return n / self.lanes if lane == self.contiguous else n * self.model.gather_cycles
 
     def registers(self, lane: int, sizes: Sequence[int]) -> int:
         """Vector registers that a tile needs."""
@@ -277,13 +263,15 @@ class TileModel:
             return float("inf")
         vectors = -(-self.last // self.lanes)
         loads = 0.0
+        gathered = self.model.gather_cycles * self.model.load_ports
         for at, read in enumerate(self.operands):
             if at not in self.packed:
                 near = {0: 1.0, 1: float(vectors)}
-                loads += near.get(read.along, self.last * GATHER_CYCLES * LOADS)  # type: ignore[call-overload]
-        work = vectors * self.operations / self.ports
+                loads += near.get(read.along, self.last * gathered)  # type: ignore[call-overload]
+        work = vectors * self.operations / self.model.fma_ports
         elements = math.prod(self.extents)
-        return elements * (max(work, loads / LOADS) * (self.steps // self.last) + COMBINE_CYCLES)
+        steps = max(work, loads / self.model.load_ports) * (self.steps // self.last)
+        return elements * (steps + self.model.lane_sum_cycles + self.model.entry_cycles)
 
 
 @lru_cache(maxsize=4096)

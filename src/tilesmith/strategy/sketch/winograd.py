@@ -19,7 +19,6 @@ from typing import Any
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.expr import Load, Var
 from tilesmith.ir.target import Target
-from tilesmith.strategy.cpu.injective import PARALLEL_ELEMENTS
 from tilesmith.strategy.cpu.winograd_cost import ERRORS
 from tilesmith.strategy.winograd import schedule_half, schedule_products, schedule_transform
 from tilesmith.te.interpolation import SQUARES
@@ -34,8 +33,8 @@ from .structure import product, size_of
 
 GAIN = 0.8
 """A prediction must be below this share of the direct convolution's to be believed."""
-TRANSFORM_CYCLES = 8
-"""Of a vector of transformed numbers: arithmetic, loads and stores on the way to the products."""
+TRANSFORM = 8
+"""Instructions for a vector of transformed numbers, one a cycle: arithmetic, loads and stores."""
 VECTORS = 2
 """Vectors of accumulators in a row of the products."""
 
@@ -72,7 +71,7 @@ def filter_windows(s: Schedule, target: Target, bound: float, cfg: Config) -> li
         costs = {m: winograd_cycles(op, w, m, target) for m in tiles}
         best = min(costs, key=lambda m: costs[m], default=0)
         direct = product(a.extent for a in (*op.axis, *op.reduce_axis))
-        direct //= target.vector_lanes(w.image.dtype.bytes) * target.fma_ports
+        direct //= target.vector_lanes(w.image.dtype.bytes) * target.model.fma_ports
         usual = best if best and costs[best] < GAIN * direct else 0
         m = cfg.under(stage.name).choice("winograd", (0, *tiles), usual)
         if m:
@@ -110,8 +109,8 @@ def winograd_cycles(op: Compute, w: Windowed, m: int, target: Target) -> float:
 
     image = tiles * vectors(w.image.buffer.shape, w.image_dims)
     weights = vectors(w.weights.buffer.shape, w.weight_dims)
-    products = t * t * tiles * results * reduced / target.fma_ports
-    moved = t * t * (image + weights + tiles * results) * TRANSFORM_CYCLES
+    products = t * t * tiles * results * reduced / target.model.fma_ports
+    moved = t * t * (image + weights + tiles * results) * TRANSFORM
     return products + moved
 
 
@@ -135,7 +134,7 @@ def schedule_filtered(s: Schedule, f: Filtered, target: Target, cfg: Config) -> 
     weights = s[f.stages.weights]
     width = min(lanes, size_of(weights.axis[-1].extent))
     outer = schedule_transform(weights, s[f.stages.weight_rows], width)
-    if outer is not None and product(f.stages.weights.shape) >= PARALLEL_ELEMENTS:
+    if outer is not None and product(f.stages.weights.shape) >= target.parallel_elements:
         weights.parallel(outer)
 
 

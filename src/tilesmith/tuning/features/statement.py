@@ -92,7 +92,7 @@ class Machine:
 
     @property
     def caches(self) -> tuple[int, int, int]:
-        return self.target.l1_bytes, self.target.l2_bytes, self.target.l3_bytes
+        return self.target.model.cache_bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -163,7 +163,7 @@ def statement_features(
     # one thread's time
     gathered = mul(minimum(lanes, hardware), GATHER)
     waiting = _waiting(path, copied, target)
-    cycles = sum(CYCLES[k] * n for k, n in counts.items()) / max(target.fma_ports, 1)
+    cycles = sum(CYCLES[k] * n for k, n in counts.items()) / max(target.model.fma_ports, 1)
     computing = mul(mul(unrolled, vectors), cycles)
     loaded = total(
         mul(in_vectors(a), _load_cycles(_lane_steps(nest, s, a, inside), lines(a), gathered))
@@ -364,7 +364,7 @@ def _waiting(path: tuple[Loop, ...], copied: int, target: Target) -> Number:
         return 0.0
     serial = product(x.extent for x in path[copied:] if x.is_reduce and x.kind == "unrolled")
     last = path[copied - 1].extent
-    return where(not_one(last), mul(serial, float(target.fma_latency)), 0.0)
+    return where(not_one(last), mul(serial, float(target.model.fma_latency)), 0.0)
 
 
 def _entries(path: tuple[Loop, ...], copied: int) -> Number:

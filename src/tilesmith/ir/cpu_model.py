@@ -1,0 +1,160 @@
+"""How fast a CPU is and how much of everything it has: the numbers behind every analytic decision.
+
+A description, not a measurement: the same model, target and threads give the same schedules in
+every process.  Rates that are measured (`perf.machine`) only predict times, and rank nothing that
+is compiled.  Defaults are those of a modest desktop core; cycles are of one core.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+LINE_BYTES = 64
+"""Of a cache line, on every CPU that code is made for.  No field of a model: buffers are aligned to
+it whatever machine compiles."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuModel:
+    """A CPU.
+
+    Structure:
+    cores: physical cores; 0 where nothing is said of them.
+    smt: hardware threads of a core.
+    ghz: clock under vector load.
+    fma_ports: fused multiply-adds of full width started per cycle.
+    fma_latency: cycles until the result of one is usable.
+    vector_ports: vector instructions of any kind started per cycle.
+    load_ports: vectors loaded per cycle.
+    issue_width: instructions that a core takes in per cycle, in practice.
+    l1_bytes, l1_ways: data cache of a core.
+    l2_bytes, l2_ways: second-level cache of a core.
+    l3_bytes, l3_cores: one last-level cache, and the cores that share it.
+    page_bytes: smallest page, within which no address translation changes offsets.
+
+    Bandwidth and latency:
+    l2_bytes_per_cycle, l3_bytes_per_cycle: what one core reads from there.
+    dram_bytes_per_cycle: what one core reads from memory while the others do, too.
+    dram_gbytes: GB/s that all cores together read from memory.
+    bytes_in_flight: memory's latency times the bandwidth of one core: the prefetch distance.
+    fork_join_cycles: to start and end a parallel loop.
+
+    Instructions, in cycles:
+    run_cycles, jump_cycles: per vector that is read in long runs, and by register tiles that
+        walk across rows, from L1, L2, L3 and memory.
+    l1_miss_cycles: what a broadcast costs more that comes from L2.
+    load_cycles: of a vector load that runs beside arithmetic: it is not quite free.
+    loop_cycles: a loop's own instructions, per iteration.
+    entry_cycles: of entering a loop and of the mispredicted branch at its end.
+    gather_cycles: of one element that is not the neighbour of the last lane's.
+    copy_cycles: of an element that is copied to lie in another order.
+    lane_sum_cycles: to add up the lanes of a vector.
+    divide_cycles, integer_divide_cycles: of a vector division, of an integer one by a constant.
+    library_cycles: of a call of the C library's mathematics, per lane.
+    forward_cycles: from a store to a load of the same address.
+    """
+
+    cores: int = 0
+    smt: int = 1
+    ghz: float = 3.0
+    fma_ports: int = 2
+    fma_latency: int = 4
+    vector_ports: int = 3
+    load_ports: int = 2
+    issue_width: int = 4
+    l1_bytes: int = 32 << 10
+    l1_ways: int = 8
+    l2_bytes: int = 512 << 10
+    l2_ways: int = 8
+    l3_bytes: int = 8 << 20
+    l3_cores: int = 8
+    page_bytes: int = 4096
+
+    l2_bytes_per_cycle: float = 32.0
+    l3_bytes_per_cycle: float = 8.0
+    dram_bytes_per_cycle: float = 4.0
+    dram_gbytes: float = 30.0
+    bytes_in_flight: int = 4096
+    fork_join_cycles: int = 4096
+
+    run_cycles: tuple[float, ...] = (2.0, 2.0, 2.0, 9.0)
+    jump_cycles: tuple[float, ...] = (0.0, 0.0, 4.5, 18.0)
+    l1_miss_cycles: float = 0.7
+    load_cycles: float = 0.1
+    loop_cycles: float = 0.75
+    entry_cycles: float = 6.0
+    gather_cycles: float = 1.2
+    copy_cycles: float = 2.5
+    lane_sum_cycles: float = 8.0
+    divide_cycles: float = 8.0
+    integer_divide_cycles: float = 4.0
+    library_cycles: float = 40.0
+    forward_cycles: float = 5.0
+
+    @property
+    def cache_bytes(self) -> tuple[int, int, int]:
+        """Of L1, L2 and L3."""
+        return self.l1_bytes, self.l2_bytes, self.l3_bytes
+
+    @property
+    def parallel_cycles(self) -> int:
+        """Work of one core from which on a second thread pays: it takes half of it away and costs
+        a fork and join.
+        """
+        return 2 * self.fork_join_cycles
+
+    @property
+    def parallel_bytes(self) -> int:
+        """Bytes whose streaming takes as long as `parallel_cycles`."""
+        return int(self.parallel_cycles * self.l3_bytes_per_cycle)
+
+    @property
+    def text(self) -> str:
+        """Every field, the same in every process: part of cache keys."""
+        return " ".join(f"{k}={v}" for k, v in asdict(self).items())
+
+    def to_json(self) -> dict[str, Any]:
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+
+    @staticmethod
+    def from_json(m: Mapping[str, Any], base: CpuModel | None = None) -> CpuModel:
+        """The model whose fields are those of `m`, and of `base` for what `m` does not name.
+
+        Raises ValueError, naming the field, for unknown fields and for values that are not positive
+        numbers of the right kind.
+        """
+        values = {} if base is None else asdict(base)
+        known = {f.name for f in fields(CpuModel)}
+        for name, value in m.items():
+            if name not in known:
+                raise ValueError(f"there is no field {name!r}; fields are {', '.join(known)}")
+            values[name] = _checked(name, value, getattr(DESKTOP, name))
+        return CpuModel(**values)
+
+
+DESKTOP = CpuModel()
+"""A modest desktop core: what a target says that names only instructions."""
+
+
+def _checked(name: str, value: Any, like: Any) -> Any:
+    if isinstance(like, tuple):
+        if not isinstance(value, (list, tuple)) or len(value) != len(like):
+            raise ValueError(f"{name}: expected {len(like)} numbers, found {value!r}")
+        if not all(_is_number(v) and 0 <= v <= 1e6 for v in value):
+            raise ValueError(f"{name}: expected numbers from 0 to 1e6, found {value!r}")
+        return tuple(map(float, value))
+    if isinstance(like, float):
+        if not _is_number(value) or not 0 < value <= 1e6:
+            raise ValueError(f"{name}: expected a number above 0, at most 1e6, found {value!r}")
+        return float(value)
+    least = min(like, 1)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 1 << 40:
+        raise ValueError(f"{name}: expected a whole number from {least} to 2^40, found {value!r}")
+    return value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,64 @@
+"""Machines are described by targets: what `strategy` and `graph` fix for all of them are pure
+numbers.  The list is where a new one is reviewed: nothing in bytes, seconds, cycles or threads.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import tilesmith
+
+REVIEWED = """
+graph/passes/cse.py _SAMPLE
+graph/passes/fold.py GROWTH
+graph/passes/fuse.py MAX_NODES
+graph/passes/split_taps.py GAIN PASS_CHANNELS
+graph/passes/sub_pixel.py APART CHANNELS
+graph/text.py INLINE_ELEMENTS
+strategy/cpu/ahead.py _MANY_ROWS
+strategy/cpu/attention.py SHARED_HEADS
+strategy/cpu/concat.py MOST_VECTORS
+strategy/cpu/contraction.py MAX_ROWS MAX_VECTORS PEELED_COLUMNS STREAMS UNEVEN UNROLLED
+strategy/cpu/dots.py SLOWER UNROLLED
+strategy/cpu/injective.py MAX_COPIES MAX_CYCLE MAX_VECTORS
+strategy/cpu/layouts.py ACROSS
+strategy/cpu/operands.py LOST LOST_COMPETING PACKING WALK
+strategy/cpu/planes.py MOST
+strategy/cpu/reduction.py ACCUMULATORS IN_ORDER UNROLLED WIDEST
+strategy/cpu/scaled_rows.py RUN_PAGES SHARED_ROWS SHARES STEPS
+strategy/cpu/sliding.py SHOWN
+strategy/cpu/transposition.py LEAST_LINES ROWS U_BLOCKS V_BLOCKS
+strategy/cpu/winograd.py TILES
+strategy/cpu/winograd_cost.py EFFICIENCY ERRORS GAIN
+strategy/sketch/nest.py MAX_ORDERED PACK_REUSE UNROLLED
+strategy/sketch/place.py BLOCKS FAR REREAD
+strategy/sketch/tile.py MAX_ROWS MAX_VECTORS ROW_SHARE SHORT SLIDING
+strategy/sketch/winograd.py GAIN TRANSFORM VECTORS
+""".strip()
+
+
+def is_numeric(value: ast.expr) -> bool:
+    """Whether an expression is made of numbers alone."""
+    leaves = [n for n in ast.walk(value) if isinstance(n, (ast.Constant, ast.Name, ast.Call))]
+    return bool(leaves) and all(
+        isinstance(n, ast.Constant) and type(n.value) in (int, float) for n in leaves
+    )
+
+
+def numeric_constants(path: Path) -> list[str]:
+    """The names that a module binds to numbers, or to tables of them."""
+    found: list[str] = []
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = [n for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)]
+            found += [n.id for n in names if is_numeric(node.value)]
+    return sorted(found)
+
+
+def test_constants_of_strategy_and_graph_are_reviewed_pure_numbers():
+    root = Path(tilesmith.__file__).parent
+    paths = [p for room in ("graph", "strategy") for p in sorted((root / room).rglob("*.py"))]
+    rows = [(p.relative_to(root).as_posix(), numeric_constants(p)) for p in paths]
+    assert "\n".join(f"{p} {' '.join(names)}" for p, names in rows if names) == REVIEWED
