@@ -51,9 +51,9 @@ SeedOption: TypeAlias = Annotated[int, typer.Option("--seed", help="Seed of rand
 
 
 def parse_shapes(given: Sequence[str] | None) -> dict[str, tuple[int, ...]] | None:
-    """`["x=1,3", "y="]` as `{"x": (1, 3), "y": ()}`; None when nothing was given.
+    """`["x=1,3", "y="]` as `{"x": (1, 3), "y": ()}`; None if nothing was given.
 
-    Raises UsageError when one does not read as NAME=NUMBERS.
+    Raises UsageError if one does not read as NAME=NUMBERS.
     """
     shapes: dict[str, tuple[int, ...]] = {}
     for text in given or ():
@@ -69,9 +69,9 @@ def parse_shapes(given: Sequence[str] | None) -> dict[str, tuple[int, ...]] | No
 
 def parse_pins(given: Sequence[str] | None) -> dict[str, Any] | None:
     """`["unroll=1", "rows=[4, 2]", "schedule=sketch"]` as one value by name: JSON, else text; None
-    when nothing was given.
+    if nothing was given.
 
-    Raises UsageError when one does not read as NAME=VALUE, or a name is there twice.
+    Raises UsageError if one does not read as NAME=VALUE, or if a name is given twice.
     """
     values = _named_values("--pin", given)
     for name, several in values.items():
@@ -103,9 +103,8 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a verb --templates, and one command-line option per field in place of each parameter
     that is a dataclass of options (`Options`, `TuneOptions`).
 
-    What is not on the command line comes from the field's default; for `Options`, from the
-    environment first.  A verb that has a parameter of a field's name takes that option in its own
-    way.
+    A field that is not on the command line has its default; for `Options`, the environment comes
+    first.  A verb with a parameter of a field's name defines that option itself.
     """
     signature = inspect.signature(command, eval_str=True)
     groups: dict[str, type] = {
@@ -149,7 +148,7 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _parameters(options: type) -> list[inspect.Parameter]:
-    """What the fields of a dataclass of options are on the command line."""
+    """The command-line options for the fields of a dataclass of options."""
     hints = get_type_hints(options)
     found: list[inspect.Parameter] = []
     for f in fields(options):

@@ -71,9 +71,9 @@ def note(text: str) -> None:
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[str], None]]:
-    """Show that `what` is going on: a spinner on a terminal, plain lines elsewhere.
+    """Show that `what` is in progress: a spinner on a terminal, plain lines elsewhere.
 
-    Gives a function that tells how far it has come.
+    Gives a function that reports how far it has come.
     """
     start = time.perf_counter()
     if _err.is_terminal:

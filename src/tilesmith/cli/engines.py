@@ -1,8 +1,8 @@
 """Other engines that run the same model, for `compare` and the benchmarks.
 
-Each is imported only when it is used.  `prepare` gives a function that runs the model once on fixed
+Each is imported when it is used.  `prepare` gives a function that runs the model once on fixed
 inputs and returns its outputs in the model's order.  ONNX Runtime and OpenVINO read the ONNX file;
-PyTorch needs the module that the file was exported from.
+PyTorch needs the module from which the file was exported.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def onnxruntime(model: Path, inputs: Mapping[str, np.ndarray], threads: int) -> 
 
 
 def openvino(model: Path, inputs: Mapping[str, np.ndarray], threads: int) -> Run:
-    """OpenVINO on the CPU, kept to float32 (it would use bf16 by itself where AMX is present)."""
+    """OpenVINO on the CPU, with float32 (by default it would use bf16 where AMX is present)."""
     import openvino as ov  # pyright: ignore[reportMissingImports]  # installed to compare
 
     core = ov.Core()
@@ -64,8 +64,8 @@ def installed() -> list[str]:
 
 
 def torch_engines(module: Any) -> dict[str, Prepare]:
-    """PyTorch on a module that takes the model's inputs in order: as it is, and, where there is a
-    C++ compiler for it to use, compiled with its weights frozen.
+    """PyTorch on a module that takes the model's inputs in order: eager and, if there is a C++
+    compiler, compiled with frozen weights.
     """
 
     def eager(model: Path, inputs: Mapping[str, np.ndarray], threads: int) -> Run:
@@ -103,8 +103,10 @@ def _torch_run(module: Any, inputs: Mapping[str, np.ndarray], threads: int) -> R
 
 
 def load_module(spec: str) -> Any:
-    """The torch module that `FILE.py:NAME` or `package.module:NAME` names: NAME is a module, or a
-    function of no arguments that makes one.  Raises ValueError, ImportError or what the code does.
+    """The torch module named by `FILE.py:NAME` or `package.module:NAME`.
+
+    NAME is a module, or a function without arguments that makes one.  Raises ValueError,
+    ImportError or the code's own errors.
     """
     import torch  # pyright: ignore[reportMissingImports]  # installed to compare
 

@@ -1,6 +1,4 @@
-"""How tuning goes, on stderr while it goes: a table that is kept up to date on a terminal, plain
-lines now and then elsewhere.
-"""
+"""The progress of tuning, on stderr: an updated table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -19,9 +17,9 @@ from tilesmith.tuning.interrupt import Interrupt
 from tilesmith.tuning.scheduler import Progress
 
 LINE_SECONDS = 5.0
-"""Between plain lines."""
+"""Seconds between plain lines."""
 FRAME = 6
-"""Lines of the terminal that are not rows of tasks: stage, head, others, totals, two of prompt."""
+"""Lines of the terminal other than rows of tasks: stage, head, others, totals, two of prompt."""
 
 
 class TuningDisplay:
@@ -56,7 +54,7 @@ class TuningDisplay:
             self._live.stop()
 
     def show(self, stage: str, states: Sequence[Progress]) -> None:
-        """Take note of a stage and of the state of all tasks."""
+        """Show a stage and the state of all tasks."""
         now = time.monotonic()
         is_new, self._stage, self._states = stage != self._stage, stage, states
         if self._searching is None and states:
@@ -67,7 +65,7 @@ class TuningDisplay:
             sys.stderr.flush()
 
     def _heading(self) -> str:
-        """The stage, and how long it has been and will be."""
+        """The stage, and its time so far and in all."""
         now = time.monotonic()
         elapsed = now - self._start
         left = max(self._seconds - elapsed, 0.0)
@@ -93,7 +91,7 @@ class TuningDisplay:
 
 
 def task_table(states: Sequence[Progress], room: int) -> Table:
-    """The `room` tasks that take most, and in one line the others."""
+    """The `room` tasks that take most time, and the others in one line."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for name in ("task", "ms", "share", "best", "may gain ms", "trials", "errors"):
         table.add_column(name, justify="left" if name == "task" else "right", no_wrap=True)
@@ -123,7 +121,7 @@ def _cells(states: Sequence[Progress], seconds: float, whole: float) -> tuple[st
 
 
 def totals(states: Sequence[Progress]) -> str:
-    """The sums over all tasks; nothing before there are tasks."""
+    """The sums over all tasks; empty before there are tasks."""
     if not states:
         return ""
     before = sum(s.task.seconds for s in states)

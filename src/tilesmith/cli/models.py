@@ -1,4 +1,4 @@
-"""Opening models and preparing their inputs, as every verb that runs something needs it."""
+"""Opening models and preparing their inputs, for every verb that runs something."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def open_model(
 ) -> Executable:
     """The model at `path`, ready to run: a `.tsm` is loaded, anything else compiled.
 
-    Raises UsageError when there is no such file, ModelError when it is no good.
+    Raises UsageError if there is no such file, ModelError if it is damaged.
     """
     if not path.exists():
         raise UsageError(f"there is no file {str(path)!r}")
@@ -50,7 +50,7 @@ def open_model(
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays of an `.npz` file, or of an `.npy` file under the name "".
 
-    Raises UsageError when it can't be read.  Never unpickles.
+    Raises UsageError if it can't be read.  Never unpickles.
     """
     try:
         found = np.load(path, allow_pickle=False)
@@ -71,10 +71,10 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 def inputs_from(
     arrays: Mapping[str, np.ndarray], specs: Sequence[TensorSpec], path: Path
 ) -> dict[str, np.ndarray]:
-    """The arrays for the model's inputs, found by name or by `in_` + name; a single unnamed array
-    serves a model with one input.  Arrays that are no input's are ignored.
+    """The arrays for the model's inputs, found by name or by `in_` + name.
 
-    Raises UsageError that names the missing inputs and what the file has.
+    A single unnamed array serves a model with one input.  Other arrays are ignored.  Raises
+    UsageError that names the missing inputs and what the file has.
     """
     if set(arrays) == {""} and len(specs) == 1:
         return {specs[0].name: arrays[""]}

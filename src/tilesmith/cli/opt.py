@@ -195,7 +195,7 @@ def _read(path: Path, shapes: Mapping[str, Sequence[int]] | None, session: Sessi
 def _chosen(
     passes: str | None, known: Mapping[str, object], after: str | None, to: str, is_open: bool
 ) -> list[str]:
-    """The passes to run: those asked for, else (`is_open`) those behind `after` up to `to`."""
+    """The passes to run: those asked for, else (`is_open`) those after `after` up to `to`."""
     every = list(known)
     if passes is None:
         first = every.index(after) + 1 if after is not None else 0

@@ -35,7 +35,7 @@ from tilesmith.support.errors import AccuracyError, UsageError
 from tilesmith.support.options import Options
 
 _TOLERANCE = 1e-3
-"""Share of the largest expected magnitude by which an answer may differ (`--check`)."""
+"""Largest difference of an answer relative to the largest expected magnitude (`--check`)."""
 
 
 @with_options

@@ -1,8 +1,9 @@
-"""The tuner: whatever measures, searches, learns and reports.
+"""The tuner: everything that measures, searches, learns and reports.
 
-`model` tunes a whole model, `template` one tensor expression or template; both read top to bottom:
+`model` tunes a whole model, `template` one tensor expression or template.  Both read from top to
+bottom:
 
-    compile untuned, profile            how long each kernel takes where it stands
+    compile untuned, profile            how long each kernel takes in its place
     choose algorithms                   whole variants of the model, profiled
     tasks of the kernels --search-->    trials, each in the records at once
     compile with the records

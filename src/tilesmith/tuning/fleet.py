@@ -1,13 +1,12 @@
 """Candidates become trials on the nodes of a Ray cluster.
 
-Ray places the work, moves the bytes and notices what dies; nothing of that is made here.  Builders
-are Ray tasks spread over all nodes.  On each node sits one station, an actor, which measures as
-`LocalMeasurer` does; only stations whose native target is the one wanted get candidates, since a
-time says nothing about another machine.  Trials come back to this process, which alone writes
-records.
+Ray places the work, moves the bytes and notices nodes that die; nothing of that is done here.
+Builders are Ray tasks on all nodes.  Each node has one station, an actor, which measures like
+`LocalMeasurer`.  Only stations with the wanted native target get candidates, since a time says
+nothing about another machine.  Trials come back to this process, which alone writes records.
 
-A node that goes away costs what it was doing: its candidates are measured on another one, up to
-`ATTEMPTS` times, and are `lost` after that, which is no verdict on them.
+A node that goes away costs what it was doing.  Its candidates are measured on another node, up to
+`ATTEMPTS` times.  After that they are `lost`, which is no verdict on them.
 """
 
 from __future__ import annotations
@@ -43,11 +42,11 @@ from .measure import (
 from .station import About, Station, build
 
 ATTEMPTS = 3
-"""Times that a candidate is measured, or a node's station started, when nodes keep going away."""
+"""Times that a candidate is measured, or a node's station started, if nodes keep going away."""
 FLUSHED = 2
-"""Times the last cache that is walked over to empty all of them."""
+"""Bytes that are read to empty all caches, in sizes of the last cache."""
 _POLL = 5.0
-"""Seconds between looks at which nodes there are."""
+"""Seconds between looks at the existing nodes."""
 
 _log = logging.getLogger("tilesmith")
 
@@ -73,13 +72,16 @@ class _Job:
 
 @dataclass
 class RayMeasurer:
-    """Measures on a Ray cluster.  `address`: `ray://host:port`, or None for the cluster that
-    RAY_ADDRESS names or that runs on this machine, else a new one of this machine alone.
+    """Measures on a Ray cluster.  A context manager: it leaves the clusters that it joined, but not
+    a connection to Ray that existed before.
 
-    `builder`, `runner`, `threads` as in `LocalMeasurer`; `machine`: the text of the native target
-    of the nodes that are to measure.  A context manager; what it enters it leaves, but a connection
-    to Ray that was there before stays.  Raises UsageError when Ray is not installed, no cluster is
-    there, a node has another version of Tilesmith, or no node is of the wanted kind.
+    address: `ray://host:port`, or None for the cluster that RAY_ADDRESS names or that runs on this
+        machine, else a new one of this machine alone.
+    machine: the text of the native target of the nodes that may measure.
+    builder, threads, run_seconds, build_seconds, runner, jobs, flush_bytes: as in `LocalMeasurer`.
+
+    Raises UsageError if Ray is not installed, no cluster is there, a node has another version of
+    Tilesmith, or no node is of the wanted kind.
     """
 
     address: str | None
@@ -184,7 +186,7 @@ class RayMeasurer:
             self._starting[node.station.about.remote()] = node
 
     def _started(self, ref: Any) -> None:
-        """Take a new station's answer to who it is.  Raises UsageError for another version."""
+        """Take a new station's description of its node.  Raises UsageError for another version."""
         node = self._starting.pop(ref)
         reply = self._get(ref, node)
         if reply is None:
@@ -216,14 +218,14 @@ class RayMeasurer:
         return [n for n in self._nodes.values() if n.about is not None and not n.busy]
 
     def _lose(self, node: _Node) -> None:
-        """A station went away: forget it; when its node lives, it gets another."""
+        """Forget a station that went away; if its node lives, it gets another."""
         self._losses[node.id] = self._losses.get(node.id, 0) + 1
         _log.warning("a node of the fleet went away: %s", node.about.name if node.about else "")
         self._nodes.pop(node.id, None)
         self._ray.kill(node.station)  # where it was only out of reach
 
     def _wait(self, refs: Sequence[Any]) -> list[Any]:
-        """Those of `refs` that are done, one or more where any is soon."""
+        """Those of `refs` that are done, at least one if any is done soon."""
         waited = [*refs, *self._starting]
         done, _ = self._ray.wait(waited, num_returns=1, timeout=_POLL)
         if not done:
@@ -234,7 +236,7 @@ class RayMeasurer:
         return [ref for ref in done if ref in refs]
 
     def _get(self, ref: Any, node: _Node | None) -> Any:
-        """What a call gave; None when its node (if any) went away."""
+        """The result of a call; None if its node (if any) went away."""
         exceptions = self._ray.exceptions
         try:
             return self._ray.get(ref)
@@ -258,7 +260,7 @@ class RayMeasurer:
         return built(task, candidate, lambda: decode(reply))
 
     def _answer(self, ref: Any, node: _Node) -> Answer | None:
-        """The answer of a station; None when it went away."""
+        """The answer of a station; None if it went away."""
         reply = self._get(ref, node)
         return None if reply is None else answer_of(reply)
 

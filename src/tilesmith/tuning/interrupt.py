@@ -10,7 +10,7 @@ from types import FrameType
 
 
 class Interrupt:
-    """Whether somebody asked to stop.  `requested` may be set by anyone, from any thread."""
+    """Whether somebody asked to stop.  Any thread may set `requested`."""
 
     def __init__(self) -> None:
         self.requested = False
@@ -18,8 +18,10 @@ class Interrupt:
     @contextmanager
     def on_signal(self) -> Iterator[None]:
         """Within: the first SIGINT sets `requested` and raises nothing, so that no trial and no
-        record is cut short; a second one raises KeyboardInterrupt as ever.  An application's own
-        handler of SIGINT stays, and so does what other threads than the main one see (nothing).
+        record is cut short.
+
+        A second one raises KeyboardInterrupt as usual.  An application's own handler of SIGINT
+        stays.  Other threads than the main one see nothing, as always.
         """
         is_main = threading.current_thread() is threading.main_thread()
         if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:

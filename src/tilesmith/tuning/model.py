@@ -38,12 +38,12 @@ FITTING_SHARE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What tuning led to.
+    """The result of tuning.
 
-    `executable`: the better of tuned and untuned.
-    `speedup`: untuned over tuned time, measured in turns; 1 when the untuned one is kept.
-    `tasks`: the state of each task at the end.
-    `spent`: seconds by stage.
+    executable: the better of tuned and untuned.
+    speedup: untuned over tuned time, measured in turns; 1 if the untuned one is kept.
+    tasks: the state of each task at the end.
+    spent: seconds by stage.
     """
 
     executable: Executable
@@ -63,14 +63,15 @@ def tune(
 ) -> Executable:
     """Spend some seconds on making a model faster; returns the best executable found.
 
-    `model`, `target`, `threads`, `shapes`, `options`: as for `compile`.  `choices`: fields of
-    `TuneOptions`, listed in docs/tuning.md, such as `seconds=60`, `trials`, `search` or `pins`.
+    model, target, threads, shapes, options: as for `compile`.
+    choices: fields of `TuneOptions`, listed in docs/tuning.md, such as `seconds=60`, `trials`,
+        `search` or `pins`.
 
-    What is measured goes to the records, which `compile` uses from then on.  Tuning again goes on
-    where it ended.  Both executables that are compared obey `pins` and `forbid`; a name or a value
-    that the model does not have is an error before anything is measured.  Ctrl-C ends the search
-    after the trial in flight and keeps what it found; a second one raises KeyboardInterrupt.
-    Raises as `compile` does, and UsageError.
+    Measurements go to the records, which `compile` uses from then on.  Tuning again continues from
+    them.  Both executables that are compared obey `pins` and `forbid`.  A name or value that the
+    model does not have is an error before anything is measured.  Ctrl-C ends the search after the
+    trial in flight and keeps what it found; a second one raises KeyboardInterrupt.  Raises as
+    `compile` does, and UsageError.
     """
     compiling = (options or Options.from_environment()).with_(target=target, threads=threads)
     return tune_model(model, TuneOptions(**choices), compiling, shapes).executable
@@ -82,7 +83,7 @@ def tune_model(
     options: Options | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Tuned:
-    """`tune`, and what it did."""
+    """`tune`, with an account of what it did."""
     seconds, html = tuning.seconds, tuning.html
     started = time.time()
     budget = Budget(seconds, tuning.most_trials)
@@ -152,7 +153,7 @@ def tune_model(
 
 
 class Stages:
-    """Reports when a stage begins, and knows afterwards how long each took."""
+    """Reports when a stage begins, and counts how long each takes."""
 
     def __init__(self, tuning: TuneOptions) -> None:
         self._tuning = tuning
@@ -163,6 +164,6 @@ class Stages:
         self._tuning.tell(stage, tasks)
 
     def seconds(self) -> dict[str, float]:
-        """By stage, the last one until now."""
+        """By stage, including the current one."""
         ends = [t for _, t in self._began[1:]] + [time.perf_counter()]
         return {name: end - t for (name, t), end in zip(self._began, ends, strict=True)}

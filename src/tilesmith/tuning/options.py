@@ -1,7 +1,7 @@
-"""Every choice a user can make about a search, as one frozen value.
+"""Every choice that a user can make about a search, as one frozen value.
 
-`ts.tune` and its relatives take the fields as keyword arguments (`TuneChoices`); the command line
-and the table in docs/tuning.md are made from the fields' metadata, as those of `Options` are.
+`ts.tune` and its relatives take the fields as keyword arguments (`TuneChoices`).  The command line
+and the table in docs/tuning.md are made from the fields' metadata, like those of `Options`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ class TuneChoices(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneOptions:
-    """Choices of one search.  Raises UsageError when a value is impossible."""
+    """Choices of one search.  The metadata of a field says what it means.
+
+    Raises UsageError if a value is impossible.
+    """
 
     seconds: float = field(
         default=60.0,

@@ -9,9 +9,11 @@ from tilesmith.runtime.threads import cores, physical_cores
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Processors by number.  `runner`: one of each core that measures; none where a process can't
-    be bound.  `builders`: those of other cores; none where all are needed for measuring, so that
-    nothing may be built meanwhile.
+    """Processors by number.
+
+    runner: one of each core that measures; empty if a process can't be bound.
+    builders: those of other cores; empty if all are needed for measuring, so that nothing may be
+        built meanwhile.
     """
 
     runner: frozenset[int] = frozenset()
@@ -19,7 +21,7 @@ class Shares:
 
 
 def shares(threads: int) -> Shares:
-    """How to share the processors that this process may use, when kernels have `threads`."""
+    """How to share the processors that this process may use, for kernels with `threads` threads."""
     return divided(cores(), physical_cores(), threads)
 
 

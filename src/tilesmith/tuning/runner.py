@@ -1,12 +1,12 @@
 """The main program of the process that runs candidates: it checks their results and times them.
 
 The candidate and the analytic kernel run in turns, a few runs each, so that the ratio of their
-times does not depend on what else the machine does; of each the least time counts, and of the
-candidate only that of turns in which nothing disturbed the other.  Rounds end when the least times
-no longer change, or at once when the candidate is clearly slower.
+times does not depend on the rest of the machine's load.  The least times count; those of the
+candidate only from turns in which nothing disturbed the analytic kernel.  Rounds end when the least
+times are stable, or at once when the candidate is clearly slower.
 
-Results are checked before and after: whoever leaves them unwritten finds NaN there, and threads
-that get in each other's way do not always do so the first time.
+Results are checked before and after.  Results that are not written are NaN, and data races between
+threads do not always show the first time.
 """
 
 from __future__ import annotations
@@ -37,25 +37,26 @@ from .jobs import (
 )
 
 TURN_SECONDS = 1e-3
-"""Of runs in a row before it is the other's turn."""
+"""Seconds of runs in a row before the turn changes."""
 ROUNDS = (4, 24)
-"""Turns of each at the least and at the most."""
+"""Least and largest number of turns of each."""
 QUIET, DISTURBED = 3, 1.1
 """Turns that count, at the least: those in which the baseline takes no more than so many times its
 least time."""
 FLUSHED_RUNS = 3
-"""Runs in a row, at the most, where the caches are flushed before each."""
+"""Most runs in a row if the caches are flushed before each."""
 LATE = 5
-"""Times the seconds planned after which one turn of each has to do."""
+"""Multiple of the planned seconds after which one turn of each must suffice."""
 MAX_COPIES = 16
-"""Of an argument that is to be cold."""
+"""Most copies of an argument that is to be cold."""
 KEPT_BYTES = 1 << 30
-"""Of packed arguments; when there are more, they are packed again."""
+"""Most bytes of packed arguments that are kept; others are packed again."""
 
 
 class Arguments:
-    """What the kernels of a workload are called with.  Candidates mostly agree on how it lies in
-    memory, so each way is packed once.
+    """The arguments of a workload's kernels.
+
+    Candidates mostly agree on the arguments' layouts, so each layout is packed once.
     """
 
     def __init__(self, path: Path) -> None:
@@ -64,7 +65,7 @@ class Arguments:
         self._expected: list[np.ndarray] | None = None
 
     def inputs(self, arguments: Sequence[Argument]) -> list[list[np.ndarray]]:
-        """Of each argument the physical array, and copies of it where it is to be cold."""
+        """The physical array of each argument, and copies of it if it is to be cold."""
         missing = any((i, a) not in self._packed for i, a in enumerate(arguments))
         if missing and sum(x.nbytes for p in self._packed.values() for x in p) > KEPT_BYTES:
             self._packed.clear()
@@ -76,7 +77,7 @@ class Arguments:
         return [self._packed[i, a] for i, a in enumerate(arguments)]
 
     def expected(self, arguments: Sequence[Argument]) -> list[np.ndarray]:
-        """The results that are right."""
+        """The expected results."""
         if self._expected is None:
             self._expected = load_arrays(self.path, arguments, "out")
         return self._expected
@@ -117,7 +118,7 @@ class Loaded:
         self._next = (at + times) % len(calls)
 
     def seconds(self, times: int) -> float:
-        """Of one of `times` runs, on average."""
+        """Average seconds of one of `times` runs."""
         start = time.perf_counter()
         self.run(times)
         return (time.perf_counter() - start) / times
@@ -127,12 +128,12 @@ class Loaded:
         return [y.copy() for y in self.outputs]
 
     def has_written(self, results: Sequence[np.ndarray]) -> bool:
-        """Whether the last run wrote just this."""
+        """True if the last run wrote just these results."""
         pairs = zip(self.outputs, results, strict=True)
         return all(np.array_equal(y.view(np.uint8), x.view(np.uint8)) for y, x in pairs)
 
     def error(self, expected: list[np.ndarray]) -> float:
-        """How far the results of the last run are off (see `difference`)."""
+        """The error of the last run's results (see `difference`)."""
         found = [a.unpack(y) for a, y in zip(self.kernel.outputs, self.outputs, strict=True)]
         return max((difference(f, e) for f, e in zip(found, expected, strict=True)), default=0.0)
 
@@ -155,7 +156,7 @@ def _aligned(array: np.ndarray) -> np.ndarray:
 
 
 class Bench:
-    """Keeps arguments and baseline of the last job: many candidates follow each other with them."""
+    """Keeps arguments and baseline of the last job, since many candidates in a row use them."""
 
     def __init__(self) -> None:
         self._baseline: tuple[str, Loaded] | None = None
@@ -205,7 +206,7 @@ class Bench:
             gc.collect()
 
     def _timer(self, kernel: Loaded, plan: Plan) -> Callable[[int], float]:
-        """What tells a kernel's time over n runs."""
+        """A function that tells a kernel's time over n runs."""
         if not plan.flush_bytes:
             return kernel.seconds
         if len(self._other) != plan.flush_bytes:
@@ -229,7 +230,9 @@ def _wrong(error: float, plan: Plan, when: str = "") -> Answer:
 def in_turns(
     candidate: Callable[[int], float], baseline: Callable[[int], float], plan: Plan
 ) -> Answer:
-    """The least times of two contenders, each a function that tells its time over n runs."""
+    """The least times of two contenders in turns; each is a function that tells its time over n
+    runs.
+    """
     turns = [(candidate(1), baseline(1))]
     ours, theirs = turns[0]
     runs = [max(1, int(TURN_SECONDS / max(t, 1e-9))) for t in turns[0]]

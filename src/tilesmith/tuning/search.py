@@ -60,16 +60,16 @@ def check_search(name: str, model: CostModel | None = None) -> None:
 def search(name: str, space: Space, seed: int = 0, guide: Guide | None = None) -> Search:
     """A search by name, one of `SEARCHES`.
 
-    `guide`: for those that ask a cost model; without one they make a model of the space's knobs.
+    guide: for searches that ask a cost model; without one they make a model of the space's knobs.
     """
     check_search(name)
     return SEARCHES[name](space, seed, guide)
 
 
 class Searches:
-    """Makes the searches of one run, in which those that ask a cost model share it.
+    """Makes the searches of one run; those that ask a cost model share it.
 
-    `model`: the user's; default: the one in the package, which goes on learning.
+    model: the user's; default: the one in the package, which continues to learn.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
 """The final check: the model with the decisions on record against the untuned one.
 
-Kernels are fast by themselves and may be slow in their place: another kernel's results lie
-elsewhere in the caches, or threads share the work in another way.  So both models are profiled in
-turns, and decisions whose kernels turn out to be slower there are dropped; what is left must make
-the whole faster, or the least certain are dropped as well.  What there is no time to find out stays
-open for the next run, and out of use.
+A kernel that is fast by itself may be slow in its place: its inputs are elsewhere in the caches, or
+threads share the work in another way.  So both models are profiled in turns, and decisions whose
+kernels are slower there are dropped.  The others must make the whole faster; else the least certain
+ones are dropped too.  Decisions that there is no time to judge remain open for the next run, and
+unused.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ from .profiles import REPEATS, ROUNDS, Times, compared, in_turns
 from .tasks import Compiled, random_inputs
 
 CHECK_ROUNDS = (3, 7)
-"""Turns of each executable in the final check, at the least and at the most."""
+"""Least and largest number of turns of each executable in the final check."""
 TURN_SECONDS, TURN_RUNS = 0.12, 4
 """What a turn takes at the least, and runs in it where those take longer."""
 PROFILE_SECONDS = 1.5
 """Of turns in which every kernel is timed."""
 SLOWER = "the model as a whole was slower with it"
 SHARES = (1.02, 0.97, 0.9)
-"""Attempts: the share of the untuned time beyond which a decision is dropped.  The first allows for
-noise; the others look for the culprits where the whole is slower all the same."""
+"""By attempt, the ratio to the untuned time above which a decision is dropped.  The first allows
+for noise; the others look for the culprits if the whole is slower all the same.
+"""
 
 
 def better_of(
@@ -50,15 +51,18 @@ def better_of(
     needed: float = 0.0,
     each: float = 0.0,
 ) -> tuple[Executable, float]:
-    """The executable with the decisions on record and how many times as fast as `plain` it is;
-    `plain` where none is faster.
+    """The executable with the decisions on record, and its speedup over `plain`; `plain` if none is
+    faster.
 
-    Decisions that do not help are marked as worse.  Another attempt begins as long as what the one
-    before took is `left` (seconds); when none does, the decisions that are still in question are
-    marked as unsettled: no compilation uses them, the next run begins with them.  (Those made for
-    a relative are worse here: of this workload nothing was measured.)  What relatives found is
-    fitted to workloads as long as more than `needed` seconds are left, which is what the rest of
-    this takes (see `seconds_needed`), and `each` for every kernel that has to be compiled for it.
+    left: seconds that are left.
+    needed: seconds that the rest of this takes (see `seconds_needed`).
+    each: seconds to compile one more kernel.
+
+    Decisions that do not help are marked as worse.  Another attempt begins if the time of the one
+    before is left.  If none does, the decisions that are still in question are marked as unsettled:
+    no compilation uses them, and the next run begins with them.  (Decisions made for a relative are
+    marked as worse: nothing was measured for this workload.)  Decisions of relatives are fitted to
+    workloads as long as there is time beyond `needed` and `each`.
     """
     inputs = random_inputs(plain)
 
@@ -97,16 +101,16 @@ def better_of(
 
 
 def seconds_needed(compile_seconds: float, once: float) -> float:
-    """What an attempt of `better_of` takes: it compiles twice with kernels that are known, each
-    time in `compile_seconds`, and runs models that take about `once`.
+    """Seconds of an attempt of `better_of`: it compiles twice with known kernels, each time in
+    `compile_seconds`, and runs models that take about `once`.
     """
     profiles = max(PROFILE_SECONDS, 2 * ROUNDS[0] * REPEATS * once)
     return 2 * compile_seconds + profiles + CHECK_ROUNDS[1] * _round_seconds(once)
 
 
 def check_rounds(left: float, once: float) -> int:
-    """Turns of the final check of executables that take about `once`, as many as fit into what is
-    `left`.
+    """Turns of the final check that fit into `left` seconds, for executables that take about
+    `once`.
     """
     least, most = CHECK_ROUNDS
     fitting = left / _round_seconds(once)
@@ -122,7 +126,9 @@ def slower(
     sources: Mapping[Key, frozenset[str]], before: Times, after: Times, share: float
 ) -> list[Key]:
     """The decisions whose kernels take more than `share` of the time that the same source nodes
-    took before; `sources`: the nodes that each decision is about.
+    took before.
+
+    sources: the nodes that each decision concerns.
     """
     found: list[Key] = []
     for key, names in sources.items():
@@ -135,8 +141,8 @@ def slower(
 def _compiled(
     graph: Graph, session: Session, records: Records, may_fit: Callable[[Key, int], bool]
 ) -> tuple[Lookup, Compiled | None, dict[Key, frozenset[str]]]:
-    """What the model asks these records, the model as `compile` makes it with them (None where they
-    decide nothing), and the source nodes that each decision is about.
+    """What the model asks these records, the model compiled with them (None if they decide
+    nothing), and the source nodes that each decision concerns.
     """
     chosen = dataclasses.replace(driver.lookup(records, session), unsettled=True, may_fit=may_fit)
     asked: dict[str, Question] = {}
@@ -184,7 +190,7 @@ def _speedup(
 
 
 def _set_aside(records: Records, keys: Iterable[Key]) -> None:
-    """Leave what is still on record for some workloads, the next best included, to another run."""
+    """Leave the remaining records of some workloads, the next best included, to another run."""
     trials = (
         t for key in keys for t in records.trials(key) if t.status == "ok" and t.ratio <= 1 - MARGIN
     )
@@ -194,8 +200,8 @@ def _set_aside(records: Records, keys: Iterable[Key]) -> None:
 def _mark(
     records: Records, chosen: Lookup, keys: Iterable[Key], status: Status, cause: str
 ) -> None:
-    """Mark the trials that gave decisions for some workloads (there: one that was made for a
-    relative stays what it is).
+    """Mark the trials that gave decisions for some workloads; a trial of a relative keeps its
+    status.
     """
     used = ((key, chosen.used[key]) for key in keys)
     records.add(*(dataclasses.replace(t, key=key, status=status, cause=cause) for key, t in used))
