@@ -87,8 +87,9 @@ class Machine:
 
 
 def nominal(target: Target) -> Machine:
-    """The rates that a target's description lets expect, with one thread and with all of its
-    cores.  Data is stored at half the rate that it is read with.
+    """The rates expected from a target's description, with one thread and with all of its cores.
+
+    Data is stored at half the rate at which it is read.
     """
     m, vector = target.model, target.vector_bits // 8
     second = m.ghz * 1e9

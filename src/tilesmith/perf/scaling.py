@@ -1,9 +1,9 @@
 """How a program's time divides among threads, from the trip counts of its parallel loops.
 
 A kernel is a sequence of regions: parallel loops, and serial code between them.  Threads take equal
-runs of a parallel loop's iterations, so it lasts as long as its busiest thread takes; serial code
-lasts as long as before.  Neither the clock nor bandwidth that cores share is part of this: what is
-lost here, the schedules lose.
+runs of a parallel loop's iterations, so it lasts as long as its busiest thread; serial code lasts
+as long as with one thread.  Clock frequency and the bandwidth that cores share are left out: only
+losses of the schedules count.
 """
 
 from __future__ import annotations
@@ -61,12 +61,14 @@ class Scaling:
 
     @property
     def efficiency(self) -> float:
-        """Share of the threads' time that is work: 1 when they take 1 / threads of the time."""
+        """Share of the threads' time that is work: 1 if they take 1 / threads of the time."""
         return self.one / (self.threads * self.seconds) if self.seconds else 1.0
 
 
 def division(work: Work, target: Target, machine: Machine, threads: int) -> Division:
-    """How a kernel's time divides; the performance model says what each region takes of it."""
+    """How a kernel's time divides among threads; the performance model predicts the time of each
+    region.
+    """
     one = Setting(1)
     seconds = [region_seconds(r, machine, target, one)[0] for r in work.regions]
     total = sum(seconds) or 1.0
@@ -88,9 +90,9 @@ def busiest_share(extent: float, threads: int) -> float:
 
 
 def scaling(kernels: Iterable[tuple[Division, float]], threads: int, fork_join: float) -> Scaling:
-    """A program's time from that of its kernels with one thread, in seconds, measured or expected.
+    """A program's time from the measured or predicted one-thread times of its kernels, in seconds.
 
-    `fork_join`: seconds to start and end a parallel loop.
+    fork_join: seconds to start and end a parallel loop.
     """
     rows: Sequence[tuple[Division, float]] = list(kernels)
     one = sum(t for _, t in rows)

@@ -1,9 +1,9 @@
-"""Measuring what this CPU can do, with small kernels of our own, once.
+"""Measuring this CPU, once, with small kernels of our own.
 
 Each kernel is a page of loop IR made for the target's vectors: chains of multiply-adds in
-registers, and sums and stores over arrays that fit one level of the memory.  Each is run many times
-in turn with the others and the fastest time counts, since other load can only slow it down.  The
-result is kept in the cache folder under the CPU's identity.
+registers, and sums and stores over arrays that fit one level of the memory.  Each runs many times
+in turns with the others.  The fastest time counts, since other load can only slow a kernel down.
+The result is kept in the cache folder under the CPU's identity.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from .native import aligned_bytes
 from .threads import physical_cores
 
 VERSION = 1
-"""Of the measuring kernels: a new one measures again."""
+"""Version of the measuring kernels; a new one measures again."""
 
 ROUNDS = 12
 _OWN = ("flops", "l1_load", "l1_store", "l2", "l2_write")
-"""Rates of what each core has for itself."""
+"""Rates that each core has for itself."""
 _LARGEST = 256 << 20  # bytes that measuring may allocate
 _FORKS = 256
 
@@ -52,7 +52,9 @@ class _Trial:
 
 
 def machine(cache_dir: Path | None = None, again: bool = False) -> Machine:
-    """The rates of this machine: measured before, or now (about two seconds)."""
+    """The rates of this machine: from an earlier measurement, or measured now (about two
+    seconds).
+    """
     target = host()
     threads = physical_cores()
     identity = f"{VERSION};{cpu_name()};{threads};{target.text}"
@@ -69,7 +71,7 @@ def machine(cache_dir: Path | None = None, again: bool = False) -> Machine:
 
 
 def cpu_name() -> str:
-    """What the manufacturer calls this CPU."""
+    """The manufacturer's name of this CPU."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -103,9 +105,11 @@ def measure(target: Target, threads: int, rounds: int = ROUNDS) -> Machine:
 
 
 def raised(found: Mapping[str, float], one: Rates, threads: int) -> dict[str, float]:
-    """The rates `found` for several threads, raised to what those of `one` thread let expect: what
-    other load took away is still the machine's.  What each core has for itself adds up, but for a
-    tenth; what all share is no less than one of them gets.
+    """The rates `found` for several threads, raised to what those of `one` thread imply, since
+    other load may have taken some.
+
+    The sum of what each core has for itself is expected up to a tenth.  A rate that all cores share
+    is at least that of one core.
     """
     least = {k: getattr(one, k) * (0.9 * threads if k in _OWN else 1) for k in found}
     return {k: max(v, least[k]) for k, v in found.items()}
@@ -127,8 +131,8 @@ class CoreRate:
 
 
 def core_rates(target: Target, rounds: int = 50) -> list[CoreRate]:
-    """What each CPU that this process may use does now, one after the other with this thread
-    pinned to it; nothing where threads can't be pinned.
+    """The current rate of each CPU that this process may use, one after the other, with this thread
+    pinned to it; empty if threads can't be pinned.
     """
     if not hasattr(os, "sched_setaffinity"):
         return []
@@ -183,7 +187,7 @@ def _peak(target: Target, threads: int) -> _Trial:
 
 
 def _sizes(target: Target, threads: int) -> dict[str, int]:
-    """Bytes (of all threads together) that live in each level and no nearer one."""
+    """Bytes (of all threads together) that fit each level and no nearer one."""
     l3 = max(min(target.model.l3_bytes // 2, _LARGEST // 4), 2 * target.model.l2_bytes * threads)
     return {
         "l1": target.model.l1_bytes // 2 * threads,
@@ -205,7 +209,7 @@ def _build(text: str, target: Target, threads: int) -> NativeFunction:
 
 
 def _fma_text(lanes: int, threads: int, repeats: int) -> str:
-    """Twelve chains of multiply-adds, more than the latency of any CPU's can use."""
+    """Twelve chains of multiply-adds, more than the latency of any CPU needs."""
     slots = [f"acc[ramp({i * lanes}, 1, {lanes})]" for i in range(12)]
     first, second = (f"broadcast(x[{i}], {lanes})" for i in (0, 1))
     total = " + ".join(slots)
@@ -289,7 +293,7 @@ def _fork_text(lanes: int, extent: int) -> str:
 
 
 def _keep(path: Path, text: str) -> None:
-    """Write the file whole or not at all; where that can't be done, the next process measures."""
+    """Write the file whole or not at all; if that fails, the next process measures again."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=".")

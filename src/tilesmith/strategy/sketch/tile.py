@@ -99,8 +99,7 @@ class TileModel:
     last: of these, the steps along the last reduction axis; 0 if there is none.
     operations: arithmetic instructions per value.
     lanes: elements of a vector.
-    ports: arithmetic instructions per cycle.
-    latency: cycles of an arithmetic instruction.
+    model: the CPU's latencies, ports and caches.
     vector_registers: number of registers.
     packed: operands that will be copied so that lanes are neighbours.
     frozen: axes that are not to be tiled.
