@@ -1,8 +1,8 @@
-"""How fast a CPU is and how much of everything it has: the numbers behind every analytic decision.
+"""The speed and resources of a CPU: the numbers behind every analytic decision.
 
-A description, not a measurement: the same model, target and threads give the same schedules in
-every process.  Rates that are measured (`perf.machine`) only predict times, and rank nothing that
-is compiled.  Defaults are those of a modest desktop core; cycles are of one core.
+This is a description, not a measurement: the same model, target and threads give the same schedules
+in every process.  Measured rates (`perf.machine`) only predict times, and rank nothing that is
+compiled.  Defaults are those of a modest desktop core; cycles are of one core.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 LINE_BYTES = 64
-"""Of a cache line, on every CPU that code is made for.  No field of a model: buffers are aligned to
-it whatever machine compiles."""
+"""Bytes of a cache line, on every CPU for which code is made.  It is no field of a model, since the
+alignment of buffers must not depend on the compiling machine.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +97,13 @@ class CpuModel:
 
     @property
     def cache_bytes(self) -> tuple[int, int, int]:
-        """Of L1, L2 and L3."""
+        """Bytes of L1, L2 and L3."""
         return self.l1_bytes, self.l2_bytes, self.l3_bytes
 
     @property
     def parallel_cycles(self) -> int:
-        """Work of one core from which on a second thread pays: it takes half of it away and costs
-        a fork and join.
+        """Cycles of work on one core from which a second thread pays: it saves half of them and
+        costs a fork and join.
         """
         return 2 * self.fork_join_cycles
 
@@ -113,7 +114,7 @@ class CpuModel:
 
     @property
     def text(self) -> str:
-        """Every field, the same in every process: part of cache keys."""
+        """Every field, equal in every process: part of cache keys."""
         return " ".join(f"{k}={v}" for k, v in asdict(self).items())
 
     def to_json(self) -> dict[str, Any]:
@@ -121,7 +122,7 @@ class CpuModel:
 
     @staticmethod
     def from_json(m: Mapping[str, Any], base: CpuModel | None = None) -> CpuModel:
-        """The model whose fields are those of `m`, and of `base` for what `m` does not name.
+        """The model with the fields of `m`, and those of `base` for fields that `m` does not name.
 
         Raises ValueError, naming the field, for unknown fields and for values that are not positive
         numbers of the right kind.
@@ -136,7 +137,7 @@ class CpuModel:
 
 
 DESKTOP = CpuModel()
-"""A modest desktop core: what a target says that names only instructions."""
+"""A modest desktop core: the model of a target that names only instructions."""
 
 
 def _checked(name: str, value: Any, like: Any) -> Any:

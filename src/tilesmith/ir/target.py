@@ -1,4 +1,5 @@
-"""The machine that code is made for: its instructions, the model of its CPU, the threads.
+"""The machine for which code is made: its instructions, the model of its CPU, the number of
+threads.
 
 Pure data: detection of the host and the named targets live in `codegen.targets`.
 """
@@ -46,8 +47,10 @@ class Target:
 
     def for_threads(self, threads: int) -> Target:
         """This target with schedules for that many threads, rounded up to a power of two, at least
-        2: numbers in between want the same, and a program for one thread shares its kernels with
-        one for two.
+        2.
+
+        Numbers in between have the same schedules, and a program for one thread shares its kernels
+        with one for two.
         """
         return replace(self, threads=max(1 << (threads - 1).bit_length(), 2))
 
@@ -62,7 +65,7 @@ class Target:
 
     @property
     def parallel_fmas(self) -> int:
-        """Fewest float32 multiply-adds that are worth sharing among threads: kernels as small do
+        """Fewest float32 multiply-adds that are worth sharing among threads; kernels that small do
         not fill vectors wider than 8 lanes.
         """
         return self.model.parallel_cycles * self.model.fma_ports * 8
@@ -86,7 +89,7 @@ class Target:
 
     @property
     def text(self) -> str:
-        """Every field but the threads, the same in every process: part of cache keys."""
+        """Every field but the threads, equal in every process: part of cache keys."""
         shown = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "threads"} | {
             "features": self.feature_string,
             "model": self.model.text,
@@ -99,7 +102,7 @@ class Target:
 
     @staticmethod
     def from_json(m: Mapping[str, Any]) -> Target:
-        """Raises ValueError, KeyError or TypeError for what `to_json` does not write."""
+        """Raises ValueError, KeyError or TypeError for anything that `to_json` does not write."""
         texts = (m["name"], m["triple"], m["cpu"], *m["features"])
         if not all(isinstance(t, str) for t in texts):
             raise TypeError("expected text")

@@ -99,8 +99,9 @@ class Tile:
 
 
 UNEVEN = 0.03
-"""The share of its time that an output loses at most by rows that whole tiles leave over, when
-threads share the rows: those are nobody's share.  The more tiles, the less it matters."""
+"""Upper bound on load imbalance: the fraction of an output's time that the tail rows cost when rows
+are divided among threads.  It shrinks with the number of tiles.
+"""
 
 
 @lru_cache(maxsize=1024)
@@ -281,7 +282,7 @@ MAX_ROWS = 30
 """Most rows of a register tile."""
 
 STREAMS = 8
-"""Rows that are fetched ahead together without loss."""
+"""Most rows that are prefetched together without loss."""
 
 
 def column_span(c: Contraction, columns: int, lanes: int) -> int:

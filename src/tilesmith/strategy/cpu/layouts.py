@@ -35,8 +35,8 @@ from .operands import walked_axis
 from .winograd import winograd_layouts
 
 ACROSS = 4.0
-"""Passes over a value that is read across memory in a kernel that does something else with it, as
-measured on depthwise and grouped convolutions; reading and writing it once are two.
+"""Cost, in passes over a value, of reading it across memory in a kernel with other work, as
+measured on depthwise and grouped convolutions.  Reading and writing it once are two passes.
 """
 
 

@@ -31,9 +31,11 @@ PACKING = 5.0
 """Tiles of rows that are computed in the time that packing their column block takes."""
 
 LOST, LOST_COMPETING = 0.055, 0.35
-"""Shares of a tile's time lost where its column block lies in pieces, a row apart: to lines that
-vectors straddle and rows that hardware doesn't foresee; and where these compete for the cache as
-well, as rows do whose distance has a large power of two as a factor.
+"""Shares of a tile's time that are lost if its column block lies in pieces, a row apart.
+
+The first share goes to vectors that straddle cache lines and to rows that are not prefetched.  The
+second applies if the rows also compete for cache sets, since a large power of two divides their
+distance.
 """
 
 

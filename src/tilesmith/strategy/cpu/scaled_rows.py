@@ -33,8 +33,8 @@ STEPS = 8
 """Rows of `w` that are read together; `y` is read and written once for all of them."""
 
 RUN_PAGES = 2
-"""Shortest part of a row, in pages, that is fetched ahead well when several rows are read together;
-shorter rows are read one after the other, as one run.
+"""Shortest part of a row, in pages, that is prefetched well if several rows are read together.
+Shorter rows are read one after the other, as one run.
 """
 
 SHARES = 2

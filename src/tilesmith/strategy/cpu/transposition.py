@@ -37,11 +37,13 @@ ROWS = 16
 """Most rows of a block: narrow types have more lanes, but blocks grow with the square."""
 
 U_BLOCKS = 16
-"""Blocks along u before the next along v: 1 KiB of a row of `x`, a line each of 256 rows of `y`."""
+"""Blocks along u before the next along v: 1 KiB of a row of `x`, and one line of each of 256 rows
+of `y`.
+"""
 
 V_BLOCKS = 8
-"""Blocks along v before the next along u where rows of `x` are shorter: the cache holds so many of
-them, and `y` is written in pieces of several lines.
+"""Blocks along v before the next along u, where rows of `x` are shorter: the cache holds that many
+of them, and `y` is written in pieces of several lines.
 """
 
 

@@ -24,7 +24,7 @@ REREAD = 1.5
 BLOCKS = (8, 16, 24, 32, 48, 64, 96, 128)
 """Elements along an axis that are computed together."""
 FAR = 2
-"""Times the size of an L2 cache from which on a result is far away when it is read again."""
+"""Size from which a result is far away when it is read again, in L2 caches."""
 
 
 @dataclass(slots=True, eq=False)
