@@ -15,8 +15,8 @@ void tilesmith_pool_for(struct tilesmith_context *context, tilesmith_body body, 
 void tilesmith_pool_enter(void);
 void tilesmith_pool_leave(void);
 
-/* The cores that the process may use.  Callers and workers that are busy number at most as many together, or as many
- * as the most threads that any loop asked for, if that is more. */
+/* The cores that the process may use; a number below one said before changes nothing.  Callers and workers that are
+ * busy number at most as many together, or as many as the most threads that any loop asked for, if that is more. */
 void tilesmith_pool_set_cores(int cores);
 
 #endif
