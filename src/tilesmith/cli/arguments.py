@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, get_args, get_type_hints
 
@@ -99,9 +99,26 @@ def _named_values(option: str, given: Sequence[str] | None) -> dict[str, list[An
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a command line asks of the compilation of a model.
+
+    options: from the command line and the environment.
+    shapes: of inputs whose dimensions the model leaves open, by name.
+    pins: the only value that a choice may have, by its name.
+    forbid: values that a choice may not have, by its name.
+    """
+
+    options: Options
+    shapes: Mapping[str, Sequence[int]] | None = None
+    pins: Mapping[str, Any] | None = None
+    forbid: Mapping[str, Collection[Any]] | None = None
+
+
 def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a verb --templates, and one command-line option per field in place of each parameter
-    that is a dataclass of options (`Options`, `TuneOptions`).
+    that is a dataclass of options: `Options`, `TuneOptions`, or `Wanted`, which is `Options` with
+    --shape, --pin and --forbid.
 
     A field that is not on the command line has its default; for `Options`, the environment comes
     first.  A verb with a parameter of a field's name defines that option itself.
@@ -121,9 +138,7 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
         group: [p for p in _parameters(kind) if p.name not in signature.parameters]
         for group, kind in groups.items()
     }
-    templates = inspect.Parameter(
-        "templates", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=TemplatesOption
-    )
+    templates = _parameter("templates", TemplatesOption)
 
     @functools.wraps(command)
     def wrapper(templates: list[Path] | None = None, **given: Any) -> Any:
@@ -134,10 +149,7 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 load_templates(path)
         for group, kind in groups.items():
             values = {p.name: given.pop(p.name) for p in derived[group]}
-            if kind is Options:
-                given[group] = Options.from_environment(**values)
-            else:
-                given[group] = kind(**{k: v for k, v in values.items() if v is not None})
+            given[group] = _made(kind, {k: v for k, v in values.items() if v is not None})
         return command(**given)
 
     parameters = [*own, templates, *(p for ps in derived.values() for p in ps)]
@@ -147,8 +159,20 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
+def _made(kind: type, values: dict[str, Any]) -> Any:
+    """The dataclass of options that these values from the command line make."""
+    if kind is Wanted:
+        shape, pin, forbid = (values.pop(name, None) for name in _CONSTRAINTS)
+        options = Options.from_environment(**values)
+        return Wanted(options, parse_shapes(shape), parse_pins(pin), parse_forbid(forbid))
+    return Options.from_environment(**values) if kind is Options else kind(**values)
+
+
 def _parameters(options: type) -> list[inspect.Parameter]:
     """The command-line options for the fields of a dataclass of options."""
+    if options is Wanted:
+        others = [_parameter(name, hint) for name, hint in _CONSTRAINTS.items()]
+        return [*others, *_parameters(Options)]
     hints = get_type_hints(options)
     found: list[inspect.Parameter] = []
     for f in fields(options):
@@ -164,12 +188,13 @@ def _parameters(options: type) -> list[inspect.Parameter]:
             show_default=False,
         )
         hint = Path | None if Path in get_args(hints[f.name]) else hints[f.name] | None
-        found.append(
-            inspect.Parameter(
-                f.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=None,
-                annotation=Annotated[hint, info],
-            )
-        )
+        found.append(_parameter(f.name, Annotated[hint, info]))
     return found
+
+
+_CONSTRAINTS = {"shape": ShapeOption, "pin": PinOption, "forbid": ForbidOption}
+
+
+def _parameter(name: str, annotation: Any) -> inspect.Parameter:
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, keyword, default=None, annotation=annotation)

@@ -11,28 +11,22 @@ from typing import Annotated, Any
 import typer
 
 from tilesmith.cli.arguments import (
-    ForbidOption,
     JsonFlag,
     ModelArgument,
-    PinOption,
     SeedOption,
-    ShapeOption,
-    parse_forbid,
-    parse_pins,
-    parse_shapes,
+    Wanted,
     with_options,
 )
 from tilesmith.cli.console import milliseconds, print_json, print_table
 from tilesmith.cli.models import inputs_from, open_model, random_inputs, read_arrays
 from tilesmith.support.errors import UsageError
 from tilesmith.support.measure import measure
-from tilesmith.support.options import Options
 
 
 @with_options
 def command(
     model: ModelArgument,
-    options: Options,
+    wanted: Wanted,
     seconds: Annotated[float, typer.Option(help="How long to measure.")] = 3.0,
     input: Annotated[
         Path | None, typer.Option("--input", "-i", help="Input file (default: random input).")
@@ -40,15 +34,12 @@ def command(
     kernels: Annotated[
         int, typer.Option(help="Also show the times of this many of the slowest kernels.")
     ] = 0,
-    shape: ShapeOption = None,
-    pin: PinOption = None,
-    forbid: ForbidOption = None,
     seed: SeedOption = 0,
     json: JsonFlag = False,
 ) -> None:
     if not 0 < seconds <= 3600:
         raise UsageError(f"--seconds must be more than 0 and at most 3600, not {seconds:g}")
-    exe = open_model(model, options, parse_shapes(shape), parse_pins(pin), parse_forbid(forbid))
+    exe = open_model(model, wanted)
     if input:
         inputs = inputs_from(read_arrays(input), exe.inputs, input)
     else:

@@ -10,7 +10,7 @@ Example: tilesmith compare resnet50.onnx --threads 1,2
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,15 +18,10 @@ import numpy as np
 import typer
 
 from tilesmith.cli.arguments import (
-    ForbidOption,
     JsonFlag,
     ModelArgument,
-    PinOption,
     SeedOption,
-    ShapeOption,
-    parse_forbid,
-    parse_pins,
-    parse_shapes,
+    Wanted,
     with_options,
 )
 from tilesmith.cli.console import milliseconds, note, print_json, print_table, progress
@@ -35,7 +30,6 @@ from tilesmith.cli.models import inputs_from, open_model, random_inputs, read_ar
 from tilesmith.runtime.executable import Executable
 from tilesmith.support.errors import UsageError
 from tilesmith.support.measure import Samples, interleave, ratio
-from tilesmith.support.options import Options
 
 OURS = "tilesmith"
 
@@ -76,7 +70,7 @@ class Comparison:
 @with_options
 def command(
     model: ModelArgument,
-    options: Options,
+    wanted: Wanted,
     engine: Annotated[
         list[str] | None,
         typer.Option("--engine", help="Engine to compare with (repeatable; default: all found)."),
@@ -96,9 +90,6 @@ def command(
     input: Annotated[
         Path | None, typer.Option("--input", "-i", help="Input file (default: random input).")
     ] = None,
-    shape: ShapeOption = None,
-    pin: PinOption = None,
-    forbid: ForbidOption = None,
     seed: SeedOption = 0,
     json: JsonFlag = False,
 ) -> None:
@@ -106,17 +97,14 @@ def command(
         raise UsageError("compare needs the source model (.onnx): other engines can't read .tsm")
     if not 1 <= rounds <= 10_000:
         raise UsageError(f"--rounds must be from 1 to 10000, not {rounds}")
-    counts = thread_counts(threads) if threads else [options.threads]
+    counts = thread_counts(threads) if threads else [wanted.options.threads]
     engines = _engines(engine, module)
     results = []
     for count in counts:
         # Ours first: it rejects bad files with an error, where others may take the process down.
         exe = open_model(
             model,
-            options.with_(threads=count),
-            parse_shapes(shape),
-            parse_pins(pin),
-            parse_forbid(forbid),
+            replace(wanted, options=wanted.options.with_(threads=count)),
         )
         if input:
             inputs = inputs_from(read_arrays(input), exe.inputs, input)

@@ -12,33 +12,24 @@ from typing import Annotated
 import typer
 
 from tilesmith.cli.arguments import (
-    ForbidOption,
     JsonFlag,
     ModelArgument,
-    PinOption,
-    ShapeOption,
-    parse_forbid,
-    parse_pins,
-    parse_shapes,
+    Wanted,
     with_options,
 )
 from tilesmith.cli.console import print_json, size_text
 from tilesmith.cli.models import open_model
 from tilesmith.support.errors import UsageError
-from tilesmith.support.options import Options
 
 
 @with_options
 def command(
     model: ModelArgument,
-    options: Options,
+    wanted: Wanted,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="File to write (default: the model's name with .tsm)."),
     ] = None,
-    shape: ShapeOption = None,
-    pin: PinOption = None,
-    forbid: ForbidOption = None,
     json: JsonFlag = False,
 ) -> None:
     if model.suffix == ".tsm":
@@ -47,7 +38,7 @@ def command(
     if not target.resolve().parent.is_dir():
         raise UsageError(f"the folder of {str(target)!r} does not exist")
     start = time.perf_counter()
-    exe = open_model(model, options, parse_shapes(shape), parse_pins(pin), parse_forbid(forbid))
+    exe = open_model(model, wanted)
     seconds = time.perf_counter() - start
     try:
         exe.save(target)
@@ -58,7 +49,7 @@ def command(
         "output": str(target),
         "bytes": target.stat().st_size,
         "seconds": seconds,
-        "target": options.target,
+        "target": wanted.options.target,
         "inputs": [str(s) for s in exe.inputs],
         "outputs": [str(s) for s in exe.outputs],
     }

@@ -14,15 +14,10 @@ from typing import Annotated, Any
 import typer
 
 from tilesmith.cli.arguments import (
-    ForbidOption,
     JsonFlag,
     ModelArgument,
-    PinOption,
     SeedOption,
-    ShapeOption,
-    parse_forbid,
-    parse_pins,
-    parse_shapes,
+    Wanted,
     with_options,
 )
 from tilesmith.cli.console import milliseconds, print_json, print_table, progress
@@ -32,13 +27,12 @@ from tilesmith.perf.machine import Rates
 from tilesmith.perf.scaling import Scaling, division, scaling
 from tilesmith.runtime.profile import KernelTime, Profile
 from tilesmith.support.errors import UsageError
-from tilesmith.support.options import Options
 
 
 @with_options
 def command(
     model: ModelArgument,
-    options: Options,
+    wanted: Wanted,
     kernel: Annotated[
         int | None,
         typer.Option("--kernel", "-k", help="Show this kernel with its schedule and loops."),
@@ -50,9 +44,6 @@ def command(
     input: Annotated[
         Path | None, typer.Option("--input", "-i", help="Input file (default: random input).")
     ] = None,
-    shape: ShapeOption = None,
-    pin: PinOption = None,
-    forbid: ForbidOption = None,
     seed: SeedOption = 0,
     json: JsonFlag = False,
 ) -> None:
@@ -60,7 +51,7 @@ def command(
         raise UsageError(f"--repeats must be from 1 to 100000, not {repeats}")
     if top < 0:
         raise UsageError(f"--top must not be negative, found {top}")
-    exe = open_model(model, options, parse_shapes(shape), parse_pins(pin), parse_forbid(forbid))
+    exe = open_model(model, wanted)
     count = len(exe.program.calls)
     if kernel is not None and not 0 <= kernel < count:
         raise UsageError(f"--kernel must be from 0 to {count - 1}, not {kernel}")

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tilesmith import driver
+from tilesmith.cli.arguments import Wanted
 from tilesmith.cli.console import progress
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.program import TensorSpec
 from tilesmith.support.errors import UsageError
-from tilesmith.support.options import Options
 from tilesmith.support.sample import sample_array
 
 
 def open_model(
     path: Path,
-    options: Options,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    pins: Mapping[str, Any] | None = None,
-    forbid: Mapping[str, Collection[Any]] | None = None,
+    wanted: Wanted,
 ) -> Executable:
     """The model at `path`, ready to run: a `.tsm` is loaded, anything else compiled.
 
@@ -35,15 +31,15 @@ def open_model(
     if path.is_dir():
         raise UsageError(f"{str(path)!r} is a folder; expected an .onnx or .tsm file")
     if path.suffix == ".tsm":
-        if shapes:
+        if wanted.shapes:
             raise UsageError("--shape has no effect on a compiled .tsm file; compile with it")
-        if pins or forbid:
+        if wanted.pins or wanted.forbid:
             raise UsageError("--pin and --forbid have no effect on a compiled .tsm file")
-        return driver.load(path, threads=options.threads)
-    with progress(f"compiling {path.name} for {options.target}"):
+        return driver.load(path, threads=wanted.options.threads)
+    with progress(f"compiling {path.name} for {wanted.options.target}"):
         return driver.compile(
-            path, target=options.target, threads=options.threads, shapes=shapes, options=options,
-            pins=pins, forbid=forbid,
+            path, shapes=wanted.shapes, options=wanted.options, pins=wanted.pins,
+            forbid=wanted.forbid,
         )  # fmt: skip
 
 

@@ -38,13 +38,8 @@ from tilesmith import driver
 from tilesmith.choices.constraints import Constraints
 from tilesmith.choices.groups import lower_group
 from tilesmith.cli.arguments import (
-    ForbidOption,
     JsonFlag,
-    PinOption,
-    ShapeOption,
-    parse_forbid,
-    parse_pins,
-    parse_shapes,
+    Wanted,
     with_options,
 )
 from tilesmith.cli.console import note, print_json, print_table
@@ -63,7 +58,6 @@ from tilesmith.loop.text import print_func
 from tilesmith.loop.verify import verify as verify_loops
 from tilesmith.strategy.group import STEP
 from tilesmith.support.errors import UsageError, VerifyError
-from tilesmith.support.options import Options
 from tilesmith.te.knobs import Config, Decisions
 
 IR = TypeVar("IR", Graph, Func)
@@ -90,7 +84,7 @@ class Ran(Generic[IR]):
 @with_options
 def command(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="An .onnx model or IR text.")],
-    options: Options,
+    wanted: Wanted,
     passes: Annotated[
         str | None, typer.Option(help="Passes to run, in this order, separated by commas.")
     ] = None,
@@ -113,14 +107,11 @@ def command(
         Path | None, typer.Option("-o", "--output", help="Write the text to this file.")
     ] = None,
     list_passes: Annotated[bool, typer.Option("--list", help="List the passes.")] = False,
-    shape: ShapeOption = None,
-    pin: PinOption = None,
-    forbid: ForbidOption = None,
     json: JsonFlag = False,
 ) -> None:
-    constraints = Constraints.of(parse_pins(pin), parse_forbid(forbid))
-    session = replace(driver.Session.of(options), constraints=constraints)
-    ir = _read(source, parse_shapes(shape), session)
+    constraints = Constraints.of(wanted.pins, wanted.forbid)
+    session = replace(driver.Session.of(wanted.options), constraints=constraints)
+    ir = _read(source, wanted.shapes, session)
     with driver.recorded(session) as session:
         graph_passes, loop_passes = dict(driver.graph_passes(session)), dict(driver.LOOP_PASSES)
         known = graph_passes if isinstance(ir, Graph) else loop_passes

@@ -17,22 +17,16 @@ import numpy as np
 import typer
 
 from tilesmith.cli.arguments import (
-    ForbidOption,
     JsonFlag,
     ModelArgument,
-    PinOption,
     SeedOption,
-    ShapeOption,
-    parse_forbid,
-    parse_pins,
-    parse_shapes,
+    Wanted,
     with_options,
 )
 from tilesmith.cli.console import milliseconds, note, print_json
 from tilesmith.cli.models import inputs_from, open_model, random_inputs, read_arrays
 from tilesmith.runtime.executable import Executable
 from tilesmith.support.errors import AccuracyError, UsageError
-from tilesmith.support.options import Options
 
 _TOLERANCE = 1e-3
 """Largest difference of an answer relative to the largest expected magnitude (`--check`)."""
@@ -41,7 +35,7 @@ _TOLERANCE = 1e-3
 @with_options
 def command(
     model: ModelArgument,
-    options: Options,
+    wanted: Wanted,
     input: Annotated[
         Path | None, typer.Option("--input", "-i", help="Input file (default: random input).")
     ] = None,
@@ -53,14 +47,11 @@ def command(
         bool,
         typer.Option("--check", help="Fail (exit code 4) when expected answers are not met."),
     ] = False,
-    shape: ShapeOption = None,
-    pin: PinOption = None,
-    forbid: ForbidOption = None,
     seed: SeedOption = 0,
     json: JsonFlag = False,
 ) -> None:
     arrays = read_arrays(input) if input else {}
-    exe = open_model(model, options, parse_shapes(shape), parse_pins(pin), parse_forbid(forbid))
+    exe = open_model(model, wanted)
     if input:
         inputs = inputs_from(arrays, exe.inputs, input)
     else:

@@ -17,20 +17,14 @@ from typing import Annotated
 import typer
 
 from tilesmith.cli.arguments import (
-    ForbidOption,
     JsonFlag,
     ModelArgument,
-    PinOption,
-    ShapeOption,
-    parse_forbid,
-    parse_pins,
-    parse_shapes,
+    Wanted,
     with_options,
 )
 from tilesmith.cli.console import print_json
 from tilesmith.cli.live import TuningDisplay
 from tilesmith.support.errors import UsageError
-from tilesmith.support.options import Options
 from tilesmith.tuning.interrupt import Interrupt
 from tilesmith.tuning.model import tune_model
 from tilesmith.tuning.options import TuneOptions
@@ -40,13 +34,10 @@ from tilesmith.tuning.options import TuneOptions
 def command(
     model: ModelArgument,
     tuning: TuneOptions,
-    options: Options,
-    pin: PinOption = None,
-    forbid: ForbidOption = None,
+    wanted: Wanted,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Also write the executable to this file.")
     ] = None,
-    shape: ShapeOption = None,
     json: JsonFlag = False,
 ) -> None:
     if model.suffix == ".tsm":
@@ -57,12 +48,12 @@ def command(
     with TuningDisplay(tuning.seconds, tuning.trials, interrupt) as display:
         tuning = replace(
             tuning,
-            pins=parse_pins(pin),
-            forbid=parse_forbid(forbid),
+            pins=wanted.pins,
+            forbid=wanted.forbid,
             report=display.show,
             interrupt=interrupt,
         )
-        result = tune_model(model, tuning, options, parse_shapes(shape))
+        result = tune_model(model, tuning, wanted.options, wanted.shapes)
     if output is not None:
         result.executable.save(output)
     if json:
