@@ -166,10 +166,7 @@ def expand_math(func: Func, target: Target) -> Func:
 
     def rewrite(root: Expr) -> Expr:
         for node in ir.post_order(root, done):
-            children = node.children
-            new = tuple(done[c] for c in children)
-            same = all(a is b for a, b in zip(new, children, strict=True))
-            result = node if same else node.with_children(new)
+            result = ir.rebuilt(node, done)
             done[node] = expand(result, scaling) if isinstance(result, Call) else result
         return done[root]
 

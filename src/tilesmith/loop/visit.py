@@ -92,7 +92,7 @@ def rebuild(stmt: Stmt, sub: StmtMap, ex: ExprMap) -> Stmt:
         value = ex(stmt.value)
         mask = None if stmt.mask is None else ex(stmt.mask)
         same = value is stmt.value and mask is stmt.mask
-        if same and all(a is b for a, b in zip(indices, stmt.indices)):
+        if same and indices == stmt.indices:
             return stmt
         return Store(stmt.buffer, indices, value, mask)
     if isinstance(stmt, For):
@@ -102,7 +102,7 @@ def rebuild(stmt: Stmt, sub: StmtMap, ex: ExprMap) -> Stmt:
         return For(stmt.var, start, extent, stmt.kind, body)
     if isinstance(stmt, Seq):
         stmts = tuple(sub(s) for s in stmt.stmts)
-        return stmt if all(a is b for a, b in zip(stmts, stmt.stmts)) else seq(*stmts)
+        return stmt if stmts == stmt.stmts else seq(*stmts)
     if isinstance(stmt, If):
         cond, then = ex(stmt.cond), sub(stmt.then)
         otherwise = None if stmt.otherwise is None else sub(stmt.otherwise)

@@ -23,20 +23,18 @@ def expand(op: Compute, keep: Iterable[Compute] = ()) -> tuple[Expr, ...]:
 
     def inline(e: Expr) -> Expr:
         for node in post_order(e, memo):
-            rebuilt = (
-                node.with_children(tuple(memo[c] for c in node.children)) if node.children else node
-            )
-            if isinstance(rebuilt, ir.Load) and isinstance(rebuilt.buffer, Tensor):
-                producer = rebuilt.buffer.op
+            new = ir.rebuilt(node, memo)
+            if isinstance(new, ir.Load) and isinstance(new.buffer, Tensor):
+                producer = new.buffer.op
                 if (
                     isinstance(producer, Compute)
                     and producer not in kept
                     and not producer.reduce_axis
                 ):
-                    body = inline(producer.body[rebuilt.buffer.index])
+                    body = inline(producer.body[new.buffer.index])
                     vars_ = [a.var for a in producer.axis]
-                    rebuilt = substitute(body, dict(zip(vars_, rebuilt.indices, strict=True)))
-            memo[node] = rebuilt
+                    new = substitute(body, dict(zip(vars_, new.indices, strict=True)))
+            memo[node] = new
         return memo[e]
 
     return tuple(inline(b) for b in op.body)

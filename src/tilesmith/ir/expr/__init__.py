@@ -60,6 +60,7 @@ from .walk import (
     free_vars,
     post_order,
     reads_memory,
+    rebuilt,
     substitute,
     symbols,
 )
@@ -96,6 +97,7 @@ __all__ = [
     "minimum",
     "post_order",
     "reads_memory",
+    "rebuilt",
     "select",
     "substitute",
     "symbols",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 
 from .arithmetic import Expr, Var
 from .interned import set_symbols
@@ -17,17 +17,20 @@ def post_order(root: Expr, done: Container[Expr] = ()) -> Iterator[Expr]:
     done: these nodes, and those only below them, are left out.  The caller may add nodes during the
         iteration.
     """
+    if root in done:
+        return
     seen: set[Expr] = set()
-    stack = [root]
+    stack = [(root, iter(root.children))]
     while stack:
-        node = stack[-1]
-        if node in seen or node in done:
-            stack.pop()
-            continue
-        below = [c for c in node.children if c not in seen and c not in done]
-        if below:
-            below.reverse()
-            stack += below
+        node, rest = stack[-1]
+        for child in rest:
+            if child not in seen and child not in done:
+                below = child.children
+                if below:
+                    stack.append((child, iter(below)))
+                    break
+                seen.add(child)
+                yield child
         else:
             stack.pop()
             seen.add(node)
@@ -83,6 +86,13 @@ def reads_memory(root: Expr) -> bool:
     return not all(isinstance(s, Var) for s in symbols(root))
 
 
+def rebuilt(node: Expr, done: Mapping[Expr, Expr]) -> Expr:
+    """`node` over what its children became; the same object if they stayed."""
+    children = node.children
+    new = tuple([done[c] for c in children])
+    return node if new == children else node.with_children(new)  # equal nodes are the same node
+
+
 def substitute(root: Expr, mapping: dict[Expr, Expr]) -> Expr:
     """`root` with each key of `mapping` (usually Vars) replaced; the same object if none occurs."""
     if not mapping:
@@ -91,11 +101,5 @@ def substitute(root: Expr, mapping: dict[Expr, Expr]) -> Expr:
         return root
     done: dict[Expr, Expr] = dict(mapping)
     for node in post_order(root, done):
-        children = node.children
-        new = tuple(done[c] for c in children)
-        done[node] = (
-            node
-            if all(a is b for a, b in zip(new, children, strict=True))
-            else node.with_children(new)
-        )
+        done[node] = rebuilt(node, done)
     return done[root]

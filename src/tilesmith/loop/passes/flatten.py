@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from tilesmith.ir.context import Context
 from tilesmith.ir.dtypes import i64
-from tilesmith.ir.expr import Expr, Load, Var, as_expr, const, post_order
+from tilesmith.ir.expr import Expr, Load, Var, as_expr, const, post_order, rebuilt
 from tilesmith.ir.simplify import EMPTY, simplify
 from tilesmith.support.errors import InternalError
 
@@ -72,16 +72,14 @@ class _Flattener:
     def expr(self, root: Expr) -> Expr:
         done = self._done
         for node in post_order(root, done):
-            children = node.children
-            new = tuple(done[c] for c in children)
             if isinstance(node, Load) and len(node.indices) != 1:
                 assert isinstance(node.buffer, Buffer)
+                new = tuple(done[c] for c in node.children)
                 n = len(node.indices)
                 mask = new[n] if len(new) > n else None
                 done[node] = Load(self.flat(node.buffer), self.index(node.buffer, new[:n]), mask)
             else:
-                same = all(a is b for a, b in zip(new, children, strict=True))
-                done[node] = node if same else node.with_children(new)
+                done[node] = rebuilt(node, done)
         return done[root]
 
     def simple(self, e: Expr, ctx: Context) -> Expr:

@@ -18,6 +18,7 @@ from tilesmith.ir.expr import (
     const,
     post_order,
     reads_memory,
+    rebuilt,
     symbols,
 )
 
@@ -144,10 +145,7 @@ def renamed(stmt: Stmt, values: dict[Expr, Expr]) -> Stmt:
         if only_vars and symbols(root).isdisjoint(values):
             return root
         for node in post_order(root, done):
-            kids = node.children
-            new = tuple(done[c] for c in kids)
-            same = all(a is b for a, b in zip(new, kids, strict=True))
-            done[node] = node if same else node.with_children(new)
+            done[node] = rebuilt(node, done)
         return done[root]
 
     def visit(s: Stmt) -> Stmt:
