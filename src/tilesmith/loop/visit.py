@@ -88,7 +88,7 @@ def _map_parts(stmt: Stmt, f_expr: ExprMap | None, f_stmt: StmtMap | None) -> St
 def rebuild(stmt: Stmt, sub: StmtMap, ex: ExprMap) -> Stmt:
     """`stmt` with `sub` applied to the statements inside and `ex` to its own expressions."""
     if isinstance(stmt, Store):
-        indices = tuple(ex(i) for i in stmt.indices)
+        indices = tuple([ex(i) for i in stmt.indices])
         value = ex(stmt.value)
         mask = None if stmt.mask is None else ex(stmt.mask)
         same = value is stmt.value and mask is stmt.mask
@@ -101,7 +101,7 @@ def rebuild(stmt: Stmt, sub: StmtMap, ex: ExprMap) -> Stmt:
             return stmt
         return For(stmt.var, start, extent, stmt.kind, body)
     if isinstance(stmt, Seq):
-        stmts = tuple(sub(s) for s in stmt.stmts)
+        stmts = tuple([sub(s) for s in stmt.stmts])
         return stmt if stmts == stmt.stmts else seq(*stmts)
     if isinstance(stmt, If):
         cond, then = ex(stmt.cond), sub(stmt.then)

@@ -78,7 +78,7 @@ class _Unroller:
             var = Var(e.var.name, e.var.type, e.var.size)  # each copy its own
             value = self.expr(e.value, values)
             return ir.Let(var, value, self.expr(e.body, values.with_var(e.var, var)))
-        new = tuple(self.expr(c, values) for c in e.children)
+        new = tuple([self.expr(c, values) for c in e.children])
         if isinstance(e, ir.Load):
             assert isinstance(e.buffer, Buffer)
             n = len(e.indices)
@@ -142,7 +142,7 @@ class _Unroller:
         return seq(*parts) if parts else None
 
     def store(self, stmt: loop.Store, values: _Values) -> Stmt:
-        indices = tuple(self.expr(i, values) for i in stmt.indices)
+        indices = tuple([self.expr(i, values) for i in stmt.indices])
         value = self.expr(stmt.value, values)
         mask = None if stmt.mask is None else self.expr(stmt.mask, values)
         return loop.Store(values.buffers.get(stmt.buffer, stmt.buffer), indices, value, mask)
