@@ -24,9 +24,6 @@ import onnx
 from onnx import helper, numpy_helper
 
 from tilesmith import driver
-from tilesmith.codegen.emit import emit
-from tilesmith.codegen.link import compile_object
-from tilesmith.codegen.math import expand_math
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Fused, Graph, Value
@@ -153,9 +150,8 @@ def without_last_relayouts(graph: Graph) -> Graph:
 
 def build(body: Graph, session: driver.Session, threads: int) -> NativeFunction:
     func = lower_group(body, session.target, "k")
-    final = driver.run_loop_passes(func, session)
-    kernel = emit(expand_math(final, session.target), session.target)
-    code = compile_object(kernel.llvm_text, session.target, session.options.opt_level)
+    kernel = session.backend.emit(driver.lower_loops(func, session), session.target)
+    code = session.backend.compile(kernel.text, session.target, session.options.opt_level)
     return NativeFunction(kernel, code, func.params, func.outputs, session.target, threads)
 
 

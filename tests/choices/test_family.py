@@ -43,7 +43,7 @@ def fused(graph: Graph, options: ts.Options | None = None) -> GroupSpace:
     session = driver.Session.of(options)
     (node,) = driver.optimise(graph, session).nodes
     assert isinstance(node.op, Fused)
-    return GroupSpace(driver.canonical(node.op.body), (), session.target)
+    return session.group(driver.canonical(node.op.body))
 
 
 def family(graph: Graph) -> Family:

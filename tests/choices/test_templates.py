@@ -12,6 +12,7 @@ import pytest
 
 import tilesmith as ts
 from tilesmith import driver, te
+from tilesmith.backend import CPU
 from tilesmith.choices.constraints import Constraints
 from tilesmith.choices.groups import GroupSpace
 from tilesmith.choices.records import Records, trial
@@ -230,7 +231,7 @@ def test_matching(graph: Graph) -> None:
     ts.register_template(lambda g: len(g.stages) > 1 and not g.layouts, blocks, name="by shape")
     try:
         for body in bodies:
-            space = GroupSpace(body, (), target)
+            space = GroupSpace(body, (), target, CPU.rules)
             group = space.schedule(Config())[1]
             wanted = len(group.stages) > 1 and not group.layouts
             assert [t.name for t in templates_for(body, group)] == ["by shape"] * wanted

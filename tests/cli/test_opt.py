@@ -63,7 +63,7 @@ def test_loop_passes_run_on_text(tilesmith, model, tmp_path):
     assert equal_loops(parse_func(stepwise), parse_func(whole))
 
 
-@pytest.mark.parametrize(("stage", "has"), [("llvm", "define "), ("asm", "ret")])
+@pytest.mark.parametrize(("stage", "has"), [("code", "define "), ("asm", "ret")])
 def test_code(tilesmith, model, stage, has):
     done = tilesmith("opt", model, "--to", stage, "--json").json
     assert done["texts"]
@@ -85,7 +85,7 @@ def test_every_stage_leads_to_the_same_code(tilesmith, model, tmp_path, stages):
     path = tmp_path / "stage.txt"
 
     def code(source, *more):
-        (text,) = tilesmith("opt", source, *more, "--to", "llvm", "--json").json["texts"]
+        (text,) = tilesmith("opt", source, *more, "--to", "code", "--json").json["texts"]
         return text["text"].partition("define")[2]
 
     conv = ("--kernel", "conv1")

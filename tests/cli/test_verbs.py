@@ -202,7 +202,7 @@ def test_time_passes_and_dump(tilesmith, model, tmp_path):
     assert done.json["outputs"], "the report must not get into the JSON"
     assert "share" in done.err
     names = {p.name for p in (tmp_path / "d").rglob("*.txt")}
-    assert any("fuse" in n for n in names) and any("llvm" in n for n in names)
+    assert any("fuse" in n for n in names) and any("code" in n for n in names)
 
 
 def test_ops(tilesmith):

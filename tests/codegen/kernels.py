@@ -23,7 +23,7 @@ def native(func: Func, target_name: str = "native", threads: int = 2) -> NativeF
     t = target(target_name)
     kernel = emit(func, t)
     return NativeFunction(
-        kernel, compile_object(kernel.llvm_text, t), func.params, func.outputs, t, threads
+        kernel, compile_object(kernel.text, t), func.params, func.outputs, t, threads
     )
 
 

@@ -78,7 +78,7 @@ def test_invariant_values_leave_loops() -> None:
             serial(i, 10, serial(j, 10, Store(y, (i * 10 + j,), n // 7 + i * 5))),
         ),
         host(),
-    ).llvm_text
+    ).text
     assert text.index("sdiv") < text.index("loop")  # before the first loop
     inner = text[text.rindex("phi") :]
     assert "mul" not in inner  # i * 5 and i * 10 stand in the outer loop
@@ -192,7 +192,7 @@ def test_prefetch_is_an_instruction() -> None:
     x, y, i = Buffer("x", f32, (64,)), Buffer("y", f32, (64,)), Var("i")
     body = seq(Evaluate(Call("prefetch", (Load(x, (i + 8,)),), i64)), Store(y, (i,), Load(x, (i,))))
     func = Func("ahead", (x, y), (y,), serial(i, 32, body))
-    assert "llvm.prefetch" in emit(func, host()).llvm_text
+    assert "llvm.prefetch" in emit(func, host()).text
     a, out = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
     run(func, [a, out])
     np.testing.assert_array_equal(out[:32], a[:32])
@@ -214,9 +214,9 @@ def test_the_text_is_the_same_every_time() -> None:
         (y,),
         serial(i, 4, Store(y, (lanes_at(i * 16, 16),), Load(x, (lanes_at(i * 16, 16),)))),
     )
-    assert emit(func, host()).llvm_text == emit(func, host()).llvm_text
+    assert emit(func, host()).text == emit(func, host()).text
     assert emit(func, host(), symbol="a-b").symbol == "a_b"
-    assert re.search(r"^define i32 @same\(", emit(func, host()).llvm_text, re.MULTILINE)
+    assert re.search(r"^define i32 @same\(", emit(func, host()).text, re.MULTILINE)
 
 
 def _innermost_of_rows_by_index(before: Stmt | None = None) -> str:
@@ -225,7 +225,7 @@ def _innermost_of_rows_by_index(before: Stmt | None = None) -> str:
     i, j = Var("i"), Var("j")
     copy: Stmt = Store(y, (i * 64 + j,), Load(x, (Load(r, (i,)) * 64 + j,)))
     inner = serial(j, 64, copy if before is None else seq(before, copy))
-    text = emit(Func("rows", (x, r, y), (y,), serial(i, 8, inner)), host()).llvm_text
+    text = emit(Func("rows", (x, r, y), (y,), serial(i, 8, inner)), host()).text
     loops = re.split(r"^loop\w+:$", text, flags=re.MULTILINE)
     assert len(loops) == 3
     return loops[-1]
@@ -245,6 +245,6 @@ def test_no_index_is_loaded_for_a_loop_that_may_not_run() -> None:
     j, n = Var("j"), Var("n")
     body = Store(y, (j,), Load(x, (Load(r, (n,)) + j,)))
     f = native(Func("none", (x, r, y, n), (y,), serial(j, Binary("sub", const(8), n), body)))
-    text = f.llvm_text
+    text = f.source
     guard = text.index("br i1")
     assert "load i64" not in text[:guard] and "load i64" in text[guard:]

@@ -95,7 +95,7 @@ def test_elements_of_several_rows(channels: int, target: str) -> None:
     want = source.reshape(channels, row)[:, start:].T.ravel()[:lanes]
     np.testing.assert_array_equal(out, want)
     if target == "x86-64-v3":
-        assert "gather" not in emit(func, target_named("native")).llvm_text
+        assert "gather" not in emit(func, target_named("native")).text
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -111,5 +111,5 @@ def test_neighbours_share_their_vectors(target: str) -> None:
     out = np.empty(2 * lanes, np.float32)
     run(func, [source, out], target)
     np.testing.assert_array_equal(out, source.reshape(lanes, 2).T.ravel())
-    text = emit(func, target_named(target)).llvm_text
+    text = emit(func, target_named(target)).text
     assert len({line.split(" = ")[1] for line in text.splitlines() if "= load <" in line}) == 2

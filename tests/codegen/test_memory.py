@@ -257,7 +257,7 @@ def test_register_tiles_stay_in_registers(target: str) -> None:
         pytest.skip("the tile below is made for wider registers")
     lanes = t.vector_lanes(4)
     rows = 14 if t.vector_registers == 32 else 6
-    text = assembly(emit(matmul(rows, 2, lanes, 64), t).llvm_text, t)
+    text = assembly(emit(matmul(rows, 2, lanes, 64), t).text, t)
     register = "zmm" if t.vector_bits == 512 else "ymm"
     assert text.count("vfmadd") == rows * 2
     assert not [line for line in text.splitlines() if "(%rsp" in line and register in line]
@@ -319,7 +319,7 @@ def test_last_vectors_of_private_buffers_are_whole(
     for at, n in places:
         wanted[at : at + n] = 2 * a[at : at + n]
     np.testing.assert_array_equal(out, wanted)
-    text = emit(Func("tail", (x, y), (y,), Allocate(r, body)), host()).llvm_text
+    text = emit(Func("tail", (x, y), (y,), Allocate(r, body)), host()).text
     assert text.count("call void @llvm.masked.store") == whole  # those to y
 
 
@@ -378,8 +378,8 @@ def test_elements_at_indices_side_by_side(lanes: int, cpu: str, target: str) -> 
     func = Func("take", (x, at, y), (y,), serial(i, rows, serial(j, 4, store)))
     machine = replace(target_named(target), cpu=cpu)
     kernel = emit(func, machine)
-    assert ("gather" in kernel.llvm_text) == (cpu != "znver4")
-    code = compile_object(kernel.llvm_text, target_named(target))
+    assert ("gather" in kernel.text) == (cpu != "znver4")
+    code = compile_object(kernel.text, target_named(target))
     values = np.arange(rows * 50, dtype=np.float32)
     places = np.random.default_rng(0).integers(0, 50, n)
     out = np.zeros(rows * n, np.float32)

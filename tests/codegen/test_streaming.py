@@ -32,7 +32,7 @@ def copies(*pieces: tuple[int, int], stride: int, kind: str = "serial") -> tuple
 
 
 def streams(func: Func, machine: Target = SMALL) -> int:
-    return emit(func, machine).llvm_text.count("!nontemporal !0")
+    return emit(func, machine).text.count("!nontemporal !0")
 
 
 def test_whole_lines_are_streamed() -> None:
@@ -70,7 +70,7 @@ def test_what_the_kernel_reads_again_is_not_streamed() -> None:
 def run(func: Func, values: np.ndarray, offset: int = 0) -> np.ndarray:
     """The result, written `offset` bytes after the start of a cache line."""
     kernel = emit(func, SMALL)
-    code = compile_object(kernel.llvm_text, SMALL)
+    code = compile_object(kernel.text, SMALL)
     native = NativeFunction(kernel, code, func.params, func.outputs, SMALL, 2)
     memory = np.zeros(values.nbytes + 128, np.uint8)
     start = -memory.ctypes.data % 64 + offset
@@ -89,7 +89,7 @@ def test_any_result_may_start_anywhere(offset: int, kind: str) -> None:
 
 
 def test_threads_wait_for_streamed_stores() -> None:
-    text = emit(copies((0, 16), stride=16, kind="parallel")[0], SMALL).llvm_text
+    text = emit(copies((0, 16), stride=16, kind="parallel")[0], SMALL).text
     ranges = text.split("define internal void @copy.loop0")[1].split("ret void")[0]
     assert "!nontemporal" in ranges and "fence seq_cst" in ranges
 
@@ -102,7 +102,7 @@ def test_scalars_reach_both_forms() -> None:
     func = Func("some", (x, y, n), (y,), body)
     kernel = emit(func, SMALL)
     native = NativeFunction(
-        kernel, compile_object(kernel.llvm_text, SMALL), func.params, func.outputs, SMALL, 1
+        kernel, compile_object(kernel.text, SMALL), func.params, func.outputs, SMALL, 1
     )
     values = np.ones(ROWS * 16, np.float32)
     for start in (0, 1):
@@ -115,7 +115,7 @@ def test_scalars_reach_both_forms() -> None:
 
 @pytest.mark.skipif(SMALL.vector_bits < 512, reason="needs 64-byte vectors")
 def test_streaming_takes_one_instruction() -> None:
-    text = assembly(emit(copies((0, 16), stride=16)[0], SMALL).llvm_text, SMALL)
+    text = assembly(emit(copies((0, 16), stride=16)[0], SMALL).text, SMALL)
     assert "vmovntps" in text
 
 

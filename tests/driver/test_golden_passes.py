@@ -11,9 +11,8 @@ from functools import cache
 import pytest
 from pass_models import MODELS, invariant, triangular
 
-from tilesmith.choices.groups import lower_group
 from tilesmith.driver.kernels import canonical
-from tilesmith.driver.passes import LOOP_PASSES, graph_passes
+from tilesmith.driver.passes import graph_passes
 from tilesmith.driver.session import Session
 from tilesmith.graph.nodes import Fused, Graph
 from tilesmith.graph.text import print_graph
@@ -23,7 +22,7 @@ from tilesmith.support.options import Options
 
 SESSION = Session.of(Options(target="x86-64-v3", threads=1))
 GRAPH_NAMES = [name for name, _ in graph_passes(SESSION)]
-LOOP_NAMES = [name for name, _ in LOOP_PASSES]
+LOOP_NAMES = [p.name for p in SESSION.backend.loop_passes]
 
 KERNELS = {
     "winograd": ("residual", "winograd_conv+add+add+relu"),
@@ -56,7 +55,7 @@ def lowered(kernel: str) -> Func:
     model, operators = KERNELS[kernel]
     bodies = (n.op.body for n in graph_texts(model)[1].nodes if isinstance(n.op, Fused))
     body = next(b for b in bodies if "+".join(n.op.name for n in b.nodes) == operators)
-    return lower_group(canonical(body), SESSION.target, kernel)
+    return SESSION.group(canonical(body)).lower(kernel)
 
 
 @cache
@@ -64,9 +63,9 @@ def loop_texts(kernel: str) -> dict[str, str]:
     """The kernel after lowering and after each pass that changes it."""
     func = LOOP_NESTS[kernel]() if kernel in LOOP_NESTS else lowered(kernel)
     texts = {"lower": print_func(func)}
-    for name, run in LOOP_PASSES:
-        before, func = func, run(func)
-        texts[name] = UNCHANGED if func is before else print_func(func)
+    for p in SESSION.backend.loop_passes:
+        before, func = func, p.run(func)
+        texts[p.name] = UNCHANGED if func is before else print_func(func)
     return texts
 
 

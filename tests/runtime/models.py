@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 
-from tilesmith.codegen.emit import Kernel, emit
+from tilesmith.codegen.emit import emit
+from tilesmith.codegen.entry import emit_entry
+from tilesmith.codegen.kernel import Kernel
 from tilesmith.codegen.link import compile_object
 from tilesmith.codegen.targets import target
 from tilesmith.ir.dtypes import DType, f32, i64
 from tilesmith.ir.expr import Load, Var, const, maximum
+from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Allocate, Assert, Buffer, For, Func, Store, seq
-from tilesmith.runtime.program import Arg, Contents, KernelCall, Program, TensorSpec, pack_constants
+from tilesmith.runtime.program import (
+    ENTRY,
+    Arg,
+    Contents,
+    KernelCall,
+    Program,
+    TensorSpec,
+    pack_constants,
+)
 
 ROWS, COLS = 8, 24
 
@@ -50,7 +64,7 @@ def double_and_sum() -> Func:
 
 def compiled(func: Func, target_name: str = "native") -> tuple[Kernel, bytes]:
     kernel = emit(func, target(target_name))
-    return kernel, compile_object(kernel.llvm_text, target(target_name))
+    return kernel, compile_object(kernel.text, target(target_name))
 
 
 def program(target_name: str = "native") -> tuple[Program, np.ndarray]:
@@ -70,7 +84,7 @@ def program(target_name: str = "native") -> tuple[Program, np.ndarray]:
             workspace=size,
         ),
     ]
-    made = Program.build(
+    made = linked(
         [TensorSpec("x", f32, (ROWS, COLS))],
         [TensorSpec("y", f32, (ROWS, COLS)), TensorSpec("z", f32, (ROWS,))],
         calls,
@@ -82,6 +96,33 @@ def program(target_name: str = "native") -> tuple[Program, np.ndarray]:
         {"model": "tiny"},
     )
     return made, c
+
+
+def linked(
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    calls: Sequence[KernelCall],
+    arena_bytes: int,
+    scratch_bytes: int,
+    constants: np.ndarray,
+    kernels: Mapping[str, bytes],
+    target: Target,
+    metadata: Mapping[str, Any] | None = None,
+) -> Program:
+    """The program of the kernels, with its main function."""
+    text = emit_entry(calls, arena_bytes=arena_bytes, scratch_bytes=scratch_bytes)
+    main = compile_object(text, target, opt=0)
+    return Program(
+        tuple(inputs),
+        tuple(outputs),
+        tuple(calls),
+        arena_bytes,
+        scratch_bytes,
+        constants,
+        {**kernels, ENTRY: main},
+        target,
+        metadata or {},
+    )
 
 
 def expected(x: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -103,7 +144,7 @@ def copy_program(dtype: DType, shape: tuple[int, ...]) -> Program:
     )
     calls = [KernelCall(kernel.symbol, (Arg("input", 0), Arg("output", 0)))]
     specs = [TensorSpec("x", dtype, shape)], [TensorSpec("y", dtype, shape)]
-    return Program.build(
+    return linked(
         *specs, calls, 0, 0, pack_constants([])[0], {kernel.symbol: code}, target("native")
     )
 
@@ -125,7 +166,7 @@ def checked_program() -> Program:
         for k, _ in kernels
     ]
     specs = [TensorSpec("x", i64, (4,))], [TensorSpec("y", i64, (4,))]
-    return Program.build(
+    return linked(
         *specs,
         calls,
         0,

@@ -9,7 +9,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from models import COLS, ROWS, checked_program, copy_program, expected, program
+from models import COLS, ROWS, checked_program, copy_program, expected, linked, program
 
 from tilesmith.codegen.link import compile_object
 from tilesmith.codegen.targets import host
@@ -247,7 +247,7 @@ done:
     calls = [KernelCall("wait", (Arg("input", 0), Arg("output", 0)))]
     constants, _ = pack_constants([])
     code = {"wait": compile_object(text, host())}
-    return Program.build(spec[:1], spec[1:], calls, arena_bytes, 0, constants, code, host())
+    return linked(spec[:1], spec[1:], calls, arena_bytes, 0, constants, code, host())
 
 
 def resident_bytes() -> int:

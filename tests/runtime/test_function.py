@@ -24,7 +24,7 @@ def doubled() -> NativeFunction:
     func = Func("scaled", (x, y, n, scale), (y,), body)
     kernel = emit(func, host())
     return NativeFunction(
-        kernel, compile_object(kernel.llvm_text, host()), func.params, func.outputs, host()
+        kernel, compile_object(kernel.text, host()), func.params, func.outputs, host()
     )
 
 
@@ -77,5 +77,5 @@ def test_a_bound_call_keeps_its_arrays() -> None:
 
 def test_text_and_assembly_can_be_read() -> None:
     f = doubled()
-    assert "define i32 @scaled(" in f.llvm_text
+    assert "define i32 @scaled(" in f.source
     assert "scaled:" in f.assembly

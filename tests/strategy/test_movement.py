@@ -48,7 +48,7 @@ def kernel_of(graph: Graph, target: str, streamed: bool) -> NativeFunction:
     assert isinstance(node.op, Fused)
     func = lower_group(node.op.body, machine, "k")
     kernel = emit(expand_math(driver.run_loop_passes(func, session), machine), machine)
-    code = compile_object(kernel.llvm_text, machine)
+    code = compile_object(kernel.text, machine)
     return NativeFunction(kernel, code, func.params, func.outputs, machine, threads=2)
 
 
@@ -144,5 +144,5 @@ def test_planes_are_written_side_by_side() -> None:
         (node,) = driver.optimise(graph, session).nodes
         assert isinstance(node.op, Fused)
         func = driver.run_loop_passes(lower_group(node.op.body, session.target, "k"), session)
-        text = emit(func, session.target).llvm_text
+        text = emit(func, session.target).text
         assert text.count("store <8 x float>") == 2 and "gather" not in text

@@ -38,7 +38,7 @@ def code_of(graph: Graph, target: str) -> str:
     assert isinstance(node.op, Fused)
     session = driver.Session.of(None, target=target, threads=1)
     func = driver.run_loop_passes(lower_group(node.op.body, session.target, "k"), session)
-    return emit(expand_math(func, session.target), session.target).llvm_text
+    return emit(expand_math(func, session.target), session.target).text
 
 
 @pytest.mark.parametrize("target", TARGETS)

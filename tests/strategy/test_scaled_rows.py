@@ -66,7 +66,7 @@ def check(graph: Graph, machine: Target, tolerance: float = 1e-4, threads: int =
     assert in_runs(func)
     session = driver.Session.of(Options(use_cache=False))
     kernel = emit(expand_math(driver.run_loop_passes(func, session), machine), machine)
-    code = compile_object(kernel.llvm_text, machine)
+    code = compile_object(kernel.text, machine)
     found = np.full(want.shape, 7).astype(want.dtype)
     NativeFunction(kernel, code, func.params, func.outputs, machine, threads)(*inputs, found)
     error = np.abs(found.astype(np.float64) - want.astype(np.float64)).max()

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import tilesmith as ts
 from tilesmith import te
+from tilesmith.backend import CPU
 from tilesmith.choices.groups import lower_group
 from tilesmith.choices.space import Candidate, Space
 from tilesmith.codegen.targets import target
@@ -159,7 +160,7 @@ def test_padding_that_lies_in_a_halo_is_no_transposition() -> None:
         '  return %y as "y"\n}\n'
     )
     decisions = {"schedule": "sketch", "sketch.pad.place": "root"}
-    func = lower_group(body, target("x86-64-v3"), "k", Config(decisions))
+    func = lower_group(body, target("x86-64-v3"), CPU.rules, "k", Config(decisions))
     rng = np.random.default_rng(0)
     x, w = (rng.standard_normal(v.type.static_shape, np.float32) for v in body.inputs)
     layouts = [v.layout for v in (*body.inputs, *body.outputs)]

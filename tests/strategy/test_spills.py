@@ -55,7 +55,7 @@ def assemblies(graph: Graph, level: str) -> list[str]:
         assert isinstance(node.op, Fused)
         nest = lower_group(driver.canonical(node.op.body), session.target, "k")
         final = expand_math(driver.run_loop_passes(nest, session), session.target)
-        found.append(assembly(emit(final, session.target).llvm_text, session.target))
+        found.append(assembly(emit(final, session.target).text, session.target))
     return found
 
 

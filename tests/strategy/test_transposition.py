@@ -61,7 +61,7 @@ def test_nothing_is_gathered(target: str) -> None:
     (node,) = driver.optimise(transposed((64, 128), (1, 0), "f32"), session).nodes
     assert isinstance(node.op, Fused)
     func = driver.run_loop_passes(lower_group(node.op.body, session.target, "k"), session)
-    text = emit(expand_math(func, session.target), session.target).llvm_text
+    text = emit(expand_math(func, session.target), session.target).text
     assert "shufflevector" in text and "gather" not in text and "insertelement" not in text
 
 
@@ -74,7 +74,7 @@ def test_what_is_transposed_may_begin_anywhere(start: int, end: int) -> None:
     (node,) = driver.optimise(graph, session).nodes
     assert isinstance(node.op, Fused)
     func = driver.run_loop_passes(lower_group(node.op.body, session.target, "k"), session)
-    text = emit(expand_math(func, session.target), session.target).llvm_text
+    text = emit(expand_math(func, session.target), session.target).text
     assert "shufflevector" in text and "gather" not in text and "insertelement" not in text
     a = np.random.default_rng(0).standard_normal((48, 2, 49), np.float32)
     exe = driver.compile(graph, options=Options(use_cache=False))
@@ -112,7 +112,7 @@ def test_any_size_on_any_target(kind: str, target: str, data: st.DataObject) -> 
     expected, found = np.zeros((2, columns, rows), dtype.numpy)
     interpret(func, [x.ravel(), expected.reshape(-1)])
     kernel = emit(expand_math(func, session.target), session.target)
-    code = compile_object(kernel.llvm_text, session.target, 2)
+    code = compile_object(kernel.text, session.target, 2)
     NativeFunction(kernel, code, func.params, func.outputs, session.target, 1)(
         x.ravel(), found.reshape(-1)
     )
@@ -145,8 +145,8 @@ def test_rows_of_any_length_are_written_by_whole_lines(target: str, data: st.Dat
     interpret(func, [x.ravel(), expected.reshape(-1)])
     kernel = emit(expand_math(func, machine), machine)
     if machine.vector_bits == 512:
-        assert "!nontemporal" in kernel.llvm_text
-    code = compile_object(kernel.llvm_text, machine, 2)
+        assert "!nontemporal" in kernel.text
+    code = compile_object(kernel.text, machine, 2)
     NativeFunction(kernel, code, func.params, func.outputs, machine, 1)(
         x.ravel(), found.reshape(-1)
     )

@@ -280,7 +280,7 @@ def kernels(graph: Graph) -> list[tuple[Node, GroupSpace]]:
         assert isinstance(node.op, Fused)
         constants = [i for i, v in enumerate(node.inputs) if v in fused.constant]
         body = driver.canonical(node.op.body)
-        found.append((node, GroupSpace(body, tuple(constants), session.target)))
+        found.append((node, session.group(body, tuple(constants))))
     return found
 
 

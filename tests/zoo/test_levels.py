@@ -52,8 +52,8 @@ def test_every_stage_reads_back_from_its_text(model: Model) -> None:
     for body in bodies.values():
         func = lower_group(body, NATIVE.target, "kernel")
         assert_loops_equal(func, parse_func(print_func(func)))
-        for _, run in driver.LOOP_PASSES:
-            before, func = func, run(func)
+        for p in NATIVE.backend.loop_passes:
+            before, func = func, p.run(func)
             if func is not before:
                 assert_loops_equal(func, parse_func(print_func(func)))
 

@@ -15,13 +15,11 @@ from functools import cached_property
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.passes.repack import with_packing
 from tilesmith.graph.text import constants_of
+from tilesmith.ir.layout import Layout
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func
-from tilesmith.strategy import cpu
-from tilesmith.strategy.cpu import is_concat
-from tilesmith.strategy.cpu.packing import packed_layouts
 from tilesmith.strategy.group import Group, group_tensors
-from tilesmith.strategy.sketch import schedule_expression
+from tilesmith.strategy.rules import ScheduleRules
 from tilesmith.support.errors import ScheduleError
 from tilesmith.te.knobs import ANALYTIC, Config, Decisions, Knob, Value
 from tilesmith.te.schedule import Schedule
@@ -41,36 +39,40 @@ def user_template(decisions: Decisions) -> str | None:
     return chosen.removeprefix(USER) if chosen.startswith(USER) else None
 
 
-def origins_of(body: Graph) -> list[str]:
+def origins_of(body: Graph, rules: ScheduleRules) -> list[str]:
     """The values of the knob `schedule` for a fused body."""
     group = group_tensors(body)
-    generated = [SKETCH] if cpu.is_generic(body, group) else []
+    generated = [SKETCH] if rules.is_generic(body, group) else []
     return [STRATEGY, *(USER + t.name for t in templates_for(body, group)), *generated]
 
 
-def has_decisions(body: Graph) -> bool:
+def has_decisions(body: Graph, rules: ScheduleRules) -> bool:
     """True if decisions schedule the kernel of a fused body.
 
     They do not for a plain concatenation, for a body written as loops, or for one of constants.
     """
     primitive = all(n.op.is_primitive() for n in body.nodes)
-    return primitive and not is_concat(body) and not constants_of(body)
+    return primitive and not rules.is_fixed(body) and not constants_of(body)
 
 
 def schedule_group(
-    body: Graph, target: Target, cfg: Config = ANALYTIC, origins: Sequence[str] | None = None
+    body: Graph,
+    target: Target,
+    rules: ScheduleRules,
+    cfg: Config = ANALYTIC,
+    origins: Sequence[str] | None = None,
 ) -> tuple[Schedule, Group]:
     """The schedule of a fused group that `cfg` decides on, and its tensor expressions.
 
     origins: the result of `origins_of`, if it is known.
     """
-    chosen = cfg.choice(SCHEDULE, origins or (lambda: origins_of(body)), STRATEGY)
+    chosen = cfg.choice(SCHEDULE, origins or (lambda: origins_of(body, rules)), STRATEGY)
     if chosen == STRATEGY:
-        return cpu.schedule(body, target, cfg)
+        return rules.schedule(body, target, cfg)
     group = group_tensors(body)
     s = group.schedule()
     if chosen == SKETCH:
-        schedule_expression(s, group, target, cfg.under(SKETCH))
+        rules.generate(s, group, target, cfg.under(SKETCH))
         return s, group
     name = chosen.removeprefix(USER)
     template = template_of(name)
@@ -80,11 +82,15 @@ def schedule_group(
     return s, group
 
 
-def lower_group(body: Graph, target: Target, name: str, cfg: Config = ANALYTIC) -> Func:
-    """The kernel of a fused group as a loop nest (see `strategy.cpu.lower_group`)."""
+def lower_group(
+    body: Graph, target: Target, rules: ScheduleRules, name: str, cfg: Config = ANALYTIC
+) -> Func:
+    """The kernel of a fused group as a loop nest: parameters are the group's inputs, then its
+    outputs.
+    """
     if cfg.chosen.get(SCHEDULE, STRATEGY) == STRATEGY:
-        return cpu.lower_group(body, target, name, cfg)
-    return cpu.lower_scheduled(*schedule_group(body, target, cfg), target, name)
+        return rules.lower_group(body, target, name, cfg)
+    return rules.lower_scheduled(*schedule_group(body, target, rules, cfg), target, name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,24 +100,34 @@ class GroupSpace:
     body: the group (see `driver.canonical`).
     constants: inputs by number whose packing is one of the decisions.
     target: the machine.
+    rules: the target's schedules by rule.
     """
 
     body: Graph
     constants: Sequence[int]
     target: Target
+    rules: ScheduleRules
 
     @cached_property
     def origins(self) -> list[str]:
         """The values of the knob `schedule`."""
-        return origins_of(self.body)
+        return origins_of(self.body, self.rules)
 
     def packed(self, cfg: Config) -> Graph:
         """The body with constants packed as decided."""
-        return with_packing(self.body, packed_layouts(self.body, self.constants, self.target, cfg))
+        return with_packing(self.body, self.packed_layouts(cfg))
+
+    def packed_layouts(self, cfg: Config) -> dict[int, Layout]:
+        """By input number, the layouts of constants that are decided to be others than now."""
+        return self.rules.packed_layouts(self.body, self.constants, self.target, cfg)
+
+    def lower(self, name: str, cfg: Config = ANALYTIC) -> Func:
+        """The kernel that `cfg` decides on, its constants packed, as a loop nest."""
+        return lower_group(self.packed(cfg), self.target, self.rules, name, cfg)
 
     def schedule(self, cfg: Config) -> tuple[Schedule, Group]:
         """Raises ScheduleError for impossible decisions."""
-        return schedule_group(self.packed(cfg), self.target, cfg, self.origins)
+        return schedule_group(self.packed(cfg), self.target, self.rules, cfg, self.origins)
 
     @cached_property
     def _plain(self) -> Space:

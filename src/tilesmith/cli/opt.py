@@ -7,7 +7,7 @@ constraints that `compile` would obey.  --to names the last one:
   schedule: for each kernel, what was decided and the steps of its schedule
   nest: its loops as lowered
   a loop pass (--list names them for the text of a kernel), or loops: after all of them
-  llvm, asm: its code
+  code, asm: what the backend writes (LLVM or C), and machine code
 
 The input may also be the text of a graph or of a kernel's loops as this verb prints it.  A graph's
 text finds its constants in the .npz file beside it, which -o writes.  Text is printed as it is,
@@ -36,7 +36,6 @@ import typer
 
 from tilesmith import driver
 from tilesmith.choices.constraints import Constraints
-from tilesmith.choices.groups import lower_group
 from tilesmith.cli.arguments import (
     JsonFlag,
     Wanted,
@@ -44,9 +43,6 @@ from tilesmith.cli.arguments import (
 )
 from tilesmith.cli.console import note, print_json, print_table
 from tilesmith.cli.models import read_arrays
-from tilesmith.codegen.emit import emit
-from tilesmith.codegen.link import assembly
-from tilesmith.codegen.math import expand_math
 from tilesmith.driver import Session
 from tilesmith.graph.nodes import Fused, Graph
 from tilesmith.graph.parse import parse_graph
@@ -61,7 +57,7 @@ from tilesmith.support.errors import UsageError, VerifyError
 from tilesmith.te.knobs import Config, Decisions
 
 IR = TypeVar("IR", Graph, Func)
-GRAPH, SCHEDULE, NEST, LOOPS, LLVM, ASM = "graph", "schedule", "nest", "loops", "llvm", "asm"
+GRAPH, SCHEDULE, NEST, LOOPS, CODE, ASM = "graph", "schedule", "nest", "loops", "code", "asm"
 Show = Callable[[str, str], None]
 
 
@@ -93,7 +89,7 @@ def command(
     ] = None,
     to: Annotated[
         str | None,
-        typer.Option(help="Last stage: a pass, graph, schedule, nest, loops, llvm or asm."),
+        typer.Option(help="Last stage: a pass, graph, schedule, nest, loops, code or asm."),
     ] = None,
     print_: Annotated[bool, typer.Option("--print", help="Print the IR after the last.")] = False,
     print_each: Annotated[
@@ -113,14 +109,14 @@ def command(
     session = replace(driver.Session.of(wanted.options), constraints=constraints)
     ir = _read(source, wanted.shapes, session)
     with driver.recorded(session) as session:
-        graph_passes, loop_passes = dict(driver.graph_passes(session)), dict(driver.LOOP_PASSES)
+        graph_passes, loop_passes = dict(driver.graph_passes(session)), _loop_passes(session)
         known = graph_passes if isinstance(ir, Graph) else loop_passes
         if list_passes:
             _list(known, json)
             return
         if from_ == NEST and isinstance(ir, Func):
             from_ = None
-        stages = (*graph_passes, GRAPH, SCHEDULE, NEST, *loop_passes, LOOPS, LLVM, ASM)
+        stages = (*graph_passes, GRAPH, SCHEDULE, NEST, *loop_passes, LOOPS, CODE, ASM)
         for option, name, allowed in (("--from", from_, (*known,)), ("--to", to, stages)):
             if name is not None and name not in allowed:
                 raise UsageError(f"{option} {name}: the stages are {', '.join(allowed)}")
@@ -151,7 +147,7 @@ def command(
             names = _chosen(passes, loop_passes, from_, to or LOOPS, asks and to != NEST)
             ran = _run(ir, names, loop_passes, print_func, show)
             func = ran[-1].result if ran else ir
-            text = _code(func, to, session) if to in (LOOPS, LLVM, ASM) else print_func(func)
+            text = _code(func, to, session) if to in (LOOPS, CODE, ASM) else print_func(func)
             texts = [_Text(func.name, text)]
     text = "\n".join(t.text if t.text.endswith("\n") else t.text + "\n" for t in texts)
     if output:
@@ -253,7 +249,7 @@ def _kernels(
         raise UsageError(f"--to {to} needs kernels, and the graph has no fused groups: run 'fuse'")
     tuned, decisions = driver.apply_tuning(graph, session)
     groups = [(n, n.op) for n in tuned.nodes if isinstance(n.op, Fused)]
-    mark = ";" if to == LLVM else "#"
+    mark = ";" if to == CODE else "#"
     found: list[_Text] = []
     for number, (node, op) in enumerate(groups):
         if (
@@ -282,7 +278,7 @@ def _lowered(
 
     def lowered(chosen: Decisions) -> tuple[Func, Decisions]:
         plain = driver.canonical(body)
-        return lower_group(plain, session.target, name, Config(chosen)), chosen
+        return session.group(plain).lower(name, Config(chosen)), chosen
 
     return driver.if_possible(decisions, session, lowered)
 
@@ -294,10 +290,14 @@ def _stage(nest: Func, to: str, session: Session, show: Show | None) -> str:
         return "\n".join(steps or ["# no schedule: the loops are made directly"])
     if to == NEST:
         return print_func(nest)
-    passes = dict(driver.LOOP_PASSES)
+    passes = _loop_passes(session)
     ran = _run(nest, _chosen(None, passes, None, to, True), passes, print_func, show)
     func = ran[-1].result
     return print_func(func) if to in passes else _code(func, to, session)
+
+
+def _loop_passes(session: Session) -> Mapping[str, Callable[[Func], Func]]:
+    return {p.name: p.run for p in session.backend.loop_passes}
 
 
 def _is(func: Func, stage: Literal["nest", "final"]) -> bool:
@@ -314,8 +314,9 @@ def _code(func: Func, to: str | None, session: Session) -> str:
     verify_loops(func, "final")
     if to == LOOPS:
         return print_func(func)
-    code = emit(expand_math(func, session.target), session.target).llvm_text
-    return code if to == LLVM else assembly(code, session.target)
+    backend, target = session.backend, session.target
+    text = backend.emit(backend.lower_intrinsics(func, target), target).text
+    return text if to == CODE else backend.assembly(text, target)
 
 
 def _write(path: Path, text: str, constants: Mapping[str, np.ndarray]) -> None:

@@ -13,7 +13,6 @@ loop run serially.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from tilesmith.ir.dtypes import bool_, i64
 from tilesmith.ir.expr import Var
@@ -23,27 +22,10 @@ from tilesmith.loop.passes.workspace import plan_workspace
 from tilesmith.support.errors import InternalError
 
 from .emit_statements import FuncEmitter, Module, fail_function
+from .kernel import Kernel
 from .llvm_text import NONTEMPORAL_NODE
 from .streaming import streamed
 from .survey import Survey
-
-
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """A compiled function as text, and what its caller must know.
-
-    symbol: its name.
-    llvm_text: the module.
-    workspace_bytes_shared: bytes behind the workspace argument.
-    workspace_bytes_per_thread: bytes of scratch memory that each thread needs.
-    messages: of the assertions, in order.
-    """
-
-    symbol: str
-    llvm_text: str
-    workspace_bytes_shared: int
-    workspace_bytes_per_thread: int
-    messages: tuple[str, ...]
 
 
 def emit(func: Func, target: Target, symbol: str | None = None) -> Kernel:

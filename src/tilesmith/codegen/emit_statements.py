@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from tilesmith.ir.dtypes import i64
-from tilesmith.ir.expr import Binary, Call, Compare, Const, Expr, Load, Unary, Var, const, type_text
+from tilesmith.ir.expr import Binary, Call, Const, Expr, Load, Var, const, type_text
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import (
     Allocate,
@@ -27,6 +27,7 @@ from tilesmith.loop.nodes import (
 from tilesmith.loop.passes.workspace import Workspace, buffer_bytes, constant_extent
 from tilesmith.support.errors import InternalError
 
+from .assertions import compared
 from .builder import Code as Lines
 from .context import BY_NAME, VALUES, Code, address
 from .emit_memory import MemoryEmitter
@@ -319,12 +320,12 @@ class FuncEmitter(MemoryEmitter):
         if s.message not in self.module.messages:
             self.module.messages.append(s.message)
         number = self.module.messages.index(s.message)
-        compared = _compared(s.cond)[:VALUES]
-        values = [self.value(e) for e in compared]
+        integers = compared(s.cond)[:VALUES]
+        values = [self.value(e) for e in integers]
         fine, fail = self.label("ok"), self.label("fail")
         self.branch(self.value(s.cond), fine, fail)
         self.start_block(fail)
-        wide = [self.cast(e.dtype, i64, 1, v) for e, v in zip(compared, values, strict=True)]
+        wide = [self.cast(e.dtype, i64, 1, v) for e, v in zip(integers, values, strict=True)]
         args = [f"i64 {v}" for v in [*wide, *["0"] * (VALUES - len(wide))]]
         if not self.context:
             self.context = self._capture("ptr", "%context")
@@ -402,20 +403,6 @@ class FuncEmitter(MemoryEmitter):
         return "\n".join(
             [f"define {head} #0 {{", "entry:", *self.allocas, *self.scope.code.lines, "}"]
         )
-
-
-def _compared(cond: Expr) -> list[Expr]:
-    """The integers that a condition compares, without constants: they tell why it failed."""
-    found: dict[Expr, None] = {}
-    stack = [cond]
-    while stack:
-        e = stack.pop()
-        if isinstance(e, Compare):
-            operands = (e.a, e.b) if e.a.dtype.is_int else ()
-            found |= {x: None for x in operands if x.lanes == 1 and not isinstance(x, Const)}
-        elif isinstance(e, (Binary, Unary)):
-            stack += reversed(e.children)
-    return list(found)
 
 
 def fail_function(symbol: str) -> str:

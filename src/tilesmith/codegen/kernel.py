@@ -1,6 +1,6 @@
-"""Kernels as data: what to compile, and the resulting code.
+"""Kernels as data: what to compile, the text that a writer makes of it, and its object code.
 
-Both have a form in bytes, for other processes and the cache on disk.
+What to compile and the code have a form in bytes, for other processes and the cache on disk.
 """
 
 from __future__ import annotations
@@ -15,6 +15,24 @@ from tilesmith.ir.target import Target
 from tilesmith.perf.info import KernelInfo
 from tilesmith.support.options import Options
 from tilesmith.te.knobs import Value, values_from_json
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A compiled function as text, and what its caller must know.
+
+    symbol: its name.
+    text: the module for a compiler, LLVM's language or C.
+    workspace_bytes_shared: bytes behind the workspace argument.
+    workspace_bytes_per_thread: bytes of scratch memory that each thread needs.
+    messages: of the assertions, in order.
+    """
+
+    symbol: str
+    text: str
+    workspace_bytes_shared: int
+    workspace_bytes_per_thread: int
+    messages: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

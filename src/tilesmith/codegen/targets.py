@@ -1,4 +1,4 @@
-"""The machines for which code can be made: the host, named ones, and those of description files.
+"""The machines for which code can be made: the host, named ones, those of description files, and C.
 
 A description file (TOML or JSON) is a table of fields of `CpuModel`, and:
 
@@ -89,18 +89,22 @@ def has_slow_gathers(target: Target) -> bool:
 
 
 def target(spec: str | Target) -> Target:
-    """The target called `spec`: "native", an x86-64 level, a named machine or the path of a
-    description file.  Raises UsageError for other names and for files that say what can't be.
+    """The target called `spec`: "native", an x86-64 level, a named machine, the path of a
+    description file, or "c" for C text that this machine's C compiler compiles.
+
+    Raises UsageError for other names and for files that say what can't be.
     """
     if isinstance(spec, Target):
         return spec
     if spec == "native":
         return host()
+    if spec == "c":
+        return _c_target()
     if spec.endswith(_SUFFIXES):
         return _described(Path(spec))
     level, model = _MACHINES.get(spec, (spec, CpuModel()))
     if level not in _LEVELS:
-        known = ", ".join(["native", *_LEVELS, *_MACHINES])
+        known = ", ".join(["native", *_LEVELS, *_MACHINES, "c"])
         raise UsageError(
             f"unknown target {spec!r}: expected one of {known}, or a file (.toml, .json)"
         )
@@ -134,6 +138,14 @@ def _described(path: Path) -> Target:
         hint = f"; did you mean {', '.join(near)}?" if near else ""
         raise UsageError(f"{path}: {e}{hint}") from None
     return replace(start, name=name, model=model)
+
+
+def _c_target() -> Target:
+    """C text for any CPU; its object code is for this machine's architecture.
+
+    Tiles are those of 128-bit vectors in 16 registers, which most CPUs have or can do without.
+    """
+    return Target("c", host().triple, "generic", frozenset(), 128, 16, CpuModel(), backend="c")
 
 
 @lru_cache(maxsize=1)

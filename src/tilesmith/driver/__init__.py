@@ -1,8 +1,8 @@
 """The compiler from top to bottom.
 
     model --load--> Graph --GRAPH_PASSES, layout, fuse, place--> Graph of Fused nodes
-      --lower_group--> loop IR --LOOP_PASSES--> loop IR
-      --expand_math, emit--> LLVM --compile_object--> object code
+      --lower_group--> loop IR --the backend's loop passes--> loop IR
+      --the backend's writer--> LLVM or C --its compiler--> object code
       --memory plan, entry point, constants--> Program --> Executable
 
 Each distinct fused group is compiled once: its text, without names, is the key in this run and in
@@ -25,14 +25,13 @@ if TYPE_CHECKING:
     from .constrained import check_constraints, group_space
     from .entry import compile, load
     from .kernels import answer, canonical, compile_kernels, if_possible, kernel_key
-    from .passes import GRAPH_PASSES, LOOP_PASSES, graph_passes, optimise, run_loop_passes
+    from .passes import GRAPH_PASSES, graph_passes, lower_loops, optimise, run_loop_passes
     from .programs import SavedProgram, kernel_cache
     from .session import Question, Session, Tuned, lookup, recorded
     from .tuned import apply_tuning, predicted_seconds, refit
 
 __all__ = [
     "GRAPH_PASSES",
-    "LOOP_PASSES",
     "KernelCheck",
     "Question",
     "SavedProgram",
@@ -57,6 +56,7 @@ __all__ = [
     "load",
     "load_graph",
     "lookup",
+    "lower_loops",
     "optimise",
     "plan_report",
     "predicted_seconds",
@@ -90,8 +90,8 @@ __getattr__, __dir__ = exports(
         ],
         "tilesmith.driver.passes": [
             "GRAPH_PASSES",
-            "LOOP_PASSES",
             "graph_passes",
+            "lower_loops",
             "optimise",
             "run_loop_passes",
         ],

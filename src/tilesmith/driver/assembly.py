@@ -12,6 +12,7 @@ from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Value
 from tilesmith.graph.passes.layout import relayout_count
 from tilesmith.graph.passes.memory_plan import plan
 from tilesmith.runtime.program import (
+    ENTRY,
     Arg,
     Blob,
     Contents,
@@ -56,14 +57,21 @@ def assemble(
         for n in fused.nodes
         if n in kernels
     ]
-    return Program.build(
-        [_spec(v, v.name) for v in fused.inputs],
-        [_spec(v, name) for v, name in zip(fused.outputs, fused.output_names, strict=True)],
-        calls,
+    scratch = max((k.workspace_per_thread for k in kernels.values()), default=0)
+    backend = session.backend
+    main = backend.entry(calls, arena_bytes=memory.arena_bytes, scratch_bytes=scratch)
+    outputs = zip(fused.outputs, fused.output_names, strict=True)
+    return Program(
+        tuple(_spec(v, v.name) for v in fused.inputs),
+        tuple(_spec(v, name) for v, name in outputs),
+        tuple(calls),
         memory.arena_bytes,
-        max((k.workspace_per_thread for k in kernels.values()), default=0),
+        scratch,
         blob,
-        {k.symbol: k.code for k in kernels.values()},
+        {
+            **{k.symbol: k.code for k in kernels.values()},
+            ENTRY: backend.compile(main, session.target, 0),  # calls only: nothing to optimize
+        },
         session.target,
         {
             "name": fused.name,

@@ -10,16 +10,12 @@ from typing import Any, Literal
 
 from tilesmith.choices.constraints import Constraints
 from tilesmith.choices.space import Forbidden
-from tilesmith.codegen.emit import emit
-from tilesmith.codegen.link import compile_object
-from tilesmith.codegen.math import expand_math
 from tilesmith.frontend.load import load as load_source
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.text import print_graph
 from tilesmith.ir.target import Target
 from tilesmith.runtime.function import NativeFunction
 from tilesmith.runtime.program import Program
-from tilesmith.strategy.sketch import auto_schedule
 from tilesmith.support.errors import UsageError
 from tilesmith.support.mapped import check_unchanged
 from tilesmith.support.options import Options
@@ -30,7 +26,7 @@ from tilesmith.te.tensor import Tensor
 
 from .assembly import assemble, pack
 from .kernels import compile_kernels, kernel_workers, start_early
-from .passes import optimise, run_loop_passes
+from .passes import lower_loops, optimise
 from .programs import SavedProgram
 from .session import Session, recorded
 from .tuned import apply_tuning
@@ -119,11 +115,14 @@ def build(
     if isinstance(schedule, str):
         if schedule != "auto":
             raise UsageError(f'schedule is a Schedule or "auto", not {schedule!r}')
-        schedule = auto_schedule(args, session.target, session.options.bound("f32"))
+        bound = session.options.bound("f32")
+        schedule = session.backend.auto_schedule(args, session.target, bound)
     func = lower_schedule(schedule, args, name)
     with session.timings.stage("build"):
-        final = run_loop_passes(func, session)
-        kernel = emit(expand_math(final, session.target), session.target)
-        code = compile_object(kernel.llvm_text, session.target, session.options.opt_level)
+        backend, made_for = session.backend, session.target
+        kernel = backend.emit(lower_loops(func, session), made_for)
+        code = backend.compile(kernel.text, made_for, session.options.opt_level)
     threads = session.options.threads
-    return NativeFunction(kernel, code, func.params, func.outputs, session.target, threads)
+    return NativeFunction(
+        kernel, code, func.params, func.outputs, made_for, threads, backend.assembly
+    )

@@ -17,10 +17,10 @@ def group_space(node: Node, fused: Graph, session: Session) -> tuple[str, GroupS
     if not isinstance(node.op, Fused) or isinstance(node.op, InPlace):
         return None
     body = canonical(node.op.body)
-    if not has_decisions(body):
+    if not has_decisions(body, session.backend.rules):
         return None
     constants = [i for i, v in enumerate(node.inputs) if v in fused.constant]
-    return group_workload(body, constants), GroupSpace(body, constants, session.target)
+    return group_workload(body, constants), session.group(body, constants)
 
 
 def check_constraints(fused: Graph, session: Session) -> None:

@@ -15,11 +15,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from tilesmith.choices.groups import lower_group, user_template
-from tilesmith.codegen.emit import emit
+from tilesmith.choices.groups import user_template
 from tilesmith.codegen.kernel import KernelCode, KernelJob, with_head, without_head
-from tilesmith.codegen.link import compile_object
-from tilesmith.codegen.math import expand_math
 from tilesmith.graph.nodes import Constant, Fused, Graph, InPlace, Node, Value
 from tilesmith.graph.parse import parse_graph
 from tilesmith.graph.text import constants_of, print_graph
@@ -34,7 +31,7 @@ from tilesmith.support.errors import ScheduleError, TilesmithError
 from tilesmith.support.options import Options
 from tilesmith.te.knobs import Config, Decisions
 
-from .passes import run_loop_passes
+from .passes import lower_loops
 from .programs import kernel_cache
 from .session import Session
 
@@ -88,14 +85,15 @@ def _code_key(symbol: str) -> str:
 
 def generate(body: Graph, nest: Func, session: Session, under: tuple[str, ...] = ()) -> KernelCode:
     """Object code for a loop nest, the kernel of the fused `body`."""
-    final = expand_math(run_loop_passes(nest, session, under), session.target)
+    backend = session.backend
+    final = lower_loops(nest, session, under)
     with session.timings.stage("describe", under=under):
         info = describe(body, nest, final, session.target)
     with session.timings.stage("emit", under=under):
-        kernel = emit(final, session.target)
-    session.dumper("llvm", kernel, lambda k: k.llvm_text, unit=nest.name)
-    with session.timings.stage("llvm", under=under):
-        code = compile_object(kernel.llvm_text, session.target, session.options.opt_level)
+        kernel = backend.emit(final, session.target)
+    session.dumper("code", kernel, lambda k: k.text, unit=nest.name)
+    with session.timings.stage("compile", under=under):
+        code = backend.compile(kernel.text, session.target, session.options.opt_level)
     return KernelCode(
         kernel.symbol,
         code,
@@ -152,7 +150,7 @@ def compile_kernels(
             text = print_graph(body)
             chosen = (decisions or {}).get(node, {})
             key = of_node[node] = kernel_key(
-                _cached_text(body, text, target, chosen), options, target, chosen
+                _cached_text(body, text, session, chosen), options, target, chosen
             )
             if key in found or key in missing:
                 continue
@@ -166,13 +164,13 @@ def compile_kernels(
     return {node: found[key] for node, key in of_node.items()}
 
 
-def _cached_text(body: Graph, text: str, target: Target, decisions: Decisions) -> str:
+def _cached_text(body: Graph, text: str, session: Session, decisions: Decisions) -> str:
     """The text that stands for a kernel: its loops where a registered template makes them, since
     the decisions do not say what that does with them.
     """
     if user_template(decisions) is None:
         return text
-    return print_func(lower_group(body, target, "k", Config(decisions)))
+    return print_func(session.group(body).lower("k", Config(decisions)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +268,7 @@ def _compile_kernel(
     """
     try:
         with session.timings.stage("lower", under=path):
-            func = lower_group(m.body, session.target, "k", Config(m.decisions))
+            func = session.group(m.body).lower("k", Config(m.decisions))
             parts = (print_func(func), m.text, session.options.key(), session.target.text)
             symbol = f"k_{cache_key(*parts)[:16]}"
         code = _code_of(cache, symbol)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.passes.algebra import algebra
@@ -23,25 +22,13 @@ from tilesmith.graph.passes.winograd import winograd
 from tilesmith.graph.text import print_graph
 from tilesmith.graph.verify import verify as verify_graph
 from tilesmith.loop.nodes import Func
-from tilesmith.loop.passes.flatten import flatten
-from tilesmith.loop.passes.hoist import hoist
-from tilesmith.loop.passes.peel import peel
-from tilesmith.loop.passes.simplify import simplify_func
-from tilesmith.loop.passes.trim import trim
-from tilesmith.loop.passes.unroll import unroll
-from tilesmith.loop.passes.vectorize import vectorize
 from tilesmith.loop.text import print_func
 from tilesmith.loop.verify import verify as verify_loops
-from tilesmith.strategy.cpu.layouts import layout_policy
-from tilesmith.strategy.cpu.winograd_cost import winograd_choice
 from tilesmith.strategy.windows import windows
 
 from .session import Session
 
 GraphPass = Callable[[Graph], Graph]
-
-
-LoopPass = Callable[[Func], Func]
 
 
 GRAPH_PASSES: tuple[tuple[str, GraphPass], ...] = (
@@ -58,22 +45,11 @@ GRAPH_PASSES: tuple[tuple[str, GraphPass], ...] = (
 )
 
 
-LOOP_PASSES: tuple[tuple[str, LoopPass], ...] = (
-    ("simplify", simplify_func),
-    ("flatten", flatten),
-    ("trim", trim),
-    ("peel", peel),
-    ("vectorize", vectorize),
-    ("unroll", unroll),
-    ("simplify-again", simplify_func),
-    ("hoist", hoist),
-)
-
-
 def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
     """All graph passes in order, the target's own last."""
-    policy = layout_policy(session.target)
-    choice = winograd_choice(session.target, session.options.bound("f32"), session.choose)
+    policy = session.backend.layout_policy(session.target)
+    bound = session.options.bound("f32")
+    choice = session.backend.winograd(session.target, bound, session.choose)
     return (
         *GRAPH_PASSES,
         ("split-taps", split_taps),
@@ -101,18 +77,16 @@ def run_loop_passes(func: Func, session: Session, under: tuple[str, ...] = ()) -
     """From a loop nest to the form that code generation takes."""
     verify_loops(func, "nest", after="lower")
     session.dumper("lower", func, print_func, unit=func.name)
-    for name, run in LOOP_PASSES:
-        with session.timings.stage(name, under=under):
-            func = run(func)
+    for p in session.backend.loop_passes:
+        with session.timings.stage(p.name, under=under):
+            func = p.run(func)
         if session.options.verify_each:
-            verify_loops(func, _stage_after(name), after=name)
-        session.dumper(name, func, print_func, unit=func.name)
+            verify_loops(func, p.stage, after=p.name)
+        session.dumper(p.name, func, print_func, unit=func.name)
     verify_loops(func, "final", after="loop passes")
     return func
 
 
-def _stage_after(name: str) -> Any:
-    names = [n for n, _ in LOOP_PASSES]
-    if names.index(name) < names.index("flatten"):
-        return "nest"
-    return "final" if names.index(name) >= names.index("unroll") else "flat"
+def lower_loops(func: Func, session: Session, under: tuple[str, ...] = ()) -> Func:
+    """From a loop nest to what the backend writes code from, its intrinsics lowered."""
+    return session.backend.lower_intrinsics(run_loop_passes(func, session, under), session.target)

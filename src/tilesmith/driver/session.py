@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from tilesmith.backend import Backend, backend_of
 from tilesmith.choices.constraints import Constraints, nearest
 from tilesmith.choices.family import Family
+from tilesmith.choices.groups import GroupSpace
 from tilesmith.choices.lookup import Lookup, Match
 from tilesmith.choices.records import Records
 from tilesmith.choices.workload import choice_workload
-from tilesmith.graph.nodes import Node
+from tilesmith.graph.nodes import Graph, Node
 from tilesmith.graph.passes.choices import V
 from tilesmith.ir.target import Target
 from tilesmith.runtime.threads import target_of, thread_count
@@ -91,6 +93,15 @@ class Session:
         options = options or Options.from_environment()
         options = options.with_(**overrides)
         return Session(options, target_of(options), Timings(), Dumper(options.dump))
+
+    @property
+    def backend(self) -> Backend:
+        """What makes code for the target."""
+        return backend_of(self.target)
+
+    def group(self, body: Graph, constants: Sequence[int] = ()) -> GroupSpace:
+        """The schedules of a fused group for the target; `constants`: inputs by number."""
+        return GroupSpace(body, constants, self.target, self.backend.rules)
 
     def decisions(self, workload: str) -> Decisions:
         """What is known to be best for a workload; nothing where the analytic choices are."""

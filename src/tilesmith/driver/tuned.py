@@ -7,26 +7,22 @@ import logging
 from collections.abc import Callable, Mapping
 
 from tilesmith.choices.family import Family, group_family
-from tilesmith.choices.groups import GroupSpace, lower_group, user_template
+from tilesmith.choices.groups import GroupSpace, user_template
 from tilesmith.choices.space import Space
 from tilesmith.choices.templates import template_of
 from tilesmith.choices.workload import group_workload
-from tilesmith.codegen.math import expand_math
 from tilesmith.graph.nodes import Fused, Graph, InPlace, Node
 from tilesmith.graph.passes.repack import repack
 from tilesmith.ir.layout import Layout
-from tilesmith.perf.cost import Place, Setting, predict
-from tilesmith.perf.kernel_work import work_of
-from tilesmith.perf.machine import nominal
+from tilesmith.perf.cost import Place
 from tilesmith.runtime.threads import thread_count
-from tilesmith.strategy.cpu.packing import packed_layouts
 from tilesmith.support.cache import cache_key
 from tilesmith.support.errors import ScheduleError
 from tilesmith.te.knobs import Config, Decisions, values_from_json
 
 from .constrained import check_constraints
 from .kernels import canonical
-from .passes import run_loop_passes
+from .passes import lower_loops
 from .programs import kernel_cache
 from .session import Session
 
@@ -54,7 +50,7 @@ def apply_tuning(fused: Graph, session: Session) -> tuple[Graph, dict[Node, Deci
             continue
         assert isinstance(node.op, Fused)
         constants = [i for i, v in enumerate(node.inputs) if v in fused.constant]
-        group = GroupSpace(canonical(node.op.body), constants, session.target)
+        group = session.group(canonical(node.op.body), constants)
         workload = group_workload(group.body, constants)
         groups.setdefault(workload, group)
         nodes.setdefault(workload, []).append(node)
@@ -63,12 +59,11 @@ def apply_tuning(fused: Graph, session: Session) -> tuple[Graph, dict[Node, Deci
     for workload in sorted(groups, key=lambda w: len(nodes[w]) * known.size(w), reverse=True):
         best[workload] = known.decisions(workload, spaces.get(workload))
     for workload, node in ((w, n) for w in groups for n in nodes[w]):
-        found, constants = best[workload], groups[workload].constants
+        found = best[workload]
         if not found:
             continue
-        assert isinstance(node.op, Fused)
         try:
-            wanted = packed_layouts(node.op.body, constants, session.target, Config(found))
+            wanted = groups[workload].packed_layouts(Config(found))
             if (name := user_template(found)) is not None:
                 session.outside.add(f"template {name}")
                 if template_of(name) is None:
@@ -179,12 +174,9 @@ def predicted_seconds(
     group: GroupSpace, decisions: Decisions, session: Session, threads: int
 ) -> float:
     """What the performance model expects of a group's kernel, its constants in the L3 cache."""
-    cfg = Config(decisions)
-    func = lower_group(group.packed(cfg), session.target, "k", cfg)
     quiet = Session(session.options, session.target)
-    final = expand_math(run_loop_passes(func, quiet), session.target)
+    final = lower_loops(group.lower("k", Config(decisions)), quiet)
     places: list[Place] = ["l1"] * len(group.body.inputs)
     for i in group.constants:
         places[i] = "l3"
-    work = work_of(final, session.target)
-    return predict(work, nominal(session.target), session.target, Setting(threads, places)).seconds
+    return session.backend.predict(final, session.target, threads, places)

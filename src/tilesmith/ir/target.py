@@ -30,6 +30,7 @@ class Target:
     vector_registers: number of architectural vector registers.
     model: how fast the machine is, and how much it has.
     threads: number of threads that schedules are made for (see `for_threads`).
+    backend: what makes code for it (see `backend.BACKENDS`): "cpu" (LLVM) or "c" (C text).
     """
 
     name: str
@@ -40,6 +41,7 @@ class Target:
     vector_registers: int
     model: CpuModel = DESKTOP
     threads: int = 2
+    backend: str = "cpu"
 
     def vector_lanes(self, element_bytes: int) -> int:
         """Elements of that size in one vector register."""
@@ -103,7 +105,7 @@ class Target:
     @staticmethod
     def from_json(m: Mapping[str, Any]) -> Target:
         """Raises ValueError, KeyError or TypeError for anything that `to_json` does not write."""
-        texts = (m["name"], m["triple"], m["cpu"], *m["features"])
+        texts = (m["name"], m["triple"], m["cpu"], m["backend"], *m["features"])
         if not all(isinstance(t, str) for t in texts):
             raise TypeError("expected text")
         numbers = (m["vector_bits"], m["vector_registers"], m["threads"])
@@ -111,4 +113,7 @@ class Target:
             raise ValueError(f"a number of the target is not from 1 to 2^16: {numbers}")
         bits, registers, threads = numbers
         model = CpuModel.from_json(m["model"])
-        return Target(*texts[:3], frozenset(texts[3:]), bits, registers, model, threads)
+        name, triple, cpu, backend, *features = texts
+        return Target(
+            name, triple, cpu, frozenset(features), bits, registers, model, threads, backend
+        )

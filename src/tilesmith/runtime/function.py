@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.codegen.emit import Kernel
+from tilesmith.codegen.kernel import Kernel
 from tilesmith.codegen.link import Library, assembly
 from tilesmith.codegen.targets import host, missing_features
 from tilesmith.ir.expr import Binary, Const, Expr, Var
@@ -37,6 +37,7 @@ class NativeFunction:
         outputs: Sequence[Buffer],
         target: Target,
         threads: int | None = None,
+        assemble: Callable[[str, Target], str] = assembly,
     ) -> None:
         missing = missing_features(host(), target)
         if missing:
@@ -46,6 +47,7 @@ class NativeFunction:
             )
         self.kernel = kernel
         self.target = target
+        self._assemble = assemble
         self.threads = thread_count(threads)
         self.buffers = tuple(p for p in params if isinstance(p, Buffer))
         self.scalars = tuple(p for p in params if isinstance(p, Var))
@@ -137,14 +139,14 @@ class NativeFunction:
         return array if plain else np.array(array, order="C")
 
     @property
-    def llvm_text(self) -> str:
-        """The LLVM text from which the kernel was compiled."""
-        return self.kernel.llvm_text
+    def source(self) -> str:
+        """The text that the kernel was compiled from: LLVM's, or C."""
+        return self.kernel.text
 
     @property
     def assembly(self) -> str:
         """The kernel's machine code as text."""
-        return assembly(self.kernel.llvm_text, self.target)
+        return self._assemble(self.kernel.text, self.target)
 
     def __repr__(self) -> str:
         return f"<native function {self.kernel.symbol}({', '.join(b.name for b in self.buffers)})>"

@@ -204,7 +204,7 @@ def _dram_bytes(target: Target) -> int:
 def _build(text: str, target: Target, threads: int) -> NativeFunction:
     func = parse_func(text)
     kernel = emit(func, target)
-    code = compile_object(kernel.llvm_text, target)
+    code = compile_object(kernel.text, target)
     return NativeFunction(kernel, code, func.params, func.outputs, target, threads)
 
 

@@ -12,8 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tilesmith.codegen.entry import ENTRY, Arg, KernelCall, emit_entry
-from tilesmith.codegen.link import compile_object
+from tilesmith.codegen.entry import ENTRY, Arg, KernelCall
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.target import Target
 from tilesmith.perf.info import KernelInfo
@@ -80,35 +79,6 @@ class Program:
     target: Target
     metadata: Mapping[str, Any] = field(default_factory=dict)
     kernels: Mapping[str, KernelInfo] = field(default_factory=dict)
-
-    @staticmethod
-    def build(
-        inputs: Sequence[TensorSpec],
-        outputs: Sequence[TensorSpec],
-        calls: Sequence[KernelCall],
-        arena_bytes: int,
-        scratch_bytes: int,
-        constants: Blob,
-        objects: Mapping[str, bytes],
-        target: Target,
-        metadata: Mapping[str, Any] | None = None,
-        kernels: Mapping[str, KernelInfo] | None = None,
-    ) -> Program:
-        """The program, with its main function added; `objects` hold the kernels."""
-        main = emit_entry(calls, arena_bytes=arena_bytes, scratch_bytes=scratch_bytes)
-        code = compile_object(main, target, opt=0)  # straight-line calls: nothing to optimize
-        return Program(
-            tuple(inputs),
-            tuple(outputs),
-            tuple(calls),
-            arena_bytes,
-            scratch_bytes,
-            constants,
-            {**objects, ENTRY: code},
-            target,
-            dict(metadata or {}),
-            dict(kernels or {}),
-        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

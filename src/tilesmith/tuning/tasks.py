@@ -10,7 +10,7 @@ import numpy as np
 
 from tilesmith import driver
 from tilesmith.choices.family import group_family
-from tilesmith.choices.groups import GroupSpace, lower_group, user_template
+from tilesmith.choices.groups import GroupSpace, user_template
 from tilesmith.choices.records import Key, Records
 from tilesmith.choices.space import Candidate, Space
 from tilesmith.codegen.kernel import KernelJob
@@ -118,7 +118,7 @@ def _task(
         options, target = session.options, session.target
         if user_template(candidate) is not None:  # of this process: others get its loops
             cfg = Config(candidate)
-            func = lower_group(group.packed(cfg), target, f"k_{key.workload}", cfg)
+            func = group.lower(f"k_{key.workload}", cfg)
             return KernelJob(print_func(func), options, target, nest=True).to_bytes()
         text = print_graph(group.packed(Config(candidate)))
         return KernelJob(text, options, target, candidate, cache_dir=cache_dir).to_bytes()

@@ -30,7 +30,6 @@ from tilesmith.driver import Session
 from tilesmith.loop.text import print_func
 from tilesmith.runtime.function import NativeFunction
 from tilesmith.runtime.threads import thread_count
-from tilesmith.strategy.sketch import auto_schedule as sketch_schedule
 from tilesmith.strategy.sketch import generated
 from tilesmith.support.errors import UsageError
 from tilesmith.support.measure import interleave, ratio
@@ -183,7 +182,7 @@ def auto_schedule(args: Sequence[Tensor], target: str | None = None) -> Schedule
     UsageError.
     """
     session = Session.of(None, target=target)
-    return sketch_schedule(args, session.target, session.options.bound("f32"))
+    return session.backend.auto_schedule(args, session.target, session.options.bound("f32"))
 
 
 def _template_task(

@@ -1,0 +1,18 @@
+"""Kinds of target: what each uses of the other rooms (see `backend.base`)."""
+
+from __future__ import annotations
+
+from tilesmith.ir.target import Target
+
+from .base import Backend, LoopPass
+from .c import C
+from .cpu import CPU
+
+__all__ = ["BACKENDS", "CPU", "Backend", "C", "LoopPass", "backend_of"]
+
+BACKENDS: dict[str, Backend] = {b.name: b for b in (CPU, C)}
+
+
+def backend_of(target: Target) -> Backend:
+    """The backend that makes code for `target`."""
+    return BACKENDS[target.backend]

@@ -1,0 +1,80 @@
+"""What depends on the kind of target, as one value.
+
+A `Backend` names everything that differs between kinds of target; the rest of the compiler works on
+any.  It is chosen by `Target.backend` (see `backend.of`) and is a value of functions: a new kind of
+target is one more value, made of parts of other rooms and of its own writer in `codegen`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tilesmith.codegen.entry import KernelCall
+from tilesmith.codegen.kernel import Kernel
+from tilesmith.graph.passes.choices import Choose
+from tilesmith.graph.passes.layout import LayoutPolicy
+from tilesmith.graph.passes.winograd import Choice as WinogradChoice
+from tilesmith.ir.target import Target
+from tilesmith.loop.nodes import Func
+from tilesmith.loop.verify import Stage
+from tilesmith.perf.cost import Place
+from tilesmith.strategy.rules import ScheduleRules
+from tilesmith.te.schedule import Schedule
+from tilesmith.te.tensor import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class LoopPass:
+    """A step from a loop nest to the form that code is written from.
+
+    stage: the stage of loop IR whose rules hold after it.
+    """
+
+    name: str
+    run: Callable[[Func], Func]
+    stage: Stage
+
+
+class WriteEntry(Protocol):
+    """The writer of a program's main function."""
+
+    def __call__(self, calls: Sequence[KernelCall], *, arena_bytes: int, scratch_bytes: int) -> str:
+        """The text for the calls, which need so many bytes of the arena, and of each thread's
+        scratch memory.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Backend:
+    """How programs for one kind of target are made.
+
+    name: what `Target.backend` says.
+    layout_policy: what the layouts of values cost.
+    winograd: tile sizes of convolutions, given the error that is allowed and how to choose.
+    rules: the schedules of fused groups.
+    auto_schedule: a schedule for tensor expressions alone, given the error that is allowed.
+    loop_passes: from a loop nest to final loop IR, in order.
+    lower_intrinsics: the last pass: replaces the functions that the writer has no text for.
+    emit: the writer: the text of a kernel in final form.
+    entry: the text of a program's main function for its calls.
+    compile: object code of a text, at an optimisation level from 0 to 3.
+    assembly: machine code of a text, to be read.
+    predict: seconds that a kernel in final form is expected to take, given the
+    number of threads and the memory where each argument lies.
+    """
+
+    name: str
+    layout_policy: Callable[[Target], LayoutPolicy]
+    winograd: Callable[[Target, float, Choose], WinogradChoice]
+    rules: ScheduleRules
+    auto_schedule: Callable[[Sequence[Tensor], Target, float], Schedule]
+    loop_passes: tuple[LoopPass, ...]
+    lower_intrinsics: Callable[[Func, Target], Func]
+    emit: Callable[[Func, Target], Kernel]
+    entry: WriteEntry
+    compile: Callable[[str, Target, int], bytes]
+    assembly: Callable[[str, Target], str]
+    predict: Callable[[Func, Target, int, Sequence[Place]], float]

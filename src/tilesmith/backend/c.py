@@ -1,0 +1,64 @@
+"""Portable C: serial loops over scalars, which a C compiler vectorises.
+
+The schedules are those for CPUs: their tiles fit registers and caches, and constant loops over
+local arrays are what C compilers unroll and keep in registers.  Winograd's transforms are not used:
+they are sums with constant factors only once they are unrolled.
+"""
+
+from __future__ import annotations
+
+from tilesmith.codegen.c.compiler import assembly, compile_object
+from tilesmith.codegen.c.emit import emit
+from tilesmith.codegen.c.entry import emit_entry
+from tilesmith.graph.nodes import Node
+from tilesmith.graph.passes.choices import Choose
+from tilesmith.graph.passes.winograd import Choice as WinogradChoice
+from tilesmith.ir.target import Target
+from tilesmith.loop.nodes import Func
+from tilesmith.loop.passes.flatten import flatten
+from tilesmith.loop.passes.hoist import hoist
+from tilesmith.loop.passes.peel import peel
+from tilesmith.loop.passes.scalarize import scalarize
+from tilesmith.loop.passes.simplify import simplify_func
+from tilesmith.loop.passes.trim import trim
+from tilesmith.strategy.cpu.layouts import layout_policy
+from tilesmith.strategy.sketch import auto_schedule
+
+from .base import Backend, LoopPass
+from .cpu import RULES, predict_seconds
+
+
+def _never(target: Target, bound: float, choose: Choose) -> WinogradChoice:
+    def direct(node: Node) -> int | None:
+        return None
+
+    return direct
+
+
+def _all_are_known(func: Func, target: Target) -> Func:
+    """`math.h` has every function."""
+    return func
+
+
+C = Backend(
+    name="c",
+    layout_policy=layout_policy,
+    winograd=_never,
+    rules=RULES,
+    auto_schedule=auto_schedule,
+    loop_passes=(
+        LoopPass("scalarize", scalarize, "nest"),
+        LoopPass("simplify", simplify_func, "nest"),
+        LoopPass("flatten", flatten, "flat"),
+        LoopPass("trim", trim, "flat"),
+        LoopPass("peel", peel, "flat"),
+        LoopPass("simplify-again", simplify_func, "final"),
+        LoopPass("hoist", hoist, "final"),
+    ),
+    lower_intrinsics=_all_are_known,
+    emit=emit,
+    entry=emit_entry,
+    compile=compile_object,
+    assembly=assembly,
+    predict=predict_seconds,
+)

@@ -1,0 +1,80 @@
+"""The C compiler of this machine: found, and called."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+from tilesmith.ir.target import Target
+from tilesmith.support.errors import InternalError, UsageError
+
+FLAGS = (
+    "-std=c99", "-fPIC", "-w", "-fno-math-errno", "-fno-stack-protector",
+    "-fno-sanitize=undefined",  # zig traps on undefined behaviour by default
+)  # fmt: skip
+"""Understood by gcc, clang and zig."""
+
+
+INCLUDE = Path(__file__).parents[2] / "runtime" / "csrc"
+"""The folder of `tilesmith.h`, the interface between compiled code and whoever runs it."""
+
+
+@lru_cache(maxsize=1)
+def find_compiler() -> tuple[str, ...]:
+    """The command of a C compiler: the machine's own, else that of the wheel `ziglang`.
+
+    Raises UsageError when there is neither.
+    """
+    for name in ("cc", "gcc", "clang"):
+        path = shutil.which(name)
+        if path is not None:
+            return (path,)
+    if importlib.util.find_spec("ziglang") is not None:
+        return (sys.executable, "-m", "ziglang", "cc")
+    raise UsageError(
+        'target "c" needs a C compiler: expected cc, gcc or clang on PATH, or the package ziglang '
+        "(pip install ziglang); found none"
+    )
+
+
+def run_compiler(text: str, flags: tuple[str, ...], suffix: str) -> bytes:
+    """What the C compiler makes of a translation unit: the bytes of its output.
+
+    Raises UsageError when there is no compiler, InternalError when it refuses the text.
+    """
+    command = find_compiler()
+    with tempfile.TemporaryDirectory(prefix="tilesmith-") as folder:
+        source, result = Path(folder, "unit.c"), Path(folder, f"unit{suffix}")
+        source.write_text(text, encoding="utf-8")
+        run = subprocess.run(
+            [*command, *FLAGS, f"-I{INCLUDE}", *flags, str(source), "-o", str(result), "-lm"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if run.returncode:
+            raise InternalError(f"the C compiler refuses the generated text:\n{run.stderr}")
+        return result.read_bytes()
+
+
+def compile_object(text: str, target: Target | None = None, opt: int = 2) -> bytes:
+    """Relocatable object code for this machine of a translation unit.
+
+    `opt`: 0 for none, else the compiler's -O3, which vectorises loops in every compiler.
+    """
+    return run_compiler(text, ("-c", "-O0" if opt == 0 else "-O3"), ".o")
+
+
+def assembly(text: str, target: Target) -> str:
+    """Assembly text of the code that `compile_object` makes."""
+    return run_compiler(text, ("-S", "-O3"), ".s").decode()
+
+
+def shared_library(text: str) -> bytes:
+    """A shared library for this machine of a translation unit."""
+    return run_compiler(text, ("-shared", "-O1"), ".so")

@@ -1,0 +1,255 @@
+"""Loop IR to portable C99.
+
+`write` turns a `Func` in its final stage, with serial loops only (see `loop.passes.scalarize`),
+into one C function
+
+    int32_t symbol(buffers..., int64_t scalars..., void *workspace,
+                   struct tilesmith_context *context)
+
+which returns 0, or the code of the failure that it noted in the context: the calling convention of
+`runtime/csrc/tilesmith.h`, which the text includes.  Loops, conditions and allocations are written
+as they are in loop IR, with its names.  Buffers of scope stack or register become local arrays,
+those of scope heap lie in `workspace`.  `translation_unit` puts functions and the helpers that they
+call into one file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from tilesmith.codegen.assertions import compared
+from tilesmith.codegen.context import VALUES
+from tilesmith.codegen.kernel import Kernel
+from tilesmith.ir.dtypes import i64
+from tilesmith.ir.expr import Call, Const, Var
+from tilesmith.ir.target import Target
+from tilesmith.loop.nodes import (
+    Allocate,
+    Assert,
+    Buffer,
+    Evaluate,
+    For,
+    Func,
+    If,
+    LetStmt,
+    Seq,
+    Stmt,
+    Store,
+)
+from tilesmith.loop.passes.workspace import constant_extent, plan_workspace
+from tilesmith.strategy.group import STEP
+from tilesmith.support.errors import InternalError
+
+from .expressions import UNARY, Block, ExpressionWriter, Names
+from .prelude import HEADERS, MEMORY_TYPES, VALUE_TYPES, definitions, is_narrow
+
+
+@dataclass(frozen=True, slots=True)
+class CFunction:
+    """A kernel as the text of one C function.
+
+    helpers: names of the functions of `prelude` that it calls.
+    workspace_bytes: bytes behind the workspace argument.
+    messages: texts of the assertions, in order.
+    """
+
+    symbol: str
+    text: str
+    helpers: frozenset[str]
+    workspace_bytes: int
+    messages: tuple[str, ...]
+
+
+class _FunctionWriter(ExpressionWriter):
+    def __init__(self, func: Func) -> None:
+        super().__init__(Names())
+        self.messages: list[str] = []
+        self.workspace = plan_workspace(func)
+        self.overlapping = self.workspace.overlapping()
+        if self.workspace.per_thread:
+            raise InternalError("C is written from serial loops, found a parallel one")
+        self._statements: dict[type, Callable] = {
+            For: self._for, If: self._if, Store: self._store, Allocate: self._allocate,
+            LetStmt: self._let_statement, Seq: self._seq, Evaluate: self._evaluate,
+            Assert: self._assert,
+        }  # fmt: skip
+
+    def statement(self, s: Stmt) -> None:
+        self._statements[type(s)](s)
+
+    def parameters(self, func: Func) -> list[str]:
+        """The declarations of the parameters, the runtime's included."""
+        shown = []
+        for p in func.params:
+            if isinstance(p, Buffer):
+                const = "" if p in func.outputs else "const "
+                shown.append(f"{const}{MEMORY_TYPES[p.dtype.name]} *restrict {self.names(p)}")
+            elif p.dtype is i64:
+                shown.append(f"int64_t {self.names(p)}")
+            else:
+                given = self.names.fresh(f"{p.name}_given")
+                shown.append(f"int64_t {given}")
+                type_ = VALUE_TYPES[p.dtype.name]
+                self.block.line(f"const {type_} {self.names(p)} = ({type_}){given};")
+        return [*shown, "void *workspace", "struct tilesmith_context *context"]
+
+    def _inside(self, s: Stmt) -> None:
+        """A block of its own, one level deeper; what is known of variables ends with it."""
+        outer, context = self.block, self.context
+        self.block = Block(outer.depth + 1)
+        self.statement(s)
+        outer.lines += self.block.lines
+        self.block, self.context = outer, context
+
+    def _seq(self, s: Seq) -> None:
+        parts = _flattened(s)
+        for n, part in enumerate(parts):
+            if isinstance(part, (Allocate, LetStmt)) and n < len(parts) - 1:
+                self.block.line("{")
+                self._inside(part)
+                self.block.line("}")
+            else:
+                self.statement(part)
+
+    def _for(self, s: For) -> None:
+        if s.kind != "serial":
+            raise InternalError(f"C is written from serial loops, found '{s.kind}'")
+        type_, outer = VALUE_TYPES[s.var.dtype.name], self.context
+        self.begin((s.start, s.extent))
+        start = self.text(s.start)
+        end = s.start + s.extent
+        last = Const(int(s.start.value) + int(s.extent.value), s.var.dtype) if (
+            isinstance(s.start, Const) and isinstance(s.extent, Const)
+        ) else end  # fmt: skip
+        if isinstance(s.start, Const) and not s.start.value:
+            last = s.extent
+        bound = self.text(last)
+        if not isinstance(last, (Const, Var)):
+            name = self.names.fresh(f"{s.var.name}_end")
+            self.block.line(f"const {type_} {name} = {bound};")
+            bound = name
+        if not (self.is_index(s.start) and self.is_index(s.extent)):
+            self.wrapping.add(s.var)
+        self.context = outer.with_var(s.var, s.start, end - 1)
+        var = self.names(s.var)
+        self.block.line(f"for ({type_} {var} = {start}; {var} < {bound}; {var}++) {{")
+        self._inside(s.body)
+        self.block.line("}")
+        self.context = outer
+
+    def _if(self, s: If) -> None:
+        self.begin((s.cond,))
+        self.block.line(f"if ({self.text(s.cond)}) {{")
+        self._inside(s.then)
+        if s.otherwise is not None:
+            self.block.line("} else {")
+            self._inside(s.otherwise)
+        self.block.line("}")
+
+    def _store(self, s: Store) -> None:
+        self.begin((*s.indices, s.value, *(() if s.mask is None else (s.mask,))))
+        value, element = self.text(s.value), self.element(s.buffer, s.indices)
+        if is_narrow(s.buffer.dtype):
+            value, _ = self.call(f"ts_store_{s.buffer.dtype}", value)
+        when = "" if s.mask is None else f"if ({self.text(s.mask)}) "
+        self.block.line(f"{when}{element} = {value};")
+
+    def _allocate(self, s: Allocate) -> None:
+        b = s.buffer
+        name, type_ = self.names(b), MEMORY_TYPES[b.dtype.name]
+        if b.scope == "heap":
+            restrict = "" if b in self.overlapping else "restrict "
+            at = self.workspace.offsets[b]
+            place = f"({type_} *)((char *)workspace + {at})"
+            self.block.line(f"{type_} *{restrict}const {name} = {place};")
+        else:
+            size = 1
+            for extent in b.shape:
+                size *= constant_extent(extent, b)
+            self.block.line(f"{type_} {name}[{max(size, 1)}];")
+        self.statement(s.body)
+
+    def _let_statement(self, s: LetStmt) -> None:
+        self.begin((s.value,))
+        self.local(s.var, s.value)
+        self.statement(s.body)
+
+    def _evaluate(self, s: Evaluate) -> None:
+        if not (isinstance(s.value, Call) and s.value.name == "prefetch"):
+            raise InternalError(f"C has no text for the effect {s.value}")
+        # portable C has no prefetch
+
+    def _assert(self, s: Assert) -> None:
+        if s.message not in self.messages:
+            self.messages.append(s.message)
+        values = compared(s.cond)[:VALUES]
+        self.begin((s.cond, *values))
+        self.block.line(f"if (!({self.text(s.cond)})) {{ {comment(s.message)}")
+        notes = {
+            "code": "TILESMITH_ASSERTION",
+            "assertion": str(self.messages.index(s.message)),
+            "count": str(len(values)),
+        }
+        notes |= {f"values[{i}]": f"(int64_t){self.text(v, UNARY)}" for i, v in enumerate(values)}
+        for name, value in notes.items():
+            self.block.line(f"    context->failure.{name} = {value};")
+        self.block.line("    return TILESMITH_ASSERTION;")
+        self.block.line("}")
+
+
+def write(func: Func, symbol: str | None = None) -> CFunction:
+    """The C function of `func` (stage "final", scalar and serial).
+
+    `symbol` defaults to the function's name, made an identifier.  Raises InternalError for forms
+    that an earlier pass should have removed.
+    """
+    symbol = re.sub(r"[^A-Za-z0-9_]", "_", symbol or func.name)
+    writer = _FunctionWriter(func)
+    params = writer.parameters(func)
+    writer.block.line("(void)workspace, (void)context;")
+    writer.statement(func.body)
+    lines = [f"int32_t {symbol}("]
+    lines += [f"    {p}," for p in params[:-2]]
+    lines += [f"    {params[-2]}, {params[-1]}) {{", *writer.block.lines, "    return 0;", "}"]
+    about = [f"{func.name}({', '.join(_shown(p) for p in func.params)})"]
+    about += [f"{key}: {value}" for key, value in func.attrs if key != STEP]
+    text = "\n".join([comment("\n * ".join(about)), *lines]) + "\n"
+    helpers = frozenset(writer.helpers)
+    return CFunction(symbol, text, helpers, writer.workspace.shared_bytes, tuple(writer.messages))
+
+
+def _flattened(s: Seq) -> list[Stmt]:
+    """The statements of nested sequences."""
+    return [t for part in s.stmts for t in (_flattened(part) if isinstance(part, Seq) else [part])]
+
+
+def _shown(p: Buffer | Var) -> str:
+    if isinstance(p, Var):
+        return f"{p.name}: {p.dtype}"
+    dims = ", ".join(str(d.value) if isinstance(d, Const) else str(d) for d in p.shape)
+    return f"{p.name}: {p.dtype}[{dims}]"
+
+
+def comment(text: str) -> str:
+    """`text`, which may hold anything, as a C comment."""
+    return f"/* {text.replace('*/', '* /')} */"
+
+
+def translation_unit(functions: Iterable[CFunction], rest: str = "") -> str:
+    """One C file with the functions and the helpers that they call; `rest` follows them."""
+    functions = tuple(functions)
+    helpers: set[str] = set().union(*(f.helpers for f in functions))
+    head = f"{HEADERS}\n{definitions(helpers)}"
+    return "\n".join(
+        [head + "\n".join(f.text for f in functions), rest]
+        if rest
+        else [head + "\n".join(f.text for f in functions)]
+    )
+
+
+def emit(func: Func, target: Target, symbol: str | None = None) -> Kernel:
+    """A C file with `func` alone; the text depends on no machine."""
+    f = write(func, symbol)
+    return Kernel(f.symbol, translation_unit([f]), f.workspace_bytes, 0, f.messages)

@@ -1,0 +1,414 @@
+"""Scalar expressions as C text.
+
+A part that a statement uses several times becomes a local constant in front of the statement.  A
+`Select` whose branches load something evaluates only the chosen one: as `?:`, or as `if` and `else`
+where a branch needs constants of its own.  Index arithmetic (`i64` made of loop variables and
+literals) can't overflow and is written with C's operators; other integers wrap by helper functions.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from tilesmith.ir.dtypes import DType, f32, f64, i64
+from tilesmith.ir.expr import (
+    Binary,
+    BufferLike,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    Let,
+    Load,
+    Select,
+    Unary,
+    Var,
+    const,
+    post_order,
+    type_text,
+)
+from tilesmith.ir.simplify import EMPTY, Context
+from tilesmith.support.errors import InternalError
+
+from .prelude import VALUE_TYPES, has_helper, is_narrow
+
+_ATOM, UNARY, _COMPARE, _TERNARY, _ANY = 16, 15, 10, 3, 0
+_OPERATORS: dict[str, tuple[str, int]] = {
+    "mul": ("*", 13), "div": ("/", 13), "floordiv": ("/", 13), "truncdiv": ("/", 13),
+    "floormod": ("%", 13), "truncmod": ("%", 13), "add": ("+", 12), "sub": ("-", 12),
+    "shl": ("<<", 11), "shr": (">>", 11), "and": ("&", 8), "xor": ("^", 7), "or": ("|", 6),
+}  # fmt: skip
+"""C's operators and their precedence."""
+_BOOL = {
+    "and": ("&&", 5), "mul": ("&&", 5), "min": ("&&", 5),
+    "or": ("||", 4), "add": ("||", 4), "max": ("||", 4), "xor": ("!=", 9),
+}  # fmt: skip
+_RELATIONS = {"lt": ("<", 10), "le": ("<=", 10), "eq": ("==", 9), "ne": ("!=", 9)}
+_MIXED = frozenset((4, 6, 7, 8, 11))
+"""Precedences of operators whose operands are put into parentheses for the reader."""
+
+_MATH = {
+    "abs": "fabs", "round": "rint",
+    **{name: name for name in (
+        "exp", "exp2", "log", "log1p", "sqrt", "erf", "sin", "cos", "tan", "asin", "acos", "atan",
+        "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "floor", "ceil", "trunc", "pow",
+    )},
+}  # fmt: skip
+"""Intrinsics that are functions of `math.h`; for `float` they end in f."""
+
+_RESERVED = frozenset((
+    "auto", "bool", "break", "case", "char", "const", "continue", "default", "do", "double", "else",
+    "enum", "extern", "false", "float", "for", "goto", "if", "inline", "int", "long", "main",
+    "register", "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch",
+    "true", "typedef", "union", "unsigned", "void", "volatile", "while",
+    "context", "workspace", "fmod", "isnan", "isinf", "memcpy", "INFINITY", "NAN",
+    *VALUE_TYPES.values(), *_MATH.values(),
+    *(f"{name}f" for name in (*_MATH.values(), "fmod")),
+))  # fmt: skip
+"""Words that can't be the name of a variable."""
+
+_SHORT = 12  # characters of index arithmetic that is repeated instead of named
+
+
+class Names:
+    """A C identifier of its own for each variable and buffer, made of its label."""
+
+    def __init__(self) -> None:
+        self._taken = set(_RESERVED)
+        self._names: dict[Var | BufferLike, str] = {}
+        self._numbers: dict[str, int] = {}
+
+    def __call__(self, item: Var | BufferLike) -> str:
+        found = self._names.get(item)
+        if found is None:
+            found = self._names[item] = self.fresh(item.name)
+        return found
+
+    def renew(self, item: Var) -> None:
+        """Give `item` another identifier from here on."""
+        self._names[item] = self.fresh(item.name)
+
+    def fresh(self, label: str) -> str:
+        """An identifier that nothing has yet."""
+        label = re.sub(r"[^A-Za-z0-9_]", "_", label)
+        if not re.match(r"[A-Za-z]", label) or label.startswith("ts_"):
+            label = f"v_{label}"
+        found = label
+        while found in self._taken:
+            number = self._numbers[label] = self._numbers.get(label, 0) + 1
+            found = f"{label}_{number}"
+        self._taken.add(found)
+        return found
+
+
+class Block:
+    """Lines of C under construction, with their indentation."""
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+        self.lines: list[str] = []
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+
+class ExpressionWriter:
+    """`text(e)` is the C text of an expression; lines that must run before it go to `block`.
+
+    `helpers` collects the names of the functions of `prelude` that the text calls.
+    """
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.block = Block(1)
+        self.helpers: set[str] = set()
+        self.context: Context = EMPTY
+        self.wrapping: set[Var] = set()  # i64 variables whose value is no index arithmetic
+        self._uses: dict[Expr, int] = {}
+        self._named: dict[Expr, str] = {}
+        self._is_index: dict[Expr, bool] = {}
+        self._loads: dict[Expr, bool] = {}
+        self._rules: dict[type, Callable[..., tuple[str, int]]] = {
+            Var: self._var, Const: self._const, Unary: self._unary, Binary: self._binary,
+            Compare: self._compare, Select: self._select, Cast: self._cast, Load: self._load,
+            Call: self._call, Let: self._let,
+        }  # fmt: skip
+
+    def begin(self, exprs: Iterable[Expr]) -> None:
+        """Start a statement that holds `exprs`: count what they share."""
+        self._named = {}
+        self._uses = {}
+        seen: set[Expr] = set()
+        for root in exprs:
+            self._uses[root] = self._uses.get(root, 0) + 1
+            for node in post_order(root):
+                if node not in seen:
+                    seen.add(node)
+                    for c in node.children:
+                        self._uses[c] = self._uses.get(c, 0) + 1
+
+    def text(self, e: Expr, least: int = _ANY) -> str:
+        """C text of `e`, in parentheses when it binds less than `least`."""
+        found, precedence = self._text(e)
+        return f"({found})" if precedence < least else found
+
+    def _text(self, e: Expr) -> tuple[str, int]:
+        if e in self._named:
+            return self._named[e], _ATOM
+        if e.lanes != 1 or type(e) not in self._rules:
+            raise InternalError(f"C is written from scalars, found {type_text(e)}: {e}")
+        found, precedence = self._rules[type(e)](e)
+        shared = self._uses.get(e, 0) > 1 and not isinstance(e, (Var, Const))
+        if shared and e not in self._named and not (len(found) <= _SHORT and self.is_index(e)):
+            name = self.names.fresh("t")
+            self.block.line(f"const {VALUE_TYPES[e.dtype.name]} {name} = {found};")
+            found, precedence = name, _ATOM
+            self._named[e] = name
+        return found, precedence
+
+    def is_index(self, e: Expr) -> bool:
+        """True when the i64 `e` can't overflow: it is made of loop variables and literals."""
+        found = self._is_index.get(e)
+        if found is None:
+            if isinstance(e, Var):
+                return e.dtype is i64 and e not in self.wrapping
+            if isinstance(e, Const):
+                found = e.dtype is i64 and abs(int(e.value)) < 1 << 40
+            else:
+                parts = e.children[isinstance(e, Select) :]
+                whole = isinstance(e, (Binary, Unary, Select)) and e.dtype is i64
+                found = whole and all(map(self.is_index, parts))
+            self._is_index[e] = found
+        return found
+
+    def is_nonnegative(self, e: Expr) -> bool:
+        """True when the integer `e` is certainly not negative."""
+        if e.dtype.kind == "uint":
+            return True
+        low = self.context.interval(e).lo if self.is_index(e) else None
+        return low is not None and low >= 0
+
+    def reads(self, e: Expr) -> bool:
+        """True when `e` loads something."""
+        found = self._loads.get(e)
+        if found is None:
+            found = isinstance(e, Load) or any(map(self.reads, e.children))
+            self._loads[e] = found
+        return found
+
+    def call(self, helper: str, *args: Expr | str) -> tuple[str, int]:
+        """A call of a function of `prelude`."""
+        self.helpers.add(helper)
+        shown = [a if isinstance(a, str) else self.text(a) for a in args]
+        return f"{helper}({', '.join(shown)})", _ATOM
+
+    def rounded(self, dtype: DType, text: str, precedence: int) -> tuple[str, int]:
+        """16-bit floats are rounded after every operation."""
+        return self.call(f"ts_round_{dtype}", text) if is_narrow(dtype) else (text, precedence)
+
+    # one method per node: the text and its precedence
+
+    def _var(self, e: Var) -> tuple[str, int]:
+        return self.names(e), _ATOM
+
+    def _const(self, e: Const) -> tuple[str, int]:
+        return literal(e)
+
+    def _unary(self, e: Unary) -> tuple[str, int]:
+        if e.op == "not":
+            if e.dtype.is_bool:
+                return f"!{self.text(e.a, UNARY)}", UNARY
+            return f"({VALUE_TYPES[e.dtype.name]})~{self.text(e.a, UNARY)}", UNARY
+        if e.dtype.is_float or self.is_index(e):
+            return f"-{self.text(e.a, _ATOM)}", UNARY
+        return self.call(f"ts_neg_{e.dtype}", e.a)
+
+    def _binary(self, e: Binary) -> tuple[str, int]:
+        op, dtype = e.op, e.dtype
+        if dtype.is_bool:
+            return self._infix(*_BOOL[op], e.a, e.b)
+        if dtype.is_float:
+            return self._float(e)
+        plain = (
+            op in ("and", "or", "xor")
+            or (op in ("add", "sub", "mul") and (self.is_index(e) or dtype.name in ("u32", "u64")))
+            or (op.endswith(("div", "mod")) and self._divides_plainly(e))
+            or (op == "shr" and dtype.kind == "uint" and self._in_range(e.b))
+        )
+        if plain:
+            return self._infix(*_OPERATORS[op], e.a, e.b)
+        return self.call(f"ts_{op}_{dtype}", e.a, e.b)
+
+    def _divides_plainly(self, e: Binary) -> bool:
+        """Whether C's `/` and `%` say the same and can't trap."""
+        positive = isinstance(e.b, Const) and e.b.value > 0
+        return positive and (e.op.startswith("trunc") or self.is_nonnegative(e.a))
+
+    def _in_range(self, amount: Expr) -> bool:
+        return isinstance(amount, Const) and 0 <= amount.value < amount.dtype.bits
+
+    def _float(self, e: Binary) -> tuple[str, int]:
+        op, dtype = e.op, e.dtype
+        wide = f64 if dtype is f64 else f32
+        if op in ("min", "max"):
+            return self.call(f"ts_{op}_{wide}", e.a, e.b)
+        if op in ("floordiv", "truncdiv"):
+            quotient, _ = self._infix("/", 13, e.a, e.b)
+            function = self._math("floor" if op == "floordiv" else "trunc", wide)
+            return self.rounded(dtype, f"{function}({quotient})", _ATOM)
+        if op == "floormod":
+            return self.rounded(dtype, *self.call(f"ts_floormod_{wide}", e.a, e.b))
+        if op == "truncmod":
+            text = f"{self._math('fmod', wide)}({self.text(e.a)}, {self.text(e.b)})"
+            return self.rounded(dtype, text, _ATOM)
+        return self.rounded(dtype, *self._infix(*_OPERATORS[op], e.a, e.b))
+
+    def _infix(self, symbol: str, precedence: int, a: Expr, b: Expr) -> tuple[str, int]:
+        left, right = precedence, precedence + 1
+        if precedence in _MIXED:
+            left = right = UNARY if precedence > 5 else _COMPARE - 1
+        return f"{self.text(a, left)} {symbol} {self.text(b, right)}", precedence
+
+    def _compare(self, e: Compare) -> tuple[str, int]:
+        symbol, precedence = _RELATIONS[e.op]
+        a, b = self.text(e.a, precedence + 1), self.text(e.b, precedence + 1)
+        return f"{a} {symbol} {b}", precedence
+
+    def _select(self, e: Select) -> tuple[str, int]:
+        cond = self.text(e.cond, _TERNARY + 1)
+        if not (self.reads(e.if_true) or self.reads(e.if_false)):
+            yes, no = self.text(e.if_true, _TERNARY + 1), self.text(e.if_false, _TERNARY)
+            return f"{cond} ? {yes} : {no}", _TERNARY
+        (yes, before_yes), (no, before_no) = self._branch(e.if_true), self._branch(e.if_false)
+        if not before_yes and not before_no:
+            return f"{cond} ? {yes} : {no}", _TERNARY
+        name = self.names.fresh("t")
+        self.block.line(f"{VALUE_TYPES[e.dtype.name]} {name};")
+        self.block.line(f"if ({cond}) {{")
+        self.block.lines += before_yes
+        self.block.line(f"    {name} = {yes};")
+        self.block.line("} else {")
+        self.block.lines += before_no
+        self.block.line(f"    {name} = {no};")
+        self.block.line("}")
+        self._named[e] = name
+        return name, _ATOM
+
+    def _branch(self, e: Expr) -> tuple[str, list[str]]:
+        """The text of a branch and the lines before it; its constants end with it."""
+        outer, named = self.block, self._named
+        self.block, self._named = Block(outer.depth + 1), dict(named)
+        text, lines = self.text(e, _TERNARY + 1), self.block.lines
+        self.block, self._named = outer, named
+        return text, lines
+
+    def _cast(self, e: Cast) -> tuple[str, int]:
+        source, to = e.a.dtype, e.type
+        if to.is_bool:
+            return f"{self.text(e.a, _COMPARE)} != 0", 9
+        if is_narrow(to):
+            if source is f64:
+                return self.call(f"ts_round_{to}", self.call("ts_odd_f32", e.a)[0])
+            wide = self.text(e.a) if source.is_float else f"(float){self.text(e.a, UNARY)}"
+            return self.call(f"ts_round_{to}", wide)
+        if VALUE_TYPES[source.name] == VALUE_TYPES[to.name]:
+            return self.text(e.a, UNARY), UNARY
+        return f"({VALUE_TYPES[to.name]}){self.text(e.a, UNARY)}", UNARY
+
+    def _load(self, e: Load) -> tuple[str, int]:
+        if e.mask is not None:
+            zero = const(0.0 if e.dtype.is_float else 0, e.dtype)
+            return self._select(Select(e.mask, Load(e.buffer, e.indices), zero))
+        element = self.element(e.buffer, e.indices)
+        if is_narrow(e.dtype):
+            return self.call(f"ts_load_{e.dtype}", element)
+        return (f"{element} != 0", 9) if e.dtype.is_bool else (element, _ATOM)
+
+    def element(self, buffer: BufferLike, indices: tuple[Expr, ...]) -> str:
+        """The element of a flat buffer as an lvalue."""
+        if len(indices) > 1:
+            raise InternalError(f"C is written from flat buffers, found {len(indices)} indices")
+        return f"{self.names(buffer)}[{self.text(indices[0]) if indices else '0'}]"
+
+    def _let(self, e: Let) -> tuple[str, int]:
+        self.names.renew(e.var)  # statements may share the expression
+        self.local(e.var, e.value)
+        return self._text(e.body)
+
+    def local(self, var: Var, value: Expr) -> None:
+        """Define `var` as a constant in the present block."""
+        text = self.text(value)
+        if self.is_index(value):
+            self.context = self.context.with_interval(var, self.context.interval(value))
+        else:
+            self.wrapping.add(var)
+        self.block.line(f"const {VALUE_TYPES[var.dtype.name]} {self.names(var)} = {text};")
+
+    @staticmethod
+    def _math(name: str, dtype: DType) -> str:
+        name = _MATH.get(name, name)
+        return name if dtype is f64 else f"{name}f"
+
+    def _call(self, e: Call) -> tuple[str, int]:
+        name, args = e.name, e.args
+        dtype = args[0].dtype
+        if name == "threefry":
+            return self.call("ts_threefry", *args)
+        if name == "bitcast":
+            return self._bitcast(args[0], e.type)
+        if name == "fma":
+            return self._text(args[0] * args[1] + args[2])
+        if not dtype.is_float:
+            if name in ("isnan", "isinf"):
+                return "false", _ATOM
+            if not has_helper(name, dtype):  # a rounding
+                return self._text(args[0])
+            return self.call(f"ts_{name}_{dtype}", *args)
+        if name in ("isnan", "isinf"):
+            return f"{name}({self.text(args[0])}) != 0", 9
+        shown = ", ".join(map(self.text, args))
+        if name == "rsqrt":
+            one, root = ("1.0", "sqrt") if dtype is f64 else ("1.0f", "sqrtf")
+            return self.rounded(dtype, f"{one} / {root}({shown})", 13)
+        if name not in _MATH:
+            raise InternalError(f"C has no text for the intrinsic {name!r} of {dtype}")
+        return self.rounded(dtype, f"{self._math(name, dtype)}({shown})", _ATOM)
+
+    def _bitcast(self, a: Expr, to: DType) -> tuple[str, int]:
+        source = a.dtype
+        text, bits = self.text(a), f"u{source.bytes * 8}"
+        if is_narrow(source):
+            text, _ = self.call(f"ts_store_{source}", text)
+        elif source.is_float:
+            text, _ = self.call(f"ts_{bits}_of_bits_{source}", text)
+        if is_narrow(to):
+            return self.call(f"ts_load_{to}", f"(uint16_t)({text})")
+        if to.is_float:
+            return self.call(f"ts_{to}_of_bits_{bits}", f"({VALUE_TYPES[bits]})({text})")
+        return f"({VALUE_TYPES[to.name]})({text})", UNARY
+
+
+def literal(e: Const) -> tuple[str, int]:
+    """A literal and its precedence; floats are the shortest that read back as they are."""
+    value, dtype = e.value, e.type
+    if dtype.is_bool:
+        return ("true" if value else "false"), _ATOM
+    if dtype.is_float:
+        number = float(value)
+        if not math.isfinite(number):
+            text = "NAN" if math.isnan(number) else "INFINITY" if number > 0 else "-INFINITY"
+        else:
+            text = repr(number) if dtype is f64 else f"{np.float32(number)!s}f"
+        return text, UNARY if text.startswith("-") else _ATOM
+    number = int(value)
+    if dtype.kind == "uint":
+        return (f"UINT64_C({number})" if dtype.bits == 64 else f"{number}u"), _ATOM
+    if number == dtype.min and dtype.bits >= 32:
+        return f"INT{dtype.bits}_MIN", _ATOM
+    text = str(number) if abs(number) < 1 << 31 else f"INT64_C({number})"
+    return text, UNARY if number < 0 else _ATOM

@@ -1,0 +1,27 @@
+"""Scalarize: every loop becomes a serial one, for writers that leave vectors to a compiler.
+
+    for i in parallel(4):                   for i in range(4):
+        for j in unrolled(2):      ->           for j in range(2):
+            for k in vectorized(8): S               for k in range(8): S
+
+The iterations of all kinds may run one after the other, so nothing else changes.
+"""
+
+from __future__ import annotations
+
+from ..nodes import For, Func, Stmt
+from ..visit import map_stmt
+
+
+def scalarize(func: Func) -> Func:
+    """`func` with serial loops only; the same object when it has no others."""
+    body = map_stmt(func.body, f_stmt=_serial)
+    if body is func.body:
+        return func
+    return Func(func.name, func.params, func.outputs, body, func.attrs)
+
+
+def _serial(stmt: Stmt) -> Stmt:
+    if not isinstance(stmt, For) or stmt.kind == "serial":
+        return stmt
+    return For(stmt.var, stmt.start, stmt.extent, "serial", stmt.body)

@@ -1,0 +1,37 @@
+"""Schedules by rule, as a value: what a backend gives to rooms that work on any target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from tilesmith.graph.nodes import Graph
+from tilesmith.ir.layout import Layout
+from tilesmith.ir.target import Target
+from tilesmith.loop.nodes import Func
+from tilesmith.te.knobs import Config
+from tilesmith.te.schedule import Schedule
+
+from .group import Group
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScheduleRules:
+    """The schedules of fused groups for one kind of target.
+
+    schedule: the schedule that rules choose for a group, and the group's tensor expressions.
+    generate: gives a schedule that is still empty the steps that fit any expression.
+    is_generic: true for groups that are no more than their expressions: `generate` serves them.
+    is_fixed: true for groups of primitive operators whose loops leave nothing to decide.
+    packed_layouts: by input number, the layouts that decisions give to constants.
+    lower_group: the kernel of a group, by rule, as a loop nest.
+    lower_scheduled: the kernel of a group with a schedule of whatever origin.
+    """
+
+    schedule: Callable[[Graph, Target, Config], tuple[Schedule, Group]]
+    generate: Callable[[Schedule, Group, Target, Config], None]
+    is_generic: Callable[[Graph, Group], bool]
+    is_fixed: Callable[[Graph], bool]
+    packed_layouts: Callable[[Graph, Iterable[int], Target, Config], dict[int, Layout]]
+    lower_group: Callable[[Graph, Target, str, Config], Func]
+    lower_scheduled: Callable[[Schedule, Group, Target, str], Func]
