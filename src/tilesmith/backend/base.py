@@ -29,6 +29,8 @@ from tilesmith.te.tensor import Tensor
 class LoopPass:
     """A step from a loop nest to the form that code is written from.
 
+    name: what reports, dumps and `tilesmith opt` call it.
+    run: the step itself; returns the same object when nothing changed.
     stage: the stage of loop IR whose rules hold after it.
     """
 

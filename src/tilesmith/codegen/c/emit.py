@@ -50,6 +50,8 @@ from .prelude import HEADERS, MEMORY_TYPES, VALUE_TYPES, definitions, is_narrow
 class CFunction:
     """A kernel as the text of one C function.
 
+    symbol: its name in C.
+    text: its definition in C.
     helpers: names of the functions of `prelude` that it calls.
     workspace_bytes: bytes behind the workspace argument.
     messages: texts of the assertions, in order.
