@@ -6,6 +6,8 @@ known at run time.  Types are compared with `==`, which is exact, since expressi
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -13,6 +15,19 @@ from .dtypes import DType
 from .expr import Expr
 
 Dim: TypeAlias = "int | Expr"
+
+EXPECTED_EXTENT = 1 << 20
+"""What a dimension is expected to be where only the run says: large."""
+
+
+def expected(extent: Dim) -> int:
+    """The extent that decisions reckon with.  No answer may depend on it."""
+    return extent if isinstance(extent, int) else EXPECTED_EXTENT
+
+
+def expected_size(extents: Iterable[Dim]) -> int:
+    """The number of elements that decisions reckon with: the product of `extents`."""
+    return math.prod(map(expected, extents))
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Relayout, Value
+from tilesmith.ir.types import expected_size
 from tilesmith.ops.base import Op
 from tilesmith.ops.slicing import Concat
 from tilesmith.ops.structure import Structure, structure
@@ -176,7 +177,7 @@ class _Fusion:
         if not group.costly:
             return True
         read = [v for v in node.inputs if v in {o for m in members for o in m.outputs}]
-        return all(_size(out) <= 2 * _size(v.shape) for v in read)
+        return all(expected_size(out) <= 2 * expected_size(v.shape) for v in read)
 
     def merge_prologues(self) -> None:
         operands: set[Node] = set()
@@ -220,13 +221,6 @@ class _Fusion:
 def node_structure(node: Node) -> Structure:
     """The structure of a node's operator on its input types."""
     return structure(node.op, tuple(v.type for v in node.inputs))
-
-
-def _size(shape: tuple) -> int:
-    n = 1
-    for d in shape:
-        n *= d if isinstance(d, int) else 1
-    return n
 
 
 def _fused_node(graph: Graph, group: _Group, order: dict[Node, int]) -> Node:

@@ -17,9 +17,8 @@ expressions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from tilesmith.ir.affine import affine_form, from_affine
 from tilesmith.ir.context import Context
 from tilesmith.ir.dtypes import DType, i64
 from tilesmith.ir.expr import (
@@ -27,7 +26,6 @@ from tilesmith.ir.expr import (
     Broadcast,
     Const,
     Expr,
-    Let,
     Load,
     Ramp,
     Select,
@@ -40,7 +38,7 @@ from tilesmith.ir.expr import (
     post_order,
     substitute,
 )
-from tilesmith.ir.simplify import EMPTY, can_prove, simplify
+from tilesmith.ir.simplify import EMPTY, simplify
 
 from ..nodes import (
     Allocate,
@@ -57,14 +55,10 @@ from ..nodes import (
     seq,
 )
 from ..visit import exprs, rebuild, walk
+from .lanes import CannotVectorizeError, LaneValues
 from .simplify import conjuncts
 
 REDUCTIONS = ("add", "mul", "min", "max", "and", "or")
-_DIVISIONS = ("floordiv", "floormod", "truncdiv", "truncmod")
-
-
-class _CannotVectorizeError(Exception):
-    """This loop runs serially."""
 
 
 def vectorize(func: Func) -> Func:
@@ -94,7 +88,7 @@ def _visit(stmt: Stmt, ctx: Context) -> Stmt:
     try:
         lanes = int(new.extent.value)
         return _Vectorizer(new.var, new.start, lanes, ctx).stmt(new.body, None)
-    except _CannotVectorizeError:
+    except CannotVectorizeError:
         return serial
 
 
@@ -127,14 +121,6 @@ def _has_vectors(stmt: Stmt) -> bool:
     )
 
 
-def _has_load(e: Expr) -> bool:
-    return any(isinstance(n, Load) for n in post_order(e))
-
-
-def _both(mask: Expr | None, cond: Expr) -> Expr:
-    return cond if mask is None else Binary("and", mask, cond)
-
-
 def identity(op: str, dtype: DType) -> Expr:
     """The neutral element of `op`."""
     if op == "and":
@@ -144,199 +130,8 @@ def identity(op: str, dtype: DType) -> Expr:
 
 
 @dataclass
-class _Vectorizer:
-    """Rewrites the body of one loop; what varies between lanes is what mentions a key of `env`."""
-
-    var: Var
-    start: Expr
-    lanes: int
-    ctx: Context
-    env: dict[Var, Expr] = field(default_factory=dict)
-    """Variables that differ between lanes, with their vectors."""
-    private: dict[Buffer, Buffer] = field(default_factory=dict)
-    """Buffers allocated inside, with the buffers that hold a copy per lane."""
-    memo: dict[tuple[Expr, Expr | None], Expr] = field(default_factory=dict)
-    known: dict[Expr | None, dict[Expr, Expr]] = field(default_factory=dict)
-    """By mask, the loads that evaluating the mask does, with their vectors."""
-    varies: dict[Expr, bool] = field(default_factory=dict)
-    some_lane: dict[Expr, frozenset[int]] = field(default_factory=dict)
-    """Masks that are known to be true in the first (0) or the last (-1) lane, or both."""
-
-    def __post_init__(self) -> None:
-        self.env[self.var] = Ramp(self.start, const(1), self.lanes)
-
-    # --- expressions: `mask` says in which lanes the value is needed (None: in all)
-
-    def differs(self, e: Expr) -> bool:
-        found = self.varies.get(e)
-        if found is None:
-            found = (
-                e in self.env
-                or (isinstance(e, Load) and e.buffer in self.private)
-                or any(self.differs(c) for c in e.children)
-            )
-            self.varies[e] = found
-        return found
-
-    def expr(self, e: Expr, mask: Expr | None) -> Expr:
-        """`e` in every lane: a scalar if all lanes agree."""
-        key = (e, mask)
-        found = self.memo.get(key)
-        if found is None:
-            if self.differs(e):
-                found = self.varying(e, mask)
-            else:
-                found = self.invariant(e, mask)
-            self.memo[key] = found
-        return found
-
-    def vector(self, e: Expr, mask: Expr | None) -> Expr:
-        new = self.expr(e, mask)
-        return new if new.lanes == self.lanes else Broadcast(new, self.lanes)
-
-    def invariant(self, e: Expr, mask: Expr | None) -> Expr:
-        """One value for all lanes; its loads must not run if no lane needs them."""
-        if mask is None or not _has_load(e):
-            return e
-        if mask in self.some_lane:
-            return e
-        return Select(VectorReduce("or", mask), e, const(0, e.dtype))
-
-    def varying(self, e: Expr, mask: Expr | None) -> Expr:
-        if isinstance(e, Var):
-            return self.env[e]
-        if e.dtype is i64 and isinstance(e, (Binary, Unary)):
-            ramp = self.ramp(e)
-            if ramp is not None:
-                return ramp
-        if isinstance(e, Load):
-            return self.load(e, mask)
-        if isinstance(e, Select):
-            return self.select(e, mask)
-        if isinstance(e, Let):
-            return self.let(e, mask)
-        if e.lanes != 1 or isinstance(e, (Ramp, Broadcast, VectorReduce)):
-            raise _CannotVectorizeError
-        if (
-            isinstance(e, Binary)
-            and e.op in _DIVISIONS
-            and mask is not None
-            and not isinstance(e.b, Const)
-        ):
-            raise _CannotVectorizeError  # a lane that is masked off might divide by zero
-        return e.with_children(tuple(self.vector(c, mask) for c in e.children))
-
-    def ramp(self, e: Expr) -> Expr | None:
-        """An affine index: ramps add up to one, with a scalar base and a stride."""
-        terms, constant = affine_form(e)
-        if e in terms:
-            return None
-        base: dict[Expr, int] = {}
-        stride: dict[Expr, int] = {}
-        total = constant
-        others: list[tuple[Expr, int]] = []
-        for atom, k in terms.items():
-            if not self.differs(atom):
-                base[atom] = base.get(atom, 0) + k
-                continue
-            new = (
-                self.env.get(atom)
-                if isinstance(atom, Var)
-                else simplify(self.expr(atom, None), self.ctx)
-            )
-            if isinstance(new, Ramp):
-                total = _accumulate(base, new.base, k, total)
-                extra = _accumulate(stride, new.stride, k, 0)
-                if extra:
-                    stride[const(1)] = stride.get(const(1), 0) + extra
-            elif isinstance(new, Broadcast):
-                total = _accumulate(base, new.value, k, total)
-            else:
-                assert new is not None
-                others.append((new, k))
-        step = stride.pop(const(1), 0)
-        start = from_affine(base, total)
-        result: Expr = Broadcast(start, self.lanes)
-        if step or stride:
-            result = Ramp(start, from_affine(stride, step), self.lanes)
-        for vector, k in others:
-            term = vector if k == 1 else Binary("mul", vector, Broadcast(const(k), self.lanes))
-            result = Binary("add", result, term)
-        return result
-
-    def load(self, e: Load, mask: Expr | None) -> Expr:
-        assert isinstance(e.buffer, Buffer)
-        if len(e.indices) != 1:
-            raise _CannotVectorizeError
-        index = self.address(e.buffer, e.indices[0], mask)
-        if mask is not None and self.is_inside(e.buffer, index):
-            mask = None
-        if e.mask is not None:
-            mask = _both(mask, self.vector(e.mask, mask))
-        return Load(self.private.get(e.buffer, e.buffer), (index,), mask)
-
-    def address(self, buffer: Buffer, index: Expr, mask: Expr | None) -> Expr:
-        if buffer in self.private:
-            one = const(1)
-            return self.vector(index, mask) * const(self.lanes) + Ramp(const(0), one, self.lanes)
-        return self.vector(index, mask)
-
-    def is_inside(self, buffer: Buffer, index: Expr) -> bool:
-        """True if all lanes of an index are elements of a register buffer, where unneeded reads
-        cost nothing.
-        """
-        index = simplify(index, self.ctx)
-        if buffer.scope != "register" or buffer in self.private or not isinstance(index, Ramp):
-            return False
-        size, stride = buffer.shape[0], index.stride
-        size = int(size.value) if isinstance(size, Const) else size
-        if not isinstance(size, int) or stride is not const(1):
-            return False
-        low, high, *_ = self.ctx.interval(index.base)
-        return low is not None and high is not None and low >= 0 and high + index.lanes <= size
-
-    def select(self, e: Select, mask: Expr | None) -> Expr:
-        cond = self.expr(e.cond, mask)
-        if cond.lanes == 1:
-            return Select(cond, self.vector(e.if_true, mask), self.vector(e.if_false, mask))
-        cond = simplify(cond, self.ctx)
-        if isinstance(cond, Broadcast):
-            scalar = Select(cond.value, self.vector(e.if_true, mask), self.vector(e.if_false, mask))
-            return simplify(scalar, self.ctx)
-        yes = self.narrower(mask, cond, e.cond) if _needs_mask(e.if_true) else mask
-        no = mask
-        if _needs_mask(e.if_false):
-            no = self.narrower(mask, Unary("not", cond), Unary("not", e.cond))
-        # what conditions have read is there already
-        known = dict(self.known.get(mask, {}))
-        known |= {load: self.expr(load, mask) for load in _surely_loaded(e.cond)}
-        for narrow in (m for m in (yes, no) if m is not mask):
-            self.known[narrow] = known
-            self.memo |= {(load, narrow): value for load, value in known.items()}
-        return Select(cond, self.vector(e.if_true, yes), self.vector(e.if_false, no))
-
-    def let(self, e: Let, mask: Expr | None) -> Expr:
-        value = self.expr(e.value, mask)
-        var = Var(e.var.name, e.var.type, value.lanes)
-        if value.lanes > 1:
-            self.env[e.var] = var
-            self.varies.clear()  # what was asked before did not know the variable
-            return Let(var, value, self.vector(e.body, mask))
-        return Let(var, value, self.vector(substitute(e.body, {e.var: var}), mask))
-
-    def narrower(self, mask: Expr | None, cond: Expr, scalar: Expr) -> Expr:
-        """`mask` and `cond` (the lanes of `scalar`), noting a lane in which that certainly
-        holds.
-        """
-        both = _both(mask, cond)
-        lanes = frozenset((0, -1)) if mask is None else self.some_lane.get(mask, frozenset())
-        ends = {0: self.start, -1: self.start + const(self.lanes - 1)}
-        sure = [i for i in lanes if can_prove(substitute(scalar, {self.var: ends[i]}), self.ctx)]
-        if sure:
-            self.some_lane[both] = frozenset(sure)
-        return both
-
-    # --- statements
+class _Vectorizer(LaneValues):
+    """Rewrites the body of one loop."""
 
     def stmt(self, stmt: Stmt, mask: Expr | None) -> Stmt:
         if isinstance(stmt, Store):
@@ -347,7 +142,7 @@ class _Vectorizer:
             return self.branch(stmt, mask)
         if isinstance(stmt, For):
             if self.differs(stmt.start) or self.differs(stmt.extent):
-                raise _CannotVectorizeError
+                raise CannotVectorizeError
             kind = "serial" if stmt.kind == "parallel" else stmt.kind
             body = self.stmt(stmt.body, mask)
             return For(stmt.var, stmt.start, stmt.extent, kind, body)
@@ -359,16 +154,16 @@ class _Vectorizer:
             return Evaluate(substitute(stmt.value, {self.var: self.start}))
         if isinstance(stmt, Assert) and mask is None and not self.differs(stmt.cond):
             return stmt
-        raise _CannotVectorizeError
+        raise CannotVectorizeError
 
     def store(self, stmt: Store, mask: Expr | None) -> Stmt:
         if stmt.mask is not None or len(stmt.indices) != 1 or stmt.value.lanes > 1:
-            raise _CannotVectorizeError
+            raise CannotVectorizeError
         buffer = self.private.get(stmt.buffer, stmt.buffer)
         if stmt.buffer in self.private or self.differs(stmt.indices[0]):
             index = simplify(self.address(stmt.buffer, stmt.indices[0], mask), self.ctx)
             if not isinstance(index, Ramp) and _reads(stmt.value, stmt.buffer):
-                raise _CannotVectorizeError  # two lanes might update one element
+                raise CannotVectorizeError  # two lanes might update one element
             return Store(buffer, (index,), self.vector(stmt.value, mask), mask)
         return self.one_address(stmt, mask)
 
@@ -388,7 +183,7 @@ class _Vectorizer:
                 store = Store(stmt.buffer, stmt.indices, Binary(value.op, here, total))
                 return self.in_some_lane(store, mask)
         if self.differs(value) or reads:
-            raise _CannotVectorizeError
+            raise CannotVectorizeError
         return self.in_some_lane(Store(stmt.buffer, stmt.indices, value), mask)
 
     def in_some_lane(self, store: Store, mask: Expr | None) -> Stmt:
@@ -415,7 +210,7 @@ class _Vectorizer:
             otherwise = None if stmt.otherwise is None else self.stmt(stmt.otherwise, mask)
             return If(cond, then, otherwise, stmt.likely)
         if _changes_condition(stmt):
-            raise _CannotVectorizeError
+            raise CannotVectorizeError
         parts = [self.stmt(stmt.then, self.narrower(mask, cond, stmt.cond))]
         if stmt.otherwise is not None:
             no = self.narrower(mask, Unary("not", cond), Unary("not", stmt.cond))
@@ -437,45 +232,14 @@ class _Vectorizer:
         if isinstance(extent, Const):
             extent = int(extent.value)
         if not isinstance(extent, int):
-            raise _CannotVectorizeError
+            raise CannotVectorizeError
         new = Buffer(old.name, old.dtype, (extent * self.lanes,), old.scope)
         self.private[old] = new
         return Allocate(new, self.stmt(stmt.body, mask))
 
 
-def _surely_loaded(cond: Expr) -> list[Load]:
-    """The loads of a condition that are executed unconditionally."""
-    found: list[Load] = []
-    left = [cond]
-    while left:
-        e = left.pop()
-        if isinstance(e, Let):
-            continue
-        if isinstance(e, Load):
-            found.append(e)
-        left += [e.cond] if isinstance(e, Select) else e.children
-    return found
-
-
 def _reads(e: Expr, buffer: Buffer) -> list[Expr]:
     return [n for n in post_order(e) if isinstance(n, Load) and n.buffer is buffer]
-
-
-def _accumulate(terms: dict[Expr, int], e: Expr, k: int, constant: int) -> int:
-    """Add `k * e` to `terms`; returns the constant with e's own added."""
-    inner, c = affine_form(e)
-    for atom, n in inner.items():
-        terms[atom] = terms.get(atom, 0) + k * n
-    return constant + k * c
-
-
-def _needs_mask(e: Expr) -> bool:
-    """True for a branch that reads memory or may divide by zero: it is evaluated only in its own
-    lanes.
-    """
-    return any(
-        isinstance(n, Load) or (isinstance(n, Binary) and n.op in _DIVISIONS) for n in post_order(e)
-    )
 
 
 def _changes_condition(stmt: If) -> bool:

@@ -14,7 +14,6 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +27,7 @@ from tilesmith.ir.expr import (
 )
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.target import Target
+from tilesmith.ir.types import expected, expected_size
 from tilesmith.ops.structure import product_of_loads
 from tilesmith.strategy.access import strides
 from tilesmith.strategy.group import Group
@@ -105,14 +105,14 @@ def schedule_attention(group: Group, target: Target) -> tuple[Schedule, Group]:
     o.reorder(*(x for x, _ in outer), mo, do, mi, di)
     o.unroll(mi)
     _unrolled(o, di, step, lanes)
-    count = _product(n for _, n in outer)
+    count = expected_size(n for _, n in outer)
     heads = o.fuse(*(x for x, _ in outer)) if outer else None
     if count < SHARED_HEADS * target.threads and rows > height:
         heads, shared = None, mo
     else:
         shared = mo if heads is None else heads
     if (
-        count * rows * keys * (width + _product(k.extent for k in a.scores.op.reduce_axis))
+        count * rows * keys * (width + expected_size(k.extent for k in a.scores.op.reduce_axis))
         >= target.parallel_fmas
     ):
         o.parallel(shared)
@@ -319,7 +319,7 @@ def _copy(
     stage.reorder(*(x for x in stage.axis if x != axis), axis)
     if at is not None:
         stage.compute_at(*at)
-    vectorize(stage, axis, _size_of(copy.shape[at_axis]), lanes)
+    vectorize(stage, axis, expected(copy.shape[at_axis]), lanes)
 
 
 def _unrolled(stage: Any, axis: Any, width: int, lanes: int) -> None:
@@ -341,15 +341,3 @@ def whole_vectors(rank: int, axis: int, lanes: int) -> Layout:
 
 def _vectors_last(rank: int, axis: int) -> Layout:
     return Layout((*(LayoutDim(i) for i in range(rank) if i != axis), LayoutDim(axis)))
-
-
-def _size_of(extent: object) -> int:
-    assert isinstance(extent, int)
-    return extent
-
-
-def _product(sizes: Iterable[Any]) -> int:
-    n = 1
-    for x in sizes:
-        n *= x
-    return n

@@ -18,6 +18,7 @@ from tilesmith.ir.affine import affine_form
 from tilesmith.ir.expr import Binary, Const, Load, Var, free_vars, post_order
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.target import Target
+from tilesmith.ir.types import expected
 from tilesmith.ops.structure import product_of_loads
 from tilesmith.te.tensor import Compute, IterVar, Tensor
 
@@ -67,17 +68,15 @@ def analyse(
     x, w, rows, columns = (b, a, only_b, only_a) if swap else (a, b, only_a, only_b)
     vector = contiguous
     if vector is None:
-        candidates = [i for i in columns if _extent(i) > 1] or [i for i in both if _extent(i) > 1]
+        candidates = [i for i in columns if expected(i.extent) > 1] or [
+            i for i in both if expected(i.extent) > 1
+        ]
         vector = candidates[-1] if candidates else (columns or both or [None])[-1]
     return Contraction(op, x, w, vector, tuple(rows), tuple(both), tuple(columns))
 
 
 def _vars(load: Load) -> set[Var]:
     return set().union(*(free_vars(i) for i in load.indices)) if load.indices else set()
-
-
-def _extent(axis: IterVar) -> int:
-    return axis.extent if isinstance(axis.extent, int) else 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,21 +217,21 @@ def row_extent(c: Contraction) -> int:
     rows = fusable_rows(c)
     n = 1
     for r in rows:
-        n *= _extent(r)
+        n *= expected(r.extent)
     return n
 
 
 def outer_extent(c: Contraction) -> int:
     """Iterations of all axes but the rows and columns of a tile."""
     inside = {c.vector, *fusable_rows(c)}
-    return math.prod(_extent(a) for a in c.op.axis if a not in inside)
+    return math.prod(expected(a.extent) for a in c.op.axis if a not in inside)
 
 
 def row_distance(c: Contraction) -> int:
     """Elements of `x` between the reads of neighbouring rows, if row and batch axes lie outside the
     others in memory, as contractions write them.
     """
-    rows = [r for r in fusable_rows(c) if _extent(r) > 1]
+    rows = [r for r in fusable_rows(c) if expected(r.extent) > 1]
     if not rows or not isinstance(c.x.buffer, Tensor):
         return 0
     row = rows[-1].var
@@ -243,14 +242,16 @@ def row_distance(c: Contraction) -> int:
         if row in used:
             distance = affine_form(index)[0].get(row, 0)
         elif not used & outside:
-            inside *= n if isinstance(n, int) else 1
+            inside *= expected(n)
     return distance * inside
 
 
 def fusable_rows(c: Contraction) -> tuple[IterVar, ...]:
     """The trailing row axes that may be fused into one: adjacent, and not read through windows."""
     rows = [r for r in c.rows if r is not c.vector]
-    rows = [r for r in rows if _extent(r) > 1] or rows  # an axis of one position has no rows to add
+    rows = [
+        r for r in rows if expected(r.extent) > 1
+    ] or rows  # an axis of one position has no rows to add
     if not rows:
         return ()
     plain = {i for i in c.x.indices if isinstance(i, Var)}

@@ -14,11 +14,10 @@ is read once, as it lies:
 
 from __future__ import annotations
 
-import math
-
 from tilesmith.ir.expr import Var, post_order
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.target import Target
+from tilesmith.ir.types import expected, expected_size
 from tilesmith.strategy.access import accesses, condition_vars, expand
 from tilesmith.strategy.group import Group
 from tilesmith.te.knobs import ANALYTIC, Config
@@ -26,7 +25,7 @@ from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, IterVar
 
 from .contraction import STREAMS, Contraction, analyse, fusable_rows, step_cycles
-from .matmul import accumulator, innermost, linear_run, product, tile_output
+from .matmul import accumulator, innermost, linear_run, tile_output
 from .reduction import is_costly, vectorize
 
 UNROLLED = 128
@@ -67,7 +66,7 @@ def schedule_dots(
     row_at = [position[r] for r in run]
     if len(row_at) > 1:
         acc = s.flatten_axes(acc, *(s[acc].axis[i] for i in row_at))
-    rows, columns = product(r.extent for r in run), product([c.vector.extent])
+    rows, columns = expected_size(r.extent for r in run), expected(c.vector.extent)
     height, width = _tile(rows, columns, target, cfg)
     level, _ = tile_output(
         o, anchor, c, order, vector_at, row_at, width, height, False, target, cfg
@@ -144,7 +143,7 @@ def _pays(c: Contraction, k: IterVar, target: Target) -> bool:
         return False
     if c.vector in c.batch:
         return True
-    rows = math.prod(r.extent if isinstance(r.extent, int) else 1 << 20 for r in c.rows)
+    rows = expected_size(r.extent for r in c.rows)
     lanes = target.vector_lanes(c.op.outputs[0].dtype.bytes)
     step = k.extent / (lanes * target.model.fma_ports)
     model = target.model

@@ -12,6 +12,7 @@ from typing import Any
 
 from tilesmith.ir.expr import Load, free_vars, post_order
 from tilesmith.ir.target import LINE_BYTES, Target
+from tilesmith.ir.types import expected, expected_size
 from tilesmith.strategy.access import (
     Divisions,
     condition_vars,
@@ -59,11 +60,11 @@ def schedule_injective(
     blocks = transposition(group, op, keep, target)
     if blocks is not None:
         loops, extents = schedule_transposition(s, group, op, blocks, target)
-        if root and _product(_size(a.extent) for a in op.axis) >= target.parallel_elements:
+        if root and expected_size(a.extent for a in op.axis) >= target.parallel_elements:
             share(stage, loops, extents, target, cfg)
         return
     numbers = [d.axis for d in layout.dims]
-    written = sum(t.dtype.bytes for t in op.outputs) * _product(_size(a.extent) for a in op.axis)
+    written = sum(t.dtype.bytes for t in op.outputs) * expected_size(a.extent for a in op.axis)
     if target.overflows(written):
         numbers = as_read(group, op, numbers, keep)
     stage.reorder(*(stage.axis[i] for i in numbers))
@@ -81,7 +82,7 @@ def schedule_injective(
         share_and_vectorize(stage, axes, sizes, bytes_, target, root, cfg, planes=plane)
     else:
         own = op.outputs[0].dtype.bytes
-        line = LINE_BYTES // own if root and target.overflows(_product(sizes) * own) else 1
+        line = LINE_BYTES // own if root and target.overflows(expected_size(sizes) * own) else 1
         share_and_vectorize(stage, axes, sizes, bytes_, target, root, cfg, divided, line)
     if root:
         prefetch_taken(s, group, op, target, keep)
@@ -98,7 +99,7 @@ def as_read(group: Group, op: Compute, order: list[int], keep: Iterable[Compute]
     steps = [[abs(r.get(op.axis[i].var) or 0) for i in axes] for r in reads]
     if len(axes) < 3 or not steps or not all(all(s) and s[-1] == min(s) == 1 for s in steps):
         return order
-    if _size(op.axis[axes[-1]].extent) * op.outputs[0].dtype.bytes % LINE_BYTES:
+    if expected(op.axis[axes[-1]].extent) * op.outputs[0].dtype.bytes % LINE_BYTES:
         return order
     orders = {tuple(sorted(axes, key=lambda i: -s[axes.index(i)])) for s in steps}
     return [*(i for i in order if i not in axes), *orders.pop()] if len(orders) == 1 else order
@@ -130,7 +131,7 @@ def fused(
         for i in run[1:]:
             axis = stage.fuse(axis, stage.axis[i])
         axes.append(axis)
-        sizes.append(_product(_size(op.axis[i].extent) for i in run))
+        sizes.append(expected_size(op.axis[i].extent for i in run))
         divided.append(found[op.axis[run[0]].var] if len(run) == 1 else frozenset())
     if short:
         divided[-1] = frozenset({(1, short)})
@@ -163,11 +164,11 @@ def _interleaved(
     """The length of the last of `runs` if it is better fused with the one before, else 0."""
     if len(runs) < 2:
         return 0
-    short = _product(_size(op.axis[i].extent) for i in runs[-1])
+    short = expected_size(op.axis[i].extent for i in runs[-1])
     if not 1 < short <= min(lanes // 2, MAX_CYCLE):
         return 0
     last, inner = ([i for i in run if op.axis[i].extent != 1] for run in runs[-2:])
-    if not last or _product(_size(op.axis[i].extent) for i in runs[-2]) * short < lanes:
+    if not last or expected_size(op.axis[i].extent for i in runs[-2]) * short < lanes:
         return 0
     found, conditions = divisions(op, keep), condition_vars(op, keep)
     changing = {op.axis[i].var for run in runs[-2:] for i in run}
@@ -204,7 +205,7 @@ def share_and_vectorize(
     together: elements that one iteration should store, if that is not too many.
     """
     lanes = max(target.vector_lanes(element_bytes), 1)
-    total = _product(sizes)
+    total = expected_size(sizes)
     axes, sizes = list(axes), list(sizes)
     divided = divided or [frozenset()] * len(axes)
     inner, size = axes.pop(), sizes.pop()
@@ -284,11 +285,11 @@ def _fusable_runs(
     last = order[0]  # the innermost axis of the current run with more than one position
     for i in order[1:]:
         outer, inner = op.axis[last], op.axis[i]
-        extent = _size(inner.extent)
+        extent = expected(inner.extent)
         if extent == 1:
             runs[-1].append(i)
             continue
-        together = _size(outer.extent) == 1 or (
+        together = expected(outer.extent) == 1 or (
             outer.var not in split_at
             and inner.var not in split_at
             and all(_is_one_run(r.get(outer.var, 0), r.get(inner.var, 0), extent) for r in reads)
@@ -322,14 +323,3 @@ def widest(group: Group, op: Compute, keep: Iterable[Compute]) -> int:
             and any(op.axis[inner].var in free_vars(i) for i in n.indices)
         ]
     return min(max(widths), 8)
-
-
-def _size(extent: object) -> int:
-    return extent if isinstance(extent, int) else 1 << 20
-
-
-def _product(sizes: Iterable[int]) -> int:
-    n = 1
-    for x in sizes:
-        n *= x
-    return n

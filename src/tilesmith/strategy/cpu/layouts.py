@@ -15,7 +15,7 @@ from tilesmith.graph.passes.layout import Choice, LayoutPolicy, NodeLayouts, pla
 from tilesmith.ir.expr import Load, Var, free_vars
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.target import Target
-from tilesmith.ir.types import TensorType
+from tilesmith.ir.types import TensorType, expected, expected_size
 from tilesmith.ops.base import Op
 from tilesmith.ops.structure import Structure, loads, product_of_loads, stages
 from tilesmith.ops.winograd import WinogradConv
@@ -101,11 +101,8 @@ def _types(node: Node) -> tuple[TensorType, ...]:
 
 
 def _bytes(value: Value) -> float:
-    """Bytes of the value; a symbolic dimension counts as 64."""
-    n = value.dtype.bytes
-    for d in value.shape:
-        n *= d if isinstance(d, int) else 64
-    return n
+    """Bytes of the value."""
+    return value.dtype.bytes * expected_size(value.shape)
 
 
 def _same(a: Layout | None, b: Layout | None, value: Value) -> bool:
@@ -134,7 +131,7 @@ def _contraction(node: Node, known: frozenset[int], target: Target) -> NodeLayou
         result = Layout((*(LayoutDim(i) for i in range(rank) if i != v), LayoutDim(v)))
     operands = {}
     if c.w.buffer in constants:
-        width = c.vector.extent if isinstance(c.vector.extent, int) else target.vector_lanes(4)
+        width = expected(c.vector.extent)
         element = c.w.dtype.bytes
         distance = row_distance(c) * element
         outer = outer_extent(c)

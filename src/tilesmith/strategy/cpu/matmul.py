@@ -19,6 +19,7 @@ from typing import Any
 from tilesmith.ir.expr import Call, post_order
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.target import Target
+from tilesmith.ir.types import expected, expected_size
 from tilesmith.loop.nodes import Scope
 from tilesmith.ops.structure import COSTLY, loads
 from tilesmith.perf.cost import constants_place
@@ -67,9 +68,9 @@ def schedule_contraction(
     if c is None or c.vector is None:
         return False
     position = {a: i for i, a in enumerate(anchor.axis)}
-    columns = c.vector.extent if isinstance(c.vector.extent, int) else 1
+    columns = expected(c.vector.extent)
     run = linear_run(group, c, fusable_rows(c))
-    rows = product(a.extent for a in run)
+    rows = expected_size(a.extent for a in run)
     span = column_span(c, columns, target.vector_lanes(c.w.dtype.bytes))
     tile, steps = _tile(group, c, run, rows, span, target, cfg)
     after = stages_after(group, anchor)
@@ -120,7 +121,7 @@ def schedule_contraction(
     leaves = o.leaf_axes
     inside = leaves[leaves.index(block) + 1 : leaves.index(level) + 1] if block in leaves else ()
     if inside:
-        often = product(x.extent for x in inside) >= tile.vectors
+        often = expected_size(x.extent for x in inside) >= tile.vectors
         prefetch_block(a, group, c, block, step, often, target, cfg)
     for x in spatial[:-1]:
         a.unroll(x)
@@ -161,7 +162,7 @@ def tile_output(
 
     loop_rows: the rows of a tile are a loop, not unrolled.
     """
-    extents = [a.extent if isinstance(a.extent, int) else 1 for a in anchor.axis]
+    extents = [expected(a.extent) for a in anchor.axis]
     columns = extents[vector_at]
     outer = [i for i in order if i != vector_at and i not in row_at]
     batch = [(o.axis[i], extents[i]) for i in outer if anchor.axis[i] in c.batch]
@@ -177,7 +178,7 @@ def tile_output(
     o.reorder(*(x for x, _ in loops), *rows, ci)
     level = co
     inner: list[tuple[Any, int]] = [] if exact else blocks
-    count = product(extents[i] for i in row_at)
+    count = expected_size(extents[i] for i in row_at)
     if rows:
         row = rows[0]
         for x in rows[1:]:
@@ -186,7 +187,7 @@ def tile_output(
         if not loop_rows:
             o.unroll(tile_row)
         inner = [*inner, (level, -(-count // height))]
-    if product((*extents, *(k.extent for k in anchor.reduce_axis))) >= target.parallel_fmas:
+    if expected_size((*extents, *(k.extent for k in anchor.reduce_axis))) >= target.parallel_fmas:
         whole = [x for x in loops if exact or x not in blocks]
         fits = exact and not (rows and count % height)
         shared = _share(o, whole, inner, fits, blocks if near else [], target, cfg)
@@ -210,7 +211,7 @@ def _stays_near(c: Contraction, target: Target) -> bool:
 
     Threads then share the rows of `x` and each reads all of `w`, instead of the other way round.
     """
-    x, w = (product(i.buffer.shape) * i.dtype.bytes for i in (c.x, c.w))
+    x, w = (expected_size(i.buffer.shape) * i.dtype.bytes for i in (c.x, c.w))
     return w < x and 4 * w <= 3 * target.model.l2_bytes
 
 
@@ -231,7 +232,7 @@ def _share(
     a fork and join in each iteration of the outer loops.
     """
     loops = whole
-    trips = product(n for _, n in loops)
+    trips = expected_size(n for _, n in loops)
     longest = max(inner, key=lambda x: x[1], default=None)
     if longest is not None:
         inside = trips < target.shared_trips and longest[1] > (1 if fits else trips)
@@ -251,7 +252,7 @@ def _share(
 
 def _unroll(stage: Any, axis: Any, best: int, cfg: Config) -> Any:
     """Unroll steps of a reduction, by default `best` of them.  Returns the loop around them."""
-    extent = axis.extent if isinstance(axis.extent, int) else 1
+    extent = expected(axis.extent)
     steps = cfg.choice("unroll", lambda: [n for n in UNROLLED if extent % n == 0], best)
     if steps > 1:
         axis, inner = stage.split(axis, factor=steps)
@@ -326,13 +327,6 @@ def linear_run(group: Group, c: Contraction, run: tuple[IterVar, ...]) -> tuple[
     return tuple(kept)
 
 
-def product(extents: Iterable[Any]) -> int:
-    n = 1
-    for e in extents:
-        n *= e if isinstance(e, int) else 1
-    return n
-
-
 def _tile(
     group: Group,
     c: Contraction,
@@ -368,7 +362,7 @@ def _tile(
     else:
         widths, best = tile_vectors(columns, tile.lanes), tile.vectors
         if rows == 1 and c.vector is not None and runs_along(group, c.w, c.vector.var):
-            place = constants_place(product(c.w.buffer.shape) * element, target)
+            place = constants_place(expected_size(c.w.buffer.shape) * element, target)
             best = single_row_vectors(columns, tile.lanes, target, place != "dram") or best
             widths = sorted({*widths, best})
         vectors = cfg.choice("vectors", widths, best)

@@ -11,6 +11,7 @@ import math
 from tilesmith.ir.expr import Expr, Load, Var, free_vars, substitute
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.target import LINE_BYTES, Target
+from tilesmith.ir.types import expected
 from tilesmith.ops.structure import loads
 from tilesmith.perf.limits import COPIED_BYTES
 from tilesmith.strategy.access import strides
@@ -70,7 +71,7 @@ def schedule_operands(
             order.append(order.pop(0))
         loops = [stage.axis[i] for i in order]
         stage.reorder(*loops)
-        sizes = [n if isinstance(n, int) else 1 for n in (copy.shape[i] for i in order)]
+        sizes = [expected(copy.shape[i]) for i in order]
         share_and_vectorize(stage, loops, sizes, c.w.dtype.bytes, target)
 
 

@@ -15,13 +15,13 @@ computed where they are read.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 from tilesmith.ir.expr import Binary, Call, Expr, Var, post_order
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.target import Target
+from tilesmith.ir.types import expected, expected_size
 from tilesmith.ops.structure import COSTLY, loads
 from tilesmith.strategy.access import accesses
 from tilesmith.strategy.group import Group
@@ -101,12 +101,12 @@ def _schedule_output(
     lanes = target.vector_lanes(min(widest, 8))
     o = s[group.outputs[0]]
     loops = [o.axis[i] for i in outer]
-    sizes = [_size(out.axis[i].extent) for i in outer]
+    sizes = [expected(out.axis[i].extent) for i in outer]
     lane = _lane_axis(group, out, reducing[0], outer)
     block = None
     width = 1
     if lane is not None:
-        extent = _size(out.axis[lane].extent)
+        extent = expected(out.axis[lane].extent)
         most = _most_vectors(group, out, reducing[0], lane, target)
         width = min(_tile_width(lanes, extent, most), extent)
         if width >= lanes:
@@ -119,7 +119,7 @@ def _schedule_output(
     o.reorder(*loops, *body, *([block] if block is not None else []))
     axis = loops[-1] if loops else None
     if loops and cfg.choice("parallel", (False, True), _work(group) >= target.parallel_elements):
-        peeled = lane is not None and _size(out.axis[lane].extent) % width != 0
+        peeled = lane is not None and expected(out.axis[lane].extent) % width != 0
         axis = _share(o, loops, sizes, len(loops) - peeled, enough_iterations(target, cfg))
     stored = _stored(group, out, inside, width, target)
     level = _Level(o, out, axis, tuple(rows), lane, width, lanes, stored)
@@ -250,8 +250,8 @@ def _unroll_window(handle: Any, group: Group, stage: Compute, level: _Level) -> 
     combined = -(-level.width // level.lanes)
     read = combined * max(step(stage.axis[level.lane]), 1)
     for axis, loop in zip(reversed(stage.reduce_axis), reversed(handle.reduce_axis), strict=True):
-        combined *= _size(axis.extent)
-        read *= 1 if slides[axis] else _size(axis.extent)
+        combined *= expected(axis.extent)
+        read *= 1 if slides[axis] else expected(axis.extent)
         if combined > UNROLLED or read > IN_ORDER:
             return
         handle.unroll(loop)
@@ -332,14 +332,14 @@ def _one_loop(
     run = [axes[-1]]
     reads = accesses(group, op, level.stored)
     for outer in reversed(axes[:-1]):
-        step = _size(run[0].extent)
+        step = expected(run[0].extent)
         if any(r is None or r.get(outer.var, 0) != r.get(run[0].var, 0) * step for r in reads):
             break
         run.insert(0, outer)
     loop = by_var[run[0].var]
     for a in run[1:]:
         loop = handle.fuse(loop, by_var[a.var])
-    return loop, _count(tuple(run))
+    return loop, expected_size(a.extent for a in run)
 
 
 def _vectors(rank: int, axis: int, width: int, lanes: int) -> Layout:
@@ -394,7 +394,7 @@ def _stored(
             narrow = all(stage.axis[i].extent == 1 != out.axis[i].extent for i in inside)
             size = stage.outputs[0].dtype.bytes * width
             for i in inside:
-                size *= _size(stage.axis[i].extent)
+                size *= expected(stage.axis[i].extent)
             if size <= target.model.l2_bytes and inside and (narrow or uses[stage] > 1):
                 found.add(stage)
             else:
@@ -414,12 +414,4 @@ def _is_full(stage: Compute, level: _Level) -> bool:
 
 
 def _work(group: Group) -> int:
-    return max(_count((*st.axis, *st.reduce_axis)) for st in group.stages)
-
-
-def _count(axes: tuple[IterVar, ...]) -> int:
-    return math.prod(_size(a.extent) for a in axes)
-
-
-def _size(extent: object) -> int:
-    return extent if isinstance(extent, int) else 1 << 20
+    return max(expected_size(a.extent for a in (*st.axis, *st.reduce_axis)) for st in group.stages)

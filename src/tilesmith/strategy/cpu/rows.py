@@ -17,6 +17,7 @@ from typing import Any
 from tilesmith.ir.expr import Load, free_vars, post_order
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.target import Target
+from tilesmith.ir.types import expected_size
 from tilesmith.strategy.access import expand
 from tilesmith.strategy.group import Group
 from tilesmith.te.knobs import ANALYTIC, Config
@@ -64,8 +65,8 @@ def row_producer(group: Group, op: Compute, keep: Iterable[Compute], target: Tar
         if len(reads) < 2 or not outer:
             continue
         rest = order[outer:]
-        here = _product(extents[i] for i in rest)
-        row = _product(p.axis[i].extent for i in rest)
+        here = expected_size(extents[i] for i in rest)
+        row = expected_size(p.axis[i].extent for i in rest)
         cost = sum(isinstance(n, Load) for n in post_order(expand(p, kept)[0]))
         small = row * p.outputs[0].dtype.bytes <= target.model.l2_bytes // 2
         if small and row * (cost + 1) + len(reads) * here < len(reads) * cost * here:
@@ -97,7 +98,7 @@ def schedule_rows(
     bytes_ = widest(group, op, kept)
     share_and_vectorize(stage, axes, extents, bytes_, target, False, cfg, divided)
     level: Any = outer[-1]
-    if cfg.choice("parallel", (False, True), _product(sizes) >= target.parallel_elements):
+    if cfg.choice("parallel", (False, True), expected_size(sizes) >= target.parallel_elements):
         level = share(stage, outer, sizes[: rows.outer], target, cfg)
     result = rows.producer.outputs[0]
     memory = Layout.permuted(tuple(order))
@@ -128,10 +129,3 @@ def _common(op: Compute, reads: list[Load], order: list[int]) -> int:
             if read.indices[i] is not var or any(var in free_vars(x) for x in others):
                 count = min(count, at)
     return count
-
-
-def _product(sizes: Iterable[Any]) -> int:
-    n = 1
-    for x in sizes:
-        n *= x if isinstance(x, int) else 1 << 20
-    return n

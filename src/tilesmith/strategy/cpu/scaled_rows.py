@@ -17,6 +17,7 @@ long runs, several rows together:
 from __future__ import annotations
 
 from tilesmith.ir.target import LINE_BYTES, Target
+from tilesmith.ir.types import expected, expected_size
 from tilesmith.perf.cost import PLACES, constants_place
 from tilesmith.strategy.group import Group
 from tilesmith.te.knobs import ANALYTIC, Config
@@ -26,7 +27,7 @@ from tilesmith.te.tensor import Compute, IterVar
 
 from .contraction import MAX_VECTORS, STREAMS, Contraction, fusable_rows, widest_row
 from .dots import only_contraction, simple_reads
-from .matmul import accumulator, linear_run, product, tile_output
+from .matmul import accumulator, linear_run, tile_output
 from .reduction import vectorize
 
 STEPS = 8
@@ -55,7 +56,7 @@ def schedule_scaled_rows(
     if c is None or c.vector is None or c.vector in c.batch or len(anchor.reduce_axis) != 1:
         return False
     run = linear_run(group, c, fusable_rows(c))
-    rows, columns = product(r.extent for r in run), product([c.vector.extent])
+    rows, columns = expected_size(r.extent for r in run), expected(c.vector.extent)
     if not _lies_in_rows(group, c, run) or not cfg.choice(
         "scaled_rows", (False, True), _pays(c, rows, columns, target)
     ):
@@ -145,7 +146,7 @@ def _pays(c: Contraction, rows: int, columns: int, target: Target) -> bool:
     tile = widest_row(target) if rows == 1 and _parts(c, columns, target) == 1 else MAX_VECTORS
     if columns <= tile * lanes:
         return False
-    place = constants_place(product(c.w.buffer.shape) * c.w.dtype.bytes, target)
+    place = constants_place(expected_size(c.w.buffer.shape) * c.w.dtype.bytes, target)
     if place != "dram" and _is_short(c, columns, target):
         return False
     model, at = target.model, PLACES.index(place)
@@ -174,7 +175,7 @@ def _block(c: Contraction, rows: int, columns: int, target: Target) -> int:
     lanes, element = target.vector_lanes(c.op.outputs[0].dtype.bytes), c.w.dtype.bytes
     most = target.model.l2_bytes // 2 // (rows * c.op.outputs[0].dtype.bytes)
     blocks = -(-columns // most)
-    batch = product(a.extent for a in c.batch)
+    batch = expected_size(a.extent for a in c.batch)
     parts = SHARES * target.threads
     if batch < parts and not _is_short(c, columns, target):
         blocks = max(

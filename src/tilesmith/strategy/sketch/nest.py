@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from tilesmith.ir.expr import Var
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.target import Target
+from tilesmith.ir.types import expected, expected_size
 from tilesmith.strategy.cpu.injective import enough_iterations, schedule_injective
 from tilesmith.strategy.cpu.reduction import reduce_along
 from tilesmith.strategy.group import Group
@@ -25,7 +26,7 @@ from tilesmith.te.stage import Axis, Stage
 from tilesmith.te.tensor import Compute
 
 from .place import Nest
-from .structure import Body, Read, bodies, product, size_of
+from .structure import Body, Read, bodies
 from .tile import SHORT, Tile, TileModel, choose_tile
 
 UNROLLED = 64
@@ -120,7 +121,7 @@ def _innermost(root: Stage) -> int:
     """
     layout = root.state.layout
     order = [d.axis for d in layout.dims] if layout is not None else range(len(root.axis))
-    return next((i for i in reversed(order) if size_of(root.axis[i].extent) > 1), -1)
+    return next((i for i in reversed(order) if expected(root.axis[i].extent) > 1), -1)
 
 
 def _tile_root(
@@ -145,7 +146,7 @@ def _tile_root(
     lanes: Axis | None = None
     axes = root.axis
     for i, axis in enumerate(axes):
-        extent = size_of(axis.extent)
+        extent = expected(axis.extent)
         if i not in sizes:
             inside.append(axis)
             continue
@@ -183,7 +184,7 @@ def _tile_root(
         _vectorize(root, lanes, sizes[lane], tile.lanes)
     elif whole:
         last = inside[-1]
-        _vectorize(root, last, size_of(last.extent), tile.lanes, unroll=False)
+        _vectorize(root, last, expected(last.extent), tile.lanes, unroll=False)
     return level
 
 
@@ -204,7 +205,7 @@ def _bytes(read: Read, body: Body, tile: Tile) -> int:
     for a, size in zip(body.op.axis, tile.sizes, strict=True):
         n *= size if read.depends(a.var, size) else 1
     for a in body.op.reduce_axis:
-        n *= size_of(a.extent) if read.depends(a.var, size_of(a.extent)) else 1
+        n *= expected(a.extent) if read.depends(a.var, expected(a.extent)) else 1
     return n
 
 
@@ -279,7 +280,9 @@ def _accumulate(
     column = stage.axis[lane]
     stage.reorder(*single, *reduced, *rows, column)
     if reduced:
-        _unroll(stage, reduced, product(sizes) // width * -(-width // lanes), tile.slides, cfg)
+        _unroll(
+            stage, reduced, expected_size(sizes) // width * -(-width // lanes), tile.slides, cfg
+        )
     for axis in rows:
         stage.unroll(axis)
     _vectorize(stage, column, width, lanes)
@@ -288,7 +291,7 @@ def _accumulate(
 def _reduction_order(stage: Stage, cfg: Config) -> list[Axis]:
     """Knob `reduction_order`."""
     axes = list(stage.reduce_axis)
-    long = [a for a in axes if size_of(a.extent) > 1]
+    long = [a for a in axes if expected(a.extent) > 1]
     if not 1 < len(long) <= MAX_ORDERED:
         return axes
     plain = tuple(range(len(long)))
@@ -304,7 +307,7 @@ def _unroll(
     The default is all steps of a short window, or of one whose steps share loads.
     """
     last = reduced[-1]
-    extent = size_of(last.extent)
+    extent = expected(last.extent)
     counts = [n for n in (1, 2, 3, 4, 5, 6, 7, 8, 9) if extent % n == 0]
     counts = [n for n in counts if n == 1 or n * statements <= 4 * UNROLLED]
     short = slides or (extent <= SHORT and extent * statements <= UNROLLED)
@@ -322,12 +325,12 @@ def _one_loop(stage: Stage, body: Body) -> tuple[Axis, int]:
     for outer in reversed(axes[:-1]):
         inner = run[0]
         steps = [(r.step(outer.var), r.step(inner.var)) for r in body.reads]
-        if any(a is None or b is None or a != b * size_of(inner.extent) for a, b in steps):
+        if any(a is None or b is None or a != b * expected(inner.extent) for a, b in steps):
             break
         run.insert(0, outer)
     loops = stage.reduce_axis[len(axes) - len(run) :]
     loop = stage.fuse(*loops)
-    return loop, product(a.extent for a in run)
+    return loop, expected_size(a.extent for a in run)
 
 
 def _store(s: Schedule, name: str, root: Stage, level: Axis | None, target: Target) -> None:
@@ -337,7 +340,7 @@ def _store(s: Schedule, name: str, root: Stage, level: Axis | None, target: Targ
         stage.compute_at(root, level)
     op = stage.op
     assert isinstance(op, Compute)
-    if op.axis and size_of(op.axis[-1].extent) > 1:
+    if op.axis and expected(op.axis[-1].extent) > 1:
         lanes = target.vector_lanes(min(max(t.dtype.bytes for t in op.outputs), 8))
         _, near = stage.split(stage.axis[-1], factor=lanes)
         stage.vectorize(near)
@@ -358,7 +361,7 @@ def _packable(s: Schedule, body: Body) -> dict[int, frozenset[int]]:
 
 
 def _can_pack(s: Schedule, body: Body, read: Read, v: Var) -> bool:
-    size = product(read.load.buffer.shape)
+    size = expected_size(read.load.buffer.shape)
     plain = any(index is v for index in read.load.indices)
     return plain and body.work >= PACK_REUSE * size and _direct(s, body, read)
 

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 
 from tilesmith.ir.expr import Const, Load, Var, post_order
 from tilesmith.ir.target import Target
+from tilesmith.ir.types import expected, expected_size
 from tilesmith.strategy.cpu.injective import powers_of_two
 from tilesmith.te.knobs import Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute
 
-from .structure import Body, bodies, has_condition, is_costly, product, size_of
+from .structure import Body, bodies, has_condition, is_costly
 
 REREAD = 1.5
 """Fewest reads per element for which a value counts as read repeatedly."""
@@ -90,7 +91,7 @@ def place_injective(s: Schedule, cfg: Config, apart: Set[str]) -> set[str]:
 def _reads_by_stage(s: Schedule, name: str) -> dict[str, int]:
     """How often the loops of a stage read each other stage."""
     op = s.state.stages[name].compute
-    domain = product(a.extent for a in (*op.axis, *op.reduce_axis))
+    domain = expected_size(a.extent for a in (*op.axis, *op.reduce_axis))
     found: dict[str, int] = {}
     for n in dict.fromkeys(n for b in op.body for n in post_order(b) if isinstance(n, Load)):
         source = s.state.tensors[n.buffer][0]  # type: ignore[index]  # a tensor
@@ -100,7 +101,7 @@ def _reads_by_stage(s: Schedule, name: str) -> dict[str, int]:
 
 def _is_reread(s: Schedule, name: str, reads: Mapping[str, Mapping[str, int]]) -> bool:
     """True if a reduction, directly or through inlined stages, reads most elements repeatedly."""
-    size = product(s.state.stages[name].op.shape)
+    size = expected_size(s.state.stages[name].op.shape)
     times = sum(
         found.get(name, 0) for found in reads.values()
     )  # readers that are inlined count once
@@ -108,7 +109,7 @@ def _is_reread(s: Schedule, name: str, reads: Mapping[str, Mapping[str, int]]) -
     for reader in through:
         if name not in reads[reader]:
             op = s.state.stages[reader].compute
-            times += product(a.extent for a in (*op.axis, *op.reduce_axis))
+            times += expected_size(a.extent for a in (*op.axis, *op.reduce_axis))
     return bool(through) and times > REREAD * size
 
 
@@ -124,7 +125,7 @@ def factor_reductions(s: Schedule, target: Target, cfg: Config, apart: Set[str])
         if not op.reduce_axis or name in apart:
             continue
         first = op.reduce_axis[0]
-        extent = size_of(first.extent)
+        extent = expected(first.extent)
         few = body.spatial < target.shared_trips
         scarce = few and body.work >= target.parallel_elements and extent > 1
         most = 2 * target.shared_trips
@@ -198,8 +199,8 @@ def block_nests(s: Schedule, nests: Sequence[Nest], target: Target, cfg: Config)
         if axes is None:
             continue
         own, theirs = axes
-        rows = size_of(op.axis[own].extent)
-        size = product(op.shape) * known[nest.root].element_bytes
+        rows = expected(op.axis[own].extent)
+        size = expected_size(op.shape) * known[nest.root].element_bytes
         options = [n for n in BLOCKS if rows % n == 0 and n * (target.shared_trips // 2) <= rows]
         if home.block is not None:
             options = [home.block[1]] if home.block[0] == theirs else []
@@ -225,7 +226,11 @@ def _read_along(known: Mapping[str, Body], home: Nest, name: str) -> tuple[int, 
                 axes = tuple(at.get(x, -1) if isinstance(x, Var) else -1 for x in read.load.indices)
                 found = axes if found is None or axes == found else tuple(-1 for _ in axes)
     for n, i in enumerate(found or ()):
-        if i >= 0 and size_of(own.axis[n].extent) > 1 and own.axis[n].extent == root.axis[i].extent:
+        if (
+            i >= 0
+            and expected(own.axis[n].extent) > 1
+            and own.axis[n].extent == root.axis[i].extent
+        ):
             return n, i
     return None
 
@@ -290,6 +295,6 @@ def _has_reuse(body: Body) -> bool:
     return any(
         not read.steps.get(a.var, 0) and a.var not in read.periods
         for a in body.op.axis
-        if size_of(a.extent) > 1
+        if expected(a.extent) > 1
         for read in body.reads
     )

@@ -23,6 +23,7 @@ from tilesmith.ir.expr import (
     post_order,
 )
 from tilesmith.ir.simplify import simplify
+from tilesmith.ir.types import expected_size
 from tilesmith.ops.structure import COSTLY
 from tilesmith.te.lower_inline import inline
 from tilesmith.te.schedule import Schedule
@@ -73,12 +74,12 @@ class Body:
     @property
     def spatial(self) -> int:
         """Number of elements computed."""
-        return product(a.extent for a in self.op.axis)
+        return expected_size(a.extent for a in self.op.axis)
 
     @property
     def reduced(self) -> int:
         """Number of values reduced to one element."""
-        return product(a.extent for a in self.op.reduce_axis)
+        return expected_size(a.extent for a in self.op.reduce_axis)
 
     @property
     def work(self) -> int:
@@ -186,15 +187,3 @@ def is_costly(values: Sequence[Expr]) -> bool:
 def has_condition(values: Sequence[Expr]) -> bool:
     """True if elements are selected, as padding does."""
     return any(isinstance(n, Select) for v in values for n in post_order(v))
-
-
-def size_of(extent: object) -> int:
-    """An extent; symbolic ones count as large."""
-    return extent if isinstance(extent, int) else 1 << 20
-
-
-def product(extents: object) -> int:
-    n = 1
-    for e in extents:  # type: ignore[attr-defined]
-        n *= size_of(e)
-    return n

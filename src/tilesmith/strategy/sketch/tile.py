@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tilesmith.ir.target import LINE_BYTES, CpuModel, Target
+from tilesmith.ir.types import expected, expected_size
 from tilesmith.te.knobs import Config
 
-from .structure import Body, Read, product, size_of
+from .structure import Body, Read
 
 MAX_VECTORS, MAX_ROWS = 6, 30
 ROW_SHARE = 0.001
@@ -129,14 +130,14 @@ class TileModel:
                 tuple(r.periods.get(a.var, 0) for a in axes),
                 r.step(reduced[-1].var) if reduced else None,
                 r.load.dtype.bytes,
-                product(r.load.buffer.shape),
+                expected_size(r.load.buffer.shape),
             )
 
         return TileModel(
-            tuple(size_of(a.extent) for a in axes),
+            tuple(expected(a.extent) for a in axes),
             tuple(operand(r) for r in body.reads),
             body.reduced,
-            size_of(reduced[-1].extent) if reduced else 0,
+            expected(reduced[-1].extent) if reduced else 0,
             body.operations,
             max(target.vector_lanes(body.element_bytes), 1),
             target.model,

@@ -19,6 +19,7 @@ from typing import Any
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.expr import Load, Var
 from tilesmith.ir.target import Target
+from tilesmith.ir.types import expected, expected_size
 from tilesmith.strategy.cpu.winograd_cost import ERRORS
 from tilesmith.strategy.winograd import schedule_half, schedule_products, schedule_transform
 from tilesmith.te.interpolation import SQUARES
@@ -28,8 +29,6 @@ from tilesmith.te.stage import Axis, Stage
 from tilesmith.te.steps.winograd import Windowed, WinogradStages, windowed
 from tilesmith.te.tensor import Compute
 from tilesmith.te.winograd import points
-
-from .structure import product, size_of
 
 GAIN = 0.8
 """A prediction must be below this share of the direct convolution's to be believed."""
@@ -70,7 +69,7 @@ def filter_windows(s: Schedule, target: Target, bound: float, cfg: Config) -> li
             continue
         costs = {m: winograd_cycles(op, w, m, target) for m in tiles}
         best = min(costs, key=lambda m: costs[m], default=0)
-        direct = product(a.extent for a in (*op.axis, *op.reduce_axis))
+        direct = expected_size(a.extent for a in (*op.axis, *op.reduce_axis))
         direct //= target.vector_lanes(w.image.dtype.bytes) * target.model.fma_ports
         usual = best if best and costs[best] < GAIN * direct else 0
         m = cfg.under(stage.name).choice("winograd", (0, *tiles), usual)
@@ -98,14 +97,14 @@ def winograd_cycles(op: Compute, w: Windowed, m: int, target: Target) -> float:
     """Cycles of one core: products, and the transforms of image, weights and result."""
     lanes = target.vector_lanes(w.image.dtype.bytes)
     t = points(m)
-    tiles = math.prod(-(-size_of(op.axis[p].extent) // m) for p in w.places)
-    results = product(a.extent for n, a in enumerate(op.axis[:-1]) if n not in w.places)
-    results *= -(-size_of(op.axis[-1].extent) // lanes)  # vectors
-    reduced = product(a.extent for a in w.others)
+    tiles = math.prod(-(-expected(op.axis[p].extent) // m) for p in w.places)
+    results = expected_size(a.extent for n, a in enumerate(op.axis[:-1]) if n not in w.places)
+    results *= -(-expected(op.axis[-1].extent) // lanes)  # vectors
+    reduced = expected_size(a.extent for a in w.others)
 
     def vectors(shape: Any, dims: tuple[int, int]) -> int:
-        outer = product(n for d, n in enumerate(shape[:-1]) if d not in dims)
-        return outer * -(-size_of(shape[-1]) // lanes)
+        outer = expected_size(n for d, n in enumerate(shape[:-1]) if d not in dims)
+        return outer * -(-expected(shape[-1]) // lanes)
 
     image = tiles * vectors(w.image.buffer.shape, w.image_dims)
     weights = vectors(w.weights.buffer.shape, w.weight_dims)
@@ -125,16 +124,16 @@ def schedule_filtered(s: Schedule, f: Filtered, target: Target, cfg: Config) -> 
     schedule_half(s[f.stages.rows], root, vector)
     products, place = f.stages.products, 2 + f.window.places[1]
     rows, columns = _register_tile(s[products], place, lanes, own)
-    width = min(lanes, size_of(products.shape[-1]))
+    width = min(lanes, expected(products.shape[-1]))
     schedule_products(s, products, root, row, place, rows, width, columns)
     image = s[f.stages.image]
     image.compute_at(root, image_row)
     image.set_scope("heap")
-    schedule_transform(image, s[f.stages.image_rows], min(lanes, size_of(image.axis[-1].extent)))
+    schedule_transform(image, s[f.stages.image_rows], min(lanes, expected(image.axis[-1].extent)))
     weights = s[f.stages.weights]
-    width = min(lanes, size_of(weights.axis[-1].extent))
+    width = min(lanes, expected(weights.axis[-1].extent))
     outer = schedule_transform(weights, s[f.stages.weight_rows], width)
-    if outer is not None and product(f.stages.weights.shape) >= target.parallel_elements:
+    if outer is not None and expected_size(f.stages.weights.shape) >= target.parallel_elements:
         weights.parallel(outer)
 
 
@@ -154,7 +153,7 @@ def _schedule_result(root: Stage, f: Filtered, lanes: int) -> tuple[Axis, Axis, 
     rest = [n for n in across if n not in first]
     rows, y = root.split(axes[i], factor=f.m, tail="guard")
     columns, z = root.split(axes[j], factor=f.m, tail="guard")
-    vector, lane = root.split(axes[-1], factor=min(lanes, size_of(op.axis[-1].extent)))
+    vector, lane = root.split(axes[-1], factor=min(lanes, expected(op.axis[-1].extent)))
     last = [axes[n] for n in rest]
     root.reorder(*(axes[n] for n in first), rows, *last, columns, vector, y, z, lane)
     outer = root.fuse(*(axes[n] for n in first), rows) if first else rows
@@ -167,7 +166,7 @@ def _schedule_result(root: Stage, f: Filtered, lanes: int) -> tuple[Axis, Axis, 
 
 def _register_tile(products: Stage, place: int, lanes: int, cfg: Config) -> tuple[int, int]:
     """Tiles of a row along axis `place`, and columns, whose products are in registers."""
-    width, tiles = (size_of(products.axis[n].extent) for n in (-1, place))
+    width, tiles = (expected(products.axis[n].extent) for n in (-1, place))
     lanes = min(lanes, width)
     vectors = min(VECTORS, -(-width // lanes))
     vectors = cfg.choice("tile_vectors", range(1, min(-(-width // lanes), 4) + 1), vectors)
