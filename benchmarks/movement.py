@@ -41,7 +41,7 @@ from tilesmith.ops.resize import Resize
 from tilesmith.ops.shape import DepthToSpace, Expand, SpaceToDepth, Transpose
 from tilesmith.ops.slicing import Concat, Flip, Pad, Slice, Split, Tile
 from tilesmith.runtime.function import NativeFunction
-from tilesmith.strategy.cpu import lower_group
+from tilesmith.strategy.cpu import lower_by_rule
 from tilesmith.strategy.cpu.layouts import layout_policy
 from tilesmith.support.measure import interleave, ratio
 
@@ -149,7 +149,7 @@ def without_last_relayouts(graph: Graph) -> Graph:
 
 
 def build(body: Graph, session: driver.Session, threads: int) -> NativeFunction:
-    func = lower_group(body, session.target, "k")
+    func = lower_by_rule(body, session.target, "k")
     kernel = session.backend.emit(driver.lower_loops(func, session), session.target)
     code = session.backend.compile(kernel.text, session.target, session.options.opt_level)
     return NativeFunction(kernel, code, func.params, func.outputs, session.target, threads)

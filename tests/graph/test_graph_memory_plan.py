@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.nodes import Graph, Node, Value
 from tilesmith.graph.passes.decompose import decompose
-from tilesmith.graph.passes.memory_plan import Plan, plan, value_bytes
+from tilesmith.graph.passes.memory_plan import MemoryPlan, plan, value_bytes
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.expr import Var
 from tilesmith.ir.layout import Layout
@@ -23,7 +23,7 @@ from tilesmith.ops.elementwise import Add, Exp
 from tilesmith.support.errors import InternalError
 
 
-def check(graph: Graph, found: Plan, extra: dict[Node, int]) -> None:
+def check(graph: Graph, found: MemoryPlan, extra: dict[Node, int]) -> None:
     """Replays the program: every byte still belongs to the value that a node reads."""
     outside = {*graph.inputs, *graph.outputs, *graph.constant}
     assert set(found.offsets) == {v for n in graph.nodes for v in n.outputs} - outside
@@ -67,7 +67,7 @@ def test_inputs_outputs_and_constants_have_memory_of_their_own() -> None:
     b = Builder()
     x = b.input("x", TensorType(f32, (4,)))
     y = b.add(Add(), x, b.constant(np.ones(4, np.float32)))
-    assert plan(b.finish(y)) == Plan({}, {}, 0, 0)
+    assert plan(b.finish(y)) == MemoryPlan({}, {}, 0, 0)
 
 
 def test_layouts_count_with_their_padding() -> None:

@@ -13,28 +13,28 @@ REVIEWED = """
 graph/passes/cse.py _SAMPLE
 graph/passes/fold.py GROWTH
 graph/passes/fuse.py MAX_NODES
-graph/passes/split_taps.py GAIN PASS_CHANNELS
+graph/passes/split_taps.py MOST_WORK_LEFT PASS_CHANNELS
 graph/passes/sub_pixel.py APART CHANNELS
 graph/text.py INLINE_ELEMENTS
 strategy/cpu/ahead.py _MANY_ROWS
 strategy/cpu/attention.py SHARED_HEADS
 strategy/cpu/concat.py MOST_VECTORS
-strategy/cpu/contraction.py MAX_ROWS MAX_VECTORS PEELED_COLUMNS STREAMS UNEVEN UNROLLED
-strategy/cpu/dots.py SLOWER UNROLLED
+strategy/cpu/contraction.py MAX_ROWS MAX_VECTORS PEELED_COLUMNS STREAMS UNEVEN UNROLL_FACTORS
+strategy/cpu/dots.py MAX_UNROLLED_STEPS SLOWER
 strategy/cpu/injective.py MAX_COPIES MAX_CYCLE MAX_VECTORS
 strategy/cpu/layouts.py ACROSS
 strategy/cpu/operands.py LOST LOST_COMPETING PACKING WALK
 strategy/cpu/planes.py MOST
-strategy/cpu/reduction.py ACCUMULATORS IN_ORDER UNROLLED WIDEST
+strategy/cpu/reduction.py ACCUMULATORS IN_ORDER MAX_UNROLLED WIDEST
 strategy/cpu/scaled_rows.py RUN_PAGES SHARED_ROWS SHARES STEPS
 strategy/cpu/sliding.py SHOWN
 strategy/cpu/transposition.py LEAST_LINES ROWS U_BLOCKS V_BLOCKS
 strategy/cpu/winograd.py TILES
-strategy/cpu/winograd_cost.py EFFICIENCY ERRORS GAIN
-strategy/sketch/nest.py MAX_ORDERED PACK_REUSE UNROLLED
+strategy/cpu/winograd_cost.py EFFICIENCY ERRORS WINOGRAD_MARGIN
+strategy/sketch/nest.py MAX_ORDERED MAX_UNROLLED_STATEMENTS PACK_REUSE
 strategy/sketch/place.py BLOCKS FAR REREAD
 strategy/sketch/tile.py MAX_ROWS MAX_VECTORS ROW_SHARE SHORT SLIDING
-strategy/sketch/winograd.py GAIN TRANSFORM VECTORS
+strategy/sketch/winograd.py FILTERED_MARGIN TRANSFORM VECTORS
 """.strip()
 
 

@@ -22,7 +22,7 @@ from tilesmith.loop.visit import walk
 from tilesmith.ops.elementwise import Add, Neg
 from tilesmith.ops.gather import Gather
 from tilesmith.ops.slicing import Flip
-from tilesmith.strategy.cpu import lower_group, schedule
+from tilesmith.strategy.cpu import lower_by_rule, schedule
 from tilesmith.support.options import Options
 
 SMALL = target("x86-64-v4").with_model(l2_bytes=1 << 14)
@@ -87,7 +87,7 @@ def test_flips_of_any_size(shape: tuple[int, ...], axes: tuple[int, ...]) -> Non
     session = driver.Session.of(Options(use_cache=False))
     (node,) = fuse(decompose(flipped(shape, *axes))).nodes
     assert isinstance(node.op, Fused)
-    func = driver.run_loop_passes(lower_group(node.op.body, SMALL, "k"), session)
+    func = driver.run_loop_passes(lower_by_rule(node.op.body, SMALL, "k"), session)
     found = np.zeros(x.size, np.float32)
     interpret(func, [x.ravel(), found])
     np.testing.assert_array_equal(found.reshape(shape), np.flip(x, axes))
@@ -98,7 +98,7 @@ def test_flips_of_any_size(shape: tuple[int, ...], axes: tuple[int, ...]) -> Non
 def positions(graph: Graph) -> bool:
     (node,) = fuse(decompose(graph)).nodes
     assert isinstance(node.op, Fused)
-    func = lower_group(node.op.body, SMALL, "k")
+    func = lower_by_rule(node.op.body, SMALL, "k")
     return any(isinstance(s, Allocate) for s in walk(func.body))
 
 

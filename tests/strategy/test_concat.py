@@ -14,7 +14,7 @@ from tilesmith.ir.types import TensorType
 from tilesmith.loop.nodes import For
 from tilesmith.loop.visit import walk
 from tilesmith.ops.slicing import Concat
-from tilesmith.strategy.cpu import lower_group
+from tilesmith.strategy.cpu import lower_by_rule
 
 TARGETS = ("x86-64-v2", "x86-64-v3", "native")
 
@@ -40,7 +40,7 @@ def test_concat(axis: int, extents: tuple[int, ...], target: str) -> None:
 def outermost(graph: Graph) -> list[For]:
     (node,) = fuse(graph).nodes
     assert isinstance(node.op, Fused)
-    func = lower_group(node.op.body, driver.Session.of(None).target, "k")
+    func = lower_by_rule(node.op.body, driver.Session.of(None).target, "k")
     loops = [s for s in walk(func.body) if isinstance(s, For)]
     inside = {s for loop in loops for s in walk(loop.body)}
     return [loop for loop in loops if loop not in inside]

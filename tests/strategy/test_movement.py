@@ -23,7 +23,7 @@ from tilesmith.ops.base import Op
 from tilesmith.ops.shape import SpaceToDepth, Transpose
 from tilesmith.ops.slicing import Slice, Tile
 from tilesmith.runtime.function import NativeFunction
-from tilesmith.strategy.cpu import lower_group
+from tilesmith.strategy.cpu import lower_by_rule
 from tilesmith.support.options import Options
 
 TARGETS = [t for t in ("native", "x86-64-v3", "x86-64-v2") if covers(host(), target_named(t))]
@@ -46,7 +46,7 @@ def kernel_of(graph: Graph, target: str, streamed: bool) -> NativeFunction:
     machine = session.target.with_model(l3_bytes=64) if streamed else session.target
     (node,) = driver.optimise(graph, session).nodes
     assert isinstance(node.op, Fused)
-    func = lower_group(node.op.body, machine, "k")
+    func = lower_by_rule(node.op.body, machine, "k")
     kernel = emit(expand_math(driver.run_loop_passes(func, session), machine), machine)
     code = compile_object(kernel.text, machine)
     return NativeFunction(kernel, code, func.params, func.outputs, machine, threads=2)
@@ -110,7 +110,7 @@ def test_no_vector_spans_two_copies_of_a_row() -> None:
     session = driver.Session.of(Options(use_cache=False), target="native")
     (node,) = driver.optimise(graph, session).nodes
     assert isinstance(node.op, Fused)
-    func = lower_group(node.op.body, session.target, "k")
+    func = lower_by_rule(node.op.body, session.target, "k")
     text = print_func(driver.run_loop_passes(func, session))
     assert "for i1o in range(3):" in text and "% 129" not in text and "% broadcast" not in text
 
@@ -130,7 +130,7 @@ def test_rows_are_read_in_order_where_the_result_outgrows_the_caches() -> None:
     (node,) = driver.optimise(graph, session).nodes
     assert isinstance(node.op, Fused)
     for l3_bytes, first, second in ((1 << 30, 4, 6), (64, 6, 4)):
-        func = lower_group(node.op.body, session.target.with_model(l3_bytes=l3_bytes), "k")
+        func = lower_by_rule(node.op.body, session.target.with_model(l3_bytes=l3_bytes), "k")
         text = print_func(func)
         assert text.index(f"({first}):") < text.index(f"({second}):")
 
@@ -143,6 +143,6 @@ def test_planes_are_written_side_by_side() -> None:
         session = driver.Session.of(Options(use_cache=False), target="x86-64-v3")
         (node,) = driver.optimise(graph, session).nodes
         assert isinstance(node.op, Fused)
-        func = driver.run_loop_passes(lower_group(node.op.body, session.target, "k"), session)
+        func = driver.run_loop_passes(lower_by_rule(node.op.body, session.target, "k"), session)
         text = emit(func, session.target).text
         assert text.count("store <8 x float>") == 2 and "gather" not in text

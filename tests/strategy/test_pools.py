@@ -19,7 +19,7 @@ from tilesmith.ops.base import Op
 from tilesmith.ops.elementwise import Mul
 from tilesmith.ops.pool import AvgPool, MaxPool
 from tilesmith.ops.shape import Transpose
-from tilesmith.strategy.cpu import lower_group
+from tilesmith.strategy.cpu import lower_by_rule
 
 POOLS = (
     MaxPool((2, 2), (2, 2)),
@@ -37,7 +37,7 @@ def code_of(graph: Graph, target: str) -> str:
     (node,) = fuse(decompose(graph)).nodes
     assert isinstance(node.op, Fused)
     session = driver.Session.of(None, target=target, threads=1)
-    func = driver.run_loop_passes(lower_group(node.op.body, session.target, "k"), session)
+    func = driver.run_loop_passes(lower_by_rule(node.op.body, session.target, "k"), session)
     return emit(expand_math(func, session.target), session.target).text
 
 

@@ -20,7 +20,7 @@ from tilesmith.ops.base import Op
 from tilesmith.ops.resize import Resize
 from tilesmith.ops.shape import Transpose
 from tilesmith.ops.slicing import Pad
-from tilesmith.strategy.cpu import lower_group
+from tilesmith.strategy.cpu import lower_by_rule
 from tilesmith.support.options import Options
 
 SIZES = (
@@ -100,7 +100,7 @@ def loops_of(op: Op, shape: tuple[int, ...]) -> Func:
     session = driver.Session.of(Options(use_cache=False), target="x86-64-v3")
     (node,) = driver.optimise(graph_of(op, shape), session).nodes
     assert isinstance(node.op, Fused)
-    return driver.run_loop_passes(lower_group(node.op.body, session.target, "k"), session)
+    return driver.run_loop_passes(lower_by_rule(node.op.body, session.target, "k"), session)
 
 
 def innermost(func: Func) -> list[Stmt]:

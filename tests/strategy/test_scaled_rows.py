@@ -25,7 +25,7 @@ from tilesmith.ops.activation import Gelu
 from tilesmith.ops.elementwise import Add
 from tilesmith.ops.matmul import MatMul
 from tilesmith.runtime.function import NativeFunction
-from tilesmith.strategy.cpu import lower_group
+from tilesmith.strategy.cpu import lower_by_rule
 from tilesmith.strategy.cpu.contraction import single_row_vectors
 from tilesmith.strategy.group import STEP
 from tilesmith.support.options import Options
@@ -48,7 +48,7 @@ def product(x: tuple[int, ...], w: tuple[int, ...], dtype: DType = f32) -> Graph
 def lowered(graph: Graph, machine: Target) -> Func:
     (node,) = driver.optimise(graph, driver.Session.of(Options(use_cache=False))).nodes
     assert isinstance(node.op, Fused)
-    return lower_group(node.op.body, machine, "k")
+    return lower_by_rule(node.op.body, machine, "k")
 
 
 def in_runs(func: Func) -> bool:

@@ -18,7 +18,7 @@ from tilesmith.ir.types import TensorType
 from tilesmith.loop.nodes import For, Store
 from tilesmith.loop.visit import exprs, walk
 from tilesmith.ops.conv import Conv
-from tilesmith.strategy.cpu import lower_group
+from tilesmith.strategy.cpu import lower_by_rule
 from tilesmith.strategy.cpu.sliding import Slide, sliding_tile
 from tilesmith.support.options import Options
 
@@ -63,7 +63,7 @@ def test_what_rows_share_is_loaded_once(window: int, stride: int) -> None:
     graph = depthwise(64, (65, 65), (window, window), strides=(stride, stride))
     ops = [n.op for n in driver.optimise(graph, session).nodes if isinstance(n.op, Fused)]
     (op,) = (op for op in ops if len(op.body.inputs) > 1)
-    func = driver.run_loop_passes(lower_group(op.body, machine, "k"), session)
+    func = driver.run_loop_passes(lower_by_rule(op.body, machine, "k"), session)
     slide, columns = Slide(stride, 1, window), -(-(66 - window) // stride)
     tile, taps = sliding_tile(slide, columns, 64, machine, 4)
     adds, loads = innermost(func.body)

@@ -21,7 +21,7 @@ from tilesmith.ops.elementwise import Add
 from tilesmith.ops.shape import Transpose
 from tilesmith.ops.slicing import Slice
 from tilesmith.runtime.function import NativeFunction
-from tilesmith.strategy.cpu import lower_group
+from tilesmith.strategy.cpu import lower_by_rule
 from tilesmith.support.options import Options
 
 CASES = (
@@ -60,7 +60,7 @@ def test_nothing_is_gathered(target: str) -> None:
     session = driver.Session.of(Options(use_cache=False), target=target)
     (node,) = driver.optimise(transposed((64, 128), (1, 0), "f32"), session).nodes
     assert isinstance(node.op, Fused)
-    func = driver.run_loop_passes(lower_group(node.op.body, session.target, "k"), session)
+    func = driver.run_loop_passes(lower_by_rule(node.op.body, session.target, "k"), session)
     text = emit(expand_math(func, session.target), session.target).text
     assert "shufflevector" in text and "gather" not in text and "insertelement" not in text
 
@@ -73,7 +73,7 @@ def test_what_is_transposed_may_begin_anywhere(start: int, end: int) -> None:
     session = driver.Session.of(Options(use_cache=False))
     (node,) = driver.optimise(graph, session).nodes
     assert isinstance(node.op, Fused)
-    func = driver.run_loop_passes(lower_group(node.op.body, session.target, "k"), session)
+    func = driver.run_loop_passes(lower_by_rule(node.op.body, session.target, "k"), session)
     text = emit(expand_math(func, session.target), session.target).text
     assert "shufflevector" in text and "gather" not in text and "insertelement" not in text
     a = np.random.default_rng(0).standard_normal((48, 2, 49), np.float32)
@@ -106,7 +106,7 @@ def test_any_size_on_any_target(kind: str, target: str, data: st.DataObject) -> 
     session = driver.Session.of(Options(use_cache=False), target=target)
     (node,) = driver.optimise(transposed((rows, columns), (1, 0), kind), session).nodes
     assert isinstance(node.op, Fused)
-    func = driver.run_loop_passes(lower_group(node.op.body, session.target, "k"), session)
+    func = driver.run_loop_passes(lower_by_rule(node.op.body, session.target, "k"), session)
     bits = np.random.default_rng(0).integers(0, 2 if dtype.is_bool else 256, (rows, columns))
     x = bits.astype(dtype.numpy)
     expected, found = np.zeros((2, columns, rows), dtype.numpy)
@@ -139,7 +139,7 @@ def test_rows_of_any_length_are_written_by_whole_lines(target: str, data: st.Dat
     machine = session.target.with_model(l3_bytes=1 << 12)
     (node,) = driver.optimise(transposed((rows, columns), (1, 0), "f32"), session).nodes
     assert isinstance(node.op, Fused)
-    func = driver.run_loop_passes(lower_group(node.op.body, machine, "k"), session)
+    func = driver.run_loop_passes(lower_by_rule(node.op.body, machine, "k"), session)
     x = np.random.default_rng(0).standard_normal((rows, columns)).astype(np.float32)
     expected, found = np.zeros((2, columns, rows), np.float32)
     interpret(func, [x.ravel(), expected.reshape(-1)])

@@ -17,7 +17,7 @@ from tilesmith.choices.space import Candidate
 from tilesmith.support.child import Child, ChildError
 from tilesmith.support.errors import ScheduleError
 from tilesmith.te.knobs import Config
-from tilesmith.tuning.jobs import Plan
+from tilesmith.tuning.jobs import MeasurePlan
 from tilesmith.tuning.measure import LocalMeasurer, is_locked, machine_lock
 from tilesmith.tuning.runner import in_turns
 
@@ -136,7 +136,7 @@ def test_whether_somebody_measures(tmp_path: Path) -> None:
 
 
 def test_the_least_times_count() -> None:
-    answer = in_turns(clock(3.0, 1.0, 2.0, 9.0), clock(4.0, 2.0, 8.0), Plan(1, 0.0, 0.0))
+    answer = in_turns(clock(3.0, 1.0, 2.0, 9.0), clock(4.0, 2.0, 8.0), MeasurePlan(1, 0.0, 0.0))
     assert (answer.outcome, answer.seconds, answer.baseline) == ("ok", 1.0, 2.0)
 
 
@@ -148,7 +148,7 @@ def test_what_is_clearly_slower_is_given_up() -> None:
         calls += 1
         return 5.0
 
-    answer = in_turns(slow, clock(1.0), Plan(1, 0.0))
+    answer = in_turns(slow, clock(1.0), MeasurePlan(1, 0.0))
     assert answer.outcome == "slow" and calls == 3
 
 

@@ -36,8 +36,8 @@ from tilesmith.te.knobs import Config
 from tilesmith.te.relations import axis_values
 from tilesmith.te.schedule import Schedule
 from tilesmith.tuning.features import FEATURES, features_of, prior
-from tilesmith.tuning.features.footprint import Footprints
-from tilesmith.tuning.features.nest import Nest
+from tilesmith.tuning.features.footprint import SymbolicFootprints
+from tilesmith.tuning.features.nest import SymbolicNest
 
 TARGET = target("x86-64-v3")
 
@@ -97,8 +97,8 @@ def scattered() -> Schedule:
 
 @pytest.mark.parametrize("make", [product, windows, scattered])
 def test_footprints_are_what_counting_finds(make: Callable[[], Schedule]) -> None:
-    nest = Nest(make().state)
-    prints = Footprints(nest)
+    nest = SymbolicNest(make().state)
+    prints = SymbolicFootprints(nest)
     (s,) = nest.statements.values()
     for access, p in itertools.product(s.accesses, range(len(s.path) + 1)):
         elements = touched(nest, access, p)
@@ -109,7 +109,7 @@ def test_footprints_are_what_counting_finds(make: Callable[[], Schedule]) -> Non
             assert prints.bytes(s, access, p) == len(lines) * LINE_BYTES, (access, p)
 
 
-def touched(nest: Nest, access: Any, p: int) -> set[tuple[int, ...]]:
+def touched(nest: SymbolicNest, access: Any, p: int) -> set[tuple[int, ...]]:
     """The elements that an access touches in the loops from `p` on, one by one."""
     (s,) = nest.statements.values()
     found = set()
@@ -134,8 +134,8 @@ def touched(nest: Nest, access: Any, p: int) -> set[tuple[int, ...]]:
 
 def test_a_working_set_counts_what_all_statements_inside_touch() -> None:
     s, _ = convolution(Config({"padding": "row", "columns": (4,)}), channels=16, size=8)
-    nest = Nest(s.state)
-    prints = Footprints(nest)
+    nest = SymbolicNest(s.state)
+    prints = SymbolicFootprints(nest)
     conv, pad = nest.statements["conv"], nest.statements["pad"]
     row = next(loop for loop in pad.path if loop.axis == "y")
     assert pad.path[-4:][0].stage == "pad" and row in conv.path
@@ -161,7 +161,7 @@ def test_fused_axes_make_up_their_number_again(row: int, needed: int) -> None:
     block, _ = s[y].split(s[y].fuse(rows, columns), factor=18)
     s[p].compute_at(s[y], block)
     (axis,) = s.state.stages["P"].roots
-    assert Nest(s.state).extents("P")[axis] == needed
+    assert SymbolicNest(s.state).extents("P")[axis] == needed
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_blocks_of_fused_axes_need_what_lowering_computes(
     outer, _ = s[y].split(s[y].fuse(*s[y].axis), factor=block)
     s[p].compute_at(s[y], outer)
     stage = s.state.stages["P"]
-    assert tuple(Nest(s.state).extents("P")[r] for r in stage.roots) == needed
+    assert tuple(SymbolicNest(s.state).extents("P")[r] for r in stage.roots) == needed
     assert f"alloc P: f32{list(needed)} " in print_func(te.lower(s, [x, y]))
 
 

@@ -18,7 +18,7 @@ from tilesmith.codegen.kernel import with_head
 from tilesmith.runtime.threads import cores
 from tilesmith.support.child import Child
 from tilesmith.tuning import measure, runner
-from tilesmith.tuning.jobs import Answer, Argument, MeasureJob, Plan, Runnable, save_arrays
+from tilesmith.tuning.jobs import Answer, Argument, MeasureJob, MeasurePlan, Runnable, save_arrays
 from tilesmith.tuning.measure import LocalMeasurer
 from tilesmith.tuning.processors import Shares, divided, shares
 from tilesmith.tuning.runner import Bench, in_turns
@@ -90,7 +90,7 @@ def test_a_child_stays_on_its_processors(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_candidate_counts_where_nothing_disturbed_the_baseline() -> None:
     # the clock rate falls after two turns; in the third the candidate has the old one still
     candidate, baseline = clock(9.0, 8.0, 6.0, 9.0), clock(10.0, 10.0, 12.0)
-    answer = in_turns(candidate, baseline, Plan(1, 0.0, 1.0))
+    answer = in_turns(candidate, baseline, MeasurePlan(1, 0.0, 1.0))
     assert (answer.outcome, answer.seconds, answer.baseline) == ("ok", 8.0, 10.0)
 
 
@@ -101,7 +101,7 @@ def test_it_goes_on_until_there_are_enough_quiet_turns() -> None:
         calls.append(1.0 if len(calls) in (0, 9, 12) else 2.0)
         return calls[-1]
 
-    answer = in_turns(lambda _: 1.0, baseline, Plan(1, 0.0, 10.0))
+    answer = in_turns(lambda _: 1.0, baseline, MeasurePlan(1, 0.0, 10.0))
     assert answer.outcome == "ok" and answer.baseline == 1.0
     assert len(calls) >= 13  # the third quiet one
 
@@ -111,17 +111,19 @@ class TestBench:
 
     args = (Argument("f32", (1024,)),), (Argument("f32", (1024,)),)
 
-    def job(self, tmp_path: Path, text: str | None = None, plan: Plan | None = None) -> MeasureJob:
+    def job(
+        self, tmp_path: Path, text: str | None = None, plan: MeasurePlan | None = None
+    ) -> MeasureJob:
         x = np.linspace(-1, 1, 1024, dtype=np.float32)
         path = tmp_path / "arrays.npz"
         save_arrays(path, [x], [x * 2])
         base = Runnable.of(kernel(), *self.args)
         candidate = Runnable.of(kernel(text), *self.args) if text is not None else base
-        return MeasureJob(path, base, candidate, plan or Plan(1, 1e-6, 0.0))
+        return MeasureJob(path, base, candidate, plan or MeasurePlan(1, 1e-6, 0.0))
 
     def test_flushed_caches(self, tmp_path: Path) -> None:
         bench = Bench()
-        flushed = self.job(tmp_path, plan=Plan(1, 1e-6, 0.0, flush_bytes=1 << 16))
+        flushed = self.job(tmp_path, plan=MeasurePlan(1, 1e-6, 0.0, flush_bytes=1 << 16))
         answer = bench.measure(flushed)
         assert answer.outcome in ("ok", "slow") and answer.seconds > 0
         assert bench._other.min() > 0  # it was written to

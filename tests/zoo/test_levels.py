@@ -16,7 +16,7 @@ from tilesmith.graph.verify import verify as verify_graph
 from tilesmith.loop.compare import assert_structural_equal as assert_loops_equal
 from tilesmith.loop.parse import parse_func
 from tilesmith.loop.text import print_func
-from tilesmith.strategy.cpu import lower_group
+from tilesmith.strategy.cpu import lower_by_rule
 
 NATIVE = driver.Session.of(ts.Options())
 
@@ -50,7 +50,7 @@ def test_every_stage_reads_back_from_its_text(model: Model) -> None:
         body = driver.canonical(node.op.body)
         bodies.setdefault(print_graph(body), body)
     for body in bodies.values():
-        func = lower_group(body, NATIVE.target, "kernel")
+        func = lower_by_rule(body, NATIVE.target, "kernel")
         assert_loops_equal(func, parse_func(print_func(func)))
         for p in NATIVE.backend.loop_passes:
             before, func = func, p.run(func)

@@ -22,7 +22,7 @@ from tilesmith.loop.passes.scalarize import scalarize
 from tilesmith.loop.passes.simplify import simplify_func
 from tilesmith.loop.passes.trim import trim
 from tilesmith.strategy.cpu.layouts import layout_policy
-from tilesmith.strategy.sketch import auto_schedule
+from tilesmith.strategy.sketch import default_schedule
 
 from .base import Backend, LoopPass
 from .cpu import RULES, predict_seconds
@@ -45,7 +45,7 @@ C = Backend(
     layout_policy=layout_policy,
     winograd=_never,
     rules=RULES,
-    auto_schedule=auto_schedule,
+    auto_schedule=default_schedule,
     loop_passes=(
         LoopPass("scalarize", scalarize, "nest"),
         LoopPass("simplify", simplify_func, "nest"),

@@ -25,7 +25,7 @@ from tilesmith.strategy.cpu.layouts import layout_policy
 from tilesmith.strategy.cpu.packing import packed_layouts
 from tilesmith.strategy.cpu.winograd_cost import winograd_choice
 from tilesmith.strategy.rules import ScheduleRules
-from tilesmith.strategy.sketch import auto_schedule, schedule_expression
+from tilesmith.strategy.sketch import default_schedule, schedule_expression
 
 from .base import Backend, LoopPass
 
@@ -35,7 +35,7 @@ RULES = ScheduleRules(
     is_generic=cpu.is_generic,
     is_fixed=cpu.is_concat,
     packed_layouts=packed_layouts,
-    lower_group=cpu.lower_group,
+    lower_group=cpu.lower_by_rule,
     lower_scheduled=cpu.lower_scheduled,
 )
 
@@ -51,7 +51,7 @@ CPU = Backend(
     layout_policy=layout_policy,
     winograd=winograd_choice,
     rules=RULES,
-    auto_schedule=auto_schedule,
+    auto_schedule=default_schedule,
     loop_passes=(
         LoopPass("simplify", simplify_func, "nest"),
         LoopPass("flatten", flatten, "flat"),

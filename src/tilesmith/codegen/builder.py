@@ -1,7 +1,7 @@
 """Writing one LLVM function: blocks, names, and scopes that place every value as far out as
 possible.
 
-A `Scope` is a region of structured control flow (function, loop body, branch, let).  Each loop body
+A `ValueScope` is a region of structured control flow (function, loop body, branch, let).  Each loop
 is written to lines of its own, which join the parent's when the loop closes.  Until then the
 parent's block is still open, so a value that does not depend on the loop can be written *before*
 it.  So loop-invariant code is never inside a loop, and every inner scope finds the value again.
@@ -26,7 +26,7 @@ class Code:
         self.label = label
 
 
-class Scope:
+class ValueScope:
     """Values known in one region.
 
     values: computed here, for reuse in inner scopes.
@@ -37,7 +37,7 @@ class Scope:
     __slots__ = ("code", "depth", "fleeting", "is_loop", "parent", "surely", "values")
 
     def __init__(
-        self, parent: Scope | None, code: Code, is_loop: bool, surely: bool = False
+        self, parent: ValueScope | None, code: Code, is_loop: bool, surely: bool = False
     ) -> None:
         self.parent = parent
         self.code = code
@@ -52,7 +52,7 @@ class Builder:
     """The text of one function under construction; names start with %, labels do not."""
 
     def __init__(self) -> None:
-        self.scope = Scope(None, Code("entry"), is_loop=False)
+        self.scope = ValueScope(None, Code("entry"), is_loop=False)
         self.allocas: list[str] = []
         self._names = 0
 
@@ -87,17 +87,17 @@ class Builder:
         self.do(f"br label %{label}")
 
     @contextmanager
-    def nested(self, code: Code | None = None, surely: bool = False) -> Iterator[Scope]:
+    def nested(self, code: Code | None = None, surely: bool = False) -> Iterator[ValueScope]:
         """A scope inside this one: a loop body if it has its own `code`, else a branch or let."""
         outer = self.scope
-        self.scope = Scope(outer, code or outer.code, code is not None, surely)
+        self.scope = ValueScope(outer, code or outer.code, code is not None, surely)
         try:
             yield self.scope
         finally:
             self.scope = outer
 
     @contextmanager
-    def writing_in(self, scope: Scope) -> Iterator[None]:
+    def writing_in(self, scope: ValueScope) -> Iterator[None]:
         """Write at the open end of an enclosing scope."""
         outer = self.scope
         self.scope = scope
@@ -106,7 +106,7 @@ class Builder:
         finally:
             self.scope = outer
 
-    def home(self, level: int, surely: bool = False) -> Scope:
+    def home(self, level: int, surely: bool = False) -> ValueScope:
         """The outermost scope in which a value may be written.
 
         The value depends on variables of scopes no deeper than `level`.  Values leave only loops:

@@ -25,7 +25,7 @@ from tilesmith.support.errors import InternalError
 
 from . import narrow_floats
 from .arithmetic import Arithmetic
-from .builder import Scope
+from .builder import ValueScope
 from .lane_loads import known_lanes
 from .llvm_text import is_narrow, lane_numbers, literal, memory_type, value_type, vector
 
@@ -143,7 +143,7 @@ class ExprEmitter(Arithmetic):
         (home.fleeting if fleeting else home.values)[key] = result
         return result
 
-    def home_of(self, e: Expr) -> Scope:
+    def home_of(self, e: Expr) -> ValueScope:
         """The scope in which `e` is written."""
         reads, fleeting = self.memory(e)
         if not reads:

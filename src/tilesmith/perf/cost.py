@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tilesmith.ir.target import Target
-from tilesmith.perf.work import Body, Region, Work
+from tilesmith.perf.work import LoopBody, ParallelRegion, Work
 
 from .machine import Machine, Rates
 
@@ -77,7 +77,7 @@ def predict(work: Work, machine: Machine, target: Target, setting: Setting) -> P
 
 
 def region_seconds(
-    region: Region, machine: Machine, target: Target, setting: Setting
+    region: ParallelRegion, machine: Machine, target: Target, setting: Setting
 ) -> tuple[float, float, float, float]:
     """Seconds that a region takes, and that computing, moving data, and starting threads take."""
     threads = max(min(setting.threads, math.floor(region.extent)), 1)
@@ -89,7 +89,7 @@ def region_seconds(
     return max(core, moving) + (1 - HIDDEN) * min(core, moving), core, moving, join
 
 
-def _body_seconds(b: Body, rates: Rates, target: Target, threads: int) -> float:
+def _body_seconds(b: LoopBody, rates: Rates, target: Target, threads: int) -> float:
     """One thread's time for all iterations of a body."""
     lanes = target.vector_bits // 32
     vector = target.vector_bits // 8
@@ -108,7 +108,12 @@ def _body_seconds(b: Body, rates: Rates, target: Target, threads: int) -> float:
 
 
 def _memory_seconds(
-    region: Region, rates: Rates, target: Target, setting: Setting, threads: int, share: float
+    region: ParallelRegion,
+    rates: Rates,
+    target: Target,
+    setting: Setting,
+    threads: int,
+    share: float,
 ) -> float:
     """The slowest link between two levels."""
     footprint = sum(max(s.footprint) for s in region.streams)

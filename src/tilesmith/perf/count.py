@@ -22,7 +22,7 @@ from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Allocate, Assert, Buffer, For, Func, If, LetStmt, Seq, Stmt, Store
 from tilesmith.loop.visit import own_exprs, walk
 
-from .footprint import Access, Loop
+from .footprint import Access, LoopDigit
 from .indices import SCATTERED, computed_from, linear, periods, picked
 
 MOST_VECTORS = 8
@@ -50,7 +50,7 @@ class Count:
 
 
 @dataclass(slots=True, eq=False)
-class Scope:
+class OpenLoop:
     """A loop that is being read.
 
     loop: the node of the loop nest.
@@ -66,7 +66,7 @@ class Scope:
     chains: cycles of the dependence chain through a buffer's element (buffer, indices).
     """
 
-    loop: Loop
+    loop: LoopDigit
     trips: float
     entries: float
     depth: int
@@ -91,8 +91,8 @@ class RegionCount:
 
     extent: float
     entries: float
-    root: Loop = field(default_factory=lambda: Loop(None, 1, 1, 1))
-    scopes: list[Scope] = field(default_factory=list)
+    root: LoopDigit = field(default_factory=lambda: LoopDigit(None, 1, 1, 1))
+    scopes: list[OpenLoop] = field(default_factory=list)
 
 
 def count_kernel(func: Func, target: Target) -> list[RegionCount]:
@@ -100,7 +100,7 @@ def count_kernel(func: Func, target: Target) -> list[RegionCount]:
     reader = _Reader(target, func.body)
     region = RegionCount(1, 1)
     reader.regions.append(region)
-    scope = Scope(region.root, 1, 1, 0, _writes(func.body))
+    scope = OpenLoop(region.root, 1, 1, 0, _writes(func.body))
     region.scopes.append(scope)
     reader.read(func.body, region, [scope], 1.0)
     for r in reader.regions:
@@ -121,7 +121,7 @@ class _Reader:
 
     # statements
 
-    def read(self, s: Stmt, region: RegionCount, scopes: list[Scope], share: float) -> None:
+    def read(self, s: Stmt, region: RegionCount, scopes: list[OpenLoop], share: float) -> None:
         """Read a statement.
 
         share: the fraction of iterations that get here (conditions).
@@ -152,7 +152,7 @@ class _Reader:
             for e in own_exprs(s):
                 self.count(e, scopes, share)
 
-    def loop(self, s: For, region: RegionCount, scopes: list[Scope], share: float) -> None:
+    def loop(self, s: For, region: RegionCount, scopes: list[OpenLoop], share: float) -> None:
         outer = scopes[-1]
         extent = self.size(s.extent)
         if extent <= 0:
@@ -167,10 +167,10 @@ class _Reader:
         whole = extent
         for period in (*reversed(self.periods.get(s.var, ())), 1):
             if period < whole or period == 1:
-                inner = Loop(s.var, whole, period, max(whole / period, 1.0))
+                inner = LoopDigit(s.var, whole, period, max(whole / period, 1.0))
                 parent.loops.append(inner)
                 parent, whole = inner, period
-        scope = Scope(inner, entries * extent, entries, outer.depth + 1, _writes(s.body))
+        scope = OpenLoop(inner, entries * extent, entries, outer.depth + 1, _writes(s.body))
         region.scopes.append(scope)
         before = self.box, self.depth.get(s.var)
         start = self.size(s.start)
@@ -179,7 +179,7 @@ class _Reader:
         self.read(s.body, region, [*scopes, scope], 1.0)
         self.box = before[0]
 
-    def store(self, s: Store, scopes: list[Scope], share: float) -> None:
+    def store(self, s: Store, scopes: list[OpenLoop], share: float) -> None:
         scope = scopes[-1]
         register = s.buffer.scope == "register"
         for e in (s.value, *(() if s.mask is None else (s.mask,)), *s.indices):
@@ -194,7 +194,7 @@ class _Reader:
         if not owner:
             self.chain(s, scope, register)
 
-    def chain(self, s: Store, scope: Scope, register: bool) -> None:
+    def chain(self, s: Store, scope: OpenLoop, register: bool) -> None:
         """Cycles from the load of the value that `s` overwrites to its store; 0 if it doesn't read
         it.
         """
@@ -213,7 +213,7 @@ class _Reader:
             key = (s.buffer, s.indices)
             scope.chains[key] = scope.chains.get(key, 0.0) + longest[s.value]
 
-    def steady(self, indices: Iterable[Expr], scope: Scope) -> bool:
+    def steady(self, indices: Iterable[Expr], scope: OpenLoop) -> bool:
         """True if the indices don't depend on the innermost loop's variable."""
         return not any(
             isinstance(s, Var) and self.depth.get(s, 0) >= scope.depth > 0
@@ -234,7 +234,7 @@ class _Reader:
 
     # expressions
 
-    def count(self, root: Expr, scopes: list[Scope], share: float, index: bool = False) -> None:
+    def count(self, root: Expr, scopes: list[OpenLoop], share: float, index: bool = False) -> None:
         """Add the instructions of an expression to the loops where they run: the loop of the
         innermost variable that each depends on.
         """
@@ -270,7 +270,7 @@ class _Reader:
                 scope.seen.add(e)
                 self.instruction(e, scope, share if scope is here else 1.0, index)
 
-    def instruction(self, e: Expr, scope: Scope, share: float, index: bool) -> None:
+    def instruction(self, e: Expr, scope: OpenLoop, share: float, index: bool) -> None:
         c = scope.count
         pieces = max(math.ceil(e.lanes * e.dtype.bytes / self.vector), 1)
         if isinstance(e, Load):
@@ -334,7 +334,9 @@ class _Reader:
 
     # memory
 
-    def access(self, buffer: Buffer, index: Expr, lanes: int, write: bool, scope: Scope) -> float:
+    def access(
+        self, buffer: Buffer, index: Expr, lanes: int, write: bool, scope: OpenLoop
+    ) -> float:
         """Record what an access touches.  Returns the number of full-width accesses it
         counts as.
         """

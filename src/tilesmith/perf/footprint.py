@@ -1,6 +1,6 @@
 """The bytes that a loop nest touches, and how often it fetches them from each cache.
 
-The nest is a tree of `Loop`s with `Access`es in their bodies.  An access touches `base +
+The nest is a tree of `LoopDigit`s with `Access`es in their bodies.  An access touches `base +
 sum(coefficient * atom)` bytes for every value of its atoms.  Atoms are index expressions:
 variables, and quotients and remainders of variables.  The footprint of a subtree is what its
 accesses touch while its loops run and the loops around it stand still.
@@ -42,7 +42,7 @@ class Access:
 
 
 @dataclass(slots=True, eq=False)
-class Loop:
+class LoopDigit:
     """A loop of the nest, or one digit of a loop.  The root is a loop of one iteration without a
     variable.
 
@@ -58,7 +58,7 @@ class Loop:
     whole: float
     body: float
     trips: float
-    loops: list[Loop] = field(default_factory=list)
+    loops: list[LoopDigit] = field(default_factory=list)
     accesses: dict[object, Access] = field(default_factory=dict)
 
     def add(self, access: Access, offset: int) -> None:
@@ -66,7 +66,7 @@ class Loop:
         key = (access.buffer, access.write, access.terms, access.run)
         self.accesses.setdefault(key, access).offsets.add(offset)
 
-    def walk(self) -> Iterable[Loop]:
+    def walk(self) -> Iterable[LoopDigit]:
         yield self
         for inner in self.loops:
             yield from inner.walk()
@@ -98,9 +98,9 @@ class Footprints:
 
     def __init__(self) -> None:
         self._extents: dict[tuple[Expr, tuple[tuple[Var, float], ...]], int] = {}
-        self._found: dict[tuple[Loop, bool], Traffic] = {}
+        self._found: dict[tuple[LoopDigit, bool], Traffic] = {}
 
-    def of(self, loop: Loop, iteration: bool = False) -> Traffic:
+    def of(self, loop: LoopDigit, iteration: bool = False) -> Traffic:
         """The bytes that the whole loop, or one iteration of it, touches."""
         key = (loop, iteration)
         if key not in self._found:
@@ -113,7 +113,7 @@ class Footprints:
             self._found[key] = self._union(accesses, ranges)
         return self._found[key]
 
-    def traffic(self, loop: Loop, cache: float) -> Traffic:
+    def traffic(self, loop: LoopDigit, cache: float) -> Traffic:
         """The bytes that cross into and out of a cache of `cache` bytes."""
         whole = self.of(loop)
         missing = miss_rate(total(self.of(loop, iteration=True)), cache)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Buffer, Func
-from tilesmith.perf.work import Body, Region, Stream, Work
+from tilesmith.perf.work import LoopBody, ParallelRegion, Stream, Work
 
 from .count import RegionCount, count_kernel
 from .footprint import Footprints, Moved, buffer_size
@@ -35,13 +35,15 @@ def work_of(func: Func, target: Target) -> Work:
 
 def _region(
     r: RegionCount, arguments: Mapping[Buffer, int], prints: Footprints, target: Target
-) -> Region:
+) -> ParallelRegion:
     bodies = []
     for s in r.scopes:
         c = s.count
         if c.issued or c.slow:
             bodies.append(
-                Body(s.trips, s.entries, c.fma, c.alu, c.slow, c.load, c.store, c.issued, c.chain)
+                LoopBody(
+                    s.trips, s.entries, c.fma, c.alu, c.slow, c.load, c.store, c.issued, c.chain
+                )
             )
     levels = [prints.of(r.root)]
     levels += [prints.traffic(r.root, c) for c in target.model.cache_bytes]
@@ -52,4 +54,4 @@ def _region(
         shared = b in iteration and iteration[b].read >= whole.read > 0
         pairs = [(m.read, m.write) for m in moved]
         streams.append(Stream(arguments.get(b, -1), shared, *pairs))
-    return Region(r.extent, r.entries, tuple(bodies), tuple(streams))
+    return ParallelRegion(r.extent, r.entries, tuple(bodies), tuple(streams))

@@ -14,7 +14,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class LoopBody:
     """Straight-line code: the body of a loop without the loops inside it.
 
     trips: how often it runs in all.
@@ -57,7 +57,7 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class ParallelRegion:
     """A parallel loop, or (extent 1) serial code.
 
     extent: iterations of the parallel loop.
@@ -68,7 +68,7 @@ class Region:
 
     extent: float
     entries: float
-    bodies: tuple[Body, ...]
+    bodies: tuple[LoopBody, ...]
     streams: tuple[Stream, ...]
 
 
@@ -83,7 +83,7 @@ class Work:
 
     flops: float
     bytes: float
-    regions: tuple[Region, ...]
+    regions: tuple[ParallelRegion, ...]
 
     def to_json(self) -> list[Any]:
         return [
@@ -111,10 +111,10 @@ class Work:
             _number(flops),
             _number(moved),
             tuple(
-                Region(
+                ParallelRegion(
                     _number(extent),
                     _number(entries),
-                    tuple(Body(*map(_number, b)) for b in bodies),
+                    tuple(LoopBody(*map(_number, b)) for b in bodies),
                     tuple(
                         Stream(
                             int(argument),

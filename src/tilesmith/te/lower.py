@@ -22,7 +22,7 @@ from tilesmith.support.errors import ScheduleError, UsageError
 from .lower_inline import inline
 from .lower_memory import allocation, parameter
 from .lower_nest import NestWriter
-from .lower_plan import Plan, Region, make_plan
+from .lower_plan import Region, StagePlan, make_plan
 from .lower_region import region
 from .lower_round import check_rounding
 from .relations import SplitRelation, dim
@@ -48,7 +48,7 @@ def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Fun
     for symbol in symbols:
         facts = facts.with_interval(symbol, iv.make(0, None))
 
-    plans: dict[str, Plan] = {}
+    plans: dict[str, StagePlan] = {}
     needed: dict[str, list[Dim]] = {}
     for stage_name in reversed(bodies):
         stage = state.stages[stage_name]
@@ -86,8 +86,12 @@ def _check_factors(state: State) -> None:
 
 
 def _plan(
-    state: State, plans: dict[str, Plan], stage: StageState, body: tuple[Expr, ...], facts: Context
-) -> Plan:
+    state: State,
+    plans: dict[str, StagePlan],
+    stage: StageState,
+    body: tuple[Expr, ...],
+    facts: Context,
+) -> StagePlan:
     op = stage.compute
     attach = stage.attach
     if isinstance(attach, At):
@@ -100,7 +104,7 @@ def _plan(
 
 
 def _allocate(
-    plan: Plan, parameters: dict[tuple[str, int], Buffer], needed: list[Dim] | None
+    plan: StagePlan, parameters: dict[tuple[str, int], Buffer], needed: list[Dim] | None
 ) -> None:
     """Give `plan` its buffers: the caller's for outputs, else as large as the region that it
     computes or must hold.
@@ -122,7 +126,7 @@ def _allocate(
     )
 
 
-def _unlaid(stage: StageState, plan: Plan) -> StageState:
+def _unlaid(stage: StageState, plan: StagePlan) -> StageState:
     """An output value that the caller did not ask for is private to the kernel, and a
     plain array.
     """

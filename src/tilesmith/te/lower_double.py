@@ -26,13 +26,13 @@ from tilesmith.loop.nodes import (
 )
 from tilesmith.support.errors import InternalError, ScheduleError
 
-from .lower_plan import Loop, Plan
+from .lower_plan import StageLoop, StagePlan
 from .relations import dim_expr
 from .rewrite import map_loads
 from .state import At, State
 
 
-def slots(state: State, plans: dict[str, Plan]) -> dict[str, Expr]:
+def slots(state: State, plans: dict[str, StagePlan]) -> dict[str, Expr]:
     """For each double-buffered stage, the slot that the current iteration reads.
 
     Raises ScheduleError.
@@ -61,12 +61,12 @@ def slots(state: State, plans: dict[str, Plan]) -> dict[str, Expr]:
     return result
 
 
-def in_iteration(stmt: Stmt, loop: Loop, value: Expr) -> Stmt:
+def in_iteration(stmt: Stmt, loop: StageLoop, value: Expr) -> Stmt:
     """A copy of `stmt` for iteration `value` of `loop`, with loops and allocations of its own."""
     return _Copy({loop.var: value}).of(stmt)
 
 
-def run_ahead(stmt: Stmt, loop: Loop) -> Stmt:
+def run_ahead(stmt: Stmt, loop: StageLoop) -> Stmt:
     """The part of the next iteration, if there is one."""
     following = loop.var + 1
     return If(following < dim_expr(loop.extent), in_iteration(stmt, loop, following), likely=True)

@@ -35,7 +35,7 @@ from tilesmith.support.errors import ScheduleError
 
 from .lower_double import in_iteration, run_ahead, slots
 from .lower_memory import physical_indices
-from .lower_plan import Loop, PlacedGuard, Plan, read_of
+from .lower_plan import PlacedGuard, StageLoop, StagePlan, read_of
 from .lower_region import regions_read
 from .relations import dim_expr
 from .rewrite import map_loads
@@ -47,12 +47,15 @@ class NestWriter:
     """Writes the nests of all stages of one function."""
 
     def __init__(
-        self, state: State, plans: dict[str, Plan], parameters: Mapping[tuple[str, int], Buffer]
+        self,
+        state: State,
+        plans: dict[str, StagePlan],
+        parameters: Mapping[tuple[str, int], Buffer],
     ) -> None:
         self.state = state
         self.plans = plans
         self.parameters = parameters
-        self.loops: dict[Var, tuple[str, Loop]] = {}
+        self.loops: dict[Var, tuple[str, StageLoop]] = {}
         """Every loop variable with its stage: tells whether register buffers are indexed by
         unrolled loops only.
         """
@@ -66,7 +69,7 @@ class NestWriter:
             if name in plans and not isinstance(attach, str):
                 self.attached.setdefault((attach.stage, attach.axis), []).append(name)
 
-    def nest(self, plan: Plan) -> Stmt:
+    def nest(self, plan: StagePlan) -> Stmt:
         """The loops of one stage, with everything attached to them inside."""
         for loop in plan.loops:
             self.loops[loop.var] = (plan.stage.name, loop)
@@ -92,17 +95,17 @@ class NestWriter:
                 body = seq(self._initial(plan, depth), body)
         return _guarded(body, [g for g in plan.guards if g.depth < 0])
 
-    def allocated(self, plan: Plan, body: Stmt) -> Stmt:
+    def allocated(self, plan: StagePlan, body: Stmt) -> Stmt:
         """`body` inside the allocations of `plan`'s buffers that the caller does not own."""
         for buffer in reversed(plan.buffers):
             if buffer.scope != "param":
                 body = Allocate(buffer, body)
         return body
 
-    def _initial(self, plan: Plan, depth: int) -> Stmt:
+    def _initial(self, plan: StagePlan, depth: int) -> Stmt:
         """The initial values of a reduction, over the spatial loops inside loop number `depth`."""
         fresh: dict[Expr, Expr] = {}
-        spatial: list[tuple[int, Loop, Var]] = []
+        spatial: list[tuple[int, StageLoop, Var]] = []
         for number, loop in enumerate(plan.loops):
             if number > depth and not loop.is_reduce and not loop.is_unit:
                 var = Var(loop.name)
@@ -126,7 +129,7 @@ class NestWriter:
             body = For(var, const(0), dim_expr(loop.extent), loop.kind, _guarded(body, here))
         return body
 
-    def _update(self, plan: Plan) -> Stmt:
+    def _update(self, plan: StagePlan) -> Stmt:
         """The innermost statement: store the elements, or update them by one more term."""
         at = self._own_indices(plan)
         ctx = plan.context()
@@ -146,7 +149,7 @@ class NestWriter:
             body = LetStmt(name, value, body)
         return body
 
-    def _own_indices(self, plan: Plan) -> tuple[Expr, ...]:
+    def _own_indices(self, plan: StagePlan) -> tuple[Expr, ...]:
         """Where `plan` stores the element of the current iteration."""
         ctx = plan.context()
         axes = plan.stage.compute.axis
@@ -207,7 +210,7 @@ class NestWriter:
 
         return load
 
-    def _prefetch(self, plan: Plan, depth: int, mark: PrefetchMark) -> list[Stmt]:
+    def _prefetch(self, plan: StagePlan, depth: int, mark: PrefetchMark) -> list[Stmt]:
         """Prefetches in loop number `depth`.
 
         They concern what the body of loop `mark.axis` reads of `mark.source`, `mark.offset`
@@ -271,7 +274,7 @@ class NestWriter:
         last = stage.layout.dims[-1]
         return last.axis, max(1, min(line, last.block) if last.part == "inner" else line)
 
-    def _prefetched(self, plan: Plan, mark: PrefetchMark) -> Buffer:
+    def _prefetched(self, plan: StagePlan, mark: PrefetchMark) -> Buffer:
         """The memory that is to be prefetched.  Raises ScheduleError if there is none yet."""
         if not any(self.state.tensors[read_of(r)] == (mark.source, mark.value) for r in plan.reads):
             raise ScheduleError(
@@ -295,7 +298,7 @@ class NestWriter:
         return producer.buffers[mark.value]
 
     def _prefetch_piece(
-        self, plan: Plan, depth: int, mark: PrefetchMark, buffer: Buffer
+        self, plan: StagePlan, depth: int, mark: PrefetchMark, buffer: Buffer
     ) -> list[Stmt]:
         """`_prefetch` for a loop of the stage in which `plan` is computed.
 
@@ -338,7 +341,7 @@ class NestWriter:
         return [Evaluate(Call("prefetch", (Load(buffer, address),), buffer.dtype))]
 
 
-def _share(count: int, loop: Loop) -> tuple[Expr, int]:
+def _share(count: int, loop: StageLoop) -> tuple[Expr, int]:
     """Of `count` lines, the first that an iteration of `loop` prefetches, and how many."""
     if not isinstance(loop.extent, int):
         return const(0), count

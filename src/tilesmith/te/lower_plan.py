@@ -26,7 +26,7 @@ from .tensor import Reduce, Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class StageLoop:
     """One loop of a nest.  A loop of one iteration is left out: its `value` is the constant 0.
 
     name: the axis.
@@ -84,7 +84,7 @@ class PlacedGuard:
 
 
 @dataclass(slots=True, eq=False)
-class Plan:
+class StagePlan:
     """One stage, ready to be written as loops.
 
     stage: the stage.
@@ -108,7 +108,7 @@ class Plan:
     body: tuple[Expr, ...]
     reads: list[Load]
     regions: tuple[Region, ...]
-    loops: tuple[Loop, ...]
+    loops: tuple[StageLoop, ...]
     locals: tuple[Expr, ...]
     """Per spatial axis: the position within the region."""
     points: dict[Expr, Expr]
@@ -165,14 +165,16 @@ class Plan:
 
 def make_plan(
     stage: StageState, body: tuple[Expr, ...], regions: tuple[Region, ...], outside: Context
-) -> Plan:
+) -> StagePlan:
     """The loops and guards of `stage` computing `regions` (one per spatial axis)."""
     op = stage.compute
     n = len(op.axis)
     extents = stage.extents((*(r.extent for r in regions), *(a.extent for a in op.reduce_axis)))
     extents = {name: dim(simplify(e)) if isinstance(e, Expr) else e for name, e in extents.items()}
     reduced = stage.reduce_names()
-    loops = tuple(Loop(a, Var(a), extents[a], stage.kind(a), a in reduced) for a in stage.leaves)
+    loops = tuple(
+        StageLoop(a, Var(a), extents[a], stage.kind(a), a in reduced) for a in stage.leaves
+    )
     for loop in loops:
         if loop.kind in ("vectorized", "unrolled") and not isinstance(loop.extent, int):
             raise ScheduleError(
@@ -224,7 +226,7 @@ def make_plan(
         if region.start is not const(0):
             place(Guard(point >= 0, "peel"), is_reduce=False)
     sources = body[0].sources if isinstance(body[0], Reduce) else body
-    return Plan(
+    return StagePlan(
         stage,
         body,
         loads(sources),

@@ -12,7 +12,7 @@ from tilesmith.ir.simplify import can_prove, interval, simplify
 from tilesmith.ir.types import Dim
 from tilesmith.support.errors import ScheduleError
 
-from .lower_plan import Loop, Plan, Region, read_of
+from .lower_plan import Region, StageLoop, StagePlan, read_of
 from .relations import add, dim_expr
 from .state import At, State
 
@@ -20,7 +20,7 @@ Bounds = tuple[Expr, Expr]
 Ranges = dict[Var, tuple[Expr | int, Expr | int]]
 
 
-def region(state: State, plans: Mapping[str, Plan], name: str, at: At) -> tuple[Region, ...]:
+def region(state: State, plans: Mapping[str, StagePlan], name: str, at: At) -> tuple[Region, ...]:
     """What one iteration of the loop `at` needs of stage `name`, per dimension."""
     target = plans[at.stage]
     depth = target.depth(at.axis)
@@ -46,11 +46,11 @@ def region(state: State, plans: Mapping[str, Plan], name: str, at: At) -> tuple[
 
 def regions_read(
     state: State,
-    plans: Mapping[str, Plan],
-    reader: Plan,
+    plans: Mapping[str, StagePlan],
+    reader: StagePlan,
     depth: int,
     name: str,
-    of: Plan | None = None,
+    of: StagePlan | None = None,
 ) -> tuple[Region, ...]:
     """What `reader` itself reads of stage `name` in one iteration of its loop number `depth`.
 
@@ -129,8 +129,8 @@ def _union(a: Bounds | None, b: Bounds | None, ctx: Context) -> Bounds | None:
 
 def _bounds_of_reads(
     state: State,
-    plans: Mapping[str, Plan],
-    reader: Plan,
+    plans: Mapping[str, StagePlan],
+    reader: StagePlan,
     name: str,
     target: str,
     depth: int,
@@ -175,7 +175,7 @@ def _expr(value: Expr | int) -> Expr:
     return const(value) if isinstance(value, int) else value
 
 
-def _relaxed(reader: Plan, depth: int) -> tuple[dict[Expr, Expr], Ranges, Context]:
+def _relaxed(reader: StagePlan, depth: int) -> tuple[dict[Expr, Expr], Ranges, Context]:
     """How an index of `reader` varies in the loops inside number `depth`.
 
     An axis with all of its loops inside runs over its region.  It stays a variable with that range,
@@ -206,7 +206,7 @@ def _relaxed(reader: Plan, depth: int) -> tuple[dict[Expr, Expr], Ranges, Contex
 
 
 def _enclosing(
-    state: State, plans: Mapping[str, Plan], reader: Plan, target: str, depth: int
+    state: State, plans: Mapping[str, StagePlan], reader: StagePlan, target: str, depth: int
 ) -> list[tuple[Ranges, Context]]:
     """The loops between `reader`'s nest and loop number `depth` of `target`, inner nests first."""
     result: list[tuple[Ranges, Context]] = []
@@ -216,7 +216,7 @@ def _enclosing(
         plan = plans[link.stage]
         last = plan.depth(link.axis)
         first = depth + 1 if link.stage == target else 0
-        loops: tuple[Loop, ...] = plan.loops[first : last + 1]
+        loops: tuple[StageLoop, ...] = plan.loops[first : last + 1]
         ranges: Ranges = {loop.var: (0, loop.last) for loop in loops if not loop.is_unit}
         if ranges:
             result.append((ranges, plan.context(last)))

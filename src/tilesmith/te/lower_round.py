@@ -29,7 +29,7 @@ from tilesmith.ir.types import Dim
 from tilesmith.support.errors import ScheduleError
 
 from .lower_memory import capacity
-from .lower_plan import Plan, read_of
+from .lower_plan import StagePlan, read_of
 from .relations import add, dim_expr
 from .state import At, State
 from .tensor import Reduce
@@ -38,7 +38,7 @@ _DIVISIONS = ("floordiv", "floormod", "truncdiv", "truncmod")
 
 
 def check_rounding(
-    state: State, plans: Mapping[str, Plan], plan: Plan, needed: dict[str, list[Dim]]
+    state: State, plans: Mapping[str, StagePlan], plan: StagePlan, needed: dict[str, list[Dim]]
 ) -> None:
     """Check the rounded-up axes of `plan`; note in `needed` how large root producers must be."""
     if not plan.rounded:
@@ -67,7 +67,7 @@ def check_rounding(
             _check_read(state, plans, plan, load, ctx, needed)
 
 
-def _error(plan: Plan, why: str) -> ScheduleError:
+def _error(plan: StagePlan, why: str) -> ScheduleError:
     names = ", ".join(sorted(a.name for a in plan.stage.compute.axis if a.var in plan.rounded))
     return ScheduleError(
         f"cannot round up axis {names} of {plan.stage.name}: {why}; use tail='peel' or 'guard', or "
@@ -76,7 +76,7 @@ def _error(plan: Plan, why: str) -> ScheduleError:
     )
 
 
-def _check_own_memory(plan: Plan, facts: Context) -> None:
+def _check_own_memory(plan: StagePlan, facts: Context) -> None:
     """An output's memory is the caller's: it must have room for the extra points."""
     if not plan.stage.is_output:
         return
@@ -113,8 +113,8 @@ def _guarded_loads(e: Expr, conds: tuple[Expr, ...]) -> Iterator[tuple[Load, tup
 
 def _check_read(
     state: State,
-    plans: Mapping[str, Plan],
-    plan: Plan,
+    plans: Mapping[str, StagePlan],
+    plan: StagePlan,
     load: Load,
     ctx: Context,
     needed: dict[str, list[Dim]],

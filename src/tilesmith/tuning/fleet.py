@@ -28,7 +28,7 @@ from tilesmith.codegen.targets import host
 from tilesmith.support.child import decode
 from tilesmith.support.errors import UsageError
 
-from .jobs import Answer, MeasureJob, Plan, Runnable, answer_of, save_arrays
+from .jobs import Answer, MeasureJob, MeasurePlan, Runnable, answer_of, save_arrays
 from .measure import (
     BUILD_SECONDS,
     RUN_SECONDS,
@@ -126,7 +126,7 @@ class RayMeasurer:
         if isinstance(baseline, Trial):
             yield from incomparable(task, candidates, baseline)
             return
-        plan = Plan(self.threads, task.bound, seconds, flush_bytes=self.flush_bytes)
+        plan = MeasurePlan(self.threads, task.bound, seconds, flush_bytes=self.flush_bytes)
         arrays, name = self._arrays_of(task), Path(f"{task.key.workload}.npz")
         requests = [(_Job(c), request_of(task, c)) for c in candidates]
         yield from (r for _, r in requests if isinstance(r, Trial))

@@ -111,7 +111,7 @@ def _argument(a: Mapping[str, Any]) -> Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MeasurePlan:
     """How to measure.
 
     threads: for the kernel.
@@ -157,7 +157,7 @@ class MeasureJob:
     arrays: Path
     baseline: Runnable
     candidate: Runnable
-    plan: Plan
+    plan: MeasurePlan
 
     def to_bytes(self) -> bytes:
         first = self.baseline.to_bytes()
@@ -172,7 +172,7 @@ class MeasureJob:
             Path(head["arrays"]),
             Runnable.from_bytes(rest[:at]),
             Runnable.from_bytes(rest[at:]),
-            Plan(**head["plan"]),
+            MeasurePlan(**head["plan"]),
         )
 
 

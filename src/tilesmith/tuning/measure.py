@@ -28,7 +28,7 @@ from tilesmith.support.cgroup import usable_memory
 from tilesmith.support.child import Child, ChildError, Children
 from tilesmith.support.errors import TilesmithError
 
-from .jobs import Answer, Argument, MeasureJob, Plan, Runnable, answer_of, save_arrays
+from .jobs import Answer, Argument, MeasureJob, MeasurePlan, Runnable, answer_of, save_arrays
 from .processors import shares
 
 BUILD_SECONDS = 30.0
@@ -141,7 +141,7 @@ class LocalMeasurer:
             yield from incomparable(task, candidates, baseline)
             return
         arrays = self._arrays_of(task)
-        plan = Plan(self.threads, task.bound, seconds, flush_bytes=self.flush_bytes)
+        plan = MeasurePlan(self.threads, task.bound, seconds, flush_bytes=self.flush_bytes)
         builds = [self._pool.submit(self._build, task, c) for c in candidates]
         try:
             if not self._shares.builders:

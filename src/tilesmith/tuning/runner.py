@@ -30,7 +30,7 @@ from .jobs import (
     Answer,
     Argument,
     MeasureJob,
-    Plan,
+    MeasurePlan,
     Runnable,
     answer_bytes,
     load_arrays,
@@ -205,7 +205,7 @@ class Bench:
         finally:
             gc.collect()
 
-    def _timer(self, kernel: Loaded, plan: Plan) -> Callable[[int], float]:
+    def _timer(self, kernel: Loaded, plan: MeasurePlan) -> Callable[[int], float]:
         """A function that tells a kernel's time over n runs."""
         if not plan.flush_bytes:
             return kernel.seconds
@@ -222,13 +222,13 @@ class Bench:
         return seconds
 
 
-def _wrong(error: float, plan: Plan, when: str = "") -> Answer:
+def _wrong(error: float, plan: MeasurePlan, when: str = "") -> Answer:
     text = f"off by {error:.1e} of the largest magnitude (allowed: {plan.bound:.0e}){when}"
     return Answer("wrong", text=text)
 
 
 def in_turns(
-    candidate: Callable[[int], float], baseline: Callable[[int], float], plan: Plan
+    candidate: Callable[[int], float], baseline: Callable[[int], float], plan: MeasurePlan
 ) -> Answer:
     """The least times of two contenders in turns; each is a function that tells its time over n
     runs.

@@ -23,7 +23,7 @@ from tilesmith.support.errors import InternalError
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MemoryPlan:
     """Byte offsets into an arena, multiples of `LINE_BYTES` except for values that lie inside
     others.
 
@@ -52,7 +52,7 @@ class _Block:
     last: int
 
 
-def plan(graph: Graph, extra_bytes: Mapping[Node, int] | None = None) -> Plan:
+def plan(graph: Graph, extra_bytes: Mapping[Node, int] | None = None) -> MemoryPlan:
     """The memory plan of `graph`, whose shapes are static and whose nodes run one after the other.
 
     extra_bytes: workspace that a node needs while it runs.
@@ -76,7 +76,7 @@ def plan(graph: Graph, extra_bytes: Mapping[Node, int] | None = None) -> Plan:
     workspace = {b.owner: at for b, at in placed.items() if isinstance(b.owner, Node)}
     inside = {v: (home, at) for v, (home, at) in homes.items() if home not in offsets}
     offsets |= {v: offsets[home] + at for v, (home, at) in homes.items() if home in offsets}
-    return Plan(offsets, workspace, size, bound, inside)
+    return MemoryPlan(offsets, workspace, size, bound, inside)
 
 
 def value_bytes(value: Value) -> int:

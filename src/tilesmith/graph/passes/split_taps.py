@@ -29,7 +29,7 @@ from .dce import dce
 
 PASS_CHANNELS = 16
 """Channels whose products take as long as adding one tap's result to the sum."""
-GAIN = 0.7
+MOST_WORK_LEFT = 0.7
 """The largest share of the work that may be left; splitting makes more and smaller kernels."""
 
 Tap = tuple[int, ...]
@@ -69,7 +69,7 @@ def _is_worth_it(node: Node) -> bool:
     whole = math.prod(shape) * math.prod(node.inputs[1].type.static_shape[2:])
     met = sum(math.prod(_result(shape, *_margins(node, tap))) for tap in taps)
     passes = (len(taps) - 1) * math.prod(shape)
-    return met * channels + passes * PASS_CHANNELS < GAIN * whole * channels
+    return met * channels + passes * PASS_CHANNELS < MOST_WORK_LEFT * whole * channels
 
 
 def _taps(node: Node) -> list[Tap]:

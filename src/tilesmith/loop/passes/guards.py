@@ -38,7 +38,7 @@ def unrolled_size(stmt: Stmt) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class SplitGuard:
     """A condition along which loops may be split.
 
     node: the expression that is replaced.
@@ -55,14 +55,16 @@ class Guard:
     likely: bool = False
 
 
-def _of_condition(cond: Expr, likely: bool) -> list[Guard]:
+def _of_condition(cond: Expr, likely: bool) -> list[SplitGuard]:
     found = ((c, guard_form(c)) for c in conjuncts(cond))
     return [
-        Guard(c, form, const(True), const(False), likely) for c, form in found if form is not None
+        SplitGuard(c, form, const(True), const(False), likely)
+        for c, form in found
+        if form is not None
     ]
 
 
-def _clamps(loop: For) -> Iterator[Guard]:
+def _clamps(loop: For) -> Iterator[SplitGuard]:
     """The clamps in indices of loads that differ between the lanes of a vectorized loop."""
     for root in exprs(loop.body):
         for load in post_order(root) if loop.var in symbols(root) else ():
@@ -74,7 +76,7 @@ def _clamps(loop: For) -> Iterator[Guard]:
                 if node.dtype is i64 and loop.var in symbols(node):
                     sign = 1 if node.op == "max" else -1
                     form = combined(affine_form(node.a), affine_form(node.b), -1)
-                    yield Guard(node, scaled(form, sign), node.a, node.b)
+                    yield SplitGuard(node, scaled(form, sign), node.a, node.b)
 
 
 class Guards:
@@ -83,10 +85,10 @@ class Guards:
     """
 
     def __init__(self) -> None:
-        self._done: dict[Stmt, tuple[tuple[Guard, ...], frozenset[Stmt]]] = {}
-        self._selects: dict[Expr, tuple[Guard, ...]] = {}
+        self._done: dict[Stmt, tuple[tuple[SplitGuard, ...], frozenset[Stmt]]] = {}
+        self._selects: dict[Expr, tuple[SplitGuard, ...]] = {}
 
-    def collect(self, stmt: Stmt) -> tuple[Guard, ...]:
+    def collect(self, stmt: Stmt) -> tuple[SplitGuard, ...]:
         return self._visit(stmt)[0]
 
     def loops(self, stmt: Stmt) -> list[For]:
@@ -96,14 +98,14 @@ class Guards:
         """Variables that statements inside bind."""
         return frozenset(s.var for s in self._visit(stmt)[1] if isinstance(s, (For, LetStmt)))
 
-    def _visit(self, stmt: Stmt) -> tuple[tuple[Guard, ...], frozenset[Stmt]]:
+    def _visit(self, stmt: Stmt) -> tuple[tuple[SplitGuard, ...], frozenset[Stmt]]:
         """Guards, and the loops and lets."""
         found = self._done.get(stmt)
         if found is not None:
             return found
-        guards: dict[Expr, Guard] = {}
+        guards: dict[Expr, SplitGuard] = {}
         loops: frozenset[Stmt] = frozenset((stmt,) if isinstance(stmt, (For, LetStmt)) else ())
-        own: list[Guard] = []
+        own: list[SplitGuard] = []
         if isinstance(stmt, If) and stmt.likely:
             own += _of_condition(stmt.cond, likely=True)
         for e in own_exprs(stmt):
@@ -119,10 +121,10 @@ class Guards:
         self._done[stmt] = result = (tuple(guards.values()), loops)
         return result
 
-    def _of_selects(self, root: Expr) -> tuple[Guard, ...]:
+    def _of_selects(self, root: Expr) -> tuple[SplitGuard, ...]:
         found = self._selects.get(root)
         if found is None:
-            guards: list[Guard] = []
+            guards: list[SplitGuard] = []
             for node in post_order(root):
                 if isinstance(node, Select) and _reads(node):
                     guards += _of_condition(node.cond, likely=False)

@@ -48,7 +48,7 @@ from tilesmith.ir.simplify import EMPTY
 
 from ..nodes import For, Func, If, LetStmt, Seq, Stmt, seq
 from ..visit import rebuild
-from .guards import Guard, Guards, is_fixed, renamed, unrolled_size
+from .guards import Guards, SplitGuard, is_fixed, renamed, unrolled_size
 from .simplify import simplify_stmt
 
 FREE_SIZE = 256
@@ -77,7 +77,7 @@ class _Range:
     low, high: first and last value.
     """
 
-    guard: Guard
+    guard: SplitGuard
     low: int
     high: int
 
@@ -184,7 +184,7 @@ class _Peeler:
                 best = split
         return best
 
-    def condition_for(self, body: Stmt, ctx: Context, var: Var) -> tuple[Guard, Affine] | None:
+    def condition_for(self, body: Stmt, ctx: Context, var: Var) -> tuple[SplitGuard, Affine] | None:
         """A guard that is fixed outside `body`, with the sum that is then >= 0."""
         guards = self.guards.collect(body)
         if not guards or unrolled_size(body) > self.budget:
@@ -283,7 +283,9 @@ class _Peeler:
             return self.stmt(stmt, ctx)
         return self.body(stmt, ctx, var)
 
-    def version_on(self, stmt: Stmt, guard: Guard, form: Affine, ctx: Context, var: Var) -> Stmt:
+    def version_on(
+        self, stmt: Stmt, guard: SplitGuard, form: Affine, ctx: Context, var: Var
+    ) -> Stmt:
         """`if form >= 0: <guard is true> else: ...`."""
         self.budget -= unrolled_size(stmt)
         cond: Expr = Compare("le", const(0), from_affine(*form))

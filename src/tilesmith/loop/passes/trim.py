@@ -28,7 +28,7 @@ from tilesmith.ir.simplify import EMPTY, simplify
 
 from ..nodes import For, Func, If, Seq, Stmt, Store, seq
 from ..visit import rebuild
-from .guards import Guard, Guards, is_fixed, renamed
+from .guards import Guards, SplitGuard, is_fixed, renamed
 from .simplify import conjuncts, simplify_stmt
 from .vectorize import REDUCTIONS, identity
 
@@ -61,7 +61,7 @@ class _Cut:
     never: where it holds for none.
     """
 
-    guard: Guard
+    guard: SplitGuard
     always: tuple[Expr, Expr]
     sometimes: tuple[Expr, Expr]
     never: tuple[Expr, Expr]

@@ -73,7 +73,7 @@ def is_generic(body: Graph, group: Group) -> bool:
     return not is_attention(group) and winograd_op(body) is None
 
 
-def lower_group(body: Graph, target: Target, name: str, cfg: Config = ANALYTIC) -> Func:
+def lower_by_rule(body: Graph, target: Target, name: str, cfg: Config = ANALYTIC) -> Func:
     """The kernel of a fused group as a loop nest.  Its parameters are the group's inputs, then its
     outputs.
     """

@@ -35,7 +35,7 @@ from tilesmith.te.schedule import Schedule, create_schedule
 from tilesmith.te.tensor import Compute, IterVar, Tensor
 
 from .attention_result import extent, find_result, result_loops, simplified
-from .contraction import Contraction, Tile, analyse, packed_layout
+from .contraction import Contraction, RegisterTile, analyse, packed_layout
 from .injective import schedule_injective
 from .reduction import is_costly, reduce_along, vectorize
 from .row_scale import scale_results
@@ -119,7 +119,7 @@ def schedule_attention(group: Group, target: Target) -> tuple[Schedule, Group]:
 
     _register_tile(s, acc, (o, do), values.reduce_axis, step, lanes)
     _schedule_chain(s, group, a, (o, mo), lanes)
-    scores_tile = Tile(height, _vectors_beside(height, keys, target, lanes), lanes)
+    scores_tile = RegisterTile(height, _vectors_beside(height, keys, target, lanes), lanes)
     _schedule_logits(s, a, scores_acc, (o, mo), scores_tile, keys)
     at_head = None if heads is None else (o, heads)
     _pack_keys(s, group, a.scores, scores_acc, scores_tile, at_head, target)
@@ -232,7 +232,7 @@ def _is_kept(group: Group, stage: Compute, values: Compute) -> bool:
 
 
 def _schedule_logits(
-    s: Schedule, a: _Attention, acc: Tensor, at: tuple[Any, Any], tile: Tile, keys: int
+    s: Schedule, a: _Attention, acc: Tensor, at: tuple[Any, Any], tile: RegisterTile, keys: int
 ) -> None:
     logits = a.logits.outputs[0]
     stage = s[logits]
@@ -277,7 +277,7 @@ def _pack_keys(
     group: Group,
     c: Contraction,
     acc: Tensor,
-    tile: Tile,
+    tile: RegisterTile,
     at: tuple[Any, Any] | None,
     target: Target,
 ) -> None:

@@ -19,7 +19,7 @@ from tilesmith.strategy.access import expand
 from tilesmith.strategy.group import Group
 from tilesmith.te.tensor import Compute, IterVar
 
-from .contraction import Tile, choose_tile
+from .contraction import RegisterTile, choose_tile
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +35,7 @@ class Result:
     stage: Compute
     indices: tuple[Expr, ...]
     split: dict[Var, int]
-    tile: Tile
+    tile: RegisterTile
 
 
 def find_result(
@@ -66,7 +66,9 @@ def find_result(
     return Result(top, tuple(x.var for x in top.axis), {}, tile)
 
 
-def _tile(values: Compute, merged_rows: bool, merged_columns: bool, target: Target) -> Tile | None:
+def _tile(
+    values: Compute, merged_rows: bool, merged_columns: bool, target: Target
+) -> RegisterTile | None:
     """The register tile of the second contraction; None if no good tile divides a merged axis.
 
     If the result merges an axis with others, a tile that does not divide the axis would run over
@@ -87,7 +89,7 @@ def _tile(values: Compute, merged_rows: bool, merged_columns: bool, target: Targ
         if 2 * fit <= height:
             return None
         height = fit
-    return Tile(height, tile.vectors, lanes)
+    return RegisterTile(height, tile.vectors, lanes)
 
 
 def _dividing_vectors(width: int, lanes: int) -> int | None:

@@ -80,7 +80,7 @@ def _vars(load: Load) -> set[Var]:
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class RegisterTile:
     """A register tile.
 
     rows: rows.
@@ -113,7 +113,7 @@ def choose_tile(
     vectors: int | None = None,
     row_bytes: int | None = None,
     outer: int | None = None,
-) -> Tile:
+) -> RegisterTile:
     """The register tile with the least predicted time for a `rows` x `columns` output.
 
     Per reduction step a tile starts rows * vectors FMAs.  It loads its vectors and (`broadcast`)
@@ -129,7 +129,7 @@ def choose_tile(
     """
     lanes = target.vector_lanes(element_bytes)
     kept = resident_rows(row_bytes, target) if broadcast else MAX_ROWS
-    best, best_cost = Tile(1, vectors or 1, lanes), float("inf")
+    best, best_cost = RegisterTile(1, vectors or 1, lanes), float("inf")
     for count in (vectors,) if vectors else range(1, MAX_VECTORS + 1):
         width = count * lanes
         if count > 1 and not vectors and width >= columns + lanes:
@@ -155,7 +155,7 @@ def choose_tile(
             if outer == 1:  # the rows of a whole product are as many streams to fetch ahead
                 cost *= 1 + 0.01 * max(height - STREAMS, 0)
             if cost < best_cost:
-                best, best_cost = Tile(height, count, lanes), cost
+                best, best_cost = RegisterTile(height, count, lanes), cost
     return best
 
 
@@ -266,7 +266,7 @@ def fusable_rows(c: Contraction) -> tuple[IterVar, ...]:
     return tuple(fusable)
 
 
-UNROLLED = (1, 2, 3, 4, 5, 7, 8)
+UNROLL_FACTORS = (1, 2, 3, 4, 5, 7, 8)
 """Numbers of reduction steps that may be unrolled if they divide the reduction: powers of two, and
 sizes of windows.
 """
@@ -316,7 +316,7 @@ def _group_size(c: Contraction) -> int | None:
     return None
 
 
-def packed_layout(c: Contraction, tile: Tile) -> Layout | None:
+def packed_layout(c: Contraction, tile: RegisterTile) -> Layout | None:
     """The layout in which the micro-kernel streams a constant `w`; None if the indices of `w` are
     not plain axes.
 

@@ -28,7 +28,7 @@ from .contraction import STREAMS, Contraction, analyse, fusable_rows, step_cycle
 from .matmul import accumulator, innermost, linear_run, tile_output
 from .reduction import is_costly, vectorize
 
-UNROLLED = 128
+MAX_UNROLLED_STEPS = 128
 """Most vectors that a tile reads without a loop, so that memory is read in order: code of 1 KiB."""
 
 SLOWER = 0.15
@@ -87,7 +87,9 @@ def schedule_dots(
     )
     first, *kept = sums.axis
     steps = [x for x in sums.leaf_axes if x not in sums.axis]
-    if height * width * -(-k.extent // lanes) <= UNROLLED:  # short: one row after the other
+    if (
+        height * width * -(-k.extent // lanes) <= MAX_UNROLLED_STEPS
+    ):  # short: one row after the other
         sums.reorder(*kept, *steps, first)
         unrolled = [*kept, *steps]
     else:

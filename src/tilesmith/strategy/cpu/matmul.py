@@ -30,9 +30,9 @@ from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, IterVar, Tensor
 
 from .contraction import (
-    UNROLLED,
+    UNROLL_FACTORS,
     Contraction,
-    Tile,
+    RegisterTile,
     analyse,
     choose_tile,
     column_span,
@@ -253,7 +253,7 @@ def _share(
 def _unroll(stage: Any, axis: Any, best: int, cfg: Config) -> Any:
     """Unroll steps of a reduction, by default `best` of them.  Returns the loop around them."""
     extent = expected(axis.extent)
-    steps = cfg.choice("unroll", lambda: [n for n in UNROLLED if extent % n == 0], best)
+    steps = cfg.choice("unroll", lambda: [n for n in UNROLL_FACTORS if extent % n == 0], best)
     if steps > 1:
         axis, inner = stage.split(axis, factor=steps)
         stage.unroll(inner)
@@ -335,7 +335,7 @@ def _tile(
     columns: int,
     target: Target,
     cfg: Config,
-) -> tuple[Tile, int]:
+) -> tuple[RegisterTile, int]:
     """The register tile, and the number of reduction steps to unroll.
 
     If `w` is packed already, its packing fixes the width of the tile.
@@ -345,7 +345,7 @@ def _tile(
     walk = strides_through(group, c.x) if run else None
     distance = row_distance(c) if walk is None else abs(walk.get(run[-1].var, 0))
 
-    def choose(vectors: int | None = None) -> tuple[Tile, int]:
+    def choose(vectors: int | None = None) -> tuple[RegisterTile, int]:
         vectors = None if vectors is None else int(vectors)  # a key of a table
         if slide is not None:
             found = sliding_tile(slide, rows, columns, target, element, vectors)
@@ -370,7 +370,7 @@ def _tile(
         tile, steps = choose(vectors)
     highest = max((target.vector_registers - 1 - vectors) // vectors, tile.rows)
     height = cfg.choice("rows", lambda: range(1, min(highest, rows) + 1), tile.rows)
-    return Tile(height, tile.vectors, tile.lanes), steps
+    return RegisterTile(height, tile.vectors, tile.lanes), steps
 
 
 def stages_after(group: Group, anchor: Compute) -> set[Compute]:

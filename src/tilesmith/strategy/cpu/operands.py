@@ -21,7 +21,7 @@ from tilesmith.te.schedule import Schedule
 from tilesmith.te.stage import Axis, Stage
 from tilesmith.te.tensor import Compute, Placeholder, Tensor
 
-from .contraction import Contraction, Tile, packed_layout, reduction_order, row_extent
+from .contraction import Contraction, RegisterTile, packed_layout, reduction_order, row_extent
 from .injective import share_and_vectorize
 from .transposition import Transposition, schedule_packing
 
@@ -41,7 +41,7 @@ distance.
 
 
 def schedule_operands(
-    s: Schedule, group: Group, c: Contraction, tile: Tile, target: Target, cfg: Config
+    s: Schedule, group: Group, c: Contraction, tile: RegisterTile, target: Target, cfg: Config
 ) -> None:
     for load in (c.x, c.w):
         producer = load.buffer.op  # type: ignore[union-attr]  # a tensor
@@ -75,7 +75,7 @@ def schedule_operands(
         share_and_vectorize(stage, loops, sizes, c.w.dtype.bytes, target)
 
 
-def _packs(group: Group, c: Contraction, tile: Tile, target: Target, cfg: Config) -> bool:
+def _packs(group: Group, c: Contraction, tile: RegisterTile, target: Target, cfg: Config) -> bool:
     """Whether to pack a `w` that lanes run along in any case.
 
     That pays where many tiles of rows read a column block, which stays in L2 only if it is
@@ -101,7 +101,9 @@ def _packs(group: Group, c: Contraction, tile: Tile, target: Target, cfg: Config
     return bool(cfg.choice("pack", (False, True), tiles * lost > PACKING))
 
 
-def _across(group: Group, c: Contraction, tile: Tile) -> tuple[Transposition, Tensor | None] | None:
+def _across(
+    group: Group, c: Contraction, tile: RegisterTile
+) -> tuple[Transposition, Tensor | None] | None:
     """How packing transposes a `w` that is contiguous along the reduced axis, and the inlined stage
     that reads it, if any.  None if blocks would not be full.
     """

@@ -40,7 +40,7 @@ ACCUMULATORS = 4
 WIDEST = 8
 """Most vectors in a tile, on targets with enough registers."""
 
-UNROLLED = 48
+MAX_UNROLLED = 48
 """Most vectors that the unrolled part of a window combines."""
 
 IN_ORDER = 24
@@ -252,7 +252,7 @@ def _unroll_window(handle: Any, group: Group, stage: Compute, level: _Level) -> 
     for axis, loop in zip(reversed(stage.reduce_axis), reversed(handle.reduce_axis), strict=True):
         combined *= expected(axis.extent)
         read *= 1 if slides[axis] else expected(axis.extent)
-        if combined > UNROLLED or read > IN_ORDER:
+        if combined > MAX_UNROLLED or read > IN_ORDER:
             return
         handle.unroll(loop)
 

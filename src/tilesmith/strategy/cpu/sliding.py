@@ -20,7 +20,14 @@ from tilesmith.ir.affine import affine_form
 from tilesmith.ir.target import Target
 from tilesmith.te.tensor import IterVar
 
-from .contraction import MAX_ROWS, MAX_VECTORS, UNROLLED, Contraction, Tile, reduction_order
+from .contraction import (
+    MAX_ROWS,
+    MAX_VECTORS,
+    UNROLL_FACTORS,
+    Contraction,
+    RegisterTile,
+    reduction_order,
+)
 
 SHOWN = 0.2
 """Share of the shorter of loading and adding that does not overlap with the longer."""
@@ -70,7 +77,7 @@ def sliding_tile(
     target: Target,
     element_bytes: int,
     vectors: int | None = None,
-) -> tuple[Tile, int]:
+) -> tuple[RegisterTile, int]:
     """The register tile with the least predicted time for `rows` x `columns` results, and the
     number of steps of the window to unroll.
 
@@ -78,8 +85,8 @@ def sliding_tile(
     than that of a product.  `vectors` fixes the width.
     """
     lanes = target.vector_lanes(element_bytes)
-    best, best_cost = (Tile(1, vectors or 1, lanes), 1), float("inf")
-    counts = [n for n in UNROLLED if slide.taps % n == 0]
+    best, best_cost = (RegisterTile(1, vectors or 1, lanes), 1), float("inf")
+    counts = [n for n in UNROLL_FACTORS if slide.taps % n == 0]
     for count in (vectors,) if vectors else range(1, MAX_VECTORS + 1):
         if count > 1 and not vectors and count * lanes >= columns + lanes:
             break
@@ -95,7 +102,7 @@ def sliding_tile(
                 # tall tiles are long code, and registers for all of them are hard to find
                 cost *= -(-columns // (count * lanes)) * (1 + 0.01 * height)
                 if cost < best_cost:
-                    best, best_cost = (Tile(height, count, lanes), taps), cost
+                    best, best_cost = (RegisterTile(height, count, lanes), taps), cost
     return best
 
 

@@ -20,12 +20,12 @@ from tilesmith.te.interpolation import SQUARES, WINDOW
 from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.winograd import points
 
-from .contraction import Tile, resident_rows, step_cycles
+from .contraction import RegisterTile, resident_rows, step_cycles
 
 EFFICIENCY = 0.92
 """Share of the peak that a matrix product reaches in its main loop."""
 
-GAIN = 0.9
+WINOGRAD_MARGIN = 0.9
 """A prediction must be below this share of the direct kernel's to be believed."""
 
 ERRORS = {2: 2e-6, 4: 8e-6}
@@ -76,7 +76,7 @@ class Blocking:
     parallel: threads share the work.
     """
 
-    tile: Tile
+    tile: RegisterTile
     tiles: int
     shared: bool
     parallel: bool
@@ -91,7 +91,7 @@ def blocking(sizes: Sizes, target: Target, cfg: Config = ANALYTIC) -> Blocking:
     possible numbers of blocks, the one with the least load imbalance is taken.
     """
     highest = min((target.vector_registers - 3) // 2, resident_rows(sizes.channels * 4, target))
-    tile = Tile(min(highest, sizes.tiles), 2, target.vector_lanes(4))
+    tile = RegisterTile(min(highest, sizes.tiles), 2, target.vector_lanes(4))
     columns = min(tile.columns, sizes.filters)
     room = target.model.l2_bytes // 2 // (sizes.t**2 * 4)
     own = room // (sizes.channels + columns)
@@ -112,7 +112,7 @@ def blocking(sizes: Sizes, target: Target, cfg: Config = ANALYTIC) -> Blocking:
     counts = [n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64) if n <= most]
     count = cfg.choice("block_rows", counts, min(count, most))
     parallel = sizes.products >= target.parallel_fmas
-    tile = Tile(rows, tile.vectors, tile.lanes)
+    tile = RegisterTile(rows, tile.vectors, tile.lanes)
     return Blocking(tile, count * rows, shared, parallel)
 
 
@@ -173,7 +173,7 @@ def winograd_choice(
         x, w = (v.type.static_shape for v in node.inputs)
         images, filters, *extents = node.outputs[0].type.static_shape
         area = extents[0] * extents[1]
-        best, fewest = None, GAIN * direct_cycles(images, area, x[1], filters, target)
+        best, fewest = None, WINOGRAD_MARGIN * direct_cycles(images, area, x[1], filters, target)
         for m in allowed:
             sizes = Sizes.of(WinogradConv(m, node.op.pads), x, w[0])
             cycles = winograd_cycles(sizes, target)

@@ -62,7 +62,7 @@ def generated(args: Sequence[Tensor], target: Target, bound: float = BOUND) -> G
     return template
 
 
-def auto_schedule(args: Sequence[Tensor], target: Target, bound: float = BOUND) -> Schedule:
+def default_schedule(args: Sequence[Tensor], target: Target, bound: float = BOUND) -> Schedule:
     """The schedule of an expression that the rules choose by default; nothing is measured."""
     return generated(args, target, bound)(ANALYTIC)[0]
 

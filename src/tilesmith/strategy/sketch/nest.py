@@ -26,10 +26,10 @@ from tilesmith.te.stage import Axis, Stage
 from tilesmith.te.tensor import Compute
 
 from .place import Nest
-from .structure import Body, Read, bodies
-from .tile import SHORT, Tile, TileModel, choose_tile
+from .structure import Read, StageBody, bodies
+from .tile import SHORT, SketchTile, TileModel, choose_tile
 
-UNROLLED = 64
+MAX_UNROLLED_STATEMENTS = 64
 """Most statements that unrolling a step of the reduction may make."""
 MAX_ORDERED = 4
 """Most loops whose order is a knob."""
@@ -100,7 +100,7 @@ def schedule_nest(
     if not alone:  # chains: rows one by one, or the elements of one vector
         keep = {tile.lane} if tile.lane is not None else set()
         sizes = tuple(n if k in keep else 1 for k, n in enumerate(tile.sizes))
-        tile = Tile(tile.lane, sizes, tile.lanes)
+        tile = SketchTile(tile.lane, sizes, tile.lanes)
     for at in sorted(packs):
         if tile.lane is not None:
             _pack(s, group, body.reads[at], body.op.axis[tile.lane].var, target)
@@ -126,12 +126,12 @@ def _innermost(root: Stage) -> int:
 
 def _tile_root(
     s: Schedule,
-    known: Mapping[str, Body],
+    known: Mapping[str, StageBody],
     nest: Nest,
-    body: Body,
+    body: StageBody,
     sizes: Mapping[int, int],
     lane: int | None,
-    tile: Tile,
+    tile: SketchTile,
     blocks: dict[str, Axis],
     target: Target,
     cfg: Config,
@@ -199,7 +199,7 @@ def _vectorize(stage: Stage, axis: Axis, width: int, lanes: int, unroll: bool = 
     stage.vectorize(axis)
 
 
-def _bytes(read: Read, body: Body, tile: Tile) -> int:
+def _bytes(read: Read, body: StageBody, tile: SketchTile) -> int:
     """Bytes that one tile reads of an operand."""
     n = read.load.dtype.bytes
     for a, size in zip(body.op.axis, tile.sizes, strict=True):
@@ -247,12 +247,12 @@ def _share(
 
 def _accumulate(
     s: Schedule,
-    body: Body,
+    body: StageBody,
     root: Stage,
     level: Axis | None,
     sizes: Sequence[int],
     lane: int | None,
-    tile: Tile,
+    tile: SketchTile,
     cfg: Config,
 ) -> None:
     """Compute a reduction in the tile at `level`."""
@@ -309,8 +309,8 @@ def _unroll(
     last = reduced[-1]
     extent = expected(last.extent)
     counts = [n for n in (1, 2, 3, 4, 5, 6, 7, 8, 9) if extent % n == 0]
-    counts = [n for n in counts if n == 1 or n * statements <= 4 * UNROLLED]
-    short = slides or (extent <= SHORT and extent * statements <= UNROLLED)
+    counts = [n for n in counts if n == 1 or n * statements <= 4 * MAX_UNROLLED_STATEMENTS]
+    short = slides or (extent <= SHORT and extent * statements <= MAX_UNROLLED_STATEMENTS)
     short = short and extent in counts
     steps = cfg.choice("unroll", counts, extent if short else 1)
     if steps > 1:
@@ -318,7 +318,7 @@ def _unroll(
         stage.unroll(near)
 
 
-def _one_loop(stage: Stage, body: Body) -> tuple[Axis, int]:
+def _one_loop(stage: Stage, body: StageBody) -> tuple[Axis, int]:
     """The reduction's innermost loops fused, as far as every read walks them with one stride."""
     axes = body.op.reduce_axis
     run = [axes[-1]]
@@ -349,7 +349,7 @@ def _store(s: Schedule, name: str, root: Stage, level: Axis | None, target: Targ
 # --- packing
 
 
-def _packable(s: Schedule, body: Body) -> dict[int, frozenset[int]]:
+def _packable(s: Schedule, body: StageBody) -> dict[int, frozenset[int]]:
     """By lane axis, the positions of reads that would be gathered and justify a copy."""
     found: dict[int, frozenset[int]] = {}
     for i, a in enumerate(body.op.axis):
@@ -360,13 +360,13 @@ def _packable(s: Schedule, body: Body) -> dict[int, frozenset[int]]:
     return found
 
 
-def _can_pack(s: Schedule, body: Body, read: Read, v: Var) -> bool:
+def _can_pack(s: Schedule, body: StageBody, read: Read, v: Var) -> bool:
     size = expected_size(read.load.buffer.shape)
     plain = any(index is v for index in read.load.indices)
     return plain and body.work >= PACK_REUSE * size and _direct(s, body, read)
 
 
-def _direct(s: Schedule, body: Body, read: Read) -> bool:
+def _direct(s: Schedule, body: StageBody, read: Read) -> bool:
     """True if the stage itself, not one inlined into it, reads the tensor, and once."""
     state = s.state
     mine = [r for r in body.reads if r.source == read.source]

@@ -18,7 +18,7 @@ from tilesmith.te.knobs import Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute
 
-from .structure import Body, bodies, has_condition, is_costly
+from .structure import StageBody, bodies, has_condition, is_costly
 
 REREAD = 1.5
 """Fewest reads per element for which a value counts as read repeatedly."""
@@ -211,7 +211,7 @@ def block_nests(s: Schedule, nests: Sequence[Nest], target: Target, cfg: Config)
             home.block, nest.home = (theirs, chosen), (home, own)
 
 
-def _read_along(known: Mapping[str, Body], home: Nest, name: str) -> tuple[int, int] | None:
+def _read_along(known: Mapping[str, StageBody], home: Nest, name: str) -> tuple[int, int] | None:
     """The first axis of stage `name` that all of `home` reads at one axis of its root, and that
     axis.
     """
@@ -236,7 +236,7 @@ def _read_along(known: Mapping[str, Body], home: Nest, name: str) -> tuple[int, 
 
 
 def _aligned(
-    s: Schedule, known: Mapping[str, Body], nest: Nest, name: str
+    s: Schedule, known: Mapping[str, StageBody], nest: Nest, name: str
 ) -> tuple[int, ...] | None:
     """The root's axis that corresponds to each axis of reduction `name`, if the nest reads it at
     one point only; None if it can't run in the root's tile.
@@ -290,7 +290,7 @@ def _point(
     return tuple(axes)
 
 
-def _has_reuse(body: Body) -> bool:
+def _has_reuse(body: StageBody) -> bool:
     """True if tiles pay: neighbours along some axis read the same elements."""
     return any(
         not read.steps.get(a.var, 0) and a.var not in read.periods

@@ -57,7 +57,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Body:
+class StageBody:
     """A stage with loops, with inlined stages substituted.
 
     name: the stage.
@@ -105,15 +105,15 @@ class Body:
         return max(weight, 1)
 
 
-def bodies(s: Schedule) -> dict[str, Body]:
+def bodies(s: Schedule) -> dict[str, StageBody]:
     """The stages with loops of `s`, producers first."""
     state = s.state
-    found: dict[str, Body] = {}
+    found: dict[str, StageBody] = {}
     for name, values in inline(state).items():
         first = values[0]
         sources = first.sources if isinstance(first, Reduce) else values
         reads = dict.fromkeys(n for v in sources for n in post_order(v) if isinstance(n, Load))
-        found[name] = Body(
+        found[name] = StageBody(
             name, state.stages[name].compute, tuple(sources),
             tuple(read_of(state, load) for load in reads),
         )  # fmt: skip

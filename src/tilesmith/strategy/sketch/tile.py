@@ -19,7 +19,7 @@ from tilesmith.ir.target import LINE_BYTES, CpuModel, Target
 from tilesmith.ir.types import expected, expected_size
 from tilesmith.te.knobs import Config
 
-from .structure import Body, Read
+from .structure import Read, StageBody
 
 MAX_VECTORS, MAX_ROWS = 6, 30
 ROW_SHARE = 0.001
@@ -33,7 +33,7 @@ SLIDING = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class SketchTile:
     """A register tile.
 
     lane: the axis along vectors; None if a reduction axis is.
@@ -120,7 +120,9 @@ class TileModel:
     contiguous: int | None = None
 
     @staticmethod
-    def of(body: Body, target: Target, frozen: frozenset[int], contiguous: int | None) -> TileModel:
+    def of(
+        body: StageBody, target: Target, frozen: frozenset[int], contiguous: int | None
+    ) -> TileModel:
         """The model of a stage on a target."""
         axes, reduced = body.op.axis, body.op.reduce_axis
 
@@ -295,7 +297,7 @@ def _row_options(extent: int, axes: int) -> list[int]:
 
 def choose_tile(
     model: TileModel, names: Sequence[str], packable: Mapping[int, frozenset[int]], cfg: Config
-) -> tuple[Tile, frozenset[int]]:
+) -> tuple[SketchTile, frozenset[int]]:
     """Knobs `lane`, `vectors`, `rows.…`: the register tile and the operands to pack for it.
 
     names: of the spatial axes.
@@ -316,7 +318,7 @@ def choose_tile(
     default = names[lane] if lane is not None else "reduction"
     chosen = cfg.choice("lane", options, default)
     if chosen == "reduction":
-        return Tile(None, tuple(1 for _ in names), model.lanes), frozenset()
+        return SketchTile(None, tuple(1 for _ in names), model.lanes), frozenset()
     lane = next(i for i in found if names[i] == chosen)
     packs = packable.get(lane, frozenset())
     if packs and not cfg.choice("pack", (False, True), bool(found[lane][1])):
@@ -338,4 +340,4 @@ def choose_tile(
         start = min(sizes[i], most)
         result[i] = cfg.choice(f"rows.{names[i]}", range(1, most + 1), start)
         room = max(room // result[i], 1)
-    return Tile(lane, tuple(result), model.lanes, model.slides(lane, result)), packs
+    return SketchTile(lane, tuple(result), model.lanes, model.slides(lane, result)), packs

@@ -30,7 +30,7 @@ from tilesmith.te.steps.winograd import Windowed, WinogradStages, windowed
 from tilesmith.te.tensor import Compute
 from tilesmith.te.winograd import points
 
-GAIN = 0.8
+FILTERED_MARGIN = 0.8
 """A prediction must be below this share of the direct convolution's to be believed."""
 TRANSFORM = 8
 """Instructions for a vector of transformed numbers, one a cycle: arithmetic, loads and stores."""
@@ -67,11 +67,11 @@ def filter_windows(s: Schedule, target: Target, bound: float, cfg: Config) -> li
         w = windowed(op)
         if w is None or not _fits(op, w) or not all(_is_plain(s, x) for x in (w.image, w.weights)):
             continue
-        costs = {m: winograd_cycles(op, w, m, target) for m in tiles}
+        costs = {m: filtered_cycles(op, w, m, target) for m in tiles}
         best = min(costs, key=lambda m: costs[m], default=0)
         direct = expected_size(a.extent for a in (*op.axis, *op.reduce_axis))
         direct //= target.vector_lanes(w.image.dtype.bytes) * target.model.fma_ports
-        usual = best if best and costs[best] < GAIN * direct else 0
+        usual = best if best and costs[best] < FILTERED_MARGIN * direct else 0
         m = cfg.under(stage.name).choice("winograd", (0, *tiles), usual)
         if m:
             found.append(Filtered(stage.name, m, w, s.winograd(op.outputs[0], m)))
@@ -93,7 +93,7 @@ def _is_plain(s: Schedule, read: Load) -> bool:
     return s.state.stages[source].layout is None
 
 
-def winograd_cycles(op: Compute, w: Windowed, m: int, target: Target) -> float:
+def filtered_cycles(op: Compute, w: Windowed, m: int, target: Target) -> float:
     """Cycles of one core: products, and the transforms of image, weights and result."""
     lanes = target.vector_lanes(w.image.dtype.bytes)
     t = points(m)

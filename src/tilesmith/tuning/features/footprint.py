@@ -31,26 +31,26 @@ from .algebra import (
     where,
 )  # fmt: skip
 from .axes import STILL, Span
-from .nest import Access, Loop, Nest, Statement
+from .nest import Statement, SymbolicAccess, SymbolicLoop, SymbolicNest
 
 
-class Footprints:
+class SymbolicFootprints:
     """Footprints, working sets and traffic of a nest, each cached."""
 
-    def __init__(self, nest: Nest) -> None:
+    def __init__(self, nest: SymbolicNest) -> None:
         self.nest = nest
-        self._bytes: dict[tuple[Access, int], Number] = {}
-        self._working: dict[Loop, Number] = {}
-        self._inside: dict[Loop, list[tuple[Statement, int]]] = {}
+        self._bytes: dict[tuple[SymbolicAccess, int], Number] = {}
+        self._working: dict[SymbolicLoop, Number] = {}
+        self._inside: dict[SymbolicLoop, list[tuple[Statement, int]]] = {}
         for s in nest.statements.values():
             for n, loop in enumerate(s.path):
                 self._inside.setdefault(loop, []).append((s, n + 1))
 
-    def elements(self, s: Statement, access: Access, p: int) -> Number:
+    def elements(self, s: Statement, access: SymbolicAccess, p: int) -> Number:
         """Distinct elements that an access touches in the loops from `p` on."""
         return product(d.distinct for d in self.nest.touched(s.stage.name, access, p))
 
-    def bytes(self, s: Statement, access: Access, p: int) -> Number:
+    def bytes(self, s: Statement, access: SymbolicAccess, p: int) -> Number:
         """Bytes of the cache lines that an access touches in the loops from `p` on; 0 in
         registers.
         """
@@ -63,7 +63,7 @@ class Footprints:
             self._bytes[key] = _lines(spans, shape, access.bytes)
         return self._bytes[key]
 
-    def working_set(self, loop: Loop) -> Number:
+    def working_set(self, loop: SymbolicLoop) -> Number:
         """Bytes that one iteration of a loop touches, each tensor counted once."""
         if loop not in self._working:
             largest_of: dict[tuple[str, int], Number] = {}
@@ -87,7 +87,7 @@ class Footprints:
                     sizes[a.tensor] = maximum(sizes.get(a.tensor, 0), size)
         return total(sizes.values())
 
-    def traffic(self, s: Statement, access: Access, cache: int) -> Number:
+    def traffic(self, s: Statement, access: SymbolicAccess, cache: int) -> Number:
         """Bytes that an access fetches into a cache of `cache` bytes in the whole kernel."""
         if access.in_registers:
             return 0
@@ -113,7 +113,7 @@ class Footprints:
             trips = where(fits, mul(trips, loop.extent), 1)
         return trips
 
-    def reuse(self, s: Statement, access: Access) -> tuple[Number, Number]:
+    def reuse(self, s: Statement, access: SymbolicAccess) -> tuple[Number, Number]:
         """The reuse distance of an access in bytes (0 without reuse), and how often each line is
         touched.
         """

@@ -34,9 +34,9 @@ from tilesmith.te.stage import AxisLike, Stage
 from tilesmith.te.state import State
 
 from .kernel import COMPARED, FEATURES, OWN, SECONDS, kernel_features
-from .program import Program
+from .program import ArrayProgram
 from .skeleton import Column, Skeletons
-from .statement import Machine
+from .statement import FeatureSetting
 
 WORTH = 3
 """Fewest candidates of one structure for which its function is made."""
@@ -86,7 +86,7 @@ class Trace(Config):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Structure:
+class StructuralFeatures:
     """The features of all candidates with the same values of the structural knobs.
 
     columns: the numeric knobs.
@@ -95,7 +95,7 @@ class Structure:
     """
 
     columns: tuple[Column, ...]
-    program: Program
+    program: ArrayProgram
     analytic: np.ndarray
 
     def encode(self, candidates: Sequence[Candidate]) -> np.ndarray:
@@ -122,7 +122,7 @@ class _Leaf:
     """A structure, made when enough candidates have it."""
 
     candidates: int = 0
-    structure: Structure | None = None
+    structure: StructuralFeatures | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -151,7 +151,7 @@ class FeatureFunction:
     ) -> None:
         self._schedule = schedule
         self._start: Candidate = start or {}
-        self._machine = Machine(target, threads)
+        self._machine = FeatureSetting(target, threads)
         self._symbols = 0
         self._checked = 0
         self._root: _Question | _Leaf | None = None
@@ -224,7 +224,7 @@ class FeatureFunction:
         """Seconds that a closed formula predicts for candidates, float32 [n]."""
         return prior(self(candidates))
 
-    def structure(self, candidate: Candidate) -> Structure:
+    def structure(self, candidate: Candidate) -> StructuralFeatures:
         """The structure of a candidate."""
         leaf = self._leaf(candidate)
         while leaf.structure is None:
@@ -280,7 +280,9 @@ class FeatureFunction:
         made = self._schedule(trace)
         leaf = _Leaf()
         if not trace.columns:  # all candidates of the structure have the same features
-            leaf.structure = Structure((), Program(self._features(made), ()), self._analytic)
+            leaf.structure = StructuralFeatures(
+                (), ArrayProgram(self._features(made), ()), self._analytic
+            )
         questions = list(trace.asked.items())
         if not questions:
             self._root = leaf
@@ -298,7 +300,7 @@ class FeatureFunction:
             node = node.answers.setdefault(value, follow)
         return leaf
 
-    def _trace(self, candidate: Candidate) -> Structure:
+    def _trace(self, candidate: Candidate) -> StructuralFeatures:
         """The structure of a candidate.  Raises _Unfit if symbols can't stand for its numbers."""
         columns: dict[Column, Var] = {}
         try:
@@ -312,10 +314,10 @@ class FeatureFunction:
                 made = path.made
             else:
                 made = self._schedule(Config(candidate))
-            program = Program(self._features(made), tuple(columns.values()))
+            program = ArrayProgram(self._features(made), tuple(columns.values()))
         except Exception as e:  # whatever a function of numbers does with a symbol
             raise _Unfit from e
-        structure = Structure(tuple(columns), program, self._analytic)
+        structure = StructuralFeatures(tuple(columns), program, self._analytic)
         for other in self._alike(candidate, structure):
             expected = self.concrete(other)
             (found,) = structure.features(structure.encode([other]))
@@ -323,7 +325,7 @@ class FeatureFunction:
                 raise _Unfit
         return structure
 
-    def _alike(self, candidate: Candidate, structure: Structure) -> list[Candidate]:
+    def _alike(self, candidate: Candidate, structure: StructuralFeatures) -> list[Candidate]:
         """Candidates with which a structure is checked: several for the first structures; for
         others none if paths say which are alike.
         """
@@ -367,7 +369,7 @@ def prior(features: np.ndarray) -> np.ndarray:
     return np.expm1(features[:, SECONDS]) * np.float32(1e-9)
 
 
-def compared(program: Program, numbers: np.ndarray, analytic: np.ndarray) -> np.ndarray:
+def compared(program: ArrayProgram, numbers: np.ndarray, analytic: np.ndarray) -> np.ndarray:
     """Features, float32 [n, F], column by column in memory, by a program of the numbers [n, K]."""
     result = program(numbers, room=COMPARED)
     columns = result.T

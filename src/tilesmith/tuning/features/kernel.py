@@ -9,10 +9,17 @@ from __future__ import annotations
 from tilesmith.te.state import At, State
 
 from .algebra import Number, add, largest, log, mul, product, total
-from .footprint import Footprints
-from .nest import Nest, Statement
+from .footprint import SymbolicFootprints
+from .nest import Statement, SymbolicNest
 from .operations import operations
-from .statement import STATEMENT, Machine, StatementFeatures, nominal, size, statement_features
+from .statement import (
+    STATEMENT,
+    FeatureSetting,
+    StatementFeatures,
+    nominal,
+    size,
+    statement_features,
+)
 
 STATEMENTS = 3
 
@@ -39,10 +46,10 @@ feature to that of the analytic schedule.
 SECONDS = FEATURES.index("kernel_seconds")
 
 
-def kernel_features(state: State, machine: Machine) -> list[Number]:
+def kernel_features(state: State, machine: FeatureSetting) -> list[Number]:
     """The values of `OWN` for a schedule's state."""
-    nest = Nest(state)
-    prints = Footprints(nest)
+    nest = SymbolicNest(state)
+    prints = SymbolicFootprints(nest)
     # producers before consumers, the largest first: an order that the values of knobs don't change
     ranked = sorted(nest.statements.values(), key=_work, reverse=True)
     found = [statement_features(nest, prints, s, machine) for s in ranked]
@@ -59,7 +66,10 @@ def _work(s: Statement) -> float:
 
 
 def _kernel(
-    nest: Nest, prints: Footprints, found: list[StatementFeatures], ranked: list[Statement]
+    nest: SymbolicNest,
+    prints: SymbolicFootprints,
+    found: list[StatementFeatures],
+    ranked: list[Statement],
 ) -> dict[str, Number]:
     seconds = total(f.seconds for f in found)
     stages = [s.stage for s in ranked]

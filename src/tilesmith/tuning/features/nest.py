@@ -8,7 +8,7 @@ knobs, expressions (`algebra`); the formulas are the same.
 
 A stage inside another computes what its readers need in one iteration, as in lowering.  A tile that
 overhangs its tensor needs as much memory as a whole one, but only the time of its part
-(`Loop.trips`), since loops are peeled.
+(`SymbolicLoop.trips`), since loops are peeled.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from .axes import (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Loop:
+class SymbolicLoop:
     """A loop of a statement's path.
 
     stage: the stage whose loop it is.
@@ -80,7 +80,7 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Access:
+class SymbolicAccess:
     """Reads (or writes) with indices that differ only by constants.
 
     tensor: (stage, value number).
@@ -112,9 +112,9 @@ class Statement:
 
     stage: StageState
     body: tuple[Expr, ...]
-    path: tuple[Loop, ...]
+    path: tuple[SymbolicLoop, ...]
     own: int
-    accesses: tuple[Access, ...]
+    accesses: tuple[SymbolicAccess, ...]
 
     @property
     def sources(self) -> tuple[Expr, ...]:
@@ -128,7 +128,7 @@ class Statement:
         return max((s.dtype.bytes for s in self.sources), default=4)
 
 
-class Nest:
+class SymbolicNest:
     """The statements of a schedule's state, producers before consumers."""
 
     def __init__(self, state: State) -> None:
@@ -141,13 +141,13 @@ class Nest:
                 read = state.tensors[load.buffer][0]
                 self._readers.setdefault(read, []).append((name, load))
         self._extents: dict[str, dict[str, Number]] = {}
-        self._paths: dict[str, tuple[tuple[Loop, ...], int]] = {}
+        self._paths: dict[str, tuple[tuple[SymbolicLoop, ...], int]] = {}
         self._roots: dict[str, dict[Expr, str]] = {}
         self._spans: dict[tuple[str, int, bool], dict[str, Span]] = {}
         """Of roots, and where the loops are of the stage itself, of all other axes."""
         self._indices: dict[tuple[str, Expr, int, bool], Span] = {}
         self._shapes: dict[tuple[str, int], tuple[tuple[LayoutDim, Number], ...]] = {}
-        self._touched: dict[tuple[Access, int], list[Span]] = {}
+        self._touched: dict[tuple[SymbolicAccess, int], list[Span]] = {}
         self.statements: dict[str, Statement] = {}
         for name in reversed(self.bodies):
             self._place(name)
@@ -163,7 +163,7 @@ class Nest:
         stage = self.state.stages[name]
         axes = stage.root_axes
         self._roots[name] = {a.var: r for r, a in zip(stage.roots, axes, strict=True)}
-        outside: tuple[Loop, ...] = ()
+        outside: tuple[SymbolicLoop, ...] = ()
         if isinstance(stage.attach, At):
             target = self.state.stages[stage.attach.stage]
             around, own = self._paths[target.name]
@@ -177,7 +177,9 @@ class Nest:
         reduced = stage.reduce_names()
         trips, lanes = trips_of(stage, extents), lanes_of(stage, extents)
         loops = tuple(
-            Loop(name, a, extents[a], stage.kind(a), a in reduced, *trips[a], lanes.get(a, 0))
+            SymbolicLoop(
+                name, a, extents[a], stage.kind(a), a in reduced, *trips[a], lanes.get(a, 0)
+            )
             for a in stage.leaves
         )
         if any(isinstance(r, SplitRelation) and r.tail == "roundup" for r in stage.relations):
@@ -296,7 +298,7 @@ class Nest:
 
     # --- accesses
 
-    def _accesses(self, name: str, body: tuple[Expr, ...]) -> list[Access]:
+    def _accesses(self, name: str, body: tuple[Expr, ...]) -> list[SymbolicAccess]:
         grouped: dict[object, tuple[tuple[str, int], tuple[Expr, ...], list[tuple[int, ...]]]] = {}
         for load in loads(_sources(body)):
             assert isinstance(load.buffer, Tensor)
@@ -324,10 +326,10 @@ class Nest:
         indices: tuple[Expr, ...],
         offsets: tuple[tuple[int, ...], ...],
         write: bool,
-    ) -> Access:
+    ) -> SymbolicAccess:
         stage = self.state.stages[tensor[0]]
         size = stage.op.outputs[tensor[1]].dtype.bytes
-        return Access(tensor, size, indices, offsets, write, stage.scope == "register")
+        return SymbolicAccess(tensor, size, indices, offsets, write, stage.scope == "register")
 
     def shape(self, tensor: tuple[str, int]) -> tuple[Number, ...]:
         """Extents of the physical dimensions of a value: the whole of it, or what one iteration of
@@ -355,14 +357,14 @@ class Nest:
             for d in dims
         )  # fmt: skip
 
-    def touched(self, name: str, access: Access, p: int) -> list[Span]:
+    def touched(self, name: str, access: SymbolicAccess, p: int) -> list[Span]:
         """Spans of an access's physical dimensions while the loops from number `p` on run."""
         key = (access, p)
         if key not in self._touched:
             self._touched[key] = self._touch(name, access, p)
         return self._touched[key]
 
-    def _touch(self, name: str, access: Access, p: int) -> list[Span]:
+    def _touch(self, name: str, access: SymbolicAccess, p: int) -> list[Span]:
         logical: list[Span] = []
         for d, index in enumerate(access.indices):
             span = self.index(name, index, p)
@@ -375,7 +377,7 @@ class Nest:
             found.append(Span(minimum(width, size), minimum(count, minimum(width, size))))
         return found
 
-    def steps(self, s: Statement, access: Access, axis: str) -> list[Number]:
+    def steps(self, s: Statement, access: SymbolicAccess, axis: str) -> list[Number]:
         """Positions by which one step of a loop of the statement's own stage moves the index of
         each physical dimension.
         """

@@ -1,6 +1,6 @@
 """Expressions of knobs as one NumPy function of a matrix: all features of all candidates at once.
 
-A `Program` is a straight line of NumPy calls over blocks of candidates.  Each distinct
+A `ArrayProgram` is a straight line of NumPy calls over blocks of candidates.  Each distinct
 sub-expression is computed once (they are interned).  A register is reused as soon as its value is
 dead, so that a block stays in the cache.  All numbers are float64, which holds the integers up to
 2**53 exactly.
@@ -28,7 +28,7 @@ _BINARY: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-class Program:
+class ArrayProgram:
     """The values of `outputs` for rows of the values of `variables`."""
 
     def __init__(self, outputs: Sequence[Number], variables: Sequence[Var]) -> None:

@@ -24,7 +24,7 @@ from tilesmith.te.relations import SplitRelation
 from tilesmith.te.state import StageState, State
 
 from .algebra import Number, number
-from .program import Program
+from .program import ArrayProgram
 
 Features = Callable[[State], Sequence[Number]]
 """The features of a state whose sizes are numbers or expressions."""
@@ -68,7 +68,7 @@ class Way:
     path: Path
     state: State
     skeleton: object = field(init=False)
-    sizes: Program = field(init=False)
+    sizes: ArrayProgram = field(init=False)
 
     def __post_init__(self) -> None:
         found: list[Number] = []
@@ -78,11 +78,11 @@ class Way:
             return 0
 
         self.skeleton = _text(with_sizes(self.state, blank))
-        self.sizes = Program(found, tuple(self.path.columns.values()))
+        self.sizes = ArrayProgram(found, tuple(self.path.columns.values()))
 
 
 @dataclass(slots=True, eq=False)
-class Family:
+class SkeletonRows:
     """The features of states with one skeleton.
 
     varies: which sizes differ between the states [S].
@@ -92,17 +92,17 @@ class Family:
 
     varies: np.ndarray
     same: np.ndarray
-    program: Program
+    program: ArrayProgram
 
     @staticmethod
-    def of(state: State, sizes: np.ndarray, features: Features) -> Family:
+    def of(state: State, sizes: np.ndarray, features: Features) -> SkeletonRows:
         """The family of states with these sizes [n, S]."""
         varies = (sizes != sizes[0]).any(axis=0)
         symbols = [Var(f"size{n}") for n in np.flatnonzero(varies)]
         left = iter(symbols)
         given = iter([next(left) if v else int(n) for v, n in zip(varies, sizes[0], strict=True)])
         made = features(with_sizes(state, lambda _: next(given)))
-        return Family(varies, sizes[0], Program(made, symbols))
+        return SkeletonRows(varies, sizes[0], ArrayProgram(made, symbols))
 
     def has(self, sizes: np.ndarray) -> np.ndarray:
         """Which of the states with these sizes [n, S] are in the family."""
@@ -126,11 +126,11 @@ class Skeletons:
         self._paths, self._state_of, self._features = paths, state_of, features
         self._worth = worth
         self._ways: dict[Path, Way] = {}
-        self._families: dict[object, list[Family]] = {}
+        self._families: dict[object, list[SkeletonRows]] = {}
 
     def parts(
         self, candidates: Sequence[Candidate]
-    ) -> Iterator[tuple[np.ndarray, Program | None, np.ndarray]]:
+    ) -> Iterator[tuple[np.ndarray, ArrayProgram | None, np.ndarray]]:
         """The candidates in parts: their numbers [n], a program, and its input [n, K]; no program
         for few candidates.
         """
@@ -142,7 +142,7 @@ class Skeletons:
                     yield rows[mine], family.program, sizes[mine][:, family.varies]
                 rows, sizes = rows[~mine], sizes[~mine]
             if len(rows) >= self._worth:
-                families.append(Family.of(state, sizes, self._features))
+                families.append(SkeletonRows.of(state, sizes, self._features))
                 yield rows, families[-1].program, sizes[:, families[-1].varies]
             elif len(rows):
                 yield rows, None, sizes

@@ -32,8 +32,8 @@ from .algebra import (
     total,
     where,
 )  # fmt: skip
-from .footprint import Footprints, not_one
-from .nest import Access, Loop, Nest, Statement
+from .footprint import SymbolicFootprints, not_one
+from .nest import Statement, SymbolicAccess, SymbolicLoop, SymbolicNest
 from .operations import CYCLES, KINDS, operations
 
 READS = 3
@@ -80,7 +80,7 @@ HIDDEN = 0.85
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class FeatureSetting:
     """What features depend on besides the schedule.
 
     target: the machine.
@@ -121,7 +121,7 @@ def size(n: Number) -> Number:
 
 
 def statement_features(
-    nest: Nest, prints: Footprints, s: Statement, machine: Machine
+    nest: SymbolicNest, prints: SymbolicFootprints, s: Statement, machine: FeatureSetting
 ) -> StatementFeatures:
     """The features of statement `s`."""
     target = machine.target
@@ -139,12 +139,12 @@ def statement_features(
     each = sum(counts.values())
 
     # registers of the loop body that is copied out
-    def in_vectors(a: Access) -> Number:
+    def in_vectors(a: SymbolicAccess) -> Number:
         elements = prints.elements(s, a, copied)
         still = is_most(_distance(_lane_steps(nest, s, a, inside)), 0)
         return where(still, elements, div(elements, minimum(lanes, hardware)))
 
-    def lines(a: Access) -> Number:
+    def lines(a: SymbolicAccess) -> Number:
         """Cache lines that a vector lies on."""
         return _vector_lines(nest, s, a, inside, hardware * a.bytes)
 
@@ -249,7 +249,11 @@ def statement_features(
 
 
 def _access_features(
-    nest: Nest, prints: Footprints, s: Statement, a: Access, machine: Machine
+    nest: SymbolicNest,
+    prints: SymbolicFootprints,
+    s: Statement,
+    a: SymbolicAccess,
+    machine: FeatureSetting,
 ) -> dict[str, Number]:
     distance, times = prints.reuse(s, a)
     near = max(len(s.path) - 2, 0)
@@ -267,7 +271,7 @@ def _access_features(
     return dict(zip(_ACCESS, values, strict=True))
 
 
-def _copied(path: tuple[Loop, ...]) -> int:
+def _copied(path: tuple[SymbolicLoop, ...]) -> int:
     """Where the innermost loops start that are all unrolled or vectorised."""
     n = len(path)
     while n and path[n - 1].kind in ("unrolled", "vectorized"):
@@ -275,7 +279,7 @@ def _copied(path: tuple[Loop, ...]) -> int:
     return n
 
 
-def _stride(nest: Nest, s: Statement, a: Access, loop: Loop) -> Number:
+def _stride(nest: SymbolicNest, s: Statement, a: SymbolicAccess, loop: SymbolicLoop) -> Number:
     """Elements in memory between an access's touches in neighbouring iterations."""
     steps = nest.steps(s, a, loop.axis)
     shape = nest.shape(a.tensor)
@@ -287,7 +291,9 @@ def _stride(nest: Nest, s: Statement, a: Access, loop: Loop) -> Number:
     return maximum(result, mul(result, -1))
 
 
-def _lane_steps(nest: Nest, s: Statement, a: Access, inside: tuple[Loop, ...]) -> list[Number]:
+def _lane_steps(
+    nest: SymbolicNest, s: Statement, a: SymbolicAccess, inside: tuple[SymbolicLoop, ...]
+) -> list[Number]:
     """How far the indices of an access move from lane to lane, the last dimension last."""
     lanes = [x for x in inside if x.kind == "vectorized" and x.stage == s.stage.name]
     return nest.steps(s, a, lanes[-1].axis) if lanes else []
@@ -309,7 +315,11 @@ def _distance(steps: list[Number]) -> Number:
 
 
 def _vector_lines(
-    nest: Nest, s: Statement, a: Access, inside: tuple[Loop, ...], width: int
+    nest: SymbolicNest,
+    s: Statement,
+    a: SymbolicAccess,
+    inside: tuple[SymbolicLoop, ...],
+    width: int,
 ) -> Number:
     """The cache lines touched by a vector of `width` bytes: 2 for vectors as wide as a line if rows
     don't start at one.
@@ -325,7 +335,12 @@ def _vector_lines(
 
 
 def _cut(
-    path: tuple[Loop, ...], copied: int, trips: Number, trip: Number, floor: Number, hardware: int
+    path: tuple[SymbolicLoop, ...],
+    copied: int,
+    trips: Number,
+    trip: Number,
+    floor: Number,
+    hardware: int,
 ) -> Number:
     """Cycles that the last iterations of loops take beyond their part, where they are not whole:
     their vectors are not full, and less of the body is left to do than its results have to be
@@ -345,7 +360,7 @@ def _cut(
     return total(found)
 
 
-def _static_size(nest: Nest, a: Access) -> float:
+def _static_size(nest: SymbolicNest, a: SymbolicAccess) -> float:
     return nominal(nest.state.stages[a.tensor[0]].op.shape)
 
 
@@ -358,7 +373,7 @@ def nominal(extents: Iterable[Dim]) -> float:
     return result
 
 
-def _waiting(path: tuple[Loop, ...], copied: int, target: Target) -> Number:
+def _waiting(path: tuple[SymbolicLoop, ...], copied: int, target: Target) -> Number:
     """Cycles per iteration of the body in which a reduction waits for the previous iteration."""
     if copied == 0 or not path[copied - 1].is_reduce:
         return 0.0
@@ -367,7 +382,7 @@ def _waiting(path: tuple[Loop, ...], copied: int, target: Target) -> Number:
     return where(not_one(last), mul(serial, float(target.model.fma_latency)), 0.0)
 
 
-def _entries(path: tuple[Loop, ...], copied: int) -> Number:
+def _entries(path: tuple[SymbolicLoop, ...], copied: int) -> Number:
     """How often the loops that remain loops are entered."""
     found: list[Number] = []
     outside: Number = 1
@@ -377,7 +392,7 @@ def _entries(path: tuple[Loop, ...], copied: int) -> Number:
     return total(found)
 
 
-def _shared(path: tuple[Loop, ...]) -> tuple[Number, Number]:
+def _shared(path: tuple[SymbolicLoop, ...]) -> tuple[Number, Number]:
     """Iterations that threads share, and how often the parallel loop starts."""
     outside: Number = 1
     for loop in path:
@@ -392,7 +407,7 @@ def _share(shared: Number, threads: int) -> Number:
     return div(ceil_div(shared, threads), shared)
 
 
-def _tail_waste(nest: Nest, s: Statement) -> Number:
+def _tail_waste(nest: SymbolicNest, s: Statement) -> Number:
     """Points of whole tiles over points of the domain."""
     extents = nest.extents(s.stage.name)
     return product(

@@ -21,7 +21,7 @@ from ..cost_model import Array, Learner
 from .base import Search
 
 
-class FeatureFunction(Protocol):
+class Featurize(Protocol):
     """The features of candidates of one space as float32 [n, F]."""
 
     def __call__(self, candidates: Sequence[Candidate], /) -> Array: ...
@@ -38,7 +38,7 @@ class Guide:
 
     learner: Learner
     group: int
-    features: FeatureFunction
+    features: Featurize
 
 
 class KnobFeatures:
