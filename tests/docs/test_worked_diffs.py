@@ -1,0 +1,46 @@
+"""The worked diffs of ARCHITECTURE.md apply to this tree, and their tests pass with them.
+
+A `docs/worked/*.diff` begins with lines of text, which `git apply` ignores.  The line `Tests:`
+says what pytest is to run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DIFFS = sorted((ROOT / "docs" / "worked").glob("*.diff"))
+
+
+@pytest.mark.parametrize("diff", DIFFS, ids=lambda d: d.stem)
+def test_worked_diff(diff: Path, tmp_path: Path) -> None:
+    ignored = shutil.ignore_patterns("__pycache__")
+    for part in ("src", "tests", "docs"):
+        shutil.copytree(ROOT / part, tmp_path / part, ignore=ignored)
+    for file in ("pyproject.toml", ".importlinter"):
+        shutil.copy(ROOT / file, tmp_path)
+    subprocess.run(["git", "apply", str(diff)], cwd=tmp_path, check=True)
+    named = re.search(r"^Tests: (.+)$", diff.read_text(encoding="utf-8"), re.MULTILINE)
+    assert named is not None, "the diff names no tests"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *shlex.split(named[1])],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path / "src")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+
+
+def test_the_page_shows_every_diff() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    assert [d for d in DIFFS if f"docs/worked/{d.name}" in page] == DIFFS
+    assert len(DIFFS) == page.count("](docs/worked/")
