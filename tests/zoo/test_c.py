@@ -1,0 +1,16 @@
+"""Whole networks compiled from portable C: PyTorch's answers."""
+
+from __future__ import annotations
+
+import pytest
+from test_answers import assert_right
+from zoo_models import Model
+
+import tilesmith as ts
+
+
+@pytest.mark.only("squeezenet1_1", "mobilenet_v2", "minilm")
+def test_answers_in_c(model: Model) -> None:
+    exe = ts.compile(model.path, target="c", threads=1)
+    assert exe.program.target.backend == "c"
+    assert_right(model, exe.run(model.inputs))
