@@ -38,8 +38,19 @@ class CannotVectorizeError(Exception):
 class LaneValues:
     """Expressions in the body of one loop, for all its iterations at once.
 
-    What varies between lanes is what mentions a key of `env`.  A `mask` says in which lanes a value
-    is needed (None: in all).
+    An expression varies between lanes if it mentions a key of `env`.  Where a function takes a
+    `mask`, the value is needed in its true lanes only (None: in all).
+
+    var: the loop's variable.
+    start: its first value.
+    lanes: the number of iterations.
+    ctx: what is known about the variables of the loops around.
+    env: variables that differ between lanes, with their vectors.
+    private: buffers allocated inside, with the buffers that hold a copy for each lane.
+    memo: results by expression and mask.
+    known: by mask, the loads that evaluating the mask does, with their vectors.
+    varies: by expression, whether it varies between lanes.
+    some_lane: masks that are known to be true in the first (0) or the last (-1) lane, or both.
     """
 
     var: Var
@@ -47,15 +58,11 @@ class LaneValues:
     lanes: int
     ctx: Context
     env: dict[Var, Expr] = field(default_factory=dict)
-    """Variables that differ between lanes, with their vectors."""
     private: dict[Buffer, Buffer] = field(default_factory=dict)
-    """Buffers allocated inside, with the buffers that hold a copy per lane."""
     memo: dict[tuple[Expr, Expr | None], Expr] = field(default_factory=dict)
     known: dict[Expr | None, dict[Expr, Expr]] = field(default_factory=dict)
-    """By mask, the loads that evaluating the mask does, with their vectors."""
     varies: dict[Expr, bool] = field(default_factory=dict)
     some_lane: dict[Expr, frozenset[int]] = field(default_factory=dict)
-    """Masks that are known to be true in the first (0) or the last (-1) lane, or both."""
 
     def __post_init__(self) -> None:
         self.env[self.var] = Ramp(self.start, const(1), self.lanes)
