@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tilesmith import driver
-from tilesmith.choices.groups import lower_group
 from tilesmith.codegen.emit import emit
 from tilesmith.codegen.link import assembly
 from tilesmith.codegen.math import expand_math
@@ -53,7 +52,7 @@ def assemblies(graph: Graph, level: str) -> list[str]:
     found = []
     for node in driver.optimise(graph, session).nodes:
         assert isinstance(node.op, Fused)
-        nest = lower_group(driver.canonical(node.op.body), session.target, "k")
+        nest = session.group(driver.canonical(node.op.body)).lower("k")
         final = expand_math(driver.run_loop_passes(nest, session), session.target)
         found.append(assembly(emit(final, session.target).text, session.target))
     return found
