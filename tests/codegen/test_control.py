@@ -12,13 +12,13 @@ from tilesmith.codegen.emit import emit
 from tilesmith.codegen.targets import host
 from tilesmith.ir.dtypes import f32, i64
 from tilesmith.ir.expr import Binary, Call, Expr, Load, Var, const
+from tilesmith.ir.loop_tables import ForKind
 from tilesmith.loop.nodes import (
     Allocate,
     Assert,
     Buffer,
     Evaluate,
     For,
-    ForKind,
     Func,
     If,
     LetStmt,

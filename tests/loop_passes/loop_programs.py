@@ -10,12 +10,12 @@ from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import bool_, f32, i32, i64
 from tilesmith.ir.expr import Cast, Compare, Expr, Load, Select, Var, all_of, const, select
 from tilesmith.ir.intrinsics import call
+from tilesmith.ir.loop_tables import ForKind
 from tilesmith.loop.interpret import interpret
 from tilesmith.loop.nodes import (
     Allocate,
     Buffer,
     For,
-    ForKind,
     Func,
     If,
     LetStmt,

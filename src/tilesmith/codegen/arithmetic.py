@@ -7,6 +7,7 @@ is a harmless constant.  `min`/`max` return NaN if an operand is NaN, unlike x86
 from __future__ import annotations
 
 from tilesmith.ir.dtypes import DType, f32
+from tilesmith.ir.intrinsics import INTRINSICS
 from tilesmith.ir.target import Target
 from tilesmith.support.errors import InternalError
 
@@ -44,28 +45,7 @@ _LLVM_FLOAT = {
 _EXACT = frozenset({"floor", "ceil", "trunc", "round", "abs"})
 """Functions whose result a narrow float holds exactly if the argument is one."""
 
-_LIBM = frozenset(
-    [
-        "exp",
-        "exp2",
-        "log",
-        "log1p",
-        "erf",
-        "sin",
-        "cos",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "asinh",
-        "acosh",
-        "atanh",
-        "pow",
-    ]
-)
+_LIBM = {i.name: i.libm for i in INTRINSICS.values() if i.libm and i.name not in _LLVM_FLOAT}
 """Left to the C mathematics library where `codegen.math` has no expansion; called lane by lane."""
 
 
@@ -327,7 +307,7 @@ class Arithmetic(Builder):
 
     def _libm_call(self, name: str, dtype: DType, lanes: int, args: list[str]) -> str:
         element = "double" if dtype.bits == 64 else "float"
-        symbol = name if element == "double" else name + "f"
+        symbol = _LIBM[name] if element == "double" else _LIBM[name] + "f"
         self.libm.add((symbol, element, len(args)))
         if lanes == 1:
             return self.emit(

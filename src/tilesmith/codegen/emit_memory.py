@@ -12,6 +12,7 @@ from math import prod
 
 from tilesmith.ir.expr import Binary, Broadcast, BufferLike, Const, Expr, Load, Ramp, const
 from tilesmith.ir.lane_offsets import lane_of
+from tilesmith.ir.loop_tables import ALLOCATED, SCOPES
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Buffer, Store
 from tilesmith.loop.passes.workspace import buffer_bytes, constant_extent
@@ -404,7 +405,8 @@ def _is_padding(buffer: Buffer, index: Expr, mask: Mask) -> bool:
     the load waits until that has reached the cache.
     """
     access = constant_access(index, mask.lanes)
-    if buffer.scope not in ("stack", "heap") or mask.known is None or access is None:
+    padded = buffer.scope in ALLOCATED and SCOPES[buffer.scope].is_addressed
+    if not padded or mask.known is None or access is None:
         return False
     first, lanes = access
     count = prod(constant_extent(n, buffer) for n in buffer.shape)

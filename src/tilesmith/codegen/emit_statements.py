@@ -11,6 +11,7 @@ from itertools import groupby
 
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Binary, Call, Const, Expr, Load, Var, const, type_text
+from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import (
     Allocate,
@@ -159,7 +160,7 @@ class FuncEmitter(MemoryEmitter):
         self.reach, self.whole = {}, {}
 
     def _for(self, s: For) -> None:
-        if s.kind in ("vectorized", "unrolled"):
+        if LOOP_KINDS[s.kind].is_expanded:
             raise InternalError(
                 f"loop {s.var.name} is still {s.kind} at code generation: run the vectorize and "
                 "unroll passes"

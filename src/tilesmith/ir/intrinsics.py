@@ -28,12 +28,14 @@ class Intrinsic:
     arity: number of arguments.
     evaluate: its meaning in NumPy.
     returns_bool: the result is a bool (isnan).
+    libm: its name in the C mathematics library for f64; f32 adds an "f".  None if it has none.
     """
 
     name: str
     arity: int
     evaluate: Callable[..., Any]
     returns_bool: bool = False
+    libm: str | None = None
 
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
@@ -51,8 +53,8 @@ def _pow(x: Any, y: Any) -> Any:
     )
 
 
-def _unary(name: str, f: Callable[[Any], Any]) -> Intrinsic:
-    return Intrinsic(name, 1, f)
+def _unary(name: str, f: Callable[[Any], Any], libm: str = "") -> Intrinsic:
+    return Intrinsic(name, 1, f, libm=libm or name)
 
 
 INTRINSICS: dict[str, Intrinsic] = {
@@ -60,16 +62,16 @@ INTRINSICS: dict[str, Intrinsic] = {
     for i in (
         _unary("exp", np.exp), _unary("exp2", np.exp2),
         _unary("log", np.log), _unary("log1p", np.log1p),
-        _unary("sqrt", np.sqrt), _unary("rsqrt", lambda x: 1 / np.sqrt(x)),
+        _unary("sqrt", np.sqrt), Intrinsic("rsqrt", 1, lambda x: 1 / np.sqrt(x)),
         _unary("erf", _reference_erf),
         _unary("sin", np.sin), _unary("cos", np.cos), _unary("tan", np.tan),
         _unary("asin", np.arcsin), _unary("acos", np.arccos), _unary("atan", np.arctan),
         _unary("sinh", np.sinh), _unary("cosh", np.cosh), _unary("tanh", np.tanh),
         _unary("asinh", np.arcsinh), _unary("acosh", np.arccosh), _unary("atanh", np.arctanh),
-        _unary("abs", np.abs), _unary("floor", np.floor), _unary("ceil", np.ceil),
+        _unary("abs", np.abs, "fabs"), _unary("floor", np.floor), _unary("ceil", np.ceil),
         _unary("trunc", np.trunc),
-        _unary("round", np.rint),  # to nearest, ties to even
-        Intrinsic("pow", 2, _pow),
+        _unary("round", np.rint, "rint"),  # to nearest, ties to even
+        Intrinsic("pow", 2, _pow, libm="pow"),
         Intrinsic("fma", 3, lambda a, b, c: a * b + c),
         Intrinsic("threefry", 4, threefry_word),  # of a counter and a key, u32 both
         Intrinsic("isnan", 1, np.isnan, returns_bool=True),

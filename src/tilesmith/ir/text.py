@@ -23,6 +23,7 @@ from . import expr as ir
 from .dtypes import BY_NAME, DType, bool_, f32, i64
 from .expr import Broadcast, BufferLike, Const, Expr, Var, post_order
 from .intrinsics import INTRINSICS
+from .loop_tables import LOOP_KINDS
 
 NameOf = Callable[[Any], str]
 """Gives the printed name of a Var or buffer."""
@@ -44,7 +45,7 @@ RESERVED = frozenset((
     *BY_NAME, *INTRINSICS, *PREFIX_CALLS, "and", "or", "not", "true", "false", "nan", "inf", "mask",
     "select", "ramp", "broadcast", "let", "for", "in", "if", "else", "likely", "alloc",
     "assert", "eval", "prefetch",
-    "block", "pass", "def", "range", "parallel", "vectorized", "unrolled", "extent", "attr",
+    "block", "pass", "def", "extent", "attr", *(kind.word for kind in LOOP_KINDS.values()),
     *(f"reduce_{op}" for op in ("add", "mul", "min", "max", "and", "or")),
 ))  # fmt: skip
 """Words that can't be names in the text."""

@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 from tilesmith.ir.dtypes import DType, i64
 from tilesmith.ir.expr import Expr, ExprLike, Load, Var, as_expr
+from tilesmith.ir.loop_tables import ForKind, Scope
 from tilesmith.ir.types import TensorType
 
 from .nodes import (
@@ -28,11 +29,9 @@ from .nodes import (
     Assert,
     Buffer,
     For,
-    ForKind,
     Func,
     If,
     LetStmt,
-    Scope,
     Stmt,
     Store,
     seq,

@@ -9,30 +9,17 @@ Stages (what `loop.verify` admits):
 - "final": flat, without unrolled or vectorised loops; vectors are `Ramp`, `Broadcast`, and vector
   loads and stores.
 
-Loop kinds (`For`):
-- "serial": one iteration after the other.
-- "parallel": independent iterations, divided among threads.
-- "vectorized": constant extent, all iterations at once in lanes.
-- "unrolled": constant extent, the body is copied.
-
-Buffer scopes:
-- "param": owned by the caller.
-- "heap": workspace.
-- "stack": small, per thread.
-- "register": all indices are constants after unrolling and vectorising; it must end up in machine
-  registers.
+Loop kinds (`For.kind`) and buffer scopes (`Buffer.scope`) are the rows of `ir.loop_tables`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.expr import Expr, Load, Var
-
-ForKind = Literal["serial", "parallel", "vectorized", "unrolled"]
-Scope = Literal["param", "heap", "stack", "register"]
+from tilesmith.ir.loop_tables import ForKind, Scope
 
 
 @dataclass(frozen=True, slots=True, eq=False)

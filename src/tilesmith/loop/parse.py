@@ -9,15 +9,14 @@ import re
 
 from tilesmith.ir.dtypes import BY_NAME, DType, i64
 from tilesmith.ir.expr import Const, Expr, Var, const
+from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES, ForKind, Scope
 from tilesmith.ir.parse import ExprParser, Token, tokenize
 from tilesmith.support.errors import ParseError
 
 from . import nodes as loop
-from .nodes import Buffer, ForKind, Func, Stmt, seq
-from .text import KIND_WORDS
+from .nodes import Buffer, Func, Stmt, seq
 
-_KINDS: dict[str, ForKind] = {word: kind for kind, word in KIND_WORDS.items()}  # type: ignore[misc]
-_SCOPES = ("heap", "stack", "register", "param")
+_KINDS: dict[str, ForKind] = {kind.word: kind.name for kind in LOOP_KINDS.values()}
 _VECTOR_TYPE = re.compile(rf"({'|'.join(BY_NAME)})x(\d+)")
 
 
@@ -149,7 +148,7 @@ class _FuncParser(ExprParser):
             depth += (token.text == "[") - (token.text == "]")
             if depth == 0:
                 break
-        if self.token.text in _SCOPES:
+        if self.token.text in SCOPES:
             self.position += 1
 
     def in_order(self, start: int, found: dict[str, Buffer | Var]) -> tuple[Buffer | Var, ...]:
@@ -176,7 +175,7 @@ class _FuncParser(ExprParser):
             return BY_NAME[m[1]], int(m[2])
         return self.dtype(), 1
 
-    def buffer(self, name: str, scope: str) -> Buffer:
+    def buffer(self, name: str, scope: Scope) -> Buffer:
         dtype = self.dtype()
         self.expect("[")
         shape: list[Expr | int] = []
@@ -189,9 +188,9 @@ class _FuncParser(ExprParser):
             else:
                 shape.append(extent)
         self.expect("]")
-        if self.token.text in _SCOPES:
-            scope = self.next().text
-        return Buffer(name, dtype, tuple(shape), scope)  # type: ignore[arg-type]  # one of _SCOPES
+        if self.token.text in SCOPES:
+            scope = SCOPES[self.next().text].name
+        return Buffer(name, dtype, tuple(shape), scope)
 
     # --- statements ---
 

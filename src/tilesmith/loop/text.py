@@ -23,16 +23,10 @@ import json
 
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Expr, Var, const
+from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.ir.text import NameOf, Names, print_expr, type_name
 
 from .nodes import Allocate, Assert, Buffer, Evaluate, For, Func, If, LetStmt, Seq, Stmt, Store
-
-KIND_WORDS = {
-    "serial": "range",
-    "parallel": "parallel",
-    "vectorized": "vectorized",
-    "unrolled": "unrolled",
-}
 
 
 def print_func(func: Func) -> str:
@@ -99,7 +93,7 @@ def _for(s: For, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> N
     start = "" if s.start is const(0) else f"{print_expr(s.start, name_of)}, extent="
     kind = "" if s.var.dtype is i64 else f": {s.var.dtype}"
     extent = print_expr(s.extent, name_of)
-    word = KIND_WORDS.get(s.kind, s.kind)
+    word = LOOP_KINDS[s.kind].word if s.kind in LOOP_KINDS else s.kind
     lines.append(f"{'    ' * depth}for {name_of(s.var)}{kind} in {word}({start}{extent}):")
     if deep:
         _block(s.body, depth + 1, lines, name_of)

@@ -13,6 +13,7 @@ from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import bool_, i64
 from tilesmith.ir.expr import Expr, Var, post_order, symbols, type_text
 from tilesmith.ir.intrinsics import INTRINSICS
+from tilesmith.ir.loop_tables import ALLOCATED, LOOP_KINDS, SCOPES
 from tilesmith.support.errors import VerifyError
 
 from . import nodes as loop
@@ -22,8 +23,6 @@ from .text import head
 Stage = Literal["nest", "flat", "final"]
 
 _LOGICAL = frozenset(("and", "or", "xor"))
-_KINDS = ("serial", "parallel", "vectorized", "unrolled")
-_SCOPES = ("heap", "stack", "register")
 _NODES = (
     Var, ir.Const, ir.Unary, ir.Binary, ir.Compare, ir.Select, ir.Cast, ir.Load, ir.Call, ir.Ramp,
     ir.Broadcast, ir.Let, ir.VectorReduce,
@@ -110,9 +109,10 @@ class _Verifier:
         self.vars.add(var)
 
     def for_(self, s: loop.For) -> None:
-        if s.kind not in _KINDS:
+        kind = LOOP_KINDS.get(s.kind)
+        if kind is None:
             self.fail(f"unknown kind of loop '{s.kind}'")
-        if self.stage == "final" and s.kind in ("vectorized", "unrolled"):
+        if self.stage == "final" and kind.is_expanded:
             self.fail(f"a loop of kind '{s.kind}' is left")
         for e in (s.start, s.extent):
             self.expr(e)
@@ -121,7 +121,7 @@ class _Verifier:
                     f"loop variable '{s.var.name}' is {type_text(s.var)}, its range {type_text(e)}",
                     e,
                 )
-        if s.kind in ("vectorized", "unrolled") and type(s.extent) is not ir.Const:
+        if kind.is_expanded and type(s.extent) is not ir.Const:
             self.fail(f"the extent of a loop of kind '{s.kind}' must be a literal", s.extent)
         self.bind(s.var)
         self.stmt(s.body)
@@ -153,12 +153,12 @@ class _Verifier:
 
     def allocate(self, s: loop.Allocate) -> None:
         b = s.buffer
-        if b.scope not in _SCOPES:
-            self.fail(f"'{b.name}' has scope '{b.scope}', expected one of {', '.join(_SCOPES)}")
+        if b.scope not in ALLOCATED:
+            self.fail(f"'{b.name}' has scope '{b.scope}', expected one of {', '.join(ALLOCATED)}")
         if b in self.buffers:
             self.fail(f"'{b.name}' is allocated again inside its own scope")
         self.shape(b)
-        if b.scope == "register" and not all(
+        if not SCOPES[b.scope].is_addressed and not all(
             isinstance(n, int) or type(n) is ir.Const for n in b.shape
         ):
             self.fail(f"'{b.name}' is in registers, its shape must be constant")

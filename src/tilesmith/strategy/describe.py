@@ -47,8 +47,10 @@ def one_line(func: Func) -> str:
         if unrolled:
             parts.append(f"unroll {' x '.join(unrolled)}")
             unrolled = []
-        words = {"serial": size, "parallel": f"parallel {size}"}
-        parts.append(words.get(loop.kind, f"vector {_extent(loop):g}"))
+        if loop.kind == "vectorized":
+            parts.append(f"vector {_extent(loop):g}")
+        else:
+            parts.append(size if loop.kind == "serial" else f"{loop.kind} {size}")
     if unrolled:
         parts.append(f"unroll {' x '.join(unrolled)}")
     return " > ".join(parts) or "no loops"

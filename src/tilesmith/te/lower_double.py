@@ -12,6 +12,7 @@ before this one's is used.
 from __future__ import annotations
 
 from tilesmith.ir.expr import Expr, Load, Var, const, substitute
+from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.loop.nodes import (
     Allocate,
     Assert,
@@ -44,7 +45,7 @@ def slots(state: State, plans: dict[str, StagePlan]) -> dict[str, Expr]:
             continue
         target = plans[attach.stage]
         loop = target.loops[target.depth(attach.axis)]
-        if loop.kind not in ("serial", "unrolled") and not loop.is_unit:
+        if not LOOP_KINDS[loop.kind].is_ordered and not loop.is_unit:
             raise ScheduleError(
                 f"{name} cannot be double-buffered in {loop.kind} loop {attach}: only iterations "
                 "that follow each "

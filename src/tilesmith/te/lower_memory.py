@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tilesmith.ir.expr import Expr, const
 from tilesmith.ir.layout import Layout
+from tilesmith.ir.loop_tables import SCOPES, Scope
 from tilesmith.ir.types import Dim
-from tilesmith.loop.nodes import Buffer, Scope
+from tilesmith.loop.nodes import Buffer
 from tilesmith.support.errors import ScheduleError
 
 from .relations import ceil_div, dim
@@ -35,7 +36,7 @@ def allocation(stage: StageState, value: int, shape: tuple[Dim, ...]) -> Buffer:
     scope: Scope
     if stage.scope is not None:
         scope = stage.scope
-        if total is None and scope != "heap":
+        if total is None and SCOPES[scope].is_sized:
             raise ScheduleError(
                 f"{stage.name} is to be in {scope} memory, which needs a constant size; its part "
                 "here is "

@@ -28,6 +28,7 @@ from tilesmith.ir.expr import (
     post_order,
     substitute,
 )
+from tilesmith.ir.loop_tables import ALLOCATED, LOOP_KINDS, SCOPES
 from tilesmith.ir.simplify import simplify
 from tilesmith.ir.target import LINE_BYTES
 from tilesmith.loop.nodes import Allocate, Buffer, Evaluate, For, If, LetStmt, Stmt, Store, seq
@@ -98,7 +99,7 @@ class NestWriter:
     def allocated(self, plan: StagePlan, body: Stmt) -> Stmt:
         """`body` inside the allocations of `plan`'s buffers that the caller does not own."""
         for buffer in reversed(plan.buffers):
-            if buffer.scope != "param":
+            if buffer.scope in ALLOCATED:
                 body = Allocate(buffer, body)
         return body
 
@@ -153,10 +154,10 @@ class NestWriter:
         """Where `plan` stores the element of the current iteration."""
         ctx = plan.context()
         axes = plan.stage.compute.axis
-        if plan.buffers[0].scope == "param":
-            logical = tuple(plan.points[a.var] for a in axes)
-        else:
+        if plan.buffers[0].scope in ALLOCATED:
             logical = plan.locals
+        else:
+            logical = tuple(plan.points[a.var] for a in axes)
         return self._physical(plan.stage.name, plan.buffers[0], logical, ctx)
 
     def _physical(
@@ -167,7 +168,7 @@ class NestWriter:
         )
         if name in self.slots:
             indices = (self.slots[name], *indices)
-        if buffer.scope == "register":
+        if not SCOPES[buffer.scope].is_addressed:
             self._check_register(name, buffer, indices)
         return indices
 
@@ -175,7 +176,7 @@ class NestWriter:
         for index in indices:
             for var in free_vars(index):
                 stage, loop = self.loops.get(var, ("", None))
-                if loop is None or loop.kind not in ("unrolled", "vectorized"):
+                if loop is None or not LOOP_KINDS[loop.kind].is_expanded:
                     where = f"loop {var.name} of {stage}" if stage else var.name
                     raise ScheduleError(
                         f"{name} is in register memory, so its indices must be constants once "
@@ -197,7 +198,7 @@ class NestWriter:
             tensor = read_of(node)
             name, value = self.state.tensors[tensor]
             plan = self.plans.get(name)
-            if plan is None or plan.buffers[value].scope == "param":
+            if plan is None or plan.buffers[value].scope not in ALLOCATED:
                 buffer = self.parameters[name, value]
                 return Load(buffer, self._physical(name, buffer, node.indices, ctx))
             logical = tuple(

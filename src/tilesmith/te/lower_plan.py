@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 
 from tilesmith.ir.context import Context
 from tilesmith.ir.expr import Expr, Load, Var, const, free_vars
+from tilesmith.ir.loop_tables import LOOP_KINDS, ForKind
 from tilesmith.ir.simplify import simplify
 from tilesmith.ir.types import Dim
-from tilesmith.loop.nodes import Buffer, ForKind
+from tilesmith.loop.nodes import Buffer
 from tilesmith.support.errors import ScheduleError
 
 from .relations import Guard, SplitRelation, add, axis_values, dim, dim_expr, same_dim
@@ -176,7 +177,7 @@ def make_plan(
         StageLoop(a, Var(a), extents[a], stage.kind(a), a in reduced) for a in stage.leaves
     )
     for loop in loops:
-        if loop.kind in ("vectorized", "unrolled") and not isinstance(loop.extent, int):
+        if LOOP_KINDS[loop.kind].is_expanded and not isinstance(loop.extent, int):
             raise ScheduleError(
                 f"loop {loop.name} of {stage.name} is {loop.kind} but its extent {loop.extent} is "
                 "not a constant; "

@@ -16,7 +16,7 @@ from typing import Any
 
 from tilesmith.ir.expr import Binary, Const, Expr, Var
 from tilesmith.ir.layout import Layout, LayoutDim
-from tilesmith.loop.nodes import Scope
+from tilesmith.ir.loop_tables import Scope
 from tilesmith.support.errors import ScheduleError
 
 from . import steps as st

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from tilesmith.ir.loop_tables import ForKind, Scope
 from tilesmith.ir.types import Dim
-from tilesmith.loop.nodes import ForKind, Scope
 from tilesmith.support.errors import ScheduleError
 
 from . import steps as st

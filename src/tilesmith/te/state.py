@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from tilesmith.ir.layout import Layout
+from tilesmith.ir.loop_tables import ForKind, Scope
 from tilesmith.ir.types import Dim
-from tilesmith.loop.nodes import ForKind, Scope
 from tilesmith.support.errors import ScheduleError
 
 from .relations import Relation

@@ -32,6 +32,7 @@ from tilesmith.ir.expr import (
     post_order,
     type_text,
 )
+from tilesmith.ir.intrinsics import INTRINSICS
 from tilesmith.ir.simplify import EMPTY, Context
 from tilesmith.support.errors import InternalError
 
@@ -52,13 +53,7 @@ _RELATIONS = {"lt": ("<", 10), "le": ("<=", 10), "eq": ("==", 9), "ne": ("!=", 9
 _MIXED = frozenset((4, 6, 7, 8, 11))
 """Precedences of operators whose operands are put into parentheses for the reader."""
 
-_MATH = {
-    "abs": "fabs", "round": "rint",
-    **{name: name for name in (
-        "exp", "exp2", "log", "log1p", "sqrt", "erf", "sin", "cos", "tan", "asin", "acos", "atan",
-        "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "floor", "ceil", "trunc", "pow",
-    )},
-}  # fmt: skip
+_MATH = {i.name: i.libm for i in INTRINSICS.values() if i.libm}
 """Intrinsics that are functions of `math.h`; for `float` they end in f."""
 
 _RESERVED = frozenset((

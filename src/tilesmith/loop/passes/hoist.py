@@ -14,6 +14,7 @@ Invariant arithmetic stays: code generation computes shared sub-expressions once
 from __future__ import annotations
 
 from tilesmith.ir.expr import Expr, Load, post_order
+from tilesmith.ir.loop_tables import LOOP_KINDS
 
 from ..nodes import For, Func, If, Seq, Stmt, Store, seq
 from ..visit import rebuild, walk
@@ -62,7 +63,7 @@ def _invariant_if(loop: For) -> tuple[If, bool] | None:
     body = loop.body
     if isinstance(body, If):
         return (body, True) if _is_invariant(body.cond, loop) else None
-    if isinstance(body, Seq) and loop.kind != "parallel":
+    if isinstance(body, Seq) and not LOOP_KINDS[loop.kind].is_threaded:
         for s in body.stmts:
             if isinstance(s, If) and _is_invariant(s.cond, loop):
                 return s, False

@@ -44,6 +44,7 @@ from tilesmith.ir.expr import (
     symbols,
 )
 from tilesmith.ir.interval import Interval, make
+from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.ir.simplify import EMPTY
 
 from ..nodes import For, Func, If, LetStmt, Seq, Stmt, seq
@@ -119,7 +120,7 @@ class _Peeler:
             return stmt
         inner = ctx.with_var(stmt.var, stmt.start, stmt.start + stmt.extent - const(1))
         if (
-            stmt.kind in ("serial", "unrolled")
+            LOOP_KINDS[stmt.kind].is_ordered
             and isinstance(stmt.start, Const)
             and isinstance(stmt.extent, Const)
         ):

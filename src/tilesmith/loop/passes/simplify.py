@@ -29,6 +29,7 @@ from tilesmith.ir.expr import (
     substitute,
     symbols,
 )
+from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.ir.rules.lanes import is_value
 from tilesmith.ir.simplify import EMPTY, simplify
 from tilesmith.support.errors import InternalError
@@ -112,7 +113,7 @@ def _narrowed(stmt: For, start: Expr, extent: Expr, body: Stmt, ctx: Context) ->
     if len(kept) == len(conjuncts(body.cond)):
         return None
     if not isinstance(count, Const):
-        if stmt.kind in ("vectorized", "unrolled"):
+        if LOOP_KINDS[stmt.kind].is_expanded:
             return None
         count = simplify(maximum(count, 0), ctx)
     elif stmt.kind == "vectorized" and (

@@ -38,6 +38,7 @@ from tilesmith.ir.expr import (
     post_order,
     substitute,
 )
+from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.ir.simplify import EMPTY, simplify
 
 from ..nodes import (
@@ -143,7 +144,7 @@ class _Vectorizer(LaneValues):
         if isinstance(stmt, For):
             if self.differs(stmt.start) or self.differs(stmt.extent):
                 raise CannotVectorizeError
-            kind = "serial" if stmt.kind == "parallel" else stmt.kind
+            kind = "serial" if LOOP_KINDS[stmt.kind].is_threaded else stmt.kind
             body = self.stmt(stmt.body, mask)
             return For(stmt.var, stmt.start, stmt.extent, kind, body)
         if isinstance(stmt, LetStmt):

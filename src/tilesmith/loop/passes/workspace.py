@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilesmith.ir.expr import Const, Expr, symbols
+from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.support.errors import InternalError
 
 from ..nodes import Allocate, Buffer, For, Func, Stmt, Store
@@ -143,7 +144,7 @@ class _Lifetimes:
 
     def loop(self, stmt: For, inside: bool) -> None:
         self._loops.append(_Loop(self._clock))
-        self.visit(stmt.body, inside or stmt.kind == "parallel")
+        self.visit(stmt.body, inside or LOOP_KINDS[stmt.kind].is_threaded)
         self._clock += 1
         loop = self._loops.pop()
         for buffer in loop.used:

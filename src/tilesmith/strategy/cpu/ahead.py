@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from tilesmith.ir.expr import Expr, Load, Var, free_vars, post_order
 from tilesmith.ir.layout import Layout
+from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.ir.target import LINE_BYTES, Target
 from tilesmith.strategy.access import known_strides, places
 from tilesmith.strategy.group import Group
@@ -60,7 +61,7 @@ def prefetch_taken(
     """
     stage = s[op.outputs[0]]
     leaves = stage.leaf_axes
-    loops = [n for n, a in enumerate(leaves) if stage.kind(a) in ("serial", "parallel")]
+    loops = [n for n, a in enumerate(leaves) if not LOOP_KINDS[stage.kind(a)].is_expanded]
     extents = [a.extent for a in leaves if isinstance(a.extent, int)]
     if not loops or len(extents) < len(leaves):
         return

@@ -13,9 +13,10 @@ from tilesmith.graph.nodes import Graph, Value
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Const, Expr, Load, Var, const, substitute
 from tilesmith.ir.layout import Layout
+from tilesmith.ir.loop_tables import ForKind
 from tilesmith.ir.simplify import simplify
 from tilesmith.ir.target import Target
-from tilesmith.loop.nodes import Buffer, For, ForKind, Func, If, Stmt, Store
+from tilesmith.loop.nodes import Buffer, For, Func, If, Stmt, Store
 from tilesmith.loop.visit import map_stmt, rebuild, walk
 from tilesmith.strategy.group import constant_literals
 from tilesmith.te.rewrite import map_loads

@@ -18,9 +18,9 @@ from typing import Any
 
 from tilesmith.ir.expr import Call, post_order
 from tilesmith.ir.layout import Layout, LayoutDim
+from tilesmith.ir.loop_tables import Scope
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import expected, expected_size
-from tilesmith.loop.nodes import Scope
 from tilesmith.ops.structure import COSTLY, loads
 from tilesmith.perf.cost import constants_place
 from tilesmith.strategy.access import accesses

@@ -7,7 +7,7 @@ from typing import ClassVar, get_args
 
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Expr
-from tilesmith.loop.nodes import ForKind
+from tilesmith.ir.loop_tables import LOOP_KINDS, ForKind
 from tilesmith.support.errors import ScheduleError
 
 from ..relations import FuseRelation, Relation, SkewRelation, SplitRelation, Tail
@@ -192,7 +192,7 @@ class Annotate(Step):
         stage = scheduled(state, self.stage, what)
         leaf(stage, self.axis, what)
         if self.axis in stage.reduce_names():
-            if self.kind == "parallel":
+            if LOOP_KINDS[self.kind].is_threaded:
                 raise ScheduleError(
                     f"cannot parallel {stage.name}.{self.axis}: its iterations all update the same "
                     "elements; use rfactor to give each part a result of its own"

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast, get_args
 
 from tilesmith.ir.layout import Layout
-from tilesmith.loop.nodes import Scope
+from tilesmith.ir.loop_tables import ALLOCATED, Scope
 from tilesmith.support.errors import ScheduleError
 
 from ..state import At, PrefetchMark, StageState, State
 from .base import Name, Number, OptionalName, Quoted, Step, primitive
 from .loops import leaf, scheduled
 
-SCOPES = tuple(s for s in get_args(Scope) if s != "param")
-
 
 def checked_scope(scope: str) -> Scope:
     """`scope`, which must be one that a schedule may choose."""
-    if scope not in SCOPES:
-        raise ScheduleError(f"scope must be 'heap', 'stack' or 'register', found {scope!r}")
-    return cast(Scope, scope)
+    if scope not in ALLOCATED:
+        *others, last = map(repr, ALLOCATED)
+        raise ScheduleError(f"scope must be {', '.join(others)} or {last}, found {scope!r}")
+    return ALLOCATED[scope]
 
 
 def _intermediate(state: State, name: str, what: str) -> StageState:

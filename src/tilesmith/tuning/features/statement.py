@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tilesmith.choices.traced import expression
 from tilesmith.ir.expr import Expr, free_vars
+from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.ir.target import LINE_BYTES, Target
 from tilesmith.ir.types import Dim
 from tilesmith.te.relations import SplitRelation
@@ -274,7 +275,7 @@ def _access_features(
 def _copied(path: tuple[SymbolicLoop, ...]) -> int:
     """Where the innermost loops start that are all unrolled or vectorised."""
     n = len(path)
-    while n and path[n - 1].kind in ("unrolled", "vectorized"):
+    while n and LOOP_KINDS[path[n - 1].kind].is_expanded:
         n -= 1
     return n
 

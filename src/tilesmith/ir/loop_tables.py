@@ -1,0 +1,72 @@
+"""Loop kinds and buffer scopes of loop IR, each declared once.
+
+Verifier, parser, printer, schedule steps, loop passes and code generation ask for the properties
+below instead of listing names.  A new kind or scope is its name in the `Literal`, its row, and what
+the writer of a target emits for it.  The tables stand beside the intrinsics, since the text of
+expressions must not use the words of loops as names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+ForKind = Literal["serial", "parallel", "vectorized", "unrolled"]
+Scope = Literal["param", "heap", "stack", "register"]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopKind:
+    """How the iterations of a loop run.
+
+    name: its name in `For.kind`.
+    word: its word in the text of loop IR.
+    is_ordered: an iteration starts after the preceding one has ended.
+    is_expanded: a pass replaces the loop by copies or lanes of its body before stage "final".  Its
+        extent must be constant, and its variable becomes constants.
+    """
+
+    name: ForKind
+    word: str
+    is_ordered: bool
+    is_expanded: bool
+
+    @property
+    def is_threaded(self) -> bool:
+        """Iterations run in several threads at the same time."""
+        return not self.is_ordered and not self.is_expanded
+
+
+@dataclass(frozen=True, slots=True)
+class BufferScope:
+    """Where the memory of a buffer is.
+
+    name: its name in `Buffer.scope` and in the text of loop IR.
+    is_allocated: an `Allocate` makes the memory; otherwise the caller of the kernel owns it.
+    is_sized: the size must be constant.
+    is_addressed: the elements have addresses.  Otherwise all indices must be constants once loops
+        are expanded.
+    """
+
+    name: Scope
+    is_allocated: bool
+    is_sized: bool
+    is_addressed: bool
+
+
+LOOP_KINDS: dict[str, LoopKind] = {kind.name: kind for kind in (
+    LoopKind("serial", "range", is_ordered=True, is_expanded=False),  # in order
+    LoopKind("parallel", "parallel", is_ordered=False, is_expanded=False),  # divided among threads
+    LoopKind("vectorized", "vectorized", is_ordered=False, is_expanded=True),  # in lanes of vectors
+    LoopKind("unrolled", "unrolled", is_ordered=True, is_expanded=True),  # copies of the body
+)}  # fmt: skip
+
+SCOPES: dict[str, BufferScope] = {scope.name: scope for scope in (
+    BufferScope("param", is_allocated=False, is_sized=False, is_addressed=True),  # the caller's
+    BufferScope("heap", is_allocated=True, is_sized=False, is_addressed=True),  # workspace
+    BufferScope("stack", is_allocated=True, is_sized=True, is_addressed=True),  # per thread
+    BufferScope("register", is_allocated=True, is_sized=True, is_addressed=False),  # in registers
+)}  # fmt: skip
+
+ALLOCATED: dict[str, Scope] = {s.name: s.name for s in SCOPES.values() if s.is_allocated}
+"""The scopes that an `Allocate` or a schedule may name."""
