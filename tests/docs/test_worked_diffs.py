@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tilesmith.runtime import _native
+
 ROOT = Path(__file__).resolve().parents[2]
 DIFFS = sorted((ROOT / "docs" / "worked").glob("*.diff"))
 
@@ -27,6 +29,8 @@ def test_worked_diff(diff: Path, tmp_path: Path) -> None:
         shutil.copytree(ROOT / part, tmp_path / part, ignore=ignored)
     for file in ("pyproject.toml", ".importlinter"):
         shutil.copy(ROOT / file, tmp_path)
+    native = Path(_native.__file__)  # where the package is installed
+    shutil.copy(native, tmp_path / "src" / "tilesmith" / "runtime" / native.name)
     subprocess.run(["git", "apply", str(diff)], cwd=tmp_path, check=True)
     named = re.search(r"^Tests: (.+)$", diff.read_text(encoding="utf-8"), re.MULTILINE)
     assert named is not None, "the diff names no tests"
