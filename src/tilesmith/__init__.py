@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from tilesmith import te
     from tilesmith.choices.templates import register_template
     from tilesmith.driver import build, check, compile, load
+    from tilesmith.frontend.onnx.custom import register_op
     from tilesmith.graph.nodes import Graph
     from tilesmith.ir.target import Target
+    from tilesmith.ops.base import Op
     from tilesmith.runtime.executable import Executable
     from tilesmith.support.errors import (
         AccuracyError,
@@ -44,6 +46,7 @@ __all__ = [
     "Graph",
     "InternalError",
     "ModelError",
+    "Op",
     "Options",
     "ScheduleError",
     "Target",
@@ -55,6 +58,7 @@ __all__ = [
     "check",
     "compile",
     "load",
+    "register_op",
     "register_template",
     "te",
     "tune",
@@ -68,8 +72,10 @@ __getattr__, __dir__ = exports(
         "tilesmith.driver.entry": ["compile", "load"],
         "tilesmith.driver.compiler": ["build"],
         "tilesmith.driver.checking": ["check"],
+        "tilesmith.frontend.onnx.custom": ["register_op"],
         "tilesmith.graph.nodes": ["Graph"],
         "tilesmith.ir.target": ["Target"],
+        "tilesmith.ops.base": ["Op"],
         "tilesmith.runtime.executable": ["Executable"],
         "tilesmith.support.errors": [
             "AccuracyError",

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = ("getting-started.md", "miniature.md")
+PAGES = ("getting-started.md", "miniature.md", "custom-operators.md")
 _BLOCK = re.compile(
     r"^```python\n(?P<code>.*?)^```$|^<!-- output -->\n```text\n(?P<output>.*?)^```$",
     re.MULTILINE | re.DOTALL,
@@ -35,7 +35,8 @@ def test_page(page: str, request: pytest.FixtureRequest, monkeypatch: pytest.Mon
     for block in _BLOCK.finditer(text):
         line = text[: block.start()].count("\n") + 2
         if block["code"] is not None:
-            code = compile("\n" * (line - 1) + block["code"], str(path), "exec")
+            source = "\n" * (line - 1) + block["code"]
+            code = compile(source, str(path), "exec", dont_inherit=True)  # of our __future__
             with contextlib.redirect_stdout(printed):
                 exec(code, namespace)
             continue

@@ -11,18 +11,15 @@ used and what it decided.
 
 from __future__ import annotations
 
-import sys
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from tilesmith.graph.nodes import Graph
 from tilesmith.strategy.group import Group
 from tilesmith.support.errors import ScheduleError, TilesmithError, UsageError
+from tilesmith.support.user_files import run_user_file
 from tilesmith.te.knobs import Config
 from tilesmith.te.schedule import Schedule
 
@@ -99,37 +96,8 @@ def register_template(
 
 
 def load_templates(path: Path) -> list[str]:
-    """Run a Python file that registers templates; returns their names.
-
-    Raises UsageError if there is no such file, it registers nothing, or it fails; a failing file
-    registers nothing.
-    """
-    if not path.is_file():
-        raise UsageError(f"there is no file of templates {str(path)!r}")
-    before = dict(_REGISTERED)
-    name = f"tilesmith_templates_{path.stem}"
-    spec = spec_from_loader(name, SourceFileLoader(name, str(path)))
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[name] = module  # its dataclasses look for themselves there
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as e:
-        _REGISTERED.clear()
-        _REGISTERED.update(before)
-        del sys.modules[name]
-        frames = traceback.extract_tb(e.__traceback__)
-        line = next((f", line {f.lineno}" for f in frames[::-1] if f.filename == str(path)), "")
-        raise UsageError(
-            f"the file of templates {str(path)!r}{line} fails: {type(e).__name__}: {e}"
-        ) from e
-    found = [n for n, t in _REGISTERED.items() if before.get(n) is not t]
-    if not found:
-        raise UsageError(
-            f"the file of templates {str(path)!r} registers none: it is to call "
-            "tilesmith.register_template"
-        )
-    return found
+    """Run a Python file that registers templates; returns their names (see `run_user_file`)."""
+    return run_user_file(path, "templates", "register_template", _REGISTERED)
 
 
 def unregister_template(name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from tilesmith.graph.custom import meanings
 from tilesmith.graph.nodes import Graph, Node, Value
 from tilesmith.graph.passes.repack import with_packing
 from tilesmith.graph.text import print_graph
@@ -16,7 +17,7 @@ def group_workload(body: Graph, constants: Iterable[int]) -> str:
     """
     known = sorted(constants)
     plain = with_packing(body, dict.fromkeys(known))
-    return f"{print_graph(plain)}constants {known}\n"
+    return f"{print_graph(plain)}constants {known}\n{meanings(body.nodes)}"
 
 
 def choice_workload(knob: str, nodes: Sequence[Node], accuracy: str) -> str:
@@ -33,7 +34,7 @@ def choice_workload(knob: str, nodes: Sequence[Node], accuracy: str) -> str:
         return ", ".join(found)
 
     lines = (f"{n.op!r} {text(n.inputs)} -> {text(n.outputs)}" for n in nodes)
-    return "\n".join((f"{knob} {accuracy}", *lines))
+    return "\n".join((f"{knob} {accuracy}", *lines)) + meanings(nodes)
 
 
 def label_of(operators: Sequence[str], signature: str) -> str:

@@ -35,6 +35,14 @@ TemplatesOption: TypeAlias = Annotated[
         help="Run this Python file first, which registers schedules of your own (repeatable).",
     ),
 ]
+OperatorsOption: TypeAlias = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--operators",
+        metavar="FILE.py",
+        help="Run this Python file first, which registers operators of your own (repeatable).",
+    ),
+]
 PinOption: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
@@ -116,9 +124,9 @@ class Wanted:
 
 
 def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a verb --templates, and one command-line option per field in place of each parameter
-    that is a dataclass of options: `Options`, `TuneOptions`, or `Wanted`, which is `Options` with
-    --shape, --pin and --forbid.
+    """Give a verb --operators and --templates, and one command-line option per field in place of
+    each parameter that is a dataclass of options: `Options`, `TuneOptions`, or `Wanted`, which is
+    `Options` with --shape, --pin and --forbid.
 
     A field that is not on the command line has its default; for `Options`, the environment comes
     first.  A verb with a parameter of a field's name defines that option itself.
@@ -138,12 +146,19 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
         group: [p for p in _parameters(kind) if p.name not in signature.parameters]
         for group, kind in groups.items()
     }
-    templates = _parameter("templates", TemplatesOption)
+    files = [_parameter("operators", OperatorsOption), _parameter("templates", TemplatesOption)]
 
     @functools.wraps(command)
-    def wrapper(templates: list[Path] | None = None, **given: Any) -> Any:
+    def wrapper(
+        operators: list[Path] | None = None, templates: list[Path] | None = None, **given: Any
+    ) -> Any:
+        if operators:
+            from tilesmith.frontend.onnx.custom import load_operators  # and with it the compiler
+
+            for path in operators:
+                load_operators(path)
         if templates:
-            from tilesmith.choices.templates import load_templates  # and with it the compiler
+            from tilesmith.choices.templates import load_templates
 
             for path in templates:
                 load_templates(path)
@@ -152,7 +167,7 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
             given[group] = _made(kind, {k: v for k, v in values.items() if v is not None})
         return command(**given)
 
-    parameters = [*own, templates, *(p for ps in derived.values() for p in ps)]
+    parameters = [*own, *files, *(p for ps in derived.values() for p in ps)]
     del wrapper.__wrapped__  # typer would read the original's annotations
     wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # PEP 362
     wrapper.__annotations__ = {p.name: p.annotation for p in parameters}

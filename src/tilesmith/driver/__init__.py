@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     from .compiler import build, compile_model, compile_program, load_graph, plan_report
     from .constrained import check_constraints, group_space
     from .entry import compile, load
-    from .kernels import answer, canonical, compile_kernels, if_possible, kernel_key
+    from .kernels import (
+        answer,
+        belongs_here,
+        canonical,
+        compile_kernels,
+        if_possible,
+        kernel_key,
+    )
     from .passes import GRAPH_PASSES, graph_passes, lower_loops, optimise, run_loop_passes
     from .programs import SavedProgram, kernel_cache
     from .session import Question, Session, Tuned, lookup, recorded
@@ -40,6 +47,7 @@ __all__ = [
     "answer",
     "apply_tuning",
     "assemble",
+    "belongs_here",
     "build",
     "canonical",
     "check",
@@ -83,6 +91,7 @@ __getattr__, __dir__ = exports(
         "tilesmith.driver.entry": ["compile", "load"],
         "tilesmith.driver.kernels": [
             "answer",
+            "belongs_here",
             "canonical",
             "compile_kernels",
             "if_possible",

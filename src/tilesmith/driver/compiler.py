@@ -11,9 +11,11 @@ from typing import Any, Literal
 from tilesmith.choices.constraints import Constraints
 from tilesmith.choices.space import Forbidden
 from tilesmith.frontend.load import load as load_source
+from tilesmith.graph.custom import uses_of
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.text import print_graph
 from tilesmith.ir.target import Target
+from tilesmith.ops.base import OPS
 from tilesmith.runtime.function import NativeFunction
 from tilesmith.runtime.program import Program
 from tilesmith.support.errors import UsageError
@@ -43,11 +45,13 @@ def compile_model(
     """The program of a model (see `compile`), which is `saved` where that may be."""
     session = replace(Session.of(options), constraints=Constraints.of(pins, forbid))
     graph = load_graph(model, shapes, session)
+    if any(n.op.custom and OPS.get(n.op.name) is not type(n.op) for n in graph.nodes):
+        session.outside.add("an operator that is not registered")
     with recorded(session) as session:
         program = compile_program(graph, session)
     if saved is not None and not session.outside:
         with session.timings.stage("save"):
-            saved.keep(program)
+            saved.keep(program, uses_of(graph))
     if options.time_passes:
         print(session.timings.report(), plan_report(program), sep="\n", file=sys.stderr)
     return program

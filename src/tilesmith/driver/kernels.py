@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from tilesmith.choices.groups import user_template
 from tilesmith.codegen.kernel import KernelCode, KernelJob, with_head, without_head
+from tilesmith.graph.custom import has_custom, meanings
 from tilesmith.graph.nodes import Constant, Fused, Graph, InPlace, Node, Value
 from tilesmith.graph.parse import parse_graph
 from tilesmith.graph.text import constants_of, print_graph
@@ -165,11 +166,11 @@ def compile_kernels(
 
 
 def _cached_text(body: Graph, text: str, session: Session, decisions: Decisions) -> str:
-    """The text that stands for a kernel: its loops where a registered template makes them, since
-    the decisions do not say what that does with them.
+    """The text that stands for a kernel: with what its operators of users mean, or its loops where
+    a registered template makes them, since the decisions do not say what that does with them.
     """
     if user_template(decisions) is None:
-        return text
+        return text + meanings(body.nodes)
     return print_func(session.group(body).lower("k", Config(decisions)))
 
 
@@ -203,7 +204,7 @@ def _compile_all(
         def code_of(item: tuple[str, _Missing]) -> tuple[str, KernelCode]:
             key, m = item
             reply = None
-            if count and not constants_of(m.body) and user_template(m.decisions) is None:
+            if count and not constants_of(m.body) and not belongs_here(m.body, m.decisions):
                 folder = cache.directory if cache is not None else None
                 job = KernelJob(
                     m.text, session.options, session.target, m.decisions, cache_dir=folder
@@ -224,6 +225,13 @@ def _compile_all(
             return key, KernelCode.from_bytes(code)
 
         yield from pool.map(code_of, missing.items())
+
+
+def belongs_here(body: Graph, decisions: Decisions) -> bool:
+    """True if only this process can make a kernel's loops: users registered its template or an
+    operator in it.
+    """
+    return user_template(decisions) is not None or has_custom(body)
 
 
 def if_possible(decisions: Decisions, session: Session, make: Callable[[Decisions], T]) -> T:

@@ -6,6 +6,9 @@ file without weights.  The packed weights are an entry of their own, known by th
 that differ in code alone share them.  They are mapped as they are: nothing is packed, and processes
 that run one model share the memory.  A program that depends on anything else (see
 `Session.outside`) is not kept, nor one that would fill more than a `SHARE` of the cache.
+
+Which operators of users a model contains is known once it was read.  So the key above leads to a
+list of their uses, and the key of the program is made of it and of what these operators mean now.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from tilesmith.runtime.program import Program
 from tilesmith.runtime.threads import target_of, thread_count
 from tilesmith.runtime.tsm import load_program, write_program
 from tilesmith.support.cache import Cache, Store, cache_key, content_key
-from tilesmith.support.errors import ModelError
+from tilesmith.support.errors import ModelError, TilesmithError
 from tilesmith.support.options import Options, cache_dir_from_environment, records_path
 
 from .identity import Identified, Stamp, identify, keeps_programs, stamp_of
@@ -88,10 +91,33 @@ class SavedProgram:
 
     def load(self) -> Program | None:
         """The program, if it was kept."""
-        path = self.cache.file(self.key)
+        found = self._load(self.key)
+        if found is not None:
+            return found
+        uses = self.cache.get(self._uses_key)
+        if uses is None:
+            return None
+        try:
+            return self._load(self._key_with(json.loads(uses)))
+        except TilesmithError:
+            return None  # the operators are others now; to compile says what is wrong, if anything
+
+    @property
+    def _uses_key(self) -> str:
+        """Of the list of uses of operators of users."""
+        return cache_key(self.key, "uses")
+
+    def _key_with(self, uses: Sequence[str]) -> str:
+        """The key of a program with these uses of operators of users."""
+        from tilesmith.graph.custom import meanings_of_uses  # and with it a part of the compiler
+
+        return cache_key(self.key, *uses, meanings_of_uses(uses))
+
+    def _load(self, key: str) -> Program | None:
+        path = self.cache.file(key)
         if path is None:
             return None
-        entries = [self.key]
+        entries = [key]
 
         def weights(key: str) -> Path | None:
             entries.append(key)
@@ -104,8 +130,11 @@ class SavedProgram:
                 self.cache.remove_damaged(key)
             return None
 
-    def keep(self, program: Program) -> None:
-        """Keep the program that was just compiled, unless the model's file changed meanwhile."""
+    def keep(self, program: Program, uses: Sequence[str] = ()) -> None:
+        """Keep the program that was just compiled, unless the model's file changed meanwhile.
+
+        uses: of operators of users in the model (`graph.custom.uses_of`).
+        """
         size = program.constants.nbytes + sum(map(len, program.objects.values()))
         if size > SHARE * self.cache.max_bytes:
             return
@@ -118,7 +147,10 @@ class SavedProgram:
         weights = content_key(program.constants.data)
         if self.cache.file(weights) is None:
             self.cache.put_file(weights, lambda f: f.write(program.constants.data))
-        self.cache.put_file(self.key, lambda f: write_program(program, f, weights))
+        key = self._key_with(uses) if uses else self.key
+        if uses:
+            self.cache.put(self._uses_key, json.dumps(list(uses)).encode())
+        self.cache.put_file(key, lambda f: write_program(program, f, weights))
         self.cache.file(weights)
 
 

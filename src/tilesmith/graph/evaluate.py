@@ -16,7 +16,7 @@ from tilesmith.graph.builder import array_type, expansion
 from tilesmith.graph.nodes import Constant, Fused, Graph, Value
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.base import Op
-from tilesmith.support.errors import InternalError, ModelError
+from tilesmith.support.errors import InternalError, ModelError, UsageError
 
 
 def evaluate(
@@ -55,12 +55,17 @@ def _run(graph: Graph, inputs: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
         args = [_lookup(graph, env, v) for v in node.inputs]
         results = _apply(node.op, args)
         where = f"{node.op.name} node {node.loc!r}" if node.loc else f"{node.op.name} node"
+        fault = UsageError if node.op.custom else InternalError
         if len(results) != len(node.outputs):
-            raise InternalError(
+            raise fault(
                 f"{where}: expected {len(node.outputs)} results, its reference gave {len(results)}"
             )
         for value, array in zip(node.outputs, results):
-            _check_result(where, value.type, array)
+            if array.dtype != value.dtype.numpy or not _fits(value.type, array.shape):
+                raise fault(
+                    f"{where}: expected a result of type {value.type}, its reference gave "
+                    f"{_shown(array)}"
+                )
             env[value] = array
         del args, results
         for value in last.get(number, ()):
@@ -96,13 +101,6 @@ def _last_uses(graph: Graph) -> dict[int, list[Value]]:
     for v, number in last.items():
         dead.setdefault(number, []).append(v)
     return dead
-
-
-def _check_result(where: str, type: TensorType, array: np.ndarray) -> None:
-    if array.dtype != type.dtype.numpy or not _fits(type, array.shape):
-        raise InternalError(
-            f"{where}: expected a result of type {type}, its reference gave {_shown(array)}"
-        )
 
 
 def _fits(type: TensorType, shape: tuple[int, ...]) -> bool:

@@ -28,6 +28,7 @@ from tilesmith.support.errors import ParseError
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OPERATOR = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _NAME = re.compile(r"[A-Za-z_/][A-Za-z0-9_./~-]*")
 _DIGITS = re.compile(r"[0-9]+")
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
@@ -250,7 +251,7 @@ class _Parser:
         self.expect("=")
         self.skip()
         start = self.pos
-        name = self.need(_WORD, "an operator")
+        name = self.need(_OPERATOR, "an operator")
         if name not in OPS:
             self.fail("unknown operator", start)
         inputs: list[Value] = []

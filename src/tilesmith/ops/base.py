@@ -66,9 +66,14 @@ class Op:
     results.  Frontends compute no shapes with such operators.
     """
 
+    custom: ClassVar[bool] = False
+    """True if the class is defined outside of this package.  Its name does not say what it does,
+    so keys contain its meaning (`graph.custom`), and nothing is folded with its reference.
+    """
+
     def __init_subclass__(cls, abstract: bool = False, **kwargs: Any) -> None:
         """Enter `cls` in the table, unless it is only a base for a family of operators
-        (`abstract`).
+        (`abstract`) or a user's, which `register_op` enters.
         """
         super().__init_subclass__(**kwargs)
         if abstract:
@@ -77,7 +82,11 @@ class Op:
             cls.name = re.sub(
                 r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__
             ).lower()
-        OPS[cls.name] = cls
+        cls.custom = cls.__module__.partition(".")[0] != __name__.partition(".")[0]
+        if cls.custom:
+            cls.heavy_reference = True
+        else:
+            OPS[cls.name] = cls
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor | tuple[te.Tensor, ...]:
         """Primitive operators: the outputs as tensor expressions of the inputs."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from tilesmith import driver
 from tilesmith.choices.family import group_family
-from tilesmith.choices.groups import GroupSpace, user_template
+from tilesmith.choices.groups import GroupSpace
 from tilesmith.choices.records import Key, Records
 from tilesmith.choices.space import Candidate, Space
 from tilesmith.codegen.kernel import KernelJob
@@ -116,7 +116,7 @@ def _task(
 
     def build(candidate: Candidate) -> bytes:
         options, target = session.options, session.target
-        if user_template(candidate) is not None:  # of this process: others get its loops
+        if driver.belongs_here(body, candidate):  # others get its loops
             cfg = Config(candidate)
             func = group.lower(f"k_{key.workload}", cfg)
             return KernelJob(print_func(func), options, target, nest=True).to_bytes()

@@ -21,6 +21,7 @@ from tilesmith.frontend.common.problems import Site
 from tilesmith.frontend.common.scope import Scope
 from tilesmith.frontend.common.slots import FAILED, Failed, Slot
 from tilesmith.frontend.onnx.attributes import Attributes
+from tilesmith.frontend.onnx.custom import import_function
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.proto import text
 from tilesmith.frontend.onnx.registry import OPERATORS
@@ -149,6 +150,7 @@ class OnnxImporter(Importer):
 
         def make() -> Sequence[Slot] | None:
             importer = OPERATORS.find(domain, op_type, version or 0)
+            importer = importer or import_function(domain, op_type)
             if function is None and importer is None:
                 raise UnsupportedError(_why_unknown(domain, op_type))
             if failed:
@@ -255,5 +257,5 @@ def _why_unknown(domain: str, op_type: str) -> str:
     return (
         "the operator is not supported"
         if not domain
-        else f"no operator of this name in domain {domain!r}"
+        else f"no operator of this name in domain {domain!r}; register_op adds operators"
     )

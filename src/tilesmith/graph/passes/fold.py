@@ -1,6 +1,8 @@
 """Constant folding: nodes whose inputs are all constants are computed at compile time, by their
 reference.
 
+Operators of users are not folded: programs would depend on their references too.
+
 A large result is not folded if it is much larger than the node's inputs: to broadcast a scalar to a
 megabyte would replace a cheap operation by weights.
 """
@@ -53,7 +55,7 @@ def fold(graph: Graph, limit: int = FOLDED_BYTES) -> Graph:
 
 
 def _is_foldable(node: Node, constants: dict[Value, Constant], limit: int) -> bool:
-    if not all(v in constants for v in node.inputs):
+    if node.op.custom or not all(v in constants for v in node.inputs):
         return False
     if not all(v.type.is_static for v in node.outputs):
         return False
