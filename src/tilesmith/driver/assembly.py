@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -11,6 +11,7 @@ from tilesmith.codegen.kernel import KernelCode
 from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Value
 from tilesmith.graph.passes.layout import relayout_count
 from tilesmith.graph.passes.memory_plan import plan
+from tilesmith.runtime.native import zeroed_bytes
 from tilesmith.runtime.program import (
     ENTRY,
     Arg,
@@ -28,10 +29,10 @@ Packed: TypeAlias = tuple[Blob, list[int]]
 """The constants of a graph in one array of bytes, and where each begins."""
 
 
-def pack(fused: Graph, session: Session) -> Packed:
-    """The constants as kernels want them."""
+def pack(fused: Graph, session: Session, allocate: Callable[[int], Blob] = zeroed_bytes) -> Packed:
+    """The constants as kernels want them, in memory that `allocate` gives."""
     with session.timings.stage("pack", under=()):
-        return pack_constants([_contents(c) for c in fused.constants], session.jobs)
+        return pack_constants([_contents(c) for c in fused.constants], session.jobs, allocate)
 
 
 def assemble(

@@ -26,7 +26,7 @@ from tilesmith.te.lower import lower as lower_schedule
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Tensor
 
-from .assembly import assemble, pack
+from .assembly import Packed, assemble, pack
 from .kernels import compile_kernels, kernel_workers, start_early
 from .passes import lower_loops, optimise
 from .programs import SavedProgram
@@ -48,7 +48,7 @@ def compile_model(
     if any(n.op.custom and OPS.get(n.op.name) is not type(n.op) for n in graph.nodes):
         session.outside.add("an operator that is not registered")
     with recorded(session) as session:
-        program = compile_program(graph, session)
+        program = compile_program(graph, session, saved)
     if saved is not None and not session.outside:
         with session.timings.stage("save"):
             saved.keep(program, uses_of(graph))
@@ -81,20 +81,32 @@ def load_graph(
     return graph
 
 
-def compile_program(graph: Graph, session: Session) -> Program:
+def compile_program(graph: Graph, session: Session, saved: SavedProgram | None = None) -> Program:
     """A program from a graph: kernels, memory plan, constants.
+
+    saved: where the program will be kept; its constants are packed there.
 
     Raises ModelError if the model's file was written to since the graph was loaded.
     """
     with kernel_workers() as workers, ThreadPoolExecutor(1) as pool:
         start_early(workers, graph, session)
         fused, decisions = apply_tuning(optimise(graph, session), session)
-        packing = pool.submit(pack, fused, session)  # mostly copies, where NumPy holds no lock
+        packing = pool.submit(_pack, fused, session, saved)  # mostly without Python's lock
         kernels = compile_kernels(fused, session, decisions, workers)
         with session.timings.stage("link"):
             program = assemble(fused, kernels, session, packing.result())
     check_unchanged(c.data.array for c in graph.constants if c.data.is_read)
     return program
+
+
+def _pack(fused: Graph, session: Session, saved: SavedProgram | None) -> Packed:
+    """The constants of a program, in the memory of the file where it will be kept."""
+    if saved is None:
+        return pack(fused, session)
+    packed = pack(fused, session, saved.allocate)
+    with session.timings.stage("hash", under=()):
+        saved.complete(packed[0])
+    return packed
 
 
 def build(

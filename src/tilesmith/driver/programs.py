@@ -19,10 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilesmith.runtime.program import Program
+import numpy as np
+
+from tilesmith.runtime.native import zeroed_bytes
+from tilesmith.runtime.program import Blob, Program
 from tilesmith.runtime.threads import target_of, thread_count
 from tilesmith.runtime.tsm import load_program, write_program
-from tilesmith.support.cache import Cache, Store, cache_key, content_key
+from tilesmith.support.cache import Cache, Room, Store, cache_key, content_key
 from tilesmith.support.errors import ModelError, TilesmithError
 from tilesmith.support.options import Options, cache_dir_from_environment, records_path
 
@@ -130,6 +133,20 @@ class SavedProgram:
                 self.cache.remove_damaged(key)
             return None
 
+    def allocate(self, size: int) -> Blob:
+        """Zeroed memory for the program's constants: a file of the cache where that is possible, so
+        that `keep` need not copy them.
+        """
+        room = self.cache.room(size) if size <= SHARE * self.cache.max_bytes else None
+        return zeroed_bytes(size) if room is None else np.frombuffer(room, np.uint8)
+
+    def complete(self, constants: Blob) -> None:
+        """Say that the memory that `allocate` gave holds what it shall."""
+        room = _room_of(constants)
+        if room is not None:
+            room.complete()
+            constants.flags.writeable = False
+
     def keep(self, program: Program, uses: Sequence[str] = ()) -> None:
         """Keep the program that was just compiled, unless the model's file changed meanwhile.
 
@@ -144,14 +161,25 @@ class SavedProgram:
             return
         if not unchanged:
             return
-        weights = content_key(program.constants.data)
+        room = _room_of(program.constants)
+        known = room.key if room is not None else None
+        weights = known or content_key(program.constants.data)
         if self.cache.file(weights) is None:
-            self.cache.put_file(weights, lambda f: f.write(program.constants.data))
+            if room is not None:
+                self.cache.put_room(room, weights)
+            else:
+                self.cache.put_file(weights, lambda f: f.write(program.constants.data))
         key = self._key_with(uses) if uses else self.key
         if uses:
             self.cache.put(self._uses_key, json.dumps(list(uses)).encode())
         self.cache.put_file(key, lambda f: write_program(program, f, weights))
         self.cache.file(weights)
+
+
+def _room_of(blob: Blob) -> Room | None:
+    """The room in a cache that a blob of constants lies in."""
+    owner = blob.base.obj if isinstance(blob.base, memoryview) else blob.base
+    return owner if isinstance(owner, Room) else None
 
 
 def _records(options: Options) -> str:

@@ -100,10 +100,13 @@ class Contents:
         return Contents(array.nbytes, write)
 
 
-def pack_constants(constants: Sequence[Contents], jobs: int = 1) -> tuple[Blob, list[int]]:
+def pack_constants(
+    constants: Sequence[Contents], jobs: int = 1, allocate: Callable[[int], Blob] = zeroed_bytes
+) -> tuple[Blob, list[int]]:
     """One blob with all `constants` at 64-byte offsets, and the offsets.
 
     `jobs` of them are written at the same time.  The same object is stored once.
+    allocate: gives so many zeroed bytes at a 64-byte boundary.
     """
     places: dict[Contents, int] = {}
     end = 0
@@ -111,7 +114,7 @@ def pack_constants(constants: Sequence[Contents], jobs: int = 1) -> tuple[Blob, 
         if c not in places:
             places[c] = end
             end += round_up(max(c.bytes, 1))
-    blob = zeroed_bytes(round_up(end) or ALIGNMENT)
+    blob = allocate(round_up(end) or ALIGNMENT)
     with ThreadPoolExecutor(jobs) as pool:  # copying arrays, NumPy holds no lock
         written = [pool.submit(c.write, blob[at : at + c.bytes]) for c, at in places.items()]
         for w in written:

@@ -21,11 +21,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import mmap
 import os
 import re
 import stat
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -66,6 +68,39 @@ def total(stats: Iterable[CacheStats]) -> CacheStats:
     """What several stores hold together."""
     rows = list(stats)
     return CacheStats(sum(r.entries for r in rows), sum(r.bytes for r in rows))
+
+
+class Room(mmap.mmap):
+    """Zeroed memory that is a file of a store without a name (see `Cache.room`).
+
+    What is written here need not be copied to be stored.  The file vanishes with the memory unless
+    it gets a name.
+
+    key: the `content_key` of the bytes, once they are `complete`.
+    """
+
+    key: str | None
+    _fd: int
+
+    def __new__(cls, fd: int, size: int) -> Room:
+        """Takes over the open file `fd`."""
+        self = super().__new__(cls, fd, size)
+        self.key, self._fd = None, fd
+        weakref.finalize(self, os.close, fd)
+        return self
+
+    def complete(self) -> None:
+        """Say that nothing more is written."""
+        self.key = content_key(memoryview(self))
+
+    def link(self, path: Path) -> None:
+        """Give the file its name, unless there is one with it already."""
+        folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:  # with a folder's descriptor, `os.link` follows the link in /proc to the file
+            with contextlib.suppress(FileExistsError):
+                os.link(f"/proc/self/fd/{self._fd}", path.name, dst_dir_fd=folder)
+        finally:
+            os.close(folder)
 
 
 class Cache:
@@ -142,6 +177,10 @@ class Cache:
         except OSError as e:
             self._give_up(str(e))
             return
+        self._has_grown(size)
+
+    def _has_grown(self, size: int) -> None:
+        """Count an entry that was stored, and make room for the next one."""
         with self._lock:
             if self._size is None:
                 self._size = self.stats().bytes
@@ -149,6 +188,35 @@ class Cache:
                 self._size += size
             if self._size > self.max_bytes:
                 self._size = self._evict(self.max_bytes * 9 // 10)
+
+    def room(self, size: int) -> Room | None:
+        """Memory of `size` bytes for an entry that `put_room` stores; None if there is no room or
+        the system has no files without names.
+        """
+        if not hasattr(os, "O_TMPFILE") or not self._is_usable(create=True):
+            return None
+        try:
+            self._objects.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fd = os.open(self._objects, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return None
+        try:
+            os.posix_fallocate(fd, 0, size)  # so that writing to the memory can't fail
+            return Room(fd, size)
+        except OSError:
+            os.close(fd)
+            return None
+
+    def put_room(self, room: Room, key: str) -> None:
+        """Store `room` under `key`."""
+        path = self._path(key)
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            room.link(path)
+        except OSError as e:
+            self._give_up(str(e))
+            return
+        self._has_grown(len(room))
 
     def remove_damaged(self, key: str) -> None:
         """Remove an entry whose contents proved damaged."""
