@@ -17,6 +17,7 @@ from tilesmith import driver
 from tilesmith.choices.records import Key, Records, Trial
 from tilesmith.codegen.targets import host
 from tilesmith.runtime.tsm import to_manifest
+from tilesmith.support.cache import Cache, Room
 from tilesmith.support.errors import ModelError
 from tilesmith.support.options import records_path
 
@@ -128,6 +129,25 @@ def test_a_damaged_program_is_compiled_again(
     assert "damaged" in caplog.text
     assert len(compiled) == 2
     assert saved.load() is not None  # the new one
+
+
+def test_weights_are_packed_into_the_file_that_keeps_them(
+    path: Path, options: ts.Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exe = ts.compile(path, options=options)
+    assert isinstance(owner_of(exe.program.constants), Room)
+    assert not exe.program.constants.flags.writeable
+    np.testing.assert_array_equal(exe(X), 2 * X)
+    monkeypatch.setattr(Cache, "room", lambda cache, size: None)  # a system without such files
+    other = ts.compile(path, options=options.with_(cache_dir=path.parent / "other"))
+    assert not isinstance(owner_of(other.program.constants), Room)
+    np.testing.assert_array_equal(other(X), 2 * X)
+    again = ts.compile(path, options=options.with_(cache_dir=path.parent / "other"))
+    np.testing.assert_array_equal(again.program.constants, exe.program.constants)
+
+
+def owner_of(blob: np.ndarray) -> object:
+    return blob.base.obj if isinstance(blob.base, memoryview) else blob.base
 
 
 def test_weights_are_stored_once(path: Path, options: ts.Options, compiled: list[object]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -40,6 +41,34 @@ def test_an_empty_folder_that_exists_is_filled(tmp_path):
     assert cache.get(A) is None  # finds the folder usable though nothing is in it
     cache.put(A, b"hello")
     assert cache.get(A) == b"hello"
+
+
+def test_memory_becomes_an_entry_without_a_copy(tmp_path):
+    cache = Cache(tmp_path / "c")
+    room = cache.room(10_000)
+    assert room is not None and bytes(room) == bytes(10_000)
+    room[:5] = b"hello"
+    room.complete()
+    assert room.key == content_key(memoryview(b"hello" + bytes(9_995)))
+    assert cache.stats().entries == 0  # it has no name yet
+    cache.put_room(room, room.key)
+    cache.put_room(room, room.key)  # as when another process was faster
+    path = cache.file(room.key)
+    assert path is not None and path.read_bytes() == bytes(room)
+    assert cache.stats().entries == 1
+    cache.clear()
+    assert room[:5] == b"hello"  # the memory lives on
+
+
+def test_memory_that_is_not_stored_leaves_no_file(tmp_path):
+    cache = Cache(tmp_path)
+    assert cache.room(10_000) is not None
+    gc.collect()
+    assert [f for f in tmp_path.rglob("*") if f.is_file()] == []
+
+
+def test_memory_is_refused_where_the_disk_has_no_room(tmp_path):
+    assert Cache(tmp_path).room(1 << 60) is None
 
 
 def test_reading_makes_no_folder(tmp_path):

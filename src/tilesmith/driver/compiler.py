@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from tilesmith.ir.target import Target
 from tilesmith.ops.base import OPS
 from tilesmith.runtime.function import NativeFunction
 from tilesmith.runtime.program import Program
+from tilesmith.support.child import Children
 from tilesmith.support.errors import UsageError
 from tilesmith.support.mapped import check_unchanged
 from tilesmith.support.options import Options
@@ -27,11 +29,12 @@ from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Tensor
 
 from .assembly import Packed, assemble, pack
-from .kernels import compile_kernels, kernel_workers, start_early
+from .kernels import compile_kernels, start_early
 from .passes import lower_loops, optimise
 from .programs import SavedProgram
 from .session import Session, recorded
 from .tuned import apply_tuning
+from .workers import kernel_workers
 
 
 def compile_model(
@@ -41,14 +44,18 @@ def compile_model(
     saved: SavedProgram | None = None,
     pins: Decisions | None = None,
     forbid: Forbidden | None = None,
+    workers: Children | None = None,
 ) -> Program:
-    """The program of a model (see `compile`), which is `saved` where that may be."""
+    """The program of a model (see `compile`), which is `saved` where that may be.
+
+    workers: processes that compile kernels; more are started where that pays (default: its own).
+    """
     session = replace(Session.of(options), constraints=Constraints.of(pins, forbid))
     graph = load_graph(model, shapes, session)
     if any(n.op.custom and OPS.get(n.op.name) is not type(n.op) for n in graph.nodes):
         session.outside.add("an operator that is not registered")
     with recorded(session) as session:
-        program = compile_program(graph, session, saved)
+        program = compile_program(graph, session, saved, workers)
     if saved is not None and not session.outside:
         with session.timings.stage("save"):
             saved.keep(program, uses_of(graph))
@@ -81,14 +88,23 @@ def load_graph(
     return graph
 
 
-def compile_program(graph: Graph, session: Session, saved: SavedProgram | None = None) -> Program:
+def compile_program(
+    graph: Graph,
+    session: Session,
+    saved: SavedProgram | None = None,
+    workers: Children | None = None,
+) -> Program:
     """A program from a graph: kernels, memory plan, constants.
 
     saved: where the program will be kept; its constants are packed there.
+    workers: processes that compile kernels (default: its own).
 
     Raises ModelError if the model's file was written to since the graph was loaded.
     """
-    with kernel_workers() as workers, ThreadPoolExecutor(1) as pool:
+    with (
+        kernel_workers() if workers is None else nullcontext(workers) as workers,
+        ThreadPoolExecutor(1) as pool,
+    ):
         start_early(workers, graph, session)
         fused, decisions = apply_tuning(optimise(graph, session), session)
         packing = pool.submit(_pack, fused, session, saved)  # mostly without Python's lock

@@ -53,9 +53,12 @@ def compile(
         saved = SavedProgram.of(model, shapes, options, pins, forbid, identified)
     program = saved.load() if saved is not None else None
     if program is None:
-        from .compiler import compile_model  # a quarter of a second that only a new model pays
+        from .workers import workers_for
 
-        program = compile_model(model, shapes, options, saved, pins, forbid)
+        with workers_for(model, options) as workers:
+            from .compiler import compile_model  # half a second that only a new model pays
+
+            program = compile_model(model, shapes, options, saved, pins, forbid, workers)
     return Executable(program, options.threads)
 
 

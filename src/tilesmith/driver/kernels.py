@@ -35,6 +35,7 @@ from tilesmith.te.knobs import Config, Decisions
 from .passes import lower_loops
 from .programs import kernel_cache
 from .session import Session
+from .workers import kernel_workers
 
 _log = logging.getLogger("tilesmith")
 T = TypeVar("T")
@@ -103,11 +104,6 @@ def generate(body: Graph, nest: Func, session: Session, under: tuple[str, ...] =
         kernel.messages,
         info,
     )
-
-
-def kernel_workers() -> Children:
-    """Processes that compile kernels, none of them started."""
-    return Children("tilesmith.driver.worker", 0)
 
 
 def start_early(workers: Children, graph: Graph, session: Session) -> None:

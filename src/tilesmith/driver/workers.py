@@ -1,0 +1,39 @@
+"""Processes that compile kernels.
+
+This module imports little: a process gets ready while this one imports the compiler.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from tilesmith.support.child import Children
+from tilesmith.support.options import Options
+
+LARGE = 1 << 20
+"""Bytes of a model that is expected to have enough kernels for two processes."""
+
+
+def kernel_workers() -> Children:
+    """Processes that compile kernels, none of them started."""
+    return Children("tilesmith.driver.worker", 0)
+
+
+def workers_for(model: Any, options: Options) -> Children:
+    """Processes for the kernels of a model, one of them started if the model is large."""
+    workers = kernel_workers()
+    jobs = options.jobs or len(os.sched_getaffinity(0))
+    if jobs > 1 and not options.dump and not options.verify_each and _bytes_of(model) >= LARGE:
+        workers.grow(1)
+    return workers
+
+
+def _bytes_of(model: Any) -> int:
+    """The size of a model that is a file or bytes; 0 for others."""
+    if isinstance(model, bytes):
+        return len(model)
+    try:
+        return os.stat(model).st_size if isinstance(model, (str, os.PathLike)) else 0
+    except (OSError, ValueError):
+        return 0  # the frontend says what is wrong
