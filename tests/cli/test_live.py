@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -90,18 +90,20 @@ def command(model: Path, tmp_path: Path) -> list[str]:
     return [sys.executable, "-m", "tilesmith.cli", *arguments, *records]
 
 
-def terminal_output(command: list[str], rows: int) -> tuple[subprocess.Popen[bytes], Iterator[str]]:
+def terminal_output(
+    command: list[str], rows: int, **more: str
+) -> tuple[subprocess.Popen[bytes], Generator[str]]:
     """A process on a new terminal with that many rows of 100 columns, and what it writes."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 100, 0, 0))
     unset = ("LINES", "COLUMNS", "NO_COLOR", "CI")
-    environment = {k: v for k, v in os.environ.items() if k not in unset} | {"TERM": "xterm"}
+    environment = {k: v for k, v in os.environ.items() if k not in unset} | {"TERM": "xterm"} | more
     process = subprocess.Popen(
         command, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True
     )
     os.close(slave)
 
-    def read() -> Iterator[str]:
+    def read() -> Generator[str]:
         try:
             while part := os.read(master, 1 << 16):
                 yield part.decode(errors="replace")
@@ -157,3 +159,26 @@ def test_ctrl_c_elsewhere(command: list[str], tmp_path: Path) -> None:
     assert "comparing with untuned: stopping" in rest
     assert found["interrupted"] and found["speedup"] >= 1
     assert sum(t["trials"] for t in found["tasks"]) >= 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_other_signals_end_quietly(
+    command: list[str], tmp_path: Path, number: signal.Signals
+) -> None:
+    """SIGHUP with its terminal gone, as when a window is closed."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    process, output = terminal_output(command, 8, TMPDIR=str(temporary))
+    text = ""
+    for part in output:
+        text += part
+        if list(temporary.glob("tilesmith-tune-*")):
+            break
+    if number == signal.SIGHUP:
+        output.close()
+    process.send_signal(number)
+    if number == signal.SIGTERM:
+        text += "".join(output)
+        assert "ended by SIGTERM" in text and "Traceback" not in text
+    assert process.wait(timeout=60) == 128 + number
+    assert {p.name for p in temporary.iterdir()} <= {"tilesmith-measuring.lock"}

@@ -246,7 +246,7 @@ def test_doctor_and_records(tilesmith, tmp_path):
     assert (found["trials"], found["workloads"], found["failed"], found["helpful"]) == (3, 2, 1, 1)
     assert "3 trials (1 failed) of 2 workloads" in tilesmith("doctor", "--records", path).out
     path.write_bytes(b"no database" * 100)
-    assert "holds no tuning records" in tilesmith("doctor", "--records", path).out
+    assert "can't be used: file is not a database" in tilesmith("doctor", "--records", path).out
 
 
 def test_kernels_compiled_by_one_process_are_found_by_another(model, tmp_path):

@@ -17,7 +17,7 @@ from models import COLS, ROWS, expected, program
 from tilesmith.codegen.targets import host, target
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.tsm import load_program, save_program
-from tilesmith.support.errors import ModelError
+from tilesmith.support.errors import ModelError, UsageError
 
 
 @pytest.fixture
@@ -63,6 +63,15 @@ def test_round_trip(saved: Path) -> None:
     exe.save(saved.with_name("again.tsm"))
     assert saved.with_name("again.tsm").read_bytes() == saved.read_bytes()
     assert [f.name for f in saved.parent.iterdir() if f.suffix == ".part"] == []
+
+
+def test_a_missing_folder_is_a_usage_error(saved: Path) -> None:
+    exe = Executable.load(saved)
+    with pytest.raises(UsageError, match=r"there is no folder .*/absent' to write 'm.tsm' to"):
+        exe.save(saved.parent / "absent" / "m.tsm")
+    with pytest.raises(UsageError, match="can't be written: Is a directory"):
+        exe.save(saved.parent)
+    assert list(saved.parent.iterdir()) == [saved]
 
 
 def test_weights_are_private_and_aligned(saved: Path) -> None:

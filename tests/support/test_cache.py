@@ -139,14 +139,63 @@ def test_key_separates_its_parts():
     assert cache_key("a") == cache_key(b"a")
 
 
-def test_a_folder_others_may_write_to_is_not_used(tmp_path, caplog):
-    folder = tmp_path / "open"
-    folder.mkdir()
-    folder.chmod(0o777)
+@pytest.mark.parametrize(
+    "level", [".", "..", "kernels", f"kernels/{A[:2]}", f"kernels/{A[:2]}/{A}"]
+)
+@pytest.mark.parametrize(
+    ("mode", "says"), [(0o777, "anybody may write"), (0o770, "the group"), (0, "another user")]
+)
+def test_what_others_may_write_to_is_not_used(tmp_path, caplog, monkeypatch, level, mode, says):
+    folder = tmp_path / "above" / "cache"
+    Cache(folder).put(A, b"hello")
+    assert Cache(folder).get(A) == b"hello"
+    place = (folder / level).resolve()
+    if mode:
+        os.chown(place, -1, os.getegid() + 1) if os.geteuid() == 0 else None
+        place.chmod(mode)
+    else:
+        owner = place.stat().st_uid
+        monkeypatch.setattr(os, "stat", owned(os.stat, place, owner + 1))
+        monkeypatch.setattr(os, "lstat", owned(os.lstat, place, owner + 1))
     cache = Cache(folder)
+    assert cache.get(A) is None and cache.file(A) is None
+    assert says in caplog.text and "executed" in caplog.text
+    if mode:
+        place.chmod(0o700)
+        assert Cache(folder).get(A) == b"hello"
+
+
+def owned(look, place, user):
+    """`look`, to which `place` belongs to another user."""
+
+    def changed(path, *rest, **more):
+        found = look(path, *rest, **more)
+        if os.fspath(path) != str(place):
+            return found
+        return os.stat_result((*found[:4], user, *found[5:]))
+
+    return changed
+
+
+def test_a_sticky_folder_above_and_a_group_of_ones_own_are_trusted(tmp_path):
+    above = tmp_path / "shared"
+    above.mkdir()
+    above.chmod(0o1777)
+    cache = Cache(above / "cache")
     cache.put(A, b"hello")
-    assert cache.get(A) is None
-    assert "anybody may write" in caplog.text
+    if os.getegid() in (0, os.geteuid()):
+        (above / "cache").chmod(0o770)
+    assert Cache(above / "cache").get(A) == b"hello"
+
+
+def test_folders_are_made_for_the_user_alone(tmp_path):
+    before = os.umask(0)
+    try:
+        Cache(tmp_path / "a" / "b").put(A, b"hello")
+    finally:
+        os.umask(before)
+    assert {p.stat().st_mode & 0o777 for p in tmp_path.rglob("*") if p.is_dir()} == {0o700}
+    assert Cache(tmp_path / "a" / "b").get(A) == b"hello"
 
 
 def test_an_impossible_folder_never_fails_a_compilation(tmp_path, caplog):

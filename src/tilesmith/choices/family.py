@@ -44,6 +44,19 @@ class Family:
     group: str
     extents: tuple[int, ...]
 
+    @staticmethod
+    def of_row(anchor: object, group: object, extents: object) -> Family:
+        """The family in a row of the records, its extents as text between spaces.
+
+        Raises ValueError or TypeError for what is none.
+        """
+        if not (isinstance(anchor, str) and isinstance(group, str) and isinstance(extents, str)):
+            raise TypeError(f"expected texts, found {(anchor, group, extents)!r}")
+        numbers = tuple(map(int, extents.split()))
+        if min(numbers, default=2) < 2 or max(numbers, default=2) >= 1 << 63:
+            raise ValueError(f"bad extents {extents!r}")
+        return Family(anchor, group, numbers)
+
     @property
     def size(self) -> float:
         """A measure of the anchor's work that needs no lowering: the root of the product of all

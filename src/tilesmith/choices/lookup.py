@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tilesmith.support.errors import ModelError
 from tilesmith.support.timing import Timings
 from tilesmith.te.knobs import Decisions
 
 from .family import Family
 from .records import Key, Known, Records, Trial
 
+_log = logging.getLogger("tilesmith")
+
 NO_FAMILY = Family("", "", ())
+UNUSED = "%s; compiling goes on without them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,9 @@ class Match:
 @dataclass
 class Lookup:
     """Answers for a target and a number of threads.
+
+    Records that prove damaged are not asked again: the log says so once, and nothing is known from
+    then on.
 
     records: the trials.
     target: the target's text.
@@ -50,6 +58,7 @@ class Lookup:
     may_fit: Callable[[Key, int], bool] = lambda _key, _fitted: True
     used: dict[Key, Trial] = field(default_factory=dict)
     _known: dict[Key, Match] = field(default_factory=dict)
+    _is_sound: bool = True
 
     def __call__(
         self,
@@ -68,10 +77,18 @@ class Lookup:
                 fitted = sum(t.key != k for k, t in self.used.items())
                 is_open = self.nearest and self.may_fit(key, fitted)
                 relatives = family() if family is not None and is_open else NO_FAMILY
-                self._known[key] = self._match(
-                    key, self.records.look_up(key, relatives, self.unsettled), fits
-                )
+                self._known[key] = self._match(key, self._look_up(key, relatives), fits)
         return self._known[key]
+
+    def _look_up(self, key: Key, family: Family) -> Known:
+        if not self._is_sound:
+            return Known()
+        try:
+            return self.records.look_up(key, family, self.unsettled)
+        except ModelError as e:
+            self._is_sound = False
+            _log.warning(UNUSED, e)
+            return Known()
 
     def _match(self, key: Key, known: Known, fits: Callable[[Decisions], bool]) -> Match:
         if known.is_tuned or not known.relatives:

@@ -9,28 +9,39 @@ trial.
 The family of each workload is in a table of its own.  Files from before families get that table
 when they are opened; their trials are still used for their own workloads.  `look_up` finds in one
 query what is known of a workload and of its relatives.
+
+A file is only data: disks fail, and anybody may edit it.  So each row is checked when it is read.
+One that `add` would not have stored is skipped, and the first such row is reported.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import math
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from tilesmith.support.errors import ModelError
+from tilesmith.support.folders import make_private
 
 from .family import Family, digest
 from .space import Candidate, candidate_key, candidate_of
 from .version import schedule_version
 
+_log = logging.getLogger("tilesmith")
+
 MARGIN = 0.02
 """A trial is used only if it is faster than the analytic schedule by this share; less is noise."""
+
+PATIENCE = 0.5
+"""Seconds that reading waits for another process to unlock the file."""
 
 Status: TypeAlias = Literal[
     "ok", "slow", "wrong", "crash", "timeout", "memory", "failed", "worse", "unsettled", "lost"
@@ -77,6 +88,11 @@ class Key:
         """The key of a workload's text on a target's text."""
         return Key(digest(workload), digest(target), threads)
 
+    @staticmethod
+    def of_row(row: Sequence[object]) -> Key:
+        """The key in the first values of a row.  Raises ValueError or TypeError."""
+        return Key(*(_typed(v, t) for v, t in zip(row, _KEY.values(), strict=False)))  # type: ignore[arg-type]
+
 
 @dataclass(frozen=True, slots=True)
 class Trial:
@@ -120,19 +136,24 @@ class Trial:
         """Raises ModelError for anything that `to_json` does not write."""
         try:
             row = json.loads(line)
-            key = Key(*(_typed(row[n], t) for n, t in _KEY.items()))  # type: ignore[arg-type]
-            own = {n: _typed(row[n], t) for n, t in _OWN.items()}
-            if own["status"] not in get_args(Status) or not isinstance(
-                json.loads(str(own["decisions"])), dict
-            ):
-                raise ValueError("bad status or decisions")
-            found = Trial(key, **own)  # type: ignore[arg-type]  # just checked
-            least = min(found.seconds, found.baseline)
-            if found.status in ("ok", "unsettled") and not least > 0:
-                raise ValueError("times must be positive")
-            return found
+            return Trial.of_row([row[n] for n in _COLUMNS])
         except (ValueError, KeyError, TypeError, RecursionError) as e:
             raise ModelError(f"this is no tuning record: {line[:80]!r} ({e})") from e
+
+    @staticmethod
+    def of_row(row: Sequence[object]) -> Trial:
+        """The trial with these values of `_COLUMNS`.
+
+        Raises ValueError or TypeError if no measurement gives them.
+        """
+        values = [_typed(v, t) for v, t in zip(row, _TYPES.values(), strict=True)]
+        found = Trial(Key(*values[: len(_KEY)]), *values[len(_KEY) :])  # type: ignore[arg-type]
+        if found.status not in get_args(Status):
+            raise ValueError(f"unknown status {found.status!r}")
+        if found.status in ("ok", "unsettled") and not min(found.seconds, found.baseline) > 0:
+            raise ValueError("times must be positive")
+        candidate_of(found.decisions)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,14 +174,22 @@ class Known:
 _KEY = {"workload": str, "target": str, "threads": int, "version": int}
 _OWN = {f.name: {"seconds": float, "baseline": float, "when": float}.get(f.name, str)
         for f in fields(Trial) if f.name != "key"}  # fmt: skip
-_COLUMNS = (*_KEY, *_OWN)
-_FAMILY = '"anchor": "'
-"""A mark of a family's JSON line that a trial's line cannot contain, since quotes are escaped
-there.
-"""
+_TYPES = {**_KEY, **_OWN}
+_COLUMNS = tuple(_TYPES)
 _NAMES = ", ".join(f't."{n}"' for n in _COLUMNS)
 _OF_KEY = " AND ".join(f"t.{n} = ?" for n in _KEY)
-_FASTER = f"t.seconds <= {1 - MARGIN} * t.baseline"
+_FASTER = (
+    "typeof(t.seconds) = 'real' AND typeof(t.baseline) = 'real' "
+    f"AND 0 < t.seconds AND t.seconds <= {1 - MARGIN} * t.baseline"
+)
+_SQL = {str: "TEXT NOT NULL", int: "INTEGER NOT NULL", float: "REAL NOT NULL"}
+_COLUMN_TYPES = ", ".join(f'"{n}" {_SQL[t]}' for n, t in _TYPES.items())
+_TABLES = {
+    "trials": f"({_COLUMN_TYPES}, PRIMARY KEY ({', '.join(_KEY)}, decisions))",
+    "workloads": "(workload TEXT NOT NULL, target TEXT NOT NULL, threads INTEGER NOT NULL, version "
+    'INTEGER NOT NULL, anchor TEXT NOT NULL, "group" TEXT NOT NULL, extents TEXT NOT NULL, '
+    "PRIMARY KEY (anchor, target, threads, version, workload)) WITHOUT ROWID",
+}
 _LOOK_UP = f"""
 SELECT {_NAMES}, '' AS "group", '' AS extents,
        min(CASE WHEN t.status IN ('ok', ?) AND {_FASTER} THEN t.seconds / t.baseline ELSE 9e9 END)
@@ -189,48 +218,59 @@ class Records:
     """The trials in a file, which is made at the first write.  Use as a context manager, in one
     thread.
 
-    Raises ModelError if the file is something else or damaged.
+    read_only: the file must be there.  It is not written to, and a table that it lacks is empty.
+
+    Raises ModelError if the file is something else or damaged, if it is locked for long, and if it
+    can't be made.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        types = {str: "TEXT", int: "INTEGER", float: "REAL"}
-        columns = ", ".join(f'"{n}" {types[t]} NOT NULL' for n, t in {**_KEY, **_OWN}.items())
-        with self._readable():
-            self._db = sqlite3.connect(path, timeout=30, isolation_level=None)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=NORMAL")
-            self._db.execute(
-                f"CREATE TABLE IF NOT EXISTS trials ({columns}, "
-                f"PRIMARY KEY ({', '.join((*_KEY, 'decisions'))}))"
-            )
-            self._db.execute(
-                "CREATE TABLE IF NOT EXISTS workloads (workload TEXT NOT NULL, target TEXT NOT "
-                "NULL, threads INTEGER NOT NULL, version INTEGER NOT NULL, anchor TEXT NOT NULL, "
-                '"group" TEXT NOT NULL, extents TEXT NOT NULL, '
-                "PRIMARY KEY (anchor, target, threads, version, workload)) WITHOUT ROWID"
-            )
+        self._has_warned = False
+        with self._usable():
+            if read_only:
+                self._db = _reading(path)
+            else:
+                make_private(path.parent)
+                self._db = sqlite3.connect(path, timeout=30, isolation_level=None)
+                self._db.execute("PRAGMA journal_mode=WAL")
+                self._db.execute("PRAGMA synchronous=NORMAL")
+                for name, columns in _TABLES.items():
+                    self._db.execute(f"CREATE TABLE IF NOT EXISTS {name} {columns}")
+            self._db.text_factory = _text
 
     @contextmanager
-    def _readable(self) -> Iterator[None]:
-        """Raises ModelError for a file that SQLite can't read."""
+    def _usable(self) -> Iterator[None]:
+        """Raises ModelError for a file that SQLite can't use."""
         try:
             yield
-        except sqlite3.DatabaseError as e:
-            raise ModelError(f"{str(self.path)!r} holds no tuning records: {e}") from e
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as e:  # the last: in SQLite's messages
+            raise ModelError(f"the tuning records in {str(self.path)!r} can't be used: {e}") from e
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         """One transaction: all of it happens or nothing."""
-        with self._readable():
+        with self._usable():
             self._db.execute("BEGIN IMMEDIATE")
             with self._db:
                 yield self._db
 
     def _query(self, text: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        with self._readable():
+        with self._usable():
             return self._db.execute(text, values).fetchall()
+
+    def _sound(self, rows: Iterable[Sequence[object]]) -> Iterator[Trial]:
+        """The trials in rows of `_COLUMNS`, without those that are none."""
+        for row in rows:
+            try:
+                yield Trial.of_row(row)
+            except (ValueError, TypeError) as e:
+                if not self._has_warned:
+                    self._has_warned = True
+                    _log.warning(
+                        "rows of the tuning records in %s are skipped, since they are no records "
+                        "(%s); `tilesmith records prune` removes them", self.path, e,
+                    )  # fmt: skip
 
     def __enter__(self) -> Records:
         return self
@@ -256,7 +296,7 @@ class Records:
         """The trials of a key, or all, oldest first."""
         where, values = _where(key)
         rows = self._query(f'SELECT {_NAMES} FROM trials t {where} ORDER BY t."when"', values)
-        return [Trial(Key(*row[: len(_KEY)]), *row[len(_KEY) :]) for row in rows]
+        return list(self._sound(rows))
 
     def best(self, key: Key) -> Trial | None:
         """The fastest trial, if it is faster than the analytic schedule."""
@@ -273,9 +313,8 @@ class Records:
             f"AND t.threads = ? AND t.version <> ? AND t.status = 'ok' AND {_FASTER}",
             tuple(getattr(key, n) for n in _KEY),
         )
-        found = (Trial(Key(*row[: len(_KEY)]), *row[len(_KEY) :]) for row in rows)
         once: dict[str, Trial] = {}
-        for t in sorted(found, key=lambda t: t.ratio):
+        for t in sorted(self._sound(rows), key=lambda t: t.ratio):
             once.setdefault(t.decisions, t)
         return list(once.values())
 
@@ -292,49 +331,61 @@ class Records:
         """The families of all workloads that have been described."""
         names = ", ".join(_KEY)
         rows = self._query(f'SELECT {names}, anchor, "group", extents FROM workloads')
-        return {Key(*r[: len(_KEY)]): _family(*r[len(_KEY) :]) for r in rows}
+        found: dict[Key, Family] = {}
+        for row in rows:
+            with suppress(ValueError, TypeError):  # it only makes workloads relatives
+                found[Key.of_row(row)] = Family.of_row(*row[len(_KEY) :])
+        return found
 
-    def look_up(self, key: Key, family: Family, unsettled: bool = False) -> Known:
+    def look_up(
+        self, key: Key, family: Family, unsettled: bool = False, relatives: int = 1
+    ) -> Known:
         """What is known of a workload, and of its nearest relatives.
 
         unsettled: whether its own trials that are not settled count.
+        relatives: most relatives to give.
         """
         own = [getattr(key, n) for n in _KEY]
         also = "unsettled" if unsettled else "ok"
         rows = self._query(_LOOK_UP, (also, *own, family.anchor, *own))
         at = len(_COLUMNS)
-        near: list[tuple[float, Trial]] = []
-        mine: Trial | None = None
+        near: list[tuple[float, float, str, Sequence[object]]] = []
+        mine: Sequence[object] | None = None
         for row in rows:
             if row[0] is None:
                 continue
-            found = Trial(Key(*row[: len(_KEY)]), *row[len(_KEY) : at])
-            if found.key == key:
-                mine = found
+            if list(row[: len(_KEY)]) == own:
+                mine = row[:at]
                 continue
-            distance = family.distance(_family(family.anchor, *row[at : at + 2]))
-            if distance < math.inf:
-                near.append((distance, found))
-        near.sort(key=lambda n: (n[0], n[1].ratio, n[1].key.workload))
-        is_better = mine is not None and mine.ratio <= 1 - MARGIN and mine.status in ("ok", also)
-        return Known(mine if is_better else None, mine is not None, tuple(t for _, t in near))
+            with suppress(ValueError, TypeError):
+                distance = family.distance(Family.of_row(family.anchor, *row[at : at + 2]))
+                if distance < math.inf:
+                    near.append((distance, row[-1], row[0], row[:at]))
+        near.sort(key=lambda n: (n[0], n[1], str(n[2])))
+        known = tuple(islice(self._sound(row for *_, row in near), relatives))
+        best: Trial | None = None
+        if mine is not None:
+            # A row that is no trial may hide others.
+            found = next(self._sound([mine]), None) or self.best(key)
+            if found is not None and found.status in ("ok", also) and found.ratio <= 1 - MARGIN:
+                best = found
+        return Known(best, mine is not None, known)
 
     def prune(self, keep: int = 1) -> int:
-        """Remove trials of other versions, failures, and all but the `keep` fastest of each key.
-        Returns how many.
+        """Remove trials of other versions, failures, all but the `keep` fastest of each key, and
+        rows that are no trials.  Returns how many.
         """
-        by_key: dict[Key, list[Trial]] = {}
-        for t in self.trials():
-            by_key.setdefault(t.key, []).append(t)
-        gone: list[Trial] = []
-        for key, trials in by_key.items():
-            good = [t for t in trials if t.ratio < math.inf and key.is_current]
-            kept = sorted(good, key=lambda t: t.ratio)[:keep]
-            gone += [t for t in trials if t not in kept]
+        rows = self._query(f"SELECT t.rowid, {_NAMES} FROM trials t")
+        by_key: dict[Key, list[tuple[float, int]]] = {}
+        for place, *row in rows:
+            with suppress(ValueError, TypeError):
+                t = Trial.of_row(row)
+                if t.ratio < math.inf and t.key.is_current:
+                    by_key.setdefault(t.key, []).append((t.ratio, place))
+        kept = {place for trials in by_key.values() for _, place in sorted(trials)[:keep]}
+        gone = [(row[0],) for row in rows if row[0] not in kept]
         with self._writing() as db:
-            for t in gone:
-                where, values = _where(t.key)
-                db.execute(f"DELETE FROM trials {where} AND decisions = ?", (*values, t.decisions))
+            db.executemany("DELETE FROM trials WHERE rowid = ?", gone)
             db.execute(
                 "DELETE FROM workloads AS w WHERE NOT EXISTS (SELECT 1 FROM trials t WHERE "
                 + " AND ".join(f"t.{n} = w.{n}" for n in _KEY)
@@ -343,45 +394,39 @@ class Records:
         return len(gone)
 
 
-def _family(anchor: str, group: str, extents: str) -> Family:
-    return Family(anchor, group, tuple(map(int, extents.split())))
+def _reading(path: Path) -> sqlite3.Connection:
+    """A connection that only reads, with empty tables in place of those that the file lacks."""
+    file = path.absolute().as_uri()
+
+    def opened(mode: str) -> sqlite3.Connection:
+        db = sqlite3.connect(f"{file}?{mode}", timeout=PATIENCE, isolation_level=None, uri=True)
+        names = {str(row[0]) for row in db.execute("SELECT name FROM sqlite_master")}
+        for name in _TABLES.keys() - names:
+            db.execute(f"CREATE TEMP TABLE {name} {_TABLES[name]}")
+        return db
+
+    try:
+        return opened("mode=ro")
+    except sqlite3.OperationalError as e:
+        # Readers of a write-ahead log share a file beside it, which SQLite can't make in a folder
+        # without write permission.  Nobody else writes there either.
+        log = path.with_name(path.name + "-wal")
+        is_alone = not log.exists() or not log.stat().st_size
+        if e.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) or (
+            not is_alone
+        ):
+            raise
+        return opened("mode=ro&immutable=1")
+
+
+def _text(stored: bytes) -> str:
+    return stored.decode(errors="replace")
 
 
 def _where(key: Key | None) -> tuple[str, tuple[object, ...]]:
     if key is None:
         return "", ()
     return "WHERE " + " AND ".join(f"{n} = ?" for n in _KEY), tuple(getattr(key, n) for n in _KEY)
-
-
-def json_lines(records: Records) -> Iterator[str]:
-    """The whole contents of a file: families of workloads first, then trials."""
-    for key, family in records.families().items():
-        yield json.dumps({**asdict(key), **asdict(family)})
-    yield from (t.to_json() for t in records.trials())
-
-
-def read_lines(lines: Iterable[str]) -> Iterator[Trial]:
-    """The trials of JSON lines; blank ones and families are skipped.  Raises ModelError."""
-    return (Trial.from_json(line) for line in lines if line.strip() and _FAMILY not in line)
-
-
-def read_families(lines: Iterable[str]) -> dict[Key, Family]:
-    """The families of JSON lines.  Raises ModelError."""
-    found: dict[Key, Family] = {}
-    for line in lines:
-        if _FAMILY not in line:
-            continue
-        try:
-            row = json.loads(line)
-            key = Key(*(_typed(row[n], t) for n, t in _KEY.items()))  # type: ignore[arg-type]
-            anchor, group = (str(_typed(row[n], str)) for n in ("anchor", "group"))
-            extents = tuple(int(str(_typed(n, int))) for n in row["extents"])
-            if min(extents, default=2) < 2:
-                raise ValueError("bad extents")
-            found[key] = Family(anchor, group, extents)
-        except (ValueError, KeyError, TypeError, RecursionError) as e:
-            raise ModelError(f"this is no tuning record: {line[:80]!r} ({e})") from e
-    return found
 
 
 def trial(key: Key, candidate: Candidate, status: Status, label: str, cause: str = "",

@@ -335,6 +335,20 @@ def candidate_key(candidate: Candidate) -> str:
 
 
 def candidate_of(key: str) -> Candidate:
-    """The candidate behind its text."""
-    chosen: Any = json.loads(key)
+    """The candidate behind its text.  Raises ValueError if the text is none."""
+    try:
+        chosen: Any = json.loads(key)
+    except RecursionError as e:
+        raise ValueError("nested too deep") from e
+    if not isinstance(chosen, dict) or not all(map(_is_value, chosen.values())):
+        raise ValueError(f"expected a JSON object of values, found {key[:80]!r}")
     return values_from_json(chosen)
+
+
+def _is_value(value: object) -> bool:
+    """Whether it may be the value of a knob: whole numbers have 64 bits, as loops have."""
+    if isinstance(value, list):
+        return all(map(_is_value, value))
+    if isinstance(value, int):
+        return -(1 << 63) <= value < 1 << 63
+    return isinstance(value, str)

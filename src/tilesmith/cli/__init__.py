@@ -5,8 +5,8 @@ module has a function `command`; its first line of help stands here, in `VERBS`,
 the whole program reads it.
 
 Exit codes: 0 done, 1 wrong usage, 2 bad model or input, 3 our own bug, 4 accuracy failure, 130
-interrupted.  A user sees one line per error, never a traceback; our own bugs leave a report file
-that has it.
+interrupted, 143 ended by SIGTERM, 129 ended by SIGHUP.  The last two clean up as an interrupt does.
+A user sees one line per error, never a traceback; our own bugs leave a report file that has it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ import importlib
 import json
 import os
 import platform
+import signal
+import stat
 import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import typer
@@ -107,8 +110,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _complain(str(e), e)
         return e.exit_code
     except BrokenPipeError:  # the reader of our output went away, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output(only_terminals=False)
         return 0
+    except _Ended as e:
+        _complain(f"ended by {e.signal.name}")
+        return 128 + e.signal
     except (KeyboardInterrupt, typer.Abort):
         _complain("interrupted")
         return 130
@@ -122,7 +128,36 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def main() -> None:
     """The `tilesmith` program."""
+    for wanted in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(wanted) is signal.SIG_DFL:  # `nohup` ignores SIGHUP
+            signal.signal(wanted, _end)
     sys.exit(run())
+
+
+class _Ended(BaseException):
+    """A signal asked the program to end.  `with` statements clean up on its way."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.signal = signal.Signals(number)
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    """Raises _Ended.  The same signal again does nothing: cleaning up goes on."""
+    signal.signal(number, signal.SIG_IGN)
+    if number == signal.SIGHUP:
+        _drop_output(only_terminals=True)  # the terminal is gone, and writing to it would fail
+    raise _Ended(number)
+
+
+def _drop_output(*, only_terminals: bool) -> None:
+    """Let what is written from now on go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        # `isatty` says no for a terminal that is gone.
+        if not only_terminals or stat.S_ISCHR(os.fstat(descriptor).st_mode):
+            os.dup2(nowhere, descriptor)
+    os.close(nowhere)
 
 
 def _verb(given: Sequence[str]) -> str:

@@ -40,10 +40,7 @@ def command(
     start = time.perf_counter()
     exe = open_model(model, wanted)
     seconds = time.perf_counter() - start
-    try:
-        exe.save(target)
-    except OSError as e:
-        raise UsageError(f"{str(target)!r} can't be written: {e.strerror or e}") from None
+    exe.save(target)
     result = {
         "model": str(model),
         "output": str(target),

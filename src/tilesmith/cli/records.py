@@ -19,7 +19,8 @@ from typing import Annotated
 
 import typer
 
-from tilesmith.choices.records import Records, Trial, json_lines, read_families, read_lines
+from tilesmith.choices.record_lines import json_lines, read_families, read_lines
+from tilesmith.choices.records import Records, Trial
 from tilesmith.cli.arguments import JsonFlag
 from tilesmith.cli.console import print_json, print_table
 from tilesmith.support.errors import ModelError, UsageError

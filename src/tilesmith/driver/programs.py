@@ -14,6 +14,7 @@ list of their uses, and the key of the program is made of it and of what these o
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,13 +186,13 @@ def _room_of(blob: Blob) -> Room | None:
 def _records(options: Options) -> str:
     """The state of the tuning records, and what they are asked; empty where there are none."""
     path = records_path(options)
-    if not options.use_records or not path.is_file():
+    if not options.use_records or not os.path.isfile(path):
         return ""
     state: list[Stamp] = []
     for file in (path, path.with_name(path.name + "-wal")):  # and SQLite's log beside it
         try:
             found = stamp_of(file)
-        except FileNotFoundError:
+        except OSError:
             continue
         if found[2]:  # an open database has an empty log
             state.append(found)

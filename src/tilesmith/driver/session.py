@@ -13,7 +13,7 @@ from tilesmith.backend import Backend, backend_of
 from tilesmith.choices.constraints import Constraints, nearest
 from tilesmith.choices.family import Family
 from tilesmith.choices.groups import GroupSpace
-from tilesmith.choices.lookup import Lookup, Match
+from tilesmith.choices.lookup import UNUSED, Lookup, Match
 from tilesmith.choices.records import Records
 from tilesmith.choices.workload import choice_workload
 from tilesmith.graph.nodes import Graph, Node
@@ -21,7 +21,7 @@ from tilesmith.graph.passes.choices import V
 from tilesmith.ir.target import Target
 from tilesmith.runtime.threads import target_of, thread_count
 from tilesmith.support.dump import Dumper
-from tilesmith.support.errors import ScheduleError
+from tilesmith.support.errors import ModelError, ScheduleError
 from tilesmith.support.options import Options, records_path
 from tilesmith.support.timing import Timings
 from tilesmith.te.knobs import Config, Decisions, Knob
@@ -144,12 +144,20 @@ class Session:
 
 @contextmanager
 def recorded(session: Session) -> Iterator[Session]:
-    """The session with the decisions on record for its target and number of threads."""
+    """The session with the decisions on record for its target and number of threads; without any
+    where the records can't be used.
+    """
     path = records_path(session.options)
-    if not session.options.use_records or not path.is_file():
+    if not session.options.use_records or not os.path.isfile(path):
         yield session
         return
-    with Records(path) as records:
+    try:
+        opened = Records(path, read_only=True)
+    except ModelError as e:
+        _log.warning(UNUSED, e)
+        yield session
+        return
+    with opened as records:
         yield replace(session, tuned=lookup(records, session))
 
 

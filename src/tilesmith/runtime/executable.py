@@ -208,7 +208,10 @@ class Executable:
         return best, whole
 
     def save(self, path: str | Path) -> None:
-        """Write the executable to a `.tsm` file (the file appears whole or not at all)."""
+        """Write the executable to a `.tsm` file (the file appears whole or not at all).
+
+        Raises UsageError if there is no such folder, or if it can't be written to.
+        """
         save_program(self.program, path)
 
     @staticmethod

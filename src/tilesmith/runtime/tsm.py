@@ -36,7 +36,7 @@ from tilesmith.ir.dtypes import BY_NAME
 from tilesmith.ir.target import Target
 from tilesmith.perf.info import KernelInfo
 from tilesmith.support.cgroup import usable_memory
-from tilesmith.support.errors import ModelError
+from tilesmith.support.errors import ModelError, UsageError
 
 from .native import aligned_bytes
 from .program import Program, TensorSpec
@@ -53,8 +53,22 @@ _DATE = (1980, 1, 1, 0, 0, 0)  # a fixed date: the same program gives the same f
 
 
 def save_program(program: Program, path: str | Path) -> None:
-    """Write `program` to `path`; the file appears whole or not at all.  Raises OSError."""
+    """Write `program` to `path`; the file appears whole or not at all.
+
+    Raises UsageError if there is no such folder, or if it can't be written to.
+    """
     path = Path(path)
+    try:
+        _save(program, path)
+    except OSError as e:
+        raise UsageError(f"{str(path)!r} can't be written: {e.strerror or e}") from e
+
+
+def _save(program: Program, path: Path) -> None:
+    if not path.parent.is_dir():
+        raise UsageError(
+            f"there is no folder {str(path.parent)!r} to write {path.name!r} to; make it first"
+        )
     with tempfile.NamedTemporaryFile(
         dir=path.parent, prefix=path.name, suffix=".part", delete=False
     ) as f:

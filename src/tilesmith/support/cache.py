@@ -11,7 +11,8 @@ place and checked by its reader.
 - A damaged entry is removed and counts as absent.
 - When a store grows over its limit, the least recently used entries go first (a hit renews an
   entry's time).
-- The contents will be executed, so a folder that others may write to is not used.
+- The contents will be executed.  So a folder is not used if others than the user and root own it
+  or may write to it, or to a folder above it; nor is such a folder or file within it.
 - A store that can't be used says so once in the log and then behaves as if it were empty: it must
   never make a compilation fail.
 """
@@ -36,6 +37,7 @@ from pathlib import Path
 from typing import IO, Literal, TypeAlias
 
 from tilesmith.support.errors import UsageError
+from tilesmith.support.folders import distrusted, distrusted_entry, make_private
 
 _log = logging.getLogger("tilesmith")
 _DIGEST = 32
@@ -120,6 +122,7 @@ class Cache:
         self._lock = threading.Lock()
         self._size: int | None = None  # what we think the folder holds; None until first asked
         self._usable: bool | None = None
+        self._trusted: set[Path] = set()  # folders of entries
 
     def get(self, key: str) -> bytes | None:
         """The blob stored under `key`, or None."""
@@ -145,14 +148,10 @@ class Cache:
     def file(self, key: str) -> Path | None:
         """The file stored under `key` by `put_file`, or None.  Another process may remove it."""
         path = self._path(key)
-        if not self._is_usable(create=False):
+        if not self._is_usable(create=False) or not self._is_trusted(path):
             return None
-        try:
+        with contextlib.suppress(OSError):  # a cache that may only be read still serves
             os.utime(path)
-        except FileNotFoundError:
-            return None
-        except OSError:  # a cache that may only be read still serves
-            return path if path.exists() else None
         return path
 
     def put_file(self, key: str, write: Callable[[IO[bytes]], object]) -> None:
@@ -163,8 +162,7 @@ class Cache:
         if not self._is_usable(create=True):
             return
         try:
-            # `parents`: `get` may have found the folder usable before it had anything in it.
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(path.parent)
             fd, temporary = tempfile.mkstemp(prefix=".", dir=path.parent)
             try:
                 with os.fdopen(fd, "wb") as f:
@@ -242,7 +240,24 @@ class Cache:
             raise UsageError(f"a cache key is 8 to 128 lower-case hexadecimal digits, not {key!r}")
         return self._objects / key[:2] / key
 
+    def _is_trusted(self, path: Path) -> bool:
+        """Whether an entry is there, and only the user and root can have written it."""
+        try:
+            checked = [(path, os.lstat(path))]
+            if path.parent not in self._trusted:
+                checked.append((path.parent, os.lstat(path.parent)))
+        except OSError:
+            return False
+        for place, info in checked:
+            if why := distrusted_entry(place, info):
+                _log.warning("an entry of the cache is not used, since it gets executed: %s", why)
+                return False
+        self._trusted.add(path.parent)
+        return True
+
     def _read(self, path: Path) -> bytes | None:
+        if not self._is_trusted(path):
+            return None
         try:
             content = path.read_bytes()
         except OSError:
@@ -262,20 +277,25 @@ class Cache:
                 return self._usable
             try:
                 if create:
-                    self._objects.mkdir(mode=0o700, parents=True, exist_ok=True)
-                found = self.directory.stat()
+                    make_private(self._objects)
+                found = self._objects if self._objects.exists() else self.directory
+                resolved = found.resolve(strict=True)
+                why = distrusted(resolved)
             except FileNotFoundError:
                 return False  # nothing stored yet; a later put may make it
             except OSError as e:
                 self._usable = False
                 _log.warning("the cache %s is not used: %s", self.directory, e)
                 return False
-            self._usable = not found.st_mode & stat.S_IWOTH
-            if not self._usable:
+            self._usable = not why
+            if found is self._objects:
+                self._objects = resolved
+            if why:
                 _log.warning(
-                    "the cache %s is not used: anybody may write to it, and its contents get "
-                    "executed; chmod o-w it or choose another folder with TILESMITH_CACHE_DIR",
+                    "the cache %s is not used, since its contents get executed: %s, or choose "
+                    "another folder with TILESMITH_CACHE_DIR",
                     self.directory,
+                    why,
                 )
             return self._usable
 

@@ -267,7 +267,7 @@ class Children:
 def serve(answer: Callable[[bytes], bytes]) -> None:
     """Answer the requests of the parent process until it closes standard input.
 
-    This process ends with its parent, even in the middle of an endless answer.
+    This process ends with its parent, even in the middle of an endless answer, and quietly.
     """
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     replies = os.fdopen(os.dup(1), "wb")
@@ -287,8 +287,11 @@ def serve(answer: Callable[[bytes], bytes]) -> None:
         if len(request := source.read(size)) < size:
             return
         message = encode(answered)
-        replies.write(len(message).to_bytes(_SIZE, "little") + message)
-        replies.flush()
+        try:
+            replies.write(len(message).to_bytes(_SIZE, "little") + message)
+            replies.flush()
+        except BrokenPipeError:  # the parent has ended
+            os._exit(1)
 
 
 def _end_with(parent: int) -> NoReturn:

@@ -176,7 +176,7 @@ def resume(state: Progress, records: Records) -> None:
     promising = records.earlier(task.key)[:RELATIVES]
     if task.family is not None:
         records.describe({task.key: task.family})
-        promising += records.look_up(task.key, task.family).relatives[:RELATIVES]
+        promising += records.look_up(task.key, task.family, relatives=RELATIVES).relatives
     found = [task.space.refitted(t.candidate) for t in promising]
     state.search.suggest([c for c in found if c is not None])
 

@@ -1,0 +1,45 @@
+"""Tuning records as JSON lines, the form in which they move between machines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, fields
+
+from tilesmith.support.errors import ModelError
+
+from .family import Family
+from .records import Key, Records, Trial
+
+_FAMILY = '"anchor": "'
+"""A mark of a family's JSON line that a trial's line cannot contain, since quotes are escaped
+there.
+"""
+
+
+def json_lines(records: Records) -> Iterator[str]:
+    """The whole contents of a file: families of workloads first, then trials."""
+    for key, family in records.families().items():
+        yield json.dumps({**asdict(key), **asdict(family)})
+    yield from (t.to_json() for t in records.trials())
+
+
+def read_lines(lines: Iterable[str]) -> Iterator[Trial]:
+    """The trials of JSON lines; blank ones and families are skipped.  Raises ModelError."""
+    return (Trial.from_json(line) for line in lines if line.strip() and _FAMILY not in line)
+
+
+def read_families(lines: Iterable[str]) -> dict[Key, Family]:
+    """The families of JSON lines.  Raises ModelError."""
+    found: dict[Key, Family] = {}
+    for line in lines:
+        if _FAMILY not in line:
+            continue
+        try:
+            row = json.loads(line)
+            extents = " ".join(map(str, row["extents"]))
+            key = Key.of_row([row[f.name] for f in fields(Key)])
+            found[key] = Family.of_row(row["anchor"], row["group"], extents)
+        except (ValueError, KeyError, TypeError, RecursionError) as e:
+            raise ModelError(f"this is no tuning record: {line[:80]!r} ({e})") from e
+    return found

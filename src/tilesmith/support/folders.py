@@ -1,0 +1,52 @@
+"""Folders that only this user writes to, and which folders can be trusted to be so."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder, and the folders above it that don't exist, for this user alone.
+
+    Raises OSError.
+    """
+    if folder.is_dir():
+        return
+    if folder.parent != folder:
+        make_private(folder.parent)
+    folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def distrusted(path: Path) -> str:
+    """Why others than this user and root could change what `path` is; empty if they can't.
+
+    `path`: without symbolic links (see `Path.resolve`).  All folders above it count too: whoever
+    may write to one of them may put another folder in its place.  In a sticky folder, such as /tmp,
+    only the owner of an entry may.
+
+    Raises OSError.
+    """
+    for level in (path, *path.parents):
+        why = distrusted_entry(level, os.stat(level), is_last=level == path)
+        if why:
+            return why
+    return ""
+
+
+def distrusted_entry(path: Path, info: os.stat_result, *, is_last: bool = True) -> str:
+    """`distrusted` of one file or folder, regardless of the folders above it.
+
+    is_last: whether its own entries matter, so that a sticky folder is no better than another.
+    """
+    if info.st_uid not in (0, os.geteuid()):
+        return f"{path} belongs to another user (number {info.st_uid})"
+    if not is_last and info.st_mode & stat.S_ISVTX:
+        return ""
+    if info.st_mode & stat.S_IWOTH:
+        return f"anybody may write to {path}; chmod o-w it"
+    # The group of root, and a user's own group, which has the user's number.
+    if info.st_mode & stat.S_IWGRP and info.st_gid not in (0, info.st_uid):
+        return f"the group {info.st_gid} may write to {path}; chmod g-w it"
+    return ""
