@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tilesmith.runtime.executable import Executable
     from tilesmith.support.errors import (
         AccuracyError,
+        ExpressionError,
         InternalError,
         ModelError,
         ScheduleError,
@@ -43,6 +44,7 @@ __version__ = VERSION
 __all__ = [
     "AccuracyError",
     "Executable",
+    "ExpressionError",
     "Graph",
     "InternalError",
     "ModelError",
@@ -79,6 +81,7 @@ __getattr__, __dir__ = exports(
         "tilesmith.runtime.executable": ["Executable"],
         "tilesmith.support.errors": [
             "AccuracyError",
+            "ExpressionError",
             "InternalError",
             "ModelError",
             "ScheduleError",

@@ -8,6 +8,7 @@ import numpy as np
 
 from tilesmith import te
 from tilesmith.ir.dtypes import i32
+from tilesmith.ir.expr import Expr
 from tilesmith.te.tensor import Placeholder, Tensor
 
 Arguments = Sequence[Tensor]
@@ -203,8 +204,12 @@ def gathered(n: int, m: int, k: int) -> Arguments:
     """Rows that data choose."""
     a, b = te.placeholder((n, k), "f32", "A"), te.placeholder((k, m), "f32", "B")
     rows, r = te.placeholder((n,), "i64", "rows"), te.reduce_axis(k, "r")
-    c = te.compute((n, m), lambda i, j: te.sum(a[rows[i], r] * b[r, j], axis=r), "C")
-    return [a, b, rows, c]
+
+    def element(i: Expr, j: Expr) -> Expr:
+        row = te.minimum(te.maximum(rows[i], 0), n - 1)
+        return te.sum(a[row, r] * b[r, j], axis=r)
+
+    return [a, b, rows, te.compute((n, m), element, "C")]
 
 
 def window(n: int, m: int, k: int) -> Arguments:

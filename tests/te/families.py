@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilesmith import te
+from tilesmith.ir.expr import Expr
 
 
 @dataclass
@@ -180,7 +181,12 @@ def gather() -> Family:
     m, n, rows = 5, 6, 8
     table, index = te.placeholder((rows, n), name="T"), te.placeholder((m,), "i64", name="I")
     scaled = te.compute((rows, n), lambda i, j: table[i, j] * 3.0, name="S")
-    y = te.compute((m, n), lambda i, j: scaled[index[i], n - 1 - j] + 1.0, name="G")
+
+    def element(i: Expr, j: Expr) -> Expr:
+        row = te.minimum(te.maximum(index[i], 0), rows - 1)
+        return scaled[row, n - 1 - j] + 1.0
+
+    y = te.compute((m, n), element, name="G")
     return Family([table, index], [y], lambda t, i: [t[i][:, ::-1] * 3 + 1], index_limit=rows)
 
 

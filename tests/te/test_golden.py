@@ -8,6 +8,7 @@ import pytest
 
 from tilesmith import te
 from tilesmith.ir.dtypes import i64
+from tilesmith.ir.expr import Expr
 from tilesmith.loop.text import print_func
 
 Example = Callable[[], tuple[te.Schedule, list[te.Tensor]]]
@@ -165,7 +166,13 @@ def prefetch_over() -> tuple[te.Schedule, list[te.Tensor]]:
     """Rows by index, and rows whose elements are taken in any order, asked for line by line."""
     x, w = te.placeholder((100, 64), name="X"), te.placeholder((20, 512), name="W")
     rows, columns = te.placeholder((20,), i64, "R"), te.placeholder((64,), i64, "C")
-    y = te.compute((20, 64), lambda i, j: x[rows[i], j] + w[i, columns[j]], name="Y")
+
+    def element(i: Expr, j: Expr) -> Expr:
+        row = te.minimum(te.maximum(rows[i], 0), 99)
+        column = te.minimum(te.maximum(columns[j], 0), 511)
+        return x[row, j] + w[i, column]
+
+    y = te.compute((20, 64), element, name="Y")
     s = te.create_schedule(y.op)
     o, lanes = s[y].split(s[y].axis[1], 8)
     s[y].vectorize(lanes)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tilesmith.ir.expr import Expr, Load, type_text
 from tilesmith.loop import nodes as loop
 from tilesmith.loop.nodes import Buffer, Stmt
-from tilesmith.support.errors import InternalError
+from tilesmith.support.errors import InternalError, ScheduleError
 
 from .emit_registers import column_access, constant_access
 
@@ -106,10 +106,11 @@ class Survey:
     def _access(self, buffer: Buffer, index: Expr) -> None:
         access = constant_access(index, index.lanes)
         if access is None:
-            raise InternalError(
-                f"register buffer {buffer.name} is indexed with a {type(index).__name__} of "
-                f"{type_text(index)}: expected a "
-                "constant or a unit ramp from a constant after unrolling; give the buffer "
-                "another scope"
+            raise ScheduleError(
+                f"{buffer.name} is in registers, and is read or written there with a "
+                f"{type(index).__name__} of {type_text(index)}; expected a constant, or "
+                "neighbouring elements from a constant on, once loops are unrolled and vectorised: "
+                "make the vectorised axis the innermost one of its memory with transform_layout, "
+                "or set_scope('stack')"
             )
         self.accesses.setdefault(buffer, set()).add(access)

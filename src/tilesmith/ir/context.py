@@ -52,15 +52,20 @@ class Context(Facts):
 
     def with_var(self, var: Var, lo: ExprLike, hi: ExprLike) -> Context:
         """The context with `lo <= var <= hi` added; the ends may be expressions of other Vars."""
-        low, high = self.simplify(as_expr(lo)), self.simplify(as_expr(hi))
+        return self.with_box({var: (lo, hi)})
+
+    def with_box(self, box: Mapping[Var, tuple[ExprLike, ExprLike]]) -> Context:
+        """The context with all these ranges added, none of which uses a Var of another."""
         new = self._copy()
-        new.bounds[var] = iv.make(self.interval(low).lo, self.interval(high).hi)
-        new.symbolic.pop(var, None)
-        if type(low) is not Const or type(high) is not Const:
-            new.symbolic[var] = (
-                None if type(low) is Const else low,
-                None if type(high) is Const else high,
-            )
+        for var, (lo, hi) in box.items():
+            low, high = self.simplify(as_expr(lo)), self.simplify(as_expr(hi))
+            new.bounds[var] = iv.make(self.interval(low).lo, self.interval(high).hi)
+            new.symbolic.pop(var, None)
+            if type(low) is not Const or type(high) is not Const:
+                new.symbolic[var] = (
+                    None if type(low) is Const else low,
+                    None if type(high) is Const else high,
+                )
         return new
 
     def with_interval(self, var: Var, values: Interval) -> Context:

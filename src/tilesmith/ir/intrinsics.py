@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from tilesmith.support.errors import ExpressionError
+
 from .dtypes import DType, bool_
-from .expr import Broadcast, Call, Expr, ExprLike, as_expr
+from .expr import Broadcast, Call, Expr, ExprLike, as_expr, type_text
 from .threefry import threefry_word
 
 
@@ -29,6 +31,7 @@ class Intrinsic:
     evaluate: its meaning in NumPy.
     returns_bool: the result is a bool (isnan).
     libm: its name in the C mathematics library for f64; f32 adds an "f".  None if it has none.
+    of_floats: it is defined on floats only.
     """
 
     name: str
@@ -36,6 +39,7 @@ class Intrinsic:
     evaluate: Callable[..., Any]
     returns_bool: bool = False
     libm: str | None = None
+    of_floats: bool = False
 
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
@@ -54,6 +58,12 @@ def _pow(x: Any, y: Any) -> Any:
 
 
 def _unary(name: str, f: Callable[[Any], Any], libm: str = "") -> Intrinsic:
+    """A function of one float."""
+    return Intrinsic(name, 1, f, libm=libm or name, of_floats=True)
+
+
+def _whole(name: str, f: Callable[[Any], Any], libm: str = "") -> Intrinsic:
+    """A function of one number of any type; integers but for `abs` are what they are."""
     return Intrinsic(name, 1, f, libm=libm or name)
 
 
@@ -62,16 +72,16 @@ INTRINSICS: dict[str, Intrinsic] = {
     for i in (
         _unary("exp", np.exp), _unary("exp2", np.exp2),
         _unary("log", np.log), _unary("log1p", np.log1p),
-        _unary("sqrt", np.sqrt), Intrinsic("rsqrt", 1, lambda x: 1 / np.sqrt(x)),
+        _unary("sqrt", np.sqrt), Intrinsic("rsqrt", 1, lambda x: 1 / np.sqrt(x), of_floats=True),
         _unary("erf", _reference_erf),
         _unary("sin", np.sin), _unary("cos", np.cos), _unary("tan", np.tan),
         _unary("asin", np.arcsin), _unary("acos", np.arccos), _unary("atan", np.arctan),
         _unary("sinh", np.sinh), _unary("cosh", np.cosh), _unary("tanh", np.tanh),
         _unary("asinh", np.arcsinh), _unary("acosh", np.arccosh), _unary("atanh", np.arctanh),
-        _unary("abs", np.abs, "fabs"), _unary("floor", np.floor), _unary("ceil", np.ceil),
-        _unary("trunc", np.trunc),
-        _unary("round", np.rint, "rint"),  # to nearest, ties to even
-        Intrinsic("pow", 2, _pow, libm="pow"),
+        _whole("abs", np.abs, "fabs"), _whole("floor", np.floor), _whole("ceil", np.ceil),
+        _whole("trunc", np.trunc),
+        _whole("round", np.rint, "rint"),  # to nearest, ties to even
+        Intrinsic("pow", 2, _pow, libm="pow", of_floats=True),
         Intrinsic("fma", 3, lambda a, b, c: a * b + c),
         Intrinsic("threefry", 4, threefry_word),  # of a counter and a key, u32 both
         Intrinsic("isnan", 1, np.isnan, returns_bool=True),
@@ -82,14 +92,23 @@ INTRINSICS: dict[str, Intrinsic] = {
 
 
 def call(name: str, *args: ExprLike, dtype: DType | None = None) -> Expr:
-    """`Call` of a known intrinsic; only `bitcast` needs `dtype`.  Raises KeyError for unknown
-    names.
+    """`Call` of a known intrinsic; only `bitcast` needs `dtype`.
+
+    Raises ExpressionError for unknown names, and for arguments on which it is not defined.
     """
-    intrinsic = INTRINSICS[name]
+    intrinsic = INTRINSICS.get(name)
+    if intrinsic is None:
+        raise ExpressionError(f"unknown function {name!r}; known are {', '.join(INTRINSICS)}")
     exprs = [as_expr(a) for a in args[:1]]
     exprs += [as_expr(a, exprs[0]) for a in args[1:]]
     lanes = max(e.lanes for e in exprs)
     exprs = [Broadcast(e, lanes) if e.lanes < lanes else e for e in exprs]
     if len(exprs) != intrinsic.arity:
-        raise TypeError(f"{name} takes {intrinsic.arity} arguments, got {len(exprs)}")
+        raise ExpressionError(f"{name} takes {intrinsic.arity} arguments, got {len(exprs)}")
+    types = {e.dtype for e in exprs}
+    if len(types) > 1 or (intrinsic.of_floats and not exprs[0].dtype.is_float):
+        wanted = "floats of one type" if intrinsic.of_floats else "arguments of one type"
+        raise ExpressionError(
+            f"{name} takes {wanted}, found {', '.join(map(type_text, exprs))}; cast first"
+        )
     return Call(name, tuple(exprs), bool_ if intrinsic.returns_bool else dtype or exprs[0].dtype)

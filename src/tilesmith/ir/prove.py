@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import gcd
+
 from . import expr as ir
 from . import interval as iv
 from .affine import Affine, affine_form, combined, scaled
@@ -217,11 +219,14 @@ def _search(form: Affine, facts: Facts, depth: int) -> bool:
         return False
     terms = form[0]
     for fact in facts.inequalities:
-        # form - fact >= 0 shows form >= 0; worth a look when they share an atom
-        if any(atom in terms and terms[atom] * k > 0 for atom, k in fact[0].items()):
-            rest = combined(form, fact, -1)
+        # form - n * fact >= 0 shows form >= 0; worth a look when they share an atom
+        shared = [terms[a] // k for a, k in fact[0].items() if a in terms and terms[a] * k > 0]
+        if shared:
+            rest = combined(form, fact, -max(min(shared), 1))
             lo = sum_interval(rest, facts).lo
             if lo is not None and lo >= 0:
+                return True
+            if len(rest[0]) < len(terms) and _search(rest, facts, depth - 1):
                 return True
     for atom, k in terms.items():
         if type(atom) is not Binary:
@@ -233,15 +238,23 @@ def _search(form: Affine, facts: Facts, depth: int) -> bool:
                 k > 0
             )  # the sum is the smaller of two sums: both must be >= 0
             proofs = (_search(combined(without, p, k), facts, depth - 1) for p in parts)
-            return all(proofs) if both else any(proofs)
+            if both:
+                return all(proofs)
+            if any(proofs):
+                return True
+            # reflections, min(a, c - a): twice the smaller one is at most the sum
+            total = combined(*parts)
+            twice = combined(scaled(without, 2), total, k)
+            is_simpler = len(total[0]) < len(parts[0][0]) + len(parts[1][0])
+            return is_simpler and _search(twice, facts, depth - 1)
         if atom.op == "floordiv" and type(atom.b) is Const and atom.b.value > 0:
-            c = int(atom.b.value)
-            if k % c == 0:  # x - c + 1 <= c·(x // c) <= x
-                x = affine_form(atom.a)
-                bound = combined(x, ({}, 1 - c)) if k > 0 else x
-                without = ({a: n for a, n in terms.items() if a is not atom}, form[1])
-                if _search(combined(without, bound, k // c), facts, depth - 1):
-                    return True
+            c = int(atom.b.value)  # x - c + 1 <= c·(x // c) <= x
+            x = affine_form(atom.a)
+            bound = combined(x, ({}, 1 - c)) if k > 0 else x
+            without = ({a: n for a, n in terms.items() if a is not atom}, form[1])
+            times = c // gcd(k, c)
+            if _search(combined(scaled(without, times), bound, times * k // c), facts, depth - 1):
+                return True
     if facts.symbolic:
         for var in reversed(facts.symbolic):  # inner loops first: their ends mention the outer ones
             k = terms.get(var)

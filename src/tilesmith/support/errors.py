@@ -36,6 +36,14 @@ class ScheduleError(TilesmithError):
     exit_code = 1
 
 
+class ExpressionError(TilesmithError, TypeError):
+    """A tensor expression is malformed: operands of wrong types, an index that may leave its
+    tensor, a reduction axis that is not listed.  A TypeError too, as of Python's own operators.
+    """
+
+    exit_code = 1
+
+
 class ParseError(TilesmithError):
     """Text of an IR does not parse; the message has line and column."""
 

@@ -20,11 +20,13 @@ from tilesmith.loop.nodes import Buffer, Func, Stmt, seq
 from tilesmith.support.errors import ScheduleError, UsageError
 
 from .lower_inline import inline
-from .lower_memory import allocation, parameter
+from .lower_memory import STACK_BYTES, allocation, bytes_of_stack, halo, parameter
 from .lower_nest import NestWriter
 from .lower_plan import Region, StagePlan, make_plan
 from .lower_region import region
 from .lower_round import check_rounding
+from .lower_size import check_code, copies_around
+from .ranges import Room, check_reads
 from .relations import SplitRelation, dim
 from .schedule import Schedule
 from .state import At, StageState, State
@@ -47,14 +49,19 @@ def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Fun
     facts: Context = EMPTY
     for symbol in symbols:
         facts = facts.with_interval(symbol, iv.make(0, None))
+    asserted = check_reads(schedule.ops, _room(state), frozenset(symbols), facts)
 
     plans: dict[str, StagePlan] = {}
     needed: dict[str, list[Dim]] = {}
+    stack = STACK_BYTES
     for stage_name in reversed(bodies):
         stage = state.stages[stage_name]
         plans[stage_name] = plan = _plan(state, plans, stage, bodies[stage_name], facts)
-        _allocate(plan, parameters, needed.get(stage_name))
+        copies = copies_around(plans, plan)
+        _allocate(plan, parameters, needed.get(stage_name), stack // copies)
+        stack -= copies * sum(map(bytes_of_stack, plan.buffers))
         check_rounding(state, plans, plan, needed)
+    check_code(plans)
     writer = NestWriter(state, plans, parameters)
 
     body: Stmt | None = None
@@ -63,6 +70,7 @@ def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Fun
             nest = writer.nest(plan)
             body = writer.allocated(plan, nest if body is None else seq(nest, body))
     assert body is not None  # every schedule has an output
+    body = seq(*asserted, body)
     outputs = tuple(b for (n, _), b in parameters.items() if not state.stages[n].is_placeholder)
     attrs = tuple(
         (f"pragma {n}.{axis} {key}", value)
@@ -70,6 +78,17 @@ def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Fun
         for axis, key, value in s.pragmas
     )
     return Func(name, (*parameters.values(), *symbols), outputs, body, attrs)
+
+
+def _room(state: State) -> Room:
+    """What may be read: a tensor's elements, and the halo of zeros in the layout of an argument."""
+
+    def room(tensor: Tensor, dimension: int) -> tuple[int, Dim]:
+        stage = state.stages[state.tensors[tensor][0]]
+        extent = tensor.shape[dimension]
+        return halo(stage.layout, dimension, extent) if stage.is_placeholder else (0, extent)
+
+    return room
 
 
 def _check_factors(state: State) -> None:
@@ -104,10 +123,16 @@ def _plan(
 
 
 def _allocate(
-    plan: StagePlan, parameters: dict[tuple[str, int], Buffer], needed: list[Dim] | None
+    plan: StagePlan,
+    parameters: dict[tuple[str, int], Buffer],
+    needed: list[Dim] | None,
+    stack: int,
 ) -> None:
     """Give `plan` its buffers: the caller's for outputs, else as large as the region that it
     computes or must hold.
+
+    needed: the least extents.
+    stack: bytes of stack that are left for them.
     """
     stage = plan.stage
     axes = stage.compute.axis
@@ -120,10 +145,13 @@ def _allocate(
         have = shape[n]
         if isinstance(size, int) and isinstance(have, int):
             shape[n] = max(size, have)
-    plan.buffers = tuple(
-        parameters.get((stage.name, v)) or allocation(_unlaid(stage, plan), v, tuple(shape))
-        for v in range(len(stage.op.outputs))
-    )
+    buffers: list[Buffer] = []
+    for v in range(len(stage.op.outputs)):
+        made = parameters.get((stage.name, v))
+        made = made or allocation(_unlaid(stage, plan), v, tuple(shape), stack)
+        stack -= bytes_of_stack(made)
+        buffers.append(made)
+    plan.buffers = tuple(buffers)
 
 
 def _unlaid(stage: StageState, plan: StagePlan) -> StageState:

@@ -27,7 +27,7 @@ from tilesmith.loop.nodes import (
 )
 from tilesmith.support.errors import InternalError, ScheduleError
 
-from .lower_plan import StageLoop, StagePlan
+from .lower_plan import StageLoop, StagePlan, read_of
 from .relations import dim_expr
 from .rewrite import map_loads
 from .state import At, State
@@ -51,7 +51,7 @@ def slots(state: State, plans: dict[str, StagePlan]) -> dict[str, Expr]:
                 "that follow each "
                 "other can hand over a buffer"
             )
-        for source, _ in plan.stage.reads:
+        for source in dict.fromkeys(state.tensors[read_of(r)][0] for r in plan.reads):
             if source in plans and state.stages[source].attach == attach:
                 raise ScheduleError(
                     f"{name} cannot be double-buffered at {attach}: it reads {source}, which is "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tilesmith.ir.expr import Expr, const
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.loop_tables import SCOPES, Scope
@@ -16,6 +18,12 @@ STACK_LIMIT = 32 << 10
 """Bytes up to which an attached stage without a scope of its own is on the stack."""
 
 
+STACK_BYTES = 512 << 10
+"""Most bytes of stack that a kernel may use in each thread, which is what the smallest stack of
+common systems has (a thread of macOS).
+"""
+
+
 def parameter(stage: StageState, value: int) -> Buffer:
     """The buffer that the caller passes for a value of `stage`."""
     tensor = stage.op.outputs[value]
@@ -23,8 +31,13 @@ def parameter(stage: StageState, value: int) -> Buffer:
     return Buffer(tensor.name, tensor.dtype, shape, "param")
 
 
-def allocation(stage: StageState, value: int, shape: tuple[Dim, ...]) -> Buffer:
-    """The buffer for `shape` elements of a value of `stage` that the kernel itself allocates."""
+def allocation(stage: StageState, value: int, shape: tuple[Dim, ...], stack: int) -> Buffer:
+    """The buffer for `shape` elements of a value of `stage` that the kernel itself allocates.
+
+    stack: bytes of stack that it may take.
+
+    Raises ScheduleError if it is to be on the stack and is larger.
+    """
     tensor = stage.op.outputs[value]
     layout = stage.layout.dense if stage.layout else None  # memory of its own has nothing between
     sizes = aligned(stage, shape) if stage.aligns else physical(layout, shape)
@@ -43,11 +56,24 @@ def allocation(stage: StageState, value: int, shape: tuple[Dim, ...]) -> Buffer:
                 f"{' x '.join(map(str, sizes))} elements: use the heap, or attach it where its "
                 "part is constant"
             )
-    elif isinstance(stage.attach, At) and total is not None and total <= STACK_LIMIT:
+        if scope == "stack" and total is not None and total > stack:
+            raise ScheduleError(
+                f"{stage.name} is to be on the stack and has {total} bytes; a kernel may use "
+                f"{STACK_BYTES} bytes of each thread's stack, and other stages and copies of "
+                f"unrolled loops leave {stack} of them: set_scope('heap'), or attach it where its "
+                "part is smaller"
+            )
+    elif isinstance(stage.attach, At) and total is not None and total <= min(STACK_LIMIT, stack):
         scope = "stack"
     else:
         scope = "heap"
     return Buffer(tensor.name, tensor.dtype, sizes, scope)
+
+
+def bytes_of_stack(buffer: Buffer) -> int:
+    """The bytes of stack that `buffer` takes."""
+    sizes = [n for n in buffer.shape if isinstance(n, int)]  # all of them on the stack
+    return math.prod(sizes) * buffer.dtype.bytes if buffer.scope == "stack" else 0
 
 
 def physical(layout: Layout | None, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
@@ -55,6 +81,16 @@ def physical(layout: Layout | None, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
     if layout is None:
         return tuple(dim(n) for n in shape)
     return tuple(dim(n) for n in layout.physical_shape(shape))  # type: ignore[arg-type]  # ints and Exprs mix
+
+
+def halo(layout: Layout | None, axis: int, extent: Dim) -> tuple[int, Dim]:
+    """The indices of logical `axis` that are elements or zeros around them: (first, one past the
+    last).
+    """
+    for d in () if layout is None else layout.dims:
+        if d.axis == axis and d.part == "whole":
+            return -d.before, dim(extent + d.after)
+    return 0, extent
 
 
 def capacity(layout: Layout | None, axis: int, extent: Dim) -> tuple[int, Dim]:

@@ -10,16 +10,13 @@ raised.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from tilesmith.ir.context import Context
 from tilesmith.ir.expr import (
     Binary,
     Const,
-    Expr,
     Load,
-    Select,
-    Unary,
     free_vars,
     post_order,
     substitute,
@@ -31,6 +28,7 @@ from tilesmith.support.errors import ScheduleError
 from .lower_memory import capacity
 from .lower_plan import StagePlan, read_of
 from .relations import add, dim_expr
+from .rewrite import guarded_loads
 from .state import At, State
 from .tensor import Reduce
 
@@ -54,7 +52,7 @@ def check_rounding(
                 raise _error(
                     plan, f"{node} divides by something that is not known outside of the domain"
                 )
-        for load, conds in _guarded_loads(root, ()):
+        for load, conds in guarded_loads(root):
             vars_used = free_vars(load)
             for c in conds:
                 vars_used |= free_vars(c)
@@ -86,29 +84,6 @@ def _check_own_memory(plan: StagePlan, facts: Context) -> None:
             last = add(region.start, dim_expr(plan.spans[axis.var]))
             if not can_prove(last <= dim_expr(end), facts):
                 raise _error(plan, "it is an output and the caller's array ends with the domain")
-
-
-def _guarded_loads(e: Expr, conds: tuple[Expr, ...]) -> Iterator[tuple[Load, tuple[Expr, ...]]]:
-    """Loads of `e` with the conditions under which they happen; a shared node appears once per set
-    of conditions.
-    """
-    seen: set[tuple[Expr, tuple[Expr, ...]]] = set()
-    stack = [(e, conds)]
-    while stack:
-        node, known = stack.pop()
-        if (node, known) in seen:
-            continue
-        seen.add((node, known))
-        if isinstance(node, Load):
-            yield node, known
-        if isinstance(node, Select):
-            stack += [
-                (node.cond, known),
-                (node.if_true, (*known, node.cond)),
-                (node.if_false, (*known, Unary("not", node.cond))),
-            ]
-        else:
-            stack.extend((c, known) for c in node.children)
 
 
 def _check_read(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from tilesmith.ir.expr import Expr, Load, post_order
+from tilesmith.ir.expr import Expr, Load, Select, Unary, post_order
 
 
 def map_loads(roots: tuple[Expr, ...], f: Callable[[Load], Expr]) -> tuple[Expr, ...]:
@@ -30,3 +30,26 @@ def loads(roots: tuple[Expr, ...]) -> list[Load]:
             if isinstance(node, Load):
                 found[node] = None
     return list(found)
+
+
+def guarded_loads(root: Expr) -> Iterator[tuple[Load, tuple[Expr, ...]]]:
+    """The Loads of `root` with the conditions under which they happen; a shared node appears once
+    per set of conditions.
+    """
+    seen: set[tuple[Expr, tuple[Expr, ...]]] = set()
+    stack: list[tuple[Expr, tuple[Expr, ...]]] = [(root, ())]
+    while stack:
+        node, known = stack.pop()
+        if (node, known) in seen:
+            continue
+        seen.add((node, known))
+        if isinstance(node, Load):
+            yield node, known if node.mask is None else (*known, node.mask)
+        if isinstance(node, Select):
+            stack += [
+                (node.cond, known),
+                (node.if_true, (*known, node.cond)),
+                (node.if_false, (*known, Unary("not", node.cond))),
+            ]
+        else:
+            stack.extend((c, known) for c in node.children)

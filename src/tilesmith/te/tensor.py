@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, TypeAlias
 
 from tilesmith.ir import expr as ir
@@ -17,6 +18,10 @@ from tilesmith.ir.dtypes import DType, f32, i64
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.expr import Expr, ExprLike, Load, Var, as_expr, const
 from tilesmith.ir.types import Dim
+from tilesmith.support.errors import ExpressionError
+
+from .written import check_reducer, extents, line_of_caller
+from .written import extent as checked_extent
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,6 +138,7 @@ class Compute:
     axis: spatial axes.
     body: one expression per output.
     reduce_axis: reduction axes.
+    source: the place "file:line" where a user wrote it; empty for the compiler's own.
     outputs: its tensors.
     inputs: the tensors that the body reads, each once, in order of first use.
     """
@@ -141,6 +147,7 @@ class Compute:
     axis: tuple[IterVar, ...]
     body: tuple[Expr, ...]
     reduce_axis: tuple[IterVar, ...] = ()
+    source: str = field(default="", repr=False)
     outputs: tuple[Tensor, ...] = field(init=False, repr=False)
     inputs: tuple[Tensor, ...] = field(init=False, repr=False)
     """The tensors that the body reads, each once, in order of first use."""
@@ -158,6 +165,11 @@ class Compute:
     @property
     def shape(self) -> tuple[Dim, ...]:
         return tuple(a.extent for a in self.axis)
+
+    @property
+    def place(self) -> str:
+        """Its name and where it was written, for error messages."""
+        return f"{self.name} ({self.source})" if self.source else self.name
 
 
 Operation: TypeAlias = "Placeholder | Compute"
@@ -193,11 +205,13 @@ class Tensor:
     def __getitem__(self, indices: Any) -> Load:
         parts = indices if isinstance(indices, tuple) else (indices,)
         if len(parts) != self.rank:
-            raise TypeError(f"{self.name} has rank {self.rank}, indexed with {len(parts)} indices")
+            raise ExpressionError(
+                f"{self.name} has rank {self.rank}, indexed with {len(parts)} indices"
+            )
         exprs = tuple(as_expr(p) for p in parts)
         for e in exprs:
             if not e.dtype.is_int:
-                raise TypeError(
+                raise ExpressionError(
                     f"{self.name} is indexed with {e}, a {e.dtype}; indices are integers"
                 )
         return Load(self, tuple(ir.cast(e, i64) for e in exprs))
@@ -207,7 +221,7 @@ class Tensor:
 
     def __as_expr__(self) -> Expr:
         if self.rank:
-            raise TypeError(f"{self.name} has rank {self.rank}; index it to use an element")
+            raise ExpressionError(f"{self.name} has rank {self.rank}; index it to use an element")
         return self[()]
 
     def __repr__(self) -> str:
@@ -215,8 +229,8 @@ class Tensor:
 
 
 def placeholder(shape: Sequence[Dim], dtype: DType | str = f32, name: str = "in") -> Tensor:
-    """A program argument of `shape` and element type."""
-    return Placeholder(name, tuple(shape), to_dtype(dtype)).outputs[0]
+    """A program argument of `shape` and element type.  Raises ExpressionError for a bad shape."""
+    return Placeholder(name, extents(shape, name), to_dtype(dtype)).outputs[0]
 
 
 def reduce_axis(extent: Dim | tuple[Dim, Dim], name: str = "k") -> IterVar:
@@ -224,11 +238,11 @@ def reduce_axis(extent: Dim | tuple[Dim, Dim], name: str = "k") -> IterVar:
     if isinstance(extent, tuple):
         start, extent = extent
         if start != 0:
-            raise ValueError(
+            raise ExpressionError(
                 f"reduce_axis {name!r} starts at {start}; axes start at 0: add the start to the "
                 "index"
             )
-    return IterVar(Var(name), extent, is_reduce=True)
+    return IterVar(Var(name), checked_extent(extent, f"reduce_axis {name}"), is_reduce=True)
 
 
 def compute(
@@ -240,14 +254,15 @@ def compute(
     """The tensor whose element at (i, j, ...) is `body(i, j, ...)`; a tuple of tensors if `body`
     returns a tuple.
 
-    `body` may take one var per dimension or `*indices`.  Raises TypeError for a wrong number of
-    parameters.
+    `body` may take one var per dimension or `*indices`.  Raises ExpressionError for a wrong number
+    of parameters, a bad shape, or a reduction that is not the whole of the element.
     """
+    shape = extents(shape, name)
     params = inspect.signature(body).parameters.values()
     variadic = any(p.kind is p.VAR_POSITIONAL for p in params)
     names = [p.name for p in params if p.kind is not p.VAR_POSITIONAL]
     if not variadic and len(names) != len(shape):
-        raise TypeError(
+        raise ExpressionError(
             f"{name}: the body takes {len(names)} indices, the shape has {len(shape)} dimensions"
         )
     if axis_names is None:
@@ -260,23 +275,30 @@ def compute(
     for b in bodies:
         inner = [n for n in ir.post_order(b) if isinstance(n, Reduce) and n is not b]
         if inner:
-            raise TypeError(
+            raise ExpressionError(
                 f"{name}: a reduction stands inside another expression; give it a compute of its "
                 "own"
             )
     if reduces and (
         len(reduces) != len(bodies) or any(r.sources is not reduces[0].sources for r in reduces)
     ):
-        raise TypeError(f"{name}: all values of a compute must come from one reduction")
-    op = Compute(name, axes, bodies, reduces[0].axes if reduces else ())
+        raise ExpressionError(f"{name}: all values of a compute must come from one reduction")
+    source = line_of_caller(1)
+    op = Compute(name, axes, bodies, reduces[0].axes if reduces else (), source)
     return op.outputs if several else op.outputs[0]
 
 
 def _axes(axis: IterVar | Sequence[IterVar]) -> tuple[IterVar, ...]:
-    axes = (axis,) if isinstance(axis, IterVar) else tuple(axis)
+    axes = (axis,) if isinstance(axis, (IterVar, Expr)) else tuple(axis)
     for a in axes:
-        if not a.is_reduce:
-            raise TypeError(f"{a!r} is not a reduction axis; make one with te.reduce_axis")
+        if not isinstance(a, IterVar) or not a.is_reduce:
+            raise ExpressionError(f"{a} is not a reduction axis; make one with te.reduce_axis")
+    if not axes:
+        raise ExpressionError("a reduction needs at least one axis; make one with te.reduce_axis")
+    if len(set(axes)) < len(axes):
+        raise ExpressionError(
+            f"a reduction lists an axis twice: {', '.join(a.name for a in axes)}; list each once"
+        )
     return axes
 
 
@@ -300,7 +322,10 @@ MAX = _builtin("max", lambda d: d.min)
 
 def _reduction(reducer: Reducer) -> Callable[..., Expr]:
     def reduce(value: ExprLike, axis: IterVar | Sequence[IterVar]) -> Expr:
-        return Reduce(reducer, (as_expr(value),), _axes(axis))
+        source = as_expr(value)
+        if source.dtype.is_bool and reducer in (SUM, PROD):
+            raise ExpressionError(f"te.{reducer.name} of bools: cast {source} to a number first")
+        return Reduce(reducer, (source,), _axes(axis))
 
     reduce.__name__ = reducer.name
     reduce.__doc__ = f"The {reducer.name} of `value` over reduction axes `axis`."
@@ -332,9 +357,8 @@ def comm_reducer(
     def start(dtypes: tuple[DType, ...]) -> tuple[Expr, ...]:
         r = identity(*dtypes)
         values = r if isinstance(r, (tuple, list)) else (r,)
-        return tuple(
-            v if isinstance(v, Expr) else const(v, d) for v, d in zip(values, dtypes, strict=True)
-        )
+        typed = zip_longest(values, dtypes)  # more or fewer values are found by `check_reducer`
+        return tuple(v if isinstance(v, Expr) else const(v, d) for v, d in typed if v is not None)
 
     reducer = Reducer(name, combined, start)
 
@@ -342,6 +366,7 @@ def comm_reducer(
         several = isinstance(values, (tuple, list))
         sources = tuple(as_expr(v) for v in (values if several else (values,)))
         axes = _axes(axis)
+        check_reducer(name, combined, start, tuple(s.dtype for s in sources))
         results = tuple(Reduce(reducer, sources, axes, i) for i in range(len(sources)))
         return results if several else results[0]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tilesmith.ir.dtypes import DType, bool_, f32, i64
+from tilesmith.support.errors import ExpressionError
 
 from .interned import Interned, Typed
 
@@ -77,6 +78,8 @@ class Expr(Typed, metaclass=Interned):
         return binary("floormod", other, self)
 
     def __neg__(self) -> Expr:
+        if self.dtype.is_bool:
+            raise ExpressionError(f"-({self}): there is no negative of a bool; cast it first")
         return Unary("neg", self)
 
     def __lt__(self, other: ExprLike) -> Expr:
@@ -100,7 +103,7 @@ class Expr(Typed, metaclass=Interned):
         return compare("ne", self, other)
 
     def __bool__(self) -> bool:
-        raise TypeError(
+        raise ExpressionError(
             "an expression has no truth value while the program is being built; "
             "use te.if_then_else(cond, a, b), and te.all/te.any to combine conditions"
         )
@@ -218,7 +221,7 @@ class _Pair(Expr):
 
     def __post_init__(self) -> None:
         if self.a.dtype is not self.b.dtype or self.a.lanes != self.b.lanes:
-            raise TypeError(
+            raise ExpressionError(
                 f"{self.op} needs two operands of one type, got {type_text(self.a)} and "
                 f"{type_text(self.b)}"
             )
@@ -314,13 +317,13 @@ def as_expr(value: ExprLike, like: Expr | None = None) -> Expr:
     if hasattr(value, "item"):  # a NumPy scalar
         value = value.item()  # type: ignore[union-attr]
     if not isinstance(value, (int, float)):
-        raise TypeError(
+        raise ExpressionError(
             f"expected an expression or a number, got {type(value).__name__}: {value!r}"
         )
     if like is None:
         return const(value)
     if isinstance(value, float) and not like.dtype.is_float:
-        raise TypeError(
+        raise ExpressionError(
             f"the float {value} does not fit an operand of type {type_text(like)}; cast first"
         )
     literal = const(value, like.dtype)
@@ -342,8 +345,31 @@ def pair(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
 
 
 def binary(op: str, a: ExprLike, b: ExprLike) -> Expr:
-    """`Binary(op, a, b)` with numbers converted and scalars broadcast to match."""
-    return Binary(op, *pair(a, b))
+    """`Binary(op, a, b)` with numbers converted and scalars broadcast to match.
+
+    Raises ExpressionError if `op` does not exist for the operands' type.
+    """
+    ea, eb = pair(a, b)
+    if op in _UNDEFINED[ea.dtype.kind]:
+        raise _undefined(op, ea, eb)
+    return Binary(op, ea, eb)
+
+
+_UNDEFINED: dict[str, frozenset[str]] = {
+    "float": frozenset(("and", "or", "xor", "shl", "shr")),
+    "int": frozenset(("div",)), "uint": frozenset(("div",)),
+    "bool": frozenset(BINARY_OPS) - {"and", "or", "xor", "min", "max"},
+}  # fmt: skip
+"""Operations that do not exist, by the kind of the operands' type."""
+
+
+def _undefined(op: str, a: Expr, b: Expr) -> ExpressionError:
+    if op == "div":
+        return ExpressionError(
+            f"{a} / {b}: / divides floats, found {type_text(a)}; write // for a whole quotient, or "
+            "cast to a float first"
+        )
+    return ExpressionError(f"{op}({a}, {b}) is not defined on {type_text(a)}; cast first")
 
 
 def compare(op: str, a: ExprLike, b: ExprLike) -> Expr:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tilesmith.ir.dtypes import DType, bool_
+from tilesmith.support.errors import ExpressionError
 
 from .arithmetic import Const, Expr, ExprLike, Var, as_expr, binary, const, pair, type_text
 
@@ -37,12 +38,12 @@ class Select(Expr):
     def __post_init__(self) -> None:
         a, b = self.if_true, self.if_false
         if self.cond.dtype is not bool_ or a.dtype is not b.dtype or a.lanes != b.lanes:
-            raise TypeError(
+            raise ExpressionError(
                 "select needs a bool condition and branches of one type, got "
                 f"{type_text(self.cond)}, {type_text(a)}, {type_text(b)}"
             )
         if self.cond.lanes not in (1, a.lanes):
-            raise TypeError(f"select of {a.lanes} lanes has a condition of {self.cond.lanes}")
+            raise ExpressionError(f"select of {a.lanes} lanes has a condition of {self.cond.lanes}")
 
     def _infer(self) -> tuple[DType, int]:
         return self.if_true.dtype, self.if_true.lanes

@@ -1,0 +1,60 @@
+"""Lowering: how much code and stack the loops that are copied or vectorised make of a stage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from tilesmith.ir.expr import post_order
+from tilesmith.ir.loop_tables import LOOP_KINDS
+from tilesmith.support.errors import ScheduleError
+
+from .lower_plan import StageLoop, StagePlan
+from .state import At
+
+MOST_OPERATIONS = 1 << 15
+"""Most operations of a kernel once loops are unrolled: they take some seconds to compile, and more
+memory than any instruction cache has.
+"""
+
+_LANES = 16  # beyond them a vector operation is several
+
+
+def copies_around(plans: Mapping[str, StagePlan], plan: StagePlan) -> int:
+    """The number of copies of the nest of `plan` that the loops around it make."""
+    return math.prod(_copies(loop) for loop in _loops_around(plans, plan))
+
+
+def check_code(plans: Mapping[str, StagePlan]) -> None:
+    """Raises ScheduleError if unrolled and vectorised loops make too much code."""
+    sizes: dict[str, int] = {}
+    for name, plan in plans.items():
+        copies = copies_around(plans, plan) * math.prod(map(_copies, plan.loops))
+        if copies > 1:
+            sizes[name] = copies * len({n for body in plan.body for n in post_order(body)})
+    total = sum(sizes.values())
+    if total <= MOST_OPERATIONS:
+        return
+    name = max(sizes, key=sizes.__getitem__)
+    loops = (*_loops_around(plans, plans[name]), *plans[name].loops)
+    expanded = (f"{x.name} ({x.kind}, {x.extent} iterations)" for x in loops if _copies(x) > 1)
+    raise ScheduleError(
+        f"the schedule makes {total} operations of code, at most {MOST_OPERATIONS} are allowed; "
+        f"{sizes[name]} of them are {name}, because of the loops {', '.join(expanded)}: split such "
+        "a loop, and unroll or vectorise only the inner part"
+    )
+
+
+def _copies(loop: StageLoop) -> int:
+    """The copies of its body that a loop becomes."""
+    if not LOOP_KINDS[loop.kind].is_expanded or not isinstance(loop.extent, int):
+        return 1
+    return loop.extent if LOOP_KINDS[loop.kind].is_ordered else -(-loop.extent // _LANES)
+
+
+def _loops_around(plans: Mapping[str, StagePlan], plan: StagePlan) -> Iterator[StageLoop]:
+    """The loops of other stages around the nest of `plan`, inner ones first."""
+    while isinstance(plan.stage.attach, At):
+        at = plan.stage.attach
+        plan = plans[at.stage]
+        yield from reversed(plan.loops[: plan.depth(at.axis) + 1])

@@ -1,0 +1,247 @@
+"""Every read of a tensor expression is proved to lie inside its tensor, whatever the schedule.
+
+An index is proved from the extents of the axes, from the conditions of the selects around the read,
+and from clamps in the index itself.  Nothing is checked when the program runs, so a read that is
+not proved is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from tilesmith.ir.affine import combined
+from tilesmith.ir.bounds import eliminate
+from tilesmith.ir.context import Context
+from tilesmith.ir.expr import (
+    Const,
+    Expr,
+    Load,
+    Var,
+    any_of,
+    const,
+    free_vars,
+    reads_memory,
+    substitute,
+)
+from tilesmith.ir.types import Dim
+from tilesmith.loop.nodes import Assert
+from tilesmith.support.errors import ExpressionError
+
+from .relations import dim_expr, same_dim
+from .rewrite import guarded_loads, loads, map_loads
+from .tensor import Compute, Operation, Placeholder, Reduce, Tensor
+
+Room = Callable[[Tensor, int], tuple[int, Dim]]
+"""The indices that may be read of a dimension of a tensor: (first, one past the last)."""
+
+_LONGEST = 100  # characters of an expression in a message
+
+
+def check_reads(
+    ops: Iterable[Compute], room: Room, symbols: frozenset[Var], facts: Context
+) -> list[Assert]:
+    """Check all reads of `ops` and their producers.
+
+    symbols: the variables of symbolic extents, of which `facts` hold.
+
+    Returns what must be asserted once, before the loops: where data choose an element of a
+    dimension of symbolic extent, there must be one.
+
+    Raises ExpressionError for a read that may leave its tensor, and for a variable that is no axis.
+    """
+    stack: list[Operation] = list(ops)
+    seen: set[Operation] = set(stack)
+    asserted: dict[Expr, Assert] = {}
+    while stack:
+        op = stack.pop()
+        if isinstance(op, Placeholder):
+            continue
+        asserted |= _Reads(op, room, facts).check(symbols)
+        for tensor in op.inputs:
+            if tensor.op not in seen:
+                seen.add(tensor.op)
+                stack.append(tensor.op)
+    return list(asserted.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """An index of a read that is not proved yet.
+
+    value: the index.
+    dimension: its number.
+    first, end: what it must lie in; `end` is past the last.
+    """
+
+    value: Expr
+    dimension: int
+    first: int
+    end: Dim
+
+
+class _Reads:
+    """The reads of one operation."""
+
+    def __init__(self, op: Compute, room: Room, facts: Context) -> None:
+        self.op = op
+        self.room = room
+        self.facts = facts
+        self.extents: dict[Expr, Dim] = {a.var: a.extent for a in (*op.axis, *op.reduce_axis)}
+        self._context: Context | None = None
+        self._asserted: dict[Expr, Assert] = {}
+
+    @property
+    def context(self) -> Context:
+        """Where each axis has its range."""
+        if self._context is None:
+            box = {v: (0, dim_expr(n) - 1) for v, n in self.extents.items()}
+            found = self.facts.with_box(box)  # type: ignore[arg-type]  # axes are Vars
+            for n in self.extents.values():
+                if isinstance(n, Expr):
+                    found = found.assuming(n >= 1)  # or nothing is computed
+            self._context = found
+        return self._context
+
+    def check(self, symbols: frozenset[Var]) -> dict[Expr, Assert]:
+        op = self.op
+        sources = op.body[0].sources if isinstance(op.body[0], Reduce) else op.body
+        for source in sources:
+            for var in free_vars(source):
+                if var not in self.extents and var not in symbols:
+                    raise self._unknown(var)
+        if any(isinstance(n, int) and n == 0 for n in self.extents.values()):
+            return {}  # nothing is computed
+        open_ = {load: found for load in loads(sources) if (found := self._unproved(load))}
+        if open_:
+            for source in sources:
+                for load, conds in guarded_loads(source):
+                    if load in open_:
+                        self._check_guarded(load, open_[load], conds)
+        return self._asserted
+
+    def _unproved(self, load: Load) -> list[_Index]:
+        """The indices of `load` that may leave the tensor as far as the axes' ranges tell."""
+        found: list[_Index] = []
+        assert isinstance(load.buffer, Tensor)
+        for n, value in enumerate(load.indices):
+            first, end = self.room(load.buffer, n)
+            extent = self.extents.get(value)
+            if extent is not None and (
+                same_dim(extent, end)
+                or (isinstance(extent, int) and isinstance(end, int) and extent <= end)
+            ):
+                continue
+            index = _Index(value, n, first, end)
+            if not all(self._inside(index, self.context)):
+                found.append(index)
+        return found
+
+    def _inside(self, index: _Index, ctx: Context) -> tuple[bool, bool]:
+        """Whether `index` is proved to be at least the first and at most the last one."""
+        low, high = _inside(index, ctx)
+        if not (low and high) and reads_memory(index.value):
+            (value,) = map_loads((index.value,), _computed)
+            if value is not index.value:
+                return self._inside(replace(index, value=value), ctx)
+        return low, high
+
+    def _check_guarded(self, load: Load, indices: list[_Index], conds: tuple[Expr, ...]) -> None:
+        ctx = self.context
+        for cond in conds:
+            if ctx.simplify(cond) is const(False):
+                return  # never read
+            ctx = ctx.assuming(cond)
+        for index in indices:
+            low, high = self._inside(index, ctx)
+            if not (low and high) and not self._is_inside_unless_empty(load, index, ctx):
+                raise self._error(load, index, low, high)
+
+    def _is_inside_unless_empty(self, load: Load, index: _Index, ctx: Context) -> bool:
+        """Whether `index` lies inside a symbolic extent of at least 1, which is then asserted."""
+        if not isinstance(index.end, Expr):
+            return False
+        some = index.end >= 1
+        if not all(self._inside(index, ctx.assuming(some))):
+            return False
+        mine = (dim_expr(n) <= 0 for n in self.extents.values() if isinstance(n, Expr))
+        message = (
+            f"{self.op.name}: {load.buffer.name} has no element in dimension {index.dimension}, "
+            f"but {_shown(load)} reads one"
+        )
+        self._asserted[load] = Assert(any_of(some, *mine), message)
+        return True
+
+    def _unknown(self, var: Var) -> ExpressionError:
+        reduced = ", ".join(a.name for a in self.op.reduce_axis)
+        axes = ", ".join(a.name for a in self.op.axis)
+        return ExpressionError(
+            f"{self.op.place}: the expression uses the variable {var.name}, which is neither an "
+            f"index ({axes or 'there is none'}), nor an axis that the reduction lists "
+            f"({reduced or 'there is no reduction'}), nor part of an extent; list a reduction axis "
+            "in axis=, once"
+        )
+
+    def _error(self, load: Load, index: _Index, low: bool, high: bool) -> ExpressionError:
+        name, text = load.buffer.name, _shown(index.value)
+        last = _shown(self.facts.simplify(dim_expr(index.end) - 1))
+        clamp, guards = text, []
+        if not low:
+            clamp = f"te.maximum({clamp}, {index.first})"
+            guards.append(f"{text} >= {index.first}")
+        if not high:
+            clamp = f"te.minimum({clamp}, {last})"
+            guards.append(f"{text} < {index.end}")
+        guard = guards[0] if len(guards) == 1 else f"te.all({', '.join(guards)})"
+        cure = (
+            f"guard the read, as in te.if_then_else({guard}, {name}[...], value), or clamp the "
+            f"index, as in {clamp}"
+        )
+        if type(index.value) is Const:
+            cure = "indices count from 0 at the front"
+        return ExpressionError(
+            f"{self.op.place}: the read {_shown(load)} may leave {name}: index {text} of dimension "
+            f"{index.dimension} {self._range(index.value)}, allowed is {index.first} to {last}; "
+            f"{cure}"
+        )
+
+    def _range(self, value: Expr) -> str:
+        box = {v: (0, dim_expr(n) - 1) for v, n in self.extents.items()}
+        bounds = eliminate(value, box, self.facts)  # type: ignore[arg-type]  # axes are Vars
+        if bounds is None:
+            what = "is read from memory and" if reads_memory(value) else ""
+            return f"{what} may have any value".strip()
+        if bounds[0] is bounds[1]:
+            return f"is {_shown(bounds[0])}"
+        return f"runs from {_shown(bounds[0])} to {_shown(bounds[1])}"
+
+
+def _computed(load: Load) -> Expr:
+    """What a read gives of a tensor whose elements have an expression of their own."""
+    assert isinstance(load.buffer, Tensor)
+    op = load.buffer.op
+    if isinstance(op, Placeholder) or isinstance(op.body[0], Reduce):
+        return load
+    at = dict(zip((a.var for a in op.axis), load.indices, strict=True))
+    return substitute(op.body[load.buffer.index], at)  # type: ignore[arg-type]  # Vars are Exprs
+
+
+def _inside(index: _Index, ctx: Context) -> tuple[bool, bool]:
+    """Whether `index` is proved to lie above the first and below the last element."""
+    values = ctx.interval(index.value)
+    end = index.end
+    low = values.lo is not None and values.lo >= index.first
+    high = isinstance(end, int) and values.hi is not None and values.hi < end
+    if low and high:
+        return True, True
+    form = ctx.affine(index.value)
+    if len(form[0]) + (form[1] != 0) > 1 and not ctx.is_exact(form):
+        return low, high  # the sum may wrap around
+    low = low or ctx.nonnegative((form[0], form[1] - index.first))
+    last = ctx.affine(dim_expr(end) - 1)
+    return low, high or ctx.nonnegative(combined(last, form, -1))
+
+
+def _shown(e: Expr) -> str:
+    text = str(e)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

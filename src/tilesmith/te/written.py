@@ -1,0 +1,71 @@
+"""What people write in tensor expressions, checked where it is written: extents, reducers, and the
+line of a compute for errors that show later.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from tilesmith.ir.dtypes import DType, i64
+from tilesmith.ir.expr import Const, Expr, Var, type_text
+from tilesmith.ir.types import Dim
+from tilesmith.support.errors import ExpressionError
+
+Values = tuple[Expr, ...]
+
+
+def extents(shape: Sequence[Dim], what: str) -> tuple[Dim, ...]:
+    """`shape` with every extent checked.  Raises ExpressionError; `what` names the owner."""
+    if isinstance(shape, (int, Expr)):
+        raise ExpressionError(
+            f"{what}: a shape is a tuple of extents, found {shape}; write ({shape},) for one "
+            "dimension"
+        )
+    return tuple([n if type(n) is int and n >= 0 else extent(n, what) for n in shape])
+
+
+def extent(n: Dim, what: str) -> Dim:
+    """A whole number of at least 0, or a scalar i64 expression.  Raises ExpressionError."""
+    if type(n) is Const and n.dtype is i64:
+        n = int(n.value)
+    if isinstance(n, Expr):
+        if n.dtype is i64 and n.lanes == 1:
+            return n
+        raise ExpressionError(f"{what}: a symbolic extent is an i64, found {n}, {type_text(n)}")
+    if isinstance(n, float):
+        cure = "; write // for a whole quotient" if n.is_integer() else ""
+        raise ExpressionError(f"{what}: an extent is a whole number, found {n}{cure}")
+    if isinstance(n, bool) or not hasattr(n, "__index__"):
+        raise ExpressionError(f"{what}: an extent is a whole number, found {n!r}")
+    if n.__index__() < 0:
+        raise ExpressionError(f"{what}: an extent is at least 0, found {n}")
+    return n.__index__()
+
+
+def check_reducer(
+    name: str,
+    combine: Callable[[Values, Values], Values],
+    identity: Callable[[tuple[DType, ...]], Values],
+    dtypes: tuple[DType, ...],
+) -> None:
+    """Raises ExpressionError if a reducer of values of these types gives others."""
+    a, b = (tuple(Var(f"{side}{i}", d) for i, d in enumerate(dtypes)) for side in "ab")
+    for what, values in (("combines", combine(a, b)), ("starts with", identity(dtypes))):
+        given = ", ".join(type_text(v) for v in values)
+        if tuple(v.dtype for v in values) != dtypes:
+            wanted = ", ".join(d.name for d in dtypes)
+            raise ExpressionError(
+                f"reducer {name} {what} values of type {given or 'none'}; it reduces {wanted}, and "
+                "must give as many values of the same types"
+            )
+
+
+def line_of_caller(depth: int) -> str:
+    """The place "file:line" of the frame `depth` above the caller's; empty if it is in Tilesmith
+    itself, whose own expressions need no place.
+    """
+    frame = sys._getframe(depth + 1)
+    if frame.f_globals.get("__name__", "").startswith("tilesmith."):
+        return ""
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

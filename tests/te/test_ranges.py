@@ -1,0 +1,151 @@
+"""Reads are proved to lie inside their tensors, or refused with the guard that would help."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import tilesmith as ts
+from tilesmith import te
+from tilesmith.ir.expr import Expr, ExprLike, Var
+from tilesmith.loop.nodes import Assert
+from tilesmith.loop.visit import walk
+from tilesmith.support.errors import ExpressionError, ModelError
+
+N = Var("n")
+M = Var("m")
+A = te.placeholder((8,), name="A")
+B = te.placeholder((N,), name="B")
+AT = te.placeholder((8,), "i64", name="AT")
+SQUARE = te.placeholder((8, 8), name="S")
+
+Body = Callable[[Expr], ExprLike]
+
+
+def lowered(body: Body, extent: int | Var = 8) -> None:
+    c = te.compute((extent,), lambda i: body(i), name="C")
+    arguments = [t for t in (A, B, AT, SQUARE) if t in inputs_of(c.op)]
+    te.lower(te.create_schedule(c.op), [*arguments, c])
+
+
+def inputs_of(op: te.Compute) -> set[te.Tensor]:
+    """All tensors that `op` and its producers read."""
+    found = set(op.inputs)
+    for t in op.inputs:
+        if isinstance(t.op, te.Compute):
+            found |= inputs_of(t.op)
+    return found
+
+
+REFUSED: list[tuple[Body, str]] = [
+    (lambda i: A[i + 1], "index i + 1 of dimension 0 runs from 1 to 8, allowed is 0 to 7; guard "
+     "the read, as in te.if_then_else(i + 1 < 8, A[...], value), or clamp the index, as in "
+     "te.minimum(i + 1, 7)"),
+    (lambda i: A[i + 10**9], "runs from 1000000000 to 1000000007"),
+    (lambda i: A[i - 1], "te.maximum(i - 1, 0)"),
+    (lambda i: A[-1], "index -1 of dimension 0 is -1, allowed is 0 to 7; indices count from 0"),
+    (lambda i: A[i * 2 - 1], "te.all(i * 2 - 1 >= 0, i * 2 - 1 < 8)"),
+    (lambda i: SQUARE[i, i + 3], "index i + 3 of dimension 1 runs from 3 to 10"),
+    (lambda i: A[AT[i]], "index AT[i] of dimension 0 is read from memory and may have any value"),
+    (lambda i: A[te.minimum(AT[i], 7)], "te.maximum(min(AT[i], 7), 0)"),
+    (lambda i: te.if_then_else(i < 7, A[i + 2], 0.0), "as in te.if_then_else(i + 2 < 8"),
+    (lambda i: te.if_then_else(i < 7, 0.0, A[i + 1]), "index i + 1"),
+    # both operands of a conjunction are evaluated
+    (lambda i: te.if_then_else(te.all(i < 7, A[i + 1] > 0.0), 1.0, 0.0), "A[i + 1] may leave A"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "message"), REFUSED, ids=[m[:40] for _, m in REFUSED])
+def test_read_out_of_range_is_refused(body: Body, message: str) -> None:
+    with pytest.raises(ExpressionError, match=re.escape(message)) as e:
+        lowered(body)
+    assert re.search(r"C \(.*test_ranges.py:\d+\): the read ", str(e.value))
+
+
+PROVED: list[Body] = [
+    lambda i: A[7 - i],
+    lambda i: A[(i + 3) % 8],
+    lambda i: A[i // 2 + 4],
+    lambda i: te.if_then_else(i < 7, A[i + 1], 0.0),
+    lambda i: te.if_then_else(i >= 7, 0.0, A[i + 1]),
+    lambda i: te.if_then_else(i < 9, 0.0, A[i + 100]),  # never read
+    lambda i: te.if_then_else(te.any(i < 1, i > 6), 0.0, A[i - 1] + A[i + 1]),
+    lambda i: te.if_then_else(i > 0, te.if_then_else(i < 7, A[i + 1] - A[i - 1], 0.0), 0.0),
+    lambda i: A[te.minimum(i + 1, 7)],
+    lambda i: A[te.maximum(i - 3, 0)],
+    lambda i: A[te.minimum(te.maximum(i - 3, 3 - i), 10 - te.maximum(i - 3, 3 - i))],  # reflected
+    lambda i: A[te.minimum(te.maximum(AT[i], 0), 7)],
+    lambda i: te.if_then_else(te.all(AT[i] >= 0, AT[i] < 8), A[AT[i]], 0.0),
+    lambda i: A[AT[i] % 8],
+]
+
+
+@pytest.mark.parametrize("number", range(len(PROVED)))
+def test_guards_and_clamps_prove_a_read(number: int) -> None:
+    lowered(PROVED[number])
+
+
+SYMBOLIC: list[Body] = [
+    lambda i: B[N - 1 - i],
+    lambda i: te.if_then_else(i + 1 < N, B[i + 1], 0.0),
+    lambda i: B[te.minimum(i + 1, N - 1)],
+    lambda i: te.if_then_else(i % 2 < 1, B[i], B[i // 2]),
+]
+
+
+@pytest.mark.parametrize("number", range(len(SYMBOLIC)))
+def test_symbolic_extents(number: int) -> None:
+    lowered(SYMBOLIC[number], N)
+
+
+def test_symbolic_extent_too_short() -> None:
+    with pytest.raises(ExpressionError, match="runs from 1 to n, allowed is 0 to n - 1"):
+        lowered(lambda i: B[i + 1], N)
+    with pytest.raises(ExpressionError, match="index i of dimension 0 runs from 0 to m - 1"):
+        lowered(lambda i: B[i] + te.cast(M, B.dtype), M)
+
+
+def test_rows_chosen_by_an_intermediate() -> None:
+    place = te.compute((8,), lambda i: te.minimum(te.maximum(AT[i] - 1, 0), 7), name="place")
+    lowered(lambda i: A[place[i]])
+    wild = te.compute((8,), lambda i: AT[i] - 1, name="wild")
+    with pytest.raises(ExpressionError, match=r"index wild\[i\] .* is read from memory"):
+        lowered(lambda i: A[wild[i]])
+
+
+@pytest.mark.parametrize("inlined", [False, True])
+def test_intermediate_is_refused_whatever_the_schedule(inlined: bool) -> None:
+    double = te.compute((8,), lambda i: A[i] * 2.0, name="double")
+    c = te.compute((8,), lambda i: double[i + 1], name="C")
+    s = te.create_schedule(c.op)
+    if inlined:
+        s[double].compute_inline()
+    with pytest.raises(ExpressionError, match="may leave double: index i \\+ 1"):
+        te.lower(s, [A, c])
+
+
+def test_nothing_to_read_is_reported_when_run() -> None:
+    last = te.maximum(te.minimum(AT[0], N - 1), 0)
+    c = te.compute((4,), lambda i: B[last] + te.cast(i, B.dtype), name="C")
+    f = ts.build(te.create_schedule(c.op), [AT, B, c])
+    out = np.zeros(4, np.float32)
+    f(np.full(8, 2), np.arange(3, dtype=np.float32), out)
+    assert out.tolist() == [2, 3, 4, 5]
+    with pytest.raises(ModelError, match="C: B has no element in dimension 0"):
+        f(np.full(8, 2), np.zeros(0, np.float32), out)
+
+
+def test_nothing_is_checked_at_run_time() -> None:
+    c = te.compute((N,), lambda i: te.if_then_else(i > 0, B[i - 1], 0.0), name="C")
+    func = te.lower(te.create_schedule(c.op), [B, c])
+    assert not any(isinstance(s, Assert) for s in walk(func.body))
+
+
+def test_variable_that_is_no_axis() -> None:
+    k, j = te.reduce_axis(8, "k"), te.reduce_axis(8, "j")
+    c = te.compute((8,), lambda i: te.sum(SQUARE[i, k], axis=j), name="C")
+    with pytest.raises(ExpressionError, match=r"C \(.*\): .* uses the variable k, .* lists \(j\)"):
+        te.lower(te.create_schedule(c.op), [SQUARE, c])
