@@ -7,7 +7,7 @@ target is one more value, made of parts of other rooms and of its own writer in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -37,6 +37,16 @@ class LoopPass:
     name: str
     run: Callable[[Func], Func]
     stage: Stage
+
+
+class WriteKernel(Protocol):
+    """The writer of kernels."""
+
+    def __call__(self, func: Func, target: Target, *, shared: Collection[int] = ()) -> Kernel:
+        """The text of a kernel in final form.  `shared`: by number, the buffer parameters of which
+        two may be the same memory.
+        """
+        ...
 
 
 class WriteEntry(Protocol):
@@ -75,7 +85,7 @@ class Backend:
     auto_schedule: Callable[[Sequence[Tensor], Target, float], Schedule]
     loop_passes: tuple[LoopPass, ...]
     lower_intrinsics: Callable[[Func, Target], Func]
-    emit: Callable[[Func, Target], Kernel]
+    emit: WriteKernel
     entry: WriteEntry
     compile: Callable[[str, Target, int], bytes]
     assembly: Callable[[str, Target], str]

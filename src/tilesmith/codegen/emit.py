@@ -6,13 +6,14 @@
 
 It returns 0, or the code of the failure that it recorded in the context.  `workspace` is 64-byte
 aligned.  The context is that of `runtime/csrc/tilesmith.h`.  Buffers need only the alignment of
-their elements; a buffer that is written must not overlap another.  Parallel loops inside a parallel
-loop run serially.
+their elements.  A buffer that is written must not overlap another, but those that are `shared` may
+be the same memory.  Parallel loops inside a parallel loop run serially.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from tilesmith.ir.dtypes import bool_, i64
 from tilesmith.ir.expr import Var
@@ -28,10 +29,14 @@ from .streaming import streamed
 from .survey import Survey
 
 
-def emit(func: Func, target: Target, symbol: str | None = None) -> Kernel:
+def emit(
+    func: Func, target: Target, symbol: str | None = None, *, shared: Collection[int] = ()
+) -> Kernel:
     """LLVM text of `func` (stage "final", mathematics expanded) for `target`.
 
     symbol: default: the function's name, made safe.
+    shared: by number, the buffer parameters of which two may be the same memory.  Each element is
+        read there before it is written.
 
     Raises InternalError for forms that an earlier pass should have removed.
     """
@@ -39,7 +44,8 @@ def emit(func: Func, target: Target, symbol: str | None = None) -> Kernel:
     survey = Survey()
     survey.statement(func.body)
     workspace = plan_workspace(func)
-    module = Module(symbol, target, survey, workspace, workspace.overlapping())
+    overlapping = workspace.overlapping() | {func.buffers[i] for i in shared}
+    module = Module(symbol, target, survey, workspace, overlapping)
     large = streamed(func, survey.loaded, target)
     definitions = _definitions(func, module, large)
     parts = [

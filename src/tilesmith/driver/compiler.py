@@ -16,11 +16,13 @@ from tilesmith.graph.custom import uses_of
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.text import print_graph
 from tilesmith.ir.target import Target
+from tilesmith.loop.in_place import shareable
+from tilesmith.loop.nodes import Buffer, Func
 from tilesmith.ops.base import OPS
 from tilesmith.runtime.function import NativeFunction
 from tilesmith.runtime.program import Program
 from tilesmith.support.child import Children
-from tilesmith.support.errors import UsageError
+from tilesmith.support.errors import ScheduleError, UsageError
 from tilesmith.support.mapped import check_unchanged
 from tilesmith.support.options import Options
 from tilesmith.te.knobs import Decisions
@@ -132,12 +134,19 @@ def build(
     threads: int | None = None,
     name: str = "main",
     options: Options | None = None,
+    in_place: Mapping[Tensor, Tensor] | None = None,
 ) -> NativeFunction:
     """Native code for a schedule: a function of arrays for `args` in order, outputs (which it
     fills) included.
 
-    `schedule`: "auto" stands for the one that rules choose by the structure of the expressions.
-    Raises ScheduleError and UsageError.
+    schedule: "auto" stands for the one that rules choose by the structure of the expressions.
+    args: every placeholder, and at least one value of each output.
+    in_place: for outputs that are written into an input's array, that input.  Such an output is no
+        parameter of the function.  Without it, the same array may be given for an input and an
+        output wherever this would be allowed here.
+
+    Raises ScheduleError, also for an output of `in_place` unless each element of the input is read
+    for the last time by the iteration that writes the output's element there; and UsageError.
     """
     session = Session.of(
         options, target=target if isinstance(target, str) else None, threads=threads
@@ -150,11 +159,51 @@ def build(
         bound = session.options.bound("f32")
         schedule = session.backend.auto_schedule(args, session.target, bound)
     func = lower_schedule(schedule, args, name)
+    may_be = shareable(func)
+    lives_in = _homes(func, args, in_place or {}, may_be)
+    number = {b: i for i, b in enumerate(func.buffers)}
+    shared = {number[b] for out, inputs in may_be.items() if inputs for b in (out, *inputs)}
     with session.timings.stage("build"):
         backend, made_for = session.backend, session.target
-        kernel = backend.emit(lower_loops(func, session), made_for)
+        kernel = backend.emit(lower_loops(func, session), made_for, shared=shared)
         code = backend.compile(kernel.text, made_for, session.options.opt_level)
     threads = session.options.threads
     return NativeFunction(
-        kernel, code, func.params, func.outputs, made_for, threads, backend.assembly
+        kernel,
+        code,
+        func.params,
+        func.outputs,
+        made_for,
+        threads,
+        backend.assembly,
+        may_be,
+        lives_in,
     )
+
+
+def _homes(
+    func: Func,
+    args: Sequence[Tensor],
+    wanted: Mapping[Tensor, Tensor],
+    may_be: Mapping[Buffer, Sequence[Buffer]],
+) -> dict[Buffer, Buffer]:
+    """The inputs' buffers in which outputs are to live, by the outputs' buffers."""
+    buffer = dict(zip(args, func.buffers, strict=True))
+    found: dict[Buffer, Buffer] = {}
+    for out, home in wanted.items():
+        if out not in buffer or buffer[out] not in func.outputs or home not in buffer:
+            raise UsageError(
+                f"in_place: expected an output and an input among the arguments, found {out!r} in "
+                f"{home!r}"
+            )
+        if buffer[home] in found.values():
+            raise UsageError(f"in_place: two outputs are to live in {home.name}")
+        if buffer[home] not in may_be.get(buffer[out], ()):
+            raise ScheduleError(
+                f"{out.name} can't be written into {home.name}: expected one loop nest that writes "
+                f"each element of {out.name} once and reads {home.name} only there, at the same "
+                "indices, and arrays of equal shape and element size; inline the stages between "
+                f"them, or give {out.name} an array of its own"
+            )
+        found[buffer[out]] = buffer[home]
+    return found

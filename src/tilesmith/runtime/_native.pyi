@@ -1,4 +1,4 @@
-"""Types of the C extension (csrc/module.c)."""
+"""Types of the C extension (csrc/module.c, csrc/function.c)."""
 
 ABI: int
 PARALLEL_FOR: int
@@ -24,3 +24,24 @@ class Runner:
         self, inputs: tuple[object, ...], outputs: tuple[object, ...], /
     ) -> int | tuple[int, int, int, tuple[int, ...]]: ...
     def trim(self) -> int: ...
+
+class Function:
+    def __new__(
+        cls,
+        kernel: int,
+        arena_bytes: int,
+        scratch_bytes_per_thread: int,
+        threads: int,
+        arrays: tuple[
+            tuple[str, int, tuple[tuple[tuple[int, int], ...], ...], bool, tuple[int, ...]], ...
+        ],
+        symbols: int,
+        given: tuple[int, ...],
+        buffers: tuple[int, ...],
+        scalars: tuple[int, ...],
+        owner: object,
+        /,
+    ) -> Function: ...
+    def call(
+        self, arguments: tuple[object, ...], /
+    ) -> bool | tuple[int, int, int, tuple[int, ...]] | None: ...

@@ -20,16 +20,17 @@ except ImportError as e:
     ) from e
 
 _abi = getattr(_native, "ABI", 0)  # 0: an extension that was built before there were versions
-if _abi != context.ABI:
+if _abi != context.ABI or not hasattr(_native, "Function"):
     raise InternalError(
-        f"the C runtime of tilesmith has version {_abi} of the native interface, expected "
-        f"{context.ABI}; reinstall the package, or run `python setup.py build_ext --inplace` in a "
+        f"the C runtime of tilesmith is of another version (interface {_abi}, expected "
+        f"{context.ABI}); reinstall the package, or run `python setup.py build_ext --inplace` in a "
         "source tree"
     )
 
 ALIGNMENT = 64
 """Alignment of arenas, constants and workspaces, in bytes."""
 
+Function = _native.Function
 Runner = _native.Runner
 set_cores = _native.set_cores
 keep_arenas = _native.keep_arenas

@@ -16,7 +16,7 @@ call into one file.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from tilesmith.codegen.assertions import compared
@@ -65,11 +65,11 @@ class CFunction:
 
 
 class _FunctionWriter(ExpressionWriter):
-    def __init__(self, func: Func) -> None:
+    def __init__(self, func: Func, shared: Collection[int]) -> None:
         super().__init__(Names())
         self.messages: list[str] = []
         self.workspace = plan_workspace(func)
-        self.overlapping = self.workspace.overlapping()
+        self.overlapping = self.workspace.overlapping() | {func.buffers[i] for i in shared}
         if self.workspace.per_thread:
             raise InternalError("C is written from serial loops, found a parallel one")
         self._statements: dict[type, Callable] = {
@@ -87,7 +87,8 @@ class _FunctionWriter(ExpressionWriter):
         for p in func.params:
             if isinstance(p, Buffer):
                 const = "" if p in func.outputs else "const "
-                shown.append(f"{const}{MEMORY_TYPES[p.dtype.name]} *restrict {self.names(p)}")
+                type_ = MEMORY_TYPES[p.dtype.name]
+                shown.append(f"{const}{type_} *{self._restrict(p)}{self.names(p)}")
             elif p.dtype is i64:
                 shown.append(f"int64_t {self.names(p)}")
             else:
@@ -96,6 +97,9 @@ class _FunctionWriter(ExpressionWriter):
                 type_ = VALUE_TYPES[p.dtype.name]
                 self.block.line(f"const {type_} {self.names(p)} = ({type_}){given};")
         return [*shown, "void *workspace", "struct tilesmith_context *context"]
+
+    def _restrict(self, buffer: Buffer) -> str:
+        return "" if buffer in self.overlapping else "restrict "
 
     def _inside(self, s: Stmt) -> None:
         """A block of its own, one level deeper; what is known of variables ends with it."""
@@ -162,10 +166,9 @@ class _FunctionWriter(ExpressionWriter):
         b = s.buffer
         name, type_ = self.names(b), MEMORY_TYPES[b.dtype.name]
         if b.scope == "heap":
-            restrict = "" if b in self.overlapping else "restrict "
             at = self.workspace.offsets[b]
             place = f"({type_} *)((char *)workspace + {at})"
-            self.block.line(f"{type_} *{restrict}const {name} = {place};")
+            self.block.line(f"{type_} *{self._restrict(b)}const {name} = {place};")
         else:
             size = 1
             for extent in b.shape:
@@ -201,14 +204,15 @@ class _FunctionWriter(ExpressionWriter):
         self.block.line("}")
 
 
-def write(func: Func, symbol: str | None = None) -> CFunction:
+def write(func: Func, symbol: str | None = None, *, shared: Collection[int] = ()) -> CFunction:
     """The C function of `func` (stage "final", scalar and serial).
 
-    `symbol` defaults to the function's name, made an identifier.  Raises InternalError for forms
-    that an earlier pass should have removed.
+    `symbol` defaults to the function's name, made an identifier.  `shared`: by number, the buffer
+    parameters of which two may be the same memory.  Raises InternalError for forms that an earlier
+    pass should have removed.
     """
     symbol = re.sub(r"[^A-Za-z0-9_]", "_", symbol or func.name)
-    writer = _FunctionWriter(func)
+    writer = _FunctionWriter(func, shared)
     params = writer.parameters(func)
     writer.block.line("(void)workspace, (void)context;")
     writer.statement(func.body)
@@ -251,7 +255,9 @@ def translation_unit(functions: Iterable[CFunction], rest: str = "") -> str:
     )
 
 
-def emit(func: Func, target: Target, symbol: str | None = None) -> Kernel:
-    """A C file with `func` alone; the text depends on no machine."""
-    f = write(func, symbol)
+def emit(
+    func: Func, target: Target, symbol: str | None = None, *, shared: Collection[int] = ()
+) -> Kernel:
+    """A C file with `func` alone (see `write`); the text depends on no machine."""
+    f = write(func, symbol, shared=shared)
     return Kernel(f.symbol, translation_unit([f]), f.workspace_bytes, 0, f.messages)

@@ -5,21 +5,13 @@
  *
  * Arenas that no run has used for a while are given back to the system by the next call of any runner.
  */
-#if defined(__linux__) && !defined(_GNU_SOURCE)
-#define _GNU_SOURCE
-#endif
-#define Py_LIMITED_API 0x030B0000
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "python.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <time.h>
-#include <unistd.h>
 
+#include "arenas.h"
 #include "pool.h"
-#include "tilesmith.h"
 
 #define MAX_RANK 16
 #define MAX_ARRAYS 64  /* beyond this the arrays' descriptions go to the heap */
@@ -32,31 +24,17 @@ typedef struct {
     Py_ssize_t shape[MAX_RANK];
 } Spec;
 
-/* Memory of one run: this header, the program's arena, the scratch memory of all threads. */
-typedef struct Arena {
-    _Alignas(TILESMITH_ALIGNMENT) struct Arena *next;
-    size_t bytes; /* header included */
-    int64_t used; /* when the last run ended, in ns */
-} Arena;
-
 typedef struct Runner {
     PyObject_HEAD
     tilesmith_entry entry;
     struct tilesmith_context context; /* what all runs have in common */
-    size_t scratch_at, bytes;         /* within an arena's memory: where scratch begins, and its end */
+    Arenas memory;
     Py_ssize_t inputs, arrays;        /* number of inputs; of inputs and outputs */
     Spec *specs;
-    Arena *idle;                /* the one used last comes first */
-    struct Runner *next, *last; /* in the ring of all runners */
-    PyObject *owner;            /* keeps code and constants alive */
+    PyObject *owner; /* keeps code and constants alive */
 } Runner;
 
-/* Guarded by the GIL, as are all lists of arenas. */
-static Runner *runners;                         /* some runner in the ring; NULL: there is none */
-static int64_t keep_ns = 60 * (int64_t)1000000000; /* how long an arena is kept that no run uses */
-static int64_t next_trim;                       /* when to look for such again */
-
-static char kind_of(const char *format) {
+char tilesmith_kind(const char *format) {
     if (format == NULL)
         return 'u'; /* plain bytes */
     if (format[0] == '@' || format[0] == '=' || format[0] == '<')
@@ -73,7 +51,7 @@ static char kind_of(const char *format) {
 }
 
 static int fits(const Spec *spec, const Py_buffer *view) {
-    if (view->ndim != spec->rank || view->itemsize != spec->item || kind_of(view->format) != spec->kind)
+    if (view->ndim != spec->rank || view->itemsize != spec->item || tilesmith_kind(view->format) != spec->kind)
         return 0;
     for (int i = 0; i < spec->rank; i++)
         if (view->shape[i] != spec->shape[i])
@@ -92,55 +70,6 @@ static void release(void *allocator, void *block, int64_t bytes) {
     (void)allocator;
     (void)bytes;
     free(block);
-}
-
-static int64_t now(void) {
-    struct timespec t;
-#ifdef CLOCK_MONOTONIC_COARSE
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-#else
-    clock_gettime(CLOCK_MONOTONIC, &t);
-#endif
-    return t.tv_sec * (int64_t)1000000000 + t.tv_nsec;
-}
-
-/* Arenas are mapped, not allocated: what is given back must go back to the system. */
-static Arena *new_arena(size_t bytes) {
-    void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (block == MAP_FAILED)
-        return NULL;
-    Arena *arena = block;
-    arena->bytes = bytes;
-    return arena;
-}
-
-/* Give back the idle arenas that were last used before `limit`; returns how many bytes. */
-static size_t trim(Runner *self, int64_t limit) {
-    size_t bytes = 0;
-    Arena **link = &self->idle;
-    while (*link && (*link)->used >= limit)
-        link = &(*link)->next;
-    for (Arena *arena; (arena = *link);) {
-        *link = arena->next;
-        bytes += arena->bytes;
-        munmap(arena, arena->bytes);
-    }
-    return bytes;
-}
-
-/* Take back the arena of a run that ended, and trim all runners now and then. */
-static void keep_arena(Runner *self, Arena *arena) {
-    arena->used = now();
-    arena->next = self->idle;
-    self->idle = arena;
-    if (arena->used < next_trim)
-        return;
-    next_trim = arena->used + keep_ns / 4;
-    Runner *other = self;
-    do {
-        trim(other, arena->used - keep_ns);
-        other = other->next;
-    } while (other != self);
 }
 
 static int parse_spec(PyObject *item, Spec *spec) {
@@ -173,25 +102,18 @@ static PyObject *runner_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     if (!PyArg_ParseTuple(args, "KKnnnO!O!O", &entry, &constants, &arena, &scratch, &threads, &PyTuple_Type, &inputs,
                           &PyTuple_Type, &outputs, &owner))
         return NULL;
-    Py_ssize_t page = sysconf(_SC_PAGESIZE), room = PY_SSIZE_T_MAX / 2 - page;
-    if (arena < 0 || scratch < 0 || scratch % TILESMITH_ALIGNMENT || threads < 1 || arena > room ||
-        scratch > room / threads) {
-        PyErr_Format(PyExc_ValueError, "sizes are not negative, scratch a multiple of %d, threads at least 1",
-                     TILESMITH_ALIGNMENT);
-        return NULL;
-    }
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     Runner *self = (Runner *)alloc(type, 0);
     if (self == NULL)
         return NULL;
-    self->next = runners ? runners : self;
-    self->last = runners ? runners->last : self;
-    self->last->next = self->next->last = runners = self;
+    if (arena < 0 || scratch < 0 || scratch % TILESMITH_ALIGNMENT || threads < 1 ||
+        tilesmith_arenas_open(&self->memory, (size_t)arena, (size_t)scratch, (size_t)threads) < 0) {
+        Py_DECREF(self);
+        PyErr_Format(PyExc_ValueError, "sizes are not negative, scratch a multiple of %d, threads at least 1",
+                     TILESMITH_ALIGNMENT);
+        return NULL;
+    }
     self->entry = (tilesmith_entry)(uintptr_t)entry;
-    size_t aligned = ((size_t)arena + TILESMITH_ALIGNMENT - 1) / TILESMITH_ALIGNMENT * TILESMITH_ALIGNMENT;
-    self->scratch_at = sizeof(Arena) + aligned;
-    self->bytes = self->scratch_at + (size_t)scratch * (size_t)threads;
-    self->bytes += (size_t)page - 1 - (self->bytes - 1) % (size_t)page;
     self->context = (struct tilesmith_context){
         .abi = TILESMITH_ABI,
         .size = sizeof self->context,
@@ -225,10 +147,7 @@ static PyObject *runner_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 static void runner_dealloc(PyObject *object) {
     Runner *self = (Runner *)object;
     PyTypeObject *type = Py_TYPE(object);
-    trim(self, INT64_MAX);
-    runners = self->next == self ? NULL : self->next;
-    self->last->next = self->next;
-    self->next->last = self->last;
+    tilesmith_arenas_close(&self->memory);
     free(self->specs);
     Py_XDECREF(self->owner);
     freefunc free_object = (freefunc)PyType_GetSlot(type, Py_tp_free);
@@ -254,8 +173,7 @@ static Py_ssize_t take(Runner *self, PyObject *arrays, Py_ssize_t first, Py_ssiz
     return count;
 }
 
-/* The failure of a run as (code, call, assertion, values). */
-static PyObject *failure_of(int32_t code, const struct tilesmith_failure *failure) {
+PyObject *tilesmith_failure_of(int32_t code, const struct tilesmith_failure *failure) {
     int count = failure->count < TILESMITH_VALUES ? failure->count : TILESMITH_VALUES;
     PyObject *values = PyTuple_New(count > 0 ? count : 0);
     for (Py_ssize_t i = 0; values && i < PyTuple_Size(values); i++) {
@@ -295,11 +213,7 @@ static PyObject *runner_call(PyObject *object, PyObject *const *args, Py_ssize_t
     if (taken < self->arrays) {
         result = PyLong_FromSsize_t(-taken - 1);
     } else {
-        Arena *arena = self->idle;
-        if (arena)
-            self->idle = arena->next;
-        else
-            arena = new_arena(self->bytes);
+        Arena *arena = tilesmith_arenas_take(&self->memory);
         if (arena == NULL) {
             PyErr_NoMemory();
         } else {
@@ -308,14 +222,14 @@ static PyObject *runner_call(PyObject *object, PyObject *const *args, Py_ssize_t
             context.inputs = pointers;
             context.outputs = pointers + self->inputs;
             context.arena = arena + 1;
-            context.scratch = (char *)arena + self->scratch_at;
+            context.scratch = (char *)arena + self->memory.scratch_at;
             Py_BEGIN_ALLOW_THREADS
             tilesmith_pool_enter();
             code = self->entry(&context);
             tilesmith_pool_leave();
             Py_END_ALLOW_THREADS
-            keep_arena(self, arena);
-            result = code ? failure_of(code, &context.failure) : PyLong_FromLong(0);
+            tilesmith_arenas_keep(&self->memory, arena);
+            result = code ? tilesmith_failure_of(code, &context.failure) : PyLong_FromLong(0);
         }
     }
     for (Py_ssize_t i = 0; i < taken; i++)
@@ -329,7 +243,7 @@ static PyObject *runner_call(PyObject *object, PyObject *const *args, Py_ssize_t
 
 static PyObject *runner_trim(PyObject *object, PyObject *unused) {
     (void)unused;
-    return PyLong_FromSize_t(trim((Runner *)object, INT64_MAX));
+    return PyLong_FromSize_t(tilesmith_arenas_trim(&((Runner *)object)->memory, INT64_MAX));
 }
 
 static PyMethodDef runner_methods[] = {
@@ -349,7 +263,7 @@ static PyType_Slot runner_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec runner_spec = {
+PyType_Spec tilesmith_runner_spec = {
     .name = "tilesmith.runtime._native.Runner",
     .basicsize = sizeof(Runner),
     .flags = Py_TPFLAGS_DEFAULT,
@@ -371,16 +285,14 @@ static PyObject *set_cores(PyObject *module, PyObject *cores) {
 
 static PyObject *keep_arenas(PyObject *module, PyObject *seconds) {
     (void)module;
-    double value = PyFloat_AsDouble(seconds), before = (double)keep_ns * 1e-9;
+    double value = PyFloat_AsDouble(seconds);
     if (PyErr_Occurred())
         return NULL;
     if (!(value >= 0 && value <= 1e9)) {
         PyErr_SetString(PyExc_ValueError, "a time from 0 to 1e9 seconds is expected");
         return NULL;
     }
-    keep_ns = (int64_t)(value * 1e9);
-    next_trim = 0;
-    return PyFloat_FromDouble(before);
+    return PyFloat_FromDouble((double)tilesmith_arenas_keep_for((int64_t)(value * 1e9)) * 1e-9);
 }
 
 static PyMethodDef functions[] = {
@@ -435,7 +347,9 @@ PyMODINIT_FUNC PyInit__native(void) {
     PyObject *m = PyModule_Create(&module);
     if (m == NULL)
         return NULL;
-    if (add(m, "Runner", PyType_FromSpec(&runner_spec)) || add(m, "ABI", PyLong_FromLong(TILESMITH_ABI)) ||
+    if (add(m, "Runner", PyType_FromSpec(&tilesmith_runner_spec)) ||
+        add(m, "Function", PyType_FromSpec(&tilesmith_function_spec)) ||
+        add(m, "ABI", PyLong_FromLong(TILESMITH_ABI)) ||
         add(m, "CONTEXT_LAYOUT", context_layout()) ||
         add(m, "PARALLEL_FOR", PyLong_FromVoidPtr((void *)(uintptr_t)tilesmith_pool_for))) {
         Py_DECREF(m);

@@ -1,0 +1,140 @@
+"""Which outputs of a kernel may be the same memory as an input.
+
+An output may lie where an input is if each element of the input is read for the last time before
+the output's element at its place is written.  That is proved for two forms, which is what
+elementwise kernels consist of:
+
+- The input is read in the same iteration of the same loops as the output is written, at the same
+  indices, not after the store; and no two iterations write the same element.
+- The input is read in loops that end before the first store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tilesmith.ir.affine import affine_form
+from tilesmith.ir.context import Context
+from tilesmith.ir.expr import Binary, Const, Expr, Load, post_order
+from tilesmith.ir.simplify import EMPTY, interval
+
+from .nodes import Buffer, For, Func, Stmt, Store
+from .visit import children, own_exprs
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """A load or store of a parameter: the loops around it, the position of its statement in the
+    text, and its indices.
+    """
+
+    loops: tuple[For, ...]
+    position: int
+    indices: tuple[Expr, ...]
+
+
+def shareable(func: Func) -> dict[Buffer, tuple[Buffer, ...]]:
+    """For each output of a kernel in stage "nest", the inputs that may be the same memory."""
+    loads: dict[Buffer, list[_Access]] = {}
+    stores: dict[Buffer, list[_Access]] = {}
+    params = set(func.buffers)
+    for loops, position, stmt in _statements(func.body):
+        for top in own_exprs(stmt):
+            for e in post_order(top):
+                if isinstance(e, Load) and isinstance(e.buffer, Buffer) and e.buffer in params:
+                    loads.setdefault(e.buffer, []).append(_Access(loops, position, e.indices))
+        if isinstance(stmt, Store) and stmt.buffer in params:
+            stores.setdefault(stmt.buffer, []).append(_Access(loops, position, stmt.indices))
+    found: dict[Buffer, tuple[Buffer, ...]] = {}
+    for out in func.outputs:
+        written = stores.get(out, [])
+        if len(written) != 1 or out in loads or not _writes_each_once(written[0]):
+            continue
+        found[out] = tuple(
+            b
+            for b in func.buffers
+            if b not in stores
+            and _same_extent(b, out)
+            and all(_is_before(load, written[0]) for load in loads.get(b, []))
+        )
+    return found
+
+
+def _statements(
+    body: Stmt, loops: tuple[For, ...] = ()
+) -> Iterator[tuple[tuple[For, ...], int, Stmt]]:
+    """Each statement with the loops around it and its position."""
+    stack = [(body, loops)]
+    position = 0
+    while stack:
+        stmt, around = stack.pop()
+        yield around, position, stmt
+        position += 1
+        inside = (*around, stmt) if isinstance(stmt, For) else around
+        stack.extend((s, inside) for s in reversed(children(stmt)))
+
+
+def _same_extent(a: Buffer, b: Buffer) -> bool:
+    """True if an element of one lies where the element of the other at the same indices does."""
+    return (
+        a.dtype.bytes == b.dtype.bytes
+        and len(a.shape) == len(b.shape)
+        and all(_is_same(x, y) for x, y in zip(a.shape, b.shape, strict=True))
+    )
+
+
+def _is_same(a: Expr | int, b: Expr | int) -> bool:
+    return a == b if isinstance(a, int) and isinstance(b, int) else a is b
+
+
+def _is_before(load: _Access, store: _Access) -> bool:
+    if load.position > store.position:
+        return False
+    if not any(a is b for a, b in zip(load.loops, store.loops)):
+        return True
+    return load.loops == store.loops and all(
+        a is b for a, b in zip(load.indices, store.indices, strict=True)
+    )
+
+
+def _writes_each_once(store: _Access) -> bool:
+    """True if no two iterations of the loops have the same indices: they follow from the indices.
+
+    A sum of terms determines its terms if each step of one is larger than what all terms with
+    smaller steps reach together.  A quotient and a remainder determine what was divided.
+    """
+    context: Context = EMPTY
+    for loop in store.loops:
+        context = context.with_var(loop.var, loop.start, loop.start + loop.extent - 1)
+    forms = [affine_form(i)[0] for i in store.indices]
+    determined: set[Expr] = set()
+    count = -1
+    while count != len(determined):
+        count = len(determined)
+        for form in forms:
+            rest = {a: c for a, c in form.items() if a not in determined}
+            if _is_separable(rest, context):
+                determined.update(rest)
+        for q in [e for e in determined if isinstance(e, Binary) and e.op == "floordiv"]:
+            if q.a not in determined and Binary("floormod", q.a, q.b) in determined:
+                forms.append(affine_form(q.a)[0])
+                determined.add(q.a)
+    return all(
+        loop.var in determined or (isinstance(loop.extent, Const) and loop.extent.value == 1)
+        for loop in store.loops
+    )
+
+
+def _is_separable(terms: Mapping[Expr, int], context: Context) -> bool:
+    """True if a sum determines its terms."""
+    reach: int | None = 0
+    for atom, step in sorted(terms.items(), key=lambda term: abs(term[1])):
+        if reach is None or abs(step) <= reach:
+            return False
+        values = interval(atom, context)
+        if values.lo is None or values.hi is None:
+            reach = None
+        else:
+            reach += abs(step) * (values.hi - values.lo)
+    return True

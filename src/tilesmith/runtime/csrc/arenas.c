@@ -1,0 +1,95 @@
+#if defined(__linux__) && !defined(_GNU_SOURCE)
+#define _GNU_SOURCE
+#endif
+#include "arenas.h"
+
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+static Arenas *ring;                               /* some member; NULL: there is none */
+static int64_t keep_ns = 60 * (int64_t)1000000000; /* how long an arena is kept that no run uses */
+static int64_t next_trim;                          /* when to look for such again */
+
+static int64_t now(void) {
+    struct timespec t;
+#ifdef CLOCK_MONOTONIC_COARSE
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+#else
+    clock_gettime(CLOCK_MONOTONIC, &t);
+#endif
+    return t.tv_sec * (int64_t)1000000000 + t.tv_nsec;
+}
+
+int tilesmith_arenas_open(Arenas *self, size_t arena_bytes, size_t scratch_bytes, size_t threads) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), room = PTRDIFF_MAX / 2 - page;
+    if (threads == 0 || arena_bytes > room || scratch_bytes > room / threads)
+        return -1;
+    size_t aligned = (arena_bytes + TILESMITH_ALIGNMENT - 1) / TILESMITH_ALIGNMENT * TILESMITH_ALIGNMENT;
+    self->scratch_at = sizeof(Arena) + aligned;
+    self->bytes = self->scratch_at + scratch_bytes * threads;
+    self->bytes += page - 1 - (self->bytes - 1) % page;
+    self->idle = NULL;
+    self->next = ring ? ring : self;
+    self->last = ring ? ring->last : self;
+    self->last->next = self->next->last = ring = self;
+    return 0;
+}
+
+void tilesmith_arenas_close(Arenas *self) {
+    if (self->next == NULL)
+        return; /* never opened */
+    tilesmith_arenas_trim(self, INT64_MAX);
+    ring = self->next == self ? NULL : self->next;
+    self->last->next = self->next;
+    self->next->last = self->last;
+}
+
+/* Arenas are mapped, not allocated: what is given back must go back to the system. */
+Arena *tilesmith_arenas_take(Arenas *self) {
+    Arena *arena = self->idle;
+    if (arena) {
+        self->idle = arena->next;
+        return arena;
+    }
+    void *block = mmap(NULL, self->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (block == MAP_FAILED)
+        return NULL;
+    arena = block;
+    arena->bytes = self->bytes;
+    return arena;
+}
+
+size_t tilesmith_arenas_trim(Arenas *self, int64_t limit) {
+    size_t bytes = 0;
+    Arena **link = &self->idle;
+    while (*link && (*link)->used >= limit)
+        link = &(*link)->next;
+    for (Arena *arena; (arena = *link);) {
+        *link = arena->next;
+        bytes += arena->bytes;
+        munmap(arena, arena->bytes);
+    }
+    return bytes;
+}
+
+void tilesmith_arenas_keep(Arenas *self, Arena *arena) {
+    arena->used = now();
+    arena->next = self->idle;
+    self->idle = arena;
+    if (arena->used < next_trim)
+        return;
+    next_trim = arena->used + keep_ns / 4;
+    Arenas *other = self;
+    do {
+        tilesmith_arenas_trim(other, arena->used - keep_ns);
+        other = other->next;
+    } while (other != self);
+}
+
+int64_t tilesmith_arenas_keep_for(int64_t ns) {
+    int64_t before = keep_ns;
+    keep_ns = ns;
+    next_trim = 0;
+    return before;
+}

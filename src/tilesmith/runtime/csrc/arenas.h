@@ -1,0 +1,44 @@
+/* Memory of runs: mapped once, kept for the next run, given back to the system when no run used it for a while. */
+#ifndef TILESMITH_ARENAS_H
+#define TILESMITH_ARENAS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tilesmith.h"
+
+/* Memory of one run: this header, the program's arena, the scratch memory of all threads. */
+typedef struct Arena {
+    _Alignas(TILESMITH_ALIGNMENT) struct Arena *next;
+    size_t bytes; /* header included */
+    int64_t used; /* when the last run ended, in ns */
+} Arena;
+
+/* The memory of the runs of one program. */
+typedef struct Arenas {
+    size_t scratch_at, bytes;   /* within an arena's memory: where scratch begins, and its end */
+    Arena *idle;                /* the one used last comes first */
+    struct Arenas *next, *last; /* in the ring of all */
+} Arenas;
+
+/* All of these are called with the GIL held, which guards the lists. */
+
+/* Enter `self` into the ring; 0 is success, -1 means that the sizes are too large. */
+int tilesmith_arenas_open(Arenas *self, size_t arena_bytes, size_t scratch_bytes, size_t threads);
+
+/* Free all and leave the ring. */
+void tilesmith_arenas_close(Arenas *self);
+
+/* Memory for a run; NULL when there is none. */
+Arena *tilesmith_arenas_take(Arenas *self);
+
+/* Take back the memory of a run that ended, and trim all programs' now and then. */
+void tilesmith_arenas_keep(Arenas *self, Arena *arena);
+
+/* Give back the idle arenas that were last used before `limit`; returns how many bytes. */
+size_t tilesmith_arenas_trim(Arenas *self, int64_t limit);
+
+/* How long an arena is kept that no run uses, in ns; returns what it was before. */
+int64_t tilesmith_arenas_keep_for(int64_t ns);
+
+#endif

@@ -1,0 +1,23 @@
+/* Python's stable ABI, as all of the extension's files use it. */
+#ifndef TILESMITH_PYTHON_H
+#define TILESMITH_PYTHON_H
+
+#if defined(__linux__) && !defined(_GNU_SOURCE)
+#define _GNU_SOURCE
+#endif
+#define Py_LIMITED_API 0x030B0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "tilesmith.h"
+
+/* The types of the extension. */
+extern PyType_Spec tilesmith_runner_spec, tilesmith_function_spec;
+
+/* The kind of a buffer's elements by their format: b, i, u or f as in NumPy, 0 for others. */
+char tilesmith_kind(const char *format);
+
+/* The failure of a run as (code, call, assertion, values). */
+PyObject *tilesmith_failure_of(int32_t code, const struct tilesmith_failure *failure);
+
+#endif
