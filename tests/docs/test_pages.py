@@ -16,7 +16,13 @@ from typing import Any
 import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = ("getting-started.md", "miniature.md", "custom-operators.md")
+PAGES = (
+    "getting-started.md",
+    "miniature.md",
+    "custom-operators.md",
+    "te.md",
+    "from-tvm-and-halide.md",
+)
 _BLOCK = re.compile(
     r"^```python\n(?P<code>.*?)^```$|^<!-- output -->\n```text\n(?P<output>.*?)^```$",
     re.MULTILINE | re.DOTALL,
