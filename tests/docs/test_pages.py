@@ -21,6 +21,7 @@ PAGES = (
     "miniature.md",
     "custom-operators.md",
     "te.md",
+    "te-windows.md",
     "from-tvm-and-halide.md",
 )
 _BLOCK = re.compile(

@@ -84,6 +84,22 @@ def _compute_at(s: te.Schedule, draw: Draw) -> None:
     stage.compute_at(target, _axis(target, draw))
 
 
+def _store(s: te.Schedule, draw: Draw) -> None:
+    attached = [x for x in s.stages if not isinstance(x.attach, str)]
+    if not attached:
+        _compute_at(s, draw)
+        return
+    stage = draw(attached)
+    attach = stage.attach
+    target = s.state.stages[attach.stage]
+    if stage.state.store is not None and draw([True, False]):
+        stage.fold_storage(draw(stage.state.roots), draw([1, 3, 5, 8]))
+    elif target.attach == "root" and draw([True, True, False]):
+        stage.store_root()
+    else:
+        stage.store_at(attach.stage, draw(target.leaves))
+
+
 def _inline(s: te.Schedule, draw: Draw) -> None:
     _stage(s, draw).compute_inline()
 
@@ -145,6 +161,6 @@ def _memory(s: te.Schedule, draw: Draw) -> None:
 
 _MOVES: list[Callable[[te.Schedule, Draw], None]] = [
     _split, _split, _split, _fuse, _fuse, _skew, _reorder, _reorder, _annotate, _annotate,
-    _compute_at, _compute_at, _compute_at, _compute_at, _inline, _root, _cache, _rfactor,
-    _flatten, _layout, _memory,
+    _compute_at, _compute_at, _compute_at, _compute_at, _store, _store, _inline, _root,
+    _cache, _rfactor, _flatten, _layout, _memory,
 ]  # fmt: skip

@@ -148,6 +148,42 @@ def double_buffer() -> tuple[te.Schedule, list[te.Tensor]]:
     return s, [x, z]
 
 
+def store_at() -> tuple[te.Schedule, list[te.Tensor]]:
+    """A separable blur in strips: rows of the first pass stay while the second needs them."""
+    x = te.placeholder((20, 18), name="X")
+    across = te.compute((20, 16), lambda y, i: x[y, i] + x[y, i + 1] + x[y, i + 2], name="across")
+    blur = te.compute(
+        (18, 16), lambda y, i: across[y, i] + across[y + 1, i] + across[y + 2, i], name="blur"
+    )
+    s = te.create_schedule(blur.op)
+    yo, yi = s[blur].split(s[blur].axis[0], 6)
+    s[blur].parallel(yo)
+    s[across].compute_at(s[blur], yi)
+    s[across].store_at(s[blur], yo)
+    for stage in (across, blur):
+        _, lanes = s[stage].split(s[stage].axis[1], 8)
+        s[stage].vectorize(lanes)
+    return s, [x, blur]
+
+
+def store_root() -> tuple[te.Schedule, list[te.Tensor]]:
+    """Two stages that slide, one ahead of the other; the image ends repeat."""
+    x = te.placeholder((20,), name="X")
+    first = te.compute((18,), lambda i: x[i] + x[i + 2], name="first")
+    second = te.compute(
+        (18,),
+        lambda i: first[te.maximum(i - 1, 0)] + first[i] + first[te.minimum(i + 1, 17)],
+        name="second",
+    )
+    y = te.compute((8,), lambda i: second[i * 2] + second[i * 2 + 2], name="Y")
+    s = te.create_schedule(y.op)
+    for stage in (second, first):
+        s[stage].compute_at(s[y], s[y].axis[0])
+        s[stage].store_root()
+    s[second].fold_storage(s[second].axis[0], 3)
+    return s, [x, y]
+
+
 def storage_align() -> tuple[te.Schedule, list[te.Tensor]]:
     s, (x, y, z) = _chain()
     s[y].storage_align(s[y].axis[0], 16)
@@ -220,8 +256,8 @@ def padded_window() -> tuple[te.Schedule, list[te.Tensor]]:
 
 EXAMPLES: tuple[Example, ...] = (
     unscheduled, split, fuse, skew, tile, reorder, compute_at, cache_write, cache_read, rfactor,
-    winograd, flatten_axes, transform_layout, roundup, double_buffer, storage_align, prefetch,
-    prefetch_over, prefetch_piece, padded_window,
+    winograd, flatten_axes, transform_layout, roundup, double_buffer, store_at, store_root,
+    storage_align, prefetch, prefetch_over, prefetch_piece, padded_window,
 )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 - A stage attached at a loop has all its readers inside that loop.
 - A loop with attached stages is not vectorised.
 - An inlined stage has nothing attached.
+- Loops over which a stage keeps values run in sequence.
 - An output may be attached only where its reader provably visits each element, so that it is
   written whole.
 """
@@ -10,6 +11,7 @@
 from __future__ import annotations
 
 from tilesmith.ir.expr import Load, Var, post_order
+from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.support.errors import ScheduleError
 
 from .relations import same_dim
@@ -34,6 +36,8 @@ def check(state: State) -> None:
             )
         if stage.is_output:
             _check_output(state, stage, consumers[stage.name])
+        if stage.store is not None:
+            _check_storage(state, stage)
 
 
 def _check_acyclic(state: State, stage: StageState) -> None:
@@ -88,6 +92,34 @@ def _check_reader(state: State, stage: StageState, reader: str) -> None:
         f"compute {reader} "
         f"there too, inline it, or attach {stage.name} further out"
     )
+
+
+def _check_storage(state: State, stage: StageState) -> None:
+    """Memory is around the loop where the stage is computed, and the loops between are ordered."""
+    at, store = stage.attach, stage.store
+    assert isinstance(at, At)
+    target = state.stages[at.stage]
+    leaves = target.leaves[: target.leaves.index(at.axis) + 1]
+    own = isinstance(store, At) and store.stage == at.stage
+    if store != target.attach and not (own and store.axis in leaves):  # type: ignore[union-attr]
+        outer = "store_root" if target.attach == "root" else f"the loop {target.attach}"
+        raise ScheduleError(
+            f"{stage.name} is computed at {at} and cannot be stored at {store}: expected one of "
+            f"the loops {', '.join(leaves)} of {at.stage}, or {outer}"
+        )
+    if stage.double_buffer:
+        raise ScheduleError(
+            f"{stage.name} cannot be double-buffered and stored at {store}: both say which "
+            "iterations share its memory"
+        )
+    for axis in state.kept_over(stage.name):
+        kind = target.kind(axis)
+        if not LOOP_KINDS[kind].is_ordered:
+            raise ScheduleError(
+                f"{stage.name} cannot be computed at {at} and stored at {store}: loop "
+                f"{at.stage}.{axis} between them is {kind}, and only iterations that follow each "
+                f"other can hand values on; store it at {axis}, or run that loop in sequence"
+            )
 
 
 def _check_output(state: State, stage: StageState, consumers: list[str]) -> None:

@@ -26,6 +26,7 @@ from .lower_plan import Region, StagePlan, make_plan
 from .lower_region import region
 from .lower_round import check_rounding
 from .lower_size import check_code, copies_around
+from .lower_slide import ahead_of_readers, slid
 from .ranges import Room, check_reads
 from .relations import SplitRelation, dim
 from .schedule import Schedule
@@ -116,9 +117,17 @@ def _plan(
     if isinstance(attach, At):
         target = plans[attach.stage]
         depth = target.depth(attach.axis)
-        outside = target.unguarded(depth) if stage.double_buffer else target.context(depth)
-        regions = region(state, plans, stage.name, attach)
-        return make_plan(stage, body, regions, outside)
+        ahead = ahead_of_readers(state, plans, stage.name, target, depth)
+        if stage.double_buffer:
+            outside = target.unguarded(depth)
+        else:
+            outside = target.context(depth, ahead)
+        regions = region(state, plans, stage.name, attach, ahead)
+        if stage.store is not None:
+            return slid(state, plans, stage, body, regions, ahead)
+        plan = make_plan(stage, body, regions, outside)
+        plan.ahead = ahead
+        return plan
     return make_plan(stage, body, tuple(Region(const(0), dim(a.extent)) for a in op.axis), facts)
 
 
@@ -139,8 +148,10 @@ def _allocate(
     if stage.is_output:
         plan.origin = tuple(const(0) for _ in axes)
     else:
-        plan.origin = tuple(r.start for r in plan.regions)
+        plan.origin = tuple(r.start for r in plan.storage or plan.regions)
     shape = [plan.spans[a.var] for a in axes]
+    if plan.storage is not None:
+        shape = [f or r.extent for f, r in zip(plan.folds, plan.storage, strict=True)]
     for n, size in enumerate(needed or ()):
         have = shape[n]
         if isinstance(size, int) and isinstance(have, int):

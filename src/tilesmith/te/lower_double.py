@@ -51,6 +51,12 @@ def slots(state: State, plans: dict[str, StagePlan]) -> dict[str, Expr]:
                 "that follow each "
                 "other can hand over a buffer"
             )
+        if plan.ahead or target.early.get(loop.var):
+            raise ScheduleError(
+                f"{name} cannot be double-buffered at {attach}: another stage there is stored "
+                "further out and runs ahead by iterations of its own; store that one where it is "
+                "computed"
+            )
         for source in dict.fromkeys(state.tensors[read_of(r)][0] for r in plan.reads):
             if source in plans and state.stages[source].attach == attach:
                 raise ScheduleError(

@@ -36,11 +36,11 @@ from tilesmith.support.errors import ScheduleError
 
 from .lower_double import in_iteration, run_ahead, slots
 from .lower_memory import physical_indices
-from .lower_plan import PlacedGuard, StageLoop, StagePlan, read_of
+from .lower_plan import NOT_AHEAD, PlacedGuard, StageLoop, StagePlan, read_of
 from .lower_region import regions_read
-from .relations import dim_expr
+from .relations import Guard, dim, dim_expr
 from .rewrite import map_loads
-from .state import PrefetchMark, State
+from .state import At, PrefetchMark, State
 from .tensor import Reduce
 
 
@@ -64,11 +64,18 @@ class NestWriter:
         """For double-buffered stages, the leading index of the part that the current iteration
         uses.
         """
-        self.attached: dict[tuple[str, str], list[str]] = {}
+        self.attached: dict[At, list[StagePlan]] = {}
+        """The stages computed at a loop."""
+        self.stored: dict[At | str, list[StagePlan]] = {}
+        """The stages stored at a loop, or around the nest of a stage."""
         for name in state.stages:
-            attach = state.stages[name].attach
-            if name in plans and not isinstance(attach, str):
-                self.attached.setdefault((attach.stage, attach.axis), []).append(name)
+            stage = state.stages[name]
+            if name in plans and isinstance(stage.attach, At):
+                self.attached.setdefault(stage.attach, []).append(plans[name])
+                if stage.store is not None:
+                    own = isinstance(stage.store, At) and stage.store.stage == stage.attach.stage
+                    place = stage.store if own else stage.attach.stage
+                    self.stored.setdefault(place, []).append(plans[name])
 
     def nest(self, plan: StagePlan) -> Stmt:
         """The loops of one stage, with everything attached to them inside."""
@@ -76,25 +83,64 @@ class NestWriter:
             self.loops[loop.var] = (plan.stage.name, loop)
         body = self._update(plan)
         split = plan.first_reduce
+        entry = self._entry(plan)
         for depth in reversed(range(len(plan.loops))):
             loop = plan.loops[depth]
-            here = [self.plans[n] for n in self.attached.get((plan.stage.name, loop.name), ())]
+            place = At(plan.stage.name, loop.name)
+            here = self.attached.get(place, [])
             ahead = [p for p in here if p.stage.double_buffer and not loop.is_unit]
-            for producer in reversed([p for p in here if p not in ahead]):
-                body = self.allocated(producer, seq(self.nest(producer), body))
             for mark in plan.stage.prefetches:
                 if mark.place == loop.name:
                     body = seq(*self._prefetch(plan, depth, mark), body)
-            body = _guarded(body, [g for g in plan.guards if g.depth == depth])
+            if depth == entry:
+                body = _entered(plan, depth, NOT_AHEAD, body)
+            for producer in reversed([p for p in here if p not in ahead]):
+                nest = self.nest(producer)
+                if depth <= entry:
+                    nest = _entered(plan, depth, producer.ahead, nest)
+                body = self._owned(producer, seq(nest, body))
+            for producer in self.stored.get(place, ()):
+                body = self.allocated(producer, body)
+            body = _guarded(
+                body,
+                [g for g in plan.guards if g.depth == depth and not _is_late(plan, g, entry)],
+            )
             nests = [self.nest(p) for p in ahead]
             body = seq(*(run_ahead(n, loop) for n in nests), body)
             if not loop.is_unit:
-                body = For(loop.var, const(0), dim_expr(loop.extent), loop.kind, body)
+                early = plan.early.get(loop.var, 0)
+                extent = dim_expr(dim(loop.extent + early))
+                body = For(loop.var, const(-early), extent, loop.kind, body)
             for producer, nest in zip(ahead, nests, strict=True):
                 body = self.allocated(producer, seq(in_iteration(nest, loop, const(0)), body))
             if depth == split:
-                body = seq(self._initial(plan, depth), body)
-        return _guarded(body, [g for g in plan.guards if g.depth < 0])
+                initial = self._initial(plan, depth)
+                if depth <= entry:
+                    initial = _entered(plan, depth - 1, NOT_AHEAD, initial)
+                body = seq(initial, body)
+        for producer in self.stored.get(plan.stage.name, ()):
+            body = self.allocated(producer, body)
+        body = _guarded(body, [g for g in plan.guards if g.depth < 0])
+        return _guarded(body, [PlacedGuard(Guard(c, "peel"), -1, False) for c in plan.conditions])
+
+    def _entry(self, plan: StagePlan) -> int:
+        """The innermost loop at which a stage slides: the guards of `plan` that such stages run
+        ahead of stand there.  -1 for none.
+        """
+        own = [loop.var for loop in plan.loops]
+        return max(
+            (
+                depth
+                for depth, loop in enumerate(plan.loops)
+                for p in self.attached.get(At(plan.stage.name, loop.name), ())
+                if any(v in p.ahead for v in own)
+            ),
+            default=-1,
+        )
+
+    def _owned(self, plan: StagePlan, body: Stmt) -> Stmt:
+        """`body` inside the allocations of a stage that is stored where it is computed."""
+        return body if plan.stage.store is not None else self.allocated(plan, body)
 
     def allocated(self, plan: StagePlan, body: Stmt) -> Stmt:
         """`body` inside the allocations of `plan`'s buffers that the caller does not own."""
@@ -154,10 +200,13 @@ class NestWriter:
         """Where `plan` stores the element of the current iteration."""
         ctx = plan.context()
         axes = plan.stage.compute.axis
-        if plan.buffers[0].scope in ALLOCATED:
+        points = tuple(plan.points[a.var] for a in axes)
+        if plan.buffers[0].scope not in ALLOCATED:
+            logical = points
+        elif plan.storage is None:
             logical = plan.locals
         else:
-            logical = tuple(plan.points[a.var] for a in axes)
+            logical = plan.positions(points)
         return self._physical(plan.stage.name, plan.buffers[0], logical, ctx)
 
     def _physical(
@@ -201,13 +250,8 @@ class NestWriter:
             if plan is None or plan.buffers[value].scope not in ALLOCATED:
                 buffer = self.parameters[name, value]
                 return Load(buffer, self._physical(name, buffer, node.indices, ctx))
-            logical = tuple(
-                i if start is const(0) else i - start
-                for i, start in zip(node.indices, plan.origin, strict=True)
-            )
-            return Load(
-                plan.buffers[value], self._physical(name, plan.buffers[value], logical, ctx)
-            )
+            buffer = plan.buffers[value]
+            return Load(buffer, self._physical(name, buffer, plan.positions(node.indices), ctx))
 
         return load
 
@@ -349,6 +393,23 @@ def _share(count: int, loop: StageLoop) -> tuple[Expr, int]:
     each = -(-count // loop.extent)
     first = loop.value * each if each > 1 else (loop.value * count) // loop.extent
     return first, each
+
+
+def _is_late(plan: StagePlan, g: PlacedGuard, entry: int) -> bool:
+    """Whether a guard stands at loop number `entry` instead of its own place: stages that slide
+    run before it holds.
+    """
+    return g.depth <= entry and g.depth >= 0 and not plan.is_closing(g)
+
+
+def _entered(plan: StagePlan, depth: int, ahead: Mapping[Var, int], body: Stmt) -> Stmt:
+    """`body`, in loop number `depth` of `plan`, where it runs only from iteration `-ahead` on."""
+    inside = [x.var for x in plan.loops[: depth + 1]]
+    conditions = [v >= -ahead.get(v, 0) for v in inside if plan.early.get(v, 0) > ahead.get(v, 0)]
+    guards = [PlacedGuard(Guard(c, "peel"), depth, is_reduce=False) for c in conditions]
+    if not any(v in ahead for v in inside):
+        guards += [g for g in plan.guards if _is_late(plan, g, depth)]
+    return _guarded(body, guards)
 
 
 def _guarded(body: Stmt, guards: list[PlacedGuard]) -> Stmt:

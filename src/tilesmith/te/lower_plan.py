@@ -10,7 +10,9 @@ loops inside.  Regions get constant extents where possible.  They may then reach
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from tilesmith.ir.context import Context
 from tilesmith.ir.expr import Expr, Load, Var, const, free_vars
@@ -22,6 +24,7 @@ from tilesmith.support.errors import ScheduleError
 
 from .relations import Guard, SplitRelation, add, axis_values, dim, dim_expr, same_dim
 from .rewrite import loads
+from .slopes import stays_false
 from .state import StageState
 from .tensor import Reduce, Tensor
 
@@ -63,10 +66,17 @@ class Region:
 
     start: first element.
     extent: number of elements.
+    first, end: elements before `first` and from `end` on are known already; None for none.
     """
 
     start: Expr
     extent: Dim
+    first: Expr | None = None
+    end: Expr | None = None
+
+
+NOT_AHEAD: Mapping[Var, int] = MappingProxyType({})
+"""Of a stage that runs in no iteration before the first one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +113,12 @@ class StagePlan:
     buffers: memory of its values.
     origin: logical index of the first element in the buffers.
     contexts: cached results of `context`.
+    ahead: the loops around the nest along which this stage slides (`lower_slide`), or stages that
+        need it do, with the number of iterations before the first in which it runs already.
+    early: own loops that begin so many iterations before the first one, for stages inside.
+    conditions: for the nest to run.
+    folds: per dimension, the modulus of indices in the buffers; None for none.
+    storage: the elements in the buffers, if those are not what one nest computes.
     """
 
     stage: StageState
@@ -127,13 +143,30 @@ class StagePlan:
     origin: tuple[Expr, ...] = ()
     """Logical index of the first element in the buffers."""
     contexts: dict[int, Context] = field(default_factory=dict)
+    ahead: Mapping[Var, int] = field(default_factory=lambda: NOT_AHEAD)
+    early: dict[Var, int] = field(default_factory=dict)
+    conditions: tuple[Expr, ...] = ()
+    folds: tuple[int | None, ...] = ()
+    storage: tuple[Region, ...] | None = None
 
-    def context(self, depth: int | None = None) -> Context:
+    def context(self, depth: int | None = None, ahead: Mapping[Var, int] = NOT_AHEAD) -> Context:
         """Facts that hold inside loop number `depth` (default: innermost) and the guards placed
         there.
+
+        ahead: for stages inside that run in iterations before the first one, outside of guards
+            that are false at first.
         """
         if depth is None:
             depth = len(self.loops) - 1
+        if ahead and any(loop.var in ahead for loop in self.loops[: depth + 1]):
+            found = self.outside
+            for number, loop in enumerate(self.loops[: depth + 1]):
+                if not loop.is_unit:
+                    found = found.with_var(loop.var, -ahead.get(loop.var, 0), loop.last)
+                for g in self.guards:
+                    if g.depth == number and self.is_closing(g):
+                        found = found.assuming(g.guard.cond)
+            return found
         found = self.contexts.get(depth)
         if found is None:
             if depth < 0:
@@ -154,6 +187,21 @@ class StagePlan:
         loop = self.loops[depth]
         outer = self.context(depth - 1)
         return outer if loop.is_unit else outer.with_var(loop.var, 0, loop.last)
+
+    def positions(self, logical: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """Where the element at `logical` is in the buffers that lowering allocates."""
+        found = [
+            i if start is const(0) else i - start
+            for i, start in zip(logical, self.origin, strict=True)
+        ]
+        for n, factor in enumerate(self.folds):
+            if factor is not None:
+                found[n] = found[n] % factor
+        return tuple(found)
+
+    def is_closing(self, g: PlacedGuard) -> bool:
+        """Whether a guard, once false, stays so: stages that slide may run inside it."""
+        return stays_false(g.guard.cond, (x.var for x in self.loops if not x.is_unit))
 
     @property
     def first_reduce(self) -> int | None:
@@ -194,7 +242,7 @@ def make_plan(
 
     def place(guard: Guard, is_reduce: bool) -> None:
         cond = simplify(guard.cond, inside)
-        if cond is not const(True):
+        if cond is not const(True) and all(cond is not g.guard.cond for g in guards):
             depth = max((depths[v] for v in free_vars(cond) if v in depths), default=-1)
             guards.append(PlacedGuard(Guard(cond, guard.tail), depth, is_reduce))
 
@@ -226,6 +274,10 @@ def make_plan(
                 place(Guard(point < dim_expr(axis.extent), tail or "peel"), is_reduce=False)
         if region.start is not const(0):
             place(Guard(point >= 0, "peel"), is_reduce=False)
+        if region.first is not None:
+            place(Guard(point >= region.first, "peel"), is_reduce=False)
+        if region.end is not None:
+            place(Guard(point < region.end, "peel"), is_reduce=False)
     sources = body[0].sources if isinstance(body[0], Reduce) else body
     return StagePlan(
         stage,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from tilesmith.ir import expr as ir
 from tilesmith.ir.bounds import eliminate
@@ -12,7 +12,7 @@ from tilesmith.ir.simplify import can_prove, interval, simplify
 from tilesmith.ir.types import Dim
 from tilesmith.support.errors import ScheduleError
 
-from .lower_plan import Region, StageLoop, StagePlan, read_of
+from .lower_plan import NOT_AHEAD, Region, StageLoop, StagePlan, read_of
 from .relations import add, dim_expr
 from .state import At, State
 
@@ -20,21 +20,33 @@ Bounds = tuple[Expr, Expr]
 Ranges = dict[Var, tuple[Expr | int, Expr | int]]
 
 
-def region(state: State, plans: Mapping[str, StagePlan], name: str, at: At) -> tuple[Region, ...]:
-    """What one iteration of the loop `at` needs of stage `name`, per dimension."""
+def region(
+    state: State,
+    plans: Mapping[str, StagePlan],
+    name: str,
+    at: At,
+    ahead: Mapping[Var, int] = NOT_AHEAD,
+) -> tuple[Region, ...]:
+    """What one iteration of the loop `at` needs of stage `name`, per dimension.
+
+    ahead: iterations before the first in which it is needed already, as in `StagePlan`.
+    """
     target = plans[at.stage]
     depth = target.depth(at.axis)
-    ctx = target.context(depth)
+    ctx = target.context(depth, ahead)
     op = state.stages[name].compute
     found: list[Bounds | None] = []
     first, rounded = True, False
     for plan in plans.values():
-        if any(state.tensors[read_of(r)][0] == name for r in plan.reads):
+        if reads(state, plan, name):
             read = _bounds_of_reads(state, plans, plan, name, at.stage, depth, ctx)
             found = read if first else [_union(a, b, ctx) for a, b in zip(found, read, strict=True)]
             first = False
             rounded = rounded or bool(plan.rounded)
-    regions = tuple(_region(b, a.extent, ctx, rounded) for b, a in zip(found, op.axis, strict=True))
+    slides = state.stages[name].store is not None
+    regions = tuple(
+        _region(b, a.extent, ctx, rounded, slides) for b, a in zip(found, op.axis, strict=True)
+    )
     if None in regions:
         raise ScheduleError(
             f"{name} cannot be computed at {at}: a reader there rounds up an axis and so reads "
@@ -42,6 +54,29 @@ def region(state: State, plans: Mapping[str, StagePlan], name: str, at: At) -> t
             "much is not a constant; use tail='peel' or 'guard' in the reader"
         )
     return tuple(r for r in regions if r is not None)
+
+
+def reads(state: State, plan: StagePlan, name: str) -> bool:
+    """Whether the stage of `plan` reads stage `name`."""
+    return any(state.tensors[read_of(r)][0] == name for r in plan.reads)
+
+
+def hull(
+    part: Region,
+    ranges: Ranges,
+    domain: Dim,
+    facts: Context,
+    ctx: Context,
+    rounded: bool,
+) -> Region | None:
+    """The region that holds `part` while variables run over `ranges`.
+
+    facts, ctx: hold inside and outside of those loops.
+    rounded: whether it must hold elements past the end of `domain`; None if it cannot.
+    """
+    last = add(part.start, dim_expr(part.extent) - 1)
+    bounds = _eliminated((part.start, last), [(ranges, facts)], ctx)
+    return _region(bounds, domain, ctx, rounded)
 
 
 def regions_read(
@@ -64,11 +99,13 @@ def regions_read(
     return tuple(r for r in regions if r is not None)
 
 
-def _region(bounds: Bounds | None, domain: Dim, ctx: Context, rounded: bool) -> Region | None:
+def _region(
+    bounds: Bounds | None, domain: Dim, ctx: Context, rounded: bool, slides: bool = False
+) -> Region | None:
     """The region for symbolic bounds: of constant extent, or the whole domain.
 
     A reader that is `rounded` up reads past the domain, and the region must hold that too; None if
-    it cannot.
+    it cannot.  A region that `slides` begins without a clamp if it is no larger then.
     """
     whole = Region(const(0), domain)
     if bounds is None:
@@ -82,6 +119,9 @@ def _region(bounds: Bounds | None, domain: Dim, ctx: Context, rounded: bool) -> 
         covers = size == domain and lo is const(0) if rounded else size >= domain
         if covers:
             return whole
+    if slides:
+        wider = (simplify(low, ctx) for low in _unclamped(lo))
+        lo = next((low for low in wider if _most(low, hi, ctx) == size), lo)
     return Region(lo, size)
 
 
@@ -103,6 +143,18 @@ def _operands(e: Expr, op: str) -> tuple[Expr, ...]:
     if not isinstance(e, ir.Binary) or e.op != op:
         return ()
     return (e.a, *_operands(e.a, op), e.b, *_operands(e.b, op))
+
+
+def _unclamped(e: Expr) -> Iterator[Expr]:
+    """Lower bounds of `e` with one operand for each maximum in it."""
+    if isinstance(e, ir.Binary) and e.op == "max":
+        yield from _unclamped(e.a)
+        yield from _unclamped(e.b)
+    elif isinstance(e, ir.Binary) and e.op == "min":
+        for a in _unclamped(e.a):
+            yield from (minimum(a, b) for b in _unclamped(e.b))
+    else:
+        yield e
 
 
 def _union(a: Bounds | None, b: Bounds | None, ctx: Context) -> Bounds | None:
@@ -217,9 +269,10 @@ def _enclosing(
         last = plan.depth(link.axis)
         first = depth + 1 if link.stage == target else 0
         loops: tuple[StageLoop, ...] = plan.loops[first : last + 1]
-        ranges: Ranges = {loop.var: (0, loop.last) for loop in loops if not loop.is_unit}
+        ahead = reader.ahead
+        ranges: Ranges = {x.var: (-ahead.get(x.var, 0), x.last) for x in loops if not x.is_unit}
         if ranges:
-            result.append((ranges, plan.context(last)))
+            result.append((ranges, plan.context(last, ahead)))
         if link.stage == target:
             break
     return result

@@ -244,6 +244,44 @@ class Stage:
         target = stage_of(self._history, stage)
         self._history.apply(st.ComputeAt(self.name, target.name, target.axis_name(axis)))
 
+    def store_at(self, stage: StageLike, axis: AxisLike) -> None:
+        """Keep the values of this stage in memory that lives inside `axis`, a loop around the one
+        at which it is computed.  Each iteration of the loops between then computes only the values
+        that no earlier one has computed (a sliding window).
+
+            for y in 64:                         for y in -2 .. 63:
+                for r in 3: B[r] = f(y + r)  ->      B[(y + 2) % 4] = f(y + 2)
+                C[y] = B[0] + B[1] + B[2]            if y >= 0:
+                                                         C[y] = B[y % 4] + ... + B[(y + 2) % 4]
+
+        `axis` is a loop of the stage that this one is computed in (compute_at), or the loop at
+        which that stage is itself computed.  The loops between must run in sequence.  Along the
+        outermost of them only the window stays in memory, whose size is rounded up to a power of
+        two (`fold_storage` sets another).  compute_at, compute_root and compute_inline put the
+        memory back to where the stage is computed.
+
+        Raises ScheduleError if a loop between is parallel or vectorised, and when lowered if a
+        dimension moves with several loops, or with one in no fixed direction.
+        """
+        target = stage_of(self._history, stage)
+        self._history.apply(st.StoreAt(self.name, target.name, target.axis_name(axis)))
+
+    def store_root(self) -> None:
+        """`store_at` outside of all loops of the stage that this one is computed in, which is
+        itself computed at the root.
+        """
+        self._history.apply(st.StoreRoot(self.name))
+
+    def fold_storage(self, axis: AxisLike, factor: int) -> None:
+        """Keep `factor` indices of the dimension `axis` in memory, at index modulo `factor`.
+
+            allocate B[4, 64]; B[y % 4, x]  ->  allocate B[3, 64]; B[y % 3, x]
+
+        The dimension must be the one along which the outermost loop of `store_at` slides, and
+        `factor` at least its window, which lowering checks.
+        """
+        self._history.apply(st.FoldStorage(self.name, self.axis_name(axis), factor))
+
     def compute_inline(self) -> None:
         """Compute each element where it is used.
 

@@ -80,6 +80,9 @@ class StageState:
     relations: how axes derive from one another.
     kinds: how the loops run; serial where absent.
     attach: where it is computed.
+    store: the loop around `attach` whose iterations each have memory of their own for it, or "root"
+        for memory that all of them share; None: its memory is where it is computed.
+    folds: (axis number, factor) of fold_storage.
     scope: of its memory; None: chosen by lowering.
     layout: of its memory; None is row-major.
     aligns: (axis number, factor, offset) of storage_align.
@@ -99,6 +102,8 @@ class StageState:
     relations: tuple[Relation, ...] = ()
     kinds: Mapping[str, ForKind] = field(default_factory=dict)
     attach: Attach = "root"
+    store: At | Literal["root"] | None = None
+    folds: tuple[tuple[int, int], ...] = ()
     scope: Scope | None = None
     """None: chosen by lowering."""
     layout: Layout | None = None
@@ -236,6 +241,20 @@ class State:
                     if reader not in found:
                         found.append(reader)
         return direct
+
+    def kept_over(self, name: str) -> tuple[str, ...]:
+        """The loops whose iterations hand values of stage `name` on to the next ones, outermost
+        first: those of the stage in which it is computed, between its memory and itself.
+        """
+        stage = self.stages[name]
+        at = stage.attach
+        if stage.store is None or not isinstance(at, At):
+            return ()
+        leaves = self.stages[at.stage].leaves
+        store, first = stage.store, 0
+        if isinstance(store, At) and store.stage == at.stage:
+            first = leaves.index(store.axis) + 1
+        return leaves[first : leaves.index(at.axis) + 1]
 
     def ancestors(self, name: str) -> Iterator[At]:
         """Where `name` is attached, then where that stage is attached, up to a stage at

@@ -11,9 +11,12 @@ from .placement import (
     ComputeInline,
     ComputeRoot,
     DoubleBuffer,
+    FoldStorage,
     Prefetch,
     SetScope,
     StorageAlign,
+    StoreAt,
+    StoreRoot,
     TransformLayout,
 )
 from .rewrites import CacheRead, CacheWrite, FlattenAxes, RFactor
@@ -21,7 +24,7 @@ from .winograd import Winograd
 
 __all__ = [
     "PRIMITIVES", "CacheRead", "CacheWrite", "ComputeAt", "ComputeInline", "ComputeRoot",
-    "DoubleBuffer", "FlattenAxes", "Fuse", "Parallel", "Pragma", "Prefetch", "RFactor", "Reorder",
-    "Serial", "SetScope", "Skew", "Split", "Step", "StorageAlign", "TransformLayout", "Unroll",
-    "Vectorize", "Winograd", "from_json", "parse_step",
+    "DoubleBuffer", "FlattenAxes", "FoldStorage", "Fuse", "Parallel", "Pragma", "Prefetch",
+    "RFactor", "Reorder", "Serial", "SetScope", "Skew", "Split", "Step", "StorageAlign", "StoreAt",
+    "StoreRoot", "TransformLayout", "Unroll", "Vectorize", "Winograd", "from_json", "parse_step",
 ]  # fmt: skip

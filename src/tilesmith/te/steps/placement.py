@@ -43,7 +43,8 @@ class ComputeAt(Step):
         if self.stage == self.target:
             raise ScheduleError(f"{self.stage} cannot be computed at its own loop {self.axis}")
         leaf(scheduled(state, self.target, "compute_at"), self.axis, "compute_at")
-        return state.with_stage(replace(stage, attach=At(self.target, self.axis)))
+        at = At(self.target, self.axis)
+        return state.with_stage(replace(stage, attach=at, store=None, folds=()))
 
 
 @primitive("compute_inline")
@@ -63,7 +64,7 @@ class ComputeInline(Step):
             why = f"{', '.join(here)} is computed at its loops"
         if why:
             raise ScheduleError(f"cannot inline {stage.name}: {why}")
-        return state.with_stage(replace(stage, attach="inline"))
+        return state.with_stage(replace(stage, attach="inline", store=None, folds=()))
 
 
 @primitive("compute_root")
@@ -71,7 +72,62 @@ class ComputeRoot(Step):
     def apply(self, state: State) -> State:
         stage = state.stage(self.stage)
         _ = stage.compute  # raises for a placeholder
-        return state.with_stage(replace(stage, attach="root"))
+        return state.with_stage(replace(stage, attach="root", store=None, folds=()))
+
+
+def _computed_at(state: State, name: str, what: str) -> StageState:
+    """The stage `name`, which must be computed at a loop, into memory of its own."""
+    stage = _intermediate(state, name, what)
+    if not isinstance(stage.attach, At):
+        raise ScheduleError(
+            f"cannot {what} of {name}: it is not computed at a loop of a reader; compute_at first"
+        )
+    return stage
+
+
+@primitive("store_at")
+class StoreAt(Step):
+    target: Name
+    axis: Name
+
+    def apply(self, state: State) -> State:
+        stage = _computed_at(state, self.stage, "choose the storage")
+        leaf(scheduled(state, self.target, "store_at"), self.axis, "store_at")
+        return state.with_stage(replace(stage, store=At(self.target, self.axis), folds=()))
+
+
+@primitive("store_root")
+class StoreRoot(Step):
+    def apply(self, state: State) -> State:
+        stage = _computed_at(state, self.stage, "choose the storage")
+        return state.with_stage(replace(stage, store="root", folds=()))
+
+
+@primitive("fold_storage")
+class FoldStorage(Step):
+    axis: Name
+    factor: Number
+
+    def apply(self, state: State) -> State:
+        stage = _computed_at(state, self.stage, "fold the storage")
+        axes = stage.roots[: len(stage.compute.axis)]
+        if self.axis not in axes:
+            raise ScheduleError(
+                f"fold_storage of {stage.name} names a dimension by one of {', '.join(axes)}; "
+                f"found {self.axis}"
+            )
+        if self.factor < 1:
+            raise ScheduleError(
+                f"fold_storage of {stage.name} needs a factor of at least 1, found {self.factor}"
+            )
+        if stage.store is None:
+            raise ScheduleError(
+                f"cannot fold the storage of {stage.name}: it is stored where it is computed, so "
+                "no values are kept; store_at an outer loop first"
+            )
+        axis = axes.index(self.axis)
+        kept = (f for f in stage.folds if f[0] != axis)
+        return state.with_stage(replace(stage, folds=(*kept, (axis, self.factor))))
 
 
 @primitive("set_scope")

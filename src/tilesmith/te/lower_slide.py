@@ -1,0 +1,229 @@
+"""Lowering of store_at: compute in each iteration only the values that no earlier one has computed.
+
+    allocate B[4]:                               # the window of 3, rounded up to a power of two
+        for y in -2 .. n-1:                      # two iterations ahead of the reader's first
+            B[(y + 2) % 4] = f(y + 2)
+            if y >= 0:
+                C[y] = B[y % 4] + B[(y + 1) % 4] + B[(y + 2) % 4]
+
+What readers need in iteration `v` is a *window*, in each dimension the elements from `s(v)` on.  If
+`s` never falls and advances by at most `a`, the last `a` elements of the window contain all that
+are new.  Only those are computed.  The rest of the first window is computed in iterations before
+the first one, in which the readers do not run yet.  Each dimension moves with one loop at most, and
+each loop moves one dimension at most, so that what is new in several loops is the product of what
+is new in each.  In a loop that moves no dimension all is computed in the first iteration.
+
+Along the outermost of the loops, elements before the window are never read again.  Their memory is
+used again: the index is taken modulo the window's size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilesmith.ir.expr import Expr, Var, const, free_vars, select, substitute
+from tilesmith.ir.simplify import simplify
+from tilesmith.support.errors import ScheduleError
+
+from .lower_plan import NOT_AHEAD, Region, StageLoop, StagePlan, make_plan
+from .lower_region import Ranges, hull, reads
+from .slopes import slope
+from .state import At, StageState, State
+
+
+def ahead_of_readers(
+    state: State, plans: Mapping[str, StagePlan], name: str, target: StagePlan, depth: int
+) -> Mapping[Var, int]:
+    """For the loops around loop number `depth` of `target` along which readers of stage `name`
+    slide, the iterations before the first in which they read it already.
+    """
+    found: dict[Var, int] = {}
+    for plan in plans.values():
+        if plan.ahead and reads(state, plan, name):
+            for v, count in plan.ahead.items():
+                found[v] = max(count, found.get(v, 0))
+    around = {x.var for x in target.loops[: depth + 1]} | target.ahead.keys()
+    return {v: n for v, n in found.items() if v in around} or NOT_AHEAD
+
+
+def slid(
+    state: State,
+    plans: Mapping[str, StagePlan],
+    stage: StageState,
+    body: tuple[Expr, ...],
+    window: tuple[Region, ...],
+    ahead: Mapping[Var, int],
+) -> StagePlan:
+    """The plan of `stage`, which is stored further out than it is computed.
+
+    window: what its readers need in one iteration.
+    ahead: what `ahead_of_readers` gives.
+
+    Raises ScheduleError.
+    """
+    at = stage.attach
+    assert isinstance(at, At)
+    target = plans[at.stage]
+    slide = _Slide(state, stage, target, window, ahead)
+    storage = slide.storage(plans, ahead)
+    folds = slide.folds(storage)
+    regions = slide.regions()
+    facts = target.context(target.depth(at.axis), slide.ahead)
+    plan = make_plan(stage, body, regions, facts)
+    if plan.rounded:
+        names = ", ".join(sorted(a.name for a in stage.compute.axis if a.var in plan.rounded))
+        raise ScheduleError(
+            f"cannot round up axis {names} of {stage.name}: the memory past the end holds values "
+            "that are kept for later iterations; use tail='peel' or 'guard', or compute_at "
+            "without store_at"
+        )
+    for loop in slide.loops:
+        if loop.var not in slide.moving:
+            plan.conditions += (loop.var <= -ahead.get(loop.var, 0),)
+    plan.ahead, plan.storage, plan.folds = slide.ahead, storage, folds
+    for v in slide.moving:
+        target.early[v] = max(target.early.get(v, 0), slide.ahead[v])
+    return plan
+
+
+class _Slide:
+    """How the window that the readers of a stage need moves as loops go on.
+
+    loops: those that hand values on, outermost first.
+    moved: the loop with which each dimension moves.
+    ahead: as in `StagePlan`.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        stage: StageState,
+        target: StagePlan,
+        window: tuple[Region, ...],
+        ahead: Mapping[Var, int],
+    ) -> None:
+        self.state, self.stage, self.target, self.window = state, stage, target, window
+        self.kept = state.kept_over(stage.name)
+        self.loops = [x for x in target.loops if x.name in self.kept and not x.is_unit]
+        self.ahead = {**dict.fromkeys((x.var for x in self.loops), 0), **ahead}
+        self.moved = self._moved(window)
+        self.moving = [x.var for x in self.moved.values()]
+
+    def _moved(self, window: tuple[Region, ...]) -> dict[int, StageLoop]:
+        """The loop with which each dimension moves."""
+        moved: dict[int, StageLoop] = {}
+        for n, region in enumerate(window):
+            by = [x for x in self.loops if x.var in free_vars(region.start)]
+            if not by:
+                continue
+            loops = " and ".join(x.name for x in by)
+            if len(by) > 1:
+                raise self._error(
+                    f"dimension {n} moves with the loops {loops}; store it inside {by[-2].name}, "
+                    "or fuse them"
+                )
+            if by[0] in moved.values():
+                raise self._error(f"the loop {loops} moves several dimensions; store it at {loops}")
+            moves = slope(region.start, by[0].var)
+            if moves is None or moves[0] < 0 < moves[1] or moves == (0, 0):
+                raise self._error(
+                    f"dimension {n} begins at {region.start}, which does not move in one "
+                    f"direction as {loops} grows; store it at {loops}"
+                )
+            moved[n] = by[0]
+        return moved
+
+    def storage(
+        self, plans: Mapping[str, StagePlan], ahead: Mapping[Var, int]
+    ) -> tuple[Region, ...]:
+        """The elements that the windows of all iterations hold."""
+        if not self.moved:
+            return self.window
+        at = self.stage.attach
+        assert isinstance(at, At)
+        target, name = self.target, self.stage.name
+        inside = target.context(target.depth(at.axis), ahead)
+        outside = target.context(target.depth(self.kept[0]) - 1, ahead)
+        ranges: Ranges = {x.var: (-ahead.get(x.var, 0), x.last) for x in self.loops}
+        rounded = any(p.rounded for p in plans.values() if reads(self.state, p, name))
+        found = list(self.window)
+        for n in self.moved:
+            domain = self.stage.op.shape[n]
+            part = hull(self.window[n], ranges, domain, inside, outside, rounded)
+            if part is None:
+                raise self._error(
+                    "a reader rounds up an axis and so reads past the end, but how much is not a "
+                    "constant; use tail='peel' or 'guard' in the reader"
+                )
+            found[n] = part
+        return tuple(found)
+
+    def regions(self) -> tuple[Region, ...]:
+        """What one iteration computes; extends `ahead`."""
+        return tuple(
+            self._new(r, self.moved[n]) if n in self.moved else r for n, r in enumerate(self.window)
+        )
+
+    def _new(self, window: Region, loop: StageLoop) -> Region:
+        """The part of `window`, which moves with `loop`, that one iteration computes."""
+        size, start, v = _size(window), window.start, loop.var
+        found = slope(start, v)
+        assert found is not None
+        least, most = found
+        rises, new = most > 0, min(max(most, -least), size)
+        begin = -self.ahead[v]  # the readers' first iteration
+        self.ahead[v] -= (new - size) // new
+        first = substitute(start, {v: const(begin)})
+        known = substitute(start, {v: v - 1})  # where the window began one iteration ago
+        if least == most:  # the window moves evenly, also before the readers' first iteration
+            known = first if rises else first + size
+        else:
+            start = select(v >= begin, start, first + (v - begin) * (new if rises else -new))
+            known = (
+                select(v > begin, known + size, first)
+                if rises
+                else (select(v > begin, known, first + size))
+            )
+        if rises:
+            return Region(simplify(start + (size - new)), new, first=simplify(known))
+        return Region(simplify(start), new, end=simplify(known))
+
+    def folds(self, storage: tuple[Region, ...]) -> tuple[int | None, ...]:
+        """Per dimension the modulus of its indices in memory.
+
+        Elements before the window are dead only along the outermost loop: when an inner one begins
+        again, its windows come again too.
+        """
+        stage = self.stage
+        asked = dict(stage.folds)
+        folds: list[int | None] = [None] * len(storage)
+        folded = [n for n, loop in self.moved.items() if loop is self.loops[0]]
+        for n in folded:
+            size, room, axis = _size(self.window[n]), storage[n].extent, stage.roots[n]
+            factor = asked.pop(n, 1 << (size - 1).bit_length())
+            if factor < size:
+                raise ScheduleError(
+                    f"fold_storage of {stage.name}: its readers need {size} indices of {axis} at a "
+                    f"time; expected a factor of at least {size}, found {factor}"
+                )
+            if not isinstance(room, int) or factor < room:
+                folds[n] = factor
+        for n in asked:
+            moves = ", ".join(stage.roots[n] for n in folded) or "none does"
+            raise ScheduleError(
+                f"fold_storage of {stage.name}: values along {stage.roots[n]} stay in use; "
+                "expected the dimension that moves with the outermost loop between memory and "
+                f"computation, found {stage.roots[n]} ({moves})"
+            )
+        return tuple(folds)
+
+    def _error(self, why: str) -> ScheduleError:
+        name, at = self.stage.name, self.stage.attach
+        return ScheduleError(
+            f"{name} is computed at {at} and cannot be stored at {self.stage.store}: {why}"
+        )
+
+
+def _size(region: Region) -> int:
+    assert isinstance(region.extent, int), "a region that moves has a constant extent"
+    return region.extent
