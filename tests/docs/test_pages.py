@@ -20,6 +20,7 @@ PAGES = (
     "getting-started.md",
     "miniature.md",
     "custom-operators.md",
+    "accuracy.md",
     "te.md",
     "te-windows.md",
     "from-tvm-and-halide.md",

@@ -42,9 +42,13 @@ class LoopPass:
 class WriteKernel(Protocol):
     """The writer of kernels."""
 
-    def __call__(self, func: Func, target: Target, *, shared: Collection[int] = ()) -> Kernel:
-        """The text of a kernel in final form.  `shared`: by number, the buffer parameters of which
-        two may be the same memory.
+    def __call__(
+        self, func: Func, target: Target, *, shared: Collection[int] = (), strict: bool = False
+    ) -> Kernel:
+        """The text of a kernel in final form.
+
+        shared: by number, the buffer parameters of which two may be the same memory.
+        strict: every operation has the interpreter's result, bit by bit.
         """
         ...
 

@@ -8,19 +8,26 @@ from tilesmith.graph.custom import meanings
 from tilesmith.graph.nodes import Graph, Node, Value
 from tilesmith.graph.passes.repack import with_packing
 from tilesmith.graph.text import print_graph
+from tilesmith.support.options import Accuracy
 
 
-def group_workload(body: Graph, constants: Iterable[int]) -> str:
+def accuracy_text(accuracy: Accuracy) -> str:
+    """The line about an accuracy policy in a workload; there is none for the default."""
+    return "" if accuracy == "default" else f"accuracy {accuracy}\n"
+
+
+def group_workload(body: Graph, constants: Iterable[int], accuracy: Accuracy = "default") -> str:
     """The workload of a fused body without names (see `canonical`).
 
     The packing of `constants`, inputs by number, is a decision and not part of the work.
     """
     known = sorted(constants)
     plain = with_packing(body, dict.fromkeys(known))
-    return f"{print_graph(plain)}constants {known}\n{meanings(body.nodes)}"
+    rest = f"constants {known}\n{meanings(body.nodes)}{accuracy_text(accuracy)}"
+    return print_graph(plain) + rest
 
 
-def choice_workload(knob: str, nodes: Sequence[Node], accuracy: str) -> str:
+def choice_workload(knob: str, nodes: Sequence[Node], accuracy: Accuracy) -> str:
     """The workload of a graph pass's choice about `nodes`, within an accuracy policy.
 
     The text is equal for nodes that do the same on values of the same types and layouts.

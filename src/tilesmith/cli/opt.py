@@ -297,7 +297,7 @@ def _stage(nest: Func, to: str, session: Session, show: Show | None) -> str:
 
 
 def _loop_passes(session: Session) -> Mapping[str, Callable[[Func], Func]]:
-    return {p.name: p.run for p in session.backend.loop_passes}
+    return {p.name: p.run for p in driver.loop_passes(session)}
 
 
 def _is(func: Func, stage: Literal["nest", "final"]) -> bool:
@@ -315,7 +315,8 @@ def _code(func: Func, to: str | None, session: Session) -> str:
     if to == LOOPS:
         return print_func(func)
     backend, target = session.backend, session.target
-    text = backend.emit(backend.lower_intrinsics(func, target), target).text
+    final = backend.lower_intrinsics(func, target)
+    text = backend.emit(final, target, strict=session.options.is_strict).text
     return text if to == CODE else backend.assembly(text, target)
 
 

@@ -53,6 +53,7 @@ class Arithmetic(Builder):
     def __init__(self, target: Target) -> None:
         super().__init__()
         self.target = target
+        self.strict = False  # see `emit`
         self.has_fma = "fma" in target.features or not target.triple.startswith("x86")
         self.libm: set[tuple[str, str, int]] = set()  # (symbol, type, arguments) to declare
 
@@ -91,6 +92,8 @@ class Arithmetic(Builder):
             name = (_FLOAT_OPS if dtype.is_float else _INT_OPS).get(op)
         if name is None:
             raise InternalError(f"{op} is not defined on {dtype}")
+        if self.strict:
+            name = name.removesuffix(" contract")
         result = self.emit(f"{name} {type_} {a}, {b}")
         return self.round(dtype, lanes, result)
 
@@ -100,9 +103,14 @@ class Arithmetic(Builder):
         if not dtype.is_float:
             sign = "u" if dtype.kind == "uint" else "s"
             return self.emit(f"call {type_} @llvm.{sign}{op}({type_} {a}, {type_} {b})")
+        bools = vector("i1", lanes)
+        if self.strict:  # of two zeros the first, of two NaNs too
+            order = "ole" if op == "min" else "oge"
+            ordered = self.emit(f"fcmp {order} {type_} {a}, {b}")
+            first = self.emit(f"or {bools} {ordered}, {self.emit(f'fcmp uno {type_} {a}, {a}')}")
+            return self.emit(f"select {bools} {first}, {type_} {a}, {type_} {b}")
         if number is not None and number != a:
             a, b = b, a  # the number goes first: a NaN in the second place comes out
-        bools = vector("i1", lanes)
         order = "olt" if op == "min" else "ogt"
         if number is not None:
             ordered = self.emit(f"fcmp {order} {type_} {a}, {b}")
@@ -126,7 +134,7 @@ class Arithmetic(Builder):
         """Any of the four; `divisor`: its value if constant, `plain`: no operand is negative."""
         type_ = value_type(dtype, lanes)
         if dtype.is_float:
-            return self.round(dtype, lanes, self._float_division(op, type_, lanes, a, b))
+            return self.round(dtype, lanes, self._float_division(op, dtype, lanes, a, b))
         if dtype.is_bool:
             raise InternalError(f"{op} is not defined on bool")
         if divisor is None or divisor in (0, -1):
@@ -191,9 +199,10 @@ class Arithmetic(Builder):
             result = self.emit(f"select {bools} {is_minus}, {type_} {negative}, {type_} {result}")
         return self.emit(f"select {bools} {is_zero}, {type_} {zero}, {type_} {result}")
 
-    def _float_division(self, op: str, type_: str, lanes: int, a: str, b: str) -> str:
+    def _float_division(self, op: str, dtype: DType, lanes: int, a: str, b: str) -> str:
+        type_ = value_type(dtype, lanes)
         if op in ("floordiv", "truncdiv"):
-            quotient = self.emit(f"fdiv {type_} {a}, {b}")
+            quotient = self.round(dtype, lanes, self.emit(f"fdiv {type_} {a}, {b}"))
             return self.emit(
                 f"call {type_} @llvm.{'floor' if op == 'floordiv' else 'trunc'}({type_} {quotient})"
             )
@@ -235,9 +244,10 @@ class Arithmetic(Builder):
             return self.emit(f"{'fcmp une' if source.is_float else 'icmp ne'} {here} {a}, {zero}")
         if source.is_float:
             if to.is_int:
-                return self.emit(
-                    f"{'fptoui' if to.kind == 'uint' else 'fptosi'} {here} {a} to {there}"
-                )
+                convert = "fptoui" if to.kind == "uint" else "fptosi"
+                if self.strict:
+                    return self.emit(f"call {there} @llvm.{convert}.sat({here} {a})")
+                return self.emit(f"{convert} {here} {a} to {there}")
             if source.bits == 64:
                 if is_narrow(to):
                     return self.round(to, lanes, narrow_floats.to_odd(self, a, lanes))
@@ -259,7 +269,7 @@ class Arithmetic(Builder):
         type_ = value_type(dtype, lanes)
         a = args[0]
         if name == "fma":
-            if dtype.is_float and self.has_fma and not is_narrow(dtype):
+            if dtype.is_float and self.has_fma and not is_narrow(dtype) and not self.strict:
                 return self.emit(
                     f"call {type_} @llvm.fma({type_} {a}, {type_} {args[1]}, {type_} {args[2]})"
                 )
@@ -375,8 +385,9 @@ class Arithmetic(Builder):
             if start is None:
                 return None
             name = "fadd" if op == "add" else "fmul"
+            flags = "" if self.strict else "reassoc "
             return self.emit(
-                f"call reassoc {element} @llvm.vector.reduce.{name}({element} "
+                f"call {flags}{element} @llvm.vector.reduce.{name}({element} "
                 f"{literal(start, f32)}, {type_} {a})"
             )
         if dtype.is_bool:

@@ -30,13 +30,20 @@ from .survey import Survey
 
 
 def emit(
-    func: Func, target: Target, symbol: str | None = None, *, shared: Collection[int] = ()
+    func: Func,
+    target: Target,
+    symbol: str | None = None,
+    *,
+    shared: Collection[int] = (),
+    strict: bool = False,
 ) -> Kernel:
     """LLVM text of `func` (stage "final", mathematics expanded) for `target`.
 
     symbol: default: the function's name, made safe.
     shared: by number, the buffer parameters of which two may be the same memory.  Each element is
         read there before it is written.
+    strict: products and sums are not contracted, and the results of all operations are the
+        interpreter's, signs of zeros included.
 
     Raises InternalError for forms that an earlier pass should have removed.
     """
@@ -45,7 +52,7 @@ def emit(
     survey.statement(func.body)
     workspace = plan_workspace(func)
     overlapping = workspace.overlapping() | {func.buffers[i] for i in shared}
-    module = Module(symbol, target, survey, workspace, overlapping)
+    module = Module(symbol, target, survey, workspace, overlapping, strict)
     large = streamed(func, survey.loaded, target)
     definitions = _definitions(func, module, large)
     parts = [

@@ -47,6 +47,7 @@ class Module:
     survey: what the kernel does with its buffers.
     workspace: offsets of heap buffers.
     overlapping: buffers that share memory with another one.
+    strict: results are the interpreter's, bit by bit.
     streamed: buffers written by streaming stores.
     functions: definitions made so far.
     messages: of the assertions, in order.
@@ -59,6 +60,7 @@ class Module:
     survey: Survey
     workspace: Workspace
     overlapping: frozenset[Buffer]
+    strict: bool = False
     streamed: frozenset[Buffer] = frozenset()
     functions: list[str] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
@@ -71,6 +73,7 @@ class FuncEmitter(MemoryEmitter):
 
     def __init__(self, module: Module, parent: FuncEmitter | None = None) -> None:
         super().__init__(module.target, frozenset(module.survey.written))
+        self.strict = module.strict
         self.may_stop = module.survey.asserts
         self.module = module
         self.parent = parent

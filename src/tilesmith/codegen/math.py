@@ -161,8 +161,18 @@ def expand_math(func: Func, target: Target) -> Func:
 
     The same object if there is none.
     """
+    return _with_expansions(func, scales(target))
+
+
+def expand_functions(func: Func) -> Func:
+    """`func`, in any stage, with every call expanded as on a machine without `scalef`.  So the
+    results are the same bits everywhere, also in the interpreter.
+    """
+    return _with_expansions(func, False)
+
+
+def _with_expansions(func: Func, scaling: bool) -> Func:
     done: dict[Expr, Expr] = {}
-    scaling = scales(target)
 
     def rewrite(root: Expr) -> Expr:
         for node in ir.post_order(root, done):

@@ -32,13 +32,22 @@ if TYPE_CHECKING:
         if_possible,
         kernel_key,
     )
-    from .passes import GRAPH_PASSES, graph_passes, lower_loops, optimise, run_loop_passes
+    from .passes import (
+        GRAPH_PASSES,
+        STRICT_LOOP_PASSES,
+        graph_passes,
+        loop_passes,
+        lower_loops,
+        optimise,
+        run_loop_passes,
+    )
     from .programs import SavedProgram, kernel_cache
     from .session import Question, Session, Tuned, lookup, recorded
     from .tuned import apply_tuning, predicted_seconds, refit
 
 __all__ = [
     "GRAPH_PASSES",
+    "STRICT_LOOP_PASSES",
     "KernelCheck",
     "Question",
     "SavedProgram",
@@ -64,6 +73,7 @@ __all__ = [
     "load",
     "load_graph",
     "lookup",
+    "loop_passes",
     "lower_loops",
     "optimise",
     "plan_report",
@@ -99,7 +109,9 @@ __getattr__, __dir__ = exports(
         ],
         "tilesmith.driver.passes": [
             "GRAPH_PASSES",
+            "STRICT_LOOP_PASSES",
             "graph_passes",
+            "loop_passes",
             "lower_loops",
             "optimise",
             "run_loop_passes",

@@ -24,7 +24,7 @@ from tilesmith.runtime.program import Program
 from tilesmith.support.child import Children
 from tilesmith.support.errors import ScheduleError, UsageError
 from tilesmith.support.mapped import check_unchanged
-from tilesmith.support.options import Options
+from tilesmith.support.options import Accuracy, Options
 from tilesmith.te.knobs import Decisions
 from tilesmith.te.lower import lower as lower_schedule
 from tilesmith.te.schedule import Schedule
@@ -135,6 +135,7 @@ def build(
     name: str = "main",
     options: Options | None = None,
     in_place: Mapping[Tensor, Tensor] | None = None,
+    accuracy: Accuracy | None = None,
 ) -> NativeFunction:
     """Native code for a schedule: a function of arrays for `args` in order, outputs (which it
     fills) included.
@@ -144,19 +145,24 @@ def build(
     in_place: for outputs that are written into an input's array, that input.  Such an output is no
         parameter of the function.  Without it, the same array may be given for an input and an
         output wherever this would be allowed here.
+    accuracy: "strict" fixes every bit of the results (docs/accuracy.md).
+    options: all other options.
 
     Raises ScheduleError, also for an output of `in_place` unless each element of the input is read
     for the last time by the iteration that writes the output's element there; and UsageError.
     """
     session = Session.of(
-        options, target=target if isinstance(target, str) else None, threads=threads
+        options,
+        target=target if isinstance(target, str) else None,
+        threads=threads,
+        accuracy=accuracy,
     )
     if isinstance(target, Target):
         session = replace(session, target=target)
     if isinstance(schedule, str):
         if schedule != "auto":
             raise UsageError(f'schedule is a Schedule or "auto", not {schedule!r}')
-        bound = session.options.bound("f32")
+        bound = session.options.algorithm_bound
         schedule = session.backend.auto_schedule(args, session.target, bound)
     func = lower_schedule(schedule, args, name)
     may_be = shareable(func)
@@ -165,7 +171,8 @@ def build(
     shared = {number[b] for out, inputs in may_be.items() if inputs for b in (out, *inputs)}
     with session.timings.stage("build"):
         backend, made_for = session.backend, session.target
-        kernel = backend.emit(lower_loops(func, session), made_for, shared=shared)
+        strict = session.options.is_strict
+        kernel = backend.emit(lower_loops(func, session), made_for, shared=shared, strict=strict)
         code = backend.compile(kernel.text, made_for, session.options.opt_level)
     threads = session.options.threads
     return NativeFunction(

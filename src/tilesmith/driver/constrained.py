@@ -20,7 +20,7 @@ def group_space(node: Node, fused: Graph, session: Session) -> tuple[str, GroupS
     if not has_decisions(body, session.backend.rules):
         return None
     constants = [i for i, v in enumerate(node.inputs) if v in fused.constant]
-    return group_workload(body, constants), session.group(body, constants)
+    return group_workload(body, constants, session.options.accuracy), session.group(body, constants)
 
 
 def check_constraints(fused: Graph, session: Session) -> None:

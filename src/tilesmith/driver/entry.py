@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilesmith.support.options import Options
+from tilesmith.support.options import Accuracy, Options
 
 from .identity import identifying
 
@@ -27,6 +27,7 @@ def compile(
     options: Options | None = None,
     pins: Mapping[str, Any] | None = None,
     forbid: Mapping[str, Collection[Any]] | None = None,
+    accuracy: Accuracy | None = None,
 ) -> Executable:
     """Compile a model to native code.
 
@@ -39,11 +40,14 @@ def compile(
         options.
     forbid: by name, values that they don't get.  Records that violate `pins` or `forbid` are not
         used (see docs/tuning.md for the names).
+    accuracy: "strict" fixes every bit of each kernel's results (docs/accuracy.md).
 
     Raises ModelError, UnsupportedError or UsageError, also for a name or a value that the model
     does not have.
     """
-    options = (options or Options.from_environment()).with_(target=target, threads=threads)
+    options = (options or Options.from_environment()).with_(
+        target=target, threads=threads, accuracy=accuracy
+    )
     with identifying(model, options) as identified:
         # NumPy and LLVM, while threads hash the model: both take a tenth of a second
         from tilesmith.runtime.executable import Executable

@@ -92,7 +92,7 @@ def generate(body: Graph, nest: Func, session: Session, under: tuple[str, ...] =
     with session.timings.stage("describe", under=under):
         info = describe(body, nest, final, session.target)
     with session.timings.stage("emit", under=under):
-        kernel = backend.emit(final, session.target)
+        kernel = backend.emit(final, session.target, strict=session.options.is_strict)
     session.dumper("code", kernel, lambda k: k.text, unit=nest.name)
     with session.timings.stage("compile", under=under):
         code = backend.compile(kernel.text, session.target, session.options.opt_level)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tilesmith.backend import LoopPass
+from tilesmith.codegen.math import expand_functions
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.passes.algebra import algebra
 from tilesmith.graph.passes.cse import cse
@@ -22,6 +24,7 @@ from tilesmith.graph.passes.winograd import winograd
 from tilesmith.graph.text import print_graph
 from tilesmith.graph.verify import verify as verify_graph
 from tilesmith.loop.nodes import Func
+from tilesmith.loop.passes.order_reductions import order_reductions
 from tilesmith.loop.text import print_func
 from tilesmith.loop.verify import verify as verify_loops
 from tilesmith.strategy.windows import windows
@@ -45,18 +48,29 @@ GRAPH_PASSES: tuple[tuple[str, GraphPass], ...] = (
 )
 
 
+ROUNDING_PASSES = frozenset(("fold-batch-norm", "merge-branches", "fold-biases"))
+"""Graph passes that reassociate outside of a declared reduction; not run if results are strict."""
+
+STRICT_LOOP_PASSES = (
+    LoopPass("expand-functions", expand_functions, "nest"),
+    LoopPass("order-reductions", order_reductions, "nest"),
+)
+"""What makes the meaning of a loop nest exact, down to the bits, for strict results."""
+
+
 def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
     """All graph passes in order, the target's own last."""
     policy = session.backend.layout_policy(session.target)
-    bound = session.options.bound("f32")
-    choice = session.backend.winograd(session.target, bound, session.choose)
+    options = session.options
+    choice = session.backend.winograd(session.target, options.algorithm_bound, session.choose)
+    exact = [(name, run) for name, run in GRAPH_PASSES if name not in ROUNDING_PASSES]
     return (
-        *GRAPH_PASSES,
+        *(exact if options.is_strict else GRAPH_PASSES),
         ("split-taps", split_taps),
         ("winograd", lambda g: winograd(g, choice)),
         ("layout", lambda g: assign_layouts(g, policy, session.choose, session.allowed)),
         ("halo", lambda g: add_halos(g, session.choose)),
-        ("fuse", lambda g: fuse(g, session.choose)),
+        ("fuse", lambda g: fuse(g, session.choose, join_attention=not options.is_strict)),
         ("place", lambda g: place(g, windows, session.choose)),
     )
 
@@ -73,11 +87,17 @@ def optimise(graph: Graph, session: Session) -> Graph:
     return graph
 
 
+def loop_passes(session: Session) -> tuple[LoopPass, ...]:
+    """All loop passes in order."""
+    strict = STRICT_LOOP_PASSES if session.options.is_strict else ()
+    return (*strict, *session.backend.loop_passes)
+
+
 def run_loop_passes(func: Func, session: Session, under: tuple[str, ...] = ()) -> Func:
     """From a loop nest to the form that code generation takes."""
     verify_loops(func, "nest", after="lower")
     session.dumper("lower", func, print_func, unit=func.name)
-    for p in session.backend.loop_passes:
+    for p in loop_passes(session):
         with session.timings.stage(p.name, under=under):
             func = p.run(func)
         if session.options.verify_each:

@@ -51,7 +51,7 @@ def apply_tuning(fused: Graph, session: Session) -> tuple[Graph, dict[Node, Deci
         assert isinstance(node.op, Fused)
         constants = [i for i, v in enumerate(node.inputs) if v in fused.constant]
         group = session.group(canonical(node.op.body), constants)
-        workload = group_workload(group.body, constants)
+        workload = group_workload(group.body, constants, session.options.accuracy)
         groups.setdefault(workload, group)
         nodes.setdefault(workload, []).append(node)
     known = _Known(groups, session)

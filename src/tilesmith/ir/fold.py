@@ -48,9 +48,20 @@ INTEGER: dict[str, Callable[[int, int], int | None]] = {
 }  # fmt: skip
 """Integer operations before wrapping to the width."""
 
+
+def float_min(a: Any, b: Any) -> Any:
+    """The minimum, NaN if an operand is NaN; of equal operands, such as two zeros, the first."""
+    return a if a != a or a <= b else b
+
+
+def float_max(a: Any, b: Any) -> Any:
+    """The maximum, NaN if an operand is NaN; of equal operands, such as two zeros, the first."""
+    return a if a != a or a >= b else b
+
+
 FLOAT: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": np.divide,
-    "min": np.minimum, "max": np.maximum,
+    "min": float_min, "max": float_max,
 }  # fmt: skip
 """Float operations on NumPy scalars of the type."""
 

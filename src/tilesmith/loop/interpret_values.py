@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tilesmith.ir.dtypes import DType
-from tilesmith.ir.fold import INTEGER
+from tilesmith.ir.fold import INTEGER, float_max, float_min
 from tilesmith.ir.intrinsics import INTRINSICS
 from tilesmith.support.errors import InternalError, ModelError
 
@@ -40,14 +40,27 @@ def integer_op(op: str, dtype: DType) -> Callable[[int, int], int]:
     return apply
 
 
-def float_min(a: Any, b: Any) -> Any:
-    """The minimum; NaN if an operand is NaN."""
-    return a if a != a or (a < b) or (a == b) else b
+def float_floormod(a: Any, b: Any) -> Any:
+    """What truncating division leaves over, moved to the sign of `b` unless it is zero."""
+    rest = np.fmod(a, b)
+    return np.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
 
 
-def float_max(a: Any, b: Any) -> Any:
-    """The maximum; NaN if an operand is NaN."""
-    return a if a != a or (b < a) or (a == b) else b
+def _vector_min(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.where((a != a) | (a <= b), a, b)
+
+
+def _vector_max(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.where((a != a) | (a >= b), a, b)
+
+
+def _vector_floor(remainder: bool) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    def apply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        if a.dtype.kind in "iu":
+            return np.mod(a, b) if remainder else np.floor_divide(a, b)
+        return float_floormod(a, b) if remainder else np.floor(a / b)
+
+    return apply
 
 
 def _vector_trunc(remainder: bool) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
@@ -74,16 +87,16 @@ def _vector_shift(f: Callable[..., Any]) -> Callable[[np.ndarray, np.ndarray], n
 
 VECTOR: dict[str, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
-    "floordiv": np.floor_divide, "floormod": np.mod,
+    "floordiv": _vector_floor(False), "floormod": _vector_floor(True),
     "truncdiv": _vector_trunc(False), "truncmod": _vector_trunc(True),
-    "min": np.minimum, "max": np.maximum,
+    "min": _vector_min, "max": _vector_max,
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
     "shl": _vector_shift(np.left_shift), "shr": _vector_shift(np.right_shift),
 }  # fmt: skip
 
 FLOAT: dict[str, Callable[..., Any]] = {
-    "floordiv": lambda a, b: type(a)(np.floor_divide(a, b)),
-    "floormod": lambda a, b: type(a)(np.mod(a, b)),
+    "floordiv": lambda a, b: type(a)(np.floor(a / b)),
+    "floormod": lambda a, b: type(a)(float_floormod(a, b)),
     "truncdiv": lambda a, b: type(a)(np.trunc(a / b)),
     "truncmod": lambda a, b: type(a)(np.fmod(a, b)),
     "min": float_min, "max": float_max,
@@ -125,7 +138,9 @@ def cast(source: DType, to: DType) -> Callable[[Any], Any]:
 
         def truncate(v: Any) -> int:
             number = float(v)
-            return wrapped(int(number)) if np.isfinite(number) else 0
+            if number != number:
+                return 0
+            return int(to.min) if number <= to.min else int(min(number, to.max))
 
         return truncate
     return lambda v: wrapped(int(v))

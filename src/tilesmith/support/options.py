@@ -33,8 +33,10 @@ BOUNDS: dict[Accuracy, dict[str, float]] = {
 """Accuracy policies: by element type, the largest error that a compiled kernel may have against
 its reference, as a share of the largest magnitude in the reference's result.  Integers and bools
 are exact.  Sums inside a declared reduction may be added in any order; that is what the bounds
-leave room for.  Nothing outside reductions is ever reordered.  An algorithm whose error on random
-data may pass the bound is not chosen: "strict" leaves out Winograd convolutions with tiles of 4."""
+leave room for.  An algorithm whose error on random data may pass the bound is not chosen.
+
+"strict" also fixes every bit of a kernel's results: they are those of the interpreter for its loop
+nest (docs/accuracy.md)."""
 
 
 def about(
@@ -91,7 +93,8 @@ class Options:
     accuracy: Accuracy = field(
         default="default",
         metadata=about(
-            "How far kernels may be from their reference: default or strict.", affects_code=True
+            "strict: each kernel's results are the interpreter's, bit by bit; or default.",
+            affects_code=True,
         ),
     )
     cache_dir: Path | None = field(
@@ -180,6 +183,16 @@ class Options:
         """The same options with some changed; a change to None means: leave as it is."""
         changes = {k: v for k, v in changes.items() if v is not None}
         return replace(self, **changes) if changes else self
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether the bits of results are fixed."""
+        return self.accuracy == "strict"
+
+    @property
+    def algorithm_bound(self) -> float:
+        """The largest error for f32 that another algorithm, such as Winograd's, may have."""
+        return 0.0 if self.is_strict else self.bound("f32")
 
     def bound(self, dtype: str) -> float:
         """The largest relative error allowed for an element type, by name (`f32`); 0: exact."""

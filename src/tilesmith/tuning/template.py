@@ -24,6 +24,7 @@ from tilesmith import driver
 from tilesmith.choices.family import nest_family
 from tilesmith.choices.records import MARGIN, Key, Records, Trial
 from tilesmith.choices.space import Candidate, Space
+from tilesmith.choices.workload import accuracy_text
 from tilesmith.codegen.kernel import KernelJob
 from tilesmith.codegen.targets import covers, host
 from tilesmith.driver import Session
@@ -98,7 +99,7 @@ def tune_expression(
     """
     choices.setdefault("seconds", SECONDS)
     session = Session.of(options, target=target, threads=threads)
-    template = generated(args, session.target, session.options.bound("f32"))
+    template = generated(args, session.target, session.options.algorithm_bound)
     return _tune(
         template, getattr(template, "__name__", "template"), session, TuneOptions(**choices)
     )
@@ -182,7 +183,7 @@ def auto_schedule(args: Sequence[Tensor], target: str | None = None) -> Schedule
     UsageError.
     """
     session = Session.of(None, target=target)
-    return session.backend.auto_schedule(args, session.target, session.options.bound("f32"))
+    return session.backend.auto_schedule(args, session.target, session.options.algorithm_bound)
 
 
 def _template_task(
@@ -197,7 +198,7 @@ def _template_task(
     outputs = [a for a in args if not isinstance(a.op, Placeholder)]
     plain = create_schedule([t.op for t in outputs])
     naive = lower(plain, args, "naive")
-    text = f"{print_func(naive)}template {name}\n"
+    text = f"{print_func(naive)}template {name}\n{accuracy_text(session.options.accuracy)}"
     key = Key.of(text, session.target.text, threads)
 
     def build(candidate: Candidate) -> bytes:

@@ -164,6 +164,7 @@ def _sources(
 ) -> dict[Key, frozenset[str]]:
     """The source nodes that each decision used is about."""
     found: dict[Key, frozenset[str]] = {key: frozenset() for key in chosen.used}
+    accuracy = session.options.accuracy
 
     def note(workload: str, names: Iterable[str]) -> None:
         key = key_of(workload, session)
@@ -173,7 +174,7 @@ def _sources(
     for node in fused.nodes:
         if isinstance(node.op, Fused) and not isinstance(node.op, InPlace):
             constants = [i for i, v in enumerate(node.inputs) if v in fused.constant]
-            workload = group_workload(driver.canonical(node.op.body), constants)
+            workload = group_workload(driver.canonical(node.op.body), constants, accuracy)
             note(workload, driver.sources(node))
     for workload, question in asked.items():
         note(workload, question.sources)

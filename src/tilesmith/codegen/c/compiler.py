@@ -14,7 +14,7 @@ from tilesmith.ir.target import Target
 from tilesmith.support.errors import InternalError, UsageError
 
 FLAGS = (
-    "-std=c99", "-fPIC", "-w", "-fno-math-errno", "-fno-stack-protector",
+    "-std=c99", "-fPIC", "-w", "-fno-math-errno", "-fno-stack-protector", "-ffp-contract=off",
     "-fno-sanitize=undefined",  # zig traps on undefined behaviour by default
 )  # fmt: skip
 """Understood by gcc, clang and zig."""

@@ -256,8 +256,15 @@ def translation_unit(functions: Iterable[CFunction], rest: str = "") -> str:
 
 
 def emit(
-    func: Func, target: Target, symbol: str | None = None, *, shared: Collection[int] = ()
+    func: Func,
+    target: Target,
+    symbol: str | None = None,
+    *,
+    shared: Collection[int] = (),
+    strict: bool = False,
 ) -> Kernel:
-    """A C file with `func` alone (see `write`); the text depends on no machine."""
+    """A C file with `func` alone (see `write`); the text depends on no machine, and is the same for
+    `strict` results.
+    """
     f = write(func, symbol, shared=shared)
     return Kernel(f.symbol, translation_unit([f]), f.workspace_bytes, 0, f.messages)

@@ -253,7 +253,7 @@ class ExpressionWriter:
         if op in ("min", "max"):
             return self.call(f"ts_{op}_{wide}", e.a, e.b)
         if op in ("floordiv", "truncdiv"):
-            quotient, _ = self._infix("/", 13, e.a, e.b)
+            quotient, _ = self.rounded(dtype, *self._infix("/", 13, e.a, e.b))
             function = self._math("floor" if op == "floordiv" else "trunc", wide)
             return self.rounded(dtype, f"{function}({quotient})", _ATOM)
         if op == "floormod":
@@ -311,6 +311,8 @@ class ExpressionWriter:
                 return self.call(f"ts_round_{to}", self.call("ts_odd_f32", e.a)[0])
             wide = self.text(e.a) if source.is_float else f"(float){self.text(e.a, UNARY)}"
             return self.call(f"ts_round_{to}", wide)
+        if source.is_float and to.is_int:
+            return self.call(f"ts_to_{to}_{f64 if source is f64 else f32}", e.a)
         if VALUE_TYPES[source.name] == VALUE_TYPES[to.name]:
             return self.text(e.a, UNARY), UNARY
         return f"({VALUE_TYPES[to.name]}){self.text(e.a, UNARY)}", UNARY

@@ -107,8 +107,8 @@ $t ts_floormod_$n($t a, $t b) {
     $t r = fmod$f(a, b);
     return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }""",
-        "min": "$t ts_min_$n($t a, $t b) { return a < b || a != a ? a : b; }",
-        "max": "$t ts_max_$n($t a, $t b) { return a > b || a != a ? a : b; }",
+        "min": "$t ts_min_$n($t a, $t b) { return a <= b || a != a ? a : b; }",
+        "max": "$t ts_max_$n($t a, $t b) { return a >= b || a != a ? a : b; }",
     },
 }  # fmt: skip
 """Kind of element type -> operation -> a template: `$n` is the name of the element type, `$t` its
@@ -119,6 +119,16 @@ for _kind in ("int", "uint"):
         "min": "$t ts_min_$n($t a, $t b) { return a < b ? a : b; }",
         "max": "$t ts_max_$n($t a, $t b) { return a > b ? a : b; }",
     }
+
+for _to in BY_NAME.values():
+    if not _to.is_int:
+        continue
+    _type, _least = VALUE_TYPES[_to.name], f"INT{_to.bits}_MIN" if _to.kind == "int" else "0"
+    _most = f"{_to.kind.upper()}{_to.bits}_MAX"
+    _FAMILIES["float"][f"to_{_to}"] = (
+        f"{_type} ts_to_{_to}_$n($t a) {{ return a != a ? 0 : a <= {_to.min}.0 ? {_least} "
+        f": a >= {_to.max + 1}.0 ? {_most} : ({_type})a; }}"
+    )
 
 
 def _reinterpret(to: str, source: str) -> str:

@@ -58,11 +58,15 @@ class _Group:
     costly: bool = field(default=False)
 
 
-def fuse(graph: Graph, choose: Choose = preferred) -> Graph:
-    """`graph` with every node inside a `Fused` node; the same object if all of them are already."""
+def fuse(graph: Graph, choose: Choose = preferred, join_attention: bool = True) -> Graph:
+    """`graph` with every node inside a `Fused` node; the same object if all of them are already.
+
+    join_attention: attention may be one group, which reorders its sums as the rows' maxima become
+        known.
+    """
     if all(isinstance(n.op, Fused) for n in graph.nodes):
         return graph
-    groups = _Fusion(graph, choose).groups()
+    groups = _Fusion(graph, choose).groups(join_attention)
     order = {n: i for i, n in enumerate(graph.nodes)}
     groups.sort(key=lambda g: max(order[n] for n in g.nodes))
     nodes = tuple(_fused_node(graph, g, order) for g in groups)
@@ -82,11 +86,11 @@ class _Fusion:
     def structure(self, node: Node) -> Structure:
         return node_structure(node)
 
-    def groups(self) -> list[_Group]:
+    def groups(self, join_attention: bool) -> list[_Group]:
         by_kind: dict[str, list[Node]] = {}
         for n in self.graph.nodes:
             by_kind.setdefault(self.structure(n).kind, []).append(n)
-        for n in by_kind.get("contraction", []):
+        for n in by_kind.get("contraction", []) if join_attention else ():
             found = attention(self.graph, n, self.order, self.structure, MAX_NODES)
             if found is None or any(m in self.group_of for m in found):
                 continue

@@ -11,15 +11,17 @@ Semantics:
   division by zero is undefined (the reference gives 0).  `div` is only for floats.
 - Floats follow IEEE 754 in round-to-nearest, without traps.  A product that feeds a sum may be
   contracted into a fused multiply-add.  Nothing else is reassociated outside a declared reduction.
-- `min`/`max` on floats return NaN if an operand is NaN.  Comparisons with NaN are false, except
-  `ne`, which is true.
+- `min`/`max` on floats return NaN if an operand is NaN, and of two zeros either one (the
+  interpreter: the first).  Comparisons with NaN are false, except `ne`, which is true.
+- With strict accuracy, machine code has the interpreter's bits: what is left open here is not.
+  Only which NaN a NaN is stays open.
 - `Select` evaluates only the chosen branch: a load in the other one does not happen (per lane for
   vectors).
 - A `Load` with a `mask` reads only where the mask is true and gives 0 elsewhere.
 - `and_`/`or_` take bools and may evaluate both sides.  `Binary` `and`/`or`/`xor` are bitwise
   (logical on bools).
-- `Cast` from float to integer truncates toward zero and is undefined outside the range.  `Cast` to
-  bool is `!= 0`.
+- `Cast` from float to integer truncates toward zero and is undefined outside the range (the
+  interpreter gives the nearest integer of the type, and 0 for NaN).  `Cast` to bool is `!= 0`.
 """
 
 from .arithmetic import (

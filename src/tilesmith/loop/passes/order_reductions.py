@@ -1,0 +1,46 @@
+"""Reductions in the order of their loops: a vectorised loop that adds to one element is unrolled.
+
+    for k in vectorized(8):               for k in unrolled(8):
+        s[i] = s[i] + x[i, k]      ->         s[i] = s[i] + x[i, k]
+
+For `accuracy="strict"`.  In lanes the terms would be added up among themselves first.
+"""
+
+from __future__ import annotations
+
+from tilesmith.ir.expr import Const, Load, Var, free_vars, post_order
+
+from ..nodes import Allocate, For, Func, LetStmt, Stmt, Store
+from ..visit import map_stmt, walk
+
+
+def order_reductions(func: Func) -> Func:
+    """`func` (stage "nest") with such loops unrolled, or serial if their extent is not known; the
+    same object if there are none.
+    """
+
+    def in_order(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, For) and stmt.kind == "vectorized" and _accumulates(stmt):
+            kind = "unrolled" if isinstance(stmt.extent, Const) else "serial"
+            return For(stmt.var, stmt.start, stmt.extent, kind, stmt.body)
+        return stmt
+
+    body = map_stmt(func.body, f_stmt=in_order)
+    if body is func.body:
+        return func
+    return Func(func.name, func.params, func.outputs, body, func.attrs)
+
+
+def _accumulates(loop: For) -> bool:
+    """True if several iterations update one element."""
+    varies: set[Var] = {loop.var}
+    private = {s.buffer for s in walk(loop.body) if isinstance(s, Allocate)}
+    for s in walk(loop.body):
+        if isinstance(s, LetStmt) and varies & free_vars(s.value):
+            varies.add(s.var)
+        elif isinstance(s, Store) and s.buffer not in private:
+            same = not any(varies & free_vars(i) for i in s.indices)
+            reads = (n for n in post_order(s.value) if isinstance(n, Load))
+            if same and any(n.buffer is s.buffer for n in reads):
+                return True
+    return False
