@@ -1,8 +1,27 @@
-"""What an assertion reports when it fails."""
+"""What an assertion, or a check of an index, reports when it fails."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilesmith.ir.expr import Binary, Compare, Const, Expr, Unary
+
+from .context import VALUES, Code, address
+
+INDEX = "an index is outside its axis"
+"""The message of `check_index`, whose values are the index, its position and the axis's extent."""
+
+
+def explained(message: str, values: Sequence[int]) -> str:
+    """What went wrong, for people: a message and the values that were found."""
+    if message == INDEX:
+        index, position, extent = values
+        return (
+            f"expected indices from {-extent} to {extent - 1}, found {index} at position "
+            f"{position} of the indices (counted in row-major order)"
+        )
+    found = ", ".join(map(str, values))
+    return message + (f" (found {found})" if found else "")
 
 
 def compared(cond: Expr) -> list[Expr]:
@@ -17,3 +36,23 @@ def compared(cond: Expr) -> list[Expr]:
         elif isinstance(e, (Binary, Unary)):
             stack += reversed(e.children)
     return list(found)
+
+
+def fail_function(symbol: str) -> str:
+    """Records the first failure in the context; several threads may fail at once."""
+    values = [f"%v{i}" for i in range(VALUES)]
+    params = ["ptr %context", "i32 %assertion", "i32 %count", *(f"i64 {v}" for v in values)]
+    lines = [
+        f"define internal void @{symbol}.fail({', '.join(params)}) noinline cold #0 {{",
+        "entry:",
+        f"  %code = {address('failure_code')}",
+        f"  %old = cmpxchg ptr %code, i32 {Code.OK:d}, i32 {Code.ASSERTION:d} monotonic monotonic",
+        "  %first = extractvalue { i32, i1 } %old, 1",
+        "  br i1 %first, label %note, label %done",
+        "note:",
+    ]
+    notes = [("failure_assertion", 0, "i32 %assertion"), ("failure_count", 0, "i32 %count")]
+    notes += [("failure_values", i, f"i64 {v}") for i, v in enumerate(values)]
+    for n, (name, element, value) in enumerate(notes):
+        lines += [f"  %p{n} = {address(name, element)}", f"  store {value}, ptr %p{n}"]
+    return "\n".join([*lines, "  br label %done", "done:", "  ret void", "}"])

@@ -22,7 +22,9 @@ from tilesmith.loop.nodes import Buffer, Func
 from tilesmith.loop.passes.workspace import plan_workspace
 from tilesmith.support.errors import InternalError
 
-from .emit_statements import FuncEmitter, Module, fail_function
+from .assertions import INDEX, fail_function
+from .context import address
+from .emit_statements import FuncEmitter, Module
 from .kernel import Kernel
 from .llvm_text import NONTEMPORAL_NODE
 from .streaming import streamed
@@ -118,7 +120,11 @@ def _body(func: Func, module: Module, large: frozenset[Buffer]) -> FuncEmitter:
         _bind_scalar(top, v, name)
     top.statement(func.body)
     top.settle()
-    top.do("ret i32 0")
+    if INDEX in module.messages:  # the kernel went on after a bad index
+        where = top.emit(address("failure_code"))
+        top.do(f"ret i32 {top.emit(f'load i32, ptr {where}, align 4')}")
+    else:
+        top.do("ret i32 0")
     module.libm |= top.libm
     module.streams = module.streams or top.streams
     return top

@@ -334,7 +334,13 @@ class ExprEmitter(Arithmetic):
             return self.when_any(mask, e)
         return self.vector_reduce(e.op, e.dtype, e.a.lanes, e.size, self.value(e.a))
 
+    def check_index(self, e: ir.Call, mask: Mask | None) -> str:
+        """The index, which is reported where it is out of range."""
+        raise NotImplementedError
+
     def _call(self, e: ir.Call, mask: Mask | None) -> str:
+        if e.name == "check_index":
+            return self.check_index(e, mask)
         args = [self.value(a, mask) for a in e.args]
         if e.name == "bitcast":
             return self._bitcast(e, args[0])

@@ -184,7 +184,7 @@ class MemoryEmitter(RegisterEmitter):
             if one_by_one is not None:
                 return one_by_one
         if ramp is None:
-            return self._gather(buffer, self.value(index), lanes, active)
+            return self._gather(buffer, self.value(index, mask), lanes, active)
         base, stride = ramp
         if stride == 1:
             return self._contiguous(type_, self.address(buffer, base), size, lanes, active)

@@ -28,12 +28,13 @@ from tilesmith.loop.nodes import (
 from tilesmith.loop.passes.workspace import Workspace, buffer_bytes, constant_extent
 from tilesmith.support.errors import InternalError
 
-from .assertions import compared
+from .assertions import INDEX, compared
 from .builder import Code as Lines
 from .context import BY_NAME, VALUES, Code, address
+from .emit_expr import Mask
 from .emit_memory import MemoryEmitter
 from .lane_loads import reach
-from .llvm_text import memory_type, value_type
+from .llvm_text import literal, memory_type, value_type, vector
 from .streaming import whole_lines
 from .survey import Survey
 
@@ -320,21 +321,58 @@ class FuncEmitter(MemoryEmitter):
             "3, i32 1)"
         )
 
+    def check_index(self, e: Call, mask: Mask | None) -> str:
+        """A comparison and a branch that is never taken: what is reported is found out there."""
+        index, extent, position = e.args
+        lanes, type_ = e.lanes, value_type(e.type, e.lanes)
+        value, limit = self.value(index, mask), self.value(extent)
+        zero, one = (literal(n, e.type, lanes) for n in (0, 1))
+        # In range if neither `above` nor `below` is negative, which is one test of a sign.
+        above = self.emit(f"add {type_} {value}, {limit}")
+        last = self.emit(f"sub {type_} {limit}, {one}")
+        below = self.emit(f"sub {type_} {last}, {value}")
+        signs = self.emit(f"or {type_} {above}, {below}")
+        wrong = self.emit(f"icmp slt {type_} {signs}, {zero}")
+        bools = vector("i1", lanes)
+        negative = self.emit(f"icmp slt {type_} {value}, {zero}")
+        wrapped = self.emit(f"select {bools} {negative}, {type_} {above}, {type_} {value}")
+        result = self.emit(f"select {bools} {wrong}, {type_} {zero}, {type_} {wrapped}")
+        if lanes == 1:
+            self.guarded(wrong, lambda: self._fail(INDEX, [value, self.value(position), limit]))
+            return result
+        if mask is not None:
+            wrong = self.emit(f"and {bools} {wrong}, {mask.text}")
+        bits = self.emit(f"bitcast {bools} {wrong} to i{lanes}")
+
+        def report() -> None:
+            lane = self.emit(f"call i{lanes} @llvm.cttz.i{lanes}(i{lanes} {bits}, i1 true)")
+            parts = (value, self.value(position), limit)
+            self._fail(
+                INDEX, [self.emit(f"extractelement {type_} {v}, i{lanes} {lane}") for v in parts]
+            )
+
+        self.guarded(self.emit(f"icmp ne i{lanes} {bits}, 0"), report)
+        return result
+
+    def _fail(self, message: str, values: list[str]) -> None:
+        """Record a failure with up to `VALUES` values of type i64."""
+        messages = self.module.messages
+        if message not in messages:
+            messages.append(message)
+        if not self.context:
+            self.context = self._capture("ptr", "%context")
+        head = f"ptr {self.context}, i32 {messages.index(message)}, i32 {len(values)}"
+        args = [f"i64 {v}" for v in [*values, *["0"] * (VALUES - len(values))]]
+        self.do(f"call void @{self.module.symbol}.fail({head}, {', '.join(args)})")
+
     def _assert(self, s: Assert) -> None:
-        if s.message not in self.module.messages:
-            self.module.messages.append(s.message)
-        number = self.module.messages.index(s.message)
         integers = compared(s.cond)[:VALUES]
         values = [self.value(e) for e in integers]
         fine, fail = self.label("ok"), self.label("fail")
         self.branch(self.value(s.cond), fine, fail)
         self.start_block(fail)
         wide = [self.cast(e.dtype, i64, 1, v) for e, v in zip(integers, values, strict=True)]
-        args = [f"i64 {v}" for v in [*wide, *["0"] * (VALUES - len(wide))]]
-        if not self.context:
-            self.context = self._capture("ptr", "%context")
-        head = f"ptr {self.context}, i32 {number}, i32 {len(wide)}"
-        self.do(f"call void @{self.module.symbol}.fail({head}, {', '.join(args)})")
+        self._fail(s.message, wide)
         self.do("ret void" if self.parent else f"ret i32 {Code.ASSERTION:d}")
         self.start_block(fine)
 
@@ -407,23 +445,3 @@ class FuncEmitter(MemoryEmitter):
         return "\n".join(
             [f"define {head} #0 {{", "entry:", *self.allocas, *self.scope.code.lines, "}"]
         )
-
-
-def fail_function(symbol: str) -> str:
-    """Records the first failure in the context; several threads may fail at once."""
-    values = [f"%v{i}" for i in range(VALUES)]
-    params = ["ptr %context", "i32 %assertion", "i32 %count", *(f"i64 {v}" for v in values)]
-    lines = [
-        f"define internal void @{symbol}.fail({', '.join(params)}) noinline cold #0 {{",
-        "entry:",
-        f"  %code = {address('failure_code')}",
-        f"  %old = cmpxchg ptr %code, i32 {Code.OK:d}, i32 {Code.ASSERTION:d} monotonic monotonic",
-        "  %first = extractvalue { i32, i1 } %old, 1",
-        "  br i1 %first, label %note, label %done",
-        "note:",
-    ]
-    notes = [("failure_assertion", 0, "i32 %assertion"), ("failure_count", 0, "i32 %count")]
-    notes += [("failure_values", i, f"i64 {v}") for i, v in enumerate(values)]
-    for n, (name, element, value) in enumerate(notes):
-        lines += [f"  %p{n} = {address(name, element)}", f"  store {value}, ptr %p{n}"]
-    return "\n".join([*lines, "  br label %done", "done:", "  ret void", "}"])

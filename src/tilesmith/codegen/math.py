@@ -97,7 +97,7 @@ def _expanded(call: Call, let: Bindings) -> Expr:
     name, args = call.name, call.args
     x = args[0]
     dtype = x.dtype
-    if name in ("bitcast", "prefetch", "scalef"):  # of bits, of a place, or finished
+    if name in ("bitcast", "prefetch", "scalef", "check_index"):  # no arithmetic, or finished
         return call
     if name == "threefry":
         c0, c1, k0, k1 = args

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tilesmith.backend import LoopPass
 from tilesmith.codegen.math import expand_functions
@@ -23,10 +24,12 @@ from tilesmith.graph.passes.sub_pixel import sub_pixel
 from tilesmith.graph.passes.winograd import winograd
 from tilesmith.graph.text import print_graph
 from tilesmith.graph.verify import verify as verify_graph
+from tilesmith.ir.intrinsics import without_checks
 from tilesmith.loop.nodes import Func
 from tilesmith.loop.passes.order_reductions import order_reductions
 from tilesmith.loop.text import print_func
 from tilesmith.loop.verify import verify as verify_loops
+from tilesmith.loop.visit import map_stmt
 from tilesmith.strategy.windows import windows
 
 from .session import Session
@@ -109,4 +112,6 @@ def run_loop_passes(func: Func, session: Session, under: tuple[str, ...] = ()) -
 
 def lower_loops(func: Func, session: Session, under: tuple[str, ...] = ()) -> Func:
     """From a loop nest to what the backend writes code from, its intrinsics lowered."""
+    if session.options.unsafe:
+        func = replace(func, body=map_stmt(func.body, f_expr=without_checks))
     return session.backend.lower_intrinsics(run_loop_passes(func, session, under), session.target)

@@ -17,7 +17,19 @@ import numpy as np
 from tilesmith.support.errors import ExpressionError
 
 from .dtypes import DType, bool_
-from .expr import Broadcast, Call, Expr, ExprLike, as_expr, type_text
+from .expr import (
+    Broadcast,
+    Call,
+    Expr,
+    ExprLike,
+    as_expr,
+    maximum,
+    minimum,
+    post_order,
+    rebuilt,
+    select,
+    type_text,
+)
 from .threefry import threefry_word
 
 
@@ -57,6 +69,11 @@ def _pow(x: Any, y: Any) -> Any:
     )
 
 
+def _place(index: Any, extent: Any, _position: Any) -> Any:
+    is_inside = (-extent <= index) & (index < extent)
+    return np.where(is_inside, np.where(index < 0, index + extent, index), 0)
+
+
 def _unary(name: str, f: Callable[[Any], Any], libm: str = "") -> Intrinsic:
     """A function of one float."""
     return Intrinsic(name, 1, f, libm=libm or name, of_floats=True)
@@ -86,9 +103,32 @@ INTRINSICS: dict[str, Intrinsic] = {
         Intrinsic("threefry", 4, threefry_word),  # of a counter and a key, u32 both
         Intrinsic("isnan", 1, np.isnan, returns_bool=True),
         Intrinsic("isinf", 1, np.isinf, returns_bool=True),
+        Intrinsic("check_index", 3, _place),  # see `checked_index`
         Intrinsic("bitcast", 1, None),  # type: ignore[arg-type]  # needs the result type: the interpreter's own case
     )
 }  # fmt: skip
+
+
+def checked_index(index: Expr, extent: ExprLike, position: ExprLike) -> Expr:
+    """The place 0..extent-1 that an index selects, which counts from the end where negative.
+
+    Another index selects 0, and compiled code reports it: at the end of the kernel the run fails
+    with its value and its `position`, a number in the tensor of indices.  All are of type i64.
+    """
+    return call("check_index", index, extent, position)
+
+
+def without_checks(root: Expr) -> Expr:
+    """`root` with indices clamped where they were checked."""
+    done: dict[Expr, Expr] = {}
+    for node in post_order(root, done):
+        found = rebuilt(node, done)
+        if isinstance(found, Call) and found.name == "check_index":
+            index, extent, _ = found.args
+            place = index + select(index < 0, extent, extent - extent)
+            found = minimum(maximum(place, 0), extent - 1)
+        done[node] = found
+    return done[root]
 
 
 def call(name: str, *args: ExprLike, dtype: DType | None = None) -> Expr:

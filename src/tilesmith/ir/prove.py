@@ -164,6 +164,9 @@ def _call(e: ir.Call, facts: Facts) -> Interval:
         a = interval_of(e.args[0], facts)
         if a.lo is not None and a.hi is not None:
             return iv.make(0 if a.lo <= 0 <= a.hi else min(abs(a.lo), abs(a.hi)), max(-a.lo, a.hi))
+    if e.name == "check_index":
+        extent = interval_of(e.args[1], facts).hi
+        return iv.make(0, None if extent is None else max(extent - 1, 0))
     return iv.TOP
 
 

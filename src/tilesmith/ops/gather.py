@@ -1,19 +1,22 @@
 """Operators that look elements up by index.
 
-Indices may be negative (from the end).  Compiled code clamps other indices to the axis, so that a
-bad index never reads outside the tensor.  The reference raises ModelError for one.
+Indices may be negative (from the end).  Others raise ModelError, in the reference and in compiled
+code, which never reads outside the tensor.  With the option `unsafe` compiled code clamps them to
+the axis instead.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import i64
-from tilesmith.ir.expr import Expr, cast, select
+from tilesmith.ir.expr import Expr, cast, const, select
+from tilesmith.ir.intrinsics import checked_index
 from tilesmith.ir.types import Dim
 from tilesmith.te import tensor as te
 
@@ -21,13 +24,19 @@ from . import rules
 from .base import Op
 
 
-def _place(index: Expr, extent: Dim) -> Expr:
-    """`index` as a position within 0..extent-1."""
-    i = cast(index, i64)
-    if index.dtype.kind == "int":
-        i = select(i < 0, i + extent, i)
-        i = ir.maximum(i, 0)
-    return ir.minimum(i, ir.as_expr(extent) - 1 if not isinstance(extent, int) else extent - 1)
+def _place(indices: te.Tensor, at: tuple[Expr, ...], extent: Dim) -> Expr:
+    """The index at a place as a position within 0..extent-1."""
+    end = ir.as_expr(extent, const(0)) - 1
+    place = checked_index(cast(indices[at], i64), end + 1, linear(at, indices.shape))
+    return ir.minimum(ir.maximum(place, 0), end)  # for analyses that know no intrinsics
+
+
+def linear(at: Sequence[Expr], shape: Sequence[Dim]) -> Expr:
+    """The number of the element at a place, counted in row-major order."""
+    number: Expr = const(0)
+    for i, extent in zip(at, shape, strict=True):
+        number = number * extent + i
+    return number
 
 
 def places(op: str, indices: np.ndarray, extent: int) -> np.ndarray:
@@ -66,7 +75,7 @@ class Gather(_AlongAxis):
         end = axis + indices.rank
         shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
         position = te.compute(
-            indices.shape, lambda *i: _place(indices[i], x.shape[axis]), "position"
+            indices.shape, lambda *i: _place(indices, i, x.shape[axis]), "position"
         )
 
         def body(*i: Expr) -> Expr:
@@ -97,7 +106,7 @@ class GatherElements(_AlongAxis):
             )
         return te.compute(
             indices.shape,
-            lambda *i: x[(*i[:axis], _place(indices[i], x.shape[axis]), *i[axis + 1 :])],
+            lambda *i: x[(*i[:axis], _place(indices, i, x.shape[axis]), *i[axis + 1 :])],
             self.name,
         )
 
@@ -132,7 +141,7 @@ class GatherNd(Op):
         shape = (*indices.shape[:-1], *x.shape[b + depth :])
 
         def body(*i: Expr) -> Expr:
-            at = [_place(indices[(*i[:lead], n)], x.shape[b + n]) for n in range(depth)]
+            at = [_place(indices, (*i[:lead], const(n)), x.shape[b + n]) for n in range(depth)]
             return x[(*i[:b], *at, *i[lead:])]
 
         return te.compute(shape, body, self.name)

@@ -393,7 +393,19 @@ class _Reader:
 
 
 _SIMPLE = frozenset(
-    ("abs", "floor", "ceil", "trunc", "round", "bitcast", "fma", "sqrt", "prefetch", "scalef")
+    (
+        "abs",
+        "floor",
+        "ceil",
+        "trunc",
+        "round",
+        "bitcast",
+        "fma",
+        "sqrt",
+        "prefetch",
+        "scalef",
+        "check_index",
+    )
 )
 _ZERO, _ONE = Const(0), Const(1)
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilesmith.codegen import context
+from tilesmith.codegen.assertions import explained
 from tilesmith.support.errors import InternalError
 
 try:
@@ -90,8 +91,7 @@ class Failure(NamedTuple):
     def text(self, messages: Sequence[str]) -> str:
         """What went wrong, for people; `messages` are those of the kernel's assertions."""
         if self.code == context.Code.ASSERTION:
-            found = ", ".join(map(str, self.values))
-            return messages[self.assertion] + (f" (found {found})" if found else "")
+            return explained(messages[self.assertion], self.values)
         if self.code == context.Code.MEMORY:
             needed, given = self.values
             return f"{needed} bytes of memory are needed, {given} were given"

@@ -97,6 +97,13 @@ class Options:
             affects_code=True,
         ),
     )
+    unsafe: bool = field(
+        default=False,
+        metadata=about(
+            "Clamp indices that are out of range (Gather and its relatives), and report none.",
+            affects_code=True,
+        ),
+    )
     cache_dir: Path | None = field(
         default=None, metadata=about("Folder of the cache of compiled kernels.")
     )

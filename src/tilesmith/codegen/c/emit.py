@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from tilesmith.codegen.assertions import compared
+from tilesmith.codegen.assertions import INDEX, compared
 from tilesmith.codegen.context import VALUES
 from tilesmith.codegen.kernel import Kernel
 from tilesmith.ir.dtypes import i64
@@ -67,7 +67,6 @@ class CFunction:
 class _FunctionWriter(ExpressionWriter):
     def __init__(self, func: Func, shared: Collection[int]) -> None:
         super().__init__(Names())
-        self.messages: list[str] = []
         self.workspace = plan_workspace(func)
         self.overlapping = self.workspace.overlapping() | {func.buffers[i] for i in shared}
         if self.workspace.per_thread:
@@ -187,14 +186,12 @@ class _FunctionWriter(ExpressionWriter):
         # portable C has no prefetch
 
     def _assert(self, s: Assert) -> None:
-        if s.message not in self.messages:
-            self.messages.append(s.message)
         values = compared(s.cond)[:VALUES]
         self.begin((s.cond, *values))
         self.block.line(f"if (!({self.text(s.cond)})) {{ {comment(s.message)}")
         notes = {
             "code": "TILESMITH_ASSERTION",
-            "assertion": str(self.messages.index(s.message)),
+            "assertion": str(self.message(s.message)),
             "count": str(len(values)),
         }
         notes |= {f"values[{i}]": f"(int64_t){self.text(v, UNARY)}" for i, v in enumerate(values)}
@@ -216,9 +213,16 @@ def write(func: Func, symbol: str | None = None, *, shared: Collection[int] = ()
     params = writer.parameters(func)
     writer.block.line("(void)workspace, (void)context;")
     writer.statement(func.body)
+    # After a bad index the kernel went on.
+    status = "context->failure.code" if INDEX in writer.messages else "0"
     lines = [f"int32_t {symbol}("]
     lines += [f"    {p}," for p in params[:-2]]
-    lines += [f"    {params[-2]}, {params[-1]}) {{", *writer.block.lines, "    return 0;", "}"]
+    lines += [
+        f"    {params[-2]}, {params[-1]}) {{",
+        *writer.block.lines,
+        f"    return {status};",
+        "}",
+    ]
     about = [f"{func.name}({', '.join(_shown(p) for p in func.params)})"]
     about += [f"{key}: {value}" for key, value in func.attrs if key != STEP]
     text = "\n".join([comment("\n * ".join(about)), *lines]) + "\n"

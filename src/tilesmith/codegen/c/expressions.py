@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from tilesmith.codegen.assertions import INDEX
 from tilesmith.ir.dtypes import DType, f32, f64, i64
 from tilesmith.ir.expr import (
     Binary,
@@ -115,13 +116,15 @@ class Block:
 class ExpressionWriter:
     """`text(e)` is the C text of an expression; lines that must run before it go to `block`.
 
-    `helpers` collects the names of the functions of `prelude` that the text calls.
+    `helpers` collects the names of the functions of `prelude` that the text calls, `messages` what
+    it may report.
     """
 
     def __init__(self, names: Names) -> None:
         self.names = names
         self.block = Block(1)
         self.helpers: set[str] = set()
+        self.messages: list[str] = []
         self.context: Context = EMPTY
         self.wrapping: set[Var] = set()  # i64 variables whose value is no index arithmetic
         self._uses: dict[Expr, int] = {}
@@ -195,6 +198,12 @@ class ExpressionWriter:
             found = isinstance(e, Load) or any(map(self.reads, e.children))
             self._loads[e] = found
         return found
+
+    def message(self, text: str) -> int:
+        """The number of a message."""
+        if text not in self.messages:
+            self.messages.append(text)
+        return self.messages.index(text)
 
     def call(self, helper: str, *args: Expr | str) -> tuple[str, int]:
         """A call of a function of `prelude`."""
@@ -356,6 +365,9 @@ class ExpressionWriter:
         dtype = args[0].dtype
         if name == "threefry":
             return self.call("ts_threefry", *args)
+        if name == "check_index":
+            number = str(self.message(INDEX))
+            return self.call("ts_check_index", "context", number, *args)
         if name == "bitcast":
             return self._bitcast(args[0], e.type)
         if name == "fma":

@@ -175,6 +175,17 @@ float ts_odd_f32(double x) { /* rounded to odd, so that rounding again rounds on
     if (x != x || (double)y == x) return y;
     return ts_f32_of_bits_u32((ts_u32_of_bits_f32(y) - (fabs((double)y) > fabs(x))) | 1);
 }""",
+    "ts_check_index": """\
+int64_t ts_check_index(struct tilesmith_context *context, int32_t message, int64_t index,
+                       int64_t extent, int64_t position) {
+    if ((uint64_t)index + (uint64_t)extent >= 2 * (uint64_t)extent && !context->failure.code) {
+        struct tilesmith_failure *failure = &context->failure;
+        failure->code = TILESMITH_ASSERTION, failure->assertion = message, failure->count = 3;
+        failure->values[0] = index, failure->values[1] = position, failure->values[2] = extent;
+    }
+    if ((uint64_t)index + (uint64_t)extent >= 2 * (uint64_t)extent) return 0;
+    return index < 0 ? index + extent : index;
+}""",
     "ts_threefry": f"""\
 uint32_t ts_threefry(uint32_t x, uint32_t y, uint32_t k0, uint32_t k1) {{
     static const uint8_t turns[] = {{{", ".join(str(n) for group in ROTATIONS for n in group)}}};

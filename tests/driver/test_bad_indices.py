@@ -1,0 +1,94 @@
+"""Compiled lookups report a bad index with its node, value and position, and read nothing else."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import onnx
+import pytest
+from small_models import model, node
+
+import tilesmith as ts
+
+CASES = {
+    "rows": ("Gather", (10, 37), (2, 5), {"axis": 0}),
+    "columns": ("Gather", (3, 10), (41,), {"axis": 1}),
+    "scalars": ("Gather", (10,), (77,), {"axis": 0}),
+    "elements of columns": ("GatherElements", (10, 37), (6, 37), {"axis": 0}),
+    "elements of rows": ("GatherElements", (5, 10), (5, 50), {"axis": 1}),
+    "places": ("GatherND", (10, 10), (7, 2), {}),
+    "rows of places": ("GatherND", (10, 6), (9, 1), {}),
+}
+EXTENT = 10
+
+
+def lookup(case: str) -> onnx.ModelProto:
+    op, table, indices, attributes = CASES[case]
+    made = model([node(op, "x i", "y", name="the_lookup", **attributes)], {"x": table}, ["y"])
+    made.graph.input.append(
+        onnx.helper.make_tensor_value_info("i", onnx.TensorProto.INT64, indices)
+    )
+    return made
+
+
+@pytest.mark.parametrize(("target", "threads"), [("native", 1), ("native", 2), ("c", 1)])
+@pytest.mark.parametrize("case", CASES)
+def test_bad_indices_are_named(case: str, threads: int, target: str) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = np.random.default_rng(seed)
+    exe = ts.compile(lookup(case), target=target, threads=threads)
+    _, table, shape, _ = CASES[case]
+    x = rng.standard_normal(table).astype(np.float32)
+    count = int(np.prod(shape))
+    # Bad values behind the indices: nothing may look at them.
+    memory = np.full(count + 64, 1 << 40)
+    indices = memory[:count].reshape(shape)
+    for bad in (EXTENT, -EXTENT - 1, 1 << 40, (1 << 63) - 1, -(1 << 63)):
+        indices[...] = rng.integers(-EXTENT, EXTENT, shape)
+        exe(x, indices)
+        place = int(rng.integers(count))
+        indices.flat[place] = bad
+        with pytest.raises(ts.ModelError) as e:
+            exe(x, indices)
+        assert str(e.value) == (
+            f"the_lookup: expected indices from -10 to 9, found {bad} at position {place} of the "
+            "indices (counted in row-major order)"
+        )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_unsafe_clamps(case: str) -> None:
+    exe = ts.compile(lookup(case), options=ts.Options(unsafe=True))
+    _, table, shape, _ = CASES[case]
+    x = np.random.default_rng(0).standard_normal(table).astype(np.float32)
+    last = exe(x, np.full(shape, EXTENT - 1))
+    np.testing.assert_array_equal(exe(x, np.full(shape, 1 << 40)), last)
+    np.testing.assert_array_equal(exe(x, np.full(shape, -(1 << 40))), exe(x, np.zeros(shape, int)))
+
+
+def test_the_kernel_that_failed_is_named_among_others() -> None:
+    made = model(
+        [
+            node("Gather", "x i", "a", name="first"),
+            node("Softmax", "a", "s", axis=-1),
+            node("Gather", "s j", "y", name="second", axis=1),
+        ],
+        {"x": (10, 64)},
+        ["y"],
+    )
+    for name, count in (("i", 20), ("j", 30)):
+        made.graph.input.append(
+            onnx.helper.make_tensor_value_info(name, onnx.TensorProto.INT32, [count])
+        )
+    exe = ts.compile(made)
+    x = np.random.default_rng(0).standard_normal((10, 64)).astype(np.float32)
+    i, j = np.zeros(20, np.int32), np.zeros(30, np.int32)
+    exe(x, i, j)
+    j[29] = 64
+    with pytest.raises(ts.ModelError, match=r"second.*from -64 to 63, found 64 at position 29"):
+        exe(x, i, j)
+    i[3] = -11
+    with pytest.raises(ts.ModelError, match=r"first.*from -10 to 9, found -11 at position 3"):
+        exe(x, i, j)
