@@ -23,6 +23,7 @@ PAGES = (
     "accuracy.md",
     "te.md",
     "te-windows.md",
+    "te-scan.md",
     "from-tvm-and-halide.md",
 )
 _BLOCK = re.compile(

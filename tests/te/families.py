@@ -190,6 +190,53 @@ def gather() -> Family:
     return Family([table, index], [y], lambda t, i: [t[i][:, ::-1] * 3 + 1], index_limit=rows)
 
 
+def filtered() -> Family:
+    """A recurrence that reads two steps back, and a sum of its last steps."""
+    t, n = 9, 10
+    x, state = te.placeholder((t, n), name="X"), te.placeholder((t, n), name="state")
+    first = te.compute((2, n), lambda i, j: x[i, j] * 2.0, name="first")
+    step = te.compute(
+        (t, n), lambda i, j: te.minimum(x[i, j] + state[i - 1, j], 7.0) - state[i - 2, j],
+        name="step",
+    )  # fmt: skip
+    steps = te.scan(first, step, state, name="steps")
+    y = te.compute((n,), lambda j: steps[t - 1, j] + steps[t - 3, n - 1 - j], name="Y")
+
+    def reference(x):
+        rows = [*(x[:2] * 2)]
+        for i in range(2, t):
+            rows.append(np.minimum(x[i] + rows[-1], 7) - rows[-2])
+        return [rows[-1] + rows[-3][::-1]]
+
+    return Family([x], [y], reference)
+
+
+def recurrent() -> Family:
+    """A cell with two states and a product of one of them with weights."""
+    t, b, h = 4, 3, 5
+    x, w = te.placeholder((t, b, h), name="X"), te.placeholder((h, h), name="W")
+    hs, cs = te.placeholder((t, b, h), name="hs"), te.placeholder((t, b, h), name="cs")
+    k = te.reduce_axis(h, "k")
+    p = te.compute((t, b, h), lambda i, j, o: te.sum(hs[i - 1, j, k] * w[k, o], axis=k), name="P")
+
+    def cell(i, j, o):
+        c = te.maximum(te.minimum(p[i, j, o] + x[i, j, o], 3.0), cs[i - 1, j, o] - 1.0)
+        return te.minimum(te.maximum(c - x[i, j, o], -3.0), 3.0), c
+
+    new = te.compute((t, b, h), cell, name="cell")
+    first = te.compute((1, b, h), lambda i, j, o: (x[0, j, o], x[0, j, o] * 2.0), name="first")
+    states = te.scan(first, new, [hs, cs], name="states")
+
+    def reference(x, w):
+        hs, cs = [x[0]], [x[0] * 2]
+        for i in range(1, t):
+            cs.append(np.maximum(np.minimum(hs[-1] @ w + x[i], 3), cs[-1] - 1))
+            hs.append(np.minimum(np.maximum(cs[-1] - x[i], -3), 3))
+        return [np.stack(hs), np.stack(cs)]
+
+    return Family([x, w], list(states), reference)
+
+
 FAMILIES: dict[str, Callable[[], Family]] = {
     f.__name__: f
     for f in (
@@ -203,5 +250,7 @@ FAMILIES: dict[str, Callable[[], Family]] = {
         argmax,
         elementwise,
         gather,
+        filtered,
+        recurrent,
     )
 }

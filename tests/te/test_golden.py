@@ -184,6 +184,23 @@ def store_root() -> tuple[te.Schedule, list[te.Tensor]]:
     return s, [x, y]
 
 
+def scan() -> tuple[te.Schedule, list[te.Tensor]]:
+    """A recurrent layer of which only the last state is read."""
+    x, w = te.placeholder((9, 8), name="X"), te.placeholder((8, 8), name="W")
+    state, k = te.placeholder((9, 8), name="state"), te.reduce_axis(8, "k")
+    p = te.compute((9, 8), lambda t, j: te.sum(state[t - 1, k] * w[k, j], axis=k), name="P")
+    step = te.compute((9, 8), lambda t, j: te.tanh(p[t, j] + x[t, j]), name="step")
+    first = te.compute((1, 8), lambda t, j: te.tanh(x[0, j]), name="first")
+    h = te.scan(first, step, state, name="H")
+    y = te.compute((8,), lambda j: h[8, j] * 2.0, name="Y")
+    s = te.create_schedule(y.op)
+    s[first].compute_inline()
+    s[p].reorder(k, "j")
+    s[p].vectorize("j")
+    s[h].vectorize("i1")
+    return s, [x, w, y]
+
+
 def storage_align() -> tuple[te.Schedule, list[te.Tensor]]:
     s, (x, y, z) = _chain()
     s[y].storage_align(s[y].axis[0], 16)
@@ -256,7 +273,7 @@ def padded_window() -> tuple[te.Schedule, list[te.Tensor]]:
 
 EXAMPLES: tuple[Example, ...] = (
     unscheduled, split, fuse, skew, tile, reorder, compute_at, cache_write, cache_read, rfactor,
-    winograd, flatten_axes, transform_layout, roundup, double_buffer, store_at, store_root,
+    winograd, flatten_axes, transform_layout, roundup, double_buffer, store_at, store_root, scan,
     storage_align, prefetch, prefetch_over, prefetch_piece, padded_window,
 )  # fmt: skip
 
@@ -268,6 +285,7 @@ def test_loops(example: Example, golden: Callable[[str], None]) -> None:
     golden(steps + print_func(te.lower(s, args, example.__name__)))
 
 
-def test_expression(golden: Callable[[str], None]) -> None:
-    s, _ = padded_window()
+@pytest.mark.parametrize("example", [padded_window, scan], ids=lambda e: e.__name__)
+def test_expression(example: Example, golden: Callable[[str], None]) -> None:
+    s, _ = example()
     golden(te.print_ops(s.ops))

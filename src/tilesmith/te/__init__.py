@@ -43,6 +43,7 @@ from .intrinsics import (
     trunc,
 )  # fmt: skip
 from .lower import lower
+from .scan import scan
 from .schedule import Schedule, create_schedule
 from .stage import Axis, Stage
 from .tensor import (
@@ -69,6 +70,6 @@ __all__ = [
     "ceil", "comm_reducer", "compute", "const", "cos", "cosh", "create_schedule", "erf",
     "exp", "exp2", "floor", "if_then_else", "isinf", "isnan", "log", "log1p", "lower", "max",
     "maximum", "min", "minimum", "placeholder", "power", "print_ops", "prod", "reduce_axis",
-    "round", "rsqrt", "select", "sigmoid", "sin", "sinh", "sqrt", "sum", "tan", "tanh",
+    "round", "rsqrt", "scan", "select", "sigmoid", "sin", "sinh", "sqrt", "sum", "tan", "tanh",
     "trunc",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 - A stage attached at a loop has all its readers inside that loop.
 - A loop with attached stages is not vectorised.
 - An inlined stage has nothing attached.
+- A scan's steps follow each other (`check_scan`).
 - Loops over which a stage keeps values run in sequence.
 - An output may be attached only where its reader provably visits each element, so that it is
   written whole.
@@ -14,12 +15,16 @@ from tilesmith.ir.expr import Load, Var, post_order
 from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.support.errors import ScheduleError
 
+from .check_scan import check_scan
 from .relations import same_dim
 from .state import At, StageState, State
 
 
 def check(state: State) -> None:
     """Raises ScheduleError if some attachment of `state` is illegal."""
+    for stage in state.stages.values():
+        if stage.recurrence is not None:
+            check_scan(state, stage)
     attached = [s for s in state.stages.values() if isinstance(s.attach, At)]
     if not attached:
         return

@@ -25,6 +25,7 @@ from .lower_nest import NestWriter
 from .lower_plan import Region, StagePlan, make_plan
 from .lower_region import region
 from .lower_round import check_rounding
+from .lower_scan import fold_steps, step_condition, whole_steps
 from .lower_size import check_code, copies_around
 from .lower_slide import ahead_of_readers, slid
 from .ranges import Room, check_reads
@@ -57,7 +58,9 @@ def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Fun
     stack = STACK_BYTES
     for stage_name in reversed(bodies):
         stage = state.stages[stage_name]
-        plans[stage_name] = plan = _plan(state, plans, stage, bodies[stage_name], facts)
+        plan = _plan(state, plans, stage, bodies[stage_name], facts)
+        fold_steps(state, plans, plan, facts)
+        plans[stage_name] = plan
         copies = copies_around(plans, plan)
         _allocate(plan, parameters, needed.get(stage_name), stack // copies)
         stack -= copies * sum(map(bytes_of_stack, plan.buffers))
@@ -125,8 +128,12 @@ def _plan(
         regions = region(state, plans, stage.name, attach, ahead)
         if stage.store is not None:
             return slid(state, plans, stage, body, regions, ahead)
-        plan = make_plan(stage, body, regions, outside)
+        condition = step_condition(state, plans, stage)
+        if condition is not None:
+            outside = outside.assuming(condition)
+        plan = make_plan(stage, body, whole_steps(stage, regions), outside)
         plan.ahead = ahead
+        plan.conditions = () if condition is None else (condition,)
         return plan
     return make_plan(stage, body, tuple(Region(const(0), dim(a.extent)) for a in op.axis), facts)
 
@@ -151,11 +158,13 @@ def _allocate(
         plan.origin = tuple(r.start for r in plan.storage or plan.regions)
     shape = [plan.spans[a.var] for a in axes]
     if plan.storage is not None:
-        shape = [f or r.extent for f, r in zip(plan.folds, plan.storage, strict=True)]
+        shape = [r.extent for r in plan.storage]
     for n, size in enumerate(needed or ()):
         have = shape[n]
         if isinstance(size, int) and isinstance(have, int):
             shape[n] = max(size, have)
+    for n, factor in enumerate(plan.folds):
+        shape[n] = factor or shape[n]
     buffers: list[Buffer] = []
     for v in range(len(stage.op.outputs)):
         made = parameters.get((stage.name, v))

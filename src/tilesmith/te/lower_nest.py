@@ -203,7 +203,7 @@ class NestWriter:
         points = tuple(plan.points[a.var] for a in axes)
         if plan.buffers[0].scope not in ALLOCATED:
             logical = points
-        elif plan.storage is None:
+        elif plan.storage is None and not plan.folds:
             logical = plan.locals
         else:
             logical = plan.positions(points)

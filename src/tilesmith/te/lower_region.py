@@ -61,6 +61,24 @@ def reads(state: State, plan: StagePlan, name: str) -> bool:
     return any(state.tensors[read_of(r)][0] == name for r in plan.reads)
 
 
+def first_read(
+    state: State, plans: Mapping[str, StagePlan], reader: StagePlan, name: str
+) -> Expr | None:
+    """The first index of dimension 0 that `reader` reads of stage `name`, which is complete then;
+    None if that is not known.
+    """
+    top = reader.stage.name
+    own = state.stages[name].attach
+    for link in state.ancestors(reader.stage.name):
+        top = link.stage
+        if isinstance(own, At) and link.stage == own.stage:
+            break
+    depth = plans[top].depth(own.axis) if isinstance(own, At) else -1
+    ctx = plans[top].context(depth)
+    bounds = _bounds_of_reads(state, plans, reader, name, top, depth, ctx)[0]
+    return None if bounds is None else bounds[0]
+
+
 def hull(
     part: Region,
     ranges: Ranges,

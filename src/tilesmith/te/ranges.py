@@ -53,11 +53,14 @@ def check_reads(
     stack: list[Operation] = list(ops)
     seen: set[Operation] = set(stack)
     asserted: dict[Expr, Assert] = {}
+    starts: dict[Operation, int] = {}  # the first step of what computes the steps of a scan
     while stack:
         op = stack.pop()
         if isinstance(op, Placeholder):
             continue
-        asserted |= _Reads(op, room, facts).check(symbols)
+        if op.recurrence is not None:
+            starts |= dict.fromkeys(op.recurrence.inside, op.recurrence.given)
+        asserted |= _Reads(op, room, facts, starts.get(op, 0)).check(symbols)
         for tensor in op.inputs:
             if tensor.op not in seen:
                 seen.add(tensor.op)
@@ -81,10 +84,11 @@ class _Index:
 
 
 class _Reads:
-    """The reads of one operation."""
+    """The reads of one operation, whose first axis begins at `start`."""
 
-    def __init__(self, op: Compute, room: Room, facts: Context) -> None:
+    def __init__(self, op: Compute, room: Room, facts: Context, start: int) -> None:
         self.op = op
+        self.start = start
         self.room = room
         self.facts = facts
         self.extents: dict[Expr, Dim] = {a.var: a.extent for a in (*op.axis, *op.reduce_axis)}
@@ -100,6 +104,8 @@ class _Reads:
             for n in self.extents.values():
                 if isinstance(n, Expr):
                     found = found.assuming(n >= 1)  # or nothing is computed
+            if self.start:
+                found = found.assuming(self.op.axis[0].var >= self.start)
             self._context = found
         return self._context
 
@@ -112,6 +118,8 @@ class _Reads:
                     raise self._unknown(var)
         if any(isinstance(n, int) and n == 0 for n in self.extents.values()):
             return {}  # nothing is computed
+        if self.start and isinstance(op.axis[0].extent, int) and op.axis[0].extent <= self.start:
+            return {}
         open_ = {load: found for load in loads(sources) if (found := self._unproved(load))}
         if open_:
             for source in sources:

@@ -12,7 +12,7 @@ to its current stage.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from tilesmith.ir.layout import Layout
@@ -21,7 +21,7 @@ from tilesmith.ir.types import Dim
 from tilesmith.support.errors import ScheduleError
 
 from .relations import Relation
-from .tensor import Compute, IterVar, Operation, Placeholder, Tensor
+from .tensor import Compute, IterVar, Operation, Placeholder, Recurrence, Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +130,11 @@ class StageState:
     def root_axes(self) -> tuple[IterVar, ...]:
         """The operation's axes in the order of `roots`."""
         return (*self.op.axis, *self.op.reduce_axis) if isinstance(self.op, Compute) else ()
+
+    @property
+    def recurrence(self) -> Recurrence | None:
+        """Of a scan; None for other stages."""
+        return self.op.recurrence if isinstance(self.op, Compute) else None
 
     def kind(self, axis: str) -> ForKind:
         return self.kinds.get(axis, "serial")
@@ -242,6 +247,18 @@ class State:
                         found.append(reader)
         return direct
 
+    def inside_scan(self, name: str) -> tuple[str, ...]:
+        """The stages that compute a step of scan `name` from its state; none for other stages."""
+        if self.stages[name].recurrence is None:
+            return ()
+        found: dict[str, None] = {}
+        for stage in self.stages.values():
+            if stage.name == name:
+                break
+            if any(source == name or source in found for source, _ in stage.reads):
+                found[stage.name] = None
+        return tuple(found)
+
     def kept_over(self, name: str) -> tuple[str, ...]:
         """The loops whose iterations hand values of stage `name` on to the next ones, outermost
         first: those of the stage in which it is computed, between its memory and itself.
@@ -300,13 +317,37 @@ def initial(outputs: tuple[Operation, ...]) -> State:
             inputs[op] = op.inputs
             stack.append((op, True))
             stack.extend((t.op, False) for t in reversed(inputs[op]))
-    names: dict[str, None] = {}
-    stages: dict[str, StageState] = {}
+    states = {
+        t: n
+        for op in order
+        if isinstance(op, Compute) and op.recurrence is not None
+        for n, t in enumerate(op.recurrence.states)
+    }
+    names: dict[str, Operation] = {}
     tensors: dict[Tensor, tuple[str, int]] = {}
     for op in order:
-        name = unique(op.name or "t", names)
-        names[name] = None
+        if op.outputs[0] not in states:
+            name = unique(op.name or "t", names)
+            names[name] = op
+            tensors.update({t: (name, t.index) for t in op.outputs})
+            if isinstance(op, Compute) and op.recurrence is not None:
+                tensors.update({t: (name, n) for n, t in enumerate(op.recurrence.states)})
+    stages: dict[str, StageState] = {}
+    for name, op in names.items():
         reads = tuple(tensors[t] for t in inputs[op])
         stages[name] = make_stage(name, op, reads, is_output=op in outputs)
-        tensors.update({t: (name, t.index) for t in op.outputs})
-    return State(stages, tensors)
+    state = State(stages, tensors)
+    for name, stage in stages.items():
+        if stage.recurrence is not None:
+            state = _with_steps(state, name)
+    return state
+
+
+def _with_steps(state: State, name: str) -> State:
+    """The stages inside a scan at its time loop, if they are reductions, else inlined."""
+    time = At(name, state.stages[name].roots[0])
+    for inside in state.inside_scan(name):
+        stage = state.stages[inside]
+        attach = time if stage.compute.reduce_axis or stage.is_output else "inline"
+        state = state.with_stage(replace(stage, attach=attach))
+    return state

@@ -128,6 +128,24 @@ class Placeholder:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Recurrence:
+    """What makes a compute a scan (`te.scan`): it reads its own results of earlier steps.
+
+    states: placeholders that stand for its outputs, in order.
+    given: number of first steps that read no state.
+    lag: how many steps back it reads, at most.
+    mixed: numbers of the axes along which a step reads other positions than its own.
+    inside: the computes that read a state, of step `given` and later ones.
+    """
+
+    states: tuple[Tensor, ...]
+    given: int
+    lag: int
+    mixed: frozenset[int]
+    inside: frozenset[Compute] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Compute:
     """`outputs[v][axis vars] = body[v]` for every point of `axis`.
 
@@ -139,6 +157,7 @@ class Compute:
     body: one expression per output.
     reduce_axis: reduction axes.
     source: the place "file:line" where a user wrote it; empty for the compiler's own.
+    recurrence: of a scan, whose first axis is time; None for other computes.
     outputs: its tensors.
     inputs: the tensors that the body reads, each once, in order of first use.
     """
@@ -148,6 +167,7 @@ class Compute:
     body: tuple[Expr, ...]
     reduce_axis: tuple[IterVar, ...] = ()
     source: str = field(default="", repr=False)
+    recurrence: Recurrence | None = None
     outputs: tuple[Tensor, ...] = field(init=False, repr=False)
     inputs: tuple[Tensor, ...] = field(init=False, repr=False)
     """The tensors that the body reads, each once, in order of first use."""

@@ -59,10 +59,12 @@ def _shared(roots: Iterable[Expr]) -> set[Expr]:
 def _lines(op: Compute, names: _Names) -> list[str]:
     axes = [f"{names.of(a.var, 'i')} < {_dim(a.extent, names)}" for a in op.axis]
     reduced = [f"{names.of(a.var, 'k')} < {_dim(a.extent, names)}" for a in op.reduce_axis]
+    carried = op.recurrence.states if op.recurrence is not None else ()
     lines = [
         f"{names.of(op, 't')}({', '.join(axes)})"
         + (f" over ({', '.join(reduced)}):" if reduced else ":")
     ]
+    lines += [f"  {names.tensor(s)} is {names.of(op, 't')}.{n}" for n, s in enumerate(carried)]
     done: dict[Expr, str] = {}
     shared = _shared(op.body)
     for body in op.body:

@@ -1,5 +1,6 @@
 """Search spaces for any tensor expression: rules, each applied where the structure allows it.
 
+    scan                       recurrences
     winograd                   convolutions with a 3x3 window by minimal filtering
     inline / store / root      where stages without reductions are computed
     rfactor                    long reductions to few elements, part by part
@@ -29,6 +30,7 @@ from tilesmith.te.tensor import Placeholder, Tensor
 
 from .nest import schedule_nest
 from .place import block_nests, factor_reductions, form_nests, place_injective
+from .scans import schedule_scans
 from .winograd import filter_windows, schedule_filtered
 
 NAME = "generated 2"
@@ -78,6 +80,7 @@ def schedule_expression(
         return  # loops that never run, and sums of nothing
     filtered = filter_windows(s, target, bound, cfg)
     apart = {f.name for f in filtered} | {s[t].name for f in filtered for t in f.stages}
+    apart |= schedule_scans(s, target)
     tiled = place_injective(s, cfg, apart)
     factor_reductions(s, target, cfg, apart)
     nests = form_nests(s, tiled, cfg, apart)

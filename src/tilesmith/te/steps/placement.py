@@ -58,6 +58,8 @@ class ComputeInline(Step):
             why = "it is an output of the program"
         elif stage.compute.reduce_axis:
             why = "it is a reduction; compute it at a loop of its reader instead"
+        elif stage.recurrence is not None:
+            why = "it is a scan, which reads its own results"
         elif stage.layout is not None or stage.aligns:
             why = "its layout was chosen, but an inlined stage has no memory"
         elif here:
@@ -109,7 +111,7 @@ class FoldStorage(Step):
     factor: Number
 
     def apply(self, state: State) -> State:
-        stage = _computed_at(state, self.stage, "fold the storage")
+        stage = _intermediate(state, self.stage, "fold the storage")
         axes = stage.roots[: len(stage.compute.axis)]
         if self.axis not in axes:
             raise ScheduleError(
@@ -120,7 +122,8 @@ class FoldStorage(Step):
             raise ScheduleError(
                 f"fold_storage of {stage.name} needs a factor of at least 1, found {self.factor}"
             )
-        if stage.store is None:
+        is_time = stage.recurrence is not None and self.axis == axes[0]
+        if stage.store is None and not is_time:
             raise ScheduleError(
                 f"cannot fold the storage of {stage.name}: it is stored where it is computed, so "
                 "no values are kept; store_at an outer loop first"

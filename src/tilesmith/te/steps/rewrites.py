@@ -29,6 +29,11 @@ def _renamed(old: tuple[IterVar, ...], new: tuple[IterVar, ...]) -> dict[Expr, E
 
 
 def unscheduled(stage: StageState, what: str) -> None:
+    if stage.recurrence is not None:
+        raise ScheduleError(
+            f"{what} of {stage.name}: it is a scan, which reads its own results; {what} a compute "
+            "that reads it"
+        )
     if stage.relations or stage.leaves != stage.roots or stage.kinds or stage.attach == "inline":
         raise ScheduleError(
             f"{what} of {stage.name} must come before its loops are scheduled, since it moves them "
@@ -39,7 +44,7 @@ def unscheduled(stage: StageState, what: str) -> None:
 def _with_body(state: State, stage: StageState, body: tuple[Expr, ...]) -> State:
     """`stage` computing `body` over the same axes."""
     old = stage.compute
-    op = Compute(old.name, old.axis, body, old.reduce_axis)
+    op = replace(old, body=body)
     return state.with_operation(replace(stage, op=op, reads=state.reads_of(op)))
 
 
@@ -64,7 +69,10 @@ class CacheWrite(Step):
         renamed = _renamed(old.axis, axes)
         name = state.unique_name(f"{stage.name}_{self.scope}")
         copy = Compute(name, axes, tuple(substitute(b, renamed) for b in old.body), old.reduce_axis)
-        cached = make_stage(name, copy, stage.reads, scope=checked_scope(self.scope))
+        in_step = any(stage.name in state.inside_scan(n) for n in state.stages)
+        attach = stage.attach if in_step else "root"
+        scope = checked_scope(self.scope)
+        cached = make_stage(name, copy, stage.reads, scope=scope, attach=attach)
         state = state.with_new_stage(cached, before=stage.name)
         op = Compute(
             old.name, old.axis, tuple(t[tuple(a.var for a in old.axis)] for t in copy.outputs)
