@@ -24,6 +24,7 @@ PAGES = (
     "te.md",
     "te-windows.md",
     "te-scan.md",
+    "te-extern.md",
     "from-tvm-and-halide.md",
 )
 _BLOCK = re.compile(

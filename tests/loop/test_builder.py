@@ -14,6 +14,7 @@ from tilesmith.loop.compare import assert_structural_equal
 from tilesmith.loop.interpret import interpret
 from tilesmith.loop.parse import parse_func
 from tilesmith.loop.verify import verify
+from tilesmith.support.errors import ExpressionError
 
 
 def test_every_form() -> None:
@@ -74,5 +75,11 @@ def test_otherwise_needs_a_condition() -> None:
     b = LoopBuilder("bad")
     y = b.output("y", TensorType(f32, (1,)))
     y[0] = 0.0
-    with pytest.raises(AssertionError, match="expected a `when` before"), b.otherwise():
+    with pytest.raises(ExpressionError, match="expected a `when` right before"), b.otherwise():
         pass
+
+
+def test_blocks_are_closed_before_the_end() -> None:
+    b = LoopBuilder("bad")
+    with pytest.raises(ExpressionError, match="inside a block that is still open"), b.loop(4):
+        b.finish()

@@ -9,9 +9,10 @@
             y[i, j] = total.value
     func = b.finish()
 
-This is for operators that no tensor expression describes (sorting, scattering).  They say which
-loops have independent iterations.  The strategy decides whether those run on threads, in vector
-lanes or in sequence, and where memory holds the tensors.
+This is for what no tensor expression describes (sorting, scattering): operators (`ops.Op.loops`)
+and parts of a tensor expression (`te.extern`).  They say which loops have independent iterations.
+The compiler decides whether those run on threads, in vector lanes or in sequence, and where memory
+holds the tensors.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tilesmith.ir.dtypes import DType, i64
 from tilesmith.ir.expr import Expr, ExprLike, Load, Var, as_expr
 from tilesmith.ir.loop_tables import ForKind, Scope
 from tilesmith.ir.types import TensorType
+from tilesmith.support.errors import ExpressionError
 
 from .nodes import (
     Allocate,
@@ -137,8 +139,9 @@ class LoopBuilder:
     @contextmanager
     def otherwise(self) -> Iterator[None]:
         """Statements that run if the condition of the preceding `when` did not hold."""
-        before = self._blocks[-1].pop()
-        assert isinstance(before, If) and before.otherwise is None, "expected a `when` before"
+        before = self._blocks[-1].pop() if self._blocks[-1] else None
+        if not isinstance(before, If) or before.otherwise is not None:
+            raise ExpressionError(f"{self._name}: expected a `when` right before an `otherwise`")
         self._open()
         yield
         self.append(If(before.cond, before.then, self._close()))
@@ -176,7 +179,11 @@ class LoopBuilder:
         return result
 
     def finish(self) -> Func:
-        assert len(self._blocks) == 1, "a block is still open"
+        """The function.  Raises ExpressionError if a block is still open."""
+        if len(self._blocks) != 1:
+            raise ExpressionError(
+                f"{self._name}: finish() stands inside a block that is still open"
+            )
         return Func(self._name, tuple(self._params), tuple(self._outputs), self._close())
 
     def _open(self) -> None:

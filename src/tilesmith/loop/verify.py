@@ -29,17 +29,18 @@ _NODES = (
 )  # fmt: skip
 
 
-def verify(func: Func, stage: Stage, after: str = "") -> None:
+def verify(func: Func, stage: Stage, after: str = "", is_users: bool = False) -> None:
     """Raises VerifyError if `func` is not well formed for `stage`.
 
     after: the pass that made it.
+    is_users: whether a user wrote it, so that an error is no bug of a pass.
     """
-    _Verifier(func, stage, after).run()
+    _Verifier(func, stage, after, is_users).run()
 
 
 class _Verifier:
-    def __init__(self, func: Func, stage: Stage, after: str) -> None:
-        self.func, self.stage, self.after = func, stage, after
+    def __init__(self, func: Func, stage: Stage, after: str, is_users: bool) -> None:
+        self.func, self.stage, self.after, self.is_users = func, stage, after, is_users
         self.vars: set[Var] = set()
         self.buffers: set[Buffer] = set()
         self.writable: set[Buffer] = set(func.outputs)
@@ -52,6 +53,8 @@ class _Verifier:
             place += f", expression '{e}'"
         if self.where is not None:
             place += f", statement '{head(self.where)}'"
+        if self.is_users:
+            raise VerifyError(f"{what}{place}")
         made = f" after {self.after}" if self.after else ""
         raise VerifyError(
             f"loop IR{made} is not valid at stage '{self.stage}': {what}{place}; "

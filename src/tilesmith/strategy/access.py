@@ -11,13 +11,15 @@ from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Expr, Var, const, free_vars, post_order, substitute
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.simplify import simplify
-from tilesmith.te.tensor import Compute, Tensor
+from tilesmith.te.tensor import Compute, Extern, Tensor
 
 from .group import Group
 
 
 def expand(op: Compute, keep: Iterable[Compute] = ()) -> tuple[Expr, ...]:
-    """The bodies of `op` with every producer stage but those in `keep` (and reductions) inlined."""
+    """The bodies of `op` with every producer stage inlined but those in `keep`, reductions, scans
+    and loops.
+    """
     kept = set(keep)
     memo: dict[Expr, Expr] = {}
 
@@ -28,8 +30,10 @@ def expand(op: Compute, keep: Iterable[Compute] = ()) -> tuple[Expr, ...]:
                 producer = new.buffer.op
                 if (
                     isinstance(producer, Compute)
+                    and not isinstance(producer, Extern)
                     and producer not in kept
                     and not producer.reduce_axis
+                    and producer.recurrence is None
                 ):
                     body = inline(producer.body[new.buffer.index])
                     vars_ = [a.var for a in producer.axis]

@@ -11,7 +11,9 @@ from tilesmith.ir.expr import all_of as all
 from tilesmith.ir.expr import any_of as any
 from tilesmith.ir.expr import cast, const, maximum, minimum, select
 from tilesmith.ir.intrinsics import call
+from tilesmith.loop.builder import LoopBuilder
 
+from .extern import extern
 from .intrinsics import (
     abs,
     acos,
@@ -65,11 +67,11 @@ from .tensor import (
 from .text import print_ops
 
 __all__ = [
-    "Axis", "Compute", "IterVar", "Placeholder", "Reducer", "Schedule", "Stage", "Tensor",
-    "abs", "acos", "acosh", "all", "any", "asin", "asinh", "atan", "atanh", "call", "cast",
-    "ceil", "comm_reducer", "compute", "const", "cos", "cosh", "create_schedule", "erf",
-    "exp", "exp2", "floor", "if_then_else", "isinf", "isnan", "log", "log1p", "lower", "max",
-    "maximum", "min", "minimum", "placeholder", "power", "print_ops", "prod", "reduce_axis",
+    "Axis", "Compute", "IterVar", "LoopBuilder", "Placeholder", "Reducer", "Schedule", "Stage",
+    "Tensor", "abs", "acos", "acosh", "all", "any", "asin", "asinh", "atan", "atanh", "call",
+    "cast", "ceil", "comm_reducer", "compute", "const", "cos", "cosh", "create_schedule", "erf",
+    "exp", "exp2", "extern", "floor", "if_then_else", "isinf", "isnan", "log", "log1p", "lower",
+    "max", "maximum", "min", "minimum", "placeholder", "power", "print_ops", "prod", "reduce_axis",
     "round", "rsqrt", "scan", "select", "sigmoid", "sin", "sinh", "sqrt", "sum", "tan", "tanh",
     "trunc",
 ]  # fmt: skip

@@ -19,6 +19,7 @@ from tilesmith.ir.types import Dim
 from tilesmith.loop.nodes import Buffer, Func, Stmt, seq
 from tilesmith.support.errors import ScheduleError, UsageError
 
+from .lower_extern import extern_plan
 from .lower_inline import inline
 from .lower_memory import STACK_BYTES, allocation, bytes_of_stack, halo, parameter
 from .lower_nest import NestWriter
@@ -32,7 +33,7 @@ from .ranges import Room, check_reads
 from .relations import SplitRelation, dim
 from .schedule import Schedule
 from .state import At, StageState, State
-from .tensor import Tensor
+from .tensor import Extern, Tensor
 
 
 def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Func:
@@ -125,6 +126,8 @@ def _plan(
             outside = target.unguarded(depth)
         else:
             outside = target.context(depth, ahead)
+        if isinstance(op, Extern):
+            return extern_plan(stage, outside, ahead)
         regions = region(state, plans, stage.name, attach, ahead)
         if stage.store is not None:
             return slid(state, plans, stage, body, regions, ahead)
@@ -135,6 +138,8 @@ def _plan(
         plan.ahead = ahead
         plan.conditions = () if condition is None else (condition,)
         return plan
+    if isinstance(op, Extern):
+        return extern_plan(stage, facts)
     return make_plan(stage, body, tuple(Region(const(0), dim(a.extent)) for a in op.axis), facts)
 
 
@@ -168,7 +173,8 @@ def _allocate(
     buffers: list[Buffer] = []
     for v in range(len(stage.op.outputs)):
         made = parameters.get((stage.name, v))
-        made = made or allocation(_unlaid(stage, plan), v, tuple(shape), stack)
+        size = stage.op.outputs[v].shape if isinstance(stage.op, Extern) else tuple(shape)
+        made = made or allocation(_unlaid(stage, plan), v, size, stack)
         stack -= bytes_of_stack(made)
         buffers.append(made)
     plan.buffers = tuple(buffers)
@@ -213,7 +219,8 @@ def _symbols(state: State) -> tuple[Var, ...]:
     """The free variables of extents, in order of first use."""
     symbols: dict[Var, None] = {}
     for stage in state.stages.values():
-        for extent in (*stage.op.shape, *(a.extent for a in stage.root_axes)):
+        shapes = (n for t in stage.op.outputs for n in t.shape)
+        for extent in (*shapes, *(a.extent for a in stage.root_axes)):
             if isinstance(extent, Expr):
                 symbols.update(dict.fromkeys(sorted(free_vars(extent), key=lambda v: v.name)))
     return tuple(symbols)

@@ -35,13 +35,14 @@ from tilesmith.loop.nodes import Allocate, Buffer, Evaluate, For, If, LetStmt, S
 from tilesmith.support.errors import ScheduleError
 
 from .lower_double import in_iteration, run_ahead, slots
+from .lower_extern import extern_nest
 from .lower_memory import physical_indices
 from .lower_plan import NOT_AHEAD, PlacedGuard, StageLoop, StagePlan, read_of
 from .lower_region import regions_read
 from .relations import Guard, dim, dim_expr
 from .rewrite import map_loads
 from .state import At, PrefetchMark, State
-from .tensor import Reduce
+from .tensor import Extern, Reduce
 
 
 class NestWriter:
@@ -79,6 +80,8 @@ class NestWriter:
 
     def nest(self, plan: StagePlan) -> Stmt:
         """The loops of one stage, with everything attached to them inside."""
+        if isinstance(plan.stage.op, Extern):
+            return self._extern(plan)
         for loop in plan.loops:
             self.loops[loop.var] = (plan.stage.name, loop)
         body = self._update(plan)
@@ -122,6 +125,13 @@ class NestWriter:
             body = self.allocated(producer, body)
         body = _guarded(body, [g for g in plan.guards if g.depth < 0])
         return _guarded(body, [PlacedGuard(Guard(c, "peel"), -1, False) for c in plan.conditions])
+
+    def _extern(self, plan: StagePlan) -> Stmt:
+        """The loops of a stage that a user wrote."""
+        ctx, name = plan.context(), plan.stage.name
+        return extern_nest(
+            plan, self._loader(ctx), lambda buffer, at: self._physical(name, buffer, at, ctx)
+        )
 
     def _entry(self, plan: StagePlan) -> int:
         """The innermost loop at which a stage slides: the guards of `plan` that such stages run

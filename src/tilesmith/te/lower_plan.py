@@ -190,6 +190,8 @@ class StagePlan:
 
     def positions(self, logical: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """Where the element at `logical` is in the buffers that lowering allocates."""
+        if not self.origin:
+            return logical
         found = [
             i if start is const(0) else i - start
             for i, start in zip(logical, self.origin, strict=True)

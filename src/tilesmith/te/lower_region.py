@@ -15,6 +15,7 @@ from tilesmith.support.errors import ScheduleError
 from .lower_plan import NOT_AHEAD, Region, StageLoop, StagePlan, read_of
 from .relations import add, dim_expr
 from .state import At, State
+from .tensor import Extern
 
 Bounds = tuple[Expr, Expr]
 Ranges = dict[Var, tuple[Expr | int, Expr | int]]
@@ -58,6 +59,8 @@ def region(
 
 def reads(state: State, plan: StagePlan, name: str) -> bool:
     """Whether the stage of `plan` reads stage `name`."""
+    if isinstance(plan.stage.op, Extern):
+        return any(source == name for source, _ in plan.stage.reads)
     return any(state.tensors[read_of(r)][0] == name for r in plan.reads)
 
 
@@ -212,6 +215,8 @@ def _bounds_of_reads(
 
     with_data: an index that depends on data, but on no loop inside, is its own bound.
     """
+    if isinstance(reader.stage.op, Extern):  # loops may read anything
+        return [None] * len(state.stages[name].op.shape)
     inside = depth if reader.stage.name == target else -1
     mapping, ranges, facts = _relaxed(reader, inside)
     outer = _enclosing(state, plans, reader, target, depth)

@@ -94,14 +94,14 @@ def _check_read(
     ctx: Context,
     needed: dict[str, list[Dim]],
 ) -> None:
-    name, _ = state.tensors[read_of(load)]
+    name, value = state.tensors[read_of(load)]
     producer = state.stages[name]
     if isinstance(producer.attach, At) and not producer.is_output and producer.name not in plans:
         # attached: its region will be computed from these very reads, and so holds them
         if any(isinstance(n, Load) for i in load.indices for n in post_order(i)):
             raise _error(plan, f"it reads {load}, whose index depends on data")
         return
-    own = producer.op.shape
+    own = producer.op.outputs[value].shape
     for n, index in enumerate(load.indices):
         value = simplify(substitute(index, plan.points), ctx)
         first, end = capacity(producer.layout, n, own[n])

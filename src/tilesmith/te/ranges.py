@@ -30,7 +30,7 @@ from tilesmith.support.errors import ExpressionError
 
 from .relations import dim_expr, same_dim
 from .rewrite import guarded_loads, loads, map_loads
-from .tensor import Compute, Operation, Placeholder, Reduce, Tensor
+from .tensor import Compute, Extern, Operation, Placeholder, Reduce, Tensor
 
 Room = Callable[[Tensor, int], tuple[int, Dim]]
 """The indices that may be read of a dimension of a tensor: (first, one past the last)."""
@@ -60,7 +60,8 @@ def check_reads(
             continue
         if op.recurrence is not None:
             starts |= dict.fromkeys(op.recurrence.inside, op.recurrence.given)
-        asserted |= _Reads(op, room, facts, starts.get(op, 0)).check(symbols)
+        if not isinstance(op, Extern):
+            asserted |= _Reads(op, room, facts, starts.get(op, 0)).check(symbols)
         for tensor in op.inputs:
             if tensor.op not in seen:
                 seen.add(tensor.op)
@@ -228,7 +229,7 @@ def _computed(load: Load) -> Expr:
     """What a read gives of a tensor whose elements have an expression of their own."""
     assert isinstance(load.buffer, Tensor)
     op = load.buffer.op
-    if isinstance(op, Placeholder) or isinstance(op.body[0], Reduce):
+    if isinstance(op, (Placeholder, Extern)) or isinstance(op.body[0], Reduce):
         return load
     at = dict(zip((a.var for a in op.axis), load.indices, strict=True))
     return substitute(op.body[load.buffer.index], at)  # type: ignore[arg-type]  # Vars are Exprs

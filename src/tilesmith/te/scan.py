@@ -25,7 +25,7 @@ from tilesmith.support.errors import ExpressionError
 
 from .relations import same_dim
 from .rewrite import loads
-from .tensor import Compute, IterVar, Operation, Placeholder, Recurrence, Tensor
+from .tensor import Compute, Extern, IterVar, Operation, Placeholder, Recurrence, Tensor
 from .written import line_of_caller
 
 
@@ -106,6 +106,8 @@ def _reads_of_states(
     rank, lag = len(states[0].shape), 1
     mixed: set[int] = set()
     for op in inside:
+        if isinstance(op, Extern):
+            raise ExpressionError(f"{name}: {op.name} is loops, which can't read a state")
         for load in loads(op.body):
             tensor = load.buffer
             assert isinstance(tensor, Tensor)

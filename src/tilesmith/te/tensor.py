@@ -18,6 +18,7 @@ from tilesmith.ir.dtypes import DType, f32, i64
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.expr import Expr, ExprLike, Load, Var, as_expr, const
 from tilesmith.ir.types import Dim
+from tilesmith.loop.nodes import Func
 from tilesmith.support.errors import ExpressionError
 
 from .written import check_reducer, extents, line_of_caller
@@ -192,6 +193,28 @@ class Compute:
         return f"{self.name} ({self.source})" if self.source else self.name
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Extern(Compute):
+    """A compute without axes whose results loops compute (`te.extern`).
+
+    func: the loops; its buffers are `sources`, then the results.
+    sources: the tensors that the loops read.
+    """
+
+    func: Func = field(repr=False)
+    sources: tuple[Tensor, ...] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        count = len(self.func.outputs)
+        object.__setattr__(self, "outputs", tuple(Tensor(self, i) for i in range(count)))
+        object.__setattr__(self, "inputs", tuple(dict.fromkeys(self.sources)))
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        """Of the first result."""
+        return self.func.outputs[0].shape
+
+
 Operation: TypeAlias = "Placeholder | Compute"
 
 
@@ -212,15 +235,19 @@ class Tensor:
 
     @property
     def shape(self) -> tuple[Dim, ...]:
-        return self.op.shape
+        op = self.op
+        return op.func.outputs[self.index].shape if isinstance(op, Extern) else op.shape
 
     @property
     def rank(self) -> int:
-        return len(self.op.shape)
+        return len(self.shape)
 
     @property
     def dtype(self) -> DType:
-        return self.op.dtype if isinstance(self.op, Placeholder) else self.op.body[self.index].dtype
+        op = self.op
+        if isinstance(op, Extern):
+            return op.func.outputs[self.index].dtype
+        return op.dtype if isinstance(op, Placeholder) else op.body[self.index].dtype
 
     def __getitem__(self, indices: Any) -> Load:
         parts = indices if isinstance(indices, tuple) else (indices,)

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from tilesmith.ir import expr as ir
 from tilesmith.ir.expr import Expr, Load, Var, post_order
 from tilesmith.ir.types import Dim
+from tilesmith.loop.text import print_func
 
-from .tensor import Compute, Operation, Placeholder, Reduce, Tensor
+from .tensor import Compute, Extern, Operation, Placeholder, Reduce, Tensor
 
 _SYMBOLS = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "floormod": "%", "and": "&",
@@ -57,6 +58,9 @@ def _shared(roots: Iterable[Expr]) -> set[Expr]:
 
 
 def _lines(op: Compute, names: _Names) -> list[str]:
+    if isinstance(op, Extern):
+        reads = ", ".join(names.tensor(t) for t in op.sources)
+        return [f"{names.of(op, 't')} of ({reads}):", *print_func(op.func).splitlines()]
     axes = [f"{names.of(a.var, 'i')} < {_dim(a.extent, names)}" for a in op.axis]
     reduced = [f"{names.of(a.var, 'k')} < {_dim(a.extent, names)}" for a in op.reduce_axis]
     carried = op.recurrence.states if op.recurrence is not None else ()

@@ -26,7 +26,7 @@ from tilesmith.support.options import BOUNDS
 from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.stage import Axis
-from tilesmith.te.tensor import Placeholder, Tensor
+from tilesmith.te.tensor import Extern, Placeholder, Tensor
 
 from .nest import schedule_nest
 from .place import block_nests, factor_reductions, form_nests, place_injective
@@ -81,6 +81,7 @@ def schedule_expression(
     filtered = filter_windows(s, target, bound, cfg)
     apart = {f.name for f in filtered} | {s[t].name for f in filtered for t in f.stages}
     apart |= schedule_scans(s, target)
+    apart |= {st.name for st in s.stages if isinstance(st.op, Extern)}
     tiled = place_injective(s, cfg, apart)
     factor_reductions(s, target, cfg, apart)
     nests = form_nests(s, tiled, cfg, apart)

@@ -16,7 +16,7 @@ from tilesmith.ir.types import expected, expected_size
 from tilesmith.strategy.cpu.injective import powers_of_two
 from tilesmith.te.knobs import Config
 from tilesmith.te.schedule import Schedule
-from tilesmith.te.tensor import Compute
+from tilesmith.te.tensor import Compute, Extern
 
 from .structure import StageBody, bodies, has_condition, is_costly
 
@@ -68,14 +68,15 @@ def place_injective(s: Schedule, cfg: Config, apart: Set[str]) -> set[str]:
         state = stage.state
         if state.is_placeholder or state.is_output or state.compute.reduce_axis:
             continue
-        if stage.name in apart:
+        readers = s.state.consumers()[stage.name]
+        if stage.name in apart or any(isinstance(s[r].op, Extern) for r in readers):
             continue
         op = state.compute
         where = "inline"
         reread = _is_reread(s, stage.name, reads) and _is_worth_storing(s, op)
-        if reread or any(r in apart for r in s.state.consumers()[stage.name]):
+        if reread or any(r in apart for r in readers):
             where = "root"
-        elif is_costly(op.body) and len(s.state.consumers()[stage.name]) > 1:
+        elif is_costly(op.body) and len(readers) > 1:
             where = "tile"
         if not op.inputs:
             stage.compute_inline()

@@ -110,6 +110,8 @@ def bodies(s: Schedule) -> dict[str, StageBody]:
     state = s.state
     found: dict[str, StageBody] = {}
     for name, values in inline(state).items():
+        if not values:  # loops that a user wrote
+            continue
         first = values[0]
         sources = first.sources if isinstance(first, Reduce) else values
         reads = dict.fromkeys(n for v in sources for n in post_order(v) if isinstance(n, Load))

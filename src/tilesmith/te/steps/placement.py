@@ -9,6 +9,7 @@ from tilesmith.ir.loop_tables import ALLOCATED, Scope
 from tilesmith.support.errors import ScheduleError
 
 from ..state import At, PrefetchMark, StageState, State
+from ..tensor import Extern
 from .base import Name, Number, OptionalName, Quoted, Step, primitive
 from .loops import leaf, scheduled
 
@@ -47,6 +48,10 @@ class ComputeAt(Step):
         return state.with_stage(replace(stage, attach=at, store=None, folds=()))
 
 
+def _externs(state: State) -> list[StageState]:
+    return [s for s in state.stages.values() if isinstance(s.op, Extern)]
+
+
 @primitive("compute_inline")
 class ComputeInline(Step):
     def apply(self, state: State) -> State:
@@ -58,6 +63,10 @@ class ComputeInline(Step):
             why = "it is an output of the program"
         elif stage.compute.reduce_axis:
             why = "it is a reduction; compute it at a loop of its reader instead"
+        elif isinstance(stage.op, Extern):
+            why = "it is loops, not an expression"
+        elif loops := [s.name for s in _externs(state) if any(n == stage.name for n, _ in s.reads)]:
+            why = f"{loops[0]} is loops, which read memory"
         elif stage.recurrence is not None:
             why = "it is a scan, which reads its own results"
         elif stage.layout is not None or stage.aligns:
@@ -156,6 +165,8 @@ class TransformLayout(Step):
         except ValueError as e:
             raise ScheduleError(f"transform_layout of {stage.name}: {e}") from None
         rank = len(stage.op.shape)
+        if any(len(t.shape) != rank for t in stage.op.outputs):
+            raise ScheduleError(f"{stage.name} has results of several ranks and no layout")
         if layout.rank != rank:
             raise ScheduleError(
                 f"layout '{layout}' has {layout.rank} axes, {stage.name} has rank {rank}"

@@ -15,7 +15,7 @@ from tilesmith.support.errors import ScheduleError
 from ..relations import Guard, add, axis_values, dim, dim_expr, divide, mul
 from ..rewrite import map_loads
 from ..state import At, StageState, State, make_stage, unique
-from ..tensor import Compute, IterVar, Reduce, Tensor
+from ..tensor import Compute, Extern, IterVar, Reduce, Tensor
 from .base import Name, Names, Number, Quoted, Step, primitive
 from .placement import checked_scope
 
@@ -29,6 +29,8 @@ def _renamed(old: tuple[IterVar, ...], new: tuple[IterVar, ...]) -> dict[Expr, E
 
 
 def unscheduled(stage: StageState, what: str) -> None:
+    if isinstance(stage.op, Extern):
+        raise ScheduleError(f"{what} of {stage.name}: it is loops, not an expression")
     if stage.recurrence is not None:
         raise ScheduleError(
             f"{what} of {stage.name}: it is a scan, which reads its own results; {what} a compute "
@@ -51,6 +53,8 @@ def _with_body(state: State, stage: StageState, body: tuple[Expr, ...]) -> State
 def _rewrite_readers(state: State, readers: tuple[str, ...], f: Callable[[Load], Expr]) -> State:
     for name in readers:
         reader = state.stage(name)
+        if isinstance(reader.op, Extern):
+            raise ScheduleError(f"{name} is loops, whose reads can't be changed to a copy")
         state = _with_body(state, reader, map_loads(reader.compute.body, f))
     return state
 
