@@ -147,23 +147,34 @@ def _region(
 
 
 def _most(lo: Expr, hi: Expr, ctx: Context) -> int | None:
-    """The largest extent of `lo..hi`.  Clamped ends (a border that is repeated) count without the
-    clamp too.
+    """The largest extent of `lo..hi`, if it is bounded.
+
+    Ends are clamped (a border that is repeated), or unions of several reads.  The distance between
+    two of them is bounded by those between their operands.
     """
-    most: list[int] = []
-    for low in (lo, *_operands(lo, "max")):
-        for high in (hi, *_operands(hi, "min")):
-            extent = simplify(high - low + 1, ctx)
+    found: dict[Bounds, int | None] = {}
+
+    def most(lo: Expr, hi: Expr) -> int | None:
+        ends = lo, hi
+        if ends not in found:
+            extent = simplify(hi - lo + 1, ctx)
             size = extent.value if isinstance(extent, ir.Const) else interval(extent, ctx).hi
-            if size is not None:
-                most.append(int(size))
-    return min(most, default=None)
+            parts = [None if size is None else int(size)]
+            if isinstance(hi, ir.Binary) and hi.op in ("min", "max"):
+                parts.append(_either(hi.op == "max", most(lo, hi.a), most(lo, hi.b)))
+            if isinstance(lo, ir.Binary) and lo.op in ("min", "max"):
+                parts.append(_either(lo.op == "min", most(lo.a, hi), most(lo.b, hi)))
+            found[ends] = min((p for p in parts if p is not None), default=None)
+        return found[ends]
+
+    return most(lo, hi)
 
 
-def _operands(e: Expr, op: str) -> tuple[Expr, ...]:
-    if not isinstance(e, ir.Binary) or e.op != op:
-        return ()
-    return (e.a, *_operands(e.a, op), e.b, *_operands(e.b, op))
+def _either(both: bool, a: int | None, b: int | None) -> int | None:
+    """The bound of an extent for two operands: the larger one if it may be `both`."""
+    if a is None or b is None:
+        return None if both else a if b is None else b
+    return max(a, b) if both else min(a, b)
 
 
 def _unclamped(e: Expr) -> Iterator[Expr]:

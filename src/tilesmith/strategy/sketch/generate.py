@@ -29,11 +29,11 @@ from tilesmith.te.stage import Axis
 from tilesmith.te.tensor import Extern, Placeholder, Tensor
 
 from .nest import schedule_nest
-from .place import block_nests, factor_reductions, form_nests, place_injective
+from .place import block_nests, factor_reductions, form_nests, merge_nests, place_injective
 from .scans import schedule_scans
 from .winograd import filter_windows, schedule_filtered
 
-NAME = "generated 2"
+NAME = "generated 3"
 """Name in the records of the templates that rules make; the number is the version of the rules."""
 
 BOUND = BOUNDS["default"]["f32"]
@@ -82,9 +82,9 @@ def schedule_expression(
     apart = {f.name for f in filtered} | {s[t].name for f in filtered for t in f.stages}
     apart |= schedule_scans(s, target)
     apart |= {st.name for st in s.stages if isinstance(st.op, Extern)}
-    tiled = place_injective(s, cfg, apart)
+    tiled = place_injective(s, target, cfg, apart)
     factor_reductions(s, target, cfg, apart)
-    nests = form_nests(s, tiled, cfg, apart)
+    nests = merge_nests(s, form_nests(s, tiled, cfg, apart), target, cfg)
     block_nests(s, nests, target, cfg)
     blocks: dict[str, Axis] = {}
     for nest in nests:

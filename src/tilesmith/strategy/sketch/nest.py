@@ -17,7 +17,13 @@ from tilesmith.ir.expr import Var
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import expected, expected_size
-from tilesmith.strategy.cpu.injective import enough_iterations, schedule_injective
+from tilesmith.strategy.access import divisions
+from tilesmith.strategy.cpu.injective import (
+    enough_iterations,
+    schedule_injective,
+    share,
+    share_and_vectorize,
+)
 from tilesmith.strategy.cpu.reduction import reduce_along
 from tilesmith.strategy.group import Group
 from tilesmith.te.knobs import Config
@@ -26,7 +32,8 @@ from tilesmith.te.stage import Axis, Stage
 from tilesmith.te.tensor import Compute
 
 from .place import Nest
-from .structure import Read, StageBody, bodies
+from .strips import Strips
+from .structure import Read, StageBody, bodies, computes
 from .tile import SHORT, SketchTile, TileModel, choose_tile
 
 MAX_UNROLLED_STATEMENTS = 64
@@ -68,16 +75,10 @@ def schedule_nest(
     """
     root = s[nest.root]
     own = cfg.under(nest.root)
-    known = bodies(s)
     if not nest.fused:
-        op = root.op
-        assert isinstance(op, Compute)
-        kept = [b.op for b in known.values()]
-        kept += [st for st in group.stages if s[st.outputs[0]].name in known]
-        schedule_injective(s, group, op, target, keep=kept, cfg=own)
-        for name in nest.stored:
-            _store(s, name, root, next(iter(root.leaf_axes), None), target)
+        _schedule_injective(s, group, nest, target, own)
         return
+    known = bodies(s)
     shared = sorted(nest.shared)
     anchor = max(nest.fused, key=lambda n: known[n].work)
     body = known[anchor]
@@ -113,6 +114,70 @@ def schedule_nest(
         _accumulate(s, known[name], root, level, own_tile, own_lane, tile, own)
     for name in nest.stored:
         _store(s, name, root, level, target)
+
+
+def _schedule_injective(s: Schedule, group: Group, nest: Nest, target: Target, cfg: Config) -> None:
+    """Schedule a nest without reductions."""
+    root = s[nest.root]
+    with_loops = computes(s)
+    kept = [*with_loops.values()]
+    kept += [st for st in group.stages if s[st.outputs[0]].name in with_loops]
+    if nest.strips is not None:
+        schedule_strips(s, nest.strips, kept, target, cfg)
+        return
+    schedule_injective(s, group, with_loops[nest.root], target, keep=kept, cfg=cfg)
+    for name in nest.stored:
+        _store(s, name, root, next(iter(root.leaf_axes), None), target)
+
+
+def schedule_strips(
+    s: Schedule, strips: Strips, kept: Sequence[Compute], target: Target, cfg: Config
+) -> None:
+    """Schedule strips: the root's loops over strips are shared among threads, and the members are
+    computed in the innermost of them.
+
+    kept: the operations that are not inlined.
+    """
+    root = s[strips.root]
+    outer, trips, inner, sizes = [], [], [], []
+    for axis, n in zip(root.axis, strips.part, strict=True):
+        extent = expected(axis.extent)
+        if n == 1 < extent:
+            outer.append(axis)
+            trips.append(extent)
+            continue
+        near = axis
+        if n < extent:
+            far, near = root.split(axis, factor=n)
+            outer.append(far)
+            trips.append(-(-extent // n))
+        inner.append(near)
+        sizes.append(n)
+    root.reorder(*outer, *inner)
+    _rows(root, inner, sizes, kept, target, cfg)
+    level = share(root, outer, trips, target, cfg) if outer else inner[0]
+    for name in strips.members:
+        stage = s[name]
+        stage.compute_at(root, level)
+        axes = stage.axis
+        _rows(stage, axes, [expected(a.extent) for a in axes], kept, target, cfg.under(name))
+
+
+def _rows(
+    stage: Stage,
+    axes: Sequence[Axis],
+    sizes: Sequence[int],
+    kept: Sequence[Compute],
+    target: Target,
+    cfg: Config,
+) -> None:
+    """Run the last of a stage's `axes` along vector lanes."""
+    op = stage.op
+    assert isinstance(op, Compute)
+    found = divisions(op, kept)
+    divided = [found[a.var] for a in op.axis][-len(axes) :]
+    width = max(t.dtype.bytes for t in op.outputs)
+    share_and_vectorize(stage, axes, sizes, width, target, False, cfg, divided)
 
 
 def _innermost(root: Stage) -> int:

@@ -18,6 +18,8 @@ from tilesmith.te.knobs import Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, Extern
 
+from .recompute import direct_readers, stored_stages
+from .strips import Strips, merged
 from .structure import StageBody, bodies, has_condition, is_costly
 
 REREAD = 1.5
@@ -35,6 +37,7 @@ class Nest:
     root: name of the stage.
     fused: for each reduction in the tile, the root's axis that corresponds to each of its own.
     stored: the stages kept for a tile.
+    strips: the parts in which the root and other stages without reductions are computed.
     block: (axis of the root, elements per block) for which other nests are computed.
     home: (nest, own axis): the nest in whose blocks this one is computed.
     """
@@ -42,12 +45,14 @@ class Nest:
     root: str
     fused: dict[str, tuple[int, ...]] = field(default_factory=dict)
     stored: list[str] = field(default_factory=list)
+    strips: Strips | None = None
     block: tuple[int, int] | None = None
     home: tuple[Nest, int] | None = None
 
     @property
     def members(self) -> set[str]:
-        return {self.root, *self.fused, *self.stored}
+        inside = self.strips.members if self.strips is not None else ()
+        return {self.root, *self.fused, *self.stored, *inside}
 
     @property
     def shared(self) -> frozenset[int]:
@@ -55,14 +60,47 @@ class Nest:
         return frozenset(i for axes in self.fused.values() for i in axes if i >= 0)
 
 
-def place_injective(s: Schedule, cfg: Config, apart: Set[str]) -> set[str]:
-    """Rule *inline*: compute a stage without a reduction where it is read, unless a costly
-    computation would be repeated.
+def place_injective(s: Schedule, target: Target, cfg: Config, apart: Set[str]) -> set[str]:
+    """Rule *inline*: compute a stage without a reduction where it is read, unless much would be
+    computed repeatedly.
 
     Returns the stages to be stored in the tile of their reader.  The stages `apart` are scheduled
     elsewhere.
     """
+    usual = _usual_places(s, apart)
+    cheap = {n for n, (where, fixed) in usual.items() if where != "root" and not fixed}
+    stored = stored_stages(s.state, cheap, target)
     tiled: set[str] = set()
+    for name, (where, _) in usual.items():
+        stage = s[name]
+        op = stage.state.compute
+        if not op.inputs and not is_costly(op.body):
+            stage.compute_inline()
+            continue
+        if name in cheap:
+            where = "root" if name in stored else "inline"
+        where = cfg.under(name).choice("place", ("inline", "tile", "root"), where)
+        if where == "tile":
+            tiled.add(name)
+            continue
+        readers = stored.get(name, ())
+        if where == "root" and 0 < len(readers) < len(direct_readers(s.state)[name]):
+            for t in op.outputs:
+                s.cache_read(t, "heap", readers)
+            where = "inline"
+        if where == "inline":
+            stage.compute_inline()
+    return tiled
+
+
+def _usual_places(s: Schedule, apart: Set[str]) -> dict[str, tuple[str, bool]]:
+    """Where each stage without a reduction is computed if nothing is counted, consumers first, and
+    whether that is final.
+
+    It is final for what a reduction makes or reads.  Those chains are fused by other rules.
+    """
+    s = s.copy()
+    found: dict[str, tuple[str, bool]] = {}
     reads = {st.name: _reads_by_stage(s, st.name) for st in s.stages if not st.state.is_placeholder}
     for stage in reversed(s.stages):
         state = stage.state
@@ -74,19 +112,19 @@ def place_injective(s: Schedule, cfg: Config, apart: Set[str]) -> set[str]:
         op = state.compute
         where = "inline"
         reread = _is_reread(s, stage.name, reads) and _is_worth_storing(s, op)
-        if reread or any(r in apart for r in readers):
+        elsewhere = any(r in apart for r in readers)
+        if reread or elsewhere:
             where = "root"
         elif is_costly(op.body) and len(readers) > 1:
             where = "tile"
-        if not op.inputs:
-            stage.compute_inline()
-            continue
-        where = cfg.under(stage.name).choice("place", ("inline", "tile", "root"), where)
+        is_constant = not op.inputs and not is_costly(op.body)
+        reduced = [s.state.stages[r].compute for r in readers]
+        reduced += [t.op for t in op.inputs if isinstance(t.op, Compute)] if where == "tile" else []
+        fixed = elsewhere or is_constant or any(r.reduce_axis for r in reduced)
+        found[stage.name] = where, fixed
         if where == "inline":
             stage.compute_inline()
-        elif where == "tile":
-            tiled.add(stage.name)
-    return tiled
+    return found
 
 
 def _reads_by_stage(s: Schedule, name: str) -> dict[str, int]:
@@ -176,6 +214,24 @@ def form_nests(s: Schedule, tiled: Set[str], cfg: Config, apart: Set[str]) -> li
             copy = s.cache_write(op.outputs[0], "register")
             nest.fused = {s[copy].name: tuple(range(len(op.axis)))}
     return nests
+
+
+def merge_nests(s: Schedule, nests: list[Nest], target: Target, cfg: Config) -> list[Nest]:
+    """Rule *strips*: compute stages without reductions in strips of the one that reads them.
+
+    Knob `strips`: whether the stages chosen by counted costs are.
+    """
+    plain = {n.root: n for n in nests if not n.fused and not n.stored}
+    if len(plain) < 2:
+        return nests
+    known = bodies(s)
+    outputs = {st.name for st in s.stages if st.state.is_output}
+    roots = [n for n in known if n in plain]
+    for strips in merged(known, roots, s.state.consumers(), outputs, target):
+        if strips.members and cfg.under(strips.root).choice("strips", (False, True), True):
+            plain[strips.root].strips = strips
+    inside = {m for n in nests if n.strips is not None for m in n.strips.members}
+    return [n for n in nests if n.root not in inside]
 
 
 def block_nests(s: Schedule, nests: Sequence[Nest], target: Target, cfg: Config) -> None:

@@ -105,6 +105,17 @@ class StageBody:
         return max(weight, 1)
 
 
+def computes(s: Schedule) -> dict[str, Compute]:
+    """The current operations of the stages with loops of `s`, producers first."""
+    readers = s.state.consumers()
+    return {
+        name: stage.compute
+        for name, stage in s.state.stages.items()
+        if not stage.is_placeholder and stage.attach != "inline"
+        and (readers[name] or stage.is_output)
+    }  # fmt: skip
+
+
 def bodies(s: Schedule) -> dict[str, StageBody]:
     """The stages with loops of `s`, producers first."""
     state = s.state

@@ -1,0 +1,177 @@
+"""Whether a stage is computed where it is read, or once: what each way costs.
+
+A stage that its readers read at several points (a blur, a level of a pyramid) is computed again for
+each point if it is inlined, and so are the stages inlined into it.  Stored, it is computed once,
+written and read.  Producers are decided first, so that the work of all that is inlined into a stage
+is known when the stage is decided.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from tilesmith.ir.expr import Expr, Load, substitute
+from tilesmith.ir.target import Target
+from tilesmith.ir.types import expected_size
+from tilesmith.te.rewrite import loads, map_loads
+from tilesmith.te.state import State
+from tilesmith.te.tensor import Compute, Reduce, Tensor
+
+from .work import element_cycles, is_larger
+
+MAX_NODES = 512
+"""Most nodes of an expression that inlining may make: code to compile, and registers to find."""
+GAIN = 1.2
+"""How many times cheaper storing must be: a stage that is inlined needs no loops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A stage with what is inlined into it so far.
+
+    op: its compute.
+    values: its expressions; those that are reduced, for a reduction.
+    needed: how often they are evaluated at least: for all elements, or for those that are read.
+    each: cycles of one core for one evaluation.
+    """
+
+    op: Compute
+    values: tuple[Expr, ...]
+    needed: float
+    each: float
+
+    @staticmethod
+    def of(op: Compute, values: tuple[Expr, ...], needed: float, target: Target) -> Body:
+        axes = (*op.axis, *op.reduce_axis)
+        lane = axes[-1].var if axes else None
+        return Body(op, values, needed, element_cycles(values, lane, target))
+
+
+def stored_stages(
+    state: State, inlined: Collection[str], target: Target
+) -> dict[str, tuple[str, ...]]:
+    """Those of the stages `inlined` that are better stored, and for each the readers that are to
+    read it from memory.
+
+    Readers that are not named compute it again.
+    """
+    readers = direct_readers(state)
+    computed = {n: _values(st.compute) for n, st in state.stages.items() if not st.is_placeholder}
+    points = {n: {r: len(_reads(state, computed[r], n)) for r in readers[n]} for n in state.stages}
+    if not any(sum(points[n].values()) > 1 for n in inlined):
+        return {}
+    needed = _needed(state, points)
+    bodies = {
+        n: Body.of(state.stages[n].compute, values, needed[n], target)
+        for n, values in computed.items()
+    }
+    found: dict[str, tuple[str, ...]] = {}
+    for name in (n for n in state.stages if n in inlined):
+        again = {
+            r: _with_inlined(state, bodies[r], name, bodies[name], times, target)
+            for r, times in points[name].items()
+        }
+        kept = _readers_from_memory(name, bodies, again, target)
+        if kept:
+            found[name] = kept
+        bodies |= {r: body for r, body in again.items() if body is not None and r not in kept}
+    return found
+
+
+def _values(op: Compute) -> tuple[Expr, ...]:
+    first = op.body[0] if op.body else None  # none: loops written by hand
+    return first.sources if isinstance(first, Reduce) else op.body
+
+
+def _needed(state: State, points: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
+    """For each stage, the least number of evaluations: one for each element, or for each time that
+    one is read.
+    """
+    found: dict[str, float] = {}
+    for name, stage in reversed(tuple(state.stages.items())):
+        if not stage.is_placeholder:
+            op = stage.compute
+            read = sum(times * found[r] for r, times in points[name].items())
+            elements = expected_size(op.shape)
+            unknown = stage.is_output or not all(points[name].values())
+            least = elements if unknown else min(elements, read)
+            found[name] = least * expected_size(a.extent for a in op.reduce_axis)
+    return found
+
+
+def direct_readers(state: State) -> dict[str, list[str]]:
+    """For each stage, those whose expressions read it."""
+    found: dict[str, list[str]] = {n: [] for n in state.stages}
+    for stage in state.stages.values():
+        for producer in dict.fromkeys(n for n, _ in stage.reads):
+            found[producer].append(stage.name)
+    return found
+
+
+def _reads(state: State, values: Sequence[Expr], name: str) -> list[Load]:
+    """The distinct reads of stage `name`."""
+    return [
+        n for n in loads(tuple(values)) if isinstance(n.buffer, Tensor)
+        and state.tensors[n.buffer][0] == name
+    ]  # fmt: skip
+
+
+def _with_inlined(
+    state: State, reader: Body, name: str, stage: Body, times: int, target: Target
+) -> Body | None:
+    """`reader` with stage `name` computed at the `times` points where it is read; None if that is
+    too large.
+    """
+    if times > 1 and is_larger(stage.values, 4 * MAX_NODES // times):
+        return None
+    variables = [a.var for a in stage.op.axis]
+
+    def resolve(load: Load) -> Expr:
+        assert isinstance(load.buffer, Tensor)
+        source, value = state.tensors[load.buffer]
+        if source != name:
+            return load
+        at: dict[Expr, Expr] = dict(zip(variables, load.indices, strict=True))
+        return substitute(stage.values[value], at)
+
+    values = map_loads(reader.values, resolve)
+    if is_larger(values, MAX_NODES):
+        return None
+    return Body.of(reader.op, values, reader.needed, target)
+
+
+def _readers_from_memory(
+    name: str, bodies: Mapping[str, Body], again: Mapping[str, Body | None], target: Target
+) -> tuple[str, ...]:
+    """The readers for which stage `name` is better stored: none, the costliest, or all."""
+    stage = bodies[name]
+    extra = {
+        r: math.inf if body is None else body.needed * (body.each - bodies[r].each)
+        for r, body in again.items()
+    }
+    elements = expected_size(stage.op.shape)
+    bytes_ = elements * sum(t.dtype.bytes for t in stage.op.outputs)
+    once = elements * stage.each
+    near = once + 3 * bytes_ / target.model.l2_bytes_per_cycle
+    far = once + 3 * bytes_ / far_bytes_per_cycle(bytes_, target)
+    inline = sum(extra.values())
+    every, costliest = tuple(extra), max(extra, key=lambda r: extra[r])
+    ways = [
+        (far if len(every) > 1 else near, every),
+        (near + sum(extra[r] for r in every if r != costliest), (costliest,)),
+    ]
+    cycles, kept = min(ways)
+    return kept if GAIN * cycles < inline else ()
+
+
+def far_bytes_per_cycle(bytes_: float, target: Target) -> float:
+    """What one core reads per cycle of a tensor that was written some time ago."""
+    model = target.model
+    if bytes_ <= model.l2_bytes / 2:
+        return model.l2_bytes_per_cycle
+    if bytes_ <= model.l3_bytes / 2:
+        return model.l3_bytes_per_cycle
+    shared = model.dram_gbytes / model.ghz / target.threads
+    return min(model.dram_bytes_per_cycle, shared)

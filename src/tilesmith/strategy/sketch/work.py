@@ -1,0 +1,118 @@
+"""Cycles of one element of a stage, counted from its expression.
+
+    loads in lane order             one load for each vector
+    loads with a stride, repeated   a few loads and shuffles
+    all other loads                 one gathered element for each lane
+
+Lanes run along the last axis.  Expressions are interned, so a value that occurs twice counts once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilesmith.ir.expr import Binary, Call, Cast, Const, Expr, Load, Select, Var, post_order
+from tilesmith.ir.target import Target
+from tilesmith.ops.structure import COSTLY
+
+POLYNOMIAL = 32
+"""Vector instructions of a transcendental function."""
+SHUFFLED = 4
+"""The longest stride, in elements, with which vectors are loaded and shuffled."""
+LANE_BYTES = 4
+"""Bytes of the elements whose vectors are counted; wider ones count as several."""
+
+
+def element_cycles(values: Sequence[Expr], lane: Var | None, target: Target) -> float:
+    """Cycles of one core for one element of `values`, if lanes run along `lane`."""
+    model, lanes = target.model, max(target.vector_lanes(LANE_BYTES), 1)
+    steps = lane_steps(values, lane)
+    seen: set[Expr] = set()
+    stack = list(values)
+    operations = loads = gathered = 0.0
+    while stack:
+        e = stack.pop()
+        if e in seen:
+            continue
+        seen.add(e)
+        if not isinstance(e, Load):
+            stack += e.children
+            operations += 0.0 if steps[e] == 0 else _instructions(e, target)
+            continue
+        *outer, last = [steps[i] for i in e.indices] or [0.0]
+        if last is None or abs(last) > SHUFFLED or any(step != 0 for step in outer):
+            chosen = any(step is None for step in (*outer, last))
+            gathered += 2.0 if chosen else 1.0
+        elif last:
+            loads += 1.0 if last == 1 else 1.5 + abs(last)
+        stack += [i for i in e.indices if steps[i] is None]  # the position is computed, too
+    busy = max(operations / model.fma_ports, loads / model.load_ports)
+    return max(busy, (operations + loads) / model.issue_width) / lanes + (
+        gathered * model.gather_cycles
+    )
+
+
+def is_larger(values: Sequence[Expr], most: int) -> bool:
+    """True if `values` have more than `most` distinct nodes."""
+    seen: set[Expr] = set()
+    stack = list(values)
+    while stack and len(seen) <= most:
+        e = stack.pop()
+        if e not in seen:
+            seen.add(e)
+            stack += e.children
+    return len(seen) > most
+
+
+def _instructions(e: Expr, target: Target) -> float:
+    """Vector instructions of one node that differs between lanes."""
+    if isinstance(e, Var):
+        return 0.0
+    if isinstance(e, Call):
+        return POLYNOMIAL if e.name in COSTLY else 2.0
+    if isinstance(e, Binary) and e.op in ("div", "floordiv", "floormod"):
+        model, whole = target.model, e.dtype.is_int
+        cycles = model.integer_divide_cycles if whole else model.divide_cycles
+        return cycles * model.fma_ports
+    if isinstance(e, Cast) and e.dtype.is_int and e.dtype.bytes == 8 and e.a.dtype.is_float:
+        return 2.0 * target.vector_lanes(LANE_BYTES)  # lane by lane
+    return max(e.dtype.bytes / LANE_BYTES, 1.0)
+
+
+def lane_steps(values: Sequence[Expr], lane: Var | None) -> dict[Expr, float | None]:
+    """The difference of each node between neighbouring lanes, inside of borders; None if it isn't
+    constant.
+
+    A quotient has a fractional step.  A remainder has the step of what it divides.
+    """
+    steps: dict[Expr, float | None] = {}
+    for value in values:
+        for e in post_order(value, steps):
+            steps[e] = _step(e, [steps[c] for c in e.children], lane)
+    return steps
+
+
+def _step(e: Expr, below: Sequence[float | None], lane: Var | None) -> float | None:
+    if isinstance(e, Var):
+        return 1.0 if e is lane else 0.0
+    if all(step == 0 for step in below):
+        return 0.0
+    if isinstance(e, Cast):
+        return below[0] if e.a.dtype.is_int else None
+    if isinstance(e, Select):
+        return below[1] if below[1] == below[2] else None
+    if not isinstance(e, Binary):
+        return None
+    a, b = below
+    if e.op in ("min", "max"):  # a clamp: the step of the side that moves
+        return b if a == 0 else a
+    if a is None or b is None:
+        return None
+    if e.op in ("add", "sub"):
+        return a + b if e.op == "add" else a - b
+    if e.op == "mul" and isinstance(e.a, Const):
+        return b * float(e.a.value)
+    if not isinstance(e.b, Const) or not e.b.value:
+        return None
+    factor = float(e.b.value)
+    return {"mul": a * factor, "floordiv": a / factor, "floormod": a}.get(e.op)
