@@ -24,7 +24,6 @@ from tilesmith.graph.parse import parse_graph
 from tilesmith.graph.text import print_graph
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.types import TensorType
-from tilesmith.loop.builder import LoopBuilder
 from tilesmith.loop.nodes import Func
 from tilesmith.ops.base import OPS
 from tilesmith.support.errors import ModelError, UnsupportedError, UsageError
@@ -171,7 +170,7 @@ def test_loops(options: ts.Options) -> None:
 
             def loops(self, *types: TensorType) -> Func:
                 n, m = types[0].static_shape
-                b = LoopBuilder("running_sum")
+                b = te.LoopBuilder("running_sum")
                 x, y = b.input("x", types[0]), b.output("y", types[0])
                 with b.independent(n) as i:
                     total = b.variable("total", te.const(start, f32))
@@ -189,6 +188,23 @@ def test_loops(options: ts.Options) -> None:
         found = ts.compile(source, options=options)(X)
         np.testing.assert_array_equal(found, start + np.cumsum(np.maximum(X, 0), 1))
         assert all(k.passed for k in ts.check(source, options=options))
+
+
+def test_loops_inside_an_expression_are_refused(options: ts.Options) -> None:
+    @ts.register_op("com.example")
+    class Copy(ts.Op):
+        def compute(self, *inputs: te.Tensor) -> te.Tensor:
+            def body(b: te.LoopBuilder, x: Any, y: Any) -> None:
+                with b.nest((3, 4)) as at:
+                    y[at] = x[at]
+
+            return te.extern((3, 4), inputs, body, name="copied")
+
+        def reference(self, *inputs: np.ndarray) -> np.ndarray:
+            return inputs[0]
+
+    with pytest.raises(UnsupportedError, match=r"gives 'copied', a te.extern; .* has loops"):
+        ts.compile(model(custom("Copy")), options=options)
 
 
 def test_composites(options: ts.Options, compiled: list[object]) -> None:

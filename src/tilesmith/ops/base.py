@@ -25,7 +25,7 @@ import numpy as np
 
 from tilesmith.ir.types import TensorType
 from tilesmith.loop.nodes import Func
-from tilesmith.support.errors import InternalError
+from tilesmith.support.errors import InternalError, UnsupportedError
 from tilesmith.te import tensor as te
 
 
@@ -164,4 +164,27 @@ def _tensors(op: Op, types: tuple[TensorType, ...]) -> OpTensors:
     if not op.is_primitive():
         raise InternalError(f"{op.name} is {op.kind()}: it has no tensor expression")
     result = op.compute(*inputs)
-    return OpTensors(inputs, result if isinstance(result, tuple) else (result,))
+    outputs = result if isinstance(result, tuple) else (result,)
+    if op.custom:
+        _check_computes(op, outputs)
+    return OpTensors(inputs, outputs)
+
+
+def _check_computes(op: Op, outputs: tuple[te.Tensor, ...]) -> None:
+    """Raises UnsupportedError if a tensor is computed by loops or step by step: strategies schedule
+    plain computes.
+    """
+    seen: set[te.Operation] = set()
+    waiting = [t.op for t in outputs]
+    while waiting:
+        stage = waiting.pop()
+        if stage in seen:
+            continue
+        seen.add(stage)
+        if isinstance(stage, te.Extern) or (isinstance(stage, te.Compute) and stage.recurrence):
+            kind = "te.extern" if isinstance(stage, te.Extern) else "te.scan"
+            raise UnsupportedError(
+                f"{op.name}: compute gives {stage.name!r}, a {kind}; an operator in models has "
+                "loops(*types) and infer(*types) for that"
+            )
+        waiting += [t.op for t in stage.inputs]
