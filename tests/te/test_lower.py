@@ -367,3 +367,16 @@ def test_parallel_and_vector_loops_keep_their_kind() -> None:
     s, args = register_matmul(13, 20, 4, (6, 16))
     kinds = {f.kind for f in statements(te.lower(s, args), For)}
     assert kinds == {"parallel", "serial", "unrolled", "vectorized"}
+
+
+def test_a_parameter_with_a_default_captures_a_value() -> None:
+    x = te.placeholder((3,), name="X")
+    made = [te.compute((3,), lambda i, n=n: x[i] + n, f"Y{n}") for n in (1, 2)]
+    data = integers(3)
+    found = run(te.lower(te.create_schedule([t.op for t in made]), [x, *made]), data)
+    np.testing.assert_array_equal(found, [data + 1, data + 2])
+
+
+def test_cast_takes_the_name_of_a_type() -> None:
+    x = te.placeholder((3,), name="X")
+    assert te.cast(x[0], "i32").dtype.name == "i32"

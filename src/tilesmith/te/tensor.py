@@ -301,11 +301,13 @@ def compute(
     """The tensor whose element at (i, j, ...) is `body(i, j, ...)`; a tuple of tensors if `body`
     returns a tuple.
 
-    `body` may take one var per dimension or `*indices`.  Raises ExpressionError for a wrong number
-    of parameters, a bad shape, or a reduction that is not the whole of the element.
+    `body` may take one var per dimension or `*indices`; parameters with a default are its own.
+    Raises ExpressionError for a wrong number of parameters, a bad shape, or a reduction that is not
+    the whole of the element.
     """
     shape = extents(shape, name)
-    params = inspect.signature(body).parameters.values()
+    parameters = inspect.signature(body).parameters.values()
+    params = [p for p in parameters if p.default is p.empty]  # others capture, as in c=c
     variadic = any(p.kind is p.VAR_POSITIONAL for p in params)
     names = [p.name for p in params if p.kind is not p.VAR_POSITIONAL]
     if not variadic and len(names) != len(shape):

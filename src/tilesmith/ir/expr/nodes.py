@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tilesmith.ir.dtypes import DType, bool_
+from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.support.errors import ExpressionError
 
 from .arithmetic import Const, Expr, ExprLike, Var, as_expr, binary, const, pair, type_text
@@ -215,9 +216,10 @@ def select(cond: Expr, if_true: ExprLike, if_false: ExprLike) -> Expr:
     return Select(cond, a, b)
 
 
-def cast(a: ExprLike, dtype: DType) -> Expr:
+def cast(a: ExprLike, dtype: DType | str) -> Expr:
     """`a` converted to `dtype`; `a` itself if it has it already."""
     e = as_expr(a)
+    dtype = to_dtype(dtype)
     if e.dtype is dtype:
         return e
     return (
