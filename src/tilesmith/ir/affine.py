@@ -19,7 +19,7 @@ from functools import lru_cache
 
 from . import expr as ir
 from .dtypes import DType, i64
-from .expr import Binary, Const, Expr, Unary, Var, const
+from .expr import Binary, Const, Expr, Unary, Var, const, post_order
 
 Affine = tuple[dict[Expr, int], int]
 
@@ -49,7 +49,13 @@ def affine_form(e: Expr) -> Affine:
     if type(e) is Const:
         form = ({}, int(e.value))
     elif type(e) is Binary and e.op in _COMBINE:
-        form = _COMBINE[e.op](e)
+        try:
+            form = _COMBINE[e.op](e)
+        except RecursionError:  # deeper than Python's stack: operands first, so that all are known
+            for node in post_order(e):
+                if node is not e and node.dtype.is_int:
+                    affine_form(node)
+            form = _COMBINE[e.op](e)
     elif type(e) is Unary and e.op == "neg":
         form = scaled(affine_form(e.a), -1)
     else:
@@ -168,7 +174,14 @@ def sort_key(e: Expr) -> str:
             head = _HEADS.get(type(e), lambda n: type(n).__name__)(e)
             # long texts are of no use for ordering, and a shared sub-expression could double them
             # at each level
-            key = f"{head}({','.join(sort_key(c) for c in e.children)})"[:200]
+            try:
+                inner = [sort_key(c) for c in e.children]
+            except RecursionError:  # deeper than Python's stack: operands first
+                for node in post_order(e):
+                    if node is not e:
+                        sort_key(node)
+                inner = [sort_key(c) for c in e.children]
+            key = f"{head}({','.join(inner)})"[:200]
         if len(_keys) > _CACHE_LIMIT:
             _keys.clear()
         _keys[e] = key

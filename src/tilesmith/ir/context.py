@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from . import interval as iv
 from .affine import Affine, affine_form, combined, from_affine, product, scaled
 from .dtypes import i64
-from .expr import Binary, Compare, Const, Expr, ExprLike, Unary, Var, as_expr
+from .expr import Binary, Compare, Const, Expr, ExprLike, Unary, Var, as_expr, post_order
 from .facts import Facts
 from .interval import Interval
 from .prove import interval_of, is_index, nonnegative, sum_interval
@@ -31,11 +31,12 @@ class Context(Facts):
     Results are cached in the context, so one context should serve a whole loop body.
     """
 
-    __slots__ = ("_assumed", "_memo", "_rules", "_sums")
+    __slots__ = ("_assumed", "_learns", "_memo", "_rules", "_sums")
 
     def __init__(self, rules: Mapping[type, Rule]) -> None:
         super().__init__()
         self._rules = rules
+        self._learns = True
         self._clear()
 
     def _clear(self) -> None:
@@ -76,6 +77,8 @@ class Context(Facts):
 
     def assuming(self, cond: Expr) -> Context:
         """The context in which the scalar bool `cond` is true."""
+        if not self._learns:
+            return self
         found = self._assumed.get(cond)
         if found is None:
             simple = self.simplify(cond)
@@ -87,13 +90,19 @@ class Context(Facts):
         return found
 
     def _learn(self, cond: Expr, value: bool) -> None:
-        self.known[cond] = value
-        if type(cond) is Unary and cond.op == "not":
-            self._learn(cond.a, not value)
-        elif type(cond) is Binary and cond.op == ("and" if value else "or"):
-            self._learn(cond.a, value)
-            self._learn(cond.b, value)
-        elif type(cond) is Compare and cond.a.dtype is i64 and cond.lanes == 1:
+        stack = [(cond, value)]
+        while stack:
+            cond, value = stack.pop()
+            self.known[cond] = value
+            if type(cond) is Unary and cond.op == "not":
+                stack.append((cond.a, not value))
+            elif type(cond) is Binary and cond.op == ("and" if value else "or"):
+                stack += ((cond.b, value), (cond.a, value))
+            else:
+                self._learn_comparison(cond, value)
+
+    def _learn_comparison(self, cond: Expr, value: bool) -> None:
+        if type(cond) is Compare and cond.a.dtype is i64 and cond.lanes == 1:
             a, b = affine_form(cond.a), affine_form(cond.b)
             if not (self.is_exact(a) and self.is_exact(b)):
                 return
@@ -134,7 +143,10 @@ class Context(Facts):
         found = self._memo.get(e)
         if found is not None:
             return found
-        result = self._apply(e)
+        try:
+            result = self._apply(e)
+        except RecursionError:
+            result = self._from_below(e)
         memo = self._memo
         if len(memo) > _MEMO_LIMIT:
             self._clear()
@@ -150,6 +162,19 @@ class Context(Facts):
         memo[e] = result
         memo[result] = result
         return result
+
+    def _from_below(self, e: Expr) -> Expr:
+        """Simplify what is deeper than Python's stack: operands first, so that each step finds
+        them done.  Conditions teach nothing meanwhile, since each would need the rest again.
+        """
+        learns, self._learns = self._learns, False
+        try:
+            for node in post_order(e):
+                if node is not e:
+                    self.simplify(node)
+            return self._apply(e)
+        finally:
+            self._learns = learns
 
     def _apply(self, e: Expr) -> Expr:
         rule = self._rules.get(type(e))

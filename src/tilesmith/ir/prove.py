@@ -8,7 +8,7 @@ from . import expr as ir
 from . import interval as iv
 from .affine import Affine, affine_form, combined, scaled
 from .dtypes import i64
-from .expr import Binary, Const, Expr, Unary, Var
+from .expr import Binary, Const, Expr, Unary, Var, post_order
 from .facts import Facts
 from .interval import Interval
 
@@ -36,7 +36,13 @@ def is_index(e: Expr) -> bool:
     elif kind in (ir.Load, ir.Call, ir.Let) or e.dtype is not i64:
         result = False
     else:
-        result = all(map(is_index, e.children))
+        try:
+            result = all(map(is_index, e.children))
+        except RecursionError:  # deeper than Python's stack: operands first, so that all are known
+            for node in post_order(e):
+                if node is not e:
+                    is_index(node)
+            result = all(map(is_index, e.children))
     if len(_index) > _CACHE_LIMIT:
         _index.clear()
     _index[e] = result
@@ -58,7 +64,13 @@ def interval_of(e: Expr, facts: Facts) -> Interval:
     cache = facts.intervals
     found = cache.get(e)
     if found is None:
-        found = _compute(e, facts)
+        try:
+            found = _compute(e, facts)
+        except RecursionError:  # deeper than Python's stack: operands first, so that all are known
+            for node in post_order(e):
+                if node is not e and node.dtype.is_int:
+                    interval_of(node, facts)
+            found = _compute(e, facts)
         known = facts.bounds.get(e)
         if known is not None:
             found = iv.intersect(found, known)

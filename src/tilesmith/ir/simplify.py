@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from .context import Context
 from .dtypes import bool_
-from .expr import Expr, post_order
+from .expr import Expr
 from .interval import Interval
 from .rules import RULES
 from .rules.lanes import is_value
@@ -30,18 +30,7 @@ EMPTY = Context(RULES)
 
 def simplify(e: Expr, ctx: Context = EMPTY) -> Expr:
     """`e` in simplest form where the facts of `ctx` hold; the same object if nothing changes."""
-    try:
-        return ctx.simplify(e)
-    except RecursionError:
-        # a chain of operations deeper than Python's stack: go bottom-up without recursion
-        from_below(e, ctx)
-        return ctx.simplify(e)
-
-
-def from_below(e: Expr, ctx: Context) -> None:
-    """Simplify every sub-expression, leaves first, so that each step finds its operands done."""
-    for node in post_order(e):
-        ctx.simplify(node)
+    return ctx.simplify(e)
 
 
 def can_prove(cond: Expr, ctx: Context = EMPTY) -> bool:

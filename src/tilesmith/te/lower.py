@@ -17,6 +17,7 @@ from tilesmith.ir.expr import Expr, Var, const, free_vars
 from tilesmith.ir.simplify import EMPTY
 from tilesmith.ir.types import Dim
 from tilesmith.loop.nodes import Buffer, Func, Stmt, seq
+from tilesmith.loop.passes.bind_parts import bind_parts
 from tilesmith.support.errors import ScheduleError, UsageError
 
 from .lower_extern import extern_plan
@@ -82,7 +83,7 @@ def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Fun
         for n, s in state.stages.items()
         for axis, key, value in s.pragmas
     )
-    return Func(name, (*parameters.values(), *symbols), outputs, body, attrs)
+    return bind_parts(Func(name, (*parameters.values(), *symbols), outputs, body, attrs))
 
 
 def _room(state: State) -> Room:

@@ -17,6 +17,7 @@ MOST_OPERATIONS = 1 << 15
 memory than any instruction cache has.
 """
 
+_FEW_COPIES = 32  # up to them the expression's own size counts, which no schedule changes
 _LANES = 16  # beyond them a vector operation is several
 
 
@@ -30,7 +31,7 @@ def check_code(plans: Mapping[str, StagePlan]) -> None:
     sizes: dict[str, int] = {}
     for name, plan in plans.items():
         copies = copies_around(plans, plan) * math.prod(map(_copies, plan.loops))
-        if copies > 1:
+        if copies > _FEW_COPIES:
             sizes[name] = copies * len({n for body in plan.body for n in post_order(body)})
     total = sum(sizes.values())
     if total <= MOST_OPERATIONS:

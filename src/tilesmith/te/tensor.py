@@ -79,7 +79,7 @@ class Reducer:
     identity: Callable[[tuple[DType, ...]], tuple[Expr, ...]]
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class Reduce(Expr):
     """One value of a reduction; stands only at the top of a compute body.
 

@@ -15,7 +15,7 @@ from .interned import Interned, Typed
 ExprLike: TypeAlias = "Expr | int | float | bool"
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class Expr(Typed, metaclass=Interned):
     """Base of all expressions.
 
@@ -119,7 +119,7 @@ class Expr(Typed, metaclass=Interned):
         return f"<{type(self).__name__} {self}>"
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class Var(Expr):
     """A variable.  Never interned: two Vars with one name are two variables.
 
@@ -147,7 +147,7 @@ class Var(Expr):
         return self
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class Const(Expr):
     """A literal.
 
@@ -189,7 +189,7 @@ BINARY_OPS = (
 COMPARE_OPS = ("eq", "ne", "lt", "le")
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class Unary(Expr):
     """An operation on one operand.
 
@@ -211,7 +211,7 @@ class Unary(Expr):
         return Unary(self.op, *children)
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class _Pair(Expr):
     """An operation on two operands of one dtype and lane count."""
 
@@ -252,7 +252,7 @@ class Compare(_Pair):
         return bool_, self.a.lanes
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class Broadcast(Expr):
     """A scalar repeated in all lanes.
 

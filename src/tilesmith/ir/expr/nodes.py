@@ -23,7 +23,7 @@ class BufferLike(Protocol):
     def shape(self) -> tuple[Any, ...]: ...
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class Select(Expr):
     """A choice; only the chosen branch is evaluated.
 
@@ -57,7 +57,7 @@ class Select(Expr):
         return Select(*children)
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class Cast(Expr):
     """Value conversion, lane by lane.
 
@@ -79,7 +79,7 @@ class Cast(Expr):
         return Cast(children[0], self.type)
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class Load(Expr):
     """Read `buffer[indices]`.  After vectorising, an index may be a vector; then so is the result.
 
@@ -109,7 +109,7 @@ class Load(Expr):
         return Load(self.buffer, children[:n], children[n] if len(children) > n else None)
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class Call(Expr):
     """A pure function applied lane by lane.
 
@@ -133,7 +133,7 @@ class Call(Expr):
         return Call(self.name, children, self.type)
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class Ramp(Expr):
     """The vector `base, base + stride, ...`; base and stride are scalars of one dtype.
 
@@ -157,7 +157,7 @@ class Ramp(Expr):
         return Ramp(children[0], children[1], self.size)
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class Let(Expr):
     """`body` with `var` standing for `value`, evaluated once.
 
@@ -181,7 +181,7 @@ class Let(Expr):
         return Let(self.var, *children)
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class VectorReduce(Expr):
     """Combine groups of adjacent lanes.  The order of combination is unspecified (this is a
     declared reduction).

@@ -1,0 +1,160 @@
+"""Bind parts of very deep expressions to variables, so that no expression is deeper than a limit.
+
+    y[i] = (((x[i] + 1) + 2) + ... )   ->   let part = ((x[i] + 1) + ... )
+                                            y[i] = ((part + 100) + ... )
+
+People and programs write sums of a thousand terms.  What comes after lowering walks expressions
+recursively, which is the fastest way in Python and ends at a thousand levels.
+
+A part inside a branch of a select is evaluated before the select.  So its loads are guarded by the
+conditions under which the branch would have been taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tilesmith.ir.expr import (
+    Expr,
+    Let,
+    Load,
+    Select,
+    Unary,
+    Var,
+    const,
+    free_vars,
+    post_order,
+    reads_memory,
+    rebuilt,
+)
+
+from ..nodes import Allocate, Evaluate, Func, LetStmt, Stmt
+from ..visit import map_stmt, own_exprs, rebuild
+
+MOST_DEPTH = 100
+"""Levels of an expression: a tenth of what Python's stack holds."""
+
+_ALWAYS = const(True)
+_NEVER = const(False)
+
+
+def bind_parts(func: Func) -> Func:
+    """`func` without expressions deeper than `MOST_DEPTH`; the same object if it has none."""
+    body = map_stmt(func.body, f_stmt=_bound)
+    return func if body is func.body else replace(func, body=body)
+
+
+def _bound(stmt: Stmt) -> Stmt:
+    if isinstance(stmt, (Allocate, Evaluate)):
+        return stmt  # extents are shallow; what is prefetched must stay a load
+    parts = _deep_parts(own_exprs(stmt))
+    if not parts:
+        return stmt
+    names = {part: Var("part", part.dtype, part.lanes) for part in parts}
+    bindings, whole = _Bindings(parts, names).of(own_exprs(stmt))
+    result = rebuild(stmt, lambda s: s, whole)
+    for name, value in reversed(bindings):
+        result = LetStmt(name, value, result)
+    return result
+
+
+def _deep_parts(roots: tuple[Expr, ...]) -> list[Expr]:
+    """Where to divide the expressions: inner parts first."""
+    depth: dict[Expr, int] = {}
+    parts: list[Expr] = []
+    bound: set[Var] = set()
+    for root in roots:
+        for node in post_order(root, depth):
+            levels = 1 + max([depth[c] for c in node.children], default=0)
+            if isinstance(node, Let):
+                bound.add(node.var)
+            if levels > MOST_DEPTH and not (bound and free_vars(node) & bound):
+                parts.append(node)
+                levels = 0
+            depth[node] = levels
+    return parts
+
+
+class _Bindings:
+    """The parts with the conditions under which they are needed."""
+
+    def __init__(self, parts: list[Expr], names: dict[Expr, Var]) -> None:
+        self.parts = parts
+        self.names = names
+        self.reached: dict[Expr, Expr] = {}
+        """For parts, the condition under which an expression above evaluates them."""
+
+    def of(self, roots: tuple[Expr, ...]) -> tuple[list[tuple[Var, Expr]], Callable[[Expr], Expr]]:
+        """The variables in an order in which each uses only earlier ones, and what an expression
+        becomes.
+        """
+        for root in roots:
+            if root in self.names:
+                self.reached[root] = _ALWAYS
+            else:
+                self._reach(root, _ALWAYS)
+        values: dict[Var, Expr] = {}
+        for part in reversed(self.parts):  # outer ones first
+            cond = self.reached[part]
+            if cond is not _ALWAYS and reads_memory(part):
+                needed = Var("is_needed", cond.dtype)
+                values[needed] = self._rebuilt(cond)
+                cond = needed
+            self._reach(part, cond)
+            values[self.names[part]] = self._rebuilt(part, part, cond)
+        return _in_order(values), self._whole
+
+    def _whole(self, root: Expr) -> Expr:
+        return self._rebuilt(root)
+
+    def _reach(self, top: Expr, cond: Expr) -> None:
+        """Note the conditions under which `top`, evaluated if `cond`, evaluates the parts below."""
+        stop = {p: p for p in self.names if p is not top}
+        conds = {top: cond}
+        for node in reversed([*post_order(top, stop)]):
+            here = conds[node]
+            for child, when in _children(node, here):
+                known = self.reached if child in stop else conds
+                before = known.get(child)
+                known[child] = when if before is None else _either(before, when)
+
+    def _rebuilt(self, root: Expr, top: Expr | None = None, guard: Expr = _ALWAYS) -> Expr:
+        """`root` over the variables of the parts below, with its loads guarded."""
+        done: dict[Expr, Expr] = {p: v for p, v in self.names.items() if p is not top}
+        for node in post_order(root, done):
+            new = rebuilt(node, done)
+            if guard is not _ALWAYS and isinstance(new, Load):
+                new = Select(guard, new, const(0, new.dtype))
+            done[node] = new
+        return done[root]
+
+
+def _children(node: Expr, here: Expr) -> list[tuple[Expr, Expr]]:
+    """The children of `node`, each with the condition under which it is evaluated."""
+    if not isinstance(node, Select) or node.cond.lanes > 1:
+        return [(c, here) for c in node.children]
+    yes, no = node.cond, Unary("not", node.cond)
+    if here is not _ALWAYS:
+        yes, no = Select(here, yes, _NEVER), Select(here, no, _NEVER)
+    return [(node.cond, here), (node.if_true, yes), (node.if_false, no)]
+
+
+def _either(a: Expr, b: Expr) -> Expr:
+    if a is b or a is _ALWAYS or b is _ALWAYS:
+        return a if a is b else _ALWAYS
+    return Select(a, _ALWAYS, b)
+
+
+def _in_order(values: dict[Var, Expr]) -> list[tuple[Var, Expr]]:
+    """`values` sorted so that each uses only earlier ones."""
+    done: dict[Var, Expr] = {}
+    stack = list(reversed(values))
+    while stack:
+        var = stack[-1]
+        waiting = [v for v in free_vars(values[var]) if v in values and v not in done]
+        if waiting and var not in done:
+            stack += waiting
+        else:
+            done.setdefault(stack.pop(), values[var])
+    return list(done.items())

@@ -1,0 +1,111 @@
+"""Expressions 1,500 levels deep go through every level of the compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import tilesmith as ts
+from tilesmith import te
+from tilesmith.ir.dtypes import i64
+from tilesmith.ir.expr import Expr, Load, post_order
+from tilesmith.loop.interpret import interpret
+from tilesmith.loop.parse import parse_func
+from tilesmith.loop.passes.bind_parts import MOST_DEPTH
+from tilesmith.loop.text import print_func
+from tilesmith.loop.visit import exprs
+
+N = 64
+DEPTH = 1500
+X = te.placeholder((N,), name="X")
+AT = te.placeholder((N,), "i32", name="AT")
+x = np.linspace(0.5, 1, N, dtype=np.float32)
+at = np.arange(N, dtype=np.int32)[::-1].copy()
+
+
+def repeated(step: Callable[[Expr, int], Expr], first: Expr, times: int = DEPTH) -> Expr:
+    for n in range(times):
+        first = step(first, n)
+    return first
+
+
+def gathered(e: Expr, _: int) -> Load:
+    return AT[te.minimum(te.maximum(te.cast(e, i64), 0), N - 1)]
+
+
+def guarded(i: Expr) -> Expr:
+    """Only the branch that is taken may read: others lie outside of X."""
+    return repeated(
+        lambda e, n: te.if_then_else(te.all(i + n >= 120, i + n < 120 + N), X[i + (n - 120)], e),
+        X[i],
+        250,
+    )
+
+
+def guarded_by_data(i: Expr) -> Expr:
+    """As `guarded`; the innermost reads stand in parts of their own."""
+    inner = repeated(lambda e, n: e + X[i + 1] * float(n % 3), X[i + 1], 300)
+    return te.if_then_else(te.all(X[i] > 0.75, i < N - 1), inner, 0.0)
+
+
+def conjunction(i: Expr) -> Expr:
+    cond = repeated(lambda e, n: te.all(e, X[i] < n + 0.75), i < N)
+    return te.if_then_else(cond, X[i], 0.0)
+
+
+BODIES: dict[str, tuple[Callable[[Expr], Expr], Callable[[], np.ndarray]]] = {
+    "sum": (lambda i: repeated(lambda e, _: e + X[i], X[i]), lambda: x * (DEPTH + 1)),
+    "sum from the right": (
+        lambda i: repeated(lambda e, _: X[i] + e, X[i]), lambda: x * (DEPTH + 1),
+    ),
+    "index": (
+        lambda i: X[repeated(lambda e, _: te.minimum(e + 1, N - 1), i)], lambda: x[-1] + 0 * x,
+    ),
+    "gathers": (
+        lambda i: te.cast(repeated(gathered, AT[i], 250), X.dtype),
+        lambda: at.astype(np.float32),  # an odd number of reversals
+    ),
+    "conjunction": (conjunction, lambda: np.where(x < 0.75, x, 0)),
+    "guarded": (guarded, lambda: x[-1] + 0 * x),
+    "guarded by data": (
+        guarded_by_data,
+        lambda: np.where((x > 0.75) & (np.arange(N) < N - 1), np.roll(x, -1) * 301, 0),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_deep_expression(name: str) -> None:
+    body, expected = BODIES[name]
+    y = te.compute((N,), body, name="Y")
+    inputs = [t for t in (X, AT) if t in y.op.inputs]
+    arrays = [x if t is X else at for t in inputs]
+    args = [*inputs, y]
+    s = te.create_schedule(y.op)
+    assert s.hash() and str(y.op.body[0]) and repr(y.op)
+
+    func = te.lower(s, args)
+    assert all(depth(e) <= 3 * MOST_DEPTH for e in exprs(func.body))
+    results = [np.zeros(N, np.float32) for _ in range(3)]
+    interpret(parse_func(print_func(func)), [*arrays, results[0]])
+    ts.build(s, args)(*arrays, results[1])
+    s[y].vectorize(s[y].split("i", 24)[1])
+    ts.build(s, args)(*arrays, results[2])
+    for result in results:
+        np.testing.assert_allclose(result, expected(), rtol=1e-4)
+
+
+def test_deep_expression_as_c() -> None:
+    y = te.compute((N,), lambda i: repeated(lambda e, _: e + X[i], X[i]), name="Y")
+    out = np.zeros(N, np.float32)
+    ts.build(te.create_schedule(y.op), [X, y], target="c")(x, out)
+    np.testing.assert_allclose(out, x * (DEPTH + 1), rtol=1e-4)
+
+
+def depth(e: Expr) -> int:
+    found: dict[Expr, int] = {}
+    for node in post_order(e):
+        found[node] = 1 + max((found[c] for c in node.children), default=0)
+    return found[e]
