@@ -213,7 +213,7 @@ class VectorReduce(Expr):
 def select(cond: Expr, if_true: ExprLike, if_false: ExprLike) -> Expr:
     """`Select` with numbers converted and scalars broadcast to match."""
     a, b = pair(if_true, if_false)
-    return Select(cond, a, b)
+    return Select(as_expr(cond), a, b)
 
 
 def cast(a: ExprLike, dtype: DType | str) -> Expr:
