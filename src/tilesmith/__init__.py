@@ -37,7 +37,12 @@ if TYPE_CHECKING:
     )
     from tilesmith.support.options import Options
     from tilesmith.tuning.model import tune
-    from tilesmith.tuning.template import auto_schedule, tune_expression, tune_template
+    from tilesmith.tuning.template import (
+        apply_best,
+        auto_schedule,
+        tune_expression,
+        tune_template,
+    )
 
 __version__ = VERSION
 
@@ -55,6 +60,7 @@ __all__ = [
     "TilesmithError",
     "UnsupportedError",
     "UsageError",
+    "apply_best",
     "auto_schedule",
     "build",
     "check",
@@ -91,7 +97,12 @@ __getattr__, __dir__ = exports(
         ],
         "tilesmith.support.options": ["Options"],
         "tilesmith.te": [],
-        "tilesmith.tuning.template": ["auto_schedule", "tune_expression", "tune_template"],
+        "tilesmith.tuning.template": [
+            "apply_best",
+            "auto_schedule",
+            "tune_expression",
+            "tune_template",
+        ],
         "tilesmith.tuning.model": ["tune"],
         "tilesmith.choices.templates": ["register_template"],
     },

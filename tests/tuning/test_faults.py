@@ -135,6 +135,15 @@ def test_whether_somebody_measures(tmp_path: Path) -> None:
     assert not is_locked(path)
 
 
+def test_the_wait_for_the_right_to_measure_is_bounded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "lock"
+    with machine_lock(path), machine_lock(path, seconds=0.01):
+        pass
+    assert "another process has measured on this machine for 0.01 s" in caplog.text
+
+
 def test_the_least_times_count() -> None:
     answer = in_turns(clock(3.0, 1.0, 2.0, 9.0), clock(4.0, 2.0, 8.0), MeasurePlan(1, 0.0, 0.0))
     assert (answer.outcome, answer.seconds, answer.baseline) == ("ok", 1.0, 2.0)

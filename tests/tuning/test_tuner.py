@@ -206,6 +206,26 @@ def test_tuning_a_template(options: ts.Options) -> None:
     assert min(t.ratio for t in trials) < 1
 
 
+def test_the_best_record_is_applied_without_a_search(options: ts.Options) -> None:
+    assert ts.apply_best(gemm, 24, options=options).decisions == {}
+    ts.tune_template(gemm, 24, trials=1, options=options)
+    best = {"j": (8,), "ji": "vectorize"}
+    with Records(options.cache_dir / "records.sqlite") as r:  # type: ignore[operator]  # set
+        key = r.trials()[0].key
+        for candidate, seconds in ((best, 0.5e-6), ({"j": (8,)}, 0.9e-6), ({"j": (7,)}, 0.1e-6)):
+            r.add(trial(key, candidate, "ok", "", "", seconds, 1e-6))
+        before = len(r.trials())
+    f = ts.apply_best(gemm, 24, options=options)
+    assert f.decisions == best  # (7,) is no value of the knob
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((24, 24)).astype(np.float32) for _ in "ab")
+    c = np.zeros((24, 24), np.float32)
+    f(a, b, c)
+    np.testing.assert_allclose(c, a @ b, rtol=1e-3, atol=1e-4)
+    with Records(options.cache_dir / "records.sqlite") as r:  # type: ignore[operator]  # set
+        assert len(r.trials()) == before
+
+
 @pytest.mark.parametrize(("turns", "kept"), [((1.0, 1.2, 0.9), "start"), ((0.8, 1.2, 0.9), "best")])
 def test_what_was_found_is_compared_in_turns(
     turns: tuple[float, ...], kept: str, options: ts.Options, monkeypatch: pytest.MonkeyPatch

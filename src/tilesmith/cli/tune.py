@@ -82,5 +82,10 @@ def command(
     print("seconds: " + ", ".join(f"{name} {s:.1f}" for name, s in result.spent.items()))
     if result.speedup > 1:
         print(f"the tuned model is {result.speedup:.3f} times as fast as the untuned one")
+    elif count == 0:
+        print(
+            "no candidate was measured, since the time or the machine allowed none: give more "
+            "--seconds; the untuned schedules are kept"
+        )
     else:
         print("nothing faster was found; the untuned schedules are kept")

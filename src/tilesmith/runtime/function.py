@@ -52,6 +52,8 @@ class NativeFunction:
             )
         self.kernel = kernel
         self.target = target
+        self.decisions: Mapping[str, object] = {}
+        """The knobs that tuning chose, by name; without those that have their default."""
         self._assemble = assemble
         self.threads = thread_count(threads)
         homes = lives_in or {}

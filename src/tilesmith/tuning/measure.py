@@ -9,8 +9,10 @@ other tuners of this machine from measuring.
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -31,6 +33,12 @@ from tilesmith.support.errors import TilesmithError
 from .jobs import Answer, Argument, MeasureJob, MeasurePlan, Runnable, answer_of, save_arrays
 from .processors import shares
 
+_log = logging.getLogger("tilesmith")
+
+LOCK_SECONDS, LOCK_POLL = 2.0, 2e-3
+"""The longest wait for the right to measure, and seconds between attempts to take it.  A process
+holds it for a fraction of a second.
+"""
 BUILD_SECONDS = 30.0
 """Longest time that a candidate may take to build."""
 RUN_SECONDS = 10.0
@@ -216,17 +224,37 @@ def incomparable(task: Task, candidates: Sequence[Candidate], baseline: Trial) -
 
 
 @contextmanager
-def machine_lock(path: Path | None = None, shared: bool = False) -> Iterator[None]:
+def machine_lock(
+    path: Path | None = None, shared: bool = False, seconds: float = LOCK_SECONDS
+) -> Iterator[None]:
     """Hold the exclusive right to measure on this machine; it ends with the process.
 
+    path: the lock; by default one for each user.
     shared: hold a right to disturb measurements instead; many can, while nobody measures.
+    seconds: the longest wait.  Then a warning says that others measure too, and the work goes on.
     """
     handle = _open_lock(path)
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        end = time.monotonic() + seconds
+        while not (taken := _taken(handle, shared)) and time.monotonic() < end:
+            time.sleep(LOCK_POLL)
+        if not taken:
+            _log.warning(
+                "another process has measured on this machine for %g s; times are taken beside it "
+                "and scatter more", seconds,
+            )  # fmt: skip
         yield
     finally:
         os.close(handle)
+
+
+def _taken(handle: int, shared: bool) -> bool:
+    """True if the lock could be taken at once."""
+    try:
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def is_locked(path: Path | None = None) -> bool:
@@ -242,7 +270,7 @@ def is_locked(path: Path | None = None) -> bool:
 
 
 def _open_lock(path: Path | None) -> int:
-    path = path or Path(tempfile.gettempdir()) / "tilesmith-measuring.lock"
+    path = path or Path(tempfile.gettempdir()) / f"tilesmith-measuring-{os.getuid()}.lock"
     try:
         return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     except PermissionError:  # another user's, in a folder where only its owner may create it again

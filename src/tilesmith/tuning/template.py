@@ -82,6 +82,51 @@ def tune_template(
     return _tune(lambda cfg: template(cfg, *arguments), name, session, TuneOptions(**choices))
 
 
+def apply_best(
+    template: Template,
+    *arguments: Any,
+    target: str | None = None,
+    threads: int | None = None,
+    options: Options | None = None,
+) -> NativeFunction:
+    """The best schedule of a template on record, as a native function; nothing is measured.
+
+    template, arguments: as for `tune_template`, which made the records.
+
+    Its `decisions` are empty if no record is faster than the template's default.  Raises
+    UsageError, ScheduleError.
+    """
+    session = Session.of(options, target=target, threads=threads)
+    name = getattr(template, "__name__", "template")
+
+    def made_from(cfg: Config) -> tuple[Schedule, Sequence[Tensor]]:
+        return template(cfg, *arguments)
+
+    count = thread_count(session.options.threads)
+    task = _template_task(made_from, name, session, count, TuneOptions())
+    with Records(records_path(session.options)) as records:
+        known = [
+            t for t in records.trials(task.key)
+            if t.status == "ok" and t.ratio <= 1 - MARGIN
+            and task.space.legal(t.candidate) == t.candidate
+        ]  # fmt: skip
+    best = min(known, key=lambda t: t.ratio, default=None)
+    return _made(made_from, task.space.start if best is None else best.candidate, session, count)
+
+
+def _made(
+    template: Callable[[Config], tuple[Schedule, Sequence[Tensor]]],
+    decisions: Decisions,
+    session: Session,
+    threads: int,
+) -> NativeFunction:
+    """The native function of the schedule that `decisions` make."""
+    s, args = template(Config(decisions))
+    f = driver.build(s, args, session.target, threads, options=session.options)
+    f.decisions = dict(decisions)
+    return f
+
+
 def tune_expression(
     args: Sequence[Tensor],
     *,
@@ -131,8 +176,7 @@ def _tune(
             )  # fmt: skip
 
     def made(decisions: Decisions) -> NativeFunction:
-        s, args = template(Config(decisions))
-        return driver.build(s, args, session.target, count, options=session.options)
+        return _made(template, decisions, session, count)
 
     start = task.space.start
     is_known = start == task.space.baseline  # else pins exclude what ratios compare with
