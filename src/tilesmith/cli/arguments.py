@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, get_args, get_type_hints
 
+import numpy as np
 import typer
 
 from tilesmith.support.errors import UsageError
@@ -24,7 +25,16 @@ ShapeOption: TypeAlias = Annotated[
     typer.Option(
         "--shape",
         metavar="NAME=1,3,224,224",
-        help="Shape of an input whose dimensions the model leaves open (repeatable).",
+        help="Shape of an input whose dimensions the model leaves open, or the size of a dimension "
+        "by its name (repeatable).",
+    ),
+]
+ValueOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--value",
+        metavar="NAME=VALUE",
+        help="Fix an input that shapes depend on: a number, a JSON list or @FILE.npy (repeatable).",
     ),
 ]
 TemplatesOption: TypeAlias = Annotated[
@@ -75,6 +85,28 @@ def parse_shapes(given: Sequence[str] | None) -> dict[str, tuple[int, ...]] | No
     return shapes or None
 
 
+def parse_values(given: Sequence[str] | None) -> dict[str, Any] | None:
+    """`["k=5", "axes=[1, 2]", "x=@x.npy"]` as one value by name; None if nothing was given.
+
+    Raises UsageError if one does not read as such.
+    """
+    found: dict[str, Any] = {}
+    for name, (value, *more) in _named_values("--value", given).items():
+        if more:
+            raise UsageError(f"--value was given twice for {name!r}")
+        if isinstance(value, str) and value.startswith("@"):
+            try:
+                value = np.load(value[1:], allow_pickle=False)
+            except (OSError, ValueError, EOFError) as e:
+                raise UsageError(f"--value {name}: {value[1:]!r} is no .npy file: {e}") from None
+        if isinstance(value, (str, dict)) or value is None:
+            raise UsageError(
+                f"--value {name} wants a number, a JSON list or @FILE.npy, not {value!r}"
+            )
+        found[name] = value
+    return found or None
+
+
 def parse_pins(given: Sequence[str] | None) -> dict[str, Any] | None:
     """`["unroll=1", "rows=[4, 2]", "schedule=sketch"]` as one value by name: JSON, else text; None
     if nothing was given.
@@ -115,18 +147,22 @@ class Wanted:
     shapes: of inputs whose dimensions the model leaves open, by name.
     pins: the only value that a choice may have, by its name.
     forbid: values that a choice may not have, by its name.
+    values: of inputs that become constants, by name.
+    target: the target if the command line names one.
     """
 
     options: Options
     shapes: Mapping[str, Sequence[int]] | None = None
     pins: Mapping[str, Any] | None = None
     forbid: Mapping[str, Collection[Any]] | None = None
+    values: Mapping[str, Any] | None = None
+    target: str | None = None
 
 
 def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a verb --operators and --templates, and one command-line option per field in place of
     each parameter that is a dataclass of options: `Options`, `TuneOptions`, or `Wanted`, which is
-    `Options` with --shape, --pin and --forbid.
+    `Options` with --shape, --value, --pin and --forbid.
 
     A field that is not on the command line has its default; for `Options`, the environment comes
     first.  A verb with a parameter of a field's name defines that option itself.
@@ -177,9 +213,16 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def _made(kind: type, values: dict[str, Any]) -> Any:
     """The dataclass of options that these values from the command line make."""
     if kind is Wanted:
-        shape, pin, forbid = (values.pop(name, None) for name in _CONSTRAINTS)
+        shape, value, pin, forbid = (values.pop(name, None) for name in _CONSTRAINTS)
         options = Options.from_environment(**values)
-        return Wanted(options, parse_shapes(shape), parse_pins(pin), parse_forbid(forbid))
+        return Wanted(
+            options,
+            parse_shapes(shape),
+            parse_pins(pin),
+            parse_forbid(forbid),
+            parse_values(value),
+            values.get("target"),
+        )
     return Options.from_environment(**values) if kind is Options else kind(**values)
 
 
@@ -207,7 +250,12 @@ def _parameters(options: type) -> list[inspect.Parameter]:
     return found
 
 
-_CONSTRAINTS = {"shape": ShapeOption, "pin": PinOption, "forbid": ForbidOption}
+_CONSTRAINTS = {
+    "shape": ShapeOption,
+    "value": ValueOption,
+    "pin": PinOption,
+    "forbid": ForbidOption,
+}
 
 
 def _parameter(name: str, annotation: Any) -> inspect.Parameter:

@@ -39,9 +39,10 @@ def command(
 ) -> None:
     if not 0 < seconds <= 3600:
         raise UsageError(f"--seconds must be more than 0 and at most 3600, not {seconds:g}")
-    exe = open_model(model, wanted)
+    arrays = read_arrays(input) if input else {}
+    exe = open_model(model, wanted, arrays)
     if input:
-        inputs = inputs_from(read_arrays(input), exe.inputs, input)
+        inputs = inputs_from(arrays, exe.inputs, input)
     else:
         inputs = random_inputs(exe.inputs, seed)
     samples = measure(lambda: exe.run(inputs), seconds=seconds)

@@ -19,11 +19,13 @@ from tilesmith.cli.arguments import (
     JsonFlag,
     ModelArgument,
     ShapeOption,
+    ValueOption,
     parse_shapes,
+    parse_values,
     with_options,
 )
 from tilesmith.cli.console import print_json, print_table, progress
-from tilesmith.cli.models import read_arrays
+from tilesmith.cli.models import read_arrays, with_shapes_of
 from tilesmith.support.errors import AccuracyError, UsageError
 from tilesmith.support.options import Options
 
@@ -39,6 +41,7 @@ def command(
         bool, typer.Option("--all", help="Show every kernel, not only those out of bounds.")
     ] = False,
     shape: ShapeOption = None,
+    value: ValueOption = None,
     json: JsonFlag = False,
 ) -> None:
     if model.suffix == ".tsm":
@@ -46,10 +49,15 @@ def command(
     if not model.is_file():
         raise UsageError(f"there is no file {str(model)!r}")
     session = driver.Session.of(options)
-    graph = driver.load_graph(model, parse_shapes(shape), session)
+    arrays = read_arrays(input) if input else {}
+    values = parse_values(value)
+    graph = with_shapes_of(
+        arrays,
+        parse_shapes(shape),
+        lambda shapes: driver.load_graph(model, shapes, session, values),
+    )
     inputs = None
     if input:
-        arrays = read_arrays(input)
         names = [v.name for v in graph.inputs]
         inputs = {n: arrays[k] for n in names for k in (f"in_{n}", n) if k in arrays}
         if missing := [n for n in names if n not in inputs]:

@@ -100,14 +100,16 @@ def command(
     counts = thread_counts(threads) if threads else [wanted.options.threads]
     engines = _engines(engine, module)
     results = []
+    arrays = read_arrays(input) if input else {}
     for count in counts:
         # Ours first: it rejects bad files with an error, where others may take the process down.
         exe = open_model(
             model,
             replace(wanted, options=wanted.options.with_(threads=count)),
+            arrays,
         )
         if input:
-            inputs = inputs_from(read_arrays(input), exe.inputs, input)
+            inputs = inputs_from(arrays, exe.inputs, input)
         else:
             inputs = random_inputs(exe.inputs, seed)
         found = compare(exe, model, inputs, engines, rounds)

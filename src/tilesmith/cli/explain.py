@@ -51,12 +51,13 @@ def command(
         raise UsageError(f"--repeats must be from 1 to 100000, not {repeats}")
     if top < 0:
         raise UsageError(f"--top must not be negative, found {top}")
-    exe = open_model(model, wanted)
+    arrays = read_arrays(input) if input else {}
+    exe = open_model(model, wanted, arrays)
     count = len(exe.program.calls)
     if kernel is not None and not 0 <= kernel < count:
         raise UsageError(f"--kernel must be from 0 to {count - 1}, not {kernel}")
     if input:
-        inputs = inputs_from(read_arrays(input), exe.inputs, input)
+        inputs = inputs_from(arrays, exe.inputs, input)
     else:
         inputs = random_inputs(exe.inputs, seed)
     with progress(f"running {model.name}"):

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from tilesmith import driver
 from tilesmith.cli.arguments import Wanted
 from tilesmith.cli.console import progress
+from tilesmith.frontend.common.inputs import OpenShapesError, Shapes
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.program import TensorSpec
 from tilesmith.support.errors import UsageError
 from tilesmith.support.sample import sample_array
 
+T = TypeVar("T")
+
 
 def open_model(
-    path: Path,
-    wanted: Wanted,
+    path: Path, wanted: Wanted, arrays: Mapping[str, np.ndarray] | None = None
 ) -> Executable:
     """The model at `path`, ready to run: a `.tsm` is loaded, anything else compiled.
+
+    arrays: an input file's; they say the shapes that the model and the command line leave open.
 
     Raises UsageError if there is no such file, ModelError if it is damaged.
     """
@@ -35,12 +40,47 @@ def open_model(
             raise UsageError("--shape has no effect on a compiled .tsm file; compile with it")
         if wanted.pins or wanted.forbid:
             raise UsageError("--pin and --forbid have no effect on a compiled .tsm file")
+        if wanted.values:
+            raise UsageError("--value has no effect on a compiled .tsm file; compile with it")
+        if wanted.target is not None:
+            raise UsageError(
+                f"--target has no effect on a compiled .tsm file; compile the model with --target "
+                f"{wanted.target}"
+            )
         return driver.load(path, threads=wanted.options.threads)
     with progress(f"compiling {path.name} for {wanted.options.target}"):
-        return driver.compile(
-            path, shapes=wanted.shapes, options=wanted.options, pins=wanted.pins,
-            forbid=wanted.forbid,
+        return with_shapes_of(
+            arrays or {},
+            wanted.shapes,
+            lambda shapes: driver.compile(
+                path, shapes=shapes, options=wanted.options, pins=wanted.pins,
+                forbid=wanted.forbid, values=wanted.values,
+            ),
         )  # fmt: skip
+
+
+def with_shapes_of(
+    arrays: Mapping[str, np.ndarray],
+    shapes: Shapes | None,
+    make: Callable[[Shapes | None], T],
+) -> T:
+    """What `make` makes of `shapes`; where inputs stay open, of the shapes of `arrays` as well.
+
+    arrays: by the input's name, that name behind `in_`, or "" for the only input.
+    """
+    try:
+        return make(shapes)
+    except OpenShapesError as e:
+        only = [""] if len(e.inputs) == 1 else []
+        found = {
+            name: arrays[key].shape
+            for name in e.inputs
+            for key in (name, f"in_{name}", *only)
+            if key in arrays
+        }
+        if not found:
+            raise
+    return make({**found, **(shapes or {})})
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:

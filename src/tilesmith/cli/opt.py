@@ -107,7 +107,7 @@ def command(
 ) -> None:
     constraints = Constraints.of(wanted.pins, wanted.forbid)
     session = replace(driver.Session.of(wanted.options), constraints=constraints)
-    ir = _read(source, wanted.shapes, session)
+    ir = _read(source, wanted, session)
     with driver.recorded(session) as session:
         graph_passes, loop_passes = dict(driver.graph_passes(session)), _loop_passes(session)
         known = graph_passes if isinstance(ir, Graph) else loop_passes
@@ -162,11 +162,11 @@ def command(
         print_table(("pass", "changed", ">ms"), rows)
 
 
-def _read(path: Path, shapes: Mapping[str, Sequence[int]] | None, session: Session) -> Graph | Func:
+def _read(path: Path, wanted: Wanted, session: Session) -> Graph | Func:
     if not path.is_file():
         raise UsageError(f"there is no file {str(path)!r}")
     if path.suffix == ".onnx":
-        return driver.load_graph(path, shapes, session)
+        return driver.load_graph(path, wanted.shapes, session, wanted.values)
     try:
         text = path.read_text()
     except UnicodeDecodeError:

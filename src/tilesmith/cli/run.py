@@ -51,7 +51,7 @@ def command(
     json: JsonFlag = False,
 ) -> None:
     arrays = read_arrays(input) if input else {}
-    exe = open_model(model, wanted)
+    exe = open_model(model, wanted, arrays)
     if input:
         inputs = inputs_from(arrays, exe.inputs, input)
     else:

@@ -53,7 +53,7 @@ def command(
             report=display.show,
             interrupt=interrupt,
         )
-        result = tune_model(model, tuning, wanted.options, wanted.shapes)
+        result = tune_model(model, tuning, wanted.options, wanted.shapes, wanted.values)
     if output is not None:
         result.executable.save(output)
     if json:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from tilesmith.choices.constraints import Constraints
 from tilesmith.choices.space import Forbidden
+from tilesmith.frontend.common.inputs import Values
 from tilesmith.frontend.load import load as load_source
 from tilesmith.graph.custom import uses_of
 from tilesmith.graph.nodes import Graph
@@ -47,13 +48,14 @@ def compile_model(
     pins: Decisions | None = None,
     forbid: Forbidden | None = None,
     workers: Children | None = None,
+    values: Values | None = None,
 ) -> Program:
     """The program of a model (see `compile`), which is `saved` where that may be.
 
     workers: processes that compile kernels; more are started where that pays (default: its own).
     """
     session = replace(Session.of(options), constraints=Constraints.of(pins, forbid))
-    graph = load_graph(model, shapes, session)
+    graph = load_graph(model, shapes, session, values)
     if any(n.op.custom and OPS.get(n.op.name) is not type(n.op) for n in graph.nodes):
         session.outside.add("an operator that is not registered")
     with recorded(session) as session:
@@ -79,12 +81,15 @@ def plan_report(program: Program) -> str:
 
 
 def load_graph(
-    model: Any, shapes: Mapping[str, Sequence[int]] | None = None, session: Session | None = None
+    model: Any,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    session: Session | None = None,
+    values: Values | None = None,
 ) -> Graph:
     """The graph of a model, as its frontend makes it; see `frontend.load`."""
     session = session or Session.of(None)
     with session.timings.stage("load"):
-        graph = load_source(model, shapes, opened=session.outside)
+        graph = load_source(model, shapes, values, opened=session.outside)
     if graph is not model:
         session.dumper("load", graph, print_graph)
     return graph

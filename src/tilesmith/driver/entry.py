@@ -16,6 +16,8 @@ from tilesmith.support.options import Accuracy, Options
 from .identity import identifying
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from tilesmith.runtime.executable import Executable
 
 
@@ -28,18 +30,22 @@ def compile(
     pins: Mapping[str, Any] | None = None,
     forbid: Mapping[str, Collection[Any]] | None = None,
     accuracy: Accuracy | None = None,
+    values: Mapping[str, ArrayLike] | None = None,
 ) -> Executable:
     """Compile a model to native code.
 
     model: a path to an ONNX file, its bytes, an `onnx.ModelProto`, or a `Graph`.
     target: "native" or a named level such as "x86-64-v3".
     threads: number of threads of the executable.
-    shapes: for inputs whose dimensions the model leaves open.
+    shapes: for inputs whose dimensions the model leaves open, by the input's name or the
+        dimension's.
     options: all other options.
     pins: by name, values that choices of the model and knobs of its kernels get where these are
         options.
     forbid: by name, values that they don't get.  Records that violate `pins` or `forbid` are not
         used (see docs/tuning.md for the names).
+    values: by name, inputs that get a fixed value, such as those that shapes depend on.  The
+        executable has no such inputs.
     accuracy: "strict" fixes every bit of each kernel's results (docs/accuracy.md).
 
     Raises ModelError, UnsupportedError or UsageError, also for a name or a value that the model
@@ -54,7 +60,7 @@ def compile(
 
         from .programs import SavedProgram
 
-        saved = SavedProgram.of(model, shapes, options, pins, forbid, identified)
+        saved = SavedProgram.of(model, shapes, options, pins, forbid, identified, values)
     program = saved.load() if saved is not None else None
     if program is None:
         from .workers import workers_for
@@ -62,7 +68,7 @@ def compile(
         with workers_for(model, options) as workers:
             from .compiler import compile_model  # half a second that only a new model pays
 
-            program = compile_model(model, shapes, options, saved, pins, forbid, workers)
+            program = compile_model(model, shapes, options, saved, pins, forbid, workers, values)
     return Executable(program, options.threads)
 
 

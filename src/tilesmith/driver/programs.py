@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from tilesmith.frontend.common.inputs import Values
 from tilesmith.runtime.native import zeroed_bytes
 from tilesmith.runtime.program import Blob, Program
 from tilesmith.runtime.threads import target_of, thread_count
@@ -70,6 +71,7 @@ class SavedProgram:
         pins: Mapping[str, Any] | None = None,
         forbid: Mapping[str, Collection[Any]] | None = None,
         identified: Identified | None = None,
+        values: Values | None = None,
     ) -> SavedProgram | None:
         """None if nothing is kept: for models that are neither a file nor bytes, without a cache,
         and if the passes are to be shown.  `identified` gives the model's identity.
@@ -79,6 +81,11 @@ class SavedProgram:
             return None
         try:
             shown = json.dumps(sorted((k, shape) for k, shape in (shapes or {}).items()))
+            if values:
+                arrays = {k: np.ascontiguousarray(v) for k, v in values.items()}
+                fixed = [(k, str(a.dtype), a.shape, content_key(memoryview(a.tobytes())))
+                         for k, a in sorted(arrays.items())]  # fmt: skip
+                shown += json.dumps(fixed)
             if pins or forbid:
                 banned = {k: sorted(map(repr, values)) for k, values in (forbid or {}).items()}
                 shown += json.dumps([pins or {}, banned], sort_keys=True)

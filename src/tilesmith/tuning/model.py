@@ -14,6 +14,7 @@ from tilesmith import driver
 from tilesmith.choices.constraints import Constraints
 from tilesmith.choices.records import Records
 from tilesmith.driver import Session
+from tilesmith.frontend.common.inputs import Values
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.threads import thread_count
 from tilesmith.support.options import Options, records_path
@@ -82,6 +83,7 @@ def tune_model(
     tuning: TuneOptions,
     options: Options | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    values: Values | None = None,
 ) -> Tuned:
     """`tune`, with an account of what it did."""
     seconds, html = tuning.seconds, tuning.html
@@ -92,7 +94,7 @@ def tune_model(
     session = dataclasses.replace(session, constraints=constraints)
     spent = Stages(tuning)
     spent.begin("compiling untuned")
-    graph = driver.load_graph(model, shapes, session)
+    graph = driver.load_graph(model, shapes, session, values)
     count = thread_count(session.options.threads)
     loaded = budget.elapsed
     plain = Compiled.of(graph, session)

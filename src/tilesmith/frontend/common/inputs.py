@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tilesmith.graph.builder import array_type
 from tilesmith.ir.dtypes import DType
@@ -21,8 +22,21 @@ Shapes: TypeAlias = "Mapping[str, Sequence[int] | int]"
 (`{"batch": 1}`).
 """
 
-Values: TypeAlias = "Mapping[str, np.ndarray]"
-"""Inputs fixed to constants; they are no inputs of the graph any more."""
+Values: TypeAlias = "Mapping[str, ArrayLike]"
+"""Inputs fixed to constants; they are no inputs of the graph any more.  Numbers and lists take the
+declared element type.
+"""
+
+
+class OpenShapesError(ModelError):
+    """Inputs have dimensions that the model leaves open and nobody gave.
+
+    inputs: their names.
+    """
+
+    def __init__(self, message: str, inputs: Sequence[str]) -> None:
+        super().__init__(message)
+        self.inputs = tuple(inputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +54,24 @@ class Declared:
     dims: tuple[int | str, ...] | None
 
 
+def fixed(inputs: Sequence[Declared], values: Values) -> dict[str, np.ndarray]:
+    """The values as arrays.  Raises ModelError if one is none of the declared type."""
+    dtypes = {i.name: i.dtype for i in inputs}
+    found: dict[str, np.ndarray] = {}
+    for name, value in values.items():
+        array = value if isinstance(value, np.ndarray) else np.asarray(value)
+        dtype = dtypes.get(name)
+        if dtype is not None and not isinstance(value, (np.ndarray, np.generic)):
+            cast = array.astype(dtype.numpy) if array.dtype.kind in "biuf" else None
+            if cast is None or (not dtype.is_float and not np.array_equal(cast, array)):
+                raise ModelError(f"values[{name!r}]: expected {dtype}, found {value!r}")
+            array = cast
+        found[name] = array
+    return found
+
+
 def input_types(
-    inputs: Sequence[Declared], shapes: Shapes, values: Values
+    inputs: Sequence[Declared], shapes: Shapes, values: Mapping[str, np.ndarray]
 ) -> dict[str, TensorType]:
     """Types by name, open dimensions filled in from `shapes` and `values`.
 
@@ -67,16 +97,19 @@ def input_types(
             raise ModelError(f"values[{i.name!r}]: expected {types[i.name]}, found {found}")
     if still_open:
         first = next(iter(still_open))
-        raise ModelError(
+        raise OpenShapesError(
             f"inputs have dimensions that the model leaves open: {'; '.join(still_open.values())}. "
             f"Give their shapes: shapes={{{first!r}: (1, ...)}}, or --shape {first}=1,... on the "
-            "command line"
+            "command line",
+            [*still_open],
         )
     return types
 
 
 def _given(
-    dims_of: Mapping[str, tuple[int | str, ...] | None], shapes: Shapes, values: Values
+    dims_of: Mapping[str, tuple[int | str, ...] | None],
+    shapes: Shapes,
+    values: Mapping[str, np.ndarray],
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, int]]:
     """The shapes of inputs and the sizes of named dimensions that `shapes` and `values` give,
     checked against the declarations.
@@ -88,6 +121,8 @@ def _given(
     named = {d for dims in dims_of.values() for d in dims or () if isinstance(d, str) and d}
     for key, given in shapes.items():
         _check_name(key, [*dims_of, *sorted(named)], dims_of, "shapes")
+        if key not in dims_of and isinstance(given, tuple) and len(given) == 1:
+            (given,) = given  # as the command line reads it
         if key in dims_of:
             if isinstance(given, int):
                 raise ModelError(f"shapes[{key!r}]: expected a list of dimensions, found {given}")

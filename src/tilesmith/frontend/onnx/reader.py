@@ -10,7 +10,7 @@ import numpy as np
 from tilesmith.frontend.common.errors import errors_name
 from tilesmith.frontend.common.external import ExternalFiles
 from tilesmith.frontend.common.folding import FoldingBuilder
-from tilesmith.frontend.common.inputs import Declared, Shapes, Values, input_types
+from tilesmith.frontend.common.inputs import Declared, Shapes, Values, fixed, input_types
 from tilesmith.frontend.common.slots import FAILED, TensorList
 from tilesmith.frontend.common.source import Source
 from tilesmith.frontend.onnx.importer import Frame, OnnxImporter, opsets_of
@@ -45,6 +45,7 @@ def _graph(
     importer.initializers(proto, frame, frozenset(values), weights)
     stored = set(frame.names)
     inputs = [_declared(i) for i in proto.input if text(i.name, "an input's name") not in stored]
+    values = fixed(inputs, values)
     types = input_types(inputs, shapes, values)
     for declared in inputs:
         name = declared.name

@@ -1,0 +1,86 @@
+"""Shapes and values that a model leaves open: from options, from symbols, from input files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import tilesmith as ts
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def reshaped(tmp_path: Path) -> Path:
+    """`y = relu(reshape(x, shape))` of `x` f32[N,6] with `shape` an input i64[2]."""
+    nodes = [
+        helper.make_node("Reshape", ["x", "shape"], ["r"]),
+        helper.make_node("Relu", ["r"], ["y"]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 6]),
+        helper.make_tensor_value_info("shape", TensorProto.INT64, [2]),
+    ]
+    graph = helper.make_graph(nodes, "g", inputs, [onnx.ValueInfoProto(name="y")])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    path = tmp_path / "reshaped.onnx"
+    onnx.save(made, path)
+    return path
+
+
+X = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
+
+
+def test_values_in_python(reshaped: Path, tmp_path: Path) -> None:
+    options = ts.Options(cache_dir=tmp_path / "cache")
+    for shape in ([8, 3], np.array([3, 8]), (8, 3)):
+        exe = ts.compile(reshaped, shapes={"N": 4}, values={"shape": shape}, options=options)
+        assert [s.name for s in exe.inputs] == ["x"]
+        np.testing.assert_array_equal(exe(X), np.maximum(X, 0).reshape(shape))
+    with pytest.raises(ts.ModelError, match=r"values\['shape'\]: expected i64, found \[1.5, 2\]"):
+        ts.compile(reshaped, shapes={"N": 4}, values={"shape": [1.5, 2]})
+    with pytest.raises(ts.ModelError, match=r"values: no input is named 'shap'.*'shape'"):
+        ts.compile(reshaped, shapes={"N": 4}, values={"shap": [1, 2]})
+
+
+def test_values_and_symbols_on_the_command_line(
+    tilesmith: Run, reshaped: Path, tmp_path: Path
+) -> None:
+    done = tilesmith("run", reshaped, "--shape", "N=4", "--value", "shape=[8, 3]", "--json")
+    assert done.json["outputs"][0]["type"] == "f32[8,3]"
+    np.save(tmp_path / "shape.npy", np.array([2, 12]))
+    value = f"shape=@{tmp_path / 'shape.npy'}"
+    for verb in ("run", "check", "explain"):
+        assert tilesmith(verb, reshaped, "--shape", "N=4", "--value", value).code == 0
+    printed = tilesmith("opt", reshaped, "--shape", "N=4", "--value", value, "--print").out
+    assert "f32[2,12]" in printed
+    for bad in ("shape=wide", "shape=@absent.npy", "shape"):
+        assert tilesmith("run", reshaped, "--shape", "N=4", "--value", bad).code == 1
+
+
+def test_shapes_come_from_input_files(tilesmith: Run, reshaped: Path, tmp_path: Path) -> None:
+    value = ("--value", "shape=[3,8]")
+    assert "leaves open" in tilesmith("run", reshaped, *value).err
+    for name, arrays in (("plain", {"x": X}), ("prefixed", {"in_x": X})):
+        np.savez(tmp_path / f"{name}.npz", **arrays)
+        for verb in ("run", "check", "explain"):
+            done = tilesmith(verb, reshaped, *value, "--input", tmp_path / f"{name}.npz")
+            assert done.code == 0, done.err
+    np.save(tmp_path / "x.npy", X)
+    done = tilesmith("run", reshaped, *value, "--input", tmp_path / "x.npy", "--json")
+    assert done.json["outputs"][0]["type"] == "f32[3,8]"
+
+
+def test_a_compiled_file_has_its_target(tilesmith: Run, model: Path, tmp_path: Path) -> None:
+    compiled = tmp_path / "m.tsm"
+    assert tilesmith("compile", model, "-o", compiled).code == 0
+    done = tilesmith("run", compiled, "--target", "x86-64-v3")
+    assert done.code == 1 and "--target has no effect on a compiled .tsm file" in done.err
+    assert tilesmith("run", compiled, "--value", "x=1").code == 1
+    assert tilesmith("run", compiled).code == 0
