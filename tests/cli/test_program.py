@@ -38,6 +38,12 @@ def test_help_imports_nothing_heavy():
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
 
 
+def test_short_help(tilesmith):
+    for arguments in (("-h",), ("run", "-h")):
+        short, long = (tilesmith(*arguments[:-1], flag) for flag in ("-h", "--help"))
+        assert short.code == long.code == 0 and short.out == long.out
+
+
 def test_version(tilesmith):
     assert tilesmith("--version").out.startswith("tilesmith ")
 

@@ -171,7 +171,9 @@ def test_explain_shows_every_kernel_beside_the_model(tilesmith, model):
     assert conv["bound"] in ("compute", "memory", "threads")
     assert all(v >= 0 for v in found["peak"].values()) and found["peak"]["gflops"] > 1
     text = tilesmith("explain", model, "--repeats", 3, "--top", 2).out
-    assert "peak" in text and "ratio" in text and "GB/s from DRAM" in text
+    assert "peak" in text and "predicted/" in text and "GB/s from DRAM" in text
+    assert max(map(len, text.splitlines()[1:])) <= 80
+    assert "from conv1" in text
 
 
 def test_explain_shows_one_kernel_in_full(tilesmith, model, tmp_path):
@@ -203,6 +205,11 @@ def test_time_passes_and_dump(tilesmith, model, tmp_path):
     assert "share" in done.err
     names = {p.name for p in (tmp_path / "d").rglob("*.txt")}
     assert any("fuse" in n for n in names) and any("code" in n for n in names)
+    again = tilesmith("run", model, "--dump", tmp_path / "warm", "--json")
+    assert again.code == 0, again.err
+    for folder in ("d", "warm"):  # kernels in the cache are shown as well
+        code = [p.parent.name for p in (tmp_path / folder).rglob("*code.txt")]
+        assert any("conv1" in name for name in code), code
 
 
 def test_ops(tilesmith):

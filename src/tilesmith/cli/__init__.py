@@ -53,6 +53,9 @@ _CLICK_ERROR: type[Exception] = next(
 )
 
 
+_SETTINGS = {"help_option_names": ["-h", "--help"]}
+
+
 class _Verbs(TyperGroup):
     """The verbs, each a stub with its one line of help until it is used."""
 
@@ -66,14 +69,16 @@ class _Verbs(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] in VERBS:
-            verb = typer.Typer(add_completion=False, rich_markup_mode=None)
+            verb = typer.Typer(
+                add_completion=False, rich_markup_mode=None, context_settings=_SETTINGS
+            )
             module = importlib.import_module(f"tilesmith.cli.{args[0]}")
-            verb.command(args[0], help=module.__doc__)(module.command)
+            verb.command(args[0], help=module.__doc__, context_settings=_SETTINGS)(module.command)
             self.commands[args[0]] = typer.main.get_command(verb)
         return super().resolve_command(ctx, args)
 
 
-app = typer.Typer(cls=_Verbs, rich_markup_mode=None)
+app = typer.Typer(cls=_Verbs, rich_markup_mode=None, context_settings=_SETTINGS)
 
 
 def _show_version(wanted: bool) -> None:

@@ -113,9 +113,12 @@ def command(
         else:
             inputs = random_inputs(exe.inputs, seed)
         found = compare(exe, model, inputs, engines, rounds)
+        signature = " -> ".join(
+            ", ".join(str(s.type) for s in specs) for specs in (exe.inputs, exe.outputs)
+        )
         results.append(found.as_dict())
         if not json:
-            _show(model.name, found)
+            _show(model.name, found, signature)
     if json:
         print_json({"model": str(model), "runs": results})
 
@@ -177,7 +180,7 @@ def compare(
     return Comparison(exe.threads, samples, differences, failed)
 
 
-def _show(name: str, found: Comparison) -> None:
+def _show(name: str, found: Comparison, signature: str) -> None:
     rows = found.as_dict()["engines"]
     print_table(
         ("engine", ">median ms", ">min ms", ">p90 ms", ">ratio", ">difference"),
@@ -192,7 +195,7 @@ def _show(name: str, found: Comparison) -> None:
             )
             for engine, s in found.samples.items()
         ],
-        title=f"{name}, {found.threads} thread{'s' if found.threads > 1 else ''}, float32",
+        title=f"{name}, {found.threads} thread{'s' if found.threads > 1 else ''}, {signature}",
     )
 
 

@@ -8,6 +8,9 @@ Example: tilesmith explain resnet50.onnx --threads 1 --kernel 3
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -125,29 +128,49 @@ def _show_table(name: str, found: Profile, target: Target, top: int) -> None:
     order = list(range(len(found)))
     if top:
         order = sorted(order, key=lambda i: -found[i].seconds)[:top]
-    rows = [_line(i, found[i], found.seconds) for i in order]
-    columns = (">kernel", ">ms", ">share", ">GFLOP/s", ">GB/s", ">model ms", ">ratio", "bound by",
-               "operators", "source", "loops")  # fmt: skip
     totals = _totals(found, target)
     rates = found.machine.at(found.threads)
-    peak = f"{rates.flops / 1e9:.0f}", f"{rates.dram / 1e9:.0f}"
-    rows.append(
-        ("all", milliseconds(found.seconds), "", f"{totals['gflops']:.1f}", "",
-         milliseconds(totals["predicted_ms"] / 1e3),
-         f"{totals['predicted_ms'] / (totals['kernels_ms'] or 1):.2f}", "",
-         f"{len(found)} kernels; {milliseconds(found.whole)} ms as one call", "", "")
-    )  # fmt: skip
-    rows.append(("peak", "", "", *peak, "", "", "", _peaks(rates), "", ""))
     threads = f"{found.threads} thread{'s' if found.threads > 1 else ''}"
     if target.for_threads(found.threads).threads != target.threads:
         threads += f" (kernels are scheduled for {target.threads})"
     s = _scaling(found, target)
-    rows.append(
-        ("threads", "", "", "", "", "", f"{s.efficiency:.2f}", "",
-         f"efficiency of {threads} by trip counts: serial {s.serial:.1%}, "
-         f"imbalance {s.imbalance * s.threads:.1%}", "", "")
-    )  # fmt: skip
-    print_table(columns, rows, title=f"{name}, {threads}, {found.machine.cpu}")
+    print(f"{name}, {threads}, {found.machine.cpu}")
+    print(_columns("kernel", "ms", "share", "GFLOP/s", "GB/s", "predicted", "predicted/", "bound"))
+    print(_columns("", "", "", "", "", "ms", "measured", "by"))
+    for i in order:
+        _show_row(_line(i, found[i], found.seconds), _details(found[i]))
+    sums = milliseconds(totals["predicted_ms"] / 1e3), _share(totals)
+    _show_row(
+        ("all", milliseconds(found.seconds), "", f"{totals['gflops']:.1f}", "", *sums, ""),
+        (f"{len(found)} kernels; {milliseconds(found.whole)} ms as one call",),
+    )
+    peak = f"{rates.flops / 1e9:.0f}", f"{rates.dram / 1e9:.0f}"
+    _show_row(("peak", "", "", *peak, "", "", ""), (_peaks(rates),))
+    _show_row(
+        ("threads", *[""] * 7),
+        (
+            f"efficiency {s.efficiency:.2f} of {threads} by trip counts: serial {s.serial:.1%}, "
+            f"imbalance {s.imbalance * s.threads:.1%}",
+        ),
+    )
+
+
+def _columns(*cells: str) -> str:
+    """A line of the table of kernels: the columns take less than 80 characters."""
+    widths = (7, 9, 7, 8, 7, 10, 11)
+    return "".join(f"{c:>{w}}" for c, w in zip(cells, widths, strict=False)) + f"  {cells[-1]}"
+
+
+def _show_row(cells: tuple[str, ...], details: tuple[str, ...]) -> None:
+    """A line of numbers, and what they are about below it."""
+    print(_columns(*cells).rstrip())
+    width = max(shutil.get_terminal_size().columns, 40) if sys.stdout.isatty() else 80
+    for text in filter(None, details):
+        print(textwrap.fill(text, width, initial_indent=" " * 8, subsequent_indent=" " * 10))
+
+
+def _share(totals: dict[str, Any]) -> str:
+    return f"{totals['predicted_ms'] / (totals['kernels_ms'] or 1):.2f}"
 
 
 def _scaling(found: Profile, target: Target) -> Scaling:
@@ -162,9 +185,8 @@ def _scaling(found: Profile, target: Target) -> Scaling:
 
 def _line(i: int, k: KernelTime, total: float) -> tuple[str, ...]:
     head = (str(i), milliseconds(k.seconds), f"{k.seconds / (total or 1):.1%}")
-    source = _shortened(k.call.sources)
     if k.info is None or k.prediction is None:
-        return (*head, "", "", "", "", "", "", source, "")
+        return (*head, "", "", "", "", "")
     return (
         *head,
         f"{k.flops_per_second / 1e9:.1f}",
@@ -172,13 +194,18 @@ def _line(i: int, k: KernelTime, total: float) -> tuple[str, ...]:
         milliseconds(k.prediction.seconds),
         f"{k.ratio:.2f}",
         k.prediction.bound,
-        _shortened(k.info.operators, "+"),
-        source,
-        k.info.schedule,
     )
 
 
-def _shortened(names: tuple[str, ...], between: str = " ") -> str:
+def _details(k: KernelTime) -> tuple[str, ...]:
+    """What a kernel computes, from which source nodes, and its loops."""
+    source = f"from {_shortened(k.call.sources, ', ')}" if k.call.sources else "from unnamed nodes"
+    if k.info is None:
+        return (source,)
+    return (f"{_shortened(k.info.operators, '+')} {source}", k.info.schedule)
+
+
+def _shortened(names: tuple[str, ...], between: str) -> str:
     return between.join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 

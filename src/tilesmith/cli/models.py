@@ -6,18 +6,20 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from tilesmith import driver
 from tilesmith.cli.arguments import Wanted
 from tilesmith.cli.console import progress
-from tilesmith.frontend.common.inputs import OpenShapesError, Shapes
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.program import TensorSpec
-from tilesmith.support.errors import UsageError
+from tilesmith.support.errors import OpenShapesError, UsageError
 from tilesmith.support.sample import sample_array
+
+if TYPE_CHECKING:
+    from tilesmith.frontend.common.inputs import Shapes
 
 T = TypeVar("T")
 

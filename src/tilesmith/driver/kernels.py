@@ -151,7 +151,8 @@ def compile_kernels(
             )
             if key in found or key in missing:
                 continue
-            code = _cached(cache, key)
+            # What is dumped is made again.
+            code = None if session.dumper.enabled else _cached(cache, key)
             if code is not None:
                 found[key] = code
             else:
@@ -275,7 +276,8 @@ def _compile_kernel(
             func = session.group(m.body).lower("k", Config(m.decisions))
             parts = (print_func(func), m.text, session.options.key(), session.target.text)
             symbol = f"k_{cache_key(*parts)[:16]}"
-        code = _code_of(cache, symbol)
+        session.dumper.name(symbol, m.loc)
+        code = None if session.dumper.enabled else _code_of(cache, symbol)
         if code is None:
             code = generate(m.body, replace(func, name=symbol), session, path)
             if cache is not None:

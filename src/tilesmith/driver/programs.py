@@ -18,11 +18,10 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilesmith.frontend.common.inputs import Values
 from tilesmith.runtime.native import zeroed_bytes
 from tilesmith.runtime.program import Blob, Program
 from tilesmith.runtime.threads import target_of, thread_count
@@ -32,6 +31,9 @@ from tilesmith.support.errors import ModelError, TilesmithError
 from tilesmith.support.options import Options, cache_dir_from_environment, records_path
 
 from .identity import Identified, Stamp, identify, keeps_programs, stamp_of
+
+if TYPE_CHECKING:
+    from tilesmith.frontend.common.inputs import Values
 
 SHARE = 1 / 3
 """Most of the cache of programs that one program may take, as a share."""

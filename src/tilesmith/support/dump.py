@@ -36,6 +36,7 @@ class Dumper:
     """
 
     directory: Path | None = None
+    _labels: dict[str, str] = field(default_factory=dict)
     _units: dict[str, _Unit] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -52,6 +53,10 @@ class Dumper:
     def enabled(self) -> bool:
         return self.directory is not None
 
+    def name(self, unit: str, label: str) -> None:
+        """Put `label`, for people, in front of the name of a unit's folder."""
+        self._labels[unit] = label
+
     def __call__(self, stage: str, value: T, text: Callable[[T], str], unit: str = "graph") -> None:
         """Note that `stage` of `unit` gave `value`; write `text(value)` if that is new.
 
@@ -62,7 +67,9 @@ class Dumper:
         with self._lock:
             state = self._units.get(unit)
             if state is None:
-                state = self._units[unit] = _Unit(self.directory / _file_name(unit))
+                state = self._units[unit] = _Unit(
+                    self.directory / _file_name(f"{self._labels.get(unit, '')[:80]}-{unit}")
+                )
             number = state.stages
             state.stages += 1
             if state.value is value and state.text is not None:

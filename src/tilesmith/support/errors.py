@@ -7,6 +7,8 @@ exit code.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class TilesmithError(Exception):
     """Base of all errors that Tilesmith raises on purpose.  `exit_code` is the command line's."""
@@ -24,6 +26,17 @@ class ModelError(TilesmithError):
     """The model file, or an input given to a compiled model, is bad."""
 
     exit_code = 2
+
+
+class OpenShapesError(ModelError):
+    """Inputs have dimensions that the model leaves open and nobody gave.
+
+    inputs: their names.
+    """
+
+    def __init__(self, message: str, inputs: Sequence[str]) -> None:
+        super().__init__(message)
+        self.inputs = tuple(inputs)
 
 
 class UnsupportedError(ModelError):

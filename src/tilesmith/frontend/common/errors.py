@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tilesmith.support.errors import ModelError, UnsupportedError
+from tilesmith.support.errors import ModelError, OpenShapesError, UnsupportedError
 
 
 class NotedError(UnsupportedError):
@@ -35,6 +35,8 @@ def errors_name(model: str) -> Iterator[None]:
         yield
     except ValuesNeededError as e:
         raise ValuesNeededError(_one_line(model, e), e.inputs) from None
+    except OpenShapesError as e:
+        raise OpenShapesError(_one_line(model, e), e.inputs) from None
     except ModelError as e:
         kind = UnsupportedError if isinstance(e, UnsupportedError) else ModelError
         raise kind(_one_line(model, e)) from None

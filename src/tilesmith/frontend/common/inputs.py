@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from tilesmith.graph.builder import array_type
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.types import TensorType
-from tilesmith.support.errors import ModelError
+from tilesmith.support.errors import ModelError, OpenShapesError
 
 from .limits import checked_shape
 
@@ -26,17 +26,6 @@ Values: TypeAlias = "Mapping[str, ArrayLike]"
 """Inputs fixed to constants; they are no inputs of the graph any more.  Numbers and lists take the
 declared element type.
 """
-
-
-class OpenShapesError(ModelError):
-    """Inputs have dimensions that the model leaves open and nobody gave.
-
-    inputs: their names.
-    """
-
-    def __init__(self, message: str, inputs: Sequence[str]) -> None:
-        super().__init__(message)
-        self.inputs = tuple(inputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +144,10 @@ def _bind(
         )
     for d, n in zip(dims, given, strict=True):
         if isinstance(d, int) and d != n:
-            raise ModelError(f"input {name!r}: expected shape {_shown(dims)}, found {list(given)}")
+            raise ModelError(
+                f"input {name!r}: expected shape {_shown(dims)}, found {list(given)}: the model "
+                f"fixes {d} here; export it with an open dimension to choose another size"
+            )
         if isinstance(d, str) and d and sizes.setdefault(d, n) != n:
             raise ModelError(
                 f"dimension {d!r} is given as {sizes[d]} and, by input {name!r}, as {n}"
