@@ -152,7 +152,7 @@ class Wanted:
     """
 
     options: Options
-    shapes: Mapping[str, Sequence[int]] | None = None
+    shapes: Mapping[str, Sequence[int] | int] | None = None
     pins: Mapping[str, Any] | None = None
     forbid: Mapping[str, Collection[Any]] | None = None
     values: Mapping[str, Any] | None = None

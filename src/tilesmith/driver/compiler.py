@@ -42,7 +42,7 @@ from .workers import kernel_workers
 
 def compile_model(
     model: Any,
-    shapes: Mapping[str, Sequence[int]] | None,
+    shapes: Mapping[str, Sequence[int] | int] | None,
     options: Options,
     saved: SavedProgram | None = None,
     pins: Decisions | None = None,
@@ -82,7 +82,7 @@ def plan_report(program: Program) -> str:
 
 def load_graph(
     model: Any,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[str, Sequence[int] | int] | None = None,
     session: Session | None = None,
     values: Values | None = None,
 ) -> Graph:

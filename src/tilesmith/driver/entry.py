@@ -25,7 +25,7 @@ def compile(
     model: Any,
     target: str | None = None,
     threads: int | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[str, Sequence[int] | int] | None = None,
     options: Options | None = None,
     pins: Mapping[str, Any] | None = None,
     forbid: Mapping[str, Collection[Any]] | None = None,

@@ -68,7 +68,7 @@ class SavedProgram:
     @staticmethod
     def of(
         model: Any,
-        shapes: Mapping[str, Sequence[int]] | None,
+        shapes: Mapping[str, Sequence[int] | int] | None,
         options: Options,
         pins: Mapping[str, Any] | None = None,
         forbid: Mapping[str, Collection[Any]] | None = None,

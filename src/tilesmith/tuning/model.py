@@ -58,7 +58,7 @@ def tune(
     *,
     target: str | None = None,
     threads: int | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[str, Sequence[int] | int] | None = None,
     options: Options | None = None,
     **choices: Unpack[TuneChoices],
 ) -> Executable:
@@ -82,7 +82,7 @@ def tune_model(
     model: Any,
     tuning: TuneOptions,
     options: Options | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[str, Sequence[int] | int] | None = None,
     values: Values | None = None,
 ) -> Tuned:
     """`tune`, with an account of what it did."""
