@@ -228,10 +228,12 @@ def cast(a: ExprLike, dtype: DType | str) -> Expr:
 
 
 def minimum(a: ExprLike, b: ExprLike) -> Expr:
+    """The smaller of two numbers."""
     return binary("min", a, b)
 
 
 def maximum(a: ExprLike, b: ExprLike) -> Expr:
+    """The larger of two numbers."""
     return binary("max", a, b)
 
 
