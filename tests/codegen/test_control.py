@@ -49,9 +49,7 @@ def test_loops_with_a_start_and_a_variable_extent() -> None:
 
 def test_branches() -> None:
     y, i = Buffer("y", i64, (8,)), Var("i")
-    body = If(
-        (i % 2).equal(0), Store(y, (i,), i), If(i < 4, Store(y, (i,), -i), Store(y, (i,), i * 10))
-    )
+    body = If(i % 2 == 0, Store(y, (i,), i), If(i < 4, Store(y, (i,), -i), Store(y, (i,), i * 10)))
     out = np.empty(8, np.int64)
     run(Func("branches", (y,), (y,), serial(i, 8, body)), [out])
     np.testing.assert_array_equal(out, [0, -1, 2, -3, 4, 50, 6, 70])

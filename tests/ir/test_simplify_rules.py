@@ -159,7 +159,7 @@ def test_symbolic_ends() -> None:
 
 
 def test_assumptions() -> None:
-    ctx = EMPTY.assuming(all_of(VI < N, const(0) <= VI, (N % 16).equal(0)))
+    ctx = EMPTY.assuming(all_of(VI < N, const(0) <= VI, N % 16 == 0))
     assert can_prove(VI <= N, ctx) and can_prove(const(-1) < VI, ctx)
     assert interval(N, ctx).stride == 16
     assert simplify(N % 4, ctx) is const(0)

@@ -86,7 +86,7 @@ def test_every_operation() -> None:
         Unary("neg", const(5)), Unary("neg", Unary("neg", i)), Unary("not", i),
         Unary("not", Unary("not", b)),
         i - (i - i), (i - i) - i, i * (i // i) % i, Binary("shl", i, i) + i, Binary("xor", b, b),
-        Binary("and", Binary("or", b, b), b), Unary("not", i < 3).equal(b), (i < 3).equal(b),
+        Binary("and", Binary("or", b, b), b), Unary("not", i < 3) == b, (i < 3) == b,
         Binary("truncmod", i, i), Cast(x, f64), Ramp(i, const(-1), 8), Broadcast(x, 2),
         VectorReduce("mul", Broadcast(x, 8), 2), const(-3, i8), Binary("div", x, x),
         const(1.5, f16),

@@ -131,7 +131,7 @@ def nearest(n: int, m: int, k: int) -> Arguments:
     )
     argmin = te.comm_reducer(
         lambda a, b: (
-            te.select(te.any(a[1] < b[1], te.all(a[1].equal(b[1]), a[0] < b[0])), a[0], b[0]),
+            te.select(te.any(a[1] < b[1], te.all(a[1] == b[1], a[0] < b[0])), a[0], b[0]),
             te.minimum(a[1], b[1]),
         ),
         lambda a, b: (te.const(1 << 30, a), te.const(3e38, b)),

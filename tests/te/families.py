@@ -155,7 +155,7 @@ def argmax() -> Family:
     x = te.placeholder((m, n), name="X")
 
     def better(a, b):
-        first = te.any(a[1] > b[1], te.all(a[1].equal(b[1]), a[0] <= b[0]))
+        first = te.any(a[1] > b[1], te.all(a[1] == b[1], a[0] <= b[0]))
         return te.select(first, a[0], b[0]), te.select(first, a[1], b[1])
 
     reducer = te.comm_reducer(

@@ -127,7 +127,7 @@ def test_tile_is_all_or_nothing() -> None:
 def test_lanes_of_a_users_reduction_cannot_be_combined() -> None:
     x = te.placeholder((4, 8), name="X")
     k = te.reduce_axis(8, "k")
-    reduce = te.comm_reducer(lambda a, b: a + b, lambda d: te.const(0, d))
+    reduce = te.comm_reducer(lambda a, b: a + b + a * b, lambda d: te.const(0, d))
     y = te.compute((4,), lambda i: reduce(x[i, k], axis=k), name="Y")
     s = te.create_schedule(y.op)
     with pytest.raises(ScheduleError, match="lanes can only be combined"):

@@ -26,7 +26,7 @@ def sort_rows(b: te.LoopBuilder, x, y) -> None:
         place = b.variable("place", i)
         with b.loop(i, "k") as k:
             j = b.let("j", i - 1 - k)
-            with b.when(te.all(place.value.equal(j + 1), y[r, j] > value)):
+            with b.when(te.all(place.value == j + 1, y[r, j] > value)):
                 y[r, place.value] = y[r, j]
                 place.value = j
         y[r, place.value] = value
@@ -51,7 +51,7 @@ def runs(b: te.LoopBuilder, x, values, lengths, count) -> None:
         lengths[i] = 0
     found = b.variable("found", te.const(0))
     with b.loop(n) as i:
-        new = te.any(i.equal(0), x[te.maximum(i - 1, 0)].not_equal(x[i]))
+        new = te.any(i == 0, x[te.maximum(i - 1, 0)] != x[i])
         with b.when(new):
             values[found.value] = x[i]
             found.value = found.value + 1

@@ -46,7 +46,7 @@ EXPRESSIONS: list[tuple[Callable[[], object], str]] = [
     (lambda: A[0.5, 0], "A is indexed with 0.5, a f32"),
     (lambda: A[0], "A has rank 2, indexed with 1 indices"),
     (lambda: A[0, 0] + INTS[0], "add needs two operands of one type, got f32 and i32"),
-    (lambda: -BOOLS[0], "there is no negative of a bool"),
+    (lambda: -BOOLS[0], r"neg\(bools\[0\]\) is not defined on bool"),
     (lambda: BOOLS[0] + BOOLS[1], r"add\(bools\[0\], bools\[1\]\) is not defined on bool"),
     (lambda: te.sum(BOOLS[K], axis=K), "te.sum of bools: cast"),
     (lambda: te.exp(INTS[0]), "exp takes floats of one type, found i32; cast first"),

@@ -105,7 +105,7 @@ def test_rows_of_a_table() -> None:
         i = t - j
         inside = te.all(i >= 1, i < n, j >= 1)
         left = te.maximum(j - 1, 0)
-        same = x[te.maximum(te.minimum(i, n - 1), 0)].equal(y[j])
+        same = x[te.maximum(te.minimum(i, n - 1), 0)] == y[j]
         longer = te.maximum(state[t - 1, left], state[t - 1, j])
         return te.if_then_else(inside, te.select(same, state[t - 2, left] + 1, longer), 0)
 

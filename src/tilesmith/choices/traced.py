@@ -46,8 +46,9 @@ class Asked:
 
     def fix(self, e: Expr) -> None:
         """Ask for the values of the knobs in `e`: from here on the run depends on them."""
-        for v in sorted(free_vars(e), key=list(self._values).index):
-            if v not in self._fixed:
+        asked = free_vars(e)
+        for v in self._values:
+            if v in asked and v not in self._fixed:
                 self._fixed.add(v)
                 self._note(v, self._values[v])
 

@@ -60,7 +60,7 @@ def _outermost_first(box: Mapping[Var, Bounds]) -> list[Var]:
     order: dict[Var, None] = {}
 
     def visit(v: Var, above: tuple[Var, ...]) -> None:
-        if v in order or v in above:
+        if v in order or any(v is x for x in above):
             return
         for end in box[v]:
             for other in sorted(free_vars(end) & box.keys(), key=lambda x: x.name):
@@ -162,7 +162,7 @@ class _Eliminator:
         if a is None:
             return whole
         # within one block the remainder follows the dividend
-        if can_prove((a[0] // e.b).equal(a[1] // e.b), self.ctx):
+        if can_prove(a[0] // e.b == a[1] // e.b, self.ctx):
             return simplify(a[0] % e.b, self.ctx), simplify(a[1] % e.b, self.ctx)
         if can_prove(const(0, e.dtype) <= a[0], self.ctx):
             return whole[0], simplify(minimum(whole[1], a[1]), self.ctx)
@@ -172,7 +172,7 @@ class _Eliminator:
         """A varying factor times constant, nonnegative factors."""
         factors = factors_of(e)
         moving = [f for f in factors if free_vars(f) & self.box.keys()]
-        fixed = [f for f in factors if f not in moving]
+        fixed = [f for f in factors if not free_vars(f) & self.box.keys()]
         if len(moving) != 1 or not all(self._nonnegative(f) for f in fixed):
             return None
         bounds = self.of(moving[0])

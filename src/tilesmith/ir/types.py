@@ -1,13 +1,14 @@
 """Types of values at the graph level.
 
 A dimension is an `int`, or a scalar expression (`ir.expr.Expr`) over symbolic `Var`s if it is only
-known at run time.  Types are compared with `==`, which is exact, since expressions are interned.
+known at run time.  Types are compared with `==`, extents with `same_dim` and shapes with
+`same_shape`: `==` of an expression makes a node.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -15,6 +16,17 @@ from .dtypes import DType
 from .expr import Expr
 
 Dim: TypeAlias = "int | Expr"
+
+
+def same_dim(a: Dim, b: Dim) -> bool:
+    """True if both are the same number or the same expression (which is interned)."""
+    return a is b or (isinstance(a, int) and isinstance(b, int) and a == b)
+
+
+def same_shape(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
+    """True if both have the same extents."""
+    return len(a) == len(b) and all(map(same_dim, a, b))
+
 
 EXPECTED_EXTENT = 1 << 20
 """What a dimension is expected to be where only the run says: large."""
@@ -40,6 +52,14 @@ class TensorType:
 
     dtype: DType
     shape: tuple[Dim, ...]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TensorType):
+            return NotImplemented
+        return self.dtype is other.dtype and same_shape(self.shape, other.shape)
+
+    def __hash__(self) -> int:
+        return hash((self.dtype, self.shape))
 
     @property
     def rank(self) -> int:

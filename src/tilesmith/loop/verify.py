@@ -6,7 +6,7 @@ Stages are those of `loop.nodes`.  An error is a bug of the preceding pass; the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal, NoReturn
 
 from tilesmith.ir import expr as ir
@@ -22,7 +22,6 @@ from .text import head
 
 Stage = Literal["nest", "flat", "final"]
 
-_LOGICAL = frozenset(("and", "or", "xor"))
 _NODES = (
     Var, ir.Const, ir.Unary, ir.Binary, ir.Compare, ir.Select, ir.Cast, ir.Load, ir.Call, ir.Ramp,
     ir.Broadcast, ir.Let, ir.VectorReduce,
@@ -75,7 +74,7 @@ class _Verifier:
         for b in func.buffers:
             self.shape(b)
         for b in func.outputs:
-            if b not in func.params:
+            if b not in set(func.params):
                 self.fail(f"output '{b.name}' is not a parameter")
         self.stmt(func.body)
 
@@ -230,20 +229,16 @@ class _Verifier:
             check(self, n)
 
     def _unary(self, n: ir.Unary) -> None:
-        if n.op not in ("neg", "not"):
-            self.fail(f"unknown operation '{n.op}'", n)
-        if (n.op == "neg" and n.dtype.is_bool) or (n.op == "not" and n.dtype.is_float):
-            self.fail(f"'{n.op}' of {n.dtype}", n)
+        self._operand(ir.UNARY_OPS, n.op, n)
 
     def _binary(self, n: ir.Binary) -> None:
-        d = n.dtype
-        wrong = (
-            (n.op == "div" and not d.is_float)
-            or (d.is_bool and n.op not in (*_LOGICAL, "min", "max"))
-            or (d.is_float and n.op in (*_LOGICAL, "shl", "shr"))
-        )
-        if wrong:
-            self.fail(f"'{n.op}' of {d}", n)
+        self._operand(ir.BINARY_OPS, n.op, n)
+
+    def _operand(self, known: Mapping[str, tuple[str, ...]], op: str, n: Expr) -> None:
+        if op not in known:
+            self.fail(f"unknown operation '{op}'", n)
+        if n.dtype.kind not in known[op]:
+            self.fail(f"'{op}' of {n.dtype}", n)
 
     def _load(self, n: ir.Load) -> None:
         assert isinstance(n.buffer, Buffer)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tilesmith.ir.expr import Expr
+from tilesmith.ir.expr import Expr, same
 from tilesmith.support.errors import InternalError
 
 from .nodes import Allocate, Assert, Buffer, Evaluate, For, If, LetStmt, Seq, Stmt, Store, seq
@@ -91,8 +91,7 @@ def rebuild(stmt: Stmt, sub: StmtMap, ex: ExprMap) -> Stmt:
         indices = tuple([ex(i) for i in stmt.indices])
         value = ex(stmt.value)
         mask = None if stmt.mask is None else ex(stmt.mask)
-        same = value is stmt.value and mask is stmt.mask
-        if same and indices == stmt.indices:
+        if value is stmt.value and mask is stmt.mask and same(indices, stmt.indices):
             return stmt
         return Store(stmt.buffer, indices, value, mask)
     if isinstance(stmt, For):

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tilesmith.ir.types import same_dim, same_shape
+
 from . import rules
 from .activation import scalar
 from .base import GraphBuilder, Op
@@ -43,7 +45,8 @@ class Attention(Op):
             rules.reject(self.name, "q, k and v of rank 2 or more", (q.type, k.type, v.type))
         mask = inputs[3] if len(inputs) == 4 else None
         out_shape = (*q.type.shape[:-1], v.type.shape[-1])
-        if q.type.rank == k.type.rank and q.type.rank >= 3 and q.type.shape[-3] != k.type.shape[-3]:
+        headed = q.type.rank == k.type.rank and q.type.rank >= 3
+        if headed and not same_dim(q.type.shape[-3], k.type.shape[-3]):
             q, k, v, mask = self._group(b, q, k, v, mask)
         width = rules.static(self.name, q.type.shape[-1], "the width of a head")
         scale = 1 / math.sqrt(width) if self.scale is None else self.scale
@@ -62,7 +65,7 @@ class Attention(Op):
         elif mask is not None:
             scores = b.add(Add(), scores, mask)
         y = b.add(MatMul(), b.add(Softmax(-1), scores), v)
-        return y if y.type.shape == out_shape else b.add(Reshape(out_shape), y)
+        return y if same_shape(y.type.shape, out_shape) else b.add(Reshape(out_shape), y)
 
     def _group(
         self, b: GraphBuilder, q: Any, k: Any, v: Any, mask: Any
@@ -79,7 +82,7 @@ class Attention(Op):
 
         if mask is not None and mask.type.rank >= 3:
             s = mask.type.shape
-            many = s[-3] == heads
+            many = same_dim(s[-3], heads)
             mask = b.add(
                 Reshape((*s[:-3], *((shared, heads // shared) if many else (1, 1)), *s[-2:])), mask
             )

@@ -13,7 +13,7 @@ import numpy as np
 
 from tilesmith.ir import expr as ir
 from tilesmith.ir.expr import Expr, all_of, as_expr, const
-from tilesmith.ir.types import Dim
+from tilesmith.ir.types import Dim, same_dim
 from tilesmith.te import tensor as te
 
 from . import rules
@@ -72,9 +72,9 @@ class Conv(Op):
         if self.groups != 1:
             ic = rules.static(self.name, x.shape[1], "the channel count of a grouped convolution")
             oc = rules.static(self.name, oc, "the number of filters")
-            fits = self.groups > 0 and oc % self.groups == 0 and ic == icg * self.groups
+            fits = self.groups > 0 and oc % self.groups == 0 and same_dim(ic, icg * self.groups)
         else:
-            fits = x.shape[1] == icg
+            fits = same_dim(x.shape[1], icg)
         if not fits:
             rules.reject(
                 self.name,
@@ -93,13 +93,13 @@ class Conv(Op):
             for k, name in zip(win.kernel, spatial_names("k", n), strict=True)
         ]
         per_group = oc // self.groups if isinstance(oc, int) else oc
-        channel = None if self.groups > 1 and icg == 1 else te.reduce_axis(icg, "ic")
+        channel = None if self.groups > 1 and same_dim(icg, 1) else te.reduce_axis(icg, "ic")
 
         def body(batch: Expr, filter_: Expr, *out: Expr) -> Expr:
             c = _channel(filter_, channel, per_group, icg, self.groups)
             at = [win.at(a, o, t.var) for a, (o, t) in enumerate(zip(out, taps, strict=True))]
-            weight = w[(filter_, channel.var if channel else const(0), *(t.var for t in taps))]
-            axes = [*([channel] if channel else []), *taps]
+            axes = taps if channel is None else [channel, *taps]
+            weight = w[(filter_, const(0) if channel is None else channel, *taps)]
             return te.sum(rules.widen(padded[(batch, c, *at)]) * rules.widen(weight), axis=axes)
 
         names = ["n", "oc", *spatial_names("o", n)]
@@ -130,7 +130,7 @@ def _channel(
     if groups == 1:
         assert channel is not None
         return channel.var
-    group = filter_ if per_group == 1 else filter_ // per_group
+    group = filter_ if same_dim(per_group, 1) else filter_ // per_group
     return group if channel is None else group * icg + channel.var
 
 
@@ -199,7 +199,7 @@ class ConvTranspose(Op):
         n = len(win.kernel)
         ic = rules.static(self.name, x.shape[1], "the channel count")
         ocg = rules.static(self.name, w.shape[1], "the number of filters")
-        if w.shape[0] != ic or self.groups < 1 or ic % self.groups:
+        if not same_dim(w.shape[0], ic) or self.groups < 1 or ic % self.groups:
             rules.reject(
                 self.name,
                 f"x [N, IC, ...] and w [IC, OC/{self.groups}, ...] with {self.groups} groups",
@@ -228,7 +228,7 @@ class ConvTranspose(Op):
                 if not isinstance(after, int) or after > 0:
                     inside.append(at < as_expr((d - 1) * stride + 1))
                 if stride != 1:
-                    inside.append((at % stride).equal(0))
+                    inside.append(at % stride == 0)
                 source.append(at // stride if stride != 1 else at)
             load = x[(batch, c, *source)]
             if not inside:
@@ -338,7 +338,7 @@ class Col2Im(Op):
         rules.check_kind(self.name, x, rules.NUMBERS)
         win, places, size, count = self._window()
         rows = rules.static(self.name, x.shape[1], "the rows") if x.rank == 3 else 0
-        if x.rank != 3 or rows % size or x.shape[2] != count:
+        if x.rank != 3 or rows % size or not same_dim(x.shape[2], count):
             rules.reject(self.name, f"[N, C * {size}, {count}]", rules.shape_text(x.shape))
         axes = [te.reduce_axis(n, f"k{a}") for a, n in enumerate(win.kernel)]
         kernel_strides, place_strides = rules.strides_of(win.kernel), rules.strides_of(places)
@@ -348,7 +348,7 @@ class Col2Im(Op):
             for a, k in enumerate(axes):
                 begin = i[a] + win.begins[a] - k.var * win.dilations[a]
                 place = begin // win.strides[a]
-                inside += [(begin % win.strides[a]).equal(0), place >= 0, place < places[a]]
+                inside += [begin % win.strides[a] == 0, place >= 0, place < places[a]]
                 row = row + k.var * kernel_strides[a]
                 column = column + place * place_strides[a]
             value = rules.widen(x[n, row, column])

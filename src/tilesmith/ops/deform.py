@@ -15,6 +15,7 @@ import numpy as np
 from tilesmith.ir.dtypes import f32, i64
 from tilesmith.ir.expr import Expr, all_of, cast, maximum, minimum, select
 from tilesmith.ir.intrinsics import call
+from tilesmith.ir.types import same_shape
 from tilesmith.te import tensor as te
 
 from . import rules
@@ -67,7 +68,7 @@ class DeformSample(Op):
         out = tuple(win.out_extent(self.name, d, a) for a, d in enumerate(extents))
         taps = self.groups * math.prod(self.kernel)
         for t, count in zip(inputs[1:], (taps * rank, taps), strict=False):
-            if t.shape != (x.shape[0], count, *out):
+            if not same_shape(t.shape, (x.shape[0], count, *out)):
                 rules.reject(
                     self.name, f"offsets {(x.shape[0], taps * rank, *out)}, a mask "
                     f"{(x.shape[0], taps, *out)}", rules.shape_text(t.shape),

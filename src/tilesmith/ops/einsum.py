@@ -11,7 +11,7 @@ from functools import reduce as fold
 import numpy as np
 
 from tilesmith.ir.expr import Expr, ExprLike, const
-from tilesmith.ir.types import Dim
+from tilesmith.ir.types import Dim, same_dim
 from tilesmith.te import tensor as te
 
 from . import rules
@@ -64,9 +64,9 @@ class Einsum(Op):
         for x, term in zip(inputs, labels, strict=True):
             for name, d in zip(term, x.shape, strict=True):
                 found = extents.setdefault(name, d)
-                if found == 1:
+                if same_dim(found, 1):
                     extents[name] = d
-                elif d not in (1, found):
+                elif not same_dim(d, 1) and not same_dim(d, found):
                     rules.reject(self.name, f"one extent for axis {name!r}", f"{found} and {d}")
         summed = {n: te.reduce_axis(d, n) for n, d in extents.items() if n not in out}
 
@@ -103,6 +103,6 @@ def _at(
     x: te.Tensor, term: list[str], place: dict[str, ExprLike], extents: dict[str, Dim]
 ) -> list[ExprLike]:
     return [
-        const(0) if d == 1 and extents[n] != 1 else place[n]
+        const(0) if same_dim(d, 1) and not same_dim(extents[n], 1) else place[n]
         for n, d in zip(term, x.shape, strict=True)
     ]

@@ -17,7 +17,7 @@ from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Expr, cast, const, select
 from tilesmith.ir.intrinsics import checked_index
-from tilesmith.ir.types import Dim
+from tilesmith.ir.types import Dim, same_shape
 from tilesmith.te import tensor as te
 
 from . import rules
@@ -128,7 +128,7 @@ class GatherNd(Op):
         x, indices = inputs
         rules.check_kind(self.name, indices, rules.INTEGERS, "indices")
         b = self.batch_dims
-        if not 0 <= b < min(x.rank, indices.rank) or x.shape[:b] != indices.shape[:b]:
+        if not 0 <= b < min(x.rank, indices.rank) or not same_shape(x.shape[:b], indices.shape[:b]):
             rules.reject(
                 self.name,
                 f"{b} equal leading axes",
@@ -171,7 +171,7 @@ class OneHot(Op):
         rules.check_count(self.name, inputs, 2)
         indices, values = inputs
         rules.check_kind(self.name, indices, rules.NUMBERS, "indices")
-        if values.shape != (2,):
+        if not same_shape(values.shape, (2,)):
             rules.reject(self.name, "values of shape [2]", rules.shape_text(values.shape))
         axis = rules.normalize_axis(self.name, self.axis, indices.rank + 1)
         shape = (*indices.shape[:axis], self.depth, *indices.shape[axis:])
@@ -179,7 +179,7 @@ class OneHot(Op):
         def body(*i: Expr) -> Expr:
             index = cast(indices[(*i[:axis], *i[axis + 1 :])], i64)
             index = select(index < 0, index + self.depth, index)
-            return select(index.equal(i[axis]), values[1], values[0])
+            return select(index == i[axis], values[1], values[0])
 
         return te.compute(shape, body, self.name)
 

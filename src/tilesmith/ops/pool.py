@@ -164,7 +164,7 @@ class MaxPoolIndices(_Pool):
             strides = rules.strides_of(spatial[::-1])[::-1]
 
         def combine(a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> tuple[Expr, Expr]:
-            tie = ir.all_of(a[1].equal(b[1]), b[0] < a[0])
+            tie = ir.all_of(a[1] == b[1], b[0] < a[0])
             take = ir.any_of(b[1] > a[1], tie)
             return select(take, b[0], a[0]), select(take, b[1], a[1])
 

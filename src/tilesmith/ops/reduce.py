@@ -17,7 +17,7 @@ from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.dtypes import i32, i64
 from tilesmith.ir.expr import Expr, cast, const, select
 from tilesmith.ir.intrinsics import call
-from tilesmith.ir.types import Dim
+from tilesmith.ir.types import Dim, same_dim
 from tilesmith.te import tensor as te
 
 from . import rules
@@ -235,20 +235,21 @@ class _ArgExtreme(Op, abstract=True):
         x = rules.only(self.name, inputs)
         rules.check_kind(self.name, x, rules.NUMBERS)
         axis = rules.normalize_axis(self.name, self.axis, x.rank)
-        if isinstance(x.shape[axis], int) and x.shape[axis] == 0:
+        if same_dim(x.shape[axis], 0):
             rules.reject(self.name, f"at least one element along axis {axis}", "none")
         # two passes, each a plain extreme: first the value, then the nearest place that has it
         shape, (k,), element = _reduced(self.name, x, (axis,), self.keepdims)
         extreme = te.max if self.is_max else te.min
         best = te.compute(shape, lambda *i: extreme(element(*i), axis=k), self.name)
         shape, (k,), element = _reduced(self.name, x, (axis,), self.keepdims)
-        index = i32 if isinstance(x.shape[axis], int) and x.shape[axis] <= i32.max else i64
+        extent = x.shape[axis]
+        index = i32 if isinstance(extent, int) and extent <= i32.max else i64
         first_or_last = te.max if self.select_last_index else te.min
         nowhere = const(-1 if self.select_last_index else index.max, index)
 
         def place(*i: Expr) -> Expr:
             value = element(*i)
-            found = value.equal(best[i])
+            found = value == best[i]
             if x.dtype.is_float:  # NaN wins, so where one is, the extreme equals nothing
                 found = ir.any_of(found, call("isnan", value))
             return first_or_last(select(found, cast(k.var, index), nowhere), axis=k)

@@ -12,7 +12,7 @@ import numpy as np
 
 from tilesmith.ir.dtypes import DType, f32
 from tilesmith.ir.expr import Expr, ExprLike, cast, const
-from tilesmith.ir.types import Dim
+from tilesmith.ir.types import Dim, same_dim
 from tilesmith.support.errors import ModelError, UnsupportedError
 from tilesmith.te import tensor as te
 
@@ -105,13 +105,13 @@ def broadcast_shapes(op: str, *shapes: Sequence[Dim]) -> tuple[Dim, ...]:
         for i, d in enumerate(shape, rank - len(shape)):
             if _is_one(result[i]):
                 result[i] = d
-            elif not _is_one(d) and d != result[i]:
+            elif not _is_one(d) and not same_dim(d, result[i]):
                 reject(op, "shapes that broadcast", " and ".join(shape_text(s) for s in shapes))
     return tuple(result)
 
 
 def _is_one(d: Dim) -> bool:
-    return isinstance(d, int) and d == 1
+    return same_dim(d, 1)
 
 
 def broadcast_index(

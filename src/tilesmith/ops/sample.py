@@ -18,7 +18,7 @@ from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Expr, cast, const, select
 from tilesmith.ir.intrinsics import call
-from tilesmith.ir.types import TensorType
+from tilesmith.ir.types import TensorType, same_dim, same_shape
 from tilesmith.loop.builder import Array, LoopBuilder
 from tilesmith.loop.nodes import Func
 from tilesmith.te import tensor as te
@@ -53,12 +53,12 @@ class GridSample(Op):
         x, grid = inputs
         rules.check_kind(self.name, grid, rules.FLOATS, "a grid")
         rank = x.rank - 2
-        if not 1 <= rank <= 3 or grid.rank != x.rank or grid.shape[-1] != rank:
+        if not 1 <= rank <= 3 or grid.rank != x.rank or not same_dim(grid.shape[-1], rank):
             rules.reject(
                 self.name, "an image [N,C,spatial] and a grid [N,places,coordinates]",
                 f"{rules.shape_text(x.shape)} and {rules.shape_text(grid.shape)}",
             )  # fmt: skip
-        if x.shape[0] != grid.shape[0]:
+        if not same_dim(x.shape[0], grid.shape[0]):
             rules.reject(self.name, f"grids for {x.shape[0]} images", grid.shape[0])
         if self.mode != "nearest":
             rules.check_kind(self.name, x, rules.FLOATS, "an image to interpolate")
@@ -199,7 +199,7 @@ class AffineGrid(Op):
         rules.check_count(self.name, inputs, 1)
         theta, rank = inputs[0], len(self.shape)
         rules.check_kind(self.name, theta, rules.FLOATS, "theta")
-        if theta.rank != 3 or theta.shape[1:] != (rank, rank + 1):
+        if theta.rank != 3 or not same_shape(theta.shape[1:], (rank, rank + 1)):
             rules.reject(
                 self.name, f"theta of shape [N,{rank},{rank + 1}]", rules.shape_text(theta.shape)
             )
@@ -256,9 +256,10 @@ class RoiAlign(Op):
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         rules.check_count(self.name, types, 3)
         x, regions, images = types
-        if x.rank != 4 or regions.rank != 2 or regions.shape[1] != 4:
+        if x.rank != 4 or regions.rank != 2 or not same_dim(regions.shape[1], 4):
             rules.reject(self.name, "x [N,C,H,W] and regions [R,4]", f"{x} and {regions}")
-        if images.shape != regions.shape[:1] or images.dtype.kind not in rules.INTEGERS:
+        counted = same_shape(images.shape, regions.shape[:1])
+        if not counted or images.dtype.kind not in rules.INTEGERS:
             rules.reject(self.name, "an integer for each region", images)
         if not x.dtype.is_float or regions.dtype is not x.dtype:
             rules.reject(self.name, "floats of one type", f"{x} and {regions}")

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.ir.expr import Expr, ExprLike, const
+from tilesmith.ir.expr import Expr, ExprLike, const, index_of
 from tilesmith.ir.types import Dim
 from tilesmith.support.errors import UnsupportedError
 from tilesmith.te import tensor as te
@@ -42,19 +42,19 @@ class Reshape(Op):
         unknown = [i for i, d in enumerate(self.shape) if isinstance(d, int) and d == -1]
         if not unknown:
             total, wanted = rules.product(source), rules.product(self.shape)
-            both = isinstance(total, int) and isinstance(wanted, int)
-            if (both and total != wanted) or any(isinstance(d, int) and d < 0 for d in self.shape):
+            differ = isinstance(total, int) and isinstance(wanted, int) and total != wanted
+            if differ or any(isinstance(d, int) and d < 0 for d in self.shape):
                 self._mismatch(source)
             return self.shape
         total, symbols = _factors(source)
         known, cancelled = _factors(d for i, d in enumerate(self.shape) if i != unknown[0])
         for d in cancelled:
-            if d not in symbols:
+            if d not in set(symbols):
                 raise UnsupportedError(
                     f"{self.name}: cannot work out -1 in {rules.shape_text(self.shape)} for "
                     f"{rules.shape_text(source)}; give {d} a number with shapes="
                 )
-            symbols.remove(d)
+            del symbols[index_of(symbols, d)]
         if len(unknown) > 1 or known <= 0 or total % known:
             self._mismatch(source)
         found = rules.product([total // known, *symbols])

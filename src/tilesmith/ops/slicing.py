@@ -10,7 +10,7 @@ import numpy as np
 
 from tilesmith.ir import expr as ir
 from tilesmith.ir.expr import Expr, ExprLike, as_expr, const
-from tilesmith.ir.types import Dim
+from tilesmith.ir.types import Dim, same_shape
 from tilesmith.te import tensor as te
 
 from . import rules
@@ -30,9 +30,9 @@ class Concat(Op):
         axis = rules.normalize_axis(self.name, self.axis, first.rank)
         for x in inputs[1:]:
             others = [d for i, d in enumerate(x.shape) if i != axis]
-            if x.rank != first.rank or others != [
-                d for i, d in enumerate(first.shape) if i != axis
-            ]:
+            if x.rank != first.rank or not same_shape(
+                others, [d for i, d in enumerate(first.shape) if i != axis]
+            ):
                 rules.reject(
                     self.name,
                     f"shapes equal but for axis {axis}",

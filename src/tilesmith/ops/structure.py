@@ -22,9 +22,10 @@ from tilesmith.ir.expr import (
     Select,
     Var,
     all_of,
+    const,
     post_order,
 )
-from tilesmith.ir.types import TensorType
+from tilesmith.ir.types import TensorType, same_dim
 from tilesmith.te.tensor import Compute, Placeholder, Reduce, Tensor
 
 from .base import Op
@@ -90,7 +91,7 @@ def reads_own_point(op: Compute, load: Load) -> bool:
         return False
     aligned = axes[len(axes) - len(load.indices) :]
     return all(
-        i is v or (isinstance(i, Const) and i.value == 0 and n == 1)
+        i is v or (i is const(0) and same_dim(n, 1))
         for i, v, n in zip(load.indices, aligned, load.buffer.shape, strict=True)
     )
 
@@ -200,7 +201,9 @@ def _whole_axes(
                 reduced.add(i)
                 if keeps:
                     next(spatial, None)
-                    if core.axis[i].extent != 1:  # a sum for each position, not one for all
+                    if not same_dim(
+                        core.axis[i].extent, 1
+                    ):  # a sum for each position, not one for all
                         return None, False
             elif index is not next(spatial, None):
                 return None, False

@@ -13,6 +13,7 @@ import numpy as np
 
 from tilesmith.ir.dtypes import f32, f64
 from tilesmith.ir.expr import Expr
+from tilesmith.ir.types import same_dim, same_shape
 from tilesmith.te import tensor as te
 from tilesmith.te.interpolation import SQUARES, WINDOW, input_rows, matrices
 from tilesmith.te.winograd import points, result_at, result_rows, transformed
@@ -100,8 +101,13 @@ class WinogradConv(Op):
         rules.check_count(self.name, inputs, 2)
         x, u = inputs
         rules.check_same_dtype(self.name, (x, u))
-        fits = x.rank == 4 and u.rank == 4 and u.shape[3] == x.shape[1] and x.dtype in (f32, f64)
-        if self.m not in SQUARES or not fits or u.shape[:2] != (self.t, self.t):
+        fits = (
+            x.rank == 4
+            and u.rank == 4
+            and same_dim(u.shape[3], x.shape[1])
+            and x.dtype in (f32, f64)
+        )
+        if self.m not in SQUARES or not fits or not same_shape(u.shape[:2], (self.t, self.t)):
             rules.reject(
                 self.name,
                 f"f32 or f64 x [N, IC, H, W], weights [{self.t}, {self.t}, OC, IC], "

@@ -182,8 +182,9 @@ class _Reader:
     def store(self, s: Store, scopes: list[OpenLoop], share: float) -> None:
         scope = scopes[-1]
         register = s.buffer.scope == "register"
+        indices = set(s.indices)
         for e in (s.value, *(() if s.mask is None else (s.mask,)), *s.indices):
-            self.count(e, scopes, share, index=e in s.indices)
+            self.count(e, scopes, share, index=e in indices)
         index = s.indices[0] if len(s.indices) == 1 else None
         lanes = max(s.value.lanes, index.lanes if index is not None else 1)
         if not register and index is not None:

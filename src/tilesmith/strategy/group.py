@@ -8,6 +8,7 @@ from tilesmith.graph.evaluate import logical_array
 from tilesmith.graph.nodes import Graph, Value
 from tilesmith.ir.expr import Const, Expr, Load, const, post_order
 from tilesmith.ir.layout import Layout
+from tilesmith.ir.types import same_dim
 from tilesmith.ops.structure import stages, zero_padding
 from tilesmith.te import tensor as te
 from tilesmith.te.schedule import Schedule, create_schedule
@@ -56,7 +57,7 @@ class Group:
         `op`; None if there is none.
         """
         dims = self.layout(op.outputs[0]).dims
-        return next((d.axis for d in reversed(dims) if op.axis[d.axis].extent != 1), None)
+        return next((d.axis for d in reversed(dims) if not same_dim(op.shape[d.axis], 1)), None)
 
 
 def constant_literals(body: Graph) -> dict[Value, Const]:
@@ -89,7 +90,9 @@ def group_tensors(body: Graph) -> Group:
     outputs = []
     for v in body.outputs:
         t = tensors[v]
-        if isinstance(t.op, te.Placeholder) or t in outputs:  # an output that is an input: copy it
+        if isinstance(t.op, te.Placeholder) or t in set(
+            outputs
+        ):  # an output that is an input: copy it
             t = te.compute(t.shape, lambda *i, t=t: t[i], "copy")
         outputs.append(t)
         if v.layout is not None:

@@ -7,15 +7,15 @@ s = te.create_schedule(C.op)
 func = te.lower(s, [A, B, C])
 """
 
+from tilesmith.ir.expr import absolute as abs
 from tilesmith.ir.expr import all_of as all
 from tilesmith.ir.expr import any_of as any
-from tilesmith.ir.expr import cast, const, maximum, minimum, select
+from tilesmith.ir.expr import cast, const, maximum, minimum, power, select
 from tilesmith.ir.intrinsics import call
 from tilesmith.loop.builder import LoopBuilder
 
 from .extern import extern
 from .intrinsics import (
-    abs,
     acos,
     acosh,
     asin,
@@ -33,7 +33,6 @@ from .intrinsics import (
     isnan,
     log,
     log1p,
-    power,
     round,
     rsqrt,
     sigmoid,

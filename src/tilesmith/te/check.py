@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from tilesmith.ir.expr import Load, Var, post_order
 from tilesmith.ir.loop_tables import LOOP_KINDS
+from tilesmith.ir.types import same_dim
 from tilesmith.support.errors import ScheduleError
 
 from .check_scan import check_scan
-from .relations import same_dim
 from .state import At, StageState, State
 
 

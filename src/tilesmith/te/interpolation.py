@@ -108,5 +108,5 @@ def chosen(row: Expr, values: Sequence[Expr]) -> Expr:
     """`values[row]`; `row` is a number once loops are unrolled."""
     result = values[-1]
     for i in reversed(range(len(values) - 1)):
-        result = select(row.equal(i), values[i], result)
+        result = select(row == i, values[i], result)
     return result

@@ -25,14 +25,9 @@ sin, cos, tan = _unary("sin"), _unary("cos"), _unary("tan")
 asin, acos, atan = _unary("asin"), _unary("acos"), _unary("atan")
 sinh, cosh, tanh = _unary("sinh"), _unary("cosh"), _unary("tanh")
 asinh, acosh, atanh = _unary("asinh"), _unary("acosh"), _unary("atanh")
-abs, floor, ceil = _unary("abs"), _unary("floor"), _unary("ceil")  # te.abs, as TE users write it
+floor, ceil = _unary("floor"), _unary("ceil")
 trunc, round = _unary("trunc"), _unary("round")  # te.round: ties to even
 isnan, isinf = _unary("isnan"), _unary("isinf")
-
-
-def power(x: ExprLike, y: ExprLike) -> Expr:
-    """`x` to the power `y`."""
-    return call("pow", x, y)
 
 
 def sigmoid(x: ExprLike) -> Expr:

@@ -18,11 +18,11 @@ from tilesmith.ir.context import Context
 from tilesmith.ir.expr import Expr, Load, Var, const, free_vars
 from tilesmith.ir.loop_tables import LOOP_KINDS, ForKind
 from tilesmith.ir.simplify import simplify
-from tilesmith.ir.types import Dim
+from tilesmith.ir.types import Dim, same_dim
 from tilesmith.loop.nodes import Buffer
 from tilesmith.support.errors import ScheduleError
 
-from .relations import Guard, SplitRelation, add, axis_values, dim, dim_expr, same_dim
+from .relations import Guard, SplitRelation, add, axis_values, dim, dim_expr
 from .rewrite import loads
 from .slopes import stays_false
 from .state import StageState

@@ -78,7 +78,7 @@ def slid(
             "without store_at"
         )
     for loop in slide.loops:
-        if loop.var not in slide.moving:
+        if loop.var not in set(slide.moving):
             plan.conditions += (loop.var <= -ahead.get(loop.var, 0),)
     plan.ahead, plan.storage, plan.folds = slide.ahead, storage, folds
     for v in slide.moving:

@@ -24,11 +24,11 @@ from tilesmith.ir.expr import (
     reads_memory,
     substitute,
 )
-from tilesmith.ir.types import Dim
+from tilesmith.ir.types import Dim, same_dim
 from tilesmith.loop.nodes import Assert
 from tilesmith.support.errors import ExpressionError
 
-from .relations import dim_expr, same_dim
+from .relations import dim_expr
 from .rewrite import guarded_loads, loads, map_loads
 from .tensor import Compute, Extern, Operation, Placeholder, Reduce, Tensor
 

@@ -32,10 +32,6 @@ def ceil_div(n: Dim, d: Dim) -> Dim:
     return (n + (d - 1)) // d
 
 
-def same_dim(a: Dim, b: Dim) -> bool:
-    return a is b or (isinstance(a, int) and isinstance(b, int) and a == b)
-
-
 def dim_expr(n: Dim) -> Expr:
     return const(n) if isinstance(n, int) else as_expr(n)
 

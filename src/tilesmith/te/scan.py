@@ -21,9 +21,9 @@ from typing import Any
 
 from tilesmith.ir.affine import affine_form
 from tilesmith.ir.expr import Expr, Load, Var, const, select
+from tilesmith.ir.types import same_dim
 from tilesmith.support.errors import ExpressionError
 
-from .relations import same_dim
 from .rewrite import loads
 from .tensor import Compute, Extern, IterVar, Operation, Placeholder, Recurrence, Tensor
 from .written import line_of_caller
@@ -105,16 +105,17 @@ def _reads_of_states(
     """
     rank, lag = len(states[0].shape), 1
     mixed: set[int] = set()
+    own_states = set(states)
     for op in inside:
         if isinstance(op, Extern):
             raise ExpressionError(f"{name}: {op.name} is loops, which can't read a state")
         for load in loads(op.body):
             tensor = load.buffer
             assert isinstance(tensor, Tensor)
-            if tensor not in states and tensor.op not in inside:
+            if tensor not in own_states and tensor.op not in inside:
                 continue
             back = _steps_back(op, load)
-            if tensor not in states:
+            if tensor not in own_states:
                 if back != 0:
                     raise ExpressionError(
                         f"{name}: {op.name} reads {load}; what reads a state is read at its own "
@@ -139,16 +140,17 @@ def _inside(updates: Sequence[Tensor], states: Sequence[Tensor]) -> frozenset[Co
     """The computes behind `updates` that read a state, also by way of others."""
     stack: list[Operation] = [u.op for u in updates]
     known: dict[Operation, bool] = {}
+    own_states = set(states)
     while stack:
         op = stack[-1]
         if op in known:
             stack.pop()
             continue
-        waiting = [t.op for t in op.inputs if t.op not in known and t not in states]
+        waiting = [t.op for t in op.inputs if t.op not in known and t not in own_states]
         if waiting:
             stack += waiting
             continue
-        known[op] = any(t in states or known.get(t.op, False) for t in op.inputs)
+        known[op] = any(t in own_states or known.get(t.op, False) for t in op.inputs)
     return frozenset(op for op, reads in known.items() if reads and isinstance(op, Compute))
 
 

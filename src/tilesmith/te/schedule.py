@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from tilesmith.ir.expr import Binary, Const, Expr, Var
+from tilesmith.ir.expr import Binary, Const, Var
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.loop_tables import Scope
 from tilesmith.support.errors import ScheduleError
@@ -203,7 +203,7 @@ def recognise_layout(index_map: Callable[..., Sequence[Any]], rank: int) -> Layo
     """The Layout of an index map like `lambda n, c: (n, c // 16, c % 16)`.  Raises
     ScheduleError.
     """
-    axes: Mapping[Expr, int] = {Var(f"i{n}"): n for n in range(rank)}
+    axes: Mapping[Any, int] = {Var(f"i{n}"): n for n in range(rank)}
     try:
         result = index_map(*axes)
     except TypeError as e:

@@ -7,7 +7,7 @@ Each method appends one step (`te.steps`).  It takes effect at once on the deriv
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tilesmith.ir.loop_tables import ForKind, Scope
@@ -33,7 +33,7 @@ class Axis:
 
     stage: str
     name: str
-    extent: Dim
+    extent: Dim = field(compare=False)
     is_reduce: bool = False
 
     def __str__(self) -> str:

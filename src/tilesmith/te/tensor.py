@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import DType, f32, i64
 from tilesmith.ir.dtypes import dtype as to_dtype
-from tilesmith.ir.expr import Expr, ExprLike, Load, Var, as_expr, const
-from tilesmith.ir.types import Dim
+from tilesmith.ir.expr import Expr, ExprLike, Load, Operators, Var, as_expr, const
+from tilesmith.ir.types import Dim, same_dim
 from tilesmith.loop.nodes import Func
 from tilesmith.support.errors import ExpressionError
 
@@ -26,7 +26,7 @@ from .written import extent as checked_extent
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class IterVar:
+class IterVar(Operators):
     """An axis.
 
     var: runs from 0 to `extent` - 1.
@@ -47,22 +47,6 @@ class IterVar:
 
     def __repr__(self) -> str:
         return f"<axis {self.name}: {'reduce ' if self.is_reduce else ''}{self.extent}>"
-
-
-def _forward(name: str) -> Callable[..., Any]:
-    def method(self: Any, *args: Any) -> Any:
-        return getattr(self.__as_expr__(), name)(*args)
-
-    return method
-
-
-_OPERATORS = (
-    "__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__",
-    "__rtruediv__", "__floordiv__", "__rfloordiv__", "__mod__", "__rmod__", "__neg__", "__lt__",
-    "__le__", "__gt__", "__ge__", "equal", "not_equal",
-)  # fmt: skip
-for _name in _OPERATORS:
-    setattr(IterVar, _name, _forward(_name))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -219,8 +203,9 @@ Operation: TypeAlias = "Placeholder | Compute"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tensor:
-    """One output of an operation.  Indexing it makes a `Load` for use in other computes.
+class Tensor(Operators):
+    """One output of an operation.  Indexing it makes a `Load` for use in other computes; without
+    dimensions it stands for its one element.
 
     op: the operation.
     index: number of the output.
@@ -248,6 +233,8 @@ class Tensor:
         if isinstance(op, Extern):
             return op.func.outputs[self.index].dtype
         return op.dtype if isinstance(op, Placeholder) else op.body[self.index].dtype
+
+    __iter__ = None  # else Python would try the indices 0, 1, ...
 
     def __getitem__(self, indices: Any) -> Load:
         parts = indices if isinstance(indices, tuple) else (indices,)
@@ -284,7 +271,7 @@ def reduce_axis(extent: Dim | tuple[Dim, Dim], name: str = "k") -> IterVar:
     """A reduction axis; `extent` is a number, or the pair (0, extent) as TE users write it."""
     if isinstance(extent, tuple):
         start, extent = extent
-        if start != 0:
+        if not same_dim(start, 0):
             raise ExpressionError(
                 f"reduce_axis {name!r} starts at {start}; axes start at 0: add the start to the "
                 "index"

@@ -9,6 +9,7 @@ from tilesmith.frontend.onnx.registry import onnx_op, same_operator
 from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import i32
+from tilesmith.ir.types import same_shape
 from tilesmith.ops import conv as cv
 from tilesmith.ops import deform, pool
 from tilesmith.ops import elementwise as ew
@@ -89,7 +90,7 @@ def _add_bias(n: OnnxNode, y: Value, bias: Value | None) -> Value:
     if bias is None:
         return y
     channels = n.shape(y)[1]
-    if bias.type.shape != (channels,):
+    if not same_shape(bias.type.shape, (channels,)):
         n.bad(f"B: expected one number per channel, [{channels}], found {bias.type}")
     return n.add(ew.Add(), y, reshape_to(n, bias, (channels, *[1] * (y.type.rank - 2))))
 

@@ -12,6 +12,7 @@ from tilesmith.frontend.onnx.registry import onnx_op, same_operator
 from tilesmith.frontend.onnx.tensors import element_type
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType, bool_
+from tilesmith.ir.types import same_shape
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops.base import Op
 
@@ -196,7 +197,7 @@ def clip_attributes(n: OnnxNode) -> Result:
 def clip_inputs(n: OnnxNode) -> Result:
     x, low, high = n.input(0), n.optional(1), n.optional(2)
     for limit, name in ((low, "min"), (high, "max")):
-        if limit is not None and limit.type.shape not in ((), (1,)):
+        if limit is not None and limit.type.rank and not same_shape(limit.type.shape, (1,)):
             n.bad(f"{name}: expected one number, found {limit.type}")
         if limit is not None and limit.dtype is not x.dtype:
             n.bad(f"{name}: expected {x.dtype} as the input, found {limit.dtype}")

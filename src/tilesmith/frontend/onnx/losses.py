@@ -7,6 +7,7 @@ from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.graph.nodes import Value
+from tilesmith.ir.types import same_shape
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, norm, reduce, shape
 
@@ -29,7 +30,7 @@ def _loss(n: OnnxNode, logs: Value, labels: Value, weight: Value | None) -> Valu
     reduction = n.attr_string("reduction", "mean", among=("none", "sum", "mean"))
     ignored = n.attr_int("ignore_index") if n.has("ignore_index") else None
     dims = n.shape(logs)
-    if len(dims) < 2 or labels.type.shape != (dims[0], *dims[2:]):
+    if len(dims) < 2 or not same_shape(labels.type.shape, (dims[0], *dims[2:])):
         n.bad(f"expected logs [N, C, ...] and labels [N, ...], found {logs.type} and {labels.type}")
     zero = n.const(0, logs.dtype)
     kept = None

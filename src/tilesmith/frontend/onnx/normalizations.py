@@ -8,6 +8,7 @@ from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.frontend.onnx.tensors import element_type
 from tilesmith.graph.nodes import Value
+from tilesmith.ir.types import same_shape
 from tilesmith.ops import norm, shape
 
 
@@ -25,7 +26,7 @@ def batch_normalization(n: OnnxNode) -> Result:
     statistics = [n.input(i) for i in range(1, 5)]
     channels = n.shape(x)[1] if x.type.rank > 1 else 1
     for name, v in zip(("scale", "B", "mean", "var"), statistics, strict=True):
-        if v.type.shape != (channels,):
+        if not same_shape(v.type.shape, (channels,)):
             n.bad(f"{name}: expected one number per channel, [{channels}], found {v.type}")
     return n.add(norm.BatchNorm(n.attr_float("epsilon", 1e-5)), x, *statistics)
 
@@ -77,7 +78,7 @@ def group_normalization(n: OnnxNode) -> Result:
 
 def _per_channel(n: OnnxNode, v: Value, groups: int, channels: int) -> Value:
     """A number per group, repeated for each channel of the group."""
-    if v.type.shape != (groups,) or channels % groups:
+    if not same_shape(v.type.shape, (groups,)) or channels % groups:
         n.bad(
             f"expected one number per group, [{groups}], which divide {channels} channels; "
             f"found {v.type}"

@@ -19,6 +19,7 @@ from tilesmith.frontend.onnx.registry import FAMILIAR_OPSET, OLDEST_OPSET
 from tilesmith.frontend.onnx.tensors import element_type
 from tilesmith.graph.nodes import Graph, Value
 from tilesmith.graph.passes.dce import dce
+from tilesmith.ir.types import same_dim
 from tilesmith.support.errors import ModelError, UnsupportedError
 
 
@@ -143,7 +144,7 @@ def _check_declared(value_info: Any, value: Value, overridden: bool) -> None:
         for d in value_info.type.tensor_type.shape.dim
     ]
     agree = len(dims) == value.type.rank and all(
-        d is None or n == d for d, n in zip(dims, value.shape, strict=True)
+        d is None or same_dim(n, d) for d, n in zip(dims, value.shape, strict=True)
     )
     if not agree:
         shown = f"[{','.join('?' if d is None else str(d) for d in dims)}]"

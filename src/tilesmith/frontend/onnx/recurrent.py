@@ -14,6 +14,7 @@ from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.graph.nodes import Value
+from tilesmith.ir.types import same_shape
 from tilesmith.ops import activation as act
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import matmul as mm
@@ -104,9 +105,9 @@ def recurrent(n: OnnxNode) -> Result:
     sizes = (2 * gates * hidden, hidden, hidden, 3 * hidden)
     for name, v, size in zip(("B", "h", "c", "P"), (bias, h0, c0, peepholes), sizes, strict=True):
         fits = (count, batch, hidden) if name in ("h", "c") else (count, size)
-        if v is not None and v.type.shape != fits:
+        if v is not None and not same_shape(v.type.shape, fits):
             n.bad(f"{name}: expected shape {list(fits)}, found {v.type}")
-    if lengths is not None and lengths.type.shape != (batch,):
+    if lengths is not None and not same_shape(lengths.type.shape, (batch,)):
         n.bad(f"sequence_lens: expected [{batch}], found {lengths.type}")
     if not 1 <= steps <= _STEPS:
         n.unsupported(f"a sequence of {steps} steps (supported are 1 to {_STEPS})")

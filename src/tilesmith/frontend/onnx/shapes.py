@@ -8,6 +8,7 @@ from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.graph.nodes import Value
+from tilesmith.ir.types import same_shape
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, shape, slicing
 
@@ -16,7 +17,7 @@ _MODES = ("constant", "reflect", "edge", "wrap")
 
 def reshape_to(n: OnnxNode, x: Value, dims: tuple[int, ...]) -> Value:
     """`x` reshaped; `x` itself when it has that shape."""
-    return x if x.type.shape == dims else n.add(shape.Reshape(dims), x)
+    return x if same_shape(x.type.shape, dims) else n.add(shape.Reshape(dims), x)
 
 
 @onnx_op("Identity", since=1)
@@ -273,7 +274,7 @@ def reverse_sequence(n: OnnxNode) -> Result:
     if len(dims) < 2:
         n.bad(f"expected an input of rank 2 or more, found {x.type}")
     steps, sequences = dims[time], dims[batch]
-    if lengths.type.shape != (sequences,):
+    if not same_shape(lengths.type.shape, (sequences,)):
         n.bad(f"sequence_lens: expected [{sequences}], found {lengths.type}")
     # Step t of a sequence of length l comes from l-1-t while t < l, else from itself.
     t = np.arange(steps, dtype=np.int64).reshape((-1, 1) if time == 0 else (1, -1))

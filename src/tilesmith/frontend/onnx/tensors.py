@@ -216,7 +216,7 @@ def decode_sparse(sparse: Any, files: ExternalFiles, what: str) -> Contents:
     if (
         values.type.rank != 1
         or indices.type.dtype is not dt.i64
-        or indices.type.shape not in ((n,), (n, type.rank))
+        or indices.type.static_shape not in ((n,), (n, type.rank))
     ):
         raise ModelError(
             f"{what}: expected {n} values and indices i64[{n}] or i64[{n},{type.rank}], "

@@ -9,7 +9,7 @@ import numpy as np
 from tilesmith.graph.nodes import Node
 from tilesmith.graph.passes.rewriter import Result, Rewriter, Rule
 from tilesmith.ir.expr import Load
-from tilesmith.ir.types import Dim
+from tilesmith.ir.types import Dim, same_dim, same_shape
 from tilesmith.ops.base import OPS, Op
 from tilesmith.ops.conv import Conv
 from tilesmith.ops.elementwise import Elementwise
@@ -51,7 +51,7 @@ def _reshape(r: Rewriter, n: Node) -> Result:
     inner = r.producer(n.inputs[0], Reshape)
     if inner is not None:
         return r.add(Reshape(shape), inner.inputs[0])
-    return r.add(Reshape(shape), n.inputs[0]) if n.op.shape != shape else None
+    return r.add(Reshape(shape), n.inputs[0]) if not same_shape(n.op.shape, shape) else None
 
 
 def _reshape_of_transpose(r: Rewriter, n: Node) -> Result:
@@ -65,7 +65,7 @@ def _reshape_of_transpose(r: Rewriter, n: Node) -> Result:
     if inner is None or not target.is_static or not r.is_single_use(source):
         return None
     wide = [d for d in target.shape if not _is_one(d)]
-    if wide != [d for d in source.shape if not _is_one(d)]:
+    if not same_shape(wide, [d for d in source.shape if not _is_one(d)]):
         return None
     x = inner.inputs[0]
     kept = [a for a in range(x.type.rank) if not _is_one(x.shape[a])]
@@ -143,7 +143,8 @@ def _elementwise_of_expand(r: Rewriter, n: Node) -> Result:
         if inner is None or len(inputs) == 1:
             continue
         shapes = [u.shape for j, u in enumerate(inputs) if j != i]
-        if broadcast_shapes(n.op.name, inner.inputs[0].shape, *shapes) == n.outputs[0].shape:
+        found = broadcast_shapes(n.op.name, inner.inputs[0].shape, *shapes)
+        if same_shape(found, n.outputs[0].shape):
             inputs[i] = inner.inputs[0]
     return r.add(n.op, *inputs) if tuple(inputs) != n.inputs else None
 
@@ -212,7 +213,7 @@ def _concat(r: Rewriter, n: Node) -> Result:
     """Remove empty inputs, and a concat of one input."""
     assert isinstance(n.op, Concat)
     axis = n.op.axis % n.outputs[0].type.rank
-    kept = [v for v in n.inputs if not (isinstance(v.shape[axis], int) and v.shape[axis] == 0)]
+    kept = [v for v in n.inputs if not same_dim(v.shape[axis], 0)]
     if len(kept) == 1:
         return kept[0]
     return r.add(n.op, *kept) if kept and len(kept) < len(n.inputs) else None
@@ -272,7 +273,7 @@ def _elementwise_of_moved(r: Rewriter, n: Node) -> Result:
     Then f is adjacent to the node that computes x, and the transpose to the node that reads it.
     """
     moved = [v for v in n.inputs if not r.is_constant(v)]
-    if len(moved) != 1 or moved[0].shape != n.outputs[0].shape:
+    if len(moved) != 1 or not same_shape(moved[0].shape, n.outputs[0].shape):
         return None
     source, moves = moved[0], []
     while r.is_single_use(source) and (above := r.producer(source, Transpose, Reshape)):

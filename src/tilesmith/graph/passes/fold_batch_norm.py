@@ -22,6 +22,7 @@ import numpy as np
 
 from tilesmith.graph.nodes import Graph, Node, Value
 from tilesmith.graph.passes.rewriter import Result, Rewriter, Rule
+from tilesmith.ir.types import same_dim
 from tilesmith.ops.base import Op
 from tilesmith.ops.conv import Conv, ConvTranspose
 from tilesmith.ops.elementwise import Add, Div, Mul, Sub
@@ -64,7 +65,8 @@ def _per_channel(anchor: Node, array: np.ndarray) -> np.ndarray | None:
     shape = (1,) * (out.type.rank - array.ndim) + array.shape
     if len(shape) != out.type.rank or math.prod(shape) != shape[axis]:
         return None
-    return array.reshape(-1) if shape[axis] in (1, out.shape[axis]) else None
+    fits = shape[axis] == 1 or same_dim(shape[axis], out.shape[axis])
+    return array.reshape(-1) if fits else None
 
 
 def _scaled_weights(anchor: Node, w: np.ndarray, factor: np.ndarray) -> np.ndarray | None:

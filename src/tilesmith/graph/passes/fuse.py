@@ -25,7 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Relayout, Value
-from tilesmith.ir.types import expected_size
+from tilesmith.ir.types import expected_size, same_shape
 from tilesmith.ops.base import Op
 from tilesmith.ops.slicing import Concat
 from tilesmith.ops.structure import Structure, structure
@@ -166,16 +166,16 @@ class _Fusion:
             return False  # the kernel would store across memory
         out = node.outputs[0].shape
         if group.kind in ("contraction", "reduction"):
-            if s.kind != "elementwise" or out != group.shape:
+            if s.kind != "elementwise" or not same_shape(out, group.shape):
                 return False
             about = (group.nodes[0], node)
             return not s.is_costly or self.choose("epilogue", about, (True, False), True)
         if group.kind == "rows":
             if s.kind == "elementwise":
                 narrow = tuple(1 if i in group.reduced else d for i, d in enumerate(group.shape))
-                return out in (group.shape, narrow)
+                return same_shape(out, group.shape) or same_shape(out, narrow)
             same = s.kind == "reduction" and s.reduced == group.reduced and s.keeps_rank
-            return same and node.inputs[0].shape == group.shape
+            return same and same_shape(node.inputs[0].shape, group.shape)
         if s.kind not in ("elementwise", "injective"):
             return False
         if not group.costly:
@@ -219,7 +219,9 @@ class _Fusion:
         if group.kind == "attention":
             return not any(s.is_costly for s in kinds)
         shapes = [n.outputs[0].shape for n in feeder.nodes]
-        return all(s.kind == "elementwise" for s in kinds) and all(d == group.shape for d in shapes)
+        return all(s.kind == "elementwise" for s in kinds) and all(
+            same_shape(d, group.shape) for d in shapes
+        )
 
 
 def node_structure(node: Node) -> Structure:

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilesmith.graph.nodes import Graph, Node, Value
-from tilesmith.ir.expr import Load, Var, free_vars
+from tilesmith.ir.expr import Load, Var, free_vars, same
+from tilesmith.ir.types import same_shape
 from tilesmith.ops.shape import Reshape, Transpose
 from tilesmith.ops.structure import Structure, product_of_loads, stages
 from tilesmith.te.tensor import Compute
@@ -60,7 +61,7 @@ def attention(
         out = node.outputs[0].shape
         if second is None:
             if s.kind == "reduction" and s.reduced == {len(shape) - 1} and s.keeps_rank:
-                if node.inputs[0].shape != shape:
+                if not same_shape(node.inputs[0].shape, shape):
                     return None
                 reduces = True
             elif s.kind == "contraction":
@@ -72,14 +73,20 @@ def attention(
                 ):
                     return None
                 second, result = node, node.outputs[0]
-            elif isinstance(node.op, Reshape) and out[-2:] == shape[-2:] and len(live) == 1:
+            elif (
+                isinstance(node.op, Reshape) and same_shape(out[-2:], shape[-2:]) and len(live) == 1
+            ):
                 shape = out  # heads in groups, or no longer
-            elif s.kind != "elementwise" or out not in (shape, (*shape[:-1], 1)):
+            elif s.kind != "elementwise" or not (
+                same_shape(out, shape) or same_shape(out, (*shape[:-1], 1))
+            ):
                 return None
         elif isinstance(node.op, (Reshape, Transpose)):
             if len(live) != 1:
                 return found
-        elif s.kind != "elementwise" or out != (live[0] if len(live) == 1 else result).shape:
+        elif s.kind != "elementwise" or not same_shape(
+            out, (live[0] if len(live) == 1 else result).shape
+        ):
             return found
         members[node] = None
     return found
@@ -127,7 +134,7 @@ def _contracts_rows(node: Node, inner: set) -> bool:
     k = core.reduce_axis[0].var
     member = node.op.tensors(*(v.type for v in node.inputs)).inputs[places[0]]
     rows = [f for f in factors if f.buffer is member]
-    if len(rows) != 1 or rows[0].indices != (*(a.var for a in core.axis[:-1]), k):
+    if len(rows) != 1 or not same(rows[0].indices, (*(a.var for a in core.axis[:-1]), k)):
         return False
     other = next(f for f in factors if f is not rows[0])
     return core.axis[-2].var not in _vars(other)

@@ -18,6 +18,7 @@ import numpy as np
 
 from tilesmith.graph.nodes import Constant, Data, Graph, Node, Relayout, Value
 from tilesmith.ir.layout import Layout
+from tilesmith.ir.types import same_dim
 from tilesmith.support.pbqp import Problem
 
 from .choices import Allow, Choose, anything, preferred
@@ -314,7 +315,7 @@ def plain(layout: Layout | None, value: Value) -> Layout | None:
     """`layout`, or None if only axes of extent 1 move, so that memory is as for row-major."""
     if layout is None or layout.has_padding:
         return layout
-    order = [d.axis for d in layout.dims if value.shape[d.axis] != 1]
+    order = [d.axis for d in layout.dims if not same_dim(value.shape[d.axis], 1)]
     return None if order == sorted(order) else layout
 
 

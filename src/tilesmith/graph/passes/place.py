@@ -21,6 +21,7 @@ from itertools import accumulate
 from tilesmith.graph.nodes import Fused, Graph, InPlace, Node, Value
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.target import LINE_BYTES
+from tilesmith.ir.types import same_dim
 from tilesmith.ops.elementwise import Identity
 from tilesmith.ops.slicing import Concat, Split
 
@@ -308,7 +309,7 @@ def _layout(v: Value) -> Layout:
 
 
 def _order(layout: Layout, shape_of: Value) -> list[int]:
-    return [d.axis for d in layout.dims if shape_of.shape[d.axis] != 1]
+    return [d.axis for d in layout.dims if not same_dim(shape_of.shape[d.axis], 1)]
 
 
 def _with_halo(layout: Layout, halo: tuple[tuple[int, int], ...]) -> Layout:

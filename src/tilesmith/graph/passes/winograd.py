@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from tilesmith.graph.nodes import Constant, Data, Graph, Node, Value
 from tilesmith.ir.dtypes import f32
-from tilesmith.ir.types import TensorType
+from tilesmith.ir.types import TensorType, same_shape
 from tilesmith.ops.conv import Conv
 from tilesmith.ops.winograd import WinogradConv, transform_weights
 from tilesmith.te.interpolation import WINDOW
@@ -50,7 +50,7 @@ def _can_rewrite(graph: Graph, node: Node) -> bool:
         return False
     x, w = node.inputs
     plain = all(n == 1 for n in (*node.op.strides, *node.op.dilations))
-    fits = w.shape[2:] == (WINDOW, WINDOW) and x.dtype == f32 and x.type.is_static
+    fits = same_shape(w.shape[2:], (WINDOW, WINDOW)) and x.dtype == f32 and x.type.is_static
     return plain and fits and w in graph.constant and w.layout is None
 
 

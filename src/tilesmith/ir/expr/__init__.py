@@ -5,6 +5,9 @@ equality is `is`, hashing is by identity, and analyses are cached by node.  A `V
 exception: each is its own, and its name is only a label.  An expression has a `dtype` and a number
 of `lanes` (1 for a scalar).
 
+Python's operators make nodes, `==` and `!=` too, and a node has no truth value.  `same` compares
+sequences of nodes, `types.same_dim` and `types.same_shape` extents.
+
 Semantics:
 - Integers wrap around in two's complement at their width.  Index arithmetic is `i64`.
 - `floordiv`/`floormod` round toward minus infinity, `truncdiv`/`truncmod` toward zero.  Integer
@@ -25,22 +28,20 @@ Semantics:
 """
 
 from .arithmetic import (
-    BINARY_OPS,
-    COMPARE_OPS,
-    UNARY_OPS,
     Binary,
     Broadcast,
     Compare,
     Const,
     Expr,
     ExprLike,
+    Operators,
     Unary,
     Var,
     as_expr,
     binary,
     compare,
     const,
-    type_text,
+    unary,
 )
 from .nodes import (
     BufferLike,
@@ -51,18 +52,23 @@ from .nodes import (
     Ramp,
     Select,
     VectorReduce,
+    absolute,
     all_of,
     any_of,
     cast,
     maximum,
     minimum,
+    power,
     select,
 )
+from .operands import BINARY_OPS, COMPARE_OPS, UNARY_OPS, type_text
 from .walk import (
     free_vars,
+    index_of,
     post_order,
     reads_memory,
     rebuilt,
+    same,
     substitute,
     symbols,
 )
@@ -82,11 +88,13 @@ __all__ = [
     "ExprLike",
     "Let",
     "Load",
+    "Operators",
     "Ramp",
     "Select",
     "Unary",
     "Var",
     "VectorReduce",
+    "absolute",
     "all_of",
     "any_of",
     "as_expr",
@@ -95,13 +103,17 @@ __all__ = [
     "compare",
     "const",
     "free_vars",
+    "index_of",
     "maximum",
     "minimum",
     "post_order",
+    "power",
     "reads_memory",
     "rebuilt",
+    "same",
     "select",
     "substitute",
     "symbols",
     "type_text",
+    "unary",
 ]

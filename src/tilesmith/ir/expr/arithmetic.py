@@ -5,40 +5,33 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from tilesmith.ir.dtypes import DType, bool_, f32, i64
+from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.support.errors import ExpressionError
 
 from .interned import Interned, Typed
+from .operands import check_operands, type_text
 
-ExprLike: TypeAlias = "Expr | int | float | bool"
+ExprLike: TypeAlias = "Operators | int | float | bool"
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
-class Expr(Typed, metaclass=Interned):
-    """Base of all expressions.
+class Operators:
+    """Python's operators on expressions and on what stands for one (`te.IterVar`, a 0-d
+    `te.Tensor`).
 
-    Arithmetic operators build nodes; folding constants is left to the simplifier.  `==` is
-    identity: use `.equal(other)` for a comparison node.
+    Every operator makes a node, `==` too: identity is asked by `is`, and equality up to names by
+    `loop.structural_equal`.  Nodes are hashed by identity.  So dicts and sets of expressions are
+    safe, while `in` a list and `==` of tuples are not: use `same`.
     """
 
-    @classmethod
-    def _key(cls, args: tuple[Any, ...]) -> Any:
-        """The key by which the node is interned; None if each is a node of its own."""
-        return (cls, args)
+    __slots__ = ()
+    __array_ufunc__ = None  # a NumPy scalar on the left leaves the operation to the expression
+    __hash__ = object.__hash__
 
-    def _infer(self) -> tuple[DType, int]:
-        """The type and lanes, determined once when the node is made."""
-        raise NotImplementedError
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        """The sub-expressions, in field order."""
-        raise NotImplementedError
-
-    def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        """The same node over other children (as many, in the order of `children`)."""
+    def __as_expr__(self) -> Expr:
+        """The expression that the object stands for."""
         raise NotImplementedError
 
     def __add__(self, other: ExprLike) -> Expr:
@@ -77,10 +70,59 @@ class Expr(Typed, metaclass=Interned):
     def __rmod__(self, other: ExprLike) -> Expr:
         return binary("floormod", other, self)
 
+    def __and__(self, other: ExprLike) -> Expr:
+        return binary("and", self, other)
+
+    def __rand__(self, other: ExprLike) -> Expr:
+        return binary("and", other, self)
+
+    def __or__(self, other: ExprLike) -> Expr:
+        return binary("or", self, other)
+
+    def __ror__(self, other: ExprLike) -> Expr:
+        return binary("or", other, self)
+
+    def __xor__(self, other: ExprLike) -> Expr:
+        return binary("xor", self, other)
+
+    def __rxor__(self, other: ExprLike) -> Expr:
+        return binary("xor", other, self)
+
+    def __lshift__(self, other: ExprLike) -> Expr:
+        return binary("shl", self, other)
+
+    def __rlshift__(self, other: ExprLike) -> Expr:
+        return binary("shl", other, self)
+
+    def __rshift__(self, other: ExprLike) -> Expr:
+        return binary("shr", self, other)
+
+    def __rrshift__(self, other: ExprLike) -> Expr:
+        return binary("shr", other, self)
+
+    def __pow__(self, other: ExprLike) -> Expr:
+        from .nodes import power  # needs the node `Call`; one place breaks the cycle
+
+        return power(self, other)
+
+    def __rpow__(self, other: ExprLike) -> Expr:
+        from .nodes import power
+
+        return power(other, self)
+
+    def __abs__(self) -> Expr:
+        from .nodes import absolute
+
+        return absolute(self)
+
     def __neg__(self) -> Expr:
-        if self.dtype.is_bool:
-            raise ExpressionError(f"-({self}): there is no negative of a bool; cast it first")
-        return Unary("neg", self)
+        return unary("neg", self)
+
+    def __pos__(self) -> Expr:
+        return as_expr(self)
+
+    def __invert__(self) -> Expr:
+        return unary("not", self)
 
     def __lt__(self, other: ExprLike) -> Expr:
         return compare("lt", self, other)
@@ -94,19 +136,50 @@ class Expr(Typed, metaclass=Interned):
     def __ge__(self, other: ExprLike) -> Expr:
         return compare("le", other, self)
 
-    def equal(self, other: ExprLike) -> Expr:
-        """The comparison node `self == other`."""
+    def __eq__(self, other: ExprLike) -> Expr:  # type: ignore[override]  # a node, not a bool
         return compare("eq", self, other)
 
-    def not_equal(self, other: ExprLike) -> Expr:
-        """The comparison node `self != other`."""
+    def __ne__(self, other: ExprLike) -> Expr:  # type: ignore[override]  # a node, not a bool
         return compare("ne", self, other)
 
-    def __bool__(self) -> bool:
+    def __bool__(self) -> NoReturn:
         raise ExpressionError(
-            "an expression has no truth value while the program is being built; "
-            "use te.if_then_else(cond, a, b), and te.all/te.any to combine conditions"
+            f"{self} has no truth value while the program is being built; use "
+            "te.if_then_else(cond, a, b) for `if`, te.all(a, b) for `and` and for `x < y < z`, "
+            "te.any(a, b) for `or`, ~a for `not`, and `is` to ask for the same node"
         )
+
+    def astype(self, dtype: DType | str) -> Expr:
+        """The value converted to element type `dtype`, like `te.cast`."""
+        from .nodes import cast
+
+        return cast(self, dtype)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
+class Expr(Operators, Typed, metaclass=Interned):
+    """Base of all expressions.  Folding constants is left to the simplifier."""
+
+    def __as_expr__(self) -> Expr:
+        return self
+
+    @classmethod
+    def _key(cls, args: tuple[Any, ...]) -> Any:
+        """The key by which the node is interned; None if each is a node of its own."""
+        return (cls, args)
+
+    def _infer(self) -> tuple[DType, int]:
+        """The type and lanes, determined once when the node is made."""
+        raise NotImplementedError
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        """The sub-expressions, in field order."""
+        raise NotImplementedError
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        """The same node over other children (as many, in the order of `children`)."""
+        raise NotImplementedError
 
     def __str__(self) -> str:
         from tilesmith.ir import (
@@ -177,18 +250,6 @@ class Const(Expr):
         return self
 
 
-UNARY_OPS = ("neg", "not")
-"""`neg` on numbers; `not` is logical on bools and bitwise on integers."""
-
-BINARY_OPS = (
-    "add", "sub", "mul", "div", "floordiv", "floormod", "truncdiv", "truncmod",
-    "min", "max", "and", "or", "xor", "shl", "shr",
-)  # fmt: skip
-"""Both operands have one dtype and lane count, which are the result's."""
-
-COMPARE_OPS = ("eq", "ne", "lt", "le")
-
-
 @dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class Unary(Expr):
     """An operation on one operand.
@@ -223,7 +284,7 @@ class _Pair(Expr):
         if self.a.dtype is not self.b.dtype or self.a.lanes != self.b.lanes:
             raise ExpressionError(
                 f"{self.op} needs two operands of one type, got {type_text(self.a)} and "
-                f"{type_text(self.b)}"
+                f"{type_text(self.b)}; convert one with .astype"
             )
 
     @property
@@ -274,17 +335,12 @@ class Broadcast(Expr):
         return Broadcast(children[0], self.size)
 
 
-def type_text(e: Expr) -> str:
-    """`f32` or `f32x16`."""
-    return e.dtype.name if e.lanes == 1 else f"{e.dtype.name}x{e.lanes}"
-
-
 _KEPT = 1 << 16
 _integers: dict[int, Const] = {}
 """Literals of type i64 up to `_KEPT`, which are most of all literals."""
 
 
-def const(value: int | float | bool, dtype: DType | None = None) -> Const:
+def const(value: int | float | bool, dtype: DType | str | None = None) -> Const:
     """A literal of `dtype` (default: bool, i64 or f32, by the type of `value`), wrapped to its
     range.
     """
@@ -295,6 +351,8 @@ def const(value: int | float | bool, dtype: DType | None = None) -> Const:
         return found
     if dtype is None:
         dtype = bool_ if isinstance(value, bool) else i64 if isinstance(value, int) else f32
+    elif not isinstance(dtype, DType):
+        dtype = to_dtype(dtype)
     if dtype.is_float:
         number = float(value)
         if number != number:
@@ -309,12 +367,15 @@ def const(value: int | float | bool, dtype: DType | None = None) -> Const:
 
 
 def as_expr(value: ExprLike, like: Expr | None = None) -> Expr:
-    """`value` as an expression; a Python number takes the dtype and lanes of `like`."""
+    """`value` as an expression; a Python number takes the dtype and lanes of `like`.
+
+    Raises ExpressionError for what is neither, and for a number that the dtype cannot hold.
+    """
     if isinstance(value, Expr):
         return value
-    if hasattr(value, "__as_expr__"):  # te.IterVar and 0-d te.Tensor
-        return value.__as_expr__()  # type: ignore[union-attr]
-    if hasattr(value, "item"):  # a NumPy scalar
+    if isinstance(value, Operators):
+        return value.__as_expr__()
+    if hasattr(value, "item") and not getattr(value, "shape", ()):  # a NumPy scalar
         value = value.item()  # type: ignore[union-attr]
     if not isinstance(value, (int, float)):
         raise ExpressionError(
@@ -322,21 +383,32 @@ def as_expr(value: ExprLike, like: Expr | None = None) -> Expr:
         )
     if like is None:
         return const(value)
-    if isinstance(value, float) and not like.dtype.is_float:
+    if type(value) is int and like.dtype is i64 and like.lanes == 1 and abs(value) <= _KEPT:
+        return const(value)
+    if not like.dtype.is_float and (
+        isinstance(value, float) or not like.dtype.min <= value <= like.dtype.max
+    ):
+        kind = "float" if isinstance(value, float) else "number"
         raise ExpressionError(
-            f"the float {value} does not fit an operand of type {type_text(like)}; cast first"
+            f"the {kind} {value} does not fit an operand of type {type_text(like)}; cast first"
         )
     literal = const(value, like.dtype)
     return Broadcast(literal, like.lanes) if like.lanes > 1 else literal
 
 
 def pair(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
-    if hasattr(a, "__as_expr__"):
-        a = as_expr(a)
-    if hasattr(b, "__as_expr__"):
-        b = as_expr(b)
-    ea = as_expr(a, b if isinstance(b, Expr) else None)
-    eb = as_expr(b, ea)
+    """Both as expressions, a number with the dtype of the other, a scalar with its lanes."""
+    if isinstance(a, Expr) and isinstance(b, Expr):
+        ea, eb = a, b
+    elif isinstance(a, Operators):
+        ea = a.__as_expr__()
+        eb = as_expr(b, ea)
+    elif isinstance(b, Operators):
+        eb = b.__as_expr__()
+        ea = as_expr(a, eb)
+    else:
+        ea = as_expr(a)
+        eb = as_expr(b, ea)
     if ea.lanes == 1 and eb.lanes > 1:
         ea = Broadcast(ea, eb.lanes)
     elif eb.lanes == 1 and ea.lanes > 1:
@@ -344,32 +416,21 @@ def pair(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
     return ea, eb
 
 
+def unary(op: str, a: ExprLike) -> Expr:
+    """`Unary(op, a)`.  Raises ExpressionError if `op` is not defined on it."""
+    operand = as_expr(a)
+    check_operands(op, operand)
+    return Unary(op, operand)
+
+
 def binary(op: str, a: ExprLike, b: ExprLike) -> Expr:
     """`Binary(op, a, b)` with numbers converted and scalars broadcast to match.
 
-    Raises ExpressionError if `op` does not exist for the operands' type.
+    Raises ExpressionError if `op` is not defined on their type.
     """
-    ea, eb = pair(a, b)
-    if op in _UNDEFINED[ea.dtype.kind]:
-        raise _undefined(op, ea, eb)
-    return Binary(op, ea, eb)
-
-
-_UNDEFINED: dict[str, frozenset[str]] = {
-    "float": frozenset(("and", "or", "xor", "shl", "shr")),
-    "int": frozenset(("div",)), "uint": frozenset(("div",)),
-    "bool": frozenset(BINARY_OPS) - {"and", "or", "xor", "min", "max"},
-}  # fmt: skip
-"""Operations that do not exist, by the kind of the operands' type."""
-
-
-def _undefined(op: str, a: Expr, b: Expr) -> ExpressionError:
-    if op == "div":
-        return ExpressionError(
-            f"{a} / {b}: / divides floats, found {type_text(a)}; write // for a whole quotient, or "
-            "cast to a float first"
-        )
-    return ExpressionError(f"{op}({a}, {b}) is not defined on {type_text(a)}; cast first")
+    x, y = pair(a, b)
+    check_operands(op, x, y)
+    return Binary(op, x, y)
 
 
 def compare(op: str, a: ExprLike, b: ExprLike) -> Expr:

@@ -9,7 +9,18 @@ from tilesmith.ir.dtypes import DType, bool_
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.support.errors import ExpressionError
 
-from .arithmetic import Const, Expr, ExprLike, Var, as_expr, binary, const, pair, type_text
+from .arithmetic import (
+    Broadcast,
+    Const,
+    Expr,
+    ExprLike,
+    Var,
+    as_expr,
+    binary,
+    const,
+    pair,
+    type_text,
+)
 
 
 class BufferLike(Protocol):
@@ -219,12 +230,53 @@ def select(cond: Expr, if_true: ExprLike, if_false: ExprLike) -> Expr:
 def cast(a: ExprLike, dtype: DType | str) -> Expr:
     """`a` converted to `dtype`; `a` itself if it has it already."""
     e = as_expr(a)
-    dtype = to_dtype(dtype)
+    if not isinstance(dtype, DType):
+        dtype = to_dtype(dtype)
     if e.dtype is dtype:
         return e
     return (
         const(e.value, dtype) if isinstance(e, Const) and not e.dtype.is_float else Cast(e, dtype)
     )
+
+
+_SMALL_POWERS = (0, 1, 2, 3, -1)
+
+
+def power(x: ExprLike, y: ExprLike) -> Expr:
+    """`x` to the power `y`.
+
+    Constant exponents become products where that is exact: all that are not negative for integers,
+    and 0, 1, 2 and -1 for floats.  The exponent 3 of floats gives `x * x * x`, which rounds twice.
+    Raises ExpressionError for integers with an exponent that is negative or no constant.
+    """
+    base, exponent = pair(x, y)
+    literal = exponent.value if isinstance(exponent, Broadcast) else exponent
+    n = literal.value if isinstance(literal, Const) else None
+    if base.dtype.is_float:
+        if n is None or n not in _SMALL_POWERS:
+            return Call("pow", (base, exponent), base.dtype)
+        if n == -1:
+            return binary("div", 1.0, base)
+    elif not base.dtype.is_int or n is None or n < 0:
+        raise ExpressionError(
+            f"{base} ** {exponent} of {type_text(base)}: integers take a constant exponent from 0; "
+            "cast to a float, or write 1 << n for a power of 2"
+        )
+    result = None
+    for bit in bin(int(n))[2:]:
+        if result is not None:
+            result = binary("mul", result, result)
+        if bit == "1":
+            result = base if result is None else binary("mul", result, base)
+    return as_expr(1, base) if result is None else result
+
+
+def absolute(x: ExprLike) -> Expr:
+    """The absolute value of a number; that of the smallest signed integer is itself."""
+    e = as_expr(x)
+    if e.dtype.is_bool:
+        raise ExpressionError(f"abs({e}) is not defined on bool; cast first")
+    return e if e.dtype.kind == "uint" else Call("abs", (e,), e.dtype)
 
 
 def minimum(a: ExprLike, b: ExprLike) -> Expr:

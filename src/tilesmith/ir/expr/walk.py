@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
+from operator import is_
 
 from .arithmetic import Expr, Var
 from .interned import set_symbols
 from .nodes import BufferLike, Let, Load
 
 _NONE: frozenset[Var | BufferLike] = frozenset()
+
+
+def same(a: Sequence[object], b: Sequence[object]) -> bool:
+    """True if both hold the same objects in the same order.  `==` of sequences of expressions
+    raises, since `==` of expressions makes a node.
+    """
+    return len(a) == len(b) and all(map(is_, a, b))
+
+
+def index_of(items: Sequence[object], item: object) -> int:
+    """The position of the object `item`; the method `index` compares with `==`."""
+    return next(n for n, found in enumerate(items) if found is item)
 
 
 def post_order(root: Expr, done: Container[Expr] = ()) -> Iterator[Expr]:
@@ -90,7 +103,10 @@ def rebuilt(node: Expr, done: Mapping[Expr, Expr]) -> Expr:
     """`node` over what its children became; the same object if they stayed."""
     children = node.children
     new = tuple([done[c] for c in children])
-    return node if new == children else node.with_children(new)  # equal nodes are the same node
+    for a, b in zip(new, children):
+        if a is not b:
+            return node.with_children(new)
+    return node
 
 
 def substitute(root: Expr, mapping: dict[Expr, Expr]) -> Expr:

@@ -71,7 +71,7 @@ def _rejoin(form: Affine, ctx: Context) -> Affine:
 
 
 def _swap(form: Affine, gone: tuple[Expr, ...], by: Affine) -> Affine:
-    kept = {a: k for a, k in form[0].items() if a not in gone}
+    kept = {a: k for a, k in form[0].items() if not any(a is g for g in gone)}
     return combined((kept, form[1]), by)
 
 
@@ -260,15 +260,16 @@ def _multiples(form: Affine, n: Expr, ctx: Context) -> tuple[Affine, Affine] | N
 
 
 def _remove(items: list[Expr], item: Expr) -> bool:
-    if item in items:
-        items.remove(item)
-        return True
+    for n, found in enumerate(items):
+        if found is item:
+            del items[n]
+            return True
     return False
 
 
 def extremum(e: Binary, ctx: Context) -> Expr:
     """`min` and `max`: operands that can't be the result are removed, the others ordered."""
-    operands: list[Expr] = []
+    operands: dict[Expr, None] = {}
     stack = [e.b, e.a]
     while stack:
         node = stack.pop()
@@ -278,8 +279,8 @@ def extremum(e: Binary, ctx: Context) -> Expr:
         node = ctx.simplify(node)
         if type(node) is Binary and node.op == e.op:
             stack += [node.b, node.a]
-        elif node not in operands:
-            operands.append(node)
+        else:
+            operands[node] = None
     kept: list[Expr] = []
     for x in operands:
         if any(_never_beyond(e.op, y, x, ctx) for y in kept):

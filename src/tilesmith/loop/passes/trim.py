@@ -194,7 +194,7 @@ def _is_idle(stmt: Stmt, cond: Expr) -> bool:
     if isinstance(stmt, For):
         return _is_idle(stmt.body, cond)
     if isinstance(stmt, If):
-        if stmt.otherwise is None and cond in conjuncts(stmt.cond):
+        if stmt.otherwise is None and cond in set(conjuncts(stmt.cond)):
             return True
         return _is_idle(stmt.then, cond) and (
             stmt.otherwise is None or _is_idle(stmt.otherwise, cond)
@@ -204,8 +204,10 @@ def _is_idle(stmt: Stmt, cond: Expr) -> bool:
     a, b = stmt.value.a, stmt.value.b
     if not isinstance(b, ir.Select):
         a, b = b, a
-    same = isinstance(a, ir.Load) and a.buffer is stmt.buffer and a.indices == stmt.indices
-    if not same or not isinstance(b, ir.Select) or cond not in conjuncts(b.cond):
+    updates = (
+        isinstance(a, ir.Load) and a.buffer is stmt.buffer and ir.same(a.indices, stmt.indices)
+    )
+    if not updates or not isinstance(b, ir.Select) or cond not in set(conjuncts(b.cond)):
         return False
     op, none = stmt.value.op, b.if_false
     if op not in REDUCTIONS:

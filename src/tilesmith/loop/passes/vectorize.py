@@ -36,6 +36,7 @@ from tilesmith.ir.expr import (
     const,
     free_vars,
     post_order,
+    same,
     substitute,
 )
 from tilesmith.ir.loop_tables import LOOP_KINDS
@@ -173,7 +174,7 @@ class _Vectorizer(LaneValues):
         value, index = stmt.value, stmt.indices[0]
         here = Load(stmt.buffer, (index,))
         reads = _reads(value, stmt.buffer)
-        if isinstance(value, Binary) and value.op in REDUCTIONS and reads == [here]:
+        if isinstance(value, Binary) and value.op in REDUCTIONS and same(reads, [here]):
             rest = value.b if value.a is here else value.a if value.b is here else None
             if rest is not None and not any(n is here for n in post_order(rest)):
                 lanes = self.vector(rest, mask)

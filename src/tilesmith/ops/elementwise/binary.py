@@ -79,7 +79,7 @@ class Mod(_Binary):
             return a % b
         rest = ir.binary("truncmod", a, b)
         differ = ir.binary("xor", rest < 0.0, b < 0.0)
-        return select(ir.all_of(rest.not_equal(0.0), differ), rest + b, rest)
+        return select(ir.all_of(rest != 0.0, differ), rest + b, rest)
 
     def numpy(self, a: np.ndarray, b: np.ndarray) -> Any:
         return np.fmod(a, b) if self.fmod else np.mod(a, b)
@@ -130,7 +130,7 @@ class Equal(_Binary):
     kinds: ClassVar[tuple[str, ...]] = rules.ANY
 
     def element(self, a: Expr, b: Expr) -> Expr:
-        return a.equal(b)
+        return a == b
 
     def numpy(self, a: np.ndarray, b: np.ndarray) -> Any:
         return np.equal(a, b)
@@ -142,7 +142,7 @@ class NotEqual(_Binary):
     kinds: ClassVar[tuple[str, ...]] = rules.ANY
 
     def element(self, a: Expr, b: Expr) -> Expr:
-        return a.not_equal(b)
+        return a != b
 
     def numpy(self, a: np.ndarray, b: np.ndarray) -> Any:
         return np.not_equal(a, b)

@@ -142,9 +142,9 @@ class IsInf(Elementwise):
             return call("isinf", x)
         conds = []
         if self.detect_negative:
-            conds.append(x.equal(float("-inf")))
+            conds.append(x == float("-inf"))
         if self.detect_positive:
-            conds.append(x.equal(float("inf")))
+            conds.append(x == float("inf"))
         return ir.any_of(*conds)
 
     def numpy(self, x: np.ndarray) -> Any:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tilesmith.graph.nodes import Graph
 from tilesmith.ir.target import Target
+from tilesmith.ir.types import same_dim
 from tilesmith.loop.nodes import Func
 from tilesmith.ops.structure import product_of_loads
 from tilesmith.strategy.group import STEP, Group, group_tensors
@@ -33,7 +34,7 @@ def schedule(body: Graph, target: Target, cfg: Config = ANALYTIC) -> tuple[Sched
     if is_attention(group):
         return schedule_attention(group, target)
     s = group.schedule()
-    if any(a.extent == 0 for st in group.stages for a in (*st.axis, *st.reduce_axis)):
+    if any(same_dim(a.extent, 0) for st in group.stages for a in (*st.axis, *st.reduce_axis)):
         return s, group  # loops that never run, and sums of nothing
     if (op := winograd_op(body)) is not None:
         schedule_winograd(s, group, op, target, cfg)

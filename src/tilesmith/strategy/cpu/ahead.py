@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from tilesmith.ir.expr import Expr, Load, Var, free_vars, post_order
+from tilesmith.ir.expr import Expr, Load, Var, free_vars, post_order, same
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.ir.target import LINE_BYTES, Target
@@ -75,7 +75,7 @@ def prefetch_taken(
     reads = places(op, keep)[:-1]
     for tensor, at in reads:
         alone = sum(t is tensor for t, _ in reads) == 1
-        if alone and tensor in group.inputs and tensor not in group.layouts:
+        if alone and tensor in set(group.inputs) and tensor not in group.layouts:
             distance = _distance(tensor, at, along, row, target)
             if not distance:
                 continue
@@ -101,7 +101,7 @@ def _distance(tensor: Tensor, at: tuple[Expr, ...], inner: Var, row: int, target
         return 0
     last = int(tensor.shape[-1])  # type: ignore[arg-type]  # a number, for no scalar is so large
     along = [i for i in at if inner in free_vars(i)]
-    if along == by_index == [at[-1]]:  # elements of a row, in any order
+    if same(along, by_index) and same(along, [at[-1]]):  # elements of a row, in any order
         most_of_it = row >= last * size // LINE_BYTES
         return 1 if most_of_it and last * size <= target.model.l1_bytes // 2 else 0
     steps = known_strides(tensor, at, Layout.row_major(tensor.rank))

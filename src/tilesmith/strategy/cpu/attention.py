@@ -27,7 +27,7 @@ from tilesmith.ir.expr import (
 )
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.target import Target
-from tilesmith.ir.types import expected, expected_size
+from tilesmith.ir.types import expected, expected_size, same_dim
 from tilesmith.ops.structure import product_of_loads
 from tilesmith.strategy.access import strides
 from tilesmith.strategy.group import Group
@@ -227,7 +227,7 @@ def _is_kept(group: Group, stage: Compute, values: Compute) -> bool:
     readers = group.consumers(stage)
     if values in readers:
         return True
-    many = len(readers) > 1 or stage.axis[-1].extent == 1
+    many = len(readers) > 1 or same_dim(stage.axis[-1].extent, 1)
     return many and any(is_costly(x) for b in stage.body for x in post_order(b))
 
 

@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tilesmith.ir.expr import Binary, Const, Expr, Load, Var, const, post_order
+from tilesmith.ir.expr import Binary, Const, Expr, Load, Var, const, post_order, same
 from tilesmith.ir.simplify import EMPTY, simplify
 from tilesmith.ir.target import Target
+from tilesmith.ir.types import same_shape
 from tilesmith.ops.structure import loads
 from tilesmith.strategy.access import expand
 from tilesmith.strategy.group import Group
@@ -58,7 +59,8 @@ def find_result(
     for stage in epilogue:
         own = tuple(x.var for x in stage.axis)
         reads = [x for x in loads(stage) if x.buffer is top.outputs[0]]
-        if _shape(stage) != _shape(values) or any(x.indices != own for x in reads):
+        whole = same_shape(_shape(stage), _shape(values))
+        if not whole or any(not same(x.indices, own) for x in reads):
             break
         top = stage
     tile = _tile(values, False, False, target)

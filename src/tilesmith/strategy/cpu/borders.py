@@ -53,7 +53,7 @@ def with_zero_halos(func: Func, group: Group, target: Target) -> Func:
     """`func` followed by loops that write zeros into the halos of its results."""
     borders: list[Stmt] = []
     for tensor, buffer in zip(group.args, func.buffers, strict=True):
-        if tensor in group.outputs and tensor in group.layouts:
+        if tensor in set(group.outputs) and tensor in group.layouts:
             borders += zero_borders(buffer, group.layouts[tensor], tensor.shape, target)
     return replace(func, body=seq(func.body, *borders)) if borders else func
 

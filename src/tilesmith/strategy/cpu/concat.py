@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from tilesmith.graph.nodes import Graph
-from tilesmith.ir.expr import Const, substitute
+from tilesmith.ir.expr import Const, same, substitute
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Buffer, For, Func, Stmt, seq
@@ -93,7 +93,8 @@ def together(pieces: Sequence[Stmt]) -> Stmt:
         first is None
         or len(loops) < max(len(pieces), 2)
         or any(
-            (p.start, p.extent, p.kind) != (first.start, first.extent, first.kind) for p in loops
+            not same((p.start, p.extent, p.kind), (first.start, first.extent, first.kind))
+            for p in loops
         )
     ):
         return seq(*map(_unrolled, pieces))

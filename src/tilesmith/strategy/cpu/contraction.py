@@ -44,6 +44,11 @@ class Contraction:
     batch: tuple[IterVar, ...]
     columns: tuple[IterVar, ...]
 
+    @property
+    def is_batched(self) -> bool:
+        """True if the lanes run along an axis of both factors."""
+        return any(a is self.vector for a in self.batch)
+
 
 def analyse(
     op: Compute, constants: frozenset[Tensor], contiguous: IterVar | None
@@ -62,7 +67,7 @@ def analyse(
     only_b = [i for i in op.axis if i.var in used_b and i.var not in used_a]
     both = [i for i in op.axis if i.var in used_a and i.var in used_b]
     if contiguous is not None:
-        swap = contiguous in only_a
+        swap = contiguous in set(only_a)
     else:
         swap = a.buffer in constants and b.buffer not in constants
     x, w, rows, columns = (b, a, only_b, only_a) if swap else (a, b, only_a, only_b)
@@ -258,9 +263,9 @@ def fusable_rows(c: Contraction) -> tuple[IterVar, ...]:
     fusable = [rows[-1]]
     if rows[-1].var not in plain:
         return tuple(fusable)
-    axes = list(c.op.axis)
+    place = {a: n for n, a in enumerate(c.op.axis)}
     for r in reversed(rows[:-1]):
-        if r.var not in plain or axes.index(r) + 1 != axes.index(fusable[0]):
+        if r.var not in plain or place[r] + 1 != place[fusable[0]]:
             break
         fusable.insert(0, r)
     return tuple(fusable)
@@ -340,7 +345,7 @@ def packed_layout(c: Contraction, tile: RegisterTile) -> Layout | None:
     reduce = [position.pop(a.var) for a in reduction_order(c) if a.var in position]
     others = sorted(position.values())
     dims = [LayoutDim(d) for d in (*others, *sorted(fixed))]
-    if c.vector in c.batch:  # every tile has its own weights: the axis itself is innermost
+    if c.is_batched:  # every tile has its own weights: the axis itself is innermost
         return Layout((*dims, *(LayoutDim(d) for d in reduce), LayoutDim(v)))
     return Layout(
         (LayoutDim(v, "outer", tile.columns), *dims, *(LayoutDim(d) for d in reduce),
@@ -358,5 +363,5 @@ def reduction_order(c: Contraction) -> tuple[IterVar, ...]:
         used = free_vars(index)
         if used & rows:
             windows |= used
-    outside = [a for a in c.op.reduce_axis if a.var in windows]
-    return (*outside, *(a for a in c.op.reduce_axis if a not in outside))
+    outside = (a for a in c.op.reduce_axis if a.var in windows)
+    return (*outside, *(a for a in c.op.reduce_axis if a.var not in windows))

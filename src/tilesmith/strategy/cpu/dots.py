@@ -14,10 +14,10 @@ is read once, as it lies:
 
 from __future__ import annotations
 
-from tilesmith.ir.expr import Var, post_order
+from tilesmith.ir.expr import Var, index_of, post_order
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.target import Target
-from tilesmith.ir.types import expected, expected_size
+from tilesmith.ir.types import expected, expected_size, same_dim, same_shape
 from tilesmith.strategy.access import accesses, condition_vars, expand
 from tilesmith.strategy.group import Group
 from tilesmith.te.knobs import ANALYTIC, Config
@@ -44,7 +44,7 @@ def schedule_dots(
     one of them costs less.
     """
     c = only_contraction(group, anchor)
-    reduced = [k for k in anchor.reduce_axis if k.extent != 1]
+    reduced = [k for k in anchor.reduce_axis if not same_dim(k.extent, 1)]
     if c is None or c.vector is None or len(reduced) != 1:
         return False
     (k,) = reduced
@@ -76,7 +76,7 @@ def schedule_dots(
     lanes = target.vector_lanes(anchor.outputs[0].dtype.bytes)
     result = s[acc]
     result.compute_at(o, level)
-    along = result.reduce_axis[anchor.reduce_axis.index(k)]
+    along = result.reduce_axis[index_of(anchor.reduce_axis, k)]
     _, lane = result.split(along, factor=lanes)
     sums = s[s.rfactor(acc, lane)]
     sums.compute_at(o, level)
@@ -87,9 +87,9 @@ def schedule_dots(
     )
     first, *kept = sums.axis
     steps = [x for x in sums.leaf_axes if x not in sums.axis]
-    if (
-        height * width * -(-k.extent // lanes) <= MAX_UNROLLED_STEPS
-    ):  # short: one row after the other
+    unrolled_steps = height * width * -(-k.extent // lanes)
+    if isinstance(unrolled_steps, int) and unrolled_steps <= MAX_UNROLLED_STEPS:
+        # short: one row after the other
         sums.reorder(*kept, *steps, first)
         unrolled = [*kept, *steps]
     else:
@@ -100,7 +100,7 @@ def schedule_dots(
     sums.vectorize(first)
     for x in result.axis:
         result.unroll(x)
-    (last,) = (x for x in result.reduce_axis if x.extent == lanes)
+    (last,) = (x for x in result.reduce_axis if same_dim(x.extent, lanes))
     result.vectorize(last)
     return True
 
@@ -109,7 +109,7 @@ def only_contraction(group: Group, anchor: Compute) -> Contraction | None:
     """`anchor` as a contraction, if the group has one result, of the same shape."""
     (out, *others) = group.outputs
     axes = out.op.axis if isinstance(out.op, Compute) else ()
-    if others or not axes or [a.extent for a in axes] != [a.extent for a in anchor.axis]:
+    if others or not axes or not same_shape([a.extent for a in axes], anchor.shape):
         return None
     return analyse(anchor, frozenset(), innermost(group.layout(out), anchor))
 
@@ -143,7 +143,7 @@ def _pays(c: Contraction, k: IterVar, target: Target) -> bool:
     """True if, per element of the output, summing the lanes costs less than its share of a copy."""
     if not isinstance(k.extent, int):
         return False
-    if c.vector in c.batch:
+    if c.is_batched:
         return True
     rows = expected_size(r.extent for r in c.rows)
     lanes = target.vector_lanes(c.op.outputs[0].dtype.bytes)

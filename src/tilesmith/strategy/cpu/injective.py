@@ -12,7 +12,7 @@ from typing import Any
 
 from tilesmith.ir.expr import Load, free_vars, post_order
 from tilesmith.ir.target import LINE_BYTES, Target
-from tilesmith.ir.types import expected, expected_size
+from tilesmith.ir.types import expected, expected_size, same_dim
 from tilesmith.strategy.access import (
     Divisions,
     condition_vars,
@@ -94,7 +94,7 @@ def as_read(group: Group, op: Compute, order: list[int], keep: Iterable[Compute]
 
     Sequential reads are prefetched by hardware, whereas streaming stores may go to any line.
     """
-    axes = [i for i in order if op.axis[i].extent != 1]
+    axes = [i for i in order if not same_dim(op.axis[i].extent, 1)]
     reads = [known_strides(t, at, group.layout(t)) for t, at in places(op, keep)[:-1]]
     steps = [[abs(r.get(op.axis[i].var) or 0) for i in axes] for r in reads]
     if len(axes) < 3 or not steps or not all(all(s) and s[-1] == min(s) == 1 for s in steps):
@@ -167,7 +167,7 @@ def _interleaved(
     short = expected_size(op.axis[i].extent for i in runs[-1])
     if not 1 < short <= min(lanes // 2, MAX_CYCLE):
         return 0
-    last, inner = ([i for i in run if op.axis[i].extent != 1] for run in runs[-2:])
+    last, inner = ([i for i in run if not same_dim(op.axis[i].extent, 1)] for run in runs[-2:])
     if not last or expected_size(op.axis[i].extent for i in runs[-2]) * short < lanes:
         return 0
     found, conditions = divisions(op, keep), condition_vars(op, keep)

@@ -12,10 +12,10 @@ from functools import lru_cache
 from tilesmith.graph.nodes import Node, Value
 from tilesmith.graph.passes.fuse import node_structure
 from tilesmith.graph.passes.layout import Choice, LayoutPolicy, NodeLayouts, plain
-from tilesmith.ir.expr import Load, Var, free_vars
+from tilesmith.ir.expr import Load, Var, free_vars, index_of
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.target import Target
-from tilesmith.ir.types import TensorType, expected, expected_size
+from tilesmith.ir.types import TensorType, expected, expected_size, same_dim
 from tilesmith.ops.base import Op
 from tilesmith.ops.structure import Structure, loads, product_of_loads, stages
 from tilesmith.ops.winograd import WinogradConv
@@ -112,7 +112,7 @@ def _same(a: Layout | None, b: Layout | None, value: Value) -> bool:
     a, b = (x or Layout.row_major(value.type.rank) for x in (a, b))
     if a.has_padding or b.has_padding:
         return a == b
-    one, other = ([d.axis for d in x.dims if value.shape[d.axis] != 1] for x in (a, b))
+    one, other = ([d.axis for d in x.dims if not same_dim(value.shape[d.axis], 1)] for x in (a, b))
     return one == other
 
 
@@ -125,7 +125,7 @@ def _contraction(node: Node, known: frozenset[int], target: Target) -> NodeLayou
     c = analyse(op, constants, contiguous)
     if c is None or c.vector is None:
         return NodeLayouts({}, (None,))
-    v = op.axis.index(c.vector)
+    v = index_of(op.axis, c.vector)
     result = None
     if v != rank - 1:
         result = Layout((*(LayoutDim(i) for i in range(rank) if i != v), LayoutDim(v)))
@@ -144,7 +144,7 @@ def _contraction(node: Node, known: frozenset[int], target: Target) -> NodeLayou
 
 def _is_made_of(x: Tensor, operand: Tensor) -> bool:
     """True if `x` is `operand` or is computed from it."""
-    return operand is x or any(operand in s.inputs for s in stages((x,)))
+    return operand is x or any(operand in set(s.inputs) for s in stages((x,)))
 
 
 @lru_cache(maxsize=4096)
@@ -157,7 +157,7 @@ def _vector_read(op: Op, types: tuple[TensorType, ...], number: int) -> bool:
     tensors = op.tensors(*types)
     contraction = next(s for s in stages(tensors.outputs) if product_of_loads(s))
     c = analyse(contraction, frozenset(), None)
-    if c is None or c.vector is None or c.vector not in c.batch:
+    if c is None or c.vector is None or not c.is_batched:
         return False
     assert isinstance(c.x.buffer, Tensor)
     return _is_made_of(c.x.buffer, tensors.inputs[number])

@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tilesmith.ir.expr import Call, post_order
+from tilesmith.ir.expr import Call, index_of, post_order
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.loop_tables import Scope
 from tilesmith.ir.target import Target
-from tilesmith.ir.types import expected, expected_size
+from tilesmith.ir.types import expected, expected_size, same_dim, same_shape
 from tilesmith.ops.structure import COSTLY, loads
 from tilesmith.perf.cost import constants_place
 from tilesmith.strategy.access import accesses
@@ -57,13 +57,14 @@ def schedule_contraction(
     out = group.outputs[0].op
     if len(group.outputs) != 1 or not isinstance(out, Compute) or len(out.axis) != len(anchor.axis):
         return False
-    if any(a.extent != b.extent for a, b in zip(out.axis, anchor.axis, strict=True)):
+    if not same_shape(out.shape, anchor.shape):
         return False
     if not out.axis:  # a dot product: no axis for lanes but the reduced one
         return False
     layout = group.layout(group.outputs[0])
     constants = frozenset(t for t in group.inputs if t in group.layouts)
-    contiguous = _packed_axis(group, anchor) or innermost(layout, anchor)
+    packed = _packed_axis(group, anchor)
+    contiguous = innermost(layout, anchor) if packed is None else packed
     c = analyse(anchor, constants, contiguous)
     if c is None or c.vector is None:
         return False
@@ -115,7 +116,7 @@ def schedule_contraction(
     spatial = [a.axis[row_at[0]], vector_axis] if row_at else [vector_axis]
     places = [a.axis.index(x) for x in spatial]
     single = [x for x in a.axis if x not in spatial]
-    reduce_axes = [a.reduce_axis[anchor.reduce_axis.index(k)] for k in reduction_order(c)]
+    reduce_axes = [a.reduce_axis[index_of(anchor.reduce_axis, k)] for k in reduction_order(c)]
     a.reorder(*single, *reduce_axes, *spatial)
     step = _unroll(a, reduce_axes[-1], steps, cfg)
     leaves = o.leaf_axes
@@ -165,8 +166,9 @@ def tile_output(
     extents = [expected(a.extent) for a in anchor.axis]
     columns = extents[vector_at]
     outer = [i for i in order if i != vector_at and i not in row_at]
-    batch = [(o.axis[i], extents[i]) for i in outer if anchor.axis[i] in c.batch]
-    rest = [(o.axis[i], extents[i]) for i in outer if anchor.axis[i] not in c.batch]
+    of_batch = set(c.batch)
+    batch = [(o.axis[i], extents[i]) for i in outer if anchor.axis[i] in of_batch]
+    rest = [(o.axis[i], extents[i]) for i in outer if anchor.axis[i] not in of_batch]
     rows = [o.axis[i] for i in row_at]
     co, ci = o.split(o.axis[vector_at], factor=width)
     blocks = [(co, -(-columns // width))]
@@ -296,7 +298,7 @@ def innermost(layout: Layout, op: Compute) -> IterVar:
     position.
     """
     for d in reversed(layout.dims):
-        if op.axis[d.axis].extent != 1:
+        if not same_dim(op.axis[d.axis].extent, 1):
             return op.axis[d.axis]
     return op.axis[layout.dims[-1].axis]
 
@@ -319,7 +321,7 @@ def linear_run(group: Group, c: Contraction, run: tuple[IterVar, ...]) -> tuple[
     for axis in reversed(run[:-1]):
         inner = kept[0]
         if not all(
-            w is not None and w.get(axis.var, 0) == w.get(inner.var, 0) * inner.extent
+            w is not None and same_dim(w.get(axis.var, 0), w.get(inner.var, 0) * inner.extent)
             for w in walks
         ):
             break

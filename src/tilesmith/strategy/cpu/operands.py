@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from tilesmith.ir.expr import Expr, Load, Var, free_vars, substitute
+from tilesmith.ir.expr import Expr, Load, Var, free_vars, index_of, substitute
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.target import LINE_BYTES, Target
 from tilesmith.ir.types import expected
@@ -51,7 +51,7 @@ def schedule_operands(
             _materialise_padding(s, group, producer, c, target)
         else:
             inline_chain(s, producer)
-    if not isinstance(c.w.buffer, Tensor) or c.vector is None or c.vector in c.batch:
+    if not isinstance(c.w.buffer, Tensor) or c.vector is None or c.is_batched:
         return
     packed = packed_layout(c, tile)
     if packed is None:
@@ -63,7 +63,7 @@ def schedule_operands(
         across = None if along else _across(group, c, tile)
         if across is not None:
             t, reader = across
-            schedule_packing(s, copy, t, reader or copy, tile.columns, target)
+            schedule_packing(s, copy, t, copy if reader is None else reader, tile.columns, target)
             return
         stage = s[copy]
         order = list(dict.fromkeys(d.axis for d in packed.dims if d.part != "inner"))
@@ -87,7 +87,7 @@ def _packs(group: Group, c: Contraction, tile: RegisterTile, target: Target, cfg
     if not all(isinstance(n, int) for n in tensor.shape):
         return False
     size = c.w.dtype.bytes
-    taken = math.prod(tensor.shape) * size  # type: ignore[arg-type]  # numbers
+    taken = math.prod(map(int, tensor.shape)) * size  # type: ignore[arg-type]  # numbers
     steps = [a for a in c.op.reduce_axis if walk.get(a.var, 0)]
     if not steps or taken > COPIED_BYTES or not all(isinstance(a.extent, int) for a in steps):
         return False
@@ -113,12 +113,15 @@ def _across(
     if k is None or c.vector is None or not isinstance(tensor.op, Placeholder):
         return None
     if not all(
-        isinstance(a.extent, int) and a.extent >= tile.lanes and indices.count(a.var) == 1
+        isinstance(a.extent, int)
+        and a.extent >= tile.lanes
+        and [*map(id, indices)].count(id(a.var)) == 1
         for a in (k, c.vector)
     ):
         return None
-    u, v = (c.w.indices.index(a.var) for a in (k, c.vector))
-    t = Transposition(tensor, u, v, indices.index(k.var), indices.index(c.vector.var))
+    u, v = (index_of(c.w.indices, a.var) for a in (k, c.vector))
+    x, y = (index_of(indices, a.var) for a in (k, c.vector))
+    t = Transposition(tensor, u, v, x, y)
     return t, reader
 
 
@@ -210,7 +213,7 @@ def walked_axis(c: Contraction, tensor: Tensor) -> int | None:
     """
     if c.x.buffer is not tensor:
         return None
-    walker = c.vector if c.vector in c.batch else reduction_order(c)[-1]
+    walker = c.vector if c.is_batched else reduction_order(c)[-1]
     for dim, index in enumerate(c.x.indices):
         extent = tensor.shape[dim]
         if walker is not None and walker.var in free_vars(index):

@@ -21,7 +21,7 @@ from typing import Any
 from tilesmith.ir.expr import Binary, Call, Expr, Var, post_order
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.target import Target
-from tilesmith.ir.types import expected, expected_size
+from tilesmith.ir.types import expected, expected_size, same_dim, same_shape
 from tilesmith.ops.structure import COSTLY, loads
 from tilesmith.strategy.access import accesses
 from tilesmith.strategy.group import Group
@@ -135,7 +135,7 @@ def _inside(out: Compute, reducing: list[Compute]) -> list[int]:
     domain = _domain(reducing[-1])
     if domain is None or out is reducing[-1]:
         return []
-    if [a.extent for a in out.axis] != [a.extent for a in domain]:
+    if not same_shape(out.shape, [a.extent for a in domain]):
         return []
     reduced = {a.var for st in reducing for a in st.reduce_axis}
     return [i for i, a in enumerate(domain) if a.var in reduced]
@@ -146,18 +146,18 @@ def _lane_axis(group: Group, out: Compute, first: Compute, outer: list[int]) -> 
     kept.
     """
     plain = {i for load in loads(first) for i in load.indices if isinstance(i, Var)}
-    along = [a.var for a in first.reduce_axis if a.var in plain and a.extent != 1]
+    along = [a.var for a in first.reduce_axis if a.var in plain and not same_dim(a.extent, 1)]
     reads = [r for r in accesses(group, first)[: -len(first.body)] if r is not None]
     if any(r.get(v) == 1 for r in reads for v in along):
         return None
-    last = next((i for i in reversed(outer) if out.axis[i].extent != 1), None)
+    last = next((i for i in reversed(outer) if not same_dim(out.axis[i].extent, 1)), None)
     if last is None or not _has_axis(first, out, last):
         return None
     return last
 
 
 def _has_axis(op: Compute, out: Compute, i: int) -> bool:
-    return len(op.axis) == len(out.axis) and op.axis[i].extent == out.axis[i].extent
+    return len(op.axis) == len(out.axis) and same_dim(op.axis[i].extent, out.axis[i].extent)
 
 
 def _most_vectors(group: Group, out: Compute, first: Compute, lane: int, target: Target) -> int:
@@ -391,7 +391,10 @@ def _stored(
             continue
         own = any(is_costly(x) for b in stage.body for x in post_order(b))
         if own or any(t.op in costly for t in stage.inputs):
-            narrow = all(stage.axis[i].extent == 1 != out.axis[i].extent for i in inside)
+            narrow = all(
+                same_dim(stage.axis[i].extent, 1) and not same_dim(out.axis[i].extent, 1)
+                for i in inside
+            )
             size = stage.outputs[0].dtype.bytes * width
             for i in inside:
                 size *= expected(stage.axis[i].extent)
@@ -410,7 +413,7 @@ def is_costly(e: Expr) -> bool:
 
 
 def _is_full(stage: Compute, level: _Level) -> bool:
-    return all(stage.axis[i].extent == level.out.axis[i].extent for i in level.inside)
+    return all(same_dim(stage.shape[i], level.out.shape[i]) for i in level.inside)
 
 
 def _work(group: Group) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilesmith.ir.expr import Binary, Const, Expr, Load, Var
+from tilesmith.ir.expr import Binary, Const, Expr, Load, Var, index_of, same
 from tilesmith.ops.structure import product_of_loads, stages
 from tilesmith.strategy.group import Group
 from tilesmith.te.rewrite import map_loads
@@ -66,17 +66,18 @@ def _scaled_factor(group: Group, contraction: Compute) -> tuple[Load, Tensor, Lo
             continue
         if not isinstance(operation.a, Load) or not isinstance(operation.b, Load):
             continue
-        if len(group.consumers(product.op)) != 1 or k.var not in factor.indices:
+        if len(group.consumers(product.op)) != 1 or k.var not in set(factor.indices):
             continue
         if product.dtype is not contraction.outputs[0].dtype:  # summed in a wider type
             continue
         own = tuple(a.var for a in product.op.axis)
-        summed = own[factor.indices.index(k.var)]
+        summed = own[index_of(factor.indices, k.var)]
         for rows, scale in ((operation.a, operation.b), (operation.b, operation.a)):
             constant = all(
-                isinstance(i, Const) or (i in own and i is not summed) for i in scale.indices
+                isinstance(i, Const) or (i in set(own) and i is not summed) for i in scale.indices
             )
-            if rows.indices == own and constant and (rows is operation.a or operation.op == "mul"):
+            first = rows is operation.a or operation.op == "mul"
+            if first and constant and same(rows.indices, own):
                 return factor, product, rows, scale
     return None
 

@@ -17,7 +17,7 @@ long runs, several rows together:
 from __future__ import annotations
 
 from tilesmith.ir.target import LINE_BYTES, Target
-from tilesmith.ir.types import expected, expected_size
+from tilesmith.ir.types import expected, expected_size, same_dim
 from tilesmith.perf.cost import PLACES, constants_place
 from tilesmith.strategy.group import Group
 from tilesmith.te.knobs import ANALYTIC, Config
@@ -53,7 +53,7 @@ def schedule_scaled_rows(
     Returns False, with nothing done, if `w` is not row-major or a register tile is as good.
     """
     c = only_contraction(group, anchor)
-    if c is None or c.vector is None or c.vector in c.batch or len(anchor.reduce_axis) != 1:
+    if c is None or c.vector is None or c.is_batched or len(anchor.reduce_axis) != 1:
         return False
     run = linear_run(group, c, fusable_rows(c))
     rows, columns = expected_size(r.extent for r in run), expected(c.vector.extent)
@@ -128,7 +128,7 @@ def _lies_in_rows(group: Group, c: Contraction, run: tuple[IterVar, ...]) -> boo
     but those of `run`.
     """
     reads = simple_reads(group, c.op)
-    if reads is None or any(r.extent != 1 and r not in run for r in c.rows):
+    if reads is None or any(not same_dim(r.extent, 1) for r in set(c.rows) - set(run)):
         return False
     assert c.vector is not None
     along = {r.get(c.vector.var, 0) for r in reads}
@@ -160,7 +160,7 @@ def _is_short(c: Contraction, columns: int, target: Target) -> bool:
 def _parts(c: Contraction, columns: int, target: Target) -> int:
     """The number of parts in which threads share the reduced axis, where rows are short."""
     (k,) = c.op.reduce_axis
-    if not _is_short(c, columns, target) or any(a.extent != 1 for a in c.batch):
+    if not _is_short(c, columns, target) or any(not same_dim(a.extent, 1) for a in c.batch):
         return 1
     parts = SHARES * target.threads
     if not isinstance(k.extent, int) or k.extent < 4 * SHARED_ROWS:

@@ -28,6 +28,7 @@ from tilesmith.ir.expr import Expr, Load, Select, Var, free_vars, post_order
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.simplify import EMPTY
 from tilesmith.ir.target import LINE_BYTES, Target
+from tilesmith.ir.types import same_dim
 from tilesmith.strategy.access import expand, strides
 from tilesmith.strategy.group import Group
 from tilesmith.te.schedule import Schedule
@@ -96,7 +97,11 @@ def _of_read(group: Group, op: Compute, node: Load, tensor: Tensor, v: int) -> T
     if steps is None or steps.get(op.axis[v].var, 0) in (0, 1):
         return None
     number = {a.var: i for i, a in enumerate(op.axis)}
-    plain = {number[i]: d for d, e in enumerate(node.indices) if (i := _shifted(e)) in number}
+    plain = {
+        number[i]: d
+        for d, e in enumerate(node.indices)
+        if (i := _shifted(e)) is not None and i in number
+    }
     u = next((i for i, a in enumerate(op.axis) if steps.get(a.var, 0) == 1), None)
     if u is None or u not in plain or v not in plain:
         return None
@@ -133,7 +138,7 @@ def schedule_transposition(
 ) -> tuple[list[Any], list[int]]:
     """Schedule the blocks.  Returns the loops outside them, outermost first, and their extents."""
     lanes = _lanes(op, target)
-    readers = [st for st in group.stages if t.tensor in st.inputs]
+    readers = [st for st in group.stages if t.tensor in set(st.inputs)]
     readers = [s[st.outputs[0]] for st in readers]
     out = s[op.outputs[0]]
     extents = [int(a.extent) for a in op.axis]  # type: ignore[arg-type]  # numbers
@@ -214,7 +219,9 @@ def _steps_of_lines(group: Group, op: Compute, t: Transposition, line: int, targ
         return 0
     if int(op.axis[t.v].extent) < LEAST_LINES * line:  # type: ignore[arg-type]  # a number
         return 0
-    others = (a.var for i, a in enumerate(op.axis) if i not in (t.u, t.v) and a.extent != 1)
+    others = (
+        a.var for i, a in enumerate(op.axis) if i not in (t.u, t.v) and not same_dim(a.extent, 1)
+    )
     if any(steps.get(v, 0) % line for v in others):
         return 0
     return steps.get(op.axis[t.u].var, 0) % line

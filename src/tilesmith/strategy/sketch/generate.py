@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from tilesmith.ir.target import Target
+from tilesmith.ir.types import same_dim
 from tilesmith.ops.structure import stages
 from tilesmith.strategy.group import Group
 from tilesmith.support.errors import UsageError
@@ -76,7 +77,7 @@ def schedule_expression(
 
     bound: as for `generated`; by default no rewriting changes the rounding.
     """
-    if any(a.extent == 0 for st in group.stages for a in (*st.axis, *st.reduce_axis)):
+    if any(same_dim(a.extent, 0) for st in group.stages for a in (*st.axis, *st.reduce_axis)):
         return  # loops that never run, and sums of nothing
     filtered = filter_windows(s, target, bound, cfg)
     apart = {f.name for f in filtered} | {s[t].name for f in filtered for t in f.stages}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tilesmith.ir.expr import Const, Load, Var, post_order
 from tilesmith.ir.target import Target
-from tilesmith.ir.types import expected, expected_size
+from tilesmith.ir.types import expected, expected_size, same_dim
 from tilesmith.strategy.cpu.injective import powers_of_two
 from tilesmith.te.knobs import Config
 from tilesmith.te.schedule import Schedule
@@ -277,17 +277,13 @@ def _read_along(known: Mapping[str, StageBody], home: Nest, name: str) -> tuple[
     for member in home.members:
         body = known[member]
         pairs = zip(body.op.axis, _axes_of(home, root, member), strict=False)
-        at = {a.var: i for a, i in pairs if i >= 0 and a.extent == root.axis[i].extent}
+        at = {a.var: i for a, i in pairs if i >= 0 and same_dim(a.extent, root.shape[i])}
         for read in body.reads:
             if read.source == name:
                 axes = tuple(at.get(x, -1) if isinstance(x, Var) else -1 for x in read.load.indices)
                 found = axes if found is None or axes == found else tuple(-1 for _ in axes)
     for n, i in enumerate(found or ()):
-        if (
-            i >= 0
-            and expected(own.axis[n].extent) > 1
-            and own.axis[n].extent == root.axis[i].extent
-        ):
+        if i >= 0 and expected(own.axis[n].extent) > 1 and same_dim(own.shape[n], root.shape[i]):
             return n, i
     return None
 
@@ -306,7 +302,7 @@ def _aligned(
     for member in nest.members:
         body = known[member]
         pairs = zip(body.op.axis, _axes_of(nest, root, member), strict=False)
-        at = {a.var: i for a, i in pairs if i >= 0 and a.extent == root.axis[i].extent}
+        at = {a.var: i for a, i in pairs if i >= 0 and same_dim(a.extent, root.shape[i])}
         for read in body.reads:
             if read.source != name:
                 continue
@@ -336,12 +332,12 @@ def _point(
     """The root's axes with which `load` indexes a result of `own`."""
     axes: list[int] = []
     for index, axis in zip(load.indices, own.axis, strict=True):
-        if isinstance(index, Const) and axis.extent == 1:
+        if isinstance(index, Const) and same_dim(axis.extent, 1):
             axes.append(-1 - len(axes))  # no axis of the root
             continue
         if not isinstance(index, Var) or index not in at:
             return None
-        if root.axis[at[index]].extent != axis.extent:
+        if not same_dim(root.shape[at[index]], axis.extent):
             return None
         axes.append(at[index])
     return tuple(axes)

@@ -277,7 +277,7 @@ class FlattenAxes(Step):
 
         def redirect(load: Load) -> Expr:
             name, value = state.tensors[_tensor(load)]
-            if name != stage.name or load.buffer in op.outputs:
+            if name != stage.name or load.buffer in set(op.outputs):
                 return load
             flat = load.indices[first]
             for part, index in zip(parts[1:], load.indices[first + 1 : end], strict=True):

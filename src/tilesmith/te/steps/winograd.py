@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from tilesmith.ir.dtypes import f32, f64
 from tilesmith.ir.expr import Binary, Expr, Load, Var, as_expr, free_vars, select, substitute
-from tilesmith.ir.types import Dim
+from tilesmith.ir.types import Dim, same_dim
 from tilesmith.support.errors import ScheduleError
 
 from ..interpolation import SQUARES, WINDOW, input_rows, weight_rows
@@ -85,7 +85,7 @@ def windowed(op: Compute) -> Windowed | None:
 
 def _windowed(op: Compute, image: Load, weights: Load) -> Windowed | None:
     axes = {a.var: n for n, a in enumerate(op.axis)}
-    taps = {a.var: a for a in op.reduce_axis if a.extent == WINDOW}
+    taps = {a.var: a for a in op.reduce_axis if same_dim(a.extent, WINDOW)}
     found: list[tuple[int, int, int, IterVar]] = []
     for d, index in enumerate(image.indices):
         if not isinstance(index, Binary) or index.op != "add":
@@ -100,7 +100,7 @@ def _windowed(op: Compute, image: Load, weights: Load) -> Windowed | None:
     moved = {op.axis[i].var, op.axis[j].var, p.var, q.var}
     rest = [x for n, x in enumerate(image.indices) if n not in (d_i, d_j)]
     rest += [x for n, x in enumerate(weights.indices) if n not in (w_i, w_j)]
-    others = tuple(a for a in op.reduce_axis if a not in (p, q))
+    others = tuple(a for a in op.reduce_axis if a not in {p, q})
     shapes = (*op.shape, *_shape(image), *_shape(weights))
     static = all(isinstance(n, int) and n > 0 for n in shapes)
     if i == j or p is q or any(moved & set(free_vars(x)) for x in rest) or not others or not static:

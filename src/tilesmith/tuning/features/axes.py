@@ -37,6 +37,11 @@ class Span(NamedTuple):
     width: Number
     distinct: Number
 
+    @property
+    def is_still(self) -> bool:
+        """True for one position, whatever the knobs say."""
+        return not any(isinstance(n, Expr) or n != 1 for n in self)
+
 
 STILL = Span(1, 1)
 
@@ -218,5 +223,7 @@ def _axis(
     if isinstance(atom, Binary) and atom.op == "floordiv" and isinstance(atom.b, Const):
         for rel in stage.relations:
             if isinstance(rel, SplitRelation) and rel.parent == roots.get(atom.a):
-                return rel.outer if extents[rel.inner] == atom.b.value else None
+                inner = extents[rel.inner]
+                fits = not isinstance(inner, Expr) and inner == atom.b.value
+                return rel.outer if fits else None
     return None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from tilesmith.ir.expr import Expr
 from tilesmith.ir.target import LINE_BYTES
 
 from .algebra import (
@@ -30,7 +31,7 @@ from .algebra import (
     total,
     where,
 )  # fmt: skip
-from .axes import STILL, Span
+from .axes import Span
 from .nest import Statement, SymbolicAccess, SymbolicLoop, SymbolicNest
 
 
@@ -95,7 +96,7 @@ class SymbolicFootprints:
         moved = self.bytes(s, access, n)
         for p in reversed(range(n)):
             loop = s.path[p]
-            if loop.extent == 1:
+            if not isinstance(loop.extent, Expr) and loop.extent == 1:
                 continue
             once = self.bytes(s, access, p)
             again = maximum(mul(moved, loop.trips), once)
@@ -144,7 +145,7 @@ def _lines(spans: list[Span], shape: tuple[Number, ...], size: int) -> Number:
     reach: Number = 1
     pitch: Number = 1
     for d in reversed(range(len(spans))):
-        if spans[d] != STILL or d == len(spans) - 1:
+        if not spans[d].is_still or d == len(spans) - 1:
             reach = add(reach, mul(sub(spans[d].width, 1), pitch))
             lines = minimum(lines, mul(outer[d], ceil_div(mul(reach, size), LINE_BYTES)))
         pitch = mul(pitch, shape[d])

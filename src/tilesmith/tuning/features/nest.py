@@ -264,7 +264,7 @@ class SymbolicNest:
             digits = digits_of(stage, self._extents[name], self._roots[name], terms)
             for fused, atoms in digits.items():
                 found.append((self.roots(name, p, region)[fused], left[atoms[0]]))
-                left = {a: c for a, c in left.items() if a not in atoms}
+                left = {a: c for a, c in left.items() if a not in set(atoms)}
         return found + [(self._atom(name, a, p, region), c) for a, c in left.items()]
 
     def _atom(self, name: str, atom: Expr, p: int, region: bool) -> Span:
