@@ -26,7 +26,7 @@ from tilesmith.ir.expr import (
     post_order,
 )
 from tilesmith.ir.types import TensorType, same_dim
-from tilesmith.te.tensor import Compute, Placeholder, Reduce, Tensor
+from tilesmith.te.tensor import SUM, Compute, Placeholder, Reduce, Tensor
 
 from .base import Op
 
@@ -99,7 +99,7 @@ def reads_own_point(op: Compute, load: Load) -> bool:
 def product_of_loads(op: Compute) -> tuple[Load, Load] | None:
     """The two factors if `op` sums a product of two tensor elements (not of one with itself)."""
     body = op.body[0]
-    if len(op.body) != 1 or not isinstance(body, Reduce) or body.reducer.name != "sum":
+    if len(op.body) != 1 or not isinstance(body, Reduce) or body.reducer is not SUM:
         return None
     source = body.sources[0]
     source = _uncast(source)

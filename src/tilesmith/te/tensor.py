@@ -51,9 +51,10 @@ class IterVar(Operators):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reducer:
-    """How a reduction combines values; associative and commutative.
+    """How a reduction combines values; associative and commutative.  What it is, it is by its
+    fields: `SUM`, `PROD`, `MIN` and `MAX` are the only ones of their kind (see `comm_reducer`).
 
-    name: "sum", "prod", "min", "max" or a user's own.
+    name: label for people.
     combine: maps two n-tuples of values to one (argmax has n = 2).
     identity: maps the n element types to the n starting values.
     """
@@ -61,6 +62,12 @@ class Reducer:
     name: str
     combine: Callable[[tuple[Expr, ...], tuple[Expr, ...]], tuple[Expr, ...]]
     identity: Callable[[tuple[DType, ...]], tuple[Expr, ...]]
+
+    @property
+    def operation(self) -> str | None:
+        """ "add", "mul", "min" or "max" if values are combined by just that; else None."""
+        found = (op for op, known in _BY_OPERATION.items() if self.combine is known.combine)
+        return next(found, None)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
@@ -338,9 +345,7 @@ def _axes(axis: IterVar | Sequence[IterVar]) -> tuple[IterVar, ...]:
     return axes
 
 
-def _builtin(name: str, identity: Callable[[DType], int | float]) -> Reducer:
-    op = {"sum": "add", "prod": "mul"}.get(name, name)
-
+def _builtin(name: str, op: str, identity: Callable[[DType], int | float]) -> Reducer:
     def combine(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return (ir.binary(op, a[0], b[0]),)
 
@@ -350,10 +355,33 @@ def _builtin(name: str, identity: Callable[[DType], int | float]) -> Reducer:
     return Reducer(name, combine, start)
 
 
-SUM = _builtin("sum", lambda d: 0)
-PROD = _builtin("prod", lambda d: 1)
-MIN = _builtin("min", lambda d: d.max)
-MAX = _builtin("max", lambda d: d.min)
+SUM = _builtin("sum", "add", lambda d: 0)
+PROD = _builtin("prod", "mul", lambda d: 1)
+MIN = _builtin("min", "min", lambda d: d.max)
+MAX = _builtin("max", "max", lambda d: d.min)
+_BY_OPERATION = {"add": SUM, "mul": PROD, "min": MIN, "max": MAX}
+
+
+def _recognised(reducer: Reducer, dtypes: tuple[DType, ...]) -> Reducer:
+    """`SUM`, `PROD`, `MIN` or `MAX` if `reducer` is that for values of `dtypes`, whatever its name;
+    with another start, the same way to combine; else `reducer`.
+    """
+    a, b = (tuple(Var(f"{x}{n}", d) for n, d in enumerate(dtypes)) for x in "ab")
+    (value, *others), (start, *_) = reducer.combine(a, b), reducer.identity(dtypes)
+    if others or not isinstance(value, ir.Binary) or {value.a, value.b} != {*a, *b}:
+        return reducer
+    known = _BY_OPERATION.get(value.op)
+    if known is None:
+        return reducer
+    (neutral,) = known.identity(dtypes)
+    if start is neutral:
+        return known
+    if known in (SUM, PROD) and isinstance(start, ir.Const) and start is not const(-0.0, dtypes[0]):
+        raise ExpressionError(
+            f"reducer {reducer.name!r} starts from {start}, which changes a {known.name}: a split "
+            f"reduction would count it in each part; start from {neutral}"
+        )
+    return Reducer(reducer.name, known.combine, reducer.identity)
 
 
 def _reduction(reducer: Reducer) -> Callable[..., Expr]:
@@ -380,7 +408,9 @@ def comm_reducer(
     """A user-defined reduction.  It must be associative and commutative.
 
     combine: gets two values (tuples of n for n values) and returns one.
-    identity: gets the element types and returns the starting value.
+    identity: gets the element types and returns the starting value, which changes no other value.
+
+    A sum, product, minimum or maximum by any name is recognised, and is as fast as `te.sum`.
 
     The result is used like `te.sum`: `argmax((index, value), axis=k)` returns one expression per
     value.
@@ -402,8 +432,10 @@ def comm_reducer(
         several = isinstance(values, (tuple, list))
         sources = tuple(as_expr(v) for v in (values if several else (values,)))
         axes = _axes(axis)
-        check_reducer(name, combined, start, tuple(s.dtype for s in sources))
-        results = tuple(Reduce(reducer, sources, axes, i) for i in range(len(sources)))
+        dtypes = tuple(s.dtype for s in sources)
+        check_reducer(name, combined, start, dtypes)
+        known = _recognised(reducer, dtypes)
+        results = tuple(Reduce(known, sources, axes, i) for i in range(len(sources)))
         return results if several else results[0]
 
     return reduce

@@ -119,9 +119,7 @@ def _node(node: Expr, done: dict[Expr, str], names: _Names) -> str:
 
 
 def _reduce(node: Reduce, args: Sequence[str], names: _Names) -> str:
-    """A built-in reducer is printed as its name.  A user's own is printed with its definition,
-    since names may lie.
-    """
+    """A reducer is printed with its definition, for its name is a label."""
     axes = ", ".join(names.of(a.var, "k") for a in node.axes)
     dtypes = tuple(s.dtype for s in node.sources)
     a = tuple(Var(f"a{n}", d) for n, d in enumerate(dtypes))
@@ -135,7 +133,9 @@ def _reduce(node: Reduce, args: Sequence[str], names: _Names) -> str:
         for n in post_order(e):
             done.setdefault(n, _node(n, done, inner))
         shown.append(done[e])
-    return f"{node.reducer.name}.{node.index}({', '.join(args)}; {axes}; {', '.join(shown)})"
+    known = names.canonical and node.reducer.operation is None
+    label = "reduce" if known else node.reducer.name
+    return f"{label}.{node.index}({', '.join(args)}; {axes}; {', '.join(shown)})"
 
 
 def _dim(n: Dim, names: _Names) -> str:

@@ -31,9 +31,6 @@ from tilesmith.te.tensor import Compute, IterVar, Reduce, Tensor
 
 from .injective import enough_iterations
 
-ACROSS_LANES = frozenset({"sum", "prod", "min", "max"})
-"""Reducers that codegen combines across the lanes of a vector."""
-
 ACCUMULATORS = 4
 """Vectors of partial results: enough independent additions to hide the latency of each."""
 
@@ -272,8 +269,9 @@ def reduce_along(
     vector, then across the lanes of the last.
     """
     handle = s[result]
-    (reduce,) = {b.reducer.name for b in handle.op.body if isinstance(b, Reduce)}  # type: ignore[union-attr]
-    across = reduce in ACROSS_LANES and len(handle.op.body) == 1 and not result.dtype.is_bool  # type: ignore[union-attr]
+    (reduce, *others) = handle.op.body  # type: ignore[union-attr]  # a reduction
+    assert isinstance(reduce, Reduce)
+    across = not others and reduce.reducer.operation is not None and not result.dtype.is_bool
     if n <= lanes:
         if across and n > 1:
             handle.vectorize(loop)

@@ -12,7 +12,7 @@ from tilesmith.support.errors import ScheduleError
 
 from ..relations import FuseRelation, Relation, SkewRelation, SplitRelation, Tail
 from ..state import At, StageState, State, unique
-from ..tensor import MAX, MIN, PROD, SUM, Reduce
+from ..tensor import Reduce
 from .base import Name, Names, Number, Quoted, Size, Step, TailField, primitive
 
 
@@ -200,7 +200,7 @@ class Annotate(Step):
             reduce = stage.compute.body[0]
             if self.kind == "vectorized" and not (
                 isinstance(reduce, Reduce)
-                and reduce.reducer in (SUM, PROD, MIN, MAX)
+                and reduce.reducer.operation is not None
                 and not reduce.dtype.is_bool
             ):
                 raise ScheduleError(

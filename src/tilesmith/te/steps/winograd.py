@@ -24,7 +24,7 @@ from tilesmith.support.errors import ScheduleError
 
 from ..interpolation import SQUARES, WINDOW, input_rows, weight_rows
 from ..state import StageState, State, make_stage
-from ..tensor import Compute, IterVar, Reduce, Tensor
+from ..tensor import SUM, Compute, IterVar, Reduce, Tensor
 from ..winograd import Rows, points, result_at, result_rows, transformed
 from .base import Number, Step, primitive
 from .rewrites import unscheduled
@@ -70,7 +70,7 @@ def windowed(op: Compute) -> Windowed | None:
     Of more than two window axes the last two count.
     """
     body = op.body[0]
-    if len(op.body) != 1 or not isinstance(body, Reduce) or body.reducer.name != "sum":
+    if len(op.body) != 1 or not isinstance(body, Reduce) or body.reducer is not SUM:
         return None
     source = body.sources[0]
     if not isinstance(source, Binary) or source.op != "mul" or source.dtype not in (f32, f64):

@@ -63,7 +63,7 @@ def operations(body: tuple[Expr, ...]) -> dict[str, int]:
             found["add" if e.dtype.is_float else "integer"] += 1
     if isinstance(first, Reduce):
         for root in map(_guarded, roots):
-            sums = first.reducer.name == "sum" and root.dtype.is_float
+            sums = first.reducer.operation == "add" and root.dtype.is_float
             if sums and _is_product(root) and root not in fused:
                 found["mul"] -= 1
                 found["fma"] += 1
