@@ -32,7 +32,7 @@ def life(h: int, w: int) -> Program:
             lambda y, x, c=cells: te.if_then_else(inside(y, x), c[y - 1, x - 1], 0),
             f"wide{g}",
         )
-        cells = te.compute((h, w), lambda y, x, c=wide: te.cast(alive(c, y, x), "u8"), f"cells{g}")
+        cells = te.compute((h, w), lambda y, x, c=wide: alive(c, y, x).astype("u8"), f"cells{g}")
         stages += [wide, cells]
     s = te.create_schedule(cells.op)
     strip, _ = s[cells].split("y", 32)
@@ -65,7 +65,7 @@ def mandelbrot(h: int, w: int) -> Program:
         for _ in range(ITERATIONS):
             alive = te.minimum(alive, te.select(u * u + v * v <= 4.0, 1, 0))
             u, v, n = u * u - v * v + a, 2.0 * u * v + b, n + alive
-        return te.cast(n, "i32")
+        return n.astype("i32")
 
     return "auto", [C, te.compute((h, w), count, "count")]
 
@@ -173,7 +173,7 @@ def local_laplacian(h: int, w: int) -> Program:
     X = te.placeholder((h, w), name="X")
 
     def remap(k: Expr, y: Expr, x: Expr) -> Expr:
-        d = X[y, x] * (LEVELS - 1.0) - te.cast(k, "f32")
+        d = X[y, x] * (LEVELS - 1.0) - k.astype("f32")
         return X[y, x] + d * te.exp(d * d * -0.5)
 
     fine = te.compute((LEVELS, h, w), remap, "fine")
@@ -182,8 +182,8 @@ def local_laplacian(h: int, w: int) -> Program:
 
     def between(image: te.Tensor, read: Callable[..., Expr], *i: Expr) -> Expr:
         level = image[i] * (LEVELS - 1.0)
-        k = te.maximum(te.minimum(te.cast(level, "i64"), LEVELS - 2), 0)
-        part = level - te.cast(k, "f32")
+        k = te.maximum(te.minimum(level.astype("i64"), LEVELS - 2), 0)
+        part = level - k.astype("f32")
         return (1.0 - part) * read(k, *i) + part * read(k + 1, *i)
 
     rest = te.compute(small.shape, lambda *i: between(small, lambda *j: coarse[j], *i), "rest")
