@@ -80,6 +80,22 @@ def numpy_mandelbrot(c: np.ndarray) -> np.ndarray:
     return n
 
 
+def running_sum(n: int, m: int) -> Program:
+    """A scan: each row is the sum of the rows up to it; columns are independent."""
+    X, S = te.placeholder((n, m), name="X"), te.placeholder((n, m), name="S")
+    first = te.compute((1, m), lambda t, j: X[0, j], "first")
+    step = te.compute((n, m), lambda t, j: S[t - 1, j] + X[t, j], "step")
+    total = te.scan(first, step, S)
+    s = te.create_schedule(total.op)
+    s[first].compute_inline()
+    s[step].compute_inline()
+    block, lanes = s[total].split(s[total].axis[1], 64)
+    s[total].reorder(block, s[total].axis[0], lanes)
+    s[total].vectorize(lanes)
+    s[total].parallel(block)
+    return s, [X, total]
+
+
 def clip(i: ExprLike, below: int) -> Expr:
     """`i` clamped to 0 .. below - 1."""
     return te.maximum(te.minimum(i, below - 1), 0)
@@ -215,6 +231,7 @@ def numpy_local_laplacian(x: np.ndarray) -> np.ndarray:
 
 
 TUTORIALS = (
+    Tutorial(running_sum, lambda x: x.cumsum(0), (9, 128), (1000, 1024), "TVM, scan", 14),
     Tutorial(
         local_laplacian,
         numpy_local_laplacian,
