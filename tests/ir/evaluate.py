@@ -53,6 +53,15 @@ def _divide(op: str, a: int, b: int) -> int:
     return q if op == "truncdiv" else a - q * b
 
 
+def _minimum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Of two zeros the first; NumPy's answer there depends on the machine."""
+    return np.where(np.isnan(a) | (a <= b), a, b)
+
+
+def _maximum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.where(np.isnan(a) | (a >= b), a, b)
+
+
 def _integer(op: str, a: int, b: int, dtype: DType) -> int:
     if "div" in op or "mod" in op:
         return wrap(_divide(op, a, b), dtype)
@@ -68,7 +77,7 @@ def _integer(op: str, a: int, b: int, dtype: DType) -> int:
 
 _FLOAT = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
-    "min": np.minimum, "max": np.maximum,
+    "min": _minimum, "max": _maximum,
 }  # fmt: skip
 _COMPARE = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal}
 
