@@ -31,8 +31,12 @@ strategy/cpu/sliding.py SHOWN
 strategy/cpu/transposition.py LEAST_LINES ROWS U_BLOCKS V_BLOCKS
 strategy/cpu/winograd.py TILES
 strategy/cpu/winograd_cost.py EFFICIENCY ERRORS WINOGRAD_MARGIN
-strategy/sketch/nest.py MAX_ORDERED MAX_UNROLLED_STATEMENTS PACK_REUSE
+strategy/sketch/nest.py MAX_ORDERED MAX_UNROLLED_STATEMENTS
+strategy/sketch/pack.py PACK_REUSE
 strategy/sketch/place.py BLOCKS FAR REREAD
+strategy/sketch/recompute.py GAIN MAX_NODES
+strategy/sketch/scans.py COLUMNS ROWS
+strategy/sketch/strips.py LONG MERGE_GAIN PROBES SIZES
 strategy/sketch/tile.py MAX_ROWS MAX_VECTORS ROW_SHARE SHORT SLIDING
 strategy/sketch/winograd.py FILTERED_MARGIN TRANSFORM VECTORS
 """.strip()

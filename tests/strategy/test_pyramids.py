@@ -149,6 +149,27 @@ def test_code_of_deep_chains_is_small(program: str, sizes: tuple[int, ...]) -> N
     assert largest <= MAX_NODES
 
 
+def test_a_reduction_in_blocks_is_not_copied_whole_by_its_reader() -> None:
+    h, w, radius = 512, 1024, 3
+    x = te.placeholder((h, w), "f32", "x")
+    dy, dx = (te.reduce_axis(2 * radius + 1, n) for n in ("dy", "dx"))
+
+    def edge(i: Expr, n: int) -> Expr:
+        return te.maximum(te.minimum(i - radius, n - 1), 0)
+
+    down = te.compute((h, w), lambda i, j: te.max(x[edge(i + dy, h), j], axis=dy), "down")
+    out = te.compute((h, w), lambda i, j: te.max(down[i, edge(j + dx, w)], axis=dx), "out")
+    given = np.random.default_rng(0).random((h, w), np.float32)
+    wanted = given
+    for axis in (0, 1):
+        ends = [(radius, radius) if a == axis else (0, 0) for a in (0, 1)]
+        padded = np.pad(wanted, ends, "edge")
+        wanted = np.lib.stride_tricks.sliding_window_view(padded, 2 * radius + 1, axis).max(-1)
+    found = np.empty_like(given)
+    ts.build("auto", [x, out], target="x86-64-v3")(given, found)
+    np.testing.assert_array_equal(found, wanted)
+
+
 def test_cheap_stages_are_inlined() -> None:
     a = te.placeholder((2000, 2000), "f32", "A")
     b = te.compute(a.shape, lambda y, x: a[y, x] * 2.0, "B")

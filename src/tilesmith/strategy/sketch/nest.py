@@ -13,7 +13,6 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tilesmith.ir.expr import Var
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import expected, expected_size
@@ -31,6 +30,7 @@ from tilesmith.te.schedule import Schedule
 from tilesmith.te.stage import Axis, Stage
 from tilesmith.te.tensor import Compute
 
+from .pack import pack, packable
 from .place import Nest
 from .strips import Strips
 from .structure import Read, StageBody, bodies, computes
@@ -40,8 +40,6 @@ MAX_UNROLLED_STATEMENTS = 64
 """Most statements that unrolling a step of the reduction may make."""
 MAX_ORDERED = 4
 """Most loops whose order is a knob."""
-PACK_REUSE = 4
-"""Fewest reads per element for which a copy in another order is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +94,15 @@ def schedule_nest(
         extents = list(model.extents)
         extents[at_root.index(own_axis)] = home.block[1]
         model = replace(model, extents=tuple(extents))
-    packable = _packable(s, body) if alone else {}
-    tile, packs = choose_tile(model, [a.name for a in body.op.axis], packable, own)
+    copies = packable(s, body, nest.blocked) if alone else {}
+    tile, packs = choose_tile(model, [a.name for a in body.op.axis], copies, own)
     if not alone:  # chains: rows one by one, or the elements of one vector
         keep = {tile.lane} if tile.lane is not None else set()
         sizes = tuple(n if k in keep else 1 for k, n in enumerate(tile.sizes))
         tile = SketchTile(tile.lane, sizes, tile.lanes)
     for at in sorted(packs):
         if tile.lane is not None:
-            _pack(s, group, body.reads[at], body.op.axis[tile.lane].var, target)
+            pack(s, group, body.reads[at], body.op.axis[tile.lane].var, target)
     sizes = {i: n for i, n in zip(at_root, tile.sizes, strict=True) if i >= 0}
     lane = at_root[tile.lane] if tile.lane is not None else None
     level = _tile_root(s, known, nest, body, sizes, lane, tile, blocks, target, own)
@@ -118,8 +116,7 @@ def schedule_nest(
 
 def _schedule_injective(s: Schedule, group: Group, nest: Nest, target: Target, cfg: Config) -> None:
     """Schedule a nest without reductions."""
-    root = s[nest.root]
-    with_loops = computes(s)
+    root, with_loops = s[nest.root], computes(s)
     kept = [*with_loops.values()]
     kept += [st for st in group.stages if s[st.outputs[0]].name in with_loops]
     if nest.strips is not None:
@@ -412,43 +409,3 @@ def _store(s: Schedule, name: str, root: Stage, level: Axis | None, target: Targ
 
 
 # --- packing
-
-
-def _packable(s: Schedule, body: StageBody) -> dict[int, frozenset[int]]:
-    """By lane axis, the positions of reads that would be gathered and justify a copy."""
-    found: dict[int, frozenset[int]] = {}
-    for i, a in enumerate(body.op.axis):
-        reads = [(at, r) for at, r in enumerate(body.reads) if r.step(a.var) not in (0, 1)]
-        chosen = [at for at, r in reads if _can_pack(s, body, r, a.var)]
-        if chosen:
-            found[i] = frozenset(chosen)
-    return found
-
-
-def _can_pack(s: Schedule, body: StageBody, read: Read, v: Var) -> bool:
-    size = expected_size(read.load.buffer.shape)
-    plain = any(index is v for index in read.load.indices)
-    return plain and body.work >= PACK_REUSE * size and _direct(s, body, read)
-
-
-def _direct(s: Schedule, body: StageBody, read: Read) -> bool:
-    """True if the stage itself, not one inlined into it, reads the tensor, and once."""
-    state = s.state
-    mine = [r for r in body.reads if r.source == read.source]
-    return len(mine) == 1 and any(n == read.source for n, _ in state.stages[body.name].reads)
-
-
-def _pack(s: Schedule, group: Group, read: Read, v: Var, target: Target) -> None:
-    """Rule *pack*: copy an operand so that it is contiguous along the lanes."""
-    dim = next(d for d, index in enumerate(read.load.indices) if index is v)
-    tensor = read.load.buffer
-    readers = [st.name for st in s.stages if any(n == read.source for n, _ in st.state.reads)]
-    copy = s.cache_read(tensor, "heap", readers)  # type: ignore[arg-type]  # a tensor
-    layout = Layout.permuted((*(d for d in range(copy.rank) if d != dim), dim))
-    s.transform_layout(copy, layout)
-    op = s[copy].op
-    assert isinstance(op, Compute)
-    alone = Group((tensor,), (copy,), (op,), {**group.layouts, copy: layout})  # type: ignore[arg-type]
-    source = tensor.op  # type: ignore[union-attr]
-    kept = [source] if isinstance(source, Compute) else []
-    schedule_injective(s, alone, op, target, keep=kept)

@@ -39,6 +39,7 @@ class Nest:
     stored: the stages kept for a tile.
     strips: the parts in which the root and other stages without reductions are computed.
     block: (axis of the root, elements per block) for which other nests are computed.
+    blocked: the roots of those nests.
     home: (nest, own axis): the nest in whose blocks this one is computed.
     """
 
@@ -47,6 +48,7 @@ class Nest:
     stored: list[str] = field(default_factory=list)
     strips: Strips | None = None
     block: tuple[int, int] | None = None
+    blocked: list[str] = field(default_factory=list)
     home: tuple[Nest, int] | None = None
 
     @property
@@ -266,6 +268,7 @@ def block_nests(s: Schedule, nests: Sequence[Nest], target: Target, cfg: Config)
         chosen = cfg.under(nest.root).choice("block", (0, *options), usual) if options else 0
         if chosen:
             home.block, nest.home = (theirs, chosen), (home, own)
+            home.blocked.append(nest.root)
 
 
 def _read_along(known: Mapping[str, StageBody], home: Nest, name: str) -> tuple[int, int] | None:
