@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilesmith.ir.dtypes import f32
 from tilesmith.ir.expr import Binary, Call, Cast, Const, Expr, Load, Select, Var, post_order
 from tilesmith.ir.target import Target
 from tilesmith.ops.structure import COSTLY
@@ -19,8 +20,8 @@ POLYNOMIAL = 32
 """Vector instructions of a transcendental function."""
 SHUFFLED = 4
 """The longest stride, in elements, with which vectors are loaded and shuffled."""
-LANE_BYTES = 4
-"""Bytes of the elements whose vectors are counted; wider ones count as several."""
+LANE_BYTES = f32.bytes
+"""Vectors are counted for elements of this size; wider ones count as several."""
 
 
 def element_cycles(values: Sequence[Expr], lane: Var | None, target: Target) -> float:
