@@ -39,6 +39,9 @@ _LEVELS: dict[str, tuple[frozenset[str], int, int]] = {
 """Name -> features, vector width in bits, vector registers (levels of the x86-64 psABI).
 """
 
+_EXTENSIONS = {"sse": "x86-64", "sse4": "x86-64-v2", "avx2": "x86-64-v3", "avx512": "x86-64-v4"}
+"""Names of instruction sets that stand for levels."""
+
 _SERVER = CpuModel(
     smt=2, vector_ports=2, l1_bytes=48 << 10, l1_ways=12, l2_bytes=2 << 20, l2_ways=16
 )
@@ -89,8 +92,8 @@ def has_slow_gathers(target: Target) -> bool:
 
 
 def target(spec: str | Target) -> Target:
-    """The target called `spec`: "native", an x86-64 level, a named machine, the path of a
-    description file, or "c" for C text that this machine's C compiler compiles.
+    """The target called `spec`: "native", an x86-64 level or an instruction set, a named machine,
+    the path of a description file, or "c" for C text that this machine's C compiler compiles.
 
     Raises UsageError for other names and for files that say what can't be.
     """
@@ -102,9 +105,10 @@ def target(spec: str | Target) -> Target:
         return _c_target()
     if spec.endswith(_SUFFIXES):
         return _described(Path(spec))
+    spec = _EXTENSIONS.get(spec, spec)
     level, model = _MACHINES.get(spec, (spec, CpuModel()))
     if level not in _LEVELS:
-        known = ", ".join(["native", *_LEVELS, *_MACHINES, "c"])
+        known = ", ".join(["native", *_LEVELS, *_EXTENSIONS, *_MACHINES, "c"])
         raise UsageError(
             f"unknown target {spec!r}: expected one of {known}, or a file (.toml, .json)"
         )

@@ -171,6 +171,11 @@ class Func:
     body: Stmt
     attrs: tuple[tuple[str, str], ...] = field(default=())
 
+    def __str__(self) -> str:
+        from tilesmith.loop.text import print_func  # the printer knows all nodes
+
+        return print_func(self)
+
     @property
     def buffers(self) -> tuple[Buffer, ...]:
         """The buffer parameters in order."""

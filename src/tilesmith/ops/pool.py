@@ -19,6 +19,7 @@ from tilesmith.ir.expr import Expr, cast, const, select
 from tilesmith.ir.intrinsics import call
 from tilesmith.ir.types import Dim
 from tilesmith.te import tensor as te
+from tilesmith.te.reducers import comm_reducer
 
 from . import rules
 from .base import GraphBuilder, Op
@@ -178,7 +179,7 @@ class MaxPoolIndices(_Pool):
                 flat = flat + i * stride
             return select(ir.all_of(*inside), flat, i64.max), element
 
-        reducer = te.comm_reducer(
+        reducer = comm_reducer(
             combine, lambda i, v: (const(i64.max, i), const(v.min, v)), self.name
         )
         index, value = self._reduce(x, win, extents, x.dtype.min, reducer, place)

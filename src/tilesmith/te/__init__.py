@@ -7,6 +7,7 @@ s = te.create_schedule(C.op)
 func = te.lower(s, [A, B, C])
 """
 
+from tilesmith.ir.dtypes import bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from tilesmith.ir.expr import absolute as abs
 from tilesmith.ir.expr import all_of as all
 from tilesmith.ir.expr import any_of as any
@@ -14,6 +15,7 @@ from tilesmith.ir.expr import cast, const, maximum, minimum, power, select
 from tilesmith.ir.intrinsics import call
 from tilesmith.loop.builder import LoopBuilder
 
+from .elsewhere import word
 from .extern import extern
 from .intrinsics import (
     acos,
@@ -44,6 +46,7 @@ from .intrinsics import (
     trunc,
 )  # fmt: skip
 from .lower import lower
+from .reducers import comm_reducer
 from .scan import scan
 from .schedule import Schedule, create_schedule
 from .stage import Axis, Stage
@@ -53,7 +56,6 @@ from .tensor import (
     Placeholder,
     Reducer,
     Tensor,
-    comm_reducer,
     compute,
     if_then_else,
     max,
@@ -62,15 +64,21 @@ from .tensor import (
     prod,
     reduce_axis,
     sum,
+    var,
 )  # fmt: skip
 from .text import print_ops
 
 __all__ = [
     "Axis", "Compute", "IterVar", "LoopBuilder", "Placeholder", "Reducer", "Schedule", "Stage",
-    "Tensor", "abs", "acos", "acosh", "all", "any", "asin", "asinh", "atan", "atanh", "call",
-    "cast", "ceil", "comm_reducer", "compute", "const", "cos", "cosh", "create_schedule", "erf",
-    "exp", "exp2", "extern", "floor", "if_then_else", "isinf", "isnan", "log", "log1p", "lower",
-    "max", "maximum", "min", "minimum", "placeholder", "power", "print_ops", "prod", "reduce_axis",
-    "round", "rsqrt", "scan", "select", "sigmoid", "sin", "sinh", "sqrt", "sum", "tan", "tanh",
-    "trunc",
+    "Tensor", "abs", "acos", "acosh", "all", "any", "asin", "asinh", "atan", "atanh", "bf16",
+    "bool_", "call", "cast", "ceil", "comm_reducer", "compute", "const", "cos", "cosh",
+    "create_schedule", "erf", "exp", "exp2", "extern", "f16", "f32", "f64", "floor", "i8", "i16",
+    "i32", "i64", "if_then_else", "isinf", "isnan", "log", "log1p", "lower", "max", "maximum",
+    "min", "minimum", "placeholder", "power", "print_ops", "prod", "reduce_axis", "round", "rsqrt",
+    "scan", "select", "sigmoid", "sin", "sinh", "sqrt", "sum", "tan", "tanh", "trunc", "u8", "u16",
+    "u32", "u64", "var",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> object:
+    raise AttributeError(word("te", name))

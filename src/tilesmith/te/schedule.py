@@ -182,16 +182,23 @@ class Schedule(History):
         return digest.hexdigest()
 
 
-def create_schedule(ops: Operation | Sequence[Operation]) -> Schedule:
-    """The schedule of `ops` (the operations whose tensors are the outputs) without steps: each
-    stage separate.
+def create_schedule(
+    results: Operation | Tensor | Sequence[Operation | Tensor],
+) -> Schedule:
+    """The schedule of `results` without steps: each stage separate.
+
+    results: the outputs, as tensors or as the operations that make them (`tensor.op`).
+
+    Raises ScheduleError for what te.compute did not make.
     """
-    given = (ops,) if isinstance(ops, (Placeholder, Compute)) else tuple(ops)
+    given = (results,) if isinstance(results, (Placeholder, Compute, Tensor)) else tuple(results)
     outputs: dict[Compute, None] = {}
-    for op in given:
+    for result in given:
+        op = result.op if isinstance(result, Tensor) else result
         if not isinstance(op, Compute):
             raise ScheduleError(
-                f"create_schedule takes operations made by te.compute (tensor.op), found {op!r}"
+                "create_schedule takes tensors made by te.compute, or their operations "
+                f"(tensor.op); found {result!r}"
             )
         outputs[op] = None
     if not outputs:

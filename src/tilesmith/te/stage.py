@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 from tilesmith.ir.loop_tables import ForKind, Scope
 from tilesmith.ir.types import Dim
 from tilesmith.support.errors import ScheduleError
 
 from . import steps as st
+from .elsewhere import word
 from .history import History
 from .relations import Tail
 from .state import Attach, StageState
@@ -55,6 +56,9 @@ class Stage:
 
     def __repr__(self) -> str:
         return f"<stage {self.name}: {', '.join(self.state.leaves)}>"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(word("stage", name))
 
     @property
     def state(self) -> StageState:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from typing import Any, TypeAlias
 
 from tilesmith.ir import expr as ir
@@ -21,8 +20,8 @@ from tilesmith.ir.types import Dim, same_dim
 from tilesmith.loop.nodes import Func
 from tilesmith.support.errors import ExpressionError
 
-from .written import check_reducer, extents, line_of_caller
 from .written import extent as checked_extent
+from .written import extents, line_of_caller
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -274,6 +273,11 @@ def placeholder(shape: Sequence[Dim], dtype: DType | str = f32, name: str = "in"
     return Placeholder(name, extents(shape, name), to_dtype(dtype)).outputs[0]
 
 
+def var(name: str = "n") -> Var:
+    """An extent that is known at run time only, of type i64; also an operand in expressions."""
+    return Var(name, i64)
+
+
 def reduce_axis(extent: Dim | tuple[Dim, Dim], name: str = "k") -> IterVar:
     """A reduction axis; `extent` is a number, or the pair (0, extent) as TE users write it."""
     if isinstance(extent, tuple):
@@ -331,7 +335,7 @@ def compute(
     return op.outputs if several else op.outputs[0]
 
 
-def _axes(axis: IterVar | Sequence[IterVar]) -> tuple[IterVar, ...]:
+def reduced_axes(axis: IterVar | Sequence[IterVar]) -> tuple[IterVar, ...]:
     axes = (axis,) if isinstance(axis, (IterVar, Expr)) else tuple(axis)
     for a in axes:
         if not isinstance(a, IterVar) or not a.is_reduce:
@@ -362,7 +366,7 @@ MAX = _builtin("max", "max", lambda d: d.min)
 _BY_OPERATION = {"add": SUM, "mul": PROD, "min": MIN, "max": MAX}
 
 
-def _recognised(reducer: Reducer, dtypes: tuple[DType, ...]) -> Reducer:
+def recognised(reducer: Reducer, dtypes: tuple[DType, ...]) -> Reducer:
     """`SUM`, `PROD`, `MIN` or `MAX` if `reducer` is that for values of `dtypes`, whatever its name;
     with another start, the same way to combine; else `reducer`.
     """
@@ -389,56 +393,33 @@ def _reduction(reducer: Reducer) -> Callable[..., Expr]:
         source = as_expr(value)
         if source.dtype.is_bool and reducer in (SUM, PROD):
             raise ExpressionError(f"te.{reducer.name} of bools: cast {source} to a number first")
-        return Reduce(reducer, (source,), _axes(axis))
+        return Reduce(reducer, (source,), reduced_axes(axis))
 
     reduce.__name__ = reducer.name
     reduce.__doc__ = f"The {reducer.name} of `value` over reduction axes `axis`."
     return reduce
 
 
+def _extremum(reducer: Reducer) -> Callable[..., Expr]:
+    over = _reduction(reducer)
+
+    def extremum(value: ExprLike, axis: ExprLike | IterVar | Sequence[IterVar]) -> Expr:
+        if isinstance(axis, (IterVar, tuple, list)):
+            return over(value, axis)
+        return ir.binary(reducer.name, value, axis)  # type: ignore[arg-type]  # no axis
+
+    extremum.__name__ = reducer.name
+    extremum.__doc__ = (
+        f"The {reducer.name} of `value` over reduction axes `axis`, or of two operands: "
+        f"`te.{reducer.name}(x, 0)`."
+    )
+    return extremum
+
+
 sum = _reduction(SUM)  # the name that TE users know, used as te.sum
 prod = _reduction(PROD)
-min = _reduction(MIN)  # te.min
-max = _reduction(MAX)  # te.max
-
-
-def comm_reducer(
-    combine: Callable[..., Any], identity: Callable[..., Any], name: str = "reduce"
-) -> Callable[..., tuple[Expr, ...] | Expr]:
-    """A user-defined reduction.  It must be associative and commutative.
-
-    combine: gets two values (tuples of n for n values) and returns one.
-    identity: gets the element types and returns the starting value, which changes no other value.
-
-    A sum, product, minimum or maximum by any name is recognised, and is as fast as `te.sum`.
-
-    The result is used like `te.sum`: `argmax((index, value), axis=k)` returns one expression per
-    value.
-    """
-
-    def combined(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        r = combine(*((x[0] if len(x) == 1 else x) for x in (a, b)))
-        return tuple(as_expr(x) for x in (r if isinstance(r, (tuple, list)) else (r,)))
-
-    def start(dtypes: tuple[DType, ...]) -> tuple[Expr, ...]:
-        r = identity(*dtypes)
-        values = r if isinstance(r, (tuple, list)) else (r,)
-        typed = zip_longest(values, dtypes)  # more or fewer values are found by `check_reducer`
-        return tuple(v if isinstance(v, Expr) else const(v, d) for v, d in typed if v is not None)
-
-    reducer = Reducer(name, combined, start)
-
-    def reduce(values: Any, axis: IterVar | Sequence[IterVar]) -> Any:
-        several = isinstance(values, (tuple, list))
-        sources = tuple(as_expr(v) for v in (values if several else (values,)))
-        axes = _axes(axis)
-        dtypes = tuple(s.dtype for s in sources)
-        check_reducer(name, combined, start, dtypes)
-        known = _recognised(reducer, dtypes)
-        results = tuple(Reduce(known, sources, axes, i) for i in range(len(sources)))
-        return results if several else results[0]
-
-    return reduce
+min = _extremum(MIN)  # te.min
+max = _extremum(MAX)  # te.max
 
 
 def if_then_else(cond: Expr, if_true: ExprLike, if_false: ExprLike) -> Expr:

@@ -18,7 +18,9 @@ def checked_scope(scope: str) -> Scope:
     """`scope`, which must be one that a schedule may choose."""
     if scope not in ALLOCATED:
         *others, last = map(repr, ALLOCATED)
-        raise ScheduleError(f"scope must be {', '.join(others)} or {last}, found {scope!r}")
+        theirs = {"global": "heap", "local": "register"}.get(scope)
+        cure = f"; TVM's {scope!r} is {theirs!r} here" if theirs else ""
+        raise ScheduleError(f"scope must be {', '.join(others)} or {last}, found {scope!r}{cure}")
     return ALLOCATED[scope]
 
 

@@ -1,0 +1,24 @@
+"""Words of TVM's and Halide's schedules, and what stands for them here."""
+
+from __future__ import annotations
+
+_WORDS = {
+    "thread_axis": "threads are given by s[t].parallel(axis); no target has blockIdx or threadIdx",
+    "bind": "threads are given by s[t].parallel(axis); no target has blockIdx or threadIdx",
+    "env_threads": "threads are given by s[t].parallel(axis)",
+    "tensorize": "intrinsics are chosen by the compiler; s[t].vectorize(axis) gives vectors",
+    "decl_tensor_intrin": "intrinsics are chosen by the compiler; write loops with te.extern",
+    "decl_buffer": "a te.extern gets the buffers of its tensors",
+    "size_var": "an extent that is known at run time is te.var(name)",
+    "partition": "tails are peeled by the compiler",
+    "bound": "s[t].axis has the extents",
+    "compute_with": "s[t].compute_at(s[u], axis) places a stage in loops of another one",
+    "compute_inline_at": "s[t].compute_inline() inlines a stage in all of its readers",
+    "infer_bound": "te.lower(s, args) infers all bounds; print it",
+}
+
+
+def word(where: str, name: str) -> str:
+    """What to say where there is no attribute `name`: our word, if it is one of another project."""
+    ours = _WORDS.get(name)
+    return f"there is no {where}.{name}" + (f": {ours}" if ours else "")
