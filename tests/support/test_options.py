@@ -98,6 +98,7 @@ def test_key_depends_on_exactly_what_affects_code():
         "opt_level",
         "precision",
         "accuracy",
+        "unsafe",
     }
     plain = Options()
     assert plain.key() == Options(threads=7, dump=Path("d"), verify_each=True, jobs=2).key()

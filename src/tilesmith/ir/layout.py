@@ -27,7 +27,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, overload
 import numpy as np
 
 from .expr import Expr
-from .types import Dim
+from .types import Dim, same_dim
 
 Index = TypeVar("Index", int, Expr)
 Part = Literal["whole", "outer", "inner"]
@@ -108,7 +108,7 @@ class Layout:
         for axis, parts in by_axis.items():
             kinds = sorted(p.part for p in parts)
             if kinds != ["whole"] and not (
-                kinds == ["inner", "outer"] and parts[0].block == parts[1].block
+                kinds == ["inner", "outer"] and same_dim(parts[0].block, parts[1].block)
             ):
                 raise ValueError(
                     f"layout '{self}': axis {axis} must be whole, or once outer and once inner"

@@ -368,7 +368,7 @@ def _tile(
             best = single_row_vectors(columns, tile.lanes, target, place != "dram") or best
             widths = sorted({*widths, best})
         vectors = cfg.choice("vectors", widths, best)
-    if vectors != tile.vectors:
+    if not same_dim(vectors, tile.vectors):  # a symbol while features are traced
         tile, steps = choose(vectors)
     highest = max((target.vector_registers - 1 - vectors) // vectors, tile.rows)
     height = cfg.choice("rows", lambda: range(1, min(highest, rows) + 1), tile.rows)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from tilesmith.graph.nodes import Graph
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.target import Target
+from tilesmith.ir.types import same_dim
 from tilesmith.te.knobs import Config
 
 from .contraction import tile_vectors
@@ -37,7 +38,7 @@ def packed_layouts(
         if block % lanes:
             continue  # narrower than a vector: there is nothing to choose
         vectors = cfg.choice("vectors", tile_vectors(columns, lanes), block // lanes)
-        if vectors * lanes != block:
+        if not same_dim(vectors * lanes, block):  # a symbol while features are traced
             found[i] = _with_block(value.layout, axis, vectors * lanes)
     return found
 

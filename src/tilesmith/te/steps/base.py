@@ -93,7 +93,7 @@ class Step(ABC):
             value = getattr(self, f.name)
             if not form.by_name:
                 plain.append(form.show(value))
-            elif value != f.default:
+            elif isinstance(value, Expr) or value != f.default:
                 named.append(f"{f.name}={form.show(value)}")
         return f"{self.stage}.{self.primitive}({', '.join((*plain, *named))})"
 
