@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import subprocess
 import sys
 
@@ -196,6 +197,27 @@ def test_folders_are_made_for_the_user_alone(tmp_path):
         os.umask(before)
     assert {p.stat().st_mode & 0o777 for p in tmp_path.rglob("*") if p.is_dir()} == {0o700}
     assert Cache(tmp_path / "a" / "b").get(A) == b"hello"
+
+
+def test_folders_that_were_removed_are_made_again_for_the_user_alone(tmp_path):
+    folder = tmp_path / "a" / "b"
+    cache = Cache(folder)
+    cache.put(A, b"hello")  # from now on, the cache knows that its folder can be used
+    before = os.umask(0)
+    try:
+        shutil.rmtree(tmp_path / "a")
+        room = cache.room(100)
+        assert room is not None
+        assert {p.stat().st_mode & 0o777 for p in tmp_path.rglob("*")} == {0o700}
+        shutil.rmtree(tmp_path / "a")
+        cache.put_room(room, B)
+    finally:
+        os.umask(before)
+    path = cache.file(B)
+    assert path is not None
+    made = [p for p in path.parents if p.is_relative_to(tmp_path / "a")]
+    assert [p.stat().st_mode & 0o777 for p in made] == [0o700] * 4
+    assert Cache(folder).file(B) == path
 
 
 def test_an_impossible_folder_never_fails_a_compilation(tmp_path, caplog):

@@ -194,7 +194,7 @@ class Cache:
         if not hasattr(os, "O_TMPFILE") or not self._is_usable(create=True):
             return None
         try:
-            self._objects.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self._objects)
             fd = os.open(self._objects, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
         except OSError:
             return None
@@ -209,7 +209,7 @@ class Cache:
         """Store `room` under `key`."""
         path = self._path(key)
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(path.parent)
             room.link(path)
         except OSError as e:
             self._give_up(str(e))
