@@ -35,7 +35,7 @@ from tilesmith.te.knobs import Config, Decisions
 from .passes import lower_loops
 from .programs import kernel_cache
 from .session import Session
-from .workers import kernel_workers
+from .workers import kernel_workers, worker_limit
 
 _log = logging.getLogger("tilesmith")
 T = TypeVar("T")
@@ -115,9 +115,7 @@ def start_early(workers: Children, graph: Graph, session: Session) -> None:
 
 def _start(workers: Children, kernels: int, session: Session) -> int:
     """Start processes for so many `kernels`; returns how many are to be used."""
-    if session.dumper.enabled or session.options.verify_each:
-        return 0  # what is shown or checked on the way stays in one process
-    count = min(session.jobs - 1, kernels // WORTH_A_WORKER)
+    count = min(worker_limit(session.options), kernels // WORTH_A_WORKER)
     workers.grow(count)
     return count
 

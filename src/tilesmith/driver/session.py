@@ -26,6 +26,8 @@ from tilesmith.support.options import Options, records_path
 from tilesmith.support.timing import Timings
 from tilesmith.te.knobs import Config, Decisions, Knob
 
+from .workers import job_count
+
 _log = logging.getLogger("tilesmith")
 
 
@@ -139,7 +141,7 @@ class Session:
     @property
     def jobs(self) -> int:
         """How much to do at the same time."""
-        return self.options.jobs or len(os.sched_getaffinity(0))
+        return job_count(self.options)
 
 
 @contextmanager

@@ -23,10 +23,21 @@ def kernel_workers() -> Children:
 def workers_for(model: Any, options: Options) -> Children:
     """Processes for the kernels of a model, one of them started if the model is large."""
     workers = kernel_workers()
-    jobs = options.jobs or len(os.sched_getaffinity(0))
-    if jobs > 1 and not options.dump and not options.verify_each and _bytes_of(model) >= LARGE:
+    if worker_limit(options) and _bytes_of(model) >= LARGE:
         workers.grow(1)
     return workers
+
+
+def job_count(options: Options) -> int:
+    """How much to do at the same time."""
+    return options.jobs or len(os.sched_getaffinity(0))
+
+
+def worker_limit(options: Options) -> int:
+    """How many processes may compile kernels besides this one: none where stages are dumped or
+    verified, since all of them stay in one process then.
+    """
+    return 0 if options.dump or options.verify_each else job_count(options) - 1
 
 
 def _bytes_of(model: Any) -> int:
