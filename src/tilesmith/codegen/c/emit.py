@@ -251,12 +251,8 @@ def translation_unit(functions: Iterable[CFunction], rest: str = "") -> str:
     """One C file with the functions and the helpers that they call; `rest` follows them."""
     functions = tuple(functions)
     helpers: set[str] = set().union(*(f.helpers for f in functions))
-    head = f"{HEADERS}\n{definitions(helpers)}"
-    return "\n".join(
-        [head + "\n".join(f.text for f in functions), rest]
-        if rest
-        else [head + "\n".join(f.text for f in functions)]
-    )
+    texts = "\n".join([f.text for f in functions] + ([rest] if rest else []))
+    return f"{HEADERS}\n{definitions(helpers)}{texts}"
 
 
 def emit(
