@@ -187,8 +187,14 @@ def _unary(e: Unary, facts: Facts) -> Interval:
     return iv.scale(a, -1) if e.op == "neg" else iv.sub(iv.constant(-1), a)
 
 
+def _var(e: Var, facts: Facts) -> Interval:
+    if e.sizes is not None:
+        return iv.make(e.sizes.low, e.sizes.high)
+    return iv.TOP if e.dtype is i64 else iv.of_dtype(e.dtype)
+
+
 _INTERVALS = {
-    Var: lambda e, facts: iv.TOP if e.dtype is i64 else iv.of_dtype(e.dtype),
+    Var: _var,
     Unary: _unary,
     Binary: _binary,
     ir.Select: lambda e, facts: iv.union(

@@ -7,8 +7,7 @@ known at run time.  Types are compared with `==`, extents with `same_dim` and sh
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -26,20 +25,6 @@ def same_dim(a: Dim, b: Dim) -> bool:
 def same_shape(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
     """True if both have the same extents."""
     return len(a) == len(b) and all(map(same_dim, a, b))
-
-
-EXPECTED_EXTENT = 1 << 20
-"""What a dimension is expected to be where only the run says: large."""
-
-
-def expected(extent: Dim) -> int:
-    """The extent that decisions reckon with.  No answer may depend on it."""
-    return extent if isinstance(extent, int) else EXPECTED_EXTENT
-
-
-def expected_size(extents: Iterable[Dim]) -> int:
-    """The number of elements that decisions reckon with: the product of `extents`."""
-    return math.prod(map(expected, extents))
 
 
 @dataclass(frozen=True, slots=True)

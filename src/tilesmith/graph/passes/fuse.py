@@ -25,7 +25,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Relayout, Value
-from tilesmith.ir.types import expected_size, same_shape
+from tilesmith.ir.symbols import expected_size
+from tilesmith.ir.types import same_shape
 from tilesmith.ops.base import Op
 from tilesmith.ops.slicing import Concat
 from tilesmith.ops.structure import Structure, structure

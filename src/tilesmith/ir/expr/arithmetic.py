@@ -9,6 +9,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from tilesmith.ir.dtypes import DType, bool_, f32, i64
 from tilesmith.ir.dtypes import dtype as to_dtype
+from tilesmith.ir.sizes import Sizes
 from tilesmith.support.errors import ExpressionError
 
 from .interned import Interned, Typed
@@ -199,11 +200,13 @@ class Var(Expr):
     name: label for people.
     type: element type.
     size: lanes.
+    sizes: for an extent that only a run knows: what it may be.
     """
 
     name: str
     type: DType = i64
     size: int = 1  # lanes
+    sizes: Sizes | None = None
 
     @classmethod
     def _key(cls, args: tuple[Any, ...]) -> Any:

@@ -26,8 +26,9 @@ from tilesmith.ir.expr import (
     substitute,
 )
 from tilesmith.ir.layout import Layout, LayoutDim
+from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
-from tilesmith.ir.types import expected, expected_size, same_dim
+from tilesmith.ir.types import same_dim
 from tilesmith.ops.structure import product_of_loads
 from tilesmith.strategy.access import strides
 from tilesmith.strategy.group import Group

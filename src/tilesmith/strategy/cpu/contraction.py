@@ -17,8 +17,8 @@ from functools import lru_cache
 from tilesmith.ir.affine import affine_form
 from tilesmith.ir.expr import Binary, Const, Load, Var, free_vars, post_order
 from tilesmith.ir.layout import Layout, LayoutDim
+from tilesmith.ir.symbols import expected
 from tilesmith.ir.target import Target
-from tilesmith.ir.types import expected
 from tilesmith.ops.structure import product_of_loads
 from tilesmith.te.tensor import Compute, IterVar, Tensor
 

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from tilesmith.ir.expr import Var, index_of, post_order
 from tilesmith.ir.layout import Layout, LayoutDim
+from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
-from tilesmith.ir.types import expected, expected_size, same_dim, same_shape
+from tilesmith.ir.types import same_dim, same_shape
 from tilesmith.strategy.access import accesses, condition_vars, expand
 from tilesmith.strategy.group import Group
 from tilesmith.te.knobs import ANALYTIC, Config

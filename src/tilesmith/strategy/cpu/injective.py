@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tilesmith.ir.expr import Load, free_vars, post_order
+from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import LINE_BYTES, Target
-from tilesmith.ir.types import expected, expected_size, same_dim
+from tilesmith.ir.types import same_dim
 from tilesmith.strategy.access import (
     Divisions,
     condition_vars,

@@ -14,8 +14,9 @@ from tilesmith.graph.passes.fuse import node_structure
 from tilesmith.graph.passes.layout import Choice, LayoutPolicy, NodeLayouts, plain
 from tilesmith.ir.expr import Load, Var, free_vars, index_of
 from tilesmith.ir.layout import Layout, LayoutDim
+from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
-from tilesmith.ir.types import TensorType, expected, expected_size, same_dim
+from tilesmith.ir.types import TensorType, same_dim
 from tilesmith.ops.base import Op
 from tilesmith.ops.structure import Structure, loads, product_of_loads, stages
 from tilesmith.ops.winograd import WinogradConv

@@ -19,8 +19,9 @@ from typing import Any
 from tilesmith.ir.expr import Call, index_of, post_order
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.loop_tables import Scope
+from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
-from tilesmith.ir.types import expected, expected_size, same_dim, same_shape
+from tilesmith.ir.types import same_dim, same_shape
 from tilesmith.ops.structure import COSTLY, loads
 from tilesmith.perf.cost import constants_place
 from tilesmith.strategy.access import accesses

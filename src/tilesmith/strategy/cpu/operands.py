@@ -10,8 +10,8 @@ import math
 
 from tilesmith.ir.expr import Expr, Load, Var, free_vars, index_of, substitute
 from tilesmith.ir.layout import Layout
+from tilesmith.ir.symbols import expected
 from tilesmith.ir.target import LINE_BYTES, Target
-from tilesmith.ir.types import expected
 from tilesmith.ops.structure import loads
 from tilesmith.perf.limits import COPIED_BYTES
 from tilesmith.strategy.access import strides

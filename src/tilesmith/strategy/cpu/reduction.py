@@ -20,8 +20,9 @@ from typing import Any
 
 from tilesmith.ir.expr import Binary, Call, Expr, Var, post_order
 from tilesmith.ir.layout import Layout, LayoutDim
+from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
-from tilesmith.ir.types import expected, expected_size, same_dim, same_shape
+from tilesmith.ir.types import same_dim, same_shape
 from tilesmith.ops.structure import COSTLY, loads
 from tilesmith.strategy.access import accesses
 from tilesmith.strategy.group import Group

@@ -16,8 +16,8 @@ from typing import Any
 
 from tilesmith.ir.expr import Load, free_vars, post_order
 from tilesmith.ir.layout import Layout
+from tilesmith.ir.symbols import expected_size
 from tilesmith.ir.target import Target
-from tilesmith.ir.types import expected_size
 from tilesmith.strategy.access import expand
 from tilesmith.strategy.group import Group
 from tilesmith.te.knobs import ANALYTIC, Config

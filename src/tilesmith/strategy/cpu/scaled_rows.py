@@ -16,8 +16,9 @@ long runs, several rows together:
 
 from __future__ import annotations
 
+from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import LINE_BYTES, Target
-from tilesmith.ir.types import expected, expected_size, same_dim
+from tilesmith.ir.types import same_dim
 from tilesmith.perf.cost import PLACES, constants_place
 from tilesmith.strategy.group import Group
 from tilesmith.te.knobs import ANALYTIC, Config

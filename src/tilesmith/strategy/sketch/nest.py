@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilesmith.ir.layout import Layout, LayoutDim
+from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
-from tilesmith.ir.types import expected, expected_size
 from tilesmith.strategy.access import divisions
 from tilesmith.strategy.cpu.injective import (
     enough_iterations,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from tilesmith.ir.expr import Var
 from tilesmith.ir.layout import Layout
+from tilesmith.ir.symbols import expected_size
 from tilesmith.ir.target import Target
-from tilesmith.ir.types import expected_size
 from tilesmith.strategy.cpu.injective import schedule_injective
 from tilesmith.strategy.group import Group
 from tilesmith.te.schedule import Schedule

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from tilesmith.ir.expr import Const, Load, Var, post_order
+from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
-from tilesmith.ir.types import expected, expected_size, same_dim
+from tilesmith.ir.types import same_dim
 from tilesmith.strategy.cpu.injective import powers_of_two
 from tilesmith.te.knobs import Config
 from tilesmith.te.schedule import Schedule

@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilesmith.ir.expr import Expr, Load, substitute
+from tilesmith.ir.symbols import expected_size
 from tilesmith.ir.target import Target
-from tilesmith.ir.types import expected_size
 from tilesmith.te.rewrite import loads, map_loads
 from tilesmith.te.state import State
 from tilesmith.te.tensor import Compute, Reduce, Tensor

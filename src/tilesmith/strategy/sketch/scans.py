@@ -13,8 +13,8 @@ outermost, so that all rows of a step read the weights together, and threads sha
 
 from __future__ import annotations
 
+from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import LINE_BYTES, Target
-from tilesmith.ir.types import expected, expected_size
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.stage import Axis, Stage
 from tilesmith.te.tensor import Compute

@@ -22,8 +22,8 @@ from tilesmith.ir.context import Context
 from tilesmith.ir.expr import Expr, Load, Var, free_vars
 from tilesmith.ir.interval import make
 from tilesmith.ir.simplify import EMPTY, interval
+from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
-from tilesmith.ir.types import expected, expected_size
 from tilesmith.te.tensor import Tensor
 
 from .recompute import far_bytes_per_cycle

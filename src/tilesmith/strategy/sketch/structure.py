@@ -23,7 +23,7 @@ from tilesmith.ir.expr import (
     post_order,
 )
 from tilesmith.ir.simplify import simplify
-from tilesmith.ir.types import expected_size
+from tilesmith.ir.symbols import expected_size
 from tilesmith.ops.structure import COSTLY
 from tilesmith.te.lower_inline import inline
 from tilesmith.te.schedule import Schedule

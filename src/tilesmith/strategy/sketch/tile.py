@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import LINE_BYTES, CpuModel, Target
-from tilesmith.ir.types import expected, expected_size
 from tilesmith.te.knobs import Config
 
 from .structure import Read, StageBody

@@ -18,8 +18,8 @@ from typing import Any
 
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.expr import Load, Var
+from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
-from tilesmith.ir.types import expected, expected_size
 from tilesmith.strategy.cpu.winograd_cost import ERRORS
 from tilesmith.strategy.winograd import schedule_half, schedule_products, schedule_transform
 from tilesmith.te.interpolation import SQUARES

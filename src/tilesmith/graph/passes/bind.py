@@ -1,0 +1,89 @@
+"""Symbols replaced by numbers: the program for some sizes only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from tilesmith.graph.nodes import Graph, Node, Value
+from tilesmith.ir.expr import Expr, Var
+from tilesmith.ir.symbols import bound, expected, symbols_of
+from tilesmith.ir.types import TensorType
+from tilesmith.ops.base import Op
+
+
+def symbols_in(graph: Graph) -> tuple[Var, ...]:
+    """The symbols of a program, in the order of its inputs' dimensions.  A program whose sub-graphs
+    only use the sizes of their own inputs has no others.
+    """
+    return symbols_of(d for v in graph.inputs for d in v.shape)
+
+
+def bind(graph: Graph, values: Mapping[Var, int]) -> Graph:
+    """`graph` where symbols have these values; the same object if it has none of them.
+
+    Raises ValueError if an extent has no value then, such as a division by zero.
+    """
+    if not values:
+        return graph
+    return _Binding(values).graph(graph)
+
+
+def expected_graph(graph: Graph) -> Graph:
+    """`graph` for the sizes that its symbols are expected to have."""
+    return bind(graph, {v: expected(v) for v in symbols_in(graph)})
+
+
+class _Binding:
+    """One replacement; a value becomes another one only if its type does."""
+
+    def __init__(self, values: Mapping[Var, int]) -> None:
+        self._values = values
+        self._new: dict[Value, Value] = {}
+
+    def graph(self, graph: Graph) -> Graph:
+        inputs = tuple(map(self._value, graph.inputs))
+        nodes = tuple(map(self._node, graph.nodes))
+        outputs = tuple(map(self._value, graph.outputs))
+        if all(a is b for a, b in zip((*inputs, *nodes), (*graph.inputs, *graph.nodes))):
+            return graph
+        return replace(graph, inputs=inputs, nodes=nodes, outputs=outputs)
+
+    def _value(self, value: Value) -> Value:
+        if value.type.is_static:
+            return value
+        found = self._new.get(value)
+        if found is None:
+            found = self._new[value] = replace(value, type=self._type(value.type))
+        return found
+
+    def _type(self, type: TensorType) -> TensorType:
+        return TensorType(type.dtype, tuple(bound(d, self._values) for d in type.shape))
+
+    def _node(self, node: Node) -> Node:
+        op = self._op(node.op)
+        inputs, outputs = (tuple(map(self._value, v)) for v in (node.inputs, node.outputs))
+        if op is node.op and inputs == node.inputs and outputs == node.outputs:
+            return node
+        return Node(op, inputs, outputs, node.loc)
+
+    def _op(self, op: Op) -> Op:
+        changed = {}
+        for name, value in op.attributes.items():
+            new = self._attribute(value)
+            if new is not value:
+                changed[name] = new
+        return replace(op, **changed) if changed else op
+
+    def _attribute(self, value: Any) -> Any:
+        if isinstance(value, Expr):
+            return bound(value, self._values)
+        if isinstance(value, TensorType):
+            return value if value.is_static else self._type(value)
+        if isinstance(value, Graph):
+            return _Binding(self._values).graph(value)
+        if isinstance(value, tuple):
+            new = tuple(map(self._attribute, value))
+            return value if all(a is b for a, b in zip(new, value)) else new
+        return value

@@ -1,0 +1,97 @@
+"""Symbolic dimensions: extents that only a run knows.
+
+Such a dimension is an i64 expression over `Var`s with `sizes`.  A symbol is one of these Vars, such
+as the length of a sequence.  What is right for all sizes is decided with the expressions.  What is
+merely fast is decided with `expected`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from .dtypes import i64
+from .expr import Binary, Const, Expr, Unary, Var, as_expr, free_vars, post_order, substitute
+from .fold import INTEGER
+from .simplify import simplify
+from .sizes import LARGEST, Sizes
+from .types import Dim
+
+_EXPECTED = 1 << 20
+"""What a symbol without `sizes` is expected to be: large."""
+
+
+def symbol(name: str, low: int = 1, high: int = LARGEST, expected: int | None = None) -> Var:
+    """A new symbol; `expected` is by default 128, or the nearest size in `low`..`high`."""
+    guess = min(max(128, low), high) if expected is None else expected
+    return Var(name, i64, 1, Sizes(low, high, guess))
+
+
+def symbols_of(dims: Iterable[Dim]) -> tuple[Var, ...]:
+    """The symbols in `dims`, each once, in order of their first use."""
+    found: dict[Var, None] = {}
+    for d in dims:
+        if isinstance(d, Expr):
+            inside = free_vars(d)
+            found |= dict.fromkeys(n for n in post_order(d) if isinstance(n, Var) and n in inside)
+    return tuple(found)
+
+
+def value_of(dim: Dim, values: Mapping[Var, int]) -> int:
+    """The extent where symbols have these values.
+
+    Raises KeyError for a symbol without one, and ValueError for what has no value: a division by
+    zero, or an expression that is no arithmetic of integers.
+    """
+    if isinstance(dim, int):
+        return dim
+    done: dict[Expr, int] = {}
+    for node in post_order(dim):
+        done[node] = _apply(node, done, values)
+    return done[dim]
+
+
+def _apply(node: Expr, done: Mapping[Expr, int], values: Mapping[Var, int]) -> int:
+    if isinstance(node, Var):
+        return values[node]
+    if isinstance(node, Const):
+        return int(node.value)
+    if isinstance(node, Unary) and node.op == "neg":
+        return -done[node.a]
+    if isinstance(node, Binary) and node.op in INTEGER:
+        found = INTEGER[node.op](done[node.a], done[node.b])
+        if found is not None:
+            return found
+    raise ValueError(f"the extent {node} has no value")
+
+
+def bound(dim: Dim, values: Mapping[Var, int]) -> Dim:
+    """The extent with these values put in; a number if no symbol is left."""
+    if isinstance(dim, int):
+        return dim
+    inside = free_vars(dim)
+    if inside <= values.keys():
+        return value_of(dim, values)
+    known: dict[Expr, Expr] = {v: as_expr(values[v]) for v in inside if v in values}
+    return as_dim(substitute(dim, known))
+
+
+def as_dim(extent: Expr | int) -> Dim:
+    """The extent in its simplest form: equal extents should be one object."""
+    if isinstance(extent, int):
+        return extent
+    simple = simplify(extent)
+    return int(simple.value) if isinstance(simple, Const) else simple
+
+
+def expected(dim: Dim) -> int:
+    """The extent that decisions reckon with.  No answer may depend on it."""
+    if isinstance(dim, int):
+        return dim
+    sizes = {v: v.sizes.expected if v.sizes is not None else _EXPECTED for v in free_vars(dim)}
+    return value_of(dim, sizes)
+
+
+def expected_size(dims: Iterable[Dim]) -> int:
+    """The number of elements that decisions reckon with: the product of `dims`."""
+    return math.prod(map(expected, dims))

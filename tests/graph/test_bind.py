@@ -1,0 +1,42 @@
+"""Symbols of a program replaced by numbers."""
+
+from __future__ import annotations
+
+from tilesmith.graph.builder import Builder
+from tilesmith.graph.passes.bind import bind, expected_graph, symbols_in
+from tilesmith.graph.text import print_graph
+from tilesmith.ir.dtypes import f32
+from tilesmith.ir.symbols import symbol
+from tilesmith.ir.types import TensorType
+from tilesmith.ops import matmul, shape
+from tilesmith.ops.activation import Relu
+
+
+def _graph(n, m):
+    b = Builder("g")
+    x = b.input("x", TensorType(f32, (n, m, 6)))
+    w = b.input("w", TensorType(f32, (6, 6)))
+    y = b.add(matmul.MatMul(), x, w)
+    z = b.add(shape.Reshape((n, m, 2, 3)), y)
+    return b.finish([b.add(Relu(), z)])
+
+
+def test_every_symbol_becomes_a_number() -> None:
+    n, m = symbol("n"), symbol("m", expected=7)
+    g = _graph(n, m)
+    assert symbols_in(g) == (n, m)
+    assert print_graph(bind(g, {n: 4, m: 5})) == print_graph(_graph(4, 5))
+    assert print_graph(expected_graph(g)) == print_graph(_graph(128, 7))
+
+
+def test_some_symbols_stay() -> None:
+    n, m = symbol("n"), symbol("m")
+    assert print_graph(bind(_graph(n, m), {n: 4})) == print_graph(_graph(4, m))
+
+
+def test_nothing_to_replace_gives_the_same_graph() -> None:
+    n, m = symbol("n"), symbol("m")
+    g = _graph(3, 5)
+    assert bind(g, {n: 1, m: 1}) is g
+    other = _graph(n, m)
+    assert bind(other, {}) is other
