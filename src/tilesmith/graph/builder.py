@@ -15,6 +15,7 @@ import numpy as np
 
 from tilesmith.graph.nodes import Constant, Data, Graph, Node, Value
 from tilesmith.ir.dtypes import dtype as to_dtype
+from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.base import Op
 from tilesmith.perf.limits import SHARED_BYTES
@@ -51,7 +52,7 @@ def infer(op: Op, types: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
     try:
         if op.is_composite() and type(op).infer is Op.infer:
             return tuple(v.type for v in expansion(op, types).outputs)
-        return tuple(op.infer(*types))
+        return tuple(t if t.is_static else _simplified(t) for t in op.infer(*types))
     except ModelError as e:
         kind, message = type(e), str(e)
     except (TypeError, ValueError, IndexError) as e:
@@ -59,6 +60,11 @@ def infer(op: Op, types: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         kind, message = ModelError, str(e)
     shown = f"{op.name}({', '.join(map(str, types))})"
     raise kind(f"{shown}: {message.removeprefix(f'{op.name}: ')}")
+
+
+def _simplified(type: TensorType) -> TensorType:
+    """The type with symbolic extents in their simplest form, so that equal ones are one object."""
+    return TensorType(type.dtype, tuple(map(as_dim, type.shape)))
 
 
 class Builder:

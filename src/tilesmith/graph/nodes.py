@@ -11,14 +11,16 @@ changed.  `loc` names the source model's node; equality ignores it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from tilesmith.ir.dtypes import DType
+from tilesmith.ir.expr import Expr, Var
 from tilesmith.ir.layout import Layout
+from tilesmith.ir.symbols import symbols_of
 from tilesmith.ir.types import Dim, TensorType
 from tilesmith.ops.base import Op
 from tilesmith.support.mapped import release
@@ -165,9 +167,37 @@ class Graph:
         return {v: tuple(ns) for v, ns in found.items()}
 
     @cached_property
+    def symbols(self) -> tuple[Var, ...]:
+        """The symbols in types and attributes, in the order of the text."""
+        return symbols_of(_extents(self))
+
+    @cached_property
     def constant(self) -> dict[Value, Constant]:
         """The constant behind each constant value."""
         return {c.value: c for c in self.constants}
+
+
+def _extents(graph: Graph) -> Iterator[Expr]:
+    """The symbolic extents in a program."""
+    for v in graph.inputs:
+        yield from _symbolic(v.type)
+    for n in graph.nodes:
+        for v in n.outputs:
+            yield from _symbolic(v.type)
+        yield from _symbolic(tuple(n.op.attributes.values()))
+
+
+def _symbolic(value: object) -> Iterator[Expr]:
+    """The symbolic extents in an attribute."""
+    if isinstance(value, Expr):
+        yield value
+    elif isinstance(value, tuple):
+        for v in value:
+            yield from _symbolic(v)
+    elif isinstance(value, TensorType):
+        yield from (d for d in value.shape if isinstance(d, Expr))
+    elif isinstance(value, Graph):
+        yield from _extents(value)
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,11 @@ import numpy as np
 
 from tilesmith.graph.nodes import Constant, Data, Graph, Node, Value
 from tilesmith.graph.text import read_elements
-from tilesmith.ir.dtypes import BY_NAME, DType
+from tilesmith.ir.dtypes import BY_NAME, DType, i64
 from tilesmith.ir.expr import Expr, Var
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.parse import parse_expr, tokenize
+from tilesmith.ir.sizes import Sizes
 from tilesmith.ir.text import RESERVED
 from tilesmith.ir.types import Dim, TensorType
 from tilesmith.ops.base import Op
@@ -37,6 +38,8 @@ _DIGEST = re.compile(r"@([0-9a-f]+)")
 _LAYOUT = re.compile(r'@"([^"\n]*)"')
 _LOC = re.compile(r'[ \t]*#[ \t]*("(?:[^"\\\n]|\\.)*")')
 _COMMENT = re.compile(r"#[^\n]*")
+_SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+_SIZES = re.compile(r"([0-9]+)\.\.([0-9]+)~([0-9]+)")
 _EXPR = re.compile(r"`([^`\n]*)`")
 
 _WORDS: dict[str, Any] = {
@@ -142,6 +145,8 @@ class _Parser:
         self.skip()
         quoted = self.text.startswith('"', self.pos)
         name = self.string("a name") if quoted else self.need(_NAME, "the graph's name")
+        if self.accept("<"):
+            self.symbols()
         scope: dict[str, Value] = {}
         inputs: list[Value] = []
         self.expect("(")
@@ -171,6 +176,29 @@ class _Parser:
         return Graph(
             name, tuple(inputs), tuple(constants), tuple(nodes), tuple(outputs), tuple(names)
         )
+
+    def symbols(self) -> None:
+        """Declarations of symbolic dimensions, up to the closing bracket."""
+        first = True
+        while not self.accept(">"):
+            if not first:
+                self.expect(",")
+            first = False
+            self.skip()
+            start = self.pos
+            name = self.need(_SYMBOL, "a symbolic dimension's name")
+            if name in self.dims or name in RESERVED:
+                self.fail("this name is taken", start)
+            self.skip()
+            start = self.pos
+            found = self.take(_SIZES)
+            if found is None:
+                self.fail("expected sizes like 1..64~8")
+            try:
+                sizes = Sizes(*(int(found.group(i)) for i in (1, 2, 3)))
+            except ValueError as e:
+                self.fail(str(e), start)
+            self.dims[name] = Var(name, i64, 1, sizes)
 
     def label(self) -> str:
         """A value's printed name, the key of a scope.  A number stands for a value without

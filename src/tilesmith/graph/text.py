@@ -15,6 +15,8 @@
   numbered.
 - A label is quoted if it has other characters than letters, digits and `_ . / ~ -`, or starts with
   a digit.
+- `graph main<n 1..64~8>(%x: f32[n,3])` declares the symbolic dimension n, from 1 to 64 and expected
+  to be 8.
 - Attributes with their default value are left out.
 - A constant of at most 8 elements is written out, in its physical order, if its numbers read back
   exactly.  A larger one is named by the digest of its contents, which `constants_of` collects.
@@ -33,7 +35,7 @@ import numpy as np
 
 from tilesmith.graph.nodes import Constant, Graph, Node, Value
 from tilesmith.ir.dtypes import DType
-from tilesmith.ir.expr import Expr
+from tilesmith.ir.expr import Expr, Var
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.text import Names, print_expr
 from tilesmith.ir.types import TensorType
@@ -117,13 +119,14 @@ class _Printer:
 
     def __init__(self, dims: NameOf | None = None) -> None:
         self.dims = Names() if dims is None else dims
+        self.declared: set[Var] = set()
 
     def graph(self, graph: Graph, indent: str) -> str:
         name = _names(graph)
         inner = indent + "  "
         params = ", ".join(self.definition(v, name) for v in graph.inputs)
         title = graph.name if BARE_NAME.match(graph.name) else json.dumps(graph.name)
-        lines = [f"graph {title}({params}) {{"]
+        lines = [f"graph {title}{self.symbols(graph)}({params}) {{"]
         for c in graph.constants:
             elements = inline_elements(c)
             shown = f"@{c.data.digest}" if elements is None else elements
@@ -135,6 +138,13 @@ class _Printer:
         lines.append(f"{inner}return {returned}".rstrip())
         lines.append(f"{indent}}}")
         return "\n".join(lines)
+
+    def symbols(self, graph: Graph) -> str:
+        """The symbols that no graph around has declared, with their sizes."""
+        new = [v for v in graph.symbols if v.sizes is not None and v not in self.declared]
+        self.declared.update(new)
+        shown = ", ".join(f"{self.dims(v)} {v.sizes}" for v in new)
+        return f"<{shown}>" if new else ""
 
     def node(self, node: Node, name: dict[Value, str], indent: str) -> str:
         outputs = ", ".join(self.definition(v, name) for v in node.outputs)

@@ -8,16 +8,9 @@ from typing import Any
 
 from tilesmith.graph.nodes import Graph, Node, Value
 from tilesmith.ir.expr import Expr, Var
-from tilesmith.ir.symbols import bound, expected, symbols_of
+from tilesmith.ir.symbols import bound, expected
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.base import Op
-
-
-def symbols_in(graph: Graph) -> tuple[Var, ...]:
-    """The symbols of a program, in the order of its inputs' dimensions.  A program whose sub-graphs
-    only use the sizes of their own inputs has no others.
-    """
-    return symbols_of(d for v in graph.inputs for d in v.shape)
 
 
 def bind(graph: Graph, values: Mapping[Var, int]) -> Graph:
@@ -32,7 +25,7 @@ def bind(graph: Graph, values: Mapping[Var, int]) -> Graph:
 
 def expected_graph(graph: Graph) -> Graph:
     """`graph` for the sizes that its symbols are expected to have."""
-    return bind(graph, {v: expected(v) for v in symbols_in(graph)})
+    return bind(graph, {v: expected(v) for v in graph.symbols})
 
 
 class _Binding:
