@@ -134,6 +134,79 @@ def test_wrong_arguments_are_named(made: Made) -> None:
             bad()
 
 
+def test_results_go_where_the_caller_wants_them(made: Made) -> None:
+    exe, c = made
+    x = sample()
+    y, z = np.empty((ROWS, COLS), np.float32), np.empty(ROWS, np.float32)
+    got = exe(x, out=(y, z))
+    assert got[0] is y and got[1] is z
+    check((y, z), x, c)
+    y[:] = z[:] = 0
+    got = exe(np.asfortranarray(x), out=[None, z])  # the input is converted
+    assert got[1] is z and not y.any()
+    check(got, x, c)
+    named = exe.run({"x": x}, out={"y": y})
+    assert named["y"] is y and named["z"] is not z
+    check(tuple(named.values()), x, c)
+    for shape in ((), (0,), (3, 5)):
+        for dtype in (f32, bf16):
+            x = np.ones(shape, dtype.numpy)
+            y = np.zeros(shape, dtype.numpy)
+            assert Executable(copy_program(dtype, shape))(x, out=y) is y
+            np.testing.assert_array_equal(y.astype(np.float32), x.astype(np.float32))
+
+
+def test_torch_tensors_receive_results(made: Made) -> None:
+    torch = pytest.importorskip("torch")
+    exe, c = made
+    x = sample()
+    y, z = torch.empty(ROWS, COLS), np.empty(ROWS, np.float32)
+    got = exe(torch.from_numpy(x), out=(y, z))
+    assert got[0] is y and got[1] is z
+    check((y.numpy(), z), x, c)
+    assert isinstance(exe(x, out=(y, None))[1], np.ndarray)
+    with pytest.raises(ModelError, match="output 'y': expected a writable, C-contiguous array"):
+        exe(x, out=(torch._neg_view(y), None))  # NumPy sees a copy of it
+
+
+def test_room_for_results_that_does_not_fit(made: Made) -> None:
+    exe, c = made
+    x = sample()
+    y, z = np.empty((ROWS, COLS), np.float32), np.empty(ROWS, np.float32)
+    memory = np.empty(2 * y.size, np.float32)
+    fixed = y.copy()
+    fixed.flags.writeable = False
+    cases = (
+        (y, r"out: expected 2 arrays \(y: f32\[8,24\], z: f32\[8\]\), found 1"),
+        ((y, z, z), "out: expected 2 arrays .* found 3"),
+        ((y.astype(np.float64), z), r"output 'y': expected element type f32 .* found float64$"),
+        ((y, y), r"output 'z': expected shape \(8,\), found \(8, 24\)"),
+        ((np.asfortranarray(y), z), "output 'y': expected a writable, C-contiguous array"),
+        ((fixed, z), "output 'y': expected a writable, C-contiguous array"),
+        (([0.0], z), "output 'y': expected a NumPy array or a torch tensor, found list"),
+    )
+    for out, message in cases:
+        with pytest.raises(ModelError, match=message):
+            exe(x, out=out)
+    with pytest.raises(
+        ModelError, match=r"no output is called 'Y'; did you mean 'y'.* outputs are"
+    ):
+        exe.run({"x": x}, out={"Y": y})
+    shared = memory[: y.size].reshape(y.shape)
+    shared[:] = x
+    for out, message in (
+        ((x, z), "output 'y' shares memory with input 'x'; expected an array with memory of its"),
+        ((shared, memory[y.size - 1 :][:ROWS]), "output 'z' shares memory with output 'y'"),
+        ((memory[ROWS : ROWS + y.size].reshape(y.shape), z), "'y' shares memory with input 'x'"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            exe(x if out[0] is x else shared if out[0] is not shared else x, out=out)
+    with pytest.raises(UsageError, match="shares memory with input 'x'"):
+        exe.run({"x": x}, out={"y": x})
+    after = memory[y.size :][:ROWS]
+    check(exe(shared, out=(None, after)), shared, c)  # neighbours in one block
+
+
 def test_a_failed_assertion_names_the_node() -> None:
     exe = Executable(checked_program())
     np.testing.assert_array_equal(exe(np.arange(4)), np.arange(4))

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
 from tilesmith.ir.dtypes import DType
-from tilesmith.support.errors import ModelError
+from tilesmith.support.errors import ModelError, UsageError
 
 from .program import TensorSpec
 
@@ -54,16 +54,52 @@ def to_numpy(value: Any, what: str) -> np.ndarray:
     )
 
 
-def check(array: np.ndarray, spec: TensorSpec) -> None:
+def check(array: np.ndarray, spec: TensorSpec, what: Literal["input", "output"]) -> None:
     """Raises ModelError unless dtype and shape are those of `spec`."""
     if array.dtype != spec.dtype.numpy:
+        cure = "; convert it with .astype" if what == "input" else ""
         raise ModelError(
-            f"input {spec.name!r}: expected element type {spec.dtype} ({spec.dtype.numpy}), "
-            f"found {array.dtype}; "
-            f"convert it with .astype"
+            f"{what} {spec.name!r}: expected element type {spec.dtype} ({spec.dtype.numpy}), "
+            f"found {array.dtype}{cure}"
         )
     if array.shape != spec.shape:
-        raise ModelError(f"input {spec.name!r}: expected shape {spec.shape}, found {array.shape}")
+        raise ModelError(f"{what} {spec.name!r}: expected shape {spec.shape}, found {array.shape}")
+
+
+def as_output(value: Any, spec: TensorSpec) -> np.ndarray:
+    """The memory of an array that a caller gives for an output, as `as_stored` has it.
+
+    Raises ModelError unless a result of `spec` can be written there.
+    """
+    what = f"output {spec.name!r}"
+    if not isinstance(value, np.ndarray) and not is_torch(value):
+        raise ModelError(
+            f"{what}: expected a NumPy array or a torch tensor, found {type(value).__name__}"
+        )
+    array = to_numpy(value, what)
+    check(array, spec, "output")
+    # The view of a torch tensor with a conjugation or negation to come is a copy.
+    is_view = isinstance(value, np.ndarray) or array.ctypes.data == value.data_ptr()
+    flags = array.flags
+    if not (is_view and flags.c_contiguous and flags.aligned and flags.writeable):
+        raise ModelError(f"{what}: expected a writable, C-contiguous array")
+    return as_stored(array)
+
+
+def check_apart(
+    inputs: Sequence[tuple[str, np.ndarray]], outputs: Sequence[tuple[str, np.ndarray]]
+) -> None:
+    """Raises UsageError if an output shares memory with another array; all are C-contiguous and
+    have a name for the message.
+    """
+    before = list(inputs)
+    for name, array in outputs:
+        for other, also in before:
+            if np.may_share_memory(array, also):  # exact for contiguous arrays
+                raise UsageError(
+                    f"{name} shares memory with {other}; expected an array with memory of its own"
+                )
+        before.append((name, array))
 
 
 def as_stored(array: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ executable.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,18 @@ from tilesmith.codegen.targets import host, missing_features
 from tilesmith.ir.dtypes import i64
 from tilesmith.support.errors import ModelError
 
-from .arrays import as_stored, buffer_kind, check, is_foreign, is_torch, nearest, to_numpy, to_torch
+from .arrays import (
+    as_output,
+    as_stored,
+    buffer_kind,
+    check,
+    check_apart,
+    is_foreign,
+    is_torch,
+    nearest,
+    to_numpy,
+    to_torch,
+)
 from .native import Failure, Runner, round_up, set_cores
 from .program import ENTRY, Program, TensorSpec
 from .results import Results
@@ -36,7 +47,8 @@ class Executable:
     a tuple for several outputs.
 
     NumPy arrays in, NumPy arrays out; if an input is a torch tensor, so are the outputs.
-    Contiguous inputs are used in place.  Results are fresh arrays.
+    Contiguous inputs are used in place.  Results are fresh arrays, or those that a caller gives as
+    `out`.
     """
 
     def __init__(self, program: Program, threads: int | None = None) -> None:
@@ -65,6 +77,8 @@ class Executable:
         self._runner = self._make_runner(self._library.address(ENTRY))
         self._call = self._runner.call
         self._input_count = len(program.inputs)
+        self._input_names = dict.fromkeys(s.name for s in program.inputs)
+        self._output_names = [s.name for s in program.outputs]
 
     def _make_runner(self, entry: int, more_outputs: tuple[Any, ...] = ()) -> Any:
         program = self.program
@@ -91,50 +105,84 @@ class Executable:
     def outputs(self) -> tuple[TensorSpec, ...]:
         return self.program.outputs
 
-    def __call__(self, *arrays: Any) -> Any:
-        """Run the model.  Raises ModelError if count, type or shape of the inputs is wrong."""
+    def __call__(self, *arrays: Any, out: Any = None) -> Any:
+        """Run the model.
+
+        out: where the results go: for a single output an array, else a sequence in the order of
+            `outputs`, in which None stands for a fresh array.  An array is a NumPy array or a
+            torch tensor, C-contiguous and writable, that shares no memory with an input or another
+            output.  It is returned in its output's place.
+
+        Raises ModelError if count, type or shape of the inputs or of `out` is wrong, UsageError if
+        `out` shares memory with other arguments.
+        """
         if len(arrays) == self._input_count and self._plain:
-            results = tuple([r.fresh() for r in self._results])
+            if out is None:
+                results = tuple([r.fresh() for r in self._results])
+            else:
+                results = self._room(self._given(out))
             status = self._call(arrays, results)
             if status == 0:
                 return results[0] if self._single else results
             if isinstance(status, tuple):
                 self._check(status)
-        results = self._run_checked(arrays)
+        results = self._run_checked(arrays, out)
         return results[0] if self._single else results
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def run(
+        self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Run the model on inputs by name; returns the outputs by name.
 
-        Raises ModelError for wrong or missing names too.
+        out: for some outputs, arrays that the results go to (see `__call__`).
+
+        Raises what a call does, and ModelError for wrong or missing names too.
         """
-        names = [s.name for s in self.inputs]
-        for name in inputs:
-            if name not in names:
-                raise ModelError(
-                    f"no input is called {name!r}{nearest(str(name), names)}; the inputs are "
-                    f"{_listing(self.inputs)}"
-                )
-        absent = [n for n in names if n not in inputs]
-        if absent:
+        if inputs.keys() != self._input_names.keys():
+            _check_names(inputs, "input", self.inputs)
+            absent = [s.name for s in self.inputs if s.name not in inputs]
             raise ModelError(
                 f"missing inputs: {', '.join(map(repr, absent))}; the inputs are "
                 f"{_listing(self.inputs)}"
             )
-        result = self(*(inputs[n] for n in names))
-        return dict(
-            zip((s.name for s in self.outputs), (result,) if self._single else result, strict=True)
-        )
+        room = None
+        if out is not None:
+            _check_names(out, "output", self.outputs)
+            room = [out.get(name) for name in self._output_names]
+        result = self(*[inputs[name] for name in self._input_names], out=room)
+        return dict(zip(self._output_names, (result,) if self._single else result, strict=True))
 
-    def _run_checked(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _given(self, out: Any) -> tuple[Any, ...]:
+        """For each output, the array that the caller gives for it, or None."""
+        count = len(self.outputs)
+        if out is None:
+            return (None,) * count
+        given = tuple(out) if isinstance(out, (tuple, list)) else (out,)
+        if len(given) != count:
+            raise ModelError(
+                f"out: expected {count} arrays ({_listing(self.outputs)}), found {len(given)}"
+            )
+        return given
+
+    def _room(self, given: Iterable[Any]) -> tuple[Any, ...]:
+        """The arrays that results are written to: those given, and fresh ones."""
+        pairs = zip(self._results, given, strict=True)
+        return tuple([r.fresh() if g is None else g for r, g in pairs])
+
+    def _run_checked(self, arrays: tuple[Any, ...], out: Any) -> tuple[Any, ...]:
         """The slow path: convert what the fast path refuses, or say what is wrong with it."""
         stored = self._stored(arrays)
-        results = tuple(r.fresh() for r in self._results)
-        self._check(self._call(stored, results))
-        views = tuple(
-            r if v is None else r.view(v) for r, v in zip(results, self._views, strict=True)
+        given = self._given(out)
+        pairs = zip(given, self.outputs, strict=True)
+        room = self._room(None if g is None else as_output(g, spec) for g, spec in pairs)
+        check_apart(
+            [(f"input {s.name!r}", a) for s, a in zip(self.inputs, stored, strict=True)],
+            [(f"output {s.name!r}", a) for s, a in zip(self.outputs, room, strict=True)],
         )
-        return tuple(map(to_torch, views)) if any(map(is_torch, arrays)) else views
+        self._check(self._call(stored, room))
+        views = [r if v is None else r.view(v) for r, v in zip(room, self._views, strict=True)]
+        fresh = map(to_torch, views) if any(map(is_torch, arrays)) else views
+        return tuple(f if g is None else g for f, g in zip(fresh, given, strict=True))
 
     def _stored(self, arrays: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
         if len(arrays) != self._input_count:
@@ -145,7 +193,7 @@ class Executable:
         converted = []
         for value, spec in zip(arrays, self.inputs, strict=True):
             array = to_numpy(value, f"input {spec.name!r}")
-            check(array, spec)
+            check(array, spec, "input")
             converted.append(as_stored(array))
         return tuple(converted)
 
@@ -156,7 +204,8 @@ class Executable:
             call = self.program.calls[failure.call]
             raise ModelError(f"{call.label or call.symbol}: {failure.text(call.messages)}")
         if status < 0:
-            raise ModelError(f"input {self.inputs[-status - 1].name!r} can't be read as a buffer")
+            name = (*self.inputs, *self.outputs)[-status - 1].name
+            raise ModelError(f"the memory of {name!r} can't be used through the buffer protocol")
 
     def trim(self) -> int:
         """Give memory that no call and no result uses back to the system; returns how many bytes.
@@ -226,6 +275,17 @@ class Executable:
     def __repr__(self) -> str:
         signature = f"{_listing(self.inputs)} -> {_listing(self.outputs)}"
         return f"<executable for {self.program.target.name}: {signature}>"
+
+
+def _check_names(given: Iterable[str], what: str, specs: tuple[TensorSpec, ...]) -> None:
+    """Raises ModelError unless all `given` are names of inputs or outputs (`what`)."""
+    names = [s.name for s in specs]
+    for name in given:
+        if name not in names:
+            raise ModelError(
+                f"no {what} is called {name!r}{nearest(str(name), names)}; the {what}s are "
+                f"{_listing(specs)}"
+            )
 
 
 def _listing(specs: tuple[TensorSpec, ...]) -> str:

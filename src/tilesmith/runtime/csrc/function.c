@@ -146,12 +146,10 @@ static int apart(const Function *self, const Py_buffer *views) {
     for (Py_ssize_t i = 0; i < self->arrays; i++) {
         if (!self->specs[i].written)
             continue;
-        uintptr_t start = (uintptr_t)views[i].buf, end = start + (uintptr_t)views[i].len;
         for (Py_ssize_t j = 0; j < self->arrays; j++) {
-            uintptr_t other = (uintptr_t)views[j].buf, last = other + (uintptr_t)views[j].len;
-            if (j == i || start >= last || other >= end || start == end || other == last)
+            if (j == i || !tilesmith_overlap(&views[i], &views[j]))
                 continue;
-            if (!(self->specs[i].same[j] && start == other && end == last))
+            if (!(self->specs[i].same[j] && views[i].buf == views[j].buf && views[i].len == views[j].len))
                 return 0;
         }
     }

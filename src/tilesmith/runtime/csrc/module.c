@@ -173,6 +173,16 @@ static Py_ssize_t take(Runner *self, PyObject *arrays, Py_ssize_t first, Py_ssiz
     return count;
 }
 
+/* The first output that shares memory with an array before it; `self->arrays` if there is none. */
+static Py_ssize_t overlapping_output(const Runner *self, const Py_buffer *views) {
+    Py_ssize_t i = self->inputs;
+    for (; i < self->arrays; i++)
+        for (Py_ssize_t j = 0; j < i; j++)
+            if (tilesmith_overlap(&views[i], &views[j]))
+                return i;
+    return i;
+}
+
 PyObject *tilesmith_failure_of(int32_t code, const struct tilesmith_failure *failure) {
     int count = failure->count < TILESMITH_VALUES ? failure->count : TILESMITH_VALUES;
     PyObject *values = PyTuple_New(count > 0 ? count : 0);
@@ -210,8 +220,9 @@ static PyObject *runner_call(PyObject *object, PyObject *const *args, Py_ssize_t
     if (taken == self->inputs)
         taken += take(self, args[1], self->inputs, self->arrays - self->inputs,
                       PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | PyBUF_WRITABLE, views, pointers);
-    if (taken < self->arrays) {
-        result = PyLong_FromSsize_t(-taken - 1);
+    Py_ssize_t fit = taken == self->arrays ? overlapping_output(self, views) : taken;
+    if (fit < self->arrays) {
+        result = PyLong_FromSsize_t(-fit - 1);
     } else {
         Arena *arena = tilesmith_arenas_take(&self->memory);
         if (arena == NULL) {
@@ -249,7 +260,8 @@ static PyObject *runner_trim(PyObject *object, PyObject *unused) {
 static PyMethodDef runner_methods[] = {
     {"call", (PyCFunction)(void (*)(void))runner_call, METH_FASTCALL,
      "call(inputs, outputs) -> 0, or -(i + 1) when array i does not fit its specification (outputs are counted after\n"
-     "the inputs), or why the run failed: (code, call, assertion, values)."},
+     "the inputs) or is an output that shares memory with an array before it, or why the run failed:\n"
+     "(code, call, assertion, values)."},
     {"trim", runner_trim, METH_NOARGS, "trim() -> bytes of idle arenas that were given back to the system."},
     {NULL, NULL, 0, NULL},
 };

@@ -17,6 +17,12 @@ extern PyType_Spec tilesmith_runner_spec, tilesmith_function_spec;
 /* The kind of a buffer's elements by their format: b, i, u or f as in NumPy, 0 for others. */
 char tilesmith_kind(const char *format);
 
+/* Whether two views have a byte in common. */
+static inline int tilesmith_overlap(const Py_buffer *a, const Py_buffer *b) {
+    uintptr_t first = (uintptr_t)a->buf, second = (uintptr_t)b->buf;
+    return a->len && b->len && first < second + (uintptr_t)b->len && second < first + (uintptr_t)a->len;
+}
+
 /* The failure of a run as (code, call, assertion, values). */
 PyObject *tilesmith_failure_of(int32_t code, const struct tilesmith_failure *failure);
 
