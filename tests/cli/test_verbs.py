@@ -48,6 +48,27 @@ def test_run_with_a_wrong_answer_is_exit_code_4(tilesmith, model, example):
     assert "output 'y' differs" in outcome.err
 
 
+def test_each_output_of_a_run_has_the_tolerance_of_its_type(tilesmith, tmp_path):
+    """Quantised values may be one off, other integers not; floats by a share."""
+    kinds = {"INT8": (1, 2), "INT64": (0, 1), "FLOAT": (1e-2, 1.0), "FLOAT16": (1, 4)}
+    for name, (right, wrong) in kinds.items():
+        kind = getattr(onnx.TensorProto, name)
+        graph = helper.make_graph(
+            [helper.make_node("Identity", ["x"], ["y"])],
+            "same",
+            [helper.make_tensor_value_info("x", kind, [2])],
+            [helper.make_tensor_value_info("y", kind, [2])],
+        )
+        opsets = [helper.make_opsetid("", 18)]
+        path = tmp_path / "same.onnx"
+        onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+        x = np.array([1, 100], helper.tensor_dtype_to_np_dtype(kind))
+        for off, code in ((right, 0), (wrong, 4)):
+            np.savez(tmp_path / "a.npz", x=x, out_y=(x + off).astype(x.dtype))
+            outcome = tilesmith("run", path, "--input", tmp_path / "a.npz", "--check")
+            assert outcome.code == code, (name, off, outcome.err)
+
+
 def test_run_on_random_input_is_repeatable(tilesmith, model):
     first, second, other = (
         tilesmith("run", model, "--json", "--seed", seed).json["outputs"] for seed in (3, 3, 4)
@@ -194,7 +215,8 @@ def test_check(tilesmith, model):
     done = tilesmith("check", model, "--json")
     assert done.code == 0, done.err
     kernels = done.json["kernels"]
-    assert kernels and all(k["error"] <= k["bound"] for k in kernels)
+    outputs = [o for k in kernels for o in k["outputs"]]
+    assert outputs and all(o["error"] <= o["bound"] == 1e-4 for o in outputs)
     assert "kernels" in tilesmith("check", model).out
 
 

@@ -26,10 +26,16 @@ from tilesmith.cli.arguments import (
 from tilesmith.cli.console import milliseconds, note, print_json
 from tilesmith.cli.models import inputs_from, open_model, random_inputs, read_arrays
 from tilesmith.runtime.executable import Executable
+from tilesmith.runtime.program import TensorSpec
 from tilesmith.support.errors import AccuracyError, UsageError
 
-_TOLERANCE = 1e-3
-"""Largest difference of an answer relative to the largest expected magnitude (`--check`)."""
+_TOLERANCES = {"f64": 1e-8, "f32": 1e-3, "f16": 2e-2}
+"""`--check`: by element type, the largest difference of an output relative to the largest expected
+magnitude.
+"""
+
+_COARSE = 1e-1
+"""The same for bf16 and narrower floats."""
 
 
 @with_options
@@ -87,13 +93,23 @@ def command(
         print_json(result)
     else:
         _show(result)
-    wrong = {k: d for k, d in differences.items() if not d["relative"] <= _TOLERANCE}
-    if check and wrong:
-        name, d = next(iter(wrong.items()))
-        raise AccuracyError(
-            f"output {name!r} differs from the expected answer by {d['relative']:.2e} of its "
-            f"largest magnitude (allowed: {_TOLERANCE:g})"
-        )
+    for s in exe.outputs if check else ():
+        kind, allowed = _allowed(s)
+        if s.name in differences and not differences[s.name][kind] <= allowed:
+            share = " of its largest magnitude" if kind == "relative" else ""
+            raise AccuracyError(
+                f"output {s.name!r} differs from the expected answer by "
+                f"{differences[s.name][kind]:.3g}{share} (allowed for {s.dtype}: {allowed:g})"
+            )
+
+
+def _allowed(spec: TensorSpec) -> tuple[str, float]:
+    """Which difference of an output is bounded, and the bound: integers are exact, but quantised
+    values (8 bits) may be one quantum off.
+    """
+    if spec.dtype.is_float:
+        return "relative", _TOLERANCES.get(spec.dtype.name, _COARSE)
+    return "absolute", 1.0 if spec.dtype.bits == 8 and not spec.dtype.is_bool else 0.0
 
 
 def _fastest(exe: Executable, inputs: dict[str, np.ndarray]) -> float:

@@ -1,4 +1,11 @@
-"""Every kernel of a model by itself against the graph evaluator."""
+"""Every kernel of a model by itself against the graph evaluator.
+
+An operator that rounds makes a large difference of a small one: an element that lies next to the
+middle between two integers goes to the other one.  Where a kernel contains such a step, the
+reference is a range: the steps are also evaluated with operands that are smaller and larger by the
+error that the accuracy policy allows, and a result may lie anywhere between.  So a quantised value
+may be one quantum off, and only where its unrounded value is that near to a boundary.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +16,10 @@ from typing import Any
 import numpy as np
 
 from tilesmith.codegen.kernel import KernelCode
-from tilesmith.graph.evaluate import evaluate, logical_array
+from tilesmith.graph.evaluate import evaluate, evaluate_op, logical_array
 from tilesmith.graph.nodes import Fused, Graph, Node, Value
+from tilesmith.ir.dtypes import dtype as to_dtype
+from tilesmith.ops.elementwise import Cast
 from tilesmith.runtime.executable import Executable
 from tilesmith.support.difference import difference
 from tilesmith.support.options import Options
@@ -23,25 +32,50 @@ from .session import Session
 
 
 @dataclass(frozen=True, slots=True)
+class OutputCheck:
+    """How one output of a kernel compares with the graph evaluator.
+
+    dtype: its element type.
+    error: largest difference from the reference's range, relative to the reference's largest
+        magnitude.
+    bound: the error that the accuracy policy allows for the element type; 0 if it is exact.
+    stepped: number of elements that a rounding step put further away than `bound`, but within the
+        reference's range.
+    """
+
+    dtype: str
+    error: float
+    bound: float
+    stepped: int = 0
+
+    @property
+    def passed(self) -> bool:
+        return self.error <= self.bound
+
+
+@dataclass(frozen=True, slots=True)
 class KernelCheck:
     """How one kernel compares with the graph evaluator on the same inputs.
 
     index: number of the kernel in the program.
     loc: the source model's node.
     operators: of the fused group.
-    error: largest difference relative to the largest magnitude of the reference.
-    bound: the error that the accuracy policy allows.
+    outputs: in the kernel's order.
     """
 
     index: int
     loc: str
     operators: tuple[str, ...]
-    error: float
-    bound: float
+    outputs: tuple[OutputCheck, ...]
 
     @property
     def passed(self) -> bool:
-        return self.error <= self.bound
+        return all(o.passed for o in self.outputs)
+
+    @property
+    def worst(self) -> OutputCheck:
+        """The output that is out of bounds, or nearest to its bound."""
+        return max(self.outputs, key=lambda o: (not o.passed, o.error / (o.bound or 1.0)))
 
 
 def check(
@@ -68,18 +102,79 @@ def check(
     for i, node in enumerate(fused.nodes):
         assert isinstance(node.op, Fused)
         arrays = [known[v] for v in node.inputs]
-        expected = tuple(evaluate(node.op.body, arrays).values())
+        expected, *near = _references(node.op.body, arrays, session.options)
         known |= zip(node.outputs, expected, strict=True)
         if node in kernels:
             found = _run_alone(node, kernels[node], arrays, session)
-            error = max(map(difference, found, expected))
-            bound = max(session.options.bound(str(v.dtype)) for v in node.outputs)
+            outputs = tuple(
+                _compared(f, e, others, session.options.bound(str(v.dtype)), str(v.dtype))
+                for v, f, e, *others in zip(node.outputs, found, expected, *near, strict=True)
+            )
             ops = tuple(n.op.name for n in node.op.body.nodes)
-            results.append(KernelCheck(i, node.loc, ops, error, bound))
+            results.append(KernelCheck(i, node.loc, ops, outputs))
         for v in node.inputs:
             if last_use[v] == i:
                 del known[v]
     return results
+
+
+def _references(
+    body: Graph, arrays: Sequence[np.ndarray], options: Options
+) -> list[tuple[np.ndarray, ...]]:
+    """The outputs of a group; where it has steps, also those with lower and with higher operands
+    of the steps.
+    """
+    if not any(n.op.has_steps for n in body.nodes):
+        return [tuple(evaluate(body, arrays).values())]
+    known: dict[Value, Sequence[np.ndarray]] = {c.value: [logical_array(c)] for c in body.constants}
+    known |= {v: [a] for v, a in zip(body.inputs, arrays, strict=True)}
+    for node in body.nodes:
+        operands = [known[v] for v in node.inputs]
+        if node.op.has_steps and not (isinstance(node.op, Cast) and node.op.to.is_float):
+            operands[0] = _around(operands[0], options)
+        results = [
+            evaluate_op(node.op, *(o[min(i, len(o) - 1)] for o in operands))
+            for i in range(max(map(len, operands), default=1))
+        ]
+        known |= zip(node.outputs, zip(*results, strict=True), strict=True)
+    count = max(len(known[v]) for v in body.outputs)
+    return [tuple(known[v][min(i, len(known[v]) - 1)] for v in body.outputs) for i in range(count)]
+
+
+def _around(operand: Sequence[np.ndarray], options: Options) -> Sequence[np.ndarray]:
+    """An operand of a step, and what it may be at least and at most.  Whole numbers are the exact
+    results of steps before.
+    """
+    x = operand[0]
+    dtype = to_dtype(x.dtype)
+    wide = x.astype(np.float64)
+    finite = wide[np.isfinite(wide)]
+    if not dtype.is_float or (finite == np.rint(finite)).all():
+        return operand
+    by = min(options.bound(str(dtype)) * float(np.abs(finite).max()), _MOST)
+    low, high = operand[-2:] if len(operand) > 1 else (x, x)
+    return x, (low - by).astype(x.dtype), (high + by).astype(x.dtype)
+
+
+_MOST = 0.5
+"""Most by which the operand of a step is changed: a result is one step off at most."""
+
+
+def _compared(
+    found: np.ndarray, expected: np.ndarray, near: Sequence[np.ndarray], bound: float, dtype: str
+) -> OutputCheck:
+    """A result against its reference and, if there are any, the lowest and the highest ones."""
+    error = difference(found, expected)
+    if error <= bound or not near:
+        return OutputCheck(dtype, error, bound)
+    options = np.stack([np.asarray(a, np.float64) for a in (expected, *near)])
+    wide = np.asarray(found, np.float64)
+    nearest = np.clip(wide, options.min(0), options.max(0))
+    plain = options[0]
+    scale = float(np.abs(plain[np.isfinite(plain)]).max(initial=0.0)) or 1.0
+    off, rest = np.abs(wide - plain), np.abs(wide - nearest)
+    stepped = int(((off > bound * scale) & (rest <= bound * scale)).sum())
+    return OutputCheck(dtype, difference(wide, nearest), bound, stepped)
 
 
 def _run_alone(

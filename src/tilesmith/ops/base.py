@@ -71,6 +71,11 @@ class Op:
     so keys contain its meaning (`graph.custom`), and nothing is folded with its reference.
     """
 
+    has_steps: ClassVar[bool] = False
+    """True if the smallest change of the first operand, a float, may change the result by a step,
+    as rounding does.  `check` allows for such steps.
+    """
+
     def __init_subclass__(cls, abstract: bool = False, **kwargs: Any) -> None:
         """Enter `cls` in the table, unless it is only a base for a family of operators
         (`abstract`) or a user's, which `register_op` enters.

@@ -70,6 +70,7 @@ class Div(_Binary):
 class Mod(_Binary):
     """Remainder, with the sign of b; with `fmod` the sign of a (C's fmod and %)."""
 
+    has_steps: ClassVar[bool] = True
     fmod: bool = False
 
     def element(self, a: Expr, b: Expr) -> Expr:
@@ -151,6 +152,8 @@ class NotEqual(_Binary):
 class Less(_Binary):
     """a < b; false for NaN."""
 
+    has_steps: ClassVar[bool] = True
+
     def element(self, a: Expr, b: Expr) -> Expr:
         return a < b
 
@@ -160,6 +163,8 @@ class Less(_Binary):
 
 class LessEqual(_Binary):
     """a <= b; false for NaN."""
+
+    has_steps: ClassVar[bool] = True
 
     def element(self, a: Expr, b: Expr) -> Expr:
         return a <= b
@@ -171,6 +176,8 @@ class LessEqual(_Binary):
 class Greater(_Binary):
     """a > b; false for NaN."""
 
+    has_steps: ClassVar[bool] = True
+
     def element(self, a: Expr, b: Expr) -> Expr:
         return a > b
 
@@ -180,6 +187,8 @@ class Greater(_Binary):
 
 class GreaterEqual(_Binary):
     """a >= b; false for NaN."""
+
+    has_steps: ClassVar[bool] = True
 
     def element(self, a: Expr, b: Expr) -> Expr:
         return a >= b

@@ -135,22 +135,26 @@ class Atanh(_Function):
 class Floor(_Function):
     """The largest integer not above x, as a float."""
 
+    has_steps: ClassVar[bool] = True
     function: ClassVar[str] = "floor"
 
 
 class Ceil(_Function):
     """The smallest integer not below x, as a float."""
 
+    has_steps: ClassVar[bool] = True
     function: ClassVar[str] = "ceil"
 
 
 class Trunc(_Function):
     """Toward zero."""
 
+    has_steps: ClassVar[bool] = True
     function: ClassVar[str] = "trunc"
 
 
 class Round(_Function):
     """To the nearest integer, ties to even."""
 
+    has_steps: ClassVar[bool] = True
     function: ClassVar[str] = "round"

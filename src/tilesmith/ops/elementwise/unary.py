@@ -55,6 +55,7 @@ class Abs(Elementwise):
 class Sign(Elementwise):
     """-1, 0 or 1; NaN stays NaN."""
 
+    has_steps: ClassVar[bool] = True
     kinds: ClassVar[tuple[str, ...]] = rules.NUMBERS
 
     def element(self, x: Expr) -> Expr:
@@ -80,6 +81,7 @@ class Identity(Elementwise):
 class Cast(Elementwise):
     """Conversion to `to`: floats truncate toward zero to integers, to bool it is `!= 0`."""
 
+    has_steps: ClassVar[bool] = True
     to: DType
     kinds: ClassVar[tuple[str, ...]] = rules.ANY
 
