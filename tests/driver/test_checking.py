@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,6 +13,9 @@ from onnx import helper, numpy_helper
 
 import tilesmith as ts
 from tilesmith.driver import checking
+from tilesmith.ops.activation import Sigmoid
+from tilesmith.ops.base import GraphBuilder
+from tilesmith.ops.norm import Softmax
 
 ROWS, TERMS = 64, 40
 
@@ -115,3 +119,27 @@ def test_each_output_has_the_bound_of_its_type(
     assert not kernel.passed and kernel.worst.dtype == "i64"
     assert 0 < kernel.worst.error < 1e-4, "which the bound of the other output allows"
     assert [o.passed for o in kernel.outputs] == [True, False]
+
+
+def test_an_expansion_is_checked_against_the_formula(
+    options: ts.Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels are made of the expansion, so they agree with it even if it is wrong."""
+    graph = helper.make_graph(
+        [helper.make_node("Softmax", ["x"], ["y"], name="soft", axis=-1)],
+        "softmax",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 10])],
+        [onnx.ValueInfoProto(name="y")],
+    )
+    opsets = [helper.make_opsetid("", 18)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
+    operator, kernel = ts.check(model, options=options)
+    assert (operator.index, operator.operators, operator.passed) == (None, ("softmax",), True)
+    assert kernel.index is not None and kernel.passed
+
+    def wrong(self: Softmax, b: GraphBuilder, *inputs: Any) -> Any:
+        return b.add(Sigmoid(), *inputs)
+
+    monkeypatch.setattr(Softmax, "decompose", wrong)
+    operator, kernel = ts.check(model, options=options)
+    assert not operator.passed and operator.loc == "soft" and kernel.passed

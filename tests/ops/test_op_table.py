@@ -18,6 +18,8 @@ from tilesmith.ops.base import Op
 from tilesmith.ops.doc import operators
 from tilesmith.ops.eager import evaluate, infer
 from tilesmith.ops.table import FAMILIES
+from tilesmith.support.difference import difference
+from tilesmith.support.options import BOUNDS
 
 OPERATORS = {c.name: c for m in FAMILIES for c in operators(m.__name__)}
 
@@ -37,8 +39,7 @@ def test_operator_is_complete(name: str) -> None:
     assert dataclasses.is_dataclass(cls) and cls.__dataclass_params__.frozen  # type: ignore[attr-defined]
     forms = (cls.is_primitive(), cls.is_composite(), cls.is_irregular())
     assert sum(forms) == 1, "one of compute, decompose and loops"
-    if not cls.is_composite():
-        assert cls.reference is not Op.reference
+    assert cls.reference is not Op.reference
     if cls.is_irregular():
         assert cls.infer is not Op.infer
     doc = inspect.getdoc(cls)
@@ -64,3 +65,16 @@ def test_expression_agrees_with_reference(case: Case) -> None:
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
     for f, w in zip(found, wanted, strict=True):
         assert_close(f, np.asarray(w))
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.op.is_composite()], ids=str)
+def test_expansion_agrees_with_reference(case: Case) -> None:
+    """The expansion rounds after each step, the reference once."""
+    arrays = case.arrays()
+    found = evaluate(case.op, *arrays)
+    with np.errstate(all="ignore"):
+        wanted = case.op.reference(*arrays)
+    wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+    for f, w in zip(found, wanted, strict=True):
+        assert (f.shape, f.dtype) == (w.shape, w.dtype)
+        assert difference(f, w) <= BOUNDS["strict"].get(str(to_dtype(w.dtype)), 0.0)

@@ -1,5 +1,7 @@
 """Compare every compiled kernel with its reference.
 
+Before that, what composite operators are made of is compared with their formulas in f64.
+
 Each kernel runs by itself on what the graph evaluator computes for its inputs.  The error of an
 output is its largest difference as a share of the largest magnitude expected; what is allowed
 depends on the element type.  Where a kernel rounds, as those of quantised models do, an element may
@@ -12,7 +14,7 @@ Example: tilesmith check resnet50.onnx
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -72,25 +74,8 @@ def command(
             {
                 "model": str(model),
                 "passed": not failed,
-                "kernels": [
-                    {
-                        "index": c.index,
-                        "source": c.loc,
-                        "operators": c.operators,
-                        "passed": c.passed,
-                        "outputs": [
-                            {
-                                "dtype": o.dtype,
-                                "error": o.error,
-                                "bound": o.bound,
-                                "stepped": o.stepped,
-                                "passed": o.passed,
-                            }
-                            for o in c.outputs
-                        ],
-                    }
-                    for c in checks
-                ],
+                "operators": [_row(c) for c in checks if c.index is None],
+                "kernels": [{"index": c.index, **_row(c)} for c in checks if c.index is not None],
             }
         )
     else:
@@ -100,7 +85,7 @@ def command(
                 (">kernel", "type", ">error", ">bound", ">stepped", "", "source", "operators"),
                 [
                     (
-                        c.index,
+                        "" if c.index is None else c.index,
                         o.dtype,
                         f"{o.error:.1e}",
                         f"{o.bound:.0e}" if o.bound else "exact",
@@ -114,14 +99,38 @@ def command(
                 ],
             )
         worst = max((o.error for c in checks for o in c.outputs), default=0.0)
-        print(f"{len(checks)} kernels, {len(failed)} out of bounds, largest error {worst:.1e}")
+        operators = sum(c.index is None for c in checks)
+        also = f" and {operators} composite operators" if operators else ""
+        print(
+            f"{len(checks) - operators} kernels{also}, {len(failed)} out of bounds, "
+            f"largest error {worst:.1e}"
+        )
     if failed:
         c = failed[0]
         o = c.worst
         number = f" {c.outputs.index(o)}" if len(c.outputs) > 1 else ""
         allowed = f"{o.bound:.0e}" if o.bound else f"none, the type is {o.dtype}"
+        what = "the expansion of" if c.index is None else f"kernel {c.index}:"
         raise AccuracyError(
-            f"kernel {c.index} ({' '.join(c.operators)}, from {c.loc or 'unnamed nodes'}): output"
+            f"{what} {' '.join(c.operators)} (from {c.loc or 'unnamed nodes'}): output"
             f"{number} differs from its reference by {o.error:.1e} of its largest magnitude "
             f"(allowed: {allowed})"
         )
+
+
+def _row(c: driver.KernelCheck) -> dict[str, Any]:
+    return {
+        "source": c.loc,
+        "operators": c.operators,
+        "passed": c.passed,
+        "outputs": [
+            {
+                "dtype": o.dtype,
+                "error": o.error,
+                "bound": o.bound,
+                "stepped": o.stepped,
+                "passed": o.passed,
+            }
+            for o in c.outputs
+        ],
+    }

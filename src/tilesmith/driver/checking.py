@@ -1,4 +1,7 @@
-"""Every kernel of a model by itself against the graph evaluator.
+"""Every kernel of a model by itself against the graph evaluator, and every composite operator's
+expansion against its own reference.
+
+Kernels are made of expansions, so their reference can't tell whether those are right.
 
 An operator that rounds makes a large difference of a small one: an element that lies next to the
 middle between two integers goes to the other one.  Where a kernel contains such a step, the
@@ -9,7 +12,7 @@ may be one quantum off, and only where its unrounded value is that near to a bou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,9 +22,12 @@ from tilesmith.codegen.kernel import KernelCode
 from tilesmith.graph.evaluate import evaluate, evaluate_op, logical_array
 from tilesmith.graph.nodes import Fused, Graph, Node, Value
 from tilesmith.ir.dtypes import dtype as to_dtype
+from tilesmith.ops import eager
+from tilesmith.ops.base import Op
 from tilesmith.ops.elementwise import Cast
 from tilesmith.runtime.executable import Executable
 from tilesmith.support.difference import difference
+from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options
 
 from .assembly import assemble
@@ -55,15 +61,16 @@ class OutputCheck:
 
 @dataclass(frozen=True, slots=True)
 class KernelCheck:
-    """How one kernel compares with the graph evaluator on the same inputs.
+    """How one kernel, or the expansion of one composite operator, compares with its reference on
+    the same inputs.
 
-    index: number of the kernel in the program.
+    index: number of the kernel in the program; None for an operator.
     loc: the source model's node.
-    operators: of the fused group.
+    operators: of the fused group, or the one.
     outputs: in the kernel's order.
     """
 
-    index: int
+    index: int | None
     loc: str
     operators: tuple[str, ...]
     outputs: tuple[OutputCheck, ...]
@@ -85,20 +92,22 @@ def check(
     shapes: Mapping[str, Sequence[int]] | None = None,
     options: Options | None = None,
 ) -> list[KernelCheck]:
-    """Run every kernel of a model by itself, on the reference's values of its inputs, and compare.
+    """Run every kernel of a model by itself, on the reference's values of its inputs, and compare;
+    before that, the expansion of every composite operator.
 
     inputs: by name; default: random ones of the right types.
 
     The reference is `graph.evaluate`.
     """
     session = Session.of(options, target=target)
-    fused = optimise(load_graph(model, shapes, session), session)
+    graph = load_graph(model, shapes, session)
+    fused = optimise(graph, session)
     kernels = compile_kernels(fused, session)
     given = inputs if inputs is not None else random_inputs(fused)
     known: dict[Value, np.ndarray] = {v: np.asarray(given[v.name]) for v in fused.inputs}
     known |= {c.value: logical_array(c) for c in fused.constants}
     last_use = {v: i for i, n in enumerate(fused.nodes) for v in n.inputs}
-    results = []
+    results = list(_expansions(graph, given, session.options))
     for i, node in enumerate(fused.nodes):
         assert isinstance(node.op, Fused)
         arrays = [known[v] for v in node.inputs]
@@ -116,6 +125,42 @@ def check(
             if last_use[v] == i:
                 del known[v]
     return results
+
+
+def _expansions(
+    graph: Graph, given: Mapping[str, np.ndarray], options: Options
+) -> Iterator[KernelCheck]:
+    """The composite operators of a model on what the references give for their inputs."""
+    composite = [
+        n.op.is_composite() and type(n.op).reference is not Op.reference for n in graph.nodes
+    ]
+    if not any(composite):
+        return
+    nodes = graph.nodes[: len(composite) - composite[::-1].index(True)]
+    last_use = {v: i for i, n in enumerate(nodes) for v in (*n.inputs, *n.outputs)}
+    known: dict[Value, np.ndarray] = {v: np.asarray(given[v.name]) for v in graph.inputs}
+    known |= {c.value: logical_array(c) for c in graph.constants}
+    for i, node in enumerate(nodes):
+        arrays = [known[v] for v in node.inputs]
+        expected = evaluate_op(node.op, *arrays)
+        known |= zip(node.outputs, expected, strict=True)
+        if composite[i]:
+            with np.errstate(all="ignore"):
+                found = eager.evaluate(node.op, *arrays)
+            for f, e in zip(found, expected, strict=True):
+                if (f.shape, f.dtype) != (e.shape, e.dtype):
+                    raise UsageError(
+                        f"{node.op.name} node {node.loc!r}: its expansion gives {f.dtype} of shape "
+                        f"{f.shape}, its reference {e.dtype} of shape {e.shape}"
+                    )
+            outputs = tuple(
+                _compared(f, e, (), options.bound(str(v.dtype)), str(v.dtype))
+                for v, f, e in zip(node.outputs, found, expected, strict=True)
+            )
+            yield KernelCheck(None, node.loc, (node.op.name,), outputs)
+        for v in (*node.inputs, *node.outputs):
+            if last_use[v] == i:
+                known.pop(v, None)
 
 
 def _references(

@@ -1,8 +1,8 @@
 """The meaning of a graph, in NumPy: what compiled code is tested against.
 
-Values are evaluated in order through each operator's `reference`.  A composite runs its expansion,
-a fused group its body.  Arrays have logical axes everywhere.  A layout only says how a constant's
-contents are stored, so those are unpacked first.
+Values are evaluated in order through each operator's `reference`.  A user's composite without one
+runs its expansion, a fused group its body.  Arrays have logical axes everywhere.  A layout only
+says how a constant's contents are stored, so those are unpacked first.
 """
 
 from __future__ import annotations

@@ -182,6 +182,10 @@ class PRelu(Op):
         zero = b.constant(np.zeros((), x.type.dtype.numpy))
         return b.add(Where(), b.add(Less(), x, zero), b.add(Mul(), x, slope), x)
 
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x, slope = map(rules.exact, inputs)
+        return (np.maximum(x, 0) + slope * np.minimum(x, 0)).astype(inputs[0].dtype)
+
 
 @dataclass(frozen=True)
 class Gelu(Op):
@@ -204,6 +208,14 @@ class Gelu(Op):
             rules.reject(self.name, 'approximate "none" or "tanh"', repr(self.approximate))
         return b.add(Mul(), half_x, b.add(Add(), inner, scalar(b, x, 1.0)))
 
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x = rules.exact(inputs[0])
+        if self.approximate == "tanh":
+            share = 0.5 + 0.5 * np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+        else:
+            share = 0.5 + 0.5 * np.vectorize(math.erf, otypes=[float])(x / math.sqrt(2))
+        return (x * share).astype(inputs[0].dtype)
+
 
 @dataclass(frozen=True)
 class Silu(Op):
@@ -216,6 +228,10 @@ class Silu(Op):
         inner = x if self.alpha == 1.0 else b.add(Mul(), x, scalar(b, x, self.alpha))
         return b.add(Mul(), x, b.add(Sigmoid(), inner))
 
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x = rules.exact(inputs[0])
+        return (x / (1 + np.exp(-self.alpha * x))).astype(inputs[0].dtype)
+
 
 class HardSwish(Op):
     """x * hard_sigmoid(x) with slope 1/6."""
@@ -224,6 +240,10 @@ class HardSwish(Op):
         rules.check_count(self.name, inputs, 1)
         return b.add(Mul(), inputs[0], b.add(HardSigmoid(1 / 6, 0.5), inputs[0]))
 
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x = rules.exact(inputs[0])
+        return (x * np.clip(x + 3, 0, 6) / 6).astype(inputs[0].dtype)
+
 
 class Mish(Op):
     """x * tanh(softplus(x)) (arXiv:1908.08681)."""
@@ -231,3 +251,7 @@ class Mish(Op):
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
         rules.check_count(self.name, inputs, 1)
         return b.add(Mul(), inputs[0], b.add(Tanh(), b.add(Softplus(), inputs[0])))
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x = rules.exact(inputs[0])
+        return (x * np.tanh(np.logaddexp(0, x))).astype(inputs[0].dtype)

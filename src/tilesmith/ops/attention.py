@@ -87,3 +87,22 @@ class Attention(Op):
                 Reshape((*s[:-3], *((shared, heads // shared) if many else (1, 1)), *s[-2:])), mask
             )
         return split(q, heads // shared), split(k, 1), split(v, 1), mask
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        q, k, v = map(rules.exact, inputs[:3])
+        if q.ndim == k.ndim and q.ndim >= 3 and q.shape[-3] != k.shape[-3]:
+            k, v = (np.repeat(x, q.shape[-3] // k.shape[-3], -3) for x in (k, v))
+        scale = q.shape[-1] ** -0.5 if self.scale is None else self.scale
+        scores = np.einsum("...le,...se->...ls", q, k) * scale
+        if self.softcap > 0:
+            scores = self.softcap * np.tanh(scores / self.softcap)
+        if self.is_causal:
+            later = np.arange(scores.shape[-1]) > np.arange(scores.shape[-2])[:, None]
+            scores = np.where(later, -np.inf, scores)
+        if len(inputs) == 4:
+            mask = inputs[3]
+            added = np.where(mask, 0.0, -np.inf) if mask.dtype == np.bool_ else rules.exact(mask)
+            scores = scores + added
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        return np.einsum("...ls,...sf->...lf", weights, v).astype(inputs[0].dtype)

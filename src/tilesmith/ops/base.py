@@ -10,8 +10,9 @@ things, and everything else follows:
 - `loops` (irregular): loops written by hand, for what no tensor expression describes, such as
   sorting and scattering.  Result types are stated in `infer`.
 
-`reference` is the meaning in NumPy of operators that are not composite.  `infer` is overridden only
-where `compute` cannot determine the type.
+`reference` is the meaning in NumPy.  That of a composite operator is independent of its expansion,
+by a formula or by NumPy's own function for it, in f64; a user's may be left out.  `infer` is
+overridden only where `compute` cannot determine the type.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class Op:
         raise NotImplementedError(f"{self.name} has no loops")
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
-        """Primitive and irregular operators: the meaning, in NumPy."""
+        """The meaning, in NumPy.  Composite operators of users need none."""
         raise NotImplementedError(f"{self.name} has no reference")
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:

@@ -176,3 +176,31 @@ class DeformConv(Op):
         filters, per_group = w.type.shape[:2]
         weights = b.add(Reshape((filters, per_group * count, *[1] * rank)), w)
         return b.add(Conv(groups=self.groups), flat, weights)
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x, w, offset, *mask = map(rules.exact, inputs)
+        kernel, extents, out = w.shape[2:], x.shape[2:], offset.shape[2:]
+        win = Window.of(self.name, kernel, self.strides, self.pads, self.dilations)
+        moved = offset.reshape(x.shape[0], self.offset_groups, *kernel, len(kernel), *out)
+        filters = w.reshape(self.groups, -1, *w.shape[1:])
+        y = np.zeros((x.shape[0], self.groups, filters.shape[1], *out))
+        for n, c, tap in itertools.product(range(len(x)), range(x.shape[1]), np.ndindex(*kernel)):
+            offsets = c * self.offset_groups // x.shape[1]
+            places = np.indices(out).astype(np.float64)
+            for a, k in enumerate(tap):
+                places[a] *= win.strides[a]
+                places[a] += k * win.dilations[a] - win.begins[a] + moved[(n, offsets, *tap, a)]
+            sample = np.zeros(out)
+            for corner in itertools.product((0, 1), repeat=len(kernel)):
+                at = [np.floor(p).astype(np.int64) + d for p, d in zip(places, corner, strict=True)]
+                weight = math.prod(1 - np.abs(p - i) for p, i in zip(places, at, strict=True))
+                inside = np.all([(i >= 0) & (i < e) for i, e in zip(at, extents, strict=True)], 0)
+                near = tuple(np.clip(i, 0, e - 1) for i, e in zip(at, extents, strict=True))
+                sample += np.where(inside, weight * x[n, c][near], 0.0)
+            if mask:
+                sample *= mask[0].reshape(x.shape[0], self.offset_groups, *kernel, *out)[
+                    (n, offsets, *tap)
+                ]
+            group, channel = divmod(c, w.shape[1])
+            y[n, group] += np.multiply.outer(filters[(group, slice(None), channel, *tap)], sample)
+        return y.reshape(x.shape[0], -1, *out).astype(inputs[0].dtype)

@@ -91,6 +91,20 @@ class Dft(Op):
             np.repeat(twice, 2, 0) / n
         )
 
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x = rules.exact(inputs[0])
+        axis = self.axis % x.ndim
+        signal = x[..., 0] + 1j * x[..., 1] if x.shape[-1] == 2 else x[..., 0]
+        if self.inverse and self.onesided:
+            return np.fft.irfft(signal, self.length or None, axis)[..., None].astype(
+                inputs[0].dtype
+            )
+        n = self.length or x.shape[axis]
+        y = (np.fft.ifft if self.inverse else np.fft.fft)(signal, n, axis)
+        if self.onesided:
+            y = np.take(y, range(n // 2 + 1), axis)
+        return np.stack([y.real, y.imag], -1).astype(inputs[0].dtype)
+
 
 def _angles(n: int, rows: int, columns: int) -> np.ndarray:
     return 2 * np.pi / n * (np.outer(np.arange(rows), np.arange(columns)) % n)
@@ -128,3 +142,13 @@ class Stft(Op):
         cut = b.add(Gather(1), signal, b.constant(at.astype(np.int64)))
         weighted = b.add(Mul(), cut, b.add(Reshape((length, 1)), window))
         return b.add(Dft(2, onesided=self.onesided), weighted)
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        signal, window = map(rules.exact, inputs)
+        last = signal.shape[1] - len(window)
+        frames = [
+            signal[:, at : at + len(window)] * window[:, None]
+            for at in range(0, last + 1, self.step)
+        ]
+        y = Dft(2, onesided=self.onesided).reference(np.stack(frames, 1))
+        return y.astype(inputs[0].dtype)

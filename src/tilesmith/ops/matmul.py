@@ -125,3 +125,11 @@ class Gemm(Op):
                 c = b.add(Mul(), c, b.constant(np.asarray(self.beta, dtype)))
             y = b.add(Add(), y, c)
         return y
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        a, b, *c = map(rules.exact, inputs)
+        factor = a.dtype.type
+        y = factor(self.alpha) * (
+            (a.T if self.transpose_a else a) @ (b.T if self.transpose_b else b)
+        )
+        return (y + factor(self.beta) * c[0] if c else y).astype(inputs[0].dtype)

@@ -81,6 +81,11 @@ class Softmax(Op):
         e = b.add(Exp(), b.add(Sub(), x, b.add(ReduceMax(axes), x)))
         return b.add(Mul(), e, b.add(Reciprocal(), b.add(ReduceSum(axes), e)))
 
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x = rules.exact(inputs[0])
+        e = np.exp(x - x.max(self.axis, keepdims=True))
+        return (e / e.sum(self.axis, keepdims=True)).astype(inputs[0].dtype)
+
 
 @dataclass(frozen=True)
 class LogSoftmax(Op):
@@ -95,6 +100,11 @@ class LogSoftmax(Op):
         total = b.add(ReduceSum(axes), b.add(Exp(), shifted))
         return b.add(Sub(), shifted, b.add(Log(), total))
 
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x = rules.exact(inputs[0])
+        total = np.logaddexp.reduce(x, self.axis, keepdims=True)
+        return (x - total).astype(inputs[0].dtype)
+
 
 @dataclass(frozen=True)
 class Hardmax(Op):
@@ -108,6 +118,13 @@ class Hardmax(Op):
         depth = rules.static(self.name, x.type.shape[axis], f"axis {axis}")
         values = b.constant(np.asarray([0, 1], x.type.dtype.numpy))
         return b.add(OneHot(depth, axis), b.add(ArgMax(axis, False), x), values)
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x = rules.exact(inputs[0])
+        result = np.zeros_like(inputs[0])
+        first = x.argmax(self.axis, keepdims=True)
+        np.put_along_axis(result, first, result.dtype.type(1), self.axis)
+        return result
 
 
 @dataclass(frozen=True)
@@ -129,6 +146,12 @@ class BatchNorm(Op):
         offset = b.add(Sub(), bias, b.add(Mul(), mean, factor))
         y = b.add(Mul(), _wide_like(b, x, factor), _per_channel(b, factor, rank))
         return _back(b, b.add(Add(), y, _per_channel(b, offset, rank)), x.type.dtype)
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x, *statistics = map(rules.exact, inputs)
+        around = (-1, *[1] * (x.ndim - 2))
+        scale, bias, mean, var = (s.reshape(around) for s in statistics)
+        return ((x - mean) / np.sqrt(var + self.epsilon) * scale + bias).astype(inputs[0].dtype)
 
 
 def _wide_like(b: GraphBuilder, x: Any, other: Any) -> Any:
@@ -164,6 +187,19 @@ class LayerNorm(Op):
             y = b.add(Add(), y, inputs[2])
         return (y, mean, inverse) if self.with_stats else y
 
+    def reference(self, *inputs: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
+        x, scale, *bias = map(rules.exact, inputs)
+        axes = tuple(range(self.axis % x.ndim, x.ndim))
+        mean, inverse = (
+            x.mean(axes, keepdims=True),
+            1 / np.sqrt(x.var(axes, keepdims=True) + self.epsilon),
+        )
+        y = (x - mean) * inverse * scale + (bias[0] if bias else 0.0)
+        if not self.with_stats:
+            return y.astype(inputs[0].dtype)
+        statistics = rules.widen_array(inputs[0]).dtype
+        return y.astype(inputs[0].dtype), mean.astype(statistics), inverse.astype(statistics)
+
 
 @dataclass(frozen=True)
 class RmsNorm(Op):
@@ -182,6 +218,12 @@ class RmsNorm(Op):
         mean_square = b.add(ReduceMean(axes), b.add(Mul(), wide, wide))
         y = b.add(Mul(), wide, _inverse_deviation(b, mean_square, self.epsilon))
         return b.add(Mul(), _back(b, y, x.type.dtype), inputs[1])
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x, scale = map(rules.exact, inputs)
+        axes = tuple(range(self.axis % x.ndim, x.ndim))
+        mean = np.mean(x**2, axes, keepdims=True)
+        return (x / np.sqrt(mean + self.epsilon) * scale).astype(inputs[0].dtype)
 
 
 @dataclass(frozen=True)
@@ -205,6 +247,9 @@ class InstanceNorm(Op):
         y = b.add(Mul(), centred, _inverse_deviation(b, variance, self.epsilon))
         y = b.add(Mul(), _back(b, y, x.type.dtype), _per_channel(b, scale, rank))
         return b.add(Add(), y, _per_channel(b, bias, rank))
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        return GroupNorm(inputs[0].shape[1], self.epsilon).reference(*inputs)
 
 
 @dataclass(frozen=True)
@@ -236,6 +281,14 @@ class GroupNorm(Op):
         y = b.add(Mul(), y, _per_channel(b, scale, rank))
         return b.add(Add(), y, _per_channel(b, bias, rank))
 
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x, scale, bias = map(rules.exact, inputs)
+        rows = x.reshape(x.shape[0], self.groups, -1)
+        deviation = np.sqrt(rows.var(-1, keepdims=True) + self.epsilon)
+        y = ((rows - rows.mean(-1, keepdims=True)) / deviation).reshape(x.shape)
+        around = (-1, *[1] * (x.ndim - 2))
+        return (y * scale.reshape(around) + bias.reshape(around)).astype(inputs[0].dtype)
+
 
 @dataclass(frozen=True)
 class MeanVarianceNorm(Op):
@@ -249,6 +302,11 @@ class MeanVarianceNorm(Op):
         centred, variance = _moments(b, _wide(b, inputs[0]), axes)
         deviation = b.add(Add(), b.add(Sqrt(), variance), scalar(b, variance, 1e-9))
         return _back(b, b.add(Div(), centred, deviation), inputs[0].type.dtype)
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x = rules.exact(inputs[0])
+        mean, deviation = x.mean(self.axes, keepdims=True), x.std(self.axes, keepdims=True)
+        return ((x - mean) / (deviation + 1e-9)).astype(inputs[0].dtype)
 
 
 @dataclass(frozen=True)
@@ -266,6 +324,11 @@ class LpNormalization(Op):
         norm = b.add(ReduceL1(axes) if self.p == 1 else ReduceL2(axes), x)
         is_zero = b.add(Equal(), norm, scalar(b, norm, 0.0))
         return b.add(Div(), x, b.add(Where(), is_zero, scalar(b, norm, 1.0), norm))
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x = rules.exact(inputs[0])
+        norm = np.linalg.norm(x, self.p, self.axis, keepdims=True)
+        return np.divide(x, norm, out=np.zeros_like(x), where=norm != 0).astype(inputs[0].dtype)
 
 
 @dataclass(frozen=True)
@@ -295,3 +358,12 @@ class Lrn(Op):
         mean = b.add(Reshape(shape), b.add(pool, squares))
         base = b.add(Add(), b.add(Mul(), mean, scalar(b, x, self.alpha)), scalar(b, x, self.bias))
         return b.add(Div(), x, b.add(Pow(), base, scalar(b, x, self.beta)))
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x = rules.exact(inputs[0])
+        squares = np.zeros_like(x)
+        for c in range(x.shape[1]):
+            near = x[:, max(c - (self.size - 1) // 2, 0) : c + self.size // 2 + 1]
+            squares[:, c] = (near**2).sum(1)
+        y = x / (self.bias + self.alpha / self.size * squares) ** self.beta
+        return y.astype(inputs[0].dtype)

@@ -341,6 +341,10 @@ class GlobalAvgPool(Op):
         rules.check_count(self.name, inputs, 1)
         return b.add(ReduceMean(_spatial(self.name, inputs[0]), True), inputs[0])
 
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x = rules.exact(inputs[0])
+        return x.mean(tuple(range(2, x.ndim)), keepdims=True).astype(inputs[0].dtype)
+
 
 class GlobalMaxPool(Op):
     """The maximum over all spatial axes, kept with extent 1."""
@@ -348,6 +352,9 @@ class GlobalMaxPool(Op):
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
         rules.check_count(self.name, inputs, 1)
         return b.add(ReduceMax(_spatial(self.name, inputs[0]), True), inputs[0])
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        return inputs[0].max(tuple(range(2, inputs[0].ndim)), keepdims=True)
 
 
 @dataclass(frozen=True)
@@ -369,3 +376,8 @@ class GlobalLpPool(Op):
         root = b.constant(np.asarray(1 / self.p, x.type.dtype.numpy))
         total = b.add(ReduceSum(axes), b.add(Pow(), b.add(Abs(), x), p))
         return b.add(Pow(), total, root)
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x = rules.exact(inputs[0])
+        norm = np.linalg.norm(x.reshape(*x.shape[:2], -1), self.p, -1)
+        return norm.reshape(*x.shape[:2], *[1] * (x.ndim - 2)).astype(inputs[0].dtype)

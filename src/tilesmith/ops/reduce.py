@@ -181,6 +181,11 @@ class ReduceL1(Reduction):
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
         return b.add(ReduceSum(self.axes, self.keepdims), b.add(Abs(), *inputs))
 
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x = rules.exact(inputs[0])
+        total = np.sum(np.abs(x), self._numpy_axes(x), x.dtype, keepdims=self.keepdims)
+        return np.asarray(total).astype(inputs[0].dtype)
+
 
 class ReduceSumSquare(Reduction):
     """Sum of squares over `axes`."""
@@ -189,6 +194,11 @@ class ReduceSumSquare(Reduction):
         rules.check_count(self.name, inputs, 1)
         return b.add(ReduceSum(self.axes, self.keepdims), b.add(Mul(), inputs[0], inputs[0]))
 
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x = rules.exact(inputs[0])
+        total = np.sum(x**2, self._numpy_axes(x), x.dtype, keepdims=self.keepdims)
+        return np.asarray(total).astype(inputs[0].dtype)
+
 
 class ReduceL2(Reduction):
     """Square root of the sum of squares."""
@@ -196,12 +206,22 @@ class ReduceL2(Reduction):
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
         return b.add(Sqrt(), b.add(ReduceSumSquare(self.axes, self.keepdims), *inputs))
 
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x = rules.exact(inputs[0])
+        total = np.sum(x**2, self._numpy_axes(x), keepdims=self.keepdims)
+        return np.asarray(np.sqrt(total)).astype(inputs[0].dtype)
+
 
 class ReduceLogSum(Reduction):
     """log(sum(x)) over `axes`."""
 
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
         return b.add(Log(), b.add(ReduceSum(self.axes, self.keepdims), *inputs))
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x = rules.exact(inputs[0])
+        total = np.sum(x, self._numpy_axes(x), keepdims=self.keepdims)
+        return np.asarray(np.log(total)).astype(inputs[0].dtype)
 
 
 class ReduceLogSumExp(Reduction):
@@ -217,6 +237,12 @@ class ReduceLogSumExp(Reduction):
             # the shift has a kept axis too many; a maximum over extent-1 axes drops it
             shift = b.add(ReduceMax(self.axes, False), shift)
         return b.add(Add(), b.add(Log(), total), shift)
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        y, axes = rules.exact(inputs[0]), self._numpy_axes(inputs[0])
+        for axis in axes:
+            y = np.logaddexp.reduce(y, axis, keepdims=True)
+        return (y if self.keepdims else np.squeeze(y, axes)).astype(inputs[0].dtype)
 
 
 @dataclass(frozen=True)

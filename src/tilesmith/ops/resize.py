@@ -259,6 +259,79 @@ class Resize(Op):
             x,
         )
 
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        y = rules.exact(inputs[0])
+        for axis, size in enumerate(self.sizes):
+            extent = y.shape[axis]
+            scale = self._scale(axis, extent, size)
+            if scale == 1 and size == extent and not self.roi:
+                continue  # as it is, also where the formula shifts it by half a sample
+            places = [self._place(i, axis, extent, size, scale) for i in range(size)]
+            if self.mode == "nearest":
+                y = np.take(y, [self._nearest(p, extent) for p in places], axis)
+            else:
+                rows = [self._taps(float(p), extent, float(scale)) for p in places]
+                y = np.moveaxis(
+                    np.tensordot(y, np.reshape(rows, (size, extent)), (axis, 1)), -1, axis
+                )
+            if self.coordinates == "tf_crop_and_resize":
+                beyond = [i for i, p in enumerate(places) if not 0 <= p <= extent - 1]
+                y[(slice(None),) * axis + (beyond,)] = self.extrapolation
+        return y.astype(inputs[0].dtype)
+
+    def _place(self, i: int, axis: int, extent: int, size: int, scale: Fraction) -> Fraction:
+        """Where sample `i` lies along an axis: the formulas of ONNX, one by one."""
+        centre = (i + Fraction(1, 2)) / scale
+        match self.coordinates:
+            case "half_pixel":
+                return centre - Fraction(1, 2)
+            case "half_pixel_symmetric":
+                adjusted = 1 - size / (scale * extent)
+                return Fraction(extent, 2) * adjusted + centre - Fraction(1, 2)
+            case "pytorch_half_pixel":
+                return centre - Fraction(1, 2) if size > 1 else Fraction(0)
+            case "tf_half_pixel_for_nn":
+                return centre
+            case "align_corners":
+                return Fraction(i * (extent - 1), size - 1) if size > 1 else Fraction(0)
+            case "tf_crop_and_resize":
+                ends = (self.roi[axis], self.roi[axis + len(self.sizes)])
+                low, high = (Fraction(r).limit_denominator(10_000) * (extent - 1) for r in ends)
+                return low + i * (high - low) / (size - 1) if size > 1 else (low + high) / 2
+            case _:
+                return i / scale
+
+    def _nearest(self, place: Fraction, extent: int) -> int:
+        half = Fraction(1, 2)
+        found = {
+            "floor": math.floor(place),
+            "ceil": math.ceil(place),
+            "round_prefer_floor": math.ceil(place - half),
+            "round_prefer_ceil": math.floor(place + half),
+        }[self.rounding]
+        return min(max(found, 0), extent - 1)
+
+    def _taps(self, place: float, extent: int, scale: float) -> np.ndarray:
+        """The weights of a line's elements for the sample at `place`."""
+        narrow = min(scale, 1.0) if self.antialias else 1.0
+        reach = math.ceil((1 if self.mode == "linear" else 2) / narrow)
+        line = np.zeros(extent)
+        total = 0.0
+        for tap in range(math.floor(place) - reach, math.floor(place) + reach + 2):
+            d = abs(tap - place) * narrow
+            a = self.cubic_a
+            if self.mode == "linear":
+                weight = max(1 - d, 0.0)
+            elif d <= 1:
+                weight = ((a + 2) * d - (a + 3)) * d * d + 1
+            else:
+                weight = ((d - 5) * d + 8) * d * a - 4 * a if d < 2 else 0.0
+            drops = self.exclude_outside and (self.mode == "cubic" or narrow < 1)
+            if not (drops and not 0 <= tap < extent):
+                line[min(max(tap, 0), extent - 1)] += weight
+                total += weight
+        return line / total
+
     def _coordinates(
         self, axis: int, extent: int, size: int, scale: Fraction
     ) -> tuple[Fraction, Fraction]:

@@ -158,6 +158,11 @@ def widen_array(x: np.ndarray) -> np.ndarray:
     return x.astype(np.float32) if is_narrow else x
 
 
+def exact(x: np.ndarray) -> np.ndarray:
+    """Floats as f64, in which references of composite operators compute; integers as they are."""
+    return x if x.dtype.kind in "iub" else x.astype(np.float64)
+
+
 def strides_of(shape: Sequence[int]) -> list[int]:
     """Row-major strides in elements."""
     return [math.prod(shape[i + 1 :]) for i in range(len(shape))]

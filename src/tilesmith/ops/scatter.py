@@ -195,3 +195,9 @@ class MaxUnpool(Op):
         zeros = b.add(Expand((size,)), zero)
         flat = [b.add(Reshape((-1,)), v) for v in (indices, x)]
         return b.add(Reshape(self.shape), b.add(ScatterElements(0), zeros, *flat))
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x, indices = inputs
+        result = np.zeros(self.shape, x.dtype)
+        result.reshape(-1)[indices.reshape(-1)] = x.reshape(-1)
+        return result

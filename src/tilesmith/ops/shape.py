@@ -181,6 +181,9 @@ class Squeeze(Op):
                 rules.reject(self.name, f"extent 1 in axes {gone}", inputs[0].type)
         return b.add(Reshape(tuple(d for i, d in enumerate(shape) if i not in gone)), inputs[0])
 
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        return np.squeeze(inputs[0], self.axes)
+
 
 @dataclass(frozen=True)
 class Unsqueeze(Op):
@@ -195,6 +198,9 @@ class Unsqueeze(Op):
         new = rules.normalize_axes(self.name, self.axes, rank)
         shape = tuple(1 if i in new else rest.pop(0) for i in range(rank))
         return b.add(Reshape(shape), inputs[0])
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        return np.expand_dims(inputs[0], self.axes)
 
 
 @dataclass(frozen=True)
@@ -211,6 +217,11 @@ class Flatten(Op):
             rules.reject(self.name, f"an axis in {-rank}..{rank}", self.axis)
         axis = self.axis + rank if self.axis < 0 else self.axis
         return b.add(Reshape((rules.product(shape[:axis]), rules.product(shape[axis:]))), inputs[0])
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x = inputs[0]
+        axis = self.axis + x.ndim if self.axis < 0 else self.axis
+        return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
 
 
 @dataclass(frozen=True)
@@ -273,6 +284,20 @@ class DepthToSpace(Op):
         y = b.add(Transpose(perm), b.add(Reshape(split), inputs[0]))
         return b.add(Reshape((n, inner, rules.product((h, k)), rules.product((w, k)))), y)
 
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x, k = inputs[0], self.block
+        n, c, height, width = x.shape
+        inner = c // (k * k)
+        y = np.empty((n, inner, height * k, width * k), x.dtype)
+        for at in range(k * k):
+            taken = (
+                slice(at * inner, (at + 1) * inner)
+                if self.mode == "DCR"
+                else slice(at, None, k * k)
+            )
+            y[:, :, at // k :: k, at % k :: k] = x[:, taken]
+        return y
+
 
 @dataclass(frozen=True)
 class SpaceToDepth(Op):
@@ -294,6 +319,10 @@ class SpaceToDepth(Op):
         y = b.add(Reshape((n, c, height // k, k, width // k, k)), inputs[0])
         y = b.add(Transpose((0, 3, 5, 1, 2, 4)), y)
         return b.add(Reshape((n, rules.product((c, k * k)), height // k, width // k)), y)
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x, k = inputs[0], self.block
+        return np.concatenate([x[:, :, at // k :: k, at % k :: k] for at in range(k * k)], 1)
 
 
 def _images(op: str, x: Any) -> tuple[Dim, Dim, Dim, Dim]:
