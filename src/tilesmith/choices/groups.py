@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tilesmith.graph.nodes import Graph
+from tilesmith.graph.passes.bind import expected_graph
 from tilesmith.graph.passes.repack import with_packing
 from tilesmith.graph.text import constants_of
 from tilesmith.ir.layout import Layout
@@ -20,6 +21,7 @@ from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func
 from tilesmith.strategy.group import Group, group_tensors
 from tilesmith.strategy.rules import ScheduleRules
+from tilesmith.strategy.sizes import for_all_sizes
 from tilesmith.support.errors import ScheduleError
 from tilesmith.te.knobs import ANALYTIC, Config, Decisions, Knob, Value
 from tilesmith.te.schedule import Schedule
@@ -86,8 +88,14 @@ def lower_group(
     body: Graph, target: Target, rules: ScheduleRules, name: str, cfg: Config = ANALYTIC
 ) -> Func:
     """The kernel of a fused group as a loop nest: parameters are the group's inputs, then its
-    outputs.
+    outputs, then the symbols of its extents.
     """
+    if body.symbols:
+        try:
+            known = schedule_group(expected_graph(body), target, rules, cfg)[0]
+            return rules.lower_scheduled(*for_all_sizes(known, body), target, name)
+        except ScheduleError as e:
+            _log.info("a kernel is scheduled without expected sizes: %s", e)
     if cfg.chosen.get(SCHEDULE, STRATEGY) == STRATEGY:
         return rules.lower_group(body, target, name, cfg)
     return rules.lower_scheduled(*schedule_group(body, target, rules, cfg), target, name)

@@ -20,6 +20,7 @@ from tilesmith.codegen.kernel import KernelCode, KernelJob, with_head, without_h
 from tilesmith.graph.custom import has_custom, meanings
 from tilesmith.graph.nodes import Constant, Fused, Graph, InPlace, Node, Value
 from tilesmith.graph.parse import parse_graph
+from tilesmith.graph.passes.localise import localise
 from tilesmith.graph.text import constants_of, print_graph
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func
@@ -46,7 +47,8 @@ EMPTY = Graph("", (), (), (), (), ())
 
 
 def canonical(body: Graph) -> Graph:
-    """`body` without names, so that equal groups have equal text."""
+    """`body` without names and with symbols of its own, so that equal groups have equal text."""
+    body, _ = localise(body)
     fresh = {v: replace(v, name=f"in{i}") for i, v in enumerate(body.inputs)}
 
     def of(v: Value) -> Value:

@@ -65,15 +65,15 @@ def _apply(node: Expr, done: Mapping[Expr, int], values: Mapping[Var, int]) -> i
     raise ValueError(f"the extent {node} has no value")
 
 
-def bound(dim: Dim, values: Mapping[Var, int]) -> Dim:
-    """The extent with these values put in; a number if no symbol is left."""
+def bound(dim: Dim, extents: Mapping[Expr, Dim]) -> Dim:
+    """The extent with symbols, or whole expressions, replaced; a number if no symbol is left.
+
+    Raises ValueError if the result has no value, such as a division by zero.
+    """
     if isinstance(dim, int):
         return dim
-    inside = free_vars(dim)
-    if inside <= values.keys():
-        return value_of(dim, values)
-    known: dict[Expr, Expr] = {v: as_expr(values[v]) for v in inside if v in values}
-    return as_dim(substitute(dim, known))
+    found = substitute(dim, {e: as_expr(d) for e, d in extents.items()})
+    return as_dim(found) if free_vars(found) else value_of(found, {})
 
 
 def as_dim(extent: Expr | int) -> Dim:

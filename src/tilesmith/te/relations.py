@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from tilesmith.ir.expr import Const, Expr, as_expr, const
-from tilesmith.ir.types import Dim
+from tilesmith.ir.types import Dim, same_dim
 
 Tail = Literal["peel", "guard", "roundup"]
 """What happens if a split does not divide: "peel" inserts a guard that peeling removes, "guard" one
@@ -215,9 +215,12 @@ class FuseRelation(AxisRelation):
     def resolve(self, known: AxisValues, extents: Mapping[str, Dim]) -> None:
         values = known.values
         rest = values[self.fused]
-        for part in reversed(self.parts[1:]):
+        parts = [p for p in self.parts if not same_dim(extents[p], 1)]
+        values.update(dict.fromkeys(self.parts, const(0)))
+        for part in reversed(parts[1:]):
             rest, values[part] = divide(rest, extents[part])
-        values[self.parts[0]] = rest
+        if parts:
+            values[parts[0]] = rest
         if self.fused in known.overhang:
             # said of the fused value, the guard stays affine in the loop variables
             cond = values[self.fused] < dim_expr(extents[self.fused])

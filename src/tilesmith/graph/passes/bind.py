@@ -9,7 +9,7 @@ from typing import Any
 from tilesmith.graph.nodes import Graph, Node, Value
 from tilesmith.ir.expr import Expr, Var
 from tilesmith.ir.symbols import bound, expected
-from tilesmith.ir.types import TensorType
+from tilesmith.ir.types import Dim, TensorType
 from tilesmith.ops.base import Op
 
 
@@ -20,7 +20,7 @@ def bind(graph: Graph, values: Mapping[Var, int]) -> Graph:
     """
     if not values:
         return graph
-    return _Binding(values).graph(graph)
+    return Binding(values).graph(graph)
 
 
 def expected_graph(graph: Graph) -> Graph:
@@ -28,55 +28,59 @@ def expected_graph(graph: Graph) -> Graph:
     return bind(graph, {v: expected(v) for v in graph.symbols})
 
 
-class _Binding:
-    """One replacement; a value becomes another one only if its type does."""
+class Binding:
+    """Extents, mostly symbols, replaced by others; a value becomes another one only if its type
+    does.
 
-    def __init__(self, values: Mapping[Var, int]) -> None:
-        self._values = values
-        self._new: dict[Value, Value] = {}
+    new: what values became.
+    """
+
+    def __init__(self, extents: Mapping[Expr, Dim]) -> None:
+        self._extents = extents
+        self.new: dict[Value, Value] = {}
 
     def graph(self, graph: Graph) -> Graph:
-        inputs = tuple(map(self._value, graph.inputs))
-        nodes = tuple(map(self._node, graph.nodes))
-        outputs = tuple(map(self._value, graph.outputs))
+        inputs = tuple(map(self.value, graph.inputs))
+        nodes = tuple(map(self.node, graph.nodes))
+        outputs = tuple(map(self.value, graph.outputs))
         if all(a is b for a, b in zip((*inputs, *nodes), (*graph.inputs, *graph.nodes))):
             return graph
         return replace(graph, inputs=inputs, nodes=nodes, outputs=outputs)
 
-    def _value(self, value: Value) -> Value:
+    def value(self, value: Value) -> Value:
         if value.type.is_static:
             return value
-        found = self._new.get(value)
+        found = self.new.get(value)
         if found is None:
-            found = self._new[value] = replace(value, type=self._type(value.type))
+            found = self.new[value] = replace(value, type=self.type(value.type))
         return found
 
-    def _type(self, type: TensorType) -> TensorType:
-        return TensorType(type.dtype, tuple(bound(d, self._values) for d in type.shape))
+    def type(self, type: TensorType) -> TensorType:
+        return TensorType(type.dtype, tuple(bound(d, self._extents) for d in type.shape))
 
-    def _node(self, node: Node) -> Node:
-        op = self._op(node.op)
-        inputs, outputs = (tuple(map(self._value, v)) for v in (node.inputs, node.outputs))
+    def node(self, node: Node) -> Node:
+        op = self.op(node.op)
+        inputs, outputs = (tuple(map(self.value, v)) for v in (node.inputs, node.outputs))
         if op is node.op and inputs == node.inputs and outputs == node.outputs:
             return node
         return Node(op, inputs, outputs, node.loc)
 
-    def _op(self, op: Op) -> Op:
+    def op(self, op: Op) -> Op:
         changed = {}
         for name, value in op.attributes.items():
-            new = self._attribute(value)
+            new = self.attribute(value)
             if new is not value:
                 changed[name] = new
         return replace(op, **changed) if changed else op
 
-    def _attribute(self, value: Any) -> Any:
+    def attribute(self, value: Any) -> Any:
         if isinstance(value, Expr):
-            return bound(value, self._values)
+            return bound(value, self._extents)
         if isinstance(value, TensorType):
-            return value if value.is_static else self._type(value)
+            return value if value.is_static else self.type(value)
         if isinstance(value, Graph):
-            return _Binding(self._values).graph(value)
+            return type(self)(self._extents).graph(value)
         if isinstance(value, tuple):
-            new = tuple(map(self._attribute, value))
+            new = tuple(map(self.attribute, value))
             return value if all(a is b for a, b in zip(new, value)) else new
         return value

@@ -1,0 +1,74 @@
+"""Symbols of a kernel's own: each extent of an operand that is not known becomes one.
+
+A kernel needs to know that two extents are equal, or how results depend on operands.  It need not
+know how the program came to them.  So layers of equal expected sizes share a kernel, and index
+arithmetic stays small.
+
+    (%x: f32[n,(h + 1) // 2]) -> f32[n,(h + 1) // 4]     with d0 = n, d1 = (h + 1) // 2:
+    (%x: f32[d0,d1]) -> f32[d0,d1 // 2]
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilesmith.graph.builder import infer
+from tilesmith.graph.nodes import Graph, Node
+from tilesmith.ir.dtypes import i64
+from tilesmith.ir.expr import Expr, Var
+from tilesmith.ir.simplify import EMPTY
+from tilesmith.ir.sizes import LARGEST, Sizes
+from tilesmith.ir.symbols import expected
+from tilesmith.ir.types import Dim
+from tilesmith.support.errors import ModelError
+
+from .bind import Binding
+
+
+def localise(body: Graph) -> tuple[Graph, tuple[Dim, ...]]:
+    """A fused body with symbols of its own, and for each of them the extent that it stands for.
+
+    The body itself and its symbols, if it has none or if its types don't follow from its operands'
+    alone.
+    """
+    if not body.symbols:
+        return body, ()
+    extents: dict[Expr, None] = {}
+    for v in body.inputs:
+        extents |= dict.fromkeys(d for d in v.shape if isinstance(d, Expr))
+    own: dict[Expr, Var] = {}
+    for e in (*extents, *body.symbols):
+        if e not in own:
+            own[e] = Var(f"d{len(own)}", i64, 1, _sizes(e))
+    try:
+        local = _Localised(own).graph(body)
+    except ModelError:
+        return body, body.symbols
+    origin = {var: e for e, var in own.items()}
+    return local, tuple(origin[v] for v in local.symbols)
+
+
+def _sizes(extent: Expr) -> Sizes:
+    """What an extent may be, as far as its bounds say."""
+    if isinstance(extent, Var) and extent.sizes is not None:
+        return extent.sizes
+    guess = min(max(expected(extent), 0), LARGEST)
+    found = EMPTY.interval(extent)
+    low = max(found.lo or 0, 0)
+    high = LARGEST if found.hi is None else min(found.hi, LARGEST)
+    return Sizes(min(low, guess), max(high, guess), guess)
+
+
+class _Localised(Binding):
+    """Extents replaced in operands and attributes; the types of results follow."""
+
+    def __init__(self, own: dict[Expr, Var]) -> None:
+        super().__init__(own)
+
+    def node(self, node: Node) -> Node:
+        op = self.op(node.op)
+        inputs = tuple(map(self.value, node.inputs))
+        types = infer(op, tuple(v.type for v in inputs))
+        for v, type_ in zip(node.outputs, types, strict=True):
+            self.new[v] = replace(v, type=type_)
+        return Node(op, inputs, tuple(self.new[v] for v in node.outputs), node.loc)

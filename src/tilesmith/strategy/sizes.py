@@ -1,0 +1,26 @@
+"""Schedules for all sizes at once.
+
+Rules decide for one size: the one that is expected.  The steps of that schedule name stages and
+axes, not extents.  So the same steps schedule the expressions of all sizes: tiles stay whole, and
+loops get tails.
+"""
+
+from __future__ import annotations
+
+from tilesmith.graph.nodes import Graph
+from tilesmith.te.schedule import Schedule, create_schedule
+
+from .group import Group, group_tensors
+
+
+def for_all_sizes(schedule: Schedule, body: Graph) -> tuple[Schedule, Group]:
+    """The steps of `schedule`, which is for `body` at its expected sizes, on the expressions of
+    `body`.
+
+    Raises ScheduleError if a step is illegal for an extent that is not known.
+    """
+    group = group_tensors(body)
+    s = create_schedule([t.op for t in group.outputs])
+    for step in schedule.steps:
+        s.apply(step)
+    return s, group
