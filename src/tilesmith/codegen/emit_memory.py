@@ -15,7 +15,7 @@ from tilesmith.ir.lane_offsets import lane_of
 from tilesmith.ir.loop_tables import ALLOCATED, SCOPES
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Buffer, Store
-from tilesmith.loop.passes.workspace import buffer_bytes, constant_extent
+from tilesmith.loop.passes.workspace import buffer_bytes, constant_extent, is_constant
 from tilesmith.support.errors import InternalError
 
 from .emit_expr import Mask
@@ -406,7 +406,7 @@ def _is_padding(buffer: Buffer, index: Expr, mask: Mask) -> bool:
     """
     access = constant_access(index, mask.lanes)
     padded = buffer.scope in ALLOCATED and SCOPES[buffer.scope].is_addressed
-    if not padded or mask.known is None or access is None:
+    if not padded or mask.known is None or access is None or not is_constant(buffer):
         return False
     first, lanes = access
     count = prod(constant_extent(n, buffer) for n in buffer.shape)

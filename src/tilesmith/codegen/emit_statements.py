@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from tilesmith.ir.dtypes import i64
-from tilesmith.ir.expr import Binary, Call, Const, Expr, Load, Var, const, type_text
+from tilesmith.ir.expr import Binary, Call, Const, Expr, Load, Var, as_expr, const, type_text
 from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import (
@@ -25,7 +25,12 @@ from tilesmith.loop.nodes import (
     Stmt,
     Store,
 )
-from tilesmith.loop.passes.workspace import Workspace, buffer_bytes, constant_extent
+from tilesmith.loop.passes.workspace import (
+    Workspace,
+    buffer_bytes,
+    constant_extent,
+    is_constant,
+)
 from tilesmith.support.errors import InternalError
 
 from .assertions import INDEX, compared
@@ -133,7 +138,7 @@ class FuncEmitter(MemoryEmitter):
             words.append("noalias")
         if buffer not in self.module.survey.written:
             words.append("readonly")
-        if all(isinstance(d, (int, Const)) for d in buffer.shape):
+        if is_constant(buffer):
             size = buffer.dtype.bytes
             for d in buffer.shape:
                 size *= constant_extent(d, buffer)
@@ -280,7 +285,8 @@ class FuncEmitter(MemoryEmitter):
             root = root.parent
         if buffer not in plan.per_thread:
             with self.writing_in(root):
-                return self.emit(f"getelementptr i8, ptr %workspace, i64 {offset}")
+                at = self.value(as_expr(offset))
+                return self.emit(f"getelementptr i8, ptr %workspace, i64 {at}")
         if self.parent is None:  # its parallel loop has one iteration: it runs here, as thread 0
             base = self._field("scratch")
         else:
@@ -292,7 +298,8 @@ class FuncEmitter(MemoryEmitter):
                     self.scratch = self.emit(f"getelementptr i8, ptr {all_threads}, i64 {mine}")
             base = self.scratch
         with self.writing_in(root):
-            return self.emit(f"getelementptr i8, ptr {base}, i64 {offset}")
+            at = self.value(as_expr(offset))
+            return self.emit(f"getelementptr i8, ptr {base}, i64 {at}")
 
     def _field(self, name: str) -> str:
         """A field of the context, in the kernel itself.  It is loaded in the prologue, since the

@@ -23,15 +23,16 @@ class Kernel:
 
     symbol: its name.
     text: the module for a compiler, LLVM's language or C.
-    workspace_bytes_shared: bytes behind the workspace argument.
-    workspace_bytes_per_thread: bytes of scratch memory that each thread needs.
+    workspace_bytes_shared: bytes behind the workspace argument, a multiple of 64; may depend on the
+        kernel's scalar parameters.
+    workspace_bytes_per_thread: bytes of scratch memory that each thread needs, likewise.
     messages: of the assertions, in order.
     """
 
     symbol: str
     text: str
-    workspace_bytes_shared: int
-    workspace_bytes_per_thread: int
+    workspace_bytes_shared: Dim
+    workspace_bytes_per_thread: Dim
     messages: tuple[str, ...]
 
 

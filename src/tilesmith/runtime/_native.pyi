@@ -21,7 +21,11 @@ class Runner:
         /,
     ) -> Runner: ...
     def call(
-        self, inputs: tuple[object, ...], outputs: tuple[object, ...], /
+        self,
+        inputs: tuple[object, ...],
+        outputs: tuple[object, ...],
+        sizes: tuple[int, ...] = ...,
+        /,
     ) -> int | tuple[int, int, int, tuple[int, ...]]: ...
     def trim(self) -> int: ...
 
@@ -29,8 +33,8 @@ class Function:
     def __new__(
         cls,
         kernel: int,
-        arena_bytes: int,
-        scratch_bytes_per_thread: int,
+        arena: tuple[tuple[int, int], ...],
+        scratch: tuple[tuple[int, int], ...],
         threads: int,
         arrays: tuple[
             tuple[str, int, tuple[tuple[tuple[int, int], ...], ...], bool, tuple[int, ...]], ...

@@ -16,7 +16,7 @@ from tilesmith.loop.nodes import Buffer
 from tilesmith.support.errors import InternalError, ModelError, UsageError
 
 from .arrays import as_stored, buffer_kind, is_foreign, to_numpy
-from .native import Failure, Function, round_up
+from .native import Failure, Function
 from .threads import thread_count
 
 
@@ -91,8 +91,8 @@ class NativeFunction:
         try:
             return Function(
                 self._library.address(k.symbol),
-                round_up(k.workspace_bytes_shared),
-                round_up(k.workspace_bytes_per_thread),
+                tuple(_steps(k.workspace_bytes_shared, number)),
+                tuple(_steps(k.workspace_bytes_per_thread, number)),
                 self.threads,
                 arrays,
                 len(symbols),

@@ -60,7 +60,7 @@ class CFunction:
     symbol: str
     text: str
     helpers: frozenset[str]
-    workspace_bytes: int
+    workspace_bytes: Dim
     messages: tuple[str, ...]
 
 
@@ -165,7 +165,7 @@ class _FunctionWriter(ExpressionWriter):
         b = s.buffer
         name, type_ = self.names(b), MEMORY_TYPES[b.dtype.name]
         if b.scope == "heap":
-            at = self.workspace.offsets[b]
+            at = self.text(as_expr(self.workspace.offsets[b]))
             place = f"({type_} *)((char *)workspace + {at})"
             self.block.line(f"{type_} *{self._restrict(b)}const {name} = {place};")
         else:

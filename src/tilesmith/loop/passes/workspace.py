@@ -6,15 +6,19 @@ to the kernel.  Those inside a parallel loop exist once per thread, in a region 
 
 A buffer's live range goes from its first use to its last.  A loop that uses it, inside its
 allocation, extends the range from the loop's begin to its end.  Buffers whose live ranges don't
-overlap may share bytes.  The largest is placed first, each at the lowest free offset.
+overlap may share bytes.  The largest is placed first, each at the lowest free offset.  Buffers
+whose size only the run knows lie behind all others, one after the other: offsets and sizes are then
+expressions of the kernel's scalar parameters.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilesmith.ir.expr import Const, Expr, symbols
+from tilesmith.ir.expr import Const, Expr, free_vars, symbols
 from tilesmith.ir.loop_tables import LOOP_KINDS
+from tilesmith.ir.symbols import as_dim
+from tilesmith.ir.types import Dim
 from tilesmith.support.errors import InternalError
 
 from ..nodes import Allocate, Buffer, For, Func, Stmt, Store
@@ -34,15 +38,17 @@ class Workspace:
     per_thread_bytes: size of each thread's region.
     """
 
-    offsets: dict[Buffer, int]
+    offsets: dict[Buffer, Dim]
     per_thread: frozenset[Buffer]
-    shared_bytes: int
-    per_thread_bytes: int
+    shared_bytes: Dim
+    per_thread_bytes: Dim
 
     def overlapping(self) -> frozenset[Buffer]:
         """Buffers that share bytes with another one (at another time)."""
         placed = [
-            (b, o, o + buffer_bytes(b), b in self.per_thread) for b, o in self.offsets.items()
+            (b, o, o + buffer_bytes(b), b in self.per_thread)
+            for b, o in self.offsets.items()
+            if isinstance(o, int) and is_constant(b)
         ]
         found: set[Buffer] = set()
         for n, (a, start, end, inside) in enumerate(placed):
@@ -71,16 +77,30 @@ def buffer_bytes(buffer: Buffer) -> int:
     return -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
 
 
+def is_constant(buffer: Buffer) -> bool:
+    """True if the size is a number."""
+    return all(isinstance(n, (int, Const)) for n in buffer.shape)
+
+
+def _symbolic_bytes(buffer: Buffer) -> Dim:
+    """Size of a buffer, an expression, rounded up to the alignment."""
+    size: Dim = buffer.dtype.bytes
+    for extent in buffer.shape:
+        size = size * extent
+    return as_dim((size + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT)
+
+
 def plan_workspace(func: Func) -> Workspace:
     """Offsets for all heap allocations of `func`.
 
-    Raises InternalError for a heap buffer whose shape is not constant.
+    Raises InternalError for a size that depends on something else than the scalar parameters.
     """
     lives = _Lifetimes()
     lives.visit(func.body, inside=False)
     offsets: dict[Buffer, int] = {}
     sizes = {False: 0, True: 0}
-    for buffer in sorted(lives.spans, key=buffer_bytes, reverse=True):
+    constant = [b for b in lives.spans if is_constant(b)]
+    for buffer in sorted(constant, key=buffer_bytes, reverse=True):
         size, inside = buffer_bytes(buffer), buffer in lives.per_thread
         taken = sorted(
             (o, o + buffer_bytes(b))
@@ -94,7 +114,24 @@ def plan_workspace(func: Func) -> Workspace:
             at = max(at, end)
         offsets[buffer] = at
         sizes[inside] = max(sizes[inside], at + size)
-    return Workspace(offsets, frozenset(lives.per_thread), sizes[False], sizes[True])
+    places: dict[Buffer, Dim] = {**offsets}
+    ends: dict[bool, Dim] = {**sizes}
+    for buffer in lives.spans:
+        if buffer not in offsets:
+            _check_known(buffer, func)
+            inside = buffer in lives.per_thread
+            places[buffer] = ends[inside]
+            ends[inside] = as_dim(ends[inside] + _symbolic_bytes(buffer))
+    return Workspace(places, frozenset(lives.per_thread), ends[False], ends[True])
+
+
+def _check_known(buffer: Buffer, func: Func) -> None:
+    for extent in buffer.shape:
+        if isinstance(extent, Expr) and not free_vars(extent) <= set(func.params):
+            raise InternalError(
+                f"workspace: expected a shape of the allocation {buffer.name} that the parameters "
+                f"of {func.name} determine, found {extent}"
+            )
 
 
 class _Loop:

@@ -21,19 +21,23 @@ static int64_t now(void) {
     return t.tv_sec * (int64_t)1000000000 + t.tv_nsec;
 }
 
-int tilesmith_arenas_open(Arenas *self, size_t arena_bytes, size_t scratch_bytes, size_t threads) {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), room = PTRDIFF_MAX / 2 - page;
-    if (threads == 0 || arena_bytes > room || scratch_bytes > room / threads)
-        return -1;
-    size_t aligned = (arena_bytes + TILESMITH_ALIGNMENT - 1) / TILESMITH_ALIGNMENT * TILESMITH_ALIGNMENT;
-    self->scratch_at = sizeof(Arena) + aligned;
-    self->bytes = self->scratch_at + scratch_bytes * threads;
-    self->bytes += page - 1 - (self->bytes - 1) % page;
+void tilesmith_arenas_open(Arenas *self, size_t threads) {
+    self->threads = threads;
     self->idle = NULL;
     self->next = ring ? ring : self;
     self->last = ring ? ring->last : self;
     self->last->next = self->next->last = ring = self;
-    return 0;
+}
+
+/* Bytes of memory up to the scratch memory. */
+static size_t scratch_at(int64_t arena_bytes) {
+    return sizeof(Arena) + ((size_t)arena_bytes + TILESMITH_ALIGNMENT - 1) / TILESMITH_ALIGNMENT * TILESMITH_ALIGNMENT;
+}
+
+int tilesmith_arenas_fit(const Arenas *self, int64_t arena_bytes, int64_t scratch_bytes) {
+    int64_t room = PTRDIFF_MAX / 4;
+    return self->threads > 0 && arena_bytes >= 0 && scratch_bytes >= 0 && arena_bytes <= room &&
+           scratch_bytes <= room / (int64_t)self->threads;
 }
 
 void tilesmith_arenas_close(Arenas *self) {
@@ -45,18 +49,31 @@ void tilesmith_arenas_close(Arenas *self) {
     self->next->last = self->last;
 }
 
-/* Arenas are mapped, not allocated: what is given back must go back to the system. */
-Arena *tilesmith_arenas_take(Arenas *self) {
-    Arena *arena = self->idle;
-    if (arena) {
-        self->idle = arena->next;
-        return arena;
-    }
-    void *block = mmap(NULL, self->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (block == MAP_FAILED)
+/* Arenas are mapped, not allocated: what is given back must go back to the system.  Runs of one program may need
+ * different sizes.  The first idle arena that is large enough serves; if none is, a new one replaces the first. */
+Arena *tilesmith_arenas_take(Arenas *self, int64_t arena_bytes, int64_t scratch_bytes) {
+    if (!tilesmith_arenas_fit(self, arena_bytes, scratch_bytes))
         return NULL;
-    arena = block;
-    arena->bytes = self->bytes;
+    size_t begin = scratch_at(arena_bytes), bytes = begin + (size_t)scratch_bytes * self->threads;
+    Arena **link = &self->idle, *arena;
+    while ((arena = *link) && arena->bytes < bytes)
+        link = &arena->next;
+    if (arena) {
+        *link = arena->next;
+    } else {
+        if ((arena = self->idle)) {
+            self->idle = arena->next;
+            munmap(arena, arena->bytes);
+        }
+        size_t page = (size_t)sysconf(_SC_PAGESIZE);
+        bytes += page - 1 - (bytes - 1) % page;
+        void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (block == MAP_FAILED)
+            return NULL;
+        arena = block;
+        arena->bytes = bytes;
+    }
+    arena->scratch = (char *)arena + begin;
     return arena;
 }
 

@@ -11,26 +11,30 @@
 typedef struct Arena {
     _Alignas(TILESMITH_ALIGNMENT) struct Arena *next;
     size_t bytes; /* header included */
+    char *scratch; /* of the run that has taken it */
     int64_t used; /* when the last run ended, in ns */
 } Arena;
 
 /* The memory of the runs of one program. */
 typedef struct Arenas {
-    size_t scratch_at, bytes;   /* within an arena's memory: where scratch begins, and its end */
+    size_t threads;             /* that have scratch memory of their own */
     Arena *idle;                /* the one used last comes first */
     struct Arenas *next, *last; /* in the ring of all */
 } Arenas;
 
 /* All of these are called with the GIL held, which guards the lists. */
 
-/* Enter `self` into the ring; 0 is success, -1 means that the sizes are too large. */
-int tilesmith_arenas_open(Arenas *self, size_t arena_bytes, size_t scratch_bytes, size_t threads);
+/* Enter `self` into the ring. */
+void tilesmith_arenas_open(Arenas *self, size_t threads);
+
+/* Whether a run may ask for so much: whether the sum can be computed. */
+int tilesmith_arenas_fit(const Arenas *self, int64_t arena_bytes, int64_t scratch_bytes);
 
 /* Free all and leave the ring. */
 void tilesmith_arenas_close(Arenas *self);
 
-/* Memory for a run; NULL when there is none. */
-Arena *tilesmith_arenas_take(Arenas *self);
+/* Memory for a run that needs so many bytes, and of scratch so many for each thread; NULL when there is none. */
+Arena *tilesmith_arenas_take(Arenas *self, int64_t arena_bytes, int64_t scratch_bytes);
 
 /* Take back the memory of a run that ended, and trim all programs' now and then. */
 void tilesmith_arenas_keep(Arenas *self, Arena *arena);

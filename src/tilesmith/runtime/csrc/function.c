@@ -34,11 +34,18 @@ typedef struct {
     unsigned char *same; /* for each argument: whether a written array may be the same memory */
 } Array;
 
+/* An amount that symbols determine. */
+typedef struct {
+    int count;
+    Step *first;
+} Amount;
+
 typedef struct {
     PyObject_HEAD
     void *kernel;
     struct tilesmith_context context; /* what all runs have in common */
     Arenas memory;
+    Amount arena, scratch; /* bytes; of scratch for each thread */
     Py_ssize_t arrays, given, symbols, buffers, scalars;
     int32_t *given_symbols;  /* the symbols that integers after the arrays give */
     int32_t *buffer_arrays;  /* the argument behind each buffer parameter */
@@ -165,12 +172,14 @@ static PyObject *run(Function *self, const Py_buffer *views, const int64_t *symb
         arguments[count++] = (void *)(uintptr_t)symbols[self->scalar_symbols[i]];
     struct tilesmith_context context = self->context;
     Arena *arena = NULL;
-    if (self->memory.bytes) {
-        arena = tilesmith_arenas_take(&self->memory);
+    context.arena_bytes = evaluate(self->arena.first, self->arena.count, symbols);
+    context.scratch_bytes = evaluate(self->scratch.first, self->scratch.count, symbols);
+    if (context.arena_bytes || context.scratch_bytes) {
+        arena = tilesmith_arenas_take(&self->memory, context.arena_bytes, context.scratch_bytes);
         if (arena == NULL)
             return PyErr_NoMemory();
         context.arena = arena + 1;
-        context.scratch = (char *)arena + self->memory.scratch_at;
+        context.scratch = arena->scratch;
     }
     arguments[count++] = context.arena;
     arguments[count++] = &context;
@@ -264,6 +273,17 @@ static int parse_dimension(PyObject *steps, Step *step, Py_ssize_t symbols) {
     return depth == 1 ? 0 : -1;
 }
 
+/* An amount as (operation, value) pairs; 0 is success. */
+static int parse_amount(PyObject *steps, Amount *amount, Py_ssize_t symbols) {
+    amount->count = (int)PyTuple_Size(steps);
+    amount->first = calloc((size_t)amount->count + 1, sizeof *amount->first);
+    if (amount->first == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    return parse_dimension(steps, amount->first, symbols);
+}
+
 static int parse_array(PyObject *item, Array *spec, Py_ssize_t arrays, Py_ssize_t symbols) {
     const char *kind;
     PyObject *dims, *same;
@@ -306,10 +326,11 @@ static int parse_array(PyObject *item, Array *spec, Py_ssize_t arrays, Py_ssize_
 static PyObject *function_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     (void)kwargs;
     unsigned long long kernel;
-    Py_ssize_t arena, scratch, threads, symbols;
-    PyObject *arrays, *given, *buffers, *scalars, *owner;
-    if (!PyArg_ParseTuple(args, "KnnnO!nO!O!O!O", &kernel, &arena, &scratch, &threads, &PyTuple_Type, &arrays, &symbols,
-                          &PyTuple_Type, &given, &PyTuple_Type, &buffers, &PyTuple_Type, &scalars, &owner))
+    Py_ssize_t threads, symbols;
+    PyObject *arena, *scratch, *arrays, *given, *buffers, *scalars, *owner;
+    if (!PyArg_ParseTuple(args, "KO!O!nO!nO!O!O!O", &kernel, &PyTuple_Type, &arena, &PyTuple_Type, &scratch, &threads,
+                          &PyTuple_Type, &arrays, &symbols, &PyTuple_Type, &given, &PyTuple_Type, &buffers,
+                          &PyTuple_Type, &scalars, &owner))
         return NULL;
     if (PyTuple_Size(buffers) + PyTuple_Size(scalars) > MAX_PARAMETERS || PyTuple_Size(arrays) > MAX_PARAMETERS ||
         symbols > MAX_SYMBOLS) {
@@ -327,18 +348,18 @@ static PyObject *function_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     self->context = (struct tilesmith_context){
         .abi = TILESMITH_ABI,
         .size = sizeof self->context,
-        .scratch_bytes = scratch,
         .threads = threads,
         .parallel_for = tilesmith_pool_for,
-        .arena_bytes = arena,
     };
     Py_ssize_t count = PyTuple_Size(arrays);
     self->specs = calloc((size_t)count + 1, sizeof(Array));
     self->arrays = self->specs ? count : 0;
-    int failed = self->specs == NULL || (arena + scratch > 0 &&
-                 tilesmith_arenas_open(&self->memory, (size_t)arena, (size_t)scratch, (size_t)threads) < 0);
+    int failed = self->specs == NULL;
     if (failed)
         PyErr_NoMemory();
+    tilesmith_arenas_open(&self->memory, (size_t)threads);
+    failed = failed || parse_amount(arena, &self->arena, symbols) < 0 ||
+             parse_amount(scratch, &self->scratch, symbols) < 0;
     for (Py_ssize_t i = 0; !failed && i < count; i++)
         failed = parse_array(PyTuple_GetItem(arrays, i), &self->specs[i], count, symbols) < 0;
     if (failed || !(self->given_symbols = numbers(given, &self->given, symbols)) ||
@@ -359,6 +380,8 @@ static void function_dealloc(PyObject *object) {
         free(self->specs[i].same);
     }
     free(self->specs);
+    free(self->arena.first);
+    free(self->scratch.first);
     free(self->given_symbols);
     free(self->buffer_arrays);
     free(self->scalar_symbols);
@@ -380,8 +403,9 @@ static PyType_Slot function_slots[] = {
     {Py_tp_dealloc, function_dealloc},
     {Py_tp_methods, function_methods},
     {Py_tp_doc,
-     "Function(kernel, arena_bytes, scratch_bytes_per_thread, threads, arrays, symbols, given, buffers, scalars, owner)\n"
+     "Function(kernel, arena, scratch, threads, arrays, symbols, given, buffers, scalars, owner)\n"
      "\n"
+     "`arena` and `scratch`: their bytes, those of scratch for each thread, as tuples of steps.\n"
      "`arrays`: for each argument (kind, item size, dimensions, written, arguments that may be the same memory);\n"
      "a dimension is a tuple of steps (operation, value) on a stack.  `symbols`: how many there are.  `given`: the\n"
      "symbols that integers after the arrays give.  `buffers`: the argument behind each buffer of the kernel.\n"

@@ -15,13 +15,14 @@
 
 #define MAX_RANK 16
 #define MAX_ARRAYS 64  /* beyond this the arrays' descriptions go to the heap */
+#define MAX_SYMBOLS 64 /* sizes that only a run knows */
 
 /* What an argument array must look like. */
 typedef struct {
     char kind; /* b, i, u or f, as in NumPy */
     int rank;
     Py_ssize_t item;
-    Py_ssize_t shape[MAX_RANK];
+    Py_ssize_t shape[MAX_RANK]; /* -1: any extent */
 } Spec;
 
 typedef struct Runner {
@@ -54,7 +55,7 @@ static int fits(const Spec *spec, const Py_buffer *view) {
     if (view->ndim != spec->rank || view->itemsize != spec->item || tilesmith_kind(view->format) != spec->kind)
         return 0;
     for (int i = 0; i < spec->rank; i++)
-        if (view->shape[i] != spec->shape[i])
+        if (view->shape[i] != spec->shape[i] && spec->shape[i] >= 0)
             return 0;
     return ((uintptr_t)view->buf % (uintptr_t)spec->item) == 0;
 }
@@ -106,8 +107,10 @@ static PyObject *runner_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     Runner *self = (Runner *)alloc(type, 0);
     if (self == NULL)
         return NULL;
-    if (arena < 0 || scratch < 0 || scratch % TILESMITH_ALIGNMENT || threads < 1 ||
-        tilesmith_arenas_open(&self->memory, (size_t)arena, (size_t)scratch, (size_t)threads) < 0) {
+    int positive = threads >= 1;
+    if (positive)
+        tilesmith_arenas_open(&self->memory, (size_t)threads);
+    if (!positive || scratch % TILESMITH_ALIGNMENT || !tilesmith_arenas_fit(&self->memory, arena, scratch)) {
         Py_DECREF(self);
         PyErr_Format(PyExc_ValueError, "sizes are not negative, scratch a multiple of %d, threads at least 1",
                      TILESMITH_ALIGNMENT);
@@ -183,6 +186,21 @@ static Py_ssize_t overlapping_output(const Runner *self, const Py_buffer *views)
     return i;
 }
 
+/* The sizes of one run, from the tuple (arena_bytes, scratch_bytes, *extents); 0 is success. */
+static int take_sizes(PyObject *sizes, struct tilesmith_context *context, int64_t *extents) {
+    Py_ssize_t count = PyTuple_Check(sizes) ? PyTuple_Size(sizes) : -1;
+    if (count < 2 || count > 2 + MAX_SYMBOLS) {
+        PyErr_Format(PyExc_ValueError, "sizes are the bytes of arena and scratch and at most %d extents", MAX_SYMBOLS);
+        return -1;
+    }
+    context->arena_bytes = PyLong_AsLongLong(PyTuple_GetItem(sizes, 0));
+    context->scratch_bytes = PyLong_AsLongLong(PyTuple_GetItem(sizes, 1));
+    for (Py_ssize_t i = 2; i < count; i++)
+        extents[i - 2] = PyLong_AsLongLong(PyTuple_GetItem(sizes, i));
+    context->extents = extents;
+    return PyErr_Occurred() ? -1 : 0;
+}
+
 PyObject *tilesmith_failure_of(int32_t code, const struct tilesmith_failure *failure) {
     int count = failure->count < TILESMITH_VALUES ? failure->count : TILESMITH_VALUES;
     PyObject *values = PyTuple_New(count > 0 ? count : 0);
@@ -199,11 +217,15 @@ PyObject *tilesmith_failure_of(int32_t code, const struct tilesmith_failure *fai
 /* See the method's documentation. */
 static PyObject *runner_call(PyObject *object, PyObject *const *args, Py_ssize_t count) {
     Runner *self = (Runner *)object;
-    if (count != 2 || !PyTuple_Check(args[0]) || !PyTuple_Check(args[1]) || PyTuple_Size(args[0]) != self->inputs ||
+    if (count < 2 || count > 3 || !PyTuple_Check(args[0]) || !PyTuple_Check(args[1]) || PyTuple_Size(args[0]) != self->inputs ||
         PyTuple_Size(args[1]) != self->arrays - self->inputs) {
         PyErr_SetString(PyExc_TypeError, "call takes a tuple of all inputs and a tuple of all outputs");
         return NULL;
     }
+    struct tilesmith_context context = self->context;
+    int64_t extents[MAX_SYMBOLS];
+    if (count == 3 && take_sizes(args[2], &context, extents) < 0)
+        return NULL;
     Py_buffer few_views[MAX_ARRAYS], *views = few_views;
     void *few_pointers[MAX_ARRAYS], **pointers = few_pointers;
     if (self->arrays > MAX_ARRAYS) {
@@ -224,16 +246,15 @@ static PyObject *runner_call(PyObject *object, PyObject *const *args, Py_ssize_t
     if (fit < self->arrays) {
         result = PyLong_FromSsize_t(-fit - 1);
     } else {
-        Arena *arena = tilesmith_arenas_take(&self->memory);
+        Arena *arena = tilesmith_arenas_take(&self->memory, context.arena_bytes, context.scratch_bytes);
         if (arena == NULL) {
             PyErr_NoMemory();
         } else {
-            struct tilesmith_context context = self->context;
             int32_t code;
             context.inputs = pointers;
             context.outputs = pointers + self->inputs;
             context.arena = arena + 1;
-            context.scratch = (char *)arena + self->memory.scratch_at;
+            context.scratch = arena->scratch;
             Py_BEGIN_ALLOW_THREADS
             tilesmith_pool_enter();
             code = self->entry(&context);
@@ -259,7 +280,7 @@ static PyObject *runner_trim(PyObject *object, PyObject *unused) {
 
 static PyMethodDef runner_methods[] = {
     {"call", (PyCFunction)(void (*)(void))runner_call, METH_FASTCALL,
-     "call(inputs, outputs) -> 0, or -(i + 1) when array i does not fit its specification (outputs are counted after\n"
+     "call(inputs, outputs[, (arena_bytes, scratch_bytes, *extents)]) -> 0, or -(i + 1) when array i does not fit its specification (outputs are counted after\n"
      "the inputs) or is an output that shares memory with an array before it, or why the run failed:\n"
      "(code, call, assertion, values)."},
     {"trim", runner_trim, METH_NOARGS, "trim() -> bytes of idle arenas that were given back to the system."},
@@ -271,7 +292,7 @@ static PyType_Slot runner_slots[] = {
     {Py_tp_dealloc, runner_dealloc},
     {Py_tp_methods, runner_methods},
     {Py_tp_doc, "Runner(entry, constants, arena_bytes, scratch_bytes_per_thread, threads, inputs, outputs, owner)\n\n"
-                "`inputs` and `outputs` are tuples of (kind, item size, shape)."},
+                "`inputs` and `outputs` are tuples of (kind, item size, shape); an extent of -1 is not checked."},
     {0, NULL},
 };
 
