@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import random
 from itertools import combinations
 
 import numpy as np
-import pytest
 from graphs import conv_net, random_graphs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.nodes import Graph, Node, Value
+from tilesmith.graph.passes.bind import bind
 from tilesmith.graph.passes.decompose import decompose
 from tilesmith.graph.passes.memory_plan import MemoryPlan, plan, value_bytes
 from tilesmith.ir.dtypes import f32
-from tilesmith.ir.expr import Var
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.target import LINE_BYTES
-from tilesmith.ir.types import TensorType
+from tilesmith.ir.symbols import expected, symbol, value_of
+from tilesmith.ir.types import Dim, TensorType, same_shape
 from tilesmith.ops.elementwise import Add, Exp
-from tilesmith.support.errors import InternalError
 
 
 def check(graph: Graph, found: MemoryPlan, extra: dict[Node, int]) -> None:
@@ -75,12 +75,48 @@ def test_layouts_count_with_their_padding() -> None:
     assert value_bytes(value) == 1 * 5 * 16 * 4
 
 
-def test_symbolic_shapes_are_refused() -> None:
+def _symbolic_graph(rng: random.Random, n: Dim, m: Dim) -> Graph:
+    """Chains and sums of tensors whose sizes are of different degrees in the symbols."""
     b = Builder()
-    x = b.input("x", TensorType(f32, (Var("n"),)))
-    graph = b.finish(b.add(Exp(), b.add(Exp(), x)))
-    with pytest.raises(InternalError, match="symbolic dimension"):
-        plan(graph)
+    shapes = [(n, 16), (n, m), (8, m), (n, n), (40,)]
+    values = [b.input(f"x{i}", TensorType(f32, s)) for i, s in enumerate(shapes)]
+    for _ in range(rng.randint(4, 30)):
+        x = rng.choice(values[-8:])
+        same = [v for v in values if same_shape(v.shape, x.shape)]
+        values.append(b.add(Add(), x, rng.choice(same)) if len(same) > 1 else b.add(Exp(), x))
+    return b.finish([values[-1], values[len(values) // 2]])
+
+
+def test_plans_for_all_sizes() -> None:
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    rng = random.Random(seed)
+    for _ in range(40):
+        n = symbol("n", 0, 4096, rng.randint(1, 300))
+        m = symbol("m", 1, 4096, rng.randint(1, 300))
+        graph = _symbolic_graph(rng, n, m)
+        extra: dict[Node, Dim] = {k: rng.choice([0, 128, n * 192]) for k in graph.nodes}
+        found = plan(graph, extra)
+        usual = {n: expected(n), m: expected(m)}
+        for values in (usual, *({n: rng.randint(0, 999), m: rng.randint(1, 999)} for _ in range(5))):
+            known = bind(graph, values)
+            there = dict(zip(all_values(graph), all_values(known), strict=True))
+            sizes = {k: value_of(e, values) for k, e in extra.items()}
+            nodes = dict(zip(graph.nodes, known.nodes, strict=True))
+            bound = MemoryPlan(
+                {there[v]: value_of(at, values) for v, at in found.offsets.items()},
+                {nodes[k]: value_of(at, values) for k, at in found.workspace.items()},
+                value_of(found.arena_bytes, values),
+                0,
+            )
+            check(known, bound, {nodes[k]: size for k, size in sizes.items()})
+            if values is usual:
+                fixed = plan(known, {nodes[k]: size for k, size in sizes.items()})
+                assert bound.arena_bytes <= fixed.arena_bytes
+
+
+def all_values(graph: Graph) -> list[Value]:
+    return [*graph.inputs, *(v for k in graph.nodes for v in k.outputs)]
 
 
 def test_conv_net_reaches_the_bound() -> None:

@@ -31,6 +31,8 @@ class Code(IntEnum):
     ASSERTION = 1
     VERSION = 2
     MEMORY = 3
+    SIZES = 4
+    OVERFLOW = 5
 
 
 @dataclass(frozen=True, slots=True)

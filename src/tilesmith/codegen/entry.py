@@ -3,7 +3,8 @@
     i32 @tilesmith_main(ptr context)
 
 It checks that the context fits, runs the kernels, and returns the code of the first failure, which
-is recorded in the context (see `runtime/csrc/tilesmith.h`).
+is recorded in the context (see `runtime/csrc/tilesmith.h`).  If some sizes are known to a run only,
+it first computes them (see `codegen.sizes`).
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .context import ABI, BY_NAME, SIZE, Code, address
+from .sizes import ARENA, SCRATCH, SIZES, SizeProgram, emit_sizes
 
 ENTRY = "tilesmith_main"
 
-ArgKind = Literal["input", "output", "constant", "arena", "scalar"]
+ArgKind = Literal["input", "output", "constant", "arena", "scalar", "place", "extent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +26,9 @@ class Arg:
     """An argument of a kernel.
 
     kind: what `index` means.
-    index: number of an input or output; byte offset into the constants or the arena; or the scalar
-        itself.
+    index: number of an input or output; byte offset into the constants or the arena; the scalar
+        itself; or, of a "place" in the arena and an "extent", the number of the value that
+        `codegen.sizes` computes.
     offset: bytes from the start of an input or output.
     """
 
@@ -41,7 +44,7 @@ class KernelCall:
     symbol: the kernel's name.
     args: buffers in the kernel's order, then scalars.
     label: for people: the source model's node.
-    workspace: byte offset of the kernel's shared workspace in the arena.
+    workspace: the kernel's shared workspace, an "arena" or a "place".
     messages: of its assertions.
     sources: all nodes of the source model that it computes.
     """
@@ -49,7 +52,7 @@ class KernelCall:
     symbol: str
     args: tuple[Arg, ...]
     label: str = ""
-    workspace: int = 0
+    workspace: Arg = Arg("arena", 0)
     messages: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
 
@@ -62,6 +65,7 @@ def emit_entry(
     *,
     arena_bytes: int = 0,
     scratch_bytes: int = 0,
+    sizes: SizeProgram | None = None,
 ) -> str:
     """LLVM text of the main function for `calls`.
 
@@ -69,11 +73,19 @@ def emit_entry(
         before the first call and after each, as an array of `timespec`s; None for no times.
     arena_bytes: bytes of the arena that the calls need.
     scratch_bytes: bytes of scratch memory that each thread needs.
+    sizes: what a run computes first; it then says how many bytes are needed.
     """
-    used = {(a.kind, a.index) for c in calls for a in c.args}
+    used = {(a.kind, a.index) for c in calls for a in (*c.args, c.workspace)}
     lines = [f"define i32 @{symbol}(ptr %context) nounwind {{", "entry:", *_checks()]
-    for name, needed in (("arena_bytes", arena_bytes), ("scratch_bytes", scratch_bytes)):
-        lines += _check_memory(name, needed) if needed else []
+    needed = {"arena_bytes": str(arena_bytes), "scratch_bytes": str(scratch_bytes)}
+    if sizes is not None:
+        lines += _compute_sizes(len(sizes.values))
+        needed = {
+            "arena_bytes": _size_value(lines, ARENA),
+            "scratch_bytes": _size_value(lines, SCRATCH),
+        }
+    for name, least in needed.items():
+        lines += _check_memory(name, least) if least != "0" else []
     for name in ("inputs", "outputs", "constants", "arena"):
         lines += _load(name)
     for kind in ("input", "output"):
@@ -84,10 +96,11 @@ def emit_entry(
         lines.append(f"  %times.p = getelementptr ptr, ptr %outputs, i64 {times}")
         lines.append("  %times = load ptr, ptr %times.p, align 8")
         lines += _stamp(0, clock)
+    for k, i in sorted((k, i) for k, i in used if k in ("place", "extent")):
+        _size_value(lines, i, k)
     for n, call in enumerate(calls):
-        operands = [_operand(lines, n, i, a) for i, a in enumerate(call.args)]
-        lines.append(f"  %w{n} = getelementptr i8, ptr %arena, i64 {call.workspace}")
-        run = f"call i32 @{call.symbol}({', '.join([*operands, f'ptr %w{n}', 'ptr %context'])})"
+        operands = [_operand(lines, n, i, a) for i, a in enumerate((*call.args, call.workspace))]
+        run = f"call i32 @{call.symbol}({', '.join([*operands, 'ptr %context'])})"
         if not call.messages:  # it can't fail
             lines.append(f"  {run}")
             lines += _stamp(n + 1, clock) if times is not None else []
@@ -106,6 +119,10 @@ def emit_entry(
     lines += ["  ret i32 0", "}", "", *_declarations(calls)]
     if times is not None:
         lines.append("declare i32 @clock_gettime(i32, ptr)")
+    if sizes is not None and symbol == ENTRY:
+        lines.append(emit_sizes(sizes))
+    elif sizes is not None:
+        lines.append(f"declare i32 @{SIZES}(ptr, ptr)")
     return "\n".join(lines) + "\n"
 
 
@@ -137,7 +154,29 @@ def _checks() -> list[str]:
     ]
 
 
-def _check_memory(name: str, needed: int) -> list[str]:
+def _compute_sizes(count: int) -> list[str]:
+    """Compute the `count` values of the sizes; return if they are refused."""
+    return [
+        *_load("extents"),
+        f"  %values = alloca [{count} x i64], align 8",
+        f"  %refused = call i32 @{SIZES}(ptr %extents, ptr %values)",
+        "  %sizes.ok = icmp eq i32 %refused, 0",
+        "  br i1 %sizes.ok, label %sized, label %unsized",
+        "unsized:",
+        "  store i32 %refused, ptr %code.p",
+        "  ret i32 %refused",
+        "sized:",
+    ]
+
+
+def _size_value(lines: list[str], number: int, name: str = "value") -> str:
+    """A value of the sizes, as `%name<number>`."""
+    lines.append(f"  %{name}.p{number} = getelementptr i64, ptr %values, i64 {number}")
+    lines.append(f"  %{name}{number} = load i64, ptr %{name}.p{number}, align 8")
+    return f"%{name}{number}"
+
+
+def _check_memory(name: str, needed: str) -> list[str]:
     """Return unless a field of the context is at least `needed` bytes."""
     lines = [
         *_load(name),
@@ -148,7 +187,7 @@ def _check_memory(name: str, needed: int) -> list[str]:
         f"  %{name}.count = {address('failure_count')}",
         f"  store i32 2, ptr %{name}.count",
     ]
-    for i, value in enumerate((str(needed), f"%{name}")):
+    for i, value in enumerate((needed, f"%{name}")):
         lines.append(f"  %{name}.v{i} = {address('failure_values', i)}")
         lines.append(f"  store i64 {value}, ptr %{name}.v{i}")
     return [*lines, f"  ret i32 {Code.MEMORY:d}", f"{name}.fits:"]
@@ -167,9 +206,13 @@ def _operand(lines: list[str], call: int, position: int, arg: Arg) -> str:
         return f"ptr %{arg.kind}{arg.index}"
     if arg.kind == "scalar":
         return f"i64 {arg.index}"
-    base, offset = "%constants" if arg.kind == "constant" else "%arena", arg.index
+    if arg.kind == "extent":
+        return f"i64 %extent{arg.index}"
+    base, offset = "%constants" if arg.kind == "constant" else "%arena", str(arg.index)
+    if arg.kind == "place":
+        offset = f"%place{arg.index}"
     if arg.kind in ("input", "output"):
-        base, offset = f"%{arg.kind}{arg.index}", arg.offset
+        base, offset = f"%{arg.kind}{arg.index}", str(arg.offset)
     lines.append(f"  %a{call}.{position} = getelementptr i8, ptr {base}, i64 {offset}")
     return f"ptr %a{call}.{position}"
 
@@ -177,6 +220,6 @@ def _operand(lines: list[str], call: int, position: int, arg: Arg) -> str:
 def _declarations(calls: Iterable[KernelCall]) -> list[str]:
     signatures: dict[str, str] = {}
     for c in calls:
-        types = ["i64" if a.kind == "scalar" else "ptr" for a in c.args]
+        types = ["i64" if a.kind in ("scalar", "extent") else "ptr" for a in c.args]
         signatures[c.symbol] = ", ".join([*types, "ptr", "ptr"])
     return [f"declare i32 @{name}({types})" for name, types in signatures.items()]

@@ -9,17 +9,22 @@ only while it runs.
 Optimal placement is NP-hard (dynamic storage allocation).  Here blocks are placed in several
 orders, each at the best-fitting gap, and the smallest arena wins.  "Efficient Memory Management for
 Deep Neural Net Inference" (Pisarchyk and Lee, 2020) explains why large blocks first does well.
+
+If sizes are known to a run only, blocks are placed for the expected sizes.  That says which of two
+blocks, alive at one time, lies below the other.  The offset of a block is then a formula, right for
+all sizes: the highest end of the blocks below it.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilesmith.graph.nodes import Graph, InPlace, Node, Value
+from tilesmith.ir.expr import Expr, maximum
+from tilesmith.ir.symbols import as_dim, expected
 from tilesmith.ir.target import LINE_BYTES
-from tilesmith.support.errors import InternalError
+from tilesmith.ir.types import Dim, same_dim
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,34 +35,37 @@ class MemoryPlan:
     offsets: of each value in the arena.
     workspace: of each node's workspace.
     arena_bytes: size of the arena.
-    lower_bound: the most bytes alive at one time, which no plan can undercut.
+    lower_bound: the most bytes alive at one time, at expected sizes, which no plan can undercut.
     outside: for values inside an input, an output or a constant, that value and a byte offset in
         it.
     """
 
-    offsets: dict[Value, int]
-    workspace: dict[Node, int]
-    arena_bytes: int
+    offsets: dict[Value, Dim]
+    workspace: dict[Node, Dim]
+    arena_bytes: Dim
     lower_bound: int
     outside: dict[Value, tuple[Value, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Block:
-    """`size` bytes, alive while nodes `first`..`last` run."""
+    """`size` bytes, at expected sizes, alive while nodes `first`..`last` run; `bytes` at all."""
 
     owner: Value | Node
     size: int
     first: int
     last: int
+    bytes: Dim
+
+    def meets(self, other: _Block) -> bool:
+        """True if both are alive at one time."""
+        return self.first <= other.last and other.first <= self.last
 
 
-def plan(graph: Graph, extra_bytes: Mapping[Node, int] | None = None) -> MemoryPlan:
-    """The memory plan of `graph`, whose shapes are static and whose nodes run one after the other.
+def plan(graph: Graph, extra_bytes: Mapping[Node, Dim] | None = None) -> MemoryPlan:
+    """The memory plan of `graph`, whose nodes run one after the other.
 
     extra_bytes: workspace that a node needs while it runs.
-
-    Raises InternalError for a symbolic shape.
     """
     homes = _homes(graph)
     blocks = _blocks(graph, extra_bytes or {}, homes)
@@ -71,26 +79,69 @@ def plan(graph: Graph, extra_bytes: Mapping[Node, int] | None = None) -> MemoryP
         if size == bound:
             break
     assert best is not None
-    size, placed = best
+    size, placed = _for_all_sizes(best[1]) if any_symbolic(blocks) else best
     offsets = {b.owner: at for b, at in placed.items() if isinstance(b.owner, Value)}
     workspace = {b.owner: at for b, at in placed.items() if isinstance(b.owner, Node)}
     inside = {v: (home, at) for v, (home, at) in homes.items() if home not in offsets}
-    offsets |= {v: offsets[home] + at for v, (home, at) in homes.items() if home in offsets}
+    offsets |= {v: _sum(offsets[home], at) for v, (home, at) in homes.items() if home in offsets}
     return MemoryPlan(offsets, workspace, size, bound, inside)
 
 
-def value_bytes(value: Value) -> int:
+def value_bytes(value: Value) -> Dim:
     """Bytes of `value` in memory, as its layout stores it."""
-    if not value.type.is_static:
-        raise InternalError(f"memory plan: {value!r} has a symbolic dimension; specialise it first")
-    shape = value.type.static_shape
+    shape: Sequence[Dim] = value.shape
     if value.layout is not None:
-        shape = value.layout.physical_shape(shape)
-    return math.prod(shape) * value.dtype.bytes
+        shape = value.layout.physical_shape(shape)  # type: ignore[arg-type]  # ints and Exprs mix
+    size: Dim = value.dtype.bytes
+    for n in shape:
+        size = size * n
+    return size
 
 
-def _aligned(size: int) -> int:
-    return -(-size // LINE_BYTES) * LINE_BYTES
+def _aligned(size: Dim) -> Dim:
+    if isinstance(size, int):
+        return -(-size // LINE_BYTES) * LINE_BYTES
+    return as_dim((size + (LINE_BYTES - 1)) // LINE_BYTES * LINE_BYTES)
+
+
+def any_symbolic(blocks: Iterable[_Block]) -> bool:
+    return not all(isinstance(b.bytes, int) for b in blocks)
+
+
+def _for_all_sizes(placed: Mapping[_Block, int]) -> tuple[Dim, dict[_Block, Dim]]:
+    """The size of the arena and the offset of each block, as formulas.
+
+    A block lies above those that it meets and that were placed below it, so above what lies below
+    these.  Only the nearest count: a block is left out if another one lies between.
+    """
+    order = sorted(placed, key=lambda b: (placed[b], placed[b] + b.size))
+    below: dict[_Block, set[_Block]] = {}
+    ends: dict[_Block, Dim] = {}
+    offsets: dict[_Block, Dim] = {}
+    for i, block in enumerate(order):
+        under = [b for b in order[:i] if b.meets(block)]
+        covered = set().union(*(below[b] for b in under)) if under else set()
+        below[block] = covered.union(under)
+        offsets[block] = _largest([ends[b] for b in under if b not in covered])
+        ends[block] = _sum(offsets[block], block.bytes)
+    covered = set().union(*below.values())
+    return _largest([end for b, end in ends.items() if b not in covered]), offsets
+
+
+def _sum(a: Dim, b: Dim) -> Dim:
+    if isinstance(a, int) and isinstance(b, int):
+        return a + b
+    if isinstance(a, int) and a == 0:
+        return b
+    return a if isinstance(b, int) and b == 0 else a + b
+
+
+def _largest(sizes: Sequence[Dim]) -> Dim:
+    """The largest; 0 if there is none."""
+    found: Dim = max((n for n in sizes if isinstance(n, int)), default=0)
+    for n in dict.fromkeys(n for n in sizes if isinstance(n, Expr)):
+        found = n if isinstance(found, int) and found == 0 else maximum(found, n)
+    return found
 
 
 def _homes(graph: Graph) -> dict[Value, tuple[Value, int]]:
@@ -114,7 +165,7 @@ def _homes(graph: Graph) -> dict[Value, tuple[Value, int]]:
 
 
 def _blocks(
-    graph: Graph, extra_bytes: Mapping[Node, int], homes: Mapping[Value, tuple[Value, int]]
+    graph: Graph, extra_bytes: Mapping[Node, Dim], homes: Mapping[Value, tuple[Value, int]]
 ) -> list[_Block]:
     first: dict[Value, int] = {}
     last: dict[Value, int] = {}
@@ -127,10 +178,15 @@ def _blocks(
     blocks = []
     for i, node in enumerate(graph.nodes):
         own = (v for v in node.outputs if v not in outside and v not in homes)
-        blocks.extend(_Block(v, _aligned(value_bytes(v)), first[v], last[v]) for v in own)
-        if extra_bytes.get(node, 0) > 0:
-            blocks.append(_Block(node, _aligned(extra_bytes[node]), i, i))
+        blocks.extend(_block(v, value_bytes(v), first[v], last[v]) for v in own)
+        if not same_dim(extra_bytes.get(node, 0), 0):
+            blocks.append(_block(node, extra_bytes[node], i, i))
     return blocks
+
+
+def _block(owner: Value | Node, size: Dim, first: int, last: int) -> _Block:
+    size = _aligned(size)
+    return _Block(owner, max(expected(size), 0), first, last, size)
 
 
 def _lower_bound(blocks: list[_Block]) -> int:

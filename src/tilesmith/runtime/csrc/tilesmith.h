@@ -29,7 +29,9 @@ enum tilesmith_code {
     TILESMITH_OK = 0,
     TILESMITH_ASSERTION = 1, /* an assertion of the model failed: `call`, `assertion` and `values` say which */
     TILESMITH_VERSION = 2,   /* the context has another version, or is too short: nothing was run */
-    TILESMITH_MEMORY = 3     /* too small: values[0] bytes needed, values[1] given; nothing was run */
+    TILESMITH_MEMORY = 3,    /* too small: values[0] bytes needed, values[1] given; nothing was run */
+    TILESMITH_SIZES = 4,     /* an extent is outside the range that the program was made for; nothing was run */
+    TILESMITH_OVERFLOW = 5   /* a size does not fit 64 bits for these extents; nothing was run */
 };
 
 /* Why a run failed.  The program clears `code` and `call` when it starts; other fields count only after a failure. */
@@ -76,7 +78,7 @@ struct tilesmith_context {
     tilesmith_parallel_for_fn parallel_for; /* never NULL; see tilesmith_serial_for */
     void *pool;                             /* for parallel_for, which finds it here; compiled code ignores it */
     const int64_t *extents;                 /* the sizes that only this run knows, in the program's order; NULL if it
-                                             * has none (no program of this version has any) */
+                                             * has none.  See tilesmith_sizes_fn */
     int64_t arena_bytes;                    /* size of the arena */
     tilesmith_allocate_fn allocate;         /* for memory whose size is known only while the program runs; NULL: */
     tilesmith_release_fn release;           /* none is to be had (no program of this version asks for any) */
@@ -88,6 +90,11 @@ struct tilesmith_context {
 
 /* A program's entry point.  Returns `failure.code`. */
 typedef int32_t (*tilesmith_entry)(struct tilesmith_context *context);
+
+/* A program whose sizes only a run knows has a second function, `tilesmith_sizes(extents, values)`.  It computes, from
+ * a number for each symbol, values[0]: bytes of the arena, values[1]: bytes of scratch for each thread, then the extents
+ * of the outputs, one after the other, then numbers of its own.  Returns TILESMITH_OK, _SIZES or _OVERFLOW. */
+typedef int32_t (*tilesmith_sizes_fn)(const int64_t *extents, int64_t *values);
 
 /* Kernels, which an entry point calls: buffers, then scalars as int64_t, then the kernel's part of the arena.
  *     int32_t kernel(void *buffer..., int64_t scalar..., void *workspace, struct tilesmith_context *context) */
