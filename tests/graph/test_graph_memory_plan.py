@@ -17,8 +17,8 @@ from tilesmith.graph.passes.decompose import decompose
 from tilesmith.graph.passes.memory_plan import MemoryPlan, plan, value_bytes
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.layout import Layout
-from tilesmith.ir.target import LINE_BYTES
 from tilesmith.ir.symbols import expected, symbol, value_of
+from tilesmith.ir.target import LINE_BYTES
 from tilesmith.ir.types import Dim, TensorType, same_shape
 from tilesmith.ops.elementwise import Add, Exp
 
@@ -98,7 +98,10 @@ def test_plans_for_all_sizes() -> None:
         extra: dict[Node, Dim] = {k: rng.choice([0, 128, n * 192]) for k in graph.nodes}
         found = plan(graph, extra)
         usual = {n: expected(n), m: expected(m)}
-        for values in (usual, *({n: rng.randint(0, 999), m: rng.randint(1, 999)} for _ in range(5))):
+        for values in (
+            usual,
+            *({n: rng.randint(0, 999), m: rng.randint(1, 999)} for _ in range(5)),
+        ):
             known = bind(graph, values)
             there = dict(zip(all_values(graph), all_values(known), strict=True))
             sizes = {k: value_of(e, values) for k, e in extra.items()}

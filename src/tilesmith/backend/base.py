@@ -13,6 +13,7 @@ from typing import Protocol
 
 from tilesmith.codegen.entry import KernelCall
 from tilesmith.codegen.kernel import Kernel
+from tilesmith.codegen.sizes import SizeProgram
 from tilesmith.graph.passes.choices import Choose
 from tilesmith.graph.passes.layout import LayoutPolicy
 from tilesmith.graph.passes.winograd import Choice as WinogradChoice
@@ -56,9 +57,12 @@ class WriteKernel(Protocol):
 class WriteEntry(Protocol):
     """The writer of a program's main function."""
 
-    def __call__(self, calls: Sequence[KernelCall], *, arena_bytes: int, scratch_bytes: int) -> str:
+    def __call__(
+        self, calls: Sequence[KernelCall], *, arena_bytes: int, scratch_bytes: int, sizes: int
+    ) -> str:
         """The text for the calls, which need so many bytes of the arena, and of each thread's
-        scratch memory.
+        scratch memory; if `sizes` is not 0, the bytes that the first of so many values say, which
+        the function for sizes computes.
         """
         ...
 
@@ -76,6 +80,7 @@ class Backend:
     lower_intrinsics: the last pass: replaces the functions that the writer has no text for.
     emit: the writer: the text of a kernel in final form.
     entry: the text of a program's main function for its calls.
+    sizes: the text of the function that computes the sizes of a run.
     compile: object code of a text, at an optimisation level from 0 to 3.
     assembly: machine code of a text, to be read.
     predict: seconds that a kernel in final form is expected to take, given the
@@ -91,6 +96,7 @@ class Backend:
     lower_intrinsics: Callable[[Func, Target], Func]
     emit: WriteKernel
     entry: WriteEntry
+    sizes: Callable[[SizeProgram], str]
     compile: Callable[[str, Target, int], bytes]
     assembly: Callable[[str, Target], str]
     predict: Callable[[Func, Target, int, Sequence[Place]], float]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from tilesmith.codegen.c.compiler import assembly, compile_object
 from tilesmith.codegen.c.emit import emit
 from tilesmith.codegen.c.entry import emit_entry
+from tilesmith.codegen.c.sizes import emit_sizes
 from tilesmith.graph.nodes import Node
 from tilesmith.graph.passes.choices import Choose
 from tilesmith.graph.passes.winograd import Choice as WinogradChoice
@@ -58,6 +59,7 @@ C = Backend(
     lower_intrinsics=_all_are_known,
     emit=emit,
     entry=emit_entry,
+    sizes=emit_sizes,
     compile=compile_object,
     assembly=assembly,
     predict=predict_seconds,

@@ -8,6 +8,7 @@ from tilesmith.codegen.emit import emit
 from tilesmith.codegen.entry import emit_entry
 from tilesmith.codegen.link import assembly, compile_object
 from tilesmith.codegen.math import expand_math
+from tilesmith.codegen.sizes import emit_sizes
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func
 from tilesmith.loop.passes.flatten import flatten
@@ -65,6 +66,7 @@ CPU = Backend(
     lower_intrinsics=expand_math,
     emit=emit,
     entry=emit_entry,
+    sizes=emit_sizes,
     compile=compile_object,
     assembly=assembly,
     predict=predict_seconds,

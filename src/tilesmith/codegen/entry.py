@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .context import ABI, BY_NAME, SIZE, Code, address
-from .sizes import ARENA, SCRATCH, SIZES, SizeProgram, emit_sizes
+from .sizes import ARENA, SCRATCH, SIZES
 
 ENTRY = "tilesmith_main"
 
@@ -65,7 +65,7 @@ def emit_entry(
     *,
     arena_bytes: int = 0,
     scratch_bytes: int = 0,
-    sizes: SizeProgram | None = None,
+    sizes: int = 0,
 ) -> str:
     """LLVM text of the main function for `calls`.
 
@@ -73,13 +73,14 @@ def emit_entry(
         before the first call and after each, as an array of `timespec`s; None for no times.
     arena_bytes: bytes of the arena that the calls need.
     scratch_bytes: bytes of scratch memory that each thread needs.
-    sizes: what a run computes first; it then says how many bytes are needed.
+    sizes: how many values `codegen.sizes` computes first, which then say how many bytes are needed;
+        0 if all sizes are numbers.
     """
     used = {(a.kind, a.index) for c in calls for a in (*c.args, c.workspace)}
     lines = [f"define i32 @{symbol}(ptr %context) nounwind {{", "entry:", *_checks()]
     needed = {"arena_bytes": str(arena_bytes), "scratch_bytes": str(scratch_bytes)}
-    if sizes is not None:
-        lines += _compute_sizes(len(sizes.values))
+    if sizes:
+        lines += _compute_sizes(sizes)
         needed = {
             "arena_bytes": _size_value(lines, ARENA),
             "scratch_bytes": _size_value(lines, SCRATCH),
@@ -119,9 +120,7 @@ def emit_entry(
     lines += ["  ret i32 0", "}", "", *_declarations(calls)]
     if times is not None:
         lines.append("declare i32 @clock_gettime(i32, ptr)")
-    if sizes is not None and symbol == ENTRY:
-        lines.append(emit_sizes(sizes))
-    elif sizes is not None:
+    if sizes:
         lines.append(f"declare i32 @{SIZES}(ptr, ptr)")
     return "\n".join(lines) + "\n"
 

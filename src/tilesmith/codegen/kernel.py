@@ -11,7 +11,11 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from tilesmith.ir.expr import Var
+from tilesmith.ir.parse import parse_expr
 from tilesmith.ir.target import Target
+from tilesmith.ir.text import print_expr
+from tilesmith.ir.types import Dim
 from tilesmith.perf.info import KernelInfo
 from tilesmith.support.options import Options
 from tilesmith.te.knobs import Value, values_from_json
@@ -46,24 +50,43 @@ class KernelCode:
     workspace_per_thread: bytes of scratch memory per thread.
     messages: of its assertions.
     info: for people.
+    symbols: those of the fused body, in its order; the workspaces may depend on them.
+    scalars: the kernel's scalar parameters: for each, the position of its symbol.
     """
 
     symbol: str
     code: bytes
-    workspace: int
-    workspace_per_thread: int
+    workspace: Dim
+    workspace_per_thread: Dim
     messages: tuple[str, ...]
     info: KernelInfo
+    symbols: tuple[Var, ...] = ()
+    scalars: tuple[int, ...] = ()
 
     def to_bytes(self) -> bytes:
-        numbers = [self.workspace, self.workspace_per_thread]
-        return with_head([self.symbol, *numbers, self.messages, self.info.to_json()], self.code)
+        name = {v: f"s{i}" for i, v in enumerate(self.symbols)}
+        sizes = [
+            n if isinstance(n, int) else print_expr(n, lambda v: name[v])  # type: ignore[index]  # sizes read no buffer
+            for n in (self.workspace, self.workspace_per_thread)
+        ]
+        about = [self.messages, self.info.to_json(), len(self.symbols), self.scalars]
+        return with_head([self.symbol, *sizes, *about], self.code)
 
     @staticmethod
     def from_bytes(blob: bytes) -> KernelCode:
-        (symbol, workspace, per_thread, messages, info), code = without_head(blob)
-        about = KernelInfo.from_json(info)
-        return KernelCode(symbol, code, workspace, per_thread, tuple(messages), about)
+        (symbol, *sizes, messages, info, count, scalars), code = without_head(blob)
+        symbols = {f"s{i}": Var(f"s{i}") for i in range(count)}
+        shared, own = (n if isinstance(n, int) else parse_expr(n, symbols) for n in sizes)
+        return KernelCode(
+            symbol,
+            code,
+            shared,
+            own,
+            tuple(messages),
+            KernelInfo.from_json(info),
+            tuple(symbols.values()),
+            tuple(scalars),
+        )
 
 
 @dataclass(frozen=True, slots=True)

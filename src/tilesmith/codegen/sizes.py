@@ -12,7 +12,6 @@ hostile, reaches memory unchecked.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilesmith.ir.expr import Binary, Const, Expr, Unary, Var, as_expr, post_order
@@ -61,7 +60,10 @@ def emit_sizes(program: SizeProgram, symbol: str = SIZES) -> str:
         writer.line(f"store i64 {found}, ptr %v{i}, align 8")
     writer.leave_if(writer.overflows, Code.OVERFLOW)
     intrinsics = [
-        *(f"declare {{ i64, i1 }} @llvm.{n}.with.overflow.i64(i64, i64)" for n in _CHECKED.values()),
+        *(
+            f"declare {{ i64, i1 }} @llvm.{n}.with.overflow.i64(i64, i64)"
+            for n in _CHECKED.values()
+        ),
         *(f"declare i64 @llvm.{n}.i64(i64, i64)" for n in _PLAIN.values()),
     ]
     return "\n".join(
@@ -92,7 +94,7 @@ class _Writer:
 
     def name(self) -> str:
         self._count += 1
-        return f"%{self._count}t"
+        return f"%t{self._count}"
 
     def emit(self, text: str) -> str:
         name = self.name()
@@ -114,7 +116,7 @@ class _Writer:
     def leave_if(self, condition: str, code: Code) -> None:
         if condition == "false":
             return
-        label = f"l{self._count}"
+        label = f"l{len(self.lines)}"
         self.line(f"br i1 {condition}, label %{label}.leave, label %{label}.stay")
         self.lines += [f"{label}.leave:", f"  ret i32 {code:d}", f"{label}.stay:"]
 

@@ -22,6 +22,7 @@ from tilesmith.graph.nodes import Constant, Fused, Graph, InPlace, Node, Value
 from tilesmith.graph.parse import parse_graph
 from tilesmith.graph.passes.localise import localise
 from tilesmith.graph.text import constants_of, print_graph
+from tilesmith.ir.expr import Var, index_of
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func
 from tilesmith.loop.parse import parse_func
@@ -105,6 +106,8 @@ def generate(body: Graph, nest: Func, session: Session, under: tuple[str, ...] =
         kernel.workspace_bytes_per_thread,
         kernel.messages,
         info,
+        body.symbols,
+        tuple(index_of(body.symbols, p) for p in nest.params if isinstance(p, Var)),
     )
 
 

@@ -62,8 +62,17 @@ def check(array: np.ndarray, spec: TensorSpec, what: Literal["input", "output"])
             f"{what} {spec.name!r}: expected element type {spec.dtype} ({spec.dtype.numpy}), "
             f"found {array.dtype}{cure}"
         )
-    if array.shape != spec.shape:
-        raise ModelError(f"{what} {spec.name!r}: expected shape {spec.shape}, found {array.shape}")
+    same_rank = len(array.shape) == len(spec.shape)
+    if not same_rank or any(isinstance(d, int) and d != n for d, n in zip(spec.shape, array.shape)):
+        raise ModelError(
+            f"{what} {spec.name!r}: expected shape {_shape(spec)}, found {array.shape}"
+        )
+
+
+def _shape(spec: TensorSpec) -> str:
+    """As Python shows the shape of an array, with names for what only a run knows."""
+    shown = ", ".join(map(str, spec.shape))
+    return f"({shown},)" if len(spec.shape) == 1 else f"({shown})"
 
 
 def as_output(value: Any, spec: TensorSpec) -> np.ndarray:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilesmith.codegen.link import Library
+from tilesmith.codegen.sizes import SIZES
 from tilesmith.codegen.targets import host, missing_features
 from tilesmith.ir.dtypes import i64
 from tilesmith.support.errors import ModelError
@@ -35,6 +36,7 @@ from .arrays import (
 from .native import Failure, Runner, round_up, set_cores
 from .program import ENTRY, Program, TensorSpec
 from .results import Results
+from .sizes import RunSizes, SizeFunction
 from .threads import physical_cores, thread_count
 from .tsm import load_program, save_program
 
@@ -68,7 +70,15 @@ class Executable:
             np.dtype(np.uint16) if is_foreign(s.dtype.numpy) else s.dtype.numpy
             for s in program.outputs
         ]
-        self._results = [Results(s.shape, d) for s, d in zip(program.outputs, stored, strict=True)]
+        self._stored_types = stored
+        sized = bool(program.symbols)
+        self._results = [
+            Results(() if sized else s.static_shape, d)
+            for s, d in zip(program.outputs, stored, strict=True)
+        ]
+        self._sizes: SizeFunction | None = None
+        if sized:
+            self._sizes = SizeFunction(program, self._library.address(SIZES), self.threads)
         self._views = [
             s.dtype.numpy if is_foreign(s.dtype.numpy) else None for s in program.outputs
         ]
@@ -83,7 +93,14 @@ class Executable:
     def _make_runner(self, entry: int, more_outputs: tuple[Any, ...] = ()) -> Any:
         program = self.program
         inputs, outputs = (
-            tuple((buffer_kind(s.dtype), s.dtype.bytes, s.shape) for s in specs)
+            tuple(
+                (
+                    buffer_kind(s.dtype),
+                    s.dtype.bytes,
+                    tuple(d if isinstance(d, int) else -1 for d in s.shape),
+                )
+                for s in specs
+            )
             for specs in (program.inputs, program.outputs)
         )
         return Runner(
@@ -116,7 +133,7 @@ class Executable:
         Raises ModelError if count, type or shape of the inputs or of `out` is wrong, UsageError if
         `out` shares memory with other arguments.
         """
-        if len(arrays) == self._input_count and self._plain:
+        if self._sizes is None and len(arrays) == self._input_count and self._plain:
             if out is None:
                 results = tuple([r.fresh() for r in self._results])
             else:
@@ -164,8 +181,11 @@ class Executable:
             )
         return given
 
-    def _room(self, given: Iterable[Any]) -> tuple[Any, ...]:
+    def _room(self, given: Iterable[Any], sizes: RunSizes | None = None) -> tuple[Any, ...]:
         """The arrays that results are written to: those given, and fresh ones."""
+        if sizes is not None:
+            fresh = zip(sizes.outputs, self._stored_types, given, strict=True)
+            return tuple([np.empty(shape, d) if g is None else g for shape, d, g in fresh])
         pairs = zip(self._results, given, strict=True)
         return tuple([r.fresh() if g is None else g for r, g in pairs])
 
@@ -173,16 +193,24 @@ class Executable:
         """The slow path: convert what the fast path refuses, or say what is wrong with it."""
         stored = self._stored(arrays)
         given = self._given(out)
-        pairs = zip(given, self.outputs, strict=True)
-        room = self._room(None if g is None else as_output(g, spec) for g, spec in pairs)
+        sizes = None if self._sizes is None else self._sizes.of(stored)
+        pairs = zip(given, self._sized_outputs(sizes), strict=True)
+        room = self._room([None if g is None else as_output(g, s) for g, s in pairs], sizes)
         check_apart(
             [(f"input {s.name!r}", a) for s, a in zip(self.inputs, stored, strict=True)],
             [(f"output {s.name!r}", a) for s, a in zip(self.outputs, room, strict=True)],
         )
-        self._check(self._call(stored, room))
+        self._check(self._call(stored, room, *(() if sizes is None else (sizes.call,))))
         views = [r if v is None else r.view(v) for r, v in zip(room, self._views, strict=True)]
         fresh = map(to_torch, views) if any(map(is_torch, arrays)) else views
         return tuple(f if g is None else g for f, g in zip(fresh, given, strict=True))
+
+    def _sized_outputs(self, sizes: RunSizes | None) -> tuple[TensorSpec, ...]:
+        """The outputs of a run, with numbers for all extents."""
+        if sizes is None:
+            return self.outputs
+        pairs = zip(self.outputs, sizes.outputs, strict=True)
+        return tuple(TensorSpec(s.name, s.dtype, shape) for s, shape in pairs)
 
     def _stored(self, arrays: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
         if len(arrays) != self._input_count:
@@ -240,7 +268,9 @@ class Executable:
         from .profile import Stopwatch
 
         stored = self._stored(arrays)
-        results = tuple(r.fresh() for r in self._results)
+        sizes = None if self._sizes is None else self._sizes.of(stored)
+        results = self._room([None] * len(self.outputs), sizes)
+        more = () if sizes is None else (sizes.call,)
         watch = Stopwatch(self.program, self._library)
         stamps = watch.stamps()
         spec = (buffer_kind(i64), i64.bytes, stamps.shape)
@@ -248,11 +278,11 @@ class Executable:
         best = np.full(len(self.program.calls), np.inf)
         whole = float("inf")
         for _ in range(max(repeats, 1)):
-            self._check(runner.call(stored, (*results, stamps)))
+            self._check(runner.call(stored, (*results, stamps), *more))
             best = np.minimum(best, watch.seconds(stamps))
             start = time.perf_counter()
             if both:
-                self._check(self._call(stored, results))
+                self._check(self._call(stored, results, *more))
             whole = min(whole, time.perf_counter() - start)
         return best, whole
 

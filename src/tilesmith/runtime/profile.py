@@ -16,6 +16,7 @@ import numpy as np
 
 from tilesmith.codegen.entry import emit_entry
 from tilesmith.codegen.link import Library, compile_object
+from tilesmith.codegen.sizes import SIZES
 from tilesmith.perf.cost import Place, Prediction, Setting, constants_place, predict
 from tilesmith.perf.info import KernelInfo
 from tilesmith.perf.machine import Machine
@@ -103,8 +104,15 @@ class Stopwatch:
 
     def __init__(self, program: Program, library: Library) -> None:
         self.calls = program.calls
-        text = emit_entry(program.calls, PROFILED_ENTRY, len(program.outputs), time.CLOCK_MONOTONIC)
-        symbols = {c.symbol: library.address(c.symbol) for c in program.calls}
+        text = emit_entry(
+            program.calls,
+            PROFILED_ENTRY,
+            len(program.outputs),
+            time.CLOCK_MONOTONIC,
+            sizes=program.size_values,
+        )
+        needed = {c.symbol for c in program.calls} | ({SIZES} if program.size_values else set())
+        symbols = {name: library.address(name) for name in needed}
         code = compile_object(text, program.target, opt=0)
         self._library = Library([code], [PROFILED_ENTRY], symbols)
 

@@ -5,6 +5,7 @@ Everything here can be written to a file or sent to another machine.  `runtime.e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -14,12 +15,23 @@ import numpy as np
 
 from tilesmith.codegen.entry import ENTRY, Arg, KernelCall
 from tilesmith.ir.dtypes import DType
+from tilesmith.ir.sizes import Sizes
 from tilesmith.ir.target import Target
 from tilesmith.perf.info import KernelInfo
+from tilesmith.support.errors import UsageError
 
 from .native import ALIGNMENT, round_up, zeroed_bytes
 
-__all__ = ["ENTRY", "Arg", "Contents", "KernelCall", "Program", "TensorSpec", "pack_constants"]
+__all__ = [
+    "ENTRY",
+    "Arg",
+    "Contents",
+    "KernelCall",
+    "Program",
+    "Symbol",
+    "TensorSpec",
+    "pack_constants",
+]
 
 Blob: TypeAlias = np.ndarray
 """A one-dimensional array of bytes whose address is a multiple of 64."""
@@ -31,19 +43,30 @@ class TensorSpec:
 
     name: for users.
     dtype: element type.
-    shape: extents.
+    shape: extents; one that only a run knows is the name of a symbol, for an output also a formula
+        of them.
     """
 
     name: str
     dtype: DType
-    shape: tuple[int, ...]
+    shape: tuple[int | str, ...]
+
+    @property
+    def is_static(self) -> bool:
+        """True if every extent is a number."""
+        return all(isinstance(d, int) for d in self.shape)
+
+    @property
+    def static_shape(self) -> tuple[int, ...]:
+        """The extents as numbers.  Raises UsageError if one is known to a run only."""
+        if not self.is_static:
+            raise UsageError(f"{self} has sizes that only a run knows; choose some with shapes=")
+        return tuple(d for d in self.shape if isinstance(d, int))
 
     @property
     def bytes(self) -> int:
-        n = self.dtype.bytes
-        for d in self.shape:
-            n *= d
-        return n
+        """Bytes of a tensor of static shape."""
+        return math.prod(self.static_shape) * self.dtype.bytes
 
     @property
     def type(self) -> str:
@@ -54,19 +77,34 @@ class TensorSpec:
         return f"{self.name}: {self.type}"
 
 
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A size that only a run knows.
+
+    name: in the shapes of inputs.
+    sizes: what it may be.
+    """
+
+    name: str
+    sizes: Sizes
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
     """A compiled model.
 
     inputs, outputs: in order.
     calls: the kernels, in order.
-    arena_bytes: intermediate values and the kernels' shared workspaces.
-    scratch_bytes: scratch memory of each thread (the largest `workspace_bytes_per_thread`).
+    arena_bytes: intermediate values and the kernels' shared workspaces, at expected sizes.
+    scratch_bytes: scratch memory of each thread (the largest `workspace_bytes_per_thread`),
+        likewise.
     constants: bytes, at a 64-byte boundary.
     objects: by symbol, the object code that defines it; `ENTRY` is the main function.
     target: the machine.
     metadata: JSON values for people.
     kernels: by symbol, descriptions of kernels, where known.
+    symbols: what a run computes its sizes from; its function for sizes is the object `SIZES`.
+    size_values: how many values that function computes.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -79,6 +117,8 @@ class Program:
     target: Target
     metadata: Mapping[str, Any] = field(default_factory=dict)
     kernels: Mapping[str, KernelInfo] = field(default_factory=dict)
+    symbols: tuple[Symbol, ...] = ()
+    size_values: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -31,17 +31,19 @@ import numpy as np
 
 from tilesmith.codegen.context import ABI
 from tilesmith.codegen.entry import ENTRY, Arg, KernelCall
+from tilesmith.codegen.sizes import OUTPUTS, SIZES
 from tilesmith.codegen.targets import host, missing_features
 from tilesmith.ir.dtypes import BY_NAME
+from tilesmith.ir.sizes import LARGEST, Sizes
 from tilesmith.ir.target import Target
 from tilesmith.perf.info import KernelInfo
 from tilesmith.support.cgroup import usable_memory
 from tilesmith.support.errors import ModelError, UsageError
 
 from .native import aligned_bytes
-from .program import Program, TensorSpec
+from .program import Program, Symbol, TensorSpec
 
-FORMAT = 3
+FORMAT = 4
 _MANIFEST, _WEIGHTS = "manifest.json", "weights.bin"
 _MANIFEST_LIMIT = 64 << 20
 _CODE_LIMIT = 1 << 30
@@ -187,6 +189,7 @@ def _read(
     return Program(
         program.inputs, program.outputs, program.calls, program.arena_bytes, program.scratch_bytes,
         blob, objects, program.target, program.metadata, program.kernels,
+        program.symbols, program.size_values,
     )  # fmt: skip
 
 
@@ -256,7 +259,8 @@ def to_manifest(program: Program, files: dict[str, str]) -> dict[str, Any]:
             {
                 "symbol": c.symbol, "label": c.label,
                 "args": [[a.kind, a.index, a.offset] for a in c.args],
-                "workspace": c.workspace, "messages": list(c.messages), "sources": list(c.sources),
+                "workspace": [c.workspace.kind, c.workspace.index],
+                "messages": list(c.messages), "sources": list(c.sources),
             }
             for c in program.calls
         ],
@@ -270,6 +274,8 @@ def to_manifest(program: Program, files: dict[str, str]) -> dict[str, Any]:
         },
         "metadata": dict(program.metadata),
         "kernels": {s: info.to_json() for s, info in program.kernels.items()},
+        "symbols": [[s.name, s.sizes.low, s.sizes.high, s.sizes.expected] for s in program.symbols],
+        "size_values": program.size_values,
     }  # fmt: skip
 
 
@@ -283,18 +289,22 @@ def from_manifest(m: dict[str, Any]) -> tuple[Program, dict[str, dict[str, str]]
     inputs, outputs = (tuple(_spec_in(s, memory) for s in m[k]) for k in ("inputs", "outputs"))
     arena, scratch = _number(m["arena_bytes"], memory), _number(m["scratch_bytes"], memory)
     weights = _number(m["weights_bytes"], 1 << 46)
+    symbols = tuple(_symbol_in(s) for s in m["symbols"])
+    values = _number(m["size_values"], 1 << 24)
     limits = {
         "input": len(inputs) - 1,
         "output": len(outputs) - 1,
         "arena": arena,
         "constant": weights,
         "scalar": 1 << 62,
+        "place": values - 1,
+        "extent": values - 1,
     }
 
     def room(kind: str, index: int) -> int:
         """The largest byte offset into an input or output."""
         specs = {"input": inputs, "output": outputs}.get(kind)
-        return specs[index].bytes if specs else 0
+        return specs[index].bytes if specs and specs[index].is_static else 0
 
     code = m["code"]
     for symbol, c in code.items():
@@ -306,6 +316,8 @@ def from_manifest(m: dict[str, Any]) -> tuple[Program, dict[str, dict[str, str]]
             raise ValueError(f"the code of {symbol} has a malformed file name or checksum")
     if ENTRY not in code:
         raise ValueError(f"there is no {ENTRY}")
+    if symbols and (SIZES not in code or values < OUTPUTS):
+        raise ValueError(f"there is no {SIZES}")
     calls = []
     for c in m["calls"]:
         if c["symbol"] not in code:
@@ -315,14 +327,15 @@ def from_manifest(m: dict[str, Any]) -> tuple[Program, dict[str, dict[str, str]]
             for kind, index, offset in c["args"]
         )
         messages, sources = (tuple(map(_text, c[k])) for k in ("messages", "sources"))
-        workspace = _number(c["workspace"], arena)
+        kind, at = c["workspace"]
+        workspace = Arg(kind, _number(at, limits[kind]))
         calls.append(KernelCall(c["symbol"], args, _text(c["label"]), workspace, messages, sources))
     if not isinstance(m["metadata"], dict):
         raise ValueError("metadata is not an object")
     kernels = {s: KernelInfo.from_json(k) for s, k in m["kernels"].items() if s in code}
     program = Program(
         inputs, outputs, tuple(calls), arena, scratch, aligned_bytes(0), {}, target, m["metadata"],
-        kernels,
+        kernels, symbols, values,
     )  # fmt: skip
     return program, code, weights
 
@@ -331,13 +344,21 @@ def _spec_out(s: TensorSpec) -> dict[str, Any]:
     return {"name": s.name, "dtype": s.dtype.name, "shape": list(s.shape)}
 
 
+def _symbol_in(s: list[Any]) -> Symbol:
+    name, *sizes = s
+    low, high, expected = (_number(n, LARGEST) for n in sizes)
+    return Symbol(_text(name), Sizes(low, high, expected))
+
+
 def _spec_in(s: dict[str, Any], memory: int) -> TensorSpec:
     if len(s["shape"]) > _RANK_LIMIT:
         raise ValueError(f"{s['name']!r} has more than {_RANK_LIMIT} dimensions")
     spec = TensorSpec(
-        _text(s["name"]), BY_NAME[s["dtype"]], tuple(_number(d, 1 << 46) for d in s["shape"])
+        _text(s["name"]),
+        BY_NAME[s["dtype"]],
+        tuple(d if isinstance(d, str) else _number(d, 1 << 46) for d in s["shape"]),
     )
-    if spec.bytes > memory:
+    if spec.is_static and spec.bytes > memory:
         raise ValueError(f"{s['name']!r} needs {spec.bytes} bytes, the machine has {memory}")
     return spec
 

@@ -23,8 +23,9 @@ from tilesmith.codegen.assertions import INDEX, compared
 from tilesmith.codegen.context import VALUES
 from tilesmith.codegen.kernel import Kernel
 from tilesmith.ir.dtypes import i64
-from tilesmith.ir.expr import Call, Const, Var
+from tilesmith.ir.expr import Call, Const, Var, as_expr
 from tilesmith.ir.target import Target
+from tilesmith.ir.types import Dim
 from tilesmith.loop.nodes import (
     Allocate,
     Assert,

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilesmith.codegen.entry import ENTRY, Arg, KernelCall
+from tilesmith.codegen.sizes import ARENA, SCRATCH, SIZES
 
 from .emit import comment
 
@@ -17,11 +18,14 @@ def emit_entry(
     *,
     arena_bytes: int,
     scratch_bytes: int,
+    sizes: int = 0,
     declared: bool = True,
 ) -> str:
     """C text of the main function for `calls`, which need so many bytes of the arena, and of each
     thread's scratch memory.
 
+    sizes: how many values `tilesmith_sizes` computes first, which then say how many bytes are
+        needed; 0 if all sizes are numbers.
     `declared`: whether the text declares the kernels, which another translation unit defines;
     otherwise it must follow their definitions in the same one.
     """
@@ -33,8 +37,17 @@ def emit_entry(
         "    context->failure.code = TILESMITH_OK;",
         "    context->failure.call = 0;",
     ]
-    for name, needed in (("arena_bytes", arena_bytes), ("scratch_bytes", scratch_bytes)):
-        lines += _check_memory(name, needed) if needed else []
+    needed = {"arena_bytes": str(arena_bytes), "scratch_bytes": str(scratch_bytes)}
+    if sizes:
+        lines += [
+            f"    int64_t values[{sizes}];",
+            f"    context->failure.code = {SIZES}(context->extents, values);",
+            "    if (context->failure.code != TILESMITH_OK)",
+            "        return context->failure.code;",
+        ]
+        needed = {"arena_bytes": f"values[{ARENA}]", "scratch_bytes": f"values[{SCRATCH}]"}
+    for name, least in needed.items():
+        lines += _check_memory(name, least) if least != "0" else []
     lines += [
         "    void *const *inputs = context->inputs, *const *outputs = context->outputs;",
         "    const char *constants = context->constants;",
@@ -45,7 +58,7 @@ def emit_entry(
     for n, call in enumerate(calls):
         names = ", ".join(call.sources) or call.label
         lines += [f"    {comment(names)}"] if names else []
-        args = ", ".join([*map(_operand, call.args), f"arena + {call.workspace}", "context"])
+        args = ", ".join([*map(_operand, (*call.args, call.workspace)), "context"])
         if not call.messages:  # it can't fail
             lines.append(f"    {call.symbol}({args});")
             continue
@@ -59,7 +72,7 @@ def emit_entry(
     return "\n".join([*lines, "    return TILESMITH_OK;", "}"]) + "\n"
 
 
-def _check_memory(name: str, needed: int) -> list[str]:
+def _check_memory(name: str, needed: str) -> list[str]:
     """Leave unless a field of the context is at least `needed` bytes."""
     return [
         f"    if (context->{name} < {needed}) {{",
@@ -75,6 +88,10 @@ def _check_memory(name: str, needed: int) -> list[str]:
 def _operand(arg: Arg) -> str:
     if arg.kind == "scalar":
         return f"INT64_C({arg.index})"
+    if arg.kind == "extent":
+        return f"values[{arg.index}]"
+    if arg.kind == "place":
+        return f"(void *)(arena + values[{arg.index}])"
     if arg.kind in ("constant", "arena"):
         base = "constants" if arg.kind == "constant" else "arena"
         return f"(void *)({base} + {arg.index})"
@@ -85,6 +102,6 @@ def _operand(arg: Arg) -> str:
 def _declarations(calls: Sequence[KernelCall]) -> list[str]:
     signatures: dict[str, str] = {}
     for c in calls:
-        types = ["int64_t" if a.kind == "scalar" else "void *" for a in c.args]
+        types = ["int64_t" if a.kind in ("scalar", "extent") else "void *" for a in c.args]
         signatures[c.symbol] = ", ".join([*types, "void *", "struct tilesmith_context *"])
     return [*(f"int32_t {name}({types});" for name, types in signatures.items()), ""]

@@ -79,7 +79,7 @@ def plan(graph: Graph, extra_bytes: Mapping[Node, Dim] | None = None) -> MemoryP
         if size == bound:
             break
     assert best is not None
-    size, placed = _for_all_sizes(best[1]) if any_symbolic(blocks) else best
+    size, placed = _for_all_sizes(best[1]) if _any_symbolic(blocks) else best
     offsets = {b.owner: at for b, at in placed.items() if isinstance(b.owner, Value)}
     workspace = {b.owner: at for b, at in placed.items() if isinstance(b.owner, Node)}
     inside = {v: (home, at) for v, (home, at) in homes.items() if home not in offsets}
@@ -104,7 +104,7 @@ def _aligned(size: Dim) -> Dim:
     return as_dim((size + (LINE_BYTES - 1)) // LINE_BYTES * LINE_BYTES)
 
 
-def any_symbolic(blocks: Iterable[_Block]) -> bool:
+def _any_symbolic(blocks: Iterable[_Block]) -> bool:
     return not all(isinstance(b.bytes, int) for b in blocks)
 
 
@@ -122,10 +122,10 @@ def _for_all_sizes(placed: Mapping[_Block, int]) -> tuple[Dim, dict[_Block, Dim]
         under = [b for b in order[:i] if b.meets(block)]
         covered = set().union(*(below[b] for b in under)) if under else set()
         below[block] = covered.union(under)
-        offsets[block] = _largest([ends[b] for b in under if b not in covered])
+        offsets[block] = largest([ends[b] for b in under if b not in covered])
         ends[block] = _sum(offsets[block], block.bytes)
     covered = set().union(*below.values())
-    return _largest([end for b, end in ends.items() if b not in covered]), offsets
+    return largest([end for b, end in ends.items() if b not in covered]), offsets
 
 
 def _sum(a: Dim, b: Dim) -> Dim:
@@ -136,7 +136,7 @@ def _sum(a: Dim, b: Dim) -> Dim:
     return a if isinstance(b, int) and b == 0 else a + b
 
 
-def _largest(sizes: Sequence[Dim]) -> Dim:
+def largest(sizes: Sequence[Dim]) -> Dim:
     """The largest; 0 if there is none."""
     found: Dim = max((n for n in sizes if isinstance(n, int)), default=0)
     for n in dict.fromkeys(n for n in sizes if isinstance(n, Expr)):

@@ -1,0 +1,120 @@
+"""The sizes of a run, where they are not known before."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from tilesmith.codegen.context import Code
+from tilesmith.codegen.sizes import ARENA, OUTPUTS, SCRATCH
+from tilesmith.support.cgroup import usable_memory
+from tilesmith.support.errors import ModelError
+
+from .program import Program
+
+_KEPT = 64
+"""Sizes of runs that are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSizes:
+    """What a run needs.
+
+    call: for `Runner.call`: bytes of arena and scratch, then the extents of the symbols.
+    outputs: shapes of the results.
+    """
+
+    call: tuple[int, ...]
+    outputs: tuple[tuple[int, ...], ...]
+
+
+class SizeFunction:
+    """The function of a program that computes the sizes of a run."""
+
+    def __init__(self, program: Program, address: int, threads: int) -> None:
+        self._program = program
+        self._threads = threads
+        pointer = ctypes.POINTER(ctypes.c_int64)
+        self._function = ctypes.CFUNCTYPE(ctypes.c_int32, pointer, pointer)(address)
+        self._positions = {s.name: i for i, s in enumerate(program.symbols)}
+        self._ranks = [len(s.shape) for s in program.inputs]
+        self._places = [
+            (n, axis, self._positions[d])
+            for n, spec in enumerate(program.inputs)
+            for axis, d in enumerate(spec.shape)
+            if isinstance(d, str)
+        ]
+        self._of_extents = lru_cache(maxsize=_KEPT)(self._compute)
+
+    def of(self, arrays: Sequence[Any]) -> RunSizes:
+        """The sizes for inputs, in order, whose ranks and fixed extents are right.
+
+        Raises ModelError if two inputs have different extents for one symbol, for an extent outside
+        its range, and if the run needs more memory than there is.
+        """
+        return self._of_extents(self.extents([a.shape for a in arrays]))
+
+    def extents(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        """The symbols' extents for the shapes of the inputs."""
+        found = [-1] * len(self._positions)
+        for n, axis, position in self._places:
+            extent = shapes[n][axis]
+            if found[position] == -1:
+                found[position] = extent
+            elif found[position] != extent:
+                self._disagree(position, shapes)
+        return tuple(found)
+
+    def _disagree(self, position: int, shapes: Sequence[tuple[int, ...]]) -> None:
+        inputs, symbol = self._program.inputs, self._program.symbols[position]
+        seen = ", ".join(
+            f"{shapes[n][axis]} (axis {axis} of {inputs[n].name!r})"
+            for n, axis, p in self._places
+            if p == position
+        )
+        raise ModelError(
+            f"dimension {symbol.name!r}: expected one size in all inputs, found {seen}"
+        )
+
+    def _compute(self, extents: tuple[int, ...]) -> RunSizes:
+        program = self._program
+        given = (ctypes.c_int64 * len(extents))(*extents)
+        values = (ctypes.c_int64 * program.size_values)()
+        code = self._function(given, values)
+        if code != Code.OK:
+            self._refuse(code, extents)
+        shapes: list[tuple[int, ...]] = []
+        at = OUTPUTS
+        for spec in program.outputs:
+            shapes.append(tuple(values[at : at + len(spec.shape)]))
+            at += len(spec.shape)
+        results = zip(program.outputs, shapes, strict=True)
+        needed = values[ARENA] + values[SCRATCH] * self._threads
+        needed += sum(s.dtype.bytes * math.prod(shape) for s, shape in results)
+        memory = usable_memory()
+        if memory is not None and needed > memory:
+            raise ModelError(
+                f"a run with {self._shown(extents)} needs {needed} bytes, the machine has "
+                f"{memory}; give smaller inputs"
+            )
+        return RunSizes((values[ARENA], values[SCRATCH], *extents), tuple(shapes))
+
+    def _refuse(self, code: int, extents: tuple[int, ...]) -> None:
+        for symbol, n in zip(self._program.symbols, extents, strict=True):
+            if not symbol.sizes.low <= n <= symbol.sizes.high:
+                raise ModelError(
+                    f"dimension {symbol.name!r}: expected {symbol.sizes.low} to "
+                    f"{symbol.sizes.high}, found {n}; compile the model with another range, as in "
+                    f"dynamic={{{symbol.name!r}: ({min(n, symbol.sizes.low)}, "
+                    f"{max(n, symbol.sizes.high)})}}"
+                )
+        why = "are too large" if code == Code.OVERFLOW else "make an extent inside it negative"
+        raise ModelError(f"the model can't run with {self._shown(extents)}: these sizes {why}")
+
+    def _shown(self, extents: tuple[int, ...]) -> str:
+        pairs = zip(self._program.symbols, extents, strict=True)
+        return ", ".join(f"{s.name} = {n}" for s, n in pairs)
