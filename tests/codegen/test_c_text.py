@@ -127,9 +127,11 @@ def test_names_that_c_has_taken() -> None:
 
 
 def test_main_function(golden: Callable[[str], None]) -> None:
-    a, b = Arg("input", 0), Arg("arena", 128)
+    a, b, weights = Arg("input", 0), Arg("arena", 128), Arg("constant", 64)
     calls = [
-        KernelCall("k_1", (a, Arg("constant", 64), b), "conv", 256, sources=("conv", "relu")),
+        KernelCall(
+            "k_1", (a, Arg("constant", 64), b), "conv", Arg("arena", 256), sources=("conv", "relu")
+        ),
         KernelCall("k_2", (b, Arg("output", 0, 16), Arg("scalar", 3)), "sum", messages=("no",)),
         KernelCall("k_1", (a, Arg("constant", 0), Arg("output", 1)), "*/", messages=("x", "y")),
     ]

@@ -81,7 +81,7 @@ def program(target_name: str = "native") -> tuple[Program, np.ndarray]:
             second[0].symbol,
             (Arg("arena", 0), Arg("output", 0), Arg("output", 1)),
             "second",
-            workspace=size,
+            workspace=Arg("arena", size),
         ),
     ]
     made = linked(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -119,6 +119,17 @@ class Program:
     kernels: Mapping[str, KernelInfo] = field(default_factory=dict)
     symbols: tuple[Symbol, ...] = ()
     size_values: int = 0
+
+    @property
+    def expected_inputs(self) -> tuple[TensorSpec, ...]:
+        """The inputs at expected sizes."""
+        sizes = {s.name: s.sizes.expected for s in self.symbols}
+        shapes = (
+            tuple(sizes[d] if isinstance(d, str) else d for d in s.shape) for s in self.inputs
+        )
+        return tuple(
+            TensorSpec(s.name, s.dtype, shape) for s, shape in zip(self.inputs, shapes, strict=True)
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,6 +14,7 @@ import numpy as np
 from tilesmith.codegen.kernel import KernelCode, with_head, without_head
 from tilesmith.ir.dtypes import BY_NAME, DType
 from tilesmith.ir.layout import Layout
+from tilesmith.ir.symbols import expected
 
 Outcome: TypeAlias = Literal["ok", "slow", "wrong", "crash", "timeout", "memory", "failed"]
 
@@ -82,8 +83,8 @@ class Runnable:
             kernel.code,
             tuple(inputs),
             tuple(outputs),
-            kernel.workspace,
-            kernel.workspace_per_thread,
+            expected(kernel.workspace),
+            expected(kernel.workspace_per_thread),
         )
 
     @property

@@ -184,12 +184,13 @@ def resume(state: Progress, records: Records) -> None:
 def random_inputs(exe: Executable) -> list[np.ndarray]:
     """Logical contents for the inputs of an executable."""
     rng = np.random.default_rng(0)
-    return [random_array(rng, s) for s in exe.inputs]
+    return [random_array(rng, s) for s in exe.program.expected_inputs]
 
 
 def random_array(rng: np.random.Generator, spec: Argument | TensorSpec) -> np.ndarray:
     """Logical contents for an argument: standard normal floats, integers 0 and 1."""
     dtype = spec.type if isinstance(spec, Argument) else spec.dtype
+    shape = spec.shape if isinstance(spec, Argument) else spec.static_shape
     if dtype.is_float:
-        return rng.standard_normal(spec.shape).astype(dtype.numpy)
-    return rng.integers(0, 2, spec.shape).astype(dtype.numpy)
+        return rng.standard_normal(shape).astype(dtype.numpy)
+    return rng.integers(0, 2, shape).astype(dtype.numpy)

@@ -20,7 +20,7 @@ def bind(graph: Graph, values: Mapping[Var, int]) -> Graph:
     """
     if not values:
         return graph
-    return Binding(values).graph(graph)
+    return Binding({**values}).graph(graph)
 
 
 def expected_graph(graph: Graph) -> Graph:
