@@ -127,7 +127,7 @@ def test_names_that_c_has_taken() -> None:
 
 
 def test_main_function(golden: Callable[[str], None]) -> None:
-    a, b, weights = Arg("input", 0), Arg("arena", 128), Arg("constant", 64)
+    a, b = Arg("input", 0), Arg("arena", 128)
     calls = [
         KernelCall(
             "k_1", (a, Arg("constant", 64), b), "conv", Arg("arena", 256), sources=("conv", "relu")

@@ -108,7 +108,7 @@ def test_plans_for_all_sizes() -> None:
             nodes = dict(zip(graph.nodes, known.nodes, strict=True))
             bound = MemoryPlan(
                 {there[v]: value_of(at, values) for v, at in found.offsets.items()},
-                {nodes[k]: value_of(at, values) for k, at in found.workspace.items()},
+                {nodes[k]: value_of(at, values) for k, at in found.workspace.items() if sizes[k]},
                 value_of(found.arena_bytes, values),
                 0,
             )

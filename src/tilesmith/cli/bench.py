@@ -44,7 +44,7 @@ def command(
     if input:
         inputs = inputs_from(arrays, exe.inputs, input)
     else:
-        inputs = random_inputs(exe.inputs, seed)
+        inputs = random_inputs(exe.program.expected_inputs, seed)
     samples = measure(lambda: exe.run(inputs), seconds=seconds)
     result: dict[str, Any] = {
         "model": str(model),

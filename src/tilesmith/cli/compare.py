@@ -111,7 +111,7 @@ def command(
         if input:
             inputs = inputs_from(arrays, exe.inputs, input)
         else:
-            inputs = random_inputs(exe.inputs, seed)
+            inputs = random_inputs(exe.program.expected_inputs, seed)
         found = compare(exe, model, inputs, engines, rounds)
         signature = " -> ".join(
             ", ".join(str(s.type) for s in specs) for specs in (exe.inputs, exe.outputs)

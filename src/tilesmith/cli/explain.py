@@ -62,7 +62,7 @@ def command(
     if input:
         inputs = inputs_from(arrays, exe.inputs, input)
     else:
-        inputs = random_inputs(exe.inputs, seed)
+        inputs = random_inputs(exe.program.expected_inputs, seed)
     with progress(f"running {model.name}"):
         found = exe.profile(*(inputs[s.name] for s in exe.inputs), repeats=repeats)
     if json:

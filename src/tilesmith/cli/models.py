@@ -134,4 +134,4 @@ def inputs_from(
 def random_inputs(specs: Sequence[TensorSpec], seed: int) -> dict[str, np.ndarray]:
     """Random arrays for all inputs; the same seed gives the same arrays."""
     rng = np.random.default_rng(seed)
-    return {s.name: sample_array(s.dtype.numpy, s.shape, rng) for s in specs}
+    return {s.name: sample_array(s.dtype.numpy, s.static_shape, rng) for s in specs}

@@ -61,7 +61,7 @@ def command(
     if input:
         inputs = inputs_from(arrays, exe.inputs, input)
     else:
-        inputs = random_inputs(exe.inputs, seed)
+        inputs = random_inputs(exe.program.expected_inputs, seed)
         note(f"no --input: random input, seed {seed}")
     start = time.perf_counter()
     outputs = exe.run(inputs)
