@@ -144,11 +144,11 @@ def test_all_unsupported_nodes_are_listed_at_once():
     assert "\n" not in message
 
 
-@pytest.mark.parametrize("opset", [6, 99])
+@pytest.mark.parametrize("opset", [0, 99])
 def test_opsets_out_of_range(opset):
     made = om.relu()
     made.opset_import[0].version = opset
-    with pytest.raises(UnsupportedError, match=f"opset {opset}; supported are 7 to"):
+    with pytest.raises(UnsupportedError, match=f"opset {opset}; supported are 1 to"):
         load(made)
 
 
@@ -247,15 +247,17 @@ def test_functions_that_multiply_are_refused(monkeypatch):
 
 def test_every_operator_is_there_exactly_at_the_versions_of_its_schemas():
     newest = onnx.defs.onnx_opset_version()
-    for domain, name in OPERATORS:
+    for name in (name for domain, name in OPERATORS if not domain):
         for version in range(OLDEST_OPSET, newest + 1):
             try:
-                deprecated = onnx.defs.get_schema(name, version, domain).deprecated
+                deprecated = onnx.defs.get_schema(name, version).deprecated
             except onnx.defs.SchemaError:
                 deprecated = True
             if (name, version) == ("Scan", 8):
                 continue  # had rules of its own for one opset
             if name == "GroupNormalization" and 18 <= version < 21:
                 continue  # withdrawn later, yet exported and supported
-            known = OPERATORS.find(domain, name, version) is not None
+            if name == "SimplifiedLayerNormalization":
+                continue  # ONNX Runtime's, which it puts in this domain
+            known = OPERATORS.find("", name, version) is not None
             assert known == (not deprecated), (name, version)

@@ -9,6 +9,7 @@ from op_case import SPECIAL, Case, In, case
 
 from tilesmith.ops.conv import Col2Im
 from tilesmith.ops.fourier import Dft, Stft
+from tilesmith.ops.linalg import Det
 from tilesmith.ops.sample import AffineGrid, GridSample, RoiAlign
 from tilesmith.ops.scatter import MaxUnpool, ScatterElements, ScatterNd
 from tilesmith.ops.sort import TopK
@@ -18,6 +19,7 @@ def irregular_cases() -> Iterator[Case]:
     yield from _scatters()
     yield from _sorts()
     yield from _samples()
+    yield from _matrices()
 
 
 def _scatters() -> Iterator[Case]:
@@ -46,6 +48,15 @@ def _sorts() -> Iterator[Case]:
         yield case(TopK(4, 1, largest), (2, 7, 3))
         yield case(TopK(9, 0, largest), In((9,), "i32", -3, 3))
         yield case(TopK(2, 0, largest), In((5, 2), "u8", 0, 9))
+
+
+def _matrices() -> Iterator[Case]:
+    for dtype in ("f32", "f64", "f16"):
+        yield case(Det(), In((2, 3, 4, 4), dtype))
+    for rows in (0, 1, 2, 9):
+        yield case(Det(), (rows, rows))
+    yield case(Det(), np.asarray([[0, 2, 1], [3, 0, 0], [0, 0, 4]], np.float32))  # pivots
+    yield case(Det(), np.ones((3, 3), np.float32))
 
 
 def _samples() -> Iterator[Case]:

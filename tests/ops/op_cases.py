@@ -11,7 +11,7 @@ import numpy as np
 from irregular_cases import irregular_cases
 from op_case import SPECIAL, Case, In, case
 
-from tilesmith.ir.dtypes import bool_, f16, f32, i32, i64, u8
+from tilesmith.ir.dtypes import bool_, f16, f32, f64, i16, i32, i64, u8, u16
 from tilesmith.ops import activation as ac
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import reduce as rd
@@ -96,6 +96,9 @@ def _elementwise() -> Iterator[Case]:
         for to in (bool_, f16, f32, i32, i64, u8):
             low = 0.0 if to is u8 else -9.0
             yield case(ew.Cast(to), In((7,), source, low, 9.0))
+
+    for source, to in (("f32", i32), ("i32", f32), ("f16", i16), ("bf16", u16), ("i64", f64)):
+        yield case(ew.Bitcast(to), In(shape, source))
 
     pairs = (((3, 4), (3, 4)), ((3, 1, 4), (2, 1)), ((2, 3), ()), ((1,), (4, 2)))
     for a, b in pairs:

@@ -54,6 +54,9 @@ class _Grid:
             case ir.Cast():
                 a = np.asarray(self.value(e.a, active))
                 return a != 0 if e.type.is_bool else a.astype(e.type.numpy)
+            case ir.Call(name="bitcast"):
+                a = np.ascontiguousarray(self.value(e.args[0], active))
+                return a.view(e.type.numpy)
             case ir.Call():
                 args = [self.value(a, active) for a in e.args]
                 result = np.asarray(INTRINSICS[e.name].evaluate(*args))

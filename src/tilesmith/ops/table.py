@@ -17,6 +17,7 @@ from . import (
     elementwise,
     fourier,
     gather,
+    linalg,
     matmul,
     norm,
     pool,
@@ -55,6 +56,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     sample,
     random,
     fourier,
+    linalg,
 )
 
 __all__ = ["FAMILIES", "OPS"]

@@ -12,6 +12,7 @@ from tilesmith.frontend.onnx import (
     contractions,
     control,
     convolutions,
+    early,
     elementwise,
     losses,
     normalizations,
@@ -24,6 +25,7 @@ from tilesmith.frontend.onnx import (
     scattering,
     sequences,
     shapes,
+    states,
 )
 from tilesmith.frontend.onnx.proto import recognises
 from tilesmith.frontend.onnx.reader import load
@@ -42,11 +44,13 @@ FAMILIES = (
     resizing,
     sampling,
     attention,
+    states,
     recurrent,
     control,
     sequences,
     quantized,
     losses,
+    early,
 )
 """The modules that register operators, in the order of the documentation."""
 

@@ -13,17 +13,17 @@ from tilesmith.ops import norm, shape
 from tilesmith.ops.base import Op
 
 _PLAIN: tuple[tuple[str, int, Callable[[], Op]], ...] = (
-    ("Relu", 6, act.Relu),
-    ("Sigmoid", 6, act.Sigmoid),
+    ("Relu", 1, act.Relu),
+    ("Sigmoid", 1, act.Sigmoid),
     ("Softplus", 1, act.Softplus),
     ("Softsign", 1, act.Softsign),
     ("HardSwish", 14, act.HardSwish),
     ("Mish", 18, act.Mish),
 )
 _WITH_ALPHA: tuple[tuple[str, int, Callable[[float], Op], float], ...] = (
-    ("LeakyRelu", 6, act.LeakyRelu, 0.01),
+    ("LeakyRelu", 1, act.LeakyRelu, 0.01),
     ("ThresholdedRelu", 10, act.ThresholdedRelu, 1.0),
-    ("Elu", 6, act.Elu, 1.0),
+    ("Elu", 1, act.Elu, 1.0),
 )
 """Operator, first opset, ours, and the default of attribute alpha."""
 
@@ -46,13 +46,16 @@ def celu(n: OnnxNode) -> Result:
     return n.add(act.Celu(alpha), n.input(0))
 
 
-@onnx_op("Selu", since=6)
+@onnx_op("Selu", since=1)
 def selu(n: OnnxNode) -> Result:
-    alpha = n.attr_float("alpha", 1.67326319217681884765625)
-    return n.add(act.Selu(alpha, n.attr_float("gamma", 1.05070102214813232421875)), n.input(0))
+    defaults = (1.67326319217681884765625, 1.05070102214813232421875)
+    if n.version < 6:
+        defaults = (1.6732, 1.0507)
+    alpha, gamma = map(n.attr_float, ("alpha", "gamma"), defaults)
+    return n.add(act.Selu(alpha, gamma), n.input(0))
 
 
-@onnx_op("HardSigmoid", since=6)
+@onnx_op("HardSigmoid", since=1)
 def hard_sigmoid(n: OnnxNode) -> Result:
     return n.add(act.HardSigmoid(n.attr_float("alpha", 0.2), n.attr_float("beta", 0.5)), n.input(0))
 

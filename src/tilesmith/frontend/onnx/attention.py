@@ -7,13 +7,14 @@ import math
 import numpy as np
 
 from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.onnx.control import graph_attribute, results_of
 from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.frontend.onnx.tensors import element_type
 from tilesmith.graph.nodes import Value
-from tilesmith.ir.dtypes import i64
+from tilesmith.ir.dtypes import f32, f64, i64
 from tilesmith.ops import attention as att
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, norm, reduce, shape, slicing
@@ -34,7 +35,7 @@ def attention(n: OnnxNode) -> Result:
     is_3d = q.type.rank == 3
     if is_3d:
         heads, shared = n.attr_int("q_num_heads"), n.attr_int("kv_num_heads")
-        q, k, v = _heads(n, q, heads), _heads(n, k, shared), _heads(n, v, shared)
+        q, k, v = heads_of(n, q, heads), heads_of(n, k, shared), heads_of(n, v, shared)
     else:
         n.ignore("q_num_heads", "kv_num_heads")
     if not q.type.rank == k.type.rank == v.type.rank == 4:
@@ -50,12 +51,7 @@ def attention(n: OnnxNode) -> Result:
     if past_key is not None and past_value is not None:
         past = n.shape(past_key)[2]
         k, v = n.add(slicing.Concat(2), past_key, k), n.add(slicing.Concat(2), past_value, v)
-    width, group = n.shape(q)[3], n.shape(q)[1] // max(n.shape(k)[1], 1)
-    if not group or n.shape(k)[1] * group != n.shape(q)[1] or n.shape(v)[1] != n.shape(k)[1]:
-        n.bad(
-            f"expected query heads divisible by key heads, found {n.shape(q)[1]} and "
-            f"{n.shape(k)[1]}"
-        )
+    width, group = n.shape(q)[3], _group(n, q, k, v)
     scale = n.attr_float("scale") if n.has("scale") else 1 / math.sqrt(max(width, 1))
     softcap, causal = n.attr_float("softcap", 0.0), n.attr_flag("is_causal")
     mode = n.attr_int("qk_matmul_output_mode", 0)
@@ -76,7 +72,8 @@ def attention(n: OnnxNode) -> Result:
         and not n.wants(3)
     ):
         y = n.add(att.Attention(scale, causal, softcap), q, k, v)
-        return _joined(n, y, is_3d), k, v
+        y = joined_heads(n, y) if is_3d else y
+        return y, k, v
     scores = _product(n, n.add(ew.Mul(), q, n.const(scale, q.dtype)), k, group, transpose=True)
     shown = [scores]
     if softcap > 0:
@@ -98,10 +95,19 @@ def attention(n: OnnxNode) -> Result:
     if not 0 <= mode < len(shown):
         n.bad(f"attribute 'qk_matmul_output_mode': expected 0 to 3, found {mode}")
     y = _product(n, weights, v, group, transpose=False)
-    return _joined(n, y, is_3d), k, v, shown[mode]
+    return joined_heads(n, y) if is_3d else y, k, v, shown[mode]
 
 
-def _heads(n: OnnxNode, x: Value, heads: int) -> Value:
+def _group(n: OnnxNode, q: Value, k: Value, v: Value) -> int:
+    """The number of query heads that share a head of keys and values."""
+    heads, shared = n.shape(q)[1], n.shape(k)[1]
+    group = heads // max(shared, 1)
+    if not group or shared * group != heads or n.shape(v)[1] != shared:
+        n.bad(f"expected query heads divisible by key heads, found {heads} and {shared}")
+    return group
+
+
+def heads_of(n: OnnxNode, x: Value, heads: int) -> Value:
     """[batch, length, heads * width] as [batch, heads, length, width]."""
     batch, length, hidden = (
         n.shape(x) if x.type.rank == 3 else n.bad(f"expected rank 3, found {x.type}")
@@ -112,9 +118,8 @@ def _heads(n: OnnxNode, x: Value, heads: int) -> Value:
     return n.add(shape.Transpose((0, 2, 1, 3)), split)
 
 
-def _joined(n: OnnxNode, y: Value, is_3d: bool) -> Value:
-    if not is_3d:
-        return y
+def joined_heads(n: OnnxNode, y: Value) -> Value:
+    """[batch, heads, length, width] as [batch, length, heads * width]."""
     batch, heads, length, width = n.shape(y)
     return reshape_to(n, n.add(shape.Transpose((0, 2, 1, 3)), y), (batch, length, heads * width))
 
@@ -180,23 +185,58 @@ def _bias(
     return bias
 
 
+@onnx_op("FlexAttention", since=1, domain="ai.onnx.preview")
+def flex_attention(n: OnnxNode) -> Result:
+    """Attention whose scores and weights sub-graphs may change."""
+    q, k, v = (n.input(i) for i in range(3))
+    if not q.type.rank == k.type.rank == v.type.rank == 4:
+        n.bad(f"expected Q, K and V of rank 4, found {q.type}, {k.type} and {v.type}")
+    group = _group(n, q, k, v)
+    precision = f64 if q.dtype is f64 else f32
+    if n.has("softmax_precision"):
+        precision = element_type(n.attr_int("softmax_precision"), "softmax_precision")
+    scale = n.attr_float("scale") if n.has("scale") else 1 / math.sqrt(max(n.shape(q)[3], 1))
+    scores = cast_to(n, _product(n, q, k, group, transpose=True), precision)
+    scores = _modified(n, "score_mod", n.add(ew.Mul(), scores, n.const(scale, precision)))
+    weights = _modified(n, "prob_mod", n.add(norm.Softmax(-1), scores))
+    return _product(n, cast_to(n, weights, v.dtype), v, group, transpose=False)
+
+
+def _modified(n: OnnxNode, name: str, x: Value) -> Value:
+    """`x`, or what the sub-graph in attribute `name` makes of it."""
+    if not n.has(name):
+        return x
+    (y,) = results_of(n.inline(graph_attribute(n, name), (x,), f"{n.loc}.{name}"))
+    if not isinstance(y, Value) or y.type != x.type:
+        n.bad(f"attribute {name!r}: expected a result {x.type}")
+    return y
+
+
 @onnx_op("RotaryEmbedding", since=23)
 def rotary_embedding(n: OnnxNode) -> Result:
     x, cos, sin, positions = n.input(0), n.input(1), n.input(2), n.optional(3)
     heads, interleaved = n.attr_int("num_heads", 0), n.attr_flag("interleaved")
     is_3d = x.type.rank == 3
-    y = _heads(n, x, heads) if is_3d else x
+    y = heads_of(n, x, heads) if is_3d else x
     if y.type.rank != 4:
         n.bad(f"expected an input of rank 3 or 4, found {x.type}")
+    turned = n.attr_int("rotary_embedding_dim", 0) or n.shape(y)[3]
+    if positions is not None:
+        cos, sin = (n.add(gather.Gather(0), c, positions) for c in (cos, sin))
+    y = rotated(n, y, cos, sin, turned, interleaved)
+    return joined_heads(n, y) if is_3d else y
+
+
+def rotated(n: OnnxNode, y: Value, cos: Value, sin: Value, turned: int, interleaved: bool) -> Value:
+    """`y` [batch, heads, length, width] with pairs of its first `turned` columns rotated by angles
+    whose cosines and sines are [batch, length, turned / 2].
+    """
     width = n.shape(y)[3]
-    turned = n.attr_int("rotary_embedding_dim", 0) or width
     if not 0 < turned <= width or turned % 2:
         n.bad(
             f"attribute 'rotary_embedding_dim': expected an even number up to {width}, found "
             f"{turned}"
         )
-    if positions is not None:
-        cos, sin = (n.add(gather.Gather(0), c, positions) for c in (cos, sin))
     if cos.type.rank != 3 or n.shape(cos)[2] != turned // 2 or cos.type != sin.type:
         n.bad(f"expected caches of {turned // 2} columns, found {cos.type} and {sin.type}")
     cos, sin = (n.add(shape.Unsqueeze((1,)), c) for c in (cos, sin))
@@ -214,6 +254,4 @@ def rotary_embedding(n: OnnxNode) -> Result:
         y = reshape_to(n, n.add(slicing.Concat(4), *pair), n.shape(y))
     else:
         y = n.add(slicing.Concat(3), real, imaginary)
-    if rest is not None:
-        y = n.add(slicing.Concat(3), y, rest)
-    return _joined(n, y, is_3d)
+    return y if rest is None else n.add(slicing.Concat(3), y, rest)

@@ -1,15 +1,15 @@
-"""ONNX's matrix products: MatMul, Gemm, Einsum, and the integer ones."""
+"""ONNX's matrix products (MatMul, Gemm, Einsum, and the integer ones) and determinants."""
 
 from __future__ import annotations
 
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
-from tilesmith.frontend.onnx.registry import onnx_op
+from tilesmith.frontend.onnx.registry import onnx_op, same_operator
 from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import i32
-from tilesmith.ops import einsum
+from tilesmith.ops import einsum, linalg
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import matmul as mm
 
@@ -19,8 +19,10 @@ def matmul(n: OnnxNode) -> Result:
     return n.add(mm.MatMul(), n.input(0), n.input(1))
 
 
-@onnx_op("Gemm", since=7)
+@onnx_op("Gemm", since=1)
 def gemm(n: OnnxNode) -> Result:
+    if n.version < 7:
+        n.ignore("broadcast")  # C broadcasts as later; without the attribute it has y's shape
     op = mm.Gemm(
         alpha=n.attr_float("alpha", 1.0),
         beta=n.attr_float("beta", 1.0),
@@ -38,11 +40,11 @@ def gemm(n: OnnxNode) -> Result:
 
 @onnx_op("MatMulInteger", since=10)
 def matmul_integer(n: OnnxNode) -> Result:
-    a, b = (_without_zero_point(n, n.input(i), n.optional(i + 2), is_left=i == 0) for i in (0, 1))
+    a, b = (without_zero_point(n, n.input(i), n.optional(i + 2), is_left=i == 0) for i in (0, 1))
     return n.add(mm.MatMul(), a, b)
 
 
-def _without_zero_point(n: OnnxNode, x: Value, zero: Value | None, is_left: bool) -> Value:
+def without_zero_point(n: OnnxNode, x: Value, zero: Value | None, is_left: bool) -> Value:
     """`x - zero` in i32.
 
     There is one zero point, or one for each row of the left (column of the right) operand.
@@ -54,6 +56,9 @@ def _without_zero_point(n: OnnxNode, x: Value, zero: Value | None, is_left: bool
         from_rows = (*n.shape(zero), 1)
         zero = reshape_to(n, zero, from_rows)
     return n.add(ew.Sub(), wide, cast_to(n, zero, i32))
+
+
+same_operator("Det", linalg.Det, since=11)
 
 
 @onnx_op("Einsum", since=12)

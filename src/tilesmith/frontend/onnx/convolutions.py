@@ -86,7 +86,7 @@ class Geometry:
         return self
 
 
-def _add_bias(n: OnnxNode, y: Value, bias: Value | None) -> Value:
+def add_bias(n: OnnxNode, y: Value, bias: Value | None) -> Value:
     if bias is None:
         return y
     channels = n.shape(y)[1]
@@ -126,7 +126,7 @@ def _groups(n: OnnxNode) -> int:
 
 @onnx_op("Conv", since=1)
 def conv(n: OnnxNode) -> Result:
-    return _add_bias(n, convolve(n, n.input(0), n.input(1)), n.optional(2))
+    return add_bias(n, convolve(n, n.input(0), n.input(1)), n.optional(2))
 
 
 @onnx_op("ConvInteger", since=10)
@@ -167,7 +167,7 @@ def conv_transpose(n: OnnxNode) -> Result:
         large = [t - s for t, s in zip(totals, small, strict=True)]
         g.pads = (*small, *large) if g.auto_pad == "SAME_UPPER" else (*large, *small)
     y = n.add(cv.ConvTranspose(g.strides, g.pads, g.dilations, _groups(n), extra), x, w)
-    return _add_bias(n, y, n.optional(2))
+    return add_bias(n, y, n.optional(2))
 
 
 @onnx_op("DeformConv", since=19)
@@ -180,7 +180,7 @@ def deform_conv(n: OnnxNode) -> Result:
     op = deform.DeformConv(
         g.strides, g.pads, g.dilations, _groups(n), n.attr_int("offset_group", 1)
     )
-    return _add_bias(n, n.add(op, x, w, offset, *([] if mask is None else [mask])), bias)
+    return add_bias(n, n.add(op, x, w, offset, *([] if mask is None else [mask])), bias)
 
 
 def _pool_geometry(n: OnnxNode, dilations_since: int, ceil_since: int) -> Geometry:
@@ -203,7 +203,7 @@ def max_pool(n: OnnxNode) -> Result:
     return n.add(pool.MaxPool(*window), n.input(0))
 
 
-@onnx_op("AveragePool", since=7)
+@onnx_op("AveragePool", since=1)
 def average_pool(n: OnnxNode) -> Result:
     g = _pool_geometry(n, dilations_since=19, ceil_since=10)
     include = n.attr_flag("count_include_pad")
@@ -212,17 +212,25 @@ def average_pool(n: OnnxNode) -> Result:
     )
 
 
-@onnx_op("LpPool", since=2)
+@onnx_op("LpPool", since=1)
 def lp_pool(n: OnnxNode) -> Result:
     g = _pool_geometry(n, dilations_since=18, ceil_since=18)
-    p = n.attr_int("p", 2)
-    return n.add(pool.LpPool(g.kernel, g.strides, g.pads, g.dilations, g.ceil_mode, p), n.input(0))
+    op = pool.LpPool(g.kernel, g.strides, g.pads, g.dilations, g.ceil_mode, _exponent(n))
+    return n.add(op, n.input(0))
+
+
+def _exponent(n: OnnxNode) -> int:
+    """Attribute `p`, a float in opset 1."""
+    if n.version > 1:
+        return n.attr_int("p", 2)
+    p = n.attr_float("p", 2.0)
+    return int(p) if p.is_integer() else n.unsupported(f"a norm of p = {p}; p is a whole number")
 
 
 same_operator("GlobalAveragePool", pool.GlobalAvgPool)
 same_operator("GlobalMaxPool", pool.GlobalMaxPool)
 
 
-@onnx_op("GlobalLpPool", since=2)
+@onnx_op("GlobalLpPool", since=1)
 def global_lp_pool(n: OnnxNode) -> Result:
-    return n.add(pool.GlobalLpPool(n.attr_int("p", 2)), n.input(0))
+    return n.add(pool.GlobalLpPool(_exponent(n)), n.input(0))

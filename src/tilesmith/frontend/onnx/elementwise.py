@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op, same_operator
@@ -45,26 +43,32 @@ _UNARY: dict[str, Callable[[], Op]] = {
     "Tanh": ew.Tanh,
 }
 
-_BINARY: dict[str, Callable[[], Op]] = {
+BROADCAST_SINCE_7: dict[str, Callable[[], Op]] = {
     "Add": ew.Add,
     "And": ew.LogicalAnd,
-    "BitwiseAnd": ew.BitwiseAnd,
-    "BitwiseOr": ew.BitwiseOr,
-    "BitwiseXor": ew.BitwiseXor,
     "Div": ew.Div,
     "Equal": ew.Equal,
     "Greater": ew.Greater,
-    "GreaterOrEqual": ew.GreaterEqual,
     "Less": ew.Less,
-    "LessOrEqual": ew.LessEqual,
     "Mul": ew.Mul,
     "Or": ew.LogicalOr,
     "Pow": ew.Pow,
     "Sub": ew.Sub,
     "Xor": ew.LogicalXor,
 }
+"""Operators of two operands that broadcast by today's rules since opset 7."""
+
+_BINARY: dict[str, Callable[[], Op]] = {
+    **BROADCAST_SINCE_7,
+    "BitwiseAnd": ew.BitwiseAnd,
+    "BitwiseOr": ew.BitwiseOr,
+    "BitwiseXor": ew.BitwiseXor,
+    "GreaterOrEqual": ew.GreaterEqual,
+    "LessOrEqual": ew.LessEqual,
+}
 
 _SINCE = {
+    **dict.fromkeys((*BROADCAST_SINCE_7, "Acos", "Asin", "Atan", "Cos", "Sin", "Tan"), 7),
     "Acosh": 9,
     "Asinh": 9,
     "Atanh": 9,
@@ -160,7 +164,7 @@ def is_inf(n: OnnxNode) -> Result:
     return n.add(ew.IsInf(negative, positive), x)
 
 
-@onnx_op("Cast", since=1)
+@onnx_op("Cast", since=6)
 def cast(n: OnnxNode) -> Result:
     n.ignore(
         "saturate", "round_mode"
@@ -180,10 +184,9 @@ def bit_cast(n: OnnxNode) -> Result:
     x = n.input(0)
     if to.bytes != x.dtype.bytes:
         n.bad(f"expected a type as wide as {x.dtype} to reinterpret it as, found {to}")
-    known = n.known(x)
-    if known is None:
-        n.unsupported("BitCast of a value that is computed from the model's inputs")
-    return n.const(np.ascontiguousarray(known).view(to.numpy).reshape(known.shape))
+    if to.is_bool or x.dtype.is_bool or to is x.dtype:
+        return cast_to(n, x, to)  # a bool is a byte that is 0 or 1
+    return n.add(ew.Bitcast(to), x)
 
 
 @onnx_op("Clip", since=1, until=10)

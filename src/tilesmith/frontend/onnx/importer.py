@@ -21,6 +21,7 @@ from tilesmith.frontend.common.problems import Site
 from tilesmith.frontend.common.scope import Scope
 from tilesmith.frontend.common.slots import FAILED, Failed, Slot
 from tilesmith.frontend.onnx.attributes import Attributes
+from tilesmith.frontend.onnx.bodies import standard_function
 from tilesmith.frontend.onnx.custom import import_function
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.proto import text
@@ -151,13 +152,18 @@ class OnnxImporter(Importer):
         def make() -> Sequence[Slot] | None:
             importer = OPERATORS.find(domain, op_type, version or 0)
             importer = importer or import_function(domain, op_type)
+            called = function
             if function is None and importer is None:
-                raise UnsupportedError(_why_unknown(domain, op_type))
+                called = standard_function(domain, op_type, version or 0)
+                if called is None:
+                    raise UnsupportedError(_why_unknown(domain, op_type))
             if failed:
                 return None
             attributes = Attributes.of(node, frame.attributes)
-            if function is not None:
-                results = self._call(function, attributes, inputs, frame, loc)
+            if not domain and (version or 0) < 6:
+                attributes.find("consumed_inputs")  # a hint that inputs may be overwritten
+            if called is not None:
+                results = self._call(called, attributes, inputs, frame, loc)
             else:
                 assert importer is not None
                 context = OnnxNode(

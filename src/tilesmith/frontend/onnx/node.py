@@ -5,7 +5,7 @@ attributes, and the means of `NodeContext` to add to the graph.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilesmith.frontend.common.external import ExternalFiles
@@ -95,6 +95,17 @@ class OnnxNode(NodeContext):
     def output_count(self) -> int:
         """Number of outputs that the node names, left-out ones in the middle included."""
         return len(self.outputs)
+
+    def as_operator(
+        self, op_type: str, version: int, slots: Sequence[Slot] | None = None
+    ) -> OnnxNode:
+        """The same node as another operator, with inputs `slots` (default: all of its own)."""
+        return replace(
+            self,
+            op_type=op_type,
+            version=version,
+            slots_given=self.slots if slots is None else tuple(slots),
+        )
 
     # Attributes
 

@@ -2,33 +2,68 @@
 
 from __future__ import annotations
 
+import math
+
 from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.frontend.onnx.tensors import element_type
 from tilesmith.graph.nodes import Value
+from tilesmith.ir.dtypes import DType
 from tilesmith.ir.types import same_shape
-from tilesmith.ops import norm, shape
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import norm, reduce, shape
 
 
-@onnx_op("BatchNormalization", since=7)
+@onnx_op("BatchNormalization", since=1)
 def batch_normalization(n: OnnxNode) -> Result:
-    n.ignore("momentum")
-    if n.version < 9:
-        if not n.attr_flag("spatial", True):
-            n.unsupported("statistics per place (spatial=0)")
-    elif n.version >= 14 and n.attr_flag("training_mode"):
-        n.unsupported("training mode; export the model for inference")
-    if n.version < 14 and any(n.wants(i) for i in range(1, 5)):
-        n.unsupported("the statistics of training as outputs; export the model for inference")
-    x = n.input(0)
-    statistics = [n.input(i) for i in range(1, 5)]
+    """With statistics that are given or, in training, the batch's own, which move the given ones.
+
+    Before opset 14 a node trains if it names more outputs than the first.
+    """
+    x, scale, bias, mean, variance = (n.input(i) for i in range(5))
+    given, dims = (scale, bias, mean, variance), n.shape(x)
+    if n.version < 7:
+        n.ignore("is_test")
+    training = any(n.wants(i) for i in range(1, 5))
+    if n.version >= 14:
+        training = n.attr_flag("training_mode")
+    kept = n.attr_float("momentum", 0.9)
+    if n.version < 9 and not n.attr_flag("spatial", True):  # statistics of each place of an image
+        x = reshape_to(n, x, (dims[0], math.prod(dims[1:])))
+        given = tuple(reshape_to(n, v, (v.type.size,)) for v in given)
     channels = n.shape(x)[1] if x.type.rank > 1 else 1
-    for name, v in zip(("scale", "B", "mean", "var"), statistics, strict=True):
+    for name, v in zip(("scale", "B", "mean", "var"), given, strict=True):
         if not same_shape(v.type.shape, (channels,)):
             n.bad(f"{name}: expected one number per channel, [{channels}], found {v.type}")
-    return n.add(norm.BatchNorm(n.attr_float("epsilon", 1e-5)), x, *statistics)
+    op = norm.BatchNorm(n.attr_float("epsilon", 1e-5))
+    if not training:
+        return reshape_to(n, n.add(op, x, *given), dims)
+    batch = _batch_statistics(n, x, given[2].dtype)
+    moved = [
+        n.add(
+            ew.Add(),
+            n.add(ew.Mul(), old, n.const(kept, old.dtype)),
+            n.add(ew.Mul(), new, n.const(1 - kept, old.dtype)),
+        )
+        for old, new in zip(given[2:], batch, strict=True)
+    ]
+    y = reshape_to(n, n.add(op, x, *given[:2], *batch), dims)
+    results = [reshape_to(n, v, n.shape(mean)) for v in (*moved, *batch)]
+    return (y, *results) if n.version < 14 else (y, *results[:2])
+
+
+def _batch_statistics(n: OnnxNode, x: Value, to: DType) -> tuple[Value, Value]:
+    """Mean and variance of each channel, in `to`, computed in f32 at least."""
+    axes = (0, *range(2, x.type.rank))
+    wide = cast_to(n, x, to) if to.bits > x.dtype.bits else x
+    mean = n.add(reduce.ReduceMean(axes), wide)
+    centred = n.add(ew.Sub(), wide, mean)
+    variance = n.add(reduce.ReduceMean(axes, False), n.add(ew.Mul(), centred, centred))
+    mean = reshape_to(n, mean, n.shape(variance))
+    return cast_to(n, mean, to), cast_to(n, variance, to)
 
 
 @onnx_op("LayerNormalization", since=17)
@@ -56,7 +91,7 @@ def rms_normalization(n: OnnxNode) -> Result:
     return n.add(norm.RmsNorm(axis, n.attr_float("epsilon", 1e-5)), x, n.input(1))
 
 
-@onnx_op("InstanceNormalization", since=6)
+@onnx_op("InstanceNormalization", since=1)
 def instance_normalization(n: OnnxNode) -> Result:
     return n.add(
         norm.InstanceNorm(n.attr_float("epsilon", 1e-5)), n.input(0), n.input(1), n.input(2)

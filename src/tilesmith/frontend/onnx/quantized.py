@@ -20,7 +20,7 @@ from tilesmith.ops import matmul as mm
 from tilesmith.ops import reduce, shape, slicing
 
 
-def _along(n: OnnxNode, v: Value, x: Value, axis: int, block: int) -> Value:
+def along(n: OnnxNode, v: Value, x: Value, axis: int, block: int) -> Value:
     """A scale or zero point in the shape in which it broadcasts to `x`."""
     rank = x.type.rank
     if block:
@@ -47,7 +47,7 @@ def _along(n: OnnxNode, v: Value, x: Value, axis: int, block: int) -> Value:
     return reshape_to(n, v, (*n.shape(v), *[1] * (rank - axis - 1)))
 
 
-def _quantize(n: OnnxNode, x: Value, scale: Value, zero: Value | None, to: DType) -> Value:
+def quantize(n: OnnxNode, x: Value, scale: Value, zero: Value | None, to: DType) -> Value:
     """`scale` and `zero` broadcast to `x` already."""
     q = n.add(ew.Round(), n.add(ew.Div(), cast_to(n, x, f32), cast_to(n, scale, f32)))
     if zero is not None:
@@ -55,14 +55,14 @@ def _quantize(n: OnnxNode, x: Value, scale: Value, zero: Value | None, to: DType
     return n.add(ew.Cast(to), n.add(ew.Clip(float(to.min), float(to.max)), q))
 
 
-def _dequantize(n: OnnxNode, q: Value, scale: Value, zero: Value | None, to: DType) -> Value:
+def dequantize(n: OnnxNode, q: Value, scale: Value, zero: Value | None, to: DType) -> Value:
     wide = cast_to(n, q, i32)
     if zero is not None:
         wide = n.add(ew.Sub(), wide, cast_to(n, zero, i32))
     return cast_to(n, n.add(ew.Mul(), cast_to(n, wide, f32), cast_to(n, scale, f32)), to)
 
 
-def _integer(n: OnnxNode, d: DType, what: str) -> DType:
+def integer(n: OnnxNode, d: DType, what: str) -> DType:
     if not d.is_int or d.bits > 32:
         n.unsupported(f"{what} of element type {d}; supported are integers of at most 32 bits")
     return d
@@ -79,12 +79,12 @@ def quantize_linear(n: OnnxNode) -> Result:
         to = element_type(n.attr_int("output_dtype"), "attribute 'output_dtype'")
     if n.version >= 23 and n.attr_int("precision", 0) not in (0, 1):
         n.unsupported("a precision other than f32")
-    _integer(n, to, "results")
+    integer(n, to, "results")
     if to.bits == 32:
         n.unsupported("results of 32 bits")
-    scale = _along(n, scale, x, axis, block)
-    zero = None if zero is None else _along(n, zero, x, axis, block)
-    return _quantize(n, x, scale, zero, to)
+    scale = along(n, scale, x, axis, block)
+    zero = None if zero is None else along(n, zero, x, axis, block)
+    return quantize(n, x, scale, zero, to)
 
 
 @onnx_op("DequantizeLinear", since=10)
@@ -95,10 +95,10 @@ def dequantize_linear(n: OnnxNode) -> Result:
     to = scale.dtype
     if n.version >= 23 and n.attr_int("output_dtype", 0):
         to = element_type(n.attr_int("output_dtype"), "attribute 'output_dtype'")
-    _integer(n, q.dtype, "inputs")
-    scale = _along(n, scale, q, axis, block)
-    zero = None if zero is None else _along(n, zero, q, axis, block)
-    return _dequantize(n, q, scale, zero, to)
+    integer(n, q.dtype, "inputs")
+    scale = along(n, scale, q, axis, block)
+    zero = None if zero is None else along(n, zero, q, axis, block)
+    return dequantize(n, q, scale, zero, to)
 
 
 @onnx_op("DynamicQuantizeLinear", since=11)
@@ -109,7 +109,7 @@ def dynamic_quantize_linear(n: OnnxNode) -> Result:
     scale = n.add(ew.Div(), n.add(ew.Sub(), high, low), n.const(255, f32))
     point = n.add(ew.Round(), n.add(ew.Div(), n.add(ew.Neg(), low), scale))
     point = n.add(ew.Cast(u8), n.add(ew.Clip(0.0, 255.0), point))
-    return _quantize(n, x, scale, point, u8), scale, point
+    return quantize(n, x, scale, point, u8), scale, point
 
 
 def _requantize(
@@ -128,7 +128,7 @@ def _requantize(
 def qlinear_matmul(n: OnnxNode) -> Result:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (n.input(i) for i in range(8))
     for d in (a.dtype, b.dtype, y_zero.dtype):
-        _integer(n, d, "operands")
+        integer(n, d, "operands")
 
     def rows(v: Value) -> Value:
         """Per row of the left operand."""
@@ -145,7 +145,7 @@ def qlinear_matmul(n: OnnxNode) -> Result:
 def qlinear_conv(n: OnnxNode) -> Result:
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (n.input(i) for i in range(8))
     for d in (x.dtype, w.dtype, y_zero.dtype):
-        _integer(n, d, "operands")
+        integer(n, d, "operands")
     wide_x = n.add(ew.Sub(), cast_to(n, x, i32), cast_to(n, x_zero, i32))
     y = convolve(n, wide_x, minus_zero_point(n, cast_to(n, w, i32), w_zero, 0))
     space = [1] * (y.type.rank - 2)

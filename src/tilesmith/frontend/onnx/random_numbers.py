@@ -119,18 +119,20 @@ def multinomial(n: OnnxNode) -> Result:
     return n.add(ReduceSum((2,), keepdims=False), _cast(n, passed, dtype))
 
 
-@onnx_op("Dropout", since=7)
+@onnx_op("Dropout", since=1)
 def dropout(n: OnnxNode) -> Result:
     x = n.input(0)
     ratio, training = 0.0, False
-    if n.version < 12:
+    if n.version < 7:
+        training, ratio = not n.attr_flag("is_test"), n.attr_float("ratio", 0.5)
+    elif n.version < 12:
         n.ignore("ratio")
     else:
         rate, mode = n.optional(1), n.optional(2)
         training = mode is not None and bool(n.scalar(mode, "training_mode"))
         ratio = 0.5 if rate is None else float(n.scalar(rate, "ratio")) if training else 0.0
-        if not 0.0 <= ratio < 1.0:
-            n.bad(f"ratio: expected at least 0 and less than 1, found {ratio}")
+    if not 0.0 <= ratio < 1.0:
+        n.bad(f"ratio: expected at least 0 and less than 1, found {ratio}")
     if not training or ratio == 0.0:
         n.ignore("seed")
         y = n.add(ew.Identity(), x)
@@ -140,4 +142,6 @@ def dropout(n: OnnxNode) -> Result:
     kept = n.add(ew.GreaterEqual(), u, n.const(ratio, f32))
     scaled = n.add(ew.Mul(), x, n.const(1.0 / (1.0 - ratio), x.dtype))
     y = n.add(ew.Where(), kept, scaled, n.const(0.0, x.dtype))
-    return (y, kept) if n.wants(1) else y
+    if not n.wants(1):
+        return y
+    return y, kept if n.version >= 10 else _cast(n, kept, x.dtype)

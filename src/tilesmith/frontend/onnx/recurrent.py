@@ -78,9 +78,11 @@ class _Cell:
     c: Value | None
 
 
-@onnx_op("RNN", "GRU", "LSTM", since=7)
+@onnx_op("RNN", "GRU", "LSTM", since=1)
 def recurrent(n: OnnxNode) -> Result:
     kind = n.op_type
+    if n.version < 7:
+        n.ignore("output_sequence")  # whether the node has the output, which its list says too
     x, w, r, bias = n.input(0), n.input(1), n.input(2), n.optional(3)
     lengths, h0 = n.optional(4), n.optional(5)
     c0, peepholes = (n.optional(6), n.optional(7)) if kind == "LSTM" else (None, None)

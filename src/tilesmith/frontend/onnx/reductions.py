@@ -26,36 +26,35 @@ _REDUCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _reduction(make: Callable[..., Any], axes_input_since: int) -> Callable[[OnnxNode], Result]:
-    def convert(n: OnnxNode) -> Result:
-        x = n.input(0)
-        keepdims = n.attr_flag("keepdims", True)
-        axes = n.ints_or_input("axes", 1, since=axes_input_since)
-        if n.version >= axes_input_since:
-            nothing = n.attr_flag("noop_with_empty_axes")
-            if not axes and nothing:
-                axes = ()
-                if make in (
-                    reduce.ReduceMax,
-                    reduce.ReduceMin,
-                    reduce.ReduceMean,
-                    reduce.ReduceSum,
-                    reduce.ReduceProd,
-                ):
-                    return n.add(ew.Identity(), x)
-            elif not axes:
-                axes = None
+def reduction_of(n: OnnxNode, make: Callable[..., Any], axes_input_since: int) -> Result:
+    """The reduction `make` over the axes that an attribute names or, later, an input."""
+    x = n.input(0)
+    keepdims = n.attr_flag("keepdims", True)
+    axes = n.ints_or_input("axes", 1, since=axes_input_since)
+    if n.version >= axes_input_since:
+        nothing = n.attr_flag("noop_with_empty_axes")
+        if not axes and nothing:
+            axes = ()
+            if make in (
+                reduce.ReduceMax,
+                reduce.ReduceMin,
+                reduce.ReduceMean,
+                reduce.ReduceSum,
+                reduce.ReduceProd,
+            ):
+                return n.add(ew.Identity(), x)
         elif not axes:
             axes = None
-        if axes is not None:
-            axes = n.axes(axes, x.type.rank)
-        return n.add(make(axes, keepdims), x)
-
-    return convert
+    elif not axes:
+        axes = None
+    if axes is not None:
+        axes = n.axes(axes, x.type.rank)
+    return n.add(make(axes, keepdims), x)
 
 
 for _name, _make in _REDUCTIONS.items():
-    onnx_op(_name, since=1)(_reduction(_make, 13 if _name == "ReduceSum" else 18))
+    _since = 13 if _name == "ReduceSum" else 18
+    onnx_op(_name, since=1)(partial(reduction_of, make=_make, axes_input_since=_since))
 
 
 def _arg(n: OnnxNode, make: Callable[..., Any]) -> Result:

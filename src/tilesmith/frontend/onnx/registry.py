@@ -18,8 +18,7 @@ from tilesmith.ops.base import Op
 
 ImportFunction: TypeAlias = Callable[[OnnxNode], Result]
 
-OLDEST_OPSET = 7
-"""Models of older opsets are refused: operators of before broadcast by rules of their own."""
+OLDEST_OPSET = 1
 FAMILIAR_OPSET = 23
 """Models up to this opset need not ask the `onnx` package, which takes long to import, whether it
 knows theirs.

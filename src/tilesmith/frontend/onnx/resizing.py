@@ -52,16 +52,14 @@ def _asymmetric(n: OnnxNode, scales: tuple[float, ...]) -> Result:
 
 @onnx_op("Upsample", since=7, until=8)
 def upsample_attribute(n: OnnxNode) -> Result:
-    scales = n.attr_floats("scales")
-    if (
-        scales is None
-        or len(scales) != n.input(0).type.rank
-        or not all(math.isfinite(s) and s >= 1 for s in scales)
-    ):
-        n.bad(
-            f"attribute 'scales': expected {n.input(0).type.rank} numbers of at least 1, found "
-            f"{scales}"
-        )
+    return upsampled(n, n.attr_floats("scales") or ())
+
+
+def upsampled(n: OnnxNode, scales: tuple[float, ...]) -> Result:
+    """The first input enlarged by `scales`, which are attributes."""
+    rank = n.input(0).type.rank
+    if len(scales) != rank or not all(math.isfinite(s) and s >= 1 for s in scales):
+        n.bad(f"scales: expected {rank} numbers of at least 1, found {list(scales)}")
     return _asymmetric(n, scales)
 
 

@@ -6,9 +6,15 @@ import numpy as np
 
 from tilesmith.frontend.common.limits import checked_shape
 from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
-from tilesmith.ops import conv, fourier, sample
+from tilesmith.frontend.onnx.shapes import reshape_to
+from tilesmith.graph.nodes import Value
+from tilesmith.ir.dtypes import i64
+from tilesmith.ops import conv, fourier, gather, reduce, sample, shape, slicing
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops.base import Op
 
 _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic",
           "bicubic": "cubic"}  # fmt: skip
@@ -31,8 +37,8 @@ def affine_grid(n: OnnxNode) -> Result:
     size = n.int_list(n.input(1), "size")
     if len(size) not in (4, 5) or size[0] != n.shape(theta)[0]:
         n.bad(f"size: expected [N,C,spatial] for theta {theta.type}, found {list(size)}")
-    shape = checked_shape(size[2:], "size")
-    return n.add(sample.AffineGrid(shape, n.attr_flag("align_corners")), theta)
+    extents = checked_shape(size[2:], "size")
+    return n.add(sample.AffineGrid(extents, n.attr_flag("align_corners")), theta)
 
 
 @onnx_op("RoiAlign", since=10)
@@ -53,6 +59,65 @@ def roi_align(n: OnnxNode) -> Result:
         where == "half_pixel",
     )
     return n.add(op, n.input(0), n.input(1), n.input(2))
+
+
+@onnx_op("MaxRoiPool", since=1)
+def max_roi_pool(n: OnnxNode) -> Result:
+    """Maxima over the bins of each region, first along rows and then along columns."""
+    x, rois = n.input(0), n.input(1)
+    pooled = n.attr_ints("pooled_shape") or ()
+    if len(pooled) != 2 or min(pooled) < 1 or x.type.rank != 4 or n.shape(rois)[1:] != (5,):
+        n.bad(
+            "expected X [N, C, H, W], rois [R, 5] and a pooled_shape of two, found "
+            f"{x.type}, {rois.type} and {list(pooled)}"
+        )
+    (regions, _), (_, channels, height, width) = n.shape(rois), n.shape(x)
+    checked_shape((regions, channels, *pooled, width), "the result")
+    corners = n.add(ew.Mul(), rois, n.const(n.attr_float("spatial_scale", 1.0), rois.dtype))
+    corners = n.add(ew.Floor(), n.add(ew.Add(), corners, n.const(0.5, rois.dtype)))
+    columns, wide = _bins(n, corners, 1, pooled[1], width)
+    rows, high = _bins(n, corners, 2, pooled[0], height)
+    image = n.add(gather.Gather(0), x, cast_to(n, _column(n, rois, 0), i64))
+    lowest = n.const(-np.inf, x.dtype)
+    rows = reshape_to(n, rows, (regions, 1, pooled[0], height, 1))
+    image = reshape_to(n, image, (regions, channels, 1, height, width))
+    image = n.add(reduce.ReduceMax((3,)), n.add(ew.Where(), rows, image, lowest))
+    columns = reshape_to(n, columns, (regions, 1, 1, pooled[1], width))
+    y = n.add(reduce.ReduceMax((4,), False), n.add(ew.Where(), columns, image, lowest))
+    there = n.add(
+        ew.LogicalAnd(),
+        reshape_to(n, high, (regions, 1, pooled[0], 1)),
+        reshape_to(n, wide, (regions, 1, 1, pooled[1])),
+    )
+    return n.add(ew.Where(), there, y, n.const(0, x.dtype))  # a bin outside of the image is 0
+
+
+def _column(n: OnnxNode, rois: Value, at: int) -> Value:
+    column = n.add(slicing.Slice((at,), (at + 1,), (1,), (1,)), rois)
+    return reshape_to(n, column, n.shape(rois)[:1])
+
+
+def _bins(n: OnnxNode, corners: Value, at: int, count: int, extent: int) -> tuple[Value, Value]:
+    """Which places of an axis lie in which bin, bool [R, count, extent]; which bins have any."""
+    regions = n.shape(corners)[0]
+    start, end = (reshape_to(n, _column(n, corners, at + i), (regions, 1)) for i in (0, 2))
+    d = corners.dtype
+    one, limit = n.const(1, d), n.const(extent, d)
+    size = n.add(ew.Max(), n.add(ew.Add(), n.add(ew.Sub(), end, start), one), one)
+    part = n.add(ew.Div(), size, n.const(count, d))
+
+    def edge(bins: np.ndarray, to_whole: Op) -> Value:
+        whole = n.add(to_whole, n.add(ew.Mul(), part, n.const(bins.reshape(1, count), d)))
+        place = n.add(ew.Add(), whole, start)
+        return n.add(ew.Min(), n.add(ew.Max(), place, n.const(0, d)), limit)
+
+    low, high = edge(np.arange(count), ew.Floor()), edge(np.arange(1, count + 1), ew.Ceil())
+    places = n.const(np.arange(extent).reshape(1, 1, extent), d)
+    low_3, high_3 = (n.add(shape.Unsqueeze((2,)), v) for v in (low, high))
+    inside = n.add(
+        ew.LogicalAnd(), n.add(ew.GreaterEqual(), places, low_3), n.add(ew.Less(), places, high_3)
+    )
+    return inside, n.add(ew.Less(), low, high)
 
 
 @onnx_op("Col2Im", since=18)

@@ -12,7 +12,7 @@ from tilesmith.ir.types import same_shape
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, shape, slicing
 
-_MODES = ("constant", "reflect", "edge", "wrap")
+PAD_MODES = ("constant", "reflect", "edge", "wrap")
 
 
 def reshape_to(n: OnnxNode, x: Value, dims: tuple[int, ...]) -> Value:
@@ -28,9 +28,13 @@ def identity(n: OnnxNode) -> Result:
 
 @onnx_op("Reshape", since=5)
 def reshape(n: OnnxNode) -> Result:
-    x = n.input(0)
     dims = n.int_list(n.input(1), "shape")
-    zero_is_zero = n.attr_flag("allowzero") if n.version >= 14 else False
+    return reshaped(n, dims, n.attr_flag("allowzero") if n.version >= 14 else False)
+
+
+def reshaped(n: OnnxNode, dims: tuple[int, ...], zero_is_zero: bool) -> Value:
+    """The first input with shape `dims`: -1 stands for the rest, 0 copies unless `zero_is_zero`."""
+    x = n.input(0)
     if any(d < -1 for d in dims):
         n.bad(f"shape: expected dimensions >= -1, found {list(dims)}")
     if zero_is_zero and 0 in dims and -1 in dims:
@@ -85,11 +89,14 @@ def concat(n: OnnxNode) -> Result:
     return n.add(slicing.Concat(n.axis(n.attr_int("axis"), n.inputs[0].type.rank)), *n.inputs)
 
 
-@onnx_op("Split", since=2)
+@onnx_op("Split", since=1)
 def split(n: OnnxNode) -> Result:
     x = n.input(0)
     axis = n.axis(n.attr_int("axis", 0), x.type.rank)
     sizes = n.ints_or_input("split", 1, since=13)
+    if n.version == 1 and sizes is None:  # the first opset had both, and a default
+        given = n.optional(1)
+        sizes = None if given is None else n.int_list(given, "split")
     count, extent = n.output_count, n.shape(x)[axis]
     if n.version >= 18 and n.has("num_outputs"):
         wanted = n.attr_int("num_outputs")
@@ -154,7 +161,7 @@ def pad_attributes(n: OnnxNode) -> Result:
     pads = n.attr_ints("pads")
     if pads is None:
         n.bad("expected attribute 'pads', which is required; found none")
-    mode = n.attr_string("mode", "constant", among=_MODES)
+    mode = n.attr_string("mode", "constant", among=PAD_MODES)
     return n.add(slicing.Pad(pads, mode, n.attr_float("value", 0.0)), n.input(0))
 
 
@@ -171,7 +178,7 @@ def pad_inputs(n: OnnxNode) -> Result:
     begins, ends = [0] * rank, [0] * rank
     for i, a in enumerate(axes):
         begins[a], ends[a] = pads[i], pads[len(axes) + i]
-    mode = n.attr_string("mode", "constant", among=_MODES)
+    mode = n.attr_string("mode", "constant", among=PAD_MODES)
     filler = 0 if value is None else n.scalar(value, "constant_value")
     return n.add(slicing.Pad((*begins, *ends), mode, filler), x)
 

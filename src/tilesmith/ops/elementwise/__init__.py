@@ -56,6 +56,7 @@ from .functions import (
 )
 from .unary import (
     Abs,
+    Bitcast,
     BitwiseNot,
     Cast,
     Clip,
@@ -78,6 +79,7 @@ __all__ = [
     "Atan",
     "Atanh",
     "BitShift",
+    "Bitcast",
     "BitwiseAnd",
     "BitwiseNot",
     "BitwiseOr",

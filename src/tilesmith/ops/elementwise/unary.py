@@ -12,6 +12,7 @@ from tilesmith.ir.dtypes import DType
 from tilesmith.ir.expr import Expr, cast, const, select
 from tilesmith.ir.intrinsics import call
 from tilesmith.ops import rules
+from tilesmith.te import tensor as te
 
 from .base import Elementwise
 
@@ -90,6 +91,25 @@ class Cast(Elementwise):
 
     def numpy(self, x: np.ndarray) -> Any:
         return x.astype(self.to.numpy)
+
+
+@dataclass(frozen=True)
+class Bitcast(Elementwise):
+    """The bits of x as those of `to`, a type of the same width."""
+
+    to: DType
+    kinds: ClassVar[tuple[str, ...]] = rules.NUMBERS
+
+    def check(self, *inputs: te.Tensor) -> None:
+        super().check(*inputs)
+        if self.to.bytes != inputs[0].dtype.bytes or self.to.is_bool:
+            rules.reject(self.name, f"a type of numbers as wide as {inputs[0].dtype}", self.to)
+
+    def element(self, x: Expr) -> Expr:
+        return call("bitcast", x, dtype=self.to)
+
+    def numpy(self, x: np.ndarray) -> Any:
+        return np.ascontiguousarray(x).view(self.to.numpy).reshape(x.shape)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,143 @@
+"""ONNX's operators that take a state from the call before and give the next one: caches of keys
+and values, causal convolutions, linear attention.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.onnx.attention import heads_of, joined_heads
+from tilesmith.frontend.onnx.convolutions import add_bias
+from tilesmith.frontend.onnx.elementwise import cast_to
+from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.registry import onnx_op
+from tilesmith.frontend.onnx.shapes import reshape_to
+from tilesmith.graph.nodes import Value
+from tilesmith.ir.dtypes import f32, i64
+from tilesmith.ir.types import same_shape
+from tilesmith.ops import activation as act
+from tilesmith.ops import conv, scatter, shape, slicing
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import matmul as mm
+
+_STEPS = 1 << 12
+"""Most steps of a recurrence that is unrolled."""
+
+
+@onnx_op("TensorScatter", since=24)
+def tensor_scatter(n: OnnxNode) -> Result:
+    """`update` written along `axis` of the cache from each sample's position on."""
+    cache, update, given = n.input(0), n.input(1), n.optional(2)
+    axis = n.axis(n.attr_int("axis", -2), cache.type.rank)
+    circular = n.attr_string("mode", "linear", among=("linear", "circular")) == "circular"
+    dims, steps = n.shape(cache), n.shape(update)
+    fits = len(steps) == len(dims) and all(
+        s <= d if a == axis else s == d for a, (d, s) in enumerate(zip(dims, steps, strict=False))
+    )
+    if axis == 0 or not fits or update.dtype is not cache.dtype:
+        n.bad(f"expected an update of {cache.type}, shorter along axis {axis}; found {update.type}")
+    if given is not None and not same_shape(given.type.shape, dims[:1]):
+        n.bad(f"write_indices: expected [{dims[0]}], found {given.type}")
+    spread = [1] * len(dims)
+    spread[axis] = steps[axis]
+    at = n.const(np.arange(steps[axis]).reshape(spread), i64)
+    if given is not None:
+        first = reshape_to(n, cast_to(n, given, i64), (dims[0], *[1] * (len(dims) - 1)))
+        at = n.add(ew.Add(), at, first)
+    if circular:
+        at = n.add(ew.Mod(), at, n.const(dims[axis], i64))
+    return n.add(scatter.ScatterElements(axis), cache, n.add(shape.Expand(steps), at), update)
+
+
+@onnx_op("CausalConvWithState", since=27)
+def causal_conv_with_state(n: OnnxNode) -> Result:
+    """A depthwise convolution over the state and the input; the state is their last positions."""
+    x, weight, bias, past = n.input(0), n.input(1), n.optional(2), n.optional(3)
+    activation = n.attr_string("activation", "none", among=("none", "silu", "swish"))
+    if x.type.rank != 3 or weight.type.rank != 3:
+        n.bad(f"expected an input and a weight of rank 3, found {x.type} and {weight.type}")
+    batch, channels, length = n.shape(x)
+    kept = n.shape(weight)[2] - 1
+    if past is None:
+        padded = n.add(slicing.Pad((0, 0, kept, 0, 0, 0)), x)
+    else:
+        if not same_shape(past.type.shape, (batch, channels, kept)):
+            n.bad(f"past_state: expected {[batch, channels, kept]}, found {past.type}")
+        padded = n.add(slicing.Concat(2), past, x)
+    y = add_bias(n, n.add(conv.Conv((1,), (0, 0), (1,), channels), padded, weight), bias)
+    if activation != "none":
+        y = cast_to(n, n.add(act.Silu(), cast_to(n, y, f32)), x.dtype)
+    return y, n.add(slicing.Slice((length,), (length + kept,), (2,), (1,)), padded)
+
+
+@onnx_op("LinearAttention", since=27)
+def linear_attention(n: OnnxNode) -> Result:
+    """A matrix of each head, decayed and corrected in each step, that queries read; in f32.
+
+    Unrolled over time.
+    """
+    n.ignore("chunk_size")  # how to compute it
+    q, k, v = (n.input(i) for i in range(3))
+    past, decay, beta = (n.optional(i) for i in range(3, 6))
+    rules = ("linear", "gated", "delta", "gated_delta")
+    rule = n.attr_string("update_rule", "gated_delta", among=rules)
+    for name, given, needed in (("decay", decay, "gated" in rule), ("beta", beta, "delta" in rule)):
+        if (given is not None) != needed:
+            n.bad(f"{name}: expected {'one' if needed else 'none'} for update_rule {rule!r}")
+    heads, shared = n.attr_int("q_num_heads"), n.attr_int("kv_num_heads")
+    if shared < 1 or heads < 1 or heads % shared:
+        n.bad(f"expected query heads divisible by key heads, found {heads} and {shared}")
+    out = q.dtype
+    counts = (heads, shared, shared)
+    q, k, v = (heads_of(n, cast_to(n, x, f32), c) for x, c in zip((q, k, v), counts, strict=True))
+    batch, _, steps, width = n.shape(q)
+    if n.shape(k) != (batch, shared, steps, width) or n.shape(v)[:3] != (batch, shared, steps):
+        n.bad(f"expected queries, keys and values that agree, found {q.type}, {k.type}, {v.type}")
+    if steps > _STEPS:
+        n.unsupported(f"linear attention over {steps} steps (supported are {_STEPS})")
+    columns = n.shape(v)[3]
+    state_shape = (batch, shared, width, columns)
+    if past is None:
+        state = n.add(shape.Expand(state_shape), n.const(0, f32))
+    elif same_shape(past.type.shape, state_shape):
+        state = cast_to(n, past, f32)
+    else:
+        n.bad(f"past_state: expected {list(state_shape)}, found {past.type}")
+    if decay is not None:
+        decay = n.add(ew.Exp(), _per_head(n, decay, shared, (1, width)))
+    if beta is not None:
+        beta = _per_head(n, beta, shared if n.shape(beta)[-1] != 1 else 1, (1,))
+    scale = n.attr_float("scale", 0.0) or 1 / math.sqrt(max(width, 1))
+    group, read = heads // shared, []
+    for t in range(steps):
+        key, value = _step(n, k, t), _step(n, v, t)  # [batch, heads, 1, width or columns]
+        column = n.add(shape.Transpose((0, 1, 3, 2)), key)
+        if decay is not None:
+            rows = n.add(shape.Transpose((0, 1, 3, 2)), _step(n, decay, t))
+            state = n.add(ew.Mul(), state, rows)
+        if beta is not None:
+            known = n.add(mm.MatMul(), key, state)
+            value = n.add(ew.Mul(), _step(n, beta, t), n.add(ew.Sub(), value, known))
+        state = n.add(ew.Add(), state, n.add(ew.Mul(), column, value))
+        query = reshape_to(n, _step(n, q, t), (batch, shared, group, width))
+        read.append(reshape_to(n, n.add(mm.MatMul(), query, state), (batch, heads, 1, columns)))
+    y = n.add(ew.Mul(), n.add(slicing.Concat(2), *read), n.const(scale, f32))
+    return (
+        cast_to(n, joined_heads(n, y), out),
+        cast_to(n, state, out if past is None else past.dtype),
+    )
+
+
+def _per_head(n: OnnxNode, x: Value, heads: int, widths: tuple[int, ...]) -> Value:
+    """[batch, steps, heads * width] as [batch, heads, steps, width], for one of `widths`."""
+    found = heads_of(n, cast_to(n, x, f32), heads)
+    if n.shape(found)[3] not in widths:
+        n.bad(f"expected {' or '.join(map(str, widths))} numbers per head, found {x.type}")
+    return found
+
+
+def _step(n: OnnxNode, x: Value, t: int) -> Value:
+    return n.add(slicing.Slice((t,), (t + 1,), (2,), (1,)), x)
