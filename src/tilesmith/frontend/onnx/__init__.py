@@ -27,6 +27,9 @@ from tilesmith.frontend.onnx import (
     shapes,
     states,
 )
+from tilesmith.frontend.onnx.contrib import attention as contrib_attention
+from tilesmith.frontend.onnx.contrib import fused as contrib_fused
+from tilesmith.frontend.onnx.contrib import quantized as contrib_quantized
 from tilesmith.frontend.onnx.proto import recognises
 from tilesmith.frontend.onnx.reader import load
 
@@ -51,6 +54,9 @@ FAMILIES = (
     quantized,
     losses,
     early,
+    contrib_fused,
+    contrib_attention,
+    contrib_quantized,
 )
 """The modules that register operators, in the order of the documentation."""
 

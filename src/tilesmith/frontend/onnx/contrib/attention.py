@@ -1,0 +1,356 @@
+"""Attention with the projections, masks, caches and rotary embeddings of com.microsoft.
+
+Queries, keys and values are [batch, heads, length, width] here.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.onnx.attention import heads_of, joined_heads, rotated
+from tilesmith.frontend.onnx.contrib import contrib_op
+from tilesmith.frontend.onnx.contrib.quantized import integer_product
+from tilesmith.frontend.onnx.elementwise import cast_to
+from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.shapes import reshape_to
+from tilesmith.graph.nodes import Value
+from tilesmith.ir.dtypes import i64
+from tilesmith.ir.types import same_shape
+from tilesmith.ops import attention as att
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import gather, norm, scatter, shape, slicing
+from tilesmith.ops import matmul as mm
+
+
+def _numbers(n: OnnxNode, *spread: int) -> Value:
+    """0, 1, 2, ... along the one axis of `spread` that is not 1."""
+    return n.const(np.arange(math.prod(spread)).reshape(spread), i64)
+
+
+def _compare(n: OnnxNode, op: ew.Elementwise, a: Value, b: Value | int) -> Value:
+    return n.add(op, a, n.const(b, i64) if isinstance(b, int) else b)
+
+
+def _all(n: OnnxNode, conditions: list[Value]) -> Value | None:
+    """Whether all hold; None without any."""
+    found = None
+    for c in conditions:
+        found = c if found is None else n.add(ew.LogicalAnd(), found, c)
+    return found
+
+
+def _plus(n: OnnxNode, a: Value | None, b: Value | None) -> Value | None:
+    return b if a is None else a if b is None else n.add(ew.Add(), a, b)
+
+
+def _scale(n: OnnxNode, q: Value) -> float:
+    given = n.attr_float("scale", 0.0)
+    return given or 1 / math.sqrt(max(n.shape(q)[3], 1))
+
+
+def _attend(
+    n: OnnxNode, q: Value, k: Value, v: Value, bias: Value | None, allowed: Value | None
+) -> Value:
+    """Joined heads of softmax(q k^T scale + bias) v over the keys that are `allowed`."""
+    if allowed is not None:
+        zero = n.const(0, q.dtype) if bias is None else bias
+        bias = n.add(ew.Where(), allowed, zero, n.const(-math.inf, q.dtype))
+    op = att.Attention(_scale(n, q), softcap=n.attr_float("softcap", 0.0))
+    return joined_heads(n, n.add(op, q, k, v, *([] if bias is None else [bias])))
+
+
+def _mask_bias(n: OnnxNode, mask: Value | None, q: Value, k: Value) -> Value | None:
+    """0 where a mask lets a key be seen, `mask_filter_value` elsewhere, broadcast to the scores."""
+    filtered = n.attr_float("mask_filter_value", -10000.0)
+    if mask is None:
+        return None
+    (batch, _, rows, _), columns = n.shape(q), n.shape(k)[2]
+    dims = n.shape(mask)
+    key = _numbers(n, 1, 1, 1, columns)
+    if dims in ((batch,), (2 * batch,)):  # where the keys end and, for padding on the left, start
+        bounds = reshape_to(n, cast_to(n, mask, i64), (*dims, 1, 1, 1))
+        ends = n.add(slicing.Slice((0,), (batch,), (0,), (1,)), bounds)
+        seen = _compare(n, ew.Less(), key, ends)
+        if dims != (batch,):
+            starts = n.add(slicing.Slice((batch,), (2 * batch,), (0,), (1,)), bounds)
+            seen = n.add(ew.LogicalAnd(), seen, _compare(n, ew.GreaterEqual(), key, starts))
+    elif dims in ((batch, columns), (batch, rows, columns)):
+        wide = reshape_to(n, mask, (batch, 1, rows if len(dims) == 3 else 1, columns))
+        seen = n.add(ew.NotEqual(), wide, n.const(0, mask.dtype))
+    else:
+        n.unsupported(f"a mask {mask.type} for {batch} rows and {columns} keys")
+    return n.add(ew.Where(), seen, n.const(0, q.dtype), n.const(filtered, q.dtype))
+
+
+def _causal(n: OnnxNode, q: Value, k: Value) -> Value | None:
+    """Which keys a query sees if attribute `unidirectional` is set: the last query sees all."""
+    if not n.attr_flag("unidirectional"):
+        return None
+    rows, columns = n.shape(q)[2], n.shape(k)[2]
+    query = n.add(ew.Add(), _numbers(n, rows, 1), n.const(columns - rows, i64))
+    return _compare(n, ew.LessEqual(), _numbers(n, 1, columns), query)
+
+
+@contrib_op("Attention", "QAttention")
+def attention(n: OnnxNode) -> Result:
+    """A projection to queries, keys and values, then attention."""
+    heads = n.attr_int("num_heads")
+    if n.attr_int("do_rotary", 0) or n.attr_int("past_present_share_buffer", 0):
+        n.unsupported("rotary embeddings or shared buffers of Attention")
+    n.ignore("rotary_embedding_dim")
+    if n.op_type == "Attention":
+        projected = n.add(mm.MatMul(), n.input(0), n.input(1))
+        bias, mask, past, extra = (n.optional(i) for i in range(2, 6))
+    else:
+        scales, zeros = (n.input(3), n.input(4)), (n.optional(6), n.optional(7))
+        projected = integer_product(n, n.input(0), n.input(1), *scales, *zeros)
+        bias, mask, past, extra = n.optional(2), n.optional(5), n.optional(8), None
+    if bias is not None:
+        projected = n.add(ew.Add(), projected, bias)
+    width = n.shape(projected)[2]
+    sizes = n.attr_ints("qkv_hidden_sizes") or (width // 3,) * 3
+    if len(sizes) != 3 or sum(sizes) != width:
+        n.bad(f"attribute 'qkv_hidden_sizes': expected three that add up to {width}, found {sizes}")
+    parts = n.add(slicing.Split(2, sizes), projected)
+    q, k, v = (heads_of(n, x, heads) for x in parts)
+    if past is not None:
+        old = n.add(slicing.Split(0, (1, 1)), past)
+        k, v = (
+            n.add(slicing.Concat(2), reshape_to(n, o, n.shape(o)[1:]), new)
+            for o, new in zip(old, (k, v), strict=True)
+        )
+    bias = _plus(n, _mask_bias(n, mask, q, k), extra)
+    y = _attend(n, q, k, v, bias, _causal(n, q, k))
+    if not n.wants(1):
+        return y
+    return y, n.add(slicing.Concat(0), *(n.add(shape.Unsqueeze((0,)), x) for x in (k, v)))
+
+
+def _pieces(n: OnnxNode, packed: Value, count: int) -> list[Value]:
+    """[batch, length, heads, count, width] as `count` times [batch, heads, length, width]."""
+    if packed.type.rank != 5 or n.shape(packed)[3] != count:
+        n.bad(f"expected {count} packed operands of rank 5, found {packed.type}")
+    batch, length, heads, _, width = n.shape(packed)
+    parts = n.add(slicing.Split(3, (1,) * count), packed)
+    parts = (reshape_to(n, p, (batch, length, heads, width)) for p in parts)
+    return [n.add(shape.Transpose((0, 2, 1, 3)), p) for p in parts]
+
+
+@contrib_op("MultiHeadAttention")
+def multi_head_attention(n: OnnxNode) -> Result:
+    query, inputs = n.input(0), [n.optional(i) for i in range(8)]
+    bias, mask, extra, *past = inputs[3:]
+    q, k, v = _operands(n, query, inputs[1], inputs[2], bias)
+    if n.wants(3):
+        n.unsupported("the scores as an output")
+    k, v = (_behind(n, old, x) for old, x in zip(past, (k, v), strict=True))
+    extra = _plus(n, _mask_bias(n, mask, q, k), extra)
+    return _attend(n, q, k, v, extra, _causal(n, q, k)), k, v
+
+
+@contrib_op("DecoderMaskedMultiHeadAttention")
+def decoder_masked_multi_head_attention(n: OnnxNode) -> Result:
+    """Attention of one query; the past may be a buffer with room for the new key."""
+    n.ignore("output_qk")
+    query, inputs = n.input(0), [n.optional(i) for i in range(11)]
+    mask, extra, *past, length, _, beams, bias = inputs[3:]
+    if beams is not None or n.wants(3):
+        n.unsupported("beams that refer to one another, or the scores as an output")
+    q, k, v = _operands(n, query, inputs[1], inputs[2], bias)
+    allowed = None
+    if not n.attr_flag("past_present_share_buffer"):
+        k, v = (_behind(n, old, x) for old, x in zip(past, (k, v), strict=True))
+    elif past[0] is not None:
+        if length is None or length.type.size != 1:
+            n.bad("expected one past_sequence_length for a shared buffer")
+        first = reshape_to(n, cast_to(n, length, i64), (1, 1))
+        place = n.add(shape.Expand((n.shape(q)[0], 1)), first)
+        k, v = (
+            x if old is None else _written(n, old, x, place, 0)
+            for old, x in zip(past, (k, v), strict=True)
+        )
+        key = _numbers(n, 1, 1, 1, n.shape(k)[2])
+        allowed = _compare(n, ew.LessEqual(), key, reshape_to(n, first, (1, 1, 1, 1)))
+    extra = _plus(n, _mask_bias(n, mask, q, k), extra)
+    return _attend(n, q, k, v, extra, allowed), k, v
+
+
+def _behind(n: OnnxNode, old: Value | None, new: Value) -> Value:
+    return new if old is None else n.add(slicing.Concat(2), old, new)
+
+
+def _operands(
+    n: OnnxNode, query: Value, key: Value | None, value: Value | None, bias: Value | None
+) -> tuple[Value, Value, Value]:
+    """Queries, keys and values of packed or separate inputs, plus their bias."""
+    heads = n.attr_int("num_heads")
+    if heads < 1:
+        n.bad(f"attribute 'num_heads': expected at least 1, found {heads}")
+    if query.type.rank == 5:
+        q, k, v = _pieces(n, query, 3)
+    elif key is None:
+        parts = n.add(slicing.Split(2, (n.shape(query)[2] // 3,) * 3), query)
+        q, k, v = (heads_of(n, x, heads) for x in parts)
+    else:
+        q = heads_of(n, query, heads)
+        if key.type.rank == 5:
+            k, v = _pieces(n, key, 2)
+        elif value is None:
+            n.bad("expected a value for a key that is not packed, found none")
+        elif key.type.rank == 4:  # a cache of cross attention
+            k, v = key, value
+        else:
+            k, v = heads_of(n, key, heads), heads_of(n, value, heads)
+    if bias is None:
+        return q, k, v
+    parts = n.add(slicing.Split(0, tuple(heads * n.shape(x)[3] for x in (q, k, v))), bias)
+    q, k, v = (
+        n.add(ew.Add(), x, reshape_to(n, b, (heads, 1, n.shape(x)[3])))
+        for x, b in zip((q, k, v), parts, strict=True)
+    )
+    return q, k, v
+
+
+@contrib_op("RotaryEmbedding")
+def rotary_embedding(n: OnnxNode) -> Result:
+    n.ignore("is_packed_batching")
+    x, positions, cos, sin = (n.input(i) for i in range(4))
+    factor = n.attr_float("scale", 1.0)
+    if factor != 1.0:
+        n.unsupported("scaled rotary embeddings")
+    turned, heads = 2 * n.shape(cos)[1], n.attr_int("num_heads", 0)
+    if n.attr_int("rotary_embedding_dim", 0) not in (0, turned):
+        n.bad(f"attribute 'rotary_embedding_dim': expected {turned} as the caches have")
+    is_3d = x.type.rank == 3
+    y = heads_of(n, x, heads or n.shape(x)[2] // turned) if is_3d else x
+    angles = _angles(n, positions, n.shape(y)[0], n.shape(y)[2])
+    cos, sin = (n.add(gather.Gather(0), c, angles) for c in (cos, sin))
+    y = rotated(n, y, cos, sin, turned, n.attr_flag("interleaved"))
+    return joined_heads(n, y) if is_3d else y
+
+
+def _angles(n: OnnxNode, positions: Value, batch: int, length: int) -> Value:
+    """Positions [batch, length] of positions, or of the first one."""
+    if n.shape(positions) == (batch, length):
+        return positions
+    if positions.type.size != 1:
+        n.bad(f"position_ids: expected [{batch},{length}] or one, found {positions.type}")
+    first = reshape_to(n, cast_to(n, positions, i64), (1, 1))
+    each = n.add(ew.Add(), first, _numbers(n, 1, length))
+    return n.add(shape.Expand((batch, length)), each)
+
+
+@contrib_op("GroupQueryAttention")
+def group_query_attention(n: OnnxNode) -> Result:
+    """Causal attention over a cache in which new keys and values are written behind the old."""
+    query, key, value, past_key, past_value = n.input(0), *(n.optional(i) for i in range(1, 5))
+    last, total = cast_to(n, n.input(5), i64), int(n.scalar(n.input(6), "total_sequence_length"))
+    cos, sin, positions, extra, sink = (n.optional(i) for i in range(7, 12))
+    heads, shared = n.attr_int("num_heads"), n.attr_int("kv_num_heads")
+    quantised = [n.attr_string(f"{x}_quant_type", "NONE") != "NONE" for x in "kv"]
+    n.ignore("kv_cache_bit_width")
+    if any(quantised) or n.attr_flag("sliding_window_cache") or n.attr_int("qk_output", 0):
+        n.unsupported("a quantised or sliding cache, or the scores as an output")
+    if key is None or value is None:
+        width = n.shape(query)[2] // (heads + 2 * shared)
+        sizes = (heads * width, shared * width, shared * width)
+        query, key, value = n.add(slicing.Split(2, sizes), query)
+    q, k, v = heads_of(n, query, heads), heads_of(n, key, shared), heads_of(n, value, shared)
+    batch, _, rows, width = n.shape(q)
+    if not same_shape(last.type.shape, (batch,)):
+        last = reshape_to(n, last, (batch,))
+    # rows of a prompt begin at 0, padding follows them; later rows end where the sequence does
+    ends = n.add(ew.Add(), reshape_to(n, last, (batch, 1)), n.const(1, i64))
+    start = n.const(np.zeros((batch, 1)), i64)
+    if total != rows:
+        start = n.add(ew.Sub(), ends, n.const(rows, i64))
+    place = n.add(ew.Add(), start, _numbers(n, 1, rows))
+    if n.attr_flag("do_rotary"):
+        if cos is None or sin is None:
+            n.bad("expected cos_cache and sin_cache for do_rotary, found none")
+        angles = place if positions is None else positions
+        interleaved, turned = n.attr_flag("rotary_interleaved"), 2 * n.shape(cos)[1]
+        cos, sin = (n.add(gather.Gather(0), c, angles) for c in (cos, sin))
+        q, k = (rotated(n, x, cos, sin, turned, interleaved) for x in (q, k))
+    else:
+        n.ignore("rotary_interleaved")
+    if past_key is not None and past_value is not None and total != rows:
+        k, v = (
+            _written(n, old, new, place, total) for old, new in ((past_key, k), (past_value, v))
+        )
+    elif past_key is not None and n.shape(past_key)[2] > rows:
+        spare = n.shape(past_key)[2] - rows
+        k, v = (n.add(slicing.Pad((0, 0, 0, 0, 0, 0, spare, 0)), x) for x in (k, v))
+    columns = n.shape(k)[2]
+    ahead = n.add(
+        ew.Sub(), _numbers(n, 1, 1, 1, columns), reshape_to(n, place, (batch, 1, rows, 1))
+    )
+    conditions = []
+    if n.attr_flag("causal", True):
+        conditions.append(_compare(n, ew.LessEqual(), ahead, 0))
+    else:
+        seen = reshape_to(n, ends, (batch, 1, 1, 1))
+        conditions.append(_compare(n, ew.Less(), _numbers(n, 1, 1, 1, columns), seen))
+    window = n.attr_int("local_window_size", -1)
+    if window > 0:
+        conditions.append(_compare(n, ew.Greater(), ahead, -window))
+    if extra is not None and n.shape(extra)[3] < columns:
+        extra = n.add(slicing.Pad((*[0] * 7, columns - n.shape(extra)[3])), extra)
+    allowed = _all(n, conditions)
+    if sink is None and n.attr_int("smooth_softmax", -1) != 1:
+        return _attend(n, q, k, v, extra, allowed), k, v
+    n.ignore("softcap")
+    return _with_sink(n, q, k, v, extra, allowed, sink), k, v
+
+
+def _written(n: OnnxNode, old: Value, new: Value, place: Value, total: int) -> Value:
+    """The cache `old`, enlarged to `total`, with `new` at rows `place` of each sample."""
+    dims = n.shape(new)
+    spare = max(total - n.shape(old)[2], 0)
+    if spare:
+        old = n.add(slicing.Pad((0, 0, 0, 0, 0, 0, spare, 0)), old)
+    at = n.add(shape.Expand(dims), reshape_to(n, place, (dims[0], 1, dims[2], 1)))
+    return n.add(scatter.ScatterElements(2), old, at, new)
+
+
+def _with_sink(
+    n: OnnxNode,
+    q: Value,
+    k: Value,
+    v: Value,
+    bias: Value | None,
+    allowed: Value | None,
+    sink: Value | None,
+) -> Value:
+    """`_attend` with one more score, 0 or each head's `sink`, whose key has no value."""
+    batch, heads, rows, _ = n.shape(q)
+    group = heads // n.shape(k)[1]
+    if group > 1:
+        k, v = (_repeated(n, x, group) for x in (k, v))
+    scores = n.add(mm.MatMul(transpose_b=True), q, k)
+    scores = n.add(ew.Mul(), scores, n.const(_scale(n, q), q.dtype))
+    cap = n.attr_float("softcap", 0.0)
+    if cap > 0:
+        limit = n.const(cap, q.dtype)
+        scores = n.add(ew.Mul(), n.add(ew.Tanh(), n.add(ew.Div(), scores, limit)), limit)
+    if bias is not None:
+        scores = n.add(ew.Add(), scores, bias)
+    if allowed is not None:
+        scores = n.add(ew.Where(), allowed, scores, n.const(-math.inf, q.dtype))
+    one = n.const(np.zeros((heads, 1, 1)), q.dtype)
+    if sink is not None:
+        one = reshape_to(n, cast_to(n, sink, q.dtype), (heads, 1, 1))
+    column = n.add(shape.Expand((batch, heads, rows, 1)), one)
+    weights = n.add(norm.Softmax(-1), n.add(slicing.Concat(3), scores, column))
+    kept = n.add(slicing.Slice((0,), (-1,), (3,), (1,)), weights)
+    return joined_heads(n, n.add(mm.MatMul(), kept, v))
+
+
+def _repeated(n: OnnxNode, x: Value, group: int) -> Value:
+    """Each head `group` times."""
+    batch, heads, rows, width = n.shape(x)
+    wide = n.add(shape.Expand((batch, heads, group, rows, width)), n.add(shape.Unsqueeze((2,)), x))
+    return reshape_to(n, wide, (batch, heads * group, rows, width))

@@ -1,0 +1,193 @@
+"""Products, activations, normalisations and convolutions that optimisers fuse."""
+
+from __future__ import annotations
+
+from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.onnx.contractions import gemm
+from tilesmith.frontend.onnx.contrib import contrib_op
+from tilesmith.frontend.onnx.convolutions import conv, max_pool
+from tilesmith.frontend.onnx.elementwise import cast_to
+from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.registry import onnx_op
+from tilesmith.graph.nodes import Value
+from tilesmith.ir.dtypes import f32, i32
+from tilesmith.ops import activation as act
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import gather, norm, reduce, shape, slicing
+from tilesmith.ops import matmul as mm
+from tilesmith.ops.base import Op
+
+
+def _sum(n: OnnxNode, *terms: Value | None) -> Value:
+    """The sum of those that are there."""
+    total, *rest = (t for t in terms if t is not None)
+    for term in rest:
+        total = n.add(ew.Add(), total, term)
+    return total
+
+
+@contrib_op("FusedMatMul", "TransposeMatMul")
+def fused_matmul(n: OnnxNode) -> Result:
+    """alpha A B; `transBatchA` puts the second of A's axes behind the batch axes first."""
+    operands = []
+    for i, side in enumerate("AB"):
+        x = n.input(i)
+        if n.attr_flag(f"transBatch{side}") and x.type.rank > 2:
+            x = n.add(shape.Transpose((*range(1, x.type.rank - 1), 0, x.type.rank - 1)), x)
+        operands.append(x)
+    flags = [n.attr_flag(f"trans{side}") for side in "AB"]
+    for i, flag in enumerate(flags):
+        flags[i] = flag and operands[i].type.rank > 1
+    y = n.add(mm.MatMul(*flags), *operands)
+    alpha = n.attr_float("alpha", 1.0)
+    return y if alpha == 1.0 else n.add(ew.Mul(), y, n.const(alpha, y.dtype))
+
+
+def _activated(n: OnnxNode, y: Value) -> Value:
+    """`y` through the function that attribute `activation` names, if it does."""
+    name = n.attr_string("activation", "")
+    single = [f"activation_{p}" for p in ("alpha", "beta", "gamma")]
+    numbers = n.attr_floats("activation_params") or [n.attr_float(a) for a in single if n.has(a)]
+    makes = {
+        "Relu": act.Relu, "Sigmoid": act.Sigmoid, "Tanh": ew.Tanh, "LeakyRelu": act.LeakyRelu,
+        "HardSigmoid": act.HardSigmoid, "Clip": ew.Clip, "Elu": act.Elu, "Softplus": act.Softplus,
+        "Softsign": act.Softsign, "ThresholdedRelu": act.ThresholdedRelu,
+    }  # fmt: skip
+    if not name:
+        return y
+    if name not in makes:
+        n.unsupported(f"activation {name!r}")
+    try:
+        op: Op = makes[name](*numbers)
+    except TypeError:
+        n.bad(f"expected the parameters of {name}, found {list(numbers)}")
+    return n.add(op, y)
+
+
+@contrib_op("FusedGemm")
+def fused_gemm(n: OnnxNode) -> Result:
+    return _activated(n, _value(n, gemm(n.as_operator("Gemm", 13))))
+
+
+def _value(n: OnnxNode, result: Result) -> Value:
+    return result if isinstance(result, Value) else n.bad("expected a tensor")
+
+
+@contrib_op("FusedConv")
+def fused_conv(n: OnnxNode) -> Result:
+    """A convolution, plus Z, through an activation."""
+    y = _value(n, conv(n.as_operator("Conv", 11, n.slots[:3])))
+    return _activated(n, _sum(n, y, n.optional(3)))
+
+
+def _channels(n: OnnxNode, x: Value, last: bool) -> Value:
+    """[N, C, ...] of [N, ..., C], or back when `last`."""
+    inner = range(1, x.type.rank - 1)
+    perm = (0, *(i + 1 for i in inner), 1) if last else (0, x.type.rank - 1, *inner)
+    return n.add(shape.Transpose(perm), x)
+
+
+def channels_first(n: OnnxNode, x: Value) -> Value:
+    """[N, C, spatial...] of [N, spatial..., C]."""
+    return _channels(n, x, last=False)
+
+
+def channels_last(n: OnnxNode, x: Value) -> Value:
+    """[N, spatial..., C] of [N, C, spatial...]."""
+    return _channels(n, x, last=True)
+
+
+@contrib_op("NhwcConv")
+def nhwc_conv(n: OnnxNode) -> Result:
+    """Images and weights have their channels last."""
+    x, w = (channels_first(n, n.input(i)) for i in (0, 1))
+    return channels_last(n, _value(n, conv(n.as_operator("Conv", 11, (x, w, n.optional(2))))))
+
+
+@contrib_op("NhwcMaxPool")
+def nhwc_max_pool(n: OnnxNode) -> Result:
+    x = channels_first(n, n.input(0))
+    return channels_last(n, _value(n, max_pool(n.as_operator("MaxPool", 12, (x,)))))
+
+
+@contrib_op("Gelu", "BiasGelu")
+def gelu(n: OnnxNode) -> Result:
+    return n.add(act.Gelu(), _sum(n, n.input(0), n.optional(1)))
+
+
+@contrib_op("FastGelu")
+def fast_gelu(n: OnnxNode) -> Result:
+    return n.add(act.Gelu("tanh"), _sum(n, n.input(0), n.optional(1)))
+
+
+@contrib_op("QuickGelu")
+def quick_gelu(n: OnnxNode) -> Result:
+    return n.add(act.Silu(n.attr_float("alpha", 1.702)), n.input(0))
+
+
+@onnx_op("SimplifiedLayerNormalization", since=1)
+@contrib_op("SimplifiedLayerNormalization")
+def simplified_layer_normalization(n: OnnxNode) -> Result:
+    """A root mean square norm, and 1 / root mean square; in the domain of ONNX's by history."""
+    x = n.input(0)
+    axis = n.axis(n.attr_int("axis", -1), x.type.rank)
+    n.ignore("stash_type")
+    return _norm(n, x, n.input(1), None, axis, n.attr_float("epsilon", 1e-5), rms=True)
+
+
+def _norm(
+    n: OnnxNode,
+    x: Value,
+    scale: Value,
+    bias: Value | None,
+    axis: int,
+    epsilon: float,
+    rms: bool = False,
+) -> Result:
+    """The normalised `x`; with its inverse deviation if the node names it."""
+    if not rms:
+        op = norm.LayerNorm(axis, epsilon)
+        return n.add(op, x, scale, *([] if bias is None else [bias]))
+    y = n.add(norm.RmsNorm(axis, epsilon), x, scale)
+    if not n.wants(1):
+        return y
+    wide = cast_to(n, x, f32)
+    axes = tuple(range(axis, x.type.rank))
+    mean = n.add(reduce.ReduceMean(axes), n.add(ew.Mul(), wide, wide))
+    return y, n.add(ew.Rsqrt(), n.add(ew.Add(), mean, n.const(epsilon, f32)))
+
+
+@contrib_op("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
+def skip_layer_normalization(n: OnnxNode) -> Result:
+    """The norm of input + skip + bias; that sum is the fourth output."""
+    rms = n.op_type == "SkipSimplifiedLayerNormalization"
+    x, skip, gamma = (n.input(i) for i in range(3))
+    beta = None if rms else n.optional(3)
+    if n.wants(1) or n.wants(2):
+        n.unsupported("the mean and the inverse deviation, which are outputs of training")
+    total = _sum(n, x, skip, n.optional(3 if rms else 4))
+    y = _norm(n, total, gamma, beta, x.type.rank - 1, n.attr_float("epsilon", 1e-12), rms)
+    return _value(n, y), None, None, total
+
+
+@contrib_op("EmbedLayerNormalization")
+def embed_layer_normalization(n: OnnxNode) -> Result:
+    """The norm of the sum of embeddings of words, positions and segments."""
+    words, segments, mask, positions = n.input(0), n.optional(1), n.optional(7), n.optional(8)
+    parts = [n.add(gather.Gather(0), n.input(2), words)]
+    length = n.shape(words)[1]
+    if positions is None:
+        parts.append(n.add(slicing.Slice((0,), (length,), (0,), (1,)), n.input(3)))
+    else:
+        parts.append(n.add(gather.Gather(0), n.input(3), positions))
+    segment_table = n.optional(4)
+    if segments is not None and segment_table is not None:
+        parts.append(n.add(gather.Gather(0), segment_table, segments))
+    total = _sum(n, *parts)
+    y = n.add(norm.LayerNorm(2, n.attr_float("epsilon", 1e-12)), total, n.input(5), n.input(6))
+    n.ignore("mask_index_type")
+    if mask is None:
+        count = n.add(shape.Expand(n.shape(words)[:1]), n.const(0, i32))
+    else:
+        count = n.add(reduce.ReduceSum((1,), False), cast_to(n, mask, i32))
+    return y, count, total

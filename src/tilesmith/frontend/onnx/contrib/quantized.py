@@ -1,0 +1,283 @@
+"""Quantised operators of com.microsoft, made of casts, scales and the operators on floats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+
+from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.onnx.activations import softmax, softmax_flattened
+from tilesmith.frontend.onnx.contractions import without_zero_point
+from tilesmith.frontend.onnx.contrib import contrib_op
+from tilesmith.frontend.onnx.contrib.fused import channels_first, channels_last
+from tilesmith.frontend.onnx.convolutions import average_pool
+from tilesmith.frontend.onnx.elementwise import cast_to
+from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.quantized import (
+    along,
+    dequantize,
+    dynamic_quantize_linear,
+    qlinear_conv,
+    quantize,
+)
+from tilesmith.frontend.onnx.recurrent import recurrent
+from tilesmith.frontend.onnx.reductions import reduction_of
+from tilesmith.frontend.onnx.shapes import reshape_to
+from tilesmith.graph.nodes import Value
+from tilesmith.ir.dtypes import f32, u8
+from tilesmith.ops import activation as act
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import gather, pool, reduce, shape, slicing
+from tilesmith.ops import matmul as mm
+
+OnFloats: TypeAlias = Callable[[OnnxNode, "tuple[Value, ...]"], Value]
+
+
+def _float(n: OnnxNode, at: int) -> Value:
+    """The number that inputs `at` (quantised), `at` + 1 (scale) and `at` + 2 (zero point) stand
+    for.
+    """
+    return dequantize(n, n.input(at), _one(n, n.input(at + 1)), _zero(n, at + 2), f32)
+
+
+def _one(n: OnnxNode, v: Value) -> Value:
+    """A scale or zero point of one element, as a scalar."""
+    if v.type.size != 1:
+        n.unsupported(f"a scale or zero point for each place, {v.type}")
+    return reshape_to(n, v, ())
+
+
+def _zero(n: OnnxNode, at: int) -> Value | None:
+    found = n.optional(at)
+    return None if found is None else _one(n, found)
+
+
+def _quantized(n: OnnxNode, y: Value, at: int, like: Value) -> Value:
+    """`y` by the scale and zero point in inputs `at` and `at` + 1."""
+    zero = _zero(n, at + 1)
+    return quantize(n, y, _one(n, n.input(at)), zero, like.dtype if zero is None else zero.dtype)
+
+
+def _on_floats(n: OnnxNode, compute: OnFloats, count: int) -> Result:
+    """`compute` on `count` quantised inputs, three inputs each; the result is quantised."""
+    y = compute(n, tuple(_float(n, 3 * i) for i in range(count)))
+    return _quantized(n, y, 3 * count, n.input(0))
+
+
+def _pooled(n: OnnxNode, x: tuple[Value, ...]) -> Value:
+    last = n.attr_flag("channels_last")
+    (image,) = (channels_first(n, v) if last else v for v in x)
+    if n.op_type == "QLinearGlobalAveragePool":
+        y = n.add(pool.GlobalAvgPool(), image)
+    else:
+        y = _value(n, average_pool(n.as_operator("AveragePool", 11, (image,))))
+    return channels_last(n, y) if last else y
+
+
+def _softmax(n: OnnxNode, x: tuple[Value, ...]) -> Value:
+    version = n.attr_int("opset")
+    convert = softmax if version >= 13 else softmax_flattened
+    return _value(n, convert(n.as_operator("Softmax", version, x)))
+
+
+def _mean(n: OnnxNode, x: tuple[Value, ...]) -> Value:
+    return _value(n, reduction_of(n.as_operator("ReduceMean", 13, x), reduce.ReduceMean, 18))
+
+
+def _value(n: OnnxNode, result: Result) -> Value:
+    return result if isinstance(result, Value) else n.bad("expected a tensor")
+
+
+_ON_FLOATS: dict[str, tuple[int, OnFloats]] = {
+    "QLinearAdd": (2, lambda n, x: n.add(ew.Add(), *x)),
+    "QLinearMul": (2, lambda n, x: n.add(ew.Mul(), *x)),
+    "QLinearSigmoid": (1, lambda n, x: n.add(act.Sigmoid(), *x)),
+    "QLinearLeakyRelu": (1, lambda n, x: n.add(act.LeakyRelu(n.attr_float("alpha", 0.01)), *x)),
+    "QLinearAveragePool": (1, _pooled),
+    "QLinearGlobalAveragePool": (1, _pooled),
+    "QLinearSoftmax": (1, _softmax),
+    "QLinearReduceMean": (1, _mean),
+}
+"""Operators that compute with the numbers that quantised values stand for: how many there are,
+and how.
+"""
+
+for _name, (_count, _compute) in _ON_FLOATS.items():
+    contrib_op(_name)(partial(_on_floats, compute=_compute, count=_count))
+
+
+@contrib_op("QLinearConcat")
+def qlinear_concat(n: OnnxNode) -> Result:
+    """The scale and zero point of the result come first."""
+    parts = [_float(n, at) for at in range(2, len(n.slots), 3)]
+    if not parts:
+        n.bad("expected at least one quantised input, found none")
+    axis = n.axis(n.attr_int("axis"), parts[0].type.rank)
+    return _quantized(n, n.add(slicing.Concat(axis), *parts), 0, n.input(2))
+
+
+@contrib_op("QLinearWhere")
+def qlinear_where(n: OnnxNode) -> Result:
+    y = n.add(ew.Where(), n.input(0), _float(n, 1), _float(n, 4))
+    return _quantized(n, y, 7, n.input(1))
+
+
+@contrib_op("QLinearConv")
+def contrib_qlinear_conv(n: OnnxNode) -> Result:
+    if not n.attr_flag("channels_last"):
+        return qlinear_conv(n.as_operator("QLinearConv", 10))
+    slots = n.slots
+    x = channels_first(n, n.input(0))
+    y = qlinear_conv(n.as_operator("QLinearConv", 10, (x, *slots[1:])))
+    return channels_last(n, _value(n, y))
+
+
+def integer_product(
+    n: OnnxNode,
+    a: Value,
+    b: Value,
+    a_scale: Value,
+    b_scale: Value,
+    a_zero: Value | None,
+    b_zero: Value | None,
+) -> Value:
+    """(a - a_zero) (b - b_zero) in i32, times both scales; those of b may be one per column."""
+    wide_a = without_zero_point(n, a, a_zero, is_left=True)
+    wide_b = without_zero_point(n, b, b_zero, is_left=False)
+    y = cast_to(n, n.add(mm.MatMul(), wide_a, wide_b), f32)
+    return n.add(ew.Mul(), y, n.add(ew.Mul(), _flat(n, a_scale), _flat(n, b_scale)))
+
+
+def _flat(n: OnnxNode, scale: Value) -> Value:
+    return reshape_to(n, scale, ()) if scale.type.size == 1 else scale
+
+
+@contrib_op("MatMulIntegerToFloat")
+def matmul_integer_to_float(n: OnnxNode) -> Result:
+    a, b, a_scale, b_scale = (n.input(i) for i in range(4))
+    y = integer_product(n, a, b, a_scale, b_scale, n.optional(4), n.optional(5))
+    bias = n.optional(6)
+    return y if bias is None else n.add(ew.Add(), y, bias)
+
+
+@contrib_op("DynamicQuantizeMatMul")
+def dynamic_quantize_matmul(n: OnnxNode) -> Result:
+    """The left operand is quantised by its own range."""
+    b, b_scale, b_zero, bias = n.input(1), n.input(2), n.optional(3), n.optional(4)
+    made = dynamic_quantize_linear(n.as_operator("DynamicQuantizeLinear", 11, (n.input(0),)))
+    a, scale, zero = (_value(n, v) for v in made) if isinstance(made, tuple) else n.bad("")
+    y = integer_product(n, a, b, scale, b_scale, zero, b_zero)
+    return y if bias is None else n.add(ew.Add(), y, bias)
+
+
+@contrib_op("DynamicQuantizeLSTM")
+def dynamic_quantize_lstm(n: OnnxNode) -> Result:
+    """LSTM with the numbers that its weights stand for, which are stored [directions, inputs,
+    gates]; inputs and states are not rounded to 8 bits.
+    """
+    slots, weights = n.slots, []
+    for at, scale_at in ((1, 8), (2, 10)):
+        w, scale, zero = n.input(at), n.input(scale_at), n.input(scale_at + 1)
+        scale, zero = (
+            reshape_to(n, v, (n.shape(v)[0], 1, n.shape(v)[1] if v.type.rank == 2 else 1))
+            for v in (scale, zero)
+        )
+        weights.append(n.add(shape.Transpose((0, 2, 1)), dequantize(n, w, scale, zero, f32)))
+    return recurrent(n.as_operator("LSTM", 7, (slots[0], *weights, *slots[3:8])))
+
+
+@contrib_op("QGemm")
+def q_gemm(n: OnnxNode) -> Result:
+    """alpha A B + C, as floats or, with a scale of the result, quantised."""
+    a, a_scale, a_zero, b, b_scale, b_zero = (n.input(i) for i in range(6))
+    turned = [n.attr_flag("transA"), n.attr_flag("transB")]
+    a, b = (
+        n.add(shape.Transpose((1, 0)), x) if t else x for x, t in zip((a, b), turned, strict=True)
+    )
+    bias = n.optional(6)
+    wide = [without_zero_point(n, a, a_zero, True), without_zero_point(n, b, b_zero, False)]
+    y = n.add(mm.MatMul(), *wide)
+    if bias is not None:
+        y = n.add(ew.Add(), y, bias)
+    factor = n.add(ew.Mul(), _flat(n, a_scale), _flat(n, b_scale))
+    factor = n.add(ew.Mul(), factor, n.const(n.attr_float("alpha", 1.0), f32))
+    y = n.add(ew.Mul(), cast_to(n, y, f32), factor)
+    return y if n.optional(7) is None else _quantized(n, y, 7, n.input(0))
+
+
+def unpacked(n: OnnxNode, x: Value, bits: int) -> Value:
+    """The numbers of `bits` bits that lie in the bytes of the last axis, the lowest bits first."""
+    if bits not in (2, 4, 8):
+        n.unsupported(f"numbers of {bits} bits (supported are 2, 4 and 8)")
+    if x.dtype is not u8:
+        n.bad(f"expected packed bytes, u8, found {x.type}")
+    if bits == 8:
+        return x
+    shifts = n.const(np.arange(0, 8, bits), u8)
+    parts = n.add(ew.BitShift("right"), n.add(shape.Unsqueeze((x.type.rank,)), x), shifts)
+    parts = n.add(ew.BitwiseAnd(), parts, n.const((1 << bits) - 1, u8))
+    *lead, last = n.shape(x)
+    return reshape_to(n, parts, (*lead, last * 8 // bits))
+
+
+def _first(n: OnnxNode, x: Value, count: int) -> Value:
+    """The first `count` places of the last axis."""
+    if n.shape(x)[-1] == count:
+        return x
+    return n.add(slicing.Slice((0,), (count,), (x.type.rank - 1,), (1,)), x)
+
+
+@contrib_op("MatMulNBits")
+def matmul_n_bits(n: OnnxNode) -> Result:
+    """A times the transpose of B [N, K], which is quantised in blocks along K."""
+    a, b, scales, zeros, bias = *(n.input(i) for i in range(3)), n.optional(3), n.optional(5)
+    if n.optional(4) is not None or n.attr_int("weight_prepacked", 0):
+        n.unsupported("groups in another order (g_idx), or weights that are packed already")
+    n.ignore("accuracy_level")  # how much may be lost, not what is computed
+    columns, inner = n.attr_int("N"), n.attr_int("K")
+    block, bits = n.attr_int("block_size"), n.attr_int("bits", 4)
+    blocks = -(-inner // max(block, 1))
+    weights = unpacked(
+        n, reshape_to(n, b, (columns, blocks, b.type.size // (columns * blocks))), bits
+    )
+    if zeros is None:
+        zeros = n.const(1 << (bits - 1), f32)
+    else:
+        zeros = reshape_to(n, zeros, (columns, zeros.type.size // columns))
+        zeros = _first(n, unpacked(n, zeros, bits), blocks) if zeros.dtype is u8 else zeros
+        zeros = reshape_to(n, cast_to(n, zeros, f32), (columns, blocks, 1))
+    wide = n.add(ew.Sub(), cast_to(n, weights, f32), zeros)
+    scales = reshape_to(n, cast_to(n, scales, f32), (columns, blocks, 1))
+    wide = reshape_to(n, n.add(ew.Mul(), wide, scales), (columns, blocks * block))
+    wide = cast_to(n, _first(n, wide, inner), a.dtype)
+    y = n.add(mm.MatMul(transpose_b=True), a, wide)
+    return y if bias is None else n.add(ew.Add(), y, bias)
+
+
+@contrib_op("GatherBlockQuantized")
+def gather_block_quantized(n: OnnxNode) -> Result:
+    """Rows of a quantised table, looked up before they become floats."""
+    data, indices, scales, zeros = *(n.input(i) for i in range(3)), n.optional(3)
+    rank, bits, block = data.type.rank, n.attr_int("bits", 4), n.attr_int("block_size", 128)
+    at = n.axis(n.attr_int("gather_axis", 0), rank)
+    axis = n.axis(n.attr_int("quantize_axis", 1), rank)
+    if at == axis:
+        n.bad(f"expected a gather_axis other than quantize_axis, found {at} for both")
+    parts = []
+    for v in (data, scales, zeros):
+        found = None if v is None else n.add(gather.Gather(at), v, indices)
+        packed = found is not None and v is not scales and found.dtype is u8
+        parts.append(unpacked(n, found, bits) if found is not None and packed else found)
+    rows, factors, offsets = parts
+    place = axis if axis < at else axis + indices.type.rank - 1
+    if rows is None or factors is None:
+        n.bad("expected data and scales")
+    factors = along(n, factors, rows, place, block)
+    if offsets is not None:
+        offsets = along(n, _first(n, offsets, n.shape(scales)[-1]), rows, place, block)
+    elif data.dtype is u8:
+        offsets = n.const(1 << (bits - 1), u8)
+    return dequantize(n, rows, factors, offsets, scales.dtype)
