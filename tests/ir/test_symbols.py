@@ -6,6 +6,8 @@ import random
 
 import pytest
 
+from tilesmith.ir.expr import Var, const
+from tilesmith.ir.simplify import EMPTY
 from tilesmith.ir.sizes import Sizes
 from tilesmith.ir.symbols import (
     as_dim,
@@ -67,3 +69,12 @@ def test_simplified_extents_have_the_same_value() -> None:
             e = {"+": e + other, "-": e - other, "*": e * other, "//": e // positive}[op]
         values = {n: rng.randint(1, 50), m: rng.randint(1, 50)}
         assert value_of(as_dim(e), values) == value_of(e, values), str(e)
+
+
+def test_quotients_and_remainders_of_a_fused_index_are_in_range() -> None:
+    n, m, f = symbol("n"), symbol("m"), Var("f")
+    blocks = (m + 15) // 16
+    facts = EMPTY.with_var(f, 0, n * blocks * 4 - 1)
+    assert facts.simplify(f // blocks // 4 < n) is const(True)
+    assert facts.simplify(f % blocks < blocks) is const(True)
+    assert facts.simplify(f // blocks < n * 4 - 1) is not const(True)

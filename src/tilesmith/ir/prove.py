@@ -6,7 +6,7 @@ from math import gcd
 
 from . import expr as ir
 from . import interval as iv
-from .affine import Affine, affine_form, combined, scaled
+from .affine import Affine, affine_form, combined, product, scaled
 from .dtypes import i64
 from .expr import Binary, Const, Expr, Unary, Var, post_order
 from .facts import Facts
@@ -268,6 +268,17 @@ def _search(form: Affine, facts: Facts, depth: int) -> bool:
             twice = combined(scaled(without, 2), total, k)
             is_simpler = len(total[0]) < len(parts[0][0]) + len(parts[1][0])
             return is_simpler and _search(twice, facts, depth - 1)
+        if atom.op == "floordiv" and k == -1 and _is_positive(atom.b, facts):
+            # x // y <= r is x < (r + 1)·y, exactly
+            rest = ({a: n for a, n in terms.items() if a is not atom}, form[1] + 1)
+            bound = combined(_times(rest, affine_form(atom.b)), affine_form(atom.a), -1)
+            if _search(combined(bound, ({}, -1)), facts, depth - 1):
+                return True
+        by_symbol = atom.op == "floormod" and type(atom.b) is not Const
+        if by_symbol and k < 0 and _is_positive(atom.b, facts):  # x % y <= y - 1
+            last = combined(affine_form(atom.b), ({}, -1))
+            if _search(_replaced(form, atom, k, last, facts), facts, depth - 1):
+                return True
         if atom.op == "floordiv" and type(atom.b) is Const and atom.b.value > 0:
             c = int(atom.b.value)  # x - c + 1 <= c·(x // c) <= x
             x = affine_form(atom.a)
@@ -285,6 +296,22 @@ def _search(form: Affine, facts: Facts, depth: int) -> bool:
             if end is not None:
                 return _search(_replaced(form, var, k, affine_form(end), facts), facts, depth - 1)
     return False
+
+
+def _is_positive(e: Expr, facts: Facts) -> bool:
+    low = interval_of(e, facts).lo
+    return low is not None and low > 0
+
+
+def _times(form: Affine, by: Affine) -> Affine:
+    """The product of two sums."""
+    total = scaled(by, form[1]) if form[1] else ({}, 0)
+    for a, k in form[0].items():
+        if by[1]:
+            total = combined(total, ({a: 1}, 0), k * by[1])
+        for b, n in by[0].items():
+            total = combined(total, ({product(a, b): 1}, 0), k * n)
+    return total
 
 
 def _replaced(form: Affine, atom: Expr, k: int, by: Affine, facts: Facts) -> Affine:
