@@ -17,6 +17,8 @@ from onnx import helper, numpy_helper
 
 from tilesmith.choices import templates
 from tilesmith.choices.records import Key, Records, trial
+from tilesmith.cli.tune import _headline
+from tilesmith.support.measure import Ratio
 
 Run = Callable[..., Any]
 
@@ -43,7 +45,8 @@ def test_tune_and_move_records(tilesmith: Run, model: Path, tmp_path: Path) -> N
         "tune", model, "--trials", 4, "--seconds", 60, "--threads", 1, "--json", "--report", page
     )
     assert "conv1" in page.read_text()
-    assert done.json["speedup"] >= 1
+    low, high = done.json["interval"]
+    assert done.json["speedup"] >= 1 and low <= done.json["speedup"] <= high
     assert list(done.json["spent"])[-2:] == ["comparing with untuned", "writing the report"]
     assert sum(t["trials"] for t in done.json["tasks"]) == 4
     assert "comparing with untuned" in done.err  # plain lines: this is no terminal
@@ -177,3 +180,15 @@ def test_records_through_pipes(
     monkeypatch.setattr("sys.stdin", io.StringIO(lines))
     assert "added 1 trials" in tilesmith("records", "import", "-").out
     assert tilesmith("records", "export", "-").out == lines
+
+
+def test_the_headline_says_how_certain_it_is() -> None:
+    (line,) = _headline(Ratio(1.25, 1.2, 1.31, 15, 0.05))
+    assert line == (
+        "the tuned model is 1.250 times as fast as the untuned one "
+        "(95% interval 1.200 to 1.310, 15 turns)"
+    )
+    few, unsure, busy = _headline(Ratio(1.29, 0.98, 1.4, 3, 0.6))
+    assert "(range 0.980 to 1.400, 3 turns)" in few
+    assert "contains 1" in unsure and "other programs used 60% of the cores" in busy
+    assert len(_headline(Ratio(1.25, 1.2, 1.31, 15, None))) == 1

@@ -10,12 +10,24 @@ import tilesmith as ts
 from tilesmith import driver
 from tilesmith.choices.records import Key, Records, trial
 from tilesmith.graph.parse import parse_graph
+from tilesmith.support.measure import Ratio
 from tilesmith.tuning import verdict
 from tilesmith.tuning.profiles import Times
 from tilesmith.tuning.tasks import Compiled, tasks_of
-from tilesmith.tuning.verdict import CHECK_ROUNDS, better_of, check_rounds, seconds_needed, slower
+from tilesmith.tuning.verdict import (
+    CHECK_ROUNDS,
+    NONE,
+    better_of,
+    check_rounds,
+    seconds_needed,
+    slower,
+)
 
 A, B = (Key.of(n, "t", 1) for n in "ab")
+
+
+def ratio(speedup: float) -> Ratio:
+    return Ratio(speedup, speedup, speedup, 7)
 
 
 def names(text: str) -> frozenset[str]:
@@ -60,35 +72,35 @@ graph net(%x: f32[64,96], %w: f32[96,128], %v: f32[128,80]) {
     def names_of(name: str) -> frozenset[str]:
         return frozenset((name,))
 
-    speedups = iter((1.4,))
+    speedups = iter((ratio(1.4),))
     monkeypatch.setattr(verdict, "in_turns", profiles)
     monkeypatch.setattr(verdict, "_speedup", lambda *_: next(speedups))
     with Records(tmp_path / "records.sqlite") as records:
         records.add(*(trial(k, {"rows": 2}, "ok", "", "", 0.5, 1.0) for k in (good, bad)))
         exe, speedup = better_of(graph, session, found.executable, records)
-        assert exe is not found.executable and speedup == 1.4
+        assert exe is not found.executable and speedup.median == 1.4
         assert records.best(good) is not None and records.best(bad) is None
         (marked,) = records.trials(bad)
         assert marked.status == "worse" and "slower in the model" in marked.cause
 
         monkeypatch.setattr(verdict, "in_turns", lambda *_: ([], []))
-        speedups = iter((0.9,))  # and no time to find out why
+        speedups = iter((ratio(0.9),))  # and no time to find out why
         exe, speedup = better_of(graph, session, found.executable, records, lambda: 0.0)
-        assert exe is found.executable and speedup == 1
+        assert exe is found.executable and speedup is NONE
         assert records.best(good) is None
         (unsettled,) = records.trials(good)
         assert unsettled.status == "unsettled" and unsettled.ratio == 0.5
         with driver.recorded(session) as recorded:  # no compilation uses it
             same = Compiled.of(graph, recorded).executable.program.calls
         assert [c.symbol for c in same] == [c.symbol for c in found.executable.program.calls]
-        speedups = iter((1.2,))  # the next run settles it
-        assert better_of(graph, session, found.executable, records)[1] == 1.2
+        speedups = iter((ratio(1.2),))  # the next run settles it
+        assert better_of(graph, session, found.executable, records)[1].median == 1.2
         assert records.best(good) is not None
 
         records.add(trial(good, {"rows": 1}, "ok", "", "", 0.7, 1.0))
-        speedups = iter((0.9, 0.9, 0.9))  # whatever is dropped, the whole is slower
+        speedups = iter((ratio(0.9),) * 3)  # whatever is dropped, the whole is slower
         exe, speedup = better_of(graph, session, found.executable, records)
-        assert exe is found.executable and speedup == 1
+        assert exe is found.executable and speedup is NONE
         assert records.best(good) is None
         assert [t.status for t in records.trials(good)] == ["worse", "unsettled"]  # the next best
 
@@ -108,7 +120,7 @@ graph net(%x: f32[8,8]) {
     for name in ("in_turns", "_speedup"):
         monkeypatch.setattr(verdict, name, None)  # whoever calls it fails
     with Records(tmp_path / "records.sqlite") as records:
-        assert better_of(graph, session, found.executable, records) == (found.executable, 1.0)
+        assert better_of(graph, session, found.executable, records) == (found.executable, NONE)
 
 
 def test_relatives_are_fitted_only_while_there_is_time(
@@ -130,9 +142,9 @@ graph net(%x: f32[64,96], %w: f32[96,128], %v: f32[128,96]) {
     clock = iter(range(100))
     rounds: list[int] = []
 
-    def speedup(_plain: object, _tuned: object, _inputs: object, turns: int) -> float:
+    def speedup(_plain: object, _tuned: object, _inputs: object, turns: int) -> Ratio:
         rounds.append(turns)
-        return 1.2
+        return ratio(1.2)
 
     monkeypatch.setattr(verdict, "in_turns", lambda *_: ([], []))
     monkeypatch.setattr(verdict, "_speedup", speedup)
@@ -152,12 +164,14 @@ graph net(%x: f32[64,96], %w: f32[96,128], %v: f32[128,96]) {
     assert tuned(50, 60) == [True, False]
     assert tuned(50, 10) == [True, True]
     assert tuned(1, 0) == [True, False]  # time is over when the second is asked for
-    assert rounds == [CHECK_ROUNDS[1], CHECK_ROUNDS[1], CHECK_ROUNDS[0]]
+    least, _, most = CHECK_ROUNDS
+    assert rounds == [most, most, least]
 
 
 def test_the_check_takes_as_many_turns_as_fit() -> None:
-    least, most = CHECK_ROUNDS
-    assert check_rounds(1e9, 0.1) == check_rounds(float("inf"), 0.1) == most
+    least, wanted, most = CHECK_ROUNDS
+    assert check_rounds(1e9, 1e-3) == most  # short turns
+    assert check_rounds(1e9, 0.1) == check_rounds(float("inf"), 0.1) == wanted
     assert check_rounds(0.0, 0.1) == check_rounds(-5.0, 0.1) == least
     assert check_rounds(5 * 0.8, 0.1) == 5  # turns of four runs of both
-    assert seconds_needed(1.0, 0.1) > 2 + most * 0.8
+    assert seconds_needed(1.0, 0.1) > 2 + wanted * 0.8

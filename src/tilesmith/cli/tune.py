@@ -25,6 +25,7 @@ from tilesmith.cli.arguments import (
 from tilesmith.cli.console import print_json
 from tilesmith.cli.live import TuningDisplay
 from tilesmith.support.errors import UsageError
+from tilesmith.support.measure import Ratio
 from tilesmith.tuning.interrupt import Interrupt
 from tilesmith.tuning.model import tune_model
 from tilesmith.tuning.options import TuneOptions
@@ -70,7 +71,10 @@ def command(
         ]
         found = {
             "model": str(model),
-            "speedup": result.speedup,
+            "speedup": result.speedup.median,
+            "interval": [result.speedup.low, result.speedup.high],
+            "turns": result.speedup.rounds,
+            "load": result.speedup.load,
             "tasks": tasks,
             "spent": result.spent,
         }
@@ -80,8 +84,9 @@ def command(
     errors = sum(s.errors for s in result.tasks)
     print(f"{count} candidates measured ({errors} failed) for {len(result.tasks)} kernels")
     print("seconds: " + ", ".join(f"{name} {s:.1f}" for name, s in result.spent.items()))
-    if result.speedup > 1:
-        print(f"the tuned model is {result.speedup:.3f} times as fast as the untuned one")
+    if result.speedup.rounds:
+        for line in _headline(result.speedup):
+            print(line)
     elif count == 0:
         print(
             "no candidate was measured, since the time or the machine allowed none: give more "
@@ -89,3 +94,26 @@ def command(
         )
     else:
         print("nothing faster was found; the untuned schedules are kept")
+
+
+BUSY = 0.1
+"""Share of the cores from which on the headline says that other programs use them."""
+FEWEST = 6
+"""Turns from which on an interval holds the true speedup with a probability of 95%."""
+
+
+def _headline(speedup: Ratio) -> list[str]:
+    """What tuning gained, how certain that is, and what makes it less so."""
+    among = "95% interval" if speedup.rounds >= FEWEST else "range"
+    lines = [
+        f"the tuned model is {speedup.median:.3f} times as fast as the untuned one "
+        f"({among} {speedup.low:.3f} to {speedup.high:.3f}, {speedup.rounds} turns)"
+    ]
+    if not speedup.is_certain:
+        lines.append("the interval contains 1: this measurement can't tell which is faster")
+    if speedup.load is not None and speedup.load > BUSY:
+        lines.append(
+            f"other programs used {speedup.load:.0%} of the cores meanwhile: measure again on an "
+            "idle machine (tilesmith bench, with --no-use-records for the untuned model)"
+        )
+    return lines

@@ -29,8 +29,8 @@ from .session import Session
 _log = logging.getLogger("tilesmith")
 
 
-BELIEVED = 1.05
-"""Decisions of a relative are used if their predicted time is at most this multiple of the analytic
+BELIEVED = 1.0
+"""Decisions of a relative are used if their predicted time is below this multiple of the analytic
 kernel's.
 """
 
@@ -155,8 +155,8 @@ class _Known:
 
 
 def refit(group: GroupSpace, wanted: Decisions, session: Session, threads: int) -> Decisions:
-    """Decisions made for a relative of a group, as far as they are possible for it; none when the
-    performance model expects them to be slower than the analytic ones: nothing is measured here.
+    """Decisions made for a relative of a group, as far as they are possible for it; none unless the
+    performance model expects them to be faster than the analytic ones: nothing is measured here.
     """
     found = group.space().refitted(wanted)
     if not found:
@@ -167,7 +167,7 @@ def refit(group: GroupSpace, wanted: Decisions, session: Session, threads: int) 
         )
     except ScheduleError:
         return {}
-    return found if ours <= BELIEVED * analytic else {}
+    return found if ours < BELIEVED * analytic else {}
 
 
 def predicted_seconds(

@@ -5,14 +5,21 @@ times taken one after the other compare moments.  `interleave` takes turns: in e
 contender runs for a short while, and only ratios within rounds are meaningful.  Threads that spin
 after their work (OpenBLAS's do for tens of milliseconds) would take a core from the next contender,
 so a turn begins when this process rests.
+
+What remains is noise.  `compare` says how much: an interval for the ratio, and what share of the
+cores other programs used meanwhile.
 """
 
 from __future__ import annotations
 
+import math
+import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
 
 REST_SECONDS, LONGEST_REST = 2e-3, 0.3
 """How long the process must have slept before a turn, and how long that is waited for."""
@@ -88,7 +95,83 @@ def measure(run: Callable[[], object], *, seconds: float = 2.0) -> Samples:
 
 def ratio(a: Samples, b: Samples) -> float:
     """Time of `a` relative to `b`: the median over rounds of the ratio within a round."""
-    return statistics.median(x / y for x, y in zip(a.rounds, b.rounds, strict=True))
+    return statistics.median(_ratios(a, b))
+
+
+def _ratios(a: Samples, b: Samples) -> list[float]:
+    return sorted(x / y for x, y in zip(a.rounds, b.rounds, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """The time of one thing relative to another's.
+
+    median: over rounds, of the ratio within a round.
+    low, high: an interval that contains the true median with a probability of 95% or more; with
+        fewer than six rounds the least and the largest ratio, which say less.
+    rounds: their number.
+    load: share of the cores that other programs used meanwhile, 0 to 1; None if unknown.
+    """
+
+    median: float
+    low: float
+    high: float
+    rounds: int
+    load: float | None = None
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the interval says which of the two is faster."""
+        return not self.low <= 1 <= self.high
+
+
+def compare(
+    a: Callable[[], object], b: Callable[[], object], rounds: int, turn_seconds: float = 0.1
+) -> Ratio:
+    """The time of `a` relative to that of `b`, which take turns."""
+    before = _clocks()
+    samples = interleave({"a": a, "b": b}, rounds=rounds, turn_seconds=turn_seconds)
+    return with_interval(samples["a"], samples["b"], _others(before, _clocks()))
+
+
+def with_interval(a: Samples, b: Samples, load: float | None = None) -> Ratio:
+    """`ratio` with an interval, by the order of the rounds' ratios: no distribution is assumed."""
+    ordered = _ratios(a, b)
+    count = len(ordered)
+    # So many of `count` ratios lie below their true median with a probability of at most 2.5%.
+    outside, tail = 0, 0.5**count
+    while tail <= 0.025:
+        outside += 1
+        tail += math.comb(count, outside) * 0.5**count
+    cut = max(outside - 1, 0)
+    return Ratio(statistics.median(ordered), ordered[cut], ordered[-1 - cut], count, load)
+
+
+_Clocks: TypeAlias = tuple[float, float, float]
+
+
+def _clocks() -> _Clocks | None:
+    """Seconds of work on the cores that this process may use, of its own work, and of the time;
+    None where the system does not say.
+    """
+    try:
+        lines = Path("/proc/stat").read_text().splitlines()
+    except OSError:
+        return None
+    cores = {f"cpu{n}" for n in os.sched_getaffinity(0)}
+    rows = [line.split() for line in lines if line.partition(" ")[0] in cores]
+    # user, nice, system, interrupts (hard and soft), stolen by other virtual machines
+    ticks = sum(int(row[i]) for row in rows for i in (1, 2, 3, 6, 7, 8))
+    return ticks / os.sysconf("SC_CLK_TCK"), time.process_time(), time.perf_counter()
+
+
+def _others(before: _Clocks | None, after: _Clocks | None) -> float | None:
+    """The share of the cores' time that others used between two moments."""
+    if before is None or after is None:
+        return None
+    busy, ours, wall = (b - a for a, b in zip(before, after, strict=True))
+    time_of_cores = wall * len(os.sched_getaffinity(0))
+    return min(max((busy - ours) / time_of_cores, 0.0), 1.0) if time_of_cores > 0 else None
 
 
 def _turn(run: Callable[[], object], seconds: float) -> list[float]:

@@ -17,6 +17,7 @@ from tilesmith.driver import Session
 from tilesmith.frontend.common.inputs import Values
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.threads import thread_count
+from tilesmith.support.measure import Ratio
 from tilesmith.support.options import Options, records_path
 from tilesmith.tuning.fleet import open_measurer
 from tilesmith.tuning.interrupt import Interrupt
@@ -42,13 +43,13 @@ class Tuned:
     """The result of tuning.
 
     executable: the better of tuned and untuned.
-    speedup: untuned over tuned time, measured in turns; 1 if the untuned one is kept.
+    speedup: untuned over tuned time, measured in turns; 1, in no turn, if the untuned one is kept.
     tasks: the state of each task at the end.
     spent: seconds by stage.
     """
 
     executable: Executable
-    speedup: float
+    speedup: Ratio
     tasks: tuple[Progress, ...]
     spent: Mapping[str, float] = field(default_factory=dict)
 
@@ -149,7 +150,7 @@ def tune_model(
         stages = spent.seconds()
         spent.begin("writing the report", states)
         title = Path(model).name if isinstance(model, (str, os.PathLike)) else graph.name
-        before_after = plain.executable, better, speedup
+        before_after = plain.executable, better, speedup.median
         write_html(html, title, states, *before_after, started, choices, stages)
     return Tuned(better, speedup, tuple(states), spent.seconds())
 

@@ -23,18 +23,23 @@ from tilesmith.choices.workload import group_workload
 from tilesmith.driver import Question, Session
 from tilesmith.graph.nodes import Fused, Graph, InPlace
 from tilesmith.runtime.executable import Executable
-from tilesmith.support.measure import interleave, ratio
+from tilesmith.support.measure import Ratio, compare
 
 from .graph_choices import key_of
 from .profiles import REPEATS, ROUNDS, Times, compared, in_turns
 from .tasks import Compiled, random_inputs
 
-CHECK_ROUNDS = (3, 7)
-"""Least and largest number of turns of each executable in the final check."""
+CHECK_ROUNDS = (3, 7, 20)
+"""Number of turns of each executable in the final check: at the least, where the time allows, and
+where they take no more than `CHECK_SECONDS`.
+"""
+CHECK_SECONDS = 5.0
 TURN_SECONDS, TURN_RUNS = 0.12, 4
 """What a turn takes at the least, and runs in it where those take longer."""
 PROFILE_SECONDS = 1.5
 """Of turns in which every kernel is timed."""
+NONE = Ratio(1.0, 1.0, 1.0, 0)
+"""The speedup where the untuned model is kept."""
 SLOWER = "the model as a whole was slower with it"
 SHARES = (1.02, 0.97, 0.9)
 """By attempt, the ratio to the untuned time above which a decision is dropped.  The first allows
@@ -50,9 +55,9 @@ def better_of(
     left: Callable[[], float] = lambda: math.inf,
     needed: float = 0.0,
     each: float = 0.0,
-) -> tuple[Executable, float]:
-    """The executable with the decisions on record, and its speedup over `plain`; `plain` if none is
-    faster.
+) -> tuple[Executable, Ratio]:
+    """The executable with the decisions on record, and its speedup over `plain`; `plain` and `NONE`
+    if none is faster.
 
     left: seconds that are left.
     needed: seconds that the rest of this takes (see `seconds_needed`).
@@ -77,17 +82,17 @@ def better_of(
         began = time.perf_counter()
         chosen, tuned, sources = _compiled(graph, session, records, may_fit)
         if tuned is None:
-            return plain, 1.0
+            return plain, NONE
         before, after = in_turns(plain, tuned.executable, inputs, PROFILE_SECONDS)
         slow = slower(sources, before, after, share)
         _mark(records, chosen, slow, "worse", "its kernels were slower in the model")
         if slow:
             chosen, tuned, _ = _compiled(graph, session, records, may_fit)
             if tuned is None:
-                return plain, 1.0
+                return plain, NONE
         once = sum(t for _, t in before)
         speedup = _speedup(plain, tuned.executable, inputs, check_rounds(left(), once))
-        if speedup > 1:
+        if speedup.median > 1:
             unsettled = [k for k, t in chosen.used.items() if t.status == "unsettled"]
             _mark(records, chosen, unsettled, "ok", "")
             return tuned.executable, speedup
@@ -97,7 +102,7 @@ def better_of(
             _mark(records, chosen, guilty, "worse", SLOWER)
             _set_aside(records, chosen.used)
             break
-    return plain, 1.0
+    return plain, NONE
 
 
 def seconds_needed(compile_seconds: float, once: float) -> float:
@@ -105,16 +110,21 @@ def seconds_needed(compile_seconds: float, once: float) -> float:
     `compile_seconds`, and runs models that take about `once`.
     """
     profiles = max(PROFILE_SECONDS, 2 * ROUNDS[0] * REPEATS * once)
-    return 2 * compile_seconds + profiles + CHECK_ROUNDS[1] * _round_seconds(once)
+    return 2 * compile_seconds + profiles + _most_rounds(once) * _round_seconds(once)
 
 
 def check_rounds(left: float, once: float) -> int:
     """Turns of the final check that fit into `left` seconds, for executables that take about
     `once`.
     """
-    least, most = CHECK_ROUNDS
+    most = _most_rounds(once)
     fitting = left / _round_seconds(once)
-    return most if fitting >= most else max(int(fitting), least)
+    return most if fitting >= most else max(int(fitting), CHECK_ROUNDS[0])
+
+
+def _most_rounds(once: float) -> int:
+    _, wanted, most = CHECK_ROUNDS
+    return min(max(int(CHECK_SECONDS / _round_seconds(once)), wanted), most)
 
 
 def _round_seconds(once: float) -> float:
@@ -183,11 +193,8 @@ def _sources(
 
 def _speedup(
     plain: Executable, tuned: Executable, inputs: Sequence[np.ndarray], rounds: int
-) -> float:
-    samples = interleave(
-        {"untuned": lambda: plain(*inputs), "tuned": lambda: tuned(*inputs)}, rounds=rounds
-    )
-    return ratio(samples["untuned"], samples["tuned"])
+) -> Ratio:
+    return compare(lambda: plain(*inputs), lambda: tuned(*inputs), rounds)
 
 
 def _set_aside(records: Records, keys: Iterable[Key]) -> None:
