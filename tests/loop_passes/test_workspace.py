@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from loop_programs import loop
 
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.expr import Expr, Load, Var, const
+from tilesmith.ir.symbols import value_of
 from tilesmith.loop.nodes import Allocate, Buffer, Func, Stmt, Store, seq
 from tilesmith.loop.passes.workspace import plan_workspace
 from tilesmith.support.errors import InternalError
@@ -70,9 +73,24 @@ def test_small_buffers_are_aligned() -> None:
     assert sorted(plan.offsets.values()) == [0, 64] and plan.shared_bytes == 128
 
 
-def test_a_symbolic_shape_is_refused() -> None:
+def test_buffers_of_symbolic_size_lie_behind_the_others() -> None:
     n = Var("n")
-    big = Buffer("big", f32, (n,), "heap")
+    fixed = Buffer("fixed", f32, (20,), "heap")
+    bigs = [Buffer(f"big{i}", f32, (n * (i + 1),), "heap") for i in range(2)]
+    body: Stmt = seq(*(Store(b, (const(0),), const(0.0, f32)) for b in (fixed, *bigs)))
+    for b in (fixed, *bigs):
+        body = Allocate(b, body)
+    plan = plan_workspace(Func("f", (X, n), (X,), body))
+    for size in (0, 1, 16, 17, 100):
+        at, one, two = (value_of(plan.offsets[b], {n: size}) for b in (fixed, *bigs))
+        ends = sorted([(at, at + 80), (one, one + 4 * size), (two, two + 8 * size)])
+        assert at == 0 and all(a[1] <= b[0] for a, b in pairwise(ends))
+        assert value_of(plan.shared_bytes, {n: size}) >= ends[-1][1]
+
+
+def test_a_size_that_no_parameter_determines_is_refused() -> None:
+    n, other = Var("n"), Var("other")
+    big = Buffer("big", f32, (other,), "heap")
     body = Allocate(big, Store(big, (const(0),), const(0.0, f32)))
-    with pytest.raises(InternalError, match="expected a constant shape of the allocation big"):
+    with pytest.raises(InternalError, match="that the parameters of f determine, found other"):
         plan_workspace(Func("f", (X, n), (X,), body))

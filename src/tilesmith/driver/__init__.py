@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         compile_kernels,
         if_possible,
         kernel_key,
+        tuned_body,
     )
     from .passes import (
         GRAPH_PASSES,
@@ -83,6 +84,7 @@ __all__ = [
     "refit",
     "run_loop_passes",
     "sources",
+    "tuned_body",
 ]
 
 __getattr__, __dir__ = exports(
@@ -106,6 +108,7 @@ __getattr__, __dir__ = exports(
             "compile_kernels",
             "if_possible",
             "kernel_key",
+            "tuned_body",
         ],
         "tilesmith.driver.passes": [
             "GRAPH_PASSES",

@@ -6,7 +6,7 @@ from tilesmith.choices.groups import GroupSpace, has_decisions
 from tilesmith.choices.workload import group_workload
 from tilesmith.graph.nodes import Fused, Graph, InPlace, Node
 
-from .kernels import canonical
+from .kernels import tuned_body
 from .session import Session
 
 
@@ -16,7 +16,7 @@ def group_space(node: Node, fused: Graph, session: Session) -> tuple[str, GroupS
     """
     if not isinstance(node.op, Fused) or isinstance(node.op, InPlace):
         return None
-    body = canonical(node.op.body)
+    body = tuned_body(node.op.body)
     if not has_decisions(body, session.backend.rules):
         return None
     constants = [i for i, v in enumerate(node.inputs) if v in fused.constant]

@@ -20,6 +20,7 @@ from tilesmith.codegen.kernel import KernelCode, KernelJob, with_head, without_h
 from tilesmith.graph.custom import has_custom, meanings
 from tilesmith.graph.nodes import Constant, Fused, Graph, InPlace, Node, Value
 from tilesmith.graph.parse import parse_graph
+from tilesmith.graph.passes.bind import expected_graph
 from tilesmith.graph.passes.localise import localise
 from tilesmith.graph.text import constants_of, print_graph
 from tilesmith.ir.expr import Var, index_of
@@ -65,6 +66,11 @@ def canonical(body: Graph) -> Graph:
         tuple(of(v) for v in body.outputs),
         tuple(f"out{i}" for i in range(len(body.outputs))),
     )
+
+
+def tuned_body(body: Graph) -> Graph:
+    """The canonical `body` at its expected sizes: what tuning knows a group by."""
+    return expected_graph(canonical(body))
 
 
 def kernel_key(text: str, options: Options, target: Target, decisions: Decisions) -> str:

@@ -21,7 +21,7 @@ from tilesmith.support.errors import ScheduleError
 from tilesmith.te.knobs import Config, Decisions, values_from_json
 
 from .constrained import check_constraints
-from .kernels import canonical
+from .kernels import tuned_body
 from .passes import lower_loops
 from .programs import kernel_cache
 from .session import Session
@@ -50,7 +50,7 @@ def apply_tuning(fused: Graph, session: Session) -> tuple[Graph, dict[Node, Deci
             continue
         assert isinstance(node.op, Fused)
         constants = [i for i, v in enumerate(node.inputs) if v in fused.constant]
-        group = session.group(canonical(node.op.body), constants)
+        group = session.group(tuned_body(node.op.body), constants)
         workload = group_workload(group.body, constants, session.options.accuracy)
         groups.setdefault(workload, group)
         nodes.setdefault(workload, []).append(node)

@@ -15,6 +15,7 @@ from tilesmith.choices.constraints import Constraints
 from tilesmith.choices.records import Records
 from tilesmith.driver import Session
 from tilesmith.frontend.common.inputs import Values
+from tilesmith.graph.passes.bind import expected_graph
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.threads import thread_count
 from tilesmith.support.measure import Ratio
@@ -95,7 +96,8 @@ def tune_model(
     session = dataclasses.replace(session, constraints=constraints)
     spent = Stages(tuning)
     spent.begin("compiling untuned")
-    graph = driver.load_graph(model, shapes, session, values)
+    # records of expected sizes serve all sizes
+    graph = expected_graph(driver.load_graph(model, shapes, session, values))
     count = thread_count(session.options.threads)
     loaded = budget.elapsed
     plain = Compiled.of(graph, session)

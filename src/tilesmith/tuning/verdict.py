@@ -184,7 +184,7 @@ def _sources(
     for node in fused.nodes:
         if isinstance(node.op, Fused) and not isinstance(node.op, InPlace):
             constants = [i for i, v in enumerate(node.inputs) if v in fused.constant]
-            workload = group_workload(driver.canonical(node.op.body), constants, accuracy)
+            workload = group_workload(driver.tuned_body(node.op.body), constants, accuracy)
             note(workload, driver.sources(node))
     for workload, question in asked.items():
         note(workload, question.sources)
