@@ -18,7 +18,7 @@ from tilesmith.frontend import load as entry
 from tilesmith.frontend.common.errors import ValuesNeededError, errors_name
 from tilesmith.frontend.common.folding import FoldingBuilder
 from tilesmith.frontend.common.importer import Importer
-from tilesmith.frontend.common.inputs import Declared, Shapes, Values, input_types
+from tilesmith.frontend.common.inputs import Declared, Given, fixed, input_types
 from tilesmith.frontend.common.node import NodeContext
 from tilesmith.frontend.common.order import Named, ordered
 from tilesmith.frontend.common.problems import Site
@@ -34,7 +34,7 @@ from tilesmith.ops.activation import Relu
 from tilesmith.ops.elementwise import Add, Neg
 from tilesmith.ops.pool import MaxPool
 from tilesmith.ops.shape import Reshape
-from tilesmith.support.errors import ModelError, UnsupportedError, UsageError
+from tilesmith.support.errors import ModelError, OpenShapesError, UnsupportedError, UsageError
 
 TOY: Registry = Registry()
 X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
@@ -75,26 +75,26 @@ def _reshape(n: NodeContext, x: Value, shape: Value) -> Value:
     return n.add(Reshape(n.int_list(shape, "shape")), x)
 
 
-def _read(source: Source, shapes: Shapes, values: Values) -> Graph:
+def _read(source: Source, given: Given) -> Graph:
     content = source.model.text.encode() if source.content is None else bytes(source.content)
     lines = [line.split() for line in content.decode().splitlines()[1:]]
     with errors_name(source.name or "a toy"):
-        return _graph(lines, shapes, values)
+        return _graph(lines, given)
 
 
-def _graph(lines: list[list[str]], shapes: Shapes, values: Values) -> Graph:
+def _graph(lines: list[list[str]], given: Given) -> Graph:
     importer, scope = Importer(FoldingBuilder()), Scope()
     declared = [
         Declared(name, f32, tuple(int(d) if d.isdigit() else d for d in dims))
         for kind, name, *dims in lines
         if kind == "input"
     ]
-    for name, type in input_types(declared, shapes, values).items():
-        given = values.get(name)
+    for name, type in input_types(declared, given, fixed(declared, given.values)).items():
+        value = given.values.get(name)
         scope.names[name] = (
             importer.builder.input(name, type)
-            if given is None
-            else importer.builder.constant(given)
+            if value is None
+            else importer.builder.constant(np.asarray(value))
         )
     nodes = [Named(line, line[0], (line[0],), line[3:]) for line in lines if line[1] == "="]
     for name, _, operator, *inputs in ordered(nodes, set(scope.names), (), "toy"):
@@ -162,7 +162,8 @@ def test_shapes_are_computed_on_the_way() -> None:
     assert [n.op.name for n in graph.nodes] == ["relu", "reshape"]
     assert [n.loc for n in graph.nodes] == ["h", "y"]
     assert str(graph.outputs[0].type) == "f32[3,2]"
-    with pytest.raises(ModelError, match=r"^a toy: inputs have .* 'x': f32\[2, n\].*--shape x="):
+    # `shape` asks for numbers
+    with pytest.raises(OpenShapesError, match=r"^a toy: .*f32\[2,n\].*--shape x="):
         entry.load(made)
 
 

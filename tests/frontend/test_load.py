@@ -15,7 +15,7 @@ from tilesmith.frontend.common.errors import ValuesNeededError
 from tilesmith.frontend.load import load
 from tilesmith.frontend.onnx.registry import OLDEST_OPSET, OPERATORS
 from tilesmith.graph.evaluate import evaluate
-from tilesmith.support.errors import ModelError, UnsupportedError, UsageError
+from tilesmith.support.errors import ModelError, OpenShapesError, UnsupportedError, UsageError
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
 
@@ -47,11 +47,19 @@ def _open_model():
     return om.model(nodes, [om.value("a", ["n", 3]), om.value("b", ["n", None])], ["y"])
 
 
-def test_open_dimensions_are_asked_for():
-    with pytest.raises(
-        ModelError, match=r"'a': f32\[n, 3\]; 'b': f32\[n, \?\].*shapes=.*--shape a="
-    ):
-        load(_open_model())
+def test_open_dimensions_become_symbols():
+    graph = load(_open_model(), dynamic={"n": (2, 64)}, expected={"n": 8})
+    assert [str(v.type) for v in graph.inputs] == ["f32[n,3]", "f32[n,3]"]  # b broadcasts to a
+    (n,) = graph.symbols
+    assert str(n.sizes) == "2..64~8"
+    negative = om.model([helper.make_node("Relu", ["x"], ["y"])], [om.value("x", [-1, 3])], ["y"])
+    assert str(load(negative).inputs[0].type) == "f32[x.0,3]"
+
+
+def test_an_open_rank_is_asked_for():
+    unranked = om.model([helper.make_node("Relu", ["x"], ["y"])], [om.value("x", None)], ["y"])
+    with pytest.raises(OpenShapesError, match=r"'x': f32 of unknown rank.*shapes=.*--shape x="):
+        load(unranked)
 
 
 def test_shapes_by_input_and_by_dimension():

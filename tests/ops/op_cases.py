@@ -44,7 +44,8 @@ from tilesmith.ops.pool import (
     MaxPoolIndices,
 )
 from tilesmith.ops.random import RandomNormal, RandomUniform
-from tilesmith.ops.resize import Resample, Resize
+from tilesmith.ops.resample import Resample
+from tilesmith.ops.resize import Resize
 from tilesmith.ops.scan import CumProd, CumSum
 from tilesmith.ops.shape import (
     DepthToSpace,
@@ -56,6 +57,7 @@ from tilesmith.ops.shape import (
     Transpose,
     Unsqueeze,
 )
+from tilesmith.ops.sizes import Extents, Iota
 from tilesmith.ops.slicing import Concat, Flip, Pad, Slice, Split, Tile
 from tilesmith.ops.winograd import WinogradConv
 
@@ -356,6 +358,15 @@ def _random() -> Iterator[Case]:
         yield case(op((2, 3, 70), (0xFFFFFFFF, 0xFFFFFFFF)))
 
 
+def _sizes() -> Iterator[Case]:
+    yield case(Extents((3, -1, 1 << 40, 7, 5), (5,)))
+    yield case(Extents((3, -1, 300, 7, 5, 0), (2, 3), u8))
+    yield case(Extents((4,), ()))
+    yield case(Extents((), (0,)))
+    yield case(Iota(37))
+    yield case(Iota(0))
+
+
 def _deformed() -> Iterator[Case]:
     x, w, offset = (1, 4, 5, 6), (6, 4, 3, 2), (1, 12, 3, 5)
     yield case(DeformConv(), x, w, offset)
@@ -383,6 +394,7 @@ CASES: tuple[Case, ...] = (
     *irregular_cases(),
     *_resizes(),
     *_random(),
+    *_sizes(),
     *_deformed(),
 )
 

@@ -16,6 +16,7 @@ from tilesmith.ops.base import Op
 from tilesmith.ops.conv import Conv, ConvTranspose
 from tilesmith.ops.eager import evaluate, infer
 from tilesmith.ops.einsum import Einsum
+from tilesmith.ops.fourier import Dft
 from tilesmith.ops.gather import Gather, GatherElements, GatherNd, OneHot
 from tilesmith.ops.matmul import Gemm, MatMul
 from tilesmith.ops.norm import GroupNorm, Softmax
@@ -128,6 +129,6 @@ def test_symbolic_dimensions_pass_through() -> None:
 def test_symbolic_dimension_where_a_number_is_needed() -> None:
     n = Var("n")
     with pytest.raises(UnsupportedError, match="give it a number with shapes="):
-        infer(Concat(0), _symbolic(n, 3), _symbolic(n, 3))
+        infer(Dft(1), _symbolic(4, n, 2))
     with pytest.raises(ModelError, match="broadcast"):
         infer(ew.Add(), _symbolic(n), _symbolic(Var("m")))

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from tilesmith.choices.constraints import Constraints
 from tilesmith.choices.space import Forbidden
-from tilesmith.frontend.common.inputs import Values
+from tilesmith.frontend.common.inputs import Values, open_shapes
 from tilesmith.frontend.load import load as load_source
 from tilesmith.graph.custom import uses_of
 from tilesmith.graph.nodes import Graph
@@ -90,6 +90,8 @@ def load_graph(
     session = session or Session.of(None)
     with session.timings.stage("load"):
         graph = load_source(model, shapes, values, opened=session.outside)
+        if graph.symbols:
+            raise open_shapes({v.name: f"{v.name!r}: {v.type}" for v in graph.inputs})
     if graph is not model:
         session.dumper("load", graph, print_graph)
     return graph

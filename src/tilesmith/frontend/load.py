@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from tilesmith.graph.nodes import Graph
+from tilesmith.ops.rules import UnequalDims
 from tilesmith.support.errors import UsageError
 
-from .common.inputs import Shapes, Values
+from .common.errors import errors_name
+from .common.inputs import Given, Shapes, Values
 from .common.source import Frontend, Source
+from .common.symbols import ExpectedSizes, Ranges, Symbols
 from .onnx import ONNX
 
 FRONTENDS: tuple[Frontend, ...] = (ONNX,)
@@ -22,23 +25,42 @@ def load(
     shapes: Shapes | None = None,
     values: Values | None = None,
     opened: set[str] | None = None,
+    dynamic: Ranges | None = None,
+    expected: ExpectedSizes | None = None,
 ) -> Graph:
     """The graph of a source model; a `Graph` is one already.
 
-    `shapes` gives the shapes of inputs whose dimensions the model leaves open, by input name
-    (`{"x": (1, 3, 224, 224)}`) or by the name of a dimension (`{"batch": 1}`). `values` fixes
-    inputs to constants: they are no inputs of the graph any more (for models whose shapes depend
-    on an input's value).  `opened` takes in the names of files that the model refers to.
+    shapes: the shapes of inputs whose dimensions the model leaves open, by input name
+        (`{"x": (1, 3, 224, 224)}`) or by the name of a dimension (`{"batch": 1}`).  Other open
+        dimensions are symbols of the graph.
+    values: inputs that become constants: they are no inputs of the graph any more (for models
+        whose shapes depend on an input's value).
+    opened: takes in the names of files that the model refers to.
+    dynamic: the smallest and largest size of open dimensions, or only the largest, by the
+        dimension's name (`{"batch": (1, 64)}`) or by input and axis (`{"x": {0: (1, 64)}}`);
+        1 to 2^31 - 1 for others.
+    expected: the sizes that decisions about speed reckon with, by the same names.
 
-    Raises UsageError for what is no model; ModelError when the model is damaged, inconsistent or
-    needs `shapes`; UnsupportedError, which lists every node that cannot be imported; its subclass
-    ValuesNeededError when `values` would help.
+    Raises UsageError for what is no model; ModelError when the model is damaged or inconsistent;
+    OpenShapesError when it needs `shapes`; UnsupportedError, which lists every node that cannot be
+    imported; its subclass ValuesNeededError when `values` would help.
     """
     if isinstance(model, Graph):
         return model
+    symbols = Symbols(dynamic, expected)
     source = Source.of(model, " or ".join(f.file for f in FRONTENDS), opened)
     for frontend in FRONTENDS:
         if frontend.recognises(source):
-            return frontend.load(source, shapes or {}, values or {})
+            return _load(frontend, source, Given(shapes or {}, values or {}, symbols))
     kinds = ", ".join(kind for f in FRONTENDS for kind in f.kinds)
     raise UsageError(f"expected {kinds} or a Graph, got {type(model).__name__}")
+
+
+def _load(frontend: Frontend, source: Source, given: Given) -> Graph:
+    """The graph, imported again with one symbol less while two extents must be equal."""
+    while True:
+        try:
+            return frontend.load(source, given)
+        except UnequalDims as e:
+            with errors_name(source.name):
+                given.symbols.restrict(e)

@@ -18,6 +18,7 @@ from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.base import Op
+from tilesmith.ops.rules import UnequalDims
 from tilesmith.perf.limits import SHARED_BYTES
 from tilesmith.support.errors import InternalError, ModelError, TilesmithError
 
@@ -53,6 +54,8 @@ def infer(op: Op, types: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         if op.is_composite() and type(op).infer is Op.infer:
             return tuple(v.type for v in expansion(op, types).outputs)
         return tuple(t if t.is_static else _simplified(t) for t in op.infer(*types))
+    except UnequalDims:
+        raise  # with the extents, for a frontend
     except ModelError as e:
         kind, message = type(e), str(e)
     except (TypeError, ValueError, IndexError) as e:

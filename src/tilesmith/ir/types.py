@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from tilesmith.support.errors import OpenDimensionError
+
 from .dtypes import DType
 from .expr import Expr
 
@@ -57,11 +59,14 @@ class TensorType:
 
     @property
     def static_shape(self) -> tuple[int, ...]:
-        """The shape as numbers.  Raises ValueError if a dimension is symbolic."""
+        """The shape as numbers.  Raises OpenDimensionError if a dimension is symbolic."""
         dims: list[int] = []
         for d in self.shape:
             if not isinstance(d, int):
-                raise ValueError(f"{self} has a symbolic dimension {d}")
+                raise OpenDimensionError(
+                    f"{self} has the symbolic dimension {d}; give the inputs their sizes with "
+                    "shapes="
+                )
             dims.append(d)
         return tuple(dims)
 

@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.ir.types import same_dim, same_shape
+from tilesmith.ir.types import Dim, same_dim, same_shape
 
 from . import rules
 from .activation import scalar
 from .base import GraphBuilder, Op
-from .elementwise import Add, Div, Mul, Tanh, Where
+from .elementwise import Add, Div, LessEqual, Mul, Tanh, Where
 from .matmul import MatMul
 from .norm import Softmax
 from .shape import Reshape
+from .sizes import Iota
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,7 @@ class Attention(Op):
             cap = scalar(b, scores, self.softcap)
             scores = b.add(Mul(), b.add(Tanh(), b.add(Div(), scores, cap)), cap)
         if self.is_causal:
-            rows = rules.static(self.name, scores.type.shape[-2], "the length of causal q")
-            columns = rules.static(self.name, scores.type.shape[-1], "the length of causal k")
-            allowed = b.constant(np.tri(rows, columns, dtype=np.bool_))
+            allowed = _lower_triangle(b, *scores.type.shape[-2:])
             scores = b.add(Where(), allowed, scores, scalar(b, scores, -math.inf))
         if mask is not None and mask.type.dtype.is_bool:
             scores = b.add(Where(), mask, scores, scalar(b, scores, -math.inf))
@@ -106,3 +105,11 @@ class Attention(Op):
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         weights /= weights.sum(-1, keepdims=True)
         return np.einsum("...ls,...sf->...lf", weights, v).astype(inputs[0].dtype)
+
+
+def _lower_triangle(b: GraphBuilder, rows: Dim, columns: Dim) -> Any:
+    """Bools [rows, columns]: whether the column is at most the row."""
+    if isinstance(rows, int) and isinstance(columns, int):
+        return b.constant(np.tri(rows, columns, dtype=np.bool_))
+    row = b.add(Reshape((rows, 1)), b.add(Iota(rows)))
+    return b.add(LessEqual(), b.add(Iota(columns)), row)

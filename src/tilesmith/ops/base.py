@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from tilesmith.ir.expr import Expr
 from tilesmith.ir.types import TensorType
 from tilesmith.loop.nodes import Func
 from tilesmith.support.errors import InternalError, UnsupportedError
@@ -159,9 +160,20 @@ class Op:
         """Attribute names and values in declaration order."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
+    @cached_property
+    def is_static(self) -> bool:
+        """True if no attribute contains a symbolic dimension."""
+        return all(map(_is_static, self.attributes.values()))
+
     def __str__(self) -> str:
         shown = ", ".join(f"{k}={v!r}" for k, v in self.attributes.items())
         return f"{self.name} {{{shown}}}" if shown else self.name
+
+
+def _is_static(attribute: object) -> bool:
+    if isinstance(attribute, tuple):
+        return all(map(_is_static, attribute))
+    return not isinstance(attribute, Expr)
 
 
 @lru_cache(maxsize=4096)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilesmith.ir import expr as ir
+from tilesmith.ir import extents
 from tilesmith.ir.expr import Expr, all_of, as_expr, const
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.te import tensor as te
@@ -67,14 +68,14 @@ class Conv(Op):
         _check_images(self.name, x, w)
         win = self.window(w.shape[2:])
         n = len(win.kernel)
-        extents = [win.out_extent(self.name, d, a) for a, d in enumerate(x.shape[2:])]
+        outs = [win.out_extent(self.name, d, a) for a, d in enumerate(x.shape[2:])]
         oc, icg = w.shape[:2]
         if self.groups != 1:
             ic = rules.static(self.name, x.shape[1], "the channel count of a grouped convolution")
             oc = rules.static(self.name, oc, "the number of filters")
             fits = self.groups > 0 and oc % self.groups == 0 and same_dim(ic, icg * self.groups)
         else:
-            fits = same_dim(x.shape[1], icg)
+            fits = rules.equal(self.name, x.shape[1], icg)
         if not fits:
             rules.reject(
                 self.name,
@@ -103,23 +104,13 @@ class Conv(Op):
             return te.sum(rules.widen(padded[(batch, c, *at)]) * rules.widen(weight), axis=axes)
 
         names = ["n", "oc", *spatial_names("o", n)]
-        result = te.compute((x.shape[0], oc, *extents), lambda *i: body(*i), self.name, names)
+        result = te.compute((x.shape[0], oc, *outs), lambda *i: body(*i), self.name, names)
         return rules.narrow(result, x.dtype)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x, w = (rules.widen_array(i) for i in inputs)
         win = self.window(w.shape[2:])
-        around = [
-            (0, 0),
-            (0, 0),
-            *((max(b, 0), max(e, 0)) for b, e in zip(win.begins, win.ends, strict=True)),
-        ]
-        x = np.pad(x, around)
-        cut = (
-            slice(max(-b, 0), x.shape[a + 2] - max(-e, 0))
-            for a, (b, e) in enumerate(zip(win.begins, win.ends, strict=True))
-        )
-        x = x[(slice(None), slice(None), *cut)]
+        x = win.padded(x, 0)
         return _correlate(x, w, win, self.groups).astype(inputs[0].dtype, copy=False)
 
 
@@ -205,16 +196,21 @@ class ConvTranspose(Op):
                 f"x [N, IC, ...] and w [IC, OC/{self.groups}, ...] with {self.groups} groups",
                 f"{rules.shape_text(x.shape)} and {rules.shape_text(w.shape)}",
             )
-        before = [win.reach(a) - 1 - win.begins[a] for a in range(n)]
+        begins, ends = win.static_pads(self.name)
+        before = [win.reach(a) - 1 - begins[a] for a in range(n)]
         spread_shape: list[Dim] = []
         out_shape: list[Dim] = []
         for a, d in enumerate(x.shape[2:]):
-            gaps = (d - 1) * win.strides[a]
-            out = gaps + (extra[a] + win.reach(a) - win.begins[a] - win.ends[a])
+            out = extents.total(
+                (
+                    extents.product((d, win.strides[a])),
+                    extra[a] + win.reach(a) - win.strides[a] - begins[a] - ends[a],
+                )
+            )
             if isinstance(out, int) and out < 0:
                 rules.reject(self.name, "pads smaller than the result", win)
             out_shape.append(out)
-            spread_shape.append(out + (win.reach(a) - 1))
+            spread_shape.append(extents.total((out, win.reach(a) - 1)))
 
         def spread(batch: Expr, c: Expr, *index: Expr) -> Expr:
             inside: list[Expr] = []
@@ -222,7 +218,8 @@ class ConvTranspose(Op):
             for a, i in enumerate(index):
                 stride, d = win.strides[a], x.shape[2 + a]
                 at = i - before[a] if before[a] else i
-                after = spread_shape[a] - ((d - 1) * stride + 1 + before[a])
+                used = extents.total((extents.product((d, stride)), 1 - stride, before[a]))
+                after = extents.difference(spread_shape[a], used)
                 if before[a] > 0:
                     inside.append(i >= before[a])
                 if not isinstance(after, int) or after > 0:
@@ -268,8 +265,9 @@ class ConvTranspose(Op):
         n = len(win.kernel)
         batch, ic, *dims = x.shape
         ocg, g = w.shape[1], self.groups
+        _, ends = win.static_pads(self.name)
         full = [
-            win.strides[a] * (d - 1) + win.reach(a) + max(extra[a] - min(win.ends[a], 0), 0)
+            win.strides[a] * (d - 1) + win.reach(a) + max(extra[a] - min(ends[a], 0), 0)
             for a, d in enumerate(dims)
         ]
         result = np.zeros((batch, g * ocg, *full), x.dtype)
@@ -296,9 +294,10 @@ def _crop(full: np.ndarray, dims: list[int], win: Window, extra: tuple[int, ...]
     """The part of the full transposed convolution inside the pads (with zeros where pads are
     negative).
     """
+    begins, ends = win.static_pads("conv_transpose")
     for a, d in enumerate(dims):
-        extent = win.strides[a] * (d - 1) + win.reach(a) + extra[a] - win.begins[a] - win.ends[a]
-        places = np.arange(extent) + win.begins[a]
+        extent = win.strides[a] * (d - 1) + win.reach(a) + extra[a] - begins[a] - ends[a]
+        places = np.arange(extent) + begins[a]
         valid = (places >= 0) & (places < full.shape[a + 2])
         full = np.take(full, np.where(valid, places, 0), a + 2)
         full = full * valid.reshape(-1, *[1] * (len(dims) - 1 - a)).astype(full.dtype)
@@ -361,7 +360,8 @@ class Col2Im(Op):
         x = rules.widen_array(inputs[0])
         win, places, size, _ = self._window()
         columns = x.reshape(x.shape[0], -1, size, *places)
-        padded = [n + b + e for n, b, e in zip(self.image, win.begins, win.ends, strict=True)]
+        begins, ends = win.static_pads(self.name)
+        padded = [n + b + e for n, b, e in zip(self.image, begins, ends, strict=True)]
         result = np.zeros((x.shape[0], columns.shape[1], *padded), x.dtype)
         for number, k in enumerate(np.ndindex(*win.kernel)):
             where = tuple(
@@ -369,5 +369,5 @@ class Col2Im(Op):
                 for p, d, s, m in zip(k, win.dilations, win.strides, places, strict=True)
             )
             result[(..., *where)] += columns[:, :, number]
-        inner = tuple(slice(b, b + n) for b, n in zip(win.begins, self.image, strict=True))
+        inner = tuple(slice(b, b + n) for b, n in zip(begins, self.image, strict=True))
         return result[(..., *inner)].astype(inputs[0].dtype)

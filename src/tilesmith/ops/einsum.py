@@ -66,7 +66,7 @@ class Einsum(Op):
                 found = extents.setdefault(name, d)
                 if same_dim(found, 1):
                     extents[name] = d
-                elif not same_dim(d, 1) and not same_dim(d, found):
+                elif not same_dim(d, 1) and not rules.equal(self.name, d, found):
                     rules.reject(self.name, f"one extent for axis {name!r}", f"{found} and {d}")
         summed = {n: te.reduce_axis(d, n) for n, d in extents.items() if n not in out}
 

@@ -128,7 +128,9 @@ class GatherNd(Op):
         x, indices = inputs
         rules.check_kind(self.name, indices, rules.INTEGERS, "indices")
         b = self.batch_dims
-        if not 0 <= b < min(x.rank, indices.rank) or not same_shape(x.shape[:b], indices.shape[:b]):
+        if not 0 <= b < min(x.rank, indices.rank) or not rules.equal_shapes(
+            self.name, x.shape[:b], indices.shape[:b]
+        ):
             rules.reject(
                 self.name,
                 f"{b} equal leading axes",
@@ -164,7 +166,7 @@ class OneHot(Op):
     Inputs: indices, values (two elements).  An index outside -depth..depth-1 gives no hit.
     """
 
-    depth: int
+    depth: Dim
     axis: int = -1
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
@@ -187,8 +189,9 @@ class OneHot(Op):
         indices, values = inputs
         axis = rules.normalize_axis(self.name, self.axis, indices.ndim + 1)
         i = indices.astype(np.int64)
-        i = np.expand_dims(np.where(i < 0, i + self.depth, i), axis)
-        depth = np.arange(self.depth).reshape(-1, *[1] * (indices.ndim - axis))
+        count = rules.static(self.name, self.depth, "the depth")
+        i = np.expand_dims(np.where(i < 0, i + count, i), axis)
+        depth = np.arange(count).reshape(-1, *[1] * (indices.ndim - axis))
         return np.where(i == depth, values[1], values[0])
 
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tilesmith.ir.expr import Expr
-from tilesmith.ir.types import Dim, same_dim
+from tilesmith.ir.types import Dim
 from tilesmith.te import tensor as te
 
 from . import rules
@@ -42,7 +42,7 @@ class MatMul(Op):
             rules.reject(self.name, "inputs of rank 1 or more", "a scalar")
         m, ka = _matrix_axes(a.shape, self.transpose_a, is_left=True)
         n, kb = _matrix_axes(b.shape, self.transpose_b, is_left=False)
-        if not same_dim(ka, kb):
+        if not rules.equal(self.name, ka, kb):
             rules.reject(
                 self.name,
                 "equal inner dimensions",

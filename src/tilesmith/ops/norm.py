@@ -115,7 +115,7 @@ class Hardmax(Op):
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
         x = rules.only(self.name, inputs)
         axis = rules.normalize_axis(self.name, self.axis, x.type.rank)
-        depth = rules.static(self.name, x.type.shape[axis], f"axis {axis}")
+        depth = x.type.shape[axis]
         values = b.constant(np.asarray([0, 1], x.type.dtype.numpy))
         return b.add(OneHot(depth, axis), b.add(ArgMax(axis, False), x), values)
 

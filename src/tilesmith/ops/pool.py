@@ -13,11 +13,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tilesmith.ir import expr as ir
+from tilesmith.ir import extents
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Expr, cast, const, select
 from tilesmith.ir.intrinsics import call
-from tilesmith.ir.types import Dim
+from tilesmith.ir.types import Dim, same_dim
 from tilesmith.te import tensor as te
 from tilesmith.te.reducers import comm_reducer
 
@@ -42,7 +43,7 @@ class _Pool(Op, abstract=True):
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...] = ()
-    pads: tuple[int, ...] = ()
+    pads: tuple[Dim, ...] = ()
     dilations: tuple[int, ...] = ()
     ceil_mode: bool = False
 
@@ -64,18 +65,16 @@ class _Pool(Op, abstract=True):
             )
         return x, win, self._extents(win, x.shape[2:])
 
-    def _ends(self, win: Window, spatial: tuple[Dim, ...], extents: list[Dim]) -> list[int]:
+    def _ends(self, win: Window, spatial: tuple[Dim, ...], outs: list[Dim]) -> list[Dim]:
         """Padding after each axis that the windows really reach, including what the last overhangs
         in ceil mode.
         """
-        ends: list[int] = []
-        for a, (d, o) in enumerate(zip(spatial, extents, strict=True)):
+        ends: list[Dim] = []
+        for a, (d, o) in enumerate(zip(spatial, outs, strict=True)):
             end = win.ends[a]
             if self.ceil_mode:
-                extent = rules.static(self.name, d, "a spatial extent in ceil mode")
-                count = rules.static(self.name, o, "a spatial extent in ceil mode")
-                last = (count - 1) * win.strides[a] + win.reach(a)
-                end = max(last - win.begins[a] - extent, 0)
+                over = extents.difference(win.end(a, o), extents.total((win.begins[a], d)))
+                end = extents.larger(over, 0)
             ends.append(end)
         return ends
 
@@ -83,14 +82,14 @@ class _Pool(Op, abstract=True):
         self,
         x: te.Tensor,
         win: Window,
-        extents: list[Dim],
+        outs: list[Dim],
         identity: float | int,
         reduce: Callable[..., Any],
         value: Callable[..., Any] = lambda e, at: e,
     ) -> Any:
         """The pad stage and the reduce stage over `value(element, padded position)`."""
         n = len(win.kernel)
-        ends = self._ends(win, x.shape[2:], extents)
+        ends = self._ends(win, x.shape[2:], outs)
         names = ["n", "c", *spatial_names("i", n)]
         padded = pad(x, (0, 0, *win.begins), (0, 0, *ends), identity, axis_names=names)
         taps = [
@@ -103,27 +102,19 @@ class _Pool(Op, abstract=True):
             return reduce(value(padded[(batch, c, *at)], at), axis=taps)
 
         names = ["n", "c", *spatial_names("o", n)]
-        return te.compute((*x.shape[:2], *extents), lambda *i: body(*i), self.name, names)
+        return te.compute((*x.shape[:2], *outs), lambda *i: body(*i), self.name, names)
 
     def _views(self, x: np.ndarray, identity: Any) -> tuple[np.ndarray, Window]:
         """All windows of the padded array: [N, C, out..., kernel...]."""
         win = self.window()
         n = len(win.kernel)
-        extents = self._extents(win, x.shape[2:])
-        ends = self._ends(win, x.shape[2:], extents)
-        around = [
-            (0, 0),
-            (0, 0),
-            *((max(b, 0), max(e, 0)) for b, e in zip(win.begins, ends, strict=True)),
-        ]
-        x = np.pad(x, around, constant_values=np.asarray(identity).astype(x.dtype))
-        for a, (b, e) in enumerate(zip(win.begins, ends, strict=True)):
-            cut = slice(max(-b, 0), x.shape[a + 2] - max(-e, 0))
-            x = x[(slice(None),) * (a + 2) + (cut,)]
+        outs = self._extents(win, x.shape[2:])
+        ends = self._ends(win, x.shape[2:], outs)
+        x = win.padded(x, np.asarray(identity).astype(x.dtype), ends)
         spatial = tuple(range(2, 2 + n))
         reach = [win.reach(a) for a in range(n)]
         views = np.lib.stride_tricks.sliding_window_view(x, reach, axis=spatial)  # type: ignore[call-overload]
-        step = [slice(None, o * s, s) for o, s in zip(extents, win.strides, strict=True)]  # type: ignore[operator]
+        step = [slice(None, o * s, s) for o, s in zip(outs, win.strides, strict=True)]  # type: ignore[operator]
         dilate = [slice(None, None, d) for d in win.dilations]
         return views[(slice(None), slice(None), *step, *dilate)], win
 
@@ -134,8 +125,8 @@ class MaxPool(_Pool):
     kinds: ClassVar[tuple[str, ...]] = rules.NUMBERS
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
-        x, win, extents = self._check(inputs)
-        return self._reduce(x, win, extents, x.dtype.min, te.max)
+        x, win, outs = self._check(inputs)
+        return self._reduce(x, win, outs, x.dtype.min, te.max)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x = inputs[0]
@@ -158,8 +149,8 @@ class MaxPoolIndices(_Pool):
     kinds: ClassVar[tuple[str, ...]] = rules.NUMBERS
 
     def compute(self, *inputs: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
-        x, win, extents = self._check(inputs)
-        spatial = [rules.static(self.name, d, "a spatial extent") for d in x.shape[2:]]
+        x, win, outs = self._check(inputs)
+        spatial = x.shape[2:]
         strides = rules.strides_of(spatial)
         if self.column_major:
             strides = rules.strides_of(spatial[::-1])[::-1]
@@ -174,7 +165,7 @@ class MaxPoolIndices(_Pool):
             flat: Expr = const(0)
             inside: list[Expr] = []
             for p, begin, extent, stride in zip(at, win.begins, spatial, strides, strict=True):
-                i = p - begin if begin else p
+                i = p if same_dim(begin, 0) else p - begin
                 inside += [i >= 0, i < extent]
                 flat = flat + i * stride
             return select(ir.all_of(*inside), flat, i64.max), element
@@ -182,7 +173,7 @@ class MaxPoolIndices(_Pool):
         reducer = comm_reducer(
             combine, lambda i, v: (const(i64.max, i), const(v.min, v)), self.name
         )
-        index, value = self._reduce(x, win, extents, x.dtype.min, reducer, place)
+        index, value = self._reduce(x, win, outs, x.dtype.min, reducer, place)
         channels = x.shape[1]
         size = rules.product(spatial)
 
@@ -224,12 +215,12 @@ class AvgPool(_Pool):
     count_include_pad: bool = False
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
-        x, win, extents = self._check(inputs)
-        total = self._reduce(x, win, extents, 0, lambda e, axis: te.sum(rules.widen(e), axis=axis))
+        x, win, outs = self._check(inputs)
+        total = self._reduce(x, win, outs, 0, lambda e, axis: te.sum(rules.widen(e), axis=axis))
         names = rules.axis_names_of(total)
         counts = [
             self._count(win, a, d, o)
-            for a, (d, o) in enumerate(zip(x.shape[2:], extents, strict=True))
+            for a, (d, o) in enumerate(zip(x.shape[2:], outs, strict=True))
         ]
 
         def scale(*i: Expr) -> Expr:
@@ -253,13 +244,12 @@ class AvgPool(_Pool):
         """The number of taps of a window along axis `a` that count; a number if it is the same
         everywhere.
         """
-        low = -win.begins[a] if self.count_include_pad else 0
-        high = extent + win.ends[a] if self.count_include_pad else extent
+        low = extents.product((win.begins[a], -1)) if self.count_include_pad else 0
+        high = extents.total((extent, win.ends[a])) if self.count_include_pad else extent
         k, stride, d, begin = win.kernel[a], win.strides[a], win.dilations[a], win.begins[a]
-        if isinstance(high, int) and isinstance(out, int):
-            last = (out - 1) * stride - begin + win.reach(a)
-            if -begin >= low and last <= high:
-                return k
+        beyond = extents.difference(win.end(a, out), extents.total((high, begin)))
+        if extents.is_at_most(extents.total((low, begin)), 0) and extents.is_at_most(beyond, 0):
+            return k
 
         def count(o: Expr) -> Expr:
             start = (o * stride if stride != 1 else o) - begin
@@ -278,12 +268,13 @@ class AvgPool(_Pool):
         views, win = self._views(rules.widen_array(x), 0)
         n = len(win.kernel)
         total = np.zeros(views.shape[:-n], np.float64)
+        begins, ends = win.static_pads(self.name)
         for k in np.ndindex(*win.kernel):
             total += views[(..., *k)]
         for a in range(n):
-            low = -win.begins[a] if self.count_include_pad else 0
-            high = x.shape[a + 2] + (win.ends[a] if self.count_include_pad else 0)
-            starts = np.arange(total.shape[a + 2]) * win.strides[a] - win.begins[a]
+            low = -begins[a] if self.count_include_pad else 0
+            high = x.shape[a + 2] + (ends[a] if self.count_include_pad else 0)
+            starts = np.arange(total.shape[a + 2]) * win.strides[a] - begins[a]
             taps = starts[:, None] + np.arange(win.kernel[a]) * win.dilations[a]
             count = np.maximum(((taps >= low) & (taps < high)).sum(1), 1)
             total /= count.reshape(-1, *[1] * (n - 1 - a))
@@ -297,7 +288,7 @@ class LpPool(_Pool):
     p: int = 2
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
-        x, win, extents = self._check(inputs)
+        x, win, outs = self._check(inputs)
         if self.p < 1:
             rules.reject(self.name, "p of at least 1", self.p)
 
@@ -308,7 +299,7 @@ class LpPool(_Pool):
             size = call("abs", e)
             return size if self.p == 1 else call("pow", size, const(self.p, e.dtype))
 
-        total = self._reduce(x, win, extents, 0, te.sum, power)
+        total = self._reduce(x, win, outs, 0, te.sum, power)
 
         def root(e: Expr) -> Expr:
             if self.p == 2:

@@ -4,16 +4,18 @@ types.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import NoReturn, TypeVar
 
 import numpy as np
 
+from tilesmith.ir import extents
 from tilesmith.ir.dtypes import DType, f32
 from tilesmith.ir.expr import Expr, ExprLike, cast, const
+from tilesmith.ir.extents import product as product
+from tilesmith.ir.extents import strides_of as strides_of
 from tilesmith.ir.types import Dim, same_dim
-from tilesmith.support.errors import ModelError, UnsupportedError
+from tilesmith.support.errors import ModelError, OpenDimensionError
 from tilesmith.te import tensor as te
 
 T = TypeVar("T")
@@ -78,23 +80,57 @@ def normalize_axes(op: str, axes: Sequence[int] | None, rank: int) -> tuple[int,
 
 
 def static(op: str, dim: Dim, what: str) -> int:
-    """`dim` as a number.  Raises UnsupportedError if it is symbolic, which the operator cannot
+    """`dim` as a number.  Raises OpenDimensionError if it is symbolic, which the operator cannot
     take.
     """
     if not isinstance(dim, int):
-        raise UnsupportedError(f"{op}: {what} is the symbolic {dim}; give it a number with shapes=")
+        raise OpenDimensionError(
+            f"{op}: {what} is the symbolic {dim}; give it a number with shapes="
+        )
     return dim
 
 
-def product(dims: Iterable[Dim]) -> Dim:
-    """The product; a number if all dimensions are."""
-    result: Dim = 1
-    for d in dims:
-        if isinstance(result, int) and isinstance(d, int):
-            result = result * d
-        elif not (isinstance(d, int) and d == 1):
-            result = d if isinstance(result, int) and result == 1 else result * d
-    return result
+class UnequalDims(OpenDimensionError):
+    """Two extents must be equal and are so for some sizes only.  A frontend restricts the sizes to
+    these.
+
+    first, second: the extents.
+    """
+
+    def __init__(self, first: Dim, second: Dim, message: str) -> None:
+        super().__init__(message)
+        self.first, self.second = first, second
+
+
+def equal(op: str, a: Dim, b: Dim) -> bool:
+    """Whether two extents are equal.  Raises UnequalDims if that depends on the sizes."""
+    found = extents.are_equal(a, b)
+    if found is None:
+        raise UnequalDims(
+            a,
+            b,
+            f"{op}: expected extents that are equal or broadcast, found {a} and {b}; give "
+            "numbers with shapes=",
+        )
+    return found
+
+
+def equal_shapes(op: str, a: Sequence[Dim], b: Sequence[Dim]) -> bool:
+    """Whether two shapes are equal, extent by extent as `equal`."""
+    return len(a) == len(b) and all(equal(op, d, e) for d, e in zip(a, b, strict=True))
+
+
+def divided(op: str, dim: Dim, by: int, what: str) -> Dim:
+    """`dim / by`.  Raises ModelError for a remainder, OpenDimensionError if there may be one."""
+    found = extents.quotient(dim, by) if by > 0 else None
+    if found is not None:
+        return found
+    if isinstance(dim, int):
+        reject(op, f"{what} divisible by {by}", dim)
+    raise OpenDimensionError(
+        f"{op}: expected {what} divisible by {by}, found the symbolic {dim}; give it a number with "
+        "shapes="
+    )
 
 
 def broadcast_shapes(op: str, *shapes: Sequence[Dim]) -> tuple[Dim, ...]:
@@ -105,7 +141,7 @@ def broadcast_shapes(op: str, *shapes: Sequence[Dim]) -> tuple[Dim, ...]:
         for i, d in enumerate(shape, rank - len(shape)):
             if _is_one(result[i]):
                 result[i] = d
-            elif not _is_one(d) and not same_dim(d, result[i]):
+            elif not _is_one(d) and not equal(op, result[i], d):
                 reject(op, "shapes that broadcast", " and ".join(shape_text(s) for s in shapes))
     return tuple(result)
 
@@ -161,8 +197,3 @@ def widen_array(x: np.ndarray) -> np.ndarray:
 def exact(x: np.ndarray) -> np.ndarray:
     """Floats as f64, in which references of composite operators compute; integers as they are."""
     return x if x.dtype.kind in "iub" else x.astype(np.float64)
-
-
-def strides_of(shape: Sequence[int]) -> list[int]:
-    """Row-major strides in elements."""
-    return [math.prod(shape[i + 1 :]) for i in range(len(shape))]

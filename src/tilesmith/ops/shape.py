@@ -8,15 +8,16 @@ a reshape does not change stay plain variables.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tilesmith.ir.expr import Expr, ExprLike, const, index_of
+from tilesmith.ir import extents
+from tilesmith.ir.expr import Expr, ExprLike, const
 from tilesmith.ir.types import Dim
-from tilesmith.support.errors import UnsupportedError
+from tilesmith.support.errors import OpenDimensionError
 from tilesmith.te import tensor as te
 
 from . import rules
@@ -39,26 +40,24 @@ class Reshape(Op):
         """The result's shape for an input of shape `source`, with -1 resolved.  Raises ModelError
         if none fits.
         """
-        unknown = [i for i, d in enumerate(self.shape) if isinstance(d, int) and d == -1]
+        unknown = [i for i, d in enumerate(self.shape) if _is(d, -1)]
+        known = rules.product(d for d in self.shape if not _is(d, -1))
+        total = rules.product(source)
+        if any(isinstance(d, int) and d < -1 for d in self.shape) or len(unknown) > 1:
+            self._mismatch(source)
         if not unknown:
-            total, wanted = rules.product(source), rules.product(self.shape)
-            differ = isinstance(total, int) and isinstance(wanted, int) and total != wanted
-            if differ or any(isinstance(d, int) and d < 0 for d in self.shape):
+            if not rules.equal(self.name, total, known):
                 self._mismatch(source)
             return self.shape
-        total, symbols = _factors(source)
-        known, cancelled = _factors(d for i, d in enumerate(self.shape) if i != unknown[0])
-        for d in cancelled:
-            if d not in set(symbols):
-                raise UnsupportedError(
-                    f"{self.name}: cannot work out -1 in {rules.shape_text(self.shape)} for "
-                    f"{rules.shape_text(source)}; give {d} a number with shapes="
-                )
-            del symbols[index_of(symbols, d)]
-        if len(unknown) > 1 or known <= 0 or total % known:
-            self._mismatch(source)
-        found = rules.product([total // known, *symbols])
-        return tuple(found if i == unknown[0] else d for i, d in enumerate(self.shape))
+        rest = extents.quotient(total, known)
+        if rest is None:
+            if isinstance(total, int) and isinstance(known, int):
+                self._mismatch(source)
+            raise OpenDimensionError(
+                f"{self.name}: cannot work out -1 in {rules.shape_text(self.shape)} for "
+                f"{rules.shape_text(source)}; give numbers with shapes="
+            )
+        return tuple(rest if i == unknown[0] else d for i, d in enumerate(self.shape))
 
     def _mismatch(self, source: Sequence[Dim]) -> None:
         rules.reject(
@@ -69,14 +68,6 @@ class Reshape(Op):
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         return inputs[0].reshape(self.resolve(inputs[0].shape))  # type: ignore[arg-type]
-
-
-def _factors(dims: Iterable[Dim]) -> tuple[int, list[Expr]]:
-    """The numbers multiplied together, and the symbolic dimensions."""
-    dims = tuple(dims)
-    return math.prod(d for d in dims if isinstance(d, int)), [
-        d for d in dims if not isinstance(d, int)
-    ]
 
 
 Group = tuple[list[Dim], list[tuple[int, Dim]]]
@@ -97,30 +88,32 @@ def _groups(source: Sequence[Dim], target: Sequence[Dim]) -> list[Group]:
         if j < len(target) and _is(target[j], 1) and not (i < len(source) and _is(source[i], 1)):
             j += 1
             continue
-        ins, outs = [source[i]], [(j, target[j])]
+        ins, outs = source[i : i + 1], [*enumerate(target)][j : j + 1]
         i, j = i + 1, j + 1
-        while not _same(p := rules.product(ins), q := rules.product(d for _, d in outs)):
-            if not (isinstance(p, int) and isinstance(q, int)):
-                raise UnsupportedError(
-                    f"reshape: cannot prove that {rules.shape_text(source)} and "
-                    f"{rules.shape_text(target)} hold the same elements; give numbers with shapes="
-                )
-            if p < q:
-                ins.append(source[i])
+        while not extents.are_equal(
+            p := rules.product(ins), q := rules.product(d for _, d in outs)
+        ):
+            if j >= len(target) or (i < len(source) and _is_part(p, q)):
+                ins = (*ins, source[i])
                 i += 1
             else:
                 outs.append((j, target[j]))
                 j += 1
-        groups.append((ins, outs))
+        groups.append(([*ins], outs))
     return groups
+
+
+def _is_part(p: Dim, q: Dim) -> bool:
+    """Whether the group of which the input has p elements so far, the output q, needs more of the
+    input.
+    """
+    if isinstance(p, int) and isinstance(q, int):
+        return p < q
+    return extents.quotient(q, p) is not None
 
 
 def _is(d: Dim, n: int) -> bool:
     return isinstance(d, int) and d == n
-
-
-def _same(a: Dim, b: Dim) -> bool:
-    return a == b if isinstance(a, int) and isinstance(b, int) else a is b
 
 
 def _source_index(groups: list[Group], index: Sequence[Expr]) -> list[ExprLike]:
@@ -137,28 +130,27 @@ def _source_index(groups: list[Group], index: Sequence[Expr]) -> list[ExprLike]:
             result += [const(0) if _is(d, 1) else index[terms[0][0]] for d in ins]
             continue
         flat = _flat([index[j] for j, _ in terms], [d for _, d in terms])
-        result += _unflat(flat, [int(d) for d in ins])  # type: ignore[arg-type]  # several dims are numbers
+        result += _unflat(flat, ins)
     return result
 
 
 def _flat(index: Sequence[Expr], dims: Sequence[Dim]) -> Expr:
-    sizes = [int(d) for d in dims]  # type: ignore[arg-type]  # groups of several dims are numbers
     flat: Expr | None = None
-    for i, stride in zip(index, rules.strides_of(sizes), strict=True):
-        term = i * stride if stride != 1 else i
+    for i, stride in zip(index, rules.strides_of(dims), strict=True):
+        term = i if _is(stride, 1) else i * stride
         flat = term if flat is None else flat + term
     assert flat is not None
     return flat
 
 
-def _unflat(flat: Expr, dims: Sequence[int]) -> list[ExprLike]:
+def _unflat(flat: Expr, dims: Sequence[Dim]) -> list[ExprLike]:
     result: list[ExprLike] = []
     is_leading = True  # the outermost position needs no modulo
     for d, stride in zip(dims, rules.strides_of(dims), strict=True):
-        if d == 1:
+        if _is(d, 1):
             result.append(const(0))
             continue
-        e = flat // stride if stride != 1 else flat
+        e = flat if _is(stride, 1) else flat // stride
         result.append(e if is_leading else e % d)
         is_leading = False
     return result
@@ -177,7 +169,7 @@ class Squeeze(Op):
             gone = tuple(i for i, d in enumerate(shape) if _is(d, 1))
         else:
             gone = rules.normalize_axes(self.name, self.axes, len(shape))
-            if any(not _is(shape[a], 1) for a in gone):
+            if any(not rules.equal(self.name, shape[a], 1) for a in gone):
                 rules.reject(self.name, f"extent 1 in axes {gone}", inputs[0].type)
         return b.add(Reshape(tuple(d for i, d in enumerate(shape) if i not in gone)), inputs[0])
 
@@ -312,13 +304,11 @@ class SpaceToDepth(Op):
         rules.check_count(self.name, inputs, 1)
         n, c, h, w = _images(self.name, inputs[0])
         k = self.block
-        height = rules.static(self.name, h, "the height")
-        width = rules.static(self.name, w, "the width")
-        if k < 1 or height % k or width % k:
-            rules.reject(self.name, f"height and width divisible by {k}", (height, width))
-        y = b.add(Reshape((n, c, height // k, k, width // k, k)), inputs[0])
+        rows = rules.divided(self.name, h, k, "height and width")
+        columns = rules.divided(self.name, w, k, "height and width")
+        y = b.add(Reshape((n, c, rows, k, columns, k)), inputs[0])
         y = b.add(Transpose((0, 3, 5, 1, 2, 4)), y)
-        return b.add(Reshape((n, rules.product((c, k * k)), height // k, width // k)), y)
+        return b.add(Reshape((n, rules.product((c, k * k)), rows, columns)), y)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x, k = inputs[0], self.block

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 import numpy as np
 
 from tilesmith.ir import expr as ir
+from tilesmith.ir import extents
 from tilesmith.ir.expr import Expr, ExprLike, as_expr, const
-from tilesmith.ir.types import Dim, same_shape
+from tilesmith.ir.sizes import LARGEST
+from tilesmith.ir.symbols import as_dim
+from tilesmith.ir.types import Dim, same_dim
 from tilesmith.te import tensor as te
 
 from . import rules
@@ -30,24 +32,25 @@ class Concat(Op):
         axis = rules.normalize_axis(self.name, self.axis, first.rank)
         for x in inputs[1:]:
             others = [d for i, d in enumerate(x.shape) if i != axis]
-            if x.rank != first.rank or not same_shape(
-                others, [d for i, d in enumerate(first.shape) if i != axis]
+            if x.rank != first.rank or not rules.equal_shapes(
+                self.name, others, [d for i, d in enumerate(first.shape) if i != axis]
             ):
                 rules.reject(
                     self.name,
                     f"shapes equal but for axis {axis}",
                     ", ".join(rules.shape_text(x.shape) for x in inputs),
                 )
-        extents = [rules.static(self.name, x.shape[axis], f"axis {axis}") for x in inputs]
-        starts = [0, *accumulate(extents)]
-        parts = [(x, s) for x, s, e in zip(inputs, starts, extents, strict=False) if e]
+        starts = _starts(x.shape[axis] for x in inputs)
+        parts = [
+            (x, s) for x, s in zip(inputs, starts, strict=False) if not same_dim(x.shape[axis], 0)
+        ]
         shape = (*first.shape[:axis], starts[-1], *first.shape[axis + 1 :])
 
-        def choose(parts: Sequence[tuple[te.Tensor, int]], index: tuple[Expr, ...]) -> Expr:
+        def choose(parts: Sequence[tuple[te.Tensor, Dim]], index: tuple[Expr, ...]) -> Expr:
             """A balanced tree of selects: its depth is the logarithm of the number of inputs."""
             if len(parts) == 1:
                 x, start = parts[0]
-                at = index[axis] - start if start else index[axis]
+                at = index[axis] if same_dim(start, 0) else index[axis] - start
                 return x[(*index[:axis], at, *index[axis + 1 :])]
             half = len(parts) // 2
             return te.if_then_else(
@@ -62,33 +65,43 @@ class Concat(Op):
         return np.concatenate(inputs, self.axis)
 
 
+def _starts(sizes: Iterable[Dim]) -> list[Dim]:
+    """Where parts of these sizes begin that lie one after the other, and the end of the last."""
+    found: list[Dim] = [0]
+    for n in sizes:
+        found.append(extents.total((found[-1], n)))
+    return found
+
+
 @dataclass(frozen=True)
 class Split(Op):
     """The input cut along `axis` into parts of `sizes`."""
 
     axis: int
-    sizes: tuple[int, ...]
+    sizes: tuple[Dim, ...]
 
     def compute(self, *inputs: te.Tensor) -> tuple[te.Tensor, ...]:
         x = rules.only(self.name, inputs)
         axis = rules.normalize_axis(self.name, self.axis, x.rank)
-        extent = rules.static(self.name, x.shape[axis], f"axis {axis}")
-        if sum(self.sizes) != extent or min(self.sizes, default=-1) < 0:
-            rules.reject(self.name, f"sizes that add up to {extent}", self.sizes)
+        extent, starts = x.shape[axis], _starts(self.sizes)
+        if not rules.equal(self.name, starts[-1], extent) or any(
+            isinstance(n, int) and n < 0 for n in self.sizes
+        ):
+            rules.reject(self.name, f"sizes that add up to {extent}", rules.shape_text(self.sizes))
 
-        def part(start: int, size: int) -> te.Tensor:
+        def part(start: Dim, size: Dim) -> te.Tensor:
             shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
+            at_front = same_dim(start, 0)
             return te.compute(
                 shape,
-                lambda *i: x[(*i[:axis], i[axis] + start if start else i[axis], *i[axis + 1 :])],
+                lambda *i: x[(*i[:axis], i[axis] if at_front else i[axis] + start, *i[axis + 1 :])],
                 self.name,
             )
 
-        starts = [0, *accumulate(self.sizes)]
         return tuple(part(start, size) for start, size in zip(starts, self.sizes, strict=False))
 
     def reference(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
-        return tuple(np.split(inputs[0], list(accumulate(self.sizes))[:-1], self.axis))
+        return tuple(np.split(inputs[0], _starts(self.sizes)[1:-1], self.axis))  # type: ignore[arg-type]  # numbers
 
 
 @dataclass(frozen=True)
@@ -102,35 +115,35 @@ class Slice(Op):
     steps: distance between indices.
     """
 
-    starts: tuple[int, ...]
-    ends: tuple[int, ...]
+    starts: tuple[Dim, ...]
+    ends: tuple[Dim, ...]
     axes: tuple[int, ...]
     steps: tuple[int, ...]
 
-    def ranges(self, shape: Sequence[Dim]) -> dict[int, range]:
-        """The indices taken along each axis that is cut."""
+    def cuts(self, shape: Sequence[Dim]) -> dict[int, Cut]:
+        """What is taken along each axis that is cut."""
         if not len(self.starts) == len(self.ends) == len(self.axes) == len(self.steps):
             rules.reject(self.name, "as many starts, ends and steps as axes", str(self))
         if 0 in self.steps:
             rules.reject(self.name, "steps other than 0", self.steps)
         rules.normalize_axes(self.name, self.axes, len(shape))
-        result: dict[int, range] = {}
+        result: dict[int, Cut] = {}
         for start, end, a, step in zip(self.starts, self.ends, self.axes, self.steps, strict=True):
             axis = rules.normalize_axis(self.name, a, len(shape))
-            extent = rules.static(self.name, shape[axis], f"axis {axis}")
-            result[axis] = range(extent)[slice(start, end, step)]
+            result[axis] = _cut(shape[axis], start, end, step)
         return result
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
         x = rules.only(self.name, inputs)
-        ranges = self.ranges(x.shape)
-        shape = tuple(len(ranges[a]) if a in ranges else d for a, d in enumerate(x.shape))
+        cuts = self.cuts(x.shape)
+        shape = tuple(cuts[a].count if a in cuts else d for a, d in enumerate(x.shape))
 
         def at(a: int, i: Expr) -> Expr:
-            if a not in ranges:
+            if a not in cuts:
                 return i
-            scaled = i if ranges[a].step == 1 else i * ranges[a].step
-            return scaled + ranges[a].start if ranges[a].start else scaled
+            start, step = cuts[a].start, cuts[a].step
+            scaled = i if step == 1 else i * step
+            return scaled if same_dim(start, 0) else scaled + start
 
         return te.compute(shape, lambda *i: x[tuple(at(a, e) for a, e in enumerate(i))], self.name)
 
@@ -142,6 +155,40 @@ class Slice(Op):
         return x[tuple(parts)]
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Every `step`-th index from `start`, `count` of them."""
+
+    start: Dim
+    count: Dim
+    step: int
+
+
+def _cut(extent: Dim, start: Dim, end: Dim, step: int) -> Cut:
+    """What `start:end:step` takes of an axis, by Python's rules."""
+    if isinstance(extent, int) and isinstance(start, int) and isinstance(end, int):
+        taken = range(extent)[slice(start, end, step)]
+        return Cut(taken.start, len(taken), step)
+    lowest, highest = (0, extent) if step > 0 else (-1, extents.difference(extent, 1))
+    first, last = (
+        extents.smaller(extents.larger(_from_front(i, extent), lowest), highest)
+        for i in (start, end)
+    )
+    length = extents.difference(last, first) if step > 0 else extents.difference(first, last)
+    steps = as_dim(as_expr(extents.total((length, abs(step) - 1))) // abs(step))
+    return Cut(first, extents.larger(steps, 0), step)
+
+
+def _from_front(index: Dim, extent: Dim) -> Dim:
+    """An index that counts from the end where it is negative, counted from the front."""
+    if isinstance(index, int):
+        if abs(index) > LARGEST:  # beyond every axis
+            return -1 if index < 0 else extent
+        return extents.total((index, extent)) if index < 0 else index
+    is_negative = extents.larger(extents.smaller(extents.product((index, -1)), 1), 0)
+    return extents.total((index, extents.product((is_negative, extent))))
+
+
 @dataclass(frozen=True)
 class Pad(Op):
     """Elements added before and after each axis (removed where a pad is negative).
@@ -151,7 +198,7 @@ class Pad(Op):
     value: of the elements added in mode "constant".
     """
 
-    pads: tuple[int, ...]
+    pads: tuple[Dim, ...]
     mode: str = "constant"
     value: float | int | bool = 0.0
 
@@ -160,7 +207,7 @@ class Pad(Op):
         if len(self.pads) != 2 * x.rank:
             rules.reject(self.name, f"{2 * x.rank} pads for rank {x.rank}", len(self.pads))
         begins, ends = self.pads[: x.rank], self.pads[x.rank :]
-        if not any(self.pads):
+        if all(same_dim(p, 0) for p in self.pads):
             return te.compute(x.shape, lambda *i: x[i], self.name)
         if self.mode == "constant":
             return pad(x, begins, ends, self.value)
@@ -170,18 +217,20 @@ class Pad(Op):
         shape = padded_shape(self.name, x.shape, begins, ends)
 
         def at(a: int, i: Expr) -> ExprLike:
-            if begins[a] == 0 and ends[a] == 0:
+            if same_dim(begins[a], 0) and same_dim(ends[a], 0):
                 return i
-            extent = rules.static(self.name, x.shape[a], f"axis {a}")
-            if extent == 0:
+            extent = x.shape[a]
+            if same_dim(extent, 0):
                 rules.reject(self.name, f"elements along padded axis {a}", "none")
-            return border(i - begins[a] if begins[a] else i, extent, begins[a], ends[a])
+            at = i if same_dim(begins[a], 0) else i - begins[a]
+            return border(at, extent, _may_add(begins[a]), _may_add(ends[a]))
 
         return te.compute(shape, lambda *i: x[tuple(at(a, e) for a, e in enumerate(i))], self.name)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x = inputs[0]
-        begins, ends = self.pads[: x.ndim], self.pads[x.ndim :]
+        pads: tuple[int, ...] = self.pads  # type: ignore[assignment]  # numbers, like the extents
+        begins, ends = pads[: x.ndim], pads[x.ndim :]
         shape = padded_shape(self.name, x.shape, begins, ends)
         if self.mode == "constant":
             result = np.full(shape, np.asarray(self.value).astype(x.dtype), x.dtype)  # type: ignore[arg-type]
@@ -211,11 +260,11 @@ class Pad(Op):
 
 
 def padded_shape(
-    op: str, shape: Sequence[Dim], begins: Sequence[int], ends: Sequence[int]
+    op: str, shape: Sequence[Dim], begins: Sequence[Dim], ends: Sequence[Dim]
 ) -> tuple[Dim, ...]:
     result: list[Dim] = []
     for d, b, e in zip(shape, begins, ends, strict=True):
-        n = d + (b + e) if b + e else d
+        n = extents.total((d, b, e))
         if isinstance(n, int) and n < 0:
             rules.reject(op, "pads that leave no negative extent", f"{b} and {e} around {d}")
         result.append(n)
@@ -224,8 +273,8 @@ def padded_shape(
 
 def pad(
     x: te.Tensor,
-    begins: Sequence[int],
-    ends: Sequence[int],
+    begins: Sequence[Dim],
+    ends: Sequence[Dim],
     value: float | int | bool,
     name: str = "pad",
     axis_names: Sequence[str] | None = None,
@@ -234,7 +283,7 @@ def pad(
 
     `x` itself if nothing is padded.
     """
-    if not any(begins) and not any(ends):
+    if all(same_dim(n, 0) for n in (*begins, *ends)):
         return x
     shape = padded_shape(name, x.shape, begins, ends)
 
@@ -242,11 +291,11 @@ def pad(
         inside: list[Expr] = []
         source: list[Expr] = []
         for i, d, b, e in zip(index, x.shape, begins, ends, strict=True):
-            if b > 0:
+            if _may_add(b) > 0:
                 inside.append(i >= b)
-            if e > 0:
-                inside.append(i < as_expr(d + b if b else d))
-            source.append(i - b if b else i)
+            if _may_add(e) > 0:
+                inside.append(i < as_expr(extents.total((d, b))))
+            source.append(i if same_dim(b, 0) else i - b)
         load = x[tuple(source)]
         if not inside:
             return load
@@ -255,27 +304,34 @@ def pad(
     return te.compute(shape, body, name, axis_names)
 
 
-def _reflect(i: Expr, extent: int, before: int, after: int) -> ExprLike:
-    if extent == 1:
+def _may_add(pad: Dim) -> int:
+    """The most elements that a pad adds."""
+    most = extents.values_of(pad).hi
+    return LARGEST if most is None else most
+
+
+def _reflect(i: Expr, extent: Dim, before: int, after: int) -> ExprLike:
+    if same_dim(extent, 1):
         return const(0)
-    last = extent - 1
-    if max(before, after) > last:  # several times
-        i = i % (2 * last)
+    last = extents.difference(extent, 1)
+    least = extents.values_of(last).lo
+    if least is None or max(before, after) > least:  # several times, or of one element
+        i = i % extents.larger(extents.product((2, last)), 1)
     elif before > 0:
         i = ir.maximum(i, -i)
-    return ir.minimum(i, 2 * last - i)
+    return ir.minimum(i, extents.product((2, last)) - i)
 
 
-def _edge(i: Expr, extent: int, before: int, after: int) -> ExprLike:
+def _edge(i: Expr, extent: Dim, before: int, after: int) -> ExprLike:
     i = ir.maximum(i, 0) if before > 0 else i
-    return ir.minimum(i, extent - 1) if after > 0 else i
+    return ir.minimum(i, extents.difference(extent, 1)) if after > 0 else i
 
 
-def _wrap(i: Expr, extent: int, before: int, after: int) -> ExprLike:
+def _wrap(i: Expr, extent: Dim, before: int, after: int) -> ExprLike:
     return i % extent
 
 
-_BORDERS: dict[str, Callable[[Expr, int, int, int], ExprLike]] = {
+_BORDERS: dict[str, Callable[[Expr, Dim, int, int], ExprLike]] = {
     "reflect": _reflect,
     "edge": _edge,
     "wrap": _wrap,
@@ -286,23 +342,25 @@ _BORDERS: dict[str, Callable[[Expr, int, int, int], ExprLike]] = {
 class Tile(Op):
     """The input repeated `repeats[a]` times along each axis a."""
 
-    repeats: tuple[int, ...]
+    repeats: tuple[Dim, ...]
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
         x = rules.only(self.name, inputs)
-        if len(self.repeats) != x.rank or min(self.repeats, default=0) < 0:
-            rules.reject(self.name, f"{x.rank} repeats of 0 or more", self.repeats)
+        if len(self.repeats) != x.rank or any(isinstance(r, int) and r < 0 for r in self.repeats):
+            rules.reject(
+                self.name, f"{x.rank} repeats of 0 or more", rules.shape_text(self.repeats)
+            )
         shape = tuple(rules.product((d, r)) for d, r in zip(x.shape, self.repeats, strict=True))
 
-        def at(i: Expr, d: Dim, r: int) -> ExprLike:
-            if r == 1:
+        def at(i: Expr, d: Dim, r: Dim) -> ExprLike:
+            if same_dim(r, 1):
                 return i
-            return const(0) if isinstance(d, int) and d == 1 else i % d
+            return const(0) if same_dim(d, 1) else i % d
 
         return te.compute(shape, lambda *i: x[tuple(map(at, i, x.shape, self.repeats))], self.name)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
-        return np.tile(inputs[0], self.repeats)
+        return np.tile(inputs[0], self.repeats)  # type: ignore[arg-type]  # numbers
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from tilesmith.ir.expr import Expr
+import numpy as np
+
+from tilesmith.ir import extents
+from tilesmith.ir.expr import Expr, as_expr
+from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import Dim
 
 from . import rules
@@ -25,15 +30,15 @@ class Window:
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
-    begins: tuple[int, ...]
-    ends: tuple[int, ...]
+    begins: tuple[Dim, ...]
+    ends: tuple[Dim, ...]
 
     @staticmethod
     def of(
         op: str,
         kernel: Sequence[Dim],
         strides: Sequence[int],
-        pads: Sequence[int],
+        pads: Sequence[Dim],
         dilations: Sequence[int],
     ) -> Window:
         """Empty `strides`, `dilations` are ones and empty `pads` zeros; `pads` has all begins, then
@@ -50,7 +55,7 @@ class Window:
             ("dilations", dilations, n, 1),
             ("pads", pads, 2 * n, None),
         ):
-            bad = low is not None and any(v < low for v in values)
+            bad = low is not None and any(isinstance(v, int) and v < low for v in values)
             if len(values) != count or bad:
                 least = "" if low is None else f" of at least {low}"
                 rules.reject(op, f"{count} {what}{least} for {n} spatial axes", values)
@@ -66,12 +71,14 @@ class Window:
         In ceil mode the last may overhang the end, but not lie beyond it.  ONNX MaxPool-22 and
         PyTorch agree on that: a window must start inside the input or the padding before it.
         """
-        room = extent + (self.begins[a] + self.ends[a] - self.reach(a))
+        room = extents.total((extent, self.begins[a], self.ends[a], -self.reach(a)))
         stride = self.strides[a]
         if not isinstance(room, int):
-            return (
-                (room + (stride - 1 if ceil_mode else 0)) // stride + 1 if stride > 1 else room + 1
-            )
+            if not ceil_mode:
+                return as_dim(room // stride + 1)
+            starts = extents.total((extent, self.begins[a], stride - 1))
+            within = as_dim(as_expr(starts) // stride)
+            return extents.smaller(as_dim((room + (stride - 1)) // stride + 1), within)
         if room < 0:
             rules.reject(
                 op,
@@ -79,9 +86,32 @@ class Window:
                 room + self.reach(a),
             )
         n = -(-room // stride) + 1 if ceil_mode else room // stride + 1
-        if ceil_mode and isinstance(extent, int) and (n - 1) * stride >= extent + self.begins[a]:
+        if ceil_mode and (n - 1) * stride >= room + self.reach(a) - self.ends[a]:  # type: ignore[operator]  # numbers, as their sum is
             n -= 1
         return n
+
+    def end(self, a: int, places: Dim) -> Dim:
+        """One past the last padded position that `places` windows read along axis `a`."""
+        stride = self.strides[a]
+        return extents.total((extents.product((places, stride)), self.reach(a) - stride))
+
+    def static_pads(self, op: str) -> tuple[list[int], list[int]]:
+        """`begins` and `ends` as numbers."""
+        begins, ends = (
+            [rules.static(op, n, "a pad") for n in pads] for pads in (self.begins, self.ends)
+        )
+        return begins, ends
+
+    def padded(self, x: np.ndarray, filler: Any, ends: Sequence[Dim] | None = None) -> np.ndarray:
+        """`x` [N, C, ...] with `filler` around its spatial axes, or cut where a pad is negative;
+        `ends` replaces those of the window.
+        """
+        pads = [*zip(self.begins, self.ends if ends is None else ends, strict=True)]
+        sizes: list[tuple[int, int]] = pads  # type: ignore[assignment]  # numbers, like x's
+        around = [(0, 0), (0, 0), *((max(b, 0), max(e, 0)) for b, e in sizes)]
+        x = np.pad(x, around, constant_values=filler)
+        cut = (slice(max(-b, 0), x.shape[a + 2] - max(-e, 0)) for a, (b, e) in enumerate(sizes))
+        return x[(slice(None), slice(None), *cut)]
 
     def at(self, a: int, out: Expr, k: Expr) -> Expr:
         """The padded position that tap `k` of the window at `out` reads."""

@@ -65,7 +65,8 @@ class WinogradConv(Op):
     def ends(self, image: Sequence[int]) -> tuple[int, ...]:
         """Padding after each axis, so that tiles are whole."""
         needed = ((n - 1) * self.m + self.t for n in self.tiles(image))
-        return tuple(n - d - b for n, d, b in zip(needed, image, self.window.begins, strict=True))
+        begins, _ = self.window.static_pads(self.name)
+        return tuple(n - d - b for n, d, b in zip(needed, image, begins, strict=True))
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
         x, u = self._checked(inputs)
@@ -122,7 +123,8 @@ class WinogradConv(Op):
         m, t = self.m, self.t
         n, ic, *image = x.shape
         rows, columns = self.tiles(image)
-        for axis, (b, e) in enumerate(zip(self.window.begins, self.ends(image), strict=True), 2):
+        begins, _ = self.window.static_pads(self.name)
+        for axis, (b, e) in enumerate(zip(begins, self.ends(image), strict=True), 2):
             around = [(0, 0)] * 4
             around[axis] = (max(b, 0), max(e, 0))
             x = np.pad(x, around)

@@ -43,6 +43,10 @@ class UnsupportedError(ModelError):
     """The model is valid but uses what Tilesmith does not do yet; lists all such uses at once."""
 
 
+class OpenDimensionError(UnsupportedError, ValueError):
+    """A number is needed for a dimension that the model leaves open."""
+
+
 class ScheduleError(TilesmithError):
     """A schedule step is illegal; the schedule is unchanged."""
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from tilesmith.ir.dtypes import DType, i64
 from tilesmith.ir.expr import Const, Expr, Var, type_text
+from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import Dim
 from tilesmith.support.errors import ExpressionError
 
@@ -26,12 +27,15 @@ def extents(shape: Sequence[Dim], what: str) -> tuple[Dim, ...]:
 
 
 def extent(n: Dim, what: str) -> Dim:
-    """A whole number of at least 0, or a scalar i64 expression.  Raises ExpressionError."""
+    """A whole number of at least 0, or a scalar i64 expression in simplest form.  Raises
+    ExpressionError.
+    """
     if type(n) is Const and n.dtype is i64:
         n = int(n.value)
     if isinstance(n, Expr):
         if n.dtype is i64 and n.lanes == 1:
-            return n
+            simple = as_dim(n)  # equal extents are one object
+            return simple if isinstance(simple, Expr) else extent(simple, what)
         raise ExpressionError(f"{what}: a symbolic extent is an i64, found {n}, {type_text(n)}")
     if isinstance(n, float):
         cure = "; write // for a whole quotient" if n.is_integer() else ""

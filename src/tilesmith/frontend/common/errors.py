@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tilesmith.ops.rules import UnequalDims
 from tilesmith.support.errors import ModelError, OpenShapesError, UnsupportedError
 
 
@@ -33,6 +34,8 @@ def errors_name(model: str) -> Iterator[None]:
     """Errors raised inside begin with the model's name (unless that is empty), on one line."""
     try:
         yield
+    except UnequalDims:
+        raise  # the model is imported again
     except ValuesNeededError as e:
         raise ValuesNeededError(_one_line(model, e), e.inputs) from None
     except OpenShapesError as e:

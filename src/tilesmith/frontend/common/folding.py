@@ -2,7 +2,8 @@
 
 Source models compute shapes with operators (shape, gather, concat, reshape).  Results of small
 constants are computed when their operator is added, larger ones when an importer asks for their
-contents (`known`), so that such shapes are numbers by the time an operator needs them.
+contents (`known`), so that such shapes are numbers by the time an operator needs them.  Where a
+dimension is symbolic, small tensors hold extents (`contents`).
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from tilesmith.graph.builder import Builder
 from tilesmith.graph.evaluate import evaluate_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ops.base import Op
+from tilesmith.ops.sizes import Extents
 from tilesmith.support.errors import ModelError, UnsupportedError
 
+from .contents import Contents, is_small, known_contents, results
 from .limits import MAX_ELEMENTS, MAX_NODES
 
 _FOLD_ELEMENTS = 1 << 14
@@ -37,6 +40,7 @@ class FoldingBuilder(Builder):
         super().__init__(name)
         self._origin: dict[Value, tuple[Op, tuple[Value, ...], int]] = {}
         self._folded: dict[Value, np.ndarray] = {}
+        self._contents: dict[Value, Contents] = {}
         self._fold_bytes = 0
         self._visited = 0
         self._streams = 0
@@ -64,19 +68,68 @@ class FoldingBuilder(Builder):
         """
         self.count()
         outputs = self._append(op, inputs, self._types(op, inputs), loc, name)
+        if isinstance(op, Extents):
+            self._contents[outputs[0]] = np.array(op.elements, object).reshape(op.shape)
         for i, v in enumerate(outputs):
             if v.type.is_static and v.type.size > MAX_ELEMENTS:
                 raise ModelError(
                     f"{op.name} gives {v.type}: more than {MAX_ELEMENTS} elements, the most allowed"
                 )
             self._origin[v] = (op, inputs, i)
-        small = all(v.type.size <= _FOLD_ELEMENTS for v in (*inputs, *outputs))
-        cheap = small and not op.heavy_reference and self._fold_bytes < _FOLD_BYTES
-        if cheap and all(map(self.is_constant, inputs)):
+        if not op.heavy_reference:
+            outputs = self._computed(op, inputs, outputs)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def _computed(
+        self, op: Op, inputs: tuple[Value, ...], outputs: tuple[Value, ...]
+    ) -> tuple[Value, ...]:
+        """The outputs; constants or extents where they are small and their contents are known."""
+        values = (*inputs, *outputs)
+        if any(v in self._contents for v in inputs) or not op.is_static:
+            return self._symbolic(op, inputs, outputs) if all(map(_is_small, values)) else outputs
+        small = all(v.type.is_static and v.type.size <= _FOLD_ELEMENTS for v in values)
+        if small and self._fold_bytes < _FOLD_BYTES and all(map(self.is_constant, inputs)):
             arrays = evaluate_op(op, *map(self._array, inputs))
             self._fold_bytes += sum(a.nbytes for a in arrays)
-            outputs = tuple(map(self.constant, arrays))
-        return outputs[0] if len(outputs) == 1 else outputs
+            return tuple(map(self.constant, arrays))
+        return outputs
+
+    def _symbolic(
+        self, op: Op, inputs: tuple[Value, ...], outputs: tuple[Value, ...]
+    ) -> tuple[Value, ...]:
+        """The outputs of an operator on tensors whose contents depend on symbolic dimensions."""
+        held = [self.contents(v) for v in inputs]
+        given = [c for c in held if c is not None]
+        if isinstance(op, Extents) or len(given) < len(held):
+            return outputs
+        found = results(op, tuple(v.type for v in inputs), given)
+        if found is None:
+            return outputs
+        return tuple(map(self._holding, outputs, found))
+
+    def _holding(self, value: Value, contents: Contents) -> Value:
+        """`value`, which holds `contents`, as a constant or as extents where it may be."""
+        array = known_contents(contents, value.type)
+        if array is not None:
+            return self.constant(array)
+        if value.dtype.is_int:
+            made = Extents(tuple(contents.flat), value.type.static_shape, value.dtype)
+            return self.add(made, name=value.name)
+        self._contents[value] = contents
+        return value
+
+    def contents(self, value: Value) -> Contents | None:
+        """What a small tensor holds, numbers or symbolic; None if that is not known."""
+        found = self._contents.get(value)
+        if found is None and _is_small(value):
+            array = self.known(value)
+            found = None if array is None else array.astype(object)
+        return found
+
+    @property
+    def open_inputs(self) -> tuple[str, ...]:
+        """The names of the inputs with symbolic dimensions."""
+        return tuple(v.name for v in self._inputs if not v.type.is_static)
 
     def known(self, value: Value) -> np.ndarray | None:
         """The contents of a value that does not depend on inputs, computed now if need be; None
@@ -87,7 +140,9 @@ class FoldingBuilder(Builder):
             if self._is_known(v):
                 continue
             made = self._origin.get(v)
-            if made is None or made[0].heavy_reference or v.type.bytes > _KNOWN_BYTES:
+            if made is None or made[0].heavy_reference or not made[0].is_static:
+                return None
+            if not v.type.is_static or v.type.bytes > _KNOWN_BYTES:
                 return None
             order.append(v)
         self._fold(order)
@@ -137,3 +192,7 @@ class FoldingBuilder(Builder):
                 fresh = [i for i in self._origin[v][1] if i not in seen]
                 seen.update(fresh)
                 pending += fresh
+
+
+def _is_small(value: Value) -> bool:
+    return is_small(value.type)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilesmith.support.errors import ModelError, UnsupportedError
+from tilesmith.ops.rules import UnequalDims
+from tilesmith.support.errors import ModelError, OpenDimensionError, UnsupportedError
 
 from .errors import LocatedError, NotedError, ValuesNeededError
 from .folding import FoldingBuilder
@@ -32,6 +33,8 @@ class Importer:
         """
         try:
             return make()
+        except UnequalDims as e:
+            raise UnequalDims(e.first, e.second, _located(site, str(e))) from None
         except UnsupportedError as e:
             self.note(site, e)
             return None
@@ -48,12 +51,15 @@ class Importer:
         """Keeps an error for the report at the end."""
         if not isinstance(error, NotedError):
             needs = (error.inputs or None) if isinstance(error, ValuesNeededError) else None
-            self._problems.append(Problem(site, str(error), needs))
+            is_open = isinstance(error, OpenDimensionError)
+            self._problems.append(Problem(site, str(error), needs, is_open))
 
     def check(self) -> None:
-        """Raises UnsupportedError, which lists everything noted, if there is anything."""
+        """Raises UnsupportedError, which lists everything noted, if there is anything;
+        OpenShapesError where numbers for the dimensions that are open would help.
+        """
         if self._problems:
-            raise report(self._problems)
+            raise report(self._problems, self.builder.open_inputs)
 
 
 def _located(site: Site, message: str) -> str:

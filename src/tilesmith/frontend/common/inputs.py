@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -12,10 +12,12 @@ from numpy.typing import ArrayLike
 
 from tilesmith.graph.builder import array_type
 from tilesmith.ir.dtypes import DType
-from tilesmith.ir.types import TensorType
+from tilesmith.ir.types import Dim, TensorType
 from tilesmith.support.errors import ModelError, OpenShapesError
 
-from .limits import checked_shape
+from .limits import checked_dims
+from .problems import shapes_hint
+from .symbols import Symbols
 
 Shapes: TypeAlias = "Mapping[str, Sequence[int] | int]"
 """Shapes of inputs by name (`{"x": (1, 3, 224, 224)}`), or numbers for named dimensions
@@ -43,6 +45,20 @@ class Declared:
     dims: tuple[int | str, ...] | None
 
 
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What the caller says about the inputs of a model.
+
+    shapes: shapes of inputs, and sizes of named dimensions.
+    values: inputs that are constants.
+    symbols: the dimensions that stay open.
+    """
+
+    shapes: Shapes = field(default_factory=dict)
+    values: Values = field(default_factory=dict)
+    symbols: Symbols = field(default_factory=Symbols)
+
+
 def fixed(inputs: Sequence[Declared], values: Values) -> dict[str, np.ndarray]:
     """The values as arrays.  Raises ModelError if one is none of the declared type."""
     dtypes = {i.name: i.dtype for i in inputs}
@@ -60,39 +76,47 @@ def fixed(inputs: Sequence[Declared], values: Values) -> dict[str, np.ndarray]:
 
 
 def input_types(
-    inputs: Sequence[Declared], shapes: Shapes, values: Mapping[str, np.ndarray]
+    inputs: Sequence[Declared], given: Given, values: Mapping[str, np.ndarray]
 ) -> dict[str, TensorType]:
-    """Types by name, open dimensions filled in from `shapes` and `values`.
+    """Types by name, open dimensions filled in from the shapes given and from `values`; others are
+    symbols.
 
-    Raises ModelError for names that the model does not have, for shapes and values that do not fit
-    the declarations, and for dimensions that stay open.
+    Raises ModelError for names that the model does not have, and for shapes and values that do not
+    fit the declarations; OpenShapesError for an input of unknown rank.
     """
-    given, sizes = _given({i.name: i.dims for i in inputs}, shapes, values)
+    dims_of = {i.name: i.dims for i in inputs}
+    for name, argument in given.symbols.given.items():
+        _check_name(name, [*dims_of, *sorted(_named(dims_of))], dims_of, argument)
+    shapes, sizes = _given(dims_of, given.shapes, values)
     types: dict[str, TensorType] = {}
-    still_open: dict[str, str] = {}
+    unranked: dict[str, str] = {}
     for i in inputs:
-        dims = given.get(i.name, i.dims)
-        if dims is None:
-            still_open[i.name] = f"{i.name!r}: {i.dtype} of unknown rank"
+        declared = shapes.get(i.name, i.dims)
+        if declared is None:
+            unranked[i.name] = f"{i.name!r}: {i.dtype} of unknown rank"
             continue
-        dims = tuple(sizes.get(d, d) if isinstance(d, str) else d for d in dims)
-        numbers = tuple(d for d in dims if isinstance(d, int))
-        if len(numbers) < len(dims):
-            still_open[i.name] = f"{i.name!r}: {i.dtype}{_shown(dims)}"
-            continue
-        types[i.name] = TensorType(i.dtype, checked_shape(numbers, f"input {i.name!r}"))
+        dims: list[Dim] = []
+        for axis, d in enumerate(declared):
+            size = sizes.get(d) if isinstance(d, str) else d
+            dims.append(
+                given.symbols.of(str(d), (i.name, axis, len(declared))) if size is None else size
+            )
+        types[i.name] = TensorType(i.dtype, checked_dims(dims, f"input {i.name!r}"))
         if i.name in values and array_type(values[i.name]) != types[i.name]:
             found = array_type(values[i.name])
             raise ModelError(f"values[{i.name!r}]: expected {types[i.name]}, found {found}")
-    if still_open:
-        first = next(iter(still_open))
-        raise OpenShapesError(
-            f"inputs have dimensions that the model leaves open: {'; '.join(still_open.values())}. "
-            f"Give their shapes: shapes={{{first!r}: (1, ...)}}, or --shape {first}=1,... on the "
-            "command line",
-            [*still_open],
-        )
+    if unranked:
+        raise open_shapes(unranked)
     return types
+
+
+def open_shapes(inputs: Mapping[str, str]) -> OpenShapesError:
+    """The error for inputs whose dimensions must be given: name -> type."""
+    return OpenShapesError(
+        f"inputs have dimensions that the model leaves open: {'; '.join(inputs.values())}. "
+        f"{shapes_hint(next(iter(inputs)))}",
+        [*inputs],
+    )
 
 
 def _given(
@@ -107,7 +131,7 @@ def _given(
     sizes: dict[str, int] = {}
     for v in values:
         _check_name(v, [*dims_of], dims_of, "values")
-    named = {d for dims in dims_of.values() for d in dims or () if isinstance(d, str) and d}
+    named = _named(dims_of)
     for key, given in shapes.items():
         _check_name(key, [*dims_of, *sorted(named)], dims_of, "shapes")
         if key not in dims_of and isinstance(given, tuple) and len(given) == 1:
@@ -127,6 +151,11 @@ def _given(
         found[key] = array.shape
         _bind(key, dims_of[key], array.shape, sizes)
     return found, sizes
+
+
+def _named(dims_of: Mapping[str, tuple[int | str, ...] | None]) -> set[str]:
+    """The names of open dimensions."""
+    return {d for dims in dims_of.values() for d in dims or () if isinstance(d, str) and d}
 
 
 def _bind(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import SupportsInt
 
+from tilesmith.ir.types import Dim
 from tilesmith.support.errors import ModelError
 
 MAX_ELEMENTS = 1 << 36
@@ -15,6 +16,13 @@ MAX_NODES = 500_000
 
 MAX_DEPTH = 64
 """Functions and sub-graphs within one another."""
+
+
+def checked_dims(dims: Iterable[Dim], what: str) -> tuple[Dim, ...]:
+    """Dimensions, numbers or symbolic; the numbers are checked as in `checked_shape`."""
+    shape = tuple(dims)
+    checked_shape([d for d in shape if isinstance(d, int)], what)
+    return shape
 
 
 def checked_shape(dims: Iterable[SupportsInt], what: str) -> tuple[int, ...]:

@@ -11,8 +11,9 @@ import numpy as np
 
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType
+from tilesmith.ir.types import Dim
 from tilesmith.ops.base import Op
-from tilesmith.support.errors import ModelError, UnsupportedError
+from tilesmith.support.errors import ModelError, OpenDimensionError, UnsupportedError
 
 from .errors import ValuesNeededError
 from .folding import FoldingBuilder
@@ -57,6 +58,11 @@ class NodeContext:
         Raises ValuesNeededError when unknown.
         """
         found = self.known(value)
+        if found is None and (held := self.builder.contents(value)) is not None:
+            raise OpenDimensionError(
+                f"the value of {what} must be a number when the model is compiled; it is "
+                f"{', '.join(map(str, held.flat))} (give the inputs their sizes with shapes=)"
+            )
         if found is None:
             names = self.builder.inputs_behind(value)
             of = (
@@ -85,8 +91,22 @@ class NodeContext:
             raise ModelError(f"{what}: expected one number, found {value.type}")
         return found.reshape(-1)[0].item()
 
+    def dims(self, value: Value, what: str) -> tuple[Dim, ...]:
+        """The contents of a 1-D (or scalar) integer value, numbers or symbolic."""
+        held = self.builder.contents(value)
+        if held is None or not value.dtype.is_int or held.ndim > 1:
+            return self.int_list(value, what)
+        return tuple(held.flat)
+
+    def dim(self, value: Value, what: str) -> Dim:
+        """The contents of an integer value of one element, a number or symbolic."""
+        found = self.dims(value, what)
+        if len(found) != 1:
+            raise ModelError(f"{what}: expected one number, found {value.type}")
+        return found[0]
+
     def shape(self, value: Value) -> tuple[int, ...]:
-        """The shape of a value as numbers."""
+        """The shape of a value as numbers.  Raises OpenDimensionError where one is symbolic."""
         return value.type.static_shape
 
     # Axes

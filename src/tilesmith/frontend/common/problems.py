@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilesmith.support.errors import UnsupportedError
+from tilesmith.support.errors import ModelError, OpenShapesError, UnsupportedError
 
 from .errors import ValuesNeededError
 
@@ -33,16 +33,29 @@ class Problem:
 
     site: where.
     message: what.
-    inputs: model inputs whose values would solve it; None if nothing would.
+    inputs: model inputs whose values would solve it; None if none would.
+    is_open: numbers for dimensions that are open would solve it.
     """
 
     site: Site
     message: str
     inputs: tuple[str, ...] | None = None
+    is_open: bool = False
 
 
-def report(problems: Sequence[Problem]) -> UnsupportedError:
-    """One error for everything that a model needs and Tilesmith cannot do, by operator."""
+def shapes_hint(name: str) -> str:
+    """What to do about an input with open dimensions."""
+    return (
+        f"Give their shapes: shapes={{{name!r}: (1, ...)}}, or --shape {name}=1,... on the command "
+        "line"
+    )
+
+
+def report(problems: Sequence[Problem], open_inputs: Sequence[str] = ()) -> ModelError:
+    """One error for everything that a model needs and Tilesmith cannot do, by operator.
+
+    open_inputs: the inputs with dimensions that are open.
+    """
     groups: dict[tuple[str, str, str], list[str]] = {}
     for p in problems:
         groups.setdefault((p.site.operator, p.site.version, p.message), []).append(p.site.loc)
@@ -56,6 +69,8 @@ def report(problems: Sequence[Problem]) -> UnsupportedError:
         f"{len(problems)} node{'s' * (len(problems) != 1)} of {kinds} "
         f"operator{'s' * (kinds != 1)} cannot be compiled: {'; '.join(lines)}"
     )
+    if open_inputs and all(p.is_open or p.inputs is not None for p in problems):
+        return OpenShapesError(f"{shown}. {shapes_hint(open_inputs[0])}", open_inputs)
     if all(p.inputs is not None for p in problems):
         needed = dict.fromkeys(i for p in problems for i in p.inputs or ())
         return ValuesNeededError(shown, tuple(needed))

@@ -11,7 +11,7 @@ from typing import Any
 from tilesmith.graph.nodes import Graph
 from tilesmith.support.mapped import map_model
 
-from .inputs import Shapes, Values
+from .inputs import Given
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,12 @@ class Frontend:
     file: what its files are called in messages ("an ONNX file").
     kinds: what it takes, in words, for messages ("a path to an ONNX model").
     recognises: whether a source is of this kind, by its content or the object's type.
-    load: its graph.  Raises ModelError when the model is damaged, inconsistent or leaves
-        dimensions open; UnsupportedError, which lists every node that cannot be imported.
+    load: its graph.  Raises ModelError when the model is damaged or inconsistent; UnsupportedError,
+        which lists every node that cannot be imported; UnequalDims when it is to be called again
+        with fewer symbols.
     """
 
     file: str
     kinds: tuple[str, ...]
     recognises: Callable[[Source], bool]
-    load: Callable[[Source, Shapes, Values], Graph]
+    load: Callable[[Source, Given], Graph]

@@ -8,15 +8,22 @@ import math
 
 import numpy as np
 
-from tilesmith.frontend.common.limits import checked_shape
+from tilesmith.frontend.common.limits import checked_dims
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx import attributes as at
+from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.tensors import Contents, decode, decode_sparse, element_type
 from tilesmith.graph.nodes import Value
+from tilesmith.ir import extents
 from tilesmith.ir.dtypes import DType, f32, i64
+from tilesmith.ir.expr import as_expr
+from tilesmith.ir.symbols import as_dim
+from tilesmith.ir.types import Dim, same_dim
+from tilesmith.ops import elementwise as ew
 from tilesmith.ops import shape
+from tilesmith.ops.sizes import Extents, Iota
 
 _LARGEST = 1 << 24
 """Most elements of a constant that is made here; a model that asks for more is hostile."""
@@ -52,14 +59,14 @@ def _stored(n: OnnxNode, contents: Contents) -> Value:
     return n.builder.lazy_constant(contents.type, contents.data)
 
 
-def filled(n: OnnxNode, dims: tuple[int, ...], value: object, dtype: DType) -> Value:
+def filled(n: OnnxNode, dims: tuple[Dim, ...], value: object, dtype: DType) -> Value:
     """A tensor of one value, which takes no memory until its contents are needed."""
-    return n.add(shape.Expand(checked_shape(dims, "shape")), n.const(value, dtype))
+    return n.add(shape.Expand(checked_dims(dims, "shape")), n.const(value, dtype))
 
 
 @onnx_op("ConstantOfShape", since=9)
 def constant_of_shape(n: OnnxNode) -> Result:
-    dims = n.int_list(n.input(0), "shape")
+    dims = n.dims(n.input(0), "shape")
     tensor = n.attributes.get("value", at.TENSOR)
     if tensor is None:
         return filled(n, dims, 0, f32)
@@ -71,21 +78,33 @@ def constant_of_shape(n: OnnxNode) -> Result:
 
 @onnx_op("Shape", since=1)
 def shape_of(n: OnnxNode) -> Result:
-    dims = n.shape(n.input(0))
+    dims = n.input(0).type.shape
     if n.version >= 15:
         start, end = n.attr_int("start", 0), n.attr_int("end") if n.has("end") else None
         dims = dims[start:end]  # both clip, as in Python
-    return n.const(dims, i64)
+    return of_dims(n, dims, (len(dims),))
+
+
+def of_dims(n: OnnxNode, dims: tuple[Dim, ...], shape: tuple[int, ...]) -> Value:
+    """A tensor of dimensions, of type i64: a constant if all are numbers."""
+    if all(isinstance(d, int) for d in dims):
+        return n.const(np.array(dims, np.int64).reshape(shape))
+    return n.add(Extents(dims, shape))
 
 
 @onnx_op("Size", since=1)
 def size_of(n: OnnxNode) -> Result:
-    return n.const(n.input(0).type.size, i64)
+    return of_dims(n, (extents.product(n.input(0).type.shape),), ())
 
 
 @onnx_op("Range", since=11)
 def range_of(n: OnnxNode) -> Result:
     n.ignore("stash_type")  # the precision of a float range's steps; here it is the type's own
+    given = [n.builder.contents(n.input(i)) for i in range(3)]
+    if all(v.dtype.is_int for v in map(n.input, range(3))) and all(c is not None for c in given):
+        start, limit, delta = (n.dim(n.input(i), "start, limit or delta") for i in range(3))
+        if isinstance(delta, int) and not (isinstance(start, int) and isinstance(limit, int)):
+            return _symbolic_range(n, start, limit, delta)
     values = [n.array(n.input(i), what) for i, what in enumerate(("start", "limit", "delta"))]
     if any(v.size != 1 for v in values) or len({v.dtype for v in values}) != 1:
         n.bad(
@@ -107,6 +126,22 @@ def range_of(n: OnnxNode) -> Result:
     return n.const(
         (np.asarray(start, wide) + steps * np.asarray(delta, wide)).astype(values[0].dtype)
     )
+
+
+def _symbolic_range(n: OnnxNode, start: Dim, limit: Dim, delta: int) -> Value:
+    """`start`, `start + delta` and so on, up to but not including `limit`."""
+    if delta == 0:
+        n.bad("delta: expected a step other than 0, found 0")
+    length = extents.difference(limit, start) if delta > 0 else extents.difference(start, limit)
+    rounded = extents.total((length, abs(delta) - 1))
+    count = extents.larger(as_dim(as_expr(rounded) // abs(delta)), 0)
+    dtype = n.input(0).dtype
+    found = n.add(Iota(count))
+    if delta != 1:
+        found = n.add(ew.Mul(), found, n.const(delta, i64))
+    if not same_dim(start, 0):
+        found = n.add(ew.Add(), found, of_dims(n, (start,), ()))
+    return cast_to(n, found, dtype)
 
 
 def _check_size(n: OnnxNode, dims: tuple[int, ...]) -> None:

@@ -33,7 +33,7 @@ def gemm(n: OnnxNode) -> Result:
         n.input(2)  # became optional in opset 11
     c = n.optional(2)
     y = n.add(op, n.input(0), n.input(1), *(() if c is None else (c,)))
-    if c is not None and y.type.shape != (n.shape(y)[0], n.shape(y)[1]):
+    if c is not None and y.type.rank != 2:
         n.bad(f"C: expected a shape that broadcasts to the product, found {c.type}")
     return y
 

@@ -8,10 +8,13 @@ from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op, same_operator
 from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.graph.nodes import Value
+from tilesmith.ir import extents
 from tilesmith.ir.dtypes import i32
-from tilesmith.ir.types import same_shape
+from tilesmith.ir.expr import as_expr
+from tilesmith.ir.symbols import as_dim
+from tilesmith.ir.types import Dim
 from tilesmith.ops import conv as cv
-from tilesmith.ops import deform, pool
+from tilesmith.ops import deform, pool, rules, slicing
 from tilesmith.ops import elementwise as ew
 
 _LARGEST = 1 << 31
@@ -52,11 +55,11 @@ class Geometry:
         self.dilations = _numbers(n, "dilations", rank, 1, 1)
         self.reach = tuple((k - 1) * d + 1 for k, d in zip(kernel, self.dilations, strict=True))
         self.auto_pad = n.attr_string("auto_pad", "NOTSET", among=_AUTO_PAD)
-        self.extents = n.shape(x)[2:]
+        self.extents = x.type.shape[2:]
         self.ceil_mode = ceil_mode
         explicit = n.attr_ints("pads")
         if self.auto_pad == "NOTSET":
-            self.pads = _numbers(n, "pads", 2 * rank, -_LARGEST + 1, 0)
+            self.pads: tuple[Dim, ...] = _numbers(n, "pads", 2 * rank, -_LARGEST + 1, 0)
         else:
             if explicit and any(explicit):
                 n.bad(
@@ -65,19 +68,26 @@ class Geometry:
                 )
             self.pads = (0,) * (2 * rank)
 
-    def same_pads(self) -> tuple[int, ...]:
+    def same_pads(self) -> tuple[Dim, ...]:
         """Pads for SAME_UPPER and SAME_LOWER.
 
         The result's extent is the input's extent divided by the stride, rounded up.
         """
-        begins: list[int] = []
-        ends: list[int] = []
+        begins: list[Dim] = []
+        ends: list[Dim] = []
         for e, s, r in zip(self.extents, self.strides, self.reach, strict=True):
-            total = max((-(-e // s) - 1) * s + r - e, 0)
-            small, large = total // 2, total - total // 2
+            last = as_expr(extents.total((e, s - 1))) // s * s  # where a window after all would be
+            total = extents.larger(extents.total((as_dim(last - e), r - s)), 0)
+            small = as_dim(as_expr(total) // 2)
+            large = extents.difference(total, small)
             begins.append(small if self.auto_pad == "SAME_UPPER" else large)
             ends.append(large if self.auto_pad == "SAME_UPPER" else small)
         return (*begins, *ends)
+
+    def numbers(self) -> tuple[int, ...] | None:
+        """The pads as numbers; None if one depends on a symbolic extent."""
+        pads = tuple(p for p in self.pads if isinstance(p, int))
+        return pads if len(pads) == len(self.pads) else None
 
     def windowed(self) -> Geometry:
         """With the pads of a convolution or pool."""
@@ -89,8 +99,8 @@ class Geometry:
 def add_bias(n: OnnxNode, y: Value, bias: Value | None) -> Value:
     if bias is None:
         return y
-    channels = n.shape(y)[1]
-    if not same_shape(bias.type.shape, (channels,)):
+    channels = y.type.shape[1]
+    if not rules.equal_shapes("conv", bias.type.shape, (channels,)):
         n.bad(f"B: expected one number per channel, [{channels}], found {bias.type}")
     return n.add(ew.Add(), y, reshape_to(n, bias, (channels, *[1] * (y.type.rank - 2))))
 
@@ -114,7 +124,12 @@ def _kernel(n: OnnxNode, x: Value, w: Value) -> tuple[int, ...]:
 def convolve(n: OnnxNode, x: Value, w: Value) -> Value:
     """The convolution without bias that the node's attributes describe."""
     g = Geometry(n, x, _kernel(n, x, w)).windowed()
-    return n.add(cv.Conv(g.strides, g.pads, g.dilations, _groups(n)), x, w)
+    pads = g.numbers()
+    if pads is None:  # SAME around an extent that only a run knows
+        rank = len(g.kernel)
+        x = n.add(slicing.Pad((0, 0, *g.pads[:rank], 0, 0, *g.pads[rank:])), x)
+        pads = (0,) * (2 * rank)
+    return n.add(cv.Conv(g.strides, pads, g.dilations, _groups(n)), x, w)
 
 
 def _groups(n: OnnxNode) -> int:
@@ -153,20 +168,22 @@ def conv_transpose(n: OnnxNode) -> Result:
     rank = len(g.kernel)
     extra = _numbers(n, "output_padding", rank, 0, 0)
     wanted = n.attr_ints("output_shape")
+    scaled = [extents.product((e, s)) for e, s in zip(g.extents, g.strides, strict=True)]
     full = [
-        s * (e - 1) + o + r for s, e, o, r in zip(g.strides, g.extents, extra, g.reach, strict=True)
+        extents.total((e, o + r - s))
+        for e, s, o, r in zip(scaled, g.strides, extra, g.reach, strict=True)
     ]
-    if not wanted and g.auto_pad.startswith("SAME"):
-        wanted = tuple(e * s for e, s in zip(g.extents, g.strides, strict=True))
-    if wanted:
-        wanted = wanted[-rank:]  # some exporters also give N and C
-        if len(wanted) != rank or min(wanted) < 1:
-            n.bad(f"attribute 'output_shape': expected {rank} extents, found {list(wanted)}")
-        totals = [f - w for f, w in zip(full, wanted, strict=True)]
-        small = [t // 2 for t in totals]
-        large = [t - s for t, s in zip(totals, small, strict=True)]
+    same = not wanted and g.auto_pad.startswith("SAME")
+    if wanted or same:
+        sizes = tuple(scaled) if same else (wanted or ())[-rank:]  # some also give N and C
+        if len(sizes) != rank or any(isinstance(w, int) and w < 1 for w in sizes):
+            n.bad(f"attribute 'output_shape': expected {rank} extents, found {list(sizes)}")
+        totals = [extents.difference(f, w) for f, w in zip(full, sizes, strict=True)]
+        small = [as_dim(as_expr(t) // 2) for t in totals]
+        large = [extents.difference(t, s) for t, s in zip(totals, small, strict=True)]
         g.pads = (*small, *large) if g.auto_pad == "SAME_UPPER" else (*large, *small)
-    y = n.add(cv.ConvTranspose(g.strides, g.pads, g.dilations, _groups(n), extra), x, w)
+    pads = tuple(rules.static(n.op_type, p, "a pad") for p in g.pads)
+    y = n.add(cv.ConvTranspose(g.strides, pads, g.dilations, _groups(n), extra), x, w)
     return add_bias(n, y, n.optional(2))
 
 
@@ -177,9 +194,8 @@ def deform_conv(n: OnnxNode) -> Result:
     if kernel != n.shape(w)[2:]:
         n.bad(f"kernel_shape: expected that of weights {w.type}, found {list(kernel)}")
     g = Geometry(n, x, kernel)
-    op = deform.DeformConv(
-        g.strides, g.pads, g.dilations, _groups(n), n.attr_int("offset_group", 1)
-    )
+    pads = tuple(rules.static(n.op_type, p, "a pad") for p in g.pads)
+    op = deform.DeformConv(g.strides, pads, g.dilations, _groups(n), n.attr_int("offset_group", 1))
     return add_bias(n, n.add(op, x, w, offset, *([] if mask is None else [mask])), bias)
 
 

@@ -15,6 +15,7 @@ from tilesmith.frontend.onnx import attributes as at
 from tilesmith.frontend.onnx.attributes import Attributes
 from tilesmith.frontend.onnx.proto import text
 from tilesmith.graph.nodes import Value
+from tilesmith.ir.types import Dim
 from tilesmith.support.errors import ModelError
 
 
@@ -169,6 +170,13 @@ class OnnxNode(NodeContext):
             return self.attr_ints(name)
         value = self.optional(index)
         return None if value is None else self.int_list(value, name)
+
+    def dims_or_input(self, name: str, index: int, since: int) -> tuple[Dim, ...] | None:
+        """As `ints_or_input`, of numbers or symbolic dimensions."""
+        if self.version < since:
+            return self.attr_ints(name)
+        value = self.optional(index)
+        return None if value is None else self.dims(value, name)
 
     def check_all_read(self) -> None:
         """Raises ModelError for attributes and inputs that the import function did not look at."""

@@ -10,7 +10,7 @@ import numpy as np
 from tilesmith.frontend.common.errors import errors_name
 from tilesmith.frontend.common.external import ExternalFiles
 from tilesmith.frontend.common.folding import FoldingBuilder
-from tilesmith.frontend.common.inputs import Declared, Shapes, Values, fixed, input_types
+from tilesmith.frontend.common.inputs import Declared, Given, fixed, input_types
 from tilesmith.frontend.common.slots import FAILED, TensorList
 from tilesmith.frontend.common.source import Source
 from tilesmith.frontend.onnx.importer import Frame, OnnxImporter, opsets_of
@@ -19,23 +19,22 @@ from tilesmith.frontend.onnx.registry import FAMILIAR_OPSET, OLDEST_OPSET
 from tilesmith.frontend.onnx.tensors import element_type
 from tilesmith.graph.nodes import Graph, Value
 from tilesmith.graph.passes.dce import dce
-from tilesmith.ir.types import same_dim
+from tilesmith.ir.extents import are_equal
 from tilesmith.support.errors import ModelError, UnsupportedError
 
 
-def load(source: Source, shapes: Shapes, values: Values) -> Graph:
+def load(source: Source, given: Given) -> Graph:
     """The graph of an ONNX model (see `frontend.load`)."""
     model, weights = read_model(source)
     name = source.name or (model.graph.name if isinstance(model.graph.name, str) else "")
     with errors_name(name):
-        return _graph(model, weights, shapes, values, ExternalFiles(source.folder, source.opened))
+        return _graph(model, weights, given, ExternalFiles(source.folder, source.opened))
 
 
 def _graph(
     model: Any,
     weights: Mapping[int, np.ndarray],
-    shapes: Shapes,
-    values: Values,
+    given: Given,
     files: ExternalFiles,
 ) -> Graph:
     _check_model(model)
@@ -43,11 +42,11 @@ def _graph(
     proto = model.graph
     builder = FoldingBuilder(text(proto.name, "the graph's name") or "main")
     importer = OnnxImporter(builder, files, model.functions)
-    importer.initializers(proto, frame, frozenset(values), weights)
+    importer.initializers(proto, frame, frozenset(given.values), weights)
     stored = set(frame.names)
     inputs = [_declared(i) for i in proto.input if text(i.name, "an input's name") not in stored]
-    values = fixed(inputs, values)
-    types = input_types(inputs, shapes, values)
+    values = fixed(inputs, given.values)
+    types = input_types(inputs, given, values)
     for declared in inputs:
         name = declared.name
         if not name or name in frame.names:
@@ -64,7 +63,7 @@ def _graph(
             raise ModelError(f"output {output_name!r} is defined by no node, input or initializer")
         value = frame.find(output_name)
         if isinstance(value, Value):
-            _check_declared(o, value, bool(shapes or values))
+            _check_declared(o, value, bool(given.shapes or values))
             outputs.append(value)
         elif isinstance(value, TensorList):
             raise UnsupportedError(
@@ -118,9 +117,7 @@ def _declared(value_info: Any) -> Declared:
     dims: list[int | str] = []
     for d in tensor.shape.dim:
         if d.WhichOneof("value") == "dim_value":
-            if d.dim_value < 0:
-                raise ModelError(f"{what}: expected dimensions >= 0, found {d.dim_value}")
-            dims.append(int(d.dim_value))
+            dims.append(int(d.dim_value) if d.dim_value >= 0 else "")  # -1 stands for any size
         else:
             dims.append(text(d.dim_param, "a dimension's name"))
     return Declared(value_info.name, dtype, tuple(dims))
@@ -144,7 +141,8 @@ def _check_declared(value_info: Any, value: Value, overridden: bool) -> None:
         for d in value_info.type.tensor_type.shape.dim
     ]
     agree = len(dims) == value.type.rank and all(
-        d is None or same_dim(n, d) for d, n in zip(dims, value.shape, strict=True)
+        d is None or d < 0 or are_equal(n, d) is not False
+        for d, n in zip(dims, value.shape, strict=True)
     )
     if not agree:
         shown = f"[{','.join('?' if d is None else str(d) for d in dims)}]"

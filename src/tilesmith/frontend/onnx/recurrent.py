@@ -14,11 +14,11 @@ from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.graph.nodes import Value
-from tilesmith.ir.types import same_shape
+from tilesmith.ir.types import same_dim
 from tilesmith.ops import activation as act
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import matmul as mm
-from tilesmith.ops import shape, slicing
+from tilesmith.ops import rules, shape, slicing
 
 Function = Callable[[Value], Value]
 
@@ -94,7 +94,8 @@ def recurrent(n: OnnxNode) -> Result:
         h0, c0 = (None if s is None else n.add(shape.Transpose((1, 0, 2)), s) for s in (h0, c0))
     if x.type.rank != 3 or w.type.rank != 3 or r.type.rank != 3:
         n.bad(f"expected X, W and R of rank 3, found {x.type}, {w.type} and {r.type}")
-    steps, batch, width = n.shape(x)
+    batch = x.type.shape[1]
+    steps, width = (rules.static(n.op_type, x.type.shape[a], "an extent of X") for a in (0, 2))
     hidden, gates = n.shape(r)[2], _GATES[kind]
     if n.has("hidden_size") and n.attr_int("hidden_size") != hidden:
         n.bad(
@@ -107,9 +108,9 @@ def recurrent(n: OnnxNode) -> Result:
     sizes = (2 * gates * hidden, hidden, hidden, 3 * hidden)
     for name, v, size in zip(("B", "h", "c", "P"), (bias, h0, c0, peepholes), sizes, strict=True):
         fits = (count, batch, hidden) if name in ("h", "c") else (count, size)
-        if v is not None and not same_shape(v.type.shape, fits):
+        if v is not None and not rules.equal_shapes(kind, v.type.shape, fits):
             n.bad(f"{name}: expected shape {list(fits)}, found {v.type}")
-    if lengths is not None and not same_shape(lengths.type.shape, (batch,)):
+    if lengths is not None and not rules.equal_shapes(kind, lengths.type.shape, (batch,)):
         n.bad(f"sequence_lens: expected [{batch}], found {lengths.type}")
     if not 1 <= steps <= _STEPS:
         n.unsupported(f"a sequence of {steps} steps (supported are 1 to {_STEPS})")
@@ -159,8 +160,8 @@ def recurrent(n: OnnxNode) -> Result:
 
 def _pick(n: OnnxNode, v: Value, d: int) -> Value:
     """Direction number `d` of a tensor whose first axis is the directions."""
-    rest = n.shape(v)[1:]
-    if n.shape(v)[0] == 1:
+    rest = v.type.shape[1:]
+    if same_dim(v.type.shape[0], 1):
         return reshape_to(n, v, rest)
     return reshape_to(n, n.add(slicing.Slice((d,), (d + 1,), (0,), (1,)), v), rest)
 
@@ -202,7 +203,7 @@ def _step(
     """The state after step `t`."""
     parts = (hidden,) * _GATES[kind]
     at_t = n.add(slicing.Slice((t,), (t + 1,), (0,), (1,)), cell.projected)
-    x = reshape_to(n, at_t, n.shape(at_t)[1:])
+    x = reshape_to(n, at_t, at_t.type.shape[1:])
 
     def limit(v: Value) -> Value:
         return v if clip is None else n.add(ew.Clip(-clip, clip), v)

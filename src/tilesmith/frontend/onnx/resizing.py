@@ -6,12 +6,17 @@ import math
 
 import numpy as np
 
-from tilesmith.frontend.common.limits import checked_shape
+from tilesmith.frontend.common.limits import checked_dims
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.graph.nodes import Value
+from tilesmith.ir import extents
+from tilesmith.ir.expr import as_expr
+from tilesmith.ir.symbols import as_dim
+from tilesmith.ir.types import Dim, same_shape
 from tilesmith.ops import resize as rs
+from tilesmith.support.errors import OpenDimensionError
 
 _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}
 _COORDINATES = (
@@ -29,9 +34,23 @@ def _mode(n: OnnxNode) -> str:
     return _MODES[n.attr_string("mode", "nearest", among=tuple(_MODES))]
 
 
-def _scaled(extent: int, scale: float) -> int:
+_CHECKED = 1 << 16
+"""Extents for which a symbolic size is compared with the one that engines compute."""
+
+
+def _scaled(n: OnnxNode, extent: Dim, scale: float) -> Dim:
     """floor(extent * scale) in f32, as engines compute it: 0.7 * 10 is 7 and not 6."""
-    return math.floor(float(np.float32(extent) * np.float32(scale)))
+    if isinstance(extent, int):
+        return math.floor(float(np.float32(extent) * np.float32(scale)))
+    number, by = rs.short_fraction(scale).as_integer_ratio()
+    some = np.arange(_CHECKED)
+    rounded = np.floor(some.astype(np.float32) * np.float32(scale)).astype(np.int64)
+    if not np.array_equal(rounded, some * number // by):
+        raise OpenDimensionError(
+            f"{n.op_type}: floor({extent} * {scale}) depends on rounding; give the input its size "
+            "with shapes="
+        )
+    return as_dim(as_expr(extents.product((extent, number))) // by)
 
 
 def _scales(n: OnnxNode, value: Value, count: int) -> tuple[float, ...]:
@@ -44,8 +63,8 @@ def _scales(n: OnnxNode, value: Value, count: int) -> tuple[float, ...]:
 def _asymmetric(n: OnnxNode, scales: tuple[float, ...]) -> Result:
     """What Upsample and the first Resize did: source = destination / scale, rounded down."""
     x = n.input(0)
-    sizes = checked_shape(
-        [_scaled(d, s) for d, s in zip(n.shape(x), scales, strict=True)], "the result"
+    sizes = checked_dims(
+        [_scaled(n, d, s) for d, s in zip(x.type.shape, scales, strict=True)], "the result"
     )
     return n.add(rs.Resize(sizes, scales, _mode(n), "asymmetric", "floor"), x)
 
@@ -87,11 +106,12 @@ def resize(n: OnnxNode) -> Result:
     antialias = n.attr_flag("antialias") if n.version >= 18 else False
     # Empty tensors stand for left-out inputs in opset 11.
     scales_input, sizes_input = (
-        None if v is None or v.type.size == 0 else v for v in (scales_input, sizes_input)
+        None if v is None or same_shape(v.type.shape, (0,)) else v
+        for v in (scales_input, sizes_input)
     )
     if (scales_input is None) == (sizes_input is None):
         n.bad("expected either scales or sizes")
-    dims = n.shape(x)
+    dims = x.type.shape
     starts, ends = [0.0] * rank, [1.0] * rank
     crops = coordinates == "tf_crop_and_resize"
     if crops:
@@ -106,20 +126,23 @@ def resize(n: OnnxNode) -> Result:
     if scales_input is not None:
         for a, s in zip(axes, _scales(n, scales_input, len(axes)), strict=True):
             scales[a] = s
-            sizes[a] = _scaled(dims[a], s * (ends[a] - starts[a]) if crops else s)
+            sizes[a] = _scaled(n, dims[a], s * (ends[a] - starts[a]) if crops else s)
     elif sizes_input is not None:
-        wanted = n.int_list(sizes_input, "sizes")
-        if len(wanted) != len(axes) or min(wanted, default=1) < 1:
+        wanted = n.dims(sizes_input, "sizes")
+        if len(wanted) != len(axes) or any(isinstance(w, int) and w < 1 for w in wanted):
             n.bad(f"sizes: expected {len(axes)} numbers above 0, found {list(wanted)}")
-        ratios = [w / dims[a] if dims[a] else 1.0 for w, a in zip(wanted, axes, strict=True)]
-        if policy != "stretch" and ratios:
+        if policy != "stretch" and axes:
+            wanted = n.int_list(sizes_input, "sizes")
+            given = n.shape(x)
+            ratios = [w / given[a] if given[a] else 1.0 for w, a in zip(wanted, axes, strict=True)]
             ratio = min(ratios) if policy == "not_larger" else max(ratios)
-            ratios = [ratio] * len(axes)
-            wanted = tuple(math.floor(ratio * dims[a] + 0.5) for a in axes)
-        for a, w, r in zip(axes, wanted, ratios, strict=True):
-            sizes[a], scales[a] = w, r
+            for a in axes:
+                sizes[a], scales[a] = math.floor(ratio * given[a] + 0.5), ratio
+        else:
+            for a, w in zip(axes, wanted, strict=True):
+                sizes[a] = w
     op = rs.Resize(
-        checked_shape(sizes, "the result"),
+        checked_dims(sizes, "the result"),
         tuple(scales) if scales_input is not None or policy != "stretch" else (),
         mode,
         coordinates,

@@ -38,7 +38,8 @@ def max_unpool(n: OnnxNode) -> Result:
     if given is not None:
         shape = n.int_list(given, "output_shape")
     else:
-        pairs = zip(g.extents, g.strides, g.kernel, g.pads, g.pads[len(g.kernel) :], strict=False)
+        places, pads = n.shape(x)[2:], g.numbers() or ()
+        pairs = zip(places, g.strides, g.kernel, pads, pads[len(g.kernel) :], strict=False)
         shape = (*n.shape(x)[:2], *((e - 1) * s + k - p - q for e, s, k, p, q in pairs))
     if any(d < 1 for d in shape):
         n.bad(f"output_shape: expected extents above 0, found {list(shape)}")

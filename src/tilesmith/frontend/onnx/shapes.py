@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 
+from tilesmith.frontend.common.limits import checked_dims
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.graph.nodes import Value
-from tilesmith.ir.types import same_shape
+from tilesmith.ir import extents
+from tilesmith.ir.expr import as_expr, binary
+from tilesmith.ir.symbols import as_dim
+from tilesmith.ir.types import Dim, same_dim, same_shape
 from tilesmith.ops import elementwise as ew
-from tilesmith.ops import gather, shape, slicing
+from tilesmith.ops import gather, rules, shape, slicing
+from tilesmith.ops.sizes import Iota
 
 PAD_MODES = ("constant", "reflect", "edge", "wrap")
 
 
-def reshape_to(n: OnnxNode, x: Value, dims: tuple[int, ...]) -> Value:
+def reshape_to(n: OnnxNode, x: Value, dims: tuple[Dim, ...]) -> Value:
     """`x` reshaped; `x` itself when it has that shape."""
     return x if same_shape(x.type.shape, dims) else n.add(shape.Reshape(dims), x)
 
@@ -28,21 +33,22 @@ def identity(n: OnnxNode) -> Result:
 
 @onnx_op("Reshape", since=5)
 def reshape(n: OnnxNode) -> Result:
-    dims = n.int_list(n.input(1), "shape")
+    dims = n.dims(n.input(1), "shape")
     return reshaped(n, dims, n.attr_flag("allowzero") if n.version >= 14 else False)
 
 
-def reshaped(n: OnnxNode, dims: tuple[int, ...], zero_is_zero: bool) -> Value:
+def reshaped(n: OnnxNode, dims: tuple[Dim, ...], zero_is_zero: bool) -> Value:
     """The first input with shape `dims`: -1 stands for the rest, 0 copies unless `zero_is_zero`."""
     x = n.input(0)
-    if any(d < -1 for d in dims):
+    numbers = [d for d in dims if isinstance(d, int)]
+    if any(d < -1 for d in numbers):
         n.bad(f"shape: expected dimensions >= -1, found {list(dims)}")
-    if zero_is_zero and 0 in dims and -1 in dims:
+    if zero_is_zero and 0 in numbers and -1 in numbers:
         n.bad("shape: with allowzero it may not have both 0 and -1")
-    if not zero_is_zero and any(d == 0 and i >= x.type.rank for i, d in enumerate(dims)):
+    copies = [same_dim(d, 0) and not zero_is_zero for d in dims]
+    if any(copies[x.type.rank :]):
         n.bad(f"shape: {list(dims)} copies a dimension that {x.type} does not have")
-    source = n.shape(x)
-    target = tuple(source[i] if d == 0 and not zero_is_zero else d for i, d in enumerate(dims))
+    target = tuple(x.type.shape[i] if c else d for i, (d, c) in enumerate(zip(dims, copies)))
     return n.add(shape.Reshape(target), x)
 
 
@@ -76,9 +82,7 @@ def unsqueeze(n: OnnxNode) -> Result:
 
 @onnx_op("Expand", since=8)
 def expand(n: OnnxNode) -> Result:
-    dims = n.int_list(n.input(1), "shape")
-    if any(d < 0 for d in dims):
-        n.bad(f"shape: expected dimensions >= 0, found {list(dims)}")
+    dims = checked_dims(n.dims(n.input(1), "shape"), "shape")
     return n.add(shape.Expand(dims), n.input(0))
 
 
@@ -93,11 +97,11 @@ def concat(n: OnnxNode) -> Result:
 def split(n: OnnxNode) -> Result:
     x = n.input(0)
     axis = n.axis(n.attr_int("axis", 0), x.type.rank)
-    sizes = n.ints_or_input("split", 1, since=13)
+    sizes = n.dims_or_input("split", 1, since=13)
     if n.version == 1 and sizes is None:  # the first opset had both, and a default
         given = n.optional(1)
-        sizes = None if given is None else n.int_list(given, "split")
-    count, extent = n.output_count, n.shape(x)[axis]
+        sizes = None if given is None else n.dims(given, "split")
+    count, extent = n.output_count, x.type.shape[axis]
     if n.version >= 18 and n.has("num_outputs"):
         wanted = n.attr_int("num_outputs")
         if sizes is not None or wanted != count:
@@ -105,17 +109,14 @@ def split(n: OnnxNode) -> Result:
                 f"num_outputs: expected {count} as the node has outputs, and no split; found "
                 f"{wanted}"
             )
-        part = -(-extent // count)  # the last part may be smaller
-        sizes = tuple(min(part, max(extent - i * part, 0)) for i in range(count))
+        part = as_dim(as_expr(extents.total((extent, count - 1))) // count)  # rounded up
+        starts = (extents.product((i, part)) for i in range(count))
+        left = (extents.larger(extents.difference(extent, start), 0) for start in starts)
+        sizes = tuple(extents.smaller(part, n) for n in left)
     if sizes is None:
-        if count == 0 or extent % count:
-            n.bad(
-                f"expected an extent along axis {axis} that {count} outputs share equally, "
-                f"found {extent}"
-            )
-        sizes = (extent // count,) * count
-    if len(sizes) != count or sum(sizes) != extent or min(sizes) < 0:
-        n.bad(f"split: expected {count} sizes that add up to {extent}, found {list(sizes)}")
+        sizes = (rules.divided("split", extent, count, f"an extent along axis {axis}"),) * count
+    if len(sizes) != count:
+        n.bad(f"split: expected {count} sizes, found {list(sizes)}")
     found = n.add(slicing.Split(axis, sizes), x)
     return found if isinstance(found, tuple) else (found,)
 
@@ -130,7 +131,7 @@ def slice_attributes(n: OnnxNode) -> Result:
 
 @onnx_op("Slice", since=10)
 def slice_inputs(n: OnnxNode) -> Result:
-    starts, ends = (n.int_list(n.input(i), what) for i, what in ((1, "starts"), (2, "ends")))
+    starts, ends = (n.dims(n.input(i), what) for i, what in ((1, "starts"), (2, "ends")))
     axes, steps = n.optional(3), n.optional(4)
     return _slice(
         n,
@@ -143,8 +144,8 @@ def slice_inputs(n: OnnxNode) -> Result:
 
 def _slice(
     n: OnnxNode,
-    starts: tuple[int, ...],
-    ends: tuple[int, ...],
+    starts: tuple[Dim, ...],
+    ends: tuple[Dim, ...],
     axes: tuple[int, ...] | None,
     steps: tuple[int, ...] | None,
 ) -> Result:
@@ -168,14 +169,15 @@ def pad_attributes(n: OnnxNode) -> Result:
 @onnx_op("Pad", since=11)
 def pad_inputs(n: OnnxNode) -> Result:
     x, rank = n.input(0), n.input(0).type.rank
-    pads = n.int_list(n.input(1), "pads")
+    pads = n.dims(n.input(1), "pads")
     value, axes_input = n.optional(2), n.optional(3) if n.version >= 18 else None
     axes = (
         tuple(range(rank)) if axes_input is None else n.axes(n.int_list(axes_input, "axes"), rank)
     )
     if len(pads) != 2 * len(axes):
         n.bad(f"pads: expected {2 * len(axes)} for {len(axes)} axes, found {len(pads)}")
-    begins, ends = [0] * rank, [0] * rank
+    begins: list[Dim] = [0] * rank
+    ends: list[Dim] = [0] * rank
     for i, a in enumerate(axes):
         begins[a], ends[a] = pads[i], pads[len(axes) + i]
     mode = n.attr_string("mode", "constant", among=PAD_MODES)
@@ -185,7 +187,7 @@ def pad_inputs(n: OnnxNode) -> Result:
 
 @onnx_op("Tile", since=6)
 def tile(n: OnnxNode) -> Result:
-    return n.add(slicing.Tile(n.int_list(n.input(1), "repeats")), n.input(0))
+    return n.add(slicing.Tile(n.dims(n.input(1), "repeats")), n.input(0))
 
 
 @onnx_op("DepthToSpace", since=1)
@@ -201,8 +203,9 @@ def space_to_depth(n: OnnxNode) -> Result:
     y = n.add(shape.SpaceToDepth(block), x)
     if mode == "DCR":
         return y
-    batch, c, h, w = n.shape(y)  # blocks first; CRD wants channels first
-    y = n.add(shape.Reshape((batch, block * block, c // (block * block), h, w)), y)
+    batch, c, h, w = y.type.shape  # blocks first; CRD wants channels first
+    inner = rules.divided("space_to_depth", c, block * block, "the channel count")
+    y = n.add(shape.Reshape((batch, block * block, inner, h, w)), y)
     return n.add(shape.Reshape((batch, c, h, w)), n.add(shape.Transpose((0, 2, 1, 3, 4)), y))
 
 
@@ -216,16 +219,17 @@ def trilu(n: OnnxNode) -> Result:
 @onnx_op("CenterCropPad", since=18)
 def center_crop_pad(n: OnnxNode) -> Result:
     x = n.input(0)
-    wanted, axes = n.int_list(n.input(1), "shape"), n.attr_ints("axes")
+    wanted, axes = n.dims(n.input(1), "shape"), n.attr_ints("axes")
     axes = n.axes(tuple(range(x.type.rank)) if axes is None else axes, x.type.rank)
     if len(wanted) != len(axes):
         n.bad(f"shape: expected {len(axes)} dimensions, found {len(wanted)}")
-    begins, ends = [0] * x.type.rank, [0] * x.type.rank
+    begins: list[Dim] = [0] * x.type.rank
+    ends: list[Dim] = [0] * x.type.rank
     for a, w in zip(axes, wanted, strict=True):
-        difference = w - n.shape(x)[a]
+        difference = extents.difference(w, x.type.shape[a])
         # The middle is kept; of an odd difference the larger half goes to the end.
-        half = difference // 2 if difference > 0 else -(-difference // 2)
-        begins[a], ends[a] = half, difference - half
+        half = as_dim(binary("truncdiv", as_expr(difference), 2))
+        begins[a], ends[a] = half, extents.difference(difference, half)
     return n.add(slicing.Pad((*begins, *ends), "constant", 0), x)
 
 
@@ -249,8 +253,8 @@ def gather_nd(n: OnnxNode) -> Result:
 
 @onnx_op("OneHot", since=9)
 def one_hot(n: OnnxNode) -> Result:
-    depth = int(n.scalar(n.input(1), "depth"))
-    if depth < 1:
+    depth = n.dim(n.input(1), "depth")
+    if isinstance(depth, int) and depth < 1:
         n.bad(f"depth: expected at least 1, found {depth}")
     return n.add(gather.OneHot(depth, n.attr_int("axis", -1)), n.input(0), n.input(2))
 
@@ -262,7 +266,7 @@ def compress(n: OnnxNode) -> Result:
     if keep.ndim != 1 or keep.dtype != np.bool_:
         n.bad(f"condition: expected a list of bools, found {n.input(1).type}")
     if axis is None:
-        x, axis = reshape_to(n, x, (x.type.size,)), 0
+        x, axis = reshape_to(n, x, (extents.product(x.type.shape),)), 0
     axis = n.axis(axis, x.type.rank)
     return n.add(gather.Gather(axis), x, n.const(np.flatnonzero(keep).astype(np.int64)))
 
@@ -277,15 +281,14 @@ def reverse_sequence(n: OnnxNode) -> Result:
             f"{batch}"
         )
     lengths = n.input(1)
-    dims = n.shape(x)
+    dims = x.type.shape
     if len(dims) < 2:
         n.bad(f"expected an input of rank 2 or more, found {x.type}")
     steps, sequences = dims[time], dims[batch]
-    if not same_shape(lengths.type.shape, (sequences,)):
+    if not rules.equal_shapes("reverse_sequence", lengths.type.shape, (sequences,)):
         n.bad(f"sequence_lens: expected [{sequences}], found {lengths.type}")
     # Step t of a sequence of length l comes from l-1-t while t < l, else from itself.
-    t = np.arange(steps, dtype=np.int64).reshape((-1, 1) if time == 0 else (1, -1))
-    at = n.const(t)
+    at = reshape_to(n, n.add(Iota(steps)), (steps, 1) if time == 0 else (1, steps))
     length = reshape_to(n, lengths, (1, sequences) if time == 0 else (sequences, 1))
     mirrored = n.add(ew.Sub(), n.add(ew.Sub(), length, n.const(np.int64(1))), at)
     source = n.add(ew.Where(), n.add(ew.Less(), at, length), mirrored, at)

@@ -160,9 +160,12 @@ def _conv_of_pad(r: Rewriter, n: Node) -> Result:
         return None
     assert isinstance(inner.op, Pad)
     rank = n.inputs[0].type.rank
-    begins, ends = inner.op.pads[:rank], inner.op.pads[rank:]
+    added = tuple(p for p in inner.op.pads if isinstance(p, int))
+    begins, ends = added[:rank], added[rank:]
     is_zero = inner.op.mode == "constant" and inner.op.value == 0
-    if not is_zero or any((*begins[:2], *ends[:2])) or min((*begins, *ends)) < 0:
+    if not is_zero or len(added) < 2 * rank:
+        return None
+    if any((*begins[:2], *ends[:2])) or min(added) < 0:
         return None
     own = n.op.pads or (0,) * (2 * (rank - 2))
     if min(own) < 0:

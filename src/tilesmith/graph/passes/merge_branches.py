@@ -80,8 +80,9 @@ def _merged(r: Rewriter, a: Value, b: Value) -> Value | None:
     if (outer.strides, outer.dilations) != (inner.strides, inner.dilations):
         return None
     place = [slice(None), slice(None)]
+    begins = (win.static_pads(n.op.name)[0] for win, n in ((outer, large), (inner, small)))
     for k, d, size, first, other in zip(
-        v.shape[2:], outer.dilations, w.shape[2:], outer.begins, inner.begins, strict=True
+        v.shape[2:], outer.dilations, w.shape[2:], *begins, strict=True
     ):
         at, rest = divmod(first - other, d)
         if rest or at < 0 or at + k > size:

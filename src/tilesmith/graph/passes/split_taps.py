@@ -88,9 +88,10 @@ def _margins(node: Node, tap: Tap) -> tuple[list[int], list[int]]:
     """
     assert isinstance(node.op, Conv)
     win = node.op.window(node.inputs[1].type.static_shape[2:])
-    before = [b - t * d for b, t, d in zip(win.begins, tap, win.dilations, strict=True)]
+    begins, ends = win.static_pads(node.op.name)
+    before = [b - t * d for b, t, d in zip(begins, tap, win.dilations, strict=True)]
     rest = [k - 1 - t for k, t in zip(win.kernel, tap, strict=True)]
-    after = [e - r * d for e, r, d in zip(win.ends, rest, win.dilations, strict=True)]
+    after = [e - r * d for e, r, d in zip(ends, rest, win.dilations, strict=True)]
     return before, after
 
 

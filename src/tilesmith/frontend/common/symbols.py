@@ -1,0 +1,155 @@
+"""The dimensions that stay open when a model is imported: one symbol for each.
+
+A model is imported again when two of its extents turn out to be equal for some sizes only
+(`UnequalDims`): one symbol is then replaced by what it must be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from tilesmith.ir.affine import affine_form, from_affine
+from tilesmith.ir.expr import Expr, Var, as_expr, free_vars, substitute
+from tilesmith.ir.sizes import LARGEST, Sizes
+from tilesmith.ir.symbols import as_dim, symbol
+from tilesmith.ir.types import Dim, same_dim
+from tilesmith.ops.rules import UnequalDims
+from tilesmith.support.errors import ModelError, OpenDimensionError
+
+Range: TypeAlias = "int | tuple[int, int]"
+"""The largest size, or the smallest and the largest."""
+
+Ranges: TypeAlias = "Mapping[str, Range | Mapping[int, Range]]"
+"""Ranges of open dimensions by name (`{"batch": (1, 64)}`), or of an input's axes
+(`{"x": {0: (1, 64)}}`).
+"""
+
+ExpectedSizes: TypeAlias = "Mapping[str, int | Mapping[int, int]]"
+"""Sizes that decisions reckon with, by the dimension's name or an input's axes."""
+
+Place: TypeAlias = "tuple[str, int, int]"
+"""An input's name, one of its axes, and its rank."""
+
+
+class Symbols:
+    """What open dimensions are: symbols, until more is known.
+
+    dynamic: the ranges that the caller gives; 1 to 2^31 - 1 for others.
+    expected: the sizes that the caller expects; by default 1 for an input's first axis, 224 for the
+        last two of four, and 128 for others, or the nearest in the range.
+    """
+
+    def __init__(
+        self, dynamic: Ranges | None = None, expected: ExpectedSizes | None = None
+    ) -> None:
+        self._ranges, self._expected = dynamic or {}, expected or {}
+        self._dims: dict[str, Dim] = {}
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The names that the caller used, and the argument in which."""
+        return {
+            **dict.fromkeys(self._expected, "expected"),
+            **dict.fromkeys(self._ranges, "dynamic"),
+        }
+
+    def of(self, name: str, place: Place) -> Dim:
+        """The dimension `name` ("" if it has none) of an input's axis."""
+        key = name or f"{place[0]}.{place[1]}"
+        if key not in self._dims:
+            self._dims[key] = self._new(key, name, place)
+        return self._dims[key]
+
+    def _new(self, key: str, name: str, place: Place) -> Var:
+        low, high = _range(key, _of(self._ranges, name, place))
+        expected = _of(self._expected, name, place)
+        if expected is None:
+            return symbol(key, low, high, min(max(_usual(place), low), high))
+        if not isinstance(expected, int) or not low <= expected <= high:
+            raise ModelError(
+                f"expected: the size of dimension {key!r} is from {low} to {high}, found {expected}"
+            )
+        return symbol(key, low, high, expected)
+
+    def restrict(self, error: UnequalDims) -> None:
+        """Replaces a symbol so that two extents are equal.  Raises OpenDimensionError if none can
+        be replaced.
+        """
+        found = _solved(error.first, error.second)
+        if found is None:
+            raise OpenDimensionError(str(error)) from None
+        self._dims = {
+            key: d if isinstance(d, int) else as_dim(substitute(d, found))
+            for key, d in self._dims.items()
+        }
+
+
+def _of(given: Mapping[str, object], name: str, place: Place) -> object:
+    """What `given` says about a dimension, by its name or its place."""
+    axes = given.get(place[0])
+    if name in given and not isinstance(given[name], Mapping):
+        return given[name]
+    return axes.get(place[1]) if isinstance(axes, Mapping) else None
+
+
+def _range(key: str, given: object) -> tuple[int, int]:
+    low, high = given if isinstance(given, tuple) and len(given) == 2 else (1, given)
+    high = LARGEST if high is None else high
+    if not (isinstance(low, int) and isinstance(high, int)) or not 0 <= low <= high <= LARGEST:
+        raise ModelError(
+            f"dynamic: expected the smallest and the largest size of dimension {key!r}, from 0 to "
+            f"{LARGEST}, found {given!r}"
+        )
+    return low, high
+
+
+def _usual(place: Place) -> int:
+    _, axis, rank = place
+    if axis == 0:
+        return 1
+    return 224 if rank == 4 and axis >= 2 else 128
+
+
+def _solved(a: Dim, b: Dim) -> dict[Expr, Expr] | None:
+    """What symbols are where `a` equals `b`; None if that can't be said."""
+    if isinstance(a, Var) and isinstance(b, Var):
+        return _joined(a, b)
+    for var, value in ((a, b), (b, a)):
+        if isinstance(var, Var) and var not in free_vars(as_expr(value)):
+            return {var: as_expr(value)}
+    terms, constant = affine_form(as_expr(a) - b)
+    for var, k in reversed(terms.items()):
+        others = {t: -c // k for t, c in terms.items() if t is not var}
+        exact = all(c % k == 0 for c in (*terms.values(), constant))
+        if isinstance(var, Var) and exact and not any(var in free_vars(t) for t in others):
+            return {var: from_affine(others, -constant // k)}
+    return _same_form(a, b)
+
+
+def _same_form(a: Dim, b: Dim) -> dict[Expr, Expr] | None:
+    """One symbol for two, if the extents are then the same: both are (n + 1) // 2, say."""
+    left, right = (free_vars(as_expr(d)) for d in (a, b))
+    for x in sorted(left - right, key=lambda v: v.name):
+        for y in sorted(right - left, key=lambda v: v.name):
+            found = _joined(x, y)
+            if found is not None and same_dim(
+                *(as_dim(substitute(as_expr(d), found)) for d in (a, b))
+            ):
+                return found
+    return None
+
+
+def _joined(a: Var, b: Var) -> dict[Expr, Expr] | None:
+    """One symbol for two, with the sizes that both may have."""
+    x, y = _sizes(a), _sizes(b)
+    low, high = max(x.low, y.low), min(x.high, y.high)
+    if low > high:
+        return None
+    both = symbol(a.name, low, high, min(max(x.expected, low), high))
+    return {a: both, b: both}
+
+
+def _sizes(var: Var) -> Sizes:
+    assert var.sizes is not None
+    return var.sizes

@@ -1,0 +1,332 @@
+"""Models with open dimensions: one graph with symbols, which is right for every size.
+
+The graph with its symbols bound to sizes gives the answers of the graph that was loaded for these
+sizes, and ONNX Runtime's.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_models as om
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+from tilesmith.frontend.load import load
+from tilesmith.graph.evaluate import evaluate
+from tilesmith.graph.parse import parse_graph
+from tilesmith.graph.passes.bind import bind
+from tilesmith.graph.text import constants_of, print_graph
+from tilesmith.graph.verify import verify
+from tilesmith.support.errors import ModelError, OpenShapesError, UnsupportedError
+
+RNG = np.random.default_rng(0)
+
+
+def node(op: str, inputs: str, outputs: str, **attributes: Any) -> Any:
+    return helper.make_node(op, inputs.split(" "), outputs.split(), **attributes)
+
+
+def i64(*numbers: int) -> np.ndarray:
+    return np.array(numbers, np.int64)
+
+
+def weights(*shape: int) -> np.ndarray:
+    return (RNG.standard_normal(shape) / 4).astype(np.float32)
+
+
+def x(*dims: int | str, name: str = "x", dtype: int = TensorProto.FLOAT) -> Any:
+    return om.value(name, dims, dtype)
+
+
+ONE = np.int64(1)
+CASES: dict[str, tuple[Any, dict[str, Sequence[int]]]] = {}
+
+
+def case(
+    name: str,
+    nodes: Sequence[Any],
+    inputs: Sequence[Any],
+    sizes: dict[str, Sequence[int]],
+    constants: Mapping[str, np.ndarray] | None = None,
+    outputs: str = "y",
+) -> None:
+    CASES[name] = om.model(nodes, inputs, outputs.split(), constants, 18), sizes
+
+
+case(
+    "attention as PyTorch writes it",
+    [
+        node("Shape", "x", "s"), node("Gather", "s i0", "b"), node("Gather", "s i1", "l"),
+        node("MatMul", "x w", "q"), node("Unsqueeze", "b a0", "bu"),
+        node("Unsqueeze", "l a0", "lu"),
+        node("Concat", "bu lu four eight", "split", axis=0), node("Reshape", "q split", "r"),
+        node("Transpose", "r", "t", perm=[0, 2, 1, 3]),
+        node("Transpose", "r", "k", perm=[0, 2, 3, 1]), node("MatMul", "t k", "scores"),
+        node("Unsqueeze", "m a12", "mu"), node("Cast", "mu", "mf", to=1),
+        node("Add", "scores mf", "masked"), node("Softmax", "masked", "p", axis=-1),
+        node("MatMul", "p t", "o"), node("Transpose", "o", "ot", perm=[0, 2, 1, 3]),
+        node("Concat", "bu lu rest", "joined", axis=0), node("Reshape", "ot joined", "y"),
+    ],
+    [x("batch", "seq", 32), x("batch", "seq", name="m", dtype=TensorProto.INT64)],
+    {"batch": (1, 2, 5), "seq": (1, 7, 16)},
+    {
+        "i0": np.int64(0), "i1": ONE, "w": weights(32, 32), "a0": i64(0), "a12": i64(1, 2),
+        "four": i64(4), "eight": i64(8), "rest": i64(-1),
+    },
+)  # fmt: skip
+case(
+    "an image classifier",
+    [
+        node("Conv", "x w", "c", pads=[1, 1, 1, 1], strides=[2, 2]), node("Relu", "c", "r"),
+        node("MaxPool", "r", "p", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+        node("Conv", "p v", "d", group=4), node("Add", "d p", "a"),
+        node("GlobalAveragePool", "a", "g"), node("Flatten", "g", "f"), node("Gemm", "f u", "y"),
+    ],
+    [x("n", 3, "h", "w")],
+    {"n": (1, 3), "h": (8, 15), "w": (9, 20)},
+    {"w": weights(4, 3, 3, 3), "v": weights(4, 1, 1, 1), "u": weights(4, 5)},
+)  # fmt: skip
+case(
+    "a recogniser of text lines",
+    [
+        node("Conv", "x w", "c", pads=[1, 1, 1, 1], strides=[2, 2]), node("Relu", "c", "r"),
+        node("AveragePool", "r", "p", kernel_shape=[4, 1], strides=[4, 1]),
+        node("Squeeze", "p a2", "q"), node("Transpose", "q", "t", perm=[2, 0, 1]),
+        node("Transpose", "t", "b", perm=[1, 0, 2]), node("Shape", "b", "s"),
+        node("Gather", "s i1", "l"), node("Unsqueeze", "l a0", "lu"),
+        node("Concat", "minus lu six", "shape", axis=0), node("Reshape", "b shape", "z"),
+        node("MatMul", "z v", "u"), node("Softmax", "u", "y", axis=2),
+    ],
+    [x("n", 1, 8, "w")],
+    {"n": (1, 2), "w": (2, 5, 8, 31)},
+    {
+        "w": weights(6, 1, 3, 3), "a2": i64(2), "a0": i64(0), "i1": ONE, "minus": i64(-1),
+        "six": i64(6), "v": weights(6, 9),
+    },
+)  # fmt: skip
+case(
+    "padding that keeps the extent",
+    [
+        node("Conv", "x w", "c", auto_pad="SAME_UPPER", strides=[2, 2]),
+        node("AveragePool", "c", "p", kernel_shape=[3, 2], strides=[2, 2], auto_pad="SAME_LOWER"),
+        node("MaxPool", "p", "y", kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1),
+        node("ConvTranspose", "x v", "t", strides=[2, 2], auto_pad="SAME_UPPER"),
+    ],
+    [x("n", 3, "h", "w")],
+    {"n": (1, 2), "h": (8, 15, 16), "w": (9, 20)},
+    {"w": weights(4, 3, 3, 3), "v": weights(3, 4, 3, 3)},
+    "y t",
+)
+case(
+    "shapes made by operators",
+    [
+        node("Shape", "x", "s"), node("ConstantOfShape", "s", "z"), node("Add", "x z", "a"),
+        node("Equal", "s minus", "e"), node("Where", "e ones s", "sh"), node("Expand", "a sh", "y"),
+        node("Mul", "s two", "doubled"), node("Size", "x", "size"),
+    ],
+    [x("n", "m")],
+    {"n": (1, 4), "m": (3, 1)},
+    {"minus": i64(-1), "ones": i64(1, 1), "two": i64(2)},
+    "y doubled size",
+)  # fmt: skip
+case(
+    "positions and half of an axis",
+    [
+        node("Shape", "x", "s"), node("Gather", "s i1", "l"), node("Range", "zero l i1", "r"),
+        node("Cast", "r", "rf", to=1), node("Add", "x rf", "y"), node("Cast", "l", "lf", to=1),
+        node("Mul", "lf half", "lh"), node("Floor", "lh", "fl"), node("Cast", "fl", "k", to=7),
+        node("Unsqueeze", "k a0", "ku"), node("Slice", "x a0 ku a1", "front"),
+        node("ArgMax", "x", "best", axis=1, keepdims=0), node("OneHot", "best l values", "hot"),
+    ],
+    [x("n", "m")],
+    {"n": (1, 4), "m": (1, 3, 9, 16)},
+    {
+        "i1": ONE, "zero": np.int64(0), "half": np.float32(0.5), "a0": i64(0), "a1": i64(1),
+        "values": np.array([0, 1], np.float32),
+    },
+    "y front hot",
+)  # fmt: skip
+case(
+    "slices",
+    [
+        node("Slice", "x back end a1", "y"), node("Slice", "x last before a1 step", "reversed"),
+        node("Pad", "x pads", "padded", mode="edge"), node("Tile", "x repeats", "tiled"),
+    ],
+    [x("n", "m")],
+    {"n": (1, 4), "m": (1, 3, 9)},
+    {
+        "back": i64(-5), "end": i64(2**63 - 1), "a1": i64(1), "last": i64(-1),
+        "before": i64(-(2**63)), "step": i64(-2), "pads": i64(0, 2, 0, 3), "repeats": i64(2, 3),
+    },
+    "y reversed padded tiled",
+)  # fmt: skip
+case(
+    "parts joined and cut",
+    [node("Concat", "x z", "c", axis=1), node("Split", "c", "a y", axis=1, num_outputs=2)],
+    [x("n", "m"), x("n", "k", name="z")],
+    {"n": (2,), "m": (3, 4), "k": (5, 2)},
+    outputs="a y",
+)
+case(
+    "resampling",
+    [
+        node("Resize", "x  scales", "y", mode="linear"), node("Shape", "z", "s"),
+        node("Slice", "s two four", "hw"), node("Shape", "x", "sx"),
+        node("Slice", "sx a0 two", "nc"), node("Concat", "nc hw", "sizes", axis=0),
+        node(
+            "Resize", "x   sizes", "r", mode="nearest", nearest_mode="floor",
+            coordinate_transformation_mode="asymmetric",
+        ),
+        node("Resize", "x   sizes", "l", mode="linear"),
+        node(
+            "Resize", "x   sizes", "c", mode="cubic",
+            coordinate_transformation_mode="align_corners",
+        ),
+    ],
+    [x(1, 2, "h", "w"), x(1, 2, "h2", "w2", name="z")],
+    {"h": (3, 6), "w": (5,), "h2": (7, 12), "w2": (9, 4)},
+    {"scales": np.array([1, 1, 2, 1.5], np.float32), "a0": i64(0), "two": i64(2), "four": i64(4)},
+    "y r l c",
+)  # fmt: skip
+case(
+    "a recurrent layer",
+    [node("LSTM", "x w r", "y h c", hidden_size=4)],
+    [x(5, "b", 3)],
+    {"b": (1, 3)},
+    {"w": weights(1, 16, 3), "r": weights(1, 16, 4)},
+    "y h c",
+)
+case(
+    "others",
+    [
+        node("ArgMax", "x", "a", axis=1), node("CumSum", "x one", "c"), node("Trilu", "x", "t"),
+        node("Hardmax", "x", "h"), node("ReduceMean", "x", "r"), node("TopK", "x k", "v i"),
+        node("Einsum", "x x", "e", equation="ij,kj->ik"), node("LayerNormalization", "x g", "l"),
+    ],
+    [x("n", 4)],
+    {"n": (2, 5)},
+    {"one": ONE, "k": i64(3), "g": np.ones(4, np.float32)},
+    "a c t h r v i e l",
+)  # fmt: skip
+case(
+    "space and depth",
+    [
+        node("DepthToSpace", "x", "d", blocksize=2), node("SpaceToDepth", "d", "y", blocksize=2),
+        node("Flatten", "d", "f"),
+    ],
+    [x("n", 8, "h", "w")],
+    {"n": (2,), "h": (3,), "w": (5, 2)},
+    outputs="y f",
+)  # fmt: skip
+
+
+def _arrays(model: Any, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+    found = {}
+    for i in model.graph.input:
+        kind = i.type.tensor_type
+        shape = [d.dim_value or sizes[d.dim_param] for d in kind.shape.dim]
+        array = RNG.standard_normal(shape).astype(np.float32)
+        is_float = kind.elem_type == TensorProto.FLOAT
+        found[i.name] = array if is_float else (array > 0).astype(np.int64)
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_graph_for_all_sizes(name: str) -> None:
+    model, sizes = CASES[name]
+    graph = load(model)
+    verify(graph)
+    text = print_graph(graph)
+    assert print_graph(parse_graph(text, constants_of(graph))) == text
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    for numbers in itertools.product(*sizes.values()):
+        given = dict(zip(sizes, numbers, strict=True))
+        bound = bind(graph, {s: given[s.name] for s in graph.symbols})
+        verify(bound)
+        inputs = _arrays(model, given)
+        found = evaluate(bound, inputs)
+        fixed = evaluate(load(model, shapes=given), inputs)
+        for output, wanted in zip(graph.output_names, session.run(None, inputs), strict=True):
+            np.testing.assert_array_equal(found[output], fixed[output])
+            np.testing.assert_allclose(found[output], wanted, rtol=1e-4, atol=1e-4)
+
+
+def _sum(*inputs: Any) -> Any:
+    return om.model([node("Add", "x z", "y")], inputs, ["y"])
+
+
+def test_extents_that_must_be_equal_are_one_symbol() -> None:
+    graph = load(_sum(x("n", "m"), x("k", 128, name="z")), dynamic={"n": (2, 9), "k": 5})
+    assert [str(v.type) for v in graph.inputs] == ["f32[n,128]", "f32[n,128]"]
+    assert [str(s.sizes) for s in graph.symbols] == ["2..5~2"]
+    joined = om.model(
+        [node("Concat", "a b", "c", axis=0), node("Add", "c x", "y")],
+        [x("past", name="a"), x("seq", name="b"), x("total")],
+        ["y"],
+    )
+    assert [str(v.type) for v in load(joined).inputs] == [
+        "f32[past]",
+        "f32[seq]",
+        "f32[past + seq]",
+    ]
+
+
+def test_extents_that_are_equal_for_no_size() -> None:
+    with pytest.raises(ModelError, match=r"expected shapes that broadcast, found \[n,m\] and"):
+        load(_sum(x("n", "m"), x("n", 128, name="z")), dynamic={"m": 64})
+    with pytest.raises(ModelError, match=r"expected shapes that broadcast, found \[n\] and \[k\]"):
+        load(_sum(x("n"), x("k", name="z")), dynamic={"n": 4, "k": (5, 6)})
+
+
+def test_a_symbol_is_not_taken_as_one() -> None:
+    graph = load(_sum(x("n", 1), x(1, "m", name="z")))
+    assert str(graph.outputs[0].type) == "f32[n,m]"
+
+
+def test_ranges_and_expected_sizes() -> None:
+    image = om.model([node("Relu", "x", "y")], [x("n", "c", -1, "w")], ["y"])
+    sizes = {s.name: str(s.sizes) for s in load(image).symbols}
+    most = 2**31 - 1
+    assert sizes == {"n": f"1..{most}~1", "c": f"1..{most}~128"} | dict.fromkeys(
+        ("x.2", "w"), f"1..{most}~224"
+    )
+    graph = load(image, dynamic={"n": (0, 8), "x": {2: (32, 64), 3: 48}}, expected={"c": 3})
+    sizes = {s.name: str(s.sizes) for s in graph.symbols}
+    assert sizes == {"n": "0..8~1", "c": f"1..{most}~3", "x.2": "32..64~64", "w": "1..48~48"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dynamic": {"b": 4}}, "dynamic: no input is named 'b'.*inputs are x"),
+        ({"dynamic": {"n": (5, 4)}}, "smallest and the largest size of dimension 'n'"),
+        ({"dynamic": {"n": (1, 2**40)}}, "from 0 to 2147483647"),
+        ({"dynamic": {"n": 4}, "expected": {"n": 5}}, "dimension 'n' is from 1 to 4, found 5"),
+        ({"expected": {"m": 5}}, "expected: no input is named 'm'"),
+    ],
+)
+def test_bad_ranges(options: dict[str, Any], message: str) -> None:
+    model = om.model([node("Relu", "x", "y")], [x("n", 3)], ["y"])
+    with pytest.raises(ModelError, match=message):
+        load(model, **options)
+
+
+def test_what_needs_numbers_asks_for_shapes() -> None:
+    model = om.model([node("DFT", "x", "y")], [x("n", "t", 1)], ["y"])
+    with pytest.raises(OpenShapesError, match=r"DFT \(opset 20\).*symbolic t.*--shape x=") as found:
+        load(model)
+    assert found.value.inputs == ("x",)
+    both = om.model([node("DFT", "x", "y"), node("Frob", "y", "z")], [x("n", "t", 1)], ["z"])
+    with pytest.raises(UnsupportedError, match="2 nodes of 2 operators"):
+        load(both)
+
+
+def test_unprovable_divisions_are_refused() -> None:
+    model = om.model([node("Reshape", "x s", "y")], [x("n")], ["y"], {"s": i64(-1, 4)})
+    with pytest.raises(OpenShapesError, match=r"cannot work out -1 in \[-1,4\] for \[n\]"):
+        load(model)
