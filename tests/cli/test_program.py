@@ -113,3 +113,17 @@ def test_the_environment_is_read(tilesmith, model, monkeypatch):
     outcome = tilesmith("run", model)
     assert outcome.code == 1 and "pdp11" in outcome.err
     assert tilesmith("run", model, "--target", "native").code == 0
+
+
+def test_help_lists_common_options_under_their_own_headings(tilesmith):
+    text = tilesmith("run", "--help").out
+    sections = {part.split(":\n")[0]: part for part in text.split("\n\n")}
+    places = {
+        "Options": ("--input", "--json", "-h, --help"),
+        "Compilation": ("--shape", "--pin", "--target", "--accuracy"),
+        "Cache and records": ("--cache-dir", "--use-records"),
+        "Watching the compiler": ("--dump", "--time-passes"),
+    }
+    for heading, options in places.items():
+        assert all(option in sections[heading] for option in options), heading
+    assert text.count("--target") == 1

@@ -92,3 +92,29 @@ def test_the_kernel_that_failed_is_named_among_others() -> None:
     i[3] = -11
     with pytest.raises(ts.ModelError, match=r"first.*from -10 to 9, found -11 at position 3"):
         exe(x, i, j)
+
+
+@pytest.mark.parametrize(
+    ("op", "indices", "place"),
+    [("ScatterElements", (3, 37), 80), ("ScatterND", (5, 1), 3)],
+)
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_bad_places_to_write_to_are_named(
+    op: str, indices: tuple[int, ...], place: int, dtype: type
+) -> None:
+    updates = indices if op == "ScatterElements" else (indices[0], 37)
+    made = model([node(op, "x i u", "y", name="the_update")], {"x": (10, 37), "u": updates}, ["y"])
+    kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    made.graph.input.append(onnx.helper.make_tensor_value_info("i", kind, indices))
+    exe = ts.compile(made)
+    x, u = np.zeros((10, 37), np.float32), np.ones(updates, np.float32)
+    found = np.zeros(indices, dtype)
+    arrays = {"x": x, "u": u, "i": found}
+    assert exe.run(arrays)["y"].sum() == 37
+    for bad in (10, -11):
+        found.flat[place] = bad
+        message = rf"the_update: .*from -10 to 9, found {bad} at position {place} of the indices"
+        with pytest.raises(ts.ModelError, match=message):
+            exe.run(arrays)
+    last = ts.compile(made, options=ts.Options(unsafe=True)).run({**arrays, "i": found * 0 + 99})
+    assert last["y"][9].sum() == 37 and last["y"][:9].sum() == 0

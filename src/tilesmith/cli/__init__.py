@@ -56,6 +56,22 @@ _CLICK_ERROR: type[Exception] = next(
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
+class _Verb(TyperCommand):
+    """A verb, whose help lists options under the headings of their groups: its own first."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        sections: dict[str, list[Any]] = {"Arguments": [], "Options": []}
+        for p in self.get_params(ctx):
+            row = p.get_help_record(ctx)
+            if row is not None:
+                own = "Arguments" if p.param_type_name == "argument" else "Options"
+                sections.setdefault(getattr(p, "rich_help_panel", None) or own, []).append(row)
+        for heading, rows in sections.items():
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
+
+
 class _Verbs(TyperGroup):
     """The verbs, each a stub with its one line of help until it is used."""
 
@@ -73,7 +89,8 @@ class _Verbs(TyperGroup):
                 add_completion=False, rich_markup_mode=None, context_settings=_SETTINGS
             )
             module = importlib.import_module(f"tilesmith.cli.{args[0]}")
-            verb.command(args[0], help=module.__doc__, context_settings=_SETTINGS)(module.command)
+            about = {"help": module.__doc__, "context_settings": _SETTINGS}
+            verb.command(args[0], cls=_Verb, **about)(module.command)
             self.commands[args[0]] = typer.main.get_command(verb)
         return super().resolve_command(ctx, args)
 

@@ -14,7 +14,7 @@ import numpy as np
 import typer
 
 from tilesmith.support.errors import UsageError
-from tilesmith.support.options import Options
+from tilesmith.support.options import COMPILING, Options
 
 ModelArgument: TypeAlias = Annotated[
     Path, typer.Argument(metavar="MODEL", help="An .onnx model, or a .tsm compiled before.")
@@ -24,6 +24,7 @@ ShapeOption: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         "--shape",
+        rich_help_panel=COMPILING,
         metavar="NAME=1,3,224,224",
         help="Shape of an input whose dimensions the model leaves open, or the size of a dimension "
         "by its name (repeatable).",
@@ -33,6 +34,7 @@ ValueOption: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         "--value",
+        rich_help_panel=COMPILING,
         metavar="NAME=VALUE",
         help="Fix an input that shapes depend on: a number, a JSON list or @FILE.npy (repeatable).",
     ),
@@ -41,6 +43,7 @@ TemplatesOption: TypeAlias = Annotated[
     list[Path] | None,
     typer.Option(
         "--templates",
+        rich_help_panel=COMPILING,
         metavar="FILE.py",
         help="Run this Python file first, which registers schedules of your own (repeatable).",
     ),
@@ -49,6 +52,7 @@ OperatorsOption: TypeAlias = Annotated[
     list[Path] | None,
     typer.Option(
         "--operators",
+        rich_help_panel=COMPILING,
         metavar="FILE.py",
         help="Run this Python file first, which registers operators of your own (repeatable).",
     ),
@@ -57,13 +61,19 @@ PinOption: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         "--pin",
+        rich_help_panel=COMPILING,
         metavar="NAME=VALUE",
         help="Wherever a kernel or the model has this choice, only this value (repeatable).",
     ),
 ]
 ForbidOption: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--forbid", metavar="NAME=VALUE", help="Never this value (repeatable)."),
+    typer.Option(
+        "--forbid",
+        rich_help_panel=COMPILING,
+        metavar="NAME=VALUE",
+        help="Never this value (repeatable).",
+    ),
 ]
 SeedOption: TypeAlias = Annotated[int, typer.Option("--seed", help="Seed of random inputs.")]
 
@@ -244,6 +254,7 @@ def _parameters(options: type) -> list[inspect.Parameter]:
             f"{flag}/--no-{name}" if is_flag else flag,
             help=f.metadata["help"] + shown,
             show_default=False,
+            rich_help_panel=f.metadata["group"],
         )
         hint = Path | None if Path in get_args(hints[f.name]) else hints[f.name] | None
         found.append(_parameter(f.name, Annotated[hint, info]))

@@ -1,9 +1,9 @@
 """Operators that write elements to places given by index, over a copy of their first input.
 
 Indices may be negative (from the end).  One outside the tensor raises ModelError, in the reference
-and in compiled code.  `reduction` says how an update combines with the old element.  "none"
-replaces it: the last of several updates to a place wins.  "add", "mul", "min" and "max" combine,
-one update after the other.
+and in compiled code; with the option `unsafe` compiled code clamps it.  `reduction` says how an
+update combines with the old element.  "none" replaces it: the last of several updates to a place
+wins.  "add", "mul", "min" and "max" combine, one update after the other.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ import numpy as np
 from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Expr, cast, const, select
+from tilesmith.ir.intrinsics import checked_index
 from tilesmith.ir.types import TensorType
 from tilesmith.loop.builder import Array, LoopBuilder
 from tilesmith.loop.nodes import Func
 
 from . import rules
 from .base import GraphBuilder, Op
-from .gather import places
+from .gather import linear, places
 from .shape import Expand, Reshape
 
 _COMBINE: dict[str, tuple[Callable[[Expr, Expr], Expr], Any]] = {
@@ -59,14 +60,13 @@ def _begin(op: str, types: tuple[TensorType, ...]) -> tuple[LoopBuilder, Array, 
     return b, indices, updates, result
 
 
-def _place(b: LoopBuilder, op: str, index: Expr, extent: int) -> Expr:
-    """`index` counted from the front; the kernel stops if it is out of range."""
-    i = cast(index, i64)
-    if index.dtype.kind == "int":
-        i = select(i < 0, i + extent, i)
-    at = b.let("at", i)
-    b.check(ir.all_of(at >= 0, at < extent), f"{op}: an index is outside an axis of {extent}")
-    return at
+def _place(b: LoopBuilder, indices: Array, at: tuple[Expr, ...], extent: int) -> Expr:
+    """The index at a place, counted from the front; the run fails if it is out of range."""
+    index = indices[at]
+    wide = cast(index, i64)
+    if index.dtype.kind != "int":  # what is too large for i64 is not counted from the end
+        wide = select(wide < 0, extent, wide)
+    return b.let("at", checked_index(wide, extent, linear(at, indices.buffer.shape)))
 
 
 def _combine(op: Op, reduction: str, result: Array, at: tuple[Expr, ...], new: Expr) -> None:
@@ -112,7 +112,7 @@ class ScatterElements(Op):
         extent = types[0].static_shape[axis]
         # Before the axis every update has a place of its own; from there on they come in order.
         with b.independent_nest(shape[:axis], "o") as o, b.nest(shape[axis:], "i") as i:
-            at = _place(b, self.name, indices[(*o, *i)], extent)
+            at = _place(b, indices, (*o, *i), extent)
             _combine(self, self.reduction, result, (*o, at, *i[1:]), updates[(*o, *i)])
         return b.finish()
 
@@ -154,7 +154,7 @@ class ScatterNd(Op):
         # Elements of a slice are independent, slices are not: threads share the elements.
         outer = inner[: max((a for a, d in enumerate(inner) if d != 1), default=0)]
         with b.independent_nest(outer, "o") as o, b.nest(tuples, "n") as n:
-            at = tuple(_place(b, self.name, indices[(*n, const(k))], data[k]) for k in range(depth))
+            at = tuple(_place(b, indices, (*n, const(k)), data[k]) for k in range(depth))
             with b.independent_nest(inner[len(outer) :]) as i:
                 _combine(self, self.reduction, result, (*at, *o, *i), updates[(*n, *o, *i)])
         return b.finish()

@@ -39,13 +39,23 @@ leave room for.  An algorithm whose error on random data may pass the bound is n
 nest (docs/accuracy.md)."""
 
 
+COMPILING, REUSE, WATCHING = "Compilation", "Cache and records", "Watching the compiler"
+"""Groups of options in the help of the command line."""
+
+
 def about(
-    help: str, *, affects_code: bool = False, cli: bool = True, flag: str | None = None
+    help: str,
+    *,
+    affects_code: bool = False,
+    cli: bool = True,
+    flag: str | None = None,
+    group: str | None = None,
 ) -> dict[str, Any]:
-    """Metadata of an option: its help text, whether it can change the generated code, and whether
-    it is on the command line, there perhaps called otherwise (`flag`).
+    """Metadata of an option: its help text, whether it can change the generated code, whether it is
+    on the command line, there perhaps called otherwise (`flag`), and under which heading (`group`;
+    None: with the verb's own options).
     """
-    return {"help": help, "affects_code": affects_code, "cli": cli, "flag": flag}
+    return {"help": help, "affects_code": affects_code, "cli": cli, "flag": flag, "group": group}
 
 
 def option_table(options: type) -> str:
@@ -73,17 +83,22 @@ class Options:
             "CPU to compile for: native, x86-64[-v2|-v3|-v4], a named machine (server-64) or a "
             "description file (.toml, .json).",
             affects_code=True,
+            group=COMPILING,
         ),
     )
     threads: int | None = field(
         default=None,
-        metadata=about("Threads to run with (default: the physical cores this process may use)."),
+        metadata=about(
+            "Threads to run with (default: the physical cores this process may use).",
+            group=COMPILING,
+        ),
     )
     opt_level: int = field(
         default=2,
         metadata=about(
             "LLVM's effort: 0 none, 1 or 2 what scheduled kernels need, 3 its whole pipeline.",
             affects_code=True,
+            group=COMPILING,
         ),
     )
     precision: Precision = field(
@@ -95,43 +110,53 @@ class Options:
         metadata=about(
             "strict: each kernel's results are the interpreter's, bit by bit; or default.",
             affects_code=True,
+            group=COMPILING,
         ),
     )
     unsafe: bool = field(
         default=False,
         metadata=about(
-            "Clamp indices that are out of range (Gather and its relatives), and report none.",
+            "Clamp indices that are out of range (Gather, Scatter and their relatives), and report "
+            "none.",
             affects_code=True,
+            group=COMPILING,
         ),
     )
     cache_dir: Path | None = field(
-        default=None, metadata=about("Folder of the cache of compiled kernels.")
+        default=None, metadata=about("Folder of the cache of compiled kernels.", group=REUSE)
     )
     cache_bytes: int = field(
         default=2 << 30, metadata=about("Size the cache may grow to, in bytes.", cli=False)
     )
     use_cache: bool = field(
-        default=True, metadata=about("Read and write the cache of compiled kernels.")
+        default=True, metadata=about("Read and write the cache of compiled kernels.", group=REUSE)
     )
     records: Path | None = field(
-        default=None, metadata=about("File of tuning records (default: in the cache folder).")
+        default=None,
+        metadata=about("File of tuning records (default: in the cache folder).", group=REUSE),
     )
-    use_records: bool = field(default=True, metadata=about("Use what tuning found."))
+    use_records: bool = field(default=True, metadata=about("Use what tuning found.", group=REUSE))
     nearest: bool = field(
         default=True,
         metadata=about(
-            "Use what tuning found for the nearest shape where a shape was never tuned."
+            "Use what tuning found for the nearest shape where a shape was never tuned.",
+            group=REUSE,
         ),
     )
     dump: Path | None = field(
-        default=None, metadata=about("Write the text of each stage that changed to this folder.")
+        default=None,
+        metadata=about("Write the text of each stage that changed to this folder.", group=WATCHING),
     )
     verify_each: bool = field(
-        default=False, metadata=about("Verify the IR after every pass, not only between stages.")
+        default=False,
+        metadata=about("Verify the IR after every pass, not only between stages.", group=WATCHING),
     )
-    time_passes: bool = field(default=False, metadata=about("Print where compile time went."))
+    time_passes: bool = field(
+        default=False, metadata=about("Print where compile time went.", group=WATCHING)
+    )
     jobs: int | None = field(
-        default=None, metadata=about("Kernels to compile at the same time (default: cores).")
+        default=None,
+        metadata=about("Kernels to compile at the same time (default: cores).", group=COMPILING),
     )
 
     def __post_init__(self) -> None:
