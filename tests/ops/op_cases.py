@@ -11,7 +11,7 @@ import numpy as np
 from irregular_cases import irregular_cases
 from op_case import SPECIAL, Case, In, case
 
-from tilesmith.ir.dtypes import bool_, f16, f32, f64, i16, i32, i64, u8, u16
+from tilesmith.ir.dtypes import STORAGE, bool_, f16, f32, f64, i16, i32, i64, u8, u16
 from tilesmith.ops import activation as ac
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import reduce as rd
@@ -98,6 +98,20 @@ def _elementwise() -> Iterator[Case]:
         for to in (bool_, f16, f32, i32, i64, u8):
             low = 0.0 if to is u8 else -9.0
             yield case(ew.Cast(to), In((7,), source, low, 9.0))
+    for storage in STORAGE:
+        low = 0.0 if storage.kind == "uint" else -9.0
+        for other in (f32, f16, i64):
+            yield case(ew.Cast(storage), In((19,), other.name, low, 9.0))
+            yield case(ew.Cast(other), In((19,), storage.name, 0.5, 2.0))
+        yield case(Transpose((1, 0)), In((5, 6), storage.name, 0.0, 2.0))
+        pair = In((2, 3), storage.name, 0.5, 2.0)
+        yield case(Concat(1), pair, pair)
+        yield case(ew.Where(), In((2, 3), "bool"), pair, pair)
+        yield case(Pad((0, 1, 1, 0)), pair)
+    for mode in ew.CastE8M0.modes:
+        for saturate in (True, False):
+            yield case(ew.CastE8M0(mode, saturate), SPECIAL)
+            yield case(ew.CastE8M0(mode, saturate), In((64,)))
 
     for source, to in (("f32", i32), ("i32", f32), ("f16", i16), ("bf16", u16), ("i64", f64)):
         yield case(ew.Bitcast(to), In(shape, source))

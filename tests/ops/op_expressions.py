@@ -59,6 +59,8 @@ class _Grid:
                 return a.view(e.type.numpy)
             case ir.Call():
                 args = [self.value(a, active) for a in e.args]
+                if e.name == "bitcast":
+                    return np.asarray(args[0]).view(e.type.numpy)
                 result = np.asarray(INTRINSICS[e.name].evaluate(*args))
                 return result.astype(e.type.numpy, copy=False)
             case ir.Select():

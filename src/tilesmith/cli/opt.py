@@ -30,7 +30,6 @@ from json import dumps
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-import ml_dtypes
 import numpy as np
 import typer
 
@@ -48,10 +47,12 @@ from tilesmith.graph.nodes import Fused, Graph
 from tilesmith.graph.parse import parse_graph
 from tilesmith.graph.text import constants_of, print_graph
 from tilesmith.graph.verify import verify as verify_graph
+from tilesmith.ir.dtypes import dtype
 from tilesmith.loop.nodes import Func
 from tilesmith.loop.parse import parse_func
 from tilesmith.loop.text import print_func
 from tilesmith.loop.verify import verify as verify_loops
+from tilesmith.runtime.arrays import as_stored, is_foreign
 from tilesmith.strategy.group import STEP
 from tilesmith.support.errors import UsageError, VerifyError
 from tilesmith.te.knobs import Config, Decisions
@@ -326,13 +327,11 @@ def _write(path: Path, text: str, constants: Mapping[str, np.ndarray]) -> None:
         note(f"wrote {path}")
         if constants:
             beside = path.with_suffix(".npz")
-            # NumPy's format has no bfloat16; the name says when the bits are one.
+            # NumPy's format has no bfloat16, for example; the name says what the bits are.
             np.savez(
                 beside,
                 **{  # type: ignore[arg-type]  # no digest is called allow_pickle
-                    f"{k}.bf16" if a.dtype == ml_dtypes.bfloat16 else k: a.view(np.uint16)
-                    if a.dtype == ml_dtypes.bfloat16
-                    else a
+                    f"{k}.{dtype(a.dtype)}" if is_foreign(a.dtype) else k: as_stored(a)
                     for k, a in constants.items()
                 },
             )
@@ -342,7 +341,8 @@ def _write(path: Path, text: str, constants: Mapping[str, np.ndarray]) -> None:
 
 
 def _load_constants(path: Path) -> dict[str, np.ndarray]:
-    return {
-        k.removesuffix(".bf16"): a.view(ml_dtypes.bfloat16) if k.endswith(".bf16") else a
-        for k, a in read_arrays(path).items()
-    }
+    found: dict[str, np.ndarray] = {}
+    for name, array in read_arrays(path).items():
+        digest, _, foreign = name.partition(".")
+        found[digest] = array.view(dtype(foreign).numpy) if foreign else array
+    return found

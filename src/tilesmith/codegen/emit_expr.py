@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import DType, i64
 from tilesmith.ir.expr import Const, Expr, Var, type_text
+from tilesmith.ir.storage import converted
 from tilesmith.ir.target import Target
 from tilesmith.support.errors import InternalError
 
@@ -302,6 +303,8 @@ class ExprEmitter(Arithmetic):
         return self.when_any(mask, e) if mask and self.memory(e)[0] else self.value(e)
 
     def _cast(self, e: ir.Cast, mask: Mask | None) -> str:
+        if e.a.dtype.is_storage or e.type.is_storage:
+            return self.value(converted(e), mask)
         return self.cast(e.a.dtype, e.type, e.lanes, self.value(e.a, mask))
 
     def _ramp(self, e: ir.Ramp, mask: Mask | None) -> str:

@@ -3,6 +3,7 @@
 An element has two types: in memory and as a value.  Bools are `i8` in memory and `i1` as values.
 `f16` and `bf16` are `i16` in memory and `float` as values, since the semantics of `ir.expr` allow
 rounding after every operation.  The `float` always holds a number that the narrow type has exactly.
+Storage types are `i8`, their codes, in both.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 import struct
 from functools import lru_cache
 
-from tilesmith.ir.dtypes import DType
+from tilesmith.ir.dtypes import STORAGE, DType
+from tilesmith.ir.storage import code_of
 
-_VALUE = {"bool": "i1", "f16": "float", "bf16": "float", "f32": "float", "f64": "double"}
-_MEMORY = {"bool": "i8", "f16": "i16", "bf16": "i16", "f32": "float", "f64": "double"}
+_CODES = dict.fromkeys((d.name for d in STORAGE), "i8")
+_VALUE = _CODES | {"bool": "i1", "f16": "float", "bf16": "float", "f32": "float", "f64": "double"}
+_MEMORY = _CODES | {"bool": "i8", "f16": "i16", "bf16": "i16", "f32": "float", "f64": "double"}
 
 NONTEMPORAL = "!nontemporal !0"
 """The mark of a streaming store; `NONTEMPORAL_NODE` defines `!0`."""
@@ -51,7 +54,9 @@ def _literal(dtype: DType, bits: bytes) -> str:
 
 def literal(value: int | float | bool, dtype: DType, lanes: int = 1) -> str:
     """The constant `value` of `dtype`, in every lane."""
-    if dtype.is_float:
+    if dtype.is_storage:
+        text = str(code_of(value, dtype))
+    elif dtype.is_float:
         text = _literal(dtype, struct.pack("<d", value))
     elif dtype.is_bool:
         text = "true" if value else "false"

@@ -1,7 +1,12 @@
 """Element types shared by every level.
 
 A `DType` is a small interned value: compare with `is` or `==`.  Its text form is its `name` (`f32`,
-`i64`, `bool`).  NumPy has no bfloat16 of its own; `ml_dtypes` supplies it.
+`i64`, `bool`).  NumPy lacks bfloat16 and all types below 8 bits or of 8-bit floats; `ml_dtypes`
+supplies them.
+
+Types of 8-bit floats and of fewer than 8 bits are storage types: values are moved and converted,
+and arithmetic is done on what they convert to.  Each element takes one byte, the code in its low
+bits and zeros above, as in NumPy.  (The names `int4` to `uint2` leave `i2` and `i4` to loops.)
 """
 
 from __future__ import annotations
@@ -22,12 +27,14 @@ class DType:
 
     name: its text form.
     kind: bool, signed or unsigned integer, or float.
-    bits: width; a bool is stored in one byte.
+    bits: width; a bool, or a type of fewer bits than 8, is stored in one byte.
+    is_storage: no arithmetic is defined on it, only moves and conversions.
     """
 
     name: str
     kind: Kind
     bits: int
+    is_storage: bool = False
 
     @property
     def bytes(self) -> int:
@@ -67,6 +74,11 @@ class DType:
             return 1
         return (1 << (self.bits - 1)) - 1 if self.kind == "int" else (1 << self.bits) - 1
 
+    @property
+    def largest(self) -> float:
+        """The largest finite value of a float type."""
+        return float(ml_dtypes.finfo(self.numpy).max)
+
     def __str__(self) -> str:
         return self.name
 
@@ -80,12 +92,40 @@ u8, u16, u32, u64 = (DType(f"u{b}", "uint", b) for b in (8, 16, 32, 64))
 f16, f32, f64 = (DType(f"f{b}", "float", b) for b in (16, 32, 64))
 bf16 = DType("bf16", "float", 16)
 
-ALL: tuple[DType, ...] = (bool_, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64)
+_FOREIGN: dict[str, type] = {
+    "f8e4m3fn": ml_dtypes.float8_e4m3fn,
+    "f8e4m3fnuz": ml_dtypes.float8_e4m3fnuz,
+    "f8e5m2": ml_dtypes.float8_e5m2,
+    "f8e5m2fnuz": ml_dtypes.float8_e5m2fnuz,
+    "f8e8m0": ml_dtypes.float8_e8m0fnu,
+    "f6e2m3": ml_dtypes.float6_e2m3fn,
+    "f6e3m2": ml_dtypes.float6_e3m2fn,
+    "f4e2m1": ml_dtypes.float4_e2m1fn,
+    "int4": ml_dtypes.int4,
+    "uint4": ml_dtypes.uint4,
+    "int2": ml_dtypes.int2,
+    "uint2": ml_dtypes.uint2,
+}
+"""The storage types as NumPy has them."""
+
+f8e4m3fn, f8e4m3fnuz, f8e5m2, f8e5m2fnuz, f8e8m0, f6e2m3, f6e3m2, f4e2m1 = (
+    DType(name, "float", int(name[1]), True) for name in _FOREIGN if name.startswith("f")
+)
+int4, int2 = (DType(f"int{b}", "int", b, True) for b in (4, 2))
+uint4, uint2 = (DType(f"uint{b}", "uint", b, True) for b in (4, 2))
+
+ARITHMETIC: tuple[DType, ...] = (bool_, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64)
+STORAGE: tuple[DType, ...] = (
+    f8e4m3fn, f8e4m3fnuz, f8e5m2, f8e5m2fnuz, f8e8m0, f6e2m3, f6e3m2, f4e2m1,
+    int4, uint4, int2, uint2,
+)  # fmt: skip
+ALL: tuple[DType, ...] = ARITHMETIC + STORAGE
 BY_NAME: dict[str, DType] = {d.name: d for d in ALL}
 
 _TO_NUMPY: dict[str, np.dtype] = {
     "bool": np.dtype(np.bool_),
     "bf16": np.dtype(ml_dtypes.bfloat16),
+    **{name: np.dtype(type_) for name, type_ in _FOREIGN.items()},
     **{f"i{b}": np.dtype(f"int{b}") for b in (8, 16, 32, 64)},
     **{f"u{b}": np.dtype(f"uint{b}") for b in (8, 16, 32, 64)},
     **{f"f{b}": np.dtype(f"float{b}") for b in (16, 32, 64)},

@@ -15,6 +15,7 @@ import numpy as np
 from .dtypes import DType
 from .expr import Const, const
 from .intrinsics import INTRINSICS
+from .storage import convert_array
 
 
 def _divide(round_down: bool, remainder: bool) -> Callable[[int, int], int | None]:
@@ -100,7 +101,7 @@ def fold_cast(a: Const, to: DType) -> Const | None:
         with np.errstate(all="ignore"):
             # through the source type: a 64-bit integer goes to f32 in one rounding, not by way of
             # f64
-            return const(float(np.asarray(a.value, a.type.numpy).astype(to.numpy)), to)
+            return const(float(convert_array(np.asarray(a.value, a.type.numpy), to)), to)
     if a.type.is_float:
         if not to.min <= a.value <= to.max:  # also false for NaN
             return None

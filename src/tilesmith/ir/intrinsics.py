@@ -146,6 +146,8 @@ def call(name: str, *args: ExprLike, dtype: DType | None = None) -> Expr:
     if len(exprs) != intrinsic.arity:
         raise ExpressionError(f"{name} takes {intrinsic.arity} arguments, got {len(exprs)}")
     types = {e.dtype for e in exprs}
+    if exprs[0].dtype.is_storage and name != "bitcast":
+        raise ExpressionError(f"{name} is not defined on {exprs[0].dtype}; cast first")
     if len(types) > 1 or (intrinsic.of_floats and not exprs[0].dtype.is_float):
         wanted = "floats of one type" if intrinsic.of_floats else "arguments of one type"
         raise ExpressionError(

@@ -246,13 +246,10 @@ class Emitter:
 
     def cast(self, e: ir.Cast) -> str:
         a = self(e.a)
-        if e.lanes > 1:
-            function = self.constant_function(("vcast", e.type), lambda: values.vector_cast(e.type))
-        else:
-            source = e.a.dtype
-            function = self.constant_function(
-                ("cast", source, e.type), lambda: values.cast(source, e.type)
-            )
+        source, convert = e.a.dtype, values.cast if e.lanes == 1 else values.vector_cast
+        function = self.constant_function(
+            (convert, source, e.type), lambda: convert(source, e.type)
+        )
         return f"{function}({a})"
 
     def call(self, e: ir.Call) -> str:

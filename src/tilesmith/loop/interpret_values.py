@@ -15,6 +15,7 @@ import numpy as np
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.fold import INTEGER, float_max, float_min
 from tilesmith.ir.intrinsics import INTRINSICS
+from tilesmith.ir.storage import convert_array
 from tilesmith.support.errors import InternalError, ModelError
 
 
@@ -120,6 +121,8 @@ def cast(source: DType, to: DType) -> Callable[[Any], Any]:
     """Conversion of a scalar."""
     if to.is_bool:
         return lambda v: bool(v != 0)
+    if to.is_storage or source.is_storage:
+        return lambda v: scalar(convert_array(np.asarray(v, source.numpy), to), to)
     if to.is_float:
         kind = to.numpy.type
         if source.is_int and source.bits > 32:
@@ -146,8 +149,10 @@ def cast(source: DType, to: DType) -> Callable[[Any], Any]:
     return lambda v: wrapped(int(v))
 
 
-def vector_cast(to: DType) -> Callable[[np.ndarray], np.ndarray]:
+def vector_cast(source: DType, to: DType) -> Callable[[np.ndarray], np.ndarray]:
     """Conversion of a vector."""
+    if to.is_storage or source.is_storage:
+        return lambda v: convert_array(v, to)
     if to.is_bool:
         return lambda v: v != 0
     return lambda v: v.astype(to.numpy)

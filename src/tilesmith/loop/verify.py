@@ -237,7 +237,7 @@ class _Verifier:
     def _operand(self, known: Mapping[str, tuple[str, ...]], op: str, n: Expr) -> None:
         if op not in known:
             self.fail(f"unknown operation '{op}'", n)
-        if n.dtype.kind not in known[op]:
+        if n.dtype.kind not in known[op] or n.dtype.is_storage:
             self.fail(f"'{op}' of {n.dtype}", n)
 
     def _load(self, n: ir.Load) -> None:

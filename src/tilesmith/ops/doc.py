@@ -23,7 +23,8 @@ An operator is defined once, in `src/tilesmith/ops/`. A *primitive* one states a
 from which its result type and its loops follow; a *composite* one is made of other operators; an
 *irregular* one is written in loops.
 Tensors are in logical axes (images are N, C, H, W). Element types: `f32`, `f64`, `f16`, `bf16`,
-integers and `bool`; 16-bit floats are summed in f32.
+integers and `bool`; 16-bit floats are summed in f32.  Storage types (8-bit floats such as
+`f8e4m3fn`, `f6e2m3`, `f4e2m1`, `int4`, `uint2`) are moved and converted by `cast`.
 """
 
 

@@ -51,6 +51,10 @@ def only(op: str, inputs: Sequence[T]) -> T:
 
 
 def check_kind(op: str, x: te.Tensor, kinds: Iterable[str], what: str = "an input") -> None:
+    if x.dtype.is_storage and tuple(kinds) != ANY:
+        reject(
+            op, f"{what} converted to a type that has arithmetic", f"{x.dtype}{shape_text(x.shape)}"
+        )
     if x.dtype.kind not in kinds:
         reject(op, f"{what} of kind {' or '.join(kinds)}", f"{x.dtype}{shape_text(x.shape)}")
 

@@ -11,10 +11,31 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tilesmith.ir.dtypes import DType
+from tilesmith.ir.dtypes import (
+    DType,
+    bf16,
+    dtype,
+    f8e4m3fn,
+    f8e4m3fnuz,
+    f8e5m2,
+    f8e5m2fnuz,
+    f8e8m0,
+)
 from tilesmith.support.errors import ModelError, UsageError
 
 from .program import TensorSpec
+
+_TORCH_TYPES: dict[str, DType] = {
+    "bfloat16": bf16,
+    "float8_e4m3fn": f8e4m3fn,
+    "float8_e4m3fnuz": f8e4m3fnuz,
+    "float8_e5m2": f8e5m2,
+    "float8_e5m2fnuz": f8e5m2fnuz,
+    "float8_e8m0fnu": f8e8m0,
+}
+"""Torch's names of the types that both have, but not NumPy itself."""
+
+_TORCH_NAMES = {d: name for name, d in _TORCH_TYPES.items()}
 
 
 def is_torch(value: Any) -> bool:
@@ -38,10 +59,10 @@ def to_numpy(value: Any, what: str) -> np.ndarray:
                 "with .cpu()"
             )
         tensor = tensor.resolve_conj().resolve_neg()
-        if tensor.dtype is torch.bfloat16:  # NumPy knows it only through ml_dtypes
-            import ml_dtypes
-
-            return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+        stored = _TORCH_TYPES.get(str(tensor.dtype).removeprefix("torch."))
+        if stored is not None:  # NumPy knows it only through ml_dtypes
+            integer = torch.int16 if stored.bytes == 2 else torch.uint8
+            return tensor.view(integer).numpy().view(stored.numpy)
         return tensor.numpy()
     if hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
         return np.asarray(value)
@@ -112,17 +133,17 @@ def check_apart(
 
 
 def as_stored(array: np.ndarray) -> np.ndarray:
-    """A C-contiguous, aligned array of a type that has a buffer: 16-bit patterns for types without
-    a NumPy letter.
+    """A C-contiguous, aligned array of a type that has a buffer: bit patterns for types without a
+    NumPy letter.
     """
     if not (array.flags.c_contiguous and array.flags.aligned):
         array = np.array(array, order="C")
-    return array.view(np.uint16) if is_foreign(array.dtype) else array
+    return array.view(f"u{array.itemsize}") if is_foreign(array.dtype) else array
 
 
 def is_foreign(dtype: np.dtype) -> bool:
-    """True for bfloat16, which NumPy can't export through the buffer protocol."""
-    return dtype.kind == "V"
+    """True for bfloat16 and storage types, which NumPy can't export through the buffer protocol."""
+    return dtype.isbuiltin == 2  # a type of another package
 
 
 def buffer_kind(dtype: DType) -> str:
@@ -131,11 +152,13 @@ def buffer_kind(dtype: DType) -> str:
 
 
 def to_torch(array: np.ndarray) -> Any:
-    """A torch tensor over the memory of `array`."""
+    """A torch tensor over the memory of `array`: its codes (uint8) if torch lacks the type."""
     torch = sys.modules["torch"]
-    if is_foreign(array.dtype):
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
+    if not is_foreign(array.dtype):
+        return torch.from_numpy(array)
+    bits = torch.from_numpy(array.view(np.int16 if array.itemsize == 2 else np.uint8))
+    found = _TORCH_NAMES.get(dtype(array.dtype))
+    return bits if found is None else bits.view(getattr(torch, found))
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

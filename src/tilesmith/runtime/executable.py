@@ -67,7 +67,7 @@ class Executable:
         set_cores(physical_cores())
         self._library = Library(list(program.objects.values()), list(program.objects))
         stored = [
-            np.dtype(np.uint16) if is_foreign(s.dtype.numpy) else s.dtype.numpy
+            np.dtype(f"u{s.dtype.bytes}") if is_foreign(s.dtype.numpy) else s.dtype.numpy
             for s in program.outputs
         ]
         self._stored_types = stored

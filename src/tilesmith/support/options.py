@@ -26,9 +26,15 @@ from tilesmith.support.errors import UsageError
 Precision: TypeAlias = Literal["f32"]
 Accuracy: TypeAlias = Literal["default", "strict"]
 
+_ONE_STEP = {
+    "f8e4m3fn": 0.125, "f8e4m3fnuz": 0.125, "f8e5m2": 0.25, "f8e5m2fnuz": 0.25, "f8e8m0": 1.0,
+    "f6e2m3": 0.125, "f6e3m2": 0.25, "f4e2m1": 0.5,
+}  # fmt: skip
+"""By storage type, the relative distance of neighbours: a number beside a tie may round away."""
+
 BOUNDS: dict[Accuracy, dict[str, float]] = {
-    "default": {"f64": 1e-10, "f32": 1e-4, "f16": 1e-2, "bf16": 5e-2},
-    "strict": {"f64": 1e-10, "f32": 5e-6, "f16": 1e-2, "bf16": 5e-2},
+    "default": {"f64": 1e-10, "f32": 1e-4, "f16": 1e-2, "bf16": 5e-2} | _ONE_STEP,
+    "strict": {"f64": 1e-10, "f32": 5e-6, "f16": 1e-2, "bf16": 5e-2} | _ONE_STEP,
 }
 """Accuracy policies: by element type, the largest error that a compiled kernel may have against
 its reference, as a share of the largest magnitude in the reference's result.  Integers and bools

@@ -35,6 +35,7 @@ from tilesmith.ir.expr import (
 )
 from tilesmith.ir.intrinsics import INTRINSICS
 from tilesmith.ir.simplify import EMPTY, Context
+from tilesmith.ir.storage import code_of, converted
 from tilesmith.support.errors import InternalError
 
 from .prelude import VALUE_TYPES, has_helper, is_narrow
@@ -141,8 +142,12 @@ class ExpressionWriter:
         """Start a statement that holds `exprs`: count what they share."""
         self._named = {}
         self._uses = {}
-        seen: set[Expr] = set()
-        for root in exprs:
+        self._count(exprs)
+
+    def _count(self, roots: Iterable[Expr]) -> None:
+        """Count the uses of what `roots` share, and was not counted yet."""
+        seen = set(self._uses)
+        for root in roots:
             self._uses[root] = self._uses.get(root, 0) + 1
             for node in post_order(root):
                 if node not in seen:
@@ -313,6 +318,10 @@ class ExpressionWriter:
 
     def _cast(self, e: Cast) -> tuple[str, int]:
         source, to = e.a.dtype, e.type
+        if source.is_storage or to.is_storage:
+            arithmetic = converted(e)
+            self._count((arithmetic,))
+            return self._text(arithmetic)
         if to.is_bool:
             return f"{self.text(e.a, _COMPARE)} != 0", 9
         if is_narrow(to):
@@ -393,11 +402,11 @@ class ExpressionWriter:
         text, bits = self.text(a), f"u{source.bytes * 8}"
         if is_narrow(source):
             text, _ = self.call(f"ts_store_{source}", text)
-        elif source.is_float:
+        elif source.is_float and not source.is_storage:
             text, _ = self.call(f"ts_{bits}_of_bits_{source}", text)
         if is_narrow(to):
             return self.call(f"ts_load_{to}", f"(uint16_t)({text})")
-        if to.is_float:
+        if to.is_float and not to.is_storage:
             return self.call(f"ts_{to}_of_bits_{bits}", f"({VALUE_TYPES[bits]})({text})")
         return f"({VALUE_TYPES[to.name]})({text})", UNARY
 
@@ -407,6 +416,8 @@ def literal(e: Const) -> tuple[str, int]:
     value, dtype = e.value, e.type
     if dtype.is_bool:
         return ("true" if value else "false"), _ATOM
+    if dtype.is_storage:
+        return f"{code_of(value, dtype)}u", _ATOM
     if dtype.is_float:
         number = float(value)
         if not math.isfinite(number):

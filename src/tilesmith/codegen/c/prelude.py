@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from string import Template
 
-from tilesmith.ir.dtypes import BY_NAME, DType
+from tilesmith.ir.dtypes import ARITHMETIC, BY_NAME, STORAGE, DType
 from tilesmith.ir.threefry import PARITY, ROTATIONS, ROUNDS
 
 HEADERS = """\
@@ -27,6 +27,7 @@ VALUE_TYPES: dict[str, str] = {
     "bool": "bool", "f16": "float", "bf16": "float", "f32": "float", "f64": "double",
     **{f"i{b}": f"int{b}_t" for b in (8, 16, 32, 64)},
     **{f"u{b}": f"uint{b}_t" for b in (8, 16, 32, 64)},
+    **{d.name: "uint8_t" for d in STORAGE},
 }  # fmt: skip
 """The C type that values of an element type are computed in."""
 
@@ -120,7 +121,7 @@ for _kind in ("int", "uint"):
         "max": "$t ts_max_$n($t a, $t b) { return a > b ? a : b; }",
     }
 
-for _to in BY_NAME.values():
+for _to in ARITHMETIC:
     if not _to.is_int:
         continue
     _type, _least = VALUE_TYPES[_to.name], f"INT{_to.bits}_MIN" if _to.kind == "int" else "0"

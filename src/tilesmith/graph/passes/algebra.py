@@ -16,7 +16,7 @@ import numpy as np
 from tilesmith.graph.nodes import Graph, Node, Value
 from tilesmith.graph.passes.algebra_shapes import SHAPE_RULES, index_identity
 from tilesmith.graph.passes.rewriter import Result, Rewriter, Rule
-from tilesmith.ir.dtypes import DType
+from tilesmith.ir.dtypes import DType, f8e8m0, f16
 from tilesmith.ops.activation import Relu, Sigmoid
 from tilesmith.ops.base import Op
 from tilesmith.ops.conv import Conv, ConvTranspose
@@ -202,13 +202,13 @@ def _is_exact_cast(source: DType, target: DType) -> bool:
     """True if every value of `source` is one of `target`, so that a cast loses nothing."""
     if source is target or source.is_bool:
         return True
-    if target.is_bool:
+    if target.is_bool or target.is_storage:
         return False
     digits = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
     if source.is_float:
         if not target.is_float:
             return False
-        return target.bits > source.bits
+        return target.bits > source.bits and not (source is f8e8m0 and target is f16)
     if target.is_float:
         bits = source.bits - (source.kind == "int")
         fits_range = target.name != "f16" or bits <= 15

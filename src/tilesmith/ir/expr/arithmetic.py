@@ -358,9 +358,10 @@ def const(value: int | float | bool, dtype: DType | str | None = None) -> Const:
         dtype = to_dtype(dtype)
     if dtype.is_float:
         number = float(value)
-        if number != number:
-            return Const(math.nan, dtype)  # one literal for every NaN, so that its text is exact
-        return Const(float(dtype.numpy.type(number)) if dtype.bits < 64 else number, dtype)
+        if dtype.bits < 64:
+            number = float(dtype.numpy.type(number))
+        # one literal for every NaN, so that its text is exact
+        return Const(number if number == number else math.nan, dtype)
     if dtype.is_bool:
         return Const(bool(value), dtype)
     wrapped = int(value) & ((1 << dtype.bits) - 1)
@@ -437,5 +438,10 @@ def binary(op: str, a: ExprLike, b: ExprLike) -> Expr:
 
 
 def compare(op: str, a: ExprLike, b: ExprLike) -> Expr:
-    """`Compare(op, a, b)` with numbers converted and scalars broadcast to match."""
-    return Compare(op, *pair(a, b))
+    """`Compare(op, a, b)` with numbers converted and scalars broadcast to match.
+
+    Raises ExpressionError for operands that can't be compared.
+    """
+    x, y = pair(a, b)
+    check_operands(op, x, y)
+    return Compare(op, x, y)

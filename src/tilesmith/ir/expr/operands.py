@@ -27,7 +27,11 @@ BINARY_OPS: dict[str, tuple[str, ...]] = {
 
 COMPARE_OPS = ("eq", "ne", "lt", "le")
 
-_DEFINED = {**UNARY_OPS, **BINARY_OPS}
+_DEFINED = {
+    **UNARY_OPS,
+    **BINARY_OPS,
+    **dict.fromkeys(COMPARE_OPS, (*_NUMBERS, "bool")),
+}
 
 
 def type_text(e: Typed) -> str:
@@ -38,7 +42,7 @@ def type_text(e: Typed) -> str:
 def check_operands(op: str, *operands: Typed) -> None:
     """Raises ExpressionError unless `op` is defined on the operands' type."""
     a = operands[0]
-    if a.dtype.kind in _DEFINED[op]:
+    if a.dtype.kind in _DEFINED[op] and not a.dtype.is_storage:
         return
     if op == "div":
         raise ExpressionError(

@@ -8,7 +8,7 @@ neutral operands are removed.
 from __future__ import annotations
 
 from ..context import Context
-from ..dtypes import DType
+from ..dtypes import DType, f8e8m0, f16
 from ..expr import (
     Binary,
     Broadcast,
@@ -172,12 +172,12 @@ def _embeds(inner: DType, outer: DType) -> bool:
     """True if each value of `inner` is a value of `outer`, so that the cast changes nothing."""
     if inner.is_bool:
         return True
-    if outer.is_bool:
+    if outer.is_bool or outer.is_storage:
         return False
     if inner.is_int and outer.is_int:
         return outer.min <= inner.min and inner.max <= outer.max
     if inner.is_float and outer.is_float:
-        return outer.bits > inner.bits
+        return outer.bits > inner.bits and not (inner is f8e8m0 and outer is f16)
     if inner.is_int and outer.is_float:
         digits = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}[outer.name]
         return inner.bits - (inner.kind == "int") <= digits

@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tilesmith.ir import expr as ir
-from tilesmith.ir.dtypes import DType
+from tilesmith.ir.dtypes import DType, f8e8m0, f32, u8, u32
 from tilesmith.ir.expr import Expr, cast, const, select
 from tilesmith.ir.intrinsics import call
+from tilesmith.ir.storage import convert_array
 from tilesmith.ops import rules
 from tilesmith.te import tensor as te
 
@@ -90,7 +91,49 @@ class Cast(Elementwise):
         return cast(x, self.to)
 
     def numpy(self, x: np.ndarray) -> Any:
-        return x.astype(self.to.numpy)
+        return convert_array(x, self.to)
+
+
+@dataclass(frozen=True)
+class CastE8M0(Elementwise):
+    """Conversion to f8e8m0, the powers of two from 2^-127 to 2^127; signs are dropped.
+
+    mode: the power that a number between two becomes: the `up` or `down` one, or the `nearest`,
+        where ties round up.
+    saturate: numbers outside of the range become its limits; without it, NaN.
+    """
+
+    name: ClassVar[str] = "cast_e8m0"
+    mode: str = "up"
+    saturate: bool = True
+    modes: ClassVar[tuple[str, ...]] = ("up", "down", "nearest")
+
+    def check(self, *inputs: te.Tensor) -> None:
+        super().check(*inputs)
+        if inputs[0].dtype is not f32:
+            rules.reject(self.name, "an input of element type f32", str(inputs[0].dtype))
+
+    def element(self, x: Expr) -> Expr:
+        magnitude = call("bitcast", x, dtype=u32) & 0x7FFFFFFF
+        last, denormal_last = {
+            "up": (0x7FFFFF, 0x400000), "down": (0, 0x7FFFFF), "nearest": (0x400000, 0x5FFFFF)
+        }[self.mode]  # fmt: skip
+        small = cast(ir.compare("lt", denormal_last, magnitude), u32)
+        code = select(magnitude < 0x00800000, small, (magnitude + last) >> 23)
+        if self.saturate:
+            code = select(ir.compare("lt", 0x7F800000, magnitude), 0xFF, ir.minimum(code, 0xFE))
+        else:
+            code = select(magnitude < 0x00400000, 0xFF, ir.minimum(code, 0xFF))
+        return call("bitcast", cast(code, u8), dtype=f8e8m0)
+
+    def numpy(self, x: np.ndarray) -> Any:
+        mantissa, exponent = np.frexp(np.abs(x.astype(np.float64)))  # 0.5 to 1, power
+        above = {"up": mantissa > 0.5, "down": mantissa > 1, "nearest": mantissa >= 0.75}[self.mode]
+        power = np.where(np.isinf(x), 999, np.where(x == 0, -999, exponent - 1 + above))
+        code = np.clip(power + 127, 0, 0xFE)
+        if not self.saturate:
+            code = np.where((power > 127) | (np.abs(x) < 2.0**-127), 0xFF, code)
+        return np.where(np.isnan(x), 0xFF, code).astype(np.uint8).view(f8e8m0.numpy)
 
 
 @dataclass(frozen=True)
@@ -98,11 +141,12 @@ class Bitcast(Elementwise):
     """The bits of x as those of `to`, a type of the same width."""
 
     to: DType
-    kinds: ClassVar[tuple[str, ...]] = rules.NUMBERS
+    kinds: ClassVar[tuple[str, ...]] = rules.ANY
 
     def check(self, *inputs: te.Tensor) -> None:
         super().check(*inputs)
-        if self.to.bytes != inputs[0].dtype.bytes or self.to.is_bool:
+        found = inputs[0].dtype
+        if self.to.bits != found.bits or self.to.is_bool or found.is_bool:
             rules.reject(self.name, f"a type of numbers as wide as {inputs[0].dtype}", self.to)
 
     def element(self, x: Expr) -> Expr:
