@@ -21,12 +21,15 @@ VALUES = [0, 1, 1, 0, 1, 1]
 @pytest.mark.parametrize("raw", [True, False])
 def test_each_element_type_raw_and_typed(code, raw):
     array = np.array(VALUES).reshape(2, 3).astype(ELEMENT_TYPES[code].numpy)
-    content = array.tobytes() if raw else array.reshape(-1).tolist()
-    tensor = helper.make_tensor("t", code, [2, 3], content, raw=raw)
+    if raw:
+        tensor = numpy_helper.from_array(array, "t")
+    else:
+        tensor = helper.make_tensor("t", code, [2, 3], array.reshape(-1).tolist())
+    assert tensor.HasField("raw_data") == raw
     found = decode(tensor, FILES, "t")
     assert found.type.dtype is ELEMENT_TYPES[code]
     assert found.data.array.dtype == array.dtype
-    np.testing.assert_array_equal(found.data.array, array)
+    assert found.data.array.tobytes() == array.tobytes()
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
@@ -72,6 +75,9 @@ def test_bools_other_than_one_are_true():
         (TensorProto(dims=[1], data_type=1, double_data=[1.0]), "in float_data, found double_data"),
         (TensorProto(dims=[1], data_type=2, int32_data=[256]), "values of u8 in 0..255, found 256"),
         (TensorProto(dims=[1], data_type=10, int32_data=[70000]), "found 70000"),
+        (TensorProto(dims=[3], data_type=22, int32_data=[1]), "expected 2 values for int4"),
+        (TensorProto(dims=[3], data_type=22, raw_data=b"abc"), r"expected 2 bytes for int4\[3\]"),
+        (TensorProto(dims=[1], data_type=27, int32_data=[64]), "in 0..63, found 64"),
         (TensorProto(dims=[-1], data_type=1), r"dimensions >= 0, found \[-1\]"),
         (TensorProto(dims=[1 << 20, 1 << 20], data_type=1), "more than .* elements"),
         (TensorProto(dims=[0, 1 << 40], data_type=1), "more than .* elements"),
@@ -85,7 +91,7 @@ def test_contradictions(tensor, message):
         decode(tensor, FILES, "t")
 
 
-@pytest.mark.parametrize("code", [8, 14, 17, 22])
+@pytest.mark.parametrize("code", [8, 14, 15])
 def test_element_types_without_support(code):
     with pytest.raises(UnsupportedError, match="has element type"):
         decode(TensorProto(dims=[0], data_type=code), FILES, "t")

@@ -9,7 +9,7 @@ from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op, same_operator
 from tilesmith.frontend.onnx.tensors import element_type
 from tilesmith.graph.nodes import Value
-from tilesmith.ir.dtypes import DType, bool_
+from tilesmith.ir.dtypes import DType, bool_, f8e8m0, f32
 from tilesmith.ir.types import same_shape
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops.base import Op
@@ -166,23 +166,38 @@ def is_inf(n: OnnxNode) -> Result:
 
 @onnx_op("Cast", since=6)
 def cast(n: OnnxNode) -> Result:
-    n.ignore(
-        "saturate", "round_mode"
-    )  # only about 8-bit floats, which are refused by their element type
-    return n.add(ew.Cast(element_type(n.attr_int("to"), "attribute 'to'")), n.input(0))
+    return _cast(n, element_type(n.attr_int("to"), "attribute 'to'"))
 
 
 @onnx_op("CastLike", since=15)
 def cast_like(n: OnnxNode) -> Result:
-    n.ignore("saturate", "round_mode")
-    return n.add(ew.Cast(n.input(1).dtype), n.input(0))
+    return _cast(n, n.input(1).dtype)
+
+
+def _cast(n: OnnxNode, to: DType) -> Value:
+    x, saturate = n.input(0), bool(n.attr_int("saturate", 1))
+    mode = n.attr_string("round_mode", "up", ew.CastE8M0.modes)
+    if to is not f8e8m0:
+        return saturating_cast(n, x, to) if saturate else n.add(ew.Cast(to), x)
+    return n.add(ew.CastE8M0(mode, saturate), cast_to(n, x, f32))
+
+
+def saturating_cast(n: OnnxNode, x: Value, to: DType) -> Value:
+    """`x` converted to `to`; to 8-bit floats, with their largest number for what is larger."""
+    if to.is_storage and to.is_float and to.bits == 8:
+        if not x.dtype.is_float or x.dtype.is_storage:
+            x = cast_to(n, x, f32)
+        x = n.add(ew.Clip(-to.largest, to.largest), x)
+    return n.add(ew.Cast(to), x)
 
 
 @onnx_op("BitCast", since=26)
 def bit_cast(n: OnnxNode) -> Result:
     to = element_type(n.attr_int("to"), "attribute 'to'")
     x = n.input(0)
-    if to.bytes != x.dtype.bytes:
+    if to.bytes != x.dtype.bytes or (
+        (to.is_storage or x.dtype.is_storage) and to.bits != x.dtype.bits
+    ):
         n.bad(f"expected a type as wide as {x.dtype} to reinterpret it as, found {to}")
     if to.is_bool or x.dtype.is_bool or to is x.dtype:
         return cast_to(n, x, to)  # a bool is a byte that is 0 or 1

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.convolutions import convolve, minus_zero_point
-from tilesmith.frontend.onnx.elementwise import cast_to
+from tilesmith.frontend.onnx.elementwise import cast_to, saturating_cast
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.frontend.onnx.tensors import element_type
 from tilesmith.graph.nodes import Value
-from tilesmith.ir.dtypes import DType, f32, i32, u8
+from tilesmith.ir.dtypes import DType, f8e8m0, f32, i32, u8
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import matmul as mm
 from tilesmith.ops import reduce, shape, slicing
@@ -47,18 +47,26 @@ def along(n: OnnxNode, v: Value, x: Value, axis: int, block: int) -> Value:
     return reshape_to(n, v, (*n.shape(v), *[1] * (rank - axis - 1)))
 
 
-def quantize(n: OnnxNode, x: Value, scale: Value, zero: Value | None, to: DType) -> Value:
+def quantize(
+    n: OnnxNode, x: Value, scale: Value, zero: Value | None, to: DType, saturate: bool = True
+) -> Value:
     """`scale` and `zero` broadcast to `x` already."""
-    q = n.add(ew.Round(), n.add(ew.Div(), cast_to(n, x, f32), cast_to(n, scale, f32)))
+    q = n.add(ew.Div(), cast_to(n, x, f32), cast_to(n, scale, f32))
+    if to.is_float:
+        if zero is not None:
+            q = n.add(ew.Add(), q, cast_to(n, zero, f32))
+        return saturating_cast(n, q, to) if saturate else n.add(ew.Cast(to), q)
+    q = n.add(ew.Round(), q)
     if zero is not None:
         q = n.add(ew.Add(), q, cast_to(n, zero, f32))
     return n.add(ew.Cast(to), n.add(ew.Clip(float(to.min), float(to.max)), q))
 
 
 def dequantize(n: OnnxNode, q: Value, scale: Value, zero: Value | None, to: DType) -> Value:
-    wide = cast_to(n, q, i32)
+    exact = f32 if q.dtype.is_float else i32
+    wide = cast_to(n, q, exact)
     if zero is not None:
-        wide = n.add(ew.Sub(), wide, cast_to(n, zero, i32))
+        wide = n.add(ew.Sub(), wide, cast_to(n, zero, exact))
     return cast_to(n, n.add(ew.Mul(), cast_to(n, wide, f32), cast_to(n, scale, f32)), to)
 
 
@@ -68,9 +76,16 @@ def integer(n: OnnxNode, d: DType, what: str) -> DType:
     return d
 
 
+def _quantized(n: OnnxNode, d: DType, what: str, bits: int) -> None:
+    if d is f8e8m0 or d.bits > bits or not (d.is_int or d.is_storage):
+        n.unsupported(
+            f"{what} of element type {d}; supported are integers of at most {bits} bits and floats "
+            "of at most 8"
+        )
+
+
 @onnx_op("QuantizeLinear", since=10)
 def quantize_linear(n: OnnxNode) -> Result:
-    n.ignore("saturate")  # only about 8-bit floats
     x, scale, zero = n.input(0), n.input(1), n.optional(2)
     axis = n.attr_int("axis", 1) if n.version >= 13 else 1
     block = n.attr_int("block_size", 0) if n.version >= 21 else 0
@@ -79,12 +94,10 @@ def quantize_linear(n: OnnxNode) -> Result:
         to = element_type(n.attr_int("output_dtype"), "attribute 'output_dtype'")
     if n.version >= 23 and n.attr_int("precision", 0) not in (0, 1):
         n.unsupported("a precision other than f32")
-    integer(n, to, "results")
-    if to.bits == 32:
-        n.unsupported("results of 32 bits")
+    _quantized(n, to, "results", 16)
     scale = along(n, scale, x, axis, block)
     zero = None if zero is None else along(n, zero, x, axis, block)
-    return quantize(n, x, scale, zero, to)
+    return quantize(n, x, scale, zero, to, bool(n.attr_int("saturate", 1)))
 
 
 @onnx_op("DequantizeLinear", since=10)
@@ -95,7 +108,7 @@ def dequantize_linear(n: OnnxNode) -> Result:
     to = scale.dtype
     if n.version >= 23 and n.attr_int("output_dtype", 0):
         to = element_type(n.attr_int("output_dtype"), "attribute 'output_dtype'")
-    integer(n, q.dtype, "inputs")
+    _quantized(n, q.dtype, "inputs", 32)
     scale = along(n, scale, q, axis, block)
     zero = None if zero is None else along(n, zero, q, axis, block)
     return dequantize(n, q, scale, zero, to)

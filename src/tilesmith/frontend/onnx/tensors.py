@@ -35,27 +35,22 @@ ELEMENT_TYPES: dict[int, DType] = {
     12: dt.u32,
     13: dt.u64,
     16: dt.bf16,
+    17: dt.f8e4m3fn,
+    18: dt.f8e4m3fnuz,
+    19: dt.f8e5m2,
+    20: dt.f8e5m2fnuz,
+    21: dt.uint4,
+    22: dt.int4,
+    23: dt.f4e2m1,
+    24: dt.f8e8m0,
+    25: dt.uint2,
+    26: dt.int2,
+    27: dt.f6e2m3,
+    28: dt.f6e3m2,
 }
 """TensorProto.DataType -> element type."""
 
-_OTHER_TYPES = {
-    0: "undefined",
-    8: "string",
-    14: "complex64",
-    15: "complex128",
-    17: "float8e4m3fn",
-    18: "float8e4m3fnuz",
-    19: "float8e5m2",
-    20: "float8e5m2fnuz",
-    21: "uint4",
-    22: "int4",
-    23: "float4e2m1",
-    24: "float8e8m0",
-    25: "uint2",
-    26: "int2",
-    27: "float6e2m3",
-    28: "float6e3m2",
-}
+_OTHER_TYPES = {0: "undefined", 8: "string", 14: "complex64", 15: "complex128"}
 
 _EXTERNAL = 1  # TensorProto.DataLocation.EXTERNAL
 
@@ -103,7 +98,7 @@ def element_type(code: int, what: str) -> DType:
             f"{what} has element type {_OTHER_TYPES[code]}; supported are {known}"
         )
     raise ModelError(
-        f"{what}: expected an ONNX element type (1 to {max(_OTHER_TYPES)}), found {code}"
+        f"{what}: expected an ONNX element type (1 to {max(ELEMENT_TYPES)}), found {code}"
     )
 
 
@@ -128,13 +123,33 @@ def decode(
             raise ModelError(f"{what}: expected external data or data in the model, found both")
         return Contents(type, Data(_external(tensor, type, files, what)))
     if raw is not None:
-        if len(raw) != type.bytes:
-            raise ModelError(f"{what}: expected {type.bytes} bytes for {type}, found {len(raw)}")
+        size = _stored_bytes(type)
+        if len(raw) != size:
+            raise ModelError(f"{what}: expected {size} bytes for {type}, found {len(raw)}")
         return Contents(type, Data.of(_from_bytes(raw, type)))
     return Contents(type, Data.of(_from_field(tensor, type, what)))
 
 
+def _stored_bytes(type: TensorType) -> int:
+    """Bytes of `raw_data`, where elements of fewer than 8 bits are packed."""
+    return -(-type.size * type.dtype.bits // 8) if type.dtype.is_storage else type.bytes
+
+
+def _unpacked(raw: np.ndarray, type: TensorType) -> np.ndarray:
+    """The elements of a stream of bits, the lowest first."""
+    bits, word = type.dtype.bits, raw
+    if bits == 6:  # four elements in three bytes
+        words = np.zeros((-(-len(raw) // 3), 4), np.uint8)
+        words[:, :3] = np.pad(raw, (0, -len(raw) % 3)).reshape(-1, 3)
+        word = words.view("<u4")[:, 0]
+    shifts = range(0, 24 if bits == 6 else 8, bits)
+    codes = np.stack([(word >> s & ((1 << bits) - 1)).astype(np.uint8) for s in shifts], axis=-1)
+    return codes.reshape(-1)[: type.size].view(type.dtype.numpy).reshape(type.static_shape)
+
+
 def _from_bytes(raw: np.ndarray, type: TensorType) -> np.ndarray:
+    if type.dtype.is_storage:
+        return _unpacked(raw, type)
     if type.dtype.is_bool:
         # A byte other than 0 and 1 would be a bool that is neither true nor false.
         return (raw != 0).reshape(type.static_shape)
@@ -151,11 +166,17 @@ def _from_field(tensor: Any, type: TensorType, what: str) -> np.ndarray:
             f"{what}: expected the values of {type} in {name}, found {', '.join(wrong)}"
         )
     field = getattr(tensor, name)
-    if len(field) != type.size:
-        raise ModelError(f"{what}: expected {type.size} values for {type}, found {len(field)}")
+    packed = d.bits in (2, 4)  # several elements in each value; 6 bits are alone
+    expected = _stored_bytes(type) if packed else type.size
+    if len(field) != expected:
+        raise ModelError(f"{what}: expected {expected} values for {type}, found {len(field)}")
     if name != "int32_data" and d is not dt.u32:
         return np.array(field, dtype=d.numpy).reshape(type.static_shape)
     wide = np.array(field, dtype=np.uint64 if d is dt.u32 else np.int64)
+    if d.is_storage:
+        _check_range(wide, 0, 0xFF if packed else (1 << d.bits) - 1, type, what)
+        codes = wide.astype(np.uint8)
+        return _unpacked(codes, type) if packed else codes.view(d.numpy).reshape(type.static_shape)
     if d.is_float:  # f16 and bf16 are stored as their bits
         _check_range(wide, 0, 0xFFFF, type, what)
         return wide.astype(np.uint16).view(d.numpy).reshape(type.static_shape)
@@ -184,11 +205,11 @@ def _external(
         raise ModelError(f"{what}: expected a location of its external data, found none")
     offset = _number(entries.get("offset", "0"), "offset", what)
     file = files.open(entries["location"], what)
-    length = _number(entries["length"], "length", what) if "length" in entries else type.bytes
-    if length != type.bytes:
+    size = _stored_bytes(type)
+    length = _number(entries["length"], "length", what) if "length" in entries else size
+    if length != size:
         raise ModelError(
-            f"{what}: expected {type.bytes} bytes of external data for {type}, found length "
-            f"{length}"
+            f"{what}: expected {size} bytes of external data for {type}, found length {length}"
         )
     if offset + length > file.size:
         raise ModelError(
