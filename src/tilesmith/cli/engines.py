@@ -20,7 +20,9 @@ Prepare: TypeAlias = Callable[[Path, Mapping[str, np.ndarray], int], Run]
 
 
 def onnxruntime(model: Path, inputs: Mapping[str, np.ndarray], threads: int) -> Run:
-    """ONNX Runtime on the CPU, all graph optimisations on."""
+    """ONNX Runtime on the CPU, all graph optimisations on.  Inputs and outputs are bound to memory
+    beforehand (IO binding), so that a call converts and allocates as little as the engine can.
+    """
     import onnxruntime as ort
 
     options = ort.SessionOptions()
@@ -28,8 +30,24 @@ def onnxruntime(model: Path, inputs: Mapping[str, np.ndarray], threads: int) -> 
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     session = ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-    feed = dict(inputs)
-    return lambda: session.run(None, feed)  # type: ignore[return-value]  # dense outputs only
+    feed = {name: np.ascontiguousarray(a) for name, a in inputs.items()}
+    results: Any = session.run(None, feed)
+    bound = [*feed.values(), *results]
+    if not all(isinstance(a, np.ndarray) and a.dtype.kind in "biuf" for a in bound):
+        return lambda: session.run(None, feed)  # type: ignore[return-value]  # strings, sequences
+    memory = [np.empty_like(r, order="C") for r in results]
+    held = (feed, memory)  # the binding has addresses only
+    binding = session.io_binding()
+    for name, a in feed.items():
+        binding.bind_input(name, "cpu", 0, a.dtype, a.shape, a.ctypes.data)
+    for output, a in zip(session.get_outputs(), memory, strict=True):
+        binding.bind_output(output.name, "cpu", 0, a.dtype, a.shape, a.ctypes.data)
+
+    def run() -> Sequence[np.ndarray]:
+        session.run_with_iobinding(binding)
+        return held[1]
+
+    return run
 
 
 def openvino(model: Path, inputs: Mapping[str, np.ndarray], threads: int) -> Run:
