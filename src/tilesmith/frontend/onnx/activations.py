@@ -8,7 +8,9 @@ from functools import partial
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op, same_operator
+from tilesmith.frontend.onnx.shapes import is_empty
 from tilesmith.ops import activation as act
+from tilesmith.ops import elementwise as ew
 from tilesmith.ops import norm, shape
 from tilesmith.ops.base import Op
 
@@ -86,9 +88,9 @@ def swish(n: OnnxNode) -> Result:
 
 @onnx_op("Softmax", "LogSoftmax", "Hardmax", since=13)
 def softmax(n: OnnxNode) -> Result:
-    return n.add(
-        _SOFTMAX[n.op_type](n.axis(n.attr_int("axis", -1), n.input(0).type.rank)), n.input(0)
-    )
+    x = n.input(0)
+    op = _SOFTMAX[n.op_type](n.axis(n.attr_int("axis", -1), x.type.rank))
+    return n.add(ew.Identity() if is_empty(x) else op, x)
 
 
 @onnx_op("Softmax", "LogSoftmax", "Hardmax", since=1, until=12)
@@ -96,6 +98,8 @@ def softmax_flattened(n: OnnxNode) -> Result:
     """Before opset 13 the axes from `axis` on were one."""
     x = n.input(0)
     axis = n.axis(n.attr_int("axis", 1), x.type.rank)
+    if is_empty(x):
+        return n.add(ew.Identity(), x)
     if axis == x.type.rank - 1:
         return n.add(_SOFTMAX[n.op_type](axis), x)
     y = n.add(_SOFTMAX[n.op_type](1), n.add(shape.Flatten(axis), x))

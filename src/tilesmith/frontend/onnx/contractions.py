@@ -8,7 +8,7 @@ from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op, same_operator
 from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.graph.nodes import Value
-from tilesmith.ir.dtypes import i32
+from tilesmith.ir.dtypes import f64, i32
 from tilesmith.ops import einsum, linalg
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import matmul as mm
@@ -23,19 +23,27 @@ def matmul(n: OnnxNode) -> Result:
 def gemm(n: OnnxNode) -> Result:
     if n.version < 7:
         n.ignore("broadcast")  # C broadcasts as later; without the attribute it has y's shape
-    op = mm.Gemm(
-        alpha=n.attr_float("alpha", 1.0),
-        beta=n.attr_float("beta", 1.0),
-        transpose_a=n.attr_flag("transA"),
-        transpose_b=n.attr_flag("transB"),
-    )
+    alpha, beta = n.attr_float("alpha", 1.0), n.attr_float("beta", 1.0)
+    turned = n.attr_flag("transA"), n.attr_flag("transB")
     if n.version < 11:
         n.input(2)  # became optional in opset 11
-    c = n.optional(2)
-    y = n.add(op, n.input(0), n.input(1), *(() if c is None else (c,)))
+    a, b, c = n.input(0), n.input(1), n.optional(2)
+    if a.dtype.is_int and not (alpha.is_integer() and beta.is_integer()):
+        y = _fractions(n, n.add(mm.Gemm(1.0, 1.0, *turned), a, b), alpha, c, beta)
+    else:
+        y = n.add(mm.Gemm(alpha, beta, *turned), a, b, *(() if c is None else (c,)))
     if c is not None and y.type.rank != 2:
         n.bad(f"C: expected a shape that broadcasts to the product, found {c.type}")
     return y
+
+
+def _fractions(n: OnnxNode, y: Value, alpha: float, c: Value | None, beta: float) -> Value:
+    """alpha y + beta c for integers, computed in f64 and cut to an integer at the end."""
+    wide = n.add(ew.Mul(), cast_to(n, y, f64), n.const(alpha, f64))
+    if c is not None:
+        term = n.add(ew.Mul(), cast_to(n, c, f64), n.const(beta, f64))
+        wide = n.add(ew.Add(), wide, term)
+    return cast_to(n, wide, y.dtype)
 
 
 @onnx_op("MatMulInteger", since=10)

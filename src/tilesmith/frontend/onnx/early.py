@@ -37,7 +37,7 @@ def _binary(n: OnnxNode, make: Callable[[], Op]) -> Result:
         if not same_shape(a.type.shape, b.type.shape):
             n.bad(f"without broadcast: expected operands of one shape, found {a.type} and {b.type}")
         return n.add(make(), a, b)
-    if b.type.size == 1:
+    if same_shape(b.type.shape, (1,) * b.type.rank):
         n.ignore("axis")
         return n.add(make(), a, reshape_to(n, b, ()))
     missing = a.type.rank - b.type.rank
@@ -83,7 +83,7 @@ def pad(n: OnnxNode) -> Result:
 def prelu(n: OnnxNode) -> Result:
     """One slope, or one for each channel."""
     x, slope = n.input(0), n.input(1)
-    if slope.type.size == 1:
+    if same_shape(slope.type.shape, (1,) * slope.type.rank):
         slope = reshape_to(n, slope, ())
     elif x.type.rank < 2 or not same_shape(slope.type.shape, (n.shape(x)[1],)):
         n.bad(f"slope: expected one number, or one per channel of {x.type}, found {slope.type}")

@@ -24,7 +24,7 @@ def batch_normalization(n: OnnxNode) -> Result:
     Before opset 14 a node trains if it names more outputs than the first.
     """
     x, scale, bias, mean, variance = (n.input(i) for i in range(5))
-    given, dims = (scale, bias, mean, variance), n.shape(x)
+    given, dims = (scale, bias, mean, variance), x.type.shape
     if n.version < 7:
         n.ignore("is_test")
     training = any(n.wants(i) for i in range(1, 5))
@@ -32,9 +32,9 @@ def batch_normalization(n: OnnxNode) -> Result:
         training = n.attr_flag("training_mode")
     kept = n.attr_float("momentum", 0.9)
     if n.version < 9 and not n.attr_flag("spatial", True):  # statistics of each place of an image
-        x = reshape_to(n, x, (dims[0], math.prod(dims[1:])))
+        x = reshape_to(n, x, (dims[0], math.prod(n.shape(mean))))
         given = tuple(reshape_to(n, v, (v.type.size,)) for v in given)
-    channels = n.shape(x)[1] if x.type.rank > 1 else 1
+    channels = x.type.shape[1] if x.type.rank > 1 else 1
     for name, v in zip(("scale", "B", "mean", "var"), given, strict=True):
         if not same_shape(v.type.shape, (channels,)):
             n.bad(f"{name}: expected one number per channel, [{channels}], found {v.type}")
@@ -93,9 +93,12 @@ def rms_normalization(n: OnnxNode) -> Result:
 
 @onnx_op("InstanceNormalization", since=1)
 def instance_normalization(n: OnnxNode) -> Result:
-    return n.add(
-        norm.InstanceNorm(n.attr_float("epsilon", 1e-5)), n.input(0), n.input(1), n.input(2)
-    )
+    x, scale, bias = (n.input(i) for i in range(3))
+    op = norm.InstanceNorm(n.attr_float("epsilon", 1e-5))
+    if x.type.rank == 2:  # one place per channel
+        wide = n.add(op, reshape_to(n, x, (*x.type.shape, 1)), scale, bias)
+        return reshape_to(n, wide, x.type.shape)
+    return n.add(op, x, scale, bias)
 
 
 @onnx_op("GroupNormalization", since=18)

@@ -7,8 +7,10 @@ from functools import partial
 from typing import Any
 
 from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
+from tilesmith.ir.dtypes import f64
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import reduce, scan
 
@@ -24,6 +26,9 @@ _REDUCTIONS: dict[str, Callable[..., Any]] = {
     "ReduceSum": reduce.ReduceSum,
     "ReduceSumSquare": reduce.ReduceSumSquare,
 }
+
+
+_OF_FLOATS = (reduce.ReduceL2, reduce.ReduceLogSum, reduce.ReduceLogSumExp)
 
 
 def reduction_of(n: OnnxNode, make: Callable[..., Any], axes_input_since: int) -> Result:
@@ -49,6 +54,8 @@ def reduction_of(n: OnnxNode, make: Callable[..., Any], axes_input_since: int) -
         axes = None
     if axes is not None:
         axes = n.axes(axes, x.type.rank)
+    if x.dtype.is_int and make in _OF_FLOATS:  # computed exactly enough, then cut
+        return cast_to(n, n.add(make(axes, keepdims), cast_to(n, x, f64)), x.dtype)
     return n.add(make(axes, keepdims), x)
 
 

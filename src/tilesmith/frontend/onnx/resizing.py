@@ -8,13 +8,18 @@ import numpy as np
 
 from tilesmith.frontend.common.limits import checked_dims
 from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.onnx.constants import filled
+from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
+from tilesmith.frontend.onnx.shapes import is_empty
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
+from tilesmith.ir.dtypes import f32, f64
 from tilesmith.ir.expr import as_expr
 from tilesmith.ir.symbols import as_dim
-from tilesmith.ir.types import Dim, same_shape
+from tilesmith.ir.types import Dim, same_dim, same_shape
+from tilesmith.ops import elementwise as ew
 from tilesmith.ops import resize as rs
 from tilesmith.support.errors import OpenDimensionError
 
@@ -153,6 +158,10 @@ def resize(n: OnnxNode) -> Result:
         antialias,
         (*starts, *ends) if crops else (),
     )
-    if mode != "nearest" and not x.dtype.is_float:
-        n.unsupported(f"mode {mode} for {x.dtype}; supported are floats")
-    return n.add(op, x)
+    if is_empty(x) or any(same_dim(s, 0) for s in op.sizes):
+        return filled(n, op.sizes, 0, x.dtype)
+    if mode == "nearest" or x.dtype.is_float:
+        return n.add(op, x)
+    y = n.add(op, cast_to(n, x, f64 if x.dtype.bits > 16 else f32))
+    low, high = float(x.dtype.min), float(x.dtype.max)
+    return cast_to(n, n.add(ew.Clip(low, high), n.add(ew.Round(), y)), x.dtype)

@@ -22,10 +22,7 @@ _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic
 
 @onnx_op("GridSample", since=16)
 def grid_sample(n: OnnxNode) -> Result:
-    words = ("bilinear", "nearest", "bicubic")
-    if n.version >= 20:
-        words = ("linear", "nearest", "cubic")
-    mode = n.attr_string("mode", words[0], among=words)
+    mode = n.attr_string("mode", "linear", among=tuple(_MODES))  # words of all versions
     padding = n.attr_string("padding_mode", "zeros", among=("zeros", "border", "reflection"))
     op = sample.GridSample(_MODES[mode], padding, n.attr_flag("align_corners"))
     return n.add(op, n.input(0), n.input(1))

@@ -25,6 +25,11 @@ def reshape_to(n: OnnxNode, x: Value, dims: tuple[Dim, ...]) -> Value:
     return x if same_shape(x.type.shape, dims) else n.add(shape.Reshape(dims), x)
 
 
+def is_empty(x: Value) -> bool:
+    """Whether `x` is known to have no element."""
+    return any(same_dim(d, 0) for d in x.type.shape)
+
+
 @onnx_op("Identity", since=1)
 def identity(n: OnnxNode) -> Result:
     given = n.slot(0)

@@ -117,14 +117,18 @@ class LaneValues:
             return self.let(e, mask)
         if e.lanes != 1 or isinstance(e, (Ramp, Broadcast, VectorReduce)):
             raise CannotVectorizeError
+        children = [self.vector(c, mask) for c in e.children]
         if (
             isinstance(e, Binary)
             and e.op in _DIVISIONS
             and mask is not None
+            and not e.dtype.is_float
             and not isinstance(e.b, Const)
         ):
-            raise CannotVectorizeError  # a lane that is masked off might divide by zero
-        return e.with_children(tuple(self.vector(c, mask) for c in e.children))
+            # a lane that is masked off might divide by zero, which only integers trap
+            active = mask if mask.lanes == self.lanes else Broadcast(mask, self.lanes)
+            children[1] = Select(active, children[1], Broadcast(const(1, e.dtype), self.lanes))
+        return e.with_children(tuple(children))
 
     def ramp(self, e: Expr) -> Expr | None:
         """An affine index: ramps add up to one, with a scalar base and a stride."""
