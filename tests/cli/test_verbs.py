@@ -241,6 +241,9 @@ def test_ops(tilesmith):
     theirs = tilesmith("ops", "--onnx", "conv", "--json").json
     assert "Conv" in {r["name"] for r in theirs}
     assert all("conv" in r["name"].lower() for r in theirs)
+    shown = tilesmith("ops", "--onnx", "scan")
+    assert "9+" in shown.out and "ai.onnx: 1 of 1 operators" in shown.out + shown.err
+    assert "body" in tilesmith("ops", "--onnx", "swiglu").out
     assert "conv" in tilesmith("ops", "conv").out
 
 

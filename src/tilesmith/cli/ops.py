@@ -12,14 +12,15 @@ import typer
 
 from tilesmith.cli.arguments import JsonFlag
 from tilesmith.cli.console import note, print_json, print_table
-from tilesmith.frontend.onnx.registry import OPERATORS
+from tilesmith.frontend.onnx.coverage import coverage
 from tilesmith.ops.base import OPS
 
 
 def command(
     pattern: Annotated[str, typer.Argument(help="Only operators whose name has this in it.")] = "",
     onnx: Annotated[
-        bool, typer.Option("--onnx", help="The ONNX operators that can be imported, with opsets.")
+        bool,
+        typer.Option("--onnx", help="ONNX's operators: imported and missing opsets."),
     ] = False,
     json: JsonFlag = False,
 ) -> None:
@@ -29,12 +30,20 @@ def command(
         print_json(rows)
         return
     if onnx:
-        print_table(("operator", "opsets"), [(r["name"], r["opsets"]) for r in rows])
-    else:
         print_table(
-            ("operator", "kind", "attributes"),
-            [(r["name"], r["kind"], ", ".join(r["attributes"])) for r in rows],
+            ("operator", "opsets", "missing"),
+            [(r["name"], r["opsets"] or "-", ", ".join(map(str, r["missing"]))) for r in rows],
         )
+        for domain in dict.fromkeys(r["domain"] for r in rows):
+            mine = [r for r in rows if r["domain"] == domain]
+            done = sum(r["newest"] for r in mine)
+            of = f" of {len(mine)}" if any(r["defined"] for r in mine) else ""
+            note(f"{domain}: {done}{of} operators at their newest version")
+        return
+    print_table(
+        ("operator", "kind", "attributes"),
+        [(r["name"], r["kind"], ", ".join(r["attributes"])) for r in rows],
+    )
     note(f"{len(rows)} operators")
 
 
@@ -53,8 +62,12 @@ def _operators() -> list[dict[str, Any]]:
 def _onnx_operators() -> list[dict[str, Any]]:
     return [
         {
-            "name": f"{domain}::{name}" if domain else name,
-            "opsets": OPERATORS.versions(domain, name),
+            "name": f"{c.domain}::{c.name}" if c.domain else c.name,
+            "domain": c.domain or "ai.onnx",
+            "opsets": c.opsets,
+            "missing": list(c.missing),
+            "newest": c.newest,
+            "defined": c.defined,
         }
-        for domain, name in sorted(OPERATORS)
+        for c in coverage()
     ]

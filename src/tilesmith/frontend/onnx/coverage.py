@@ -1,0 +1,53 @@
+"""Which operators of ONNX are imported, at which versions of theirs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from tilesmith.frontend.onnx.bodies import standard_function
+from tilesmith.frontend.onnx.registry import OPERATORS
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """One operator.
+
+    domain: of the operator; empty for ai.onnx.
+    name: of the operator.
+    opsets: versions at which it is imported, such as "1-6, 7+"; "body" if it is imported as the
+        body that ONNX gives; empty if it is not imported.
+    missing: versions that introduced a definition of it which is not imported.
+    newest: whether its newest definition is imported.
+    defined: whether the onnx package defines it.
+    """
+
+    domain: str
+    name: str
+    opsets: str
+    missing: tuple[int, ...]
+    newest: bool
+    defined: bool
+
+
+def coverage() -> list[Coverage]:
+    """All operators of the installed onnx package, and those of other domains that are imported."""
+    import onnx  # delayed: it takes a tenth of a second
+
+    defined: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if not schema.deprecated:
+            defined[schema.domain, schema.name].append(schema.since_version)
+    found = []
+    for domain, name in sorted({*OPERATORS, *defined}):
+        versions = sorted(defined.get((domain, name), [1]))
+        missing = tuple(v for v in versions if not _is_imported(domain, name, v))
+        opsets = OPERATORS.versions(domain, name) or ("" if missing == (*versions,) else "body")
+        newest = versions[-1] not in missing
+        found.append(Coverage(domain, name, opsets, missing, newest, (domain, name) in defined))
+    return found
+
+
+def _is_imported(domain: str, name: str, version: int) -> bool:
+    known = OPERATORS.find(domain, name, version)
+    return known is not None or standard_function(domain, name, version) is not None
