@@ -16,12 +16,14 @@ from tilesmith.loop.parse import parse_func
 from tilesmith.loop.passes.bind_parts import MOST_DEPTH
 from tilesmith.loop.text import print_func
 from tilesmith.loop.visit import exprs
+from tilesmith.support.errors import ExpressionError
 
 N = 64
 DEPTH = 1500
 X = te.placeholder((N,), name="X")
 AT = te.placeholder((N,), "i32", name="AT")
 x = np.linspace(0.5, 1, N, dtype=np.float32)
+LIMITS = np.arange(400, dtype=np.float32) / 400
 at = np.arange(N, dtype=np.int32)[::-1].copy()
 
 
@@ -95,6 +97,74 @@ def test_deep_expression(name: str) -> None:
     ts.build(s, args)(*arrays, results[2])
     for result in results:
         np.testing.assert_allclose(result, expected(), rtol=1e-4)
+
+
+def shared_by_data(i: Expr) -> Expr:
+    """Both branches use the value before: 2**n paths lead to the first one."""
+    return repeated(
+        lambda e, n: te.if_then_else(X[i] > float(LIMITS[n]), e + 1.0, e + 2.0), X[i], 400
+    )
+
+
+def shared_by_index(i: Expr) -> Expr:
+    return repeated(lambda e, n: te.if_then_else(i * (n + 3) % 7 < 3, e + 1.0, e + 2.0), X[i], 40)
+
+
+def escape(i: Expr) -> Expr:
+    """How many iterations of u = u * u + x stay below 4, as a minimum and by selects."""
+    u, count, alive = X[i], te.const(0), te.const(1)
+    for _ in range(24):
+        inside = u <= 4.0
+        alive = te.minimum(alive, te.select(inside, 1, 0))
+        u, count = te.select(inside, u * u + X[i], u), te.select(inside, count + alive, count)
+    return te.cast(count, X.dtype)
+
+
+def iterations(values: np.ndarray) -> np.ndarray:
+    u, count = values.copy(), np.zeros(N)
+    for _ in range(24):
+        inside = u <= 4
+        u, count = np.where(inside, u * u + values, u), count + inside
+    return count
+
+
+def times_in_first(n: int) -> np.ndarray:
+    return np.sum(np.arange(N)[:, None] * (np.arange(n) + 3) % 7 < 3, 1)
+
+
+SHARED: dict[str, tuple[Callable[[Expr], Expr], Callable[[], np.ndarray]]] = {
+    "by data": (shared_by_data, lambda: x + 2 * 400 - np.sum(x[:, None] > LIMITS, 1)),
+    "by index": (shared_by_index, lambda: x + 2 * 40 - times_in_first(40)),
+    "escape": (escape, lambda: iterations(x)),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_selects_that_share_operands_stay_small(name: str) -> None:
+    """Every select leads to the one before by both branches: 2**n ways in all."""
+    body, expected = SHARED[name]
+    y = te.compute((N,), body, name="Y")
+    s = te.create_schedule(y.op)
+    results = [np.zeros(N, np.float32) for _ in range(3)]
+    interpret(te.lower(s, [X, y]), [x, results[0]])
+    ts.build(s, [X, y])(x, results[1])
+    s[y].vectorize(s[y].split("i", 24)[1])
+    ts.build(s, [X, y])(x, results[2])
+    for result in results:
+        np.testing.assert_allclose(result, expected(), rtol=1e-4)
+
+
+def test_reads_that_decide_each_other_cannot_be_divided() -> None:
+    def body(i: Expr) -> Expr:
+        u = v = X[i]
+        for n in range(150):
+            inside = te.all(u + v > n / 100, i + n < N)
+            u, v = te.select(inside, X[te.minimum(i + n, N - 1)] + v, u), te.select(inside, u, v)
+        return u
+
+    y = te.compute((N,), body, name="Y")
+    with pytest.raises(ExpressionError, match="conditions that depend on one another"):
+        te.lower(te.create_schedule(y.op), [X, y])
 
 
 def test_deep_expression_as_c() -> None:

@@ -14,11 +14,37 @@ from .expr import Binary, Compare, Const, Expr, ExprLike, Unary, Var, as_expr, p
 from .facts import Facts
 from .interval import Interval
 from .prove import interval_of, is_index, nonnegative, sum_interval
+from .subjects import Subjects, about_indices, depends_on_indices
 
 _MEMO_LIMIT = 1 << 17
 """Most entries in the memo of the long-lived empty context; a full one is emptied."""
 
+_MOST_REVISITS = 256
+"""Most repeated simplifications of selects under other conditions; see `Nest`."""
+
 Rule: TypeAlias = "Callable[[Any, Context], Expr]"
+
+
+class Nest:
+    """What a context shares with those that assume conditions beyond its facts.
+
+    A branch of a `Select` is simplified in a context of its own.  Selects that share operands would
+    be simplified once for every path that leads to them: 2**n times for n nested ones.  So those
+    that were reached a number of times are simplified under the facts of `base` alone.
+
+    base: the context with the facts that hold in all of them.
+    seen: the selects that were simplified in any of them.
+    revisits: how many more times selects of `seen` were simplified.
+    subjects: the data-dependent conditions and integers in an expression.
+    """
+
+    __slots__ = ("base", "revisits", "seen", "subjects")
+
+    def __init__(self, base: Context) -> None:
+        self.base = base
+        self.seen: set[Expr] = set()
+        self.revisits = 0
+        self.subjects = Subjects()
 
 
 class Context(Facts):
@@ -31,13 +57,14 @@ class Context(Facts):
     Results are cached in the context, so one context should serve a whole loop body.
     """
 
-    __slots__ = ("_assumed", "_learns", "_memo", "_rules", "_sums")
+    __slots__ = ("_assumed", "_learns", "_memo", "_nest", "_rules", "_sums")
 
-    def __init__(self, rules: Mapping[type, Rule]) -> None:
+    def __init__(self, rules: Mapping[type, Rule], nest: Nest | None = None) -> None:
         super().__init__()
         self._rules = rules
         self._learns = True
         self._clear()
+        self._nest = nest or Nest(self)
 
     def _clear(self) -> None:
         self._memo: dict[Expr, Expr] = {}
@@ -45,8 +72,8 @@ class Context(Facts):
         self._assumed: dict[Expr, Context] = {}
         self.intervals, self.proofs = {}, {}
 
-    def _copy(self) -> Context:
-        new = Context(self._rules)
+    def _copy(self, nest: Nest | None = None) -> Context:
+        new = Context(self._rules, nest)
         new.bounds, new.symbolic = dict(self.bounds), dict(self.symbolic)
         new.inequalities, new.known = self.inequalities, dict(self.known)
         return new
@@ -71,7 +98,7 @@ class Context(Facts):
 
     def with_interval(self, var: Var, values: Interval) -> Context:
         """The context with a numeric interval of `var` added."""
-        new = self._copy()
+        new = self._copy(self._nest)
         new.bounds[var] = values
         return new
 
@@ -84,10 +111,34 @@ class Context(Facts):
             simple = self.simplify(cond)
             found = self
             if type(simple) is not Const:
-                found = self._copy()
+                found = self._copy(self._nest)
                 found._learn(simple, True)
             self._assumed[cond] = found
         return found
+
+    def branch(self, e: Expr, cond: Expr) -> Expr:
+        """`e` simplified where the scalar bool `cond`, simplified here, is true."""
+        if not about_indices(cond):
+            # most conditions on data say nothing about other expressions
+            plain = self.simplify(e)
+            if not self._nest.subjects.meet(cond, plain):
+                return plain
+        elif not depends_on_indices(e):
+            return self.simplify(e)
+        return self.assuming(cond).simplify(e)
+
+    def revisited(self, e: Expr) -> Context | None:
+        """The context in which the select `e` is simplified instead of this one, if it was reached
+        too often (see `Nest`).
+        """
+        nest = self._nest
+        if e not in nest.seen:
+            nest.seen.add(e)
+        elif nest.revisits < _MOST_REVISITS:
+            nest.revisits += 1
+        elif self is not nest.base:
+            return nest.base
+        return None
 
     def _learn(self, cond: Expr, value: bool) -> None:
         stack = [(cond, value)]
@@ -150,6 +201,7 @@ class Context(Facts):
         memo = self._memo
         if len(memo) > _MEMO_LIMIT:
             self._clear()
+            self._nest = Nest(self)
             memo = self._memo
         if result is not e and result not in memo:
             # what a rule returns may allow another one; every rule makes the expression smaller or

@@ -11,7 +11,7 @@ from math import gcd
 
 from ..affine import Affine, affine_form, combined, factors_of, product, scaled, sort_key
 from ..context import Context
-from ..expr import Binary, Const, Expr, Var, const
+from ..expr import Binary, Const, Expr, Var, const, reads_memory
 from ..fold import fold_binary
 from ..interval import Interval
 
@@ -270,7 +270,11 @@ def _remove(items: list[Expr], item: Expr) -> bool:
 def extremum(e: Binary, ctx: Context) -> Expr:
     """`min` and `max`: operands that can't be the result are removed, the others ordered."""
     operands: dict[Expr, None] = {}
-    stack = [e.b, e.a]
+    if reads_memory(e):  # the shorter chains of data stay what they are: a longer one shares them
+        operands = dict.fromkeys((ctx.simplify(e.a), ctx.simplify(e.b)))
+        stack = []
+    else:
+        stack = [e.b, e.a]
     while stack:
         node = stack.pop()
         if type(node) is Binary and node.op == e.op:

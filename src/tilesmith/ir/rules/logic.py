@@ -7,15 +7,13 @@ from math import gcd
 from ..affine import Affine, affine_form, combined, from_affine, scaled, sort_key
 from ..context import Context
 from ..dtypes import bool_, i64
-from ..expr import Binary, Broadcast, Compare, Const, Expr, Load, Select, Unary, const, post_order
+from ..expr import Binary, Broadcast, Compare, Const, Expr, Select, Unary, const
 from ..fold import fold_compare
 from .index import joined, separate
 from .lanes import lane
 
 TRUE, FALSE = const(True), const(False)
 _NEGATED = {"eq": "ne", "ne": "eq"}
-_CACHE_LIMIT = 1 << 17
-_depends: dict[Expr, bool] = {}
 
 
 def compare(e: Compare, ctx: Context) -> Expr:
@@ -335,6 +333,9 @@ def _spread(value: Expr, lanes: int) -> Expr:
 
 
 def select(e: Select, ctx: Context) -> Expr:
+    other = ctx.revisited(e)
+    if other is not None:
+        return other.simplify(e)
     cond = ctx.simplify(e.cond)
     if type(cond) is Broadcast:
         cond = cond.value
@@ -344,8 +345,7 @@ def select(e: Select, ctx: Context) -> Expr:
     if type(cond) is Unary and cond.op == "not":
         cond, yes, no = cond.a, no, yes
     if cond.lanes == 1:
-        yes = (ctx.assuming(cond) if depends_on_facts(yes) else ctx).simplify(yes)
-        no = (ctx.assuming(negation(cond)) if depends_on_facts(no) else ctx).simplify(no)
+        yes, no = ctx.branch(yes, cond), ctx.branch(no, negation(cond))
     else:
         yes, no = ctx.simplify(yes), ctx.simplify(no)
     if yes is no:
@@ -364,25 +364,3 @@ def select(e: Select, ctx: Context) -> Expr:
     if cond is e.cond and yes is e.if_true and no is e.if_false:
         return e
     return Select(cond, yes, no)
-
-
-def depends_on_facts(e: Expr) -> bool:
-    """True if more facts could change the simplification of `e`: it compares, divides or takes a
-    min.
-    """
-    found = _depends.get(e)
-    if found is None:
-        found = any(
-            type(n) in (Compare, Select)
-            or (type(n) is Load and n.mask is not None)
-            or n.dtype.is_bool
-            or (type(n) is Binary and n.op in _SENSITIVE and n.dtype.is_int)
-            for n in post_order(e)
-        )
-        if len(_depends) > _CACHE_LIMIT:
-            _depends.clear()
-        _depends[e] = found
-    return found
-
-
-_SENSITIVE = frozenset(("floordiv", "floormod", "truncdiv", "truncmod", "min", "max", "and"))

@@ -1,4 +1,4 @@
-"""Bind parts of very deep expressions to variables, so that no expression is deeper than a limit.
+"""Bind parts of expressions to variables where an expression is very deep, or selects share parts.
 
     y[i] = (((x[i] + 1) + 2) + ... )   ->   let part = ((x[i] + 1) + ... )
                                             y[i] = ((part + 100) + ... )
@@ -6,13 +6,18 @@
 People and programs write sums of a thousand terms.  What comes after lowering walks expressions
 recursively, which is the fastest way in Python and ends at a thousand levels.
 
+A branch that loads is evaluated in a scope of its own.  So a select that both branches of another
+one contain is written twice, and 2**n times below n such selects.  If that is much, loads that
+happen in any case become parts too: selects of variables are evaluated as they are, once.
+
 A part inside a branch of a select is evaluated before the select.  So its loads are guarded by the
-conditions under which the branch would have been taken.
+conditions under which the branch would have been taken, except for those that the statement does in
+any case.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import replace
 
 from tilesmith.ir.expr import (
@@ -28,6 +33,7 @@ from tilesmith.ir.expr import (
     reads_memory,
     rebuilt,
 )
+from tilesmith.support.errors import ExpressionError
 
 from ..nodes import Allocate, Evaluate, Func, LetStmt, Stmt
 from ..visit import map_stmt, own_exprs, rebuild
@@ -35,12 +41,20 @@ from ..visit import map_stmt, own_exprs, rebuild
 MOST_DEPTH = 100
 """Levels of an expression: a tenth of what Python's stack holds."""
 
+MOST_COPIES = 4
+"""Times that selects with loads may be written on average before their loads become parts."""
+
+_MOST_LOADS = 64
+"""Loads of one statement that may become parts; each is a level of the program."""
+
 _ALWAYS = const(True)
 _NEVER = const(False)
 
 
 def bind_parts(func: Func) -> Func:
-    """`func` without expressions deeper than `MOST_DEPTH`; the same object if it has none."""
+    """`func` without expressions deeper than `MOST_DEPTH` and without many copies of selects that
+    share others; the same object if it has none.
+    """
     body = map_stmt(func.body, f_stmt=_bound)
     return func if body is func.body else replace(func, body=body)
 
@@ -48,7 +62,7 @@ def bind_parts(func: Func) -> Func:
 def _bound(stmt: Stmt) -> Stmt:
     if isinstance(stmt, (Allocate, Evaluate)):
         return stmt  # extents are shallow; what is prefetched must stay a load
-    parts = _deep_parts(own_exprs(stmt))
+    parts = _parts(own_exprs(stmt))
     if not parts:
         return stmt
     names = {part: Var("part", part.dtype, part.lanes) for part in parts}
@@ -59,21 +73,70 @@ def _bound(stmt: Stmt) -> Stmt:
     return result
 
 
-def _deep_parts(roots: tuple[Expr, ...]) -> list[Expr]:
+def _parts(roots: tuple[Expr, ...]) -> list[Expr]:
     """Where to divide the expressions: inner parts first."""
     depth: dict[Expr, int] = {}
-    parts: list[Expr] = []
-    bound: set[Var] = set()
+    order: list[Expr] = []
     for root in roots:
         for node in post_order(root, depth):
-            levels = 1 + max([depth[c] for c in node.children], default=0)
-            if isinstance(node, Let):
-                bound.add(node.var)
-            if levels > MOST_DEPTH and not (bound and free_vars(node) & bound):
-                parts.append(node)
-                levels = 0
-            depth[node] = levels
+            depth[node] = 1 + max([depth[c] for c in node.children], default=0)
+            order.append(node)
+    selects: list[Expr] = [
+        n for n in order if isinstance(n, Select) and n.cond.lanes == 1 and reads_memory(n)
+    ]
+    loads = _shared_loads(roots, selects) if len(selects) > MOST_COPIES else frozenset()
+    if not loads and max(depth.values(), default=0) <= MOST_DEPTH:
+        return []
+    parts: list[Expr] = []
+    bound: set[Var] = set()
+    for node in order:
+        levels = 1 + max([depth[c] for c in node.children], default=0)
+        if isinstance(node, Let):
+            bound.add(node.var)
+        is_part = levels > MOST_DEPTH or node in loads
+        if is_part and not (bound and free_vars(node) & bound):
+            parts.append(node)
+            levels = 0
+        depth[node] = levels
     return parts
+
+
+def _shared_loads(roots: tuple[Expr, ...], selects: list[Expr]) -> frozenset[Expr]:
+    """The loads to evaluate before `selects`, inner ones first; none unless it saves many copies.
+
+    A load that only happens under a condition stays, because it needs its guard.
+    """
+    copies: dict[Expr, int] = {}
+    for s in selects:
+        assert isinstance(s, Select)
+        inside = [*_outermost(s.if_true, copies), *_outermost(s.if_false, copies)]
+        copies[s] = 1 + sum(copies[other] for other in inside)
+    if max(copies.values()) <= MOST_COPIES * len(selects):
+        return frozenset()
+    risky = _risky(roots)
+    seen: set[Expr] = set()
+    loads: set[Expr] = set()
+    for s in selects:
+        for node in post_order(s, seen):
+            seen.add(node)
+            if isinstance(node, Load) and node not in risky:
+                loads.add(node)
+    return frozenset(loads) if len(loads) <= _MOST_LOADS else frozenset()
+
+
+def _outermost(e: Expr, selects: Container[Expr]) -> list[Expr]:
+    """The `selects` in `e` that are in no other one."""
+    found: dict[Expr, None] = {}
+    seen: set[Expr] = set()
+    stack = [e]
+    while stack:
+        node = stack.pop()
+        if node in selects:
+            found[node] = None
+        elif node not in seen:
+            seen.add(node)
+            stack += node.children
+    return list(found)
 
 
 class _Bindings:
@@ -84,11 +147,14 @@ class _Bindings:
         self.names = names
         self.reached: dict[Expr, Expr] = {}
         """For parts, the condition under which an expression above evaluates them."""
+        self.risky: set[Expr] = set()
+        """Loads that do not always happen, and what holds some."""
 
     def of(self, roots: tuple[Expr, ...]) -> tuple[list[tuple[Var, Expr]], Callable[[Expr], Expr]]:
         """The variables in an order in which each uses only earlier ones, and what an expression
         becomes.
         """
+        self.risky = _risky(roots)
         for root in roots:
             if root in self.names:
                 self.reached[root] = _ALWAYS
@@ -97,7 +163,9 @@ class _Bindings:
         values: dict[Var, Expr] = {}
         for part in reversed(self.parts):  # outer ones first
             cond = self.reached[part]
-            if cond is not _ALWAYS and reads_memory(part):
+            if part not in self.risky:
+                cond = _ALWAYS
+            elif cond is not _ALWAYS:
                 needed = Var("is_needed", cond.dtype)
                 values[needed] = self._rebuilt(cond)
                 cond = needed
@@ -124,10 +192,37 @@ class _Bindings:
         done: dict[Expr, Expr] = {p: v for p, v in self.names.items() if p is not top}
         for node in post_order(root, done):
             new = rebuilt(node, done)
-            if guard is not _ALWAYS and isinstance(new, Load):
+            if guard is not _ALWAYS and isinstance(new, Load) and node in self.risky:
                 new = Select(guard, new, const(0, new.dtype))
             done[node] = new
         return done[root]
+
+
+def _risky(roots: tuple[Expr, ...]) -> set[Expr]:
+    """The loads in `roots` that only happen under a condition, and all that holds some."""
+    bits: dict[Expr, int] = {}
+    happen: dict[Expr, int] = {}
+    """The loads that happen whenever an expression is evaluated, as a set of bits."""
+    for root in roots:
+        for node in post_order(root, happen):
+            if isinstance(node, Select) and node.cond.lanes == 1:
+                found = happen[node.cond] | (happen[node.if_true] & happen[node.if_false])
+            else:
+                found = 0
+                for child in node.children:
+                    found |= happen[child]
+            if isinstance(node, Load):
+                found |= bits.setdefault(node, 1 << len(bits))
+            happen[node] = found
+    always = 0
+    for root in roots:
+        always |= happen[root]
+    risky: set[Expr] = set()
+    for node in happen:  # children first
+        is_own = node in bits and not always & bits[node]
+        if is_own or any(c in risky for c in node.children):
+            risky.add(node)
+    return risky
 
 
 def _children(node: Expr, here: Expr) -> list[tuple[Expr, Expr]]:
@@ -149,12 +244,20 @@ def _either(a: Expr, b: Expr) -> Expr:
 def _in_order(values: dict[Var, Expr]) -> list[tuple[Var, Expr]]:
     """`values` sorted so that each uses only earlier ones."""
     done: dict[Var, Expr] = {}
+    begun: set[Var] = set()
     stack = list(reversed(values))
     while stack:
         var = stack[-1]
         waiting = [v for v in free_vars(values[var]) if v in values and v not in done]
-        if waiting and var not in done:
-            stack += waiting
-        else:
+        if not waiting or var in done:
             done.setdefault(stack.pop(), values[var])
+            continue
+        begun.add(var)
+        if not begun.isdisjoint(waiting):
+            raise ExpressionError(
+                f"an expression of more than {MOST_DEPTH} levels reads memory under conditions "
+                "that depend on one another, so it cannot be divided; compute parts of it in "
+                "te.compute stages of their own"
+            )
+        stack += waiting
     return list(done.items())

@@ -276,5 +276,7 @@ def _needs_mask(e: Expr) -> bool:
     lanes.
     """
     return any(
-        isinstance(n, Load) or (isinstance(n, Binary) and n.op in _DIVISIONS) for n in post_order(e)
+        isinstance(n, Load)
+        or (isinstance(n, Binary) and n.op in _DIVISIONS and not isinstance(n.b, Const))
+        for n in post_order(e)
     )
