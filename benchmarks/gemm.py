@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A 640x640x640 float32 matrix product against NumPy's BLAS: `python benchmarks/gemm.py`.
+"""A 640x640x640 float32 matrix product against NumPy's BLAS and other engines that are installed:
+`python benchmarks/gemm.py`.
 
 Measured twice: the hand-written schedule that `examples/gemm_schedule.py` ends with, and the
 default schedule that a model with one MatMul gets.  `share` is our speed as a share of NumPy's in
@@ -21,6 +22,7 @@ import onnx
 from onnx import helper
 
 import tilesmith as ts
+from matmul_peers import peers
 from tilesmith.support.measure import interleave, ratio
 
 N = 640
@@ -33,6 +35,12 @@ def scheduled(a: np.ndarray, b: np.ndarray, threads: int) -> Callable[[], np.nda
 
 
 def compiled(a: np.ndarray, b: np.ndarray, threads: int) -> Callable[[], np.ndarray]:
+    """`product` compiled."""
+    exe = ts.compile(product(), threads=threads)
+    return lambda: exe(a, b)
+
+
+def product() -> bytes:
     """A model that is one MatMul of its two inputs."""
     tensor = onnx.TensorProto.FLOAT
     graph = helper.make_graph(
@@ -42,8 +50,7 @@ def compiled(a: np.ndarray, b: np.ndarray, threads: int) -> Callable[[], np.ndar
         [helper.make_tensor_value_info("c", tensor, [N, N])],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    exe = ts.compile(model, threads=threads)
-    return lambda: exe(a, b)
+    return model.SerializeToString()
 
 
 def main() -> None:
@@ -55,12 +62,16 @@ def main() -> None:
     a, b = (rng.standard_normal((N, N), dtype=np.float32) for _ in range(2))
     expected = a.astype(np.float64) @ b.astype(np.float64)
     out = np.empty((N, N), np.float32)
+    others = {
+        "numpy": lambda: np.matmul(a, b, out=out),
+        **peers(product(), a, b, given.threads),
+    }
     rows: list[dict[str, Any]] = []
     for name, make in (("schedule", scheduled), ("model", compiled)):
         run = make(a, b, given.threads)
         error = float(np.abs(run() - expected).max() / np.abs(expected).max())
         samples = interleave(
-            {"tilesmith": run, "numpy": lambda: np.matmul(a, b, out=out)},
+            {"tilesmith": run, **others},
             rounds=given.rounds,
             turn_seconds=0.05,
         )
@@ -69,10 +80,8 @@ def main() -> None:
             {
                 "what": f"{N}^3 GEMM, {name}",
                 "threads": given.threads,
-                "tilesmith": samples["tilesmith"].as_dict(),
-                "numpy": samples["numpy"].as_dict(),
-                "gflops": flops / samples["tilesmith"].median / 1e9,
-                "numpy_gflops": flops / samples["numpy"].median / 1e9,
+                "times": {engine: s.as_dict() for engine, s in samples.items()},
+                "gflops": {engine: flops / s.median / 1e9 for engine, s in samples.items()},
                 "share": ratio(samples["numpy"], samples["tilesmith"]),
                 "error": error,
             }

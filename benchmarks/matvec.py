@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Few rows times a matrix that is an input, against ONNX Runtime: `python benchmarks/matvec.py`.
+"""Few rows times a matrix that is an input, against other engines: `python benchmarks/matvec.py`.
 
 Such products read each element of the matrix once, so memory decides: `rate` is the matrix's bytes
-per second, beside ONNX Runtime's and that of NumPy's sum of the same matrix (one thread).  All in
+per second, beside those of the other engines that are installed and of NumPy's sum of the same
+matrix (one thread).  `ratio` is an engine's time over ours, the median over rounds.  All take
 turns; medians count.  `--only REGEX` chooses rows by name.  Prints one JSON list.
 """
 
@@ -15,10 +16,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import helper
 
 import tilesmith as ts
+from matmul_peers import peers
 from tilesmith.support.measure import interleave, ratio
 
 PRODUCTS = [
@@ -74,22 +75,21 @@ def main() -> None:
         feeds = {n: rng.standard_normal(s, dtype=np.float32) for n, s in (("a", a), ("b", b))}
         matrix = max(feeds.values(), key=np.size)
         exe = ts.compile(program, threads=given.threads)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = given.threads
-        peer = onnxruntime.InferenceSession(program, options, providers=["CPUExecutionProvider"])
-        (want,) = peer.run(None, feeds)
+        others = peers(program, feeds["a"], feeds["b"], given.threads, transposed)
+        second = np.swapaxes(feeds["b"], -1, -2) if transposed else feeds["b"]
+        want = feeds["a"] @ second
         np.testing.assert_allclose(
             exe.run(feeds)["c"], want, rtol=1e-3, atol=1e-3 * abs(want).max()
         )
         runs = {
             "tilesmith": lambda exe=exe, feeds=feeds: exe.run(feeds),
-            "onnxruntime": lambda peer=peer, feeds=feeds: peer.run(None, feeds),
+            **others,
             "sum": matrix.sum,
         }
         times = interleave(runs, rounds=given.rounds, turn_seconds=0.05)
         rates = {k: round(matrix.nbytes / t.median / 1e9, 1) for k, t in times.items()}
-        peers = round(ratio(times["onnxruntime"], times["tilesmith"]), 2)
-        rows.append({"name": name, "threads": given.threads, "rate": rates, "ratio": peers})
+        ratios = {k: round(ratio(times[k], times["tilesmith"]), 2) for k in others}
+        rows.append({"name": name, "threads": given.threads, "rate": rates, "ratio": ratios})
     print(json.dumps(rows, indent=1))
 
 

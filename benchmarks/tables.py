@@ -120,15 +120,18 @@ def call_table(rows: Any) -> str:
 
 def gemm_table(rows: Any) -> str:
     lines = []
-    for r in [rows] if failed(rows) else rows:
+    rows = [rows] if failed(rows) else rows
+    engines = list(dict.fromkeys(e for r in rows for e in r.get("gflops", ())))
+    for r in rows:
         if "failed" in r:
-            lines.append([r["what"], str(r["failed"]), "", "", "**missed**"])
+            blank = [""] * max(len(engines), 1)
+            lines.append([r["what"], str(r["failed"]), *blank, "**missed**"])
             continue
         bar = f">= {BARS['gemm']:.0%} {verdict(r['share'] >= BARS['gemm'])}"
-        speeds = (f"{r[k]:.0f}" for k in ("gflops", "numpy_gflops"))
+        speeds = (f"{r['gflops'][e]:.0f}" if e in r["gflops"] else "" for e in engines)
         lines.append([r["what"], *speeds, f"{r['share']:.0%}", bar])
-    columns = ("what", "tilesmith", "numpy", "share", "bar")
-    return table("Matrix product against NumPy (GFLOP/s)", columns, lines)
+    columns = ("what", *(engines or ["tilesmith"]), "share of NumPy", "bar")
+    return table("Matrix product (GFLOP/s)", columns, lines)
 
 
 def features_table(rows: Any) -> str:
