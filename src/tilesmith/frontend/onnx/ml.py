@@ -1,0 +1,157 @@
+"""Operators of domain ai.onnx.ml on numbers: scalers, selections of features and linear models.
+
+They are made of the operators that there are.  Rows are samples, the last axis holds features, and
+results are f32 where the specification does not name the type of the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.onnx.elementwise import cast_to
+from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.registry import onnx_op
+from tilesmith.frontend.onnx.shapes import reshape_to
+from tilesmith.graph.nodes import Value
+from tilesmith.ir.dtypes import f32, i64
+from tilesmith.ops import activation as act
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import gather, norm, reduce, slicing
+from tilesmith.ops import matmul as mm
+from tilesmith.ops.base import Op
+
+_ml_op = partial(onnx_op, since=1, domain="ai.onnx.ml")
+
+_POST_TRANSFORMS: dict[str, Callable[[], Op]] = {
+    "LOGISTIC": act.Sigmoid,
+    "SOFTMAX": partial(norm.Softmax, -1),
+}
+
+
+def _transformed(n: OnnxNode, scores: Value) -> Value:
+    """`scores` through the function that `post_transform` names."""
+    name = n.attr_string("post_transform", "NONE")
+    if name == "NONE":
+        return scores
+    if name not in _POST_TRANSFORMS:
+        n.unsupported(f"post_transform {name!r}; supported are NONE, {', '.join(_POST_TRANSFORMS)}")
+    return n.add(_POST_TRANSFORMS[name](), scores)
+
+
+def _samples(n: OnnxNode, x: Value) -> Value:
+    """The input as f32[samples, features]; a vector is one sample."""
+    if x.type.rank not in (1, 2):
+        n.bad(f"expected samples by features, found {x.type}")
+    x = cast_to(n, x, f32)
+    return x if x.type.rank == 2 else reshape_to(n, x, (1, *x.type.shape))
+
+
+def _scores(n: OnnxNode, x: Value, count: int) -> Value:
+    """`count` linear functions of the features, f32[samples, count]."""
+    x = _samples(n, x)
+    features = n.shape(x)[1]
+    weights = np.asarray(n.attr_floats("coefficients") or (), np.float32)
+    if weights.size != count * features:
+        n.bad(f"expected {count} * {features} coefficients, found {weights.size}")
+    product = n.add(mm.MatMul(False, True), x, n.const(weights.reshape(count, features)))
+    offsets = n.attr_floats("intercepts")
+    if not offsets:
+        return product
+    if len(offsets) != count:
+        n.bad(f"expected {count} intercepts, found {len(offsets)}")
+    return n.add(ew.Add(), product, n.const(np.asarray(offsets, np.float32)))
+
+
+@_ml_op("LinearRegressor")
+def linear_regressor(n: OnnxNode) -> Result:
+    return _transformed(n, _scores(n, n.input(0), n.attr_int("targets", 1)))
+
+
+@_ml_op("LinearClassifier")
+def linear_classifier(n: OnnxNode) -> Result:
+    n.ignore("multi_class")  # says how the model was trained
+    labels = n.attr_ints("classlabels_ints")
+    if labels is None:
+        n.unsupported("class labels that are strings")
+    offsets = n.attr_floats("intercepts")
+    if offsets is not None and len(offsets) != len(labels):
+        n.unsupported(f"{len(offsets)} scores for {len(labels)} classes")
+    scores = _scores(n, n.input(0), len(labels))
+    best = n.add(reduce.ArgMax(-1, False), scores)
+    label = n.add(gather.Gather(0), n.const(np.asarray(labels, np.int64)), best)
+    return label, _transformed(n, scores)
+
+
+def _per_feature(n: OnnxNode, name: str, x: Value, default: float) -> Value:
+    """An attribute with one number for all features, or one for each."""
+    numbers = n.attr_floats(name) or (default,)
+    if len(numbers) not in (1, n.shape(x)[-1]):
+        n.bad(f"attribute {name!r}: expected 1 or {n.shape(x)[-1]} numbers, found {len(numbers)}")
+    return n.const(np.asarray(numbers, np.float32))
+
+
+@_ml_op("Scaler")
+def scaler(n: OnnxNode) -> Result:
+    x = cast_to(n, n.input(0), f32)
+    centred = n.add(ew.Sub(), x, _per_feature(n, "offset", x, 0.0))
+    return n.add(ew.Mul(), centred, _per_feature(n, "scale", x, 1.0))
+
+
+@_ml_op("Normalizer")
+def normalizer(n: OnnxNode) -> Result:
+    """Rows whose norm is 0 stay as they are; the MAX norm is the largest value, not magnitude."""
+    norms: dict[str, Callable[..., Op]] = {
+        "MAX": reduce.ReduceMax, "L1": reduce.ReduceL1, "L2": reduce.ReduceL2
+    }  # fmt: skip
+    x = cast_to(n, n.input(0), f32)
+    size = n.add(norms[n.attr_string("norm", "MAX", tuple(norms))]((-1,), True), x)
+    is_zero = n.add(ew.Equal(), size, n.const(0.0, f32))
+    return n.add(ew.Div(), x, n.add(ew.Where(), is_zero, n.const(1.0, f32), size))
+
+
+@_ml_op("Binarizer")
+def binarizer(n: OnnxNode) -> Result:
+    x = n.input(0)
+    above = n.add(ew.Greater(), x, n.const(n.attr_float("threshold", 0.0), x.dtype))
+    return n.add(ew.Cast(x.dtype), above)
+
+
+@_ml_op("Imputer")
+def imputer(n: OnnxNode) -> Result:
+    x = n.input(0)
+    floats, ints = n.attr_floats("imputed_value_floats"), n.attr_ints("imputed_value_int64s")
+    numbers = floats if x.dtype.is_float else ints
+    replaced: float = n.attr_float("replaced_value_float", 0.0)
+    if not x.dtype.is_float:
+        replaced = n.attr_int("replaced_value_int64", 0)
+    if numbers is None or len(numbers) not in (1, n.shape(x)[-1]):
+        n.bad(f"expected 1 or {n.shape(x)[-1]} imputed values for {x.type}, found {numbers}")
+    if replaced != replaced:
+        is_missing = n.add(ew.IsNan(), x)
+    else:
+        is_missing = n.add(ew.Equal(), x, n.const(replaced, x.dtype))
+    return n.add(ew.Where(), is_missing, n.const(np.asarray(numbers), x.dtype), x)
+
+
+@_ml_op("FeatureVectorizer")
+def feature_vectorizer(n: OnnxNode) -> Result:
+    sizes = n.attr_ints("inputdimensions")
+    parts: list[Value] = []
+    for x in n.inputs:
+        rows = n.shape(x)[0] if x.type.rank else 1
+        parts.append(reshape_to(n, cast_to(n, x, f32), (rows, x.type.size // max(rows, 1))))
+    found = tuple(n.shape(p)[1] for p in parts)
+    if sizes is not None and sizes != found:
+        n.bad(f"expected inputs of {sizes} features, found {found}")
+    return parts[0] if len(parts) == 1 else n.add(slicing.Concat(1), *parts)
+
+
+@_ml_op("ArrayFeatureExtractor")
+def array_feature_extractor(n: OnnxNode) -> Result:
+    x, places = n.input(0), cast_to(n, n.input(1), i64)
+    picked = n.add(gather.Gather(-1), x, reshape_to(n, places, (places.type.size,)))
+    return picked if x.type.rank > 1 else reshape_to(n, picked, (1, *picked.type.shape))
