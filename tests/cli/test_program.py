@@ -127,3 +127,9 @@ def test_help_lists_common_options_under_their_own_headings(tilesmith):
     for heading, options in places.items():
         assert all(option in sections[heading] for option in options), heading
     assert text.count("--target") == 1
+
+
+def test_lists_in_help_keep_their_lines(tilesmith):
+    text = tilesmith("opt", "--help").out
+    assert "\n    nest          each kernel's loops as lowered\n" in text
+    assert all(len(line) <= 80 for line in text.split("\n"))

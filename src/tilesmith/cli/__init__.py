@@ -12,6 +12,7 @@ A user sees one line per error, never a traceback; our own bugs leave a report f
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import os
 import platform
@@ -57,7 +58,19 @@ _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
 class _Verb(TyperCommand):
-    """A verb, whose help lists options under the headings of their groups: its own first."""
+    """A verb.  Its help lists options under the headings of their groups, its own first.  Indented
+    paragraphs of its text keep their lines.
+    """
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        for paragraph in inspect.cleandoc(self.help or "").split("\n\n"):
+            formatter.write_paragraph()
+            with formatter.indentation():
+                if paragraph.startswith(" "):
+                    indent = " " * formatter.current_indent
+                    formatter.write("".join(f"{indent}{line}\n" for line in paragraph.split("\n")))
+                else:
+                    formatter.write_text(paragraph)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[Any]] = {"Arguments": [], "Options": []}

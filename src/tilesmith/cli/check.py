@@ -1,12 +1,12 @@
 """Compare every compiled kernel with its reference.
 
-Before that, what composite operators are made of is compared with their formulas in f64.
+First, the expansion of each composite operator is compared with the operator's formula in f64.
+Then each kernel runs by itself on inputs that the graph evaluator computes.
 
-Each kernel runs by itself on what the graph evaluator computes for its inputs.  The error of an
-output is its largest difference as a share of the largest magnitude expected; what is allowed
-depends on the element type.  Where a kernel rounds, as those of quantised models do, an element may
-be one step off if its unrounded value is near the boundary; column "stepped" counts such elements.
-Exit code 4 when a kernel is out of bounds; the first that is gets named.
+The error of an output is its largest difference, as a share of the largest magnitude expected.  The
+bound depends on the element type.  Some kernels round, as those of quantised models do.  There an
+element may be one step off if its unrounded value is near the boundary; column "stepped" counts
+such elements.  If anything is out of bounds, the first such kernel is named and the exit code is 4.
 
 Example: tilesmith check resnet50.onnx
 """

@@ -1,8 +1,9 @@
 """Run every installed engine on the same model and input, taking turns.
 
-All engines compute in float32 with the same number of threads.  The ratio is the median over
-rounds of an engine's time over ours in the same round: above 1, it is slower than Tilesmith.
-PyTorch takes part when it is given the module that the model was exported from.
+All engines compute in float32 with the same number of threads.  An engine's ratio is its time over
+ours in the same round, the median over rounds: above 1, it is slower than Tilesmith.  ONNX
+Runtime's inputs and outputs are bound to memory beforehand.  PyTorch takes part if --module names
+the module that the model was exported from.
 
 Example: tilesmith compare resnet50.onnx --threads 1,2
 """

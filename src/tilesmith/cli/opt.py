@@ -1,18 +1,21 @@
 """Print any stage of a compilation, from a model or from the text of an earlier stage.
 
-A model goes through the stages that `compile` would send it through, with the tuning records and
-constraints that `compile` would obey.  --to names the last one:
+A model goes through the same stages as in `compile`, with the same tuning records and constraints.
+--to names the last stage:
 
-  a graph pass (--list names them), or graph: after all of them
-  schedule: for each kernel, what was decided and the steps of its schedule
-  nest: its loops as lowered
-  a loop pass (--list names them for the text of a kernel), or loops: after all of them
-  code, asm: what the backend writes (LLVM or C), and machine code
+  a graph pass  one of those that --list names
+  graph         all graph passes
+  schedule      what was decided about each kernel, and its schedule
+  nest          each kernel's loops as lowered
+  a loop pass   one of those that --list names for a kernel's text
+  loops         all loop passes
+  code          what the backend writes: LLVM or C
+  asm           machine code
 
-The input may also be the text of a graph or of a kernel's loops as this verb prints it.  A graph's
-text finds its constants in the .npz file beside it, which -o writes.  Text is printed as it is,
-unless --to, --from or --passes asks for more.  Without --from, a graph without kernels is taken to
-be a model, and loops to be those of nest or of loops.
+The source may also be text that this verb printed: a graph, or the loops of a kernel.  A graph's
+constants are in the .npz file beside it, which -o writes.  Without --to, --from and --passes the
+text is printed as it is.  Without --from, a graph without kernels counts as a model, and loops as
+those of nest or of loops.
 
 Example: tilesmith opt resnet50.onnx --to schedule --kernel 0 --print
 

@@ -1,10 +1,14 @@
 """List, move and prune what tuning measured.
 
-list: the best trial of each workload (with --all every trial); what was measured with other
-versions of the schedules is marked "old": no compilation uses it, tuning measures it again first.
-export FILE: every trial as JSON lines (- for stdout).  import FILE: add trials from JSON lines (-
-for stdin).  merge FILE: add those of another record file; of two trials of one candidate the later
-one stays.  prune: keep only what is used.
+  list         the best trial of each workload; with --all every trial
+  export FILE  write every trial as a JSON line (- for stdout)
+  import FILE  add trials from JSON lines (- for stdin)
+  merge FILE   add the trials of another record file; of two trials of one
+               candidate the later one stays
+  prune        keep only what is used
+
+A trial that was measured with another version of the schedules is marked "old": no compilation uses
+it, and tuning measures it again first.
 
 Example: tilesmith records export trials.jsonl
 """

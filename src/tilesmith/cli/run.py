@@ -51,7 +51,10 @@ def command(
     top: Annotated[int, typer.Option(help="How many classes to show per row of scores.")] = 5,
     check: Annotated[
         bool,
-        typer.Option("--check", help="Fail (exit code 4) when expected answers are not met."),
+        typer.Option(
+            "--check",
+            help="Fail (exit code 4) if an output differs too much from the expected answer.",
+        ),
     ] = False,
     seed: SeedOption = 0,
     json: JsonFlag = False,

@@ -1,5 +1,5 @@
-"""What an operator's import function sees of any format: means to add to the graph, to ask for
-values that must be known, and to refuse.
+"""What the import function of an operator works with, in every format: it adds nodes to the graph,
+asks for values that must be known, and refuses what is wrong.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def attention(n: OnnxNode) -> Result:
     """Scores, masks and softmax as the operator's specification draws them.
 
     Without a mask and extra outputs this is one `Attention` operator; otherwise the parts are
-    spelled out, because a query that no key is left for gives zeros in ONNX and NaN in a plain
+    spelled out: a query whose keys are all masked gives zeros in ONNX, and NaN in a plain
     softmax.
     """
     q, k, v = (n.input(i) for i in range(3))

@@ -49,8 +49,9 @@ void tilesmith_arenas_close(Arenas *self) {
     self->next->last = self->last;
 }
 
-/* Arenas are mapped, not allocated: what is given back must go back to the system.  Runs of one program may need
- * different sizes.  The first idle arena that is large enough serves; if none is, a new one replaces the first. */
+/* Arenas are mapped, not allocated, so that the system gets them back when they are released.  Runs of one program
+ * may need different sizes.  The first idle arena that is large enough serves; if none is, a new one replaces the
+ * first. */
 Arena *tilesmith_arenas_take(Arenas *self, int64_t arena_bytes, int64_t scratch_bytes) {
     if (!tilesmith_arenas_fit(self, arena_bytes, scratch_bytes))
         return NULL;

@@ -89,13 +89,13 @@ static void pause_cpu(void) {
 static int64_t callers(uint64_t busy) { return (int64_t)(busy >> 32); }
 static int64_t awake(uint64_t busy) { return (int64_t)(busy & 0xFFFFFFFFu); }
 
-/* Whether `more` workers beside those awake would be too many. */
+/* Whether waking `more` workers would exceed the limit. */
 static int is_crowded(int more) {
     uint64_t busy = atomic_load(&pool.busy);
     return callers(busy) + awake(busy) + more > atomic_load_explicit(&pool.limit, memory_order_relaxed);
 }
 
-/* The job with chunks left of which the fewest are claimed; NULL if nothing is left anywhere. */
+/* The job with the fewest claimed chunks among those that have chunks left; NULL if there is none. */
 static struct job *neediest(void) {
     struct job *best = NULL;
     int64_t best_claimed = 0, best_left = 0;
@@ -177,7 +177,7 @@ static void send(struct worker *worker, const struct place *here) {
         worker->narrowed = 1;
 }
 
-/* The worker was woken: it takes its affinity, after a step aside if it woke on its waker's processor. */
+/* Called by a worker that was woken: it takes its whole affinity, and leaves its waker's processor if it woke there. */
 static void arrive(struct worker *worker) {
     cpu_set_t rest;
     if (worker->waker >= 0 && sched_getcpu() == worker->waker && without(&worker->affinity, worker->waker, &rest)) {
@@ -287,7 +287,7 @@ __attribute__((constructor)) static void prepare_pool(void) {
     pthread_atfork(NULL, NULL, forget_workers);
 }
 
-/* Have `wanted` workers awake, as far as there are any and the system lets us start more. */
+/* Wake workers, or start more, until `wanted` are awake; fewer if the system has no room for more. */
 static void wake_workers(int64_t wanted) {
     struct place here = place_of_caller();
     pthread_mutex_lock(&pool.mutex);
@@ -307,7 +307,7 @@ static void wake_workers(int64_t wanted) {
     pthread_mutex_unlock(&pool.mutex);
 }
 
-/* A job was published in the caller's slot: have as many workers awake as all jobs can use, within the limit. */
+/* Called when a job was published: wake as many workers as all jobs together can use, within the limit. */
 static void call_workers(void) {
     uint64_t busy = atomic_load(&pool.busy);
     int64_t wanted = 0, room = atomic_load_explicit(&pool.limit, memory_order_relaxed) - callers(busy);
