@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         compile_kernels,
         if_possible,
         kernel_key,
+        kernels_made,
         tuned_body,
     )
     from .passes import (
@@ -71,6 +72,7 @@ __all__ = [
     "if_possible",
     "kernel_cache",
     "kernel_key",
+    "kernels_made",
     "load",
     "load_graph",
     "lookup",
@@ -107,6 +109,7 @@ __getattr__, __dir__ = exports(
             "canonical",
             "compile_kernels",
             "if_possible",
+            "kernels_made",
             "kernel_key",
             "tuned_body",
         ],

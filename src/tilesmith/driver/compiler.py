@@ -11,12 +11,16 @@ from typing import Any, Literal
 
 from tilesmith.choices.constraints import Constraints
 from tilesmith.choices.space import Forbidden
-from tilesmith.frontend.common.inputs import Values, open_shapes
+from tilesmith.frontend.common.inputs import Values
+from tilesmith.frontend.common.symbols import ExpectedSizes, Ranges
 from tilesmith.frontend.load import load as load_source
 from tilesmith.graph.custom import uses_of
 from tilesmith.graph.nodes import Graph
+from tilesmith.graph.passes.bind import bind
 from tilesmith.graph.text import print_graph
+from tilesmith.ir.expr import Var
 from tilesmith.ir.target import Target
+from tilesmith.ir.text import Names
 from tilesmith.loop.in_place import shareable
 from tilesmith.loop.nodes import Buffer, Func
 from tilesmith.ops.base import OPS
@@ -49,13 +53,18 @@ def compile_model(
     forbid: Forbidden | None = None,
     workers: Children | None = None,
     values: Values | None = None,
+    dynamic: Ranges | None = None,
+    expected: ExpectedSizes | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> Program:
     """The program of a model (see `compile`), which is `saved` where that may be.
 
+    sizes: numbers for symbols of the model, by the name that they have in its inputs' shapes.
     workers: processes that compile kernels; more are started where that pays (default: its own).
     """
     session = replace(Session.of(options), constraints=Constraints.of(pins, forbid))
-    graph = load_graph(model, shapes, session, values)
+    graph = load_graph(model, shapes, session, values, dynamic, expected)
+    graph = bind(graph, named_symbols(graph, sizes or {}))
     if any(n.op.custom and OPS.get(n.op.name) is not type(n.op) for n in graph.nodes):
         session.outside.add("an operator that is not registered")
     with recorded(session) as session:
@@ -85,16 +94,36 @@ def load_graph(
     shapes: Mapping[str, Sequence[int] | int] | None = None,
     session: Session | None = None,
     values: Values | None = None,
+    dynamic: Ranges | None = None,
+    expected: ExpectedSizes | None = None,
 ) -> Graph:
     """The graph of a model, as its frontend makes it; see `frontend.load`."""
     session = session or Session.of(None)
     with session.timings.stage("load"):
-        graph = load_source(model, shapes, values, opened=session.outside)
-        if graph.symbols:
-            raise open_shapes({v.name: f"{v.name!r}: {v.type}" for v in graph.inputs})
+        graph = load_source(model, shapes, values, session.outside, dynamic, expected)
     if graph is not model:
         session.dumper("load", graph, print_graph)
     return graph
+
+
+def named_symbols(graph: Graph, sizes: Mapping[str, int]) -> dict[Var, int]:
+    """Sizes by name as sizes of the symbols of `graph`.
+
+    Raises UsageError for a name that no symbol has and for a size outside its range.
+    """
+    names = Names()
+    known = {names(v): v for v in graph.symbols}
+    for name, size in sizes.items():
+        if name not in known:
+            raise UsageError(
+                f"no dimension is called {name!r}; the open ones are {', '.join(known) or 'none'}"
+            )
+        allowed = known[name].sizes
+        if allowed is not None and not allowed.low <= size <= allowed.high:
+            raise UsageError(
+                f"dimension {name!r}: expected {allowed.low} to {allowed.high}, found {size}"
+            )
+    return {known[name]: size for name, size in sizes.items()}
 
 
 def compile_program(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tilesmith.support.options import Accuracy, Options
 
@@ -18,7 +18,9 @@ from .identity import identifying
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from tilesmith.frontend.common.symbols import ExpectedSizes, Ranges
     from tilesmith.runtime.executable import Executable
+    from tilesmith.runtime.program import Program
 
 
 def compile(
@@ -31,14 +33,24 @@ def compile(
     forbid: Mapping[str, Collection[Any]] | None = None,
     accuracy: Accuracy | None = None,
     values: Mapping[str, ArrayLike] | None = None,
+    dynamic: Ranges | None = None,
+    expected: ExpectedSizes | None = None,
+    specialise: Mapping[str, int] | Sequence[Mapping[str, int]] | Literal["auto"] | None = None,
 ) -> Executable:
     """Compile a model to native code.
 
     model: a path to an ONNX file, its bytes, an `onnx.ModelProto`, or a `Graph`.
     target: "native" or a named level such as "x86-64-v3".
     threads: number of threads of the executable.
-    shapes: for inputs whose dimensions the model leaves open, by the input's name or the
-        dimension's.
+    shapes: fixed shapes of inputs whose dimensions the model leaves open, by the input's name or
+        the dimension's.  Dimensions that stay open may have another size in each run.
+    dynamic: what sizes open dimensions may have: the largest, or the smallest and the largest, by
+        the dimension's name (`{"batch": (1, 64)}`) or by input and axis (`{"x": {0: 64}}`);
+        default: 1 to 2^31 - 1.
+    expected: the sizes for which the program is made fast, by the same names.  It is right for all.
+    specialise: sizes, by dimension, for which faster programs are compiled beside the one for all
+        sizes: `{"batch": 8}`, or a list of such; "auto": for those that many calls have, in the
+        background.  The executable chooses.
     options: all other options.
     pins: by name, values that choices of the model and knobs of its kernels get where these are
         options.
@@ -54,13 +66,44 @@ def compile(
     options = (options or Options.from_environment()).with_(
         target=target, threads=threads, accuracy=accuracy
     )
+
+    def make(sizes: Mapping[str, int] | None = None) -> Program:
+        return _program(
+            model, shapes, options, pins, forbid, values, dynamic, expected, dict(sizes or {})
+        )
+
+    program = make()
+    from tilesmith.runtime.executable import Executable
+
+    if specialise is None or not program.symbols:
+        return Executable(program, options.threads)
+    from tilesmith.runtime.specialised import Specialised
+
+    wanted = [specialise] if isinstance(specialise, Mapping) else specialise
+    fixed = [] if wanted == "auto" else [(s, Executable(make(s), options.threads)) for s in wanted]
+    background = None if wanted != "auto" else lambda s: Executable(make(s), options.threads)
+    return Specialised(program, options.threads, fixed, background)
+
+
+def _program(
+    model: Any,
+    shapes: Mapping[str, Sequence[int] | int] | None,
+    options: Options,
+    pins: Mapping[str, Any] | None,
+    forbid: Mapping[str, Collection[Any]] | None,
+    values: Mapping[str, ArrayLike] | None,
+    dynamic: Ranges | None,
+    expected: ExpectedSizes | None,
+    sizes: Mapping[str, int],
+) -> Program:
+    """The program of a model, from the cache or compiled; `sizes`: of its symbols, by name."""
     with identifying(model, options) as identified:
         # NumPy and LLVM, while threads hash the model: both take a tenth of a second
-        from tilesmith.runtime.executable import Executable
 
         from .programs import SavedProgram
 
-        saved = SavedProgram.of(model, shapes, options, pins, forbid, identified, values)
+        given = (dynamic, expected, sizes)
+        saved = SavedProgram.of(model, shapes, options, pins, forbid, identified, values, given)
     program = saved.load() if saved is not None else None
     if program is None:
         from .workers import workers_for
@@ -68,8 +111,20 @@ def compile(
         with workers_for(model, options) as workers:
             from .compiler import compile_model  # half a second that only a new model pays
 
-            program = compile_model(model, shapes, options, saved, pins, forbid, workers, values)
-    return Executable(program, options.threads)
+            program = compile_model(
+                model,
+                shapes,
+                options,
+                saved,
+                pins,
+                forbid,
+                workers,
+                values,
+                dynamic,
+                expected,
+                sizes,
+            )
+    return program
 
 
 def load(path: str | os.PathLike[str], threads: int | None = None) -> Executable:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import TypeVar
 
 from tilesmith.choices.groups import user_template
@@ -94,8 +95,24 @@ def _code_key(symbol: str) -> str:
     return cache_key("code", symbol)
 
 
+_made = 0
+_counting = Lock()
+
+
+def kernels_made() -> int:
+    """How many kernels this process has generated."""
+    return _made
+
+
+def _count_one() -> None:
+    global _made
+    with _counting:
+        _made += 1
+
+
 def generate(body: Graph, nest: Func, session: Session, under: tuple[str, ...] = ()) -> KernelCode:
     """Object code for a loop nest, the kernel of the fused `body`."""
+    _count_one()
     backend = session.backend
     final = lower_loops(nest, session, under)
     with session.timings.stage("describe", under=under):

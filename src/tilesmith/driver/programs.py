@@ -74,15 +74,19 @@ class SavedProgram:
         forbid: Mapping[str, Collection[Any]] | None = None,
         identified: Identified | None = None,
         values: Values | None = None,
+        sizes: Sequence[object] = (),
     ) -> SavedProgram | None:
         """None if nothing is kept: for models that are neither a file nor bytes, without a cache,
         and if the passes are to be shown.  `identified` gives the model's identity.
+
+        sizes: what is said of open dimensions: JSON values.
         """
         cache = _cache(options, "programs")
         if cache is None or not keeps_programs(options):
             return None
         try:
             shown = json.dumps(sorted((k, shape) for k, shape in (shapes or {}).items()))
+            shown += json.dumps([s for s in sizes if s], sort_keys=True)
             if values:
                 arrays = {k: np.ascontiguousarray(v) for k, v in values.items()}
                 fixed = [(k, str(a.dtype), a.shape, content_key(memoryview(a.tobytes())))

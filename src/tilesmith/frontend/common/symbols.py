@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from tilesmith.ir.affine import affine_form, from_affine
-from tilesmith.ir.expr import Expr, Var, as_expr, free_vars, substitute
+from tilesmith.ir.expr import Binary, Const, Expr, Var, as_expr, free_vars, substitute
 from tilesmith.ir.sizes import LARGEST, Sizes
 from tilesmith.ir.symbols import as_dim, symbol
 from tilesmith.ir.types import Dim, same_dim
@@ -115,6 +115,9 @@ def _solved(a: Dim, b: Dim) -> dict[Expr, Expr] | None:
     """What symbols are where `a` equals `b`; None if that can't be said."""
     if isinstance(a, Var) and isinstance(b, Var):
         return _joined(a, b)
+    for var, other in ((a, b), (b, a)):
+        if isinstance(var, Var) and (found := _limited(var, other)) is not None:
+            return found
     for var, value in ((a, b), (b, a)):
         if isinstance(var, Var) and var not in free_vars(as_expr(value)):
             return {var: as_expr(value)}
@@ -125,6 +128,21 @@ def _solved(a: Dim, b: Dim) -> dict[Expr, Expr] | None:
         if isinstance(var, Var) and exact and not any(var in free_vars(t) for t in others):
             return {var: from_affine(others, -constant // k)}
     return _same_form(a, b)
+
+
+def _limited(var: Var, other: Dim) -> dict[Expr, Expr] | None:
+    """The symbol with a smaller range if `other` is min(var, number) or max(var, number)."""
+    if not isinstance(other, Binary) or other.op not in ("min", "max"):
+        return None
+    ends = [e for e in (other.a, other.b) if isinstance(e, Const)]
+    if not ends or all(e is not var for e in (other.a, other.b)):
+        return None
+    sizes, end = _sizes(var), int(ends[0].value)
+    low = max(sizes.low, end) if other.op == "max" else sizes.low
+    high = min(sizes.high, end) if other.op == "min" else sizes.high
+    if low > high:
+        return None
+    return {var: symbol(var.name, low, high, min(max(sizes.expected, low), high))}
 
 
 def _same_form(a: Dim, b: Dim) -> dict[Expr, Expr] | None:

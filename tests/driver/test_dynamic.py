@@ -1,0 +1,173 @@
+"""One compilation for all sizes: answers, refusals, specialised programs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+import tilesmith as ts
+from tilesmith.graph.builder import Builder
+from tilesmith.graph.evaluate import evaluate
+from tilesmith.graph.nodes import Graph
+from tilesmith.graph.passes.bind import bind
+from tilesmith.ir.dtypes import f32
+from tilesmith.ir.expr import Var
+from tilesmith.ir.symbols import symbol
+from tilesmith.ir.types import TensorType
+from tilesmith.ops import conv, matmul, norm, pool, reduce, shape, slicing
+from tilesmith.ops.activation import Relu
+from tilesmith.ops.elementwise import Add, Exp
+from tilesmith.runtime.executable import Executable
+from tilesmith.runtime.specialised import Specialised
+from tilesmith.support.errors import ModelError, UsageError
+
+
+def _weights(*extents: int) -> np.ndarray:
+    return np.random.default_rng(len(extents)).standard_normal(extents).astype(np.float32) * 0.1
+
+
+def _attention(n: Var, m: Var) -> Graph:
+    b = Builder("attention")
+    x = b.input("x", TensorType(f32, (n, m, 24)))
+    y = b.add(Relu(), b.add(matmul.MatMul(), x, b.constant(_weights(24, 24))))
+    y = b.add(shape.Transpose((0, 2, 1, 3)), b.add(shape.Reshape((n, m, 2, 12)), y))
+    scores = b.add(matmul.MatMul(transpose_b=True), y, y)
+    y = b.add(matmul.MatMul(), b.add(norm.Softmax(-1), scores), y)
+    return b.finish(b.add(slicing.Concat(2), y, y))
+
+
+def _network(n: Var, h: Var) -> Graph:
+    b = Builder("network")
+    x = b.input("x", TensorType(f32, (n, 3, h, 40)))
+    y = b.add(conv.Conv(strides=(2, 2), pads=(1, 1, 1, 1)), x, b.constant(_weights(8, 3, 3, 3)))
+    y = b.add(conv.Conv(pads=(1, 1, 1, 1)), b.add(Relu(), y), b.constant(_weights(8, 8, 3, 3)))
+    y = b.add(pool.MaxPool((2, 2), strides=(2, 2)), y)
+    return b.finish([b.add(reduce.ReduceMean((2, 3)), y), b.add(Exp(), y)])
+
+
+def _check(graph: Graph, exe: Executable, sizes: Mapping[Var, int]) -> None:
+    fixed = bind(graph, sizes)
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(v.type.static_shape).astype(np.float32) for v in fixed.inputs]
+    wanted = evaluate(fixed, inputs)
+    found = exe.run({v.name: a for v, a in zip(fixed.inputs, inputs, strict=True)})
+    for name, want in wanted.items():
+        assert found[name].shape == want.shape
+        np.testing.assert_allclose(found[name], want, rtol=2e-4, atol=2e-4, err_msg=str(sizes))
+
+
+def test_attention_of_all_sizes(tmp_path) -> None:
+    n, m = symbol("batch", 0, 8, 2), symbol("seq", 1, 300, 64)
+    graph = _attention(n, m)
+    exe = ts.compile(graph, threads=2)
+    assert str(exe.inputs[0]) == "x: f32[batch,seq,24]"
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    rng = random.Random(seed)
+    drawn = [{n: rng.randint(1, 8), m: rng.randint(1, 300)} for _ in range(8)]
+    for sizes in ({n: 2, m: 64}, {n: 0, m: 5}, {n: 1, m: 1}, *drawn):
+        _check(graph, exe, sizes)
+    exe.save(tmp_path / "model.tsm")
+    again = ts.load(tmp_path / "model.tsm", threads=1)
+    assert again.program.symbols == exe.program.symbols
+    _check(graph, again, {n: 3, m: 17})
+    assert again.profile(np.zeros((2, 9, 24), np.float32), repeats=1).seconds > 0
+
+
+def test_convolutions_of_all_sizes() -> None:
+    n, h = symbol("n", 1, 8, 1), symbol("h", 4, 200, 32)
+    graph = _network(n, h)
+    exe = ts.compile(graph, threads=2)
+    for sizes in ((1, 32), (1, 33), (3, 4), (2, 101)):
+        _check(graph, exe, dict(zip((n, h), sizes, strict=True)))
+
+
+def test_sizes_that_do_not_fit_are_refused() -> None:
+    n, m = symbol("n", 1, 8), symbol("m", 1)
+    b = Builder("sum")
+    x, y = (b.input(name, TensorType(f32, (n, m))) for name in ("x", "y"))
+    exe = ts.compile(b.finish(b.add(Exp(), b.add(Add(), x, y))))
+    room = np.zeros((8, 4), np.float32)
+    exe(room, room)
+    with pytest.raises(ModelError, match=r"dimension 'n': expected 1 to 8, found 9; compile"):
+        exe(np.zeros((9, 4), np.float32), np.zeros((9, 4), np.float32))
+    with pytest.raises(ModelError, match=r"'m': expected one size in all inputs, found 4 \(axis 1"):
+        exe(room, np.zeros((8, 5), np.float32))
+    with pytest.raises(ModelError, match=r"input 'y': expected shape \(n, m\), found \(8,\)"):
+        exe(room, room[:, 0])
+
+
+def test_hostile_sizes_are_refused_before_memory_is_taken() -> None:
+    n, m = symbol("n"), symbol("m")
+    b = Builder("outer")
+    x = b.input("x", TensorType(f32, (n, 1, 1, 1)))
+    y = b.input("y", TensorType(f32, (1, m, 1, 1)))
+    z = b.add(Exp(), b.add(Add(), b.add(shape.Expand((n, m, n, m)), x), y))
+    exe = ts.compile(b.finish(b.add(Relu(), z)))
+    assert exe(np.zeros((2, 1, 1, 1), np.float32), np.zeros((1, 3, 1, 1), np.float32)).size == 36
+    with pytest.raises(ModelError, match=r"n = 20000, m = 20000 needs [0-9]+ bytes, the machine"):
+        exe(np.zeros((20000, 1, 1, 1), np.float32), np.zeros((1, 20000, 1, 1), np.float32))
+    with pytest.raises(ModelError, match=r"65536 needs [0-9]+ bytes|sizes are too large"):
+        exe(np.zeros((1 << 16, 1, 1, 1), np.float32), np.zeros((1, 1 << 16, 1, 1), np.float32))
+
+
+def test_an_extent_that_would_be_negative() -> None:
+    n = symbol("n", 1, 100, 50)
+    b = Builder("window")
+    x = b.input("x", TensorType(f32, (1, 1, n)))
+    exe = ts.compile(b.finish(b.add(conv.Conv(), x, b.constant(_weights(1, 1, 5)))))
+    assert exe(np.zeros((1, 1, 5), np.float32)).shape == (1, 1, 1)
+    with pytest.raises(ModelError, match="n = 3: these sizes make an extent inside it negative"):
+        exe(np.zeros((1, 1, 3), np.float32))
+
+
+def test_specialised_programs_beside_the_general_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    n, m = symbol("batch", 1, 8, 1), symbol("seq", 1, 64, 16)
+    graph = _attention(n, m)
+    exe = ts.compile(graph, specialise=[{"batch": 4}, {"batch": 2, "seq": 8}])
+    assert isinstance(exe, Specialised)
+    assert exe.specialised == ({"batch": 2, "seq": 8}, {"batch": 4})
+    used: list[str] = []
+    for sizes, fixed in exe._fixed:
+        monkeypatch.setattr(fixed, "_call", _noted(fixed._call, str(sizes), used))
+    for sizes in ((4, 5), (2, 8), (2, 9), (1, 8)):
+        _check(graph, exe, dict(zip((n, m), sizes, strict=True)))
+    assert used == ["{'batch': 4}", "{'batch': 2, 'seq': 8}"]
+    with pytest.raises(UsageError, match=r"no dimension is called 'bach'; .* are batch, seq"):
+        ts.compile(graph, specialise={"bach": 1})
+    with pytest.raises(UsageError, match="dimension 'batch': expected 1 to 8, found 9"):
+        ts.compile(graph, specialise={"batch": 9})
+
+
+def _noted(call, name: str, used: list[str]):
+    def run(*args):
+        used.append(name)
+        return call(*args)
+
+    return run
+
+
+def test_hot_sizes_get_programs_of_their_own() -> None:
+    n, m = symbol("batch", 1, 8, 1), symbol("seq", 1, 64, 16)
+    graph = _attention(n, m)
+    exe = ts.compile(graph, specialise="auto")
+    assert isinstance(exe, Specialised) and exe.specialised == ()
+    for _ in range(33):
+        _check(graph, exe, {n: 2, m: 7})
+    assert exe._making is not None
+    exe._making.join()
+    assert exe.specialised == ({"batch": 2, "seq": 7},)
+    _check(graph, exe, {n: 2, m: 7})
+
+
+def test_nothing_is_compiled_after_compile_has_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    n, m = symbol("batch", 1, 8, 1), symbol("seq", 1, 64, 16)
+    graph = _attention(n, m)
+    exe = ts.compile(graph)
+    made = ts.driver.kernels_made()
+    for size in range(1, 21):
+        _check(graph, exe, {n: 1 + size % 3, m: size})
+    assert ts.driver.kernels_made() == made
