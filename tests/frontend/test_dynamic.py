@@ -225,6 +225,68 @@ case(
 )  # fmt: skip
 
 
+case(
+    "normalisations",
+    [
+        node("Conv", "x w", "c", pads=[1, 1, 1, 1]),
+        node("BatchNormalization", "c g g g g", "b"),
+        node("InstanceNormalization", "b g g", "i"),
+        node("LRN", "i", "y", size=3),
+        node("GlobalMaxPool", "c", "m"),
+        node("LpPool", "c", "p", kernel_shape=[2, 2]),
+    ],
+    [x("n", 3, "h", "w")],
+    {"n": (1, 2), "h": (5,), "w": (4, 7)},
+    {"w": weights(4, 3, 3, 3), "g": np.ones(4, np.float32)},
+    "y m p",
+)
+case(
+    "places given by tensors",
+    [
+        node("GatherElements", "x i", "g", axis=1), node("ScatterElements", "x i g", "y", axis=1),
+        node("CumSum", "x one", "c"), node("GatherND", "x j", "nd"),
+        node("ScatterND", "x j nd", "snd"),
+    ],
+    [
+        x("n", "m"), x("n", 2, name="i", dtype=TensorProto.INT64),
+        x("k", 1, name="j", dtype=TensorProto.INT64),
+    ],
+    {"n": (2, 5), "m": (3,), "k": (1, 2)},
+    {"one": ONE},
+    "y c nd snd",
+)  # fmt: skip
+case(
+    "a grid of samples",
+    [node("GridSample", "x g", "y"), node("GridSample", "x g", "r", padding_mode="reflection")],
+    [x("n", 2, "h", "w"), x("n", "p", "q", 2, name="g")],
+    {"n": (1, 2), "h": (4,), "w": (5,), "p": (3,), "q": (2,)},
+    outputs="y r",
+)
+case(
+    "quantised products",
+    [
+        node("DynamicQuantizeLinear", "x", "q s z"),
+        node("MatMulInteger", "q w z", "m"),
+        node("Cast", "m", "y", to=1),
+    ],
+    [x("n", 4)],
+    {"n": (1, 5)},
+    {"w": np.arange(12, dtype=np.uint8).reshape(4, 3)},
+)
+case(
+    "a rotation of halves",
+    [
+        node("Slice", "x a0 half a1", "p"),
+        node("Slice", "x half end a1", "q"),
+        node("Neg", "q", "n"),
+        node("Concat", "n p", "y", axis=1),
+    ],
+    [x("n", "m")],
+    {"n": (2,), "m": (3, 8)},
+    {"a0": i64(0), "half": i64(2), "end": i64(2**62), "a1": i64(1)},
+)
+
+
 def _arrays(model: Any, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
     found = {}
     for i in model.graph.input:
@@ -233,6 +295,8 @@ def _arrays(model: Any, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
         array = RNG.standard_normal(shape).astype(np.float32)
         is_float = kind.elem_type == TensorProto.FLOAT
         found[i.name] = array if is_float else (array > 0).astype(np.int64)
+        if i.name == "j":  # distinct places, so that no update meets another
+            found[i.name] = np.arange(len(array)).reshape(-1, 1)
     return found
 
 

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from tilesmith.ir import expr as ir
+from tilesmith.ir import extents
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Expr, cast, const, select
 from tilesmith.ir.intrinsics import call
-from tilesmith.ir.types import TensorType, same_dim, same_shape
+from tilesmith.ir.types import Dim, TensorType, same_dim, same_shape
 from tilesmith.loop.builder import Array, LoopBuilder
 from tilesmith.loop.nodes import Func
 from tilesmith.te import tensor as te
@@ -58,15 +59,14 @@ class GridSample(Op):
                 self.name, "an image [N,C,spatial] and a grid [N,places,coordinates]",
                 f"{rules.shape_text(x.shape)} and {rules.shape_text(grid.shape)}",
             )  # fmt: skip
-        if not same_dim(x.shape[0], grid.shape[0]):
+        if not rules.equal(self.name, x.shape[0], grid.shape[0]):
             rules.reject(self.name, f"grids for {x.shape[0]} images", grid.shape[0])
         if self.mode != "nearest":
             rules.check_kind(self.name, x, rules.FLOATS, "an image to interpolate")
-        extents = [rules.static(self.name, d, "a spatial axis") for d in x.shape[2:]]
 
         def body(n: Expr, c: Expr, *place: Expr) -> Expr:
             axes = []
-            for a, extent in enumerate(extents):
+            for a, extent in enumerate(x.shape[2:]):
                 g = rules.widen(grid[(n, *place, rank - 1 - a)])
                 axes.append(self._taps(self._pixel(g, extent), extent))
             terms = []
@@ -84,13 +84,15 @@ class GridSample(Op):
 
         return te.compute((*x.shape[:2], *grid.shape[1:-1]), body, self.name)
 
-    def _pixel(self, g: Any, extent: int) -> Any:
+    def _pixel(self, g: Any, extent: Any) -> Any:
         """The position in pixels of coordinate `g`, an expression or array."""
+        if isinstance(extent, Expr):
+            extent = cast(extent, g.dtype)
         if self.align_corners:
             return (g + 1) * ((extent - 1) / 2)
         return (g + 1) * (extent / 2) - 0.5
 
-    def _taps(self, position: Expr, extent: int) -> list[_Tap]:
+    def _taps(self, position: Expr, extent: Dim) -> list[_Tap]:
         """The pixels along one axis that count for a position, with their weights."""
         if self.mode == "nearest":
             return [self._tap(cast(call("round", position), i64), None, extent)]
@@ -100,7 +102,7 @@ class GridSample(Op):
         begin = 1 - len(weights) // 2
         return [self._tap(first + (begin + k), w, extent) for k, w in enumerate(weights)]
 
-    def _tap(self, i: Expr, weight: Expr | None, extent: int) -> _Tap:
+    def _tap(self, i: Expr, weight: Expr | None, extent: Dim) -> _Tap:
         inside = None
         if self.padding == "zeros":
             inside = ir.all_of(i >= 0, i < extent)
@@ -110,11 +112,11 @@ class GridSample(Op):
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x, grid = inputs
-        extents = x.shape[2:]
+        sizes = x.shape[2:]
         n = np.arange(x.shape[0]).reshape(-1, *[1] * (grid.ndim - 2))
         axes = []
-        for a, extent in enumerate(extents):
-            g = rules.widen_array(grid[..., len(extents) - 1 - a])
+        for a, extent in enumerate(sizes):
+            g = rules.widen_array(grid[..., len(sizes) - 1 - a])
             axes.append(self._reference_taps(self._pixel(g, extent), extent))
         result: Any = 0
         pixels = x if self.mode == "nearest" else rules.widen_array(x)
@@ -177,9 +179,9 @@ def _cubic_weights(t: Any) -> list[Any]:
     return [far(t + 1), near(t), near(1 - t), far(2 - t)]
 
 
-def _reflected(i: Expr, extent: int, at_centres: bool) -> Expr:
+def _reflected(i: Expr, extent: Dim, at_centres: bool) -> Expr:
     """Pixel `i` of the image mirrored repeatedly: at its outermost centres, or its edges."""
-    period = max(2 * (extent - 1 if at_centres else extent), 1)
+    period = extents.larger(2 * (extent - 1 if at_centres else extent), 1)
     m = i % period
     return ir.minimum(m, (period if at_centres else period - 1) - m)
 

@@ -34,17 +34,18 @@ class _Running(Op, abstract=True):
         x = types[0]
         if x.dtype.kind not in rules.NUMBERS:
             rules.reject(self.name, "numbers", x)
-        axis = rules.normalize_axis(self.name, self.axis, x.rank)
-        rules.static(self.name, x.shape[axis], "the axis of a running sum or product")
+        rules.normalize_axis(self.name, self.axis, x.rank)
         return (x,)
 
     def loops(self, *types: TensorType) -> Func:
-        shape, dtype = types[0].static_shape, types[0].dtype
+        shape, dtype = types[0].shape, types[0].dtype
         axis = self.axis % len(shape)
         b = LoopBuilder(self.name)
         x, y = b.input("x", types[0]), b.output("y", types[0])
         wide = rules.accumulator(dtype)
-        lines, row = shape[axis + 1 : -1], shape[axis + 1 :][-1:]
+        inner = shape[axis + 1 :]
+        row = tuple(d for d in inner[-1:] if isinstance(d, int))  # memory for totals is of one size
+        lines = inner[: len(inner) - len(row)]
         with b.independent_nest(shape[:axis], "o") as o, b.independent_nest(lines, "m") as m:
             total = b.scratch("total", wide, row or (1,), "heap" if row else "register")
             with b.independent_nest(row) as i:

@@ -18,7 +18,7 @@ from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Expr, cast, const, select
 from tilesmith.ir.intrinsics import checked_index
-from tilesmith.ir.types import TensorType
+from tilesmith.ir.types import Dim, TensorType, same_dim
 from tilesmith.loop.builder import Array, LoopBuilder
 from tilesmith.loop.nodes import Func
 
@@ -60,7 +60,7 @@ def _begin(op: str, types: tuple[TensorType, ...]) -> tuple[LoopBuilder, Array, 
     return b, indices, updates, result
 
 
-def _place(b: LoopBuilder, indices: Array, at: tuple[Expr, ...], extent: int) -> Expr:
+def _place(b: LoopBuilder, indices: Array, at: tuple[Expr, ...], extent: Dim) -> Expr:
     """The index at a place, counted from the front; the run fails if it is out of range."""
     index = indices[at]
     wide = cast(index, i64)
@@ -87,15 +87,16 @@ class ScatterElements(Op):
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         _check(self.name, self.reduction, types)
-        data, indices, updates = (t.static_shape for t in types)
+        data, indices, updates = (t.shape for t in types)
         axis = rules.normalize_axis(self.name, self.axis, len(data))
-        if indices != updates:
+        if not rules.equal_shapes(self.name, indices, updates):
             rules.reject(
                 self.name, f"updates of shape {rules.shape_text(indices)}",
                 rules.shape_text(updates),
             )  # fmt: skip
         fits = len(indices) == len(data) and all(
-            a == axis or n <= m for a, (n, m) in enumerate(zip(indices, data, strict=True))
+            a == axis or not isinstance(n, int) or not isinstance(m, int) or n <= m
+            for a, (n, m) in enumerate(zip(indices, data, strict=True))
         )
         if not fits:
             rules.reject(
@@ -107,9 +108,9 @@ class ScatterElements(Op):
 
     def loops(self, *types: TensorType) -> Func:
         b, indices, updates, result = _begin(self.name, types)
-        shape = types[1].static_shape
+        shape = types[1].shape
         axis = self.axis % len(shape)
-        extent = types[0].static_shape[axis]
+        extent = types[0].shape[axis]
         # Before the axis every update has a place of its own; from there on they come in order.
         with b.independent_nest(shape[:axis], "o") as o, b.nest(shape[axis:], "i") as i:
             at = _place(b, indices, (*o, *i), extent)
@@ -137,11 +138,12 @@ class ScatterNd(Op):
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         _check(self.name, self.reduction, types)
-        data, indices, updates = (t.static_shape for t in types)
-        if not indices or not 1 <= indices[-1] <= len(data):
+        data, indices, updates = (t.shape for t in types)
+        depth = rules.static(self.name, indices[-1], "an index tuple") if indices else 0
+        if not 1 <= depth <= len(data):
             rules.reject(self.name, f"index tuples of 1..{len(data)}", rules.shape_text(indices))
-        wanted = (*indices[:-1], *data[indices[-1] :])
-        if updates != wanted:
+        wanted = (*indices[:-1], *data[depth:])
+        if not rules.equal_shapes(self.name, updates, wanted):
             rules.reject(
                 self.name, f"updates of shape {rules.shape_text(wanted)}", rules.shape_text(updates)
             )
@@ -149,10 +151,11 @@ class ScatterNd(Op):
 
     def loops(self, *types: TensorType) -> Func:
         b, indices, updates, result = _begin(self.name, types)
-        data, (*tuples, depth) = types[0].static_shape, types[1].static_shape
+        data, (*tuples, last) = types[0].shape, types[1].shape
+        depth = rules.static(self.name, last, "an index tuple")
         inner = data[depth:]
         # Elements of a slice are independent, slices are not: threads share the elements.
-        outer = inner[: max((a for a, d in enumerate(inner) if d != 1), default=0)]
+        outer = inner[: max((a for a, d in enumerate(inner) if not same_dim(d, 1)), default=0)]
         with b.independent_nest(outer, "o") as o, b.nest(tuples, "n") as n:
             at = tuple(_place(b, indices, (*n, const(k)), data[k]) for k in range(depth))
             with b.independent_nest(inner[len(outer) :]) as i:

@@ -8,6 +8,7 @@ extents.  Arithmetic of extents in floats is taken as exact.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -248,8 +249,12 @@ def _reduced_ratio(number: Dim, by: Dim) -> Ratio:
     """The quotient of extents; the divisor is positive."""
     if not extents.is_at_most(1, by):
         raise _Unknown
-    whole = extents.quotient(number, by)
-    return Ratio(number, by) if whole is None else Ratio(whole, 1)
+    (n, above), (d, below) = extents.factored(number), extents.factored(by)
+    shared, common = math.gcd(n, d), above & below
+    return Ratio(
+        extents.product((n // shared, *(above - common).elements())),
+        extents.product((d // shared, *(below - common).elements())),
+    )
 
 
 def _compare(op: str, a: Element, b: Element, dtype: DType) -> Element:

@@ -12,6 +12,7 @@ import numpy as np
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.types import Dim
+from tilesmith.ops import rules
 from tilesmith.ops.base import Op
 from tilesmith.support.errors import ModelError, OpenDimensionError, UnsupportedError
 
@@ -108,6 +109,10 @@ class NodeContext:
     def shape(self, value: Value) -> tuple[int, ...]:
         """The shape of a value as numbers.  Raises OpenDimensionError where one is symbolic."""
         return value.type.static_shape
+
+    def extent(self, value: Value, axis: int) -> int:
+        """The extent of an axis as a number.  Raises OpenDimensionError where it is symbolic."""
+        return rules.static("the operator", value.type.shape[axis], f"axis {axis} of {value.type}")
 
     # Axes
 

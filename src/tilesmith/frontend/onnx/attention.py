@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.control import graph_attribute, results_of
 from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
-from tilesmith.frontend.onnx.shapes import reshape_to
+from tilesmith.frontend.onnx.shapes import of_dims, positions, reshape_to
 from tilesmith.frontend.onnx.tensors import element_type
 from tilesmith.graph.nodes import Value
+from tilesmith.ir import extents
 from tilesmith.ir.dtypes import f32, f64, i64
+from tilesmith.ir.types import Dim, same_dim
 from tilesmith.ops import attention as att
 from tilesmith.ops import elementwise as ew
-from tilesmith.ops import gather, norm, reduce, shape, slicing
+from tilesmith.ops import gather, norm, reduce, rules, shape, slicing
 from tilesmith.ops import matmul as mm
 
 
@@ -47,11 +47,11 @@ def attention(n: OnnxNode) -> Result:
     for name, cache in (("past_key", past_key), ("past_value", past_value)):
         if cache is not None and cache.type.rank != 4:
             n.bad(f"{name}: expected rank 4, found {cache.type}")
-    past = 0
+    past: Dim = 0
     if past_key is not None and past_value is not None:
-        past = n.shape(past_key)[2]
+        past = past_key.type.shape[2]
         k, v = n.add(slicing.Concat(2), past_key, k), n.add(slicing.Concat(2), past_value, v)
-    width, group = n.shape(q)[3], _group(n, q, k, v)
+    width, group = n.extent(q, 3), _group(n, q, k, v)
     scale = n.attr_float("scale") if n.has("scale") else 1 / math.sqrt(max(width, 1))
     softcap, causal = n.attr_float("softcap", 0.0), n.attr_flag("is_causal")
     mode = n.attr_int("qk_matmul_output_mode", 0)
@@ -66,7 +66,7 @@ def attention(n: OnnxNode) -> Result:
     if (
         mask is None
         and lengths is None
-        and past == 0
+        and same_dim(past, 0)
         and not windowed
         and precision is None
         and not n.wants(3)
@@ -100,18 +100,19 @@ def attention(n: OnnxNode) -> Result:
 
 def _group(n: OnnxNode, q: Value, k: Value, v: Value) -> int:
     """The number of query heads that share a head of keys and values."""
-    heads, shared = n.shape(q)[1], n.shape(k)[1]
+    heads, shared = n.extent(q, 1), n.extent(k, 1)
     group = heads // max(shared, 1)
-    if not group or shared * group != heads or n.shape(v)[1] != shared:
+    if not group or shared * group != heads or n.extent(v, 1) != shared:
         n.bad(f"expected query heads divisible by key heads, found {heads} and {shared}")
     return group
 
 
 def heads_of(n: OnnxNode, x: Value, heads: int) -> Value:
     """[batch, length, heads * width] as [batch, heads, length, width]."""
-    batch, length, hidden = (
-        n.shape(x) if x.type.rank == 3 else n.bad(f"expected rank 3, found {x.type}")
-    )
+    if x.type.rank != 3:
+        n.bad(f"expected rank 3, found {x.type}")
+    batch, length, _ = x.type.shape
+    hidden = n.extent(x, 2)
     if heads < 1 or hidden % heads:
         n.bad(f"expected a width divisible by {heads} heads, found {hidden}")
     split = reshape_to(n, x, (batch, length, heads, hidden // heads))
@@ -120,8 +121,9 @@ def heads_of(n: OnnxNode, x: Value, heads: int) -> Value:
 
 def joined_heads(n: OnnxNode, y: Value) -> Value:
     """[batch, heads, length, width] as [batch, length, heads * width]."""
-    batch, heads, length, width = n.shape(y)
-    return reshape_to(n, n.add(shape.Transpose((0, 2, 1, 3)), y), (batch, length, heads * width))
+    batch, heads, length, width = y.type.shape
+    joined = extents.product((heads, width))
+    return reshape_to(n, n.add(shape.Transpose((0, 2, 1, 3)), y), (batch, length, joined))
 
 
 def _product(n: OnnxNode, a: Value, b: Value, group: int, transpose: bool) -> Value:
@@ -129,10 +131,11 @@ def _product(n: OnnxNode, a: Value, b: Value, group: int, transpose: bool) -> Va
     op = mm.MatMul(transpose_b=transpose)
     if group == 1:
         return n.add(op, a, b)
-    batch, heads, rows, inner = n.shape(a)
-    a = reshape_to(n, a, (batch, heads // group, group, rows, inner))
+    batch, heads, rows, inner = a.type.shape
+    shared = rules.divided("attention", heads, group, "the heads")
+    a = reshape_to(n, a, (batch, shared, group, rows, inner))
     y = n.add(op, a, n.add(shape.Unsqueeze((2,)), b))
-    return reshape_to(n, y, (batch, heads, rows, n.shape(y)[-1]))
+    return reshape_to(n, y, (batch, heads, rows, y.type.shape[-1]))
 
 
 def _bias(
@@ -141,34 +144,33 @@ def _bias(
     k: Value,
     mask: Value | None,
     lengths: Value | None,
-    past: int,
+    past: Dim,
     causal: bool,
     left: int,
     right: int,
 ) -> Value | None:
     """The term added to the scores: 0 or a float mask where a key counts, -inf elsewhere."""
-    rows, columns = n.shape(q)[2], n.shape(k)[2]
+    rows, columns = q.type.shape[2], k.type.shape[2]
     zero, lowest = n.const(0, q.dtype), n.const(-math.inf, q.dtype)
     parts: list[Value] = []
     if mask is not None:
         part: Value = mask
         if mask.type.rank < 1:
             n.bad(f"attn_mask: expected a mask of the scores, found {mask.type}")
-        missing = columns - n.shape(mask)[-1]
-        if missing > 0:
+        missing = extents.difference(columns, mask.type.shape[-1])
+        if not extents.is_at_most(missing, 0):
             pads = (*[0] * mask.type.rank, *[0] * (mask.type.rank - 1), missing)
             filler = False if mask.dtype.is_bool else -math.inf
             part = n.add(slicing.Pad(pads, "constant", filler), mask)
         parts.append(n.add(ew.Where(), part, zero, lowest) if part.dtype.is_bool else part)
     allowed: list[Value] = []
     # Position of a query among the keys: row + the number of keys before the first query.
-    at = n.const(np.arange(rows).reshape(rows, 1), i64)
-    key = n.const(np.arange(columns).reshape(1, columns), i64)
-    before = n.const(past, i64)
+    at, key = positions(n, rows, 2, 0), positions(n, columns, 2, 1)
+    before = of_dims(n, (past,), ())
     if lengths is not None:
-        valid = reshape_to(n, cast_to(n, lengths, i64), (n.shape(q)[0], 1, 1, 1))
+        valid = reshape_to(n, cast_to(n, lengths, i64), (q.type.shape[0], 1, 1, 1))
         allowed.append(n.add(ew.Less(), key, valid))
-        before = n.add(ew.Sub(), valid, n.const(rows, i64))
+        before = n.add(ew.Sub(), valid, of_dims(n, (rows,), ()))
     ahead = n.add(ew.Sub(), key, n.add(ew.Add(), at, before))
     if causal:
         allowed.append(n.add(ew.LessEqual(), ahead, n.const(0, i64)))
@@ -195,7 +197,7 @@ def flex_attention(n: OnnxNode) -> Result:
     precision = f64 if q.dtype is f64 else f32
     if n.has("softmax_precision"):
         precision = element_type(n.attr_int("softmax_precision"), "softmax_precision")
-    scale = n.attr_float("scale") if n.has("scale") else 1 / math.sqrt(max(n.shape(q)[3], 1))
+    scale = n.attr_float("scale") if n.has("scale") else 1 / math.sqrt(max(n.extent(q, 3), 1))
     scores = cast_to(n, _product(n, q, k, group, transpose=True), precision)
     scores = _modified(n, "score_mod", n.add(ew.Mul(), scores, n.const(scale, precision)))
     weights = _modified(n, "prob_mod", n.add(norm.Softmax(-1), scores))
@@ -220,7 +222,7 @@ def rotary_embedding(n: OnnxNode) -> Result:
     y = heads_of(n, x, heads) if is_3d else x
     if y.type.rank != 4:
         n.bad(f"expected an input of rank 3 or 4, found {x.type}")
-    turned = n.attr_int("rotary_embedding_dim", 0) or n.shape(y)[3]
+    turned = n.attr_int("rotary_embedding_dim", 0) or n.extent(y, 3)
     if positions is not None:
         cos, sin = (n.add(gather.Gather(0), c, positions) for c in (cos, sin))
     y = rotated(n, y, cos, sin, turned, interleaved)
@@ -231,13 +233,13 @@ def rotated(n: OnnxNode, y: Value, cos: Value, sin: Value, turned: int, interlea
     """`y` [batch, heads, length, width] with pairs of its first `turned` columns rotated by angles
     whose cosines and sines are [batch, length, turned / 2].
     """
-    width = n.shape(y)[3]
+    width = n.extent(y, 3)
     if not 0 < turned <= width or turned % 2:
         n.bad(
             f"attribute 'rotary_embedding_dim': expected an even number up to {width}, found "
             f"{turned}"
         )
-    if cos.type.rank != 3 or n.shape(cos)[2] != turned // 2 or cos.type != sin.type:
+    if cos.type.rank != 3 or n.extent(cos, 2) != turned // 2 or cos.type != sin.type:
         n.bad(f"expected caches of {turned // 2} columns, found {cos.type} and {sin.type}")
     cos, sin = (n.add(shape.Unsqueeze((1,)), c) for c in (cos, sin))
     rest = None
@@ -251,7 +253,7 @@ def rotated(n: OnnxNode, y: Value, cos: Value, sin: Value, turned: int, interlea
     imaginary = n.add(ew.Add(), n.add(ew.Mul(), sin, a), n.add(ew.Mul(), cos, b))
     if interleaved:
         pair = (n.add(shape.Unsqueeze((4,)), v) for v in (real, imaginary))
-        y = reshape_to(n, n.add(slicing.Concat(4), *pair), n.shape(y))
+        y = reshape_to(n, n.add(slicing.Concat(4), *pair), y.type.shape)
     else:
         y = n.add(slicing.Concat(3), real, imaginary)
     return y if rest is None else n.add(slicing.Concat(3), y, rest)

@@ -14,6 +14,7 @@ from tilesmith.frontend.onnx import attributes as at
 from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
+from tilesmith.frontend.onnx.shapes import of_dims
 from tilesmith.frontend.onnx.tensors import Contents, decode, decode_sparse, element_type
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
@@ -23,7 +24,7 @@ from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import shape
-from tilesmith.ops.sizes import Extents, Iota
+from tilesmith.ops.sizes import Iota
 
 _LARGEST = 1 << 24
 """Most elements of a constant that is made here; a model that asks for more is hostile."""
@@ -83,13 +84,6 @@ def shape_of(n: OnnxNode) -> Result:
         start, end = n.attr_int("start", 0), n.attr_int("end") if n.has("end") else None
         dims = dims[start:end]  # both clip, as in Python
     return of_dims(n, dims, (len(dims),))
-
-
-def of_dims(n: OnnxNode, dims: tuple[Dim, ...], shape: tuple[int, ...]) -> Value:
-    """A tensor of dimensions, of type i64: a constant if all are numbers."""
-    if all(isinstance(d, int) for d in dims):
-        return n.const(np.array(dims, np.int64).reshape(shape))
-    return n.add(Extents(dims, shape))
 
 
 @onnx_op("Size", since=1)

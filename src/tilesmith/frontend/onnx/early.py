@@ -85,7 +85,7 @@ def prelu(n: OnnxNode) -> Result:
     x, slope = n.input(0), n.input(1)
     if same_shape(slope.type.shape, (1,) * slope.type.rank):
         slope = reshape_to(n, slope, ())
-    elif x.type.rank < 2 or not same_shape(slope.type.shape, (n.shape(x)[1],)):
+    elif x.type.rank < 2 or not same_shape(slope.type.shape, (n.extent(x, 1),)):
         n.bad(f"slope: expected one number, or one per channel of {x.type}, found {slope.type}")
     else:
         slope = reshape_to(n, slope, (*n.shape(slope), *[1] * (x.type.rank - 2)))

@@ -7,9 +7,8 @@ from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.graph.nodes import Value
-from tilesmith.ir.types import same_shape
 from tilesmith.ops import elementwise as ew
-from tilesmith.ops import gather, norm, reduce, shape
+from tilesmith.ops import gather, norm, reduce, rules, shape
 
 
 @onnx_op("NegativeLogLikelihoodLoss", since=12)
@@ -29,8 +28,8 @@ def _loss(n: OnnxNode, logs: Value, labels: Value, weight: Value | None) -> Valu
     """-log p[label] * weight[label], averaged by weight, summed, or per element."""
     reduction = n.attr_string("reduction", "mean", among=("none", "sum", "mean"))
     ignored = n.attr_int("ignore_index") if n.has("ignore_index") else None
-    dims = n.shape(logs)
-    if len(dims) < 2 or not same_shape(labels.type.shape, (dims[0], *dims[2:])):
+    dims = logs.type.shape
+    if len(dims) < 2 or not rules.equal_shapes("loss", labels.type.shape, (dims[0], *dims[2:])):
         n.bad(f"expected logs [N, C, ...] and labels [N, ...], found {logs.type} and {labels.type}")
     zero = n.const(0, logs.dtype)
     kept = None
@@ -39,11 +38,11 @@ def _loss(n: OnnxNode, logs: Value, labels: Value, weight: Value | None) -> Valu
         kept = n.add(ew.NotEqual(), labels, n.const(ignored, labels.dtype))
         labels = n.add(ew.Where(), kept, labels, n.const(0, labels.dtype))
     index = n.add(shape.Unsqueeze((1,)), labels)
-    picked = reshape_to(n, n.add(gather.GatherElements(1), logs, index), n.shape(labels))
+    picked = reshape_to(n, n.add(gather.GatherElements(1), logs, index), labels.type.shape)
     if weight is not None:
         factor = n.add(gather.Gather(0), weight, labels)
     else:
-        factor = n.add(shape.Expand(n.shape(labels)), n.const(1, logs.dtype))
+        factor = n.add(shape.Expand(labels.type.shape), n.const(1, logs.dtype))
     if kept is not None:
         factor = n.add(ew.Where(), kept, factor, zero)
         picked = n.add(ew.Where(), kept, picked, zero)

@@ -109,7 +109,7 @@ def group_normalization(n: OnnxNode) -> Result:
     if n.version >= 21:
         _check_stash(n)
     elif groups > 0:  # opset 18 gave scale and bias per group
-        channels = n.shape(x)[1]
+        channels = n.extent(x, 1)
         scale, bias = (_per_channel(n, v, groups, channels) for v in (scale, bias))
     return n.add(norm.GroupNorm(groups, n.attr_float("epsilon", 1e-5)), x, scale, bias)
 

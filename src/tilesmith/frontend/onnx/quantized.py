@@ -42,8 +42,8 @@ def along(n: OnnxNode, v: Value, x: Value, axis: int, block: int) -> Value:
     if v.type.rank != 1:
         n.bad(f"expected one scale, or one per place of axis {axis}, found {v.type}")
     axis = n.axis(axis, rank)
-    if n.shape(v)[0] != n.shape(x)[axis]:
-        n.bad(f"expected {n.shape(x)[axis]} scales along axis {axis}, found {v.type}")
+    if n.extent(v, 0) != n.extent(x, axis):
+        n.bad(f"expected {n.extent(x, axis)} scales along axis {axis}, found {v.type}")
     return reshape_to(n, v, (*n.shape(v), *[1] * (rank - axis - 1)))
 
 

@@ -96,7 +96,7 @@ def recurrent(n: OnnxNode) -> Result:
         n.bad(f"expected X, W and R of rank 3, found {x.type}, {w.type} and {r.type}")
     batch = x.type.shape[1]
     steps, width = (rules.static(n.op_type, x.type.shape[a], "an extent of X") for a in (0, 2))
-    hidden, gates = n.shape(r)[2], _GATES[kind]
+    hidden, gates = n.extent(r, 2), _GATES[kind]
     if n.has("hidden_size") and n.attr_int("hidden_size") != hidden:
         n.bad(
             f"attribute 'hidden_size': expected {hidden} as R has, found "

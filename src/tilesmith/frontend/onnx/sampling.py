@@ -96,7 +96,7 @@ def _column(n: OnnxNode, rois: Value, at: int) -> Value:
 
 def _bins(n: OnnxNode, corners: Value, at: int, count: int, extent: int) -> tuple[Value, Value]:
     """Which places of an axis lie in which bin, bool [R, count, extent]; which bins have any."""
-    regions = n.shape(corners)[0]
+    regions = n.extent(corners, 0)
     start, end = (reshape_to(n, _column(n, corners, at + i), (regions, 1)) for i in (0, 2))
     d = corners.dtype
     one, limit = n.const(1, d), n.const(extent, d)

@@ -15,7 +15,7 @@ from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import Dim, same_dim, same_shape
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, rules, shape, slicing
-from tilesmith.ops.sizes import Iota
+from tilesmith.ops.sizes import Extents, Iota
 
 PAD_MODES = ("constant", "reflect", "edge", "wrap")
 
@@ -28,6 +28,20 @@ def reshape_to(n: OnnxNode, x: Value, dims: tuple[Dim, ...]) -> Value:
 def is_empty(x: Value) -> bool:
     """Whether `x` is known to have no element."""
     return any(same_dim(d, 0) for d in x.type.shape)
+
+
+def of_dims(n: OnnxNode, dims: tuple[Dim, ...], shape: tuple[int, ...]) -> Value:
+    """A tensor of dimensions, of type i64: a constant if all are numbers."""
+    if all(isinstance(d, int) for d in dims):
+        return n.const(np.array(dims, np.int64).reshape(shape))
+    return n.add(Extents(dims, shape))
+
+
+def positions(n: OnnxNode, count: Dim, rank: int = 1, axis: int = 0) -> Value:
+    """The numbers from 0 to `count` - 1 along `axis` of a tensor of `rank` axes, of type i64."""
+    is_number = isinstance(count, int)
+    numbers = n.const(np.arange(count, dtype=np.int64)) if is_number else n.add(Iota(count))
+    return reshape_to(n, numbers, (*[1] * axis, count, *[1] * (rank - axis - 1)))
 
 
 @onnx_op("Identity", since=1)
@@ -293,7 +307,7 @@ def reverse_sequence(n: OnnxNode) -> Result:
     if not rules.equal_shapes("reverse_sequence", lengths.type.shape, (sequences,)):
         n.bad(f"sequence_lens: expected [{sequences}], found {lengths.type}")
     # Step t of a sequence of length l comes from l-1-t while t < l, else from itself.
-    at = reshape_to(n, n.add(Iota(steps)), (steps, 1) if time == 0 else (1, steps))
+    at = positions(n, steps, 2, time)
     length = reshape_to(n, lengths, (1, sequences) if time == 0 else (sequences, 1))
     mirrored = n.add(ew.Sub(), n.add(ew.Sub(), length, n.const(np.int64(1))), at)
     source = n.add(ew.Where(), n.add(ew.Less(), at, length), mirrored, at)

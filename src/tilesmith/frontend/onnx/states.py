@@ -60,7 +60,7 @@ def causal_conv_with_state(n: OnnxNode) -> Result:
     if x.type.rank != 3 or weight.type.rank != 3:
         n.bad(f"expected an input and a weight of rank 3, found {x.type} and {weight.type}")
     batch, channels, length = n.shape(x)
-    kept = n.shape(weight)[2] - 1
+    kept = n.extent(weight, 2) - 1
     if past is None:
         padded = n.add(slicing.Pad((0, 0, kept, 0, 0, 0)), x)
     else:
@@ -98,7 +98,7 @@ def linear_attention(n: OnnxNode) -> Result:
         n.bad(f"expected queries, keys and values that agree, found {q.type}, {k.type}, {v.type}")
     if steps > _STEPS:
         n.unsupported(f"linear attention over {steps} steps (supported are {_STEPS})")
-    columns = n.shape(v)[3]
+    columns = n.extent(v, 3)
     state_shape = (batch, shared, width, columns)
     if past is None:
         state = n.add(shape.Expand(state_shape), n.const(0, f32))
@@ -109,7 +109,7 @@ def linear_attention(n: OnnxNode) -> Result:
     if decay is not None:
         decay = n.add(ew.Exp(), _per_head(n, decay, shared, (1, width)))
     if beta is not None:
-        beta = _per_head(n, beta, shared if n.shape(beta)[-1] != 1 else 1, (1,))
+        beta = _per_head(n, beta, shared if n.extent(beta, -1) != 1 else 1, (1,))
     scale = n.attr_float("scale", 0.0) or 1 / math.sqrt(max(width, 1))
     group, read = heads // shared, []
     for t in range(steps):
@@ -134,7 +134,7 @@ def linear_attention(n: OnnxNode) -> Result:
 def _per_head(n: OnnxNode, x: Value, heads: int, widths: tuple[int, ...]) -> Value:
     """[batch, steps, heads * width] as [batch, heads, steps, width], for one of `widths`."""
     found = heads_of(n, cast_to(n, x, f32), heads)
-    if n.shape(found)[3] not in widths:
+    if n.extent(found, 3) not in widths:
         n.bad(f"expected {' or '.join(map(str, widths))} numbers per head, found {x.type}")
     return found
 

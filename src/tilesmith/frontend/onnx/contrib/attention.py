@@ -48,7 +48,7 @@ def _plus(n: OnnxNode, a: Value | None, b: Value | None) -> Value | None:
 
 def _scale(n: OnnxNode, q: Value) -> float:
     given = n.attr_float("scale", 0.0)
-    return given or 1 / math.sqrt(max(n.shape(q)[3], 1))
+    return given or 1 / math.sqrt(max(n.extent(q, 3), 1))
 
 
 def _attend(
@@ -67,7 +67,7 @@ def _mask_bias(n: OnnxNode, mask: Value | None, q: Value, k: Value) -> Value | N
     filtered = n.attr_float("mask_filter_value", -10000.0)
     if mask is None:
         return None
-    (batch, _, rows, _), columns = n.shape(q), n.shape(k)[2]
+    (batch, _, rows, _), columns = n.shape(q), n.extent(k, 2)
     dims = n.shape(mask)
     key = _numbers(n, 1, 1, 1, columns)
     if dims in ((batch,), (2 * batch,)):  # where the keys end and, for padding on the left, start
@@ -89,7 +89,7 @@ def _causal(n: OnnxNode, q: Value, k: Value) -> Value | None:
     """Which keys a query sees if attribute `unidirectional` is set: the last query sees all."""
     if not n.attr_flag("unidirectional"):
         return None
-    rows, columns = n.shape(q)[2], n.shape(k)[2]
+    rows, columns = n.extent(q, 2), n.extent(k, 2)
     query = n.add(ew.Add(), _numbers(n, rows, 1), n.const(columns - rows, i64))
     return _compare(n, ew.LessEqual(), _numbers(n, 1, columns), query)
 
@@ -110,7 +110,7 @@ def attention(n: OnnxNode) -> Result:
         bias, mask, past, extra = n.optional(2), n.optional(5), n.optional(8), None
     if bias is not None:
         projected = n.add(ew.Add(), projected, bias)
-    width = n.shape(projected)[2]
+    width = n.extent(projected, 2)
     sizes = n.attr_ints("qkv_hidden_sizes") or (width // 3,) * 3
     if len(sizes) != 3 or sum(sizes) != width:
         n.bad(f"attribute 'qkv_hidden_sizes': expected three that add up to {width}, found {sizes}")
@@ -131,7 +131,7 @@ def attention(n: OnnxNode) -> Result:
 
 def _pieces(n: OnnxNode, packed: Value, count: int) -> list[Value]:
     """[batch, length, heads, count, width] as `count` times [batch, heads, length, width]."""
-    if packed.type.rank != 5 or n.shape(packed)[3] != count:
+    if packed.type.rank != 5 or n.extent(packed, 3) != count:
         n.bad(f"expected {count} packed operands of rank 5, found {packed.type}")
     batch, length, heads, _, width = n.shape(packed)
     parts = n.add(slicing.Split(3, (1,) * count), packed)
@@ -167,12 +167,12 @@ def decoder_masked_multi_head_attention(n: OnnxNode) -> Result:
         if length is None or length.type.size != 1:
             n.bad("expected one past_sequence_length for a shared buffer")
         first = reshape_to(n, cast_to(n, length, i64), (1, 1))
-        place = n.add(shape.Expand((n.shape(q)[0], 1)), first)
+        place = n.add(shape.Expand((n.extent(q, 0), 1)), first)
         k, v = (
             x if old is None else _written(n, old, x, place, 0)
             for old, x in zip(past, (k, v), strict=True)
         )
-        key = _numbers(n, 1, 1, 1, n.shape(k)[2])
+        key = _numbers(n, 1, 1, 1, n.extent(k, 2))
         allowed = _compare(n, ew.LessEqual(), key, reshape_to(n, first, (1, 1, 1, 1)))
     extra = _plus(n, _mask_bias(n, mask, q, k), extra)
     return _attend(n, q, k, v, extra, allowed), k, v
@@ -192,7 +192,7 @@ def _operands(
     if query.type.rank == 5:
         q, k, v = _pieces(n, query, 3)
     elif key is None:
-        parts = n.add(slicing.Split(2, (n.shape(query)[2] // 3,) * 3), query)
+        parts = n.add(slicing.Split(2, (n.extent(query, 2) // 3,) * 3), query)
         q, k, v = (heads_of(n, x, heads) for x in parts)
     else:
         q = heads_of(n, query, heads)
@@ -206,9 +206,9 @@ def _operands(
             k, v = heads_of(n, key, heads), heads_of(n, value, heads)
     if bias is None:
         return q, k, v
-    parts = n.add(slicing.Split(0, tuple(heads * n.shape(x)[3] for x in (q, k, v))), bias)
+    parts = n.add(slicing.Split(0, tuple(heads * n.extent(x, 3) for x in (q, k, v))), bias)
     q, k, v = (
-        n.add(ew.Add(), x, reshape_to(n, b, (heads, 1, n.shape(x)[3])))
+        n.add(ew.Add(), x, reshape_to(n, b, (heads, 1, n.extent(x, 3))))
         for x, b in zip((q, k, v), parts, strict=True)
     )
     return q, k, v
@@ -221,12 +221,12 @@ def rotary_embedding(n: OnnxNode) -> Result:
     factor = n.attr_float("scale", 1.0)
     if factor != 1.0:
         n.unsupported("scaled rotary embeddings")
-    turned, heads = 2 * n.shape(cos)[1], n.attr_int("num_heads", 0)
+    turned, heads = 2 * n.extent(cos, 1), n.attr_int("num_heads", 0)
     if n.attr_int("rotary_embedding_dim", 0) not in (0, turned):
         n.bad(f"attribute 'rotary_embedding_dim': expected {turned} as the caches have")
     is_3d = x.type.rank == 3
-    y = heads_of(n, x, heads or n.shape(x)[2] // turned) if is_3d else x
-    angles = _angles(n, positions, n.shape(y)[0], n.shape(y)[2])
+    y = heads_of(n, x, heads or n.extent(x, 2) // turned) if is_3d else x
+    angles = _angles(n, positions, n.extent(y, 0), n.extent(y, 2))
     cos, sin = (n.add(gather.Gather(0), c, angles) for c in (cos, sin))
     y = rotated(n, y, cos, sin, turned, n.attr_flag("interleaved"))
     return joined_heads(n, y) if is_3d else y
@@ -255,7 +255,7 @@ def group_query_attention(n: OnnxNode) -> Result:
     if any(quantised) or n.attr_flag("sliding_window_cache") or n.attr_int("qk_output", 0):
         n.unsupported("a quantised or sliding cache, or the scores as an output")
     if key is None or value is None:
-        width = n.shape(query)[2] // (heads + 2 * shared)
+        width = n.extent(query, 2) // (heads + 2 * shared)
         sizes = (heads * width, shared * width, shared * width)
         query, key, value = n.add(slicing.Split(2, sizes), query)
     q, k, v = heads_of(n, query, heads), heads_of(n, key, shared), heads_of(n, value, shared)
@@ -272,7 +272,7 @@ def group_query_attention(n: OnnxNode) -> Result:
         if cos is None or sin is None:
             n.bad("expected cos_cache and sin_cache for do_rotary, found none")
         angles = place if positions is None else positions
-        interleaved, turned = n.attr_flag("rotary_interleaved"), 2 * n.shape(cos)[1]
+        interleaved, turned = n.attr_flag("rotary_interleaved"), 2 * n.extent(cos, 1)
         cos, sin = (n.add(gather.Gather(0), c, angles) for c in (cos, sin))
         q, k = (rotated(n, x, cos, sin, turned, interleaved) for x in (q, k))
     else:
@@ -281,10 +281,10 @@ def group_query_attention(n: OnnxNode) -> Result:
         k, v = (
             _written(n, old, new, place, total) for old, new in ((past_key, k), (past_value, v))
         )
-    elif past_key is not None and n.shape(past_key)[2] > rows:
-        spare = n.shape(past_key)[2] - rows
+    elif past_key is not None and n.extent(past_key, 2) > rows:
+        spare = n.extent(past_key, 2) - rows
         k, v = (n.add(slicing.Pad((0, 0, 0, 0, 0, 0, spare, 0)), x) for x in (k, v))
-    columns = n.shape(k)[2]
+    columns = n.extent(k, 2)
     ahead = n.add(
         ew.Sub(), _numbers(n, 1, 1, 1, columns), reshape_to(n, place, (batch, 1, rows, 1))
     )
@@ -297,8 +297,8 @@ def group_query_attention(n: OnnxNode) -> Result:
     window = n.attr_int("local_window_size", -1)
     if window > 0:
         conditions.append(_compare(n, ew.Greater(), ahead, -window))
-    if extra is not None and n.shape(extra)[3] < columns:
-        extra = n.add(slicing.Pad((*[0] * 7, columns - n.shape(extra)[3])), extra)
+    if extra is not None and n.extent(extra, 3) < columns:
+        extra = n.add(slicing.Pad((*[0] * 7, columns - n.extent(extra, 3))), extra)
     allowed = _all(n, conditions)
     if sink is None and n.attr_int("smooth_softmax", -1) != 1:
         return _attend(n, q, k, v, extra, allowed), k, v
@@ -309,7 +309,7 @@ def group_query_attention(n: OnnxNode) -> Result:
 def _written(n: OnnxNode, old: Value, new: Value, place: Value, total: int) -> Value:
     """The cache `old`, enlarged to `total`, with `new` at rows `place` of each sample."""
     dims = n.shape(new)
-    spare = max(total - n.shape(old)[2], 0)
+    spare = max(total - n.extent(old, 2), 0)
     if spare:
         old = n.add(slicing.Pad((0, 0, 0, 0, 0, 0, spare, 0)), old)
     at = n.add(shape.Expand(dims), reshape_to(n, place, (dims[0], 1, dims[2], 1)))
@@ -327,7 +327,7 @@ def _with_sink(
 ) -> Value:
     """`_attend` with one more score, 0 or each head's `sink`, whose key has no value."""
     batch, heads, rows, _ = n.shape(q)
-    group = heads // n.shape(k)[1]
+    group = heads // n.extent(k, 1)
     if group > 1:
         k, v = (_repeated(n, x, group) for x in (k, v))
     scores = n.add(mm.MatMul(transpose_b=True), q, k)

@@ -175,7 +175,7 @@ def embed_layer_normalization(n: OnnxNode) -> Result:
     """The norm of the sum of embeddings of words, positions and segments."""
     words, segments, mask, positions = n.input(0), n.optional(1), n.optional(7), n.optional(8)
     parts = [n.add(gather.Gather(0), n.input(2), words)]
-    length = n.shape(words)[1]
+    length = n.extent(words, 1)
     if positions is None:
         parts.append(n.add(slicing.Slice((0,), (length,), (0,), (1,)), n.input(3)))
     else:

@@ -182,7 +182,7 @@ def dynamic_quantize_lstm(n: OnnxNode) -> Result:
     for at, scale_at in ((1, 8), (2, 10)):
         w, scale, zero = n.input(at), n.input(scale_at), n.input(scale_at + 1)
         scale, zero = (
-            reshape_to(n, v, (n.shape(v)[0], 1, n.shape(v)[1] if v.type.rank == 2 else 1))
+            reshape_to(n, v, (n.extent(v, 0), 1, n.extent(v, 1) if v.type.rank == 2 else 1))
             for v in (scale, zero)
         )
         weights.append(n.add(shape.Transpose((0, 2, 1)), dequantize(n, w, scale, zero, f32)))
@@ -225,7 +225,7 @@ def unpacked(n: OnnxNode, x: Value, bits: int) -> Value:
 
 def _first(n: OnnxNode, x: Value, count: int) -> Value:
     """The first `count` places of the last axis."""
-    if n.shape(x)[-1] == count:
+    if n.extent(x, -1) == count:
         return x
     return n.add(slicing.Slice((0,), (count,), (x.type.rank - 1,), (1,)), x)
 
@@ -277,7 +277,7 @@ def gather_block_quantized(n: OnnxNode) -> Result:
         n.bad("expected data and scales")
     factors = along(n, factors, rows, place, block)
     if offsets is not None:
-        offsets = along(n, _first(n, offsets, n.shape(scales)[-1]), rows, place, block)
+        offsets = along(n, _first(n, offsets, n.extent(scales, -1)), rows, place, block)
     elif data.dtype is u8:
         offsets = n.const(1 << (bits - 1), u8)
     return dequantize(n, rows, factors, offsets, scales.dtype)
