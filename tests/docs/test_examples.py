@@ -50,7 +50,9 @@ def latency(name: str, threads: int, ratio: float) -> dict[str, Any]:
 
 
 def test_benchmark_tables_say_which_bars_are_met(tables):
-    gemm = {"what": "640^3 GEMM, model", "gflops": 150, "numpy_gflops": 200, "share": 0.75}
+    speeds = {"tilesmith": 150.0, "numpy": 200.0, "torch": 180.0}
+    gemm = {"what": "640^3 GEMM, model", "gflops": speeds, "share": 0.75}
+    timed_out = {"what": "gemm.py", "failed": "took more than 600 s"}
     features = {"what": "f", "rate": 1e5, "pretrained_rate": None, "dictionary_rate": 1e3,
                 "make_seconds": 0.1}  # fmt: skip
     us = {"call": 3.5, "kernel": 0.1, "onnxruntime": 5.0}
@@ -64,7 +66,7 @@ def test_benchmark_tables_say_which_bars_are_met(tables):
                 "latency x 2": {"model": "x", "threads": 2, "what": "latency.py", "failed": "no"},
                 "kernels 1": [kernel, {**kernel, "error": 0.1}],
                 "call": [{"what": "one operator", "us": us}],
-                "gemm": [gemm],
+                "gemm": [gemm, timed_out],
                 "features": [features],
                 "compile_time": [{"what": "import tilesmith", "seconds": 0.25}],
             },
@@ -75,6 +77,7 @@ def test_benchmark_tables_say_which_bars_are_met(tables):
     assert "0.50 **missed**" in lines["slow"] and "missed" in lines["x"]
     assert "0.77 (>= 1 **missed**)" in lines["geometric mean"]
     assert "missed" in lines["one operator"] and "missed" in lines["640^3 GEMM, model"]
+    assert "150 | 200 | 180 | 75%" in text and "more than 600 s" in text
     assert "<= 0.3 s met" in lines["import tilesmith"] and "missed" in lines["f"]
     assert "20.0% | <= 25% met" in text and "torch 2" in text
 
