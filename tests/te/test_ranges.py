@@ -101,6 +101,25 @@ def test_symbolic_extents(number: int) -> None:
     lowered(SYMBOLIC[number], N)
 
 
+@pytest.mark.parametrize("schedule", ["auto", "tiled"])
+def test_index_divided_by_a_symbol(schedule: str) -> None:
+    """A flattened matrix needs no clamp: i < n * m proves i // m < n and i % m < m."""
+    n, m = te.var("n"), te.var("m")
+    X = te.placeholder((n, m), name="X")
+    doubled = te.compute((n, m), lambda i, j: 2.0 * X[i, j], name="doubled")
+    flat = te.compute((n * m,), lambda i: doubled[i // m, i % m], name="flat")
+    s = te.create_schedule(flat.op)
+    outer, inner = s[flat].split("i", 8)
+    s[flat].parallel(outer)
+    s[flat].vectorize(inner)
+    f = ts.build("auto" if schedule == "auto" else s, [X, flat])
+    for rows, columns in ((0, 3), (3, 0), (1, 1), (7, 5), (33, 64)):
+        x = np.random.default_rng(rows).standard_normal((rows, columns)).astype(np.float32)
+        out = np.zeros(rows * columns, np.float32)
+        f(x, out)
+        np.testing.assert_array_equal(out, 2 * x.ravel())
+
+
 def test_symbolic_extent_too_short() -> None:
     with pytest.raises(ExpressionError, match="runs from 1 to n, allowed is 0 to n - 1"):
         lowered(lambda i: B[i + 1], N)

@@ -118,8 +118,9 @@ def mul(a: Interval, b: Interval) -> Interval:
 
 def floordiv(a: Interval, b: Interval) -> Interval:
     if not b.is_constant or b.offset == 0:
-        if b.lo is not None and b.lo > 0 and a.lo is not None and a.lo >= 0:
-            return make(0, None if a.hi is None else a.hi // b.lo)
+        # no divisor is 0
+        if b.lo is not None and b.lo >= 0 and a.lo is not None and a.lo >= 0:
+            return make(0, None if a.hi is None else a.hi // max(b.lo, 1))
         return TOP
     c = b.offset
     lo, hi = (a.lo, a.hi) if c > 0 else (a.hi, a.lo)
@@ -131,7 +132,7 @@ def floordiv(a: Interval, b: Interval) -> Interval:
 
 def floormod(a: Interval, b: Interval) -> Interval:
     if not b.is_constant:
-        if b.lo is not None and b.lo > 0:
+        if b.lo is not None and b.lo >= 0:
             if b.hi is None:
                 return make(0, a.hi if a.lo is not None and a.lo >= 0 else None)
             return make(0, b.hi - 1)

@@ -268,14 +268,14 @@ def _search(form: Affine, facts: Facts, depth: int) -> bool:
             twice = combined(scaled(without, 2), total, k)
             is_simpler = len(total[0]) < len(parts[0][0]) + len(parts[1][0])
             return is_simpler and _search(twice, facts, depth - 1)
-        if atom.op == "floordiv" and k == -1 and _is_positive(atom.b, facts):
+        if atom.op == "floordiv" and k == -1 and _is_positive_divisor(atom.b, facts):
             # x // y <= r is x < (r + 1)·y, exactly
             rest = ({a: n for a, n in terms.items() if a is not atom}, form[1] + 1)
             bound = combined(_times(rest, affine_form(atom.b)), affine_form(atom.a), -1)
             if _search(combined(bound, ({}, -1)), facts, depth - 1):
                 return True
         by_symbol = atom.op == "floormod" and type(atom.b) is not Const
-        if by_symbol and k < 0 and _is_positive(atom.b, facts):  # x % y <= y - 1
+        if by_symbol and k < 0 and _is_positive_divisor(atom.b, facts):  # x % y <= y - 1
             last = combined(affine_form(atom.b), ({}, -1))
             if _search(_replaced(form, atom, k, last, facts), facts, depth - 1):
                 return True
@@ -298,9 +298,10 @@ def _search(form: Affine, facts: Facts, depth: int) -> bool:
     return False
 
 
-def _is_positive(e: Expr, facts: Facts) -> bool:
+def _is_positive_divisor(e: Expr, facts: Facts) -> bool:
+    """True if the divisor `e` is positive: it is not negative, and no divisor is 0."""
     low = interval_of(e, facts).lo
-    return low is not None and low > 0
+    return low is not None and low >= 0
 
 
 def _times(form: Affine, by: Affine) -> Affine:
