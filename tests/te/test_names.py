@@ -70,6 +70,8 @@ def test_words_of_others_are_answered_with_ours() -> None:
         te.thread_axis  # noqa: B018  # the attribute is what is tested
     with pytest.raises(AttributeError, match=r"no stage.tensorize: .*vectorize"):
         s[y].tensorize  # noqa: B018  # the attribute is what is tested
+    with pytest.raises(AttributeError, match=r"no stage.bound: extents are the shape that te.com"):
+        s[y].bound  # noqa: B018  # the attribute is what is tested
     with pytest.raises(AttributeError, match=r"there is no te.nothing$"):
         te.nothing  # noqa: B018  # the attribute is what is tested
     copy = s.cache_read(x, "heap", [y])

@@ -86,8 +86,8 @@ class Options:
     target: str = field(
         default="native",
         metadata=about(
-            "CPU to compile for: native, x86-64[-v2|-v3|-v4], a named machine (server-64) or a "
-            "description file (.toml, .json).",
+            "CPU to compile for: native, x86-64[-v2|-v3|-v4], an extension (sse, sse4, avx2, "
+            "avx512), a named machine (server-64) or a description file (.toml, .json).",
             affects_code=True,
             group=COMPILING,
         ),

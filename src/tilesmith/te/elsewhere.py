@@ -11,9 +11,8 @@ _WORDS = {
     "decl_buffer": "a te.extern gets the buffers of its tensors",
     "size_var": "an extent that is known at run time is te.var(name)",
     "partition": "tails are peeled by the compiler",
-    "bound": "s[t].axis has the extents",
+    "bound": "extents are the shape that te.compute is given",
     "compute_with": "s[t].compute_at(s[u], axis) places a stage in loops of another one",
-    "compute_inline_at": "s[t].compute_inline() inlines a stage in all of its readers",
     "infer_bound": "te.lower(s, args) infers all bounds; print it",
 }
 
