@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, get_args, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, get_args, get_type_hints
 
 import numpy as np
 import typer
@@ -28,6 +28,34 @@ ShapeOption: TypeAlias = Annotated[
         metavar="NAME=1,3,224,224",
         help="Shape of an input whose dimensions the model leaves open, or the size of a dimension "
         "by its name (repeatable).",
+    ),
+]
+DynamicOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dynamic",
+        rich_help_panel=COMPILING,
+        metavar="NAME=LOW:HIGH",
+        help="Sizes that an open dimension may have in a run (repeatable).",
+    ),
+]
+ExpectedOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--expected",
+        rich_help_panel=COMPILING,
+        metavar="NAME=SIZE",
+        help="Size of an open dimension for which the program is made fast (repeatable).",
+    ),
+]
+SpecialiseOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--specialise",
+        rich_help_panel=COMPILING,
+        metavar="NAME=SIZE,...",
+        help="Sizes of open dimensions that get a program of their own beside the one for all "
+        "sizes, or auto (repeatable).",
     ),
 ]
 ValueOption: TypeAlias = Annotated[
@@ -95,6 +123,54 @@ def parse_shapes(given: Sequence[str] | None) -> dict[str, tuple[int, ...]] | No
     return shapes or None
 
 
+def parse_dynamic(given: Sequence[str] | None) -> dict[str, tuple[int, int]] | None:
+    """`["batch=1:64", "seq=512"]` as ranges by name, which start at 1 where only the end is given;
+    None if nothing was given.
+
+    Raises UsageError if one does not read as such.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    for text in given or ():
+        name, equals, sizes = text.rpartition("=")
+        low, colon, high = sizes.rpartition(":")
+        low = low if colon else "1"
+        if not equals or not name or not (low.isdecimal() and high.isdecimal()):
+            raise UsageError(f"--dynamic wants NAME=LOW:HIGH (whole numbers), not {text!r}")
+        found[name] = int(low), int(high)
+    return found or None
+
+
+def parse_expected(given: Sequence[str] | None) -> dict[str, int] | None:
+    """`["batch=1", "seq=128"]` as sizes by name; None if nothing was given.
+
+    Raises UsageError if one does not read as such.
+    """
+    return _sizes("--expected", given or ()) or None
+
+
+def parse_specialise(given: Sequence[str] | None) -> list[dict[str, int]] | Literal["auto"] | None:
+    """`["batch=8", "batch=1,seq=128"]` as sizes by name, one set for each program; None if nothing
+    was given.
+
+    Raises UsageError if one does not read as such.
+    """
+    if given and any(text == "auto" for text in given):
+        if len(given) > 1:
+            raise UsageError("--specialise auto stands alone")
+        return "auto"
+    return [_sizes("--specialise", text.split(",")) for text in given or ()] or None
+
+
+def _sizes(option: str, given: Sequence[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for text in given:
+        name, equals, size = text.rpartition("=")
+        if not equals or not name or not size.isdecimal():
+            raise UsageError(f"{option} wants NAME=SIZE (a whole number), not {text!r}")
+        found[name] = int(size)
+    return found
+
+
 def parse_values(given: Sequence[str] | None) -> dict[str, Any] | None:
     """`["k=5", "axes=[1, 2]", "x=@x.npy"]` as one value by name; None if nothing was given.
 
@@ -158,6 +234,9 @@ class Wanted:
     pins: the only value that a choice may have, by its name.
     forbid: values that a choice may not have, by its name.
     values: of inputs that become constants, by name.
+    dynamic: ranges of open dimensions, by name.
+    expected: sizes of open dimensions that decisions reckon with, by name.
+    specialise: sizes that get programs of their own.
     target: the target if the command line names one.
     """
 
@@ -166,13 +245,16 @@ class Wanted:
     pins: Mapping[str, Any] | None = None
     forbid: Mapping[str, Collection[Any]] | None = None
     values: Mapping[str, Any] | None = None
+    dynamic: Mapping[str, tuple[int, int]] | None = None
+    expected: Mapping[str, int] | None = None
+    specialise: Sequence[Mapping[str, int]] | Literal["auto"] | None = None
     target: str | None = None
 
 
 def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a verb --operators and --templates, and one command-line option per field in place of
     each parameter that is a dataclass of options: `Options`, `TuneOptions`, or `Wanted`, which is
-    `Options` with --shape, --value, --pin and --forbid.
+    `Options` with --shape, --dynamic, --value, --pin and their like.
 
     A field that is not on the command line has its default; for `Options`, the environment comes
     first.  A verb with a parameter of a field's name defines that option itself.
@@ -223,14 +305,17 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def _made(kind: type, values: dict[str, Any]) -> Any:
     """The dataclass of options that these values from the command line make."""
     if kind is Wanted:
-        shape, value, pin, forbid = (values.pop(name, None) for name in _CONSTRAINTS)
+        given = {name: values.pop(name, None) for name in _CONSTRAINTS}
         options = Options.from_environment(**values)
         return Wanted(
             options,
-            parse_shapes(shape),
-            parse_pins(pin),
-            parse_forbid(forbid),
-            parse_values(value),
+            parse_shapes(given["shape"]),
+            parse_pins(given["pin"]),
+            parse_forbid(given["forbid"]),
+            parse_values(given["value"]),
+            parse_dynamic(given["dynamic"]),
+            parse_expected(given["expected"]),
+            parse_specialise(given["specialise"]),
             values.get("target"),
         )
     return Options.from_environment(**values) if kind is Options else kind(**values)
@@ -263,6 +348,9 @@ def _parameters(options: type) -> list[inspect.Parameter]:
 
 _CONSTRAINTS = {
     "shape": ShapeOption,
+    "dynamic": DynamicOption,
+    "expected": ExpectedOption,
+    "specialise": SpecialiseOption,
     "value": ValueOption,
     "pin": PinOption,
     "forbid": ForbidOption,

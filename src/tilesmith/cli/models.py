@@ -42,6 +42,10 @@ def open_model(
             raise UsageError("--shape has no effect on a compiled .tsm file; compile with it")
         if wanted.pins or wanted.forbid:
             raise UsageError("--pin and --forbid have no effect on a compiled .tsm file")
+        if wanted.dynamic or wanted.expected or wanted.specialise:
+            raise UsageError(
+                "--dynamic, --expected and --specialise have no effect on a compiled .tsm file"
+            )
         if wanted.values:
             raise UsageError("--value has no effect on a compiled .tsm file; compile with it")
         if wanted.target is not None:
@@ -56,7 +60,8 @@ def open_model(
             wanted.shapes,
             lambda shapes: driver.compile(
                 path, shapes=shapes, options=wanted.options, pins=wanted.pins,
-                forbid=wanted.forbid, values=wanted.values,
+                forbid=wanted.forbid, values=wanted.values, dynamic=wanted.dynamic,
+                expected=wanted.expected, specialise=wanted.specialise,
             ),
         )  # fmt: skip
 

@@ -170,7 +170,9 @@ def _read(path: Path, wanted: Wanted, session: Session) -> Graph | Func:
     if not path.is_file():
         raise UsageError(f"there is no file {str(path)!r}")
     if path.suffix == ".onnx":
-        return driver.load_graph(path, wanted.shapes, session, wanted.values)
+        return driver.load_graph(
+            path, wanted.shapes, session, wanted.values, wanted.dynamic, wanted.expected
+        )
     try:
         text = path.read_text()
     except UnicodeDecodeError:
