@@ -90,6 +90,7 @@ _REASONS = (
     (r"has element type string|string constants", "strings"),
     (r"has element type (\w+)", "element type {}"),
     (r"(sequence|optional|map); only tensors|a sequence of", "sequences, optionals and maps"),
+    (r"or --shape ", "a dimension is open, and nothing says what it is"),
     (r"must be known when the model is compiled", NEEDS_VALUES),
     (r"([\w.]+) \(opset \d+\) at [^:]*: the operator is not supported", "no operator {}"),
     (r"no operator of this name in domain '([\w.]+)'", "domain {}"),
