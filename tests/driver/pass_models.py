@@ -1,4 +1,4 @@
-"""Three small networks whose IR is kept as text after every pass."""
+"""Four small networks whose IR is kept as text after every pass."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import numpy as np
 
 from tilesmith import te
 from tilesmith.graph.builder import Builder
+from tilesmith.graph.control import INDEX, If, Loop
 from tilesmith.graph.nodes import Graph, Value
-from tilesmith.ir.dtypes import f32
+from tilesmith.ir.dtypes import bool_, f32
 from tilesmith.ir.types import TensorType
 from tilesmith.loop.nodes import Func
 from tilesmith.loop.parse import parse_func
 from tilesmith.ops.activation import Relu, Sigmoid
 from tilesmith.ops.conv import Conv, ConvTranspose
-from tilesmith.ops.elementwise import Add, Clip, Mul
+from tilesmith.ops.elementwise import Add, Clip, Mul, Tanh
 from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.norm import BatchNorm, LayerNorm, Softmax
 from tilesmith.ops.pool import AvgPool, MaxPool
@@ -92,6 +93,31 @@ def mobile() -> Graph:
     return b.finish(b.add(Concat(1), pooled, far, up, loc="concat"), ["y"])
 
 
+def decoder() -> Graph:
+    """A recurrent cell over a sequence, its gate the same in each step, and a choice at the end."""
+    step = Builder("step")
+    step.input("i", INDEX)
+    h, x = step.input("h", TensorType(f32, (1, 8))), step.input("x", TensorType(f32, (1, 4)))
+    u, w = step.input("u", TensorType(f32, (8, 8))), step.input("w", TensorType(f32, (4, 8)))
+    scale = step.input("scale", TensorType(f32, (8,)))
+    y = step.add(Add(), step.add(MatMul(), h, u, loc="state"), step.add(MatMul(), x, w))
+    after = step.add(Mul(), step.add(Tanh(), y), step.add(Sigmoid(), scale))
+    loop = Loop(step.finish([after, after], ["h", "seen"]), 1, (1,), (-1,), 6)
+    sides = []
+    for name, op in (("then", Softmax()), ("otherwise", Relu())):
+        side = Builder(name)
+        seen, w = side.input("seen", TensorType(f32, (6, 1, 8))), side.input("w", u.type)
+        sides.append(side.finish(side.add(op, side.add(MatMul(), seen, w)), ["y"]))
+    b = Builder("decoder")
+    weights = _Weights(b)
+    flag, xs = b.input("flag", TensorType(bool_, ())), b.input("xs", TensorType(f32, (6, 1, 4)))
+    gate = b.input("gate", TensorType(f32, (8,)))
+    u = weights(8, 8)
+    start = b.constant(np.zeros((1, 8), np.float32))
+    h, seen = b.add(loop, start, xs, u, weights(4, 8), gate, loc="loop")
+    return b.finish([h, b.add(If(*sides), flag, seen, u, loc="if")], ["h", "y"])
+
+
 def triangular() -> Func:
     """A product whose left matrix is lower triangular, in tiles of 8x16."""
     n = 64
@@ -134,4 +160,5 @@ MODELS: dict[str, Callable[[], Graph]] = {
     "residual": residual,
     "attention": attention,
     "mobile": mobile,
+    "decoder": decoder,
 }

@@ -1,4 +1,4 @@
-"""The text of three small networks after every pass over graphs and over loops.
+"""The text of four small networks after every pass over graphs and over loops.
 
 Target and threads are named, so that the texts are the same on every machine.
 """

@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tilesmith.codegen.entry import KernelCall
 from tilesmith.codegen.kernel import Kernel
 from tilesmith.codegen.sizes import SizeProgram
+from tilesmith.codegen.steps import Step
 from tilesmith.graph.passes.choices import Choose
 from tilesmith.graph.passes.layout import LayoutPolicy
 from tilesmith.graph.passes.winograd import Choice as WinogradChoice
@@ -58,9 +58,9 @@ class WriteEntry(Protocol):
     """The writer of a program's main function."""
 
     def __call__(
-        self, calls: Sequence[KernelCall], *, arena_bytes: int, scratch_bytes: int, sizes: int
+        self, steps: Sequence[Step], *, arena_bytes: int, scratch_bytes: int, sizes: int
     ) -> str:
-        """The text for the calls, which need so many bytes of the arena, and of each thread's
+        """The text for the steps, which need so many bytes of the arena, and of each thread's
         scratch memory; if `sizes` is not 0, the bytes that the first of so many values say, which
         the function for sizes computes.
         """
@@ -79,7 +79,7 @@ class Backend:
     loop_passes: from a loop nest to final loop IR, in order.
     lower_intrinsics: the last pass: replaces the functions that the writer has no text for.
     emit: the writer: the text of a kernel in final form.
-    entry: the text of a program's main function for its calls.
+    entry: the text of a program's main function for its steps.
     sizes: the text of the function that computes the sizes of a run.
     compile: object code of a text, at an optimisation level from 0 to 3.
     assembly: machine code of a text, to be read.

@@ -93,7 +93,7 @@ def _row(i: int, found: Profile, full: bool = False) -> dict[str, Any]:
             "bytes": k.info.work.bytes,
             "gflops": k.flops_per_second / 1e9,
             "gbytes": k.bytes_per_second / 1e9,
-            "predicted_ms": k.prediction.seconds * 1e3,
+            "predicted_ms": k.prediction.seconds * k.runs * 1e3,
             "ratio": k.ratio,
             "bound": k.prediction.bound,
         }
@@ -112,7 +112,7 @@ def _totals(found: Profile, target: Target) -> dict[str, Any]:
         "scaling": {"efficiency": s.efficiency, "serial": s.serial, "imbalance": s.imbalance},
         "whole_ms": found.whole * 1e3,
         "kernels_ms": found.seconds * 1e3,
-        "predicted_ms": sum(k.prediction.seconds for k in known if k.prediction) * 1e3,
+        "predicted_ms": sum(k.prediction.seconds * k.runs for k in known if k.prediction) * 1e3,
         "gflops": sum(k.info.work.flops for k in known if k.info) / (found.seconds or 1.0) / 1e9,
         "peak": {
             "gflops": rates.flops / 1e9,
@@ -185,13 +185,13 @@ def _scaling(found: Profile, target: Target) -> Scaling:
 
 def _line(i: int, k: KernelTime, total: float) -> tuple[str, ...]:
     head = (str(i), milliseconds(k.seconds), f"{k.seconds / (total or 1):.1%}")
-    if k.info is None or k.prediction is None:
+    if k.info is None or k.prediction is None or k.ratio is None:
         return (*head, "", "", "", "", "")
     return (
         *head,
         f"{k.flops_per_second / 1e9:.1f}",
         f"{k.bytes_per_second / 1e9:.1f}",
-        milliseconds(k.prediction.seconds),
+        milliseconds(k.prediction.seconds * k.runs),
         f"{k.ratio:.2f}",
         k.prediction.bound,
     )
@@ -221,7 +221,9 @@ def _show_one(i: int, found: Profile) -> None:
     row = _row(i, found)
     lines = [("source nodes", " ".join(k.call.sources) or "none"), ("ms", milliseconds(k.seconds)),
              ("share", f"{row['share']:.1%}")]  # fmt: skip
-    if k.info is None or k.prediction is None:
+    if k.runs != 1:
+        lines.append(("runs", str(k.runs)))
+    if k.info is None or k.prediction is None or not k.runs:
         print_table(("", ""), lines, title=f"kernel {i}")
         return
     p = k.prediction

@@ -46,6 +46,7 @@ from tilesmith.cli.arguments import (
 from tilesmith.cli.console import note, print_json, print_table
 from tilesmith.cli.models import read_arrays
 from tilesmith.driver import Session
+from tilesmith.graph.control import nodes_in
 from tilesmith.graph.nodes import Fused, Graph
 from tilesmith.graph.parse import parse_graph
 from tilesmith.graph.text import constants_of, print_graph
@@ -130,7 +131,11 @@ def command(
         if isinstance(ir, Graph):
             to = to or GRAPH
             is_open = asks or source.suffix == ".onnx"
-            if passes is None and from_ is None and any(isinstance(n.op, Fused) for n in ir.nodes):
+            if (
+                passes is None
+                and from_ is None
+                and any(isinstance(n.op, Fused) for _, n in nodes_in(ir))
+            ):
                 is_open = False  # all passes have run
             names = _chosen(passes, graph_passes, from_, to, is_open)
             ran: Sequence[Ran[Any]] = _run(ir, names, graph_passes, print_graph, show)
@@ -251,10 +256,10 @@ def _kernels(
     graph: Graph, to: str, which: str | None, session: Session, show: Show | None
 ) -> list[_Text]:
     """The text at stage `to` of each fused group that `which` selects, headed by its source."""
-    if not any(isinstance(n.op, Fused) for n in graph.nodes):
+    if not any(isinstance(n.op, Fused) for _, n in nodes_in(graph)):
         raise UsageError(f"--to {to} needs kernels, and the graph has no fused groups: run 'fuse'")
     tuned, decisions = driver.apply_tuning(graph, session)
-    groups = [(n, n.op) for n in tuned.nodes if isinstance(n.op, Fused)]
+    groups = [(n, n.op) for _, n in nodes_in(tuned) if isinstance(n.op, Fused)]
     mark = ";" if to == CODE else "#"
     found: list[_Text] = []
     for number, (node, op) in enumerate(groups):

@@ -4,61 +4,23 @@
 
 It checks that the context fits, runs the kernels, and returns the code of the first failure, which
 is recorded in the context (see `runtime/csrc/tilesmith.h`).  If some sizes are known to a run only,
-it first computes them (see `codegen.sizes`).
+it first computes them (see `codegen.sizes`).  Branches and loops (see `codegen.steps`) are those of
+the function itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from .context import ABI, BY_NAME, SIZE, Code, address
 from .sizes import ARENA, SCRATCH, SIZES
+from .steps import Arg, Branch, Copy, KernelCall, Repeat, Step, args_of, calls_of
 
 ENTRY = "tilesmith_main"
 
-ArgKind = Literal["input", "output", "constant", "arena", "scalar", "place", "extent"]
-
-
-@dataclass(frozen=True, slots=True)
-class Arg:
-    """An argument of a kernel.
-
-    kind: what `index` means.
-    index: number of an input or output; byte offset into the constants or the arena; the scalar
-        itself; or, of a "place" in the arena and an "extent", the number of the value that
-        `codegen.sizes` computes.
-    offset: bytes from the start of an input or output.
-    """
-
-    kind: ArgKind
-    index: int
-    offset: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class KernelCall:
-    """One kernel run by a program.
-
-    symbol: the kernel's name.
-    args: buffers in the kernel's order, then scalars.
-    label: for people: the source model's node.
-    workspace: the kernel's shared workspace, an "arena" or a "place".
-    messages: of its assertions.
-    sources: all nodes of the source model that it computes.
-    """
-
-    symbol: str
-    args: tuple[Arg, ...]
-    label: str = ""
-    workspace: Arg = Arg("arena", 0)
-    messages: tuple[str, ...] = ()
-    sources: tuple[str, ...] = ()
-
 
 def emit_entry(
-    calls: Sequence[KernelCall],
+    steps: Sequence[Step],
     symbol: str = ENTRY,
     times: int | None = None,
     clock: int = 0,
@@ -67,17 +29,21 @@ def emit_entry(
     scratch_bytes: int = 0,
     sizes: int = 0,
 ) -> str:
-    """LLVM text of the main function for `calls`.
+    """LLVM text of the main function for `steps`.
 
-    times: number of the output that receives the time of the C library's clock number `clock`
-        before the first call and after each, as an array of `timespec`s; None for no times.
-    arena_bytes: bytes of the arena that the calls need.
+    times: number of the output, two i64 for each call, to which its nanoseconds by the C library's
+        clock number `clock` and the number of its runs are added; None for no times.
+    arena_bytes: bytes of the arena that the steps need.
     scratch_bytes: bytes of scratch memory that each thread needs.
     sizes: how many values `codegen.sizes` computes first, which then say how many bytes are needed;
         0 if all sizes are numbers.
     """
-    used = {(a.kind, a.index) for c in calls for a in (*c.args, c.workspace)}
-    lines = [f"define i32 @{symbol}(ptr %context) nounwind {{", "entry:", *_checks()]
+    calls = list(calls_of(steps))
+    used = {(a.kind, a.index) for a in args_of(steps)}
+    lines = [f"define i32 @{symbol}(ptr %context) nounwind {{", "entry:"]
+    if times is not None:
+        lines += ["  %now = alloca [2 x i64]", "  %last = alloca i64"]
+    lines += _checks()
     needed = {"arena_bytes": str(arena_bytes), "scratch_bytes": str(scratch_bytes)}
     if sizes:
         lines += _compute_sizes(sizes)
@@ -96,33 +62,202 @@ def emit_entry(
     if times is not None:
         lines.append(f"  %times.p = getelementptr ptr, ptr %outputs, i64 {times}")
         lines.append("  %times = load ptr, ptr %times.p, align 8")
-        lines += _stamp(0, clock)
     for k, i in sorted((k, i) for k, i in used if k in ("place", "extent")):
         _size_value(lines, i, k)
-    for n, call in enumerate(calls):
-        operands = [_operand(lines, n, i, a) for i, a in enumerate((*call.args, call.workspace))]
-        run = f"call i32 @{call.symbol}({', '.join([*operands, 'ptr %context'])})"
-        if not call.messages:  # it can't fail
-            lines.append(f"  {run}")
-            lines += _stamp(n + 1, clock) if times is not None else []
-            continue
-        lines.append(f"  %s{n} = {run}")
-        lines += _stamp(n + 1, clock) if times is not None else []
-        lines += [
-            f"  %f{n} = icmp ne i32 %s{n}, 0",
-            f"  br i1 %f{n}, label %fail{n}, label %ok{n}",
-            f"fail{n}:",
-            f"  %c{n} = {address('failure_call')}",
-            f"  store i32 {n}, ptr %c{n}",
-            f"  ret i32 %s{n}",
-            f"ok{n}:",
-        ]
+    writer = _Writer(lines, clock if times is not None else None)
+    writer.stamp(None)
+    writer.steps(steps)
     lines += ["  ret i32 0", "}", "", *_declarations(calls)]
+    lines.append("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
     if times is not None:
         lines.append("declare i32 @clock_gettime(i32, ptr)")
     if sizes:
         lines.append(f"declare i32 @{SIZES}(ptr, ptr)")
     return "\n".join(lines) + "\n"
+
+
+class _Writer:
+    """Appends steps to `lines`.  Calls are numbered in order, and all other values too.
+
+    clock: number of the clock to read after each call; None for no times.
+    """
+
+    def __init__(self, lines: list[str], clock: int | None) -> None:
+        self.lines = lines
+        self.clock = clock
+        self.call = 0
+        self.count = 0
+
+    def new(self, text: str) -> str:
+        """A value of its own for an instruction."""
+        name = f"%v{self.count}"
+        self.count += 1
+        self.lines.append(f"  {name} = {text}")
+        return name
+
+    def write(self, *lines: str) -> None:
+        """Instructions; labels end in a colon."""
+        self.lines += (line if line.endswith(":") else f"  {line}" for line in lines)
+
+    def steps(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            match step:
+                case KernelCall():
+                    self.kernel(step)
+                case Copy():
+                    self.copy(self.place(step.source), self.place(step.to), step.bytes)
+                case Branch():
+                    self.branch(step)
+                case Repeat():
+                    self.repeat(step)
+
+    def place(self, arg: Arg) -> str:
+        """The address of an argument that is memory."""
+        if arg.kind in ("input", "output", "pointer"):
+            base = f"%{arg.kind}{arg.index}"
+            if not arg.offset:
+                return base
+            return self.new(f"getelementptr i8, ptr {base}, i64 {arg.offset}")
+        base = "%constants" if arg.kind == "constant" else "%arena"
+        if arg.kind != "place":
+            return self.new(f"getelementptr i8, ptr {base}, i64 {arg.index}")
+        at = self.new(f"getelementptr i8, ptr {base}, i64 %place{arg.index}")
+        return self.new(f"getelementptr i8, ptr {at}, i64 {arg.offset}") if arg.offset else at
+
+    def operand(self, arg: Arg) -> str:
+        if arg.kind == "scalar":
+            return f"i64 {arg.index}"
+        return f"i64 %extent{arg.index}" if arg.kind == "extent" else f"ptr {self.place(arg)}"
+
+    def kernel(self, call: KernelCall) -> None:
+        n, self.call = self.call, self.call + 1
+        operands = [self.operand(a) for a in (*call.args, call.workspace)]
+        run = f"call i32 @{call.symbol}({', '.join([*operands, 'ptr %context'])})"
+        if not call.messages:  # it can't fail
+            self.write(run)
+            self.stamp(n)
+            return
+        status = self.new(run)
+        self.stamp(n)
+        failed = self.new(f"icmp ne i32 {status}, 0")
+        at = self.new(address("failure_call"))
+        self.write(
+            f"br i1 {failed}, label %fail{n}, label %ok{n}",
+            f"fail{n}:",
+            f"store i32 {n}, ptr {at}",
+            f"ret i32 {status}",
+            f"ok{n}:",
+        )
+
+    def copy(self, source: str, to: str, size: int | Arg) -> None:
+        given = f"ptr {to}, ptr {source}, i64 {_number(size)}, i1 false"
+        self.write(f"call void @llvm.memcpy.p0.p0.i64({given})")
+
+    def truth(self, condition: Arg) -> str:
+        byte = self.new(f"load i8, ptr {self.place(condition)}")
+        return self.new(f"icmp ne i8 {byte}, 0")
+
+    def label(self) -> str:
+        self.count += 1
+        return f"b{self.count}"
+
+    def branch(self, step: Branch) -> None:
+        label = self.label()
+        condition = self.truth(step.condition)
+        self.write(f"br i1 {condition}, label %{label}.then, label %{label}.else")
+        for name, steps in (("then", step.then), ("else", step.otherwise)):
+            self.write(f"{label}.{name}:")
+            self.steps(steps)
+            self.write(f"br label %{label}.end")
+        self.write(f"{label}.end:")
+
+    def repeat(self, step: Repeat) -> None:
+        label = self.label()
+        before, latch = f"%{label}.before", f"%{label}.latch"
+        self.write(f"br label {before}", f"{before[1:]}:")
+        if isinstance(step.count, Arg):
+            count = self.new(f"load i64, ptr {self.place(step.count)}, align 8")
+        else:
+            count = str(step.count)
+        starts = [self.place(c.first) for c in step.carried]
+        memory = [
+            None if c.other is None else (self.place(c.end), self.place(c.other))
+            for c in step.carried
+        ]
+        if step.is_even:
+            memory = [m and (m[1], m[0]) for m in memory]  # the last one is written to its end
+        bases = [self.place(s.first) for s in step.slices]
+        going = self.truth(step.first) if step.first is not None else ""
+        self.write(f"br label %{label}.head", f"{label}.head:")
+        i, following = f"%{label}.i", f"%{label}.next"
+        self.write(f"{i} = phi i64 [ 0, {before} ], [ {following}, {latch} ]")
+        for c, start, turns in zip(step.carried, starts, memory, strict=True):
+            p = f"%pointer{c.pointer}"
+            self.write(f"{p} = phi ptr [ {start}, {before} ], [ {p}.next, {latch} ]")
+            if turns is not None:
+                t = f"%pointer{c.target}"
+                self.write(f"{t} = phi ptr [ {turns[0]}, {before} ], [ {t}.next, {latch} ]")
+        if going:
+            self.write(f"%{label}.go = phi i1 [ {going}, {before} ], [ %{label}.again, {latch} ]")
+        more = self.new(f"icmp slt i64 {i}, {count}")
+        if going:
+            more = self.new(f"and i1 {more}, %{label}.go")
+        self.write(f"br i1 {more}, label %{label}.body, label %{label}.done", f"{label}.body:")
+        self.write(f"{following} = add i64 {i}, 1")
+        for s, base in zip(step.slices, bases, strict=True):
+            at = self.new(f"sub i64 {count}, {following}") if s.backward else i
+            distance = self.new(f"mul i64 {at}, {_number(s.stride)}")
+            self.write(f"%pointer{s.pointer} = getelementptr i8, ptr {base}, i64 {distance}")
+        if step.number is not None:
+            self.write(f"store i64 {i}, ptr {self.place(step.number)}")
+        self.steps(step.body)
+        self.write(f"br label {latch}", f"{latch[1:]}:")
+        for c, turns in zip(step.carried, memory, strict=True):
+            at = self.place(c.following)
+            self.write(f"%pointer{c.pointer}.next = getelementptr i8, ptr {at}, i64 0")
+            if turns is not None:
+                t = f"%pointer{c.target}"
+                is_first = self.new(f"icmp eq ptr {t}, {turns[0]}")
+                self.write(f"{t}.next = select i1 {is_first}, ptr {turns[1]}, ptr {turns[0]}")
+        if step.again is not None:
+            byte = self.new(f"load i8, ptr {self.place(step.again)}")
+            self.write(f"%{label}.again = icmp ne i8 {byte}, 0")
+        self.write(f"br label %{label}.head", f"{label}.done:")
+        for c in step.carried:
+            self.settle(f"%pointer{c.pointer}", self.place(c.end), c.bytes)
+
+    def settle(self, at: str, end: str, size: int | Arg) -> None:
+        """Bring a value to its end, unless it is there."""
+        label = self.label()
+        there = self.new(f"icmp eq ptr {at}, {end}")
+        self.write(f"br i1 {there}, label %{label}.there, label %{label}.copy", f"{label}.copy:")
+        self.copy(at, end, size)
+        self.write(f"br label %{label}.there", f"{label}.there:")
+
+    def stamp(self, call: int | None) -> None:
+        """Add the time since the last stamp to that of a call, if any."""
+        if self.clock is None:
+            return
+        self.write(f"call i32 @clock_gettime(i32 {self.clock}, ptr %now)")
+        seconds = self.new("load i64, ptr %now, align 8")
+        rest = self.new("getelementptr i8, ptr %now, i64 8")
+        nanoseconds = self.new(f"load i64, ptr {rest}, align 8")
+        scaled = self.new(f"mul i64 {seconds}, 1000000000")
+        now = self.new(f"add i64 {scaled}, {nanoseconds}")
+        if call is not None:
+            last = self.new("load i64, ptr %last, align 8")
+            passed = self.new(f"sub i64 {now}, {last}")
+            for word, more in ((2 * call, passed), (2 * call + 1, "1")):
+                at = self.new(f"getelementptr i64, ptr %times, i64 {word}")
+                before = self.new(f"load i64, ptr {at}, align 8")
+                total = self.new(f"add i64 {before}, {more}")
+                self.write(f"store i64 {total}, ptr {at}, align 8")
+        self.write(f"store i64 {now}, ptr %last, align 8")
+
+
+def _number(size: int | Arg) -> str:
+    """A number of bytes."""
+    return f"%extent{size.index}" if isinstance(size, Arg) else str(size)
 
 
 def _load(name: str) -> list[str]:
@@ -190,30 +325,6 @@ def _check_memory(name: str, needed: str) -> list[str]:
         lines.append(f"  %{name}.v{i} = {address('failure_values', i)}")
         lines.append(f"  store i64 {value}, ptr %{name}.v{i}")
     return [*lines, f"  ret i32 {Code.MEMORY:d}", f"{name}.fits:"]
-
-
-def _stamp(n: int, clock: int) -> list[str]:
-    """Store the time as number `n`."""
-    return [
-        f"  %t{n} = getelementptr i8, ptr %times, i64 {16 * n}",
-        f"  call i32 @clock_gettime(i32 {clock}, ptr %t{n})",
-    ]
-
-
-def _operand(lines: list[str], call: int, position: int, arg: Arg) -> str:
-    if arg.kind in ("input", "output") and not arg.offset:
-        return f"ptr %{arg.kind}{arg.index}"
-    if arg.kind == "scalar":
-        return f"i64 {arg.index}"
-    if arg.kind == "extent":
-        return f"i64 %extent{arg.index}"
-    base, offset = "%constants" if arg.kind == "constant" else "%arena", str(arg.index)
-    if arg.kind == "place":
-        offset = f"%place{arg.index}"
-    if arg.kind in ("input", "output"):
-        base, offset = f"%{arg.kind}{arg.index}", str(arg.offset)
-    lines.append(f"  %a{call}.{position} = getelementptr i8, ptr {base}, i64 {offset}")
-    return f"ptr %a{call}.{position}"
 
 
 def _declarations(calls: Iterable[KernelCall]) -> list[str]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from tilesmith.support.exports import exports
 
 if TYPE_CHECKING:
-    from .assembly import assemble, sources
+    from .assembly import assemble
     from .checking import KernelCheck, check, random_inputs
     from .compiler import build, compile_model, compile_program, load_graph, plan_report
     from .constrained import check_constraints, group_space
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     )
     from .programs import SavedProgram, kernel_cache
     from .session import Question, Session, Tuned, lookup, recorded
+    from .steps import sources
     from .tuned import apply_tuning, predicted_seconds, refit
 
 __all__ = [
@@ -92,7 +93,7 @@ __all__ = [
 __getattr__, __dir__ = exports(
     __name__,
     {
-        "tilesmith.driver.assembly": ["assemble", "sources"],
+        "tilesmith.driver.assembly": ["assemble"],
         "tilesmith.driver.checking": ["KernelCheck", "check", "random_inputs"],
         "tilesmith.driver.compiler": [
             "build",
@@ -124,6 +125,7 @@ __getattr__, __dir__ = exports(
         ],
         "tilesmith.driver.programs": ["SavedProgram", "kernel_cache"],
         "tilesmith.driver.session": ["Question", "Session", "Tuned", "lookup", "recorded"],
+        "tilesmith.driver.steps": ["sources"],
         "tilesmith.driver.tuned": ["apply_tuning", "predicted_seconds", "refit"],
     },
 )

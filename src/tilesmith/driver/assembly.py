@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
 from tilesmith.codegen.kernel import KernelCode
 from tilesmith.codegen.sizes import SIZES, SizeProgram
-from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Value
+from tilesmith.graph.control import graphs_in
+from tilesmith.graph.nodes import Constant, Data, Fused, Graph, Node, Value
 from tilesmith.graph.passes.layout import relayout_count
 from tilesmith.graph.passes.localise import localise
-from tilesmith.graph.passes.memory_plan import largest, plan
+from tilesmith.graph.passes.memory_plan import largest
 from tilesmith.ir.expr import Expr, Var
-from tilesmith.ir.symbols import bound, expected, symbols_of
+from tilesmith.ir.layout import Layout
+from tilesmith.ir.symbols import as_dim, bound, expected, symbols_of
 from tilesmith.ir.text import Names, print_expr
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.runtime.native import round_up, zeroed_bytes
@@ -23,7 +24,6 @@ from tilesmith.runtime.program import (
     Arg,
     Blob,
     Contents,
-    KernelCall,
     Program,
     Symbol,
     TensorSpec,
@@ -31,6 +31,7 @@ from tilesmith.runtime.program import (
 )
 
 from .session import Session
+from .steps import Placement
 
 Packed: TypeAlias = tuple[Blob, list[int]]
 """The constants of a graph in one array of bytes, and where each begins."""
@@ -39,7 +40,19 @@ Packed: TypeAlias = tuple[Blob, list[int]]
 def pack(fused: Graph, session: Session, allocate: Callable[[int], Blob] = zeroed_bytes) -> Packed:
     """The constants as kernels want them, in memory that `allocate` gives."""
     with session.timings.stage("pack", under=()):
-        return pack_constants([_contents(c) for c in fused.constants], session.jobs, allocate)
+        # Bodies of control flow share constants with one another and with the graphs around them.
+        shared: dict[tuple[Data, Layout | None], Contents] = {}
+        contents = []
+        for c in constants_in(fused):
+            origin = c.data if c.data.source is None else c.data.source.data
+            key = (origin, c.value.layout)
+            contents.append(shared.setdefault(key, _contents(c)))
+        return pack_constants(contents, session.jobs, allocate)
+
+
+def constants_in(fused: Graph) -> Iterator[Constant]:
+    """The constants of a graph and of its control flow."""
+    return (c for graph in graphs_in(fused) for c in graph.constants)
 
 
 def assemble(
@@ -47,40 +60,28 @@ def assemble(
 ) -> Program:
     """Lay out memory and constants, where they are not `packed`, and list the kernel calls."""
     run = _Sizes(fused, kernels)
-    memory = plan(fused, run.workspaces)
     blob, offsets = packed if packed is not None else pack(fused, session)
-    where: dict[Value, Arg] = {v: Arg("input", i) for i, v in enumerate(fused.inputs)}
-    where |= {c.value: Arg("constant", at) for c, at in zip(fused.constants, offsets, strict=True)}
+    places = zip(constants_in(fused), offsets, strict=True)
+    placement = Placement(kernels, {c.value: Arg("constant", at) for c, at in places}, run)
+    memory = placement.plan(fused)
     scratch = largest([run.scratch(n) for n in kernels])
     run.begin(memory.arena_bytes, scratch)
-    where |= {v: run.place(at) for v, at in memory.offsets.items()}
-    where |= {v: Arg("output", i) for i, v in enumerate(fused.outputs)}
-    where |= {v: replace(where[home], offset=at) for v, (home, at) in memory.outside.items()}
-    calls = [
-        KernelCall(
-            kernels[n].symbol,
-            (*(where[v] for v in (*n.inputs, *n.outputs)), *run.scalars(n)),
-            label=n.loc,
-            workspace=run.place(memory.workspace.get(n, 0)),
-            messages=kernels[n].messages,
-            sources=sources(n),
-        )
-        for n in fused.nodes
-        if n in kernels
-    ]
+    border = {v: Arg("input", i) for i, v in enumerate(fused.inputs)}
+    border |= {v: Arg("output", i) for i, v in enumerate(fused.outputs)}
+    steps = placement.steps(fused, border, 0)
     backend = session.backend
     fixed = {
         "arena_bytes": expected(memory.arena_bytes),
         "scratch_bytes": round_up(expected(scratch)),
     }
     sizes = run.program()
-    main = backend.entry(calls, **fixed, sizes=len(sizes.values) if sizes else 0)
+    main = backend.entry(steps, **fixed, sizes=len(sizes.values) if sizes else 0)
     objects = {ENTRY: main} | ({SIZES: backend.sizes(sizes)} if sizes else {})
     outputs = zip(fused.outputs, fused.output_names, strict=True)
     return Program(
         tuple(_spec(v, v.name, run.names) for v in fused.inputs),
         tuple(_spec(v, name, run.names) for v, name in outputs),
-        tuple(calls),
+        steps,
         fixed["arena_bytes"],
         fixed["scratch_bytes"],
         blob,
@@ -151,10 +152,13 @@ class _Sizes:
     def scalars(self, node: Node) -> list[Arg]:
         """What the scalar parameters of a kernel get."""
         kernel, own = self._kernels[node], self._own.get(node, {})
-        given = (own[kernel.symbols[i]] for i in kernel.scalars)
-        return [
-            Arg("scalar", d) if isinstance(d, int) else Arg("extent", self._value(d)) for d in given
-        ]
+        given = (self.amount(own[kernel.symbols[i]]) for i in kernel.scalars)
+        return [Arg("scalar", d) if isinstance(d, int) else d for d in given]
+
+    def amount(self, size: Dim) -> int | Arg:
+        """A size."""
+        found = as_dim(size)
+        return found if isinstance(found, int) else Arg("extent", self._value(found))
 
     def _value(self, size: Expr) -> int:
         if size not in self._number:
@@ -167,12 +171,6 @@ class _Sizes:
         if not self.symbols:
             return None
         return SizeProgram(self.symbols, tuple(self._values), tuple(self._extents))
-
-
-def sources(node: Node) -> tuple[str, ...]:
-    """The source model's nodes that a fused node computes."""
-    inside = node.op.body.nodes if isinstance(node.op, Fused) else ()
-    return tuple(dict.fromkeys(n.loc for n in inside if n.loc)) or (node.loc,)
 
 
 def _contents(constant: Constant) -> Contents:

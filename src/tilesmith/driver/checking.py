@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from tilesmith.codegen.kernel import KernelCode
-from tilesmith.graph.evaluate import evaluate, evaluate_op, logical_array
+from tilesmith.graph.control import If, Loop, kernels_in
+from tilesmith.graph.evaluate import evaluate, evaluate_op, first_iteration, logical_array
 from tilesmith.graph.nodes import Fused, Graph, Node, Value
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ops import eager
@@ -104,27 +105,65 @@ def check(
     fused = optimise(graph, session)
     kernels = compile_kernels(fused, session)
     given = inputs if inputs is not None else random_inputs(fused)
-    known: dict[Value, np.ndarray] = {v: np.asarray(given[v.name]) for v in fused.inputs}
-    known |= {c.value: logical_array(c) for c in fused.constants}
-    last_use = {v: i for i, n in enumerate(fused.nodes) for v in n.inputs}
-    results = list(_expansions(graph, given, session.options))
-    for i, node in enumerate(fused.nodes):
+    numbers = {n: i for i, (_, n) in enumerate(kernels_in(fused))}
+    checks = _Checks(session, kernels, numbers, {})
+    checks.graph(fused, [np.asarray(given[v.name]) for v in fused.inputs])
+    expansions = _expansions(graph, given, session.options)
+    return [*expansions, *(checks.found[i] for i in sorted(checks.found))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Checks:
+    """The kernels checked so far.
+
+    session: how the model was compiled.
+    kernels: the code of each kernel.
+    numbers: the number of each kernel in the program.
+    found: the results by number.
+    """
+
+    session: Session
+    kernels: Mapping[Node, KernelCode]
+    numbers: Mapping[Node, int]
+    found: dict[int, KernelCheck]
+
+    def graph(self, graph: Graph, inputs: Sequence[np.ndarray]) -> None:
+        """Check the kernels of a graph, and of the bodies in it, for logical inputs."""
+        known: dict[Value, np.ndarray] = dict(zip(graph.inputs, inputs, strict=True))
+        known |= {c.value: logical_array(c) for c in graph.constants}
+        last_use = {v: i for i, n in enumerate(graph.nodes) for v in n.inputs}
+        for i, node in enumerate(graph.nodes):
+            arrays = [known[v] for v in node.inputs]
+            known |= zip(node.outputs, self.node(node, arrays), strict=True)
+            for v in node.inputs:
+                if last_use.get(v) == i:
+                    known.pop(v, None)
+
+    def node(self, node: Node, arrays: list[np.ndarray]) -> tuple[np.ndarray, ...]:
+        """The results of a node, its kernels checked: those of both branches, and of the first
+        iteration of a loop.
+        """
+        if isinstance(node.op, If):
+            for body in node.op.bodies:
+                self.graph(body, arrays[1:])
+            return evaluate_op(node.op, *arrays)
+        if isinstance(node.op, Loop):
+            if node.op.steps != 0:
+                self.graph(node.op.body, first_iteration(node.op, arrays))
+            return evaluate_op(node.op, *arrays)
         assert isinstance(node.op, Fused)
-        arrays = [known[v] for v in node.inputs]
-        expected, *near = _references(node.op.body, arrays, session.options)
-        known |= zip(node.outputs, expected, strict=True)
-        if node in kernels:
-            found = _run_alone(node, kernels[node], arrays, session)
+        options = self.session.options
+        expected, *near = _references(node.op.body, arrays, options)
+        if node in self.numbers:
+            number = self.numbers[node]
+            found = _run_alone(node, self.kernels[node], arrays, self.session)
             outputs = tuple(
-                _compared(f, e, others, session.options.bound(str(v.dtype)), str(v.dtype))
+                _compared(f, e, others, options.bound(str(v.dtype)), str(v.dtype))
                 for v, f, e, *others in zip(node.outputs, found, expected, *near, strict=True)
             )
             ops = tuple(n.op.name for n in node.op.body.nodes)
-            results.append(KernelCheck(i, node.loc, ops, outputs))
-        for v in node.inputs:
-            if last_use[v] == i:
-                del known[v]
-    return results
+            self.found[number] = KernelCheck(number, node.loc, ops, outputs)
+        return expected
 
 
 def _expansions(

@@ -14,6 +14,7 @@ from tilesmith.choices.space import Forbidden
 from tilesmith.frontend.common.inputs import Values
 from tilesmith.frontend.common.symbols import ExpectedSizes, Ranges
 from tilesmith.frontend.load import load as load_source
+from tilesmith.graph.control import graphs_in, nodes_in
 from tilesmith.graph.custom import uses_of
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.passes.bind import bind
@@ -65,7 +66,7 @@ def compile_model(
     session = replace(Session.of(options), constraints=Constraints.of(pins, forbid))
     graph = load_graph(model, shapes, session, values, dynamic, expected)
     graph = bind(graph, named_symbols(graph, sizes or {}))
-    if any(n.op.custom and OPS.get(n.op.name) is not type(n.op) for n in graph.nodes):
+    if any(n.op.custom and OPS.get(n.op.name) is not type(n.op) for _, n in nodes_in(graph)):
         session.outside.add("an operator that is not registered")
     with recorded(session) as session:
         program = compile_program(graph, session, saved, workers)
@@ -149,7 +150,8 @@ def compile_program(
         kernels = compile_kernels(fused, session, decisions, workers)
         with session.timings.stage("link"):
             program = assemble(fused, kernels, session, packing.result())
-    check_unchanged(c.data.array for c in graph.constants if c.data.is_read)
+    constants = (c for g in graphs_in(graph) for c in g.constants)
+    check_unchanged(c.data.array for c in constants if c.data.is_read)
     return program
 
 

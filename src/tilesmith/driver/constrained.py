@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from tilesmith.choices.groups import GroupSpace, has_decisions
 from tilesmith.choices.workload import group_workload
-from tilesmith.graph.nodes import Fused, Graph, InPlace, Node
+from tilesmith.graph.control import kernels_in
+from tilesmith.graph.nodes import Fused, Graph, Node
 
 from .kernels import tuned_body
 from .session import Session
 
 
 def group_space(node: Node, fused: Graph, session: Session) -> tuple[str, GroupSpace] | None:
-    """The workload of a node of a graph of fused groups, and its schedules; None where there is
-    nothing to decide on.
+    """The workload of a kernel's node in a graph of fused groups, and its schedules; None where
+    there is nothing to decide on.
     """
-    if not isinstance(node.op, Fused) or isinstance(node.op, InPlace):
-        return None
+    assert isinstance(node.op, Fused)
     body = tuned_body(node.op.body)
     if not has_decisions(body, session.backend.rules):
         return None
@@ -34,8 +34,8 @@ def check_constraints(fused: Graph, session: Session) -> None:
         return
     own = constraints.of_kernels()
     with session.timings.stage("constraints"):
-        nodes = fused.nodes if own.names else ()
-        groups = dict(g for n in nodes if (g := group_space(n, fused, session)) is not None)
+        nodes = kernels_in(fused) if own.names else ()
+        groups = dict(g for graph, n in nodes if (g := group_space(n, graph, session)) is not None)
         fresh = {w: g for w, g in groups.items() if w not in constraints.spaces}
         for group in fresh.values():
             for name, knob in group.known(own.names).items():

@@ -18,8 +18,9 @@ from typing import TypeVar
 
 from tilesmith.choices.groups import user_template
 from tilesmith.codegen.kernel import KernelCode, KernelJob, with_head, without_head
+from tilesmith.graph.control import kernels_in
 from tilesmith.graph.custom import has_custom, meanings
-from tilesmith.graph.nodes import Constant, Fused, Graph, InPlace, Node, Value
+from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Value
 from tilesmith.graph.parse import parse_graph
 from tilesmith.graph.passes.bind import expected_graph
 from tilesmith.graph.passes.localise import localise
@@ -165,10 +166,8 @@ def compile_kernels(
     missing: dict[str, _Missing] = {}
     of_node: dict[Node, str] = {}
     with session.timings.stage("kernels"):
-        for node in fused.nodes:
+        for _, node in kernels_in(fused):
             assert isinstance(node.op, Fused)
-            if isinstance(node.op, InPlace):
-                continue
             body = canonical(node.op.body)
             text = print_graph(body)
             chosen = (decisions or {}).get(node, {})

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 from tilesmith.backend import LoopPass
 from tilesmith.codegen.math import expand_functions
+from tilesmith.graph.control import everywhere
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.passes.algebra import algebra
+from tilesmith.graph.passes.control_flow import control_flow
 from tilesmith.graph.passes.cse import cse
 from tilesmith.graph.passes.dce import dce
 from tilesmith.graph.passes.decompose import decompose
@@ -41,6 +43,7 @@ GRAPH_PASSES: tuple[tuple[str, GraphPass], ...] = (
     ("decompose", decompose),
     ("sub-pixel", sub_pixel),
     ("fold", fold),
+    ("control-flow", control_flow),
     ("algebra", algebra),
     ("fold-again", fold),
     ("fold-batch-norm", fold_batch_norm),
@@ -62,20 +65,26 @@ STRICT_LOOP_PASSES = (
 
 
 def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
-    """All graph passes in order, the target's own last."""
+    """All graph passes in order, the target's own last; they run on bodies of control flow too."""
     policy = session.backend.layout_policy(session.target)
     options = session.options
     choice = session.backend.winograd(session.target, options.algorithm_bound, session.choose)
     exact = [(name, run) for name, run in GRAPH_PASSES if name not in ROUNDING_PASSES]
-    return (
+
+    def layout(graph: Graph, is_body: bool = False) -> Graph:
+        return assign_layouts(graph, policy, session.choose, session.allowed, is_body)
+
+    passes: tuple[tuple[str, GraphPass], ...] = (
         *(exact if options.is_strict else GRAPH_PASSES),
         ("split-taps", split_taps),
         ("winograd", lambda g: winograd(g, choice)),
-        ("layout", lambda g: assign_layouts(g, policy, session.choose, session.allowed)),
+        ("layout", layout),
         ("halo", lambda g: add_halos(g, session.choose)),
         ("fuse", lambda g: fuse(g, session.choose, join_attention=not options.is_strict)),
         ("place", lambda g: place(g, windows, session.choose)),
     )
+    of_bodies = {"layout": lambda g: layout(g, is_body=True)}
+    return tuple((name, everywhere(run, of_bodies.get(name))) for name, run in passes)
 
 
 def optimise(graph: Graph, session: Session) -> Graph:

@@ -11,7 +11,8 @@ from tilesmith.choices.groups import GroupSpace, user_template
 from tilesmith.choices.space import Space
 from tilesmith.choices.templates import template_of
 from tilesmith.choices.workload import group_workload
-from tilesmith.graph.nodes import Fused, Graph, InPlace, Node
+from tilesmith.graph.control import everywhere, kernels_in
+from tilesmith.graph.nodes import Fused, Graph, Node
 from tilesmith.graph.passes.repack import repack
 from tilesmith.ir.layout import Layout
 from tilesmith.perf.cost import Place
@@ -45,11 +46,9 @@ def apply_tuning(fused: Graph, session: Session) -> tuple[Graph, dict[Node, Deci
         return fused, decisions
     groups: dict[str, GroupSpace] = {}
     nodes: dict[str, list[Node]] = {}
-    for node in fused.nodes:
-        if isinstance(node.op, InPlace):
-            continue
+    for graph, node in kernels_in(fused):
         assert isinstance(node.op, Fused)
-        constants = [i for i, v in enumerate(node.inputs) if v in fused.constant]
+        constants = [i for i, v in enumerate(node.inputs) if v in graph.constant]
         group = session.group(tuned_body(node.op.body), constants)
         workload = group_workload(group.body, constants, session.options.accuracy)
         groups.setdefault(workload, group)
@@ -78,9 +77,13 @@ def apply_tuning(fused: Graph, session: Session) -> tuple[Graph, dict[Node, Deci
         decisions[node] = found
         if wanted:
             layouts[node] = wanted
-    new = repack(fused, layouts)
-    again = dict(zip(fused.nodes, new.nodes, strict=True))
+    new = everywhere(lambda graph: repack(graph, layouts))(fused)
+    again = dict(zip(_nodes(fused), _nodes(new), strict=True))
     return new, {again[n]: d for n, d in decisions.items()}
+
+
+def _nodes(graph: Graph) -> list[Node]:
+    return [n for _, n in kernels_in(graph)]
 
 
 _missed: set[str] = set()

@@ -115,6 +115,10 @@ class Builder:
         """True for a value whose contents were given."""
         return value in self._constants
 
+    def data(self, value: Value) -> Data:
+        """The contents that a constant was given."""
+        return self._constants[value].data
+
     def add(self, op: Op, *inputs: Value, loc: str = "", name: str = "") -> Any:
         """The value of `op` applied to `inputs`, or the tuple of values if there are several.
 

@@ -17,6 +17,7 @@ from tilesmith.ops.base import Op
 from tilesmith.te.text import canonical
 
 from .builder import expansion, infer
+from .control import nodes_in
 from .nodes import Graph, Node
 from .parse import parse_graph
 from .text import print_graph
@@ -56,7 +57,7 @@ def _definition(op: Op, types: tuple[TensorType, ...]) -> str:
 
 def uses_of(graph: Graph) -> list[str]:
     """Each use of an operator of a user in `graph`, as the text of a graph of one node."""
-    return sorted({_alone(n) for n in graph.nodes if n.op.custom})
+    return sorted({_alone(n) for _, n in nodes_in(graph) if n.op.custom})
 
 
 def _alone(node: Node) -> str:

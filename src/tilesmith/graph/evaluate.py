@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tilesmith.graph.builder import array_type, expansion
+from tilesmith.graph.control import If, Loop
 from tilesmith.graph.nodes import Constant, Fused, Graph, Value
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.base import Op
@@ -82,11 +83,47 @@ def _lookup(graph: Graph, env: dict[Value, np.ndarray], value: Value) -> np.ndar
 def _apply(op: Op, inputs: list[np.ndarray]) -> tuple[np.ndarray, ...]:
     if isinstance(op, Fused):
         return _run(op.body, inputs)
+    if isinstance(op, If):
+        return _run(op.then if inputs[0] else op.otherwise, inputs[1:])
+    if isinstance(op, Loop):
+        return _loop(op, inputs)
     if op.is_composite() and type(op).reference is Op.reference:
         return _run(expansion(op, tuple(map(array_type, inputs))), inputs)
     result = op.reference(*inputs)
     results = result if isinstance(result, tuple) else (result,)
     return tuple(np.asarray(r) for r in results)
+
+
+def _loop(op: Loop, inputs: list[np.ndarray]) -> tuple[np.ndarray, ...]:
+    carried, sliced, same = op.split(inputs)
+    steps = int(inputs[0]) if op.steps is None else op.steps
+    going = bool(inputs[op.leading - 1]) if op.conditional else True
+    types = _element_types(op)
+    stacked = [np.zeros((steps, *t.static_shape), t.dtype.numpy) for t in types]
+    i = 0
+    while i < steps and going:
+        elements = [a[i if way > 0 else steps - 1 - i] for a, way in zip(sliced, op.sliced)]
+        number = np.asarray(i, np.int64)
+        results = _run(op.body, [number, *carried, *map(np.asarray, elements), *same])
+        if op.conditional:
+            going, results = bool(results[0]), results[1:]
+        carried = results[: op.carried]
+        for whole, way, array in zip(stacked, op.collected, results[op.carried :], strict=True):
+            whole[i if way > 0 else steps - 1 - i] = array
+        i += 1
+    return (*carried, *stacked)
+
+
+def first_iteration(op: Loop, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """What the body of a loop of at least one iteration sees first."""
+    carried, sliced, same = op.split(inputs)
+    elements = (a[0 if way > 0 else -1] for a, way in zip(sliced, op.sliced))
+    return [np.asarray(0, np.int64), *carried, *map(np.asarray, elements), *same]
+
+
+def _element_types(op: Loop) -> list[TensorType]:
+    """Of the body's results that are collected."""
+    return [v.type for v in op.body.outputs[op.conditional + op.carried :]]
 
 
 def _last_uses(graph: Graph) -> dict[int, list[Value]]:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+import tilesmith.graph.control  # noqa: F401  (its operators are in the table then)
 from tilesmith.graph.nodes import Constant, Data, Graph, Node, Value
 from tilesmith.graph.text import read_elements
 from tilesmith.ir.dtypes import BY_NAME, DType, i64

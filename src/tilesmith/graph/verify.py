@@ -7,6 +7,7 @@
 - Contents of constants have the physical shape and element type (only those already read: verifying
   loads no weights).
 - The body of a fused group agrees with its node about types and layouts.
+- Values at the border of control flow are row-major.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilesmith.graph.builder import infer
+from tilesmith.graph.control import Control
 from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Value
 from tilesmith.graph.text import node_text
 from tilesmith.support.errors import ModelError, VerifyError
@@ -110,6 +112,8 @@ def _check_node(node: Node, defined: set[Value]) -> None:
         for value in node.op.attributes.values():
             if isinstance(value, Graph):
                 _check_graph(value)
+        if isinstance(node.op, Control):
+            _check_borders(node.op, node)
     for v in node.outputs:
         _define(v, defined, "a result")
 
@@ -128,6 +132,13 @@ def _check_body(body: Graph, node: Node) -> None:
                     f"{what} of body and node differ: {a.type} '{a.layout or ''}' in the body, "
                     f"{b.type} '{b.layout or ''}' outside"
                 )
+
+
+def _check_borders(op: Control, node: Node) -> None:
+    inner = (v for body in op.bodies for v in (*body.inputs, *body.outputs))
+    for v in (*node.inputs, *node.outputs, *inner):
+        if v.layout is not None:
+            raise _Broken(f"{v!r} is at the border of control flow, but has layout '{v.layout}'")
 
 
 def _shown(types: Sequence[object]) -> str:

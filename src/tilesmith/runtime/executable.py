@@ -249,11 +249,10 @@ class Executable:
         from .machine import machine
         from .profile import Profile, timed
 
-        best, whole = self._timed(arrays, repeats, both=True)
+        best, runs, whole = self._timed(arrays, repeats, both=True)
         rates = machine()
-        return Profile(
-            timed(self.program, best.tolist(), self.threads, rates), whole, self.threads, rates
-        )
+        kernels = timed(self.program, best.tolist(), runs.tolist(), self.threads, rates)
+        return Profile(kernels, whole, self.threads, rates)
 
     def kernel_seconds(self, *arrays: Any, repeats: int = 10) -> np.ndarray:
         """The time of each of the program's calls, the least of `repeats` runs."""
@@ -261,9 +260,9 @@ class Executable:
 
     def _timed(
         self, arrays: tuple[Any, ...], repeats: int, both: bool = False
-    ) -> tuple[np.ndarray, float]:
-        """The least time of each call in seconds, and for `both` that of a whole run by the
-        program's own main function.
+    ) -> tuple[np.ndarray, np.ndarray, float]:
+        """The least time of each call in seconds, how often it runs, and for `both` the time of a
+        whole run by the program's own main function.
         """
         from .profile import Stopwatch
 
@@ -272,19 +271,20 @@ class Executable:
         results = self._room([None] * len(self.outputs), sizes)
         more = () if sizes is None else (sizes.call,)
         watch = Stopwatch(self.program, self._library)
-        stamps = watch.stamps()
-        spec = (buffer_kind(i64), i64.bytes, stamps.shape)
+        times = watch.times()
+        spec = (buffer_kind(i64), i64.bytes, times.shape)
         runner = self._make_runner(watch.address, (spec,))
         best = np.full(len(self.program.calls), np.inf)
         whole = float("inf")
         for _ in range(max(repeats, 1)):
-            self._check(runner.call(stored, (*results, stamps), *more))
-            best = np.minimum(best, watch.seconds(stamps))
+            times[...] = 0
+            self._check(runner.call(stored, (*results, times), *more))
+            best = np.minimum(best, times[: len(best), 0] * 1e-9)
             start = time.perf_counter()
             if both:
                 self._check(self._call(stored, results, *more))
             whole = min(whole, time.perf_counter() - start)
-        return best, whole
+        return best, times[: len(best), 1], whole
 
     def save(self, path: str | Path) -> None:
         """Write the executable to a `.tsm` file (the file appears whole or not at all).

@@ -2,7 +2,7 @@
 
 A second main function, made on demand, calls the program's kernels and takes the time between them.
 So they run as always: in order, with the program's threads, with the caches as the previous kernel
-left them.  Their times add up to the whole.
+left them.  Their times add up to the whole; that of a kernel in a loop is the sum over iterations.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from tilesmith.perf.machine import Machine
 from .program import KernelCall, Program
 
 PROFILED_ENTRY = "tilesmith_profiled_main"
-STAMP_WORDS = 2  # seconds and nanoseconds of a C `timespec`
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,28 +31,36 @@ class KernelTime:
     """One kernel of a program.
 
     call: the call.
-    seconds: the least of its times.
+    seconds: the least of its times, that of all its runs together.
+    runs: how often it runs, which loops and branches decide.
     info: its description, if the program has one.
     prediction: the performance model's, if there is a description.
     """
 
     call: KernelCall
     seconds: float
+    runs: int = 1
     info: KernelInfo | None = None
     prediction: Prediction | None = None
 
     @property
     def flops_per_second(self) -> float:
-        return self.info.work.flops / self.seconds if self.info else 0.0
+        return self._rate(self.info.work.flops) if self.info else 0.0
 
     @property
     def bytes_per_second(self) -> float:
-        return self.info.work.bytes / self.seconds if self.info else 0.0
+        return self._rate(self.info.work.bytes) if self.info else 0.0
+
+    def _rate(self, amount: float) -> float:
+        """So much per run, per second; 0 for a kernel that does not run."""
+        return amount * self.runs / self.seconds if self.runs else 0.0
 
     @property
     def ratio(self) -> float | None:
         """Predicted over measured time; above 1 the kernel is faster than predicted."""
-        return self.prediction.seconds / self.seconds if self.prediction else None
+        if self.prediction is None or not self.runs:
+            return None
+        return self.prediction.seconds * self.runs / self.seconds
 
 
 @dataclass(frozen=True)
@@ -105,7 +112,7 @@ class Stopwatch:
     def __init__(self, program: Program, library: Library) -> None:
         self.calls = program.calls
         text = emit_entry(
-            program.calls,
+            program.steps,
             PROFILED_ENTRY,
             len(program.outputs),
             time.CLOCK_MONOTONIC,
@@ -120,28 +127,29 @@ class Stopwatch:
     def address(self) -> int:
         return self._library.address(PROFILED_ENTRY)
 
-    def stamps(self) -> np.ndarray:
-        """Memory for the times that a run takes: the program's last output."""
-        return np.zeros((len(self.calls) + 1, STAMP_WORDS), np.int64)
-
-    @staticmethod
-    def seconds(stamps: np.ndarray) -> np.ndarray:
-        """The time of each kernel."""
-        return np.diff(stamps[:, 0]) + np.diff(stamps[:, 1]) * 1e-9
+    def times(self) -> np.ndarray:
+        """Memory for the times that runs take, the program's last output: a run adds to it, for
+        each call, nanoseconds and how often it ran.
+        """
+        return np.zeros((max(len(self.calls), 1), 2), np.int64)
 
 
 def timed(
-    program: Program, seconds: Sequence[float], threads: int, machine: Machine
+    program: Program,
+    seconds: Sequence[float],
+    runs: Sequence[int],
+    threads: int,
+    machine: Machine,
 ) -> tuple[KernelTime, ...]:
-    """The program's kernels with their times and predictions."""
+    """The program's kernels with their times, of so many runs each, and predictions."""
     size = program.constants.nbytes + program.arena_bytes
     constants = constants_place(size, program.target)
     rows = []
-    for call, t in zip(program.calls, seconds, strict=True):
+    for call, t, n in zip(program.calls, seconds, runs, strict=True):
         info = program.kernels.get(call.symbol)
         expected: Any = None
         if info is not None:
             places: list[Place] = [constants if a.kind == "constant" else "l1" for a in call.args]
             expected = predict(info.work, machine, program.target, Setting(threads, places))
-        rows.append(KernelTime(call, float(t), info, expected))
+        rows.append(KernelTime(call, float(t), int(n), info, expected))
     return tuple(rows)

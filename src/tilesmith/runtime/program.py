@@ -9,11 +9,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from tilesmith.codegen.entry import ENTRY, Arg, KernelCall
+from tilesmith.codegen.entry import ENTRY
+from tilesmith.codegen.steps import Arg, KernelCall, Step, calls_of
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.sizes import Sizes
 from tilesmith.ir.target import Target
@@ -94,7 +96,7 @@ class Program:
     """A compiled model.
 
     inputs, outputs: in order.
-    calls: the kernels, in order.
+    steps: what the main function does, in order.
     arena_bytes: intermediate values and the kernels' shared workspaces, at expected sizes.
     scratch_bytes: scratch memory of each thread (the largest `workspace_bytes_per_thread`),
         likewise.
@@ -109,7 +111,7 @@ class Program:
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    calls: tuple[KernelCall, ...]
+    steps: tuple[Step, ...]
     arena_bytes: int
     scratch_bytes: int
     constants: Blob
@@ -119,6 +121,11 @@ class Program:
     kernels: Mapping[str, KernelInfo] = field(default_factory=dict)
     symbols: tuple[Symbol, ...] = ()
     size_values: int = 0
+
+    @cached_property
+    def calls(self) -> tuple[KernelCall, ...]:
+        """The calls of kernels in `steps`, in the order of their numbers."""
+        return tuple(calls_of(self.steps))
 
     @property
     def expected_inputs(self) -> tuple[TensorSpec, ...]:

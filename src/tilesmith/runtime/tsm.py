@@ -30,7 +30,7 @@ from typing import IO, Any, NoReturn, TypeAlias
 import numpy as np
 
 from tilesmith.codegen.context import ABI
-from tilesmith.codegen.entry import ENTRY, Arg, KernelCall
+from tilesmith.codegen.entry import ENTRY
 from tilesmith.codegen.sizes import OUTPUTS, SIZES
 from tilesmith.codegen.targets import host, missing_features
 from tilesmith.ir.dtypes import BY_NAME
@@ -40,10 +40,11 @@ from tilesmith.perf.info import KernelInfo
 from tilesmith.support.cgroup import usable_memory
 from tilesmith.support.errors import ModelError, UsageError
 
+from .manifest import Reader, number, steps_out, text
 from .native import aligned_bytes
 from .program import Program, Symbol, TensorSpec
 
-FORMAT = 4
+FORMAT = 5
 _MANIFEST, _WEIGHTS = "manifest.json", "weights.bin"
 _MANIFEST_LIMIT = 64 << 20
 _CODE_LIMIT = 1 << 30
@@ -187,7 +188,7 @@ def _read(
     if _checksum(blob) != manifest.get("weights_checksum"):
         _bad(path, "the weights do not match their checksum")
     return Program(
-        program.inputs, program.outputs, program.calls, program.arena_bytes, program.scratch_bytes,
+        program.inputs, program.outputs, program.steps, program.arena_bytes, program.scratch_bytes,
         blob, objects, program.target, program.metadata, program.kernels,
         program.symbols, program.size_values,
     )  # fmt: skip
@@ -255,15 +256,7 @@ def to_manifest(program: Program, files: dict[str, str]) -> dict[str, Any]:
         "target": program.target.to_json(),
         "inputs": [_spec_out(s) for s in program.inputs],
         "outputs": [_spec_out(s) for s in program.outputs],
-        "calls": [
-            {
-                "symbol": c.symbol, "label": c.label,
-                "args": [[a.kind, a.index, a.offset] for a in c.args],
-                "workspace": [c.workspace.kind, c.workspace.index],
-                "messages": list(c.messages), "sources": list(c.sources),
-            }
-            for c in program.calls
-        ],
+        "steps": steps_out(program.steps),
         "arena_bytes": program.arena_bytes,
         "scratch_bytes": program.scratch_bytes,
         "weights_bytes": program.constants.nbytes,
@@ -287,10 +280,10 @@ def from_manifest(m: dict[str, Any]) -> tuple[Program, dict[str, dict[str, str]]
     memory = usable_memory() or 1 << 46
     target = Target.from_json(m["target"])
     inputs, outputs = (tuple(_spec_in(s, memory) for s in m[k]) for k in ("inputs", "outputs"))
-    arena, scratch = _number(m["arena_bytes"], memory), _number(m["scratch_bytes"], memory)
-    weights = _number(m["weights_bytes"], 1 << 46)
+    arena, scratch = number(m["arena_bytes"], memory), number(m["scratch_bytes"], memory)
+    weights = number(m["weights_bytes"], 1 << 46)
     symbols = tuple(_symbol_in(s) for s in m["symbols"])
-    values = _number(m["size_values"], 1 << 24)
+    values = number(m["size_values"], 1 << 24)
     limits = {
         "input": len(inputs) - 1,
         "output": len(outputs) - 1,
@@ -318,23 +311,12 @@ def from_manifest(m: dict[str, Any]) -> tuple[Program, dict[str, dict[str, str]]
         raise ValueError(f"there is no {ENTRY}")
     if symbols and (SIZES not in code or values < OUTPUTS):
         raise ValueError(f"there is no {SIZES}")
-    calls = []
-    for c in m["calls"]:
-        if c["symbol"] not in code:
-            raise ValueError(f"the kernel {c['symbol']!r} has no code")
-        args = tuple(
-            Arg(kind, _number(index, limits[kind]), _number(offset, room(kind, index)))
-            for kind, index, offset in c["args"]
-        )
-        messages, sources = (tuple(map(_text, c[k])) for k in ("messages", "sources"))
-        kind, at = c["workspace"]
-        workspace = Arg(kind, _number(at, limits[kind]))
-        calls.append(KernelCall(c["symbol"], args, _text(c["label"]), workspace, messages, sources))
+    steps = Reader(limits, room, code, memory).steps(m["steps"])
     if not isinstance(m["metadata"], dict):
         raise ValueError("metadata is not an object")
     kernels = {s: KernelInfo.from_json(k) for s, k in m["kernels"].items() if s in code}
     program = Program(
-        inputs, outputs, tuple(calls), arena, scratch, aligned_bytes(0), {}, target, m["metadata"],
+        inputs, outputs, steps, arena, scratch, aligned_bytes(0), {}, target, m["metadata"],
         kernels, symbols, values,
     )  # fmt: skip
     return program, code, weights
@@ -346,33 +328,21 @@ def _spec_out(s: TensorSpec) -> dict[str, Any]:
 
 def _symbol_in(s: list[Any]) -> Symbol:
     name, *sizes = s
-    low, high, expected = (_number(n, LARGEST) for n in sizes)
-    return Symbol(_text(name), Sizes(low, high, expected))
+    low, high, expected = (number(n, LARGEST) for n in sizes)
+    return Symbol(text(name), Sizes(low, high, expected))
 
 
 def _spec_in(s: dict[str, Any], memory: int) -> TensorSpec:
     if len(s["shape"]) > _RANK_LIMIT:
         raise ValueError(f"{s['name']!r} has more than {_RANK_LIMIT} dimensions")
     spec = TensorSpec(
-        _text(s["name"]),
+        text(s["name"]),
         BY_NAME[s["dtype"]],
-        tuple(d if isinstance(d, str) else _number(d, 1 << 46) for d in s["shape"]),
+        tuple(d if isinstance(d, str) else number(d, 1 << 46) for d in s["shape"]),
     )
     if spec.is_static and spec.bytes > memory:
         raise ValueError(f"{s['name']!r} needs {spec.bytes} bytes, the machine has {memory}")
     return spec
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"expected text, found {type(value).__name__}")
-    return value
-
-
-def _number(value: Any, limit: int) -> int:
-    if type(value) is not int or not 0 <= value <= limit:
-        raise ValueError(f"expected a number from 0 to {limit}, found {value!r}")
-    return value
 
 
 def _bad(path: Path, why: str) -> NoReturn:

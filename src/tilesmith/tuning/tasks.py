@@ -15,6 +15,7 @@ from tilesmith.choices.records import Key, Records
 from tilesmith.choices.space import Candidate, Space
 from tilesmith.codegen.kernel import KernelJob
 from tilesmith.driver import Session
+from tilesmith.graph.control import kernels_in
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Graph, Node
 from tilesmith.graph.text import print_graph
@@ -67,7 +68,7 @@ class Compiled:
     def of_groups(fused: Graph, decisions: Mapping[Node, Decisions], session: Session) -> Compiled:
         kernels = driver.compile_kernels(fused, session, decisions)
         exe = Executable(driver.assemble(fused, kernels, session), session.options.threads)
-        return Compiled(exe, fused, tuple(n for n in fused.nodes if n in kernels))
+        return Compiled(exe, fused, tuple(n for _, n in kernels_in(fused)))
 
     def times(self) -> dict[Node, KernelTime]:
         """What each kernel takes in it."""
@@ -86,8 +87,8 @@ def tasks_of(c: Compiled, session: Session) -> list[Task]:
     cold = {"dram": 2 * session.target.model.l3_bytes, "l3": 2 * session.target.model.l2_bytes}.get(
         constants_place(size, session.target), 0
     )
-    for node in c.fused.nodes:
-        found_group = driver.group_space(node, c.fused, session) if node in times else None
+    for graph, node in kernels_in(c.fused):
+        found_group = driver.group_space(node, graph, session)
         if found_group is None:
             continue
         workload, group = found_group

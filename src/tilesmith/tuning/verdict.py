@@ -21,7 +21,8 @@ from tilesmith.choices.lookup import Lookup
 from tilesmith.choices.records import MARGIN, Key, Records, Status
 from tilesmith.choices.workload import group_workload
 from tilesmith.driver import Question, Session
-from tilesmith.graph.nodes import Fused, Graph, InPlace
+from tilesmith.graph.control import kernels_in
+from tilesmith.graph.nodes import Fused, Graph
 from tilesmith.runtime.executable import Executable
 from tilesmith.support.measure import Ratio, compare
 
@@ -181,11 +182,11 @@ def _sources(
         if key in found:
             found[key] |= frozenset(names)
 
-    for node in fused.nodes:
-        if isinstance(node.op, Fused) and not isinstance(node.op, InPlace):
-            constants = [i for i, v in enumerate(node.inputs) if v in fused.constant]
-            workload = group_workload(driver.tuned_body(node.op.body), constants, accuracy)
-            note(workload, driver.sources(node))
+    for graph, node in kernels_in(fused):
+        assert isinstance(node.op, Fused)
+        constants = [i for i, v in enumerate(node.inputs) if v in graph.constant]
+        workload = group_workload(driver.tuned_body(node.op.body), constants, accuracy)
+        note(workload, driver.sources(node))
     for workload, question in asked.items():
         note(workload, question.sources)
     return found

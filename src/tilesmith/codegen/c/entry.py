@@ -6,14 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilesmith.codegen.entry import ENTRY, Arg, KernelCall
+from tilesmith.codegen.entry import ENTRY
 from tilesmith.codegen.sizes import ARENA, SCRATCH, SIZES
+from tilesmith.codegen.steps import Arg, Branch, Copy, KernelCall, Repeat, Step, calls_of
 
 from .emit import comment
 
 
 def emit_entry(
-    calls: Sequence[KernelCall],
+    steps: Sequence[Step],
     symbol: str = ENTRY,
     *,
     arena_bytes: int,
@@ -21,7 +22,7 @@ def emit_entry(
     sizes: int = 0,
     declared: bool = True,
 ) -> str:
-    """C text of the main function for `calls`, which need so many bytes of the arena, and of each
+    """C text of the main function for `steps`, which need so many bytes of the arena, and of each
     thread's scratch memory.
 
     sizes: how many values `tilesmith_sizes` computes first, which then say how many bytes are
@@ -29,7 +30,11 @@ def emit_entry(
     `declared`: whether the text declares the kernels, which another translation unit defines;
     otherwise it must follow their definitions in the same one.
     """
-    lines = ['#include "tilesmith.h"', "", *_declarations(calls)] if declared else []
+    lines = (
+        ["#include <string.h>", '#include "tilesmith.h"', "", *_declarations(steps)]
+        if declared
+        else []
+    )
     lines += [
         f"int32_t {symbol}(struct tilesmith_context *context) {{",
         "    if (context->abi != TILESMITH_ABI || context->size < sizeof *context)",
@@ -55,21 +60,113 @@ def emit_entry(
         "    int32_t code;",
         "    (void)inputs, (void)outputs, (void)constants, (void)arena, (void)code;",
     ]
-    for n, call in enumerate(calls):
+    writer = _Writer(lines)
+    writer.steps(steps, "    ")
+    return "\n".join([*lines, "    return TILESMITH_OK;", "}"]) + "\n"
+
+
+class _Writer:
+    """Appends steps to `lines`; calls and loops are numbered in order."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self.lines = lines
+        self.call = 0
+        self.loop = 0
+
+    def steps(self, steps: Sequence[Step], indent: str) -> None:
+        for step in steps:
+            match step:
+                case KernelCall():
+                    found = self.kernel(step)
+                case Copy():
+                    found = [_copy(_operand(step.source), _operand(step.to), step.bytes)]
+                case Branch():
+                    self.lines.append(f"{indent}if ({_truth(step.condition)}) {{")
+                    self.steps(step.then, indent + "    ")
+                    self.lines.append(f"{indent}}} else {{")
+                    self.steps(step.otherwise, indent + "    ")
+                    found = ["}"]
+                case Repeat():
+                    self.repeat(step, indent)
+                    continue
+            self.lines += (indent + line for line in found)
+
+    def kernel(self, call: KernelCall) -> list[str]:
+        n, self.call = self.call, self.call + 1
         names = ", ".join(call.sources) or call.label
-        lines += [f"    {comment(names)}"] if names else []
+        lines = [comment(names)] if names else []
         args = ", ".join([*map(_operand, (*call.args, call.workspace)), "context"])
         if not call.messages:  # it can't fail
-            lines.append(f"    {call.symbol}({args});")
-            continue
-        lines += [
-            f"    code = {call.symbol}({args});",
-            "    if (code != TILESMITH_OK) {",
-            f"        context->failure.call = {n};",
-            "        return code;",
-            "    }",
+            return [*lines, f"{call.symbol}({args});"]
+        return [
+            *lines,
+            f"code = {call.symbol}({args});",
+            "if (code != TILESMITH_OK) {",
+            f"    context->failure.call = {n};",
+            "    return code;",
+            "}",
         ]
-    return "\n".join([*lines, "    return TILESMITH_OK;", "}"]) + "\n"
+
+    def repeat(self, step: Repeat, indent: str) -> None:
+        n, self.loop = self.loop, self.loop + 1
+        i = f"i{n}"
+        if isinstance(step.count, int):
+            count = f"INT64_C({step.count})"
+        else:
+            count = f"*(int64_t *){_operand(step.count)}"
+        condition = f"{i} < count{n}"
+        head = [f"int64_t {i} = 0, count{n} = {count};"]
+        if step.first is not None:
+            head.append(f"int go{n} = {_truth(step.first)};")
+            condition += f" && go{n}"
+        for c in step.carried:
+            head.append(f"char *pointer{c.pointer} = {_operand(c.first)};")
+            if c.other is not None:
+                turns = [_operand(c.end), _operand(c.other)]
+                if step.is_even:
+                    turns.reverse()  # the last one is written to its end
+                head.append(f"char *pointer{c.target} = {turns[0]}, *next{c.target} = {turns[1]};")
+        inside = [
+            f"char *pointer{s.pointer} = (char *){_operand(s.first)} + "
+            f"{f'(count{n} - 1 - {i})' if s.backward else i} * {_number(s.stride)};"
+            for s in step.slices
+        ]
+        if step.number is not None:
+            inside.append(f"*(int64_t *){_operand(step.number)} = {i};")
+        self.lines += (indent + line for line in ("{", *("    " + h for h in head)))
+        self.lines.append(f"{indent}    for (; {condition}; {i}++) {{")
+        self.lines += (f"{indent}        {line}" for line in inside)
+        self.steps(step.body, indent + "        ")
+        moved = [f"char *after{c.pointer} = {_operand(c.following)};" for c in step.carried]
+        moved += [f"pointer{c.pointer} = after{c.pointer};" for c in step.carried]
+        for c in step.carried:
+            if c.other is not None:
+                moved += [
+                    f"char *turn{c.target} = pointer{c.target};",
+                    f"pointer{c.target} = next{c.target};",
+                    f"next{c.target} = turn{c.target};",
+                ]
+        if step.again is not None:
+            moved.append(f"go{n} = {_truth(step.again)};")
+        self.lines += (f"{indent}        {line}" for line in moved)
+        self.lines.append(f"{indent}    }}")
+        for c in step.carried:
+            end = _operand(c.end)
+            self.lines.append(f"{indent}    if (pointer{c.pointer} != (char *){end})")
+            self.lines.append(f"{indent}        {_copy(f'pointer{c.pointer}', end, c.bytes)}")
+        self.lines.append(f"{indent}}}")
+
+
+def _truth(condition: Arg) -> str:
+    return f"*(char *){_operand(condition)} != 0"
+
+
+def _copy(source: str, to: str, size: int | Arg) -> str:
+    return f"memcpy({to}, {source}, {_number(size)});"
+
+
+def _number(size: int | Arg) -> str:
+    return _operand(size) if isinstance(size, Arg) else f"INT64_C({size})"
 
 
 def _check_memory(name: str, needed: str) -> list[str]:
@@ -91,17 +188,18 @@ def _operand(arg: Arg) -> str:
     if arg.kind == "extent":
         return f"values[{arg.index}]"
     if arg.kind == "place":
-        return f"(void *)(arena + values[{arg.index}])"
+        further = f" + {arg.offset}" if arg.offset else ""
+        return f"(void *)(arena + values[{arg.index}]{further})"
     if arg.kind in ("constant", "arena"):
         base = "constants" if arg.kind == "constant" else "arena"
         return f"(void *)({base} + {arg.index})"
-    base = f"{arg.kind}s[{arg.index}]"
+    base = f"pointer{arg.index}" if arg.kind == "pointer" else f"{arg.kind}s[{arg.index}]"
     return f"(void *)((char *){base} + {arg.offset})" if arg.offset else base
 
 
-def _declarations(calls: Sequence[KernelCall]) -> list[str]:
+def _declarations(steps: Sequence[Step]) -> list[str]:
     signatures: dict[str, str] = {}
-    for c in calls:
+    for c in calls_of(steps):
         types = ["int64_t" if a.kind in ("scalar", "extent") else "void *" for a in c.args]
         signatures[c.symbol] = ", ".join([*types, "void *", "struct tilesmith_context *"])
     return [*(f"int32_t {name}({types});" for name, types in signatures.items()), ""]

@@ -48,9 +48,9 @@ class Binding:
         return replace(graph, inputs=inputs, nodes=nodes, outputs=outputs)
 
     def value(self, value: Value) -> Value:
-        if value.type.is_static:
-            return value
         found = self.new.get(value)
+        if found is None and value.type.is_static:
+            return value
         if found is None:
             found = self.new[value] = replace(value, type=self.type(value.type))
         return found

@@ -1,7 +1,8 @@
 """Constant folding: nodes whose inputs are all constants are computed at compile time, by their
 reference.
 
-Operators of users are not folded: programs would depend on their references too.
+Operators of users are not folded: programs would depend on their references too.  Neither is
+control flow, which may run for long.
 
 A large result is not folded if it is much larger than the node's inputs: to broadcast a scalar to a
 megabyte would replace a cheap operation by weights.
@@ -13,6 +14,7 @@ import math
 
 import numpy as np
 
+from tilesmith.graph.control import Control
 from tilesmith.graph.evaluate import evaluate_op, logical_array
 from tilesmith.graph.nodes import Constant, Data, Graph, Node, Value
 from tilesmith.graph.passes.dce import dce
@@ -55,7 +57,11 @@ def fold(graph: Graph, limit: int = FOLDED_BYTES) -> Graph:
 
 
 def _is_foldable(node: Node, constants: dict[Value, Constant], limit: int) -> bool:
-    if node.op.custom or not all(v in constants for v in node.inputs):
+    if (
+        node.op.custom
+        or isinstance(node.op, Control)
+        or not all(v in constants for v in node.inputs)
+    ):
         return False
     if not all(v.type.is_static for v in node.outputs):
         return False

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from tilesmith.graph.control import Control
 from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Relayout, Value
 from tilesmith.ir.symbols import expected_size
 from tilesmith.ir.types import same_shape
@@ -60,12 +61,13 @@ class _Group:
 
 
 def fuse(graph: Graph, choose: Choose = preferred, join_attention: bool = True) -> Graph:
-    """`graph` with every node inside a `Fused` node; the same object if all of them are already.
+    """`graph` with every node inside a `Fused` node, but for control flow; the same object if all
+    of them are already.
 
     join_attention: attention may be one group, which reorders its sums as the rows' maxima become
         known.
     """
-    if all(isinstance(n.op, Fused) for n in graph.nodes):
+    if all(isinstance(n.op, (Fused, Control)) for n in graph.nodes):
         return graph
     groups = _Fusion(graph, choose).groups(join_attention)
     order = {n: i for i, n in enumerate(graph.nodes)}
@@ -232,6 +234,8 @@ def node_structure(node: Node) -> Structure:
 
 def _fused_node(graph: Graph, group: _Group, order: dict[Node, int]) -> Node:
     nodes = sorted(group.nodes, key=order.__getitem__)
+    if isinstance(nodes[0].op, Control):
+        return nodes[0]
     inside = {v for n in nodes for v in n.outputs}
     fresh: dict[Value, Value] = {}
     inputs: list[Value] = []

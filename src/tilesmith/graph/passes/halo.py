@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilesmith.graph.control import Control
 from tilesmith.graph.nodes import Graph, Node, Value
 from tilesmith.ir.layout import Layout
 from tilesmith.ops.structure import stages, structure, zero_padding
@@ -69,6 +70,8 @@ def _may_have_halo(graph: Graph, value: Value) -> bool:
     if producer is None or value in graph.outputs:
         return False  # memory that the caller or a constant owns
     if len(producer.outputs) != 1:
+        return False
+    if any(isinstance(n.op, Control) for n in graph.consumers[value]):
         return False
     return structure(producer.op, tuple(v.type for v in producer.inputs)).kind != "opaque"
 

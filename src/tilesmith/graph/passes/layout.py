@@ -5,7 +5,8 @@ writes the layout that its kernel is made for.  A node that reads and writes mem
 have row-major, or any layout of a contraction of the same rank.  To choose one for each node is a
 partitioned Boolean quadratic problem.  The cost of a pair of producer and reader is that of reading
 the producer's layout, or of a `relayout` between them if that is cheaper.  The graph's inputs and
-outputs are row-major.  Constants are packed when they are first read, at no cost.
+outputs are row-major, and so are those of control flow.  Constants are packed when they are first
+read, at no cost.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import Protocol
 
 import numpy as np
 
-from tilesmith.graph.nodes import Constant, Data, Graph, Node, Relayout, Value
+from tilesmith.graph.control import nodes_in
+from tilesmith.graph.nodes import Constant, Data, Fused, Graph, Node, Relayout, Value
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.types import same_dim
 from tilesmith.support.pbqp import Problem
@@ -65,20 +67,29 @@ class LayoutPolicy(Protocol):
 
 
 def assign_layouts(
-    graph: Graph, policy: LayoutPolicy, choose: Choose = preferred, allow: Allow = anything
+    graph: Graph,
+    policy: LayoutPolicy,
+    choose: Choose = preferred,
+    allow: Allow = anything,
+    is_body: bool = False,
 ) -> Graph:
     """`graph` with layouts on its values, constants packed to match, and relayouts between.
 
     choose: where an operand's layout is not its reader's favourite, it may overrule the costs:
         whether there is a relayout, and the layout of the reader's results.
     allow: the layouts that results may have, where there is a choice.
+    is_body: of control flow, whose results need no memory of their own: one may be an input, a
+        constant, or another result.
     """
-    return _Assignment(graph, policy, choose, allow).run()
+    return _Assignment(graph, policy, choose, allow, is_body).run()
 
 
 class _Assignment:
-    def __init__(self, graph: Graph, policy: LayoutPolicy, choose: Choose, allow: Allow) -> None:
+    def __init__(
+        self, graph: Graph, policy: LayoutPolicy, choose: Choose, allow: Allow, is_body: bool
+    ) -> None:
         self.graph = graph
+        self.is_body = is_body
         self.choose = choose
         self.allow = allow
         self.policy = policy
@@ -280,6 +291,10 @@ class _Assignment:
         results: list[Value] = []
         for v in self.graph.outputs:
             value = self.now.get(v, v)
+            if self.is_body:
+                lies = value.layout is None
+                results.append(value if lies else self.relayout(value, None, ""))
+                continue
             given = value in self.graph.inputs or value in self.graph.constant or value in results
             if value.layout is not None or given:  # an output is memory of its own, row-major
                 copy = replace(value, layout=None)
@@ -293,9 +308,11 @@ class _Assignment:
 def relayout_count(graph: Graph) -> int:
     """Number of layout conversions left in a graph (fused or not)."""
     count = 0
-    for n in graph.nodes:
-        body = getattr(n.op, "body", None)
-        count += relayout_count(body) if body is not None else isinstance(n.op, Relayout)
+    for _, n in nodes_in(graph):
+        if isinstance(n.op, Fused):
+            count += relayout_count(n.op.body)
+        else:
+            count += isinstance(n.op, Relayout)
     return count
 
 

@@ -98,7 +98,8 @@ def value_bytes(value: Value) -> Dim:
     return size
 
 
-def _aligned(size: Dim) -> Dim:
+def aligned(size: Dim) -> Dim:
+    """The next multiple of `LINE_BYTES`."""
     if isinstance(size, int):
         return -(-size // LINE_BYTES) * LINE_BYTES
     return as_dim((size + (LINE_BYTES - 1)) // LINE_BYTES * LINE_BYTES)
@@ -185,7 +186,7 @@ def _blocks(
 
 
 def _block(owner: Value | Node, size: Dim, first: int, last: int) -> _Block:
-    size = _aligned(size)
+    size = aligned(size)
     return _Block(owner, max(expected(size), 0), first, last, size)
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
+from tilesmith.graph.control import Control
 from tilesmith.graph.nodes import Fused, Graph, InPlace, Node, Value
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.target import LINE_BYTES
@@ -83,6 +84,9 @@ class _Placement:
         self.ask = ask
         self.windows = windows
         self.outside = {*graph.inputs, *graph.outputs, *graph.constant}
+        control = [n for n in graph.nodes if isinstance(n.op, Control)]
+        self.dense = {v for n in control for v in (*n.inputs, *n.outputs)}
+        """Values at the border of control flow, which are row-major without gaps."""
         self.operands: dict[Node, tuple[Value, ...]] = {}
         """Of each concatenation, with earlier ones in place of their operands."""
         self.slots: dict[Value, _Slot] = {}
@@ -160,7 +164,7 @@ class _Placement:
 
     def fits(self, v: Value, slot: _Slot) -> _Room | None:
         """The room that `slot.whole` needs with `v` inside; None if `v` cannot lie there."""
-        if v in self.outside or not v.type.size:
+        if v in self.outside or v in self.dense or not v.type.size:
             return None
         ours, theirs = _layout(v), _layout(slot.whole)
         if any(d.part != "whole" for d in (*ours.dims, *theirs.dims)):
@@ -171,7 +175,8 @@ class _Placement:
         if not _is_readable(seen, v):
             return None
         room = self.room(slot.whole).joined(self.room(v), slot.axis)
-        if slot.whole in self.outside and room is not None and any(map(any, room.halo)):
+        bare = slot.whole in self.outside or slot.whole in self.dense
+        if bare and room is not None and any(map(any, room.halo)):
             return None  # the caller's array has no border
         return room
 
@@ -205,6 +210,8 @@ class _Placement:
 
     def rewritten(self, node: Node) -> Node:
         """`node` with the current layouts; a view if its results lie in its operand's memory."""
+        if isinstance(node.op, Control):
+            return node
         assert isinstance(node.op, Fused)
         inputs = tuple(self.value(v) for v in node.inputs)
         body = _with_layouts(node.op.body, inputs, tuple(self.value(v) for v in node.outputs))
@@ -238,6 +245,8 @@ class _Placement:
             return None
         found = self.windows(body)
         if found is None or not all(_is_readable(w, v) for v, (w, _) in zip(node.outputs, found)):
+            return None
+        if any(v in self.dense and not w.is_row_major for v, (w, _) in zip(node.outputs, found)):
             return None
         if any(v in self.outside for v in node.outputs):
             source, same = node.inputs[0], [(_layout(v), 0) for v in node.outputs]

@@ -7,8 +7,10 @@ across that is read element by element, or through registers.
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
+from tilesmith.graph.control import Control
 from tilesmith.graph.nodes import Node, Value
 from tilesmith.graph.passes.fuse import node_structure
 from tilesmith.graph.passes.layout import Choice, LayoutPolicy, NodeLayouts, plain
@@ -71,6 +73,8 @@ class _Policy:
     def reading(self, node: Node, number: int, layout: Choice, result: Choice) -> float:
         value = node.inputs[number]
         layout = plain(layout, value)
+        if isinstance(node.op, Control):
+            return 0.0 if layout is None else math.inf
         moved = _bytes(value)
         s, keeps_axes = self.about(node)
         if s.kind == "contraction":

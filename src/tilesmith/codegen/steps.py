@@ -1,0 +1,188 @@
+"""What a program's main function does: a tree of kernel calls, copies, branches and loops.
+
+A loop moves pointers that kernels in it get as arguments: to an element of a tensor, and to values
+that go from one iteration to the next.  Those are not copied: two buffers take turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+ArgKind = Literal["input", "output", "constant", "arena", "scalar", "place", "extent", "pointer"]
+
+
+@dataclass(frozen=True, slots=True)
+class Arg:
+    """An argument of a kernel.
+
+    kind: what `index` means.
+    index: number of an input or output; byte offset into the constants or the arena; the scalar
+        itself; of a "place" in the arena and an "extent", the number of the value that
+        `codegen.sizes` computes; or the number of a pointer that a loop moves.
+    offset: bytes from the start of an input or output, from a place, or from a pointer.
+    """
+
+    kind: ArgKind
+    index: int
+    offset: int = 0
+
+    def at(self, offset: int) -> Arg:
+        """The memory so many bytes further on."""
+        if self.kind in ("constant", "arena"):
+            return replace(self, index=self.index + offset)
+        return replace(self, offset=self.offset + offset)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """One kernel run by a program.
+
+    symbol: the kernel's name.
+    args: buffers in the kernel's order, then scalars.
+    label: for people: the source model's node.
+    workspace: the kernel's shared workspace, an "arena" or a "place".
+    messages: of its assertions.
+    sources: all nodes of the source model that it computes.
+    """
+
+    symbol: str
+    args: tuple[Arg, ...]
+    label: str = ""
+    workspace: Arg = Arg("arena", 0)
+    messages: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Bytes copied from one place to another, which do not overlap.
+
+    source, to: the places.
+    bytes: how many, a number or an "extent".
+    """
+
+    source: Arg
+    to: Arg
+    bytes: int | Arg
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Steps of which one list runs.
+
+    condition: a byte, true unless it is 0.
+    then, otherwise: the steps.
+    """
+
+    condition: Arg
+    then: tuple[Step, ...]
+    otherwise: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A pointer that moves by the same distance in each iteration.
+
+    pointer: its number.
+    first: where it points in iteration 0; if `backward`, in the last one.
+    stride: distance in bytes, a number or an "extent".
+    backward: whether it moves to lower addresses; the number of iterations is known then.
+    """
+
+    pointer: int
+    first: Arg
+    stride: int | Arg
+    backward: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A value that each iteration hands to the next one.
+
+    pointer: number of the pointer to the current one.
+    first: where the value lies before the first iteration.
+    following: where an iteration leaves the next one.
+    end: where it is needed after the last iteration.
+    bytes: its size, a number or an "extent".
+    target: number of the pointer to the memory, of two that take turns, where an iteration may
+        write the next one; None if it has other memory.
+    other: the memory that takes turns with `end`; None without a `target`.
+    """
+
+    pointer: int
+    first: Arg
+    following: Arg
+    end: Arg
+    bytes: int | Arg
+    target: int | None = None
+    other: Arg | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Steps that run again and again.
+
+    count: number of iterations (at most, if there is a condition), or where that i64 lies.
+    body: the steps.
+    slices: pointers to an element of a tensor for each iteration.
+    carried: values that go around.
+    number: where the iteration's number is written as an i64; None if nothing reads it.
+    first: where the condition before the first iteration lies; None: there is no condition.
+    again: where each iteration leaves the condition for the next.
+    """
+
+    count: int | Arg
+    body: tuple[Step, ...]
+    slices: tuple[Slice, ...] = ()
+    carried: tuple[Carried, ...] = ()
+    number: Arg | None = None
+    first: Arg | None = None
+    again: Arg | None = None
+
+    @property
+    def is_even(self) -> bool:
+        """Whether the number of iterations is known to be even."""
+        return isinstance(self.count, int) and self.first is None and self.count % 2 == 0
+
+
+Step: TypeAlias = "KernelCall | Copy | Branch | Repeat"
+
+
+def calls_of(steps: Iterable[Step]) -> Iterator[KernelCall]:
+    """The kernel calls in `steps`, each once, in the order in which they are numbered."""
+    for s in steps:
+        match s:
+            case KernelCall():
+                yield s
+            case Branch():
+                yield from calls_of((*s.then, *s.otherwise))
+            case Repeat():
+                yield from calls_of(s.body)
+            case Copy():
+                pass
+
+
+def args_of(steps: Iterable[Step]) -> Iterator[Arg]:
+    """Every argument in `steps`."""
+    for s in steps:
+        match s:
+            case KernelCall():
+                yield from (*s.args, s.workspace)
+            case Copy():
+                yield from _given(s.source, s.to, s.bytes)
+            case Branch():
+                yield s.condition
+                yield from args_of((*s.then, *s.otherwise))
+            case Repeat():
+                yield from _given(s.count, s.number, s.first, s.again)
+                for x in s.slices:
+                    yield from _given(x.first, x.stride)
+                for c in s.carried:
+                    yield from _given(c.first, c.following, c.end, c.bytes, c.other)
+                yield from args_of(s.body)
+
+
+def _given(*found: Arg | int | None) -> Iterator[Arg]:
+    return (a for a in found if isinstance(a, Arg))

@@ -1,0 +1,302 @@
+"""Simplification of control flow: less of it, and less in each iteration.
+
+- A branch whose condition is known, and a loop of at most one iteration, become part of the graph.
+- Constants move into the bodies that use them, where they are folded and packed.
+- A carried value that no iteration changes is an ordinary input.  Inputs that no body reads are not
+  passed, and results that nobody reads are not computed.
+- What is the same in every iteration is computed once, before the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tilesmith.graph.builder import array_type
+from tilesmith.graph.control import Control, If, Loop
+from tilesmith.graph.evaluate import logical_array
+from tilesmith.graph.nodes import Constant, Data, Graph, Node, Value
+from tilesmith.graph.passes.dce import dce
+from tilesmith.ir.types import Dim, TensorType
+from tilesmith.ops.shape import Reshape
+
+T = TypeVar("T", Graph, Node, If, Loop)
+
+GROWTH = 2
+"""Largest ratio of a result's elements to those read for which a node leaves a loop: what is only
+repeated is cheaper to repeat in each iteration.
+"""
+
+
+def control_flow(graph: Graph) -> Graph:
+    """`graph` with its control flow simplified, bodies included; the same object if it has none."""
+    if not any(isinstance(n.op, Control) for n in graph.nodes):
+        return graph
+    return _Simplification(graph).run()
+
+
+class _Simplification:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.constants: dict[Value, Constant] = dict(graph.constant)
+        self.nodes: list[Node] = []
+        self.now: dict[Value, Value] = {}
+        self.read = {*graph.outputs, *(v for n in graph.nodes for v in n.inputs)}
+
+    def run(self) -> Graph:
+        for node in self.graph.nodes:
+            inputs = self.current(node.inputs)
+            self.add(node if inputs == node.inputs else replace(node, inputs=inputs))
+        graph = self.graph
+        if self.nodes == list(graph.nodes):
+            return graph
+        new = replace(
+            graph,
+            constants=tuple(self.constants.values()),
+            nodes=tuple(self.nodes),
+            outputs=self.current(graph.outputs),
+        )
+        return dce(new)
+
+    def current(self, values: Sequence[Value]) -> tuple[Value, ...]:
+        return tuple(self.now.get(v, v) for v in values)
+
+    def array(self, value: Value) -> np.ndarray | None:
+        constant = self.constants.get(value)
+        return None if constant is None else logical_array(constant)
+
+    def constant(self, array: np.ndarray) -> Value:
+        value = Value("", array_type(array))
+        self.constants[value] = Constant(value, Data.of(array))
+        return value
+
+    def add(self, node: Node) -> None:
+        if isinstance(node.op, If):
+            self.branch(node, node.op)
+        elif isinstance(node.op, Loop):
+            self.loop(node, node.op)
+        else:
+            self.nodes.append(node)
+
+    def inline(self, body: Graph, inputs: Sequence[Value]) -> tuple[Value, ...]:
+        """The results of `body` for `inputs`, its nodes added here."""
+        fresh: dict[Value, Value] = dict(zip(body.inputs, inputs, strict=True))
+        for c in body.constants:
+            fresh[c.value] = replace(c.value)
+            self.constants[fresh[c.value]] = Constant(fresh[c.value], c.data)
+        for n in body.nodes:
+            read = tuple(self.now.get(fresh[v], fresh[v]) for v in n.inputs)
+            fresh |= {v: replace(v) for v in n.outputs}
+            self.read.update(fresh[v] for v in n.outputs)
+            self.add(Node(n.op, read, tuple(fresh[v] for v in n.outputs), n.loc))
+        return tuple(self.now.get(fresh[v], fresh[v]) for v in body.outputs)
+
+    # Branches
+
+    def branch(self, node: Node, op: If) -> None:
+        condition = self.array(node.inputs[0])
+        if condition is not None:
+            results = self.inline(op.then if condition else op.otherwise, node.inputs[1:])
+            self.now.update(zip(node.outputs, results, strict=True))
+            return
+        kept = [i for i, v in enumerate(node.outputs) if v in self.read]
+        bodies = [
+            control_flow(dce(_with_outputs(self.with_constants(b, node.inputs[1:]), kept)))
+            for b in op.bodies
+        ]
+        passed = [
+            i for i in range(len(node.inputs) - 1) if any(b.inputs[i] in _read(b) for b in bodies)
+        ]
+        then, otherwise = (_with(b, inputs=tuple(b.inputs[i] for i in passed)) for b in bodies)
+        self.nodes.append(
+            _with(
+                node,
+                op=_with(op, then=then, otherwise=otherwise),
+                inputs=(node.inputs[0], *(node.inputs[1 + i] for i in passed)),
+                outputs=tuple(node.outputs[i] for i in kept),
+            )
+        )
+
+    def with_constants(self, body: Graph, given: Sequence[Value]) -> Graph:
+        """`body` with constants in place of those inputs, the last ones, that are `given` one."""
+        formal = body.inputs[len(body.inputs) - len(given) :]
+        sunk = {
+            inner: replace(inner)
+            for inner, outer in zip(formal, given, strict=True)
+            if outer in self.constants
+        }
+        if not sunk:
+            return body
+        data = {i: self.constants[o].data for i, o in zip(formal, given) if i in sunk}
+        constants = (*body.constants, *(Constant(new, data[old]) for old, new in sunk.items()))
+        return replace(_renamed(body, sunk), constants=constants)
+
+    # Loops
+
+    def loop(self, node: Node, op: Loop) -> None:
+        steps = op.steps
+        if steps is None and (known := self.array(node.inputs[0])) is not None:
+            steps, node = max(int(known), 0), replace(node, inputs=node.inputs[1:])
+            op = replace(op, steps=steps)
+        if op.conditional and (known := self.array(node.inputs[op.leading - 1])) is not None:
+            steps = steps if known else 0
+        carried, sliced, same = op.split(node.inputs)
+        if steps == 0:
+            empty = (self.constant(_zeros(v.type)) for v in node.outputs[op.carried :])
+            self.now.update(zip(node.outputs, (*carried, *empty), strict=True))
+            return
+        if steps == 1 and not (op.conditional and self.array(node.inputs[op.leading - 1]) is None):
+            first = self.constant(np.zeros((), np.int64))
+            elements = (self.reshaped(v, v.shape[1:], node.loc) for v in sliced)
+            results = self.inline(op.body, (first, *carried, *elements, *same))[op.conditional :]
+            ends = results[: op.carried]
+            stacked = (self.reshaped(v, (1, *v.shape), node.loc) for v in results[op.carried :])
+            self.now.update(zip(node.outputs, (*ends, *stacked), strict=True))
+            return
+        self.shrink(node, op)
+
+    def reshaped(self, value: Value, shape: tuple[Dim, ...], loc: str) -> Value:
+        result = Value("", TensorType(value.dtype, shape))
+        self.nodes.append(Node(Reshape(shape), (value,), (result,), loc))
+        return result
+
+    def shrink(self, node: Node, op: Loop) -> None:
+        """The loop with fewer values that go around, and fewer nodes in its body."""
+        carried, sliced, same = op.split(node.inputs)
+        body, head = op.body, op.conditional
+        inner = body.inputs[1 : 1 + op.carried]
+        stays = [body.outputs[head + k] is inner[k] for k in range(op.carried)]
+        for k, s in enumerate(stays):
+            if s:
+                self.now[node.outputs[k]] = carried[k]
+        moving = [k for k, s in enumerate(stays) if not s]
+        collected = [
+            i for i in range(len(op.collected)) if node.outputs[op.carried + i] in self.read
+        ]
+        body = _with(
+            body,
+            inputs=(
+                body.inputs[0],
+                *(inner[k] for k in moving),
+                *body.inputs[1 + op.carried :],
+                *(inner[k] for k, s in enumerate(stays) if s),
+            ),
+        )
+        results = [*range(head), *(head + k for k in moving)]
+        body = dce(_with_outputs(body, [*results, *(head + op.carried + i for i in collected)]))
+        given = (*same, *(carried[k] for k, s in enumerate(stays) if s))
+        body, given = self.hoisted(self.with_constants(body, given), given)
+        body = control_flow(body)
+        used = _read(body)
+        first = 1 + len(moving)
+        slices = [i for i in range(len(sliced)) if body.inputs[first + i] in used]
+        fixed = body.inputs[first + len(sliced) :]
+        inputs = (*body.inputs[:first], *(body.inputs[first + i] for i in slices))
+        body = _with(body, inputs=(*inputs, *(v for v in fixed if v in used)))
+        self.nodes.append(
+            _with(
+                node,
+                op=_with(
+                    op,
+                    body=body,
+                    carried=len(moving),
+                    sliced=tuple(op.sliced[i] for i in slices),
+                    collected=tuple(op.collected[i] for i in collected),
+                ),
+                inputs=(
+                    *node.inputs[: op.leading],
+                    *(carried[k] for k in moving),
+                    *(sliced[i] for i in slices),
+                    *(v for v, formal in zip(given, fixed, strict=True) if formal in used),
+                ),
+                outputs=(
+                    *(node.outputs[k] for k in moving),
+                    *(node.outputs[op.carried + i] for i in collected),
+                ),
+            )
+        )
+
+    def hoisted(self, body: Graph, given: tuple[Value, ...]) -> tuple[Graph, tuple[Value, ...]]:
+        """`body` and its last inputs without the nodes that depend on nothing else: they are
+        computed here.
+        """
+        outer = dict(zip(body.inputs[len(body.inputs) - len(given) :], given, strict=True))
+        leaving: list[Node] = []
+        made: dict[Value, Value] = {}
+        for n in body.nodes:
+            known = [v in outer or v in made or v in body.constant for v in n.inputs]
+            if not all(known) or all(v in body.constant for v in n.inputs) or not _leaves(n):
+                continue
+            leaving.append(n)
+            made |= {v: replace(v) for v in n.outputs}
+        if not leaving:
+            return body, given
+        for c in body.constants:
+            outer[c.value] = replace(c.value)
+            self.constants[outer[c.value]] = Constant(outer[c.value], c.data)
+        outer |= made
+        for n in leaving:
+            self.nodes.append(
+                replace(
+                    n,
+                    inputs=tuple(outer[v] for v in n.inputs),
+                    outputs=tuple(outer[v] for v in n.outputs),
+                )
+            )
+        taken = {v.name for v in body.inputs}
+        formal = {v: replace(v, name=_fresh(v.name or "same", taken)) for v in made}
+        nodes = tuple(n for n in body.nodes if n not in leaving)
+        body = _renamed(replace(body, nodes=nodes), formal)
+        body = replace(body, inputs=(*body.inputs, *formal.values()))
+        return body, (*given, *made.values())
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    """A name like `name` that is not `taken`, and is from now on."""
+    found = next(n for i in count() if (n := f"{name}~{i}" if i else name) not in taken)
+    taken.add(found)
+    return found
+
+
+def _leaves(node: Node) -> bool:
+    """Whether a node whose inputs are the same in every iteration is computed before the loop."""
+    values = (*node.inputs, *node.outputs)
+    if not node.op.is_primitive() or not all(v.type.is_static for v in values):
+        return False
+    return sum(v.type.size for v in node.outputs) <= GROWTH * sum(v.type.size for v in node.inputs)
+
+
+def _with(value: T, **fields: Any) -> T:
+    """`value` with other fields; the same object if they are equal to what they were."""
+    same = all(getattr(value, k) == v for k, v in fields.items())
+    return value if same else replace(value, **fields)
+
+
+def _read(body: Graph) -> set[Value]:
+    return {*body.outputs, *(v for n in body.nodes for v in n.inputs)}
+
+
+def _with_outputs(body: Graph, kept: Sequence[int]) -> Graph:
+    return _with(
+        body,
+        outputs=tuple(body.outputs[i] for i in kept),
+        output_names=tuple(body.output_names[i] for i in kept),
+    )
+
+
+def _renamed(body: Graph, new: dict[Value, Value]) -> Graph:
+    """`body` that reads other values in place of some; its inputs stay."""
+
+    def of(values: Sequence[Value]) -> tuple[Value, ...]:
+        return tuple(new.get(v, v) for v in values)
+
+    nodes = tuple(replace(n, inputs=of(n.inputs)) for n in body.nodes)
+    return replace(body, nodes=nodes, outputs=of(body.outputs))
+
+
+def _zeros(type: TensorType) -> np.ndarray:
+    return np.zeros(type.static_shape, type.dtype.numpy)

@@ -1,0 +1,177 @@
+"""The steps of a program as JSON values, in the manifest of a `.tsm` file.
+
+A reader trusts nothing: it checks every place, and that every pointer belongs to a loop around.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from tilesmith.codegen.steps import Arg, Branch, Carried, Copy, KernelCall, Repeat, Slice, Step
+
+Room: TypeAlias = Callable[[str, int], int]
+"""The largest byte offset into an input or output, by kind and number."""
+
+DEPTH = 64
+"""Most branches and loops inside one another."""
+
+
+def steps_out(steps: Sequence[Step]) -> list[dict[str, Any]]:
+    """`steps` as JSON values."""
+    return [_step_out(s) for s in steps]
+
+
+def _step_out(step: Step) -> dict[str, Any]:
+    match step:
+        case KernelCall():
+            return {
+                "symbol": step.symbol, "label": step.label, "args": _places_out(step.args),
+                "workspace": _place_out(step.workspace), "messages": list(step.messages),
+                "sources": list(step.sources),
+            }  # fmt: skip
+        case Copy():
+            return {"copy": _size_out(step.bytes), "places": _places_out((step.source, step.to))}
+        case Branch():
+            return {
+                "if": _place_out(step.condition),
+                "then": steps_out(step.then),
+                "else": steps_out(step.otherwise),
+            }
+        case Repeat():
+            return {
+                "loop": _place_out(step.count) if isinstance(step.count, Arg) else step.count,
+                "body": steps_out(step.body),
+                "slices": [
+                    [s.pointer, _place_out(s.first), _size_out(s.stride), s.backward]
+                    for s in step.slices
+                ],
+                "carried": [
+                    [c.pointer, *_places_out((c.first, c.following, c.end)), _size_out(c.bytes),
+                     c.target, _place_out(c.other)]
+                    for c in step.carried
+                ],
+                "number": _place_out(step.number),
+                "first": _place_out(step.first),
+                "again": _place_out(step.again),
+            }  # fmt: skip
+
+
+def _place_out(arg: Arg | None) -> list[Any] | None:
+    return None if arg is None else [arg.kind, arg.index, arg.offset]
+
+
+def _size_out(size: int | Arg) -> Any:
+    return _place_out(size) if isinstance(size, Arg) else size
+
+
+def _places_out(args: Sequence[Arg]) -> list[Any]:
+    return [_place_out(a) for a in args]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads steps and checks them.
+
+    limits: the largest index of each kind of place.
+    room: the largest offset into an input or output.
+    symbols: the kernels that there are.
+    memory: the most bytes of one value.
+    """
+
+    limits: Mapping[str, int]
+    room: Room
+    symbols: Mapping[str, Any]
+    memory: int
+
+    def steps(
+        self, found: Any, pointers: frozenset[int] = frozenset(), depth: int = 0
+    ) -> tuple[Step, ...]:
+        """The steps that JSON values describe.
+
+        Raises ValueError, KeyError or TypeError for anything that `steps_out` does not write.
+        """
+        if depth > DEPTH:
+            raise ValueError(f"control flow is nested more than {DEPTH} deep")
+        return tuple(self._step(s, pointers, depth) for s in found)
+
+    def _step(self, s: dict[str, Any], known: frozenset[int], depth: int) -> Step:
+        if "symbol" in s:
+            if s["symbol"] not in self.symbols:
+                raise ValueError(f"the kernel {s['symbol']!r} has no code")
+            args = tuple(self._place(a, known) for a in s["args"])
+            messages, sources = (tuple(map(text, s[k])) for k in ("messages", "sources"))
+            work = self._place(s["workspace"], known)
+            return KernelCall(s["symbol"], args, text(s["label"]), work, messages, sources)
+        if "copy" in s:
+            source, to = (self._place(p, known) for p in s["places"])
+            return Copy(source, to, self._size(s["copy"]))
+        if "if" in s:
+            branches = (self.steps(s[k], known, depth + 1) for k in ("then", "else"))
+            return Branch(self._place(s["if"], known), *branches)
+        return self._loop(s, known, depth)
+
+    def _loop(self, s: dict[str, Any], known: frozenset[int], depth: int) -> Repeat:
+        own = [p for p, *_ in s["slices"]]
+        own += [p for c in s["carried"] for p in (c[0], c[5]) if p is not None]
+        inside = known.union(number(p, 1 << 31) for p in own)
+        if len(inside) != len(known) + len(own):
+            raise ValueError("two loops move the same pointer")
+        slices = tuple(
+            Slice(p, self._place(first, known), self._size(stride), bool(backward))
+            for p, first, stride, backward in s["slices"]
+        )
+        carried = tuple(
+            Carried(
+                p,
+                self._place(first, known),
+                self._place(following, inside),
+                self._place(end, known),
+                self._size(size),
+                target,
+                None if other is None else self._place(other, known),
+            )
+            for p, first, following, end, size, target, other in s["carried"]
+        )
+        if any((c.target is None) != (c.other is None) for c in carried):
+            raise ValueError("a carried value has half of two buffers")
+        at, first, again = (
+            None if s[k] is None else self._place(s[k], (k == "again" and inside) or known)
+            for k in ("number", "first", "again")
+        )
+        if (first is None) != (again is None):
+            raise ValueError("a loop has half of a condition")
+        count = s["loop"]
+        count = self._place(count, known) if isinstance(count, list) else number(count, 1 << 62)
+        body = self.steps(s["body"], inside, depth + 1)
+        return Repeat(count, body, slices, carried, at, first, again)
+
+    def _size(self, found: Any) -> int | Arg:
+        """A number of bytes."""
+        if not isinstance(found, list):
+            return number(found, self.memory)
+        size = self._place(found, frozenset())
+        if size.kind != "extent":
+            raise ValueError(f"a size is {size.kind!r}")
+        return size
+
+    def _place(self, found: Any, pointers: frozenset[int]) -> Arg:
+        kind, index, offset = found
+        if kind == "pointer":
+            if index not in pointers:
+                raise ValueError(f"pointer {index!r} is used outside of its loop")
+            return Arg(kind, index, number(offset, self.memory))
+        return Arg(kind, number(index, self.limits[kind]), number(offset, self.room(kind, index)))
+
+
+def text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected text, found {type(value).__name__}")
+    return value
+
+
+def number(value: Any, limit: int) -> int:
+    if type(value) is not int or not 0 <= value <= limit:
+        raise ValueError(f"expected a number from 0 to {limit}, found {value!r}")
+    return value
