@@ -1,7 +1,8 @@
-"""ONNX's control flow, resolved during import.
+"""ONNX's control flow.
 
-A condition that is known chooses a branch; otherwise both branches are computed (they have no
-effects) and `Where` chooses. Loops whose number of steps is known are unrolled.
+A condition that is known chooses a branch, and a loop of a few steps is unrolled.  Others become
+nodes with graphs.  What those can't express is resolved during import: of branches with sequences,
+for example, both are computed (they have no effects), and `Where` chooses.
 """
 
 from __future__ import annotations
@@ -9,18 +10,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from tilesmith.frontend.common.body import Body, alternatives
 from tilesmith.frontend.common.errors import NotedError
 from tilesmith.frontend.common.slots import FAILED, Result, Slot, kind_of
 from tilesmith.frontend.onnx import attributes as at
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
+from tilesmith.graph.control import INDEX, If, Loop
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import bool_, i64
+from tilesmith.ir.types import TensorType
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, shape, slicing
 
 _STEPS = 1 << 12
 """Most steps of a loop that is unrolled."""
+_FEW = 4
+"""Most steps of a loop that is unrolled although it could be a node."""
+_PLENTY = 1 << 40
+"""Most steps of a loop that nothing ends before: it would take days."""
+_ENDLESS = (1 << 63) - 1
 
 
 def graph_attribute(n: OnnxNode, name: str) -> Any:
@@ -62,7 +73,27 @@ def if_(n: OnnxNode) -> Result:
     if known is not None:
         chosen = branches[0] if bool(known.reshape(-1)[0]) else branches[1]
         return results_of(n.inline(chosen, (), n.loc))
+    bodies = [Body(n.builder, name) for name in ("then", "otherwise")]
+    found = [n.nest(b, g, (), n.loc) for b, g in zip(bodies, branches, strict=True)]
+    then, otherwise = map(_only_tensors, found)
+    if then is None or otherwise is None:
+        return _both(n, condition, branches)
+    _check_alike(n, condition, then, otherwise)
+    graphs, captured = alternatives(bodies, (then, otherwise))
+    return _several(n.add(If(*graphs), _one(n, condition), *captured))
+
+
+def _both(n: OnnxNode, condition: Value, branches: tuple[Any, Any]) -> Result:
+    """The results of both branches, of which the condition chooses; for what can't be a graph."""
     then, otherwise = (_values(n, n.inline(g, (), n.loc)) for g in branches)
+    _check_alike(n, condition, then, otherwise)
+    condition = _one(n, condition)
+    return tuple(n.add(ew.Where(), condition, a, b) for a, b in zip(then, otherwise, strict=True))
+
+
+def _check_alike(
+    n: OnnxNode, condition: Value, then: Sequence[Value], otherwise: Sequence[Value]
+) -> None:
     if len(then) != len(otherwise):
         n.bad(
             f"expected as many results from both branches, found {len(then)} and {len(otherwise)}"
@@ -70,8 +101,23 @@ def if_(n: OnnxNode) -> Result:
     for a, b in zip(then, otherwise, strict=True):
         if a.type != b.type:
             n.array(condition, f"cond (its branches give {a.type} and {b.type})")
-    condition = n.add(shape.Reshape(()), condition)
-    return tuple(n.add(ew.Where(), condition, a, b) for a, b in zip(then, otherwise, strict=True))
+
+
+def _only_tensors(slots: Sequence[Slot] | None) -> tuple[Value, ...] | None:
+    """The results of a body where only tensors of known shapes can be; None for others."""
+    if slots is None:
+        return None
+    values = tuple(s for s in slots if isinstance(s, Value) and s.type.is_static)
+    return values if len(values) == len(slots) else None
+
+
+def _one(n: OnnxNode, value: Value) -> Value:
+    """A tensor of one element as a scalar."""
+    return n.add(shape.Reshape(()), value) if value.type.rank else value
+
+
+def _several(made: Value | tuple[Value, ...]) -> tuple[Value, ...]:
+    return made if isinstance(made, tuple) else (made,)
 
 
 @onnx_op("Loop", since=1)
@@ -82,11 +128,14 @@ def loop(n: OnnxNode) -> Result:
     if any(v is None for v in carried):
         n.bad("expected every loop-carried value, found one left out")
     state: list[Slot] = list(carried)
+    if len(body.output) < 1 + len(state):
+        n.bad(f"expected at least {1 + len(state)} outputs of the body, found {len(body.output)}")
+    made = _loop_node(n, body, limit, condition, carried)
+    if made is not None:
+        return made
     steps = None if limit is None else int(n.scalar(limit, "the trip count"))
     going = condition if condition is not None else n.const(True, bool_)
     scans: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - len(state))]
-    if len(body.output) < 1 + len(state):
-        n.bad(f"expected at least {1 + len(state)} outputs of the body, found {len(body.output)}")
     step = 0
     while steps is None or step < steps:
         if not bool(n.scalar(going, "the condition of the loop")):
@@ -105,6 +154,76 @@ def loop(n: OnnxNode) -> Result:
         n.unsupported("a loop of no steps that collects values (their shapes are unknown)")
     collected = [_stack(n, found, 0) for found in scans]
     return (*state, *collected)
+
+
+def _loop_node(
+    n: OnnxNode,
+    graph: Any,
+    limit: Value | None,
+    condition: Value | None,
+    carried: Sequence[Slot],
+) -> tuple[Value, ...] | None:
+    """A loop at run time; None for one that is better unrolled, or that can only be: of a few
+    steps, all values of which are known, or whose carried values have other types in each step.
+    """
+    state = _only_tensors(carried)
+    if state is None:
+        return None
+    steps = _known(n, limit)
+    first = True if condition is None else _known(n, condition)
+    body = Body(n.builder, "step")
+    number, *inner = body.given([INDEX, *(v.type for v in state)])
+    arguments = [number, body.constant(np.full(_shape(condition), True)), *inner]
+    results = _only_tensors(n.nest(body, graph, arguments, n.loc))
+    if results is None or not results:
+        return None
+    again, *results = results
+    if any(a.type != b.type for a, b in zip(results, state)) or again.dtype is not bool_:
+        return None
+    always = body.known(again)
+    is_conditional = always is None or not always.all() or first is not True
+    if is_conditional and first is False:
+        steps = 0
+    if steps is None and len(results) > len(state):
+        return None  # it collects as many values as there are steps
+    if is_conditional and first is not False and len(results) > len(state):
+        return None
+    if steps is not None and not is_conditional:
+        if steps > _PLENTY:
+            n.unsupported(f"a loop of {steps} steps without a condition (at most {_PLENTY})")
+        is_known = not body.captured and all(n.known(v) is not None for v in state)
+        if 0 < steps <= (_STEPS if is_known else _FEW):
+            return None
+    inputs: list[Value] = []
+    if steps is None:
+        inputs.append(n.const(_ENDLESS, i64) if limit is None else _count(n, limit))
+    is_conditional = is_conditional and steps != 0
+    if is_conditional:
+        inputs.append(n.const(True, bool_) if condition is None else _one(n, condition))
+        results = [body.add(shape.Reshape(()), again), *results]
+    names = [f"out{i}" for i in range(len(results))]
+    ways = (1,) * (len(results) - is_conditional - len(state))
+    op = Loop(
+        body.finish(results, names), len(state), (), ways,
+        None if steps is None else max(int(steps), 0), is_conditional,
+    )  # fmt: skip
+    return _several(n.add(op, *inputs, *state, *body.captured))
+
+
+def _known(n: OnnxNode, value: Value | None) -> Any:
+    """The one number or bool in a value, if it is known."""
+    found = None if value is None else n.known(value)
+    return None if found is None or found.size != 1 else found.reshape(-1)[0].item()
+
+
+def _count(n: OnnxNode, limit: Value) -> Value:
+    if limit.dtype is not i64 or limit.type.size != 1:
+        n.bad(f"M: expected one i64, found {limit.type}")
+    return _one(n, limit)
+
+
+def _shape(value: Value | None) -> tuple[int, ...]:
+    return () if value is None or not value.type.is_static else value.type.static_shape
 
 
 def _stack(n: OnnxNode, values: list[Value], axis: int) -> Value:
@@ -137,6 +256,10 @@ def scan(n: OnnxNode) -> Result:
     if len(lengths) != 1:
         n.bad(f"expected sequences of one length, found {sorted(lengths)}")
     length = lengths.pop()
+    if length > _FEW or not length:
+        made = _scan_node(n, body, state, sequences, (axes, backward), (out_axes, out_backward))
+        if made is not None:
+            return made
     if not 1 <= length <= _STEPS:
         n.unsupported(f"a scan of {length} steps (supported are 1 to {_STEPS})")
     collected: list[list[Value]] = [[] for _ in range(outputs)]
@@ -154,6 +277,50 @@ def scan(n: OnnxNode) -> Result:
         for found, a, back in zip(collected, out_axes, out_backward, strict=True)
     ]
     return tuple(s for s in (*state, *stacked) if isinstance(s, Value))
+
+
+def _scan_node(
+    n: OnnxNode,
+    graph: Any,
+    carried: Sequence[Slot],
+    sequences: Sequence[Value],
+    given: tuple[Sequence[int], Sequence[int]],
+    wanted: tuple[Sequence[int], Sequence[int]],
+) -> tuple[Value, ...] | None:
+    """A scan as a loop at run time; None where its state has other types in each step.
+
+    given, wanted: for each sequence and each collected result, its axis and whether it is backward.
+    """
+    state = _only_tensors(carried)
+    if state is None or not all(v.type.is_static for v in sequences):
+        return None
+    firsts = [_moved(n, v, a, 0) for v, a in zip(sequences, given[0], strict=True)]
+    elements = [TensorType(v.dtype, v.shape[1:]) for v in firsts]
+    body = Body(n.builder, "step")
+    _, *inner = body.given([INDEX, *(v.type for v in state), *elements])
+    results = _only_tensors(n.nest(body, graph, inner, n.loc))
+    if results is None or any(a.type != b.type for a, b in zip(results, state)):
+        return None
+    op = Loop(
+        body.finish(results, [f"out{i}" for i in range(len(results))]),
+        len(state),
+        tuple(-1 if b else 1 for b in given[1]),
+        tuple(-1 if b else 1 for b in wanted[1]),
+        firsts[0].type.static_shape[0],
+    )
+    made = _several(n.add(op, *state, *firsts, *body.captured))
+    ends, stacked = made[: len(state)], made[len(state) :]
+    axes = (n.axis(a, v.type.rank) for a, v in zip(wanted[0], stacked, strict=True))
+    return (*ends, *(_moved(n, v, 0, a) for v, a in zip(stacked, axes, strict=True)))
+
+
+def _moved(n: OnnxNode, value: Value, axis: int, to: int) -> Value:
+    """A tensor with one axis in another place."""
+    if axis == to:
+        return value
+    order = [i for i in range(value.type.rank) if i != axis]
+    order.insert(to, axis)
+    return n.add(shape.Transpose(tuple(order)), value)
 
 
 def _list(n: OnnxNode, name: str, count: int) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tilesmith.frontend.common.body import Body
 from tilesmith.frontend.common.external import ExternalFiles
 from tilesmith.frontend.common.folding import FoldingBuilder
 from tilesmith.frontend.common.importer import Importer
@@ -113,14 +114,47 @@ class OnnxImporter(Importer):
         for node in in_order:
             self.node(node, frame)
 
-    def subgraph(self, graph: Any, frame: Frame, arguments: Sequence[Slot], loc: str) -> list[Slot]:
+    def nested(
+        self, body: Body, graph: Any, frame: Frame, arguments: Sequence[Slot], loc: str
+    ) -> list[Slot] | None:
+        """`subgraph` with the nodes added to `body`; None, with nothing noted, where something in
+        it is unsupported or does not fit.
+        """
+        outer, noted, calls = self.builder, len(self._problems), len(self._calls)
+        self.builder = body
+        found: list[Slot]
+        try:
+            found = self.subgraph(graph, frame, arguments, loc, body)
+        except ModelError:
+            found = [FAILED]
+        finally:
+            self.builder = outer
+            del self._calls[calls:]
+        failed = len(self._problems) > noted or any(isinstance(s, Failed) for s in found)
+        del self._problems[noted:]
+        return None if failed else found
+
+    def subgraph(
+        self,
+        graph: Any,
+        frame: Frame,
+        arguments: Sequence[Slot],
+        loc: str,
+        body: Body | None = None,
+    ) -> list[Slot]:
         """The outputs of a sub-graph (a branch, a loop's body) for `arguments`.
 
-        Its nodes are inlined; they see the names of `frame`.
+        Its nodes are inlined and see the names of `frame`; those of a `body` see what it captures.
         """
         inner = Frame(
-            frame, f"{loc}/", frame.depth + 1, opsets=frame.opsets, attributes=frame.attributes
+            frame if body is None else None,
+            f"{loc}/",
+            frame.depth + 1,
+            opsets=frame.opsets,
+            attributes=frame.attributes,
         )
+        if body is not None:
+            inner.names |= {name: body.slot(frame.find(name)) for name in sorted(captured(graph))}
         if len(graph.input) != len(arguments):
             raise ModelError(
                 f"sub-graph of {loc!r}: expected {len(arguments)} inputs, found {len(graph.input)}"
@@ -177,6 +211,9 @@ class OnnxImporter(Importer):
                     outputs,
                     self.files,
                     lambda graph, arguments, at: self.subgraph(graph, frame, arguments, at),
+                    lambda body, graph, arguments, at: self.nested(
+                        body, graph, frame, arguments, at
+                    ),
                 )
                 made = importer(context)
                 context.check_all_read()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tilesmith.frontend.common.body import Body
 from tilesmith.frontend.common.external import ExternalFiles
 from tilesmith.frontend.common.node import NodeContext
 from tilesmith.frontend.common.slots import Slot, kind_of
@@ -34,6 +35,8 @@ class OnnxNode(NodeContext):
     files: where tensors in attributes may have their data.
     inline: the outputs of a sub-graph (a GraphProto) for given inputs, its nodes added here; the
         last argument is its place, for messages.
+    nest: the same with the nodes added to a body, which captures what it uses of the graphs around;
+        None where something in it can't be, and nothing is reported.
     """
 
     op_type: str
@@ -43,6 +46,7 @@ class OnnxNode(NodeContext):
     outputs: tuple[str, ...]
     files: ExternalFiles
     inline: Callable[[Any, Sequence[Slot], str], list[Slot]]
+    nest: Callable[[Body, Any, Sequence[Slot], str], list[Slot] | None]
     _inputs_read: int = field(default=0, init=False)
 
     # Inputs
