@@ -1,4 +1,4 @@
-"""ONNX's recurrent layers (RNN, GRU, LSTM), unrolled over time.
+"""ONNX's recurrent layers (RNN, GRU, LSTM) as loops over time.
 
 One matrix product multiplies the inputs of all steps by their weights.  Each step then multiplies
 only its state.
@@ -6,24 +6,26 @@ only its state.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
+from tilesmith.frontend.common.body import Body
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.shapes import reshape_to
+from tilesmith.graph.control import INDEX, Loop
 from tilesmith.graph.nodes import Value
-from tilesmith.ir.types import same_dim
+from tilesmith.ir.types import TensorType, same_dim
 from tilesmith.ops import activation as act
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import matmul as mm
 from tilesmith.ops import rules, shape, slicing
 
-Function = Callable[[Value], Value]
-
-_STEPS = 1 << 12
-"""Most steps of a sequence that is unrolled."""
+Function: TypeAlias = Callable[[Value], Value]
+Activation: TypeAlias = tuple[str, float, float]
+"""A function by name, with its parameters alpha and beta."""
 
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
@@ -63,19 +65,45 @@ def _scaled(n: OnnxNode, x: Value, by: float) -> Value:
     return n.add(ew.Mul(), x, n.const(by, x.dtype))
 
 
-@dataclass(slots=True)
-class _Cell:
-    """One direction: weights of its gates, and the state while it runs."""
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """What the directions of a layer have in common.
 
-    projected: Value
-    """Inputs times weights plus biases, [steps, batch, gates * hidden]."""
+    kind: RNN, GRU or LSTM.
+    clip: bound of what goes into activations.
+    linear_first: whether a GRU multiplies by its weights before it resets.
+    coupled: whether an LSTM forgets as much as it lets in.
+    lengths: of the sequences in a batch.
+    """
+
+    kind: str
+    clip: float | None
+    linear_first: bool
+    coupled: bool
+    lengths: Value | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """The weights of one direction.
+
+    recurrent: [gates * hidden, hidden].
+    bias: of the product with the state, [gates * hidden], where it is not part of the inputs.
+    peephole: [3 * hidden].
+    functions: names and parameters of the activations.
+    """
+
     recurrent: Value
-    """[gates * hidden, hidden]."""
-    recurrent_bias: Value | None
+    bias: Value | None
     peephole: Value | None
-    functions: list[Function]
-    h: Value
-    c: Value | None
+    functions: Sequence[Activation]
+
+    def inside(self, body: Body) -> _Cell:
+        """The cell as a loop's body sees it."""
+        bias, peephole = (
+            None if v is None else body.capture(v) for v in (self.bias, self.peephole)
+        )
+        return replace(self, recurrent=body.capture(self.recurrent), bias=bias, peephole=peephole)
 
 
 @onnx_op("RNN", "GRU", "LSTM", since=1)
@@ -112,50 +140,70 @@ def recurrent(n: OnnxNode) -> Result:
             n.bad(f"{name}: expected shape {list(fits)}, found {v.type}")
     if lengths is not None and not rules.equal_shapes(kind, lengths.type.shape, (batch,)):
         n.bad(f"sequence_lens: expected [{batch}], found {lengths.type}")
-    if not 1 <= steps <= _STEPS:
-        n.unsupported(f"a sequence of {steps} steps (supported are 1 to {_STEPS})")
-    clip = n.attr_float("clip") if n.has("clip") else None
-    linear_first = n.attr_flag("linear_before_reset") if kind == "GRU" else False
-    coupled = n.attr_flag("input_forget") if kind == "LSTM" else False
+    layer = _Layer(
+        kind,
+        n.attr_float("clip") if n.has("clip") else None,
+        n.attr_flag("linear_before_reset") if kind == "GRU" else False,
+        n.attr_flag("input_forget") if kind == "LSTM" else False,
+        lengths,
+    )
     functions = _functions(n, count)
     zero = n.add(shape.Expand((batch, hidden)), n.const(0, x.dtype))
-    outputs: list[list[Value]] = []
-    finals: list[tuple[Value, Value | None]] = []
+    outputs: list[Value] = []
+    finals: list[tuple[Value, ...]] = []
     for d in range(count):
         b, h, c, p = (None if v is None else _pick(n, v, d) for v in (bias, h0, c0, peepholes))
         recurrent_bias = None
         projected = n.add(mm.MatMul(transpose_b=True), x, _pick(n, w, d))
         if b is not None:
             b_w, recurrent_bias = n.add(slicing.Split(0, (gates * hidden, gates * hidden)), b)
-            if not (kind == "GRU" and linear_first):
+            if not layer.linear_first:
                 b_w, recurrent_bias = n.add(ew.Add(), b_w, recurrent_bias), None
             projected = n.add(ew.Add(), projected, b_w)
-        cell = _Cell(
-            projected,
-            _pick(n, r, d),
-            recurrent_bias,
-            p,
-            functions[d],
-            h or zero,
-            (c or zero) if kind == "LSTM" else None,
+        cell = _Cell(_pick(n, r, d), recurrent_bias, p, functions[d])
+        state = (h or zero, c or zero) if kind == "LSTM" else (h or zero,)
+        *final, collected = _over_time(
+            n, layer, cell, (projected, steps), state, direction == "reverse" or d == 1
         )
-        backward = direction == "reverse" or d == 1
-        collected: list[Value] = []
-        for t in reversed(range(steps)) if backward else range(steps):
-            h, c = _step(n, kind, cell, t, hidden, clip, linear_first, coupled)
-            shown = h
-            if lengths is not None:
-                # Beyond a sequence's end the state stays and the output is zero.
-                live = n.add(ew.Less(), n.const(t, lengths.dtype), lengths)
-                live = reshape_to(n, live, (batch, 1))
-                shown = n.add(ew.Where(), live, h, zero)
-                h = n.add(ew.Where(), live, h, cell.h)
-                c = None if c is None or cell.c is None else n.add(ew.Where(), live, c, cell.c)
-            cell.h, cell.c = h, c
-            collected.append(shown)
-        outputs.append(collected[::-1] if backward else collected)
-        finals.append((cell.h, cell.c))
+        outputs.append(collected)
+        finals.append(tuple(final))
     return _results(n, outputs, finals, batch_first)
+
+
+def _over_time(
+    n: OnnxNode,
+    layer: _Layer,
+    cell: _Cell,
+    inputs: tuple[Value, int],
+    state: Sequence[Value],
+    backward: bool,
+) -> tuple[Value, ...]:
+    """The final state, and what all steps show, [steps, batch, hidden].
+
+    inputs: times weights plus biases, [steps, batch, gates * hidden], and the number of steps.
+    """
+    projected, steps = inputs
+    element = projected.type.shape[1:]
+    body = Body(n.builder, layer.kind)
+    types = [v.type for v in state]
+    number, *before, x = body.given([INDEX, *types, TensorType(projected.dtype, element)])
+    inner = replace(n, builder=body)
+    after = _step(inner, layer, cell.inside(body), x, before)
+    shown = after[0]
+    if layer.lengths is not None:
+        # Beyond a sequence's end the state stays and the output is zero.
+        lengths = body.capture(layer.lengths)
+        at = (
+            inner.add(ew.Sub(), inner.const(steps - 1, INDEX.dtype), number) if backward else number
+        )
+        live = inner.add(ew.Less(), inner.add(ew.Cast(lengths.dtype), at), lengths)
+        live = reshape_to(inner, live, (element[0], 1))
+        shown = inner.add(ew.Where(), live, shown, inner.const(0, shown.dtype))
+        after = [inner.add(ew.Where(), live, new, old) for new, old in zip(after, before)]
+    names = [*(f"state{i}" for i in range(len(after))), "shown"]
+    way = (-1 if backward else 1,)
+    op = Loop(body.finish([*after, shown], names), len(state), way, way, steps)
+    return n.add(op, *state, projected, *body.captured)
 
 
 def _pick(n: OnnxNode, v: Value, d: int) -> Value:
@@ -166,7 +214,7 @@ def _pick(n: OnnxNode, v: Value, d: int) -> Value:
     return reshape_to(n, n.add(slicing.Slice((d,), (d + 1,), (0,), (1,)), v), rest)
 
 
-def _functions(n: OnnxNode, count: int) -> list[list[Function]]:
+def _functions(n: OnnxNode, count: int) -> list[list[Activation]]:
     per = len(_DEFAULTS[n.op_type])
     names = n.attr_strings("activations") or _DEFAULTS[n.op_type] * count
     if len(names) != per * count:
@@ -175,7 +223,7 @@ def _functions(n: OnnxNode, count: int) -> list[list[Function]]:
         list(n.attr_floats("activation_alpha") or ()),
         list(n.attr_floats("activation_beta") or ()),
     )
-    made: list[Function] = []
+    made: list[Activation] = []
     for name in names:
         known = {
             k.lower(): k for k in (*_PARAMETERS, "Sigmoid", "Tanh", "Relu", "Softsign", "Softplus")
@@ -186,24 +234,15 @@ def _functions(n: OnnxNode, count: int) -> list[list[Function]]:
             alpha = alphas.pop(0) if alphas else alpha
             if name in ("Affine", "ScaledTanh", "HardSigmoid"):
                 beta = betas.pop(0) if betas else beta
-        made.append(_activation(n, name, alpha, beta))
+        made.append((name, alpha, beta))
     return [made[d * per : (d + 1) * per] for d in range(count)]
 
 
-def _step(
-    n: OnnxNode,
-    kind: str,
-    cell: _Cell,
-    t: int,
-    hidden: int,
-    clip: float | None,
-    linear_first: bool,
-    coupled: bool,
-) -> tuple[Value, Value | None]:
-    """The state after step `t`."""
-    parts = (hidden,) * _GATES[kind]
-    at_t = n.add(slicing.Slice((t,), (t + 1,), (0,), (1,)), cell.projected)
-    x = reshape_to(n, at_t, at_t.type.shape[1:])
+def _step(n: OnnxNode, layer: _Layer, cell: _Cell, x: Value, state: Sequence[Value]) -> list[Value]:
+    """The state after a step whose projected input is `x`, [batch, gates * hidden]."""
+    kind, clip, before = layer.kind, layer.clip, state[0]
+    parts = (n.shape(cell.recurrent)[1],) * _GATES[kind]
+    functions = [_activation(n, *f) for f in cell.functions]
 
     def limit(v: Value) -> Value:
         return v if clip is None else n.add(ew.Clip(-clip, clip), v)
@@ -218,52 +257,47 @@ def _step(
     def mul(a: Value, b: Value) -> Value:
         return n.add(ew.Mul(), a, b)
 
-    product = n.add(mm.MatMul(transpose_b=True), cell.h, cell.recurrent)
-    if cell.recurrent_bias is not None:
-        product = add(product, cell.recurrent_bias)
+    product = n.add(mm.MatMul(transpose_b=True), before, cell.recurrent)
+    if cell.bias is not None:
+        product = add(product, cell.bias)
     if kind == "RNN":
-        return cell.functions[0](limit(add(x, product))), None
+        return [functions[0](limit(add(x, product)))]
     one = n.const(1, x.dtype)
     if kind == "GRU":
-        f, g = cell.functions
+        f, g = functions
         xs, hs = n.add(slicing.Split(1, parts), x), n.add(slicing.Split(1, parts), product)
         z, r = f(limit(add(xs[0], hs[0]))), f(limit(add(xs[1], hs[1])))
-        if linear_first:
+        if layer.linear_first:
             candidate = add(xs[2], mul(r, hs[2]))
         else:
             own = n.add(slicing.Split(0, parts), cell.recurrent)[2]
-            candidate = add(xs[2], n.add(mm.MatMul(transpose_b=True), mul(r, cell.h), own))
+            candidate = add(xs[2], n.add(mm.MatMul(transpose_b=True), mul(r, before), own))
         candidate = g(limit(candidate))
-        return add(mul(n.add(ew.Sub(), one, z), candidate), mul(z, cell.h)), None
-    assert cell.c is not None
-    f, g, h = cell.functions
+        return [add(mul(n.add(ew.Sub(), one, z), candidate), mul(z, before))]
+    memory = state[1]
+    f, g, h = functions
     i, o, forget, c = n.add(slicing.Split(1, parts), add(x, product))
-    peep = None if cell.peephole is None else n.add(slicing.Split(0, (hidden,) * 3), cell.peephole)
-    i = f(limit(i if peep is None else add(i, mul(peep[0], cell.c))))
-    if coupled:
+    peep = None if cell.peephole is None else n.add(slicing.Split(0, parts[:3]), cell.peephole)
+    i = f(limit(i if peep is None else add(i, mul(peep[0], memory))))
+    if layer.coupled:
         forget = n.add(ew.Sub(), one, i)
     else:
-        forget = f(limit(forget if peep is None else add(forget, mul(peep[2], cell.c))))
-    state = add(mul(forget, cell.c), mul(i, g(limit(c))))
-    o = f(limit(o if peep is None else add(o, mul(peep[1], state))))
-    return mul(o, h(state)), state
+        forget = f(limit(forget if peep is None else add(forget, mul(peep[2], memory))))
+    following = add(mul(forget, memory), mul(i, g(limit(c))))
+    o = f(limit(o if peep is None else add(o, mul(peep[1], following))))
+    return [mul(o, h(following)), following]
 
 
 def _results(
-    n: OnnxNode,
-    outputs: list[list[Value]],
-    finals: list[tuple[Value, Value | None]],
-    batch_first: bool,
+    n: OnnxNode, outputs: list[Value], finals: list[tuple[Value, ...]], batch_first: bool
 ) -> Result:
     """Y [steps, directions, batch, hidden], Y_h and (LSTM) Y_c [directions, batch, hidden]."""
-    per_direction = [
-        n.add(slicing.Concat(0), *(n.add(shape.Unsqueeze((0, 1)), h) for h in hs)) for hs in outputs
-    ]
+    per_direction = [n.add(shape.Unsqueeze((1,)), v) for v in outputs]
     y = per_direction[0] if len(per_direction) == 1 else n.add(slicing.Concat(1), *per_direction)
-    last = [n.add(slicing.Concat(0), *(n.add(shape.Unsqueeze((0,)), h) for h, _ in finals))]
-    if finals[0][1] is not None:
-        cells = [n.add(shape.Unsqueeze((0,)), c) for _, c in finals if c is not None]
-        last.append(n.add(slicing.Concat(0), *cells))
+    last = []
+    for states in zip(*finals, strict=True):
+        parts = [n.add(shape.Unsqueeze((0,)), v) for v in states]
+        last.append(parts[0] if len(parts) == 1 else n.add(slicing.Concat(0), *parts))
     if batch_first:
         y = n.add(shape.Transpose((2, 0, 1, 3)), y)
         last = [n.add(shape.Transpose((1, 0, 2)), v) for v in last]
