@@ -64,6 +64,76 @@ def test_linear_classifiers(transform: str) -> None:
     check(model, inputs)
 
 
+def forest(mode: str, seed: int, tracks: bool = False) -> dict[str, Any]:
+    """Three trees of seven nodes, whose leaves are the last four."""
+    rng = np.random.default_rng(seed)
+    inner = np.arange(7) < 3
+    return {
+        "nodes_treeids": np.repeat(range(3), 7).tolist(),
+        "nodes_nodeids": [*range(7)] * 3,
+        "nodes_featureids": rng.integers(0, 5, 21).tolist(),
+        "nodes_values": rng.integers(-1, 2, 21).astype(float).tolist(),
+        "nodes_modes": [mode if i else "LEAF" for i in inner] * 3,
+        "nodes_truenodeids": [2 * i + 1 if b else 0 for i, b in enumerate(inner)] * 3,
+        "nodes_falsenodeids": [2 * i + 2 if b else 0 for i, b in enumerate(inner)] * 3,
+        "nodes_missing_value_tracks_true": (rng.integers(0, 2, 21) * tracks).tolist(),
+    }
+
+
+def leaves(group: str, ids: list[int], seed: int, positive: bool = False) -> dict[str, Any]:
+    """Weights of each leaf of `forest` for each of `ids`."""
+    weights = normal(12 * len(ids), seed=seed)
+    return {
+        f"{group}_treeids": np.repeat(range(3), 4 * len(ids)).tolist(),
+        f"{group}_nodeids": np.repeat([3, 4, 5, 6], len(ids)).tolist() * 3,
+        f"{group}_ids": ids * 12,
+        f"{group}_weights": (np.abs(weights) / 6 if positive else weights).tolist(),
+    }
+
+
+def rows() -> dict[str, np.ndarray]:
+    """Among them limits and NaN."""
+    values = np.array([-1.5, -1.0, 0.0, 0.5, 1.0, np.nan], np.float32)
+    return {"x": np.random.default_rng(2).choice(values, (64, 5))}
+
+
+@pytest.mark.parametrize("tracks", [False, True])
+@pytest.mark.parametrize("mode", ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT"])
+def test_tree_regressors(mode: str, tracks: bool) -> None:
+    table = leaves("target", [0, 1], 0)
+    for more in ({"aggregate_function": "AVERAGE"}, {"base_values": [0.5, -1.0]}):
+        given = forest(mode, 3, tracks) | table | more
+        check(ml("TreeEnsembleRegressor", rows(), n_targets=2, **given), rows())
+
+
+@pytest.mark.parametrize(("ids", "transform"), [
+    (ids, name) for ids in ([0, 1, 2], [0]) for name in ("NONE", "LOGISTIC", "SOFTMAX")
+    if (ids, name) != ([0], "SOFTMAX")
+], ids=str)  # fmt: skip
+def test_tree_classifiers(ids: list[int], transform: str) -> None:
+    labels = [5, 3, 8] if len(ids) == 3 else [0, 1]
+    for positive in (False, True):
+        given = forest("BRANCH_LEQ", 6) | leaves("class", ids, 4, positive)
+        model = ml(
+            "TreeEnsembleClassifier", rows(), outputs=2, classlabels_int64s=labels,
+            post_transform=transform, **given,
+        )  # fmt: skip
+        check(model, rows())
+
+
+def test_damaged_trees() -> None:
+    good = forest("BRANCH_LEQ", 3) | leaves("target", [0], 0)
+    for change, message in (
+        ({"nodes_truenodeids": [0] * 21}, "one root in each|below themselves"),
+        ({"nodes_falsenodeids": [9] * 21}, "a child among the nodes of its tree, found 9"),
+        ({"nodes_featureids": [5] * 21}, "features 0 to 4"),
+        ({"target_ids": [1] * 12}, "outputs 0 to 0"),
+        ({"nodes_modes": ["LEAF"] * 20}, "as many modes"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            load(ml("TreeEnsembleRegressor", rows(), **(good | change)))
+
+
 def test_what_is_not_there_is_refused() -> None:
     inputs = {"x": normal(2, 5)}
     with pytest.raises(UnsupportedError, match="post_transform 'PROBIT'"):

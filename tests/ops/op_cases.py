@@ -59,6 +59,7 @@ from tilesmith.ops.shape import (
 )
 from tilesmith.ops.sizes import Extents, Iota
 from tilesmith.ops.slicing import Concat, Flip, Pad, Slice, Split, Tile
+from tilesmith.ops.trees import TreeEnsemble
 from tilesmith.ops.winograd import WinogradConv
 
 FLOATS = ("f32", "f64", "f16", "bf16")
@@ -108,6 +109,16 @@ def _elementwise() -> Iterator[Case]:
         yield case(Concat(1), pair, pair)
         yield case(ew.Where(), In((2, 3), "bool"), pair, pair)
         yield case(Pad((0, 1, 1, 0)), pair)
+    tables = (
+        np.int32([0, 5]), np.int32([0, 2, 0, 0, 0, 1, 0, 0]),
+        np.float32([0.1, -0.3, 0, 0, 0, 0.2, 0, 0]), np.uint8([1, 0, 0, 0, 0, 1, 0, 0]),
+        np.int32([1, 2, 2, 3, 4, 6, 6, 7]), np.int32([4, 3, 2, 3, 4, 7, 6, 7]),
+    )  # fmt: skip
+    for outputs in (1, 3):
+        weights = np.arange(8 * outputs, dtype=np.float32).reshape(8, outputs)
+        yield case(TreeEnsemble(2), In((9, 3)), *tables, weights)
+        rows = np.where(np.arange(27).reshape(9, 3) % 4, 0.2, np.nan).astype(np.float32)
+        yield case(TreeEnsemble(2, True), rows, *tables, weights)
     for mode in ew.CastE8M0.modes:
         for saturate in (True, False):
             yield case(ew.CastE8M0(mode, saturate), SPECIAL)

@@ -32,6 +32,7 @@ from . import (
     sizes,
     slicing,
     sort,
+    trees,
     winograd,
 )
 from .base import OPS
@@ -54,6 +55,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     gather,
     scatter,
     sort,
+    trees,
     scan,
     resample,
     resize,

@@ -28,6 +28,7 @@ from tilesmith.frontend.onnx import (
     sequences,
     shapes,
     states,
+    trees,
 )
 from tilesmith.frontend.onnx.contrib import attention as contrib_attention
 from tilesmith.frontend.onnx.contrib import fused as contrib_fused
@@ -58,6 +59,7 @@ FAMILIES = (
     optimizers,
     early,
     ml,
+    trees,
     contrib_fused,
     contrib_attention,
     contrib_quantized,

@@ -24,7 +24,7 @@ from tilesmith.ops import gather, norm, reduce, slicing
 from tilesmith.ops import matmul as mm
 from tilesmith.ops.base import Op
 
-_ml_op = partial(onnx_op, since=1, domain="ai.onnx.ml")
+ml_op = partial(onnx_op, since=1, domain="ai.onnx.ml")
 
 _POST_TRANSFORMS: dict[str, Callable[[], Op]] = {
     "LOGISTIC": act.Sigmoid,
@@ -32,7 +32,7 @@ _POST_TRANSFORMS: dict[str, Callable[[], Op]] = {
 }
 
 
-def _transformed(n: OnnxNode, scores: Value) -> Value:
+def transformed(n: OnnxNode, scores: Value) -> Value:
     """`scores` through the function that `post_transform` names."""
     name = n.attr_string("post_transform", "NONE")
     if name == "NONE":
@@ -42,7 +42,7 @@ def _transformed(n: OnnxNode, scores: Value) -> Value:
     return n.add(_POST_TRANSFORMS[name](), scores)
 
 
-def _samples(n: OnnxNode, x: Value) -> Value:
+def samples(n: OnnxNode, x: Value) -> Value:
     """The input as f32[samples, features]; a vector is one sample."""
     if x.type.rank not in (1, 2):
         n.bad(f"expected samples by features, found {x.type}")
@@ -52,7 +52,7 @@ def _samples(n: OnnxNode, x: Value) -> Value:
 
 def _scores(n: OnnxNode, x: Value, count: int) -> Value:
     """`count` linear functions of the features, f32[samples, count]."""
-    x = _samples(n, x)
+    x = samples(n, x)
     features = n.shape(x)[1]
     weights = np.asarray(n.attr_floats("coefficients") or (), np.float32)
     if weights.size != count * features:
@@ -66,12 +66,12 @@ def _scores(n: OnnxNode, x: Value, count: int) -> Value:
     return n.add(ew.Add(), product, n.const(np.asarray(offsets, np.float32)))
 
 
-@_ml_op("LinearRegressor")
+@ml_op("LinearRegressor")
 def linear_regressor(n: OnnxNode) -> Result:
-    return _transformed(n, _scores(n, n.input(0), n.attr_int("targets", 1)))
+    return transformed(n, _scores(n, n.input(0), n.attr_int("targets", 1)))
 
 
-@_ml_op("LinearClassifier")
+@ml_op("LinearClassifier")
 def linear_classifier(n: OnnxNode) -> Result:
     n.ignore("multi_class")  # says how the model was trained
     labels = n.attr_ints("classlabels_ints")
@@ -83,7 +83,7 @@ def linear_classifier(n: OnnxNode) -> Result:
     scores = _scores(n, n.input(0), len(labels))
     best = n.add(reduce.ArgMax(-1, False), scores)
     label = n.add(gather.Gather(0), n.const(np.asarray(labels, np.int64)), best)
-    return label, _transformed(n, scores)
+    return label, transformed(n, scores)
 
 
 def _per_feature(n: OnnxNode, name: str, x: Value, default: float) -> Value:
@@ -94,14 +94,14 @@ def _per_feature(n: OnnxNode, name: str, x: Value, default: float) -> Value:
     return n.const(np.asarray(numbers, np.float32))
 
 
-@_ml_op("Scaler")
+@ml_op("Scaler")
 def scaler(n: OnnxNode) -> Result:
     x = cast_to(n, n.input(0), f32)
     centred = n.add(ew.Sub(), x, _per_feature(n, "offset", x, 0.0))
     return n.add(ew.Mul(), centred, _per_feature(n, "scale", x, 1.0))
 
 
-@_ml_op("Normalizer")
+@ml_op("Normalizer")
 def normalizer(n: OnnxNode) -> Result:
     """Rows whose norm is 0 stay as they are; the MAX norm is the largest value, not magnitude."""
     norms: dict[str, Callable[..., Op]] = {
@@ -113,14 +113,14 @@ def normalizer(n: OnnxNode) -> Result:
     return n.add(ew.Div(), x, n.add(ew.Where(), is_zero, n.const(1.0, f32), size))
 
 
-@_ml_op("Binarizer")
+@ml_op("Binarizer")
 def binarizer(n: OnnxNode) -> Result:
     x = n.input(0)
     above = n.add(ew.Greater(), x, n.const(n.attr_float("threshold", 0.0), x.dtype))
     return n.add(ew.Cast(x.dtype), above)
 
 
-@_ml_op("Imputer")
+@ml_op("Imputer")
 def imputer(n: OnnxNode) -> Result:
     x = n.input(0)
     floats, ints = n.attr_floats("imputed_value_floats"), n.attr_ints("imputed_value_int64s")
@@ -137,7 +137,7 @@ def imputer(n: OnnxNode) -> Result:
     return n.add(ew.Where(), is_missing, n.const(np.asarray(numbers), x.dtype), x)
 
 
-@_ml_op("FeatureVectorizer")
+@ml_op("FeatureVectorizer")
 def feature_vectorizer(n: OnnxNode) -> Result:
     sizes = n.attr_ints("inputdimensions")
     parts: list[Value] = []
@@ -150,7 +150,7 @@ def feature_vectorizer(n: OnnxNode) -> Result:
     return parts[0] if len(parts) == 1 else n.add(slicing.Concat(1), *parts)
 
 
-@_ml_op("ArrayFeatureExtractor")
+@ml_op("ArrayFeatureExtractor")
 def array_feature_extractor(n: OnnxNode) -> Result:
     x, places = n.input(0), cast_to(n, n.input(1), i64)
     picked = n.add(gather.Gather(-1), x, reshape_to(n, places, (places.type.size,)))
