@@ -78,3 +78,14 @@ def test_words_of_others_are_answered_with_ours() -> None:
     for word, ours in (("global", "heap"), ("local", "register")):
         with pytest.raises(ScheduleError, match=f"TVM's '{word}' is '{ours}' here"):
             s[copy].set_scope(word)  # type: ignore[arg-type]  # what is tested
+
+
+def test_copies_for_readers_keep_the_names_of_axes() -> None:
+    X = te.placeholder((8, 9), name="X")
+    A = te.compute((8, 9), lambda row, column: X[row, column] + 1.0, name="A")
+    B = te.compute((8, 9), lambda i, j: A[i, j] * 2.0, name="B")
+    s = te.create_schedule(B.op)
+    copy = s.cache_read(A, "heap", [B])
+    assert [a.name for a in s[copy].axis] == ["row", "column"]
+    s[copy].split("column", 4)
+    assert [a.name for a in s[s.cache_read(X, "heap", [A])].axis] == ["i0", "i1"]

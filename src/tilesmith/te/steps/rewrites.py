@@ -114,7 +114,10 @@ class CacheRead(Step):
                     f"{', '.join(found) or 'none'}"
                 )
         tensor = source.op.outputs[self.value]
-        axes = tuple(IterVar(Var(f"i{n}"), extent) for n, extent in enumerate(tensor.shape))
+        op = source.op
+        names = [a.name for a in op.axis] if isinstance(op, Compute) else []
+        names = names or [f"i{n}" for n in range(len(tensor.shape))]
+        axes = tuple(map(IterVar, map(Var, names), tensor.shape))
         name = state.unique_name(f"{self.stage}_{self.scope}")
         copy = Compute(name, axes, (tensor[tuple(a.var for a in axes)],))
         state = state.with_new_stage(
