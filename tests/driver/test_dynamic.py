@@ -85,6 +85,15 @@ def test_convolutions_of_all_sizes() -> None:
         _check(graph, exe, dict(zip((n, h), sizes, strict=True)))
 
 
+def test_kernels_for_all_sizes_are_checked() -> None:
+    n, h = symbol("n", 1, 8, 1), symbol("h", 4, 200, 32)
+    graph = _network(n, h)
+    assert all(c.passed for c in ts.driver.check(graph))
+    image = np.random.default_rng(0).standard_normal((3, 3, 21, 40)).astype(np.float32)
+    found = ts.driver.check(graph, {"x": image})
+    assert len(found) > 2 and all(c.passed for c in found)
+
+
 def test_sizes_that_do_not_fit_are_refused() -> None:
     n, m = symbol("n", 1, 8), symbol("m", 1)
     b = Builder("sum")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from tilesmith.codegen.kernel import KernelCode
@@ -56,10 +56,17 @@ def constants_in(fused: Graph) -> Iterator[Constant]:
 
 
 def assemble(
-    fused: Graph, kernels: Mapping[Node, KernelCode], session: Session, packed: Packed | None = None
+    fused: Graph,
+    kernels: Mapping[Node, KernelCode],
+    session: Session,
+    packed: Packed | None = None,
+    extents: Mapping[Node, Sequence[Dim]] | None = None,
 ) -> Program:
-    """Lay out memory and constants, where they are not `packed`, and list the kernel calls."""
-    run = _Sizes(fused, kernels)
+    """Lay out memory and constants, where they are not `packed`, and list the kernel calls.
+
+    extents: what the symbols of kernels stand for, where the node's body does not say it.
+    """
+    run = _Sizes(fused, kernels, extents or {})
     blob, offsets = packed if packed is not None else pack(fused, session)
     places = zip(constants_in(fused), offsets, strict=True)
     placement = Placement(kernels, {c.value: Arg("constant", at) for c, at in places}, run)
@@ -110,7 +117,12 @@ class _Sizes:
     workspaces: of each node, if it needs some.
     """
 
-    def __init__(self, fused: Graph, kernels: Mapping[Node, KernelCode]) -> None:
+    def __init__(
+        self,
+        fused: Graph,
+        kernels: Mapping[Node, KernelCode],
+        given: Mapping[Node, Sequence[Dim]],
+    ) -> None:
         self.names = Names()
         self.symbols = symbols_of(d for v in fused.inputs for d in v.shape)
         self._outputs = [d for v in fused.outputs for d in _physical(v)]
@@ -126,7 +138,8 @@ class _Sizes:
         for n, k in kernels.items():
             if k.symbols:
                 assert isinstance(n.op, Fused)
-                self._own[n] = dict(zip(k.symbols, localise(n.op.body)[1], strict=True))
+                own = given[n] if n in given else localise(n.op.body)[1]
+                self._own[n] = dict(zip(k.symbols, own, strict=True))
         self._number: dict[Expr | int, int] = {}
         self._values: list[Dim] = []
         sizes = {n: self._outside(n, k.workspace) for n, k in kernels.items()}

@@ -22,7 +22,12 @@ from tilesmith.codegen.kernel import KernelCode
 from tilesmith.graph.control import If, Loop, kernels_in
 from tilesmith.graph.evaluate import evaluate, evaluate_op, first_iteration, logical_array
 from tilesmith.graph.nodes import Fused, Graph, Node, Value
+from tilesmith.graph.passes.bind import bind, expected_graph
+from tilesmith.graph.passes.localise import localise
 from tilesmith.ir.dtypes import dtype as to_dtype
+from tilesmith.ir.expr import Expr, Var
+from tilesmith.ir.symbols import bound
+from tilesmith.ir.types import Dim
 from tilesmith.ops import eager
 from tilesmith.ops.base import Op
 from tilesmith.ops.elementwise import Cast
@@ -96,7 +101,7 @@ def check(
     """Run every kernel of a model by itself, on the reference's values of its inputs, and compare;
     before that, the expansion of every composite operator.
 
-    inputs: by name; default: random ones of the right types.
+    inputs: by name; default: random ones of the right types and expected sizes.
 
     The reference is `graph.evaluate`.
     """
@@ -104,11 +109,12 @@ def check(
     graph = load_graph(model, shapes, session)
     fused = optimise(graph, session)
     kernels = compile_kernels(fused, session)
-    given = inputs if inputs is not None else random_inputs(fused)
+    given = inputs if inputs is not None else random_inputs(expected_graph(graph))
+    sizes = _sizes(graph, given)
     numbers = {n: i for i, (_, n) in enumerate(kernels_in(fused))}
-    checks = _Checks(session, kernels, numbers, {})
+    checks = _Checks(session, kernels, numbers, sizes, {})
     checks.graph(fused, [np.asarray(given[v.name]) for v in fused.inputs])
-    expansions = _expansions(graph, given, session.options)
+    expansions = _expansions(bind(graph, sizes), given, session.options)
     return [*expansions, *(checks.found[i] for i in sorted(checks.found))]
 
 
@@ -119,12 +125,14 @@ class _Checks:
     session: how the model was compiled.
     kernels: the code of each kernel.
     numbers: the number of each kernel in the program.
+    sizes: of the symbols.
     found: the results by number.
     """
 
     session: Session
     kernels: Mapping[Node, KernelCode]
     numbers: Mapping[Node, int]
+    sizes: Mapping[Var, int]
     found: dict[int, KernelCheck]
 
     def graph(self, graph: Graph, inputs: Sequence[np.ndarray]) -> None:
@@ -146,17 +154,17 @@ class _Checks:
         if isinstance(node.op, If):
             for body in node.op.bodies:
                 self.graph(body, arrays[1:])
-            return evaluate_op(node.op, *arrays)
+            return evaluate_op(_bound(node, self.sizes).op, *arrays)
         if isinstance(node.op, Loop):
             if node.op.steps != 0:
                 self.graph(node.op.body, first_iteration(node.op, arrays))
-            return evaluate_op(node.op, *arrays)
+            return evaluate_op(_bound(node, self.sizes).op, *arrays)
         assert isinstance(node.op, Fused)
         options = self.session.options
-        expected, *near = _references(node.op.body, arrays, options)
+        expected, *near = _references(bind(node.op.body, self.sizes), arrays, options)
         if node in self.numbers:
             number = self.numbers[node]
-            found = _run_alone(node, self.kernels[node], arrays, self.session)
+            found = _run_alone(node, self.kernels[node], arrays, self.session, self.sizes)
             outputs = tuple(
                 _compared(f, e, others, options.bound(str(v.dtype)), str(v.dtype))
                 for v, f, e, *others in zip(node.outputs, found, expected, *near, strict=True)
@@ -164,6 +172,16 @@ class _Checks:
             ops = tuple(n.op.name for n in node.op.body.nodes)
             self.found[number] = KernelCheck(number, node.loc, ops, outputs)
         return expected
+
+
+def _sizes(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[Var, int]:
+    """The sizes that the symbols of `graph` have for these inputs."""
+    return {
+        d: n
+        for v in graph.inputs
+        for d, n in zip(v.shape, inputs[v.name].shape, strict=True)
+        if isinstance(d, Var)
+    }
 
 
 def _expansions(
@@ -261,15 +279,31 @@ def _compared(
     return OutputCheck(dtype, difference(wide, nearest), bound, stepped)
 
 
+def _bound(node: Node, sizes: Mapping[Var, int]) -> Node:
+    """The node at these sizes."""
+    return bind(Graph("", node.inputs, (), (node,), node.outputs, ()), sizes).nodes[0]
+
+
 def _run_alone(
-    node: Node, kernel: KernelCode, arrays: Sequence[np.ndarray], session: Session
+    node: Node,
+    kernel: KernelCode,
+    arrays: Sequence[np.ndarray],
+    session: Session,
+    sizes: Mapping[Var, int],
 ) -> list[np.ndarray]:
-    """The results of one kernel for logical input arrays, as logical arrays."""
+    """The results of one kernel for logical input arrays, as logical arrays; `sizes`: of the
+    symbols.
+    """
+    assert isinstance(node.op, Fused)
+    known: dict[Expr, Dim] = {**sizes}
+    extents = tuple(bound(d, known) for d in localise(node.op.body)[1])
+    node = _bound(node, sizes)
     renamed = {v: replace(v, name=f"in{i}") for i, v in enumerate(dict.fromkeys(node.inputs))}
     single = replace(node, inputs=tuple(renamed[v] for v in node.inputs))
     names = tuple(f"out{i}" for i in range(len(node.outputs)))
     alone = Graph("check", tuple(renamed.values()), (), (single,), node.outputs, names)
-    exe = Executable(assemble(alone, {single: kernel}, session), session.options.threads)
+    program = assemble(alone, {single: kernel}, session, extents={single: extents})
+    exe = Executable(program, session.options.threads)
     by_value = dict(zip(node.inputs, arrays, strict=True))
     physical = [
         np.asarray(v.layout.pack(by_value[v]) if v.layout else by_value[v], order="C")
