@@ -4,7 +4,9 @@
         if m > 4: S(i)        ->          for i in range(n): S(i)
 
 If the condition shares the loop's body with other statements, the loop is split into two versions,
-provided that the body is small (`VERSION_LIMIT` stores).
+provided that the body is small (`VERSION_LIMIT` stores) and has few such conditions
+(`CONDITION_LIMIT`).  In each version, the other conditions that follow are decided: guards of the
+rows of a tile make one more version than there are rows, not all combinations.
 
 Invariant arithmetic stays: code generation computes shared sub-expressions once, and LLVM hoists
     loop invariants well.  Allocations stay too.  Their memory is planned at compile time, so they
@@ -13,14 +15,18 @@ Invariant arithmetic stays: code generation computes shared sub-expressions once
 
 from __future__ import annotations
 
-from tilesmith.ir.expr import Expr, Load, post_order
+from tilesmith.ir.expr import Const, Expr, Load, post_order
 from tilesmith.ir.loop_tables import LOOP_KINDS
+from tilesmith.ir.simplify import EMPTY
 
 from ..nodes import For, Func, If, Seq, Stmt, Store, seq
 from ..visit import rebuild, walk
 
 VERSION_LIMIT = 16
 """Most stores of a loop body that is copied for the sake of an invariant condition."""
+
+CONDITION_LIMIT = 8
+"""Most invariant conditions beside other statements in a loop body that is copied."""
 
 
 def hoist(func: Func) -> Func:
@@ -44,10 +50,13 @@ def _hoist_conditions(stmt: Stmt) -> Stmt:
             then = _with_body(new, whole.then)
             otherwise = None if whole.otherwise is None else _with_body(new, whole.otherwise)
         else:
-            if sum(isinstance(s, Store) for s in walk(new.body)) > VERSION_LIMIT:
+            stores = sum(isinstance(s, Store) for s in walk(new.body))
+            if stores > VERSION_LIMIT or _conditions(new) > CONDITION_LIMIT:
                 return new
             then = _with_body(new, _choose(new.body, whole, True))
-            otherwise = _with_body(new, _choose(new.body, whole, False))
+            rest = _choose(new.body, whole, False)
+            is_empty = isinstance(rest, Seq) and not rest.stmts
+            otherwise = None if is_empty else _with_body(new, rest)
         if otherwise is not None:
             otherwise = _hoist_conditions(otherwise)
         return If(whole.cond, _hoist_conditions(then), otherwise, whole.likely)
@@ -70,16 +79,26 @@ def _invariant_if(loop: For) -> tuple[If, bool] | None:
     return None
 
 
+def _conditions(loop: For) -> int:
+    """How many invariant conditions stand beside other statements in the body."""
+    assert isinstance(loop.body, Seq)
+    found = {s.cond for s in loop.body.stmts if isinstance(s, If) and _is_invariant(s.cond, loop)}
+    return len(found)
+
+
 def _is_invariant(cond: Expr, loop: For) -> bool:
     return not any(n is loop.var or isinstance(n, Load) for n in post_order(cond))
 
 
 def _choose(body: Stmt, chosen: If, value: bool) -> Stmt:
+    """The body where the condition has this value, and with it those that follow from it."""
     assert isinstance(body, Seq)
+    known = EMPTY.assuming(chosen.cond if value else ~chosen.cond)
     parts: list[Stmt] = []
     for s in body.stmts:
-        if isinstance(s, If) and s.cond is chosen.cond:
-            branch = s.then if value else s.otherwise
+        cond = known.simplify(s.cond) if isinstance(s, If) else None
+        if isinstance(s, If) and isinstance(cond, Const):
+            branch = s.then if cond.value else s.otherwise
             if branch is not None:
                 parts.append(branch)
         else:
