@@ -116,7 +116,7 @@ def test_compile_then_run_the_file(tilesmith, model, example, tmp_path):
     assert tilesmith("bench", target, "--seconds", 0.1, "--threads", 1).code == 0
 
 
-def test_open_dimensions_come_from_shape(tilesmith, tmp_path):
+def test_open_dimensions_stay_open_without_shape(tilesmith, tmp_path):
     graph = helper.make_graph(
         [helper.make_node("Relu", ["x"], ["y"])],
         "open",
@@ -127,8 +127,13 @@ def test_open_dimensions_come_from_shape(tilesmith, tmp_path):
     onnx.save(
         helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), path
     )
-    outcome = tilesmith("run", path)
-    assert outcome.code == 2 and "--shape" in outcome.err
+    outcome = tilesmith("run", path, "--expected", "n=5", "--json")
+    assert outcome.code == 0, outcome.err
+    assert outcome.json["outputs"][0]["type"] == "f32[5,4]"
+    refused = tilesmith("run", path, "--dynamic", "n=5:4")
+    assert refused.code == 2 and "dimension 'n'" in refused.err
+    wrong = tilesmith("run", path, "--dynamic", "n=many")
+    assert wrong.code == 1 and "--dynamic wants NAME=LOW:HIGH" in wrong.err
     done = tilesmith("run", path, "--shape", "x=3,4", "--json")
     assert done.code == 0, done.err
     assert done.json["outputs"][0]["type"] == "f32[3,4]"

@@ -8,7 +8,6 @@ import pytest
 from kernels import TARGETS, elementwise
 
 from tilesmith.ir.dtypes import (
-    ALL,
     DType,
     bf16,
     bool_,
@@ -40,6 +39,7 @@ from tilesmith.ir.intrinsics import call
 
 INTS = (i8, i16, i32, i64, u8, u16, u32, u64)
 FLOATS = (f16, bf16, f32, f64)
+ALL = (bool_, *INTS, *FLOATS)
 LANES = (1, 4, 7, 16)
 
 pytestmark = pytest.mark.parametrize("target", TARGETS)

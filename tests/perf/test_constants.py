@@ -10,6 +10,7 @@ from pathlib import Path
 import tilesmith
 
 REVIEWED = """
+graph/passes/control_flow.py GROWTH
 graph/passes/cse.py _SAMPLE
 graph/passes/fold.py GROWTH
 graph/passes/fuse.py MAX_NODES

@@ -73,7 +73,7 @@ def test_tuning_a_model(graph: Graph, options: ts.Options) -> None:
     ]  # fmt: skip
     assert sum(s.trials for s in result.tasks) == 8
     assert sum(s.errors for s in result.tasks) == 0
-    assert result.speedup >= 1
+    assert result.speedup.high >= 1  # it is never surely slower
     inputs = driver.random_inputs(graph)
     found = result.executable.run(inputs)
     for name, want in evaluate(graph, inputs).items():

@@ -10,6 +10,7 @@ Example: tilesmith run resnet50.onnx --input x.npz --top 5
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -85,7 +86,7 @@ def command(
         "outputs": [
             {
                 "name": s.name,
-                "type": s.type,
+                "type": replace(s, shape=outputs[s.name].shape).type,
                 **_summary(outputs[s.name], top),
                 **({"difference": differences[s.name]} if s.name in differences else {}),
             }

@@ -25,6 +25,9 @@ class TreeEnsemble(Op):
     missing u8[n], yes i32[n] and no i32[n]; weight f32[n, outputs].  The next node is `yes` where
     x[feature] <= limit, or x[feature] is NaN and missing is 1.  A leaf is its own next node, so
     that all walks take `depth` steps, without a branch.
+
+    depth: steps of every walk.
+    has_missing: whether NaN has a side of its own at some node.
     """
 
     depth: int

@@ -272,7 +272,8 @@ def gather_nd(n: OnnxNode) -> Result:
 
 @onnx_op("OneHot", since=9)
 def one_hot(n: OnnxNode) -> Result:
-    depth = n.dim(n.input(1), "depth")
+    given = n.input(1)
+    depth = n.dim(given, "depth") if given.dtype.is_int else int(n.scalar(given, "depth"))
     if isinstance(depth, int) and depth < 1:
         n.bad(f"depth: expected at least 1, found {depth}")
     return n.add(gather.OneHot(depth, n.attr_int("axis", -1)), n.input(0), n.input(2))
