@@ -99,8 +99,9 @@ def terminal_output(
     unset = ("LINES", "COLUMNS", "NO_COLOR", "CI")
     environment = {k: v for k, v in os.environ.items() if k not in unset} | {"TERM": "xterm"} | more
     process = subprocess.Popen(
-        command, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True
-    )
+        command, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # nohup ignores it
+    )  # fmt: skip
     os.close(slave)
 
     def read() -> Generator[str]:
