@@ -104,9 +104,14 @@ def edit(path: Path, rng: random.Random) -> str:
     table, columns = rng.choice(COLUMNS)
     column, cell = rng.choice(columns), rng.choice(CELLS)
     where = rng.choice(["1", "substr(workload, 1, 1) < '8'"])
-    with sqlite3.connect(path) as db:
-        db.execute(f'UPDATE OR IGNORE {table} SET "{column}" = ? WHERE {where}', (cell,))
-    db.close()
+    db = sqlite3.connect(path)
+    try:
+        with db:
+            db.execute(f'UPDATE OR IGNORE {table} SET "{column}" = ? WHERE {where}', (cell,))
+    except sqlite3.DatabaseError as e:  # the log of the file that was damaged before is applied
+        return f"no edit: {e}"
+    finally:
+        db.close()
     return f"{table}.{column} = {str(cell)[:30]!r} where {where}"
 
 
