@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tilesmith as ts
+from tilesmith import driver
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Graph
@@ -88,10 +89,29 @@ def test_convolutions_of_all_sizes() -> None:
 def test_kernels_for_all_sizes_are_checked() -> None:
     n, h = symbol("n", 1, 8, 1), symbol("h", 4, 200, 32)
     graph = _network(n, h)
-    assert all(c.passed for c in ts.driver.check(graph))
+    assert all(c.passed for c in driver.check(graph))
     image = np.random.default_rng(0).standard_normal((3, 3, 21, 40)).astype(np.float32)
-    found = ts.driver.check(graph, {"x": image})
+    found = driver.check(graph, {"x": image})
     assert len(found) > 2 and all(c.passed for c in found)
+
+
+def test_an_input_whose_extent_follows_from_others() -> None:
+    n, m = symbol("past", 0, 64), symbol("seq", 1, 64)
+    b = Builder("cache")
+    x, y = b.input("x", TensorType(f32, (n,))), b.input("y", TensorType(f32, (m,)))
+    z = b.input("z", TensorType(f32, (n + m,)))
+    exe = ts.compile(b.finish(b.add(Add(), b.add(slicing.Concat(0), x, y), z)))
+    one = [np.ones(k, np.float32) for k in (3, 2, 5)]
+    np.testing.assert_array_equal(exe(*one), np.full(5, 2, np.float32))
+    with pytest.raises(ModelError, match=r"input 'z', axis 0: expected .* = 5, found 4"):
+        exe(*one[:2], np.ones(4, np.float32))
+
+
+def test_a_model_without_open_dimensions_is_not_specialised() -> None:
+    b = Builder("fixed")
+    graph = b.finish(b.add(Exp(), b.input("x", TensorType(f32, (4,)))))
+    with pytest.raises(UsageError, match="no dimension is called 'batch'; the open ones are none"):
+        ts.compile(graph, specialise={"batch": 8})
 
 
 def test_sizes_that_do_not_fit_are_refused() -> None:
@@ -176,7 +196,7 @@ def test_nothing_is_compiled_after_compile_has_returned(monkeypatch: pytest.Monk
     n, m = symbol("batch", 1, 8, 1), symbol("seq", 1, 64, 16)
     graph = _attention(n, m)
     exe = ts.compile(graph)
-    made = ts.driver.kernels_made()
+    made = driver.kernels_made()
     for size in range(1, 21):
         _check(graph, exe, {n: 1 + size % 3, m: size})
-    assert ts.driver.kernels_made() == made
+    assert driver.kernels_made() == made

@@ -3,11 +3,11 @@
     i32 @tilesmith_sizes(ptr extents, ptr values)
 
 `extents` holds a number for each symbol, `values` takes the results: the bytes of the arena, the
-bytes of scratch memory for each thread, the extents of the outputs, then what the main function
-uses itself.  It returns `Code.SIZES` if an extent is outside its range, or one that
-follows from it is negative, and `Code.OVERFLOW` if a
-result does not fit 64 bits.  Nothing is allocated before it has returned 0, so no size, however
-hostile, reaches memory unchecked.
+bytes of scratch memory for each thread, the extents of the outputs, those of inputs that are
+formulas of symbols, then what the main function uses itself.  It returns `Code.SIZES` if an extent
+is outside its range, or one that follows from it is negative, and `Code.OVERFLOW` if a result does
+not fit 64 bits.  Nothing is allocated before it has returned 0, so no size, however hostile,
+reaches memory unchecked.
 """
 
 from __future__ import annotations

@@ -126,6 +126,8 @@ class _Sizes:
         self.names = Names()
         self.symbols = symbols_of(d for v in fused.inputs for d in v.shape)
         self._outputs = [d for v in fused.outputs for d in _physical(v)]
+        extents = [d for v in fused.inputs for d in v.shape]
+        self._formulas = [d for d in extents if not isinstance(d, (int, Var))]
         self._extents = dict.fromkeys(
             d
             for n in fused.nodes
@@ -154,7 +156,7 @@ class _Sizes:
 
     def begin(self, arena: Dim, scratch: Dim) -> None:
         """Make the first values those that callers read."""
-        self._values = [arena, scratch, *self._outputs]
+        self._values = [arena, scratch, *self._outputs, *self._formulas]
 
     def place(self, offset: Dim) -> Arg:
         """An offset in the arena."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -75,7 +76,7 @@ def compile(
     program = make()
     from tilesmith.runtime.executable import Executable
 
-    if specialise is None or not program.symbols:
+    if specialise is None or (specialise == "auto" and not program.symbols):
         return Executable(program, options.threads)
     from tilesmith.runtime.specialised import Specialised
 
@@ -99,6 +100,7 @@ def _program(
     """The program of a model, from the cache or compiled; `sizes`: of its symbols, by name."""
     with identifying(model, options) as identified:
         # NumPy and LLVM, while threads hash the model: both take a tenth of a second
+        import_module("tilesmith.runtime.executable")
 
         from .programs import SavedProgram
 

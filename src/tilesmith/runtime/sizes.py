@@ -26,10 +26,12 @@ class RunSizes:
 
     call: for `Runner.call`: bytes of arena and scratch, then the extents of the symbols.
     outputs: shapes of the results.
+    formulas: extents of inputs that follow from the symbols, in order.
     """
 
     call: tuple[int, ...]
     outputs: tuple[tuple[int, ...], ...]
+    formulas: tuple[int, ...]
 
 
 class SizeFunction:
@@ -46,7 +48,13 @@ class SizeFunction:
             (n, axis, self._positions[d])
             for n, spec in enumerate(program.inputs)
             for axis, d in enumerate(spec.shape)
-            if isinstance(d, str)
+            if isinstance(d, str) and d in self._positions
+        ]
+        self._formulas = [
+            (n, axis)
+            for n, spec in enumerate(program.inputs)
+            for axis, d in enumerate(spec.shape)
+            if isinstance(d, str) and d not in self._positions
         ]
         self._of_extents = lru_cache(maxsize=_KEPT)(self._compute)
 
@@ -56,7 +64,15 @@ class SizeFunction:
         Raises ModelError if two inputs have different extents for one symbol, for an extent outside
         its range, and if the run needs more memory than there is.
         """
-        return self._of_extents(self.extents([a.shape for a in arrays]))
+        found = self._of_extents(self.extents([a.shape for a in arrays]))
+        for (n, axis), wanted in zip(self._formulas, found.formulas, strict=True):
+            if arrays[n].shape[axis] != wanted:
+                spec = self._program.inputs[n]
+                raise ModelError(
+                    f"input {spec.name!r}, axis {axis}: expected {spec.shape[axis]} = {wanted}, "
+                    f"found {arrays[n].shape[axis]}"
+                )
+        return found
 
     def extents(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         """The symbols' extents for the shapes of the inputs."""
@@ -92,6 +108,7 @@ class SizeFunction:
         for spec in program.outputs:
             shapes.append(tuple(values[at : at + len(spec.shape)]))
             at += len(spec.shape)
+        formulas = tuple(values[at : at + len(self._formulas)])
         results = zip(program.outputs, shapes, strict=True)
         needed = values[ARENA] + values[SCRATCH] * self._threads
         needed += sum(s.dtype.bytes * math.prod(shape) for s, shape in results)
@@ -101,7 +118,7 @@ class SizeFunction:
                 f"a run with {self._shown(extents)} needs {needed} bytes, the machine has "
                 f"{memory}; give smaller inputs"
             )
-        return RunSizes((values[ARENA], values[SCRATCH], *extents), tuple(shapes))
+        return RunSizes((values[ARENA], values[SCRATCH], *extents), tuple(shapes), formulas)
 
     def _refuse(self, code: int, extents: tuple[int, ...]) -> None:
         for symbol, n in zip(self._program.symbols, extents, strict=True):

@@ -93,7 +93,8 @@ typedef int32_t (*tilesmith_entry)(struct tilesmith_context *context);
 
 /* A program whose sizes only a run knows has a second function, `tilesmith_sizes(extents, values)`.  It computes, from
  * a number for each symbol, values[0]: bytes of the arena, values[1]: bytes of scratch for each thread, then the extents
- * of the outputs, one after the other, then numbers of its own.  Returns TILESMITH_OK, _SIZES or _OVERFLOW. */
+ * of the outputs, one after the other, those of inputs that are formulas of symbols, then numbers of its own.  Returns
+ * TILESMITH_OK, _SIZES or _OVERFLOW. */
 typedef int32_t (*tilesmith_sizes_fn)(const int64_t *extents, int64_t *values);
 
 /* Kernels, which an entry point calls: buffers, then scalars as int64_t, then the kernel's part of the arena.
