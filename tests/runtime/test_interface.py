@@ -128,7 +128,7 @@ def test_a_run_forgets_the_failure_before_it() -> None:
 def test_a_context_of_another_version_is_refused() -> None:
     x = np.ones(4, np.float32)
     this = Host(copy_program(f32, (4,)), x)
-    for name, value in (("abi", 2), ("size", SIZE - 8), ("abi", 0)):
+    for name, value in (("abi", 1), ("size", SIZE - 8), ("abi", 3)):
         before = getattr(this.context, name)
         setattr(this.context, name, value)
         assert this.run() == Code.VERSION
@@ -153,9 +153,9 @@ def test_too_little_memory_is_refused(field: str) -> None:
     assert not this.outputs[0].any()
 
 
-def test_code_reaches_allocator_and_host() -> None:
-    """A kernel made by hand: memory from `allocate` travels through `host`, then to `release`."""
-    fields = ("allocate", "allocator", "release", "host", "host_data")
+def test_code_reaches_memory_and_host() -> None:
+    """A kernel made by hand: memory from `grow` travels through `host`."""
+    fields = ("grow", "memory", "host", "host_data")
     text = f"""
 define i32 @kernel(ptr %context) {{
 {
@@ -167,38 +167,33 @@ define i32 @kernel(ptr %context) {{
         )
     }
   %arguments = alloca ptr
-  %block = call ptr %allocate(ptr %allocator, i64 100, i64 64)
+  %block = call ptr %grow(ptr %memory, i64 3, i64 100, i64 40)
   store ptr %block, ptr %arguments
   %code = call i32 %host(ptr %host_data, i64 7, ptr %arguments, i64 1)
-  call void %release(ptr %allocator, ptr %block, i64 100)
   ret i32 %code
 }}
 """
     library = Library([compile_object(text, host())], ["kernel"])
     seen: list[tuple[int | None, ...]] = []
-    memory = aligned_bytes(128)
+    room = aligned_bytes(128)
+    i64 = ctypes.c_int64
 
-    @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-    def allocate(allocator: int, size: int, alignment: int) -> int:
-        seen.append((allocator, size, alignment))
-        return memory.ctypes.data
-
-    @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-    def release(allocator: int, block: int, size: int) -> None:
-        seen.append((allocator, block, size))
+    @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, i64, i64, i64)
+    def grow(memory: int, slot: int, size: int, keep: int) -> int:
+        seen.append((memory, slot, size, keep))
+        return room.ctypes.data
 
     pointers = ctypes.POINTER(ctypes.c_void_p)
 
-    @ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, pointers, ctypes.c_int64)
+    @ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, i64, pointers, i64)
     def call(data: int, function: int, arguments: ctypes.Array[ctypes.c_void_p], n: int) -> int:
         seen.append((data, function, arguments[0], n))
         return 5
 
     context = Context.of(1, 0, 0)
-    for name, function in (("allocate", allocate), ("release", release), ("host", call)):
+    for name, function in (("grow", grow), ("host", call)):
         setattr(context, name, ctypes.cast(function, ctypes.c_void_p).value)
-    context.allocator, context.host_data = 11, 22
+    context.memory, context.host_data = 11, 22
     kernel = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(library.address("kernel"))
     assert kernel(ctypes.addressof(context)) == 5
-    block = memory.ctypes.data
-    assert seen == [(11, 100, 64), (22, 7, block, 1), (11, block, 100)]
+    assert seen == [(11, 3, 100, 40), (22, 7, room.ctypes.data, 1)]

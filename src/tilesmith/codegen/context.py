@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal, TypeAlias
 
-ABI = 1
+ABI = 2
 """Version of the interface; it changes only if a field changes its meaning."""
 
 VALUES = 4
@@ -33,6 +33,8 @@ class Code(IntEnum):
     MEMORY = 3
     SIZES = 4
     OVERFLOW = 5
+    EXTENT = 6
+    GROWTH = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +83,8 @@ FIELDS = _laid_out(
     ("ptr", "pool"),
     ("ptr", "extents"),
     ("i64", "arena_bytes"),
-    ("ptr", "allocate"),
-    ("ptr", "release"),
-    ("ptr", "allocator"),
+    ("ptr", "grow"),
+    ("ptr", "memory"),
     ("ptr", "host"),
     ("ptr", "host_data"),
     ("i32", "failure_code"),

@@ -3,6 +3,8 @@
 #endif
 #include "arenas.h"
 
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,8 +23,9 @@ static int64_t now(void) {
     return t.tv_sec * (int64_t)1000000000 + t.tv_nsec;
 }
 
-void tilesmith_arenas_open(Arenas *self, size_t threads) {
+void tilesmith_arenas_open(Arenas *self, size_t threads, size_t slots) {
     self->threads = threads;
+    self->slots = slots;
     self->idle = NULL;
     self->next = ring ? ring : self;
     self->last = ring ? ring->last : self;
@@ -49,9 +52,51 @@ void tilesmith_arenas_close(Arenas *self) {
     self->next->last = self->last;
 }
 
+/* So many bytes as whole pages; NULL when there are none.  `bytes` becomes their number. */
+static void *map(size_t *bytes) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    *bytes += page - 1 - (*bytes - 1) % page;
+    void *block = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return block == MAP_FAILED ? NULL : block;
+}
+
+int tilesmith_slot_resize(Slot *slot, int64_t bytes, int64_t keep) {
+    Slot old = *slot;
+    if (old.data && !keep) {
+        munmap(old.data, (size_t)old.bytes);
+        *slot = (Slot){NULL, 0};
+    }
+    size_t size = (size_t)bytes;
+    void *data = bytes <= PTRDIFF_MAX / 2 ? map(&size) : NULL;
+    if (data == NULL)
+        return 0;
+    if (keep) {
+        memcpy(data, old.data, (size_t)keep);
+        munmap(old.data, (size_t)old.bytes);
+    }
+    *slot = (Slot){data, (int64_t)size};
+    return 1;
+}
+
+int64_t tilesmith_arenas_bytes(const Arenas *self, const Arena *arena) {
+    int64_t bytes = (int64_t)arena->bytes;
+    for (size_t i = 0; i < self->slots; i++)
+        bytes += arena->slots[i].bytes;
+    return bytes;
+}
+
+static void unmap(const Arenas *self, Arena *arena) {
+    for (size_t i = 0; arena->slots && i < self->slots; i++)
+        if (arena->slots[i].data)
+            munmap(arena->slots[i].data, (size_t)arena->slots[i].bytes);
+    free(arena->slots);
+    if (arena->bytes)
+        munmap(arena, arena->bytes);
+}
+
 /* Arenas are mapped, not allocated, so that the system gets them back when they are released.  Runs of one program
  * may need different sizes.  The first idle arena that is large enough serves; if none is, a new one replaces the
- * first. */
+ * first, and has its slots. */
 Arena *tilesmith_arenas_take(Arenas *self, int64_t arena_bytes, int64_t scratch_bytes) {
     if (!tilesmith_arenas_fit(self, arena_bytes, scratch_bytes))
         return NULL;
@@ -62,17 +107,20 @@ Arena *tilesmith_arenas_take(Arenas *self, int64_t arena_bytes, int64_t scratch_
     if (arena) {
         *link = arena->next;
     } else {
+        Slot *slots = NULL;
         if ((arena = self->idle)) {
             self->idle = arena->next;
+            slots = arena->slots;
             munmap(arena, arena->bytes);
         }
-        size_t page = (size_t)sysconf(_SC_PAGESIZE);
-        bytes += page - 1 - (bytes - 1) % page;
-        void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (block == MAP_FAILED)
+        if (slots == NULL && self->slots)
+            slots = calloc(self->slots, sizeof *slots);
+        if ((self->slots && slots == NULL) || (arena = map(&bytes)) == NULL) {
+            unmap(self, &(Arena){.slots = slots});
             return NULL;
-        arena = block;
+        }
         arena->bytes = bytes;
+        arena->slots = slots;
     }
     arena->scratch = (char *)arena + begin;
     return arena;
@@ -85,8 +133,8 @@ size_t tilesmith_arenas_trim(Arenas *self, int64_t limit) {
         link = &(*link)->next;
     for (Arena *arena; (arena = *link);) {
         *link = arena->next;
-        bytes += arena->bytes;
-        munmap(arena, arena->bytes);
+        bytes += (size_t)tilesmith_arenas_bytes(self, arena);
+        unmap(self, arena);
     }
     return bytes;
 }

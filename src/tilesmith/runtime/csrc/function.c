@@ -357,7 +357,7 @@ static PyObject *function_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     int failed = self->specs == NULL;
     if (failed)
         PyErr_NoMemory();
-    tilesmith_arenas_open(&self->memory, (size_t)threads);
+    tilesmith_arenas_open(&self->memory, (size_t)threads, 0);
     failed = failed || parse_amount(arena, &self->arena, symbols) < 0 ||
              parse_amount(scratch, &self->scratch, symbols) < 0;
     for (Py_ssize_t i = 0; !failed && i < count; i++)

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "arenas.h"
+#include "growth.h"
 #include "pool.h"
 
 #define MAX_RANK 16
@@ -32,6 +33,7 @@ typedef struct Runner {
     Arenas memory;
     Py_ssize_t inputs, arrays;        /* number of inputs; of inputs and outputs */
     Spec *specs;
+    int64_t limit;   /* bytes of memory that a run may take */
     PyObject *owner; /* keeps code and constants alive */
 } Runner;
 
@@ -60,19 +62,6 @@ static int fits(const Spec *spec, const Py_buffer *view) {
     return ((uintptr_t)view->buf % (uintptr_t)spec->item) == 0;
 }
 
-static void *allocate(void *allocator, int64_t bytes, int64_t alignment) {
-    (void)allocator;
-    void *p = NULL;
-    size_t least = sizeof(void *);
-    return posix_memalign(&p, (size_t)alignment > least ? (size_t)alignment : least, (size_t)bytes) ? NULL : p;
-}
-
-static void release(void *allocator, void *block, int64_t bytes) {
-    (void)allocator;
-    (void)bytes;
-    free(block);
-}
-
 static int parse_spec(PyObject *item, Spec *spec) {
     const char *kind;
     PyObject *shape;
@@ -98,18 +87,18 @@ static int parse_spec(PyObject *item, Spec *spec) {
 static PyObject *runner_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     (void)kwargs;
     unsigned long long entry, constants;
-    Py_ssize_t arena, scratch, threads;
+    Py_ssize_t arena, scratch, threads, slots = 0, limit = PY_SSIZE_T_MAX;
     PyObject *inputs, *outputs, *owner;
-    if (!PyArg_ParseTuple(args, "KKnnnO!O!O", &entry, &constants, &arena, &scratch, &threads, &PyTuple_Type, &inputs,
-                          &PyTuple_Type, &outputs, &owner))
+    if (!PyArg_ParseTuple(args, "KKnnnO!O!O|nn", &entry, &constants, &arena, &scratch, &threads, &PyTuple_Type, &inputs,
+                          &PyTuple_Type, &outputs, &owner, &slots, &limit))
         return NULL;
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     Runner *self = (Runner *)alloc(type, 0);
     if (self == NULL)
         return NULL;
-    int positive = threads >= 1;
+    int positive = threads >= 1 && slots >= 0;
     if (positive)
-        tilesmith_arenas_open(&self->memory, (size_t)threads);
+        tilesmith_arenas_open(&self->memory, (size_t)threads, (size_t)slots);
     if (!positive || scratch % TILESMITH_ALIGNMENT || !tilesmith_arenas_fit(&self->memory, arena, scratch)) {
         Py_DECREF(self);
         PyErr_Format(PyExc_ValueError, "sizes are not negative, scratch a multiple of %d, threads at least 1",
@@ -125,9 +114,9 @@ static PyObject *runner_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
         .threads = threads,
         .parallel_for = tilesmith_pool_for,
         .arena_bytes = arena,
-        .allocate = allocate,
-        .release = release,
+        .grow = tilesmith_grow,
     };
+    self->limit = limit;
     self->inputs = PyTuple_Size(inputs);
     self->arrays = self->inputs + PyTuple_Size(outputs);
     Py_INCREF(owner);
@@ -158,11 +147,17 @@ static void runner_dealloc(PyObject *object) {
     Py_DECREF(type);
 }
 
-/* Take views of arrays `first ..`; returns how many were taken (fewer than `count`: that one does not fit). */
+/* Take views of arrays `first ..`; returns how many were taken (fewer than `count`: that one does not fit).  A Block
+ * has none: it grows during the run. */
 static Py_ssize_t take(Runner *self, PyObject *arrays, Py_ssize_t first, Py_ssize_t count, int flags, Py_buffer *views,
                        void **pointers) {
     for (Py_ssize_t i = 0; i < count; i++) {
         Py_buffer *view = &views[first + i];
+        if (Py_IS_TYPE(PyTuple_GetItem(arrays, i), tilesmith_block_type)) {
+            *view = (Py_buffer){.buf = NULL};
+            pointers[first + i] = PyTuple_GetItem(arrays, i);
+            continue;
+        }
         if (PyObject_GetBuffer(PyTuple_GetItem(arrays, i), view, flags) < 0) {
             PyErr_Clear();
             return i;
@@ -251,10 +246,18 @@ static PyObject *runner_call(PyObject *object, PyObject *const *args, Py_ssize_t
             PyErr_NoMemory();
         } else {
             int32_t code;
+            Growth growth = {
+                .outputs = pointers + self->inputs,
+                .count = self->arrays - self->inputs,
+                .arena = arena,
+                .others = (int64_t)self->memory.slots,
+                .left = self->limit - tilesmith_arenas_bytes(&self->memory, arena),
+            };
             context.inputs = pointers;
             context.outputs = pointers + self->inputs;
             context.arena = arena + 1;
             context.scratch = arena->scratch;
+            context.memory = &growth;
             Py_BEGIN_ALLOW_THREADS
             tilesmith_pool_enter();
             code = self->entry(&context);
@@ -280,8 +283,8 @@ static PyObject *runner_trim(PyObject *object, PyObject *unused) {
 
 static PyMethodDef runner_methods[] = {
     {"call", (PyCFunction)(void (*)(void))runner_call, METH_FASTCALL,
-     "call(inputs, outputs[, (arena_bytes, scratch_bytes, *extents)]) -> 0, or -(i + 1) when array i does not fit its specification (outputs are counted after\n"
-     "the inputs) or is an output that shares memory with an array before it, or why the run failed:\n"
+     "call(inputs, outputs[, (arena_bytes, scratch_bytes, *extents)]) -> 0, or -(i + 1) when array i does not fit its\n"
+     "specification (outputs are counted after the inputs; a Block stands for one that grows) or is an output that shares memory with an array before it, or why the run failed:\n"
      "(code, call, assertion, values)."},
     {"trim", runner_trim, METH_NOARGS, "trim() -> bytes of idle arenas that were given back to the system."},
     {NULL, NULL, 0, NULL},
@@ -291,8 +294,9 @@ static PyType_Slot runner_slots[] = {
     {Py_tp_new, runner_new},
     {Py_tp_dealloc, runner_dealloc},
     {Py_tp_methods, runner_methods},
-    {Py_tp_doc, "Runner(entry, constants, arena_bytes, scratch_bytes_per_thread, threads, inputs, outputs, owner)\n\n"
-                "`inputs` and `outputs` are tuples of (kind, item size, shape); an extent of -1 is not checked."},
+    {Py_tp_doc, "Runner(entry, constants, arena_bytes, scratch_bytes_per_thread, threads, inputs, outputs, owner[, slots, limit])\n\n"
+                "`inputs` and `outputs` are tuples of (kind, item size, shape); an extent of -1 is not checked.\n"
+                "The program may grow `slots` pieces of memory besides its outputs, to `limit` bytes of memory in all."},
     {0, NULL},
 };
 
@@ -351,12 +355,12 @@ static PyObject *context_layout(void) {
     static const struct {
         const char *name;
         size_t offset, size;
-    } fields[] = {FIELD(abi),          FIELD(size),         FIELD(inputs),        FIELD(outputs),
-                  FIELD(constants),    FIELD(arena),        FIELD(scratch),       FIELD(scratch_bytes),
-                  FIELD(threads),      FIELD(parallel_for), FIELD(pool),          FIELD(extents),
-                  FIELD(arena_bytes),  FIELD(allocate),     FIELD(release),       FIELD(allocator),
-                  FIELD(host),         FIELD(host_data),    FAILURE(code),        FAILURE(call),
-                  FAILURE(assertion),  FAILURE(count),      FAILURE(values)};
+    } fields[] = {FIELD(abi),         FIELD(size),         FIELD(inputs),       FIELD(outputs),
+                  FIELD(constants),   FIELD(arena),        FIELD(scratch),      FIELD(scratch_bytes),
+                  FIELD(threads),     FIELD(parallel_for), FIELD(pool),         FIELD(extents),
+                  FIELD(arena_bytes), FIELD(grow),         FIELD(memory),       FIELD(host),
+                  FIELD(host_data),   FAILURE(code),       FAILURE(call),       FAILURE(assertion),
+                  FAILURE(count),     FAILURE(values)};
     Py_ssize_t count = sizeof fields / sizeof fields[0];
     PyObject *layout = PyTuple_New(count);
     for (Py_ssize_t i = 0; layout && i < count; i++) {
@@ -380,6 +384,11 @@ PyMODINIT_FUNC PyInit__native(void) {
     PyObject *m = PyModule_Create(&module);
     if (m == NULL)
         return NULL;
+    tilesmith_block_type = (PyTypeObject *)PyType_FromSpec(&tilesmith_block_spec);
+    if (tilesmith_block_type == NULL || PyModule_AddObjectRef(m, "Block", (PyObject *)tilesmith_block_type) < 0) {
+        Py_DECREF(m);
+        return NULL;
+    }
     if (add(m, "Runner", PyType_FromSpec(&tilesmith_runner_spec)) ||
         add(m, "Function", PyType_FromSpec(&tilesmith_function_spec)) ||
         add(m, "ABI", PyLong_FromLong(TILESMITH_ABI)) ||

@@ -1,4 +1,4 @@
-/* The interface between compiled code and whoever runs it: version 1.
+/* The interface between compiled code and whoever runs it: version 2.
  *
  * A program is one function, `tilesmith_main(context)`.  Everything that it needs is in the context: compiled code
  * has no state of its own and calls no function of a runtime by name.  So a C program runs a model by filling in a
@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-#define TILESMITH_ABI 1
+#define TILESMITH_ABI 2
 #define TILESMITH_ALIGNMENT 64 /* bytes: of the arena, the constants and each thread's scratch */
 #define TILESMITH_VALUES 4     /* room for values in a failure */
 
@@ -31,7 +31,11 @@ enum tilesmith_code {
     TILESMITH_VERSION = 2,   /* the context has another version, or is too short: nothing was run */
     TILESMITH_MEMORY = 3,    /* too small: values[0] bytes needed, values[1] given; nothing was run */
     TILESMITH_SIZES = 4,     /* an extent is outside the range that the program was made for; nothing was run */
-    TILESMITH_OVERFLOW = 5   /* a size does not fit 64 bits for these extents; nothing was run */
+    TILESMITH_OVERFLOW = 5,  /* a size does not fit 64 bits for these extents; nothing was run */
+    TILESMITH_EXTENT = 6,    /* an extent that the run found can't be: `call` is the number of the measurement, values
+                              * are the number of the extent in it, the extent, the least and the most that it may be;
+                              * without values, it makes a size that can't be */
+    TILESMITH_GROWTH = 7     /* `grow` had no memory: values[0] bytes for slot values[1] */
 };
 
 /* Why a run failed.  The program clears `code` and `call` when it starts; other fields count only after a failure. */
@@ -54,22 +58,24 @@ typedef void (*tilesmith_body)(void *env, int64_t begin, int64_t end, int64_t th
 typedef void (*tilesmith_parallel_for_fn)(struct tilesmith_context *context, tilesmith_body body, void *env,
                                           int64_t extent);
 
-/* `bytes` of uninitialised memory at a multiple of `alignment`, a power of two; NULL when there is none. */
-typedef void *(*tilesmith_allocate_fn)(void *allocator, int64_t bytes, int64_t alignment);
-
-/* Take back a block of `allocate`; NULL is allowed. */
-typedef void (*tilesmith_release_fn)(void *allocator, void *block, int64_t bytes);
+/* Memory number `slot` of this run, at least `bytes` large (0 too), aligned; NULL when there is none.  It takes the place
+ * of what this call gave before for the slot, and begins with the first `keep` bytes of that.  The first slots are the
+ * outputs, in order. */
+typedef void *(*tilesmith_grow_fn)(void *memory, int64_t slot, int64_t bytes, int64_t keep);
 
 /* Run function number `function` of the host on `count` pointers; 0 is success. */
 typedef int32_t (*tilesmith_host_fn)(void *host_data, int64_t function, void *const *arguments, int64_t count);
 
-/* One run of a program.  The owner fills in everything but `failure`.  The program writes `failure` only. */
+/* One run of a program.  The owner fills in everything but `failure`.  The program writes `failure`, and `scratch` and
+ * `scratch_bytes` if it finds that it needs more (by `grow`). */
 struct tilesmith_context {
     uint32_t abi;                           /* TILESMITH_ABI */
     uint32_t size;                          /* sizeof(struct tilesmith_context) */
     void *const *inputs;                    /* the input tensors in the program's order: dense, row-major, aligned to
                                              * their elements; not written */
-    void *const *outputs;                   /* the output tensors likewise, written; no input overlaps them */
+    void *const *outputs;                   /* the output tensors likewise, written; no input overlaps them.  Those
+                                             * whose extents only the program finds come from grow, and after all
+                                             * outputs an array of i64 takes these extents, one after the other */
     const void *constants;                  /* the program's constants, aligned; not written */
     void *arena;                            /* `arena_bytes` for intermediate values, aligned, uninitialised */
     void *scratch;                          /* `threads * scratch_bytes` for buffers private to a thread, aligned */
@@ -80,9 +86,8 @@ struct tilesmith_context {
     const int64_t *extents;                 /* the sizes that only this run knows, in the program's order; NULL if it
                                              * has none.  See tilesmith_sizes_fn */
     int64_t arena_bytes;                    /* size of the arena */
-    tilesmith_allocate_fn allocate;         /* for memory whose size is known only while the program runs; NULL: */
-    tilesmith_release_fn release;           /* none is to be had (no program of this version asks for any) */
-    void *allocator;                        /* passed to allocate and release */
+    tilesmith_grow_fn grow;                 /* for memory whose size only the program finds, NULL: none is to be had */
+    void *memory;                           /* passed to grow */
     tilesmith_host_fn host;                 /* for what the host computes; NULL: nothing (no program of this version */
     void *host_data;                        /* calls it).  Passed to host. */
     struct tilesmith_failure failure;       /* written by the program */
