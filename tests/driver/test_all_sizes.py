@@ -10,10 +10,10 @@ import pytest
 
 import tilesmith as ts
 from tilesmith import driver
+from tilesmith.graph.bind import bind
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Graph
-from tilesmith.graph.passes.bind import bind
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.expr import Var
 from tilesmith.ir.symbols import symbol

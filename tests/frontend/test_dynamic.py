@@ -17,9 +17,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from tilesmith.frontend.load import load
+from tilesmith.graph.bind import bind
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.parse import parse_graph
-from tilesmith.graph.passes.bind import bind
 from tilesmith.graph.text import constants_of, print_graph
 from tilesmith.graph.verify import verify
 from tilesmith.support.errors import ModelError, OpenShapesError, UnsupportedError

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tilesmith.graph.bind import bind, expected_graph
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.parse import parse_graph
-from tilesmith.graph.passes.bind import bind, expected_graph
 from tilesmith.graph.text import print_graph
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.sizes import Sizes

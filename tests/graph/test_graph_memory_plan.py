@@ -10,9 +10,9 @@ from graphs import conv_net, random_graphs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tilesmith.graph.bind import bind
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.nodes import Graph, Node, Value
-from tilesmith.graph.passes.bind import bind
 from tilesmith.graph.passes.decompose import decompose
 from tilesmith.graph.passes.memory_plan import MemoryPlan, plan, value_bytes
 from tilesmith.ir.dtypes import f32

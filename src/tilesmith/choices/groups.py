@@ -12,8 +12,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from tilesmith.graph.bind import expected_graph
 from tilesmith.graph.nodes import Graph
-from tilesmith.graph.passes.bind import expected_graph
 from tilesmith.graph.passes.repack import with_packing
 from tilesmith.graph.text import constants_of
 from tilesmith.ir.layout import Layout

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from tilesmith.codegen.kernel import KernelCode
+from tilesmith.graph.bind import bind, expected_graph
 from tilesmith.graph.control import If, Loop, kernels_in
 from tilesmith.graph.evaluate import evaluate, evaluate_op, first_iteration, logical_array
 from tilesmith.graph.nodes import Fused, Graph, Node, Value
-from tilesmith.graph.passes.bind import bind, expected_graph
 from tilesmith.graph.passes.localise import localise
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.expr import Expr, Var

@@ -14,10 +14,10 @@ from tilesmith.choices.space import Forbidden
 from tilesmith.frontend.common.inputs import Values
 from tilesmith.frontend.common.symbols import ExpectedSizes, Ranges
 from tilesmith.frontend.load import load as load_source
+from tilesmith.graph.bind import bind
 from tilesmith.graph.control import graphs_in, nodes_in
 from tilesmith.graph.custom import uses_of
 from tilesmith.graph.nodes import Graph
-from tilesmith.graph.passes.bind import bind
 from tilesmith.graph.text import print_graph
 from tilesmith.ir.expr import Var
 from tilesmith.ir.target import Target

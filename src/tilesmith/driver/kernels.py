@@ -18,11 +18,11 @@ from typing import TypeVar
 
 from tilesmith.choices.groups import user_template
 from tilesmith.codegen.kernel import KernelCode, KernelJob, with_head, without_head
+from tilesmith.graph.bind import expected_graph
 from tilesmith.graph.control import kernels_in
 from tilesmith.graph.custom import has_custom, meanings
 from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Value
 from tilesmith.graph.parse import parse_graph
-from tilesmith.graph.passes.bind import expected_graph
 from tilesmith.graph.passes.localise import localise
 from tilesmith.graph.text import constants_of, print_graph
 from tilesmith.ir.expr import Var, index_of

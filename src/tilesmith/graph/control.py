@@ -1,5 +1,8 @@
 """Control flow: operators that hold graphs, of which a part runs, or runs again and again.
 
+They are steps of the main function, not kernels; `Measure`, which holds no graph, is
+one too (`graph.measure`).
+
 A body sees nothing but its own inputs and constants: what it uses of the graph around it is passed
 explicitly.  Values at the border of a body are row-major.
 
@@ -30,7 +33,7 @@ CONDITION = TensorType(bool_, ())
 
 @dataclass(frozen=True)
 class Control(Op, abstract=True):
-    """Base of the operators whose bodies run in steps of the main function, not in one kernel."""
+    """Base of the operators that are steps of the main function, not kernels."""
 
     heavy_reference = True
 

@@ -2,7 +2,8 @@
 
 Values are evaluated in order through each operator's `reference`.  A user's composite without one
 runs its expansion, a fused group its body.  Arrays have logical axes everywhere.  A layout only
-says how a constant's contents are stored, so those are unpacked first.
+says how a constant's contents are stored, so those are unpacked first.  Symbols are bound as they
+become known: by the shapes of inputs, then by measures.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from tilesmith.graph.bind import Binding
 from tilesmith.graph.builder import array_type, expansion
 from tilesmith.graph.control import If, Loop
+from tilesmith.graph.measure import Measure
 from tilesmith.graph.nodes import Constant, Fused, Graph, Value
+from tilesmith.ir.expr import Var
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.base import Op
 from tilesmith.support.errors import InternalError, ModelError, UsageError
@@ -25,7 +29,8 @@ def evaluate(
 ) -> dict[str, np.ndarray]:
     """The outputs by name, for `inputs` by name or in the graph's order.
 
-    Raises ModelError if an input is missing, unknown, or of another type than the graph's.
+    Raises ModelError if an input is missing, unknown, or of another type than the graph's, or if an
+    extent that the graph measures is out of its range.
     """
     arrays = _by_position(graph, inputs)
     for value, array in zip(graph.inputs, arrays):
@@ -51,11 +56,15 @@ def logical_array(constant: Constant) -> np.ndarray:
 
 def _run(graph: Graph, inputs: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
     env: dict[Value, np.ndarray] = dict(zip(graph.inputs, inputs, strict=True))
+    sizes = _sizes_of_inputs(graph, inputs)
     last = _last_uses(graph)
     for number, node in enumerate(graph.nodes):
         args = [_lookup(graph, env, v) for v in node.inputs]
-        results = _apply(node.op, args)
         where = f"{node.op.name} node {node.loc!r}" if node.loc else f"{node.op.name} node"
+        if isinstance(node.op, Measure):
+            sizes |= _measured(node.op, args[0], sizes, where)
+            continue
+        results = _apply(Binding({**sizes}).op(node.op) if sizes else node.op, args)
         fault = UsageError if node.op.custom else InternalError
         if len(results) != len(node.outputs):
             raise fault(
@@ -72,6 +81,21 @@ def _run(graph: Graph, inputs: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
         for value in last.get(number, ()):
             env.pop(value, None)
     return tuple(_lookup(graph, env, v) for v in graph.outputs)
+
+
+def _sizes_of_inputs(graph: Graph, inputs: Sequence[np.ndarray]) -> dict[Var, int]:
+    """The symbols that are extents of inputs."""
+    dims = ((d, n) for v, a in zip(graph.inputs, inputs) for d, n in zip(v.shape, a.shape))
+    return {d: n for d, n in dims if isinstance(d, Var)}
+
+
+def _measured(
+    op: Measure, elements: np.ndarray, known: Mapping[Var, int], where: str
+) -> dict[Var, int]:
+    try:
+        return op.measured(elements, known)
+    except ModelError as e:
+        raise ModelError(f"{where}: {e}") from None
 
 
 def _lookup(graph: Graph, env: dict[Value, np.ndarray], value: Value) -> np.ndarray:

@@ -132,6 +132,11 @@ class Node:
     outputs: tuple[Value, ...]
     loc: str = ""
 
+    @property
+    def symbols(self) -> tuple[Var, ...]:
+        """The symbols in its attributes and the types of its results."""
+        return symbols_of(_node_extents(self))
+
 
 @dataclass(frozen=True, eq=False)
 class Graph:
@@ -168,7 +173,7 @@ class Graph:
 
     @cached_property
     def symbols(self) -> tuple[Var, ...]:
-        """The symbols in types and attributes, in the order of the text."""
+        """The symbols in types and attributes, measured ones too, in the order of the text."""
         return symbols_of(_extents(self))
 
     @cached_property
@@ -182,9 +187,13 @@ def _extents(graph: Graph) -> Iterator[Expr]:
     for v in graph.inputs:
         yield from _symbolic(v.type)
     for n in graph.nodes:
-        for v in n.outputs:
-            yield from _symbolic(v.type)
-        yield from _symbolic(tuple(n.op.attributes.values()))
+        yield from _node_extents(n)
+
+
+def _node_extents(node: Node) -> Iterator[Expr]:
+    for v in node.outputs:
+        yield from _symbolic(v.type)
+    yield from _symbolic(tuple(node.op.attributes.values()))
 
 
 def _symbolic(value: object) -> Iterator[Expr]:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-import tilesmith.graph.control  # noqa: F401  (its operators are in the table then)
+import tilesmith.graph.measure  # noqa: F401  (puts control flow into the table)
 from tilesmith.graph.nodes import Constant, Data, Graph, Node, Value
 from tilesmith.graph.text import read_elements
 from tilesmith.ir.dtypes import BY_NAME, DType, i64
@@ -268,7 +268,7 @@ class _Parser:
         # The results come into scope after the inputs are read: a node cannot read itself.
         outputs: dict[str, Value] = {}
         self.skip()
-        while not self.text.startswith("=", self.pos):
+        while self.text.startswith("%" if not outputs else ",", self.pos):
             if outputs:
                 self.expect(",")
             start = self.pos
@@ -277,7 +277,8 @@ class _Parser:
                 self.fail("this value is defined already", start)
             outputs[label] = value
             self.skip()
-        self.expect("=")
+        if outputs:
+            self.expect("=")
         self.skip()
         start = self.pos
         name = self.need(_OPERATOR, "an operator")

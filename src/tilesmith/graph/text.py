@@ -17,6 +17,8 @@
   a digit.
 - `graph main<n 1..64~8>(%x: f32[n,3])` declares the symbolic dimension n, from 1 to 64 and expected
   to be 8.
+  Symbols that a node measures are declared there too.
+- A node without results is written without "=".
 - Attributes with their default value are left out.
 - A constant of at most 8 elements is written out, in its physical order, if its numbers read back
   exactly.  A larger one is named by the digest of its contents, which `constants_of` collects.
@@ -152,7 +154,8 @@ class _Printer:
         shown = ", ".join(self.shown_attributes(node.op, indent))
         braces = f" {{{shown}}}" if shown else ""
         loc = f"  # {json.dumps(node.loc)}" if node.loc else ""
-        return f"{outputs} = {node.op.name}({inputs}){braces}{loc}"
+        defines = f"{outputs} = " if outputs else ""
+        return f"{defines}{node.op.name}({inputs}){braces}{loc}"
 
     def definition(self, value: Value, name: dict[Value, str]) -> str:
         layout = f'@"{value.layout}"' if value.layout is not None else ""

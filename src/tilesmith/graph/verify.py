@@ -8,6 +8,7 @@
   loads no weights).
 - The body of a fused group agrees with its node about types and layouts.
 - Values at the border of control flow are row-major.
+- A measured symbol is used only behind its measure, in the same graph or in bodies inside it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from collections.abc import Sequence
 
 from tilesmith.graph.builder import infer
 from tilesmith.graph.control import Control
+from tilesmith.graph.measure import Measure, measures_in
 from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Value
 from tilesmith.graph.text import node_text
+from tilesmith.ir.expr import Var
+from tilesmith.ir.symbols import symbols_of
 from tilesmith.support.errors import ModelError, VerifyError
 
 
@@ -25,6 +29,7 @@ def verify(graph: Graph, after: str = "") -> None:
     """Raises VerifyError, naming the stage or pass that came before, if an invariant is broken."""
     try:
         _check_graph(graph)
+        _check_measured(graph, {s for m in measures_in(graph) for s in m.symbols})
     except _Broken as e:
         stage = f"after {after}: " if after else ""
         raise VerifyError(f"{stage}graph '{graph.name}': {e}") from None
@@ -139,6 +144,33 @@ def _check_borders(op: Control, node: Node) -> None:
     for v in (*node.inputs, *node.outputs, *inner):
         if v.layout is not None:
             raise _Broken(f"{v!r} is at the border of control flow, but has layout '{v.layout}'")
+
+
+def _check_measured(graph: Graph, hidden: set[Var]) -> None:
+    """hidden: symbols that are not defined here; those of this graph are among them at the end."""
+    if not hidden:
+        return
+    inputs = symbols_of(d for v in graph.inputs for d in v.shape)
+    own: set[Var] = set()
+    for node, used in ((None, inputs), *((n, n.symbols) for n in graph.nodes)):
+        op = None if node is None else node.op
+        if isinstance(op, Measure):
+            used = symbols_of(op.bounds)
+        elif isinstance(op, Control) and node is not None:
+            for body in op.bodies:
+                _check_measured(body, hidden)
+            used = symbols_of(d for v in node.outputs for d in v.shape)
+        unknown = next((s for s in used if s in hidden), None)
+        if unknown is not None:
+            where = "inputs" if node is None else f"\n  {node_text(node)}"
+            raise _Broken(f"symbol {unknown.name!r} is used before it is measured, in {where}")
+        if isinstance(op, Measure):
+            twice = next((s for s in op.symbols if s not in hidden), None)
+            if twice is not None:
+                raise _Broken(f"symbol {twice.name!r} is measured twice")
+            own.update(op.symbols)
+            hidden.difference_update(op.symbols)
+    hidden |= own
 
 
 def _shown(types: Sequence[object]) -> str:

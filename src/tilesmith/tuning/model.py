@@ -15,7 +15,7 @@ from tilesmith.choices.constraints import Constraints
 from tilesmith.choices.records import Records
 from tilesmith.driver import Session
 from tilesmith.frontend.common.inputs import Values
-from tilesmith.graph.passes.bind import expected_graph
+from tilesmith.graph.bind import expected_graph
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.threads import thread_count
 from tilesmith.support.measure import Ratio

@@ -265,7 +265,8 @@ def _fresh(name: str, taken: set[str]) -> str:
 def _leaves(node: Node) -> bool:
     """Whether a node whose inputs are the same in every iteration is computed before the loop."""
     values = (*node.inputs, *node.outputs)
-    if not node.op.is_primitive() or not all(v.type.is_static for v in values):
+    fixed = node.op.is_static and all(v.type.is_static for v in values)
+    if not node.op.is_primitive() or not fixed:
         return False
     return sum(v.type.size for v in node.outputs) <= GROWTH * sum(v.type.size for v in node.inputs)
 

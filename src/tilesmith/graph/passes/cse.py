@@ -1,7 +1,7 @@
 """Common subexpression elimination: equal computations and equal constants become one.
 
 Operators are pure, so two nodes with the same operator, inputs, result types and layouts give the
-same values.
+same values.  Extents that are measured twice in the same way become one symbol.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from tilesmith.graph.bind import Binding
+from tilesmith.graph.measure import Measure
 from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Value
 from tilesmith.graph.text import attribute_text
 from tilesmith.ir.expr import Expr
+from tilesmith.ir.types import Dim
 from tilesmith.ops.base import Op
 from tilesmith.ops.elementwise import Add, Equal, Max, Min, Mul, NotEqual
 
@@ -25,6 +28,7 @@ _SAMPLE = 16
 def cse(graph: Graph) -> Graph:
     """`graph` with equal computations shared; the same object if there are none."""
     replaced: dict[Value, Value] = {}
+    symbols: dict[Expr, Dim] = {}
     constants = _share_constants(graph, replaced)
     seen: dict[Any, Node] = {}
     order: dict[Value, int] = {v: i for i, v in enumerate(graph.inputs)}
@@ -45,9 +49,11 @@ def cse(graph: Graph) -> Graph:
                 order[v] = len(order)
         else:
             replaced.update(zip(node.outputs, first.outputs))
-    if not replaced:
+            if isinstance(node.op, Measure) and isinstance(first.op, Measure):
+                symbols.update(zip(node.op.symbols, first.op.symbols))
+    if not replaced and not symbols:
         return graph
-    return Graph(
+    shared = Graph(
         graph.name,
         graph.inputs,
         constants,
@@ -55,11 +61,14 @@ def cse(graph: Graph) -> Graph:
         tuple(replaced.get(v, v) for v in graph.outputs),
         graph.output_names,
     )
+    return cse(Binding(symbols).graph(shared)) if symbols else shared
 
 
 def _op_key(op: Op) -> Any:
     if isinstance(op, Fused):
         return op  # bodies are compared by identity
+    if isinstance(op, Measure):
+        return (Measure, tuple(s.sizes for s in op.symbols), op.bounds)
     return (type(op), *(_attribute_key(v) for v in op.attributes.values()))
 
 

@@ -16,6 +16,8 @@ Attention is a group of its own kind, found first (`fuse_attention`).
 Fusing may change how something is computed or read (attention, a costly epilogue, a prologue).
 Whether to do so is a choice that measurements may overrule (`choices`).
 
+A group holds nodes between two measures only: those are barriers (`graph.measure`).
+
 Afterwards pure index maps move into a contraction that is their only reader, elementwise producers
 into a reduction that is their only reader, and both into the attention whose operands they are.
 """
@@ -23,8 +25,10 @@ into a reduction that is their only reader, and both into the attention whose op
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 from tilesmith.graph.control import Control
+from tilesmith.graph.measure import Measure
 from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Relayout, Value
 from tilesmith.ir.symbols import expected_size
 from tilesmith.ir.types import same_shape
@@ -83,6 +87,10 @@ class _Fusion:
         self.graph = graph
         self.choose = choose
         self.order = {n: i for i, n in enumerate(graph.nodes)}
+        self.segment = dict(
+            zip(graph.nodes, accumulate(isinstance(n.op, Measure) for n in graph.nodes))
+        )
+        """The number of measures up to each node."""
         self.group_of: dict[Node, _Group] = {}
         self.escapes = set(graph.outputs)
 
@@ -96,6 +104,8 @@ class _Fusion:
         for n in by_kind.get("contraction", []) if join_attention else ():
             found = attention(self.graph, n, self.order, self.structure, MAX_NODES)
             if found is None or any(m in self.group_of for m in found):
+                continue
+            if len({self.segment[m] for m in found}) > 1:
                 continue
             if self.choose("attention", found, (True, False), True):
                 (result,) = self.live(dict.fromkeys(found))
@@ -116,6 +126,8 @@ class _Fusion:
         return list(dict.fromkeys(self.group_of.values()))
 
     def seed(self, node: Node) -> _Group:
+        if isinstance(node.op, Control):
+            return _Group("alone", [node], outputs=node.outputs)
         s = self.structure(node)
         kind, reduced = s.kind, frozenset[int]()
         shape = node.outputs[0].shape
@@ -165,6 +177,8 @@ class _Fusion:
         s = self.structure(node)
         if len(node.outputs) != 1 or isinstance(node.op, Concat):
             return False
+        if self.segment[node] != self.segment[group.nodes[0]]:
+            return False
         if isinstance(node.op, Relayout) and group.kind != "injective":
             return False  # the kernel would store across memory
         out = node.outputs[0].shape
@@ -200,6 +214,8 @@ class _Fusion:
                     continue
                 feeder = self.group_of[producer]
                 if feeder is group or feeder.kind != "injective" or len(feeder.nodes) > MAX_NODES:
+                    continue
+                if self.segment[producer] != self.segment[node]:
                     continue
                 consumers = self.graph.consumers[value]
                 if any(self.group_of[c] is not group for c in consumers):

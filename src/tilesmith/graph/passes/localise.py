@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilesmith.graph.bind import Binding
 from tilesmith.graph.builder import infer
 from tilesmith.graph.nodes import Graph, Node
 from tilesmith.ir.dtypes import i64
@@ -21,8 +22,6 @@ from tilesmith.ir.sizes import LARGEST, Sizes
 from tilesmith.ir.symbols import expected
 from tilesmith.ir.types import Dim
 from tilesmith.support.errors import ModelError
-
-from .bind import Binding
 
 
 def localise(body: Graph) -> tuple[Graph, tuple[Dim, ...]]:

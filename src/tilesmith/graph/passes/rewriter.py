@@ -141,8 +141,8 @@ class Rewriter:
         return replacement
 
     def _rewrite(self, node: Node) -> tuple[Value, ...] | None:
-        # Rules know nothing of layouts: whoever chose one keeps it.
-        if any(v.layout is not None for v in (*node.inputs, *node.outputs)):
+        # Rules are about results.  They know nothing of layouts: whoever chose one keeps it.
+        if not node.outputs or any(v.layout is not None for v in (*node.inputs, *node.outputs)):
             return None
         for rule in (*self._rules.get(type(node.op), ()), *self._general):
             result = rule(self, node)

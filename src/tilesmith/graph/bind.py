@@ -1,11 +1,16 @@
-"""Symbols replaced by numbers: the program for some sizes only."""
+"""Symbols replaced by numbers: the program for some sizes only.
+
+What measures nothing but symbols that are numbers now is no part of that program.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import is_
 from typing import Any
 
+from tilesmith.graph.measure import Measure
 from tilesmith.graph.nodes import Graph, Node, Value
 from tilesmith.ir.expr import Expr, Var
 from tilesmith.ir.symbols import bound, expected
@@ -41,9 +46,10 @@ class Binding:
 
     def graph(self, graph: Graph) -> Graph:
         inputs = tuple(map(self.value, graph.inputs))
-        nodes = tuple(map(self.node, graph.nodes))
+        nodes = tuple(n for n in map(self.node, graph.nodes) if not _measures_nothing(n))
         outputs = tuple(map(self.value, graph.outputs))
-        if all(a is b for a, b in zip((*inputs, *nodes), (*graph.inputs, *graph.nodes))):
+        before = (*graph.inputs, *graph.nodes)
+        if len(nodes) == len(graph.nodes) and all(map(is_, (*inputs, *nodes), before)):
             return graph
         return replace(graph, inputs=inputs, nodes=nodes, outputs=outputs)
 
@@ -84,3 +90,8 @@ class Binding:
             new = tuple(map(self.attribute, value))
             return value if all(a is b for a, b in zip(new, value)) else new
         return value
+
+
+def _measures_nothing(node: Node) -> bool:
+    op = node.op
+    return isinstance(op, Measure) and not any(isinstance(s, Expr) for s in op.symbols)
