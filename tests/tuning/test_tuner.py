@@ -303,3 +303,30 @@ def test_bad_cost_models(options: ts.Options) -> None:
         ts.tune_template(gemm, 32, options=options, search="model", cost_model=3)  # type: ignore[arg-type]  # on purpose
     with pytest.raises(UsageError, match="search 'random' asks no cost model: use search='model'"):
         ts.tune_template(gemm, 32, options=options, search="random", cost_model=FewestDecisions())
+
+
+def test_quantised_outputs_are_judged_by_quanta(
+    options: ts.Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `check` does: a candidate may be a quantum off where its unrounded value is near a tie."""
+    text = """
+graph net(%x: f32[1,16,20,20]) {
+  const %w: f32[32,16,3,3] = @aa
+  %0: f32[1,32,20,20] = conv(%x, %w) {pads=(1, 1, 1, 1)}
+  %1: f32[1,32,20,20] = relu(%0)
+  %2: f32[1,32,20,20] = round(%1)
+  %3: i32[1,32,20,20] = cast(%2) {to=i32}
+  return %3 as "q"
+}
+"""
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((32, 16, 3, 3)).astype(np.float32)
+    graph = parse_graph(text, {"aa": w})
+    monkeypatch.setattr(tasks, "WORTH_SHARE", 0.0)
+    session = driver.Session.of(options)
+    (task,) = (t for t in tasks_of(Compiled.of(graph, session), session) if "conv" in t.label)
+    _, (plain, low, high) = task.reference()
+    assert task.bounds == (0.0,)
+    near_ties = low[0] != high[0]
+    assert near_ties.any() and near_ties.mean() < 0.2
+    assert ((low[0] <= plain[0]) & (plain[0] <= high[0])).all()

@@ -43,7 +43,7 @@ from tilesmith.te.tensor import Placeholder, Tensor
 from tilesmith.tuning.fleet import open_measurer
 from tilesmith.tuning.interrupt import Interrupt
 from tilesmith.tuning.jobs import Argument
-from tilesmith.tuning.measure import Task
+from tilesmith.tuning.measure import Arrays, Task
 from tilesmith.tuning.options import TuneChoices, TuneOptions
 from tilesmith.tuning.scheduler import Budget, Progress, tune_tasks
 from tilesmith.tuning.search import Searches
@@ -275,16 +275,16 @@ def _template_task(
         del candidate
         return tuple(map(_argument, inputs)), tuple(map(_argument, outputs))
 
-    def reference() -> tuple[Sequence[np.ndarray], Sequence[np.ndarray]]:
+    def reference() -> tuple[Arrays, Sequence[Arrays]]:
         rng = np.random.default_rng(0)
         given = [random_array(rng, _argument(t)) for t in inputs]
         results = [np.zeros(a.shape, a.type.numpy) for a in map(_argument, outputs)]
         driver.build(plain, args, session.target, 1, options=session.options)(*given, *results)
-        return given, results
+        return given, [results]
 
     space = Space(template, tuning.pins, tuning.forbid)
-    bound = max(session.options.bound(str(t.dtype)) for t in outputs)
-    return Task(key, name, space, build, arguments, reference, bound, 1.0, nest_family(text))
+    bounds = tuple(session.options.bound(str(t.dtype)) for t in outputs)
+    return Task(key, name, space, build, arguments, reference, bounds, 1.0, nest_family(text))
 
 
 def _argument(t: Tensor) -> Argument:
