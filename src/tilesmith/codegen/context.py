@@ -35,6 +35,7 @@ class Code(IntEnum):
     OVERFLOW = 5
     EXTENT = 6
     GROWTH = 7
+    HOST = 8
 
 
 @dataclass(frozen=True, slots=True)

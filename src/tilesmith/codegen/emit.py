@@ -24,10 +24,9 @@ from tilesmith.support.errors import InternalError
 
 from .assertions import INDEX, fail_function
 from .context import address
-from .emit_statements import FuncEmitter
+from .emit_statements import FuncEmitter, Module
 from .kernel import Kernel
 from .llvm_text import NONTEMPORAL_NODE
-from .module import Module
 from .streaming import streamed
 from .survey import Survey
 

@@ -14,7 +14,18 @@ from collections.abc import Iterable, Sequence
 
 from .context import ABI, BY_NAME, SIZE, Code, address
 from .sizes import ARENA, SCRATCH, SIZES
-from .steps import Arg, Branch, Copy, KernelCall, Repeat, Step, args_of, calls_of
+from .steps import (
+    Arg,
+    Branch,
+    Copy,
+    HostCall,
+    KernelCall,
+    Repeat,
+    Step,
+    args_of,
+    calls_of,
+    host_calls_of,
+)
 
 ENTRY = "tilesmith_main"
 
@@ -45,6 +56,9 @@ def emit_entry(
         lines += ["  %now = alloca [2 x i64]", "  %last = alloca i64"]
     lines += _checks()
     needed = {"arena_bytes": str(arena_bytes), "scratch_bytes": str(scratch_bytes)}
+    most = max((len(c.arguments) for c in host_calls_of(steps)), default=0)
+    if most:
+        lines += _find_host(most)
     if sizes:
         lines += _compute_sizes(sizes)
         needed = {
@@ -86,6 +100,7 @@ class _Writer:
         self.lines = lines
         self.clock = clock
         self.call = 0
+        self.host_call = 0
         self.count = 0
 
     def new(self, text: str) -> str:
@@ -104,6 +119,8 @@ class _Writer:
             match step:
                 case KernelCall():
                     self.kernel(step)
+                case HostCall():
+                    self.host(step)
                 case Copy():
                     self.copy(self.place(step.source), self.place(step.to), step.bytes)
                 case Branch():
@@ -147,6 +164,25 @@ class _Writer:
             f"store i32 {n}, ptr {at}",
             f"ret i32 {status}",
             f"ok{n}:",
+        )
+
+    def host(self, call: HostCall) -> None:
+        n, self.host_call = self.host_call, self.host_call + 1
+        for i, a in enumerate(call.arguments):
+            at = self.new(f"getelementptr ptr, ptr %host.args, i64 {i}")
+            self.write(f"store {self.operand(a)}, ptr {at}")
+        given = f"ptr %host_data, i64 {n}, ptr %host.args, i64 {len(call.arguments)}"
+        status = self.new(f"call i32 %host({given})")
+        self.stamp(None)
+        failed = self.new(f"icmp ne i32 {status}, 0")
+        code, at = self.new(address("failure_code")), self.new(address("failure_call"))
+        self.write(
+            f"br i1 {failed}, label %host{n}.failed, label %host{n}.done",
+            f"host{n}.failed:",
+            f"store i32 {Code.HOST:d}, ptr {code}",
+            f"store i32 {n}, ptr {at}",
+            f"ret i32 {Code.HOST:d}",
+            f"host{n}.done:",
         )
 
     def copy(self, source: str, to: str, size: int | Arg) -> None:
@@ -285,6 +321,21 @@ def _checks() -> list[str]:
         f"  store i32 {Code.OK:d}, ptr %code.p",
         f"  %call.p = {address('failure_call')}",
         "  store i32 0, ptr %call.p",
+    ]
+
+
+def _find_host(arguments: int) -> list[str]:
+    """Return unless there is a host to call; make room for the most arguments of a call."""
+    return [
+        *_load("host"),
+        *_load("host_data"),
+        f"  %host.args = alloca [{arguments} x ptr], align 8",
+        "  %host.ok = icmp ne ptr %host, null",
+        "  br i1 %host.ok, label %hosted, label %hostless",
+        "hostless:",
+        f"  store i32 {Code.HOST:d}, ptr %code.p",
+        f"  ret i32 {Code.HOST:d}",
+        "hosted:",
     ]
 
 

@@ -147,7 +147,51 @@ class Repeat:
         return isinstance(self.count, int) and self.first is None and self.count % 2 == 0
 
 
-Step: TypeAlias = "KernelCall | Copy | Branch | Repeat"
+@dataclass(frozen=True, slots=True)
+class HostArray:
+    """A tensor that a host function reads or writes.
+
+    dtype: the element type by name; of a host type, the memory holds the number of one object.
+    place: where it lies, row-major.
+    shape: its extents, each a number or an "extent".
+    """
+
+    dtype: str
+    place: Arg
+    shape: tuple[int | Arg, ...]
+
+    @property
+    def extents(self) -> tuple[Arg, ...]:
+        """The extents that are known to a run only."""
+        return tuple(d for d in self.shape if isinstance(d, Arg))
+
+
+@dataclass(frozen=True, slots=True)
+class HostCall:
+    """A function of the host (see `graph.host`).
+
+    function, settings, operator, is_fallback: as of `graph.host.Host`.
+    label: for people: the source model's node.
+    inputs: what it reads.
+    outputs: what it writes.
+    """
+
+    function: str
+    settings: str
+    operator: str
+    label: str
+    inputs: tuple[HostArray, ...]
+    outputs: tuple[HostArray, ...]
+    is_fallback: bool = False
+
+    @property
+    def arguments(self) -> tuple[Arg, ...]:
+        """What the host gets: the places of inputs and outputs, and then the extents of all."""
+        arrays = (*self.inputs, *self.outputs)
+        return (*(a.place for a in arrays), *(e for a in arrays for e in a.extents))
+
+
+Step: TypeAlias = "KernelCall | Copy | Branch | Repeat | HostCall"
 
 
 def calls_of(steps: Iterable[Step]) -> Iterator[KernelCall]:
@@ -160,7 +204,21 @@ def calls_of(steps: Iterable[Step]) -> Iterator[KernelCall]:
                 yield from calls_of((*s.then, *s.otherwise))
             case Repeat():
                 yield from calls_of(s.body)
-            case Copy():
+            case Copy() | HostCall():
+                pass
+
+
+def host_calls_of(steps: Iterable[Step]) -> Iterator[HostCall]:
+    """The calls of host functions in `steps`, likewise in the order of their numbers."""
+    for s in steps:
+        match s:
+            case HostCall():
+                yield s
+            case Branch():
+                yield from host_calls_of((*s.then, *s.otherwise))
+            case Repeat():
+                yield from host_calls_of(s.body)
+            case Copy() | KernelCall():
                 pass
 
 
@@ -170,6 +228,8 @@ def args_of(steps: Iterable[Step]) -> Iterator[Arg]:
         match s:
             case KernelCall():
                 yield from (*s.args, s.workspace)
+            case HostCall():
+                yield from s.arguments
             case Copy():
                 yield from _given(s.source, s.to, s.bytes)
             case Branch():

@@ -101,7 +101,8 @@ def load_graph(
     """The graph of a model, as its frontend makes it; see `frontend.load`."""
     session = session or Session.of(None)
     with session.timings.stage("load"):
-        graph = load_source(model, shapes, values, session.outside, dynamic, expected)
+        fallback = session.options.fallback == "warn"
+        graph = load_source(model, shapes, values, session.outside, dynamic, expected, fallback)
     if graph is not model:
         session.dumper("load", graph, print_graph)
     return graph

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tilesmith.support.options import Accuracy, Options
+from tilesmith.support.options import Accuracy, Fallback, Options
 
 from .identity import identifying
 
@@ -37,6 +37,7 @@ def compile(
     dynamic: Ranges | None = None,
     expected: ExpectedSizes | None = None,
     specialise: Mapping[str, int] | Sequence[Mapping[str, int]] | Literal["auto"] | None = None,
+    fallback: Fallback | None = None,
 ) -> Executable:
     """Compile a model to native code.
 
@@ -59,13 +60,15 @@ def compile(
         used (see docs/tuning.md for the names).
     values: by name, inputs that get a fixed value, such as those that shapes depend on.  The
         executable has no such inputs.
+    fallback: "warn" runs operators without native code on the host, by ONNX's reference evaluator,
+        and warns once; "error" refuses them (docs/host.md).
     accuracy: "strict" fixes every bit of each kernel's results (docs/accuracy.md).
 
     Raises ModelError, UnsupportedError or UsageError, also for a name or a value that the model
     does not have.
     """
     options = (options or Options.from_environment()).with_(
-        target=target, threads=threads, accuracy=accuracy
+        target=target, threads=threads, accuracy=accuracy, fallback=fallback
     )
 
     def make(sizes: Mapping[str, int] | None = None) -> Program:
@@ -74,6 +77,10 @@ def compile(
         )
 
     program = make()
+    if program.needs_callbacks:
+        from .hosted import warn_of_fallback
+
+        warn_of_fallback(program)
     from tilesmith.runtime.executable import Executable
 
     if specialise is None or (specialise == "auto" and not program.symbols):
@@ -104,7 +111,7 @@ def _program(
 
         from .programs import SavedProgram
 
-        given = (dynamic, expected, sizes)
+        given = (dynamic, expected, sizes, options.fallback == "error")
         saved = SavedProgram.of(model, shapes, options, pins, forbid, identified, values, given)
     program = saved.load() if saved is not None else None
     if program is None:

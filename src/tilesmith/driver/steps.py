@@ -19,8 +19,20 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tilesmith.codegen.kernel import KernelCode
-from tilesmith.codegen.steps import Arg, Branch, Carried, Copy, KernelCall, Repeat, Slice, Step
+from tilesmith.codegen.steps import (
+    Arg,
+    Branch,
+    Carried,
+    Copy,
+    HostArray,
+    HostCall,
+    KernelCall,
+    Repeat,
+    Slice,
+    Step,
+)
 from tilesmith.graph.control import If, Loop
+from tilesmith.graph.host import Host
 from tilesmith.graph.nodes import Fused, Graph, Node, Value
 from tilesmith.graph.passes.memory_plan import MemoryPlan, aligned, largest, plan, value_bytes
 from tilesmith.ir.symbols import as_dim
@@ -97,6 +109,8 @@ class Placement:
                 found.append(self._branch(node, node.op, where, work))
             elif isinstance(node.op, Loop):
                 found.append(self._loop(node, node.op, where, work))
+            elif isinstance(node.op, Host):
+                found.append(self._host_call(node, node.op, where))
             elif node in self.kernels:
                 found.append(self._call(node, where, work))
         return tuple(found)
@@ -113,6 +127,18 @@ class Placement:
             workspace=self._place(work, 0),
             messages=code.messages,
             sources=sources(node),
+        )
+
+    def _host_call(self, node: Node, op: Host, where: Mapping[Value, Arg]) -> HostCall:
+        inputs, outputs = (
+            tuple(
+                HostArray(v.dtype.name, where[v], tuple(map(self.sizes.amount, v.shape)))
+                for v in values
+            )
+            for values in (node.inputs, node.outputs)
+        )
+        return HostCall(
+            op.function, op.settings, op.operator, node.loc, inputs, outputs, op.is_fallback
         )
 
     def _branch(self, node: Node, op: If, where: Mapping[Value, Arg], base: Dim) -> Branch:

@@ -27,6 +27,7 @@ def load(
     opened: set[str] | None = None,
     dynamic: Ranges | None = None,
     expected: ExpectedSizes | None = None,
+    fallback: bool = False,
 ) -> Graph:
     """The graph of a source model; a `Graph` is one already.
 
@@ -40,6 +41,7 @@ def load(
         dimension's name (`{"batch": (1, 64)}`) or by input and axis (`{"x": {0: (1, 64)}}`);
         1 to 2^31 - 1 for others.
     expected: the sizes that decisions about speed reckon with, by the same names.
+    fallback: whether nodes that can't be native code become calls of the host.
 
     Raises UsageError for what is no model; ModelError when the model is damaged or inconsistent;
     OpenShapesError when it needs `shapes`; UnsupportedError, which lists every node that cannot be
@@ -51,7 +53,7 @@ def load(
     source = Source.of(model, " or ".join(f.file for f in FRONTENDS), opened)
     for frontend in FRONTENDS:
         if frontend.recognises(source):
-            return _load(frontend, source, Given(shapes or {}, values or {}, symbols))
+            return _load(frontend, source, Given(shapes or {}, values or {}, symbols, fallback))
     kinds = ", ".join(kind for f in FRONTENDS for kind in f.kinds)
     raise UsageError(f"expected {kinds} or a Graph, got {type(model).__name__}")
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from tilesmith.graph.bind import Binding
 from tilesmith.graph.builder import array_type, expansion
 from tilesmith.graph.control import If, Loop
+from tilesmith.graph.host import Host, conform
 from tilesmith.graph.measure import Measure
 from tilesmith.graph.nodes import Constant, Fused, Graph, Value
 from tilesmith.ir.expr import Var
@@ -43,7 +45,12 @@ def evaluate(
 def evaluate_op(op: Op, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
     """The outputs of one operator on arrays.  Raises ModelError if they do not fit it."""
     with np.errstate(all="ignore"):
-        return _apply(op, [np.asarray(a) for a in inputs])
+        return _apply(op, [as_value(a) for a in inputs])
+
+
+def as_value(given: Any) -> Any:
+    """An array, unless it is a value of the host that is no tensor."""
+    return given if given is None or isinstance(given, (list, dict)) else np.asarray(given)
 
 
 def logical_array(constant: Constant) -> np.ndarray:
@@ -71,6 +78,9 @@ def _run(graph: Graph, inputs: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
                 f"{where}: expected {len(node.outputs)} results, its reference gave {len(results)}"
             )
         for value, array in zip(node.outputs, results):
+            if value.dtype.is_host:
+                env[value] = array
+                continue
             if array.dtype != value.dtype.numpy or not _fits(value.type, array.shape):
                 raise fault(
                     f"{where}: expected a result of type {value.type}, its reference gave "
@@ -99,9 +109,8 @@ def _measured(
 
 
 def _lookup(graph: Graph, env: dict[Value, np.ndarray], value: Value) -> np.ndarray:
-    found = env.get(value)
     # Constants are not kept in `env`: what holds them already is their `Data`.
-    return logical_array(graph.constant[value]) if found is None else found
+    return env[value] if value in env else logical_array(graph.constant[value])
 
 
 def _apply(op: Op, inputs: list[np.ndarray]) -> tuple[np.ndarray, ...]:
@@ -115,6 +124,8 @@ def _apply(op: Op, inputs: list[np.ndarray]) -> tuple[np.ndarray, ...]:
         return _run(expansion(op, tuple(map(array_type, inputs))), inputs)
     result = op.reference(*inputs)
     results = result if isinstance(result, tuple) else (result,)
+    if isinstance(op, Host):
+        return tuple(conform(r, t) for r, t in zip(results, op.results, strict=True))
     return tuple(np.asarray(r) for r in results)
 
 
@@ -184,7 +195,7 @@ def _by_position(
             raise ModelError(
                 f"expected {len(names)} inputs ({', '.join(names)}), found {len(inputs)}"
             )
-        return [np.asarray(a) for a in inputs]
+        return [as_value(a) for a in inputs]
     for name in inputs:
         if name not in names:
             near = difflib.get_close_matches(str(name), names, n=1)
@@ -193,9 +204,11 @@ def _by_position(
     missing = [n for n in names if n not in inputs]
     if missing:
         raise ModelError(f"expected inputs {', '.join(names)}; missing {', '.join(missing)}")
-    return [np.asarray(inputs[n]) for n in names]
+    return [as_value(inputs[n]) for n in names]
 
 
 def _check_input(value: Value, array: np.ndarray) -> None:
+    if value.dtype.is_host:
+        return  # an object of any kind
     if array.dtype != value.dtype.numpy or not _fits(value.type, array.shape):
         raise ModelError(f"input {value.name!r}: expected {value.type}, found {_shown(array)}")

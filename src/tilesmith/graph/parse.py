@@ -17,7 +17,7 @@ import numpy as np
 import tilesmith.graph.measure  # noqa: F401  (puts control flow into the table)
 from tilesmith.graph.nodes import Constant, Data, Graph, Node, Value
 from tilesmith.graph.text import read_elements
-from tilesmith.ir.dtypes import BY_NAME, DType, i64
+from tilesmith.ir.dtypes import BY_NAME, DType, by_name, i64
 from tilesmith.ir.expr import Expr, Var
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.parse import parse_expr, tokenize
@@ -329,7 +329,7 @@ class _Parser:
         self.skip()
         start = self.pos
         name = self.need(_WORD, "a type like f32[1,3]")
-        dtype = BY_NAME.get(name)
+        dtype = by_name(name)
         if dtype is None:
             self.fail(f"unknown element type; known are {', '.join(BY_NAME)}", start)
         return self.dimensions(dtype)
@@ -392,11 +392,12 @@ class _Parser:
         name = word.group() if word else ""
         if name == "graph":
             return self.graph()
-        if word and (name in _WORDS or name in BY_NAME):
+        dtype = by_name(name)
+        if word and name in _WORDS:
             self.pos = word.end()
-            if name in _WORDS:
-                return _WORDS[name]
-            dtype = BY_NAME[name]
+            return _WORDS[name]
+        if word and dtype is not None:
+            self.pos = word.end()
             return self.dimensions(dtype) if self.text.startswith("[", self.pos) else dtype
         return self.fail("expected an attribute's value")
 

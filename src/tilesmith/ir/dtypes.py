@@ -12,29 +12,36 @@ bits and zeros above, as in NumPy.  (The names `int4` to `uint2` leave `i2` and 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import ml_dtypes
 import numpy as np
 
-Kind = Literal["bool", "int", "uint", "float"]
+Kind = Literal["bool", "int", "uint", "float", "host"]
+Form = Literal["tensor", "seq", "optional", "map"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """A scalar element type.  The only ones are those below, so they are compared and hashed by
-    identity.
+    """A scalar element type.  The only ones are those below and those of `host_type`, so they are
+    compared and hashed by identity.
 
     name: its text form.
-    kind: bool, signed or unsigned integer, or float.
+    kind: bool, signed or unsigned integer, float, or an object of the host.
     bits: width; a bool, or a type of fewer bits than 8, is stored in one byte.
     is_storage: no arithmetic is defined on it, only moves and conversions.
+    form: of a host type, what objects are: a tensor whose rank is not known, a list, what may be
+        None, a dict; None for strings and for what is not known at all.
+    of: what those consist of; of a dict, the types of keys and values.
     """
 
     name: str
     kind: Kind
     bits: int
     is_storage: bool = False
+    form: Form | None = None
+    of: tuple[DType, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -55,8 +62,13 @@ class DType:
         return self.kind == "bool"
 
     @property
+    def is_host(self) -> bool:
+        """True for objects that only host functions read."""
+        return self.kind == "host"
+
+    @property
     def numpy(self) -> np.dtype:
-        return _TO_NUMPY[self.name]
+        return _OBJECT if self.is_host else _TO_NUMPY[self.name]
 
     @property
     def min(self) -> int | float:
@@ -119,8 +131,14 @@ STORAGE: tuple[DType, ...] = (
     f8e4m3fn, f8e4m3fnuz, f8e5m2, f8e5m2fnuz, f8e8m0, f6e2m3, f6e3m2, f4e2m1,
     int4, uint4, int2, uint2,
 )  # fmt: skip
+string, unknown = DType("string", "host", 64), DType("unknown", "host", 64)
+"""Strings, and objects of which nothing is known."""
+
 ALL: tuple[DType, ...] = ARITHMETIC + STORAGE
-BY_NAME: dict[str, DType] = {d.name: d for d in ALL}
+BY_NAME: dict[str, DType] = {d.name: d for d in (*ALL, string, unknown)}
+_LONGEST = 256
+"""Characters in the name of a type, which limit how deep it is nested."""
+_OBJECT = np.dtype(object)
 
 _TO_NUMPY: dict[str, np.dtype] = {
     "bool": np.dtype(np.bool_),
@@ -131,6 +149,27 @@ _TO_NUMPY: dict[str, np.dtype] = {
     **{f"f{b}": np.dtype(f"float{b}") for b in (16, 32, 64)},
 }
 _FROM_NUMPY: dict[np.dtype, DType] = {v: BY_NAME[k] for k, v in _TO_NUMPY.items()}
+
+
+@cache
+def host_type(form: Form, *of: DType) -> DType:
+    """The type of a tensor of unknown rank, of a list, of what may be None, or of a dict."""
+    return DType("_".join((form, *(d.name for d in of))), "host", 64, form=form, of=of)
+
+
+def by_name(name: str) -> DType | None:
+    """The type with this text form, such as `f32` or `seq_f32`; None if there is none."""
+    form, _, rest = name.partition("_")
+    if len(name) > _LONGEST:
+        return None
+    if form == "map":
+        key, _, rest = rest.partition("_")
+        of = (by_name(key), by_name(rest))
+        return host_type("map", of[0], of[1]) if of[0] is not None and of[1] is not None else None
+    if form in ("tensor", "seq", "optional") and rest:
+        inner = by_name(rest)
+        return None if inner is None else host_type(form, inner)
+    return BY_NAME.get(name)
 
 
 def dtype(spec: DType | str | np.dtype | type) -> DType:

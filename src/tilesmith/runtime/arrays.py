@@ -83,6 +83,11 @@ def check(array: np.ndarray, spec: TensorSpec, what: Literal["input", "output"])
             f"{what} {spec.name!r}: expected element type {spec.dtype} ({spec.dtype.numpy}), "
             f"found {array.dtype}{cure}"
         )
+    check_shape(array, spec, what)
+
+
+def check_shape(array: np.ndarray, spec: TensorSpec, what: Literal["input", "output"]) -> None:
+    """Raises ModelError unless the shape is that of `spec`."""
     same_rank = len(array.shape) == len(spec.shape)
     if not same_rank or any(isinstance(d, int) and d != n for d, n in zip(spec.shape, array.shape)):
         raise ModelError(
@@ -102,6 +107,8 @@ def as_output(value: Any, spec: TensorSpec) -> np.ndarray:
     Raises ModelError unless a result of `spec` can be written there.
     """
     what = f"output {spec.name!r}"
+    if spec.dtype.is_host:
+        raise UsageError(f"{what} is a Python object ({spec.type}); expected None in its place")
     if not isinstance(value, np.ndarray) and not is_torch(value):
         raise ModelError(
             f"{what}: expected a NumPy array or a torch tensor, found {type(value).__name__}"
@@ -146,14 +153,27 @@ def is_foreign(dtype: np.dtype) -> bool:
     return dtype.isbuiltin == 2  # a type of another package
 
 
-def buffer_kind(dtype: DType) -> str:
-    """NumPy's letter for the kind of `dtype` as stored."""
-    return "u" if is_foreign(dtype.numpy) else dtype.numpy.kind
+def stored_dtype(dtype: DType) -> np.dtype:
+    """The type of native memory for elements of `dtype`: bit patterns for types without a NumPy
+    letter, numbers for objects of the host.
+    """
+    if dtype.is_host:
+        return np.dtype(np.int64)
+    return np.dtype(f"u{dtype.bytes}") if is_foreign(dtype.numpy) else dtype.numpy
 
 
-def to_torch(array: np.ndarray) -> Any:
-    """A torch tensor over the memory of `array`: its codes (uint8) if torch lacks the type."""
+def stored_shape(spec: TensorSpec) -> tuple[int | str, ...]:
+    """The shape of native memory; that of a host type is one number."""
+    return () if spec.dtype.is_host else spec.shape
+
+
+def to_torch(array: Any) -> Any:
+    """A torch tensor over the memory of `array`: its codes (uint8) if torch lacks the type.
+    Strings, and what is no array, are given back.
+    """
     torch = sys.modules["torch"]
+    if not isinstance(array, np.ndarray) or array.dtype.hasobject:
+        return array
     if not is_foreign(array.dtype):
         return torch.from_numpy(array)
     bits = torch.from_numpy(array.view(np.int16 if array.itemsize == 2 else np.uint8))

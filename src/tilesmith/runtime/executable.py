@@ -24,12 +24,13 @@ from tilesmith.support.errors import ModelError
 from .arrays import (
     as_output,
     as_stored,
-    buffer_kind,
     check,
     check_apart,
     is_foreign,
     is_torch,
     nearest,
+    stored_dtype,
+    stored_shape,
     to_numpy,
     to_torch,
 )
@@ -41,6 +42,7 @@ from .threads import physical_cores, thread_count
 from .tsm import load_program, save_program
 
 if TYPE_CHECKING:
+    from .hosting import HostFunctions, HostRun
     from .profile import Profile
 
 
@@ -66,16 +68,16 @@ class Executable:
         self.threads = thread_count(threads)
         set_cores(physical_cores())
         self._library = Library(list(program.objects.values()), list(program.objects))
-        stored = [
-            np.dtype(f"u{s.dtype.bytes}") if is_foreign(s.dtype.numpy) else s.dtype.numpy
-            for s in program.outputs
-        ]
-        self._stored_types = stored
         sized = bool(program.symbols)
         self._results = [
-            Results(() if sized else s.static_shape, d)
-            for s, d in zip(program.outputs, stored, strict=True)
+            Results(() if sized or s.dtype.is_host else s.static_shape, stored_dtype(s.dtype))
+            for s in program.outputs
         ]
+        self._host: HostFunctions | None = None
+        if program.needs_callbacks or program.uses_objects:
+            from .hosting import HostFunctions  # few models have any
+
+            self._host = HostFunctions(program)
         self._sizes: SizeFunction | None = None
         if sized:
             self._sizes = SizeFunction(program, self._library.address(SIZES), self.threads)
@@ -95,9 +97,9 @@ class Executable:
         inputs, outputs = (
             tuple(
                 (
-                    buffer_kind(s.dtype),
+                    stored_dtype(s.dtype).kind,
                     s.dtype.bytes,
-                    tuple(d if isinstance(d, int) else -1 for d in s.shape),
+                    tuple(d if isinstance(d, int) else -1 for d in stored_shape(s)),
                 )
                 for s in specs
             )
@@ -133,7 +135,8 @@ class Executable:
         Raises ModelError if count, type or shape of the inputs or of `out` is wrong, UsageError if
         `out` shares memory with other arguments.
         """
-        if self._sizes is None and len(arrays) == self._input_count and self._plain:
+        plain = self._plain and self._sizes is None and self._host is None
+        if plain and len(arrays) == self._input_count:
             if out is None:
                 results = tuple([r.fresh() for r in self._results])
             else:
@@ -184,8 +187,12 @@ class Executable:
     def _room(self, given: Iterable[Any], sizes: RunSizes | None = None) -> tuple[Any, ...]:
         """The arrays that results are written to: those given, and fresh ones."""
         if sizes is not None:
-            fresh = zip(sizes.outputs, self._stored_types, given, strict=True)
-            return tuple([np.empty(shape, d) if g is None else g for shape, d, g in fresh])
+            return tuple(
+                np.empty(() if s.dtype.is_host else s.static_shape, stored_dtype(s.dtype))
+                if g is None
+                else g
+                for s, g in zip(self._sized_outputs(sizes), given, strict=True)
+            )
         pairs = zip(self._results, given, strict=True)
         return tuple([r.fresh() if g is None else g for r, g in pairs])
 
@@ -200,10 +207,23 @@ class Executable:
             [(f"input {s.name!r}", a) for s, a in zip(self.inputs, stored, strict=True)],
             [(f"output {s.name!r}", a) for s, a in zip(self.outputs, room, strict=True)],
         )
-        self._check(self._call(stored, room, *(() if sizes is None else (sizes.call,))))
+        arguments, host = self._arguments(stored, room, sizes)
+        self._check(self._call(*arguments))
         views = [r if v is None else r.view(v) for r, v in zip(room, self._views, strict=True)]
+        if host is not None:
+            views = host.results(self.outputs, views)
         fresh = map(to_torch, views) if any(map(is_torch, arrays)) else views
         return tuple(f if g is None else g for f, g in zip(fresh, given, strict=True))
+
+    def _arguments(
+        self, stored: tuple[np.ndarray, ...], room: tuple[Any, ...], sizes: RunSizes | None
+    ) -> tuple[tuple[Any, ...], HostRun | None]:
+        """What `Runner.call` gets, and the host of the run, if it has one."""
+        more = () if sizes is None else (sizes.call,)
+        if self._host is None:
+            return (stored, room, *more), None
+        host = self._host.run()
+        return (host.take(self.inputs, stored), room, *(more or (None,)), host), host
 
     def _sized_outputs(self, sizes: RunSizes | None) -> tuple[TensorSpec, ...]:
         """The outputs of a run, with numbers for all extents."""
@@ -219,10 +239,11 @@ class Executable:
                 f"{len(arrays)}"
             )
         converted = []
-        for value, spec in zip(arrays, self.inputs, strict=True):
-            array = to_numpy(value, f"input {spec.name!r}")
-            check(array, spec, "input")
-            converted.append(as_stored(array))
+        for array, spec in zip(map(as_array, arrays, self.inputs), self.inputs, strict=True):
+            if not spec.dtype.is_host:
+                check(array, spec, "input")
+                array = as_stored(array)
+            converted.append(array)
         return tuple(converted)
 
     def _check(self, status: int | tuple[int, int, int, tuple[int, ...]]) -> None:
@@ -269,20 +290,21 @@ class Executable:
         stored = self._stored(arrays)
         sizes = None if self._sizes is None else self._sizes.of(stored)
         results = self._room([None] * len(self.outputs), sizes)
-        more = () if sizes is None else (sizes.call,)
         watch = Stopwatch(self.program, self._library)
         times = watch.times()
-        spec = (buffer_kind(i64), i64.bytes, times.shape)
+        spec = ("i", i64.bytes, times.shape)
         runner = self._make_runner(watch.address, (spec,))
         best = np.full(len(self.program.calls), np.inf)
         whole = float("inf")
         for _ in range(max(repeats, 1)):
             times[...] = 0
-            self._check(runner.call(stored, (*results, times), *more))
+            arguments, _ = self._arguments(stored, (*results, times), sizes)
+            self._check(runner.call(*arguments))
             best = np.minimum(best, times[: len(best), 0] * 1e-9)
             start = time.perf_counter()
             if both:
-                self._check(self._call(stored, results, *more))
+                arguments, _ = self._arguments(stored, results, sizes)
+                self._check(self._call(*arguments))
             whole = min(whole, time.perf_counter() - start)
         return best, times[: len(best), 1], whole
 
@@ -305,6 +327,18 @@ class Executable:
     def __repr__(self) -> str:
         signature = f"{_listing(self.inputs)} -> {_listing(self.outputs)}"
         return f"<executable for {self.program.target.name}: {signature}>"
+
+
+def as_array(value: Any, spec: TensorSpec) -> np.ndarray:
+    """A user's value for an input, of the input's shape; one of a host type is checked and boxed.
+
+    Raises ModelError for what is no array.
+    """
+    if spec.dtype.is_host:
+        from .hosting import boxed
+
+        return boxed(value, spec)
+    return to_numpy(value, f"input {spec.name!r}")
 
 
 def _check_names(given: Iterable[str], what: str, specs: tuple[TensorSpec, ...]) -> None:

@@ -15,7 +15,7 @@ from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Buffer
 from tilesmith.support.errors import InternalError, ModelError, UsageError
 
-from .arrays import as_stored, buffer_kind, is_foreign, to_numpy
+from .arrays import as_stored, is_foreign, stored_dtype, to_numpy
 from .native import Failure, Function
 from .threads import thread_count
 
@@ -79,7 +79,7 @@ class NativeFunction:
         number = {v: i for i, v in enumerate(symbols)}
         arrays = tuple(
             (
-                buffer_kind(b.dtype),
+                stored_dtype(b.dtype).kind,
                 b.dtype.bytes,
                 tuple(tuple(_steps(d, number)) for d in b.shape),
                 written,

@@ -9,7 +9,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from tilesmith.codegen.steps import Arg, Branch, Carried, Copy, KernelCall, Repeat, Slice, Step
+from tilesmith.codegen.steps import (
+    Arg,
+    Branch,
+    Carried,
+    Copy,
+    HostArray,
+    HostCall,
+    KernelCall,
+    Repeat,
+    Slice,
+    Step,
+)
+from tilesmith.ir.dtypes import by_name
 
 Room: TypeAlias = Callable[[str, int], int]
 """The largest byte offset into an input or output, by kind and number."""
@@ -30,6 +42,13 @@ def _step_out(step: Step) -> dict[str, Any]:
                 "symbol": step.symbol, "label": step.label, "args": _places_out(step.args),
                 "workspace": _place_out(step.workspace), "messages": list(step.messages),
                 "sources": list(step.sources),
+            }  # fmt: skip
+        case HostCall():
+            return {
+                "host": step.function, "settings": step.settings, "operator": step.operator,
+                "label": step.label, "fallback": step.is_fallback,
+                "inputs": [_array_out(a) for a in step.inputs],
+                "outputs": [_array_out(a) for a in step.outputs],
             }  # fmt: skip
         case Copy():
             return {"copy": _size_out(step.bytes), "places": _places_out((step.source, step.to))}
@@ -56,6 +75,10 @@ def _step_out(step: Step) -> dict[str, Any]:
                 "first": _place_out(step.first),
                 "again": _place_out(step.again),
             }  # fmt: skip
+
+
+def _array_out(array: HostArray) -> list[Any]:
+    return [array.dtype, _place_out(array.place), [_size_out(d) for d in array.shape]]
 
 
 def _place_out(arg: Arg | None) -> list[Any] | None:
@@ -104,6 +127,15 @@ class Reader:
             messages, sources = (tuple(map(text, s[k])) for k in ("messages", "sources"))
             work = self._place(s["workspace"], known)
             return KernelCall(s["symbol"], args, text(s["label"]), work, messages, sources)
+        if "host" in s:
+            arrays = (tuple(self._array(a, known) for a in s[k]) for k in ("inputs", "outputs"))
+            function, settings, operator, label = (
+                text(s[k]) for k in ("host", "settings", "operator", "label")
+            )
+            inputs, outputs = arrays
+            return HostCall(
+                function, settings, operator, label, inputs, outputs, bool(s["fallback"])
+            )
         if "copy" in s:
             source, to = (self._place(p, known) for p in s["places"])
             return Copy(source, to, self._size(s["copy"]))
@@ -146,6 +178,12 @@ class Reader:
         count = self._place(count, known) if isinstance(count, list) else number(count, 1 << 62)
         body = self.steps(s["body"], inside, depth + 1)
         return Repeat(count, body, slices, carried, at, first, again)
+
+    def _array(self, found: Any, known: frozenset[int]) -> HostArray:
+        dtype, place, shape = found
+        if by_name(text(dtype)) is None:
+            raise ValueError(f"{dtype!r} is no element type")
+        return HostArray(dtype, self._place(place, known), tuple(map(self._size, shape)))
 
     def _size(self, found: Any) -> int | Arg:
         """A number of bytes."""

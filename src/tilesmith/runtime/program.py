@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tilesmith.codegen.entry import ENTRY
-from tilesmith.codegen.steps import Arg, KernelCall, Step, calls_of
+from tilesmith.codegen.steps import Arg, HostCall, KernelCall, Step, calls_of, host_calls_of
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.sizes import Sizes
 from tilesmith.ir.target import Target
@@ -67,7 +67,9 @@ class TensorSpec:
 
     @property
     def bytes(self) -> int:
-        """Bytes of a tensor of static shape."""
+        """Bytes of a tensor of static shape; of a host type, those of one object's number."""
+        if self.dtype.is_host:
+            return self.dtype.bytes
         return math.prod(self.static_shape) * self.dtype.bytes
 
     @property
@@ -126,6 +128,21 @@ class Program:
     def calls(self) -> tuple[KernelCall, ...]:
         """The calls of kernels in `steps`, in the order of their numbers."""
         return tuple(calls_of(self.steps))
+
+    @cached_property
+    def host_calls(self) -> tuple[HostCall, ...]:
+        """The calls of host functions in `steps`, in the order of their numbers."""
+        return tuple(host_calls_of(self.steps))
+
+    @property
+    def needs_callbacks(self) -> bool:
+        """Whether a part of the program runs in Python, so that it can't run without it."""
+        return bool(self.host_calls)
+
+    @property
+    def uses_objects(self) -> bool:
+        """Whether an input or output is of a host type."""
+        return any(s.dtype.is_host for s in (*self.inputs, *self.outputs))
 
     @property
     def expected_inputs(self) -> tuple[TensorSpec, ...]:

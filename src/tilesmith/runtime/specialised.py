@@ -10,8 +10,7 @@ from typing import Any
 
 from tilesmith.support.errors import TilesmithError
 
-from .arrays import to_numpy
-from .executable import Executable
+from .executable import Executable, as_array
 from .program import Program
 
 _log = logging.getLogger("tilesmith")
@@ -65,7 +64,7 @@ class Specialised(Executable):
         """The executable for the sizes of these inputs, if they have one of their own."""
         if self._sizes is None or len(arrays) != len(self.inputs):
             return None
-        given = [to_numpy(a, f"input {s.name!r}") for a, s in zip(arrays, self.inputs, strict=True)]
+        given = [as_array(a, s) for a, s in zip(arrays, self.inputs, strict=True)]
         if any(a.ndim != len(s.shape) for a, s in zip(given, self.inputs, strict=True)):
             return None  # the executable for all sizes says what is wrong
         extents = self._sizes.extents([a.shape for a in given])

@@ -33,7 +33,7 @@ from tilesmith.codegen.context import ABI
 from tilesmith.codegen.entry import ENTRY
 from tilesmith.codegen.sizes import OUTPUTS, SIZES
 from tilesmith.codegen.targets import host, missing_features
-from tilesmith.ir.dtypes import BY_NAME
+from tilesmith.ir.dtypes import by_name
 from tilesmith.ir.sizes import LARGEST, Sizes
 from tilesmith.ir.target import Target
 from tilesmith.perf.info import KernelInfo
@@ -44,7 +44,7 @@ from .manifest import Reader, number, steps_out, text
 from .native import aligned_bytes
 from .program import Program, Symbol, TensorSpec
 
-FORMAT = 5
+FORMAT = 6
 _MANIFEST, _WEIGHTS = "manifest.json", "weights.bin"
 _MANIFEST_LIMIT = 64 << 20
 _CODE_LIMIT = 1 << 30
@@ -335,9 +335,12 @@ def _symbol_in(s: list[Any]) -> Symbol:
 def _spec_in(s: dict[str, Any], memory: int) -> TensorSpec:
     if len(s["shape"]) > _RANK_LIMIT:
         raise ValueError(f"{s['name']!r} has more than {_RANK_LIMIT} dimensions")
+    dtype = by_name(text(s["dtype"]))
+    if dtype is None:
+        raise ValueError(f"{s['dtype']!r} is no element type")
     spec = TensorSpec(
         text(s["name"]),
-        BY_NAME[s["dtype"]],
+        dtype,
         tuple(d if isinstance(d, str) else number(d, 1 << 46) for d in s["shape"]),
     )
     if spec.is_static and spec.bytes > memory:

@@ -25,6 +25,7 @@ from tilesmith.support.errors import UsageError
 
 Precision: TypeAlias = Literal["f32"]
 Accuracy: TypeAlias = Literal["default", "strict"]
+Fallback: TypeAlias = Literal["warn", "error"]
 
 _ONE_STEP = {
     "f8e4m3fn": 0.125, "f8e4m3fnuz": 0.125, "f8e5m2": 0.25, "f8e5m2fnuz": 0.25, "f8e8m0": 1.0,
@@ -116,6 +117,14 @@ class Options:
         metadata=about(
             "strict: each kernel's results are the interpreter's, bit by bit; or default.",
             affects_code=True,
+            group=COMPILING,
+        ),
+    )
+    fallback: Fallback = field(
+        default="warn",
+        metadata=about(
+            "Operators without native code: warn and run them on the host, by ONNX's reference "
+            "evaluator, or error.",
             group=COMPILING,
         ),
     )

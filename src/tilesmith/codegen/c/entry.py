@@ -8,7 +8,17 @@ from collections.abc import Sequence
 
 from tilesmith.codegen.entry import ENTRY
 from tilesmith.codegen.sizes import ARENA, SCRATCH, SIZES
-from tilesmith.codegen.steps import Arg, Branch, Copy, KernelCall, Repeat, Step, calls_of
+from tilesmith.codegen.steps import (
+    Arg,
+    Branch,
+    Copy,
+    HostCall,
+    KernelCall,
+    Repeat,
+    Step,
+    calls_of,
+    host_calls_of,
+)
 
 from .emit import comment
 
@@ -51,6 +61,11 @@ def emit_entry(
             "        return context->failure.code;",
         ]
         needed = {"arena_bytes": f"values[{ARENA}]", "scratch_bytes": f"values[{SCRATCH}]"}
+    if any(host_calls_of(steps)):
+        lines += [
+            "    if (context->host == NULL)",
+            "        return context->failure.code = TILESMITH_HOST;",
+        ]
     for name, least in needed.items():
         lines += _check_memory(name, least) if least != "0" else []
     lines += [
@@ -71,6 +86,7 @@ class _Writer:
     def __init__(self, lines: list[str]) -> None:
         self.lines = lines
         self.call = 0
+        self.host_call = 0
         self.loop = 0
 
     def steps(self, steps: Sequence[Step], indent: str) -> None:
@@ -78,6 +94,8 @@ class _Writer:
             match step:
                 case KernelCall():
                     found = self.kernel(step)
+                case HostCall():
+                    found = self.host(step)
                 case Copy():
                     found = [_copy(_operand(step.source), _operand(step.to), step.bytes)]
                 case Branch():
@@ -104,6 +122,22 @@ class _Writer:
             "if (code != TILESMITH_OK) {",
             f"    context->failure.call = {n};",
             "    return code;",
+            "}",
+        ]
+
+    def host(self, call: HostCall) -> list[str]:
+        n, self.host_call = self.host_call, self.host_call + 1
+        args = [
+            _operand(a) if a.kind != "extent" else f"(void *)(intptr_t){_operand(a)}"
+            for a in call.arguments
+        ]
+        return [
+            comment(call.label or call.operator or call.function),
+            f"if (context->host(context->host_data, {n}, "
+            f"(void *const[]){{{', '.join(args) or '0'}}}, {len(args)}) != 0) {{",
+            "    context->failure.code = TILESMITH_HOST;",
+            f"    context->failure.call = {n};",
+            "    return TILESMITH_HOST;",
             "}",
         ]
 

@@ -52,11 +52,13 @@ class Given:
     shapes: shapes of inputs, and sizes of named dimensions.
     values: inputs that are constants.
     symbols: the dimensions that stay open.
+    fallback: whether nodes that can't be native code run on the host.
     """
 
     shapes: Shapes = field(default_factory=dict)
     values: Values = field(default_factory=dict)
     symbols: Symbols = field(default_factory=Symbols)
+    fallback: bool = False
 
 
 def fixed(inputs: Sequence[Declared], values: Values) -> dict[str, np.ndarray]:

@@ -28,6 +28,7 @@ from tilesmith.frontend.onnx import (
     sequences,
     shapes,
     states,
+    strings,
     trees,
 )
 from tilesmith.frontend.onnx.contrib import attention as contrib_attention
@@ -54,6 +55,7 @@ FAMILIES = (
     recurrent,
     control,
     sequences,
+    strings,
     quantized,
     losses,
     optimizers,

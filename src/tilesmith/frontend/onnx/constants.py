@@ -13,6 +13,7 @@ from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx import attributes as at
 from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.objects import STRING, string_constant, strings_in
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.shapes import of_dims
 from tilesmith.frontend.onnx.tensors import Contents, decode, decode_sparse, element_type
@@ -38,6 +39,8 @@ def constant(n: OnnxNode) -> Result:
     name, what = names[0], f"the value of {n.loc!r}"
     if name == "value":
         tensor = n.attributes.get("value", at.TENSOR)
+        if tensor is not None and tensor.data_type == STRING:
+            return string_constant(n.builder, strings_in(tensor, what), n.loc)
         return _stored(n, decode(tensor, n.files, what))
     if name == "sparse_value" and n.version >= 11:
         sparse = n.attributes.get("sparse_value", at.SPARSE_TENSOR)
@@ -51,8 +54,10 @@ def constant(n: OnnxNode) -> Result:
             return n.const(n.attr_floats(name), f32)
         if name == "value_ints":
             return n.const(n.attr_ints(name), i64)
-        if name in ("value_string", "value_strings"):
-            n.unsupported("string constants")
+        if name == "value_string":
+            return string_constant(n.builder, np.array(n.attr_string(name), object), n.loc)
+        if name == "value_strings":
+            return string_constant(n.builder, np.array(n.attr_strings(name), object), n.loc)
     return n.bad(f"has unknown attribute {name!r}")
 
 

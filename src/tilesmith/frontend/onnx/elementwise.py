@@ -7,9 +7,10 @@ from collections.abc import Callable
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op, same_operator
+from tilesmith.frontend.onnx.strings import text_cast
 from tilesmith.frontend.onnx.tensors import element_type
 from tilesmith.graph.nodes import Value
-from tilesmith.ir.dtypes import DType, bool_, f8e8m0, f32
+from tilesmith.ir.dtypes import DType, bool_, f8e8m0, f32, string
 from tilesmith.ir.types import same_shape
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops.base import Op
@@ -166,7 +167,8 @@ def is_inf(n: OnnxNode) -> Result:
 
 @onnx_op("Cast", since=6)
 def cast(n: OnnxNode) -> Result:
-    return _cast(n, element_type(n.attr_int("to"), "attribute 'to'"))
+    to = element_type(n.attr_int("to"), "attribute 'to'", strings=True)
+    return text_cast(n) if to is string else _cast(n, to)
 
 
 @onnx_op("CastLike", since=15)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.frontend.common.body import Body
+from tilesmith.frontend.common.errors import NotedError, ValuesNeededError
 from tilesmith.frontend.common.external import ExternalFiles
 from tilesmith.frontend.common.folding import FoldingBuilder
 from tilesmith.frontend.common.importer import Importer
@@ -24,12 +25,14 @@ from tilesmith.frontend.common.slots import FAILED, Failed, Slot
 from tilesmith.frontend.onnx.attributes import Attributes
 from tilesmith.frontend.onnx.bodies import standard_function
 from tilesmith.frontend.onnx.custom import import_function
+from tilesmith.frontend.onnx.fallback import ReferenceNode, by_stand_in, types_for_strings
 from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.objects import STRING, is_object, string_constant, strings_in
 from tilesmith.frontend.onnx.proto import text
-from tilesmith.frontend.onnx.registry import OPERATORS
+from tilesmith.frontend.onnx.registry import OBJECTS, OPERATORS, ImportFunction
 from tilesmith.frontend.onnx.structure import captured, named, node_name, subgraphs
 from tilesmith.frontend.onnx.tensors import Contents, decode, decode_sparse
-from tilesmith.support.errors import ModelError, UnsupportedError
+from tilesmith.support.errors import ModelError, OpenDimensionError, UnsupportedError
 
 _DEFAULT_DOMAINS = ("", "ai.onnx")
 
@@ -46,10 +49,16 @@ class OnnxImporter(Importer):
     """Imports one model; external data is in `files`."""
 
     def __init__(
-        self, builder: FoldingBuilder, files: ExternalFiles, functions: Sequence[Any]
+        self,
+        builder: FoldingBuilder,
+        files: ExternalFiles,
+        functions: Sequence[Any],
+        fallback: bool = False,
     ) -> None:
+        """fallback: whether nodes that can't be native code run on the host."""
         super().__init__(builder)
         self.files = files
+        self.fallback = fallback
         self._functions: dict[tuple[str, str, str], Any] = {}
         for f in functions:
             key = (
@@ -76,12 +85,22 @@ class OnnxImporter(Importer):
         `weights`: the bytes of tensors whose messages hold none, by position.
         """
         for i, t in enumerate(graph.initializer):
+            if t.data_type == STRING:
+                self._strings(t, frame, skip)
+                continue
             raw = weights.get(i) if weights else None
             read = partial(decode, t, self.files, f"initializer {t.name!r}", raw)
             self._initializer(t.name, frame, skip, read)
         for t in graph.sparse_initializer:
             read = partial(decode_sparse, t, self.files, f"initializer {t.values.name!r}")
             self._initializer(t.values.name, frame, skip, read)
+
+    def _strings(self, tensor: Any, frame: Frame, skip: frozenset[str]) -> None:
+        """Defines a stored tensor of strings."""
+        name = text(tensor.name, "an initializer's name")
+        if name not in skip:
+            found = strings_in(tensor, f"initializer {name!r}")
+            frame.names[name] = string_constant(self.builder, found, name)
 
     def _initializer(
         self,
@@ -181,61 +200,18 @@ class OnnxImporter(Importer):
             )
         inputs = tuple(frame.find(text(i, "an input's name")) if i else None for i in node.input)
         outputs = tuple(text(o, "an output's name") for o in node.output)
-        failed = any(isinstance(v, Failed) for v in (*inputs, *self._captured(node, frame)))
-
-        def make() -> Sequence[Slot] | None:
-            importer = OPERATORS.find(domain, op_type, version or 0)
-            importer = importer or import_function(domain, op_type)
-            called = function
-            if function is None and importer is None:
-                called = standard_function(domain, op_type, version or 0)
-                if called is None:
-                    raise UnsupportedError(_why_unknown(domain, op_type))
-            if failed:
-                return None
-            attributes = Attributes.of(node, frame.attributes)
-            if not domain and (version or 0) < 6:
-                attributes.find("consumed_inputs")  # a hint that inputs may be overwritten
-            if called is not None:
-                results = self._call(called, attributes, inputs, frame, loc)
-            else:
-                assert importer is not None
-                context = OnnxNode(
-                    self.builder,
-                    loc,
-                    next((o for o in outputs if o), ""),
-                    op_type,
-                    version or 0,
-                    attributes,
-                    inputs,
-                    outputs,
-                    self.files,
-                    lambda graph, arguments, at: self.subgraph(graph, frame, arguments, at),
-                    lambda body, graph, arguments, at: self.nested(
-                        body, graph, frame, arguments, at
-                    ),
-                )
-                made = importer(context)
-                context.check_all_read()
-                results = made if isinstance(made, tuple) else (made,)
-            for i, o in enumerate(outputs):
-                if o and (i >= len(results) or results[i] is None):
-                    raise UnsupportedError(f"its output number {i + 1} ({o!r}) is not supported")
-            return results
-
+        visit = _Visit(
+            self, node, frame, domain, op_type, version or 0, loc, function, inputs, outputs
+        )
         site = Site(
             f"{domain}.{op_type}" if domain else op_type, f"opset {version}" if version else "", loc
         )
-        results = self.attempt(site, make)
+        results = self.attempt(site, visit.results)
         for i, o in enumerate(outputs):
             if o:
                 frame.names[o] = FAILED if results is None else results[i]
 
-    def _captured(self, node: Any, frame: Frame) -> list[Slot]:
-        """Values of the graphs around that a node's sub-graphs use."""
-        return [frame.find(name) for graph in subgraphs(node) for name in sorted(captured(graph))]
-
-    def _call(
+    def call(
         self, function: Any, attributes: Attributes, inputs: Sequence[Slot], frame: Frame, loc: str
     ) -> list[Slot]:
         """The results of a call of one of the model's functions, whose body is inlined."""
@@ -270,6 +246,133 @@ class OnnxImporter(Importer):
         self.body(function.node, inner, f"function {key[1]!r}")
         self._calls.pop()
         return [inner.find(text(o, "an output's name")) for o in function.output]
+
+
+@dataclass(frozen=True, slots=True)
+class _Visit:
+    """A node while it is imported.
+
+    importer: walks over the model.
+    node, frame: the NodeProto and where it stands.
+    domain, op_type, version: its operator.
+    loc: its place, for messages.
+    function: the model's function that it calls, if it calls one.
+    inputs: what it reads, None where an input is left out.
+    outputs: the names of its outputs ("" for one left out).
+    """
+
+    importer: OnnxImporter
+    node: Any
+    frame: Frame
+    domain: str
+    op_type: str
+    version: int
+    loc: str
+    function: Any
+    inputs: tuple[Slot, ...]
+    outputs: tuple[str, ...]
+
+    def results(self) -> Sequence[Slot] | None:
+        """The node's outputs; None where an input failed.  Raises UnsupportedError."""
+        captured = [self.frame.find(name) for name in self._captured]
+        if any(isinstance(v, Failed) for v in (*self.inputs, *captured)):
+            self._find()  # which says if the operator is not supported either
+            return None
+        if self.function is None and any(map(is_object, self.inputs)):
+            found = OBJECTS.find(self.domain, self.op_type, self.version)
+            return self._by_reference() if found is None else self._made(found, self.inputs)
+        try:
+            return self._native(self.inputs)
+        except (NotedError, ValuesNeededError, OpenDimensionError):
+            raise
+        except UnsupportedError as e:
+            if not self.importer.fallback:
+                raise
+            try:
+                return self._by_reference(is_fallback=True)
+            except UnsupportedError:
+                raise e from None
+
+    def _find(self) -> tuple[ImportFunction | None, Any]:
+        """The function that imports the operator, or the one that the node calls.
+
+        Raises UnsupportedError if there is none.
+        """
+        if self.function is not None:
+            return None, self.function
+        importer = OPERATORS.find(self.domain, self.op_type, self.version)
+        importer = importer or import_function(self.domain, self.op_type)
+        called = None
+        if importer is None:
+            called = standard_function(self.domain, self.op_type, self.version)
+            if called is None:
+                raise UnsupportedError(_why_unknown(self.domain, self.op_type))
+        return importer, called
+
+    def _native(self, inputs: Sequence[Slot]) -> Sequence[Slot]:
+        """The outputs for `inputs`, none of which are objects of the host."""
+        importer, called = self._find()
+        if importer is not None:
+            return self._made(importer, inputs)
+        results = self.importer.call(called, self._attributes, inputs, self.frame, self.loc)
+        return self._checked(results)
+
+    def _made(self, importer: ImportFunction, inputs: Sequence[Slot]) -> Sequence[Slot]:
+        """The outputs by an import function."""
+        walk, frame = self.importer, self.frame
+        context = OnnxNode(
+            walk.builder,
+            self.loc,
+            next((o for o in self.outputs if o), ""),
+            self.op_type,
+            self.version,
+            self._attributes,
+            tuple(inputs),
+            self.outputs,
+            walk.files,
+            lambda graph, arguments, at: walk.subgraph(graph, frame, arguments, at),
+            lambda body, graph, arguments, at: walk.nested(body, graph, frame, arguments, at),
+        )
+        made = importer(context)
+        context.check_all_read()
+        return self._checked(made if isinstance(made, tuple) else (made,))
+
+    def _checked(self, results: Sequence[Slot]) -> Sequence[Slot]:
+        for i, o in enumerate(self.outputs):
+            if o and (i >= len(results) or results[i] is None):
+                raise UnsupportedError(f"its output number {i + 1} ({o!r}) is not supported")
+        return results
+
+    def _by_reference(self, is_fallback: bool = False) -> Sequence[Slot]:
+        """The outputs by the reference evaluator, on the host."""
+        names = dict.fromkeys((*filter(None, self.node.input), *self._captured))
+        reference = ReferenceNode(
+            self.importer.builder,
+            self.node,
+            self.domain,
+            self.frame.opsets,
+            self._attributes,
+            {name: self.frame.find(name) for name in names},
+            self.loc,
+        )
+        if is_fallback or OPERATORS.find(self.domain, self.op_type, self.version) is None:
+            return reference.run(None, is_fallback)
+        found = by_stand_in(reference.builder, self.inputs, self._native)
+        if found is not None and all(reference.builder.contents(v) is not None for v in found):
+            return found  # shapes, which depend on no string
+        return reference.run(None if found is None else types_for_strings(found), is_fallback)
+
+    @property
+    def _attributes(self) -> Attributes:
+        found = Attributes.of(self.node, self.frame.attributes)
+        if not self.domain and self.version < 6:
+            found.find("consumed_inputs")  # a hint that inputs may be overwritten
+        return found
+
+    @property
+    def _captured(self) -> list[str]:
+        """Names of the graphs around that the node's sub-graphs use."""
+        return [name for graph in subgraphs(self.node) for name in sorted(captured(graph))]
 
 
 def domain_of(proto: Any) -> str:

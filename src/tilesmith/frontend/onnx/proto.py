@@ -50,7 +50,7 @@ def read_model(source: Source) -> tuple[Any, dict[int, np.ndarray]]:
         )
     found = split(content)
     try:
-        model = _messages().ModelProto.FromString(bytes(found.message))
+        model = messages().ModelProto.FromString(bytes(found.message))
     except (DecodeError, ValueError, RecursionError) as e:
         reason = " ".join(str(e).split())
         raise ModelError(
@@ -64,7 +64,7 @@ def read_model(source: Source) -> tuple[Any, dict[int, np.ndarray]]:
     return model, weights
 
 
-def _messages() -> Any:
+def messages() -> Any:
     """The module of message classes of the `onnx` package.
 
     The package itself would be imported before it: a tenth of a second, most of it for native code

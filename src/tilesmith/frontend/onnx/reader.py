@@ -11,14 +11,17 @@ from tilesmith.frontend.common.errors import errors_name
 from tilesmith.frontend.common.external import ExternalFiles
 from tilesmith.frontend.common.folding import FoldingBuilder
 from tilesmith.frontend.common.inputs import Declared, Given, fixed, input_types
-from tilesmith.frontend.common.slots import FAILED, TensorList
+from tilesmith.frontend.common.slots import FAILED, Absent, TensorList
 from tilesmith.frontend.common.source import Source
 from tilesmith.frontend.onnx.importer import Frame, OnnxImporter, opsets_of
+from tilesmith.frontend.onnx.objects import as_value, tensor_of
 from tilesmith.frontend.onnx.proto import newest_opset, read_model, text
 from tilesmith.frontend.onnx.registry import FAMILIAR_OPSET, OLDEST_OPSET
 from tilesmith.frontend.onnx.tensors import element_type
+from tilesmith.frontend.onnx.types import host_type_of
 from tilesmith.graph.nodes import Graph, Value
 from tilesmith.graph.passes.dce import dce
+from tilesmith.ir.dtypes import string
 from tilesmith.ir.extents import are_equal
 from tilesmith.support.errors import ModelError, UnsupportedError
 
@@ -41,7 +44,7 @@ def _graph(
     frame = Frame(opsets=_checked_opsets(model))
     proto = model.graph
     builder = FoldingBuilder(text(proto.name, "the graph's name") or "main")
-    importer = OnnxImporter(builder, files, model.functions)
+    importer = OnnxImporter(builder, files, model.functions, given.fallback)
     importer.initializers(proto, frame, frozenset(given.values), weights)
     stored = set(frame.names)
     inputs = [_declared(i) for i in proto.input if text(i.name, "an input's name") not in stored]
@@ -62,13 +65,11 @@ def _graph(
         if output_name not in frame:
             raise ModelError(f"output {output_name!r} is defined by no node, input or initializer")
         value = frame.find(output_name)
+        if isinstance(value, (TensorList, Absent)):
+            value = as_value(builder, value, output_name)
         if isinstance(value, Value):
             _check_declared(o, value, bool(given.shapes or values))
             outputs.append(value)
-        elif isinstance(value, TensorList):
-            raise UnsupportedError(
-                f"output {output_name!r} is a sequence; only tensors are supported"
-            )
         elif value is not FAILED:
             raise ModelError(f"output {output_name!r} has no value")
     importer.check()
@@ -106,12 +107,12 @@ def _declared(value_info: Any) -> Declared:
     kind = value_info.type.WhichOneof("value")
     if kind is None:
         raise ModelError(f"{what} has no type")
+    dtype = host_type_of(value_info.type, what)
     if kind != "tensor_type":
-        raise UnsupportedError(
-            f"{what} is a {kind.removesuffix('_type')}; only tensors are supported"
-        )
+        return Declared(value_info.name, dtype, ())
     tensor = value_info.type.tensor_type
-    dtype = element_type(tensor.elem_type, what)
+    if not tensor.HasField("shape") and dtype is string:
+        return Declared(value_info.name, tensor_of(string), ())
     if not tensor.HasField("shape"):
         return Declared(value_info.name, dtype, None)
     dims: list[int | str] = []
@@ -131,7 +132,9 @@ def _check_declared(value_info: Any, value: Value, overridden: bool) -> None:
     ):
         return
     what = f"output {value_info.name!r}"
-    declared = element_type(value_info.type.tensor_type.elem_type, what)
+    declared = element_type(value_info.type.tensor_type.elem_type, what, strings=True)
+    if value.dtype is not string and value.dtype.is_host:
+        return  # of what only a run knows
     if declared is not value.dtype:
         raise ModelError(f"{what} is declared as {declared}, but the model computes {value.type}")
     if not value_info.type.tensor_type.HasField("shape") or overridden:

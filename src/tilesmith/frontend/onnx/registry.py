@@ -29,6 +29,11 @@ OPERATORS: Registry[ImportFunction] = Registry()
 
 onnx_op = OPERATORS.register
 
+OBJECTS: Registry[ImportFunction] = Registry()
+"""Functions for nodes that read objects of the host: strings, sequences, optionals, maps."""
+
+object_op = OBJECTS.register
+
 
 def same_operator(name: str, make: Callable[[], Op], arity: int = 1, since: int = 1) -> None:
     """Registers an operator without attributes that one of ours with `arity` inputs equals."""

@@ -50,7 +50,8 @@ ELEMENT_TYPES: dict[int, DType] = {
 }
 """TensorProto.DataType -> element type."""
 
-_OTHER_TYPES = {0: "undefined", 8: "string", 14: "complex64", 15: "complex128"}
+_STRING = 8
+_OTHER_TYPES = {0: "undefined", _STRING: "string", 14: "complex64", 15: "complex128"}
 
 _EXTERNAL = 1  # TensorProto.DataLocation.EXTERNAL
 
@@ -83,8 +84,10 @@ class Contents:
     data: Data
 
 
-def element_type(code: int, what: str) -> DType:
+def element_type(code: int, what: str, strings: bool = False) -> DType:
     """The element type for an ONNX type code; `what` has it, for messages.
+
+    strings: whether it may be `string`.
 
     Raises UnsupportedError for a type that tensors here cannot have, ModelError for an unknown
     code.
@@ -92,6 +95,8 @@ def element_type(code: int, what: str) -> DType:
     found = ELEMENT_TYPES.get(code)
     if found is not None:
         return found
+    if strings and code == _STRING:
+        return dt.string
     if code in _OTHER_TYPES and code != 0:
         known = ", ".join(str(d) for d in ELEMENT_TYPES.values())
         raise UnsupportedError(

@@ -89,6 +89,8 @@ def plan(graph: Graph, extra_bytes: Mapping[Node, Dim] | None = None) -> MemoryP
 
 def value_bytes(value: Value) -> Dim:
     """Bytes of `value` in memory, as its layout stores it."""
+    if value.dtype.is_host:
+        return value.dtype.bytes  # of one object
     shape: Sequence[Dim] = value.shape
     if value.layout is not None:
         shape = value.layout.physical_shape(shape)  # type: ignore[arg-type]  # ints and Exprs mix

@@ -196,6 +196,24 @@ static int take_sizes(PyObject *sizes, struct tilesmith_context *context, int64_
     return PyErr_Occurred() ? -1 : 0;
 }
 
+/* The host of a run: a Python function of a number, an address and a count, and the exception that it raised. */
+typedef struct {
+    PyObject *function, *type, *value, *traceback;
+} Host;
+
+static int32_t call_host(void *data, int64_t function, void *const *arguments, int64_t count) {
+    Host *host = data;
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *done = PyObject_CallFunction(host->function, "LKL", (long long)function,
+                                           (unsigned long long)(uintptr_t)arguments, (long long)count);
+    if (done == NULL)
+        PyErr_Fetch(&host->type, &host->value, &host->traceback);
+    int failed = done == NULL;
+    Py_XDECREF(done);
+    PyGILState_Release(state);
+    return failed;
+}
+
 PyObject *tilesmith_failure_of(int32_t code, const struct tilesmith_failure *failure) {
     int count = failure->count < TILESMITH_VALUES ? failure->count : TILESMITH_VALUES;
     PyObject *values = PyTuple_New(count > 0 ? count : 0);
@@ -212,15 +230,20 @@ PyObject *tilesmith_failure_of(int32_t code, const struct tilesmith_failure *fai
 /* See the method's documentation. */
 static PyObject *runner_call(PyObject *object, PyObject *const *args, Py_ssize_t count) {
     Runner *self = (Runner *)object;
-    if (count < 2 || count > 3 || !PyTuple_Check(args[0]) || !PyTuple_Check(args[1]) || PyTuple_Size(args[0]) != self->inputs ||
+    if (count < 2 || count > 4 || !PyTuple_Check(args[0]) || !PyTuple_Check(args[1]) || PyTuple_Size(args[0]) != self->inputs ||
         PyTuple_Size(args[1]) != self->arrays - self->inputs) {
         PyErr_SetString(PyExc_TypeError, "call takes a tuple of all inputs and a tuple of all outputs");
         return NULL;
     }
     struct tilesmith_context context = self->context;
     int64_t extents[MAX_SYMBOLS];
-    if (count == 3 && take_sizes(args[2], &context, extents) < 0)
+    if (count > 2 && args[2] != Py_None && take_sizes(args[2], &context, extents) < 0)
         return NULL;
+    Host host = {count > 3 ? args[3] : NULL, NULL, NULL, NULL};
+    if (host.function != NULL) {
+        context.host = call_host;
+        context.host_data = &host;
+    }
     Py_buffer few_views[MAX_ARRAYS], *views = few_views;
     void *few_pointers[MAX_ARRAYS], **pointers = few_pointers;
     if (self->arrays > MAX_ARRAYS) {
@@ -264,7 +287,10 @@ static PyObject *runner_call(PyObject *object, PyObject *const *args, Py_ssize_t
             tilesmith_pool_leave();
             Py_END_ALLOW_THREADS
             tilesmith_arenas_keep(&self->memory, arena);
-            result = code ? tilesmith_failure_of(code, &context.failure) : PyLong_FromLong(0);
+            if (host.type != NULL)
+                PyErr_Restore(host.type, host.value, host.traceback);
+            else
+                result = code ? tilesmith_failure_of(code, &context.failure) : PyLong_FromLong(0);
         }
     }
     for (Py_ssize_t i = 0; i < taken; i++)
@@ -283,9 +309,11 @@ static PyObject *runner_trim(PyObject *object, PyObject *unused) {
 
 static PyMethodDef runner_methods[] = {
     {"call", (PyCFunction)(void (*)(void))runner_call, METH_FASTCALL,
-     "call(inputs, outputs[, (arena_bytes, scratch_bytes, *extents)]) -> 0, or -(i + 1) when array i does not fit its\n"
-     "specification (outputs are counted after the inputs; a Block stands for one that grows) or is an output that shares memory with an array before it, or why the run failed:\n"
-     "(code, call, assertion, values)."},
+     "call(inputs, outputs[, sizes[, host]]) -> 0, or -(i + 1) when array i does not fit its specification (outputs are\n"
+     "counted after the inputs; a Block stands for one that grows) or is an output that shares memory with an array\n"
+     "before it, or why the run failed: (code, call, assertion, values).  `sizes` is (arena_bytes, scratch_bytes,\n"
+     "*extents), or None for those that the runner was made with.  host(number, address, count) runs host functions;\n"
+     "what it raises, call raises."},
     {"trim", runner_trim, METH_NOARGS, "trim() -> bytes of idle arenas that were given back to the system."},
     {NULL, NULL, 0, NULL},
 };

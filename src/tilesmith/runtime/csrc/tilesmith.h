@@ -35,13 +35,15 @@ enum tilesmith_code {
     TILESMITH_EXTENT = 6,    /* an extent that the run found can't be: `call` is the number of the measurement, values
                               * are the number of the extent in it, the extent, the least and the most that it may be;
                               * without values, it makes a size that can't be */
-    TILESMITH_GROWTH = 7     /* `grow` had no memory: values[0] bytes for slot values[1] */
+    TILESMITH_GROWTH = 7,    /* `grow` had no memory: values[0] bytes for slot values[1] */
+    TILESMITH_HOST = 8       /* a function of the host failed: `call` is its number; or there is no host */
 };
 
 /* Why a run failed.  The program clears `code` and `call` when it starts; other fields count only after a failure. */
 struct tilesmith_failure {
     int32_t code;                     /* TILESMITH_OK, or the first failure */
-    int32_t call;                     /* index of the kernel call that failed, in the order of the program's calls */
+    int32_t call;                     /* index of the kernel call that failed, in the order of the program's calls; of
+                                       * TILESMITH_HOST, number of the function */
     int32_t assertion;                /* index of the assertion among those of the kernel */
     int32_t count;                    /* how many of `values` are filled in */
     int64_t values[TILESMITH_VALUES]; /* the integers that the assertion compared */
@@ -63,7 +65,9 @@ typedef void (*tilesmith_parallel_for_fn)(struct tilesmith_context *context, til
  * outputs, in order. */
 typedef void *(*tilesmith_grow_fn)(void *memory, int64_t slot, int64_t bytes, int64_t keep);
 
-/* Run function number `function` of the host on `count` pointers; 0 is success. */
+/* Run function number `function` of the host on `count` arguments; 0 is success.  Arguments are the addresses of inputs
+ * and outputs, and then, cast to pointers, those of their extents that only a run knows.  Strings and what is no tensor
+ * are objects of the host: memory holds 64-bit numbers by which it knows them. */
 typedef int32_t (*tilesmith_host_fn)(void *host_data, int64_t function, void *const *arguments, int64_t count);
 
 /* One run of a program.  The owner fills in everything but `failure`.  The program writes `failure`, and `scratch` and
@@ -88,8 +92,8 @@ struct tilesmith_context {
     int64_t arena_bytes;                    /* size of the arena */
     tilesmith_grow_fn grow;                 /* for memory whose size only the program finds, NULL: none is to be had */
     void *memory;                           /* passed to grow */
-    tilesmith_host_fn host;                 /* for what the host computes; NULL: nothing (no program of this version */
-    void *host_data;                        /* calls it).  Passed to host. */
+    tilesmith_host_fn host;                 /* for what the host computes; NULL: no program that calls it can run */
+    void *host_data;                        /* passed to host */
     struct tilesmith_failure failure;       /* written by the program */
 };
 

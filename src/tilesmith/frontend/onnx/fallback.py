@@ -1,0 +1,154 @@
+"""Nodes that ONNX's reference evaluator runs, on the host, in their place.
+
+Nodes that read strings and other objects of the host run there if they have no function of their
+own (`object_op`), and nodes that can't become native code (see `fallback=` of `tilesmith.compile`).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilesmith.frontend.common.folding import FoldingBuilder
+from tilesmith.frontend.common.slots import Slot
+from tilesmith.frontend.onnx.attributes import Attributes
+from tilesmith.frontend.onnx.objects import as_value, element, scalar, tensor_of
+from tilesmith.frontend.onnx.proto import messages
+from tilesmith.frontend.onnx.types import type_of_text
+from tilesmith.graph.host import Host
+from tilesmith.graph.nodes import Value
+from tilesmith.host import prepare
+from tilesmith.ir.dtypes import DType, string, u8, unknown
+from tilesmith.ir.types import TensorType
+from tilesmith.support.errors import UnsupportedError
+
+_STAND_IN = u8
+"""Has the shape of strings where an import function says what shape its results have."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceNode:
+    """A node of the source model that the reference evaluator is to run.
+
+    builder: makes the graph.
+    node: the NodeProto.
+    domain: of its operator.
+    opsets: domain -> version.
+    attributes: the node's.
+    inputs: what it reads by name, in order; sub-graphs' captured values too.
+    loc: its place, for messages.
+    """
+
+    builder: FoldingBuilder
+    node: Any
+    domain: str
+    opsets: Mapping[str, int]
+    attributes: Attributes
+    inputs: Mapping[str, Slot]
+    loc: str
+
+    def run(self, types: Sequence[TensorType] | None, is_fallback: bool) -> list[Slot]:
+        """The node's outputs, None for those that it leaves out.
+
+        types: of its outputs; None: by the operator's definition.
+
+        Raises UnsupportedError if the reference evaluator lacks the operator.
+        """
+        settings = json.dumps({"model": base64.b64encode(self._model()).decode()})
+        try:
+            prepare("onnx", settings)
+        except Exception as e:  # of the kinds of the onnx package
+            raise UnsupportedError(
+                f"the operator is not supported, nor by the reference evaluator ({_first_line(e)})"
+            ) from None
+        named = [i for i, o in enumerate(self.node.output) if o]
+        found = self._defined() if types is None else types
+        op = Host("onnx", settings, tuple(found[i] for i in named), self.node.op_type, is_fallback)
+        values = [as_value(self.builder, s, self.loc) for s in self.inputs.values()]
+        label = next((o for o in self.node.output if o), "")
+        made = self.builder.add(op, *values, loc=self.loc, name=label)
+        results = dict(zip(named, made if isinstance(made, tuple) else (made,), strict=True))
+        return [results.get(i) for i in range(len(self.node.output))]
+
+    def _model(self) -> bytes:
+        """A model of this node alone."""
+        model = messages().ModelProto(ir_version=8)
+        for domain, version in self.opsets.items():
+            model.opset_import.add(domain=domain, version=version)
+        graph = model.graph
+        graph.name = "node"
+        node = graph.node.add()
+        node.CopyFrom(self.node)
+        del node.attribute[:]
+        for name in self.attributes.names:
+            attribute = node.attribute.add()
+            attribute.CopyFrom(self.attributes.find(name))
+            attribute.name = name
+        for name in self.inputs:
+            graph.input.add(name=name)
+        for name in filter(None, node.output):
+            graph.output.add(name=name)
+        return model.SerializeToString()
+
+    def _defined(self) -> list[TensorType]:
+        """The types of the outputs by the operator's definition; their ranks are not known."""
+        import onnx  # delayed: only who meets such an operator pays for it
+
+        try:
+            version = self.opsets.get(self.domain, 1)
+            schema: Any = onnx.defs.get_schema(self.node.op_type, version, self.domain)
+        except onnx.defs.SchemaError:
+            return [scalar(unknown)] * len(self.node.output)
+        bound: dict[str, DType] = {}
+        for i, name in enumerate(self.node.input):
+            slot = self.inputs.get(name)
+            if isinstance(slot, Value) and schema.inputs:
+                formal = schema.inputs[min(i, len(schema.inputs) - 1)]
+                bound.setdefault(formal.type_str, slot.dtype)
+        return [scalar(_result(schema, i, bound)) for i in range(len(self.node.output))]
+
+
+def _result(schema: Any, number: int, bound: Mapping[str, DType]) -> DType:
+    """The host type of output `number`."""
+    if not schema.outputs:
+        return unknown
+    formal = schema.outputs[min(number, len(schema.outputs) - 1)].type_str
+    dtype = bound.get(formal) or type_of_text(formal)
+    return dtype if dtype.form not in (None, "tensor") else tensor_of(element(dtype))
+
+
+def by_stand_in(
+    builder: FoldingBuilder,
+    slots: Sequence[Slot],
+    make: Callable[[Sequence[Slot]], Sequence[Slot]],
+) -> list[Value] | None:
+    """A node's outputs for numbers in the place of strings, whose shapes are those for strings.
+    None where they are not known that way.
+
+    make: imports the node with other inputs.
+    """
+    if any(isinstance(s, Value) and s.dtype.is_host and s.dtype is not string for s in slots):
+        return None
+    stand_ins = [
+        builder.add(Host("none", "", (TensorType(_STAND_IN, s.shape),)))
+        if isinstance(s, Value) and s.dtype is string
+        else s
+        for s in slots
+    ]
+    try:
+        made = make(stand_ins)
+    except UnsupportedError:
+        return None
+    return [s for s in made if isinstance(s, Value)] if all(made) else None
+
+
+def types_for_strings(values: Sequence[Value]) -> list[TensorType]:
+    """The types that such outputs have for strings."""
+    return [TensorType(string if v.dtype is _STAND_IN else v.dtype, v.shape) for v in values]
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

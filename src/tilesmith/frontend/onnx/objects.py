@@ -1,0 +1,116 @@
+"""Values of the host while a model is imported (see `graph.host`): strings, and what is no tensor.
+
+Sequences and optional values that are known stay out of the graph as slots; `as_value` makes them
+values where a node on the host reads them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilesmith.frontend.common.folding import FoldingBuilder
+from tilesmith.frontend.common.limits import checked_shape
+from tilesmith.frontend.common.slots import Slot, TensorList
+from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.proto import text
+from tilesmith.graph.host import Host
+from tilesmith.graph.nodes import Value
+from tilesmith.ir.dtypes import DType, host_type, string, unknown
+from tilesmith.ir.types import Dim, TensorType
+from tilesmith.support.errors import ModelError
+
+STRING = 8
+"""TensorProto.STRING."""
+
+
+def scalar(dtype: DType) -> TensorType:
+    """The type of a value of a host type other than strings."""
+    return TensorType(dtype, ())
+
+
+def is_object(slot: Slot) -> bool:
+    """Whether a slot is a value of the host."""
+    return isinstance(slot, Value) and slot.dtype.is_host
+
+
+def element(dtype: DType) -> DType:
+    """The element type of a tensor; `unknown` for what need be no tensor."""
+    if not dtype.is_host or dtype is string:
+        return dtype
+    return dtype.of[0] if dtype.form == "tensor" else unknown
+
+
+def tensor_of(dtype: DType) -> DType:
+    """The host type of tensors whose rank is not known."""
+    return unknown if dtype is unknown else host_type("tensor", dtype)
+
+
+def item_of(sequence: DType) -> TensorType:
+    """The type of what stands in a sequence."""
+    inner = sequence.of[0] if sequence.form == "seq" else unknown
+    return scalar(inner if inner.form or inner is unknown else tensor_of(inner))
+
+
+def sequence_of(values: Sequence[Value]) -> DType:
+    """The host type of a sequence of values."""
+    kinds = {v.dtype if v.dtype.form not in (None, "tensor") else element(v.dtype) for v in values}
+    return host_type("seq", kinds.pop() if len(kinds) == 1 else unknown)
+
+
+def on_host(
+    n: OnnxNode,
+    function: str,
+    results: Sequence[TensorType],
+    inputs: Sequence[Slot],
+    **settings: Any,
+) -> tuple[Value, ...]:
+    """The results of a host function (see `tilesmith.host`)."""
+    values = [as_value(n.builder, s, n.loc) for s in inputs]
+    op = Host(function, json.dumps(settings) if settings else "", tuple(results), n.op_type)
+    made = n.add(op, *values)
+    return made if isinstance(made, tuple) else (made,)
+
+
+def as_value(builder: FoldingBuilder, slot: Slot, loc: str = "") -> Value:
+    """What a slot holds, as a value."""
+    if isinstance(slot, Value):
+        return slot
+    if isinstance(slot, TensorList):
+        items = [as_value(builder, v, loc) for v in slot.items]
+        dtype = sequence_of(items) if items else host_type("seq", slot.dtype)
+        return builder.add(Host("sequence_construct", "", (scalar(dtype),)), *items, loc=loc)
+    return builder.add(Host("none", "", (scalar(unknown),)), loc=loc)
+
+
+def strings_in(tensor: Any, what: str) -> np.ndarray:
+    """The contents of a TensorProto of strings.
+
+    Raises ModelError unless it holds as many as its shape says, in UTF-8.
+    """
+    shape = TensorType(string, checked_shape(tensor.dims, what)).static_shape
+    found = [_decoded(s, what) for s in tensor.string_data]
+    if len(found) != int(np.prod(shape, dtype=object)):
+        raise ModelError(f"{what}: expected strings{list(shape)}, found {len(found)} strings")
+    array = np.empty(len(found), object)
+    array[:] = found
+    return array.reshape(shape)
+
+
+def _decoded(value: bytes, what: str) -> str:
+    return text(value, f"a string of {what}")
+
+
+def string_constant(builder: FoldingBuilder, array: np.ndarray, name: str) -> Value:
+    """Strings that are known."""
+    settings = json.dumps({"values": array.reshape(-1).tolist(), "shape": list(array.shape)})
+    type = TensorType(string, array.shape)
+    return builder.add(Host("string_constant", settings, (type,), "Constant"), loc=name, name=name)
+
+
+def strings(shape: Sequence[Dim]) -> TensorType:
+    """A tensor of strings."""
+    return TensorType(string, tuple(shape))

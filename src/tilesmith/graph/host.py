@@ -1,0 +1,52 @@
+"""Nodes that run on the host: what never becomes native code, such as strings and lists.
+
+The main function calls them in their place (`codegen.steps.HostCall`).  Values of host types
+(`ir.dtypes`) live on the host; compiled code moves the numbers of objects.
+
+    %words: string[4] = host(%text) {function="string_normalizer", settings="{...}",
+      results=(string[4],), operator="StringNormalizer"}
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilesmith.graph.control import Control
+from tilesmith.host import prepare
+from tilesmith.ir.types import TensorType
+
+
+@dataclass(frozen=True)
+class Host(Control):
+    """A function of the host, which has no state.
+
+    function: its name in the table of `tilesmith.host`.
+    settings: what the function is given besides the inputs: an object in JSON, or "" for nothing.
+    results: types of the results.  Symbols in them are known before the node runs.
+    operator: what the source model calls it.
+    is_fallback: whether the operator runs here because there is no native code for it.
+    """
+
+    function: str
+    settings: str
+    results: tuple[TensorType, ...]
+    operator: str = ""
+    is_fallback: bool = False
+
+    def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
+        return self.results
+
+    def reference(self, *inputs: Any) -> Any:
+        return prepare(self.function, self.settings)(*inputs)
+
+
+def conform(value: Any, type: TensorType) -> Any:
+    """A result of a host function as its type has it: an array, unless it is no tensor."""
+    if type.dtype.is_host and type.dtype.name != "string":
+        return value
+    if type.dtype.is_host:
+        return np.asarray(value, object)
+    return np.asarray(value, type.dtype.numpy)

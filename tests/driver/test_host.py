@@ -1,0 +1,201 @@
+"""Nodes that run on the host inside a compiled program: strings, lists, operators without native
+code.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import tilesmith as ts
+from tilesmith.driver.hosted import FallbackWarning
+from tilesmith.frontend.load import load
+from tilesmith.graph.evaluate import evaluate
+from tilesmith.graph.parse import parse_graph
+from tilesmith.graph.text import print_graph
+from tilesmith.support.errors import ModelError, UnsupportedError, UsageError
+
+F32, I64, TEXT = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING
+info = helper.make_tensor_value_info
+
+
+def model(nodes: str, inputs: Sequence[Any], outputs: Sequence[str]) -> bytes:
+    """A model whose nodes are written as in ONNX's text form."""
+    parsed = onnx.parser.parse_graph(f"agraph () => () {{ {nodes} }}")
+    ends = [onnx.ValueInfoProto(name=o) for o in outputs]
+    graph = helper.make_graph(parsed.node, "g", inputs, ends, parsed.initializer)
+    domains = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", 4)]
+    return helper.make_model(graph, opset_imports=domains, ir_version=9).SerializeToString()
+
+
+def texts(*values: str) -> np.ndarray:
+    return np.array(values, object)
+
+
+COUNTS = model(
+    """
+    words = StringNormalizer <case_change_action = "LOWER"> (text)
+    counts = TfIdfVectorizer <mode = "TF", min_gram_length = 1, max_gram_length = 1,
+        max_skip_count = 0, ngram_counts = [0], ngram_indexes = [0, 1, 2],
+        pool_strings = ["a", "b", "c"]> (words)
+    y = Add (counts, bias)
+    z = Mul (y, y)
+    """,
+    [info("text", TEXT, ["n"]), info("bias", F32, [3])],
+    ["z", "words"],
+)
+"""Text of any length to numbers, which native code goes on with."""
+
+
+def counted(exe: ts.Executable, *words: str) -> None:
+    z, lower = exe(texts(*words), np.array([1, 0, 0], np.float32))
+    counts = [sum(w.lower() == c for w in words) for c in "abc"]
+    np.testing.assert_array_equal(z, np.add(counts, [1, 0, 0]) ** 2.0)
+    assert z.dtype == np.float32 and lower.tolist() == [w.lower() for w in words]
+
+
+def test_text_becomes_numbers_in_one_program() -> None:
+    exe = ts.compile(COUNTS)
+    assert [str(s) for s in exe.inputs] == ["text: string[n]", "bias: f32[3]"]
+    assert exe.program.needs_callbacks
+    assert [c.operator for c in exe.program.host_calls] == ["StringNormalizer", "TfIdfVectorizer"]
+    for n in (1, 4, 9):
+        counted(exe, *("AbCxB"[i % 5] for i in range(n)))
+
+
+def test_a_file_holds_what_runs_on_the_host(tmp_path: Path) -> None:
+    ts.compile(COUNTS).save(tmp_path / "m.tsm")
+    counted(ts.load(tmp_path / "m.tsm"), "A", "c")
+
+
+def test_runs_at_one_time_have_objects_of_their_own() -> None:
+    exe = ts.compile(COUNTS)
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(counted, exe, *"AbC"[: 1 + i % 3]) for i in range(64)]:
+            done.result()
+
+
+def test_the_evaluator_agrees_and_the_text_reads_back() -> None:
+    graph = load(COUNTS)
+    shown = print_graph(graph)
+    assert 'host(%text) {function="string_normalizer"' in shown
+    assert print_graph(parse_graph(shown)) == shown
+    given = {"text": texts("A", "B"), "bias": np.zeros(3, np.float32)}
+    assert evaluate(graph, given)["z"].tolist() == [1, 1, 0]
+
+
+def test_profiles_and_torch_free_results() -> None:
+    exe = ts.compile(COUNTS)
+    assert len(exe.profile(texts("a"), np.zeros(3, np.float32), repeats=1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (np.zeros(2, np.float32), "input 'text': expected strings .*found float32"),
+        (np.array(["a", 1], object), r"expected strings, found int at \[1\]"),
+        (np.array([["a"]]), r"expected shape \(n,\), found \(1, 1\)"),
+    ],
+)
+def test_wrong_strings(given: Any, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        ts.compile(COUNTS)(given, np.zeros(3, np.float32))
+
+
+def test_an_object_has_no_place_in_memory() -> None:
+    exe = ts.compile(COUNTS)
+    given = texts("a"), np.zeros(3, np.float32)
+    room = np.empty(3, np.float32)
+    assert exe(*given, out=[room, None])[0] is room
+    with pytest.raises(UsageError, match="output 'words' is a Python object"):
+        exe(*given, out=[None, np.empty(1, object)])
+
+
+def test_kinds_of_strings_are_taken() -> None:
+    exe = ts.compile(model("y = Identity (x)", [info("x", TEXT, [2])], ["y"]))
+    for given in (np.array(["a", "é"]), texts("a", "é"), np.array([b"a", "é".encode()])):
+        assert exe(given).tolist() == ["a", "é"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "want"),
+    [
+        ("y = Gather <axis = 1> (x, one)", [["b"], ["d"]]),
+        ("y = Reshape (x, four)", ["a", "b", "c", "d"]),
+        ("y = Concat <axis = 0> (x, x)", [["a", "b"], ["c", "d"]] * 2),
+        ("y = Transpose (x)", [["a", "c"], ["b", "d"]]),
+        ("s = Constant <value_strings = [\"a\", \"d\"]> () y = Equal (x, s)",
+         [[True, False], [False, True]]),
+        ("s = Constant <value_string = \"-\"> () c = Equal (x, s) y = Where (c, x, s)",
+         [["-", "-"], ["-", "-"]]),
+        ("y = Shape (x)", [2, 2]),
+        ("y = Unsqueeze (x, one)", [[["a", "b"]], [["c", "d"]]]),
+    ],
+)  # fmt: skip
+def test_strings_are_moved(nodes: str, want: Any) -> None:
+    constants = "one = Constant <value_ints = [1]> () four = Constant <value_ints = [4]> ()"
+    exe = ts.compile(model(f"{constants} {nodes}", [info("x", TEXT, [2, 2])], ["y"]))
+    assert exe(texts("a", "b", "c", "d").reshape(2, 2)).tolist() == want
+
+
+def test_casts_of_strings() -> None:
+    numbers = "f = Cast <to = 1> (x) y = Mul (f, f) t = Cast <to = 8> (y)"
+    exe = ts.compile(model(numbers, [info("x", TEXT, ["n"])], ["y", "t"]))
+    y, t = exe(texts("1.5", "-inf", "NaN", "0"))
+    np.testing.assert_array_equal(y, np.array([2.25, np.inf, np.nan, 0], np.float32))
+    assert t.tolist() == ["2.25", "INF", "NaN", "0"]
+    with pytest.raises(ModelError, match=r"node 'f' \(Cast\), which runs on the host: a string"):
+        exe(texts("one"))
+
+
+def test_labels_go_both_ways() -> None:
+    there = 'k = ai.onnx.ml.LabelEncoder <keys_strings = ["a", "b"], values_int64s = [3, 4]> (x)'
+    back = 'y = ai.onnx.ml.LabelEncoder <keys_int64s = [3, 4], values_strings = ["A", "B"]> (k)'
+    exe = ts.compile(model(f"{there} {back}", [info("x", TEXT, [3])], ["k", "y"]))
+    k, y = exe(texts("b", "?", "a"))
+    assert k.tolist() == [4, -1, 3] and y.tolist() == ["B", "_Unused", "A"]
+
+
+ODD = model("p = Exp (x) q = DeformConv (p, w, o) y = Identity (q)",
+            [info("x", F32, [1, 1, 3, 3]), info("w", F32, [1, 1, 2, 2]),
+             info("o", F32, [1, 8, 2, 2])], ["y"])  # fmt: skip
+
+
+def test_one_warning_names_what_has_no_native_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tilesmith.frontend.onnx.registry import OPERATORS
+
+    known = dict(OPERATORS._entries)
+    del known["", "DeformConv"]
+    monkeypatch.setattr(OPERATORS, "_entries", known)
+    options = ts.Options(use_cache=False)
+    rng = np.random.default_rng(0)
+    given = [rng.standard_normal(s).astype(np.float32) for s in ((1, 1, 3, 3), (1, 1, 2, 2))]
+    given.append(np.zeros((1, 8, 2, 2), np.float32))
+    with pytest.warns(FallbackWarning, match=r"1 of the model's 3 nodes.*: DeformConv;") as seen:
+        exe = ts.compile(ODD, options=options)
+    assert len(seen) == 1
+    monkeypatch.undo()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        native = ts.compile(ODD, options=options)
+    assert not native.program.needs_callbacks
+    np.testing.assert_allclose(exe(*given), native(*given), rtol=1e-5)
+
+
+def test_fallback_may_be_an_error() -> None:
+    from tilesmith.frontend.onnx.registry import OPERATORS
+
+    taken = OPERATORS._entries.pop(("", "DeformConv"))
+    try:
+        with pytest.raises(UnsupportedError, match=r"DeformConv .*is not supported"):
+            ts.compile(ODD, fallback="error", options=ts.Options(use_cache=False))
+    finally:
+        OPERATORS._entries["", "DeformConv"] = taken
