@@ -35,7 +35,7 @@ UP = "\x1b[1A\x1b[2K"
 def progress(name: str, seconds: float, best: float = 1.0, trials: int = 0) -> Progress:
     unused: Callable[..., object] = lambda *_: None  # noqa: E731
     space = Space(lambda cfg: None)
-    task = Task(Key.of(name, "t", 1), name, space, unused, unused, unused, 0.0, seconds)  # type: ignore[arg-type]
+    task = Task(Key.of(name, "t", 1), name, space, unused, unused, unused, (), seconds)  # type: ignore[arg-type]
     return Progress(task, search("grid", space), best, trials, trials // 2)
 
 

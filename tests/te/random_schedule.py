@@ -4,6 +4,7 @@ nothing.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,6 +27,15 @@ def random_steps(s: te.Schedule, draw: Draw, count: int) -> int:
             assert s.checkpoint() == before, "an illegal step changed the schedule"
             refused += 1
     return refused
+
+
+def pasted(s: te.Schedule) -> te.Schedule:
+    """The schedule that the text of `s` makes when it is run as Python."""
+    tree = ast.parse(s.text())
+    assert all(isinstance(x, ast.Expr) and isinstance(x.value, ast.Call) for x in tree.body)
+    made = te.create_schedule(s.ops)
+    exec(compile(tree, "schedule", "exec"), {"s": made})
+    return made
 
 
 def _stage(s: te.Schedule, draw: Draw) -> te.Stage:

@@ -186,25 +186,6 @@ def test_bad_json(data: str, message: str) -> None:
         te.Schedule.from_json(Example().z.op, data)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("Z", r"expected stage\.primitive\(\.\.\.\)"),
-        ("Z.explode(i)", "one of the primitives split, fuse"),
-        ("Z.split(i, factor=2, nparts)", "has fields stage, axis, factor"),
-        ("Z.split(i, factor=n)", "field factor needs an integer"),
-        ("Z.split(factor=2)", "has fields stage, axis, factor"),
-        ("Z.split(i, 'j)", "expected an argument, found"),
-        ("Z.compute_root(i)", "has fields stage; found"),
-        ("Z.split(i, factor=2, factor=4)", "factor is given twice"),
-        ("Q.compute_root()", "no stage 'Q'"),
-    ],
-)  # fmt: skip
-def test_bad_text(text: str, message: str) -> None:
-    with pytest.raises(ScheduleError, match=message):
-        te.Schedule.parse(Example().z.op, text)
-
-
 def test_every_primitive_has_a_method() -> None:
     for name in PRIMITIVES:
         assert hasattr(te.Stage, name) or hasattr(te.Schedule, name), name

@@ -11,6 +11,8 @@ from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Expr
 from tilesmith.loop.text import print_func
 
+from .random_schedule import pasted
+
 Example = Callable[[], tuple[te.Schedule, list[te.Tensor]]]
 
 
@@ -282,7 +284,9 @@ EXAMPLES: tuple[Example, ...] = (
 def test_loops(example: Example, golden: Callable[[str], None]) -> None:
     s, args = example()
     steps = "".join(f"# {line}\n" for line in s.text().splitlines())
-    golden(steps + print_func(te.lower(s, args, example.__name__)))
+    loops = print_func(te.lower(s, args, example.__name__))
+    golden(steps + loops)
+    assert print_func(te.lower(pasted(s), args, example.__name__)) == loops
 
 
 @pytest.mark.parametrize("example", [padded_window, scan], ids=lambda e: e.__name__)

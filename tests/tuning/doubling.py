@@ -68,8 +68,8 @@ def a_task(kernels: Mapping[str, bytes]) -> Task:
         Space(lambda cfg: cfg.choice("kind", list(kernels), "good")),
         lambda c: kernels[str(c.get("kind", "good"))],
         lambda c: args,
-        lambda: ([x], [x * 2]),
-        1e-6,
+        lambda: ([x], [[x * 2]]),
+        (1e-6,),
     )
 
 

@@ -145,7 +145,7 @@ def test_the_wait_for_the_right_to_measure_is_bounded(
 
 
 def test_the_least_times_count() -> None:
-    answer = in_turns(clock(3.0, 1.0, 2.0, 9.0), clock(4.0, 2.0, 8.0), MeasurePlan(1, 0.0, 0.0))
+    answer = in_turns(clock(3.0, 1.0, 2.0, 9.0), clock(4.0, 2.0, 8.0), MeasurePlan(1, (), 0.0))
     assert (answer.outcome, answer.seconds, answer.baseline) == ("ok", 1.0, 2.0)
 
 
@@ -157,7 +157,7 @@ def test_what_is_clearly_slower_is_given_up() -> None:
         calls += 1
         return 5.0
 
-    answer = in_turns(slow, clock(1.0), MeasurePlan(1, 0.0))
+    answer = in_turns(slow, clock(1.0), MeasurePlan(1, ()))
     assert answer.outcome == "slow" and calls == 3
 
 

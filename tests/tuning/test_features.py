@@ -357,7 +357,7 @@ def test_a_schedule_of_symbols_is_not_lowered() -> None:
     b = te.compute((64,), lambda i: a[i] + 1.0, "B")
     s = te.create_schedule(b.op)
     s[b].split(s[b].axis[0], factor=Var("f"))
-    assert s.text() == "B.split(i, factor=f)"
+    assert s.text() == "s['B'].split('i', factor=f)"
     with pytest.raises(ScheduleError, match="B: loop i is split by f, which has no value yet"):
         te.lower(s, [a, b])
     with pytest.raises(ScheduleError, match="only steps with numbers can be written as JSON"):

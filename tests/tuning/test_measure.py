@@ -90,7 +90,7 @@ def test_a_child_stays_on_its_processors(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_candidate_counts_where_nothing_disturbed_the_baseline() -> None:
     # the clock rate falls after two turns; in the third the candidate has the old one still
     candidate, baseline = clock(9.0, 8.0, 6.0, 9.0), clock(10.0, 10.0, 12.0)
-    answer = in_turns(candidate, baseline, MeasurePlan(1, 0.0, 1.0))
+    answer = in_turns(candidate, baseline, MeasurePlan(1, (), 1.0))
     assert (answer.outcome, answer.seconds, answer.baseline) == ("ok", 8.0, 10.0)
 
 
@@ -101,7 +101,7 @@ def test_it_goes_on_until_there_are_enough_quiet_turns() -> None:
         calls.append(1.0 if len(calls) in (0, 9, 12) else 2.0)
         return calls[-1]
 
-    answer = in_turns(lambda _: 1.0, baseline, MeasurePlan(1, 0.0, 10.0))
+    answer = in_turns(lambda _: 1.0, baseline, MeasurePlan(1, (), 10.0))
     assert answer.outcome == "ok" and answer.baseline == 1.0
     assert len(calls) >= 13  # the third quiet one
 
@@ -116,14 +116,38 @@ class TestBench:
     ) -> MeasureJob:
         x = np.linspace(-1, 1, 1024, dtype=np.float32)
         path = tmp_path / "arrays.npz"
-        save_arrays(path, [x], [x * 2])
+        save_arrays(path, [x], [[x * 2]])
         base = Runnable.of(kernel(), *self.args)
         candidate = Runnable.of(kernel(text), *self.args) if text is not None else base
-        return MeasureJob(path, base, candidate, plan or MeasurePlan(1, 1e-6, 0.0))
+        return MeasureJob(path, base, candidate, plan or MeasurePlan(1, (1e-6,), 0.0))
+
+    @pytest.mark.parametrize(("low", "outcome"), [(0.0, "ok"), (0.5, "wrong")])
+    def test_a_result_may_lie_where_steps_may_put_it(
+        self, tmp_path: Path, low: float, outcome: str
+    ) -> None:
+        """The kernel doubles; the reference is three times x, but may be less."""
+        x = np.linspace(0, 1, 1024, dtype=np.float32)
+        path = tmp_path / "arrays.npz"
+        save_arrays(path, [x], [[3 * x], [3 * x - x * (1 - low)], [4 * x]])
+        runnable = Runnable.of(kernel(), *self.args)
+        job = MeasureJob(path, runnable, runnable, MeasurePlan(1, (1e-6,), 0.0))
+        assert Bench().measure(job).outcome in (outcome, {"ok": "slow"}.get(outcome))
+
+    def test_each_output_has_a_bound_of_its_own(self, tmp_path: Path) -> None:
+        bench = Bench()
+        assert bench.measure(self.job(tmp_path)).outcome in ("ok", "slow")
+        loaded = bench._baseline[1]  # type: ignore[index]  # it was measured
+        references = [[y + np.float32(1e-3)] for y in loaded.outputs]
+        assert loaded.fault(references, (1e-2,)) == ""
+        assert loaded.fault(references, (1e-4,)).startswith("off by 5")
+        loaded.outputs *= 2
+        loaded.kernel = replace(loaded.kernel, outputs=loaded.kernel.outputs * 2)
+        text = loaded.fault(references * 2, (1e-2, 1e-4))
+        assert text.startswith("output 1 is off by 5") and text.endswith("(allowed: 1e-04)")
 
     def test_flushed_caches(self, tmp_path: Path) -> None:
         bench = Bench()
-        flushed = self.job(tmp_path, plan=MeasurePlan(1, 1e-6, 0.0, flush_bytes=1 << 16))
+        flushed = self.job(tmp_path, plan=MeasurePlan(1, (1e-6,), 0.0, flush_bytes=1 << 16))
         answer = bench.measure(flushed)
         assert answer.outcome in ("ok", "slow") and answer.seconds > 0
         assert bench._other.min() > 0  # it was written to

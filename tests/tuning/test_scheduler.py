@@ -27,7 +27,7 @@ def ask(cfg: Config) -> None:
 
 def task(name: str, seconds: float) -> Task:
     unused: Callable[..., object] = lambda *_: None  # noqa: E731
-    return Task(Key.of(name, "t", 1), name, Space(ask), unused, unused, unused, 0.0, seconds)  # type: ignore[arg-type]
+    return Task(Key.of(name, "t", 1), name, Space(ask), unused, unused, unused, (), seconds)  # type: ignore[arg-type]
 
 
 class Fake:

@@ -54,7 +54,8 @@ Status: TypeAlias = Literal[
 - `crash`, `timeout`, `memory`, `failed`: the candidate did not get as far as being measured.
 - `worse`: fast by itself, but the model as a whole was slower with it.
 - `unsettled`: fast by itself.  The model was slower with it and others, and there was no time to
-  find the cause.  It is not used before another run has settled it.
+  find the cause; or a schedule that won longer measurements was slower than this trial says of its
+  own.  It is not used before another run has settled it.
 - `lost`: the machines that were to measure it went away.  This says nothing about the candidate.
 """
 

@@ -24,9 +24,10 @@ from tilesmith.support.errors import InternalError
 
 from .assertions import INDEX, fail_function
 from .context import address
-from .emit_statements import FuncEmitter, Module
+from .emit_statements import FuncEmitter
 from .kernel import Kernel
 from .llvm_text import NONTEMPORAL_NODE
+from .module import Module
 from .streaming import streamed
 from .survey import Survey
 

@@ -29,6 +29,7 @@ from .arithmetic import Arithmetic
 from .builder import ValueScope
 from .lane_loads import known_lanes
 from .llvm_text import is_narrow, lane_numbers, literal, memory_type, value_type, vector
+from .math import has_expansion
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,10 +342,16 @@ class ExprEmitter(Arithmetic):
         """The index, which is reported where it is out of range."""
         raise NotImplementedError
 
+    def outlined(self, e: ir.Call, x: str) -> str:
+        """The function `e` of `x`, which `expand_math` left as a call."""
+        raise NotImplementedError
+
     def _call(self, e: ir.Call, mask: Mask | None) -> str:
         if e.name == "check_index":
             return self.check_index(e, mask)
         args = [self.value(a, mask) for a in e.args]
+        if has_expansion(e):
+            return self.outlined(e, args[0])
         if e.name == "bitcast":
             return self._bitcast(e, args[0])
         return self.call(e.name, e.args[0].dtype, e.lanes, args)

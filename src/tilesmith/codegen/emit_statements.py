@@ -6,13 +6,11 @@ struct, its environment.  The context's `parallel_for` calls it with ranges.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from itertools import groupby
 
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Binary, Call, Const, Expr, Load, Var, as_expr, const, type_text
 from tilesmith.ir.loop_tables import LOOP_KINDS
-from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import (
     Allocate,
     Assert,
@@ -25,12 +23,7 @@ from tilesmith.loop.nodes import (
     Stmt,
     Store,
 )
-from tilesmith.loop.passes.workspace import (
-    Workspace,
-    buffer_bytes,
-    constant_extent,
-    is_constant,
-)
+from tilesmith.loop.passes.workspace import buffer_bytes, constant_extent, is_constant
 from tilesmith.support.errors import InternalError
 
 from .assertions import INDEX, compared
@@ -40,38 +33,9 @@ from .emit_expr import Mask
 from .emit_memory import MemoryEmitter
 from .lane_loads import reach
 from .llvm_text import literal, memory_type, value_type, vector
+from .math import expand, scales
+from .module import Module
 from .streaming import whole_lines
-from .survey import Survey
-
-
-@dataclass(slots=True)
-class Module:
-    """What the functions of one kernel share.
-
-    symbol: the kernel's name.
-    target: the machine.
-    survey: what the kernel does with its buffers.
-    workspace: offsets of heap buffers.
-    overlapping: buffers that share memory with another one.
-    strict: results are the interpreter's, bit by bit.
-    streamed: buffers written by streaming stores.
-    functions: definitions made so far.
-    messages: of the assertions, in order.
-    libm: functions of the C library that are called.
-    streams: whether any streaming store was written.
-    """
-
-    symbol: str
-    target: Target
-    survey: Survey
-    workspace: Workspace
-    overlapping: frozenset[Buffer]
-    strict: bool = False
-    streamed: frozenset[Buffer] = frozenset()
-    functions: list[str] = field(default_factory=list)
-    messages: list[str] = field(default_factory=list)
-    libm: set[tuple[str, str, int]] = field(default_factory=set)
-    streams: bool = False
 
 
 class FuncEmitter(MemoryEmitter):
@@ -103,6 +67,20 @@ class FuncEmitter(MemoryEmitter):
     def statement(self, s: Stmt) -> None:
         self.scope.fleeting.clear()
         self._rules_of_statements[type(s)](s)
+
+    def outlined(self, e: Call, x: str) -> str:
+        type_ = value_type(e.dtype, e.lanes)
+        key = e.name, e.lanes
+        symbol = self.module.outlined.get(key)
+        if symbol is None:
+            symbol = self.module.outlined[key] = f"{self.module.symbol}.{e.name}.{e.lanes}"
+            inner, v = FuncEmitter(self.module), Var("x", e.dtype, e.lanes)
+            inner.bind(v, "%x")
+            value = inner.value(expand(Call(e.name, (v,), e.dtype), scales(self.target)))
+            inner.do(f"ret {type_} {value}")
+            head = f"internal {type_} @{symbol}({type_} %x) noinline memory(none)"
+            self.module.functions.append(inner.function(head))
+        return self.emit(f"call {type_} @{symbol}({type_} {x})")
 
     # what the body of a parallel loop takes from outside
 

@@ -25,6 +25,8 @@ functions, which makes those accurate for every argument.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import bf16, bool_, f16, f32
 from tilesmith.ir.expr import Binary, Broadcast, Call, Cast, Compare, Const, Expr, Select, const
@@ -37,6 +39,10 @@ from .math_terms import INF, Bindings, Expansion, equal, intrinsic, less, litera
 
 KEPT = frozenset(("sqrt", "abs", "floor", "ceil", "trunc", "round", "fma", "bitcast", "scalef"))
 """Intrinsics that code generation maps to instructions itself."""
+
+MOST_EXPANDED = 128
+"""Calls of one function with one number of lanes that a kernel computes in place.  Unrolled loops
+have up to some dozens; a function of its own costs them a call and the registers around it."""
 
 
 def scales(target: Target) -> bool:
@@ -155,13 +161,24 @@ def expand(call: Call, scales: bool = False) -> Expr:
     return result if result is call else let.around(result)
 
 
+def has_expansion(call: Call) -> bool:
+    """Whether this is a function of one f32 that arithmetic computes: it may stay a call."""
+    return call.name in _F32 and call.args[0].dtype is f32
+
+
 def expand_math(func: Func, target: Target) -> Func:
     """`func` with every call expanded that needs it, the last pass before code generation for
     `target`.
 
-    The same object if there is none.
+    More than `MOST_EXPANDED` calls of a function stay calls, for which code generation defines it:
+    the time that LLVM takes grows faster than the length of a block.  The same object if there is
+    nothing to expand.
     """
-    return _with_expansions(func, scales(target))
+    calls: Counter[tuple[str, int]] = Counter()
+    expanded = _with_expansions(func, scales(target), calls)
+    if max(calls.values(), default=0) <= MOST_EXPANDED:
+        return expanded
+    return _with_expansions(func, scales(target), calls)  # which now knows all frequent functions
 
 
 def expand_functions(func: Func) -> Func:
@@ -171,13 +188,28 @@ def expand_functions(func: Func) -> Func:
     return _with_expansions(func, False)
 
 
-def _with_expansions(func: Func, scaling: bool) -> Func:
+def _with_expansions(
+    func: Func, scaling: bool, calls: Counter[tuple[str, int]] | None = None
+) -> Func:
+    """`func` with calls expanded, except those of functions that `calls`, which is counted up, has
+    too many of.  Functions are told apart by name and lanes.
+    """
     done: dict[Expr, Expr] = {}
+
+    def rewritten(node: Expr) -> Expr:
+        result = ir.rebuilt(node, done)
+        if not isinstance(result, Call):
+            return result
+        if calls is not None and has_expansion(result):
+            function = result.name, result.lanes
+            calls[function] += 1
+            if calls[function] > MOST_EXPANDED:
+                return result
+        return expand(result, scaling)
 
     def rewrite(root: Expr) -> Expr:
         for node in ir.post_order(root, done):
-            result = ir.rebuilt(node, done)
-            done[node] = expand(result, scaling) if isinstance(result, Call) else result
+            done[node] = rewritten(node)
         return done[root]
 
     body = map_stmt(func.body, f_expr=rewrite)

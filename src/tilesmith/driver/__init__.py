@@ -20,7 +20,7 @@ from tilesmith.support.exports import exports
 
 if TYPE_CHECKING:
     from .assembly import assemble
-    from .checking import KernelCheck, check, random_inputs
+    from .checking import KernelCheck, check, random_inputs, references
     from .compiler import build, compile_model, compile_program, load_graph, plan_report
     from .constrained import check_constraints, group_space
     from .entry import compile, load
@@ -84,6 +84,7 @@ __all__ = [
     "predicted_seconds",
     "random_inputs",
     "recorded",
+    "references",
     "refit",
     "run_loop_passes",
     "sources",
@@ -94,7 +95,7 @@ __getattr__, __dir__ = exports(
     __name__,
     {
         "tilesmith.driver.assembly": ["assemble"],
-        "tilesmith.driver.checking": ["KernelCheck", "check", "random_inputs"],
+        "tilesmith.driver.checking": ["KernelCheck", "check", "random_inputs", "references"],
         "tilesmith.driver.compiler": [
             "build",
             "compile_model",

@@ -33,7 +33,7 @@ from tilesmith.ops import eager
 from tilesmith.ops.base import Op
 from tilesmith.ops.elementwise import Cast
 from tilesmith.runtime.executable import Executable
-from tilesmith.support.difference import difference
+from tilesmith.support.difference import difference, least_difference, nearest
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options
 
@@ -164,7 +164,7 @@ class _Checks:
             return evaluate_op(_bound(node, self.sizes).op, *arrays)
         assert isinstance(node.op, Fused)
         options = self.session.options
-        expected, *near = _references(bind(node.op.body, self.sizes), arrays, options)
+        expected, *near = references(bind(node.op.body, self.sizes), arrays, options)
         if node in self.numbers:
             number = self.numbers[node]
             found = _run_alone(node, self.kernels[node], arrays, self.session, self.sizes)
@@ -223,11 +223,11 @@ def _expansions(
                 known.pop(v, None)
 
 
-def _references(
+def references(
     body: Graph, arrays: Sequence[np.ndarray], options: Options
 ) -> list[tuple[np.ndarray, ...]]:
-    """The outputs of a group; where it has steps, also those with lower and with higher operands
-    of the steps.
+    """The outputs of a group for logical inputs; where it has steps, also those with lower and with
+    higher operands of the steps.
     """
     if not any(n.op.has_steps for n in body.nodes):
         return [tuple(evaluate(body, arrays).values())]
@@ -269,17 +269,15 @@ def _compared(
     found: np.ndarray, expected: np.ndarray, near: Sequence[np.ndarray], bound: float, dtype: str
 ) -> OutputCheck:
     """A result against its reference and, if there are any, the lowest and the highest ones."""
-    error = difference(found, expected)
-    if error <= bound or not near:
+    spanned = (expected, *near)
+    error = least_difference(found, spanned, bound)
+    if not near or difference(found, expected) <= bound:
         return OutputCheck(dtype, error, bound)
-    options = np.stack([np.asarray(a, np.float64) for a in (expected, *near)])
-    wide = np.asarray(found, np.float64)
-    nearest = np.clip(wide, options.min(0), options.max(0))
-    plain = options[0]
+    wide, plain = (np.asarray(a, np.float64) for a in (found, expected))
     scale = float(np.abs(plain[np.isfinite(plain)]).max(initial=0.0)) or 1.0
-    off, rest = np.abs(wide - plain), np.abs(wide - nearest)
+    off, rest = np.abs(wide - plain), np.abs(wide - nearest(found, spanned))
     stepped = int(((off > bound * scale) & (rest <= bound * scale)).sum())
-    return OutputCheck(dtype, difference(wide, nearest), bound, stepped)
+    return OutputCheck(dtype, error, bound, stepped)
 
 
 def _bound(node: Node, sizes: Mapping[Var, int]) -> Node:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 
@@ -19,3 +21,19 @@ def difference(found: np.ndarray, expected: np.ndarray) -> float:
     scale = float(np.abs(b[finite]).max(initial=0.0)) or 1.0
     with np.errstate(invalid="ignore"):  # of equal infinities
         return float(np.abs(np.where(same, 0.0, a - b)).max()) / scale
+
+
+def least_difference(found: np.ndarray, references: Sequence[np.ndarray], bound: float) -> float:
+    """The `difference` from the first reference; if it is above `bound`, that from the nearest
+    values of the range which all references span.
+    """
+    error = difference(found, references[0])
+    if error <= bound or len(references) == 1:
+        return error
+    return difference(found, nearest(found, references))
+
+
+def nearest(found: np.ndarray, references: Sequence[np.ndarray]) -> np.ndarray:
+    """For each element, the value nearest to it of the range which the references span, in f64."""
+    spanned = np.stack([np.asarray(a, np.float64) for a in references])
+    return np.clip(np.asarray(found, np.float64), spanned.min(0), spanned.max(0))

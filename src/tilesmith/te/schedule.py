@@ -22,9 +22,9 @@ from tilesmith.support.errors import ScheduleError
 from . import steps as st
 from . import text
 from .history import History
-from .stage import AxisLike, Stage, StageLike, stage_of
+from .stage import AxisLike, Stage, StageLike, TensorLike, stage_of
 from .state import State, initial
-from .steps import Step, from_json, parse_step
+from .steps import Step, from_json
 from .steps.winograd import WinogradStages
 from .tensor import Compute, Operation, Placeholder, Tensor
 
@@ -61,7 +61,7 @@ class Schedule(History):
         """An independent schedule with the same steps."""
         return Schedule(self.ops, self.state, self.steps)
 
-    def cache_read(self, tensor: Tensor, scope: Scope, readers: Sequence[StageLike]) -> Tensor:
+    def cache_read(self, tensor: TensorLike, scope: Scope, readers: Sequence[StageLike]) -> Tensor:
         """Give `readers` of `tensor` a copy of it in `scope`.  Returns the copy.
 
         C[i] = A[i]...  ->  A_stack[i] = A[i]; C[i] = A_stack[i]...
@@ -71,7 +71,7 @@ class Schedule(History):
         (copy,) = self._stages_made(st.CacheRead(stage, value, scope, names))
         return copy
 
-    def cache_write(self, tensor: Tensor, scope: Scope) -> Tensor:
+    def cache_write(self, tensor: TensorLike, scope: Scope) -> Tensor:
         """Compute `tensor` in `scope` and copy it out.  Returns the tensor in `scope`, which has
         the reduction axes.
 
@@ -81,7 +81,7 @@ class Schedule(History):
         (copy,) = self._stages_made(st.CacheWrite(stage, scope))
         return copy.op.outputs[value]
 
-    def rfactor(self, tensor: Tensor, axis: AxisLike) -> Tensor:
+    def rfactor(self, tensor: TensorLike, axis: AxisLike) -> Tensor:
         """Make reduction loop `axis` of `tensor` a leading spatial axis of partial results.
         Returns those.
 
@@ -91,7 +91,7 @@ class Schedule(History):
         (partial,) = self._stages_made(st.RFactor(stage, self[stage].axis_name(axis)))
         return partial.op.outputs[value]
 
-    def winograd(self, tensor: Tensor, tile: int) -> WinogradStages:
+    def winograd(self, tensor: TensorLike, tile: int) -> WinogradStages:
         """Compute a convolution with a 3x3 window, a sum of products, by Winograd's minimal
         filtering, with tiles of `tile` x `tile` results (2 or 4).  Returns the new stages.
 
@@ -105,7 +105,7 @@ class Schedule(History):
         stage, _ = self.state.resolve(tensor)
         return WinogradStages(*self._stages_made(st.Winograd(stage, tile)))
 
-    def flatten_axes(self, tensor: Tensor, *axes: AxisLike) -> Tensor:
+    def flatten_axes(self, tensor: TensorLike, *axes: AxisLike) -> Tensor:
         """Merge adjacent axes of an intermediate tensor into one.  Returns the tensor of lower
         rank.
 
@@ -117,7 +117,7 @@ class Schedule(History):
         return own.op.outputs[value]
 
     def transform_layout(
-        self, tensor: Tensor, layout: Layout | str | Callable[..., Sequence[Any]]
+        self, tensor: TensorLike, layout: Layout | str | Callable[..., Sequence[Any]]
     ) -> None:
         """Store `tensor` in `layout`: a Layout, its text, or a map from index variables to physical
         indices.
@@ -126,17 +126,20 @@ class Schedule(History):
 
         For a parameter this changes the kernel's signature: it takes the physical array.
         """
-        stage, _ = self.state.resolve(tensor)
-        if isinstance(layout, Layout):
-            text_form = str(layout)
-        else:
-            text_form = (
-                layout if isinstance(layout, str) else str(recognise_layout(layout, tensor.rank))
-            )
-        self.apply(st.TransformLayout(stage, text_form))
+        stage, value = self.state.resolve(tensor)
+        if not isinstance(layout, (Layout, str)):
+            layout = recognise_layout(layout, self[stage].op.outputs[value].rank)
+        self.apply(st.TransformLayout(stage, str(layout)))
 
     def text(self) -> str:
-        """The steps, one call per line."""
+        """The steps as Python, one call per line, for a schedule `s` of the same expressions.
+
+            s['C'].split('i', factor=6)
+            s['C'].vectorize('ii')
+
+        Tensors and axes have their names in the schedule.  A split by an expression needs its
+        variables under their names.
+        """
         return "\n".join(map(str, self.steps))
 
     def __str__(self) -> str:
@@ -158,12 +161,6 @@ class Schedule(History):
                 f"a schedule's JSON is a list of steps, found {type(records).__name__}"
             )
         return Schedule.replay(ops, [from_json(r) for r in records])
-
-    @staticmethod
-    def parse(ops: Operation | Sequence[Operation], text: str) -> Schedule:
-        """The schedule of `ops` with the steps that print as `text`.  Raises ScheduleError."""
-        lines = (line for line in text.splitlines() if line.strip())
-        return Schedule.replay(ops, map(parse_step, lines))
 
     @staticmethod
     def replay(ops: Operation | Sequence[Operation], steps: Iterable[Step]) -> Schedule:

@@ -43,6 +43,8 @@ class Axis:
 
 AxisLike: TypeAlias = "Axis | IterVar | str"
 StageLike: TypeAlias = "Stage | Tensor | Operation | str"
+TensorLike: TypeAlias = "Tensor | Operation | str"
+"""A tensor, or the name of the stage whose first result it is."""
 
 
 class Stage:
@@ -56,6 +58,10 @@ class Stage:
 
     def __repr__(self) -> str:
         return f"<stage {self.name}: {', '.join(self.state.leaves)}>"
+
+    def __getitem__(self, axis: AxisLike) -> Axis:
+        """The axis of this name.  Raises ScheduleError."""
+        return self._axes((self.axis_name(axis),))[0]
 
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(word("stage", name))
@@ -306,7 +312,7 @@ class Stage:
         self._history.apply(st.SetScope(self.name, scope))
 
     def prefetch(
-        self, tensor: Tensor, axis: AxisLike, offset: int = 1, over: AxisLike | None = None
+        self, tensor: TensorLike, axis: AxisLike, offset: int = 1, over: AxisLike | None = None
     ) -> None:
         """Prefetch what iteration `axis + offset` reads of `tensor`.
 
@@ -356,5 +362,4 @@ def stage_of(history: History, key: StageLike) -> Stage:
     """The stage for which `key` stands.  Raises ScheduleError."""
     if isinstance(key, Stage):
         return key
-    state = history.state
-    return Stage(history, state.stage(key).name if isinstance(key, str) else state.resolve(key)[0])
+    return Stage(history, history.state.resolve(key)[0])

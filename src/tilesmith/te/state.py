@@ -218,10 +218,12 @@ class State:
             raise ScheduleError(f"no stage {name!r}; the stages are {', '.join(self.stages)}")
         return self.stages[name]
 
-    def resolve(self, key: Tensor | Operation) -> tuple[str, int]:
-        """The stage and value number for which a tensor or operation stands.  Raises
-        ScheduleError.
+    def resolve(self, key: Tensor | Operation | str) -> tuple[str, int]:
+        """The stage and value number for which a tensor, an operation or a stage's name stands.
+        Raises ScheduleError.
         """
+        if isinstance(key, str):
+            return self.stage(key).name, 0
         tensor = key.outputs[0] if isinstance(key, (Placeholder, Compute)) else key
         if isinstance(tensor, Tensor):
             found = self.tensors.get(tensor)

@@ -126,7 +126,7 @@ class RayMeasurer:
         if isinstance(baseline, Trial):
             yield from incomparable(task, candidates, baseline)
             return
-        plan = MeasurePlan(self.threads, task.bound, seconds, flush_bytes=self.flush_bytes)
+        plan = MeasurePlan(self.threads, task.bounds, seconds, flush_bytes=self.flush_bytes)
         arrays, name = self._arrays_of(task), Path(f"{task.key.workload}.npz")
         requests = [(_Job(c), request_of(task, c)) for c in candidates]
         yield from (r for _, r in requests if isinstance(r, Trial))

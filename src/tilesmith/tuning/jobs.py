@@ -116,14 +116,14 @@ class MeasurePlan:
     """How to measure.
 
     threads: for the kernel.
-    bound: the error allowed, relative to the largest magnitude.
+    bounds: for each output, the error allowed, relative to the largest magnitude.
     seconds: approximate time of all runs.
     give_up: the ratio to the baseline above which a candidate is no longer interesting.
     flush_bytes: bytes of other memory that are read before each run, to empty the caches.
     """
 
     threads: int
-    bound: float
+    bounds: tuple[float, ...]
     seconds: float = 0.06
     give_up: float = 1.3
     flush_bytes: int = 0
@@ -173,7 +173,7 @@ class MeasureJob:
             Path(head["arrays"]),
             Runnable.from_bytes(rest[:at]),
             Runnable.from_bytes(rest[at:]),
-            MeasurePlan(**head["plan"]),
+            MeasurePlan(**{**head["plan"], "bounds": tuple(head["plan"]["bounds"])}),
         )
 
 
@@ -186,18 +186,34 @@ def answer_of(blob: bytes) -> Answer:
 
 
 def save_arrays(
-    path: Path | IO[bytes], inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+    path: Path | IO[bytes],
+    inputs: Sequence[np.ndarray],
+    references: Sequence[Sequence[np.ndarray]],
 ) -> None:
-    """Write logical arrays as bytes, which every element type has."""
-    named = {f"in{i}": a for i, a in enumerate(inputs)}
-    named |= {f"out{i}": a for i, a in enumerate(outputs)}
+    """Write logical inputs and reference outputs as bytes, which every element type has."""
+    named = {f"in.{i}": a for i, a in enumerate(inputs)}
+    named |= {f"out{n}.{i}": a for n, r in enumerate(references) for i, a in enumerate(r)}
     raw = {k: np.frombuffer(np.ascontiguousarray(a).tobytes(), np.uint8) for k, a in named.items()}
     np.savez(path, **raw)  # type: ignore[arg-type]  # its keywords are arrays
 
 
-def load_arrays(path: Path, arguments: Sequence[Argument], kind: str) -> list[np.ndarray]:
-    """The arrays for `arguments`; `kind`: "in" or "out"."""
+def load_inputs(path: Path, arguments: Sequence[Argument]) -> list[np.ndarray]:
+    """The input arrays for `arguments`."""
     with np.load(path) as saved:
-        return [
-            saved[f"{kind}{i}"].view(a.type.numpy).reshape(a.shape) for i, a in enumerate(arguments)
-        ]
+        return _loaded(saved, arguments, "in")
+
+
+def load_references(path: Path, arguments: Sequence[Argument]) -> list[list[np.ndarray]]:
+    """For each of `arguments`, which are outputs, its references."""
+    with np.load(path) as saved:
+        kinds = dict.fromkeys(k.partition(".")[0] for k in saved)
+        found = [_loaded(saved, arguments, k) for k in kinds if k != "in"]
+    return [list(r) for r in zip(*found, strict=True)]
+
+
+def _loaded(
+    saved: Mapping[str, np.ndarray], arguments: Sequence[Argument], kind: str
+) -> list[np.ndarray]:
+    return [
+        saved[f"{kind}.{i}"].view(a.type.numpy).reshape(a.shape) for i, a in enumerate(arguments)
+    ]

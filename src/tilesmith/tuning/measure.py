@@ -69,8 +69,9 @@ class Task:
     space: its candidates.
     build: the request to a builder for a candidate.
     arguments: the parameters of a candidate's kernel, inputs and outputs.
-    reference: logical inputs and expected outputs.
-    bound: error allowed.
+    reference: logical inputs, and the expected outputs.  Where rounding steps may give others,
+        the lowest and the highest ones follow (`driver.references`).
+    bounds: for each output, the error allowed, relative to its largest magnitude.
     seconds: time of the workload's kernels in the whole program before tuning.
     family: the workload's relatives.
     slack: the share of `seconds` that tuning may be expected to save.
@@ -81,8 +82,8 @@ class Task:
     space: Space
     build: Callable[[Candidate], bytes]
     arguments: Callable[[Candidate], tuple[tuple[Argument, ...], tuple[Argument, ...]]]
-    reference: Callable[[], tuple[Arrays, Arrays]]
-    bound: float
+    reference: Callable[[], tuple[Arrays, Sequence[Arrays]]]
+    bounds: tuple[float, ...]
     seconds: float = 0.0
     family: Family | None = None
     slack: float = 0.3
@@ -149,7 +150,7 @@ class LocalMeasurer:
             yield from incomparable(task, candidates, baseline)
             return
         arrays = self._arrays_of(task)
-        plan = MeasurePlan(self.threads, task.bound, seconds, flush_bytes=self.flush_bytes)
+        plan = MeasurePlan(self.threads, task.bounds, seconds, flush_bytes=self.flush_bytes)
         builds = [self._pool.submit(self._build, task, c) for c in candidates]
         try:
             if not self._shares.builders:

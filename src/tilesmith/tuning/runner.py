@@ -23,7 +23,7 @@ import numpy as np
 from tilesmith.codegen.link import Library
 from tilesmith.runtime.native import Context, aligned_bytes, round_up
 from tilesmith.support.child import serve
-from tilesmith.support.difference import difference
+from tilesmith.support.difference import least_difference
 from tilesmith.support.errors import TilesmithError
 
 from .jobs import (
@@ -33,7 +33,8 @@ from .jobs import (
     MeasurePlan,
     Runnable,
     answer_bytes,
-    load_arrays,
+    load_inputs,
+    load_references,
 )
 
 TURN_SECONDS = 1e-3
@@ -62,25 +63,25 @@ class Arguments:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._packed: dict[tuple[int, Argument], list[np.ndarray]] = {}
-        self._expected: list[np.ndarray] | None = None
+        self._references: list[list[np.ndarray]] | None = None
 
     def inputs(self, arguments: Sequence[Argument]) -> list[list[np.ndarray]]:
         """The physical array of each argument, and copies of it if it is to be cold."""
         missing = any((i, a) not in self._packed for i, a in enumerate(arguments))
         if missing and sum(x.nbytes for p in self._packed.values() for x in p) > KEPT_BYTES:
             self._packed.clear()
-        logical = load_arrays(self.path, arguments, "in") if missing else []
+        logical = load_inputs(self.path, arguments) if missing else []
         for i, (a, x) in enumerate(zip(arguments, logical)):
             if (i, a) not in self._packed:
                 packed = a.pack(x)
                 self._packed[i, a] = [_aligned(packed) for _ in range(_copies(a))]
         return [self._packed[i, a] for i, a in enumerate(arguments)]
 
-    def expected(self, arguments: Sequence[Argument]) -> list[np.ndarray]:
-        """The expected results."""
-        if self._expected is None:
-            self._expected = load_arrays(self.path, arguments, "out")
-        return self._expected
+    def references(self, arguments: Sequence[Argument]) -> list[list[np.ndarray]]:
+        """The references of each result."""
+        if self._references is None:
+            self._references = load_references(self.path, arguments)
+        return self._references
 
 
 class Loaded:
@@ -132,10 +133,15 @@ class Loaded:
         pairs = zip(self.outputs, results, strict=True)
         return all(np.array_equal(y.view(np.uint8), x.view(np.uint8)) for y, x in pairs)
 
-    def error(self, expected: list[np.ndarray]) -> float:
-        """The error of the last run's results (see `difference`)."""
-        found = [a.unpack(y) for a, y in zip(self.kernel.outputs, self.outputs, strict=True)]
-        return max((difference(f, e) for f, e in zip(found, expected, strict=True)), default=0.0)
+    def fault(self, references: list[list[np.ndarray]], bounds: Sequence[float]) -> str:
+        """What is wrong with the last run's results (see `least_difference`); empty if nothing."""
+        judged = zip(self.kernel.outputs, self.outputs, references, bounds, strict=True)
+        for n, (a, y, expected, bound) in enumerate(judged):
+            error = least_difference(a.unpack(y), expected, bound)
+            if not error <= bound:
+                which = f"output {n} is " if len(self.outputs) > 1 else ""
+                return f"{which}off by {error:.1e} of the largest magnitude (allowed: {bound:.0e})"
+        return ""
 
 
 def _copies(a: Argument) -> int:
@@ -176,11 +182,11 @@ class Bench:
             self._baseline, self._arguments = None, Arguments(job.arrays)
         arguments = self._arguments
         try:
-            expected = arguments.expected(job.candidate.outputs)
+            references = arguments.references(job.candidate.outputs)
             candidate = Loaded(job.candidate, arguments, plan.threads)
             candidate.run(1)
-            if not (error := candidate.error(expected)) <= plan.bound:
-                return _wrong(error, plan)
+            if fault := candidate.fault(references, plan.bounds):
+                return Answer("wrong", text=fault)
             results = candidate.results()
             key = f"{job.arrays}:{plan.threads}:{job.baseline.digest}"
             if self._baseline is None or self._baseline[0] != key:
@@ -193,11 +199,10 @@ class Bench:
             else:
                 answer = in_turns(ours, theirs, plan)
                 baseline.least = answer.baseline
-            if not candidate.has_written(results) and not (
-                (error := candidate.error(expected)) <= plan.bound
-            ):
-                return _wrong(error, plan, ", not always")
-            return answer
+            if candidate.has_written(results):
+                return answer
+            fault = candidate.fault(references, plan.bounds)
+            return Answer("wrong", text=f"{fault}, not always") if fault else answer
         except MemoryError:
             return Answer("memory", text="the process may not take so much memory")
         except TilesmithError as e:
@@ -220,11 +225,6 @@ class Bench:
             return total / times
 
         return seconds
-
-
-def _wrong(error: float, plan: MeasurePlan, when: str = "") -> Answer:
-    text = f"off by {error:.1e} of the largest magnitude (allowed: {plan.bound:.0e}){when}"
-    return Answer("wrong", text=text)
 
 
 def in_turns(

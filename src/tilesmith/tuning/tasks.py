@@ -16,7 +16,6 @@ from tilesmith.choices.space import Candidate, Space
 from tilesmith.codegen.kernel import KernelJob
 from tilesmith.driver import Session
 from tilesmith.graph.control import kernels_in
-from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Graph, Node
 from tilesmith.graph.text import print_graph
 from tilesmith.ir.layout import Layout
@@ -28,7 +27,7 @@ from tilesmith.runtime.program import TensorSpec
 from tilesmith.runtime.threads import thread_count
 from tilesmith.te.knobs import Config, Decisions
 from tilesmith.tuning.jobs import Argument
-from tilesmith.tuning.measure import Task
+from tilesmith.tuning.measure import Arrays, Task
 from tilesmith.tuning.scheduler import Progress
 
 BUILDER = "tilesmith.driver.worker"
@@ -135,16 +134,16 @@ def _task(
         )
         return tuple(inputs), tuple(outputs)
 
-    def reference() -> tuple[Sequence[np.ndarray], Sequence[np.ndarray]]:
+    def reference() -> tuple[Arrays, Sequence[Arrays]]:
         given = list(driver.random_inputs(body).values())
-        return given, list(evaluate(body, given).values())
+        return given, driver.references(body, given, session.options)
 
-    bound = max(session.options.bound(str(v.dtype)) for v in body.outputs)
+    bounds = tuple(session.options.bound(str(v.dtype)) for v in body.outputs)
     label = " ".join(dict.fromkeys(n.op.name for n in body.nodes))
     label = f"{label[:34]} {body.outputs[0].type}"
     family = group_family(body, constants)
     return Task(
-        key, label, space, build, arguments, reference, bound, now.seconds,
+        key, label, space, build, arguments, reference, bounds, now.seconds,
         family, slack(now.ratio),
     )  # fmt: skip
 

@@ -15,6 +15,7 @@ For an expression without a template rules generate one: f = ts.tune_expression(
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import isfinite
 from typing import Any, Unpack
 
@@ -42,7 +43,7 @@ from tilesmith.te.tensor import Placeholder, Tensor
 from tilesmith.tuning.fleet import open_measurer
 from tilesmith.tuning.interrupt import Interrupt
 from tilesmith.tuning.jobs import Argument
-from tilesmith.tuning.measure import Task
+from tilesmith.tuning.measure import Arrays, Task
 from tilesmith.tuning.options import TuneChoices, TuneOptions
 from tilesmith.tuning.scheduler import Budget, Progress, tune_tasks
 from tilesmith.tuning.search import Searches
@@ -93,8 +94,9 @@ def apply_best(
 
     template, arguments: as for `tune_template`, which made the records.
 
-    Its `decisions` are empty if no record is faster than the template's default.  Raises
-    UsageError, ScheduleError.
+    Its `decisions` are empty if no record is faster than the template's default, as when
+    `tune_template` compared the two at last and kept the default.  Raises UsageError,
+    ScheduleError.
     """
     session = Session.of(options, target=target, threads=threads)
     name = getattr(template, "__name__", "template")
@@ -167,28 +169,28 @@ def _tune(
     budget = Budget(
         searching, tuning.most_trials, interrupt=interrupt, early_stopping=tuning.early_stopping
     )
-    with Records(records_path(session.options)) as records, interrupt.on_signal():
-        resume(state, records)
-        with open_measurer(tuning.workers, BUILDER, count, session.jobs, tuning.flush) as measurer:
-            tune_tasks(
-                [state], measurer, records, budget, 2 * measurer.jobs,
-                lambda s: tuning.tell("searching", s),
-            )  # fmt: skip
-
-    def made(decisions: Decisions) -> NativeFunction:
-        return _made(template, decisions, session, count)
-
-    start = task.space.start
-    is_known = start == task.space.baseline  # else pins exclude what ratios compare with
-    best = _best(state, 1 - MARGIN if is_known else float("inf"))
-    if best is None:
-        return made(start)
-    # a check here says nothing about other machines, nor about caches that are flushed
-    is_here = tuning.workers is None and not tuning.flush and covers(host(), session.target)
-    is_short = 2 * LEAST_ROUNDS * TURN_RUNS * best.baseline <= CHECK_SECONDS
-    if not (is_known and is_here and is_short):  # long runs scatter little
-        return made(best.candidate)
-    return _faster(made(best.candidate), made(start), task, best)
+    with Records(records_path(session.options)) as records:
+        with interrupt.on_signal():
+            resume(state, records)
+            workers, flush = tuning.workers, tuning.flush
+            with open_measurer(workers, BUILDER, count, session.jobs, flush) as measurer:
+                tune_tasks(
+                    [state], measurer, records, budget, 2 * measurer.jobs,
+                    lambda s: tuning.tell("searching", s),
+                )  # fmt: skip
+        start = task.space.start
+        is_known = start == task.space.baseline  # else pins exclude what ratios compare with
+        best = _best(state, 1 - MARGIN if is_known else float("inf"))
+        # a check here says nothing about other machines, nor about caches that are flushed
+        is_here = workers is None and not flush and covers(host(), session.target)
+        if best is not None and is_known and is_here and _is_short(best):
+            best = _checked(best, start, task, lambda d: _made(template, d, session, count))
+            state.seen[best.decisions] = best
+            records.add(best)
+        records.add(*_refuted(state, best))
+    if best is not None and is_known and best.ratio > 1 - MARGIN:
+        best = None
+    return _made(template, start if best is None else best.candidate, session, count)
 
 
 def _best(state: Progress, most: float) -> Trial | None:
@@ -200,24 +202,43 @@ def _best(state: Progress, most: float) -> Trial | None:
     return best if best is not None and best.ratio <= most and isfinite(best.ratio) else None
 
 
-def _faster(
-    best: NativeFunction, start: NativeFunction, task: Task, trial: Trial
-) -> NativeFunction:
-    """The faster of two functions, measured here in turns: a time that was the least of many was
-    partly luck.
+def _is_short(trial: Trial) -> bool:
+    """Whether there is time for a check; the times of long runs scatter little."""
+    return 2 * LEAST_ROUNDS * TURN_RUNS * trial.baseline <= CHECK_SECONDS
+
+
+def _checked(
+    best: Trial, start: Decisions, task: Task, made: Callable[[Decisions], NativeFunction]
+) -> Trial:
+    """`best` with its time relative to the default's, `start`, as measured here in turns: a time
+    that was the least of many was partly luck.
 
     Both have run before, in another process.
     """
     rng = np.random.default_rng(0)
-    inputs, outputs = task.arguments(trial.candidate)
+    inputs, outputs = task.arguments(best.candidate)
     arrays = [random_array(rng, a) for a in inputs]
     results = [np.zeros(a.shape, a.type.numpy) for a in outputs]
-    calls = {name: f.bind(*arrays, *results) for name, f in (("best", best), ("start", start))}
+    functions = {"best": made(best.candidate), "start": made(start)}
+    calls = {name: f.bind(*arrays, *results) for name, f in functions.items()}
     turn = CHECK_SECONDS / (2 * MOST_ROUNDS)
-    longest = max(turn, TURN_RUNS * trial.baseline)
+    longest = max(turn, TURN_RUNS * best.baseline)
     rounds = max(int(CHECK_SECONDS / (2 * longest)), LEAST_ROUNDS)
     taken = interleave(calls, rounds=rounds, turn_seconds=turn)
-    return best if ratio(taken["best"], taken["start"]) < 1 else start
+    return replace(best, seconds=best.baseline * ratio(taken["best"], taken["start"]), when=0.0)
+
+
+def _refuted(state: Progress, best: Trial | None) -> list[Trial]:
+    """The trials that claim to be faster than the outcome of the search, which was measured for
+    longer than they: unsettled, so that `apply_best` applies what the search returned.
+    """
+    outcome = min(1 - MARGIN, best.ratio if best is not None else 1.0)
+    cause = "faster in a short measurement than what won the long ones"
+    return [
+        replace(t, status="unsettled", cause=cause)
+        for t in state.seen.values()
+        if t.status == "ok" and t.ratio <= outcome and t is not best
+    ]
 
 
 def auto_schedule(args: Sequence[Tensor], target: str | None = None) -> Schedule:
@@ -254,16 +275,16 @@ def _template_task(
         del candidate
         return tuple(map(_argument, inputs)), tuple(map(_argument, outputs))
 
-    def reference() -> tuple[Sequence[np.ndarray], Sequence[np.ndarray]]:
+    def reference() -> tuple[Arrays, Sequence[Arrays]]:
         rng = np.random.default_rng(0)
         given = [random_array(rng, _argument(t)) for t in inputs]
         results = [np.zeros(a.shape, a.type.numpy) for a in map(_argument, outputs)]
         driver.build(plain, args, session.target, 1, options=session.options)(*given, *results)
-        return given, results
+        return given, [results]
 
     space = Space(template, tuning.pins, tuning.forbid)
-    bound = max(session.options.bound(str(t.dtype)) for t in outputs)
-    return Task(key, name, space, build, arguments, reference, bound, 1.0, nest_family(text))
+    bounds = tuple(session.options.bound(str(t.dtype)) for t in outputs)
+    return Task(key, name, space, build, arguments, reference, bounds, 1.0, nest_family(text))
 
 
 def _argument(t: Tensor) -> Argument:

@@ -4,7 +4,7 @@ A new primitive is a class in one of these files (fields and `apply`) and a meth
 `te.Schedule` that makes it.
 """
 
-from .base import PRIMITIVES, Step, from_json, parse_step
+from .base import PRIMITIVES, Step, from_json
 from .loops import Fuse, Parallel, Pragma, Reorder, Serial, Skew, Split, Unroll, Vectorize
 from .placement import (
     ComputeAt,
@@ -26,5 +26,5 @@ __all__ = [
     "PRIMITIVES", "CacheRead", "CacheWrite", "ComputeAt", "ComputeInline", "ComputeRoot",
     "DoubleBuffer", "FlattenAxes", "FoldStorage", "Fuse", "Parallel", "Pragma", "Prefetch",
     "RFactor", "Reorder", "Serial", "SetScope", "Skew", "Split", "Step", "StorageAlign", "StoreAt",
-    "StoreRoot", "TransformLayout", "Unroll", "Vectorize", "Winograd", "from_json", "parse_step",
+    "StoreRoot", "TransformLayout", "Unroll", "Vectorize", "Winograd", "from_json",
 ]  # fmt: skip

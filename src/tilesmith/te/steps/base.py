@@ -1,17 +1,16 @@
-"""The common part of all schedule steps: their text, their JSON, and reading both back.
+"""The common part of all schedule steps: their text, their JSON, and reading JSON back.
 
 A step is plain data that names stages and axes by their unique names.  It says what was asked,
-nothing derived.  A primitive is one class: its fields, their `Form` (how they look in text and in
-JSON), and `apply`, which defines its meaning.
+nothing derived.  Its text is the Python call that makes it, of a schedule named `s`.  A primitive
+is one class: its fields, their `Form` (how they look in text and in JSON), and `apply`, which
+defines its meaning.
 """
 
 from __future__ import annotations
 
-import ast
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import (
     Annotated,
@@ -35,14 +34,14 @@ class Form:
     """How the values of a field look.
 
     expected: what a value must be, for messages.
-    accepts: whether a value read from JSON or text is one.
-    show: a value as text.
+    accepts: whether a value read from JSON is one.
+    show: a value as Python text.
     by_name: printed as `field=value`, and left out if it is the default.
     """
 
     expected: str
     accepts: Callable[[Any], bool]
-    show: Callable[[Any], str] = str
+    show: Callable[[Any], str] = repr
     by_name: bool = False
 
 
@@ -58,17 +57,26 @@ def _are_names(value: object) -> bool:
     return isinstance(value, tuple) and all(isinstance(v, str) for v in value)
 
 
+def _arguments(names: tuple[str, ...]) -> str:
+    return ", ".join(map(repr, names))
+
+
 Name = Annotated[str, Form("a name", _is_name)]
 """Of a stage or an axis."""
-Names = Annotated[tuple[str, ...], Form("a list of names", _are_names, ", ".join)]
+Names = Annotated[tuple[str, ...], Form("a list of names", _are_names, _arguments)]
 """As a last field: each name is an argument of its own."""
 OptionalName = Annotated[str, Form("a name", _is_name, by_name=True)]
-Quoted = Annotated[str, Form("a text", _is_name, repr)]
+Quoted = Annotated[str, Form("a text", _is_name)]
 Number = Annotated[int, Form("an integer", lambda v: type(v) is int, by_name=True)]
-Size = Annotated[int | Expr | None, Form("an integer or null", _is_size, by_name=True)]
+Size = Annotated[int | Expr | None, Form("an integer or null", _is_size, str, by_name=True)]
 TailField = Annotated[
-    Tail, Form(" or ".join(get_args(Tail)), lambda v: v in get_args(Tail), repr, by_name=True)
+    Tail, Form(" or ".join(get_args(Tail)), lambda v: v in get_args(Tail), by_name=True)
 ]
+
+
+def value_text(stage: str, value: int) -> str:
+    """A result of a stage as Python: its name, or one of several results."""
+    return f"s[{stage!r}].op.outputs[{value}]" if value else repr(stage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +88,15 @@ class Step(ABC):
 
     stage: Name
     primitive: ClassVar[str]
+    of_schedule: ClassVar[bool] = False
+    """Whether the primitive is a method of the schedule, which takes the stage, or of the stage."""
 
     @abstractmethod
     def apply(self, state: State) -> State:
         """The state after this step.  Raises ScheduleError if the step is illegal."""
 
     def __str__(self) -> str:
-        """The call that makes the step: `C.split(i, factor=6)`."""
+        """The call that makes the step: `s['C'].split('i', factor=6)`."""
         plain: list[str] = []
         named: list[str] = []
         for f, form in _forms(type(self)):
@@ -95,7 +105,9 @@ class Step(ABC):
                 plain.append(form.show(value))
             elif isinstance(value, Expr) or value != f.default:
                 named.append(f"{f.name}={form.show(value)}")
-        return f"{self.stage}.{self.primitive}({', '.join((*plain, *named))})"
+        if self.of_schedule:
+            return f"s.{self.primitive}({', '.join((repr(self.stage), *plain, *named))})"
+        return f"s[{self.stage!r}].{self.primitive}({', '.join((*plain, *named))})"
 
     def to_json(self) -> dict[str, Any]:
         """JSON values: {"step": the primitive, field: value, ...}.  Raises ScheduleError for a
@@ -120,12 +132,12 @@ PRIMITIVES: dict[str, type[Step]] = {}
 
 
 @dataclass_transform(frozen_default=True)
-def primitive(name: str) -> Callable[[S], S]:
+def primitive(name: str, of_schedule: bool = False) -> Callable[[S], S]:
     """Make a class the frozen dataclass of the steps of primitive `name`."""
 
     def declare(cls: S) -> S:
         made = dataclass(frozen=True, slots=True)(cls)
-        made.primitive = name
+        made.primitive, made.of_schedule = name, of_schedule
         PRIMITIVES[name] = made
         return made
 
@@ -166,52 +178,3 @@ def from_json(record: Any) -> Step:
             f"a {name} step has fields {', '.join(known)}; found {', '.join(values)}"
         )
     return _made(name, values)
-
-
-_CALL = re.compile(r"(?P<stage>[^\s()']+)\.(?P<name>\w+)\((?P<arguments>.*)\)")
-_ARGUMENT = re.compile(r"(?:(\w+)=)?('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\s,'\"]+)(?:, |$)")
-
-
-def parse_step(text: str) -> Step:
-    """The step that prints as `text`.
-
-    Raises ScheduleError.  A factor that is an expression does not parse, since its variables are
-    known only where it was made.
-    """
-    call = _CALL.fullmatch(text.strip())
-    if call is None or call["name"] not in PRIMITIVES:
-        raise ScheduleError(
-            f"expected stage.primitive(...) with one of the primitives {', '.join(PRIMITIVES)}; "
-            f"found {text!r}"
-        )
-    arguments, at = call["arguments"], 0
-    plain: list[Any] = []
-    values: dict[str, Any] = {"stage": call["stage"]}
-    while at < len(arguments):
-        found = _ARGUMENT.match(arguments, at)
-        if found is None:
-            raise ScheduleError(f"expected an argument, found {arguments[at:]!r} in {text!r}")
-        value = _literal(found[2])
-        if found[1] in values:
-            raise ScheduleError(f"{found[1]} is given twice in {text!r}")
-        if found[1]:
-            values[found[1]] = value
-        else:
-            plain.append(value)
-        at = found.end()
-    cls = PRIMITIVES[call["name"]]
-    for f, form in _forms(cls):
-        if form.accepts(()):  # the rest of the arguments
-            values[f.name], plain = tuple(plain), []
-        elif plain and not form.by_name:
-            values[f.name] = plain.pop(0)
-    known = [f.name for f in fields(cls)]
-    wanted = {f.name for f in fields(cls) if f.default is MISSING}
-    if plain or not wanted <= values.keys() <= set(known):
-        raise ScheduleError(f"a {call['name']} step has fields {', '.join(known)}; found {text!r}")
-    return _made(call["name"], values)
-
-
-def _literal(text: str) -> Any:
-    """A quoted text, a number, or a name."""
-    return ast.literal_eval(text) if text[0] in "'\"" or text.lstrip("-").isdigit() else text

@@ -10,7 +10,7 @@ from tilesmith.support.errors import ScheduleError
 
 from ..state import At, PrefetchMark, StageState, State
 from ..tensor import Extern
-from .base import Name, Number, OptionalName, Quoted, Step, primitive
+from .base import Name, Number, OptionalName, Quoted, Step, primitive, value_text
 from .loops import leaf, scheduled
 
 
@@ -154,7 +154,7 @@ class SetScope(Step):
         return state.with_stage(replace(stage, scope=scope))
 
 
-@primitive("transform_layout")
+@primitive("transform_layout", of_schedule=True)
 class TransformLayout(Step):
     """`layout` is the text form of an `ir.layout.Layout`."""
 
@@ -205,6 +205,12 @@ class Prefetch(Step):
     offset: Number
     over: OptionalName = ""
     of: OptionalName = ""
+
+    def __str__(self) -> str:
+        read = value_text(self.source, self.value)
+        axis = f"s[{self.of!r}][{self.axis!r}]" if self.of else repr(self.axis)
+        over = f", over={self.over!r}" if self.over else ""
+        return f"s[{self.stage!r}].prefetch({read}, {axis}, offset={self.offset}{over})"
 
     def apply(self, state: State) -> State:
         stage = scheduled(state, self.stage, "prefetch in")

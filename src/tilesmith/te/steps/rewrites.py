@@ -16,7 +16,7 @@ from ..relations import Guard, add, axis_values, dim, dim_expr, divide, mul
 from ..rewrite import map_loads
 from ..state import At, StageState, State, make_stage, unique
 from ..tensor import Compute, Extern, IterVar, Reduce, Tensor
-from .base import Name, Names, Number, Quoted, Step, primitive
+from .base import Name, Names, Number, Quoted, Step, primitive, value_text
 from .placement import checked_scope
 
 
@@ -59,7 +59,7 @@ def _rewrite_readers(state: State, readers: tuple[str, ...], f: Callable[[Load],
     return state
 
 
-@primitive("cache_write")
+@primitive("cache_write", of_schedule=True)
 class CacheWrite(Step):
     """`C[i] = expr` becomes `C_scope[i] = expr; C[i] = C_scope[i]`."""
 
@@ -87,7 +87,7 @@ class CacheWrite(Step):
         )
 
 
-@primitive("cache_read")
+@primitive("cache_read", of_schedule=True)
 class CacheRead(Step):
     """Readers of value `value` of `stage` read a copy in `scope` instead: those of `A[e]` read
     `A_scope[e]`, where `A_scope[i] = A[i]`.
@@ -96,6 +96,10 @@ class CacheRead(Step):
     value: Number
     scope: Quoted
     readers: Names
+
+    def __str__(self) -> str:
+        read = value_text(self.stage, self.value)
+        return f"s.cache_read({read}, {self.scope!r}, {list(self.readers)!r})"
 
     def apply(self, state: State) -> State:
         source = state.stage(self.stage)
@@ -136,7 +140,7 @@ def _tensor(load: Load) -> Tensor:
     return load.buffer
 
 
-@primitive("rfactor")
+@primitive("rfactor", of_schedule=True)
 class RFactor(Step):
     """`C[i] = sum(f(ko, ki), (ko, ki))` becomes `R[ki, i] = sum(f(ko, ki), ko); C[i] = sum(R[ki,
     i], ki)`.
@@ -225,7 +229,7 @@ class RFactor(Step):
         )
 
 
-@primitive("flatten_axes")
+@primitive("flatten_axes", of_schedule=True)
 class FlattenAxes(Step):
     """`T[i, j] = f(i, j)` becomes `T[ij] = f(ij // J, ij % J)` and its readers' `T[a, b]` become
     `T[a * J + b]`.

@@ -112,7 +112,7 @@ def _shape(load: Load) -> Sequence[int]:
     return load.buffer.shape  # type: ignore[return-value]  # of a tensor
 
 
-@primitive("winograd")
+@primitive("winograd", of_schedule=True)
 class Winograd(Step):
     """`tile`: results along each axis of the window that are computed together."""
 

@@ -1,0 +1,43 @@
+"""The LLVM module of one kernel, while its functions are written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilesmith.ir.target import Target
+from tilesmith.loop.nodes import Buffer
+from tilesmith.loop.passes.workspace import Workspace
+
+from .survey import Survey
+
+
+@dataclass(slots=True)
+class Module:
+    """What the functions of one kernel share.
+
+    symbol: the kernel's name.
+    target: the machine.
+    survey: what the kernel does with its buffers.
+    workspace: offsets of heap buffers.
+    overlapping: buffers that share memory with another one.
+    strict: results are the interpreter's, bit by bit.
+    streamed: buffers written by streaming stores.
+    functions: definitions made so far.
+    messages: of the assertions, in order.
+    libm: functions of the C library that are called.
+    outlined: by name and lanes, the symbols of mathematical functions that are definitions here.
+    streams: whether any streaming store was written.
+    """
+
+    symbol: str
+    target: Target
+    survey: Survey
+    workspace: Workspace
+    overlapping: frozenset[Buffer]
+    strict: bool = False
+    streamed: frozenset[Buffer] = frozenset()
+    functions: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+    libm: set[tuple[str, str, int]] = field(default_factory=set)
+    outlined: dict[tuple[str, int], str] = field(default_factory=dict)
+    streams: bool = False
