@@ -315,7 +315,7 @@ graph net(%x: f32[1,16,20,20]) {
   %0: f32[1,32,20,20] = conv(%x, %w) {pads=(1, 1, 1, 1)}
   %1: f32[1,32,20,20] = relu(%0)
   %2: f32[1,32,20,20] = round(%1)
-  %3: i32[1,32,20,20] = cast(%2) {to=i32}
+  %3: i8[1,32,20,20] = cast(%2) {to=i8}
   return %3 as "q"
 }
 """
@@ -329,4 +329,4 @@ graph net(%x: f32[1,16,20,20]) {
     assert task.bounds == (0.0,)
     near_ties = low[0] != high[0]
     assert near_ties.any() and near_ties.mean() < 0.2
-    assert ((low[0] <= plain[0]) & (plain[0] <= high[0])).all()
+    assert ((plain[0] == low[0]) | (plain[0] == high[0])).all()
