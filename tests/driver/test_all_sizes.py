@@ -10,8 +10,11 @@ import pytest
 
 import tilesmith as ts
 from tilesmith import driver
+from tilesmith.driver.passes import optimise
+from tilesmith.driver.session import Session
 from tilesmith.graph.bind import bind
 from tilesmith.graph.builder import Builder
+from tilesmith.graph.control import kernels_in
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Graph
 from tilesmith.ir.dtypes import f32
@@ -23,6 +26,7 @@ from tilesmith.ops.activation import Relu
 from tilesmith.ops.elementwise import Add, Exp
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.specialised import Specialised
+from tilesmith.strategy.cpu.winograd import winograd_op
 from tilesmith.support.errors import ModelError, UsageError
 
 
@@ -84,6 +88,21 @@ def test_convolutions_of_all_sizes() -> None:
     exe = ts.compile(graph, threads=2)
     for sizes in ((1, 32), (1, 33), (3, 4), (2, 101)):
         _check(graph, exe, dict(zip((n, h), sizes, strict=True)))
+
+
+@pytest.mark.parametrize(("channels", "size"), [(24, 24), (96, 12)])
+def test_winograd_convolutions_of_all_sizes(channels: int, size: int) -> None:
+    """In blocks of tiles, and with all tiles transformed before the products."""
+    n, h, w = symbol("n", 0, 8, 1), symbol("h", 1, 200, size), symbol("w", 1, 200, size)
+    b = Builder("winograd")
+    x = b.input("x", TensorType(f32, (n, channels, h, w)))
+    y = b.add(conv.Conv(pads=(1, 1, 1, 1)), x, b.constant(_weights(channels, channels, 3, 3)))
+    graph = b.finish(b.add(Relu(), b.add(Add(), y, b.constant(_weights(channels, 1, 1)))))
+    kernels = kernels_in(optimise(graph, Session.of(None, threads=2)))
+    assert any(winograd_op(n.op.body) for _, n in kernels)
+    exe = ts.compile(graph, threads=2)
+    for sizes in ((1, size, size), (0, 5, 5), (1, 1, 1), (2, 3, 18), (3, size + 1, 7)):
+        _check(graph, exe, dict(zip((n, h, w), sizes, strict=True)))
 
 
 def test_kernels_for_all_sizes_are_checked() -> None:

@@ -8,6 +8,7 @@ import pytest
 from tilesmith import te
 from tilesmith.ir.expr import Load, Var, post_order
 from tilesmith.ir.layout import Layout
+from tilesmith.ir.symbols import value_of
 from tilesmith.loop.interpret import interpret
 from tilesmith.loop.nodes import Allocate, Buffer, Evaluate, For, Func, If
 from tilesmith.loop.visit import walk
@@ -201,6 +202,22 @@ def test_roundup_makes_room_in_a_root_producer() -> None:
     data = integers(10)
     np.testing.assert_array_equal(run(func, data)[0], (data + 1) * 2 - 1)
     assert y.name == "Y"
+
+
+def test_roundup_makes_room_for_all_sizes() -> None:
+    n = te.var("n")
+    x = te.placeholder((n,), name="X")
+    y = te.compute((n,), lambda i: x[i] + 1.0, name="Y")
+    z = te.compute((n,), lambda i: y[i] * 2.0, name="Z")
+    w = te.compute((n,), lambda i: z[i] - 1.0, name="W")
+    s = te.create_schedule(w.op)
+    s[z].split(s[z].axis[0], 4, tail="roundup")
+    func = te.lower(s, [x, w])
+    for size in (10, 12, 1, 0):
+        rooms = {value_of(a.buffer.shape[0], {n: size}) for a in statements(func, Allocate)}
+        assert rooms == {-(-size // 4) * 4}
+        data = integers(size)
+        np.testing.assert_array_equal(run(func, data, n=size)[0], (data + 1) * 2 - 1)
 
 
 def test_roundup_past_an_argument_is_refused() -> None:

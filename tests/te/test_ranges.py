@@ -120,6 +120,18 @@ def test_index_divided_by_a_symbol(schedule: str) -> None:
         np.testing.assert_array_equal(out, 2 * x.ravel())
 
 
+def test_index_flattened_by_symbols() -> None:
+    """`(a * m + b // 2) * k + c` is proved to be less than `n * m * k` where b < 2 * m."""
+    n, m, k = te.var("n"), te.var("m"), te.var("k")
+    flat = te.placeholder((n * m * k,), name="F")
+    made = te.compute((n, m * 2, k), lambda a, b, c: flat[(a * m + b // 2) * k + c], name="made")
+    f = ts.build("auto", [flat, made])
+    x = np.arange(24, dtype=np.float32)
+    out = np.zeros((2, 6, 4), np.float32)
+    f(x, out, 3)
+    np.testing.assert_array_equal(out, np.repeat(x.reshape(2, 3, 4), 2, axis=1))
+
+
 def test_symbolic_extent_too_short() -> None:
     with pytest.raises(ExpressionError, match="runs from 1 to n, allowed is 0 to n - 1"):
         lowered(lambda i: B[i + 1], N)

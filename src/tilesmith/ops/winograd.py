@@ -13,7 +13,9 @@ import numpy as np
 
 from tilesmith.ir.dtypes import f32, f64
 from tilesmith.ir.expr import Expr
-from tilesmith.ir.types import same_dim, same_shape
+from tilesmith.ir.extents import difference, product, total
+from tilesmith.ir.symbols import as_dim
+from tilesmith.ir.types import Dim, same_dim, same_shape
 from tilesmith.te import tensor as te
 from tilesmith.te.interpolation import SQUARES, WINDOW, input_rows, matrices
 from tilesmith.te.winograd import points, result_at, result_rows, transformed
@@ -57,21 +59,21 @@ class WinogradConv(Op):
     def window(self) -> Window:
         return Window.of(self.name, (WINDOW, WINDOW), (), self.pads, ())
 
-    def tiles(self, image: Sequence[int]) -> tuple[int, ...]:
+    def tiles(self, image: Sequence[Dim]) -> tuple[Dim, ...]:
         """Tiles along each axis of an image."""
         extents = (self.window.out_extent(self.name, d, a) for a, d in enumerate(image))
-        return tuple(-(-rules.static(self.name, n, "an extent") // self.m) for n in extents)
+        return tuple(as_dim((n + (self.m - 1)) // self.m) for n in extents)
 
-    def ends(self, image: Sequence[int]) -> tuple[int, ...]:
+    def ends(self, image: Sequence[Dim]) -> tuple[Dim, ...]:
         """Padding after each axis, so that tiles are whole."""
-        needed = ((n - 1) * self.m + self.t for n in self.tiles(image))
-        begins, _ = self.window.static_pads(self.name)
-        return tuple(n - d - b for n, d, b in zip(needed, image, begins, strict=True))
+        needed = (total((product((n, self.m)), self.t - self.m)) for n in self.tiles(image))
+        inside = (total(both) for both in zip(image, self.window.begins, strict=True))
+        return tuple(difference(n, d) for n, d in zip(needed, inside, strict=True))
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
         x, u = self._checked(inputs)
         m, t = self.m, self.t
-        n, ic, *image = (rules.static(self.name, d, "an extent of x") for d in x.shape)
+        n, ic, *image = x.shape
         oc = u.shape[2]
         rows, columns = self.tiles(image)
         shape = [self.window.out_extent(self.name, d, a) for a, d in enumerate(image)]
@@ -83,15 +85,15 @@ class WinogradConv(Op):
             y, z = tile // columns % rows * m, tile % columns * m
             return padded[tile // (rows * columns), c, y + row, z + column]
 
-        names, count = ("input_rows", "input_tiles"), n * rows * columns
+        names, count = ("input_rows", "input_tiles"), product((n, rows, columns))
         _, v = transformed(names, m, input_rows, t, tile_of, {"tile": count, "c": ic})
         k = te.reduce_axis(ic, "ic")
-        product = te.compute(
+        products = te.compute(
             (t, t, count, oc),
             lambda x, y, tile, f: te.sum(v[x, y, tile, k.var] * u[x, y, f, k.var], axis=k),
             "product",
         )
-        back = result_rows("output_rows", m, product, ["tile", "f"])
+        back = result_rows("output_rows", m, products, ["tile", "f"])
 
         def result(batch: Expr, f: Expr, y: Expr, z: Expr) -> Expr:
             return result_at(m, back, y, z, [(batch * rows + y // m) * columns + z // m, f])
@@ -123,12 +125,7 @@ class WinogradConv(Op):
         m, t = self.m, self.t
         n, ic, *image = x.shape
         rows, columns = self.tiles(image)
-        begins, _ = self.window.static_pads(self.name)
-        for axis, (b, e) in enumerate(zip(begins, self.ends(image), strict=True), 2):
-            around = [(0, 0)] * 4
-            around[axis] = (max(b, 0), max(e, 0))
-            x = np.pad(x, around)
-            x = np.take(x, range(max(-b, 0), x.shape[axis] + min(e, 0)), axis)
+        x = self.window.padded(x, 0, self.ends(image))
         to, _, back = matrices(m)
         d = np.lib.stride_tricks.sliding_window_view(x, (t, t), axis=(2, 3))[:, :, ::m, ::m]
         v = np.einsum("xi,nchwij,yj->xynhwc", to, d, to, optimize=True)

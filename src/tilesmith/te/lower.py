@@ -14,6 +14,7 @@ from dataclasses import replace
 from tilesmith.ir import interval as iv
 from tilesmith.ir.context import Context
 from tilesmith.ir.expr import Expr, Var, const, free_vars
+from tilesmith.ir.extents import larger
 from tilesmith.ir.simplify import EMPTY
 from tilesmith.ir.types import Dim
 from tilesmith.loop.nodes import Buffer, Func, Stmt, seq
@@ -166,9 +167,7 @@ def _allocate(
     if plan.storage is not None:
         shape = [r.extent for r in plan.storage]
     for n, size in enumerate(needed or ()):
-        have = shape[n]
-        if isinstance(size, int) and isinstance(have, int):
-            shape[n] = max(size, have)
+        shape[n] = larger(shape[n], size)
     for n, factor in enumerate(plan.folds):
         shape[n] = factor or shape[n]
     buffers: list[Buffer] = []

@@ -12,21 +12,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tilesmith.ir.bounds import eliminate
 from tilesmith.ir.context import Context
 from tilesmith.ir.expr import (
     Binary,
     Const,
+    Expr,
     Load,
     free_vars,
     post_order,
     substitute,
 )
+from tilesmith.ir.extents import larger, total
 from tilesmith.ir.simplify import can_prove, interval, simplify
+from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import Dim
 from tilesmith.support.errors import ScheduleError
 
 from .lower_memory import capacity
 from .lower_plan import StagePlan, read_of
+from .lower_size import loops_around
 from .relations import add, dim_expr
 from .rewrite import guarded_loads
 from .state import At, State
@@ -111,9 +116,21 @@ def _check_read(
             raise _error(plan, f"the read {load} may lie before the start of {name}")
         if can_prove(value < dim_expr(end), ctx):
             continue
-        last = interval(value, ctx).hi
+        last = _last(plans, plan, value, ctx)
         if producer.is_placeholder or producer.is_output or last is None:
             raise _error(plan, f"the read {load} may lie past the end of {name}")
         sizes = needed.setdefault(name, [0] * len(own))
-        have = sizes[n]
-        sizes[n] = max(have, last + 1) if isinstance(have, int) else have
+        sizes[n] = larger(sizes[n], total((last, 1)))
+
+
+def _last(plans: Mapping[str, StagePlan], plan: StagePlan, value: Expr, ctx: Context) -> Dim | None:
+    """The largest value of an index of `plan`, if it is known."""
+    loops = [x for x in (*loops_around(plans, plan), *plan.loops) if not x.is_unit]
+    symbolic = [x.extent for x in loops if isinstance(x.extent, Expr)]
+    if not symbolic:
+        return interval(value, ctx).hi
+    for extent in symbolic:
+        ctx = ctx.assuming(extent >= 1)  # or nothing is read
+    ends = eliminate(value, {x.var: (0, x.last) for x in loops}, ctx)
+    known = {v for extent in symbolic for v in free_vars(extent)}
+    return as_dim(ends[1]) if ends is not None and free_vars(ends[1]) <= known else None

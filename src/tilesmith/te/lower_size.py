@@ -23,7 +23,7 @@ _LANES = 16  # beyond them a vector operation is several
 
 def copies_around(plans: Mapping[str, StagePlan], plan: StagePlan) -> int:
     """The number of copies of the nest of `plan` that the loops around it make."""
-    return math.prod(_copies(loop) for loop in _loops_around(plans, plan))
+    return math.prod(_copies(loop) for loop in loops_around(plans, plan))
 
 
 def check_code(plans: Mapping[str, StagePlan]) -> None:
@@ -37,7 +37,7 @@ def check_code(plans: Mapping[str, StagePlan]) -> None:
     if total <= MOST_OPERATIONS:
         return
     name = max(sizes, key=sizes.__getitem__)
-    loops = (*_loops_around(plans, plans[name]), *plans[name].loops)
+    loops = (*loops_around(plans, plans[name]), *plans[name].loops)
     expanded = (f"{x.name} ({x.kind}, {x.extent} iterations)" for x in loops if _copies(x) > 1)
     raise ScheduleError(
         f"the schedule makes {total} operations of code, at most {MOST_OPERATIONS} are allowed; "
@@ -53,7 +53,7 @@ def _copies(loop: StageLoop) -> int:
     return loop.extent if LOOP_KINDS[loop.kind].is_ordered else -(-loop.extent // _LANES)
 
 
-def _loops_around(plans: Mapping[str, StagePlan], plan: StagePlan) -> Iterator[StageLoop]:
+def loops_around(plans: Mapping[str, StagePlan], plan: StagePlan) -> Iterator[StageLoop]:
     """The loops of other stages around the nest of `plan`, inner ones first."""
     while isinstance(plan.stage.attach, At):
         at = plan.stage.attach

@@ -16,6 +16,7 @@ from tilesmith.ir.context import Context
 from tilesmith.ir.expr import (
     Const,
     Expr,
+    ExprLike,
     Load,
     Var,
     any_of,
@@ -100,8 +101,7 @@ class _Reads:
     def context(self) -> Context:
         """Where each axis has its range."""
         if self._context is None:
-            box = {v: (0, dim_expr(n) - 1) for v, n in self.extents.items()}
-            found = self.facts.with_box(box)  # type: ignore[arg-type]  # axes are Vars
+            found = self.facts.with_box(self._box)
             for n in self.extents.values():
                 if isinstance(n, Expr):
                     found = found.assuming(n >= 1)  # or nothing is computed
@@ -163,8 +163,24 @@ class _Reads:
             ctx = ctx.assuming(cond)
         for index in indices:
             low, high = self._inside(index, ctx)
+            if not (low and high):
+                low, high = self._ends_inside(index, ctx)
             if not (low and high) and not self._is_inside_unless_empty(load, index, ctx):
                 raise self._error(load, index, low, high)
+
+    def _ends_inside(self, index: _Index, ctx: Context) -> tuple[bool, bool]:
+        """As `_inside`, of the ends of the index: products of axes with extents have such ends."""
+        ends = eliminate(index.value, self._box, ctx)
+        if ends is None:
+            return False, False
+        low, high = (replace(index, value=e) for e in ends)
+        return _inside(low, ctx)[0], _inside(high, ctx)[1]
+
+    @property
+    def _box(self) -> dict[Var, tuple[ExprLike, ExprLike]]:
+        """The range of each axis."""
+        box = {v: (0, dim_expr(n) - 1) for v, n in self.extents.items()}
+        return box  # type: ignore[return-value]  # axes are Vars
 
     def _is_inside_unless_empty(self, load: Load, index: _Index, ctx: Context) -> bool:
         """Whether `index` lies inside a symbolic extent of at least 1, which is then asserted."""
@@ -215,8 +231,7 @@ class _Reads:
         )
 
     def _range(self, value: Expr) -> str:
-        box = {v: (0, dim_expr(n) - 1) for v, n in self.extents.items()}
-        bounds = eliminate(value, box, self.facts)  # type: ignore[arg-type]  # axes are Vars
+        bounds = eliminate(value, self._box, self.facts)
         if bounds is None:
             what = "is read from memory and" if reads_memory(value) else ""
             return f"{what} may have any value".strip()

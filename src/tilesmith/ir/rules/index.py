@@ -7,6 +7,7 @@ corresponding ones for remainders.
 
 from __future__ import annotations
 
+from functools import reduce
 from math import gcd
 
 from ..affine import Affine, affine_form, combined, factors_of, product, scaled, sort_key
@@ -29,11 +30,18 @@ def joined(form: Affine, ctx: Context) -> Affine:
 
 
 def _rejoin(form: Affine, ctx: Context) -> Affine:
-    """`(x // c) * c + x % c -> x`, `((x // c) % d) * c + x % c -> x % (c * d)`; at any scale."""
+    """`(x // c) * c + x % c -> x`, `((x // c) % d) * c + x % c -> x % (c * d)`; at any scale, which
+    may be symbolic.
+    """
     changed = True
     while changed:
         changed = False
         for atom, k in form[0].items():
+            if type(atom) is Binary and atom.op == "mul":
+                joined = _rejoined_product(form, atom, k)
+                if joined is not None:
+                    form, changed = joined, True
+                    break
             if type(atom) is not Binary or atom.op != "floormod":
                 continue
             x, c = atom.a, atom.b
@@ -68,6 +76,22 @@ def _rejoin(form: Affine, ctx: Context) -> Affine:
             if changed:
                 break
     return form
+
+
+def _rejoined_product(form: Affine, atom: Binary, k: int) -> Affine | None:
+    """`(x // c) * c * n + (x % c) * n -> x * n`, where `atom` is the second product."""
+    factors = factors_of(atom)
+    for i, f in enumerate(factors):
+        if type(f) is not Binary or f.op != "floormod":
+            continue
+        rest = reduce(product, (*factors[:i], *factors[i + 1 :]))
+        partner = product(product(Binary("floordiv", f.a, f.b), f.b), rest)
+        if form[0].get(partner) == k:
+            terms, constant = affine_form(f.a)
+            whole: Affine = ({product(a, rest): n for a, n in terms.items()}, 0)
+            whole = combined(whole, ({rest: 1}, 0), constant) if constant else whole
+            return _swap(form, (atom, partner), scaled(whole, k))
+    return None
 
 
 def _swap(form: Affine, gone: tuple[Expr, ...], by: Affine) -> Affine:

@@ -23,6 +23,7 @@ from typing import Any
 from tilesmith.graph.nodes import Graph, Node
 from tilesmith.graph.passes.layout import NodeLayouts
 from tilesmith.ir.layout import Layout
+from tilesmith.ir.symbols import expected
 from tilesmith.ir.target import Target
 from tilesmith.ops.structure import product_of_loads, stages
 from tilesmith.ops.winograd import WinogradConv
@@ -128,7 +129,6 @@ def _transformed_inputs(product: Compute) -> Tensor:
 
 
 def _sizes(op: WinogradConv, product: Compute) -> Sizes:
-    _, _, tiles, filters = (a.extent for a in product.axis)
-    (channels,) = (a.extent for a in product.reduce_axis)
-    assert isinstance(tiles, int) and isinstance(filters, int) and isinstance(channels, int)
+    _, _, tiles, filters = (expected(a.extent) for a in product.axis)
+    (channels,) = (expected(a.extent) for a in product.reduce_axis)
     return Sizes(op.m, tiles, channels, filters)

@@ -8,11 +8,12 @@ kernel.  Weights are streamed from memory, and transforming makes them t^2 / 9 t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilesmith.graph.nodes import Node
 from tilesmith.graph.passes.choices import Choose, preferred
+from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
 from tilesmith.ops.conv import Conv
 from tilesmith.ops.winograd import WinogradConv
@@ -52,9 +53,9 @@ class Sizes:
     filters: int
 
     @staticmethod
-    def of(op: WinogradConv, x: tuple[int, ...], filters: int) -> Sizes:
-        rows, columns = op.tiles(x[2:])
-        return Sizes(op.m, x[0] * rows * columns, x[1], filters)
+    def of(op: WinogradConv, x: Sequence[int], filters: int) -> Sizes:
+        tiles = expected_size((x[0], *op.tiles(x[2:])))
+        return Sizes(op.m, tiles, x[1], filters)
 
     @property
     def t(self) -> int:
@@ -170,8 +171,8 @@ def winograd_choice(
 
     def choice(node: Node) -> int | None:
         assert isinstance(node.op, Conv)
-        x, w = (v.type.static_shape for v in node.inputs)
-        images, filters, *extents = node.outputs[0].type.static_shape
+        x, w = ([*map(expected, v.shape)] for v in node.inputs)
+        images, filters, *extents = map(expected, node.outputs[0].shape)
         area = extents[0] * extents[1]
         best, fewest = None, WINOGRAD_MARGIN * direct_cycles(images, area, x[1], filters, target)
         for m in allowed:
