@@ -22,9 +22,11 @@ from tilesmith.ir.expr import (
     Select,
     Var,
     all_of,
+    as_expr,
     const,
     post_order,
 )
+from tilesmith.ir.extents import difference, total
 from tilesmith.ir.types import TensorType, same_dim
 from tilesmith.te.tensor import SUM, Compute, Placeholder, Reduce, Tensor
 
@@ -130,15 +132,14 @@ def zero_padding(op: Compute) -> tuple[Load, tuple[tuple[int, int], ...]] | None
     pads: list[tuple[int, int]] = []
     inside: list[Expr] = []
     for axis, begin, inner in zip(op.axis, begins, load.buffer.shape, strict=True):
-        if not isinstance(axis.extent, int) or not isinstance(inner, int):
-            return None
-        after = axis.extent - inner - begin
-        if after < 0:
+        end = total((inner, begin))
+        after = difference(axis.extent, end)
+        if not isinstance(after, int) or after < 0:
             return None
         pads.append((begin, after))
         # exactly the tests that keep the read inside: the select may hide nothing else
         inside += [axis.var >= begin] if begin else []
-        inside += [axis.var < begin + inner] if after else []
+        inside += [axis.var < as_expr(end)] if after else []
     return (load, tuple(pads)) if body.cond is all_of(*inside) else None
 
 

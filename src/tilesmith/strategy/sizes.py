@@ -7,8 +7,12 @@ loops get tails.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tilesmith.graph.nodes import Graph
 from tilesmith.te.schedule import Schedule, create_schedule
+from tilesmith.te.steps.base import Step
+from tilesmith.te.tensor import Tensor
 
 from .group import Group, group_tensors
 
@@ -20,7 +24,12 @@ def for_all_sizes(schedule: Schedule, body: Graph) -> tuple[Schedule, Group]:
     Raises ScheduleError if a step is illegal for an extent that is not known.
     """
     group = group_tensors(body)
-    s = create_schedule([t.op for t in group.outputs])
-    for step in schedule.steps:
+    return applied(schedule.steps, group.outputs), group
+
+
+def applied(steps: Iterable[Step], outputs: Iterable[Tensor]) -> Schedule:
+    """The schedule of `outputs` that `steps` make, which were chosen for expected sizes."""
+    s = create_schedule([t.op for t in outputs])
+    for step in steps:
         s.apply(step)
-    return s, group
+    return s

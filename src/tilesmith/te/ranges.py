@@ -179,8 +179,7 @@ class _Reads:
     @property
     def _box(self) -> dict[Var, tuple[ExprLike, ExprLike]]:
         """The range of each axis."""
-        box = {v: (0, dim_expr(n) - 1) for v, n in self.extents.items()}
-        return box  # type: ignore[return-value]  # axes are Vars
+        return {v: (0, dim_expr(n) - 1) for v, n in self.extents.items() if isinstance(v, Var)}
 
     def _is_inside_unless_empty(self, load: Load, index: _Index, ctx: Context) -> bool:
         """Whether `index` lies inside a symbolic extent of at least 1, which is then asserted."""

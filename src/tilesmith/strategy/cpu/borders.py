@@ -6,13 +6,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilesmith.ir.expr import Expr, Load, const, post_order, substitute
+from tilesmith.ir.extents import total
 from tilesmith.ir.layout import Layout
+from tilesmith.ir.symbols import expected
 from tilesmith.ir.target import Target
+from tilesmith.ir.types import Dim
 from tilesmith.loop.nodes import Buffer, Func, Stmt, Store, seq
 from tilesmith.loop.visit import map_stmt
 from tilesmith.strategy.group import Group
+from tilesmith.strategy.sizes import applied
 from tilesmith.te import tensor as te
 from tilesmith.te.lower import lower
+from tilesmith.te.relations import add, dim_expr
 from tilesmith.te.schedule import create_schedule
 
 from .injective import schedule_injective
@@ -24,7 +29,7 @@ def redirect(
     old: Buffer,
     new: Buffer,
     position: int,
-    offset: int,
+    offset: Dim,
 ) -> Stmt:
     """`body` with reads from `sources` replaced, and with its writes to `old` moved to `new`, at
     `offset` along dimension `position`.
@@ -41,7 +46,7 @@ def redirect(
     def stmt(st: Stmt) -> Stmt:
         if isinstance(st, Store) and st.buffer is old:
             indices = tuple(
-                i + offset if d == position and offset else i for d, i in enumerate(st.indices)
+                add(i, dim_expr(offset)) if d == position else i for d, i in enumerate(st.indices)
             )
             return Store(new, indices, st.value, st.mask)
         return st
@@ -59,26 +64,29 @@ def with_zero_halos(func: Func, group: Group, target: Target) -> Func:
 
 
 def zero_borders(
-    buffer: Buffer, layout: Layout, logical: tuple[int | Expr, ...], target: Target
+    buffer: Buffer, layout: Layout, logical: tuple[Dim, ...], target: Target
 ) -> list[Stmt]:
     """Loops that write zeros into the halo of a tensor of `logical` shape in `buffer`."""
-    shape = layout.dense.physical_shape(logical)  # type: ignore[type-var]  # extents of fused groups are numbers
+    shape = layout.dense.physical_shape(logical)
     pieces = []
     for position, d in enumerate(layout.dims):
-        inner = logical[d.axis]
-        for start, width in ((0, d.before), (d.before + inner, d.after)):  # type: ignore[operator]
+        for start, width in ((0, d.before), (total((logical[d.axis], d.before)), d.after)):
             if width:
                 slab = tuple(width if i == position else n for i, n in enumerate(shape))
-                pieces.append(_zeros(buffer, slab, position, start, target))  # type: ignore[arg-type]
+                pieces.append(_zeros(buffer, slab, position, start, target))
     return pieces
 
 
 def _zeros(
-    buffer: Buffer, slab: tuple[int, ...], position: int, start: int, target: Target
+    buffer: Buffer, slab: tuple[Dim, ...], position: int, start: Dim, target: Target
 ) -> Stmt:
-    zero = const(0, buffer.dtype)
-    border = te.compute(slab, lambda *_: zero, "border", [f"h{i}" for i in range(len(slab))])
-    s = create_schedule([border.op])
-    schedule_injective(s, Group((), (border,), (border.op,), {}), border.op, target)
-    piece = lower(s, [border], "border")
+    known, border = (_zero_slab(buffer, n) for n in (tuple(map(expected, slab)), slab))
+    s = create_schedule([known])
+    schedule_injective(s, Group((), known.outputs, (known,), {}), known, target)
+    piece = lower(applied(s.steps, border.outputs), border.outputs, "border")
     return redirect(piece.body, {}, piece.buffers[0], buffer, position, start)
+
+
+def _zero_slab(buffer: Buffer, slab: tuple[Dim, ...]) -> te.Compute:
+    zero = const(0, buffer.dtype)
+    return te.compute(slab, lambda *_: zero, "border", [f"h{i}" for i in range(len(slab))]).op
