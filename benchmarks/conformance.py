@@ -14,14 +14,12 @@ in `EXPLAINED`.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import re
 import sys
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -30,6 +28,10 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
+
+sys.path.insert(0, str(Path(__file__).parent))  # the other modules, however this one is found
+
+import children
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "conformance.md"
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
@@ -233,34 +235,11 @@ def reason_of(message: str) -> str:
 
 def outcomes(suite: Sequence[Test]) -> dict[str, Outcome]:
     """Runs every test, by name; a child that dies takes only the test that it was at with it."""
-    found: dict[str, Outcome] = {}
-    fork = multiprocessing.get_context("fork")
-    while len(found) < len(suite):
-        waiting = suite[len(found) :]
-        here, there = fork.Pipe(duplex=False)
-        child = fork.Process(target=_run_all, args=(waiting, there), daemon=True)
-        child.start()
-        there.close()
-        for test in waiting:
-            try:
-                if here.poll(SECONDS):
-                    found[test.name] = here.recv()
-                    continue
-                reason = f"no result after {SECONDS:.0f} s"
-            except EOFError:
-                child.join()
-                reason = f"the process ended with status {child.exitcode}"
-            found[test.name] = Outcome(CRASHED, reason)
-            break
-        child.kill()
-        child.join()
-        here.close()
-    return found
-
-
-def _run_all(suite: Sequence[Test], results: Connection) -> None:
-    for test in suite:
-        results.send(run_alone(test))
+    found = children.each(suite, run_alone, SECONDS)
+    return {
+        test.name: Outcome(CRASHED, o.reason) if isinstance(o, children.Died) else o
+        for test, o in zip(suite, found, strict=True)
+    }
 
 
 def page(suite: Sequence[Test], found: dict[str, Outcome]) -> str:

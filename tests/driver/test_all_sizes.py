@@ -219,3 +219,14 @@ def test_nothing_is_compiled_after_compile_has_returned(monkeypatch: pytest.Monk
     for size in range(1, 21):
         _check(graph, exe, {n: 1 + size % 3, m: size})
     assert driver.kernels_made() == made
+
+
+def test_an_axis_split_by_an_extent_that_is_open():
+    """Channels become rows of a window, and rows channels again: the last index is c * n + i."""
+    n = symbol("n", 1, 64, 8)
+    b = Builder("lrn")
+    x = b.input("x", TensorType(f32, (2, 6, n)))
+    graph = b.finish(b.add(norm.Lrn(3), x))
+    exe = Executable(driver.compile_program(graph, driver.Session.of(None)))
+    for size in (1, 7, 33):
+        _check(graph, exe, {n: size})

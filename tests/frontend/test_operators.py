@@ -194,3 +194,16 @@ def test_windows_that_lie_in_padding_are_empty():
     attributes = {"kernel_shape": [2, 1], "dilations": [2, 1], "auto_pad": "SAME_UPPER"}
     expected = np.full((1, 1, 1, 4), -np.inf, np.float32)
     check(made("MaxPool", inputs, **attributes), inputs, [expected])
+
+
+def test_integers_that_shrink_by_a_fraction():
+    """The difference is cut, not the bias."""
+    x = np.array([40433, 3, 0], np.uint16)
+    check(made("Shrink", {"x": x}, bias=1.7, lambd=0.5), {"x": x})
+
+
+def test_a_sum_of_squares_of_integers_wraps():
+    """As in the body that ONNX gives for ReduceL2."""
+    x = np.full(3, 40000, np.int32)
+    found = evaluate(load(made("ReduceL2", {"x": x}, opset=12, axes=[-1])), {"x": x})
+    assert found["y0"].tolist() == [int(np.sqrt(3 * 40000**2 - (1 << 32)))]

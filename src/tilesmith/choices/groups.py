@@ -90,7 +90,8 @@ def lower_group(
     """The kernel of a fused group as a loop nest: parameters are the group's inputs, then its
     outputs, then the symbols of its extents.
     """
-    if body.symbols:
+    written = any(n.op.is_irregular() for n in body.nodes)  # as loops, which need no schedule
+    if body.symbols and not written:
         try:
             known = schedule_group(expected_graph(body), target, rules, cfg)[0]
             return rules.lower_scheduled(*for_all_sizes(known, body), target, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import gcd
 
 from . import expr as ir
@@ -274,6 +275,11 @@ def _search(form: Affine, facts: Facts, depth: int) -> bool:
             bound = combined(_times(rest, affine_form(atom.b)), affine_form(atom.a), -1)
             if _search(combined(bound, ({}, -1)), facts, depth - 1):
                 return True
+        if atom.op == "mul" and any(
+            _search(_replaced(form, atom, k, at_end, facts), facts, depth - 1)
+            for at_end in _products_at_ends(atom, k, facts)
+        ):
+            return True
         by_symbol = atom.op == "floormod" and type(atom.b) is not Const
         if by_symbol and k < 0 and _is_positive_divisor(atom.b, facts):  # x % y <= y - 1
             last = combined(affine_form(atom.b), ({}, -1))
@@ -296,6 +302,24 @@ def _search(form: Affine, facts: Facts, depth: int) -> bool:
             if end is not None:
                 return _search(_replaced(form, var, k, affine_form(end), facts), facts, depth - 1)
     return False
+
+
+def _products_at_ends(atom: Binary, k: int, facts: Facts) -> Iterator[Affine]:
+    """The product with one factor at the end of its range that makes `k` times it smaller; the
+    other one, such as the extent that an index is multiplied by, is not negative.
+    """
+    for factor, other in ((atom.a, atom.b), (atom.b, atom.a)):
+        low = interval_of(other, facts).lo
+        if low is None or low < 0:
+            continue
+        values = interval_of(factor, facts)
+        number = values.lo if k > 0 else values.hi
+        ends = facts.symbolic.get(factor) if type(factor) is Var else None
+        end = ends[0 if k > 0 else 1] if ends else None
+        if end is not None:
+            yield _times(affine_form(end), affine_form(other))
+        elif number is not None:
+            yield scaled(affine_form(other), number)
 
 
 def _is_positive_divisor(e: Expr, facts: Facts) -> bool:

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from functools import partial
 
 from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op, same_operator
 from tilesmith.frontend.onnx.shapes import is_empty
+from tilesmith.ir.dtypes import f64
 from tilesmith.ops import activation as act
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import norm, shape
@@ -64,7 +66,10 @@ def hard_sigmoid(n: OnnxNode) -> Result:
 
 @onnx_op("Shrink", since=9)
 def shrink(n: OnnxNode) -> Result:
-    return n.add(act.Shrink(n.attr_float("bias", 0.0), n.attr_float("lambd", 0.5)), n.input(0))
+    x, op = n.input(0), act.Shrink(n.attr_float("bias", 0.0), n.attr_float("lambd", 0.5))
+    if x.dtype.is_int:  # the bias may be a fraction: the difference is cut, not the bias
+        return cast_to(n, n.add(op, cast_to(n, x, f64)), x.dtype)
+    return n.add(op, x)
 
 
 @onnx_op("PRelu", since=7)

@@ -28,7 +28,7 @@ _REDUCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-_OF_FLOATS = (reduce.ReduceL2, reduce.ReduceLogSum, reduce.ReduceLogSumExp)
+_OF_FLOATS = (reduce.ReduceLogSum, reduce.ReduceLogSumExp)
 
 
 def reduction_of(n: OnnxNode, make: Callable[..., Any], axes_input_since: int) -> Result:
@@ -54,6 +54,9 @@ def reduction_of(n: OnnxNode, make: Callable[..., Any], axes_input_since: int) -
         axes = None
     if axes is not None:
         axes = n.axes(axes, x.type.rank)
+    if x.dtype.is_int and make is reduce.ReduceL2:  # the sum wraps, as in ONNX's function body
+        squares = n.add(reduce.ReduceSumSquare(axes, keepdims), x)
+        return cast_to(n, n.add(ew.Sqrt(), cast_to(n, squares, f64)), x.dtype)
     if x.dtype.is_int and make in _OF_FLOATS:  # computed exactly enough, then cut
         return cast_to(n, n.add(make(axes, keepdims), cast_to(n, x, f64)), x.dtype)
     return n.add(make(axes, keepdims), x)

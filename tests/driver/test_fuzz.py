@@ -1,0 +1,103 @@
+"""Random ONNX graphs give what the reference evaluator gives.
+
+`python -m benchmarks.fuzz` runs more of them, and shows the smallest graph for what it finds.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
+from fuzz import judge, shrink
+from fuzz.builder import Rejected, info_of, model_of
+from fuzz.campaign import verdicts
+from fuzz.cases import Case, expected, random_case
+
+GRAPHS = range(200)
+
+
+def test_random_graphs():
+    found = dict(zip(GRAPHS, verdicts(GRAPHS), strict=True))
+    bad = (judge.WRONG, judge.CRASHED)
+    failed = {f"seed {seed}": v for seed, v in found.items() if v.result in bad}
+    assert not failed, "python -m benchmarks.fuzz --graphs SEED 1 shows the smallest graph"
+    assert sum(v.result == judge.RIGHT for v in found.values()) >= 0.9 * len(GRAPHS)
+
+
+def test_a_seed_always_makes_the_same_case():
+    for seed in range(0, 40, 3):
+        a, b = random_case(seed), random_case(seed)
+        assert a.model == b.model
+        for x, y in zip(a.runs, b.runs, strict=True):
+            assert all(np.array_equal(x[n], y[n], equal_nan=x[n].dtype.kind == "f") for n in x)
+
+
+def test_the_cases_have_open_dimensions_and_several_sizes():
+    cases = [random_case(seed) for seed in range(0, 60, 3)]
+    assert sum(len(c.runs) > 1 for c in cases) > len(cases) / 2
+
+
+def _chain() -> Case:
+    x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+    nodes = [
+        helper.make_node(op, [f"v{i}"], [f"v{i + 1}"])
+        for i, op in enumerate(("Neg", "Tanh", "Relu"))
+    ]
+    return Case(model_of(nodes, [info_of("v0", x)], ["v3"], {}, 20), ({"v0": x},))
+
+
+def test_a_wrong_result_is_found_and_its_graph_shrinks_to_one_node(monkeypatch):
+    """Were Tanh the hyperbolic sine, one node would show it."""
+    from tilesmith.frontend.onnx.registry import OPERATORS
+    from tilesmith.ops import elementwise as ew
+
+    find = OPERATORS.find
+
+    def wrong(domain, name, version):
+        made = find(domain, name, version)
+        return (lambda n: n.add(ew.Sinh(), n.input(0))) if name == "Tanh" else made
+
+    monkeypatch.setattr(type(OPERATORS), "find", lambda self, *key: wrong(*key))
+    case = _chain()
+    (verdict,) = judge.judge_apart([case])
+    assert verdict.result == judge.WRONG
+    small, verdict = shrink.shrunk(case, verdict)
+    assert [n.op_type for n in small.model.graph.node] == ["Tanh"]
+    assert verdict.result == judge.WRONG
+    assert "as the reference evaluator" in verdict.reason
+
+
+def test_what_ends_or_holds_up_a_process_is_found(monkeypatch):
+    import os
+    import time
+
+    for act, reason in (
+        (lambda *_: os._exit(7), "status 7"),
+        (lambda *_: time.sleep(60), "after 1 s"),
+    ):
+        monkeypatch.setattr(judge, "expected", act)
+        monkeypatch.setattr(judge, "SECONDS", 1.0)
+        (verdict,) = judge.judge_apart([_chain()])
+        assert verdict.result == judge.CRASHED
+        assert reason in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("op", "operands"),
+    [
+        ("Div", (np.int64([4]), np.int64([0]))),
+        ("Add", (np.ones(2, np.float32), np.ones(3, np.float32))),
+    ],
+)
+def test_results_that_nothing_specifies_are_no_cases(op, operands):
+    given = dict(zip("ab", operands, strict=True))
+    node = helper.make_node(op, ["a", "b"], ["y"])
+    model = model_of([node], [info_of(n, a) for n, a in given.items()], ["y"], {}, 20)
+    with pytest.raises(Rejected):
+        expected(model, given)
