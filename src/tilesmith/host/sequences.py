@@ -122,7 +122,8 @@ def _described(value: Any) -> str:
 @host_function("dict_vectorizer")
 def dict_vectorizer(items: Mapping[Any, Any], keys: list[Any], dtype: str) -> np.ndarray:
     """The values of the keys of a vocabulary, 0 for those that are not there."""
-    return np.array([items.get(k, 0) for k in keys], dtype)
+    absent = "" if dtype == "object" else 0
+    return np.array([[items.get(k, absent) for k in keys]], dtype)
 
 
 @host_function("zip_map")
@@ -144,4 +145,4 @@ def cast_map(items: Mapping[int, Any], to: str, length: int | None) -> np.ndarra
         row = [values.get(k, "" if to == "string" else 0) for k in range(length)]
     if to == "string":
         return np.array([[str(v) for v in row]], object)
-    return np.array([[float(v) for v in row]], to)
+    return np.array([[float(v) for v in row]]).astype(to)

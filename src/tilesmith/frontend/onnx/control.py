@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from tilesmith.frontend.common.body import Body, alternatives
-from tilesmith.frontend.common.errors import NotedError
+from tilesmith.frontend.common.errors import NotedError, ValuesNeededError
 from tilesmith.frontend.common.slots import FAILED, Result, Slot, kind_of
 from tilesmith.frontend.onnx import attributes as at
 from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.objects import as_value, common_type, lifted
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.graph.control import INDEX, If, Loop
 from tilesmith.graph.nodes import Value
@@ -77,7 +78,10 @@ def if_(n: OnnxNode) -> Result:
     found = [n.nest(b, g, (), n.loc) for b, g in zip(bodies, branches, strict=True)]
     then, otherwise = map(_only_tensors, found)
     if then is None or otherwise is None:
-        return _both(n, condition, branches)
+        if found[0] is None or found[1] is None:
+            return _both(n, condition, branches)
+        then, otherwise = (_as_values(b, f) for b, f in zip(bodies, found, strict=True))
+    then, otherwise = _lifted(bodies, then, otherwise)
     _check_alike(n, condition, then, otherwise)
     graphs, captured = alternatives(bodies, (then, otherwise))
     return _several(n.add(If(*graphs), _one(n, condition), *captured))
@@ -107,8 +111,26 @@ def _only_tensors(slots: Sequence[Slot] | None) -> tuple[Value, ...] | None:
     """The results of a body where only tensors of known shapes can be; None for others."""
     if slots is None:
         return None
-    values = tuple(s for s in slots if isinstance(s, Value) and s.type.is_static)
+    values = tuple(
+        s for s in slots if isinstance(s, Value) and (s.type.is_static or s.dtype.is_host)
+    )
     return values if len(values) == len(slots) else None
+
+
+def _as_values(body: Body, slots: Sequence[Slot]) -> tuple[Value, ...]:
+    """The results of a body, sequences and optional values as values of the host."""
+    return tuple(as_value(body, s) for s in slots)
+
+
+def _lifted(
+    bodies: Sequence[Body], then: Sequence[Value], otherwise: Sequence[Value]
+) -> tuple[tuple[Value, ...], ...]:
+    """The results of both branches; where one is a value of the host, so is the other."""
+    types = [common_type(a.type, b.type) for a, b in zip(then, otherwise)]
+    return tuple(
+        tuple(v if t is None else lifted(body, v, t) for v, t in zip(values, types))
+        for body, values in zip(bodies, (then, otherwise), strict=True)
+    )
 
 
 def _one(n: OnnxNode, value: Value) -> Value:
@@ -127,12 +149,68 @@ def loop(n: OnnxNode) -> Result:
     carried = n.slots[2:]
     if any(v is None for v in carried):
         n.bad("expected every loop-carried value, found one left out")
-    state: list[Slot] = list(carried)
-    if len(body.output) < 1 + len(state):
-        n.bad(f"expected at least {1 + len(state)} outputs of the body, found {len(body.output)}")
+    if len(body.output) < 1 + len(carried):
+        n.bad(f"expected at least {1 + len(carried)} outputs of the body, found {len(body.output)}")
     made = _loop_node(n, body, limit, condition, carried)
     if made is not None:
         return made
+    try:
+        return _unrolled(n, body, limit, condition, carried)
+    except ValuesNeededError:
+        values = [as_value(n.builder, s, n.loc) for s in carried]
+        made = _loop_of_objects(n, body, limit, condition, values)
+        if made is None:
+            raise
+        return made
+
+
+def _loop_of_objects(
+    n: OnnxNode,
+    graph: Any,
+    limit: Value | None,
+    condition: Value | None,
+    state: Sequence[Value],
+) -> tuple[Value, ...] | None:
+    """A loop at run time that carries values of the host; None where it can't be.
+
+    Carried values and the body's results for them get a common type, which may take several rounds.
+    """
+    for _ in range(len(state) + 1):
+        types = _carried_types(n, graph, condition, state)
+        if types is None:
+            return None
+        common = [common_type(v.type, t) for v, t in zip(state, types, strict=True)]
+        if all(t is None or t == v.type for t, v in zip(common, state, strict=True)):
+            break
+        state = [v if t is None else lifted(n.builder, v, t) for v, t in zip(state, common)]
+    return _loop_node(n, graph, limit, condition, state, objects=True)
+
+
+def _carried_types(
+    n: OnnxNode, graph: Any, condition: Value | None, state: Sequence[Value]
+) -> list[TensorType] | None:
+    """The types of the carried values after one iteration."""
+    body = Body(n.builder, "step")
+    number, *inner = body.given([INDEX, *(v.type for v in state)])
+    arguments = [number, body.constant(np.full(_shape(condition), True)), *inner]
+    found = n.nest(body, graph, arguments, n.loc)
+    if found is None:
+        return None
+    return [v.type for v in _as_values(body, found[1 : 1 + len(state)])]
+
+
+def _unrolled(
+    n: OnnxNode,
+    body: Any,
+    limit: Value | None,
+    condition: Value | None,
+    carried: Sequence[Slot],
+) -> Result:
+    """A loop whose number of iterations is known, its iterations one after the other.
+
+    Raises ValuesNeededError where it is not.
+    """
+    state: list[Slot] = list(carried)
     steps = None if limit is None else int(n.scalar(limit, "the trip count"))
     going = condition if condition is not None else n.const(True, bool_)
     scans: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - len(state))]
@@ -162,6 +240,7 @@ def _loop_node(
     limit: Value | None,
     condition: Value | None,
     carried: Sequence[Slot],
+    objects: bool = False,
 ) -> tuple[Value, ...] | None:
     """A loop at run time; None for one that is better unrolled, or that can only be: of a few
     steps, all values of which are known, or whose carried values have other types in each step.
@@ -174,9 +253,17 @@ def _loop_node(
     body = Body(n.builder, "step")
     number, *inner = body.given([INDEX, *(v.type for v in state)])
     arguments = [number, body.constant(np.full(_shape(condition), True)), *inner]
-    results = _only_tensors(n.nest(body, graph, arguments, n.loc))
+    found = n.nest(body, graph, arguments, n.loc)
+    if objects and found is not None:
+        found = _as_values(body, found)
+        common = [common_type(v.type, s.type) for v, s in zip(found[1:], state)]
+        pairs = zip(found[1:], [*common, *[None] * (len(found) - 1 - len(state))], strict=True)
+        found = (found[0], *(v if t is None else lifted(body, v, t) for v, t in pairs))
+    results = _only_tensors(found)
     if results is None or not results:
         return None
+    if any(v.dtype.is_host for v in results[1 + len(state) :]):
+        return None  # objects of all iterations are no tensor
     again, *results = results
     if any(a.type != b.type for a, b in zip(results, state)) or again.dtype is not bool_:
         return None

@@ -114,3 +114,19 @@ def string_constant(builder: FoldingBuilder, array: np.ndarray, name: str) -> Va
 def strings(shape: Sequence[Dim]) -> TensorType:
     """A tensor of strings."""
     return TensorType(string, tuple(shape))
+
+
+def common_type(a: TensorType, b: TensorType) -> TensorType | None:
+    """The host type of values of either type; None where they are the same, or none is one."""
+    if a == b or not (a.dtype.is_host or b.dtype.is_host):
+        return None
+    x, y = element(a.dtype), element(b.dtype)
+    tensors = all(t.dtype.form == "tensor" or not t.dtype.form for t in (a, b))
+    return scalar(tensor_of(x) if tensors and x is y else unknown)
+
+
+def lifted(builder: FoldingBuilder, value: Value, type: TensorType) -> Value:
+    """A value as one of a more general host type."""
+    if value.type == type:
+        return value
+    return builder.add(Host("identity", "", (type,)), value)

@@ -1,7 +1,8 @@
-"""ONNX's sequences of tensors and optional values, resolved during import.
+"""ONNX's sequences of tensors and optional values.
 
-The length of a sequence and the positions in it are known then, so that only its tensors remain in
-the graph.
+Where the length of a sequence and the positions in it are known, they are resolved during import,
+and only the tensors remain in the graph.  Other sequences, optional values and maps are values of
+the host (`frontend.onnx.objects`).
 """
 
 from __future__ import annotations
@@ -9,10 +10,21 @@ from __future__ import annotations
 from tilesmith.frontend.common.slots import ABSENT, Absent, Result, Slot, TensorList, kind_of
 from tilesmith.frontend.onnx.control import graph_attribute, results_of
 from tilesmith.frontend.onnx.node import OnnxNode
-from tilesmith.frontend.onnx.registry import onnx_op
+from tilesmith.frontend.onnx.objects import (
+    as_value,
+    element,
+    is_object,
+    item_of,
+    on_host,
+    scalar,
+    sequence_of,
+    tensor_of,
+)
+from tilesmith.frontend.onnx.registry import object_op, onnx_op
 from tilesmith.frontend.onnx.tensors import element_type
 from tilesmith.graph.nodes import Value
-from tilesmith.ir.dtypes import bool_, i64
+from tilesmith.ir.dtypes import bool_, f32, host_type, i64, string, unknown
+from tilesmith.ir.types import TensorType
 from tilesmith.ops import shape, slicing
 
 _LARGEST = 1 << 12
@@ -35,21 +47,51 @@ def _position(n: OnnxNode, index: int, length: int, default: int) -> int:
     return at_ + length if at_ < 0 else at_
 
 
+def _position_known(n: OnnxNode, index: int) -> bool:
+    """Whether a position in a sequence is known, or left out."""
+    given = n.slot(index)
+    return not isinstance(given, Value) or n.known(given) is not None
+
+
+def _is_sequence(slot: Slot) -> bool:
+    return isinstance(slot, TensorList) or (isinstance(slot, Value) and slot.dtype.form == "seq")
+
+
+def _at_run_time(n: OnnxNode, position: int) -> Value | None:
+    """The sequence as a value, where it or a position in it, an input, is known to a run only."""
+    given = n.slot(0)
+    if not isinstance(given, TensorList) and not is_object(given):
+        n.bad(f"expected a sequence as input number 1, found {kind_of(given)}")
+    if isinstance(given, TensorList) and _position_known(n, position):
+        return None
+    return as_value(n.builder, given, n.loc)
+
+
 @onnx_op("SequenceEmpty", since=11)
 def sequence_empty(n: OnnxNode) -> Result:
-    return TensorList((), element_type(n.attr_int("dtype", 1), "attribute 'dtype'"))
+    dtype = element_type(n.attr_int("dtype", 1), "attribute 'dtype'", strings=True)
+    return TensorList((), dtype)
 
 
 @onnx_op("SequenceConstruct", since=11)
+@object_op("SequenceConstruct", since=11)
 def sequence_construct(n: OnnxNode) -> Result:
     items = n.inputs
+    if any(map(is_object, items)):
+        return on_host(n, "sequence_construct", [scalar(sequence_of(items))], items)
     if not items or len({v.dtype for v in items}) != 1:
         n.bad(f"expected tensors of one type, found {', '.join(str(v.type) for v in items)}")
     return TensorList(items, items[0].dtype)
 
 
 @onnx_op("SequenceInsert", since=11)
+@object_op("SequenceInsert", since=11)
 def sequence_insert(n: OnnxNode) -> Result:
+    moving = _at_run_time(n, 2)
+    if moving is not None or is_object(n.slot(1)):
+        inputs = [n.slot(0), n.slot(1), *([] if n.slot(2) is None else [n.input(2)])]
+        items = as_value(n.builder, n.slot(0), n.loc)
+        return on_host(n, "sequence_insert", [items.type], [items, *inputs[1:]])
     given, item = _list(n), n.input(1)
     if item.dtype is not given.dtype:
         n.bad(f"expected a tensor of {given.dtype}, found {item.type}")
@@ -60,27 +102,51 @@ def sequence_insert(n: OnnxNode) -> Result:
 
 
 @onnx_op("SequenceErase", since=11)
+@object_op("SequenceErase", since=11)
 def sequence_erase(n: OnnxNode) -> Result:
+    moving = _at_run_time(n, 1)
+    if moving is not None:
+        inputs = [moving, *([] if n.slot(1) is None else [n.input(1)])]
+        return on_host(n, "sequence_erase", [moving.type], inputs)
     given = _list(n)
     at_ = _position(n, 1, len(given.items), -1)
     return TensorList(given.items[:at_] + given.items[at_ + 1 :], given.dtype)
 
 
 @onnx_op("SequenceAt", since=11)
+@object_op("SequenceAt", since=11)
 def sequence_at(n: OnnxNode) -> Result:
+    moving = _at_run_time(n, 1)
+    if moving is not None:
+        given = n.slot(0)
+        types = {v.type for v in given.items} if isinstance(given, TensorList) else set()
+        same = len(types) == 1
+        result = types.pop() if same else item_of(moving.dtype)
+        return on_host(n, "sequence_at", [result], [moving, n.input(1)])
     given = _list(n)
     n.input(1)
     return given.items[_position(n, 1, len(given.items), -1)]
 
 
 @onnx_op("SequenceLength", since=11)
+@object_op("SequenceLength", since=11)
 def sequence_length(n: OnnxNode) -> Result:
+    if is_object(n.slot(0)):
+        return on_host(n, "sequence_length", [TensorType(i64, ())], [n.input(0)])
     return n.const(len(_list(n).items), i64)
 
 
 @onnx_op("ConcatFromSequence", since=11)
+@object_op("ConcatFromSequence", since=11)
 def concat_from_sequence(n: OnnxNode) -> Result:
-    items, stacked = _list(n).items, n.attr_flag("new_axis")
+    stacked = n.attr_flag("new_axis")
+    if is_object(n.slot(0)):
+        items = n.input(0)
+        return on_host(
+            n, "concat_from_sequence", [item_of(items.dtype)], [items],
+            axis=n.attr_int("axis"), new_axis=stacked,
+        )  # fmt: skip
+    items = _list(n).items
     if not items:
         n.bad("expected at least one tensor, found an empty sequence")
     axis = n.axis(n.attr_int("axis"), items[0].type.rank + stacked)
@@ -90,10 +156,16 @@ def concat_from_sequence(n: OnnxNode) -> Result:
 
 
 @onnx_op("SplitToSequence", since=11)
+@object_op("SplitToSequence", since=11)
 def split_to_sequence(n: OnnxNode) -> Result:
     x, split = n.input(0), n.optional(1)
-    axis = n.axis(n.attr_int("axis", 0), x.type.rank)
-    keep = n.attr_flag("keepdims", True)
+    axis, keep = n.attr_int("axis", 0), n.attr_flag("keepdims", True)
+    is_open = not x.type.is_static or (split is not None and n.known(split) is None)
+    if is_open or is_object(x):
+        inputs = [x] if split is None else [x, split]
+        made = scalar(host_type("seq", element(x.dtype)))
+        return on_host(n, "split_to_sequence", [made], inputs, axis=axis, keepdims=keep)
+    axis = n.axis(axis, x.type.rank)
     extent = n.shape(x)[axis]
     sizes: tuple[int, ...] = (1,) * extent
     if split is not None:
@@ -137,6 +209,7 @@ def sequence_map(n: OnnxNode) -> Result:
 
 
 @onnx_op("Optional", since=15)
+@object_op("Optional", since=15)
 def optional(n: OnnxNode) -> Result:
     n.ignore("type")
     given = n.slots
@@ -144,18 +217,66 @@ def optional(n: OnnxNode) -> Result:
 
 
 @onnx_op("OptionalHasElement", since=15)
+@object_op("OptionalHasElement", since=15)
 def optional_has_element(n: OnnxNode) -> Result:
     given = n.slots
+    if given and isinstance(given[0], Value) and _may_be_none(given[0]):
+        return on_host(n, "optional_has_element", [TensorType(bool_, ())], given)
     return n.const(bool(given) and _is_there(given[0]), bool_)
 
 
 @onnx_op("OptionalGetElement", since=15)
+@object_op("OptionalGetElement", since=15)
 def optional_get_element(n: OnnxNode) -> Result:
     given = n.slot(0)
+    if isinstance(given, Value) and _may_be_none(given):
+        inner = given.dtype.of[0] if given.dtype.form == "optional" else given.dtype
+        result = scalar(inner if inner.is_host and inner is not string else tensor_of(inner))
+        return on_host(n, "optional_get_element", [result], [given])
     if not _is_there(given):
         n.bad("expected an optional value that is there, found none")
     return given
 
 
+def _may_be_none(value: Value) -> bool:
+    return value.dtype.form == "optional" or value.dtype is unknown
+
+
 def _is_there(slot: Slot) -> bool:
     return slot is not None and not isinstance(slot, Absent)
+
+
+@object_op("Identity", since=1)
+def identity(n: OnnxNode) -> Result:
+    return n.input(0)
+
+
+@onnx_op("ZipMap", since=1, domain="ai.onnx.ml")
+def zip_map(n: OnnxNode) -> Result:
+    x = n.input(0)
+    keys = n.attr_strings("classlabels_strings") or n.attr_ints("classlabels_int64s") or ()
+    kind = string if keys and isinstance(keys[0], str) else i64
+    made = scalar(host_type("seq", host_type("map", kind, f32)))
+    return on_host(n, "zip_map", [made], [x], keys=list(keys))
+
+
+@object_op("DictVectorizer", since=1, domain="ai.onnx.ml")
+def dict_vectorizer(n: OnnxNode) -> Result:
+    x = n.input(0)
+    keys = n.attr_strings("string_vocabulary") or n.attr_ints("int64_vocabulary") or ()
+    kind = x.dtype.of[1] if x.dtype.form == "map" else f32
+    made = TensorType(kind, (1, len(keys)))
+    dtype = "object" if kind is string else kind.numpy.name
+    return on_host(n, "dict_vectorizer", [made], [x], keys=list(keys), dtype=dtype)
+
+
+@object_op("CastMap", since=1, domain="ai.onnx.ml")
+def cast_map(n: OnnxNode) -> Result:
+    x = n.input(0)
+    to = n.attr_string("cast_to", "TO_FLOAT", among=("TO_FLOAT", "TO_STRING", "TO_INT64"))
+    dense = n.attr_string("map_form", "DENSE", among=("DENSE", "SPARSE")) == "DENSE"
+    length = n.attr_int("max_map", 1)
+    dtype = {"TO_FLOAT": f32, "TO_STRING": string, "TO_INT64": i64}[to]
+    name = "string" if dtype is string else dtype.numpy.name
+    made = scalar(tensor_of(dtype)) if dense else TensorType(dtype, (1, length))
+    return on_host(n, "cast_map", [made], [x], to=name, length=None if dense else length)
