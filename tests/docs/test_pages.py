@@ -21,6 +21,7 @@ PAGES = (
     "miniature.md",
     "custom-operators.md",
     "accuracy.md",
+    "host.md",
     "te.md",
     "te-windows.md",
     "te-scan.md",

@@ -1,4 +1,4 @@
-"""Sequences, optional values and maps as inputs, outputs and carried values of compiled programs."""
+"""Sequences, optional values and maps in compiled programs, around native loops and branches."""
 
 from __future__ import annotations
 

@@ -78,9 +78,10 @@ def if_(n: OnnxNode) -> Result:
     found = [n.nest(b, g, (), n.loc) for b, g in zip(bodies, branches, strict=True)]
     then, otherwise = map(_only_tensors, found)
     if then is None or otherwise is None:
-        if found[0] is None or found[1] is None:
+        made = [_as_values(b, f) for b, f in zip(bodies, found, strict=True) if f is not None]
+        if len(made) < len(bodies):
             return _both(n, condition, branches)
-        then, otherwise = (_as_values(b, f) for b, f in zip(bodies, found, strict=True))
+        then, otherwise = made
     then, otherwise = _lifted(bodies, then, otherwise)
     _check_alike(n, condition, then, otherwise)
     graphs, captured = alternatives(bodies, (then, otherwise))
