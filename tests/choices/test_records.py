@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -113,6 +114,27 @@ def test_a_database_of_something_else(tmp_path: Path) -> None:
         db.execute("CREATE TABLE trials (song TEXT, bars INTEGER)")
     with Records(path) as r, pytest.raises(ModelError, match=r"tuning records in .* can.t be used"):
         r.trials()
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_file_that_cannot_be_used_is_closed(
+    read_only: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "r.sqlite"
+    path.write_bytes(b"this is not a database, but it is long enough to be one" * 40)
+    made: list[sqlite3.Connection] = []
+    connect = sqlite3.connect
+
+    def connected(*args: Any, **options: Any) -> sqlite3.Connection:
+        made.append(connect(*args, **options))
+        return made[-1]
+
+    monkeypatch.setattr(sqlite3, "connect", connected)
+    with pytest.raises(ModelError):
+        Records(path, read_only=read_only)
+    (db,) = made
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        db.execute("SELECT 1")
 
 
 def test_a_damaged_page(tmp_path: Path) -> None:

@@ -229,16 +229,8 @@ class Records:
         self.path = path
         self._has_warned = False
         with self._usable():
-            if read_only:
-                self._db = _reading(path)
-            else:
-                make_private(path.parent)
-                self._db = sqlite3.connect(path, timeout=30, isolation_level=None)
-                self._db.execute("PRAGMA journal_mode=WAL")
-                self._db.execute("PRAGMA synchronous=NORMAL")
-                for name, columns in _TABLES.items():
-                    self._db.execute(f"CREATE TABLE IF NOT EXISTS {name} {columns}")
-            self._db.text_factory = _text
+            self._db = _reading(path) if read_only else _writing(path)
+        self._db.text_factory = lambda stored: stored.decode(errors="replace")
 
     @contextmanager
     def _usable(self) -> Iterator[None]:
@@ -395,16 +387,38 @@ class Records:
         return len(gone)
 
 
+@contextmanager
+def _opened(database: str, **options: Any) -> Iterator[sqlite3.Connection]:
+    """A new connection; closed if it can't be made ready."""
+    db = sqlite3.connect(database, isolation_level=None, **options)
+    try:
+        yield db
+    except BaseException:
+        db.close()
+        raise
+
+
+def _writing(path: Path) -> sqlite3.Connection:
+    """A connection to a file with all tables."""
+    make_private(path.parent)
+    with _opened(str(path), timeout=30) as db:
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=NORMAL")
+        for name, columns in _TABLES.items():
+            db.execute(f"CREATE TABLE IF NOT EXISTS {name} {columns}")
+        return db
+
+
 def _reading(path: Path) -> sqlite3.Connection:
     """A connection that only reads, with empty tables in place of those that the file lacks."""
     file = path.absolute().as_uri()
 
     def opened(mode: str) -> sqlite3.Connection:
-        db = sqlite3.connect(f"{file}?{mode}", timeout=PATIENCE, isolation_level=None, uri=True)
-        names = {str(row[0]) for row in db.execute("SELECT name FROM sqlite_master")}
-        for name in _TABLES.keys() - names:
-            db.execute(f"CREATE TEMP TABLE {name} {_TABLES[name]}")
-        return db
+        with _opened(f"{file}?{mode}", timeout=PATIENCE, uri=True) as db:
+            names = {str(row[0]) for row in db.execute("SELECT name FROM sqlite_master")}
+            for name in _TABLES.keys() - names:
+                db.execute(f"CREATE TEMP TABLE {name} {_TABLES[name]}")
+            return db
 
     try:
         return opened("mode=ro")
@@ -418,10 +432,6 @@ def _reading(path: Path) -> sqlite3.Connection:
         ):
             raise
         return opened("mode=ro&immutable=1")
-
-
-def _text(stored: bytes) -> str:
-    return stored.decode(errors="replace")
 
 
 def _where(key: Key | None) -> tuple[str, tuple[object, ...]]:
