@@ -80,7 +80,7 @@ class Backend:
     lower_intrinsics: the last pass: replaces the functions that the writer has no text for.
     emit: the writer: the text of a kernel in final form.
     entry: the text of a program's main function for its steps.
-    sizes: the text of the function that computes the sizes of a run.
+    sizes: the text of a function that computes sizes of a run, given its name.
     compile: object code of a text, at an optimisation level from 0 to 3.
     assembly: machine code of a text, to be read.
     predict: seconds that a kernel in final form is expected to take, given the
@@ -96,7 +96,7 @@ class Backend:
     lower_intrinsics: Callable[[Func, Target], Func]
     emit: WriteKernel
     entry: WriteEntry
-    sizes: Callable[[SizeProgram], str]
+    sizes: Callable[[SizeProgram, str], str]
     compile: Callable[[str, Target, int], bytes]
     assembly: Callable[[str, Target], str]
     predict: Callable[[Func, Target, int, Sequence[Place]], float]

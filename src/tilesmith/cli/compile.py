@@ -49,6 +49,7 @@ def command(
         "target": wanted.options.target,
         "inputs": [str(s) for s in exe.inputs],
         "outputs": [str(s) for s in exe.outputs],
+        "needs_growth": exe.needs_growth,
     }
     if json:
         print_json(result)
@@ -56,3 +57,5 @@ def command(
         print(f"wrote {target} ({size_text(result['bytes'])})")
         print(f"inputs:  {', '.join(result['inputs'])}")
         print(f"outputs: {', '.join(result['outputs'])}")
+        if exe.needs_growth:
+            print("needs memory that grows while it runs: sizes depend on data")

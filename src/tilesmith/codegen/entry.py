@@ -4,27 +4,34 @@
 
 It checks that the context fits, runs the kernels, and returns the code of the first failure, which
 is recorded in the context (see `runtime/csrc/tilesmith.h`).  If some sizes are known to a run only,
-it first computes them (see `codegen.sizes`).  Branches and loops (see `codegen.steps`) are those of
-the function itself.
+it first computes them (see `codegen.sizes`), those that depend on data as soon as these are there.
+Extents and sizes lie in two arrays of its own.  Branches and loops (see `codegen.steps`) are those
+of the function itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from .context import ABI, BY_NAME, SIZE, Code, address
+from .context import Code, address
+from .entry_checks import check_memory, checks, compute_sizes, declarations, find_host, load
 from .sizes import ARENA, SCRATCH, SIZES
 from .steps import (
     Arg,
     Branch,
     Copy,
+    Grow,
     HostCall,
     KernelCall,
+    Measurement,
     Repeat,
+    Report,
     Step,
     args_of,
     calls_of,
     host_calls_of,
+    measurements_of,
+    slots_of,
 )
 
 ENTRY = "tilesmith_main"
@@ -46,29 +53,41 @@ def emit_entry(
         clock number `clock` and the number of its runs are added; None for no times.
     arena_bytes: bytes of the arena that the steps need.
     scratch_bytes: bytes of scratch memory that each thread needs.
-    sizes: how many values `codegen.sizes` computes first, which then say how many bytes are needed;
-        0 if all sizes are numbers.
+    sizes: how many values `codegen.sizes` computes, of which the first then say how many bytes are
+        needed; 0 if all sizes are numbers.
     """
     calls = list(calls_of(steps))
+    measured = list(measurements_of(steps))
+    known = min((m.first for m in measured), default=-1)  # extents of the inputs
     used = {(a.kind, a.index) for a in args_of(steps)}
     lines = [f"define i32 @{symbol}(ptr %context) nounwind {{", "entry:"]
     if times is not None:
         lines += ["  %now = alloca [2 x i64]", "  %last = alloca i64"]
-    lines += _checks()
+    rooms = {
+        "values": (sizes, "i64"),
+        "measured": (max((m.first + len(m.extents) for m in measured), default=0), "i64"),
+        "slots": (slots_of(steps), "ptr"),
+    }
+    for name, (count, type_) in rooms.items():
+        lines += [f"  %{name} = alloca [{count} x {type_}], align 8"] if count else []
+    lines += checks()
     needed = {"arena_bytes": str(arena_bytes), "scratch_bytes": str(scratch_bytes)}
     most = max((len(c.arguments) for c in host_calls_of(steps)), default=0)
     if most:
-        lines += _find_host(most)
-    if sizes:
-        lines += _compute_sizes(sizes)
-        needed = {
-            "arena_bytes": _size_value(lines, ARENA),
-            "scratch_bytes": _size_value(lines, SCRATCH),
-        }
+        lines += find_host(most)
+    writer = _Writer(lines, clock if times is not None else None)
+    if sizes and known != 0:
+        lines += compute_sizes()
+        needed = {"arena_bytes": writer.value(ARENA), "scratch_bytes": writer.value(SCRATCH)}
+    if known > 0:
+        given = f"ptr %measured, ptr %extents, i64 {8 * known}, i1 false"
+        writer.write(f"call void @llvm.memcpy.p0.p0.i64({given})")
+    if slots_of(steps):
+        writer.begin_slots()
     for name, least in needed.items():
-        lines += _check_memory(name, least) if least != "0" else []
+        lines += check_memory(name, least) if least != "0" else []
     for name in ("inputs", "outputs", "constants", "arena"):
-        lines += _load(name)
+        lines += load(name)
     for kind in ("input", "output"):
         for i in sorted(i for k, i in used if k == kind):
             lines.append(f"  %{kind}.p{i} = getelementptr ptr, ptr %{kind}s, i64 {i}")
@@ -76,17 +95,15 @@ def emit_entry(
     if times is not None:
         lines.append(f"  %times.p = getelementptr ptr, ptr %outputs, i64 {times}")
         lines.append("  %times = load ptr, ptr %times.p, align 8")
-    for k, i in sorted((k, i) for k, i in used if k in ("place", "extent")):
-        _size_value(lines, i, k)
-    writer = _Writer(lines, clock if times is not None else None)
     writer.stamp(None)
     writer.steps(steps)
-    lines += ["  ret i32 0", "}", "", *_declarations(calls)]
+    lines += ["  ret i32 0", "}", "", *declarations(calls)]
     lines.append("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
     if times is not None:
         lines.append("declare i32 @clock_gettime(i32, ptr)")
-    if sizes:
-        lines.append(f"declare i32 @{SIZES}(ptr, ptr)")
+    functions = [SIZES] if sizes and known != 0 else []
+    for name in dict.fromkeys([*functions, *(m.sizes for m in measured)]):
+        lines.append(f"declare i32 @{name}(ptr, ptr)")
     return "\n".join(lines) + "\n"
 
 
@@ -101,7 +118,9 @@ class _Writer:
         self.clock = clock
         self.call = 0
         self.host_call = 0
+        self.measurement = 0
         self.count = 0
+        self.values: dict[int, str] = {}  # the values of sizes that were read already
 
     def new(self, text: str) -> str:
         """A value of its own for an instruction."""
@@ -127,6 +146,28 @@ class _Writer:
                     self.branch(step)
                 case Repeat():
                     self.repeat(step)
+                case Measurement():
+                    self.measure(step)
+                case Grow():
+                    self.grow(step)
+                case Report():
+                    self.report(step)
+
+    def inside(self, steps: Sequence[Step]) -> None:
+        """Steps that may not run: what they read first, others read anew."""
+        before = dict(self.values)
+        self.steps(steps)
+        self.values = before
+
+    def value(self, number: int) -> str:
+        """A value of the sizes."""
+        if number not in self.values:
+            at = self.new(f"getelementptr i64, ptr %values, i64 {number}")
+            self.values[number] = self.new(f"load i64, ptr {at}, align 8")
+        return self.values[number]
+
+    def number(self, size: int | Arg) -> str:
+        return self.value(size.index) if isinstance(size, Arg) else str(size)
 
     def place(self, arg: Arg) -> str:
         """The address of an argument that is memory."""
@@ -136,15 +177,19 @@ class _Writer:
                 return base
             return self.new(f"getelementptr i8, ptr {base}, i64 {arg.offset}")
         base = "%constants" if arg.kind == "constant" else "%arena"
+        if arg.slot is not None:
+            base = self.new(f"load ptr, ptr {self.slot(arg.slot)}, align 8")
         if arg.kind != "place":
             return self.new(f"getelementptr i8, ptr {base}, i64 {arg.index}")
-        at = self.new(f"getelementptr i8, ptr {base}, i64 %place{arg.index}")
+        at = self.new(f"getelementptr i8, ptr {base}, i64 {self.value(arg.index)}")
         return self.new(f"getelementptr i8, ptr {at}, i64 {arg.offset}") if arg.offset else at
 
     def operand(self, arg: Arg) -> str:
         if arg.kind == "scalar":
             return f"i64 {arg.index}"
-        return f"i64 %extent{arg.index}" if arg.kind == "extent" else f"ptr {self.place(arg)}"
+        if arg.kind == "extent":
+            return f"i64 {self.value(arg.index)}"
+        return f"ptr {self.place(arg)}"
 
     def kernel(self, call: KernelCall) -> None:
         n, self.call = self.call, self.call + 1
@@ -186,7 +231,7 @@ class _Writer:
         )
 
     def copy(self, source: str, to: str, size: int | Arg) -> None:
-        given = f"ptr {to}, ptr {source}, i64 {_number(size)}, i1 false"
+        given = f"ptr {to}, ptr {source}, i64 {self.number(size)}, i1 false"
         self.write(f"call void @llvm.memcpy.p0.p0.i64({given})")
 
     def truth(self, condition: Arg) -> str:
@@ -203,7 +248,7 @@ class _Writer:
         self.write(f"br i1 {condition}, label %{label}.then, label %{label}.else")
         for name, steps in (("then", step.then), ("else", step.otherwise)):
             self.write(f"{label}.{name}:")
-            self.steps(steps)
+            self.inside(steps)
             self.write(f"br label %{label}.end")
         self.write(f"{label}.end:")
 
@@ -242,10 +287,11 @@ class _Writer:
         self.write(f"{following} = add i64 {i}, 1")
         for s, base in zip(step.slices, bases, strict=True):
             at = self.new(f"sub i64 {count}, {following}") if s.backward else i
-            distance = self.new(f"mul i64 {at}, {_number(s.stride)}")
+            distance = self.new(f"mul i64 {at}, {self.number(s.stride)}")
             self.write(f"%pointer{s.pointer} = getelementptr i8, ptr {base}, i64 {distance}")
         if step.number is not None:
             self.write(f"store i64 {i}, ptr {self.place(step.number)}")
+        before = dict(self.values)
         self.steps(step.body)
         self.write(f"br label {latch}", f"{latch[1:]}:")
         for c, turns in zip(step.carried, memory, strict=True):
@@ -259,6 +305,7 @@ class _Writer:
             byte = self.new(f"load i8, ptr {self.place(step.again)}")
             self.write(f"%{label}.again = icmp ne i8 {byte}, 0")
         self.write(f"br label %{label}.head", f"{label}.done:")
+        self.values = before
         for c in step.carried:
             self.settle(f"%pointer{c.pointer}", self.place(c.end), c.bytes)
 
@@ -269,6 +316,75 @@ class _Writer:
         self.write(f"br i1 {there}, label %{label}.there, label %{label}.copy", f"{label}.copy:")
         self.copy(at, end, size)
         self.write(f"br label %{label}.there", f"{label}.there:")
+
+    def begin_slots(self) -> None:
+        """Leave if there is nobody to ask for memory."""
+        self.lines += [*load("grow"), *load("memory")]
+        self.leave_if(self.new("icmp eq ptr %grow, null"), Code.GROWTH, 0, ("0", "0"))
+
+    def slot(self, number: int) -> str:
+        return self.new(f"getelementptr ptr, ptr %slots, i64 {number}")
+
+    def leave_if(self, wrong: str, code: Code, call: int, values: Sequence[str]) -> None:
+        """Return with a failure."""
+        label = self.label()
+        self.write(f"br i1 {wrong}, label %{label}.fail, label %{label}.ok", f"{label}.fail:")
+        fields = {"failure_code": f"{code:d}", "failure_call": str(call)}
+        for name, value in {**fields, "failure_count": str(len(values))}.items():
+            self.write(f"store i32 {value}, ptr {self.new(address(name))}")
+        for i, value in enumerate(values):
+            self.write(f"store i64 {value}, ptr {self.new(address('failure_values', i))}")
+        self.write(f"ret i32 {code:d}", f"{label}.ok:")
+
+    def measure(self, step: Measurement) -> None:
+        n, self.measurement = self.measurement, self.measurement + 1
+        source = self.place(step.source)
+        for i, e in enumerate(step.extents):
+            at = self.new(f"getelementptr i64, ptr {source}, i64 {i}")
+            found = self.new(f"load i64, ptr {at}, align 8")
+            high = self.number(e.high)
+            less = self.new(f"icmp slt i64 {found}, {e.low}")
+            more = self.new(f"icmp sgt i64 {found}, {high}")
+            wrong = self.new(f"or i1 {less}, {more}")
+            self.leave_if(wrong, Code.EXTENT, n, (str(i), found, str(e.low), high))
+            to = self.new(f"getelementptr i64, ptr %measured, i64 {step.first + i}")
+            self.write(f"store i64 {found}, ptr {to}, align 8")
+        code = self.new(f"call i32 @{step.sizes}(ptr %measured, ptr %values)")
+        self.leave_if(self.new(f"icmp ne i32 {code}, 0"), Code.EXTENT, n, ())
+
+    def grow(self, step: Grow) -> None:
+        size, slot = self.number(step.bytes), str(step.slot)
+        if not step.for_threads:
+            self.take(slot, size)
+            return
+        least = self.new(f"load i64, ptr {self.new(address('scratch_bytes'))}")
+        label = self.label()
+        more = self.new(f"icmp sgt i64 {size}, {least}")
+        self.write(f"br i1 {more}, label %{label}.more, label %{label}.enough", f"{label}.more:")
+        threads = self.new(f"load i64, ptr {self.new(address('threads'))}")
+        whole = self.new(f"mul i64 {size}, {threads}")
+        huge = self.new(f"icmp sgt i64 {size}, {1 << 46}")  # the product may not fit
+        given = self.take(slot, self.new(f"select i1 {huge}, i64 {1 << 62}, i64 {whole}"))
+        self.write(
+            f"store ptr {given}, ptr {self.new(address('scratch'))}, align 8",
+            f"store i64 {size}, ptr {self.new(address('scratch_bytes'))}, align 8",
+            f"br label %{label}.enough",
+            f"{label}.enough:",
+        )
+
+    def take(self, slot: str, size: str) -> str:
+        """The memory that the context has for a slot."""
+        given = self.new(f"call ptr %grow(ptr %memory, i64 {slot}, i64 {size}, i64 0)")
+        self.leave_if(self.new(f"icmp eq ptr {given}, null"), Code.GROWTH, 0, (size, slot))
+        self.write(f"store ptr {given}, ptr {self.slot(int(slot))}, align 8")
+        return given
+
+    def report(self, step: Report) -> None:
+        at = self.new(f"getelementptr ptr, ptr %outputs, i64 {step.to}")
+        to = self.new(f"load ptr, ptr {at}, align 8")
+        for i, extent in enumerate(d for _, shape in step.shapes for d in shape):
+            at = self.new(f"getelementptr i64, ptr {to}, i64 {i}")
+            self.write(f"store i64 {self.number(extent)}, ptr {at}, align 8")
 
     def stamp(self, call: int | None) -> None:
         """Add the time since the last stamp to that of a call, if any."""
@@ -289,98 +405,3 @@ class _Writer:
                 total = self.new(f"add i64 {before}, {more}")
                 self.write(f"store i64 {total}, ptr {at}, align 8")
         self.write(f"store i64 {now}, ptr %last, align 8")
-
-
-def _number(size: int | Arg) -> str:
-    """A number of bytes."""
-    return f"%extent{size.index}" if isinstance(size, Arg) else str(size)
-
-
-def _load(name: str) -> list[str]:
-    """A field of the context as a value of the same name."""
-    type_ = {"u32": "i32"}.get(BY_NAME[name].type, BY_NAME[name].type)
-    return [
-        f"  %{name}.p = {address(name)}",
-        f"  %{name} = load {type_}, ptr %{name}.p",
-    ]
-
-
-def _checks() -> list[str]:
-    """Return unless the context is of this version; clear the failure."""
-    return [
-        *_load("abi"),
-        *_load("size"),
-        f"  %abi.ok = icmp eq i32 %abi, {ABI}",
-        f"  %size.ok = icmp uge i32 %size, {SIZE}",
-        "  %version.ok = and i1 %abi.ok, %size.ok",
-        "  br i1 %version.ok, label %known, label %unknown",
-        "unknown:",
-        f"  ret i32 {Code.VERSION:d}",
-        "known:",
-        f"  %code.p = {address('failure_code')}",
-        f"  store i32 {Code.OK:d}, ptr %code.p",
-        f"  %call.p = {address('failure_call')}",
-        "  store i32 0, ptr %call.p",
-    ]
-
-
-def _find_host(arguments: int) -> list[str]:
-    """Return unless there is a host to call; make room for the most arguments of a call."""
-    return [
-        *_load("host"),
-        *_load("host_data"),
-        f"  %host.args = alloca [{arguments} x ptr], align 8",
-        "  %host.ok = icmp ne ptr %host, null",
-        "  br i1 %host.ok, label %hosted, label %hostless",
-        "hostless:",
-        f"  store i32 {Code.HOST:d}, ptr %code.p",
-        f"  ret i32 {Code.HOST:d}",
-        "hosted:",
-    ]
-
-
-def _compute_sizes(count: int) -> list[str]:
-    """Compute the `count` values of the sizes; return if they are refused."""
-    return [
-        *_load("extents"),
-        f"  %values = alloca [{count} x i64], align 8",
-        f"  %refused = call i32 @{SIZES}(ptr %extents, ptr %values)",
-        "  %sizes.ok = icmp eq i32 %refused, 0",
-        "  br i1 %sizes.ok, label %sized, label %unsized",
-        "unsized:",
-        "  store i32 %refused, ptr %code.p",
-        "  ret i32 %refused",
-        "sized:",
-    ]
-
-
-def _size_value(lines: list[str], number: int, name: str = "value") -> str:
-    """A value of the sizes, as `%name<number>`."""
-    lines.append(f"  %{name}.p{number} = getelementptr i64, ptr %values, i64 {number}")
-    lines.append(f"  %{name}{number} = load i64, ptr %{name}.p{number}, align 8")
-    return f"%{name}{number}"
-
-
-def _check_memory(name: str, needed: str) -> list[str]:
-    """Return unless a field of the context is at least `needed` bytes."""
-    lines = [
-        *_load(name),
-        f"  %{name}.ok = icmp sge i64 %{name}, {needed}",
-        f"  br i1 %{name}.ok, label %{name}.fits, label %{name}.small",
-        f"{name}.small:",
-        f"  store i32 {Code.MEMORY:d}, ptr %code.p",
-        f"  %{name}.count = {address('failure_count')}",
-        f"  store i32 2, ptr %{name}.count",
-    ]
-    for i, value in enumerate((needed, f"%{name}")):
-        lines.append(f"  %{name}.v{i} = {address('failure_values', i)}")
-        lines.append(f"  store i64 {value}, ptr %{name}.v{i}")
-    return [*lines, f"  ret i32 {Code.MEMORY:d}", f"{name}.fits:"]
-
-
-def _declarations(calls: Iterable[KernelCall]) -> list[str]:
-    signatures: dict[str, str] = {}
-    for c in calls:
-        types = ["i64" if a.kind in ("scalar", "extent") else "ptr" for a in c.args]
-        signatures[c.symbol] = ", ".join([*types, "ptr", "ptr"])
-    return [f"declare i32 @{name}({types})" for name, types in signatures.items()]

@@ -4,14 +4,19 @@
 
 `extents` holds a number for each symbol, `values` takes the results: the bytes of the arena, the
 bytes of scratch memory for each thread, the extents of the outputs, those of inputs that are
-formulas of symbols, then what the main function uses itself.  It returns `Code.SIZES` if an extent
+formulas of symbols, then what the main function uses itself.  Extents of outputs that only data
+say are left out.  It returns `Code.SIZES` if an extent
 is outside its range, or one that follows from it is negative, and `Code.OVERFLOW` if a result does
 not fit 64 bits.  Nothing is allocated before it has returned 0, so no size, however hostile,
 reaches memory unchecked.
+
+Where a run measures extents (see `codegen.steps`), the main function calls a function of the same
+kind, which computes the values that depend on them from all extents known by then.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilesmith.ir.expr import Binary, Const, Expr, Unary, Var, as_expr, post_order
@@ -30,14 +35,16 @@ ARENA, SCRATCH, OUTPUTS = 0, 1, 2
 class SizeProgram:
     """The sizes of a run.
 
-    symbols: those that the inputs' shapes determine, in the order of the extents.
-    values: what is computed, in order.
-    extents: of all tensors of the program; they must not be negative.
+    symbols: in the order of the extents.
+    values: what is computed, by position.
+    extents: of tensors of the program; they must not be negative.
+    checks: whether the symbols' ranges are checked.
     """
 
     symbols: tuple[Var, ...]
-    values: tuple[Dim, ...]
+    values: Mapping[int, Dim]
     extents: tuple[Dim, ...] = ()
+    checks: bool = True
 
 
 _CHECKED = {"add": "sadd", "sub": "ssub", "mul": "smul"}
@@ -46,15 +53,16 @@ _PLAIN = {"min": "smin", "max": "smax"}
 
 def emit_sizes(program: SizeProgram, symbol: str = SIZES) -> str:
     """LLVM text of the function."""
-    writer = _Writer()
-    for i, var in enumerate(program.symbols):
-        writer.symbol(i, var)
+    writer = _Writer(program.symbols)
+    if program.checks:
+        for var in program.symbols:
+            writer.check(var)
     for extent in program.extents:
         writer.not_negative(as_expr(extent))
     writer.leave_if(writer.overflows, Code.OVERFLOW)
     writer.leave_if(writer.outside, Code.SIZES)
     writer.overflows = "false"
-    for i, value in enumerate(program.values):
+    for i, value in program.values.items():
         found = writer.value(as_expr(value))
         writer.line(f"%v{i} = getelementptr i64, ptr %values, i64 {i}")
         writer.line(f"store i64 {found}, ptr %v{i}, align 8")
@@ -82,7 +90,8 @@ def emit_sizes(program: SizeProgram, symbol: str = SIZES) -> str:
 class _Writer:
     """The function's body; every expression is computed once."""
 
-    def __init__(self) -> None:
+    def __init__(self, symbols: Sequence[Var]) -> None:
+        self._symbols = {v: i for i, v in enumerate(symbols)}
         self.lines: list[str] = []
         self.outside = "false"  # whether an extent is outside its range
         self.overflows = "false"
@@ -101,9 +110,8 @@ class _Writer:
         self.line(f"{name} = {text}")
         return name
 
-    def symbol(self, number: int, var: Var) -> None:
-        where = self.emit(f"getelementptr i64, ptr %extents, i64 {number}")
-        value = self._known[var] = self.emit(f"load i64, ptr {where}, align 8")
+    def check(self, var: Var) -> None:
+        value = self.value(var)
         if var.sizes is not None:
             for test in (f"slt i64 {value}, {var.sizes.low}", f"sgt i64 {value}, {var.sizes.high}"):
                 wrong = self.emit(f"icmp {test}")
@@ -127,6 +135,9 @@ class _Writer:
 
     def _node(self, node: Expr) -> str:
         known = self._known
+        if isinstance(node, Var):
+            where = self.emit(f"getelementptr i64, ptr %extents, i64 {self._symbols[node]}")
+            return self.emit(f"load i64, ptr {where}, align 8")
         if isinstance(node, Const):
             return str(int(node.value))
         if isinstance(node, Unary) and node.op == "neg":

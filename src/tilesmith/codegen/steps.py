@@ -1,7 +1,8 @@
 """What a program's main function does: a tree of kernel calls, copies, branches and loops.
 
-A loop moves pointers that kernels in it get as arguments: to an element of a tensor, and to values
-that go from one iteration to the next.  Those are not copied: two buffers take turns.
+Sizes that depend on data are measured on the way, and memory for them grows then.  A loop moves
+pointers that kernels in it get as arguments: to an element of a tensor, and to values that go from
+one iteration to the next.  Those are not copied: two buffers take turns.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ class Arg:
         itself; of a "place" in the arena and an "extent", the number of the value that
         `codegen.sizes` computes; or the number of a pointer that a loop moves.
     offset: bytes from the start of an input or output, from a place, or from a pointer.
+    slot: for "arena" and "place", the number of the memory that is meant instead of the arena:
+        of a slot that grows.
     """
 
     kind: ArgKind
     index: int
     offset: int = 0
+    slot: int | None = None
 
     def at(self, offset: int) -> Arg:
         """The memory so many bytes further on."""
@@ -191,40 +195,100 @@ class HostCall:
         return (*(a.place for a in arrays), *(e for a in arrays for e in a.extents))
 
 
-Step: TypeAlias = "KernelCall | Copy | Branch | Repeat | HostCall"
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """An extent that a run finds.
+
+    name: of the symbol, for people.
+    low: the least that it may be.
+    high: the most that it may be, a number or an "extent".
+    """
+
+    name: str
+    low: int
+    high: int | Arg
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Extents are read and checked, and the sizes that depend on them are computed.
+
+    source: where the extents lie as i64, one after the other.
+    first: number of the first one among the extents of the program.
+    extents: what they may be.
+    sizes: the function that computes what depends on them (see `codegen.sizes`).
+    label: for people: the source model's node.
+    """
+
+    source: Arg
+    first: int
+    extents: tuple[Extent, ...]
+    sizes: str
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Grow:
+    """Memory from the context, whose size a run finds.
+
+    slot: its number; the first slots are the outputs.
+    bytes: how many are needed, a number or an "extent".
+    for_threads: whether each thread needs so much, as scratch memory, if it has less.
+    """
+
+    slot: int
+    bytes: int | Arg
+    for_threads: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Extents of outputs that a run finds, written for the caller.
+
+    to: number of the output, an array of i64, that takes them one after the other.
+    shapes: for each output that grows, its number and its extents, numbers or "extent"s.
+    """
+
+    to: int
+    shapes: tuple[tuple[int, tuple[int | Arg, ...]], ...]
+
+
+Step: TypeAlias = "KernelCall | Copy | Branch | Repeat | HostCall | Measurement | Grow | Report"
+
+
+def steps_in(steps: Iterable[Step]) -> Iterator[Step]:
+    """Every step in `steps`, in the order in which calls and measurements are numbered."""
+    for s in steps:
+        yield s
+        if isinstance(s, Branch):
+            yield from steps_in((*s.then, *s.otherwise))
+        elif isinstance(s, Repeat):
+            yield from steps_in(s.body)
 
 
 def calls_of(steps: Iterable[Step]) -> Iterator[KernelCall]:
     """The kernel calls in `steps`, each once, in the order in which they are numbered."""
-    for s in steps:
-        match s:
-            case KernelCall():
-                yield s
-            case Branch():
-                yield from calls_of((*s.then, *s.otherwise))
-            case Repeat():
-                yield from calls_of(s.body)
-            case Copy() | HostCall():
-                pass
+    return (s for s in steps_in(steps) if isinstance(s, KernelCall))
 
 
 def host_calls_of(steps: Iterable[Step]) -> Iterator[HostCall]:
     """The calls of host functions in `steps`, likewise in the order of their numbers."""
-    for s in steps:
-        match s:
-            case HostCall():
-                yield s
-            case Branch():
-                yield from host_calls_of((*s.then, *s.otherwise))
-            case Repeat():
-                yield from host_calls_of(s.body)
-            case Copy() | KernelCall():
-                pass
+    return (s for s in steps_in(steps) if isinstance(s, HostCall))
+
+
+def measurements_of(steps: Iterable[Step]) -> Iterator[Measurement]:
+    """The measurements in `steps`, each once, in the order in which they are numbered."""
+    return (s for s in steps_in(steps) if isinstance(s, Measurement))
+
+
+def slots_of(steps: Iterable[Step]) -> int:
+    """How many slots `steps` number."""
+    return max((s.slot + 1 for s in steps_in(steps) if isinstance(s, Grow)), default=0)
 
 
 def args_of(steps: Iterable[Step]) -> Iterator[Arg]:
     """Every argument in `steps`."""
-    for s in steps:
+    for s in steps_in(steps):
         match s:
             case KernelCall():
                 yield from (*s.args, s.workspace)
@@ -234,14 +298,18 @@ def args_of(steps: Iterable[Step]) -> Iterator[Arg]:
                 yield from _given(s.source, s.to, s.bytes)
             case Branch():
                 yield s.condition
-                yield from args_of((*s.then, *s.otherwise))
             case Repeat():
                 yield from _given(s.count, s.number, s.first, s.again)
                 for x in s.slices:
                     yield from _given(x.first, x.stride)
                 for c in s.carried:
                     yield from _given(c.first, c.following, c.end, c.bytes, c.other)
-                yield from args_of(s.body)
+            case Measurement():
+                yield from _given(s.source, *(e.high for e in s.extents))
+            case Grow():
+                yield from _given(s.bytes)
+            case Report():
+                yield from _given(*(d for _, shape in s.shapes for d in shape))
 
 
 def _given(*found: Arg | int | None) -> Iterator[Arg]:

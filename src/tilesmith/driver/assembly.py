@@ -8,12 +8,15 @@ from typing import TypeAlias
 
 from tilesmith.codegen.kernel import KernelCode
 from tilesmith.codegen.sizes import SIZES, SizeProgram
+from tilesmith.codegen.steps import Extent, Measurement, Report
 from tilesmith.graph.control import graphs_in
+from tilesmith.graph.measure import Measure
 from tilesmith.graph.nodes import Constant, Data, Fused, Graph, Node, Value
 from tilesmith.graph.passes.layout import relayout_count
 from tilesmith.graph.passes.localise import localise
-from tilesmith.graph.passes.memory_plan import largest
-from tilesmith.ir.expr import Expr, Var
+from tilesmith.graph.passes.memory_bounds import known_before
+from tilesmith.graph.passes.memory_plan import largest, value_bytes
+from tilesmith.ir.expr import Expr, Var, as_expr, minimum
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.symbols import as_dim, bound, expected, symbols_of
 from tilesmith.ir.text import Names, print_expr
@@ -69,21 +72,23 @@ def assemble(
     run = _Sizes(fused, kernels, extents or {})
     blob, offsets = packed if packed is not None else pack(fused, session)
     places = zip(constants_in(fused), offsets, strict=True)
-    placement = Placement(kernels, {c.value: Arg("constant", at) for c, at in places}, run)
+    where = {c.value: Arg("constant", at) for c, at in places}
+    placement = Placement(kernels, where, run, len(fused.outputs))
     memory = placement.plan(fused)
-    scratch = largest([run.scratch(n) for n in kernels])
+    scratch = run.scratch
     run.begin(memory.arena_bytes, scratch)
     border = {v: Arg("input", i) for i, v in enumerate(fused.inputs)}
     border |= {v: Arg("output", i) for i, v in enumerate(fused.outputs)}
-    steps = placement.steps(fused, border, 0)
+    border |= {fused.outputs[i]: Arg("arena", 0, slot=i) for i in run.grown}
+    steps = (*placement.steps(fused, border), *run.report())
     backend = session.backend
     fixed = {
         "arena_bytes": expected(memory.arena_bytes),
         "scratch_bytes": round_up(expected(scratch)),
     }
-    sizes = run.program()
-    main = backend.entry(steps, **fixed, sizes=len(sizes.values) if sizes else 0)
-    objects = {ENTRY: main} | ({SIZES: backend.sizes(sizes)} if sizes else {})
+    sizes = run.programs()
+    main = backend.entry(steps, **fixed, sizes=run.count)
+    objects = {ENTRY: main, **{name: backend.sizes(p, name) for name, p in sizes.items()}}
     outputs = zip(fused.outputs, fused.output_names, strict=True)
     return Program(
         tuple(_spec(v, v.name, run.names) for v in fused.inputs),
@@ -105,16 +110,18 @@ def assemble(
         },
         {k.symbol: k.info for k in kernels.values()},
         tuple(Symbol(run.names(v), v.sizes) for v in run.symbols if v.sizes is not None),
-        len(sizes.values) if sizes else 0,
+        run.count,
     )
 
 
 class _Sizes:
     """The sizes of a run: numbers, and values that the program computes from its symbols.
 
-    symbols: in the order of the extents that a caller gives.
+    symbols: that inputs have, in the order of the extents that a caller gives.
     names: the names of symbols for users.
     workspaces: of each node, if it needs some.
+    scratch: bytes of scratch memory for each thread that are known before a run.
+    grown: numbers of the outputs whose extents a run measures.
     """
 
     def __init__(
@@ -125,12 +132,29 @@ class _Sizes:
     ) -> None:
         self.names = Names()
         self.symbols = symbols_of(d for v in fused.inputs for d in v.shape)
-        self._outputs = [d for v in fused.outputs for d in _physical(v)]
+        for s in self.symbols:  # the names that callers use come first
+            self.names(s)
+        graphs = list(graphs_in(fused))
+        self._measures = [n for g in graphs for n in g.nodes if isinstance(n.op, Measure)]
+        self._all = [*self.symbols]  # in the order of the extents
+        self._first: dict[Node, int] = {}  # the number of a measure's first extent
+        self._stage: dict[Var, int] = {}  # the number of the measure, from 1
+        for i, n in enumerate(self._measures):
+            assert isinstance(n.op, Measure)
+            self._first[n] = len(self._all)
+            self._all += n.op.symbols
+            self._stage |= dict.fromkeys(n.op.symbols, i + 1)
+        self._results = [_physical(v) for v in fused.outputs]
+        self._bytes = [value_bytes(v) for v in fused.outputs]
+        self._host = [i for i, v in enumerate(fused.outputs) if v.dtype.is_host]
+        measured = (i for i, r in enumerate(self._results) if any(map(self._stage_of, r)))
+        self.grown = [i for i in measured if i not in self._host]
         extents = [d for v in fused.inputs for d in v.shape]
         self._formulas = [d for d in extents if not isinstance(d, (int, Var))]
         self._extents = dict.fromkeys(
             d
-            for n in fused.nodes
+            for g in graphs
+            for n in g.nodes
             for v in n.outputs
             for d in v.shape
             if isinstance(d, Expr) and not isinstance(d, Var)
@@ -146,23 +170,31 @@ class _Sizes:
         self._values: list[Dim] = []
         sizes = {n: self._outside(n, k.workspace) for n, k in kernels.items()}
         self.workspaces = {n: size for n, size in sizes.items() if not same_dim(size, 0)}
+        scratch = [self._outside(n, k.workspace_per_thread) for n, k in kernels.items()]
+        needed = [(n, known_before([n], self._measures)) for n in scratch]
+        self.scratch = largest([known for _, known in needed if not isinstance(known, Node)])
+        self._scratch_behind = [(n, node) for n, node in needed if isinstance(node, Node)]
 
     def _outside(self, node: Node, size: Dim) -> Dim:
         """A size in a kernel's own symbols, in those of the program."""
         return bound(size, self._own.get(node, {}))
 
-    def scratch(self, node: Node) -> Dim:
-        return self._outside(node, self._kernels[node].workspace_per_thread)
+    def _stage_of(self, size: Dim) -> int:
+        """The number of the measure, from 1, behind which a size is known; 0 if it is before."""
+        return max((self._stage.get(s, 0) for s in symbols_of((size,))), default=0)
 
     def begin(self, arena: Dim, scratch: Dim) -> None:
         """Make the first values those that callers read."""
-        self._values = [arena, scratch, *self._outputs, *self._formulas]
+        if self._all:
+            unknown = {*self.grown, *self._host}
+            known = (d for i, r in enumerate(self._results) if i not in unknown for d in r)
+            self._values = [arena, scratch, *known, *self._formulas]
 
-    def place(self, offset: Dim) -> Arg:
-        """An offset in the arena."""
-        return (
-            Arg("arena", offset) if isinstance(offset, int) else Arg("place", self._value(offset))
-        )
+    def place(self, offset: Dim, slot: int | None = None) -> Arg:
+        """An offset in the arena, or in a slot."""
+        if isinstance(offset, int):
+            return Arg("arena", offset, slot=slot)
+        return Arg("place", self._value(offset), slot=slot)
 
     def scalars(self, node: Node) -> list[Arg]:
         """What the scalar parameters of a kernel get."""
@@ -181,11 +213,59 @@ class _Sizes:
             self._values.append(size)
         return self._number[size]
 
-    def program(self) -> SizeProgram | None:
-        """What a run computes first; None if all sizes are numbers."""
-        if not self.symbols:
-            return None
-        return SizeProgram(self.symbols, tuple(self._values), tuple(self._extents))
+    def measurement(self, node: Node, source: Arg) -> Measurement:
+        """The step of a `Measure` whose operand lies at `source`."""
+        assert isinstance(node.op, Measure)
+        return Measurement(
+            source,
+            self._first[node],
+            tuple(map(self._extent, node.op.symbols, node.op.bounds)),
+            f"{SIZES}{self._measures.index(node) + 1}",
+            node.loc,
+        )
+
+    def _extent(self, symbol: Var, limit: Dim) -> Extent:
+        assert symbol.sizes is not None
+        return Extent(
+            self.names(symbol),
+            symbol.sizes.low,
+            self.amount(as_dim(minimum(as_expr(limit), symbol.sizes.high))),
+        )
+
+    def results(self, node: Node) -> dict[int, Dim]:
+        """The results, by number, whose sizes are known behind a `Measure`."""
+        stage = self._measures.index(node) + 1
+        return {i: self._bytes[i] for i in self.grown if self._stage_of(self._bytes[i]) == stage}
+
+    def scratch_behind(self, node: Node) -> Dim:
+        """Bytes of scratch memory that each thread needs as a `Measure` says."""
+        return largest([n for n, behind in self._scratch_behind if behind is node])
+
+    def report(self) -> tuple[Report, ...]:
+        """The step that tells extents of results to the caller, if there are such."""
+        shapes = ((i, tuple(map(self.amount, self._results[i]))) for i in self.grown)
+        return (Report(len(self._results), tuple(shapes)),) if self.grown else ()
+
+    @property
+    def count(self) -> int:
+        """How many values there are."""
+        return len(self._values)
+
+    def programs(self) -> dict[str, SizeProgram]:
+        """The functions that compute the values, by name: one that a run calls first, if inputs
+        have symbols, and one for each measure.
+        """
+        stages = range(0 if self.symbols else 1, len(self._measures) + 1)
+        symbols = tuple(self._all)
+        return {
+            f"{SIZES}{stage or ''}": SizeProgram(
+                symbols if stage else self.symbols,
+                {i: v for i, v in enumerate(self._values) if self._stage_of(v) == stage},
+                tuple(d for d in self._extents if self._stage_of(d) == stage),
+                checks=not stage,
+            )
+            for stage in stages
+        }
 
 
 def _contents(constant: Constant) -> Contents:

@@ -23,6 +23,7 @@ from tilesmith.graph.bind import bind, expected_graph
 from tilesmith.graph.control import If, Loop, kernels_in
 from tilesmith.graph.evaluate import evaluate, evaluate_op, first_iteration, logical_array
 from tilesmith.graph.host import Host
+from tilesmith.graph.measure import Measure
 from tilesmith.graph.nodes import Fused, Graph, Node, Value
 from tilesmith.graph.passes.localise import localise
 from tilesmith.ir.dtypes import dtype as to_dtype
@@ -111,11 +112,11 @@ def check(
     fused = optimise(graph, session)
     kernels = compile_kernels(fused, session)
     given = inputs if inputs is not None else random_inputs(expected_graph(graph))
-    sizes = _sizes(graph, given)
+    known = _sizes(graph, given)
     numbers = {n: i for i, (_, n) in enumerate(kernels_in(fused))}
-    checks = _Checks(session, kernels, numbers, sizes, {})
+    checks = _Checks(session, kernels, numbers, {**known}, {})
     checks.graph(fused, [np.asarray(given[v.name]) for v in fused.inputs])
-    expansions = _expansions(bind(graph, sizes), given, session.options)
+    expansions = _expansions(graph, given, known, session.options)
     return [*expansions, *(checks.found[i] for i in sorted(checks.found))]
 
 
@@ -126,14 +127,14 @@ class _Checks:
     session: how the model was compiled.
     kernels: the code of each kernel.
     numbers: the number of each kernel in the program.
-    sizes: of the symbols.
+    sizes: of the symbols that are known so far.
     found: the results by number.
     """
 
     session: Session
     kernels: Mapping[Node, KernelCode]
     numbers: Mapping[Node, int]
-    sizes: Mapping[Var, int]
+    sizes: dict[Var, int]
     found: dict[int, KernelCheck]
 
     def graph(self, graph: Graph, inputs: Sequence[np.ndarray]) -> None:
@@ -152,6 +153,9 @@ class _Checks:
         """The results of a node, its kernels checked: those of both branches, and of the first
         iteration of a loop.
         """
+        if isinstance(node.op, Measure):
+            self.sizes.update(node.op.measured(arrays[0], self.sizes))
+            return ()
         if isinstance(node.op, If):
             for body in node.op.bodies:
                 self.graph(body, arrays[1:])
@@ -188,9 +192,11 @@ def _sizes(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[Var, int]:
 
 
 def _expansions(
-    graph: Graph, given: Mapping[str, np.ndarray], options: Options
+    graph: Graph, given: Mapping[str, np.ndarray], sizes: Mapping[Var, int], options: Options
 ) -> Iterator[KernelCheck]:
-    """The composite operators of a model on what the references give for their inputs."""
+    """The composite operators of a model on what the references give for their inputs; `sizes`: of
+    the symbols that inputs have.
+    """
     composite = [
         n.op.is_composite() and type(n.op).reference is not Op.reference for n in graph.nodes
     ]
@@ -200,24 +206,29 @@ def _expansions(
     last_use = {v: i for i, n in enumerate(nodes) for v in (*n.inputs, *n.outputs)}
     known: dict[Value, np.ndarray] = {v: np.asarray(given[v.name]) for v in graph.inputs}
     known |= {c.value: logical_array(c) for c in graph.constants}
+    sizes = {**sizes}
     for i, node in enumerate(nodes):
         arrays = [known[v] for v in node.inputs]
-        expected = evaluate_op(node.op, *arrays)
+        if isinstance(node.op, Measure):
+            sizes |= node.op.measured(arrays[0], sizes)
+            continue
+        op = _bound(node, sizes).op
+        expected = evaluate_op(op, *arrays)
         known |= zip(node.outputs, expected, strict=True)
         if composite[i]:
             with np.errstate(all="ignore"):
-                found = eager.evaluate(node.op, *arrays)
+                found = eager.evaluate(op, *arrays)
             for f, e in zip(found, expected, strict=True):
                 if (f.shape, f.dtype) != (e.shape, e.dtype):
                     raise UsageError(
-                        f"{node.op.name} node {node.loc!r}: its expansion gives {f.dtype} of shape "
+                        f"{op.name} node {node.loc!r}: its expansion gives {f.dtype} of shape "
                         f"{f.shape}, its reference {e.dtype} of shape {e.shape}"
                     )
             outputs = tuple(
                 _compared(f, e, (), options.bound(str(v.dtype)), str(v.dtype))
                 for v, f, e in zip(node.outputs, found, expected, strict=True)
             )
-            yield KernelCheck(None, node.loc, (node.op.name,), outputs)
+            yield KernelCheck(None, node.loc, (op.name,), outputs)
         for v in (*node.inputs, *node.outputs):
             if last_use[v] == i:
                 known.pop(v, None)

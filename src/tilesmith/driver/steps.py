@@ -10,6 +10,9 @@ memory plan of its own.  A body reads and writes the memory of the values at its
   their place.
 
 A result that a body does not compute, such as one of its inputs, is copied where it must be.
+
+Behind a `Measure` the main function takes the memory that depends on it: for regions of the memory
+plan, and for results of the program.
 """
 
 from __future__ import annotations
@@ -24,15 +27,18 @@ from tilesmith.codegen.steps import (
     Branch,
     Carried,
     Copy,
+    Grow,
     HostArray,
     HostCall,
     KernelCall,
+    Measurement,
     Repeat,
     Slice,
     Step,
 )
 from tilesmith.graph.control import If, Loop
 from tilesmith.graph.host import Host
+from tilesmith.graph.measure import Measure
 from tilesmith.graph.nodes import Fused, Graph, Node, Value
 from tilesmith.graph.passes.memory_plan import MemoryPlan, aligned, largest, plan, value_bytes
 from tilesmith.ir.symbols import as_dim
@@ -49,8 +55,8 @@ class Sizes(Protocol):
     @property
     def workspaces(self) -> Mapping[Node, Dim]: ...
 
-    def place(self, offset: Dim) -> Arg:
-        """An offset in the arena."""
+    def place(self, offset: Dim, slot: int | None = None) -> Arg:
+        """An offset in the arena, or in a slot."""
         ...
 
     def amount(self, size: Dim) -> int | Arg:
@@ -61,6 +67,33 @@ class Sizes(Protocol):
         """What the scalar parameters of a kernel get."""
         ...
 
+    def measurement(self, node: Node, source: Arg) -> Measurement:
+        """The step of a `Measure` whose operand lies at `source`."""
+        ...
+
+    def results(self, node: Node) -> Mapping[int, Dim]:
+        """The results of the program, by number, whose sizes are known behind a `Measure`."""
+        ...
+
+    def scratch_behind(self, node: Node) -> Dim:
+        """Bytes of scratch memory that each thread needs as a `Measure` says."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """Where a part of a memory begins.
+
+    offset: in bytes.
+    slot: number of the memory; None for the arena.
+    """
+
+    offset: Dim = 0
+    slot: int | None = None
+
+    def __add__(self, distance: Dim) -> _Base:
+        return _Base(as_dim(self.offset + distance), self.slot)
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -69,13 +102,16 @@ class Placement:
     kernels: the code of the kernels' nodes.
     constants: where the constants of all graphs lie.
     sizes: what may be known to a run only.
+    outputs: number of the program's results, which are the first slots.
     """
 
     kernels: Mapping[Node, KernelCode]
     constants: Mapping[Value, Arg]
     sizes: Sizes
+    outputs: int
     _plans: dict[Graph, MemoryPlan] = field(default_factory=dict)
     _pointers: list[int] = field(default_factory=list)
+    _slots: list[int] = field(default_factory=list)
 
     def plan(self, graph: Graph) -> MemoryPlan:
         """The memory plan of a graph, in which its control flow has the memory of its bodies."""
@@ -91,40 +127,68 @@ class Placement:
             return as_dim(_Cells.of(node.op).bytes + self.plan(node.op.body).arena_bytes)
         return self.sizes.workspaces.get(node, 0)
 
-    def steps(self, graph: Graph, border: Mapping[Value, Arg], base: Dim) -> tuple[Step, ...]:
+    def steps(
+        self, graph: Graph, border: Mapping[Value, Arg], base: _Base = _Base()
+    ) -> tuple[Step, ...]:
         """The steps of a graph.
 
         border: where its inputs lie, and those outputs that it computes.
         base: where its part of the arena begins.
         """
         memory = self.plan(graph)
+        regions = {node: _Base(0, self._slot()) for node in memory.regions}
+
+        def base_of(owner: Value | Node) -> _Base:
+            return regions[memory.region[owner]] if owner in memory.region else base
+
         where = {c.value: self.constants[c.value] for c in graph.constants}
-        where |= {v: self._place(base, at) for v, at in memory.offsets.items()}
+        where |= {v: self._place(base_of(v) + at) for v, at in memory.offsets.items()}
         where |= border
         where |= {v: where[home].at(at) for v, (home, at) in memory.outside.items()}
         found: list[Step] = []
         for node in graph.nodes:
-            work = as_dim(base + memory.workspace.get(node, 0))
+            work = base_of(node) + memory.workspace.get(node, 0)
             if isinstance(node.op, If):
                 found.append(self._branch(node, node.op, where, work))
             elif isinstance(node.op, Loop):
                 found.append(self._loop(node, node.op, where, work))
             elif isinstance(node.op, Host):
                 found.append(self._host_call(node, node.op, where))
+            elif isinstance(node.op, Measure):
+                found.append(self.sizes.measurement(node, where[node.inputs[0]]))
+                if node in regions:
+                    found.append(self._grow(regions[node].slot, memory.regions[node]))
+                found += self._taken_behind(node)
             elif node in self.kernels:
                 found.append(self._call(node, where, work))
         return tuple(found)
 
-    def _place(self, base: Dim, offset: Dim) -> Arg:
-        return self.sizes.place(as_dim(base + offset))
+    def _taken_behind(self, node: Node) -> list[Step]:
+        """Memory for results of the program and for threads."""
+        found: list[Step] = [self._grow(i, n) for i, n in self.sizes.results(node).items()]
+        scratch = self.sizes.scratch_behind(node)
+        if not same_dim(scratch, 0):
+            found.append(Grow(self._slot(), self.sizes.amount(aligned(scratch)), for_threads=True))
+        return found
 
-    def _call(self, node: Node, where: Mapping[Value, Arg], work: Dim) -> KernelCall:
+    def _grow(self, slot: int | None, size: Dim) -> Grow:
+        assert slot is not None
+        return Grow(slot, self.sizes.amount(size))
+
+    def _slot(self) -> int:
+        self._slots.append(self.outputs + len(self._slots))
+        return self._slots[-1]
+
+    def _place(self, base: _Base) -> Arg:
+        return self.sizes.place(base.offset, base.slot)
+
+    def _call(self, node: Node, where: Mapping[Value, Arg], work: _Base) -> KernelCall:
         code = self.kernels[node]
         return KernelCall(
             code.symbol,
             (*(where[v] for v in (*node.inputs, *node.outputs)), *self.sizes.scalars(node)),
             label=node.loc,
-            workspace=self._place(work, 0),
+            workspace=self._place(work),
             messages=code.messages,
             sources=sources(node),
         )
@@ -141,7 +205,7 @@ class Placement:
             op.function, op.settings, op.operator, node.loc, inputs, outputs, op.is_fallback
         )
 
-    def _branch(self, node: Node, op: If, where: Mapping[Value, Arg], base: Dim) -> Branch:
+    def _branch(self, node: Node, op: If, where: Mapping[Value, Arg], base: _Base) -> Branch:
         branches: list[tuple[Step, ...]] = []
         for body in op.bodies:
             border = dict(zip(body.inputs, (where[v] for v in node.inputs[1:]), strict=True))
@@ -159,12 +223,12 @@ class Placement:
         self._pointers.append(len(self._pointers))
         return self._pointers[-1]
 
-    def _loop(self, node: Node, op: Loop, where: Mapping[Value, Arg], base: Dim) -> Repeat:
+    def _loop(self, node: Node, op: Loop, where: Mapping[Value, Arg], base: _Base) -> Repeat:
         body, cells = op.body, _Cells.of(op)
         carried, sliced, same = op.split(node.inputs)
         number, *rest = body.inputs
         current, elements = rest[: op.carried], rest[op.carried :][: len(sliced)]
-        border = {number: self._place(base, cells.number)}
+        border = {number: self._place(base + cells.number)}
         border |= {v: Arg("pointer", self._pointer()) for v in (*current, *elements)}
         fixed = rest[op.carried + len(sliced) :]
         border |= {v: where[outer] for v, outer in zip(fixed, same, strict=True)}
@@ -197,15 +261,15 @@ class Placement:
                 border[v] = target
             else:
                 copies.append(Copy(border[v], target, size))
-            other = self._place(base, cells.others[k])
+            other = self._place(base + cells.others[k])
             going.append(Carried(at, first, target, end, size, target.index, other))
         again = None
         if op.conditional:
             v = body.outputs[0]
             if v in body.producer and v not in border:
-                border[v] = self._place(base, cells.again)
+                border[v] = self._place(base + cells.again)
             again = border[v] if v in border else self.constants[v]
-        steps = self.steps(body, border, as_dim(base + cells.bytes))
+        steps = self.steps(body, border, base + cells.bytes)
         return Repeat(
             op.steps if op.steps is not None else where[node.inputs[0]],
             (*steps, *copies),

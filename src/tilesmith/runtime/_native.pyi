@@ -1,4 +1,4 @@
-"""Types of the C extension (csrc/module.c, csrc/function.c)."""
+"""Types of the C extension (csrc/module.c, csrc/function.c, csrc/growth.c)."""
 
 ABI: int
 PARALLEL_FOR: int
@@ -6,6 +6,10 @@ CONTEXT_LAYOUT: tuple[tuple[str, int, int], ...]
 
 def set_cores(cores: int, /) -> None: ...
 def keep_arenas(seconds: float, /) -> float: ...
+
+class Block:
+    def __new__(cls, array: object = ..., /) -> Block: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
 
 class Runner:
     def __new__(
@@ -18,6 +22,9 @@ class Runner:
         inputs: tuple[tuple[str, int, tuple[int, ...]], ...],
         outputs: tuple[tuple[str, int, tuple[int, ...]], ...],
         owner: object,
+        slots: int = ...,
+        first: int = ...,
+        limit: int = ...,
         /,
     ) -> Runner: ...
     def call(

@@ -5,6 +5,7 @@ types.
 from __future__ import annotations
 
 import difflib
+import math
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
@@ -121,6 +122,15 @@ def as_output(value: Any, spec: TensorSpec) -> np.ndarray:
     if not (is_view and flags.c_contiguous and flags.aligned and flags.writeable):
         raise ModelError(f"{what}: expected a writable, C-contiguous array")
     return as_stored(array)
+
+
+def beginning(array: Any, shape: Sequence[int]) -> Any:
+    """The first elements of a contiguous array or torch tensor as one of `shape`; the array itself
+    if it has that shape.
+    """
+    if tuple(array.shape) == tuple(shape):
+        return array
+    return array.reshape(-1)[: math.prod(shape)].reshape(tuple(shape))
 
 
 def check_apart(

@@ -8,22 +8,26 @@ executable.
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilesmith.codegen.context import Code
 from tilesmith.codegen.link import Library
 from tilesmith.codegen.sizes import SIZES
 from tilesmith.codegen.targets import host, missing_features
 from tilesmith.ir.dtypes import i64
+from tilesmith.support.cgroup import usable_memory
 from tilesmith.support.errors import ModelError
 
 from .arrays import (
     as_output,
     as_stored,
+    beginning,
     check,
     check_apart,
     is_foreign,
@@ -34,10 +38,10 @@ from .arrays import (
     to_numpy,
     to_torch,
 )
-from .native import Failure, Runner, round_up, set_cores
+from .native import Block, Failure, Runner, round_up, set_cores
 from .program import ENTRY, Program, TensorSpec
 from .results import Results
-from .sizes import RunSizes, SizeFunction
+from .sizes import RunSizes, SizeFunction, unfit_extent
 from .threads import physical_cores, thread_count
 from .tsm import load_program, save_program
 
@@ -52,7 +56,7 @@ class Executable:
 
     NumPy arrays in, NumPy arrays out; if an input is a torch tensor, so are the outputs.
     Contiguous inputs are used in place.  Results are fresh arrays, or those that a caller gives as
-    `out`.
+    `out`.  The shape of a result may depend on data; its memory then grows while the model runs.
     """
 
     def __init__(self, program: Program, threads: int | None = None) -> None:
@@ -68,10 +72,9 @@ class Executable:
         self.threads = thread_count(threads)
         set_cores(physical_cores())
         self._library = Library(list(program.objects.values()), list(program.objects))
-        sized = bool(program.symbols)
         self._results = [
-            Results(() if sized or s.dtype.is_host else s.static_shape, stored_dtype(s.dtype))
-            for s in program.outputs
+            Results(s.static_shape if s.is_static and not s.dtype.is_host else (), d)
+            for s, d in ((s, stored_dtype(s.dtype)) for s in program.outputs)
         ]
         self._host: HostFunctions | None = None
         if program.needs_callbacks or program.uses_objects:
@@ -79,12 +82,12 @@ class Executable:
 
             self._host = HostFunctions(program)
         self._sizes: SizeFunction | None = None
-        if sized:
+        if program.symbols:
             self._sizes = SizeFunction(program, self._library.address(SIZES), self.threads)
         self._views = [
             s.dtype.numpy if is_foreign(s.dtype.numpy) else None for s in program.outputs
         ]
-        self._plain = not any(v is not None for v in self._views)
+        self._plain = not program.grown and not any(v is not None for v in self._views)
         self._single = len(program.outputs) == 1
         self._runner = self._make_runner(self._library.address(ENTRY))
         self._call = self._runner.call
@@ -94,6 +97,8 @@ class Executable:
 
     def _make_runner(self, entry: int, more_outputs: tuple[Any, ...] = ()) -> Any:
         program = self.program
+        shapes = sum(len(program.outputs[i].shape) for i in program.grown)
+        reported = ((stored_dtype(i64).kind, i64.bytes, (shapes,)),) if program.grown else ()
         inputs, outputs = (
             tuple(
                 (
@@ -112,8 +117,11 @@ class Executable:
             round_up(program.scratch_bytes),
             self.threads,
             inputs,
-            (*outputs, *more_outputs),
+            (*outputs, *reported, *more_outputs),
             (self._library, program),
+            max(program.slots - len(program.outputs), 0),
+            len(program.outputs),
+            usable_memory() or sys.maxsize,
         )
 
     @property
@@ -124,13 +132,19 @@ class Executable:
     def outputs(self) -> tuple[TensorSpec, ...]:
         return self.program.outputs
 
+    @property
+    def needs_growth(self) -> bool:
+        """Whether a run asks for memory whose size only its data say (see `Program`)."""
+        return self.program.needs_growth
+
     def __call__(self, *arrays: Any, out: Any = None) -> Any:
         """Run the model.
 
         out: where the results go: for a single output an array, else a sequence in the order of
             `outputs`, in which None stands for a fresh array.  An array is a NumPy array or a
             torch tensor, C-contiguous and writable, that shares no memory with an input or another
-            output.  It is returned in its output's place.
+            output.  It is returned in its output's place.  Where the shape depends on data, it has
+            room for the result, which is a view of its beginning.
 
         Raises ModelError if count, type or shape of the inputs or of `out` is wrong, UsageError if
         `out` shares memory with other arguments.
@@ -185,16 +199,25 @@ class Executable:
         return given
 
     def _room(self, given: Iterable[Any], sizes: RunSizes | None = None) -> tuple[Any, ...]:
-        """The arrays that results are written to: those given, and fresh ones."""
-        if sizes is not None:
-            return tuple(
-                np.empty(() if s.dtype.is_host else s.static_shape, stored_dtype(s.dtype))
-                if g is None
-                else g
-                for s, g in zip(self._sized_outputs(sizes), given, strict=True)
-            )
-        pairs = zip(self._results, given, strict=True)
-        return tuple([r.fresh() if g is None else g for r, g in pairs])
+        """The memory that results are written to: of the arrays given, and fresh; at the end that
+        for the shapes of those that depend on data.
+        """
+        shapes = [None] * len(self.outputs) if sizes is None else sizes.outputs
+        grown = self.program.grown
+        room: list[Any] = []
+        for i, (results, array, shape) in enumerate(zip(self._results, given, shapes, strict=True)):
+            if i in grown:
+                room.append(Block() if array is None else Block(array))
+            elif array is not None:
+                room.append(array)
+            elif shape is None or self.outputs[i].dtype.is_host:
+                room.append(results.fresh())
+            else:
+                room.append(np.empty(shape, results.dtype))
+        if grown:
+            count = sum(len(self.outputs[i].shape) for i in grown)
+            room.append(np.empty(count, np.int64))
+        return tuple(room)
 
     def _run_checked(self, arrays: tuple[Any, ...], out: Any) -> tuple[Any, ...]:
         """The slow path: convert what the fast path refuses, or say what is wrong with it."""
@@ -202,18 +225,38 @@ class Executable:
         given = self._given(out)
         sizes = None if self._sizes is None else self._sizes.of(stored)
         pairs = zip(given, self._sized_outputs(sizes), strict=True)
-        room = self._room([None if g is None else as_output(g, s) for g, s in pairs], sizes)
+        kept = [None if g is None else as_output(g, s) for g, s in pairs]
+        room = self._room(kept, sizes)
+        written = (a if k is None else k for k, a in zip(kept, room))
         check_apart(
             [(f"input {s.name!r}", a) for s, a in zip(self.inputs, stored, strict=True)],
-            [(f"output {s.name!r}", a) for s, a in zip(self.outputs, room, strict=True)],
+            [
+                (f"output {s.name!r}", a)
+                for s, a in zip(self.outputs, written)
+                if isinstance(a, np.ndarray)
+            ],
         )
         arguments, host = self._arguments(stored, room, sizes)
-        self._check(self._call(*arguments))
-        views = [r if v is None else r.view(v) for r, v in zip(room, self._views, strict=True)]
+        self._check(self._call(*arguments), kept)
+        results = self._found(room)
+        views = [r if v is None else r.view(v) for r, v in zip(results, self._views, strict=True)]
         if host is not None:
             views = host.results(self.outputs, views)
         fresh = map(to_torch, views) if any(map(is_torch, arrays)) else views
-        return tuple(f if g is None else g for f, g in zip(fresh, given, strict=True))
+        return tuple(
+            f if g is None else beginning(g, f.shape) for f, g in zip(fresh, given, strict=True)
+        )
+
+    def _found(self, room: Sequence[Any]) -> list[np.ndarray]:
+        """The results after a run, as arrays of the shapes that it found."""
+        results = list(room[: len(self.outputs)])
+        at = 0
+        for i in self.program.grown:
+            rank = len(self.outputs[i].shape)
+            shape = room[-1][at : at + rank].tolist()
+            results[i] = np.ndarray(shape, self._results[i].dtype, results[i])
+            at += rank
+        return results
 
     def _arguments(
         self, stored: tuple[np.ndarray, ...], room: tuple[Any, ...], sizes: RunSizes | None
@@ -226,11 +269,13 @@ class Executable:
         return (host.take(self.inputs, stored), room, *(more or (None,)), host), host
 
     def _sized_outputs(self, sizes: RunSizes | None) -> tuple[TensorSpec, ...]:
-        """The outputs of a run, with numbers for all extents."""
+        """The outputs of a run, with numbers for all extents that are known before it."""
         if sizes is None:
             return self.outputs
         pairs = zip(self.outputs, sizes.outputs, strict=True)
-        return tuple(TensorSpec(s.name, s.dtype, shape) for s, shape in pairs)
+        return tuple(
+            s if shape is None else TensorSpec(s.name, s.dtype, shape) for s, shape in pairs
+        )
 
     def _stored(self, arrays: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
         if len(arrays) != self._input_count:
@@ -246,15 +291,34 @@ class Executable:
             converted.append(array)
         return tuple(converted)
 
-    def _check(self, status: int | tuple[int, int, int, tuple[int, ...]]) -> None:
-        """Raises ModelError unless a run's status is 0."""
+    def _check(
+        self, status: int | tuple[int, int, int, tuple[int, ...]], given: Sequence[Any] = ()
+    ) -> None:
+        """Raises ModelError unless a run's status is 0; `given`: the arrays for results."""
         if isinstance(status, tuple):
-            failure = Failure(*status)
-            call = self.program.calls[failure.call]
-            raise ModelError(f"{call.label or call.symbol}: {failure.text(call.messages)}")
+            raise ModelError(self._explained(Failure(*status), given))
         if status < 0:
             name = (*self.inputs, *self.outputs)[-status - 1].name
             raise ModelError(f"the memory of {name!r} can't be used through the buffer protocol")
+
+    def _explained(self, failure: Failure, given: Sequence[Any]) -> str:
+        """Why a run failed."""
+        if failure.code == Code.EXTENT:
+            return unfit_extent(self.program.measurements[failure.call], failure.values)
+        if failure.code == Code.GROWTH:
+            needed, slot = failure.values
+            if slot < len(given) and given[slot] is not None:
+                return (
+                    f"output {self.outputs[slot].name!r}: the result has {needed} bytes, the array "
+                    f"given for it {given[slot].nbytes}; give a larger one"
+                )
+            what = repr(self.outputs[slot].name) if slot < len(self.outputs) else "the run"
+            return (
+                f"{what} needs {needed} bytes more, as its data say, than the machine has; give "
+                "smaller inputs"
+            )
+        call = self.program.calls[failure.call]
+        return f"{call.label or call.symbol}: {failure.text(call.messages)}"
 
     def trim(self) -> int:
         """Give memory that no call and no result uses back to the system; returns how many bytes.

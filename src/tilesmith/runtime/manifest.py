@@ -14,17 +14,25 @@ from tilesmith.codegen.steps import (
     Branch,
     Carried,
     Copy,
+    Extent,
+    Grow,
     HostArray,
     HostCall,
     KernelCall,
+    Measurement,
     Repeat,
+    Report,
     Slice,
     Step,
 )
 from tilesmith.ir.dtypes import by_name
+from tilesmith.ir.sizes import LARGEST
 
 Room: TypeAlias = Callable[[str, int], int]
 """The largest byte offset into an input or output, by kind and number."""
+
+SLOTS = 1 << 16
+"""Most pieces of memory that a program may grow."""
 
 DEPTH = 64
 """Most branches and loops inside one another."""
@@ -75,6 +83,21 @@ def _step_out(step: Step) -> dict[str, Any]:
                 "first": _place_out(step.first),
                 "again": _place_out(step.again),
             }  # fmt: skip
+        case Measurement():
+            return {
+                "measure": _place_out(step.source),
+                "first": step.first,
+                "extents": [[e.name, e.low, _size_out(e.high)] for e in step.extents],
+                "sizes": step.sizes,
+                "label": step.label,
+            }
+        case Grow():
+            return {
+                "grow": step.slot, "bytes": _size_out(step.bytes), "for_threads": step.for_threads,
+            }  # fmt: skip
+        case Report():
+            shapes = [[i, [_size_out(d) for d in shape]] for i, shape in step.shapes]
+            return {"report": step.to, "shapes": shapes}
 
 
 def _array_out(array: HostArray) -> list[Any]:
@@ -82,7 +105,9 @@ def _array_out(array: HostArray) -> list[Any]:
 
 
 def _place_out(arg: Arg | None) -> list[Any] | None:
-    return None if arg is None else [arg.kind, arg.index, arg.offset]
+    if arg is None:
+        return None
+    return [arg.kind, arg.index, arg.offset, *([] if arg.slot is None else [arg.slot])]
 
 
 def _size_out(size: int | Arg) -> Any:
@@ -142,7 +167,29 @@ class Reader:
         if "if" in s:
             branches = (self.steps(s[k], known, depth + 1) for k in ("then", "else"))
             return Branch(self._place(s["if"], known), *branches)
+        if "measure" in s:
+            return self._measurement(s, known)
+        if "grow" in s:
+            slot = number(s["grow"], SLOTS)
+            return Grow(slot, self._size(s["bytes"]), bool(s["for_threads"]))
+        if "report" in s:
+            outputs = self.limits["output"]
+            shapes = (
+                (number(i, outputs), tuple(map(self._size, shape))) for i, shape in s["shapes"]
+            )
+            return Report(number(s["report"], outputs + 1), tuple(shapes))
         return self._loop(s, known, depth)
+
+    def _measurement(self, s: dict[str, Any], known: frozenset[int]) -> Measurement:
+        if s["sizes"] not in self.symbols:
+            raise ValueError(f"the function {s['sizes']!r} has no code")
+        extents = tuple(
+            Extent(text(name), number(low, LARGEST), self._size(high))
+            for name, low, high in s["extents"]
+        )
+        first = number(s["first"], 1 << 24)
+        source = self._place(s["measure"], known)
+        return Measurement(source, first, extents, s["sizes"], text(s["label"]))
 
     def _loop(self, s: dict[str, Any], known: frozenset[int], depth: int) -> Repeat:
         own = [p for p, *_ in s["slices"]]
@@ -195,11 +242,18 @@ class Reader:
         return size
 
     def _place(self, found: Any, pointers: frozenset[int]) -> Arg:
-        kind, index, offset = found
+        kind, index, offset, *slots = found
         if kind == "pointer":
             if index not in pointers:
                 raise ValueError(f"pointer {index!r} is used outside of its loop")
             return Arg(kind, index, number(offset, self.memory))
+        if slots:
+            (slot,) = slots
+            if kind not in ("arena", "place"):
+                raise ValueError(f"{kind!r} lies in no slot")
+            limit = self.memory if kind == "arena" else self.limits[kind]
+            index, offset = number(index, limit), number(offset, self.memory)
+            return Arg(kind, index, offset, number(slot, SLOTS))
         return Arg(kind, number(index, self.limits[kind]), number(offset, self.room(kind, index)))
 
 

@@ -31,6 +31,7 @@ if _abi != context.ABI or not hasattr(_native, "Function"):
 ALIGNMENT = 64
 """Alignment of arenas, constants and workspaces, in bytes."""
 
+Block = _native.Block
 Function = _native.Function
 Runner = _native.Runner
 set_cores = _native.set_cores

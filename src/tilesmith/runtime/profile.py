@@ -114,11 +114,12 @@ class Stopwatch:
         text = emit_entry(
             program.steps,
             PROFILED_ENTRY,
-            len(program.outputs),
+            len(program.outputs) + bool(program.grown),
             time.CLOCK_MONOTONIC,
             sizes=program.size_values,
         )
-        needed = {c.symbol for c in program.calls} | ({SIZES} if program.size_values else set())
+        needed = {c.symbol for c in program.calls} | {m.sizes for m in program.measurements}
+        needed |= {SIZES} if program.symbols else set()
         symbols = {name: library.address(name) for name in needed}
         code = compile_object(text, program.target, opt=0)
         self._library = Library([code], [PROFILED_ENTRY], symbols)

@@ -15,7 +15,18 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tilesmith.codegen.entry import ENTRY
-from tilesmith.codegen.steps import Arg, HostCall, KernelCall, Step, calls_of, host_calls_of
+from tilesmith.codegen.steps import (
+    Arg,
+    HostCall,
+    KernelCall,
+    Measurement,
+    Report,
+    Step,
+    calls_of,
+    host_calls_of,
+    measurements_of,
+    slots_of,
+)
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.sizes import Sizes
 from tilesmith.ir.target import Target
@@ -46,7 +57,7 @@ class TensorSpec:
     name: for users.
     dtype: element type.
     shape: extents; one that only a run knows is the name of a symbol, for an output also a formula
-        of them.
+        of them, or the name of an extent that the run measures.
     """
 
     name: str
@@ -108,7 +119,7 @@ class Program:
     metadata: JSON values for people.
     kernels: by symbol, descriptions of kernels, where known.
     symbols: what a run computes its sizes from; its function for sizes is the object `SIZES`.
-    size_values: how many values that function computes.
+    size_values: how many values that function, and those behind measurements, compute.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -143,6 +154,29 @@ class Program:
     def uses_objects(self) -> bool:
         """Whether an input or output is of a host type."""
         return any(s.dtype.is_host for s in (*self.inputs, *self.outputs))
+
+    @cached_property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """The extents that `steps` measure, in the order of their numbers."""
+        return tuple(measurements_of(self.steps))
+
+    @cached_property
+    def slots(self) -> int:
+        """How many slots a run may grow; the first are the outputs."""
+        return slots_of(self.steps)
+
+    @property
+    def needs_growth(self) -> bool:
+        """Whether a run asks for memory whose size only it finds: some size depends on data, and no
+        bound for it is known before, or a result has such a shape.
+        """
+        return self.slots > 0
+
+    @cached_property
+    def grown(self) -> tuple[int, ...]:
+        """The numbers of the outputs whose shapes depend on data."""
+        reports = (s for s in self.steps if isinstance(s, Report))
+        return tuple(i for r in reports for i, _ in r.shapes)
 
     @property
     def expected_inputs(self) -> tuple[TensorSpec, ...]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from tilesmith.codegen.context import Code
 from tilesmith.codegen.sizes import ARENA, OUTPUTS, SCRATCH
+from tilesmith.codegen.steps import Measurement
 from tilesmith.support.cgroup import usable_memory
 from tilesmith.support.errors import ModelError
 
@@ -25,12 +26,13 @@ class RunSizes:
     """What a run needs.
 
     call: for `Runner.call`: bytes of arena and scratch, then the extents of the symbols.
-    outputs: shapes of the results.
+    outputs: shapes of the results; None for one that depends on data, or is an object
+        of the host.
     formulas: extents of inputs that follow from the symbols, in order.
     """
 
     call: tuple[int, ...]
-    outputs: tuple[tuple[int, ...], ...]
+    outputs: tuple[tuple[int, ...] | None, ...]
     formulas: tuple[int, ...]
 
 
@@ -103,15 +105,18 @@ class SizeFunction:
         code = self._function(given, values)
         if code != Code.OK:
             self._refuse(code, extents)
-        shapes: list[tuple[int, ...]] = []
+        shapes: list[tuple[int, ...] | None] = []
         at = OUTPUTS
-        for spec in program.outputs:
+        for i, spec in enumerate(program.outputs):
+            if i in program.grown or spec.dtype.is_host:
+                shapes.append(None)
+                continue
             shapes.append(tuple(values[at : at + len(spec.shape)]))
             at += len(spec.shape)
         formulas = tuple(values[at : at + len(self._formulas)])
         results = zip(program.outputs, shapes, strict=True)
         needed = values[ARENA] + values[SCRATCH] * self._threads
-        needed += sum(s.dtype.bytes * math.prod(shape) for s, shape in results)
+        needed += sum(s.dtype.bytes * math.prod(shape) for s, shape in results if shape is not None)
         memory = usable_memory()
         if memory is not None and needed > memory:
             raise ModelError(
@@ -135,3 +140,14 @@ class SizeFunction:
     def _shown(self, extents: tuple[int, ...]) -> str:
         pairs = zip(self._program.symbols, extents, strict=True)
         return ", ".join(f"{s.name} = {n}" for s, n in pairs)
+
+
+def unfit_extent(measurement: Measurement, values: Sequence[int]) -> str:
+    """Why extents that a run found can't be; `values` are those of the failure."""
+    label = f"{measurement.label}: " if measurement.label else ""
+    if not values:
+        names = ", ".join(e.name for e in measurement.extents)
+        return f"{label}the data make an extent that depends on {names} negative or too large"
+    number, found, low, high = values
+    name = measurement.extents[number].name
+    return f"{label}the data make dimension {name!r} {found}; expected {low} to {high}"

@@ -12,12 +12,17 @@ from tilesmith.codegen.steps import (
     Arg,
     Branch,
     Copy,
+    Grow,
     HostCall,
     KernelCall,
+    Measurement,
     Repeat,
+    Report,
     Step,
     calls_of,
     host_calls_of,
+    measurements_of,
+    slots_of,
 )
 
 from .emit import comment
@@ -35,8 +40,8 @@ def emit_entry(
     """C text of the main function for `steps`, which need so many bytes of the arena, and of each
     thread's scratch memory.
 
-    sizes: how many values `tilesmith_sizes` computes first, which then say how many bytes are
-        needed; 0 if all sizes are numbers.
+    sizes: how many values `tilesmith_sizes` and its like compute, of which the first then say how
+        many bytes are needed; 0 if all sizes are numbers.
     `declared`: whether the text declares the kernels, which another translation unit defines;
     otherwise it must follow their definitions in the same one.
     """
@@ -53,9 +58,12 @@ def emit_entry(
         "    context->failure.call = 0;",
     ]
     needed = {"arena_bytes": str(arena_bytes), "scratch_bytes": str(scratch_bytes)}
+    measured = list(measurements_of(steps))
+    known = min((m.first for m in measured), default=-1)  # extents of the inputs
     if sizes:
+        lines.append(f"    int64_t values[{sizes}];")
+    if sizes and known != 0:
         lines += [
-            f"    int64_t values[{sizes}];",
             f"    context->failure.code = {SIZES}(context->extents, values);",
             "    if (context->failure.code != TILESMITH_OK)",
             "        return context->failure.code;",
@@ -68,6 +76,14 @@ def emit_entry(
         ]
     for name, least in needed.items():
         lines += _check_memory(name, least) if least != "0" else []
+    if measured:
+        count = max(m.first + len(m.extents) for m in measured)
+        lines += [f"    int64_t measured[{count}];"]
+        if known:
+            lines.append(f"    memcpy(measured, context->extents, {known} * sizeof *measured);")
+    if slots_of(steps):
+        lines.append(f"    char *slots[{slots_of(steps)}];")
+        lines += _leave("!context->grow", "TILESMITH_GROWTH", 0, ("0", "0"))
     lines += [
         "    void *const *inputs = context->inputs, *const *outputs = context->outputs;",
         "    const char *constants = context->constants;",
@@ -87,6 +103,7 @@ class _Writer:
         self.lines = lines
         self.call = 0
         self.host_call = 0
+        self.measurement = 0
         self.loop = 0
 
     def steps(self, steps: Sequence[Step], indent: str) -> None:
@@ -107,6 +124,15 @@ class _Writer:
                 case Repeat():
                     self.repeat(step, indent)
                     continue
+                case Measurement():
+                    found = self.measure(step)
+                case Grow():
+                    found = _grow(step)
+                case Report():
+                    found = [
+                        f"((int64_t *)outputs[{step.to}])[{i}] = {_number(extent)};"
+                        for i, extent in enumerate(d for _, shape in step.shapes for d in shape)
+                    ]
             self.lines += (indent + line for line in found)
 
     def kernel(self, call: KernelCall) -> list[str]:
@@ -140,6 +166,17 @@ class _Writer:
             "    return TILESMITH_HOST;",
             "}",
         ]
+
+    def measure(self, step: Measurement) -> list[str]:
+        n, self.measurement = self.measurement, self.measurement + 1
+        lines: list[str] = []
+        for i, e in enumerate(step.extents):
+            at, high = f"measured[{step.first + i}]", _number(e.high)
+            lines.append(f"{at} = ((int64_t *){_operand(step.source)})[{i}];")
+            wrong = f"{at} < INT64_C({e.low}) || {at} > {high}"
+            lines += _leave(wrong, "TILESMITH_EXTENT", n, (str(i), at, str(e.low), high), "")
+        computed = f"{step.sizes}(measured, values) != TILESMITH_OK"
+        return [*lines, *_leave(computed, "TILESMITH_EXTENT", n, (), "")]
 
     def repeat(self, step: Repeat, indent: str) -> None:
         n, self.loop = self.loop, self.loop + 1
@@ -191,6 +228,41 @@ class _Writer:
         self.lines.append(f"{indent}}}")
 
 
+def _grow(step: Grow) -> list[str]:
+    size, at = _number(step.bytes), f"slots[{step.slot}]"
+    if step.for_threads:
+        whole = f"{size} > INT64_C(1) << 46 ? INT64_MAX : {size} * context->threads"
+        inside = [
+            *_taken(at, step.slot, whole),
+            f"    context->scratch = {at};",
+            f"    context->scratch_bytes = {size};",
+        ]
+        return [f"if ({size} > context->scratch_bytes) {{", *inside, "}"]
+    return _taken(at, step.slot, size)
+
+
+def _taken(at: str, slot: int, size: str) -> list[str]:
+    """The memory that the context has for a slot."""
+    given = f"{at} = context->grow(context->memory, {slot}, {size}, 0);"
+    return [given, *_leave(f"!{at}", "TILESMITH_GROWTH", 0, (size, str(slot)), "")]
+
+
+def _leave(
+    wrong: str, code: str, call: int, values: Sequence[str], indent: str = "    "
+) -> list[str]:
+    """Return with a failure if something is wrong."""
+    lines = [
+        f"if ({wrong}) {{",
+        f"    context->failure.code = {code};",
+        f"    context->failure.call = {call};",
+        f"    context->failure.count = {len(values)};",
+        *(f"    context->failure.values[{i}] = {v};" for i, v in enumerate(values)),
+        f"    return {code};",
+        "}",
+    ]
+    return [indent + line for line in lines]
+
+
 def _truth(condition: Arg) -> str:
     return f"*(char *){_operand(condition)} != 0"
 
@@ -221,11 +293,12 @@ def _operand(arg: Arg) -> str:
         return f"INT64_C({arg.index})"
     if arg.kind == "extent":
         return f"values[{arg.index}]"
+    arena = "arena" if arg.slot is None else f"slots[{arg.slot}]"
     if arg.kind == "place":
         further = f" + {arg.offset}" if arg.offset else ""
-        return f"(void *)(arena + values[{arg.index}]{further})"
+        return f"(void *)({arena} + values[{arg.index}]{further})"
     if arg.kind in ("constant", "arena"):
-        base = "constants" if arg.kind == "constant" else "arena"
+        base = "constants" if arg.kind == "constant" else arena
         return f"(void *)({base} + {arg.index})"
     base = f"pointer{arg.index}" if arg.kind == "pointer" else f"{arg.kind}s[{arg.index}]"
     return f"(void *)((char *){base} + {arg.offset})" if arg.offset else base
@@ -236,4 +309,7 @@ def _declarations(steps: Sequence[Step]) -> list[str]:
     for c in calls_of(steps):
         types = ["int64_t" if a.kind in ("scalar", "extent") else "void *" for a in c.args]
         signatures[c.symbol] = ", ".join([*types, "void *", "struct tilesmith_context *"])
+    signatures |= {
+        m.sizes: "const int64_t *extents, int64_t *values" for m in measurements_of(steps)
+    }
     return [*(f"int32_t {name}({types});" for name, types in signatures.items()), ""]

@@ -56,7 +56,7 @@ def emit_sizes(program: SizeProgram, symbol: str = SIZES) -> str:
     lines: list[str] = []
     for i, var in enumerate(program.symbols):
         known[var] = f"extents[{i}]"
-        if var.sizes is not None:
+        if program.checks and var.sizes is not None:
             lines.append(
                 f"    outside |= extents[{i}] < {var.sizes.low} || extents[{i}] > {var.sizes.high};"
             )
@@ -73,7 +73,7 @@ def emit_sizes(program: SizeProgram, symbol: str = SIZES) -> str:
         "    if (bad || outside)",
         "        return bad ? TILESMITH_OVERFLOW : TILESMITH_SIZES;",
     ]
-    for i, size in enumerate(program.values):
+    for i, size in program.values.items():
         found = value(as_expr(size))
         lines.append(f"    values[{i}] = {found};")
     return "\n".join(

@@ -13,6 +13,10 @@ Deep Neural Net Inference" (Pisarchyk and Lee, 2020) explains why large blocks f
 If sizes are known to a run only, blocks are placed for the expected sizes.  That says which of two
 blocks, alive at one time, lies below the other.  The offset of a block is then a formula, right for
 all sizes: the highest end of the blocks below it.
+
+A block whose size data decide (`graph.measure`) is as large as its bound, if one is known before.
+Those without one lie in a region of their own, planned in the same way, which is taken from the
+system as soon as its size is known: right behind the last `Measure` on which it depends.
 """
 
 from __future__ import annotations
@@ -20,24 +24,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tilesmith.graph.measure import Measure
 from tilesmith.graph.nodes import Graph, InPlace, Node, Value
 from tilesmith.ir.expr import Expr, maximum
 from tilesmith.ir.symbols import as_dim, expected
 from tilesmith.ir.target import LINE_BYTES
 from tilesmith.ir.types import Dim, same_dim
 
+from .memory_bounds import known_before
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Byte offsets into an arena, multiples of `LINE_BYTES` except for values that lie inside
-    others.
+    """Byte offsets into an arena or a region, multiples of `LINE_BYTES` except for values that lie
+    inside others.
 
-    offsets: of each value in the arena.
+    offsets: of each value.
     workspace: of each node's workspace.
     arena_bytes: size of the arena.
     lower_bound: the most bytes alive at one time, at expected sizes, which no plan can undercut.
     outside: for values inside an input, an output or a constant, that value and a byte offset in
         it.
+    regions: the size of each region, by the node behind which it is taken.
+    region: of what does not lie in the arena.
     """
 
     offsets: dict[Value, Dim]
@@ -45,6 +54,8 @@ class MemoryPlan:
     arena_bytes: Dim
     lower_bound: int
     outside: dict[Value, tuple[Value, int]] = field(default_factory=dict)
+    regions: dict[Node, Dim] = field(default_factory=dict)
+    region: dict[Value | Node, Node] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,6 +67,7 @@ class _Block:
     first: int
     last: int
     bytes: Dim
+    region: Node | None = None
 
     def meets(self, other: _Block) -> bool:
         """True if both are alive at one time."""
@@ -69,7 +81,25 @@ def plan(graph: Graph, extra_bytes: Mapping[Node, Dim] | None = None) -> MemoryP
     """
     homes = _homes(graph)
     blocks = _blocks(graph, extra_bytes or {}, homes)
-    bound = _lower_bound(blocks)
+    in_arena = [b for b in blocks if b.region is None]
+    bound = _lower_bound(in_arena)
+    size, placed = _placed(in_arena, bound)
+    regions: dict[Node, Dim] = {}
+    for node in dict.fromkeys(b.region for b in blocks if b.region is not None):
+        own = [b for b in blocks if b.region is node]
+        regions[node], offsets_there = _placed(own, _lower_bound(own))
+        placed |= offsets_there
+    region = {b.owner: b.region for b in blocks if b.region is not None}
+    offsets = {b.owner: at for b, at in placed.items() if isinstance(b.owner, Value)}
+    workspace = {b.owner: at for b, at in placed.items() if isinstance(b.owner, Node)}
+    inside = {v: (home, at) for v, (home, at) in homes.items() if home not in offsets}
+    region |= {v: region[home] for v, (home, _) in homes.items() if home in region}
+    offsets |= {v: _sum(offsets[home], at) for v, (home, at) in homes.items() if home in offsets}
+    return MemoryPlan(offsets, workspace, size, bound, inside, regions, region)
+
+
+def _placed(blocks: Sequence[_Block], bound: int) -> tuple[Dim, dict[_Block, Dim]]:
+    """Bytes of the memory that holds blocks, and the offset of each."""
     best: tuple[int, dict[_Block, int]] | None = None
     for order in _ORDERS:
         placed = _place(sorted(blocks, key=order))
@@ -79,25 +109,24 @@ def plan(graph: Graph, extra_bytes: Mapping[Node, Dim] | None = None) -> MemoryP
         if size == bound:
             break
     assert best is not None
-    size, placed = _for_all_sizes(best[1]) if _any_symbolic(blocks) else best
-    offsets = {b.owner: at for b, at in placed.items() if isinstance(b.owner, Value)}
-    workspace = {b.owner: at for b, at in placed.items() if isinstance(b.owner, Node)}
-    inside = {v: (home, at) for v, (home, at) in homes.items() if home not in offsets}
-    offsets |= {v: _sum(offsets[home], at) for v, (home, at) in homes.items() if home in offsets}
-    return MemoryPlan(offsets, workspace, size, bound, inside)
+    return _for_all_sizes(best[1]) if _any_symbolic(blocks) else (best[0], {**best[1]})
 
 
 def value_bytes(value: Value) -> Dim:
     """Bytes of `value` in memory, as its layout stores it."""
+    size: Dim = 1
+    for n in _factors(value):
+        size = size * n
+    return size
+
+
+def _factors(value: Value) -> list[Dim]:
     if value.dtype.is_host:
-        return value.dtype.bytes  # of one object
+        return [value.dtype.bytes]  # of one object
     shape: Sequence[Dim] = value.shape
     if value.layout is not None:
         shape = value.layout.physical_shape(shape)  # type: ignore[arg-type]  # ints and Exprs mix
-    size: Dim = value.dtype.bytes
-    for n in shape:
-        size = size * n
-    return size
+    return [value.dtype.bytes, *shape]
 
 
 def aligned(size: Dim) -> Dim:
@@ -178,21 +207,29 @@ def _blocks(
             first.setdefault(home, i)
             last[home] = i
     outside = {*graph.inputs, *graph.outputs, *graph.constant}
+    measures = [n for n in graph.nodes if isinstance(n.op, Measure)]
     blocks = []
     for i, node in enumerate(graph.nodes):
         own = (v for v in node.outputs if v not in outside and v not in homes)
-        blocks.extend(_block(v, value_bytes(v), first[v], last[v]) for v in own)
+        blocks.extend(_block(v, _factors(v), first[v], last[v], measures) for v in own)
         if not same_dim(extra_bytes.get(node, 0), 0):
-            blocks.append(_block(node, extra_bytes[node], i, i))
+            blocks.append(_block(node, [extra_bytes[node]], i, i, measures))
     return blocks
 
 
-def _block(owner: Value | Node, size: Dim, first: int, last: int) -> _Block:
+def _block(
+    owner: Value | Node, factors: Sequence[Dim], first: int, last: int, measures: Sequence[Node]
+) -> _Block:
+    found = known_before(factors, measures)
+    region = found if isinstance(found, Node) else None
+    size: Dim = 1
+    for n in factors if isinstance(found, Node) else (found,):
+        size = size * n
     size = aligned(size)
-    return _Block(owner, max(expected(size), 0), first, last, size)
+    return _Block(owner, max(expected(size), 0), first, last, size, region)
 
 
-def _lower_bound(blocks: list[_Block]) -> int:
+def _lower_bound(blocks: Sequence[_Block]) -> int:
     change: dict[int, int] = {}
     for b in blocks:
         change[b.first] = change.get(b.first, 0) + b.size

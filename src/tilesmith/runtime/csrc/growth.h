@@ -20,7 +20,7 @@ typedef struct Block {
 /* What one run may grow. */
 typedef struct Growth {
     void **outputs;  /* the first slots: their Blocks.  The program asks for no other output */
-    int64_t count;   /* of outputs */
+    int64_t count;   /* of those slots */
     Arena *arena;    /* of the run, with the other slots */
     int64_t others;  /* number of those */
     int64_t left;    /* bytes that may still be taken from the system */

@@ -33,6 +33,7 @@ typedef struct Runner {
     Arenas memory;
     Py_ssize_t inputs, arrays;        /* number of inputs; of inputs and outputs */
     Spec *specs;
+    int64_t first;   /* slot that is no output */
     int64_t limit;   /* bytes of memory that a run may take */
     PyObject *owner; /* keeps code and constants alive */
 } Runner;
@@ -87,16 +88,16 @@ static int parse_spec(PyObject *item, Spec *spec) {
 static PyObject *runner_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     (void)kwargs;
     unsigned long long entry, constants;
-    Py_ssize_t arena, scratch, threads, slots = 0, limit = PY_SSIZE_T_MAX;
+    Py_ssize_t arena, scratch, threads, slots = 0, first = 0, limit = PY_SSIZE_T_MAX;
     PyObject *inputs, *outputs, *owner;
-    if (!PyArg_ParseTuple(args, "KKnnnO!O!O|nn", &entry, &constants, &arena, &scratch, &threads, &PyTuple_Type, &inputs,
-                          &PyTuple_Type, &outputs, &owner, &slots, &limit))
+    if (!PyArg_ParseTuple(args, "KKnnnO!O!O|nnn", &entry, &constants, &arena, &scratch, &threads, &PyTuple_Type, &inputs,
+                          &PyTuple_Type, &outputs, &owner, &slots, &first, &limit))
         return NULL;
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     Runner *self = (Runner *)alloc(type, 0);
     if (self == NULL)
         return NULL;
-    int positive = threads >= 1 && slots >= 0;
+    int positive = threads >= 1 && slots >= 0 && first >= 0 && first <= PyTuple_Size(outputs);
     if (positive)
         tilesmith_arenas_open(&self->memory, (size_t)threads, (size_t)slots);
     if (!positive || scratch % TILESMITH_ALIGNMENT || !tilesmith_arenas_fit(&self->memory, arena, scratch)) {
@@ -116,6 +117,7 @@ static PyObject *runner_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
         .arena_bytes = arena,
         .grow = tilesmith_grow,
     };
+    self->first = first;
     self->limit = limit;
     self->inputs = PyTuple_Size(inputs);
     self->arrays = self->inputs + PyTuple_Size(outputs);
@@ -271,7 +273,7 @@ static PyObject *runner_call(PyObject *object, PyObject *const *args, Py_ssize_t
             int32_t code;
             Growth growth = {
                 .outputs = pointers + self->inputs,
-                .count = self->arrays - self->inputs,
+                .count = self->first,
                 .arena = arena,
                 .others = (int64_t)self->memory.slots,
                 .left = self->limit - tilesmith_arenas_bytes(&self->memory, arena),
@@ -322,9 +324,10 @@ static PyType_Slot runner_slots[] = {
     {Py_tp_new, runner_new},
     {Py_tp_dealloc, runner_dealloc},
     {Py_tp_methods, runner_methods},
-    {Py_tp_doc, "Runner(entry, constants, arena_bytes, scratch_bytes_per_thread, threads, inputs, outputs, owner[, slots, limit])\n\n"
+    {Py_tp_doc, "Runner(entry, constants, arena_bytes, scratch_bytes_per_thread, threads, inputs, outputs, owner[, slots, first, limit])\n\n"
                 "`inputs` and `outputs` are tuples of (kind, item size, shape); an extent of -1 is not checked.\n"
-                "The program may grow `slots` pieces of memory besides its outputs, to `limit` bytes of memory in all."},
+                "The program may grow `slots` pieces of memory besides its outputs, from number `first` on, to `limit`\n"
+                "bytes of memory in all."},
     {0, NULL},
 };
 

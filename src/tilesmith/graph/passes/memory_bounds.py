@@ -1,0 +1,58 @@
+"""Sizes that data decide, bounded by what is known before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilesmith.graph.measure import Measure
+from tilesmith.graph.nodes import Node
+from tilesmith.ir.bounds import eliminate
+from tilesmith.ir.expr import Expr, Var, free_vars
+from tilesmith.ir.symbols import as_dim, expected
+from tilesmith.ir.types import Dim
+
+LOOSE = 16 << 20
+"""Bytes up to which memory has the size of its bound, however loose that is.  Pages that nothing
+writes to cost nothing."""
+
+FACTOR = 4
+"""Beyond that, a bound is used if it is at most so many times what is expected."""
+
+
+def known_before(factors: Sequence[Dim], measures: Sequence[Node]) -> Dim | Node:
+    """Bytes that suffice for the product of `factors`, which are not negative, and that are known
+    before `measures`, which follow one another; the last of them on which the product depends if
+    none are known, or only many more than are expected.
+    """
+    size, most, last = 1, 1, -1
+    for factor in factors:
+        bound, behind = _bound(factor, measures)
+        if bound is None:
+            return measures[behind]
+        size, most, last = size * factor, most * bound, max(last, behind)
+    if last < 0 or expected(most) <= max(LOOSE, FACTOR * expected(size)):
+        return as_dim(most)
+    return measures[last]
+
+
+def _bound(factor: Dim, measures: Sequence[Node]) -> tuple[Dim | None, int]:
+    """What a factor does not exceed, and the number of the last measure on which it depends."""
+    last = -1
+    for i, node in reversed(list(enumerate(measures))):
+        assert isinstance(node.op, Measure)
+        for symbol, limit in zip(node.op.symbols[::-1], node.op.bounds[::-1], strict=True):
+            if isinstance(factor, Expr) and symbol in free_vars(factor):
+                last = max(last, i)
+                most = _most(factor, symbol, limit)
+                if most is None:
+                    return None, last
+                factor = most
+    return factor, last
+
+
+def _most(size: Expr, symbol: Var, limit: Dim) -> Dim | None:
+    """What a size does not exceed, without one symbol."""
+    assert symbol.sizes is not None
+    high = min(limit, symbol.sizes.high) if isinstance(limit, int) else limit
+    found = eliminate(size, {symbol: (symbol.sizes.low, high)})
+    return None if found is None else as_dim(found[1])
