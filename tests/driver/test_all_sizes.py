@@ -16,7 +16,7 @@ from tilesmith.graph.bind import bind
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.control import kernels_in
 from tilesmith.graph.evaluate import evaluate
-from tilesmith.graph.nodes import Graph
+from tilesmith.graph.nodes import Fused, Graph
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.expr import Var
 from tilesmith.ir.symbols import symbol
@@ -90,19 +90,30 @@ def test_convolutions_of_all_sizes() -> None:
         _check(graph, exe, dict(zip((n, h), sizes, strict=True)))
 
 
-@pytest.mark.parametrize(("channels", "size"), [(24, 24), (96, 12)])
-def test_winograd_convolutions_of_all_sizes(channels: int, size: int) -> None:
-    """In blocks of tiles, and with all tiles transformed before the products."""
-    n, h, w = symbol("n", 0, 8, 1), symbol("h", 1, 200, size), symbol("w", 1, 200, size)
+@pytest.mark.parametrize(("channels", "size", "most"), [(24, 24, 8), (24, 24, None), (96, 12, 8)])
+def test_winograd_convolutions_of_all_sizes(channels: int, size: int, most: int | None) -> None:
+    """In blocks of tiles, also of one image, and with all tiles transformed before the products."""
+    h, w = symbol("h", 1, 200, size), symbol("w", 1, 200, size)
+    n = 1 if most is None else symbol("n", 0, most, 1)
     b = Builder("winograd")
     x = b.input("x", TensorType(f32, (n, channels, h, w)))
     y = b.add(conv.Conv(pads=(1, 1, 1, 1)), x, b.constant(_weights(channels, channels, 3, 3)))
     graph = b.finish(b.add(Relu(), b.add(Add(), y, b.constant(_weights(channels, 1, 1)))))
     kernels = kernels_in(optimise(graph, Session.of(None, threads=2)))
-    assert any(winograd_op(n.op.body) for _, n in kernels)
+    assert any(isinstance(n.op, Fused) and winograd_op(n.op.body) for _, n in kernels)
     exe = ts.compile(graph, threads=2)
-    for sizes in ((1, size, size), (0, 5, 5), (1, 1, 1), (2, 3, 18), (3, size + 1, 7)):
-        _check(graph, exe, dict(zip((n, h, w), sizes, strict=True)))
+    for images, *image in ((1, size, size), (0, 5, 5), (1, 1, 1), (2, 3, 18), (3, size + 1, 7)):
+        sizes = dict(zip((h, w), image, strict=True))
+        _check(graph, exe, sizes if isinstance(n, int) else {n: images, **sizes})
+
+
+def test_a_convolution_whose_tiles_are_not_proved_to_fit_stays_direct() -> None:
+    n, h = symbol("n", 1, 8, 1), symbol("h", 1, 64, 12)
+    b = Builder("wide")
+    x = b.input("x", TensorType(f32, (n, 96, h, 12)))
+    graph = b.finish(b.add(conv.Conv(pads=(2, 2, 2, 2)), x, b.constant(_weights(96, 96, 3, 3))))
+    exe = ts.compile(graph, threads=2)
+    _check(graph, exe, {n: 2, h: 7})
 
 
 def test_kernels_for_all_sizes_are_checked() -> None:

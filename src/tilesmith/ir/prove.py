@@ -269,9 +269,13 @@ def _search(form: Affine, facts: Facts, depth: int) -> bool:
             twice = combined(scaled(without, 2), total, k)
             is_simpler = len(total[0]) < len(parts[0][0]) + len(parts[1][0])
             return is_simpler and _search(twice, facts, depth - 1)
-        if atom.op == "floordiv" and k == -1 and _is_positive_divisor(atom.b, facts):
-            # x // y <= r is x < (r + 1)·y, exactly
-            rest = ({a: n for a, n in terms.items() if a is not atom}, form[1] + 1)
+        if (
+            atom.op == "floordiv" and k < 0 and not any(n % k for n in terms.values())
+            and _is_positive_divisor(atom.b, facts)
+        ):  # fmt: skip
+            # k·(x // y) <= k·r + c is x // y <= r + c // k, and that is x < (r + c // k + 1)·y
+            quotients = {a: n // -k for a, n in terms.items() if a is not atom}
+            rest = (quotients, form[1] // -k + 1)
             bound = combined(_times(rest, affine_form(atom.b)), affine_form(atom.a), -1)
             if _search(combined(bound, ({}, -1)), facts, depth - 1):
                 return True

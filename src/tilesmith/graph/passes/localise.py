@@ -10,6 +10,7 @@ arithmetic stays small.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from tilesmith.graph.bind import Binding
@@ -35,16 +36,18 @@ def localise(body: Graph) -> tuple[Graph, tuple[Dim, ...]]:
     extents: dict[Expr, None] = {}
     for v in body.inputs:
         extents |= dict.fromkeys(d for d in v.shape if isinstance(d, Expr))
-    own: dict[Expr, Var] = {}
-    for e in (*extents, *body.symbols):
-        if e not in own:
-            own[e] = Var(f"d{len(own)}", i64, 1, _sizes(e))
+    own = own_symbols((*extents, *body.symbols))
     try:
         local = _Localised(own).graph(body)
     except ModelError:
         return body, body.symbols
     origin = {var: e for e, var in own.items()}
     return local, tuple(origin[v] for v in local.symbols)
+
+
+def own_symbols(extents: Iterable[Expr]) -> dict[Expr, Var]:
+    """A symbol for each of the extents."""
+    return {e: Var(f"d{i}", i64, 1, _sizes(e)) for i, e in enumerate(dict.fromkeys(extents))}
 
 
 def _sizes(extent: Expr) -> Sizes:

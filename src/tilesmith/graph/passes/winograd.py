@@ -3,7 +3,8 @@
     conv(x, w)  ->  winograd_conv(x, G w G')
 
 They must be float32, without strides, dilations and groups, and have constant weights.  The weights
-are transformed when they are first read.
+are transformed when they are first read.  For images of any size the reads of tiles must be proved
+to lie inside; a convolution for which they are not stays as it is.
 """
 
 from __future__ import annotations
@@ -13,13 +14,19 @@ from dataclasses import replace
 
 from tilesmith.graph.nodes import Constant, Data, Graph, Node, Value
 from tilesmith.ir.dtypes import f32
+from tilesmith.ir.expr import Expr
+from tilesmith.ir.symbols import bound
 from tilesmith.ir.types import TensorType, same_shape
 from tilesmith.ops.conv import Conv
 from tilesmith.ops.winograd import WinogradConv, transform_weights
+from tilesmith.support.errors import ExpressionError
 from tilesmith.te.interpolation import WINDOW
+from tilesmith.te.lower import lower
+from tilesmith.te.schedule import create_schedule
 from tilesmith.te.winograd import points
 
 from .dce import dce
+from .localise import own_symbols
 
 Choice = Callable[[Node], int | None]
 """The tile size for a convolution that can be rewritten, None to leave it."""
@@ -34,10 +41,11 @@ def winograd(graph: Graph, choice: Choice) -> Graph:
         if m is not None:
             assert isinstance(node.op, Conv)
             x, w = node.inputs
-            if (w, m) not in made:
-                made[w, m] = _transformed(graph.constant[w], m)
             op = WinogradConv(m, node.op.pads)
-            node = replace(node, op=op, inputs=(x, made[w, m].value))
+            if _is_proved(op, x.type, _transformed_type(w, m)):
+                if (w, m) not in made:
+                    made[w, m] = _transformed(graph.constant[w], m)
+                node = replace(node, op=op, inputs=(x, made[w, m].value))
         nodes.append(node)
     if not made:
         return graph
@@ -56,8 +64,26 @@ def _can_rewrite(graph: Graph, node: Node) -> bool:
     return plain and fits and w in graph.constant and w.layout is None
 
 
-def _transformed(weights: Constant, m: int) -> Constant:
-    oc, ic = weights.value.type.static_shape[:2]
+def _is_proved(op: WinogradConv, *types: TensorType) -> bool:
+    """Whether the reads of all stages are proved to lie inside their tensors for all sizes."""
+    if all(t.is_static for t in types):
+        return True
+    own = own_symbols(d for t in types for d in t.shape if isinstance(d, Expr))
+    local = (TensorType(t.dtype, tuple(bound(d, own) for d in t.shape)) for t in types)
+    tensors = op.tensors(*local)
+    try:
+        lower(create_schedule([t.op for t in tensors.outputs]), [*tensors.inputs, *tensors.outputs])
+    except ExpressionError:
+        return False
+    return True
+
+
+def _transformed_type(weights: Value, m: int) -> TensorType:
+    oc, ic = weights.type.static_shape[:2]
     t = points(m)
-    value = Value(weights.value.name, TensorType(weights.value.dtype, (t, t, oc, ic)))
+    return TensorType(weights.dtype, (t, t, oc, ic))
+
+
+def _transformed(weights: Constant, m: int) -> Constant:
+    value = Value(weights.value.name, _transformed_type(weights.value, m))
     return Constant(value, Data(lambda: transform_weights(weights.data.read(), m)))
