@@ -52,8 +52,9 @@ class TopK(Op):
 
     def loops(self, *types: TensorType) -> Func:
         results = self.infer(*types)
-        shape = types[0].static_shape
+        shape = types[0].shape
         axis = self.axis % len(shape)
+        extent = rules.static(self.name, shape[axis], "the extent of the axis")
         b = LoopBuilder(self.name)
         x = b.input("x", types[0])
         values, places = b.output("values", results[0]), b.output("places", results[1])
@@ -68,7 +69,7 @@ class TopK(Op):
             if self.k:
                 worst = heap.entry(const(0))
                 with (
-                    b.loop(shape[axis] - self.k, start=self.k) as i,
+                    b.loop(extent - self.k, start=self.k) as i,
                     b.when(self.precedes(source[i], i, *worst)),
                 ):
                     heap.put(const(0), source[i], i)

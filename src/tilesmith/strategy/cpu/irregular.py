@@ -15,6 +15,7 @@ from tilesmith.ir.expr import Const, Expr, Load, Var, const, substitute
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.loop_tables import ForKind
 from tilesmith.ir.simplify import simplify
+from tilesmith.ir.symbols import expected_size
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Buffer, For, Func, If, Stmt, Store
 from tilesmith.loop.visit import map_stmt, rebuild, walk
@@ -29,7 +30,7 @@ def is_irregular(body: Graph) -> bool:
 
 def lower_irregular(body: Graph, target: Target, name: str) -> Func:
     """The kernel of an operator written as loops.  Its parameters are the group's inputs, then its
-    outputs.
+    outputs, then the symbols of extents.
     """
     node = body.nodes[0]
     written = node.op.loops(*(v.type for v in node.inputs))
@@ -57,15 +58,15 @@ def lower_irregular(body: Graph, target: Target, name: str) -> Func:
         return Store(memory[v], place(v, s.indices), s.value, s.mask)
 
     nest = map_stmt(written.body, f_expr=lambda e: map_loads((e,), load)[0], f_stmt=stmt)
-    size = sum(v.type.size for v in (*body.inputs, *body.outputs))
+    size = sum(expected_size(v.type.shape) for v in (*body.inputs, *body.outputs))
     lanes = target.vector_lanes(max(v.dtype.bytes for v in memory))
     mapped = _mapped(nest, size >= target.parallel_elements, lanes)
-    return Func(name, tuple(memory.values()), tuple(outputs.values()), mapped)
+    return Func(name, (*memory.values(), *body.symbols), tuple(outputs.values()), mapped)
 
 
 def _parameter(v: Value, name: str) -> Buffer:
     layout = v.layout or Layout.row_major(v.type.rank)
-    return Buffer(name, v.dtype, layout.physical_shape(v.type.static_shape))
+    return Buffer(name, v.dtype, layout.physical_shape(v.type.shape))
 
 
 def _replaced(stmt: Stmt, var: Var, value: Expr) -> Stmt:
