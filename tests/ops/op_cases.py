@@ -17,6 +17,7 @@ from tilesmith.ops import elementwise as ew
 from tilesmith.ops import reduce as rd
 from tilesmith.ops.attention import Attention
 from tilesmith.ops.conv import Conv, ConvTranspose
+from tilesmith.ops.coupling import PairwiseCoupling
 from tilesmith.ops.deform import DeformConv, DeformSample
 from tilesmith.ops.einsum import Einsum
 from tilesmith.ops.gather import Gather, GatherElements, GatherNd, OneHot, Trilu
@@ -119,6 +120,10 @@ def _elementwise() -> Iterator[Case]:
         yield case(TreeEnsemble(2), In((9, 3)), *tables, weights)
         rows = np.where(np.arange(27).reshape(9, 3) % 4, 0.2, np.nan).astype(np.float32)
         yield case(TreeEnsemble(2, True), rows, *tables, weights)
+        for combine in ("min", "max"):
+            yield case(TreeEnsemble(2, False, combine), In((9, 3)), *tables, weights)
+    for classes, pairs in ((2, 1), (3, 3), (5, 10)):
+        yield case(PairwiseCoupling(classes), In((7, pairs), low=0.01, high=0.99))
     for mode in ew.CastE8M0.modes:
         for saturate in (True, False):
             yield case(ew.CastE8M0(mode, saturate), SPECIAL)

@@ -15,7 +15,6 @@ from tilesmith.frontend.onnx import (
     early,
     elementwise,
     losses,
-    ml,
     normalizations,
     optimizers,
     quantized,
@@ -29,11 +28,13 @@ from tilesmith.frontend.onnx import (
     shapes,
     states,
     strings,
-    trees,
 )
 from tilesmith.frontend.onnx.contrib import attention as contrib_attention
 from tilesmith.frontend.onnx.contrib import fused as contrib_fused
 from tilesmith.frontend.onnx.contrib import quantized as contrib_quantized
+from tilesmith.frontend.onnx.ml import features as ml_features
+from tilesmith.frontend.onnx.ml import linear as ml_linear
+from tilesmith.frontend.onnx.ml import trees as ml_trees
 from tilesmith.frontend.onnx.proto import recognises
 from tilesmith.frontend.onnx.reader import load
 
@@ -60,8 +61,9 @@ FAMILIES = (
     losses,
     optimizers,
     early,
-    ml,
-    trees,
+    ml_features,
+    ml_linear,
+    ml_trees,
     contrib_fused,
     contrib_attention,
     contrib_quantized,

@@ -1,96 +1,33 @@
-"""Operators of domain ai.onnx.ml on numbers: scalers, selections of features and linear models.
+"""Operators of ai.onnx.ml that scale, replace and select features.
 
-They are made of the operators that there are.  Rows are samples, the last axis holds features, and
-results are f32 where the specification does not name the type of the input.
+Rows are samples, the last axis holds features, and results are f32 where the specification does
+not name the type of the input.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.elementwise import cast_to
+from tilesmith.frontend.onnx.ml.scores import flat, ml_op
 from tilesmith.frontend.onnx.node import OnnxNode
-from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.graph.nodes import Value
+from tilesmith.ir import extents
 from tilesmith.ir.dtypes import f32, i64
-from tilesmith.ops import activation as act
 from tilesmith.ops import elementwise as ew
-from tilesmith.ops import gather, norm, reduce, slicing
-from tilesmith.ops import matmul as mm
+from tilesmith.ops import gather, reduce, slicing
 from tilesmith.ops.base import Op
-
-ml_op = partial(onnx_op, since=1, domain="ai.onnx.ml")
-
-_POST_TRANSFORMS: dict[str, Callable[[], Op]] = {
-    "LOGISTIC": act.Sigmoid,
-    "SOFTMAX": partial(norm.Softmax, -1),
-}
-
-
-def transformed(n: OnnxNode, scores: Value) -> Value:
-    """`scores` through the function that `post_transform` names."""
-    name = n.attr_string("post_transform", "NONE")
-    if name == "NONE":
-        return scores
-    if name not in _POST_TRANSFORMS:
-        n.unsupported(f"post_transform {name!r}; supported are NONE, {', '.join(_POST_TRANSFORMS)}")
-    return n.add(_POST_TRANSFORMS[name](), scores)
-
-
-def samples(n: OnnxNode, x: Value) -> Value:
-    """The input as f32[samples, features]; a vector is one sample."""
-    if x.type.rank not in (1, 2):
-        n.bad(f"expected samples by features, found {x.type}")
-    x = cast_to(n, x, f32)
-    return x if x.type.rank == 2 else reshape_to(n, x, (1, *x.type.shape))
-
-
-def _scores(n: OnnxNode, x: Value, count: int) -> Value:
-    """`count` linear functions of the features, f32[samples, count]."""
-    x = samples(n, x)
-    features = n.shape(x)[1]
-    weights = np.asarray(n.attr_floats("coefficients") or (), np.float32)
-    if weights.size != count * features:
-        n.bad(f"expected {count} * {features} coefficients, found {weights.size}")
-    product = n.add(mm.MatMul(False, True), x, n.const(weights.reshape(count, features)))
-    offsets = n.attr_floats("intercepts")
-    if not offsets:
-        return product
-    if len(offsets) != count:
-        n.bad(f"expected {count} intercepts, found {len(offsets)}")
-    return n.add(ew.Add(), product, n.const(np.asarray(offsets, np.float32)))
-
-
-@ml_op("LinearRegressor")
-def linear_regressor(n: OnnxNode) -> Result:
-    return transformed(n, _scores(n, n.input(0), n.attr_int("targets", 1)))
-
-
-@ml_op("LinearClassifier")
-def linear_classifier(n: OnnxNode) -> Result:
-    n.ignore("multi_class")  # says how the model was trained
-    labels = n.attr_ints("classlabels_ints")
-    if labels is None:
-        n.unsupported("class labels that are strings")
-    offsets = n.attr_floats("intercepts")
-    if offsets is not None and len(offsets) != len(labels):
-        n.unsupported(f"{len(offsets)} scores for {len(labels)} classes")
-    scores = _scores(n, n.input(0), len(labels))
-    best = n.add(reduce.ArgMax(-1, False), scores)
-    label = n.add(gather.Gather(0), n.const(np.asarray(labels, np.int64)), best)
-    return label, transformed(n, scores)
 
 
 def _per_feature(n: OnnxNode, name: str, x: Value, default: float) -> Value:
     """An attribute with one number for all features, or one for each."""
     numbers = n.attr_floats(name) or (default,)
-    if len(numbers) not in (1, n.shape(x)[-1]):
-        n.bad(f"attribute {name!r}: expected 1 or {n.shape(x)[-1]} numbers, found {len(numbers)}")
+    if len(numbers) != 1 and len(numbers) != n.extent(x, -1):
+        n.bad(f"attribute {name!r}: expected 1 or {n.extent(x, -1)} numbers, found {len(numbers)}")
     return n.const(np.asarray(numbers, np.float32))
 
 
@@ -128,8 +65,8 @@ def imputer(n: OnnxNode) -> Result:
     replaced: float = n.attr_float("replaced_value_float", 0.0)
     if not x.dtype.is_float:
         replaced = n.attr_int("replaced_value_int64", 0)
-    if numbers is None or len(numbers) not in (1, n.shape(x)[-1]):
-        n.bad(f"expected 1 or {n.shape(x)[-1]} imputed values for {x.type}, found {numbers}")
+    if not numbers or (len(numbers) != 1 and len(numbers) != n.extent(x, -1)):
+        n.bad(f"expected 1 or {n.extent(x, -1)} imputed values for {x.type}, found {numbers}")
     if replaced != replaced:
         is_missing = n.add(ew.IsNan(), x)
     else:
@@ -142,9 +79,9 @@ def feature_vectorizer(n: OnnxNode) -> Result:
     sizes = n.attr_ints("inputdimensions")
     parts: list[Value] = []
     for x in n.inputs:
-        rows = n.shape(x)[0] if x.type.rank else 1
-        parts.append(reshape_to(n, cast_to(n, x, f32), (rows, x.type.size // max(rows, 1))))
-    found = tuple(n.shape(p)[1] for p in parts)
+        rows, features = (x.type.shape or (1,))[0], extents.product(x.type.shape[1:])
+        parts.append(reshape_to(n, cast_to(n, x, f32), (rows, features)))
+    found = tuple(n.extent(p, 1) for p in parts)
     if sizes is not None and sizes != found:
         n.bad(f"expected inputs of {sizes} features, found {found}")
     return parts[0] if len(parts) == 1 else n.add(slicing.Concat(1), *parts)
@@ -153,5 +90,5 @@ def feature_vectorizer(n: OnnxNode) -> Result:
 @ml_op("ArrayFeatureExtractor")
 def array_feature_extractor(n: OnnxNode) -> Result:
     x, places = n.input(0), cast_to(n, n.input(1), i64)
-    picked = n.add(gather.Gather(-1), x, reshape_to(n, places, (places.type.size,)))
+    picked = n.add(gather.Gather(-1), x, flat(n, places))
     return picked if x.type.rank > 1 else reshape_to(n, picked, (1, *picked.type.shape))

@@ -1,170 +1,382 @@
-"""Ensembles of decision trees of ai.onnx.ml.
-
-All comparisons become `x <= limit`: `x < v` is `x <= u` for the number u before v, and the others
-exchange the branches.
-"""
+"""Ensembles of decision trees of ai.onnx.ml."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tilesmith.frontend.common.slots import Result
-from tilesmith.frontend.onnx.ml import ml_op, samples, transformed
+from tilesmith.frontend.onnx import attributes as at
+from tilesmith.frontend.onnx.elementwise import cast_to
+from tilesmith.frontend.onnx.ml import branches
+from tilesmith.frontend.onnx.ml.branches import Nodes
+from tilesmith.frontend.onnx.ml.scores import (
+    best,
+    flat,
+    labels,
+    ml_op,
+    of_two,
+    post_transform,
+    samples,
+    transformed,
+)
 from tilesmith.frontend.onnx.node import OnnxNode
-from tilesmith.frontend.onnx.shapes import reshape_to
+from tilesmith.frontend.onnx.tensors import decode
 from tilesmith.graph.nodes import Value
-from tilesmith.ir.dtypes import f32, i64
+from tilesmith.ir.dtypes import DType, f32, f64, i64
 from tilesmith.ops import elementwise as ew
-from tilesmith.ops import gather, reduce, slicing
+from tilesmith.ops import slicing
 from tilesmith.ops.trees import TreeEnsemble
 
-_MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "LEAF")
+_AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
+"""How the leaves of the trees are combined, in the order of TreeEnsemble's numbers."""
+
+_TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+"""In the order of TreeEnsemble's numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Forest:
-    """The table of nodes that `TreeEnsemble` walks, but for the weights.
+    """Trees with weights at their leaves.
 
-    place: where a node lies, by tree and number in the tree.
-    tables: root, feature, limit, missing, yes and no.
-    depth: the longest way from a root to a leaf.
+    nodes: of all trees, leaves among them.
+    roots: i64[trees], the first node of each tree.
+    place: i64[weights], the leaf that has a weight.
+    column: i64[weights], the output that a weight goes to.
+    weight: float[weights].
     """
 
-    place: dict[tuple[int, int], int]
-    tables: tuple[np.ndarray, ...]
-    depth: int
+    nodes: Nodes
+    roots: np.ndarray
+    place: np.ndarray
+    column: np.ndarray
+    weight: np.ndarray
+
+    def is_everywhere(self, column: int) -> bool | None:
+        """Whether all leaves have a weight for an output; None if only some have."""
+        is_leaf = self.nodes.mode == branches.LEAF
+        has = np.zeros(len(is_leaf), bool)
+        has[self.place[self.column == column]] = True
+        has = has[is_leaf]
+        return bool(has[0]) if len(np.unique(has)) == 1 else None
 
 
-def _column(n: OnnxNode, name: str, count: int) -> tuple[int, ...]:
-    found = n.attr_ints(f"nodes_{name}")
-    if found is None or len(found) != count:
-        n.bad(f"attribute 'nodes_{name}': expected {count} numbers, found {len(found or ())}")
+def _dtype(x: Value) -> DType:
+    """What trees reckon with."""
+    return f64 if x.dtype is f64 else f32
+
+
+def _ints(n: OnnxNode, name: str, count: int | None = None) -> np.ndarray:
+    """A list of integers, of `count` if that is given."""
+    found = np.asarray(n.attr_ints(name) or (), np.int64)
+    if count is not None and len(found) != count:
+        n.bad(f"attribute {name!r}: expected {count} numbers, found {len(found)}")
     return found
 
 
-def _forest(n: OnnxNode, features: int) -> _Forest:
+def _tensor(n: OnnxNode, name: str) -> np.ndarray | None:
+    """A tensor in an attribute, as a vector."""
+    given = n.attributes.get(name, at.TENSOR)
+    return (
+        None
+        if given is None
+        else decode(given, n.files, f"attribute {name!r}").data.read().reshape(-1)
+    )
+
+
+def _floats(n: OnnxNode, name: str, dtype: DType) -> np.ndarray:
+    """A list of floats, or since version 3 a tensor."""
+    given = _tensor(n, f"{name}_as_tensor")
+    return np.asarray((n.attr_floats(name) or ()) if given is None else given, dtype.numpy)
+
+
+class _Keys:
+    """Places of nodes by tree and number in the tree."""
+
+    def __init__(self, n: OnnxNode, trees: np.ndarray, ids: np.ndarray) -> None:
+        self._n, self._trees, self._ids = n, np.unique(trees), np.unique(ids)
+        keys = self._keys(trees, ids)[0]
+        self._order = np.argsort(keys, kind="stable")
+        self._sorted = keys[self._order]
+        if len(np.unique(keys)) != len(keys):
+            n.bad("expected nodes with numbers of their own, found two with the same")
+
+    def _keys(self, trees: np.ndarray, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """One number for each pair, and whether it may be there."""
+        (t, has_tree), (i, has_id) = _searched(self._trees, trees), _searched(self._ids, ids)
+        return t * len(self._ids) + i, has_tree & has_id
+
+    def find(self, trees: np.ndarray, ids: np.ndarray, what: str) -> np.ndarray:
+        keys, may_be = self._keys(trees, ids)
+        found, is_there = _searched(self._sorted, keys)
+        if not (is_there & may_be).all():
+            lost = int(np.flatnonzero(~(is_there & may_be))[0])
+            self._n.bad(
+                f"expected {what} among the nodes of its tree, found {ids[lost]} in tree "
+                f"{trees[lost]}"
+            )
+        return self._order[found]
+
+
+def _searched(values: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where `wanted` stand among ascending values, and whether they do."""
+    found = np.minimum(np.searchsorted(values, wanted), len(values) - 1)
+    return found, values[found] == wanted
+
+
+def _forest(n: OnnxNode, dtype: DType, prefix: str, group: str) -> _Forest:
+    """The trees of an operator before version 5; weights stand in attributes with `prefix`."""
     n.ignore("nodes_hitrates", "nodes_hitrates_as_tensor")
-    trees = n.attr_ints("nodes_treeids") or ()
+    trees = _ints(n, "nodes_treeids")
     count = len(trees)
-    ids, feature = _column(n, "nodeids", count), _column(n, "featureids", count)
-    yes, no = _column(n, "truenodeids", count), _column(n, "falsenodeids", count)
-    modes, limits = n.attr_strings("nodes_modes") or (), n.attr_floats("nodes_values") or ()
+    ids, feature = _ints(n, "nodes_nodeids", count), _ints(n, "nodes_featureids", count)
+    modes, value = n.attr_strings("nodes_modes") or (), _floats(n, "nodes_values", dtype)
     tracks = n.attr_ints("nodes_missing_value_tracks_true") or (0,) * count
-    if not count or {len(modes), len(limits), len(tracks)} != {count}:
+    if not count or {len(modes), len(value), len(tracks)} != {count}:
         n.bad(f"expected as many modes and values as {count} nodes, found {len(modes)}")
-    place = {key: i for i, key in enumerate(zip(trees, ids, strict=True))}
-    strange = sorted(set(modes) - set(_MODES))
-    if strange:
-        n.unsupported(f"branches of mode {strange[0]}; supported are {', '.join(_MODES)}")
-    is_leaf = np.array([m == "LEAF" for m in modes])
-    own = np.arange(count)
-    try:
-        ways = [
-            np.array([own[i] if is_leaf[i] else place[t, w[i]] for i, t in enumerate(trees)])
-            for w in (yes, no)
-        ]
-    except KeyError as e:
-        n.bad(f"expected a child among the nodes of its tree, found {e.args[0][1]}")
-    limit = np.array(limits, np.float32)
-    before = np.array([m in ("BRANCH_LT", "BRANCH_GTE") for m in modes])
-    limit = np.where(before, np.nextafter(limit, np.float32(-np.inf)), limit)
-    swapped = np.array([m in ("BRANCH_GTE", "BRANCH_GT") for m in modes])
-    missing = (np.array(tracks) != 0) ^ swapped
-    places = np.where(is_leaf, 0, feature)
-    if count != len(place) or places.min() < 0 or places.max() >= features:
-        n.bad(f"expected nodes of their own that read features 0 to {features - 1}")
+    numbers = {mode: i for i, mode in enumerate(branches.MODES[: branches.MEMBER])}
+    numbers["LEAF"] = branches.LEAF
+    if strange := set(modes) - set(numbers):
+        n.bad(f"nodes_modes: expected {', '.join(numbers)}, found {min(strange)!r}")
+    mode = np.array([numbers[m] for m in modes])
+    keys, own, inner = _Keys(n, trees, ids), np.arange(count), mode != branches.LEAF
+
+    def way(name: str) -> np.ndarray:
+        to = own.copy()
+        to[inner] = keys.find(trees[inner], _ints(n, name, count)[inner], "a child")
+        return to
+
+    yes, no = way("nodes_truenodeids"), way("nodes_falsenodeids")
     is_root = np.ones(count, bool)
-    is_root[ways[0][~is_leaf]] = is_root[ways[1][~is_leaf]] = False
-    front, depth = np.flatnonzero(is_root), 0
-    root = front
-    while not is_leaf[front].all():
-        inner, depth = front[~is_leaf[front]], depth + 1
-        front = np.unique(np.concatenate([w[inner] for w in ways]))
-        if depth > count:
-            n.bad("expected trees, found nodes that lie below themselves")
-    if len(root) != len(set(trees)):
-        n.bad(f"expected one root in each of {len(set(trees))} trees, found {len(root)} roots")
-    chosen = (np.where(swapped, *reversed(ways)), np.where(swapped, *ways))
-    limit, missing = np.where(is_leaf, np.float32(0), limit), missing & ~is_leaf
-    return _Forest(
-        place,
-        (
-            root.astype(np.int32), places.astype(np.int32), limit, missing.astype(np.uint8),
-            chosen[0].astype(np.int32), chosen[1].astype(np.int32),
-        ),
-        max(depth, 1),
-    )  # fmt: skip
+    is_root[yes[inner]] = is_root[no[inner]] = False
+    roots = np.flatnonzero(is_root)
+    if len(roots) != len(np.unique(trees)):
+        n.bad(f"expected one root in each of {len(np.unique(trees))} trees, found {len(roots)}")
+    column = _ints(n, group)
+    at_tree, at_node = (_ints(n, f"{prefix}_{k}ids", len(column)) for k in ("tree", "node"))
+    weight = _floats(n, f"{prefix}_weights", dtype)
+    if len(weight) != len(column):
+        n.bad(f"expected as many {group} as weights, found {len(column)} and {len(weight)}")
+    nodes = Nodes(mode, feature, value, np.asarray(tracks, bool), yes, no, {})
+    return _Forest(nodes, roots, keys.find(at_tree, at_node, "a leaf"), column, weight)
 
 
-def _sums(n: OnnxNode, prefix: str, group: str, outputs: int) -> Value:
-    """The sums of the leaves' weights, f32[samples, outputs]; `group` is what weights go to."""
-    x = samples(n, n.input(0))
-    forest = _forest(n, n.shape(x)[1])
-    trees, nodes = n.attr_ints(f"{prefix}_treeids") or (), n.attr_ints(f"{prefix}_nodeids") or ()
-    to, weights = n.attr_ints(group) or (), n.attr_floats(f"{prefix}_weights") or ()
-    if not len(trees) == len(nodes) == len(to) == len(weights):
-        n.bad(f"expected as many {group} as weights, found {len(to)} and {len(weights)}")
-    table = np.zeros((len(forest.place), outputs), np.float32)
-    for key, column, weight in zip(zip(trees, nodes, strict=True), to, weights, strict=True):
-        if key not in forest.place or not 0 <= column < outputs:
-            n.bad(f"expected weights for outputs 0 to {outputs - 1}, found {key} for {column}")
-        table[forest.place[key], column] += weight
-    op = TreeEnsemble(forest.depth, bool(forest.tables[3].any()))
-    return n.add(op, x, *map(n.const, forest.tables), n.const(table))
+def _combined(n: OnnxNode, x: Value, forest: _Forest, outputs: int, combine: str) -> Value:
+    """The leaves' weights combined, T[samples, outputs], of x T[samples, features].
+
+    An output that no leaf has a weight for is the start of the combination.
+    """
+    nodes, features = forest.nodes, n.extent(x, 1)
+    inner = nodes.mode != branches.LEAF
+    used, own = nodes.feature[inner], np.arange(len(inner))
+    if len(used) and not 0 <= used.min() <= used.max() < features:
+        n.bad(f"expected nodes that read features 0 to {features - 1}, found {used.max()}")
+    if (inner & ((nodes.yes == own) | (nodes.no == own))).any():
+        n.bad("expected trees, found nodes that lie below themselves")
+    column = forest.column
+    if len(column) and not 0 <= column.min() <= column.max() < outputs:
+        n.bad(f"expected weights for outputs 0 to {outputs - 1}, found {column.max()}")
+    table = branches.table_of(nodes)
+    start = {"sum": 0.0, "min": np.inf, "max": -np.inf}[combine]
+    weights = np.full((len(table.yes), outputs), start, x.dtype.numpy)
+    join = {"sum": np.add, "min": np.minimum, "max": np.maximum}[combine]
+    join.at(weights, (forest.place, column), forest.weight)
+    depth = branches.depth_of(table, forest.roots)
+    op = TreeEnsemble(depth, bool(table.missing.any()), combine)
+    tables = (forest.roots.astype(np.int32), *table.arrays, weights)
+    return n.add(op, x, *map(n.const, tables))
 
 
-def _with_base(n: OnnxNode, y: Value, outputs: int) -> Value:
-    base = n.attr_floats("base_values")
-    if not base:
-        return y
-    if len(base) != outputs:
+def _plus(n: OnnxNode, y: Value, base: np.ndarray) -> Value:
+    return n.add(ew.Add(), y, n.const(base)) if len(base) else y
+
+
+def _regression(
+    n: OnnxNode, forest: _Forest, outputs: int, aggregate: str, transform: str, base: np.ndarray
+) -> Value:
+    """The result of a regressor, T[samples, outputs]; `base` is added to the aggregate."""
+    if len(base) not in (0, outputs):
         n.bad(f"expected {outputs} base values, found {len(base)}")
-    return n.add(ew.Add(), y, n.const(np.asarray(base, np.float32)))
+    x = samples(n, n.input(0), _dtype(n.input(0)))
+    combine = aggregate.lower() if aggregate in ("MIN", "MAX") else "sum"
+    y = _combined(n, x, forest, outputs, combine)
+    if combine != "sum":  # an output without any leaf is 0
+        is_start = n.add(ew.Equal(), y, n.const(np.inf if combine == "min" else -np.inf, y.dtype))
+        y = n.add(ew.Where(), is_start, n.const(0.0, y.dtype), y)
+    if aggregate == "AVERAGE":
+        y = n.add(ew.Div(), y, n.const(float(len(forest.roots)), y.dtype))
+    return transformed(n, _plus(n, y, base), transform)
 
 
 @ml_op("TreeEnsembleRegressor")
 def tree_ensemble_regressor(n: OnnxNode) -> Result:
+    dtype = _dtype(n.input(0))
+    forest = _forest(n, dtype, "target", "target_ids")
+    aggregate = n.attr_string("aggregate_function", "SUM", _AGGREGATES)
+    base = _floats(n, "base_values", dtype)
     outputs = n.attr_int("n_targets", 1)
-    aggregate = n.attr_string("aggregate_function", "SUM")
-    if aggregate not in ("SUM", "AVERAGE"):
-        n.unsupported(f"aggregate_function {aggregate}; supported are SUM, AVERAGE")
-    y = _sums(n, "target", "target_ids", outputs)
-    if aggregate == "AVERAGE":
-        trees = len(set(n.attr_ints("nodes_treeids") or ()))
-        y = n.add(ew.Div(), y, n.const(float(trees), f32))
-    return transformed(n, _with_base(n, y, outputs))
+    return cast_to(n, _regression(n, forest, outputs, aggregate, post_transform(n), base), f32)
+
+
+@ml_op("TreeEnsemble", since=5)
+def tree_ensemble(n: OnnxNode) -> Result:
+    given = n.input(0).dtype
+    aggregate, transform = n.attr_int("aggregate_function", 1), n.attr_int("post_transform", 0)
+    if not 0 <= aggregate < len(_AGGREGATES) or not 0 <= transform < len(_TRANSFORMS):
+        n.bad(
+            f"expected aggregate_function 0 to 3 and post_transform 0 to 4, found {aggregate} and "
+            f"{transform}"
+        )
+    y = _regression(
+        n,
+        _forest_of_inner_nodes(n, _dtype(n.input(0))),
+        n.attr_int("n_targets", 1),
+        _AGGREGATES[aggregate],
+        _TRANSFORMS[transform],
+        np.zeros(0),
+    )
+    return cast_to(n, y, given)
+
+
+def _forest_of_inner_nodes(n: OnnxNode, dtype: DType) -> _Forest:
+    """The trees of TreeEnsemble, which keeps leaves apart; they follow the other nodes here."""
+    n.ignore("nodes_hitrates")
+    feature = _ints(n, "nodes_featureids")
+    count = len(feature)
+    column = _ints(n, "leaf_targetids")
+    floats = {}
+    for name in ("nodes_splits", "leaf_weights", "nodes_modes", "membership_values"):
+        given = _tensor(n, name)
+        floats[name] = np.zeros(0) if given is None else given
+    mode = floats["nodes_modes"].astype(np.int64)
+    value, weight = (floats[k].astype(dtype.numpy) for k in ("nodes_splits", "leaf_weights"))
+    tracks = n.attr_ints("nodes_missing_value_tracks_true") or (0,) * count
+    if {len(mode), len(value), len(tracks)} != {count} or len(weight) != len(column):
+        n.bad(
+            f"expected as many modes and splits as {count} nodes, and weights as {len(column)} "
+            f"leaves, found {len(mode)}, {len(value)} and {len(weight)}"
+        )
+    if not len(column) or (count and not 0 <= mode.min() <= mode.max() <= branches.MEMBER):
+        n.bad("expected leaves, and nodes of modes 0 to 6")
+    leaves = count + np.arange(len(column))
+
+    def way(name: str) -> np.ndarray:
+        to, is_leaf = _ints(n, f"nodes_{name}nodeids", count), _ints(n, f"nodes_{name}leafs", count)
+        if ((to < 0) | (to >= np.where(is_leaf, len(column), count))).any():
+            n.bad(f"nodes_{name}nodeids: expected {count} nodes and {len(column)} leaves")
+        return np.concatenate([np.where(is_leaf, to + count, to), leaves])
+
+    yes, no = way("true"), way("false")
+    roots = _ints(n, "tree_roots")
+    if len(roots) and not 0 <= roots.min() <= roots.max() < count:
+        n.bad(f"tree_roots: expected nodes 0 to {count - 1}, found {roots.tolist()}")
+
+    def padded(inner: np.ndarray, filler: float = 0) -> np.ndarray:
+        return np.concatenate([inner, np.full(len(leaves), filler, inner.dtype)])
+
+    members = _members(n, mode, floats["membership_values"].astype(dtype.numpy))
+    nodes = Nodes(
+        padded(mode, branches.LEAF), padded(feature), padded(value),
+        padded(np.asarray(tracks, bool)), yes, no, members,
+    )  # fmt: skip
+    return _Forest(nodes, roots, leaves, column, weight)
+
+
+def _members(n: OnnxNode, mode: np.ndarray, values: np.ndarray) -> dict[int, np.ndarray]:
+    """The sets of nodes of mode MEMBER; in `values` a NaN ends each."""
+    asking = np.flatnonzero(mode == branches.MEMBER)
+    ends = np.flatnonzero(np.isnan(values))
+    sets = [part[~np.isnan(part)] for part in np.split(values, ends)]
+    if len(values) == 0 or (len(ends) and ends[-1] == len(values) - 1):
+        sets = sets[:-1]
+    if len(sets) != len(asking):
+        n.bad(f"membership_values: expected {len(asking)} sets, found {len(sets)}")
+    return dict(zip(asking.tolist(), sets, strict=True))
 
 
 @ml_op("TreeEnsembleClassifier")
 def tree_ensemble_classifier(n: OnnxNode) -> Result:
-    """The class with the best score.  If class 0 of two has all the weights, they are those of the
-    second class, chosen above 0, or above 0.5 where no weight is negative, as scores are
-    probabilities then; the first one's score follows.
+    """The class with the best score.
+
+    Of two classes the second is chosen above a limit: 0.5 if all weights belong to one class and
+    none is negative, as they are probabilities then, else 0.
     """
-    labels = n.attr_ints("classlabels_int64s")
-    if labels is None:
-        n.unsupported("class labels that are strings")
-    names, ids = n.const(np.asarray(labels, np.int64)), set(n.attr_ints("class_ids") or ())
-    is_single = len(labels) == 2 and len(ids) == 1
-    if is_single and (ids != {0} or n.attr_string("post_transform", "NONE") == "SOFTMAX"):
-        n.unsupported("weights of one of two classes that is not class 0, or SOFTMAX of them")
-    count = 1 if is_single else len(labels)
-    scores = _with_base(n, _sums(n, "class", "class_ids", count), count)
-    is_probability = min(n.attr_floats("class_weights") or (0.0,)) >= 0
-    if len(labels) == 2 and not is_single:
-        n.unsupported("weights of both of two classes")
-    if not is_single:
-        best = n.add(reduce.ArgMax(-1, False), scores)
-        return n.add(gather.Gather(0), names, best), transformed(n, scores)
-    is_second = n.add(ew.Greater(), scores, n.const(0.5 if is_probability else 0.0, f32))
-    one = reshape_to(n, n.add(ew.Cast(i64), is_second), (n.shape(scores)[0],))
-    scores = transformed(n, scores)
-    is_mirrored = not is_probability and n.attr_string("post_transform", "NONE") == "NONE"
-    if is_mirrored:
-        first = n.add(ew.Neg(), scores)
+    names, transform = labels(n, "classlabels_int64s"), post_transform(n)
+    count, dtype = len(names), _dtype(n.input(0))
+    forest = _forest(n, dtype, "class", "class_ids")
+    base = _floats(n, "base_values", dtype)
+    if len(base) not in ((0, 1, 2) if count == 2 else (0, count)):
+        n.bad(f"expected {count} base values, found {len(base)}")
+    x = samples(n, n.input(0), dtype)
+    if count == 2:
+        return _of_two_classes(n, x, forest, base, transform)
+    scores = _plus(n, _combined(n, x, forest, count, "sum"), base)
+    if count == 1:
+        above = n.add(ew.Greater(), scores, n.const(0.0, dtype))
+        label = flat(n, n.add(ew.Cast(i64), above))
     else:
-        first = n.add(ew.Sub(), n.const(1.0, f32), scores)
-    scores = n.add(slicing.Concat(1), first, scores)
-    return n.add(gather.Gather(0), names, one), scores
+        label = names.of(n, best(n, _counted(n, x, forest, scores, len(base) > 0)))
+    return label, cast_to(n, transformed(n, scores, transform), f32)
+
+
+def _counted(n: OnnxNode, x: Value, forest: _Forest, scores: Value, has_base: bool) -> Value:
+    """The scores, but -infinity for classes that no leaf has a weight for: they are not chosen."""
+    count = n.extent(scores, 1)
+    everywhere = [forest.is_everywhere(k) for k in range(count)]
+    if has_base or all(everywhere) or (None in everywhere and forest.weight.min(initial=0) >= 0):
+        return scores
+    if None in everywhere:
+        has = n.add(ew.Greater(), _presence(n, x, forest, count), n.const(0.0, x.dtype))
+    else:
+        has = n.const(np.array([everywhere], bool))
+    return n.add(ew.Where(), has, scores, n.const(-np.inf, x.dtype))
+
+
+def _presence(n: OnnxNode, x: Value, forest: _Forest, count: int) -> Value:
+    """How many leaves of those reached have a weight for each output, T[samples, outputs]."""
+    ones = replace(forest, weight=np.ones_like(forest.weight))
+    return _combined(n, x, ones, count, "sum")
+
+
+def _of_two_classes(
+    n: OnnxNode, x: Value, forest: _Forest, base: np.ndarray, transform: str
+) -> Result:
+    names = labels(n, "classlabels_int64s")
+    sums = _combined(n, x, forest, 2, "sum")
+    s0, s1 = n.add(slicing.Split(1, (1, 1)), sums)
+    is_single = len(np.unique(forest.column)) == 1
+    is_probability = is_single and forest.weight.min(initial=0) >= 0
+
+    has_first = not is_single or forest.column[0] == 0
+
+    def scored(has_second: bool) -> tuple[Value, Value]:
+        """The score that decides, and both scores."""
+        if len(base) == 2 and has_second:
+            second = _plus(n, s0, base[1:])
+            first = n.add(ew.Neg(), second) if has_first else s0
+            return second, n.add(slicing.Concat(1), first, second)
+        first = _plus(n, s0, base[:1]) if has_first else s0
+        if has_second:
+            return s1, n.add(slicing.Concat(1), first, s1)
+        if len(base) == 2:
+            return first, n.add(slicing.Concat(1), first, s1)
+        return first, of_two(n, first, not is_probability, transform)
+
+    def final(has_second: bool) -> tuple[Value, Value]:
+        decides, both = scored(has_second)
+        is_two = has_second or len(base) == 2
+        return decides, transformed(n, both, transform) if is_two else both
+
+    everywhere = forest.is_everywhere(1)
+    if everywhere is None:
+        _, has1 = n.add(slicing.Split(1, (1, 1)), _presence(n, x, forest, 2))
+        has = n.add(ew.Greater(), has1, n.const(0.0, x.dtype))
+        pairs = zip(final(True), final(False), strict=True)
+        decides, both = (n.add(ew.Where(), has, a, b) for a, b in pairs)
+    else:
+        decides, both = final(everywhere)
+    limit = n.const(0.5 if is_probability else 0.0, x.dtype)
+    second = flat(n, n.add(ew.Cast(i64), n.add(ew.Greater(), decides, limit)))
+    label = names.of(n, second) if is_single else second
+    return label, cast_to(n, both, f32)

@@ -1,0 +1,172 @@
+"""The table of nodes that a walk through decision trees reads.
+
+All branches become `x <= limit`.  `x < v` is `x <= u` for the number u before v, and the opposite
+comparisons exchange the branches.  A test for members of a set becomes a search tree over the
+numbers at which the answer changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilesmith.support.errors import ModelError
+
+MODES = (
+    "BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ",
+    "BRANCH_MEMBER",
+)  # fmt: skip
+"""How nodes compare a feature with their value, in the order of TreeEnsemble's numbers."""
+
+LEQ, LT, GTE, GT, EQ, NEQ, MEMBER = range(7)
+LEAF = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """The nodes of all trees, as a model gives them.
+
+    mode: i64[n], which comparison, or LEAF.
+    feature: i64[n], the feature that is compared.
+    value: float[n], what it is compared with.
+    tracks: bool[n], whether NaN passes the comparison.
+    yes: i64[n], the next node if the comparison holds; a leaf's is the leaf itself.
+    no: i64[n], the next node if it does not.
+    members: the set of each node of mode MEMBER.
+    """
+
+    mode: np.ndarray
+    feature: np.ndarray
+    value: np.ndarray
+    tracks: np.ndarray
+    yes: np.ndarray
+    no: np.ndarray
+    members: Mapping[int, np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The table of nodes that `TreeEnsemble` walks, but for roots and weights.
+
+    feature: i32[n], the feature that a node compares.
+    limit: float[n], what it is compared with.
+    missing: u8[n], whether NaN goes to `yes`.
+    yes: i32[n], the next node where the feature is not above the limit; a leaf's is the leaf.
+    no: i32[n], the next node elsewhere.
+    """
+
+    feature: np.ndarray
+    limit: np.ndarray
+    missing: np.ndarray
+    yes: np.ndarray
+    no: np.ndarray
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        return self.feature, self.limit, self.missing, self.yes, self.no
+
+
+def table_of(nodes: Nodes) -> Table:
+    """The nodes with one kind of comparison; searches in sets add nodes at the end."""
+    mode = nodes.mode
+    is_leaf, is_swapped = mode == LEAF, (mode == GTE) | (mode == GT)
+    limit = np.where((mode == LT) | (mode == GTE), _before(nodes.value), nodes.value)
+    search = _Search(nodes, len(mode))
+    for i in np.flatnonzero((mode >= EQ) & ~is_leaf):
+        search.add(int(i))
+    added = search.added
+    at = np.fromiter(added, np.int64, len(added))
+    size = int(max(at.max(initial=-1) + 1, len(mode)))
+
+    def column(plain: np.ndarray, searched: Iterable[float]) -> np.ndarray:
+        out = np.zeros(size, plain.dtype)
+        out[: len(mode)] = plain
+        out[at] = np.fromiter(searched, plain.dtype, len(added))
+        return out
+
+    found = added.values()
+    return Table(
+        column(np.where(is_leaf, 0, nodes.feature).astype(np.int32), (s.feature for s in found)),
+        column(np.where(is_leaf, 0, limit).astype(nodes.value.dtype), (s.limit for s in found)),
+        column(
+            ((nodes.tracks ^ is_swapped) & ~is_leaf).astype(np.uint8), (s.missing for s in found)
+        ),
+        column(np.where(is_swapped, nodes.no, nodes.yes).astype(np.int32), (s.yes for s in found)),
+        column(np.where(is_swapped, nodes.yes, nodes.no).astype(np.int32), (s.no for s in found)),
+    )
+
+
+def _before(value: np.ndarray) -> np.ndarray:
+    """The largest number below each; NaN, which nothing is below, where there is none."""
+    found = np.nextafter(value, value.dtype.type(-np.inf))
+    return np.where(value == -np.inf, value.dtype.type(np.nan), found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One node of a search."""
+
+    feature: int
+    limit: float
+    missing: bool
+    yes: int
+    no: int
+
+
+class _Search:
+    """Search trees for nodes that ask whether a feature is in a set."""
+
+    def __init__(self, nodes: Nodes, end: int) -> None:
+        self._nodes, self._end = nodes, end
+        self.added: dict[int, _Step] = {}
+        """By place in the table."""
+
+    def add(self, node: int) -> None:
+        """Puts a search in the place of a node."""
+        given, mode = self._nodes, int(self._nodes.mode[node])
+        members = given.members[node] if mode == MEMBER else given.value[node : node + 1]
+        inside, outside = int(given.yes[node]), int(given.no[node])
+        if mode == NEQ:
+            inside, outside = outside, inside
+        tracked = given.yes[node] if given.tracks[node] or mode == NEQ else given.no[node]
+        ends: list[float] = []  # of the intervals that have one answer
+        targets: list[int] = []
+        members = np.unique(members[~np.isnan(members)])
+        for low, member in zip(_before(members), members, strict=True):
+            if not np.isnan(low) and (not ends or low > ends[-1]):
+                ends.append(float(low))
+                targets.append(outside)
+            ends.append(float(member))
+            targets.append(inside)
+        if not ends:
+            ends, targets = [np.nan], [inside]  # nothing is below NaN
+        targets.append(outside)
+        nan_at = targets.index(int(tracked)) if int(tracked) in targets else len(targets) - 1
+        feature = int(given.feature[node])
+
+        def build(low: int, high: int, place: int | None = None) -> int:
+            """The node that tells intervals low to high - 1 apart; a new one without `place`."""
+            if high - low == 1:
+                return targets[low]
+            if place is None:
+                place, self._end = self._end, self._end + 1
+            middle = (low + high) // 2
+            yes, no = build(low, middle), build(middle, high)
+            self.added[place] = _Step(feature, ends[middle - 1], nan_at < middle, yes, no)
+            return place
+
+        build(0, len(targets), node)
+
+
+def depth_of(table: Table, roots: np.ndarray) -> int:
+    """The longest way from a root to a leaf, at least 1.  Raises ModelError if one never ends."""
+    front, depth = np.unique(roots), 0
+    while True:
+        front = front[table.yes[front] != front]
+        if not len(front):
+            return max(depth, 1)
+        front, depth = np.unique(np.concatenate([table.yes[front], table.no[front]])), depth + 1
+        if depth > len(table.yes):
+            raise ModelError("expected trees, found nodes that lie below themselves")

@@ -1,0 +1,190 @@
+"""Linear models and support vector machines of ai.onnx.ml."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import combinations
+
+import numpy as np
+
+from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.onnx.ml.scores import (
+    Labels,
+    best,
+    flat,
+    labels,
+    ml_op,
+    of_two,
+    post_transform,
+    samples,
+    transformed,
+)
+from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.graph.nodes import Value
+from tilesmith.ir.dtypes import f32, i64
+from tilesmith.ops import activation as act
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import matmul as mm
+from tilesmith.ops import reduce, shape
+from tilesmith.ops.coupling import PairwiseCoupling
+
+
+def _numbers(n: OnnxNode, name: str, count: int | None = None) -> np.ndarray:
+    """A list of floats, of `count` if that is given."""
+    found = np.asarray(n.attr_floats(name) or (), np.float32)
+    if count is not None and len(found) != count:
+        n.bad(f"attribute {name!r}: expected {count} numbers, found {len(found)}")
+    return found
+
+
+def _rows(n: OnnxNode, name: str, count: int) -> np.ndarray:
+    """A list of floats as f32[count, features]."""
+    found = _numbers(n, name)
+    if count < 1 or not len(found) or len(found) % count:
+        n.bad(f"attribute {name!r}: expected {count} rows of numbers, found {len(found)}")
+    return found.reshape(count, -1)
+
+
+def _scores(n: OnnxNode, count: int) -> Value:
+    """`count` linear functions of the features, f32[samples, count]."""
+    x, weights = samples(n, n.input(0)), _rows(n, "coefficients", count)
+    product = n.add(mm.MatMul(False, True), x, n.const(weights))
+    if not n.attr_floats("intercepts"):
+        return product
+    return n.add(ew.Add(), product, n.const(_numbers(n, "intercepts", count)))
+
+
+@ml_op("LinearRegressor")
+def linear_regressor(n: OnnxNode) -> Result:
+    return transformed(n, _scores(n, n.attr_int("targets", 1)), post_transform(n))
+
+
+@ml_op("LinearClassifier")
+def linear_classifier(n: OnnxNode) -> Result:
+    n.ignore("multi_class")  # says how the model was trained
+    names, transform = labels(n, "classlabels_ints"), post_transform(n)
+    count = len(n.attr_floats("intercepts") or ()) or len(names)
+    if count not in (1, len(names)):
+        n.bad(f"expected 1 or {len(names)} intercepts, found {count}")
+    scores = _scores(n, count)
+    if count > 1:
+        return names.of(n, best(n, scores)), transformed(n, scores, transform)
+    above = flat(n, n.add(ew.Cast(i64), n.add(ew.Greater(), scores, n.const(0.0, f32))))
+    if len(names) == 2:
+        return names.of(n, above), of_two(n, scores, False, transform)
+    return above, transformed(n, scores, transform)
+
+
+def _kernel(n: OnnxNode, x: Value, vectors: np.ndarray) -> Value:
+    """The kernel of samples and vectors[v, features], f32[samples, v]."""
+    kind = n.attr_string("kernel_type", "LINEAR", ("LINEAR", "POLY", "RBF", "SIGMOID"))
+    gamma, offset, degree = _numbers(n, "kernel_params", 3) if n.has("kernel_params") else (0,) * 3
+    constant = partial(n.const, dtype=f32)
+    if kind == "RBF":  # differences, as |x|^2 + |v|^2 - 2xv loses what is small beside |x|^2
+        rows = n.add(shape.Unsqueeze((2,)), x)
+        apart = n.add(ew.Sub(), rows, n.const(np.ascontiguousarray(vectors.T)))
+        distance = n.add(reduce.ReduceSumSquare((1,), False), apart)
+        return n.add(ew.Exp(), n.add(ew.Mul(), distance, constant(-gamma)))
+    product = n.add(mm.MatMul(False, True), x, n.const(vectors))
+    if kind == "LINEAR":
+        return product
+    scaled = n.add(ew.Add(), n.add(ew.Mul(), product, constant(gamma)), constant(offset))
+    return (
+        n.add(ew.Tanh(), scaled) if kind == "SIGMOID" else n.add(ew.Pow(), scaled, constant(degree))
+    )
+
+
+@ml_op("SVMRegressor")
+def svm_regressor(n: OnnxNode) -> Result:
+    n.ignore("post_transform")  # ONNX Runtime applies none
+    x, count = samples(n, n.input(0)), n.attr_int("n_supports", 0)
+    if count > 0:
+        x = _kernel(n, x, _rows(n, "support_vectors", count))
+        weights = _rows(n, "coefficients", 1)
+    else:
+        n.ignore("kernel_type", "kernel_params", "support_vectors")
+        weights = _rows(n, "coefficients", 1)
+    y = n.add(mm.MatMul(False, True), x, n.const(weights))
+    y = n.add(ew.Add(), y, n.const(_numbers(n, "rho")[:1]))
+    if not n.attr_flag("one_class"):
+        return y
+    is_inside = n.add(ew.Greater(), y, n.const(0.0, f32))
+    return n.add(ew.Where(), is_inside, n.const(1.0, f32), n.const(-1.0, f32))
+
+
+@ml_op("SVMClassifier")
+def svm_classifier(n: OnnxNode) -> Result:
+    names, transform = labels(n, "classlabels_ints"), post_transform(n)
+    x, per_class = samples(n, n.input(0)), n.attr_ints("vectors_per_class") or ()
+    if sum(per_class) == 0:
+        return _without_vectors(n, x, names, transform)
+    count = len(names)
+    if len(per_class) != count or min(per_class) < 0 or count < 2:
+        n.bad(f"vectors_per_class: expected {count} numbers from 0, found {list(per_class)}")
+    pairs = _Pairs(n, per_class)
+    kernel = _kernel(n, x, _rows(n, "support_vectors", sum(per_class)))
+    scores = n.add(mm.MatMul(), kernel, n.const(pairs.weights))
+    scores = n.add(ew.Add(), scores, n.const(_numbers(n, "rho", len(pairs))))
+    wins = n.add(ew.Cast(f32), n.add(ew.Greater(), scores, n.const(0.0, f32)))
+    votes = n.add(mm.MatMul(), wins, n.const(pairs.first - pairs.second))
+    votes = n.add(ew.Add(), votes, n.const(pairs.second.sum(axis=0)))
+    label = names.of(n, best(n, votes))
+    if n.attr_floats("prob_a"):
+        return label, transformed(n, pairs.probabilities(n, scores), transform)
+    if count > 2:
+        return label, transformed(n, scores, transform)
+    return label, of_two(n, scores, transform == "NONE", transform)
+
+
+def _without_vectors(n: OnnxNode, x: Value, names: Labels, transform: str) -> Result:
+    """A linear machine: one function for each class."""
+    n.ignore("kernel_type", "kernel_params", "support_vectors")
+    weights = _rows(n, "coefficients", len(names))
+    scores = n.add(mm.MatMul(False, True), x, n.const(weights))
+    scores = n.add(ew.Add(), scores, n.const(_numbers(n, "rho")[:1]))
+    place = best(n, scores)
+    has_probabilities = n.attr_floats("prob_a") is not None
+    n.ignore("prob_b")
+    if len(names) == 2 and not has_probabilities:
+        top = flat(n, n.add(reduce.ReduceMax((-1,), True), scores))
+        if weights.min() >= 0:
+            is_second = n.add(ew.GreaterEqual(), top, n.const(0.5, f32))
+        else:
+            is_second = n.add(ew.Greater(), top, n.const(0.0, f32))
+        place = n.add(ew.Where(), is_second, n.const(1, i64), place)
+    return names.of(n, place), transformed(n, scores, transform)
+
+
+class _Pairs:
+    """The machines of a classifier, one for each pair of classes i < j.
+
+    weights: f32[vectors, pairs], of the support vectors in each machine.
+    first: f32[pairs, classes], 1 at class i of each pair.
+    second: f32[pairs, classes], 1 at class j of each pair.
+    """
+
+    def __init__(self, n: OnnxNode, per_class: tuple[int, ...]) -> None:
+        count, ends = len(per_class), np.cumsum(per_class)
+        self._pairs = list(combinations(range(count), 2))
+        given = _rows(n, "coefficients", count - 1)
+        if given.shape[1] != ends[-1]:
+            n.bad(f"coefficients: expected {count - 1} * {ends[-1]} numbers, found {given.size}")
+        of_class = [slice(e - c, e) for e, c in zip(ends, per_class, strict=True)]
+        self.weights = np.zeros((ends[-1], len(self)), np.float32)
+        for p, (i, j) in enumerate(self._pairs):
+            self.weights[of_class[i], p] = given[j - 1, of_class[i]]
+            self.weights[of_class[j], p] = given[i, of_class[j]]
+        eye = np.eye(count, dtype=np.float32)
+        self.first, self.second = (eye[[pair[k] for pair in self._pairs]] for k in (0, 1))
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def probabilities(self, n: OnnxNode, scores: Value) -> Value:
+        """J. Platt's probability for each pair, coupled, f32[samples, classes]."""
+        slope, offset = (n.const(_numbers(n, f"prob_{k}", len(self))) for k in "ab")
+        fitted = n.add(ew.Add(), n.add(ew.Mul(), scores, slope), offset)
+        one = n.const(1.0, f32)
+        of_first = n.add(ew.Sub(), one, n.add(act.Sigmoid(), fitted))
+        of_first = n.add(ew.Clip(1e-7, 1 - 1e-7), of_first)
+        return n.add(PairwiseCoupling(self.first.shape[1]), of_first)

@@ -1,0 +1,145 @@
+"""What the models of ai.onnx.ml share: rows of samples, scores of classes and their labels.
+
+The specification leaves open what becomes of a single score and of two classes.  ONNX Runtime's
+conventions are followed there:
+
+- A single score is only transformed by PROBIT.
+- Two classes with one score s have the scores 1 - s and s, or -s and s, by the model's weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from tilesmith.frontend.onnx.elementwise import cast_to
+from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.registry import onnx_op
+from tilesmith.frontend.onnx.shapes import reshape_to
+from tilesmith.graph.nodes import Value
+from tilesmith.ir import extents
+from tilesmith.ir.dtypes import DType, f32
+from tilesmith.ops import activation as act
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import gather, norm, reduce, slicing
+
+ml_op = partial(onnx_op, since=1, domain="ai.onnx.ml")
+
+
+def samples(n: OnnxNode, x: Value, dtype: DType = f32) -> Value:
+    """The input as dtype[samples, features]; a vector is one sample."""
+    if x.type.rank not in (1, 2):
+        n.bad(f"expected samples by features, found {x.type}")
+    x = cast_to(n, x, dtype)
+    return x if x.type.rank == 2 else reshape_to(n, x, (1, *x.type.shape))
+
+
+def flat(n: OnnxNode, x: Value) -> Value:
+    """All elements in one axis."""
+    return reshape_to(n, x, (extents.product(x.type.shape),))
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The labels of a classifier's classes.
+
+    ints: the labels, i64[classes].
+    """
+
+    ints: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.ints)
+
+    def of(self, n: OnnxNode, place: Value) -> Value:
+        """The labels of classes given by their places, i64[samples]."""
+        return n.add(gather.Gather(0), n.const(self.ints), place)
+
+
+def labels(n: OnnxNode, ints: str, strings: str = "classlabels_strings") -> Labels:
+    """The labels that a classifier has in one of two attributes."""
+    if n.attr_strings(strings):
+        n.unsupported("class labels that are strings")
+    found = n.attr_ints(ints)
+    if not found:
+        n.bad(f"expected labels in attribute {ints!r} or {strings!r}, found none")
+    return Labels(np.asarray(found, np.int64))
+
+
+def best(n: OnnxNode, scores: Value) -> Value:
+    """The place of each sample's largest score, i64[samples]."""
+    return n.add(reduce.ArgMax(-1, False), scores)
+
+
+def _probit(n: OnnxNode, p: Value) -> Value:
+    """sqrt(2) times the inverse of erf at 2p - 1, by S. Winitzki's approximation of it."""
+    constant = partial(n.const, dtype=p.dtype)
+    x = n.add(ew.Sub(), n.add(ew.Mul(), constant(2.0), p), constant(1.0))
+    ends = n.add(ew.Sub(), constant(1.0), x), n.add(ew.Add(), constant(1.0), x)
+    log = n.add(ew.Log(), n.add(ew.Mul(), *ends))
+    half = n.add(ew.Mul(), log, constant(0.5))
+    first = n.add(ew.Add(), half, constant(2 / (math.pi * 0.147)))
+    inner = n.add(ew.Sub(), n.add(ew.Mul(), first, first), n.add(ew.Div(), log, constant(0.147)))
+    size = n.add(ew.Sqrt(), n.add(ew.Sub(), n.add(ew.Sqrt(), inner), first))
+    sign = n.add(ew.Where(), n.add(ew.Less(), x, constant(0.0)), constant(-1.0), constant(1.0))
+    return n.add(ew.Mul(), n.add(ew.Mul(), sign, constant(math.sqrt(2))), size)
+
+
+def _softmax_zero(n: OnnxNode, scores: Value) -> Value:
+    """Softmax over the scores that are not 0; those stay 0."""
+    constant = partial(n.const, dtype=scores.dtype)
+    largest = n.add(reduce.ReduceMax((-1,), True), scores)
+    is_counted = n.add(ew.Greater(), n.add(ew.Abs(), scores), constant(1e-7))
+    power = n.add(ew.Exp(), n.add(ew.Sub(), scores, largest))
+    total = n.add(
+        reduce.ReduceSum((-1,), True), n.add(ew.Where(), is_counted, power, constant(0.0))
+    )
+    small = n.add(ew.Mul(), scores, n.add(ew.Exp(), n.add(ew.Neg(), largest)))
+    return n.add(ew.Div(), n.add(ew.Where(), is_counted, power, small), total)
+
+
+def _logistic(n: OnnxNode, scores: Value) -> Value:
+    return n.add(act.Sigmoid(), scores)
+
+
+def _softmax(n: OnnxNode, scores: Value) -> Value:
+    return n.add(norm.Softmax(-1), scores)
+
+
+_POST_TRANSFORMS: dict[str, Callable[[OnnxNode, Value], Value]] = {
+    "NONE": lambda n, scores: scores,
+    "LOGISTIC": _logistic,
+    "SOFTMAX": _softmax,
+    "SOFTMAX_ZERO": _softmax_zero,
+    "PROBIT": _probit,
+}
+
+
+def post_transform(n: OnnxNode) -> str:
+    """The name of the function that the scores go through."""
+    return n.attr_string("post_transform", "NONE", tuple(_POST_TRANSFORMS))
+
+
+def transformed(n: OnnxNode, scores: Value, name: str) -> Value:
+    """`scores`, T[samples, scores], through the function `name`."""
+    if n.extent(scores, 1) == 1 and name != "PROBIT":
+        return scores
+    return _POST_TRANSFORMS[name](n, scores)
+
+
+def of_two(n: OnnxNode, score: Value, is_mirrored: bool, name: str) -> Value:
+    """The scores of two classes by that of the second, T[samples, 1] to T[samples, 2].
+
+    is_mirrored: whether the first score is the negative of the second, else 1 minus it.
+    name: of the transformation; LOGISTIC always mirrors, and neither SOFTMAX is applied.
+    """
+    if is_mirrored or name == "LOGISTIC":
+        first = n.add(ew.Neg(), score)
+    else:
+        first = n.add(ew.Sub(), n.const(1.0, score.dtype), score)
+    both = n.add(slicing.Concat(1), first, score)
+    return transformed(n, both, name) if name in ("LOGISTIC", "PROBIT") else both
