@@ -21,6 +21,7 @@ from tilesmith.ops.coupling import PairwiseCoupling
 from tilesmith.ops.deform import DeformConv, DeformSample
 from tilesmith.ops.einsum import Einsum
 from tilesmith.ops.gather import Gather, GatherElements, GatherNd, OneHot, Trilu
+from tilesmith.ops.lookup import CountRuns, Position
 from tilesmith.ops.matmul import Gemm, MatMul
 from tilesmith.ops.norm import (
     BatchNorm,
@@ -124,6 +125,16 @@ def _elementwise() -> Iterator[Case]:
             yield case(TreeEnsemble(2, False, combine), In((9, 3)), *tables, weights)
     for classes, pairs in ((2, 1), (3, 3), (5, 10)):
         yield case(PairwiseCoupling(classes), In((7, pairs), low=0.01, high=0.99))
+    for keys in (np.int64([-3, 0, 2, 4, 5]), np.float32([-1, 0, 2, np.inf, np.nan]), np.int8([])):
+        x = np.append(keys, [1, 2, 7, 0, -9]).astype(keys.dtype)
+        yield case(Position(), x, keys)
+        yield case(Position(), np.resize(x, (3, 4)), keys)
+    runs = (np.int64([[1], [3]]), np.int64([4, 0]), np.int64([[0, 3], [2, 2], [2, 3]]),
+            np.int64([1, 2, 1]), np.zeros((0, 3), np.int64), np.zeros(0, np.int64))  # fmt: skip
+    for extent in (1, 2, 9):
+        lines = np.random.default_rng(extent).integers(0, 4, (5, extent))
+        for skip in (0, 2):
+            yield case(CountRuns((1, 2, 3), skip, 5), lines, *runs)
     for mode in ew.CastE8M0.modes:
         for saturate in (True, False):
             yield case(ew.CastE8M0(mode, saturate), SPECIAL)

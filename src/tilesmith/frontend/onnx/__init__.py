@@ -32,6 +32,7 @@ from tilesmith.frontend.onnx import (
 from tilesmith.frontend.onnx.contrib import attention as contrib_attention
 from tilesmith.frontend.onnx.contrib import fused as contrib_fused
 from tilesmith.frontend.onnx.contrib import quantized as contrib_quantized
+from tilesmith.frontend.onnx.ml import encoders as ml_encoders
 from tilesmith.frontend.onnx.ml import features as ml_features
 from tilesmith.frontend.onnx.ml import linear as ml_linear
 from tilesmith.frontend.onnx.ml import trees as ml_trees
@@ -62,6 +63,7 @@ FAMILIES = (
     optimizers,
     early,
     ml_features,
+    ml_encoders,
     ml_linear,
     ml_trees,
     contrib_fused,
