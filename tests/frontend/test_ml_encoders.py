@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-from test_operators import check, made
+from test_operators import check, made, onnxruntime
 
 import tilesmith as ts
 from tilesmith.frontend.load import load
@@ -82,3 +82,22 @@ def test_label_encoders_say_what_is_wrong() -> None:
         load(labels(2, inputs, keys_int64s=[5, 4], values_int64s=[1]))
     with pytest.raises(ModelError, match="the keys' type float32, found i64"):
         load(labels(2, inputs, keys_floats=[5.0, 4.0], values_int64s=[1, 2]))
+
+
+@pytest.mark.parametrize("mode", ["TF", "IDF", "TFIDF"])
+@pytest.mark.parametrize(("shortest", "longest", "skips"), [(1, 1, 0), (1, 2, 3), (2, 3, 1)])
+def test_counts_of_runs_of_integers(mode: str, shortest: int, longest: int, skips: int) -> None:
+    given: dict[str, Any] = {
+        "pool_int64s": [2, 3, 5, 4, 5, 6, 7, 7, 6, 7, 1, 2, 3, 3, 2, 1], "ngram_counts": [0, 4, 10],
+        "ngram_indexes": [0, 1, 2, 3, 7, 5, 4, 6, 8], "weights": [0.5, 1, 2, 3, 4, 5, 6, 7, 8],
+        "mode": mode, "min_gram_length": shortest, "max_gram_length": longest,
+        "max_skip_count": skips,
+    }  # fmt: skip
+    rng = np.random.default_rng(skips)
+    for inputs in ({"x": rng.integers(1, 8, (6, 12))}, {"x": rng.integers(1, 8, 12, np.int32)}):
+        check(made("TfIdfVectorizer", inputs, **given), inputs)
+    words = {"x": rng.integers(1, 8, (6, 12)).astype(str).astype(object)}
+    given["pool_strings"] = [str(k) for k in given.pop("pool_int64s")]
+    model = made("TfIdfVectorizer", words, **given)
+    (wanted,) = onnxruntime(model, words)
+    np.testing.assert_allclose(ts.compile(model).run(words)["y0"], wanted)

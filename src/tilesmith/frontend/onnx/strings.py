@@ -99,7 +99,6 @@ def text_cast(n: OnnxNode) -> Result:
     return on_host(n, "cast_from_string", [_like(x, to)], [x], to=to.numpy.name)
 
 
-@onnx_op("LabelEncoder", since=1, domain="ai.onnx.ml")
 @object_op("LabelEncoder", since=1, domain="ai.onnx.ml")
 def label_encoder(n: OnnxNode) -> Result:
     x = n.input(0)
@@ -165,7 +164,6 @@ def _contents(n: OnnxNode, tensor: Any, what: str) -> tuple[list[Any], DType]:
     return found.data.array.reshape(-1).tolist(), found.type.dtype
 
 
-@onnx_op("TfIdfVectorizer", since=9)
 @object_op("TfIdfVectorizer", since=9)
 def tf_idf_vectorizer(n: OnnxNode) -> Result:
     x = n.input(0)
@@ -179,15 +177,19 @@ def tf_idf_vectorizer(n: OnnxNode) -> Result:
     grams = sum((b - a) // i for i, (a, b) in enumerate(pairwise([*starts, len(pool)]), 1))
     if len(indexes) != grams or min(indexes, default=0) < 0:
         n.bad(f"attribute 'ngram_indexes': expected {grams} places, found {len(indexes)}")
-    if weights is not None and len(weights) != size:
-        n.bad(f"attribute 'weights': expected {size} numbers, found {len(weights)}")
+    if weights is not None and len(weights) != grams:
+        n.bad(f"attribute 'weights': expected {grams} numbers, found {len(weights)}")
+    scale = None
+    if weights is not None:
+        of_place = dict(zip(indexes, weights, strict=True))
+        scale = [of_place.get(k, 1.0) for k in range(size)]
     result = _like(x, f32)
     if x.dtype.form != "tensor":
         result = TensorType(f32, (*x.shape[:-1], size))
     return on_host(
         n, "tf_idf", [result], [x],
         mode=n.attr_string("mode", among=("TF", "IDF", "TFIDF")), pool=pool, starts=starts,
-        indexes=indexes, weights=None if weights is None else list(weights),
+        indexes=indexes, weights=scale,
         shortest=n.attr_int("min_gram_length"), longest=n.attr_int("max_gram_length"),
         skips=n.attr_int("max_skip_count"),
     )  # fmt: skip

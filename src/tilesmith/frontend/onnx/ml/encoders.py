@@ -1,21 +1,27 @@
-"""Encoders of ai.onnx.ml: categories as other categories, or as vectors of zeros and a one."""
+"""Encoders: categories as other categories, as vectors of zeros and a one, or as counts of runs."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx import attributes as at
+from tilesmith.frontend.onnx import strings
 from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.ml.scores import ml_op
 from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.objects import STRING
+from tilesmith.frontend.onnx.registry import onnx_op
+from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.frontend.onnx.tensors import decode
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import f32, i64
+from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather
-from tilesmith.ops.lookup import Position
+from tilesmith.ops.lookup import CountRuns, Position
 
 
 def position(n: OnnxNode, x: Value, keys: np.ndarray) -> tuple[Value, np.ndarray]:
@@ -38,8 +44,11 @@ def one_hot_encoder(n: OnnxNode) -> Result:
     return n.add(gather.OneHot(len(cats)), column, n.const((0.0, 1.0), f32))
 
 
-@ml_op("LabelEncoder", since=2)
+@ml_op("LabelEncoder")
 def label_encoder(n: OnnxNode) -> Result:
+    """Of numbers; strings are looked up on the host."""
+    if n.version < 2 or n.has("values_strings") or _has_strings(n, "values_tensor"):
+        return strings.label_encoder(n)
     x = n.input(0)
     keys, values = _list(n, "keys"), _list(n, "values")
     if len(keys) != len(values):
@@ -51,12 +60,15 @@ def label_encoder(n: OnnxNode) -> Result:
     return n.add(gather.Gather(0), n.const(results), place)
 
 
+def _has_strings(n: OnnxNode, name: str) -> bool:
+    tensor = n.attributes.get(name, at.TENSOR)
+    return tensor is not None and tensor.data_type == STRING
+
+
 def _list(n: OnnxNode, side: str) -> np.ndarray:
     """The keys or the values."""
     if stored := n.attributes.get(f"{side}_tensor", at.TENSOR):
         return decode(stored, n.files, f"attribute '{side}_tensor'").data.array.reshape(-1)
-    if n.has(f"{side}_strings"):
-        n.unsupported(f"{side} that are strings")
     ints, floats = n.attr_ints(f"{side}_int64s"), n.attr_floats(f"{side}_floats")
     if ints is not None:
         return np.asarray(ints, np.int64)
@@ -79,3 +91,44 @@ def _default(n: OnnxNode, dtype: Any) -> np.ndarray:
     if found.size != 1 or found.dtype != dtype:
         n.bad(f"attribute 'default_tensor': expected one {dtype}, found {found.dtype}{found.shape}")
     return found.reshape(())
+
+
+@onnx_op("TfIdfVectorizer", since=9)
+def tf_idf_vectorizer(n: OnnxNode) -> Result:
+    """Of integers; strings are counted on the host."""
+    x, pool = n.input(0), np.asarray(n.attr_ints("pool_int64s") or (), np.int64)
+    if x.type.rank not in (1, 2) or not x.dtype.is_int:
+        n.bad(f"expected integers [C] or [N, C], found {x.type}")
+    starts, columns = n.attr_ints("ngram_counts") or (), n.attr_ints("ngram_indexes") or ()
+    mode = n.attr_string("mode", among=("TF", "IDF", "TFIDF"))
+    shortest, longest = n.attr_int("min_gram_length"), n.attr_int("max_gram_length")
+    skips, weights = n.attr_int("max_skip_count"), n.attr_floats("weights")
+    outputs = max(columns, default=-1) + 1
+    tables: list[np.ndarray] = []
+    used: list[int] = []
+    first = 0
+    for length, (start, end) in enumerate(pairwise([*starts, len(pool)]), 1):
+        count = (end - start) // length
+        if not 0 <= start <= end <= len(pool) or (end - start) % length:
+            n.bad(f"ngram_counts: expected whole {length}-grams from {start} to {end}")
+        to = np.asarray(columns[first : first + count], np.int64)
+        first += count
+        if len(to) != count or (to < 0).any():
+            n.bad(f"ngram_indexes: expected a place for each n-gram, found {len(columns)}")
+        if shortest <= length <= longest:
+            runs, last = np.unique(
+                pool[start:end].reshape(count, length)[::-1], axis=0, return_index=True
+            )
+            used.append(length)
+            tables += [runs, to[count - 1 - last]]
+    if first != len(columns) or skips < 0 or (weights is not None and len(weights) != first):
+        n.bad(f"expected {first} ngram_indexes and weights, and max_skip_count from 0")
+    rows = cast_to(n, x if x.type.rank == 2 else reshape_to(n, x, (1, *x.type.shape)), i64)
+    y = n.add(CountRuns(tuple(used), skips, outputs), rows, *map(n.const, tables))
+    if mode == "IDF":
+        y = n.add(ew.Min(), y, n.const(1.0, f32))
+    if mode != "TF" and weights is not None:
+        scale = np.ones(outputs, np.float32)
+        scale[list(columns)] = weights
+        y = n.add(ew.Mul(), y, n.const(scale))
+    return y if x.type.rank == 2 else reshape_to(n, y, (outputs,))
