@@ -42,7 +42,7 @@ def main() -> None:
             options = Options.from_environment(
                 target=arguments.target, threads=threads, use_records=False
             )
-            program = driver.compile_model(model, None, options)
+            program = driver.compile_model(driver.Request(model, options))
             seconds = None
             if arguments.measured or arguments.check:
                 seconds = measured(program, 1, arguments.repeats)

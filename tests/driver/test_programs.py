@@ -112,7 +112,7 @@ def test_a_damaged_program_is_compiled_again(
     damage: str,
 ) -> None:
     exe = ts.compile(path, options=options)
-    saved = driver.SavedProgram.of(path, None, options)
+    saved = driver.SavedProgram.of(driver.Request(path, options))
     assert saved is not None
     entry = saved.cache.file(saved.key)
     (weights,) = weights_of(exe, options)
@@ -165,7 +165,7 @@ def test_weights_are_stored_once(path: Path, options: ts.Options, compiled: list
 def test_weights_outlive_the_programs_that_use_them(path: Path, options: ts.Options) -> None:
     ts.compile(path, options=options)
     exe = ts.compile(path, options=options)
-    saved = driver.SavedProgram.of(path, None, options)
+    saved = driver.SavedProgram.of(driver.Request(path, options))
     assert saved is not None
     entry = saved.cache.file(saved.key)
     ts.compile(path, options=options)
@@ -185,9 +185,9 @@ def test_external_data_is_read_each_time(
 
 
 def test_a_model_that_changes_while_it_is_compiled(path: Path, options: ts.Options) -> None:
-    saved = driver.SavedProgram.of(path, None, options)
+    saved = driver.SavedProgram.of(driver.Request(path, options))
     assert saved is not None
-    program = driver.compile_model(path, None, options)
+    program = driver.compile_model(driver.Request(path, options))
     path.write_bytes(scaled(3.0).SerializeToString())
     saved.keep(program)
     assert saved.load() is None
@@ -248,3 +248,16 @@ def test_a_model_that_changes_while_it_is_compiled_is_refused(
     np.testing.assert_array_equal(
         ts.compile(path, options=options)(np.ones((64, 64), np.float32)), 2.0
     )
+
+
+def test_each_part_of_a_request_makes_a_key(path: Path, options: ts.Options) -> None:
+    """Also if two parts have the same value: a largest size is no expected one."""
+    n: dict[str, Any] = {"n": 4}
+    requests = [
+        driver.Request(path, options, **{part: n})
+        for part in ("shapes", "dynamic", "expected", "sizes", "values", "pins")
+    ]
+    requests += [driver.Request(path, options), driver.Request(path, options, forbid={"n": [4]})]
+    requests += [driver.Request(path, options.with_(fallback="error"))]
+    keys = {saved.key for r in requests if (saved := driver.SavedProgram.of(r)) is not None}
+    assert len(keys) == len(requests)

@@ -42,9 +42,3 @@ def choice_workload(knob: str, nodes: Sequence[Node], accuracy: Accuracy) -> str
 
     lines = (f"{n.op!r} {text(n.inputs)} -> {text(n.outputs)}" for n in nodes)
     return "\n".join((f"{knob} {accuracy}", *lines)) + meanings(nodes)
-
-
-def label_of(operators: Sequence[str], signature: str) -> str:
-    """A few words that describe a group to people."""
-    names = " ".join(operators)
-    return f"{names[:40]} {signature.rpartition('-> ')[2]}"

@@ -103,11 +103,6 @@ def assembly(llvm_text: str, target: Target, opt: int = 2) -> str:
     return machine.emit_assembly(module)
 
 
-def optimized_text(llvm_text: str, target: Target, opt: int = 2) -> str:
-    """The LLVM text after optimization, for reading."""
-    return str(_optimized(llvm_text, target, opt)[0])
-
-
 def _around(text: str, message: str) -> str:
     """The lines of `text` near the position that LLVM names."""
     found = re.search(r":(\d+):\d+: error", message)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         run_loop_passes,
     )
     from .programs import SavedProgram, kernel_cache
+    from .request import Request
     from .session import Question, Session, Tuned, lookup, recorded
     from .steps import sources
     from .tuned import apply_tuning, predicted_seconds, refit
@@ -53,6 +54,7 @@ __all__ = [
     "STRICT_LOOP_PASSES",
     "KernelCheck",
     "Question",
+    "Request",
     "SavedProgram",
     "Session",
     "Tuned",
@@ -125,6 +127,7 @@ __getattr__, __dir__ = exports(
             "run_loop_passes",
         ],
         "tilesmith.driver.programs": ["SavedProgram", "kernel_cache"],
+        "tilesmith.driver.request": ["Request"],
         "tilesmith.driver.session": ["Question", "Session", "Tuned", "lookup", "recorded"],
         "tilesmith.driver.steps": ["sources"],
         "tilesmith.driver.tuned": ["apply_tuning", "predicted_seconds", "refit"],

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from tilesmith.choices.constraints import Constraints
-from tilesmith.choices.space import Forbidden
 from tilesmith.frontend.common.inputs import Values
 from tilesmith.frontend.common.symbols import ExpectedSizes, Ranges
 from tilesmith.frontend.load import load as load_source
@@ -31,7 +30,6 @@ from tilesmith.support.child import Children
 from tilesmith.support.errors import ScheduleError, UsageError
 from tilesmith.support.mapped import check_unchanged
 from tilesmith.support.options import Accuracy, Options
-from tilesmith.te.knobs import Decisions
 from tilesmith.te.lower import lower as lower_schedule
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Tensor
@@ -40,32 +38,23 @@ from .assembly import Packed, assemble, pack
 from .kernels import compile_kernels, start_early
 from .passes import lower_loops, optimise
 from .programs import SavedProgram
+from .request import Request
 from .session import Session, recorded
 from .tuned import apply_tuning
 from .workers import kernel_workers
 
 
 def compile_model(
-    model: Any,
-    shapes: Mapping[str, Sequence[int] | int] | None,
-    options: Options,
-    saved: SavedProgram | None = None,
-    pins: Decisions | None = None,
-    forbid: Forbidden | None = None,
-    workers: Children | None = None,
-    values: Values | None = None,
-    dynamic: Ranges | None = None,
-    expected: ExpectedSizes | None = None,
-    sizes: Mapping[str, int] | None = None,
+    request: Request, saved: SavedProgram | None = None, workers: Children | None = None
 ) -> Program:
-    """The program of a model (see `compile`), which is `saved` where that may be.
+    """The program of a model, which is `saved` where that may be.
 
-    sizes: numbers for symbols of the model, by the name that they have in its inputs' shapes.
     workers: processes that compile kernels; more are started where that pays (default: its own).
     """
-    session = replace(Session.of(options), constraints=Constraints.of(pins, forbid))
-    graph = load_graph(model, shapes, session, values, dynamic, expected)
-    graph = bind(graph, named_symbols(graph, sizes or {}))
+    r, options = request, request.options
+    session = replace(Session.of(options), constraints=Constraints.of(r.pins, r.forbid))
+    graph = load_graph(r.model, r.shapes, session, r.values, r.dynamic, r.expected)
+    graph = bind(graph, named_symbols(graph, r.sizes))
     if any(n.op.custom and OPS.get(n.op.name) is not type(n.op) for _, n in nodes_in(graph)):
         session.outside.add("an operator that is not registered")
     with recorded(session) as session:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tilesmith.support.options import Accuracy, Fallback, Options
 
 from .identity import identifying
+from .request import Request
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -71,12 +73,12 @@ def compile(
         target=target, threads=threads, accuracy=accuracy, fallback=fallback
     )
 
-    def make(sizes: Mapping[str, int] | None = None) -> Program:
-        return _program(
-            model, shapes, options, pins, forbid, values, dynamic, expected, dict(sizes or {})
-        )
+    request = Request(model, options, shapes, values, dynamic, expected, pins=pins, forbid=forbid)
 
-    program = make()
+    def of_sizes(sizes: Mapping[str, int]) -> Executable:
+        return Executable(_program(replace(request, sizes=dict(sizes))), options.threads)
+
+    program = _program(request)
     if program.needs_callbacks:
         from .hosted import warn_of_fallback
 
@@ -88,31 +90,21 @@ def compile(
     from tilesmith.runtime.specialised import Specialised
 
     wanted = [specialise] if isinstance(specialise, Mapping) else specialise
-    fixed = [] if wanted == "auto" else [(s, Executable(make(s), options.threads)) for s in wanted]
-    background = None if wanted != "auto" else lambda s: Executable(make(s), options.threads)
+    fixed = [] if wanted == "auto" else [(s, of_sizes(s)) for s in wanted]
+    background = of_sizes if wanted == "auto" else None
     return Specialised(program, options.threads, fixed, background)
 
 
-def _program(
-    model: Any,
-    shapes: Mapping[str, Sequence[int] | int] | None,
-    options: Options,
-    pins: Mapping[str, Any] | None,
-    forbid: Mapping[str, Collection[Any]] | None,
-    values: Mapping[str, ArrayLike] | None,
-    dynamic: Ranges | None,
-    expected: ExpectedSizes | None,
-    sizes: Mapping[str, int],
-) -> Program:
-    """The program of a model, from the cache or compiled; `sizes`: of its symbols, by name."""
+def _program(request: Request) -> Program:
+    """The program of a model, from the cache or compiled."""
+    model, options = request.model, request.options
     with identifying(model, options) as identified:
         # NumPy and LLVM, while threads hash the model: both take a tenth of a second
         import_module("tilesmith.runtime.executable")
 
         from .programs import SavedProgram
 
-        given = (dynamic, expected, sizes, options.fallback == "error")
-        saved = SavedProgram.of(model, shapes, options, pins, forbid, identified, values, given)
+        saved = SavedProgram.of(request, identified)
     program = saved.load() if saved is not None else None
     if program is None:
         from .workers import workers_for
@@ -120,19 +112,7 @@ def _program(
         with workers_for(model, options) as workers:
             from .compiler import compile_model  # half a second that only a new model pays
 
-            program = compile_model(
-                model,
-                shapes,
-                options,
-                saved,
-                pins,
-                forbid,
-                workers,
-                values,
-                dynamic,
-                expected,
-                sizes,
-            )
+            program = compile_model(request, saved, workers)
     return program
 
 

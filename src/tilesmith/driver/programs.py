@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -31,9 +31,7 @@ from tilesmith.support.errors import ModelError, TilesmithError
 from tilesmith.support.options import Options, cache_dir_from_environment, records_path
 
 from .identity import Identified, Stamp, identify, keeps_programs, stamp_of
-
-if TYPE_CHECKING:
-    from tilesmith.frontend.common.inputs import Values
+from .request import Request
 
 SHARE = 1 / 3
 """Most of the cache of programs that one program may take, as a share."""
@@ -66,35 +64,16 @@ class SavedProgram:
     stamp: Stamp
 
     @staticmethod
-    def of(
-        model: Any,
-        shapes: Mapping[str, Sequence[int] | int] | None,
-        options: Options,
-        pins: Mapping[str, Any] | None = None,
-        forbid: Mapping[str, Collection[Any]] | None = None,
-        identified: Identified | None = None,
-        values: Values | None = None,
-        sizes: Sequence[object] = (),
-    ) -> SavedProgram | None:
+    def of(request: Request, identified: Identified | None = None) -> SavedProgram | None:
         """None if nothing is kept: for models that are neither a file nor bytes, without a cache,
         and if the passes are to be shown.  `identified` gives the model's identity.
-
-        sizes: what is said of open dimensions: JSON values.
         """
+        model, options = request.model, request.options
         cache = _cache(options, "programs")
         if cache is None or not keeps_programs(options):
             return None
         try:
-            shown = json.dumps(sorted((k, shape) for k, shape in (shapes or {}).items()))
-            shown += json.dumps([s for s in sizes if s], sort_keys=True)
-            if values:
-                arrays = {k: np.ascontiguousarray(v) for k, v in values.items()}
-                fixed = [(k, str(a.dtype), a.shape, content_key(memoryview(a.tobytes())))
-                         for k, a in sorted(arrays.items())]  # fmt: skip
-                shown += json.dumps(fixed)
-            if pins or forbid:
-                banned = {k: sorted(map(repr, values)) for k, values in (forbid or {}).items()}
-                shown += json.dumps([pins or {}, banned], sort_keys=True)
+            shown = _shown(request)
         except (TypeError, ValueError, AttributeError):
             return None  # the frontend says what is wrong
         target = target_of(options)
@@ -210,3 +189,19 @@ def _records(options: Options) -> str:
         if found[2]:  # an open database has an empty log
             state.append(found)
     return repr((state, options.nearest, thread_count(options.threads)))
+
+
+def _shown(r: Request) -> str:
+    """What a request says beside the model and the options, for the key.  Raises TypeError,
+    ValueError or AttributeError for what the frontend will refuse.
+    """
+    arrays = {k: np.ascontiguousarray(v) for k, v in (r.values or {}).items()}
+    said = {
+        "shapes": r.shapes, "dynamic": r.dynamic, "expected": r.expected, "sizes": r.sizes,
+        "values": {k: (str(a.dtype), a.shape, content_key(memoryview(a.tobytes())))
+                   for k, a in arrays.items()},
+        "pins": r.pins,
+        "forbid": {k: sorted(map(repr, banned)) for k, banned in (r.forbid or {}).items()},
+        "fallback": r.options.fallback,
+    }  # fmt: skip
+    return json.dumps({k: v for k, v in said.items() if v}, sort_keys=True)

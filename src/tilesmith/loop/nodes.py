@@ -15,7 +15,6 @@ Loop kinds (`For.kind`) and buffer scopes (`Buffer.scope`) are the rows of `ir.l
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.expr import Expr, Load, Var
@@ -180,9 +179,6 @@ class Func:
     def buffers(self) -> tuple[Buffer, ...]:
         """The buffer parameters in order."""
         return tuple(p for p in self.params if isinstance(p, Buffer))
-
-
-StmtLike: TypeAlias = "Stmt | tuple[Stmt, ...]"
 
 
 def seq(*stmts: Stmt) -> Stmt:

@@ -58,12 +58,6 @@ class OnnxNode(NodeContext):
         return tuple(self._required(self._tensor(v, i), i) for i, v in enumerate(self.slots_given))
 
     @property
-    def optional_inputs(self) -> tuple[Value | None, ...]:
-        """All inputs, None for each that is left out."""
-        self._inputs_read = len(self.slots_given)
-        return tuple(self._tensor(v, i) for i, v in enumerate(self.slots_given))
-
-    @property
     def slots(self) -> tuple[Slot, ...]:
         """All inputs, whatever they hold."""
         self._inputs_read = len(self.slots_given)

@@ -1,0 +1,42 @@
+"""What a user asks of one compilation.  It names no part of the compiler, which a program from the
+cache does not need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tilesmith.support.options import Options
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from tilesmith.frontend.common.symbols import ExpectedSizes, Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A model to compile; `compile` explains the fields that are called like its arguments.
+
+    model: the source.
+    options: target, threads, accuracy and all other options.
+    shapes: fixed shapes of inputs.
+    values: inputs that get a fixed value.
+    dynamic: what sizes open dimensions may have.
+    expected: the sizes for which the program is made fast.
+    sizes: numbers for symbols of the model, by the name that they have in its inputs' shapes.
+    pins: values that choices and knobs get.
+    forbid: values that they don't get.
+    """
+
+    model: Any
+    options: Options
+    shapes: Mapping[str, Sequence[int] | int] | None = None
+    values: Mapping[str, ArrayLike] | None = None
+    dynamic: Ranges | None = None
+    expected: ExpectedSizes | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    pins: Mapping[str, Any] | None = None
+    forbid: Mapping[str, Collection[Any]] | None = None
