@@ -92,9 +92,20 @@ def test_the_evaluator_agrees_and_the_text_reads_back() -> None:
     assert evaluate(graph, given)["z"].tolist() == [1, 1, 0]
 
 
-def test_profiles_and_torch_free_results() -> None:
-    exe = ts.compile(COUNTS)
-    assert len(exe.profile(texts("a"), np.zeros(3, np.float32), repeats=1)) == 1
+def test_a_profile_names_what_runs_on_the_host() -> None:
+    profile = ts.compile(COUNTS).profile(texts("a"), np.zeros(3, np.float32), repeats=1)
+    assert len(profile) == 1
+    assert [name for name, _ in profile.host] == [
+        "StringNormalizer words",
+        "TfIdfVectorizer counts",
+    ]
+    assert all(seconds > 0 for _, seconds in profile.host)
+    assert "on the host: TfIdfVectorizer counts" in str(profile)
+
+
+def test_kernels_between_host_calls_are_checked() -> None:
+    (found,) = ts.check(COUNTS)
+    assert found.passed and found.operators == ("add", "mul")
 
 
 @pytest.mark.parametrize(

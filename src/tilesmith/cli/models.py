@@ -13,6 +13,7 @@ import numpy as np
 from tilesmith import driver
 from tilesmith.cli.arguments import Wanted
 from tilesmith.cli.console import progress
+from tilesmith.host.values import sample
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.program import TensorSpec
 from tilesmith.support.errors import OpenShapesError, UsageError
@@ -139,4 +140,9 @@ def inputs_from(
 def random_inputs(specs: Sequence[TensorSpec], seed: int) -> dict[str, np.ndarray]:
     """Random arrays for all inputs; the same seed gives the same arrays."""
     rng = np.random.default_rng(seed)
-    return {s.name: sample_array(s.dtype.numpy, s.static_shape, rng) for s in specs}
+    return {
+        s.name: sample(s.dtype, s.static_shape, rng)
+        if s.dtype.is_host
+        else sample_array(s.dtype.numpy, s.static_shape, rng)
+        for s in specs
+    }

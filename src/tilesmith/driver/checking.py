@@ -21,11 +21,18 @@ import numpy as np
 from tilesmith.codegen.kernel import KernelCode
 from tilesmith.graph.bind import bind, expected_graph
 from tilesmith.graph.control import If, Loop, kernels_in
-from tilesmith.graph.evaluate import evaluate, evaluate_op, first_iteration, logical_array
+from tilesmith.graph.evaluate import (
+    as_value,
+    evaluate,
+    evaluate_op,
+    first_iteration,
+    logical_array,
+)
 from tilesmith.graph.host import Host
 from tilesmith.graph.measure import Measure
 from tilesmith.graph.nodes import Fused, Graph, Node, Value
 from tilesmith.graph.passes.localise import localise
+from tilesmith.host.values import sample
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.expr import Expr, Var
 from tilesmith.ir.symbols import bound
@@ -115,7 +122,7 @@ def check(
     known = _sizes(graph, given)
     numbers = {n: i for i, (_, n) in enumerate(kernels_in(fused))}
     checks = _Checks(session, kernels, numbers, {**known}, {})
-    checks.graph(fused, [np.asarray(given[v.name]) for v in fused.inputs])
+    checks.graph(fused, [as_value(given[v.name]) for v in fused.inputs])
     expansions = _expansions(graph, given, known, session.options)
     return [*expansions, *(checks.found[i] for i in sorted(checks.found))]
 
@@ -186,7 +193,7 @@ def _sizes(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[Var, int]:
     return {
         d: n
         for v in graph.inputs
-        for d, n in zip(v.shape, inputs[v.name].shape, strict=True)
+        for d, n in zip(v.shape, np.shape(inputs[v.name]))
         if isinstance(d, Var)
     }
 
@@ -331,10 +338,12 @@ def _run_alone(
 def random_inputs(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:
     """Inputs of the right types: standard normal floats, integers 0 and 1, random bools."""
     rng = np.random.default_rng(seed)
-    result = {}
+    result: dict[str, Any] = {}
     for v in graph.inputs:
         shape = v.type.static_shape
-        if v.dtype.is_float:
+        if v.dtype.is_host:
+            result[v.name] = sample(v.dtype, shape, rng)
+        elif v.dtype.is_float:
             result[v.name] = rng.standard_normal(shape).astype(v.dtype.numpy)
         else:
             result[v.name] = rng.integers(0, 2, shape).astype(v.dtype.numpy)

@@ -62,3 +62,10 @@ def _strings(value: Any, what: str) -> np.ndarray:
             raise ModelError(f"{what}: expected strings, found {type(s).__name__} at {list(i)}")
         out[i] = s.decode() if isinstance(s, bytes) else s
     return out
+
+
+def sample(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator) -> Any:
+    """A value of a host type: strings that read as numbers, an empty list or dict, or None."""
+    if dtype is string:
+        return rng.choice(np.array(["0", "1", "2"], object), shape)
+    return {"seq": [], "map": {}}.get(dtype.form or "")

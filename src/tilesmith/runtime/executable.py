@@ -334,10 +334,12 @@ class Executable:
         from .machine import machine
         from .profile import Profile, timed
 
+        before = np.zeros(0) if self._host is None else self._host.seconds.copy()
         best, runs, whole = self._timed(arrays, repeats, both=True)
         rates = machine()
         kernels = timed(self.program, best.tolist(), runs.tolist(), self.threads, rates)
-        return Profile(kernels, whole, self.threads, rates)
+        host = () if self._host is None else self._host.times(before, 2 * max(repeats, 1))
+        return Profile(kernels, whole, self.threads, rates, host)
 
     def kernel_seconds(self, *arrays: Any, repeats: int = 10) -> np.ndarray:
         """The time of each of the program's calls, the least of `repeats` runs."""

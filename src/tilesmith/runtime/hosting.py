@@ -62,6 +62,15 @@ class HostFunctions:
         ]
         self.seconds = np.zeros(len(self.calls))
 
+    def times(self, before: np.ndarray, runs: int) -> tuple[tuple[str, float], ...]:
+        """Seconds per run of each call, by node and operator, in `runs` runs since `seconds` was
+        `before`.
+        """
+        spent = ((self.seconds - before) / runs).tolist()
+        return tuple(
+            (f"{c.operator or c.function} {c.label}", t) for c, t in zip(self.calls, spent)
+        )
+
     def run(self) -> HostRun:
         """The host of one run."""
         return HostRun(self)

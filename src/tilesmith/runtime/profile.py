@@ -71,12 +71,14 @@ class Profile:
     whole: seconds of the fastest run of all of them, by the program's own main function.
     threads: number of threads.
     machine: the rates behind the predictions.
+    host: seconds of a run in each host function, by node and operator.
     """
 
     kernels: tuple[KernelTime, ...]
     whole: float
     threads: int
     machine: Machine
+    host: tuple[tuple[str, float], ...] = ()
 
     def __iter__(self) -> Iterator[KernelTime]:
         return iter(self.kernels)
@@ -103,6 +105,8 @@ class Profile:
                 f"{name} {k.call.label}"
             )
         lines.append(f"{self.seconds * 1e3:9.4f} {'':6} {'':8} {'':6} {'':6}  all kernels")
+        for name, seconds in self.host:
+            lines.append(f"{seconds * 1e3:9.4f} {'':6} {'':8} {'':6} {'':6}  on the host: {name}")
         return "\n".join(lines)
 
 

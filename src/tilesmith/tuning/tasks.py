@@ -18,6 +18,7 @@ from tilesmith.driver import Session
 from tilesmith.graph.control import kernels_in
 from tilesmith.graph.nodes import Graph, Node
 from tilesmith.graph.text import print_graph
+from tilesmith.host.values import sample
 from tilesmith.ir.layout import Layout
 from tilesmith.loop.text import print_func
 from tilesmith.perf.cost import constants_place
@@ -191,6 +192,8 @@ def random_array(rng: np.random.Generator, spec: Argument | TensorSpec) -> np.nd
     """Logical contents for an argument: standard normal floats, integers 0 and 1."""
     dtype = spec.type if isinstance(spec, Argument) else spec.dtype
     shape = spec.shape if isinstance(spec, Argument) else spec.static_shape
+    if dtype.is_host:
+        return sample(dtype, shape, rng)
     if dtype.is_float:
         return rng.standard_normal(shape).astype(dtype.numpy)
     return rng.integers(0, 2, shape).astype(dtype.numpy)
