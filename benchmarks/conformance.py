@@ -60,6 +60,9 @@ NEEDS_VALUES = "a shape depends on the values of an input"
 ENGINES_DIFFER = (
     ("`auto_pad` SAME with dilations", "The extent is ceil(input / stride) and pads make room for "
      "the dilated kernel.  ONNX Runtime ignores dilations in pools and refuses convolutions."),
+    ("`auto_pad` SAME, a stride above the kernel's extent", "No pad is negative: the first window "
+     "begins at the first element.  The reference evaluator cuts elements off; ONNX Runtime "
+     "refuses."),
     ("A pool's window that lies in padding", "MaxPool gives the lowest value (-inf), as of no "
      "element at all; AveragePool gives 0."),
     ("ConvTranspose, SAME, a stride above the kernel's extent", "The extent is input * stride, as "
@@ -79,6 +82,10 @@ ENGINES_DIFFER = (
      "multiplies and adds them."),
     ("Gemm of integers with a fraction as `alpha`", "The product is multiplied in f64 and then "
      "cut; the product itself wraps."),
+    ("ReduceL2 of integers whose squares overflow", "Squares and their sum wrap, as in the "
+     "function's body; NumPy, and so the reference evaluator, adds them in a wider type."),
+    ("Squeeze without axes, an extent that is open", "A ModelError, unless the extent's range "
+     "begins at 2 or more: the rank of the result can't depend on the run."),
     ("Special values in LSTM, GRU and RNN", "They go through the formulas; ONNX Runtime limits the "
      "arguments of its activations, so that NaN disappears."),
     ("`sequence_lens` of LSTM, GRU and RNN", "As specified, and as in ONNX Runtime; the reference "

@@ -368,6 +368,8 @@ def _is_undefined(node: onnx.NodeProto, operands: Sequence[Array]) -> bool:
             return not bool(np.isfinite(wide).all() and inside.all())
     if op in ("DynamicQuantizeLinear", "QuantizeLinear"):
         return not np.isfinite(wide).all() or (op[0] == "D" and first.size == 0)
+    if op == "ReduceL2" and whole and first.size:
+        return float(np.square(wide).sum()) >= float(np.iinfo(first.dtype).max)
     if op in ("ArgMax", "ArgMin", "TopK", "Unique", "NonZero", "Hardmax"):
         return not whole and bool(np.isnan(wide).any())
     if op == "BitShift":

@@ -16,6 +16,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
+import tilesmith as ts
 from tilesmith.frontend.load import load
 from tilesmith.graph.bind import bind
 from tilesmith.graph.evaluate import evaluate
@@ -394,3 +395,19 @@ def test_unprovable_divisions_are_refused() -> None:
     model = om.model([node("Reshape", "x s", "y")], [x("n")], ["y"], {"s": i64(-1, 4)})
     with pytest.raises(OpenShapesError, match=r"cannot work out -1 in \[-1,4\] for \[n\]"):
         load(model)
+
+
+@pytest.mark.parametrize("op", ["Shape", "Size"])
+def test_an_extent_that_is_open_is_a_result(op):
+    node = helper.make_node(op, ["x"], ["y"])
+    exe = ts.compile(om.model([node], [om.value("x", ["n", 2])], ["y"]), threads=1)
+    for n in (1, 5):
+        (found,) = exe.run({"x": np.zeros((n, 2), np.float32)}).values()
+        assert found.tolist() == ([n, 2] if op == "Shape" else 2 * n)
+
+
+def test_which_axes_squeeze_removes_does_not_depend_on_the_run():
+    model = om.model([helper.make_node("Squeeze", ["x"], ["y"])], [om.value("x", ["n", 1])], ["y"])
+    with pytest.raises(OpenShapesError, match="axis 0, which goes if its extent is 1"):
+        load(model)
+    assert load(model, dynamic={"n": (2, 9)}).outputs[0].type.rank == 1

@@ -8,11 +8,17 @@ bound depends on the element type.  Some kernels round, as those of quantised mo
 element may be one step off if its unrounded value is near the boundary; column "stepped" counts
 such elements.  If anything is out of bounds, the first such kernel is named and the exit code is 4.
 
+With --plan nothing is compiled or run.  It says what becomes of each node of the model: native code
+and the nodes that it is fused with, a constant known before the run, or a call of the host.
+
 Example: tilesmith check resnet50.onnx
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,10 +26,14 @@ import typer
 
 from tilesmith import driver
 from tilesmith.cli.arguments import (
+    DynamicOption,
+    ExpectedOption,
     JsonFlag,
     ModelArgument,
     ShapeOption,
     ValueOption,
+    parse_dynamic,
+    parse_expected,
     parse_shapes,
     parse_values,
     with_options,
@@ -45,20 +55,41 @@ def command(
         bool, typer.Option("--all", help="Show every kernel, not only those out of bounds.")
     ] = False,
     shape: ShapeOption = None,
+    dynamic: DynamicOption = None,
+    expected: ExpectedOption = None,
     value: ValueOption = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Show what becomes of each node; compile nothing.")
+    ] = False,
     json: JsonFlag = False,
 ) -> None:
     if model.suffix == ".tsm":
         raise UsageError("check needs the source model (.onnx): a .tsm has no reference")
     if not model.is_file():
         raise UsageError(f"there is no file {str(model)!r}")
+    if plan:
+        _show_plan(
+            model,
+            driver.plan(
+                model,
+                parse_shapes(shape),
+                options,
+                parse_values(value),
+                parse_dynamic(dynamic),
+                parse_expected(expected),
+            ),
+            json,
+        )
+        return
     session = driver.Session.of(options)
     arrays = read_arrays(input) if input else {}
     values = parse_values(value)
     graph = with_shapes_of(
         arrays,
         parse_shapes(shape),
-        lambda shapes: driver.load_graph(model, shapes, session, values),
+        lambda shapes: driver.load_graph(
+            model, shapes, session, values, parse_dynamic(dynamic), parse_expected(expected)
+        ),
     )
     inputs = None
     if input:
@@ -116,6 +147,46 @@ def command(
             f"{number} differs from its reference by {o.error:.1e} of its largest magnitude "
             f"(allowed: {allowed})"
         )
+
+
+def _show_plan(model: Path, found: driver.ModelPlan, json: bool) -> None:
+    if json:
+        print_json({"model": str(model), **asdict(found)})
+        return
+    print_table(
+        ("node", "operator", "becomes", ">kernels", "fused with"),
+        [
+            (n.name, n.operator, n.fate, _numbers(n.kernels), " ".join(n.fused_with))
+            for n in found.nodes
+        ],
+    )
+    counts = Counter(n.fate for n in found.nodes)
+    print(f"\n{len(found.nodes)} nodes, {found.kernels} kernels")
+    for fate, meaning in driver.FATES.items():
+        if counts[fate]:
+            print(f"{counts[fate]:5} {fate}: {meaning}")
+    if found.dimensions:
+        print()
+        print_table(
+            ("open dimension", ">smallest", ">largest", ">expected", "known from"),
+            [
+                (d.name, d.low, d.high, d.expected, "values" if d.is_measured else "inputs")
+                for d in found.dimensions
+            ],
+        )
+    if found.grows:
+        print("\nmemory grows during a run: nothing bounds some results before it")
+
+
+def _numbers(kernels: Sequence[int]) -> str:
+    """Numbers with runs of them shortened: 0-3,7."""
+    runs: list[list[int]] = []
+    for k in kernels:
+        if runs and k == runs[-1][-1] + 1:
+            runs[-1][1:] = [k]
+        else:
+            runs.append([k])
+    return ",".join("-".join(map(str, run)) for run in runs)
 
 
 def _row(c: driver.KernelCheck) -> dict[str, Any]:

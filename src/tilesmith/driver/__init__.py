@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         optimise,
         run_loop_passes,
     )
+    from .plan import FATES, ModelPlan, OpenDimension, PlannedNode, plan
     from .programs import SavedProgram, kernel_cache
     from .request import Request
     from .session import Question, Session, Tuned, lookup, recorded
@@ -50,9 +51,13 @@ if TYPE_CHECKING:
     from .tuned import apply_tuning, predicted_seconds, refit
 
 __all__ = [
+    "FATES",
     "GRAPH_PASSES",
     "STRICT_LOOP_PASSES",
     "KernelCheck",
+    "ModelPlan",
+    "OpenDimension",
+    "PlannedNode",
     "Question",
     "Request",
     "SavedProgram",
@@ -82,6 +87,7 @@ __all__ = [
     "loop_passes",
     "lower_loops",
     "optimise",
+    "plan",
     "plan_report",
     "predicted_seconds",
     "random_inputs",
@@ -125,6 +131,13 @@ __getattr__, __dir__ = exports(
             "lower_loops",
             "optimise",
             "run_loop_passes",
+        ],
+        "tilesmith.driver.plan": [
+            "FATES",
+            "ModelPlan",
+            "OpenDimension",
+            "PlannedNode",
+            "plan",
         ],
         "tilesmith.driver.programs": ["SavedProgram", "kernel_cache"],
         "tilesmith.driver.request": ["Request"],

@@ -50,10 +50,26 @@ def load(
     if isinstance(model, Graph):
         return model
     symbols = Symbols(dynamic, expected)
+    frontend, source = _recognised(model, opened)
+    return _load(frontend, source, Given(shapes or {}, values or {}, symbols, fallback))
+
+
+def source_nodes(model: Any) -> list[tuple[str, str]]:
+    """The names and operators of a source model's nodes, in its order; none where there is no list,
+    as of a `Graph`.  Raises as `load` does for what is no model.
+    """
+    if isinstance(model, Graph):
+        return []
+    frontend, source = _recognised(model)
+    return frontend.nodes(source)
+
+
+def _recognised(model: Any, opened: set[str] | None = None) -> tuple[Frontend, Source]:
+    """A source model opened, and the frontend that reads it."""
     source = Source.of(model, " or ".join(f.file for f in FRONTENDS), opened)
     for frontend in FRONTENDS:
         if frontend.recognises(source):
-            return _load(frontend, source, Given(shapes or {}, values or {}, symbols, fallback))
+            return frontend, source
     kinds = ", ".join(kind for f in FRONTENDS for kind in f.kinds)
     raise UsageError(f"expected {kinds} or a Graph, got {type(model).__name__}")
 

@@ -35,7 +35,7 @@ from .ranges import Room, check_reads
 from .relations import SplitRelation, dim
 from .schedule import Schedule
 from .state import At, StageState, State
-from .tensor import Extern, Tensor
+from .tensor import Compute, Extern, Tensor
 
 
 def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Func:
@@ -216,11 +216,16 @@ def _parameters(state: State, args: Sequence[Tensor]) -> dict[tuple[str, int], B
 
 
 def _symbols(state: State) -> tuple[Var, ...]:
-    """The free variables of extents, in order of first use."""
+    """The free variables of extents, in order of first use; also symbolic dimensions that elements
+    are computed from.
+    """
     symbols: dict[Var, None] = {}
     for stage in state.stages.values():
         shapes = (n for t in stage.op.outputs for n in t.shape)
         for extent in (*shapes, *(a.extent for a in stage.root_axes)):
             if isinstance(extent, Expr):
                 symbols.update(dict.fromkeys(sorted(free_vars(extent), key=lambda v: v.name)))
+        if isinstance(stage.op, Compute):
+            inside = (v for e in stage.op.body for v in free_vars(e) if v.sizes is not None)
+            symbols.update(dict.fromkeys(sorted(inside, key=lambda v: v.name)))
     return tuple(symbols)

@@ -56,9 +56,11 @@ class Frontend:
     load: its graph.  Raises ModelError when the model is damaged or inconsistent; UnsupportedError,
         which lists every node that cannot be imported; UnequalDims when it is to be called again
         with fewer symbols.
+    nodes: the names and operators of a source's nodes, in order; none if they can't be listed.
     """
 
     file: str
     kinds: tuple[str, ...]
     recognises: Callable[[Source], bool]
     load: Callable[[Source, Given], Graph]
+    nodes: Callable[[Source], list[tuple[str, str]]] = lambda source: []

@@ -37,7 +37,7 @@ from tilesmith.frontend.onnx.ml import features as ml_features
 from tilesmith.frontend.onnx.ml import linear as ml_linear
 from tilesmith.frontend.onnx.ml import trees as ml_trees
 from tilesmith.frontend.onnx.proto import recognises
-from tilesmith.frontend.onnx.reader import load
+from tilesmith.frontend.onnx.reader import load, nodes
 
 FAMILIES = (
     elementwise,
@@ -77,6 +77,7 @@ ONNX = Frontend(
     ("a path to an ONNX model", "its bytes", "an onnx.ModelProto"),
     recognises,
     load,
+    nodes,
 )
 
 __all__ = ["FAMILIES", "ONNX"]

@@ -13,10 +13,11 @@ from tilesmith.frontend.common.folding import FoldingBuilder
 from tilesmith.frontend.common.inputs import Declared, Given, fixed, input_types
 from tilesmith.frontend.common.slots import FAILED, Absent, TensorList
 from tilesmith.frontend.common.source import Source
-from tilesmith.frontend.onnx.importer import Frame, OnnxImporter, opsets_of
+from tilesmith.frontend.onnx.importer import Frame, OnnxImporter, domain_of, opsets_of
 from tilesmith.frontend.onnx.objects import as_value, tensor_of
 from tilesmith.frontend.onnx.proto import newest_opset, read_model, text
 from tilesmith.frontend.onnx.registry import FAMILIAR_OPSET, OLDEST_OPSET
+from tilesmith.frontend.onnx.structure import node_name
 from tilesmith.frontend.onnx.tensors import element_type
 from tilesmith.frontend.onnx.types import host_type_of
 from tilesmith.graph.nodes import Graph, Value
@@ -32,6 +33,13 @@ def load(source: Source, given: Given) -> Graph:
     name = source.name or (model.graph.name if isinstance(model.graph.name, str) else "")
     with errors_name(name):
         return _graph(model, weights, given, ExternalFiles(source.folder, source.opened))
+
+
+def nodes(source: Source) -> list[tuple[str, str]]:
+    """The names and operators of the nodes of an ONNX model."""
+    model, _ = read_model(source)
+    found = ((n, domain_of(n), text(n.op_type, "an operator's name")) for n in model.graph.node)
+    return [(node_name(n), f"{domain}.{op}" if domain else op) for n, domain, op in found]
 
 
 def _graph(

@@ -10,7 +10,8 @@ from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
-from tilesmith.ir.expr import as_expr, binary
+from tilesmith.ir.expr import Expr, as_expr, binary
+from tilesmith.ir.simplify import EMPTY
 from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import Dim, same_dim, same_shape
 from tilesmith.ops import elementwise as ew
@@ -87,6 +88,11 @@ def transpose(n: OnnxNode) -> Result:
 def squeeze(n: OnnxNode) -> Result:
     x = n.input(0)
     axes = n.ints_or_input("axes", 1, since=13)
+    if axes is None:  # which axes go must not depend on the run
+        for i, d in enumerate(x.type.shape):
+            lowest = EMPTY.interval(d).lo if isinstance(d, Expr) else None
+            if isinstance(d, Expr) and (lowest is None or lowest < 2):
+                rules.static("Squeeze without axes", d, f"axis {i}, which goes if its extent is 1,")
     return n.add(shape.Squeeze(None if axes is None else n.axes(axes, x.type.rank)), x)
 
 

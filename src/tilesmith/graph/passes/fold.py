@@ -60,6 +60,7 @@ def _is_foldable(node: Node, constants: dict[Value, Constant], limit: int) -> bo
     if (
         node.op.custom
         or isinstance(node.op, Control)
+        or not node.op.is_static
         or not all(v in constants for v in node.inputs)
     ):
         return False

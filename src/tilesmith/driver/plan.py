@@ -1,0 +1,169 @@
+"""What becomes of each node of a source model, known before any code is generated."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilesmith.frontend.common.inputs import Values
+from tilesmith.frontend.common.symbols import ExpectedSizes, Ranges
+from tilesmith.frontend.load import source_nodes
+from tilesmith.graph.control import Control, If, graphs_in, kernels_in
+from tilesmith.graph.host import Host
+from tilesmith.graph.measure import Measure, measures_in
+from tilesmith.graph.nodes import Fused, Graph, Node
+from tilesmith.ir.sizes import LARGEST
+from tilesmith.ir.text import Names
+from tilesmith.support.options import Options
+
+from .compiler import load_graph
+from .passes import optimise
+from .session import Session
+from .steps import sources
+
+NATIVE, VIEW, FOLDED, FALLBACK, HOST = "native", "view", "folded", "fallback", "host"
+BRANCH, LOOP = "branch", "loop"
+FATES = {
+    NATIVE: "kernels compute it, alone or together with the nodes it is fused with",
+    VIEW: "its result is its operand's memory, seen otherwise",
+    FOLDED: "known before the run, computed by another node, or not needed",
+    FALLBACK: "ONNX's reference evaluator runs it on the host: there is no native code for it",
+    HOST: "it runs on the host, where its strings and lists are",
+    BRANCH: "a native branch, of which one side runs",
+    LOOP: "a native loop",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedNode:
+    """What becomes of one node of the source model.
+
+    name: the node's.
+    operator: what the source model calls it; empty where the source can't be asked.
+    fate: one of `FATES`.
+    kernels: the numbers of the kernels that compute it, or a part of it, in the program's order.
+    fused_with: the other nodes that these kernels compute.
+    """
+
+    name: str
+    operator: str
+    fate: str
+    kernels: tuple[int, ...] = ()
+    fused_with: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDimension:
+    """A dimension that only a run knows.
+
+    name: in the types of the graph.
+    low, high: the smallest and the largest size that a run may have.
+    expected: the size that decisions about speed reckon with.
+    is_measured: whether values say it, instead of the shape of an input.
+    """
+
+    name: str
+    low: int
+    high: int
+    expected: int
+    is_measured: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPlan:
+    """What a compilation will make of a model.
+
+    nodes: the source model's, in its order.
+    kernels: number of kernels in the program.
+    dimensions: those that are open.
+    grows: whether a run may need memory whose size nothing bounds before the run.
+    """
+
+    nodes: tuple[PlannedNode, ...]
+    kernels: int
+    dimensions: tuple[OpenDimension, ...]
+    grows: bool
+
+
+def plan(
+    model: Any,
+    shapes: Mapping[str, Sequence[int] | int] | None = None,
+    options: Options | None = None,
+    values: Values | None = None,
+    dynamic: Ranges | None = None,
+    expected: ExpectedSizes | None = None,
+) -> ModelPlan:
+    """What becomes of each node of `model` (see `compile` for the arguments); nothing is compiled.
+
+    Raises the errors of `compile` for a model that can't be compiled.
+    """
+    session = Session.of(options)
+    graph = optimise(load_graph(model, shapes, session, values, dynamic, expected), session)
+    fates = _Fates(graph)
+    listed = source_nodes(model) or [(name, "") for name in fates.names]
+    nodes = tuple(fates.of(name, operator) for name, operator in listed)
+    return ModelPlan(nodes, fates.kernels, tuple(_dimensions(graph)), _grows(graph))
+
+
+class _Fates:
+    """What an optimised graph says about the nodes of its source."""
+
+    def __init__(self, graph: Graph) -> None:
+        numbers = {n: i for i, (_, n) in enumerate(kernels_in(graph))}
+        self.kernels = len(numbers)
+        self._groups: list[tuple[tuple[str, ...], int | None]] = []
+        self._steps: dict[str, str] = {}
+        for g in graphs_in(graph):
+            for n in g.nodes:
+                if isinstance(n.op, Fused):
+                    self._groups.append((sources(n), numbers.get(n)))
+                elif isinstance(n.op, Control) and not isinstance(n.op, Measure):
+                    self._steps[n.loc] = _fate_of(n)
+        inside = (name for names, _ in self._groups for name in names)
+        self.names = tuple(dict.fromkeys((*inside, *self._steps)))
+
+    def of(self, name: str, operator: str) -> PlannedNode:
+        """The fate of the node of this name; what a call of a function or a branch holds is its
+        own part.
+        """
+        mine = [(names, i) for names, i in self._groups if any(_in(n, name) for n in names)]
+        kernels = tuple(sorted(i for _, i in mine if i is not None))
+        step = self._steps.get(name)
+        if step is not None:
+            return PlannedNode(name, operator, step, kernels)
+        within = [s for n, s in self._steps.items() if _in(n, name)]
+        fate = NATIVE if kernels else within[0] if within else VIEW if mine else FOLDED
+        others = (n for names, i in mine if i is not None for n in names if not _in(n, name))
+        return PlannedNode(name, operator, fate, kernels, tuple(dict.fromkeys(others)))
+
+
+def _in(name: str, node: str) -> bool:
+    """Whether `name` is the node's, or that of a node inside it: `loop/add`, and `loop.3/add` in an
+    iteration that was unrolled.
+    """
+    if not name.startswith(node):
+        return False
+    inside = name[len(node) :]
+    return not inside or re.match(r"(\.\d+)?/", inside) is not None
+
+
+def _fate_of(node: Node) -> str:
+    if isinstance(node.op, Host):
+        return FALLBACK if node.op.is_fallback else HOST
+    return BRANCH if isinstance(node.op, If) else LOOP
+
+
+def _dimensions(graph: Graph) -> Iterator[OpenDimension]:
+    names = Names()
+    measured = {s for m in measures_in(graph) for s in m.symbols}
+    for s in dict.fromkeys((*graph.symbols, *measured)):
+        if s.sizes is not None:
+            sizes = s.sizes
+            yield OpenDimension(names(s), sizes.low, sizes.high, sizes.expected, s in measured)
+
+
+def _grows(graph: Graph) -> bool:
+    limits = (limit for m in measures_in(graph) for limit in m.bounds)
+    return any(isinstance(limit, int) and limit >= LARGEST for limit in limits)
