@@ -4,6 +4,7 @@ code.
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -210,3 +211,16 @@ def test_fallback_may_be_an_error() -> None:
             ts.compile(ODD, fallback="error", options=ts.Options(use_cache=False))
     finally:
         OPERATORS._entries["", "DeformConv"] = taken
+
+
+def test_pixels_of_an_image_are_native() -> None:
+    image = pytest.importorskip("PIL.Image")
+    nodes = "p = ImageDecoder (x) f = Cast <to = 1> (p) y = Mul (f, f)"
+    exe = ts.compile(model(nodes, [info("x", TensorProto.UINT8, ["n"])], ["y"]))
+    assert exe.program.calls
+    for shape in ((2, 3, 3), (5, 4, 3)):
+        pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+        file = io.BytesIO()
+        image.fromarray(pixels).save(file, "PNG")
+        got = exe(np.frombuffer(file.getvalue(), np.uint8))
+        np.testing.assert_array_equal(got, pixels.astype(np.float32) ** 2)

@@ -18,8 +18,11 @@ from tilesmith.frontend.common.slots import Slot, TensorList
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.proto import text
 from tilesmith.graph.host import Host
+from tilesmith.graph.measure import Measure
 from tilesmith.graph.nodes import Value
-from tilesmith.ir.dtypes import DType, host_type, string, unknown
+from tilesmith.ir.dtypes import DType, host_type, i64, string, unknown
+from tilesmith.ir.sizes import LARGEST
+from tilesmith.ir.symbols import symbol
 from tilesmith.ir.types import Dim, TensorType
 from tilesmith.support.errors import ModelError
 
@@ -130,3 +133,15 @@ def lifted(builder: FoldingBuilder, value: Value, type: TensorType) -> Value:
     if value.type == type:
         return value
     return builder.add(Host("identity", "", (type,)), value)
+
+
+def natively(n: OnnxNode, value: Value, dtype: DType, rank: int, usual: int) -> Value:
+    """A tensor of unknown extents as a native one, whose extents the run measures.
+
+    usual: extent for which kernels are made fast.
+    """
+    (extents,) = on_host(n, "shape", [TensorType(i64, (rank,))], [value], rank=rank)
+    symbols = tuple(symbol(f"{n.label}.{i}", 0, LARGEST, usual) for i in range(rank))
+    n.builder.add(Measure(symbols, (LARGEST,) * rank), extents)
+    (made,) = on_host(n, "identity", [TensorType(dtype, symbols)], [value])
+    return made

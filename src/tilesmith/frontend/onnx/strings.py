@@ -11,6 +11,7 @@ from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.objects import (
     STRING,
     element,
+    natively,
     on_host,
     scalar,
     strings_in,
@@ -195,9 +196,14 @@ def tf_idf_vectorizer(n: OnnxNode) -> Result:
     )  # fmt: skip
 
 
+_PIXELS = 256
+"""Usual extent of an image."""
+
+
 @onnx_op("ImageDecoder", since=20)
 def image_decoder(n: OnnxNode) -> Result:
     x, form = n.input(0), n.attr_string("pixel_format", "RGB", among=("RGB", "BGR", "Grayscale"))
     if x.dtype is not u8 or x.type.rank != 1:
         n.bad(f"expected u8 of rank 1, found {x.type}")
-    return on_host(n, "decode_image", [scalar(tensor_of(u8))], [x], pixel_format=form)
+    (pixels,) = on_host(n, "decode_image", [scalar(tensor_of(u8))], [x], pixel_format=form)
+    return natively(n, pixels, u8, 3, _PIXELS)
