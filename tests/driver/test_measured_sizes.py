@@ -14,6 +14,7 @@ from tilesmith import driver
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.parse import parse_graph
+from tilesmith.graph.text import print_graph
 from tilesmith.runtime import executable
 from tilesmith.runtime.executable import Executable
 from tilesmith.support.errors import ModelError, UsageError
@@ -257,3 +258,31 @@ def test_measures_in_branches_and_loops(target: str) -> None:
             compare(graph, exe, np.array(taken), x, np.array([k]))
     with pytest.raises(ModelError, match="dimension 'm' 6; expected 0 to 5"):
         exe(np.array(True), floats(5), np.array([6]))
+
+
+COLLECTED = """\
+graph main<m 0..2147483647~16>(%k: i64[1], %x: f32[4]) {
+  measure(%k) {symbols=(`m`,), bounds=(2147483647,)}
+  %y: f32[4], %all: f32[m,4], %back: f32[m,1] = loop(%x) {body=graph step(%i: i64[], %x: f32[4]) {
+    %0: f32[4] = mul(%x, %x)
+    %1: f32[4] = add(%0, %x)
+    %2: f32[1] = reduce_mean(%1) {axes=(0,), keepdims=True}
+    return %1 as "x", %0 as "seen", %2 as "b"
+  }, carried=1, collected=(1, -1), steps=`m`}
+  %e: f32[m,4] = exp(%all)
+  return %y as "y", %e as "e", %back as "back"
+}
+"""
+
+
+@pytest.mark.parametrize("target", ["native", "c"])
+def test_a_loop_collects_as_often_as_data_say(target: str, tmp_path: Path) -> None:
+    graph, exe = compiled(COLLECTED, target)
+    assert print_graph(parse_graph(print_graph(graph))) == print_graph(graph)
+    exe.save(tmp_path / "model.tsm")
+    for e in (exe, ts.load(tmp_path / "model.tsm")):
+        for k in (0, 1, 2, 5, 40):
+            compare(graph, e, np.array([k]), np.full(4, 1e-3, np.float32))
+    if target == "native":
+        inputs = {"k": np.array([3]), "x": floats(4) * 0.1}
+        assert all(c.passed for c in driver.check(graph, inputs))

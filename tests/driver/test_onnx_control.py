@@ -285,3 +285,53 @@ def test_an_lstm_whose_batch_only_a_run_knows() -> None:
         expected = ReferenceEvaluator(proto).run(None, {"x": x})
         for a, b in zip(exe(x), expected, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_a_loop_collects_as_often_as_an_input_says() -> None:
+    """One program for all trip counts; none is negative."""
+    inputs = [info("i", I64, []), info("c", BOOL, []), info("a", F32, [3])]
+    step = body(
+        "f = Cast <to = 1> (i) t = Add (a, f) d = Identity (c) o = Mul (t, t)",
+        inputs,
+        ["d", "t", "o"],
+    )
+    loop = helper.make_node("Loop", ["n", "", "x"], ["end", "all"], body=step)
+    proto = model([loop], [info("n", I64, []), info("x", F32, [3])], ["end", "all"])
+    exe = ts.compile(proto.SerializeToString())
+    made = driver.kernels_made()
+    x = np.arange(3, dtype=np.float32)
+    for n in (0, 1, 7, 100, -3):
+        ends = [x + np.float32(i * (i + 1) // 2) for i in range(n)]
+        found = exe.run({"n": np.array(n), "x": x})
+        np.testing.assert_allclose(found["end"], ends[-1] if ends else x)
+        np.testing.assert_allclose(found["all"], np.reshape(ends, (max(n, 0), 3)) ** 2)
+    assert driver.kernels_made() == made
+    with pytest.raises(ts.ModelError, match="expected 0 to 2147483647"):
+        exe.run({"n": np.array(1 << 62), "x": x})
+
+
+@pytest.mark.parametrize("backward", [0, 1])
+def test_a_scan_whose_length_only_a_run_knows(backward: int) -> None:
+    inputs = [info("s", F32, [3]), info("e", F32, [3])]
+    step = body("t = Add (s, e) o = Mul (t, e)", inputs, ["t", "o"])
+    scan = helper.make_node(
+        "Scan",
+        ["x", "q"],
+        ["end", "all"],
+        body=step,
+        num_scan_inputs=1,
+        scan_input_axes=[1],
+        scan_output_axes=[1],
+        scan_input_directions=[backward],
+    )
+    proto = model([scan], [info("x", F32, [3]), info("q", F32, [3, "n"])], ["end", "all"])
+    exe = ts.compile(proto.SerializeToString())
+    assert [s.type for s in exe.outputs] == ["f32[3]", "f32[3,n]"] and not exe.needs_growth
+    for n in (1, 2, 9, 300):
+        x = np.arange(3, dtype=np.float32)
+        q = np.random.default_rng(n).standard_normal((3, n)).astype(np.float32)
+        order = q[:, ::-1] if backward else q
+        sums = x[:, None] + np.cumsum(order, 1)
+        found = exe.run({"x": x, "q": q})
+        np.testing.assert_allclose(found["end"], sums[:, -1], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(found["all"], sums * order, rtol=1e-4, atol=1e-4)

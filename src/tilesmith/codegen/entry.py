@@ -141,7 +141,7 @@ class _Writer:
                 case HostCall():
                     self.host(step)
                 case Copy():
-                    self.copy(self.place(step.source), self.place(step.to), step.bytes)
+                    self.copy(self.place(step.source), self.place(step.to), self.number(step.bytes))
                 case Branch():
                     self.branch(step)
                 case Repeat():
@@ -230,8 +230,8 @@ class _Writer:
             f"host{n}.done:",
         )
 
-    def copy(self, source: str, to: str, size: int | Arg) -> None:
-        given = f"ptr {to}, ptr {source}, i64 {self.number(size)}, i1 false"
+    def copy(self, source: str, to: str, size: str) -> None:
+        given = f"ptr {to}, ptr {source}, i64 {size}, i1 false"
         self.write(f"call void @llvm.memcpy.p0.p0.i64({given})")
 
     def truth(self, condition: Arg) -> str:
@@ -256,10 +256,10 @@ class _Writer:
         label = self.label()
         before, latch = f"%{label}.before", f"%{label}.latch"
         self.write(f"br label {before}", f"{before[1:]}:")
-        if isinstance(step.count, Arg):
+        if isinstance(step.count, Arg) and step.count.kind != "extent":
             count = self.new(f"load i64, ptr {self.place(step.count)}, align 8")
         else:
-            count = str(step.count)
+            count = self.number(step.count)
         starts = [self.place(c.first) for c in step.carried]
         memory = [
             None if c.other is None else (self.place(c.end), self.place(c.other))
@@ -284,6 +284,7 @@ class _Writer:
         if going:
             more = self.new(f"and i1 {more}, %{label}.go")
         self.write(f"br i1 {more}, label %{label}.body, label %{label}.done", f"{label}.body:")
+        before = dict(self.values)
         self.write(f"{following} = add i64 {i}, 1")
         for s, base in zip(step.slices, bases, strict=True):
             at = self.new(f"sub i64 {count}, {following}") if s.backward else i
@@ -291,7 +292,6 @@ class _Writer:
             self.write(f"%pointer{s.pointer} = getelementptr i8, ptr {base}, i64 {distance}")
         if step.number is not None:
             self.write(f"store i64 {i}, ptr {self.place(step.number)}")
-        before = dict(self.values)
         self.steps(step.body)
         self.write(f"br label {latch}", f"{latch[1:]}:")
         for c, turns in zip(step.carried, memory, strict=True):
@@ -313,8 +313,9 @@ class _Writer:
         """Bring a value to its end, unless it is there."""
         label = self.label()
         there = self.new(f"icmp eq ptr {at}, {end}")
+        number = self.number(size)
         self.write(f"br i1 {there}, label %{label}.there, label %{label}.copy", f"{label}.copy:")
-        self.copy(at, end, size)
+        self.copy(at, end, number)
         self.write(f"br label %{label}.there", f"{label}.there:")
 
     def begin_slots(self) -> None:

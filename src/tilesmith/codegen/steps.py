@@ -128,7 +128,8 @@ class Carried:
 class Repeat:
     """Steps that run again and again.
 
-    count: number of iterations (at most, if there is a condition), or where that i64 lies.
+    count: number of iterations (at most, if there is a condition), an "extent", or where that i64
+        lies.
     body: the steps.
     slices: pointers to an element of a tensor for each iteration.
     carried: values that go around.

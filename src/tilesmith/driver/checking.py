@@ -168,7 +168,7 @@ class _Checks:
                 self.graph(body, arrays[1:])
             return evaluate_op(_bound(node, self.sizes).op, *arrays)
         if isinstance(node.op, Loop):
-            if node.op.steps != 0:
+            if node.op.steps is None or bound(node.op.steps, {**self.sizes}) != 0:
                 self.graph(node.op.body, first_iteration(node.op, arrays))
             return evaluate_op(_bound(node, self.sizes).op, *arrays)
         if isinstance(node.op, Host):

@@ -271,7 +271,7 @@ class Placement:
             again = border[v] if v in border else self.constants[v]
         steps = self.steps(body, border, base + cells.bytes)
         return Repeat(
-            op.steps if op.steps is not None else where[node.inputs[0]],
+            self.sizes.amount(op.steps) if op.steps is not None else where[node.inputs[0]],
             (*steps, *copies),
             tuple(slices),
             tuple(going),

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from tilesmith.graph.nodes import Fused, Graph, InPlace, Node, Value
 from tilesmith.ir.dtypes import bool_, i64
-from tilesmith.ir.types import TensorType, same_dim
+from tilesmith.ir.types import Dim, TensorType, same_dim
 from tilesmith.ops.base import Op
 from tilesmith.support.errors import ModelError
 
@@ -86,8 +86,8 @@ class Loop(Control):
     sliced: for each sliced input, 1 if iteration i sees its element i, -1 if it sees them
         backwards, the last one first.
     collected: the same for each result that has an element of every iteration.
-    steps: number of iterations (the most, if `conditional`); None: it is an input, and nothing is
-        sliced or collected.
+    steps: number of iterations (the most, if `conditional`), which may be an extent that only a run
+        knows; None: it is an input, and nothing is sliced or collected.
     conditional: whether there is a condition.
     """
 
@@ -95,7 +95,7 @@ class Loop(Control):
     carried: int
     sliced: tuple[int, ...] = ()
     collected: tuple[int, ...] = ()
-    steps: int | None = None
+    steps: Dim | None = None
     conditional: bool = False
 
     @property
@@ -121,7 +121,7 @@ class Loop(Control):
         _check("number of iterations, condition", types[: self.leading], first)
         carried, sliced, same = self.split(types)
         for t in sliced:
-            if not t.rank or not same_dim(t.shape[0], self.steps or 0):
+            if self.steps is None or not t.rank or not same_dim(t.shape[0], self.steps):
                 raise ModelError(f"sliced input: expected {self.steps} elements, found {t}")
         elements = (TensorType(t.dtype, t.shape[1:]) for t in sliced)
         _check("inputs of the body", (INDEX, *carried, *elements, *same), _types(self.body.inputs))
@@ -133,9 +133,9 @@ class Loop(Control):
             raise ModelError(
                 f"expected {end + len(self.collected)} results of the body, found {len(results)}"
             )
-        assert self.steps is not None or not self.collected
-        stacked = (TensorType(t.dtype, (self.steps or 0, *t.shape)) for t in results[end:])
-        return (*carried, *stacked)
+        if self.steps is None:
+            return tuple(carried)
+        return (*carried, *(TensorType(t.dtype, (self.steps, *t.shape)) for t in results[end:]))
 
 
 def _types(values: Sequence[Value]) -> tuple[TensorType, ...]:

@@ -21,6 +21,7 @@ from tilesmith.graph.host import Host, conform
 from tilesmith.graph.measure import Measure
 from tilesmith.graph.nodes import Constant, Fused, Graph, Value
 from tilesmith.ir.expr import Var
+from tilesmith.ir.symbols import value_of
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.base import Op
 from tilesmith.support.errors import InternalError, ModelError, UsageError
@@ -131,7 +132,7 @@ def _apply(op: Op, inputs: list[np.ndarray]) -> tuple[np.ndarray, ...]:
 
 def _loop(op: Loop, inputs: list[np.ndarray]) -> tuple[np.ndarray, ...]:
     carried, sliced, same = op.split(inputs)
-    steps = int(inputs[0]) if op.steps is None else op.steps
+    steps = int(inputs[0]) if op.steps is None else value_of(op.steps, {})
     going = bool(inputs[op.leading - 1]) if op.conditional else True
     types = _element_types(op)
     stacked = [np.zeros((steps, *t.static_shape), t.dtype.numpy) for t in types]

@@ -181,8 +181,8 @@ class _Writer:
     def repeat(self, step: Repeat, indent: str) -> None:
         n, self.loop = self.loop, self.loop + 1
         i = f"i{n}"
-        if isinstance(step.count, int):
-            count = f"INT64_C({step.count})"
+        if isinstance(step.count, int) or step.count.kind == "extent":
+            count = _number(step.count)
         else:
             count = f"*(int64_t *){_operand(step.count)}"
         condition = f"{i} < count{n}"

@@ -20,9 +20,13 @@ from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.objects import as_value, common_type, lifted
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.graph.control import INDEX, If, Loop
+from tilesmith.graph.measure import Measure
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import bool_, i64
-from tilesmith.ir.types import TensorType
+from tilesmith.ir.expr import Var
+from tilesmith.ir.sizes import LARGEST
+from tilesmith.ir.symbols import symbol
+from tilesmith.ir.types import Dim, TensorType
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, shape, slicing
 
@@ -272,8 +276,6 @@ def _loop_node(
     is_conditional = always is None or not always.all() or first is not True
     if is_conditional and first is False:
         steps = 0
-    if steps is None and len(results) > len(state):
-        return None  # it collects as many values as there are steps
     if is_conditional and first is not False and len(results) > len(state):
         return None
     if steps is not None and not is_conditional:
@@ -283,7 +285,10 @@ def _loop_node(
         if 0 < steps <= (_STEPS if is_known else _FEW):
             return None
     inputs: list[Value] = []
-    if steps is None:
+    count: Dim | None = None if steps is None else max(int(steps), 0)
+    if count is None and limit is not None and len(results) > len(state):
+        count = _measured(n, limit)
+    if count is None:
         inputs.append(n.const(_ENDLESS, i64) if limit is None else _count(n, limit))
     is_conditional = is_conditional and steps != 0
     if is_conditional:
@@ -293,7 +298,7 @@ def _loop_node(
     ways = (1,) * (len(results) - is_conditional - len(state))
     op = Loop(
         body.finish(results, names), len(state), (), ways,
-        None if steps is None else max(int(steps), 0), is_conditional,
+        count, is_conditional,
     )  # fmt: skip
     return _several(n.add(op, *inputs, *state, *body.captured))
 
@@ -308,6 +313,14 @@ def _count(n: OnnxNode, limit: Value) -> Value:
     if limit.dtype is not i64 or limit.type.size != 1:
         n.bad(f"M: expected one i64, found {limit.type}")
     return _one(n, limit)
+
+
+def _measured(n: OnnxNode, limit: Value) -> Var:
+    """A number of iterations as an extent, which results that are collected have."""
+    count = n.add(ew.Max(), n.add(shape.Reshape((1,)), _count(n, limit)), n.const([0], i64))
+    steps = symbol("steps", 0)
+    n.add(Measure((steps,), (LARGEST,)), count)
+    return steps
 
 
 def _shape(value: Value | None) -> tuple[int, ...]:
@@ -340,14 +353,16 @@ def scan(n: OnnxNode) -> Result:
         _list(n, "scan_output_axes", outputs),
         _list(n, "scan_output_directions", outputs),
     )
-    lengths = {n.shape(v)[a] for v, a in zip(sequences, axes, strict=True)}
+    lengths = dict.fromkeys(v.shape[a] for v, a in zip(sequences, axes, strict=True))
     if len(lengths) != 1:
-        n.bad(f"expected sequences of one length, found {sorted(lengths)}")
-    length = lengths.pop()
-    if length > _FEW or not length:
+        n.bad(f"expected sequences of one length, found {', '.join(map(str, lengths))}")
+    (length,) = lengths
+    if not isinstance(length, int) or length > _FEW or not length:
         made = _scan_node(n, body, state, sequences, (axes, backward), (out_axes, out_backward))
         if made is not None:
             return made
+    if not isinstance(length, int):
+        n.unsupported("a scan of a length that only a run knows, whose elements or state have such")
     if not 1 <= length <= _STEPS:
         n.unsupported(f"a scan of {length} steps (supported are 1 to {_STEPS})")
     collected: list[list[Value]] = [[] for _ in range(outputs)]
@@ -380,7 +395,8 @@ def _scan_node(
     given, wanted: for each sequence and each collected result, its axis and whether it is backward.
     """
     state = _only_tensors(carried)
-    if state is None or not all(v.type.is_static for v in sequences):
+    inside = (d for v, a in zip(sequences, given[0], strict=True) for d in _without(v.shape, a))
+    if state is None or not all(isinstance(d, int) for d in inside):
         return None
     firsts = [_moved(n, v, a, 0) for v, a in zip(sequences, given[0], strict=True)]
     elements = [TensorType(v.dtype, v.shape[1:]) for v in firsts]
@@ -394,12 +410,16 @@ def _scan_node(
         len(state),
         tuple(-1 if b else 1 for b in given[1]),
         tuple(-1 if b else 1 for b in wanted[1]),
-        firsts[0].type.static_shape[0],
+        firsts[0].shape[0],
     )
     made = _several(n.add(op, *state, *firsts, *body.captured))
     ends, stacked = made[: len(state)], made[len(state) :]
     axes = (n.axis(a, v.type.rank) for a, v in zip(wanted[0], stacked, strict=True))
     return (*ends, *(_moved(n, v, 0, a) for v, a in zip(stacked, axes, strict=True)))
+
+
+def _without(dims: Sequence[Dim], axis: int) -> tuple[Dim, ...]:
+    return (*dims[:axis], *dims[axis + 1 :])
 
 
 def _moved(n: OnnxNode, value: Value, axis: int, to: int) -> Value:

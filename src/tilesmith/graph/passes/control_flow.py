@@ -145,11 +145,12 @@ class _Simplification:
         if op.conditional and (known := self.array(node.inputs[op.leading - 1])) is not None:
             steps = steps if known else 0
         carried, sliced, same = op.split(node.inputs)
-        if steps == 0:
+        if isinstance(steps, int) and steps == 0:
             empty = (self.constant(_zeros(v.type)) for v in node.outputs[op.carried :])
             self.now.update(zip(node.outputs, (*carried, *empty), strict=True))
             return
-        if steps == 1 and not (op.conditional and self.array(node.inputs[op.leading - 1]) is None):
+        is_single = isinstance(steps, int) and steps == 1
+        if is_single and not (op.conditional and self.array(node.inputs[op.leading - 1]) is None):
             first = self.constant(np.zeros((), np.int64))
             elements = (self.reshaped(v, v.shape[1:], node.loc) for v in sliced)
             results = self.inline(op.body, (first, *carried, *elements, *same))[op.conditional :]
