@@ -4,9 +4,10 @@
 Every kernel moves a tensor that is much larger than the caches.  `share` is the bandwidth it
 reaches (bytes it must read and must write, over time) as a share of what the faster of two copies
 reaches for as many bytes in the same round, with as many threads: `np.copyto`, and a compiled copy
-with streaming stores, which is the machine's limit where the C library's copy is not.  `peer` is
-ONNX Runtime's time over ours for the same operator in its own layout, where it is installed.  Times
-are medians, shares and ratios medians over rounds.  WORDs select the rows whose names contain one.
+with streaming stores, which is the machine's limit where the C library's copy is not.  Under the
+names of ONNX Runtime, PyTorch and, with one thread, NumPy stand their times over ours for the same
+operator on row-major arrays, where they are installed and have it.  Times are medians, shares and
+ratios medians over rounds.  WORDs select the rows whose names contain one.
 Prints a table, or JSON with --json.
 """
 
@@ -25,6 +26,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from movement_peers import peers
 from tilesmith import driver
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.evaluate import evaluate
@@ -196,7 +198,7 @@ def copies_of(size: int, session: driver.Session, threads: int) -> dict[str, Cal
     return {**found, "np.copyto": run}
 
 
-def peer_of(
+def onnx_runtime(
     case: Case, arrays: Sequence[np.ndarray], results: Sequence[np.ndarray], threads: int
 ) -> Callable[[], None] | None:
     """ONNX Runtime running the operator on the same arrays (row-major) into memory of its own."""
@@ -321,8 +323,10 @@ def measure(case: Case, threads: int, rounds: int) -> dict[str, Any]:
     size = moved(case, inputs, results)
     copies = copies_of(size, session, threads)
     contenders = {"ours": lambda: run(*inputs, *results), **copies}
-    if (other := peer_of(case, arrays, wanted, threads)) is not None:
-        contenders["peer"] = other
+    others = peers(case.op, arrays, wanted, threads)
+    if (other := onnx_runtime(case, arrays, wanted, threads)) is not None:
+        others = {"ONNX Runtime": other, **others}
+    contenders |= others
     taken = interleave(
         contenders,
         rounds=rounds,
@@ -336,7 +340,7 @@ def measure(case: Case, threads: int, rounds: int) -> dict[str, Any]:
         "gb_per_s": size / ours.median / 1e9,
         "copy_gb_per_s": 8 * (size // 8) / fastest.median / 1e9,
         "share": 1 / ratio(ours, fastest),
-        "peer": ratio(taken["peer"], taken["ours"]) if "peer" in taken else None,
+        "peers": {name: ratio(taken[name], ours) for name in others},
     }
 
 
@@ -359,7 +363,7 @@ def main() -> None:
                     f"{row['name']:36s} {threads} threads {row['ms']:8.2f} ms "
                     f"{row['gb_per_s']:6.1f} GB/s, copy {row['copy_gb_per_s']:6.1f}: "
                     f"{100 * row['share']:4.0f}%"
-                    + (f", peer {row['peer']:5.2f}" if row["peer"] else ""),
+                    + "".join(f", {name} {r:.2f}" for name, r in row["peers"].items()),
                     flush=True,
                 )
     if given.json:
