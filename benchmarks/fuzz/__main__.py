@@ -15,10 +15,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks, for its modules
 
 from fuzz.campaign import fuzz_graphs
+from fuzz.judge import CRASHED, WRONG
+from fuzz.mutants import mutant, mutant_verdicts
 
 parser = argparse.ArgumentParser(prog="python -m benchmarks.fuzz", description=__doc__)
-parser.add_argument("--graphs", nargs=2, type=int, default=(0, 2000), metavar=("FIRST", "COUNT"))
-parser.add_argument("--mutants", nargs=2, type=int, default=(0, 20000), metavar=("FIRST", "COUNT"))
+parts = {"nargs": 2, "type": int, "metavar": ("FIRST", "COUNT")}
+parser.add_argument("--graphs", default=(0, 2000), **parts)
+parser.add_argument("--mutants", default=(0, 20000), **parts)
 parser.add_argument("--to", type=Path, default=Path("build/fuzz"), help="Folder for what is found.")
 parser.add_argument("--refused", action="store_true", help="Print the reasons of refusals.")
 arguments = parser.parse_args()
@@ -27,6 +30,15 @@ first, count = arguments.graphs
 counts, reasons = fuzz_graphs(range(first, first + count), arguments.to)
 print(f"graphs: {', '.join(f'{n} {result}' for result, n in counts.most_common())}")
 if arguments.refused:
-    for reason, n in Counter(reasons).most_common():
-        print(f"{n:5} {reason}")
-sys.exit(0)
+    print(*reasons, sep="\n")
+first, count = arguments.mutants
+seeds = range(first, first + count)
+damaged: Counter[str] = Counter()
+for seed, verdict in zip(seeds, mutant_verdicts(seeds), strict=True):
+    damaged[verdict.result] += 1
+    if verdict.result == CRASHED:
+        print(f"mutant {seed}: {verdict.reason}")
+        arguments.to.mkdir(parents=True, exist_ok=True)
+        (arguments.to / f"mutant-{seed}.onnx").write_bytes(mutant(seed))
+print(f"mutants: {', '.join(f'{n} {result}' for result, n in damaged.most_common())}")
+sys.exit(bool(counts[CRASHED] or counts[WRONG] or damaged[CRASHED]))

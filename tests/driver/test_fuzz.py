@@ -18,6 +18,7 @@ from fuzz import judge, shrink
 from fuzz.builder import Rejected, info_of, model_of
 from fuzz.campaign import verdicts
 from fuzz.cases import Case, expected, random_case
+from fuzz.mutants import mutant_verdicts
 
 GRAPHS = range(200)
 
@@ -28,6 +29,14 @@ def test_random_graphs():
     failed = {f"seed {seed}": v for seed, v in found.items() if v.result in bad}
     assert not failed, "python -m benchmarks.fuzz --graphs SEED 1 shows the smallest graph"
     assert sum(v.result == judge.RIGHT for v in found.values()) >= 0.9 * len(GRAPHS)
+
+
+def test_damaged_models_are_refused_or_run():
+    seeds = range(100)
+    found = dict(zip(seeds, mutant_verdicts(seeds), strict=True))
+    assert not {seed: v for seed, v in found.items() if v.result == judge.CRASHED}
+    results = [v.result for v in found.values()]
+    assert results.count(judge.REFUSED) > 50 and judge.RIGHT in results
 
 
 def test_a_seed_always_makes_the_same_case():

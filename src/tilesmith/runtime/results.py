@@ -12,6 +12,8 @@ import threading
 
 import numpy as np
 
+from tilesmith.support.errors import ModelError
+
 from .native import ALIGNMENT
 
 LARGE_BYTES = 16 << 20
@@ -46,7 +48,13 @@ class Results:
             for i, count in enumerate(_references(self._blocks)):
                 if count == _IDLE:
                     return self._array(self._blocks[i])
-            block = np.empty(self._bytes + ALIGNMENT, np.uint8)
+            try:
+                block = np.empty(self._bytes + ALIGNMENT, np.uint8)
+            except MemoryError:
+                raise ModelError(
+                    f"a result of shape {self.shape} has {self._bytes} bytes, more than the system "
+                    "gives; run the model with smaller inputs"
+                ) from None
             self._blocks = [*self._blocks[1 - _KEPT :], block]
             return self._array(block)
 
