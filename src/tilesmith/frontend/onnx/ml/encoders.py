@@ -11,14 +11,15 @@ from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx import attributes as at
 from tilesmith.frontend.onnx import strings
 from tilesmith.frontend.onnx.elementwise import cast_to
-from tilesmith.frontend.onnx.ml.scores import ml_op
+from tilesmith.frontend.onnx.ml.scores import ml_op, strings_for
 from tilesmith.frontend.onnx.node import OnnxNode
-from tilesmith.frontend.onnx.objects import STRING
-from tilesmith.frontend.onnx.registry import onnx_op
+from tilesmith.frontend.onnx.objects import STRING, on_host
+from tilesmith.frontend.onnx.registry import object_op, onnx_op
 from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.frontend.onnx.tensors import decode
 from tilesmith.graph.nodes import Value
-from tilesmith.ir.dtypes import f32, i64
+from tilesmith.ir.dtypes import f32, i64, string
+from tilesmith.ir.types import TensorType
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather
 from tilesmith.ops.lookup import CountRuns, Position
@@ -32,16 +33,48 @@ def position(n: OnnxNode, x: Value, keys: np.ndarray) -> tuple[Value, np.ndarray
     return n.add(Position(), x, n.const(known)), len(keys) - 1 - last
 
 
+@object_op("OneHotEncoder", domain="ai.onnx.ml")
 @ml_op("OneHotEncoder")
 def one_hot_encoder(n: OnnxNode) -> Result:
-    cats = n.attr_ints("cats_int64s")
-    if not cats:
-        n.unsupported("categories that are strings")
-    place, order = position(n, cast_to(n, n.input(0), i64), np.asarray(cats, np.int64))
+    cats: tuple[object, ...] = n.attr_ints("cats_int64s") or n.attr_strings("cats_strings") or ()
+    x, count = n.input(0), len(cats)
+    if not count:
+        n.bad("expected categories in attribute 'cats_int64s' or 'cats_strings', found none")
+    if x.dtype is string:
+        place, order = _numbered(n, x, list(cats), count), np.arange(count)
+    else:
+        place, order = position(n, cast_to(n, x, i64), np.asarray(cats, np.int64))
     if n.attr_flag("zeros", True):
-        order = np.append(order, len(cats))  # behind the last category: a row of zeros
+        order = np.append(order, count)  # behind the last category: a row of zeros
     column = n.add(gather.Gather(0), n.const(order.astype(np.int64)), place)
-    return n.add(gather.OneHot(len(cats)), column, n.const((0.0, 1.0), f32))
+    return n.add(gather.OneHot(count), column, n.const((0.0, 1.0), f32))
+
+
+def _numbered(n: OnnxNode, x: Value, keys: list[object], default: int) -> Value:
+    """The numbers of strings in a list, and `default` for others."""
+    return _mapped(n, x, keys, list(range(len(keys))), default)
+
+
+def _mapped(n: OnnxNode, x: Value, keys: list[object], values: list[int], default: int) -> Value:
+    """The integers that strings stand for, and `default` for others."""
+    (found,) = on_host(
+        n, "label_encoder", [TensorType(i64, x.shape)], [x],
+        keys=keys, values=values, default=default, dtype="int64",
+    )  # fmt: skip
+    return found
+
+
+@object_op("CategoryMapper", domain="ai.onnx.ml")
+@ml_op("CategoryMapper")
+def category_mapper(n: OnnxNode) -> Result:
+    """Strings to integers or the other way, as the input says."""
+    x, names, ints = n.input(0), n.attr_strings("cats_strings") or (), n.attr_ints("cats_int64s")
+    name, number = n.attr_string("default_string", "_Unused"), n.attr_int("default_int64", -1)
+    if ints is None or len(ints) != len(names):
+        n.bad(f"expected as many cats_int64s as cats_strings, found {len(ints or ())}")
+    if x.dtype is string:
+        return _mapped(n, x, list(names), list(ints), number)
+    return strings_for(n, x, list(ints), list(names), name)
 
 
 @ml_op("LabelEncoder")

@@ -18,11 +18,13 @@ import numpy as np
 
 from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.objects import on_host
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
-from tilesmith.ir.dtypes import DType, f32
+from tilesmith.ir.dtypes import DType, f32, string
+from tilesmith.ir.types import TensorType
 from tilesmith.ops import activation as act
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, norm, reduce, slicing
@@ -45,29 +47,45 @@ def flat(n: OnnxNode, x: Value) -> Value:
 
 @dataclass(frozen=True)
 class Labels:
-    """The labels of a classifier's classes.
+    """The labels of a classifier's classes: integers, or strings, which are chosen on the host.
 
-    ints: the labels, i64[classes].
+    ints: the labels, i64[classes]; their numbers if they are strings.
+    names: the labels that are strings, else none.
     """
 
     ints: np.ndarray
+    names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ints)
 
     def of(self, n: OnnxNode, place: Value) -> Value:
-        """The labels of classes given by their places, i64[samples]."""
-        return n.add(gather.Gather(0), n.const(self.ints), place)
+        """The labels of classes given by their places, i64 or strings[samples]."""
+        if not self.names:
+            return n.add(gather.Gather(0), n.const(self.ints), place)
+        return strings_for(n, place, self.ints.tolist(), list(self.names), "")
+
+    def chosen(self, n: OnnxNode, is_second: Value) -> Value:
+        """The labels by 0 or 1 of a decision that ONNX Runtime labels so, if they are integers."""
+        return self.of(n, is_second) if self.names else is_second
+
+
+def strings_for(n: OnnxNode, x: Value, keys: list[int], values: list[str], default: str) -> Value:
+    """The strings that integers stand for, and `default` for others."""
+    (found,) = on_host(
+        n, "label_encoder", [TensorType(string, x.shape)], [x],
+        keys=keys, values=values, default=default, dtype="string",
+    )  # fmt: skip
+    return found
 
 
 def labels(n: OnnxNode, ints: str, strings: str = "classlabels_strings") -> Labels:
     """The labels that a classifier has in one of two attributes."""
-    if n.attr_strings(strings):
-        n.unsupported("class labels that are strings")
-    found = n.attr_ints(ints)
-    if not found:
-        n.bad(f"expected labels in attribute {ints!r} or {strings!r}, found none")
-    return Labels(np.asarray(found, np.int64))
+    names, found = n.attr_strings(strings) or (), n.attr_ints(ints) or ()
+    if bool(names) == bool(found):
+        n.bad(f"expected labels in one of the attributes {ints!r} and {strings!r}")
+    numbers = np.arange(len(names)) if names else np.asarray(found, np.int64)
+    return Labels(numbers, names)
 
 
 def best(n: OnnxNode, scores: Value) -> Value:

@@ -314,6 +314,8 @@ def tree_ensemble_classifier(n: OnnxNode) -> Result:
     scores = _plus(n, _combined(n, x, forest, count, "sum"), base)
     if count == 1:
         above = n.add(ew.Greater(), scores, n.const(0.0, dtype))
+        if names.names:
+            n.unsupported("a single class whose label is a string")
         label = flat(n, n.add(ew.Cast(i64), above))
     else:
         label = names.of(n, best(n, _counted(n, x, forest, scores, len(base) > 0)))
@@ -378,5 +380,5 @@ def _of_two_classes(
         decides, both = final(everywhere)
     limit = n.const(0.5 if is_probability else 0.0, x.dtype)
     second = flat(n, n.add(ew.Cast(i64), n.add(ew.Greater(), decides, limit)))
-    label = names.of(n, second) if is_single else second
+    label = names.of(n, second) if is_single else names.chosen(n, second)
     return label, cast_to(n, both, f32)
