@@ -218,11 +218,6 @@ def tight_memory():
             outputs=["v60"],
         ),
         _node(
-            helper.make_node("ConstantOfShape", ["s"], ["z"]),
-            helper.make_node("NonZero", ["z"], ["y"]),
-            constants={"s": np.array([1 << 30])},
-        ),
-        _node(
             helper.make_node(
                 "Loop",
                 ["n", "", "x"],

@@ -12,12 +12,14 @@ from tilesmith.ops.fourier import Dft, Stft
 from tilesmith.ops.linalg import Det
 from tilesmith.ops.sample import AffineGrid, GridSample, RoiAlign
 from tilesmith.ops.scatter import MaxUnpool, ScatterElements, ScatterNd
+from tilesmith.ops.select import NonMaxSuppression, NonZero, RowRanks
 from tilesmith.ops.sort import TopK
 
 
 def irregular_cases() -> Iterator[Case]:
     yield from _scatters()
     yield from _sorts()
+    yield from _selections()
     yield from _samples()
     yield from _matrices()
 
@@ -57,6 +59,24 @@ def _matrices() -> Iterator[Case]:
         yield case(Det(), (rows, rows))
     yield case(Det(), np.asarray([[0, 2, 1], [3, 0, 0], [0, 0, 4]], np.float32))  # pivots
     yield case(Det(), np.ones((3, 3), np.float32))
+
+
+def _selections() -> Iterator[Case]:
+    rng = np.random.default_rng(5)
+    yield case(NonZero(), In((3, 4), "bool"))
+    yield case(NonZero(), np.asarray([0.0, -0.0, 2.5, np.nan], np.float32))
+    yield case(NonZero(), In((2, 0, 3), "i32"))
+    yield case(RowRanks(), rng.integers(0, 2, (9, 3)).astype(np.int32))
+    yield case(RowRanks(), np.asarray([[2.5], [-1.0], [2.5]], np.float32))
+    for centred in (False, True):
+        boxes = rng.uniform(0, 1, (2, 7, 4)).astype(np.float32)
+        scores = rng.uniform(0, 1, (2, 3, 7)).astype(np.float32)
+        order = np.argsort(-scores, axis=2, kind="stable")
+        for most, overlap, least in ((2, 0.1, 0.0), (7, 0.0, 0.5), (0, 0.5, 0.0)):
+            limits = (np.asarray([v], np.float32) for v in (overlap, least))
+            yield case(
+                NonMaxSuppression(centred), boxes, scores, order, np.asarray([most]), *limits
+            )
 
 
 def _samples() -> Iterator[Case]:

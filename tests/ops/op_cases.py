@@ -48,7 +48,9 @@ from tilesmith.ops.pool import (
 from tilesmith.ops.random import RandomNormal, RandomUniform
 from tilesmith.ops.resample import Resample
 from tilesmith.ops.resize import Resize
+from tilesmith.ops.runtime_shape import Reinterpret, Stretch
 from tilesmith.ops.scan import CumProd, CumSum
+from tilesmith.ops.select import Leading
 from tilesmith.ops.shape import (
     DepthToSpace,
     Expand,
@@ -405,6 +407,13 @@ def _sizes() -> Iterator[Case]:
     yield case(Extents((4,), ()))
     yield case(Extents((), (0,)))
     yield case(Iota(37))
+    yield case(Reinterpret((4, 1, 6)), (2, 3, 4))
+    yield case(Reinterpret((6,)), In((3, 2), "i64"))
+    yield case(Reinterpret((0, 7)), (3, 0))
+    yield case(Stretch((3, 4, 5)), (3, 1, 5))
+    yield case(Stretch((2, 0)), (1, 0))
+    yield case(Leading(3), In((2, 5), "i64"))
+    yield case(Leading(0), (4,))
     yield case(Iota(0))
 
 

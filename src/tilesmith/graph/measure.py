@@ -8,7 +8,8 @@
 
 A symbol of a program is defined by the shapes of its inputs, or by one `Measure` in front of all
 its uses.  What a body of control flow measures is seen only there.  A `Measure` is a barrier:
-passes move no node across it, except away if nothing uses its symbols (`dce`).
+passes move no node across it.  One whose symbols nothing uses goes away (`dce`), unless all of them
+have one possible value: that is an assertion.
 """
 
 from __future__ import annotations
@@ -41,6 +42,11 @@ class Measure(Control):
 
     symbols: tuple[Var, ...]
     bounds: tuple[Dim, ...]
+
+    @property
+    def asserts(self) -> bool:
+        """Whether it only checks that a run fits the program: each number may have one value."""
+        return all(s.sizes is not None and s.sizes.low == s.sizes.high for s in self.symbols)
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         count = len(self.symbols)

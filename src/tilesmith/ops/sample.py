@@ -16,8 +16,8 @@ import numpy as np
 
 from tilesmith.ir import expr as ir
 from tilesmith.ir import extents
-from tilesmith.ir.dtypes import i64
-from tilesmith.ir.expr import Expr, cast, const, select
+from tilesmith.ir.dtypes import DType, i64
+from tilesmith.ir.expr import Expr, cast, const, maximum, select
 from tilesmith.ir.intrinsics import call
 from tilesmith.ir.types import Dim, TensorType, same_dim, same_shape
 from tilesmith.loop.builder import Array, LoopBuilder
@@ -194,7 +194,7 @@ class AffineGrid(Op):
     align_corners: as in `grid_sample`.
     """
 
-    shape: tuple[int, ...]
+    shape: tuple[Dim, ...]
     align_corners: bool = False
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
@@ -211,12 +211,22 @@ class AffineGrid(Op):
             wide = rules.accumulator(theta.dtype)
             total = rules.widen(theta[n, row, rank])
             for a, extent in enumerate(self.shape):
-                scale, shift = self._line(extent)
-                at = cast(place[a], wide) * const(scale, wide) + const(shift, wide)
+                if isinstance(extent, int):
+                    scale, shift = (const(v, wide) for v in self._line(extent))
+                else:
+                    scale, shift = self._symbolic_line(cast(extent, wide), wide)
+                at = cast(place[a], wide) * scale + shift
                 total = total + rules.widen(theta[n, row, rank - 1 - a]) * at
             return cast(total, theta.dtype)
 
         return te.compute((theta.shape[0], *self.shape, rank), body, self.name)
+
+    def _symbolic_line(self, extent: Expr, wide: DType) -> tuple[Expr, Expr]:
+        one, two = const(1, wide), const(2, wide)
+        if self.align_corners:
+            some = two / maximum(extent - one, one)
+            return select(extent > one, some, const(0, wide)), const(-1, wide)
+        return two / extent, one / extent - one
 
     def _line(self, extent: int) -> tuple[float, float]:
         """(scale, shift) that map a pixel's number to its coordinate."""
@@ -226,9 +236,10 @@ class AffineGrid(Op):
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         theta = rules.widen_array(inputs[0])
-        lines = [np.arange(n) * self._line(n)[0] + self._line(n)[1] for n in self.shape]
+        extents = [rules.static(self.name, n, "an extent") for n in self.shape]
+        lines = [np.arange(n) * self._line(n)[0] + self._line(n)[1] for n in extents]
         axes = np.meshgrid(*lines, indexing="ij")
-        places = np.stack([*axes[::-1], np.ones(self.shape)], -1)
+        places = np.stack([*axes[::-1], np.ones(extents)], -1)
         result = np.einsum("...k,njk->n...j", places, theta)
         return result.astype(inputs[0].dtype)
 

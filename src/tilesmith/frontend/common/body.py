@@ -27,6 +27,7 @@ class Body(FoldingBuilder):
     def __init__(self, outer: FoldingBuilder, name: str) -> None:
         super().__init__(name)
         self._outer = outer
+        self.measured = outer.measured
         self._inside: dict[Value, Value] = {}
         self.captured: list[Value] = []
         """The values of the graph around that are inputs, in order."""

@@ -8,17 +8,30 @@ dimension is symbolic, small tensors hold extents (`contents`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.evaluate import evaluate_op
+from tilesmith.graph.measure import Measure
 from tilesmith.graph.nodes import Value
+from tilesmith.ir import extents
+from tilesmith.ir.dtypes import i64
+from tilesmith.ir.expr import Expr, Var
+from tilesmith.ir.sizes import LARGEST
+from tilesmith.ir.symbols import expected, symbol, symbols_of
+from tilesmith.ir.types import Dim, same_dim, same_shape
 from tilesmith.ops.base import Op
+from tilesmith.ops.elementwise import Cast, Equal, LogicalOr, Sub, Where
+from tilesmith.ops.elementwise.base import Elementwise
+from tilesmith.ops.rules import UnequalDims, equal
+from tilesmith.ops.runtime_shape import Reinterpret, Stretch
+from tilesmith.ops.shape import Reshape, Squeeze, Unsqueeze
 from tilesmith.ops.sizes import Extents
-from tilesmith.support.errors import ModelError, UnsupportedError
+from tilesmith.ops.slicing import Concat
+from tilesmith.support.errors import ModelError, OpenDimensionError, UnsupportedError
 
 from .contents import Contents, is_small, known_contents, results
 from .limits import MAX_ELEMENTS, MAX_NODES
@@ -44,6 +57,11 @@ class FoldingBuilder(Builder):
         self._fold_bytes = 0
         self._visited = 0
         self._streams = 0
+        self.measured: set[Var] = set()
+        """The symbols that are measured, in graphs around this one too."""
+        self._symbols: dict[tuple[Value, Value | None], tuple[Dim, ...]] = {}
+        self._required: set[Value] = set()
+        self._made: dict[tuple[Op, tuple[Value, ...]], Any] = {}
 
     def next_stream(self) -> int:
         """The number of a source of random numbers among those that have no seed."""
@@ -67,7 +85,13 @@ class FoldingBuilder(Builder):
         ModelError when a result has more than `MAX_ELEMENTS` elements.
         """
         self.count()
-        outputs = self._append(op, inputs, self._types(op, inputs), loc, name)
+        try:
+            types = self._types(op, inputs)
+        except UnequalDims as e:
+            if self.measured.isdisjoint(symbols_of((e.first, e.second))):
+                raise
+            return self.add(*self._fitted(op, inputs, e), loc=loc, name=name)
+        outputs = self._append(op, inputs, types, loc, name)
         if isinstance(op, Extents):
             self._contents[outputs[0]] = np.array(op.elements, object).reshape(op.shape)
         for i, v in enumerate(outputs):
@@ -79,6 +103,117 @@ class FoldingBuilder(Builder):
         if not op.heavy_reference:
             outputs = self._computed(op, inputs, outputs)
         return outputs[0] if len(outputs) == 1 else outputs
+
+    def share(self, op: Op, *inputs: Value) -> Any:
+        """`add` for a small formula, whose result is that of an equal one made before."""
+        key = (op, inputs)
+        if key not in self._made:
+            self._made[key] = self.add(op, *inputs)
+        return self._made[key]
+
+    def measure(
+        self, value: Value, bounds: Sequence[Dim], zero: Value | None = None, name: str = ""
+    ) -> tuple[Dim, ...]:
+        """The elements of an i64 list as extents: those that it is known to hold, or symbols.
+
+        bounds: for each element, what it never exceeds.
+        zero: a list of numbers that are 0 in every run that is not refused.
+        name: of the symbols.
+
+        Raises ModelError where elements are known and one is negative, or one of `zero` is not 0.
+        """
+        wrong = None if zero is None else self.contents(zero)
+        held = self.contents(value)
+        if wrong is not None and any(isinstance(e, int) and e != 0 for e in wrong.flat):
+            raise ModelError("the values of its inputs do not fit the shapes of the others")
+        if held is not None:
+            if zero is not None and (wrong is None or any(isinstance(e, Expr) for e in wrong.flat)):
+                self.require_zero(zero)
+            if any(isinstance(e, int) and e < 0 for e in held.flat):
+                raise ModelError(f"expected extents of 0 or more, found {list(held.flat)}")
+            return tuple(held.flat)
+        key = (value, zero)
+        if key not in self._symbols:
+            self._symbols[key] = self._measured(value, bounds, zero, name)
+            if zero is None:
+                made = np.empty(len(bounds), object)
+                made[:] = self._symbols[key]
+                self._contents[value] = made
+        return self._symbols[key]
+
+    def require_zero(self, numbers: Value) -> None:
+        """Makes a run be refused where one of a list of numbers is not 0."""
+        if numbers not in self._required:
+            self._required.add(numbers)
+            symbols = tuple(symbol("excess", 0, 0) for _ in range(numbers.type.size))
+            self.measured.update(symbols)
+            self.add(Measure(symbols, (0,) * len(symbols)), numbers)
+
+    def _measured(
+        self, value: Value, bounds: Sequence[Dim], zero: Value | None, name: str
+    ) -> tuple[Dim, ...]:
+        symbols: list[Var] = []
+        for i, limit in enumerate(bounds):
+            most = extents.values_of(limit).hi
+            high = LARGEST if most is None else min(max(most, 0), LARGEST)
+            usual = None if same_dim(limit, LARGEST) else min(max(expected(limit), 0), high)
+            symbols.append(symbol(f"{name}.{i}", 0, high, usual))
+        checks: list[Var] = []
+        whole = value
+        if zero is not None:
+            checks = [symbol(f"{name}.excess", 0, 0) for _ in range(zero.type.static_shape[0])]
+            whole = self.add(Concat(0), value, zero)
+        self.measured.update(symbols_of(symbols))
+        self.add(Measure((*symbols, *checks), (*bounds, *[0] * len(checks))), whole)
+        return tuple(symbols)
+
+    def _fitted(self, op: Op, inputs: tuple[Value, ...], error: UnequalDims) -> tuple[Any, ...]:
+        """The operator and its operands where two extents, one of them measured, must be equal or,
+        for an elementwise operator, one of them may be 1.  A run checks it.
+        """
+        a, b = error.first, error.second
+        if isinstance(op, Reshape):
+            self.require_equal(a, b)
+            return Reinterpret(op.resolve(inputs[0].shape)), *inputs
+        inside = [any(same_dim(d, e) for v in inputs for d in v.shape) for e in (a, b)]
+        if not any(inside):
+            raise OpenDimensionError(str(error)) from None
+        common = a if not inside[0] or isinstance(a, int) else b
+        if isinstance(op, Elementwise):
+            common = self._common(a, b)
+        else:
+            self.require_equal(a, b)
+        fitted = []
+        for v in inputs:
+            shape = tuple(common if same_dim(d, a) or same_dim(d, b) else d for d in v.shape)
+            fitted.append(v if same_shape(shape, v.shape) else self.add(Stretch(shape), v))
+        return op, *fitted
+
+    def _common(self, a: Dim, b: Dim) -> Dim:
+        """What two extents broadcast to."""
+        lists = [self.share(Extents((d,), (1,))) for d in (a, b)]
+        one = self.constant(np.ones(1, np.int64))
+        is_one = [self.share(Equal(), v, one) for v in lists]
+        fits = self.share(
+            LogicalOr(), self.share(Equal(), *lists), self.share(LogicalOr(), *is_one)
+        )
+        zero = self.share(Sub(), one, self.share(Cast(i64), fits))
+        for d in (a, b):
+            if isinstance(d, int):  # not 1, or the extents would broadcast in every run
+                self.require_zero(zero)
+                return d
+        return self.measure(self.share(Where(), is_one[0], *reversed(lists)), (LARGEST,), zero)[0]
+
+    def require_equal(self, a: Dim, b: Dim) -> None:
+        """Makes a run be refused where two extents differ, of which one is measured.  Raises
+        UnequalDims where others are equal for some sizes only, ModelError where they never are.
+        """
+        if self.measured.isdisjoint(symbols_of((a, b))):
+            if not equal("the operator", a, b):
+                raise ModelError(f"expected two equal extents, found {a} and {b}")
+            return
+        lists = [self.share(Extents((d,), (1,))) for d in (a, b)]
+        self.require_zero(self.share(Sub(), *lists))
 
     def _computed(
         self, op: Op, inputs: tuple[Value, ...], outputs: tuple[Value, ...]
@@ -121,10 +256,24 @@ class FoldingBuilder(Builder):
     def contents(self, value: Value) -> Contents | None:
         """What a small tensor holds, numbers or symbolic; None if that is not known."""
         found = self._contents.get(value)
+        if value.type.is_static and value.type.size == 0:
+            return np.empty(value.type.static_shape, object)
         if found is None and _is_small(value):
             array = self.known(value)
             found = None if array is None else array.astype(object)
         return found
+
+    def partly(self, value: Value) -> list[Dim | None]:
+        """The elements of a list of integers, None for each that is not known."""
+        held = self.contents(value)
+        if held is not None:
+            return [e if isinstance(e, (int, Expr)) else None for e in held.flat]
+        op, inputs, _ = self._origin.get(value, (None, (), 0))
+        if isinstance(op, Concat) and value.type.rank == 1:
+            return [e for v in inputs for e in self.partly(v)]
+        if inputs and value.type.size == 1 and isinstance(op, (Reshape, Squeeze, Unsqueeze)):
+            return self.partly(inputs[0])
+        return [None] * value.type.size
 
     @property
     def open_inputs(self) -> tuple[str, ...]:
@@ -135,6 +284,8 @@ class FoldingBuilder(Builder):
         """The contents of a value that does not depend on inputs, computed now if need be; None
         where it does, or where computing it takes too much.
         """
+        if value.type.is_static and value.type.size == 0:
+            return np.empty(value.type.static_shape, value.dtype.numpy)
         order: list[Value] = []
         for v in self._behind(value):
             if self._is_known(v):

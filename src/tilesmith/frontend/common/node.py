@@ -4,16 +4,21 @@ asks for values that must be known, and refuses what is wrong.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
 
 from tilesmith.graph.nodes import Value
-from tilesmith.ir.dtypes import DType
+from tilesmith.ir.dtypes import DType, i64
+from tilesmith.ir.sizes import LARGEST
 from tilesmith.ir.types import Dim
 from tilesmith.ops import rules
 from tilesmith.ops.base import Op
+from tilesmith.ops.elementwise import Cast
+from tilesmith.ops.gather import Gather
+from tilesmith.ops.shape import Reshape
 from tilesmith.support.errors import ModelError, OpenDimensionError, UnsupportedError
 
 from .errors import ValuesNeededError
@@ -105,6 +110,59 @@ class NodeContext:
         if len(found) != 1:
             raise ModelError(f"{what}: expected one number, found {value.type}")
         return found[0]
+
+    def is_known(self, value: Value) -> bool:
+        """Whether the contents of `value` are numbers, or extents."""
+        return self.builder.contents(value) is not None or self.known(value) is not None
+
+    def elements(self, value: Value, what: str) -> list[Dim | None]:
+        """The elements of a list (or scalar) of integers; None for what only a run knows.
+
+        Raises ModelError for another type, OpenDimensionError for a list of unknown length.
+        """
+        if not value.dtype.is_int or value.type.rank > 1:
+            raise ModelError(f"{what}: expected a list of integers, found {value.type}")
+        value.type.static_shape  # noqa: B018  (raises)
+        return self.builder.partly(value)
+
+    def extents(self, value: Value, what: str) -> tuple[Dim, ...]:
+        """The elements of a list of extents (or of one): numbers, symbolic, or measured by a
+        run.
+        """
+        if self.is_known(value):
+            return self.dims(value, what)
+        known = self.elements(value, what)
+        if value.dtype is not i64:
+            value = self.builder.share(Cast(i64), value)
+        if value.type.rank == 0:
+            value = self.builder.share(Reshape((1,)), value)
+        return self.measured(value, known)
+
+    def measured(
+        self,
+        value: Value,
+        known: Sequence[Dim | None] = (),
+        bounds: Sequence[Dim] = (),
+        zero: Value | None = None,
+    ) -> tuple[Dim, ...]:
+        """The elements of an i64 list as extents, measured by a run where they are not `known`.
+
+        known: the extents that are; by default none.
+        bounds: what extents never exceed; by default the largest size.
+        zero: a list of numbers that are 0 in every run that is not refused.
+        """
+        known = known or [None] * value.type.static_shape[0]
+        bounds = bounds or [LARGEST] * len(known)
+        unknown = [i for i, d in enumerate(known) if d is None]
+        if 0 < len(unknown) < len(known):
+            value = self.builder.share(Gather(0), value, self.const(np.array(unknown, np.int64)))
+        if not unknown:
+            if zero is not None:
+                self.builder.require_zero(zero)
+            return tuple(d for d in known if d is not None)
+        found = self.builder.measure(value, [bounds[i] for i in unknown], zero, self.label)
+        new = dict(zip(unknown, found, strict=True))
+        return tuple(new[i] if d is None else d for i, d in enumerate(known))
 
     def shape(self, value: Value) -> tuple[int, ...]:
         """The shape of a value as numbers.  Raises OpenDimensionError where one is symbolic."""

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from tilesmith.ir.affine import affine_form, from_affine
 from tilesmith.ir.expr import Binary, Const, Expr, Var, as_expr, free_vars, substitute
 from tilesmith.ir.sizes import LARGEST, Sizes
-from tilesmith.ir.symbols import as_dim, symbol
+from tilesmith.ir.symbols import as_dim, symbol, symbols_of
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.ops.rules import UnequalDims
 from tilesmith.support.errors import ModelError, OpenDimensionError
@@ -78,6 +78,8 @@ class Symbols:
         """
         found = _solved(error.first, error.second)
         if found is None:
+            raise OpenDimensionError(str(error)) from None
+        if set(found).isdisjoint(symbols_of(self._dims.values())):
             raise OpenDimensionError(str(error)) from None
         self._dims = {
             key: d if isinstance(d, int) else as_dim(substitute(d, found))

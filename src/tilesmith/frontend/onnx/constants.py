@@ -11,11 +11,12 @@ import numpy as np
 from tilesmith.frontend.common.limits import checked_dims
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx import attributes as at
+from tilesmith.frontend.onnx import computed_values
 from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.objects import STRING, string_constant, strings_in
 from tilesmith.frontend.onnx.registry import onnx_op
-from tilesmith.frontend.onnx.shapes import of_dims
+from tilesmith.frontend.onnx.shapes import of_dims, reshape_to
 from tilesmith.frontend.onnx.tensors import Contents, decode, decode_sparse, element_type
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
@@ -24,7 +25,7 @@ from tilesmith.ir.expr import as_expr
 from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.ops import elementwise as ew
-from tilesmith.ops import shape
+from tilesmith.ops import shape, slicing
 from tilesmith.ops.sizes import Iota
 
 _LARGEST = 1 << 24
@@ -72,7 +73,7 @@ def filled(n: OnnxNode, dims: tuple[Dim, ...], value: object, dtype: DType) -> V
 
 @onnx_op("ConstantOfShape", since=9)
 def constant_of_shape(n: OnnxNode) -> Result:
-    dims = n.dims(n.input(0), "shape")
+    dims = n.extents(n.input(0), "shape")
     tensor = n.attributes.get("value", at.TENSOR)
     if tensor is None:
         return filled(n, dims, 0, f32)
@@ -104,6 +105,11 @@ def range_of(n: OnnxNode) -> Result:
         start, limit, delta = (n.dim(n.input(i), "start, limit or delta") for i in range(3))
         if isinstance(delta, int) and not (isinstance(start, int) and isinstance(limit, int)):
             return _symbolic_range(n, start, limit, delta)
+    if not all(n.is_known(n.input(i)) for i in range(3)):
+        start, limit, delta = (n.input(i) for i in range(3))
+        if len({v.dtype for v in (start, limit, delta)}) > 1:
+            n.bad(f"expected numbers of one type, found {start.type}, {limit.type}, {delta.type}")
+        return computed_values.ranged(n, start, limit, delta)
     values = [n.array(n.input(i), what) for i, what in enumerate(("start", "limit", "delta"))]
     if any(v.size != 1 for v in values) or len({v.dtype for v in values}) != 1:
         n.bad(
@@ -162,13 +168,21 @@ def eye_like(n: OnnxNode) -> Result:
 
 @onnx_op("NonZero", since=9)
 def non_zero(n: OnnxNode) -> Result:
-    found = n.array(n.input(0), "X (the shape of the result depends on it)")
+    x = n.input(0)
+    if n.known(x) is None:
+        y = computed_values.places_of(n, reshape_to(n, x, (1,)) if not x.type.rank else x).value
+        return y if x.type.rank else n.add(slicing.Slice((0,), (0,), (0,), (1,)), y)
+    found = n.array(x, "X")
     _check_size(n, (int(np.count_nonzero(found)), max(found.ndim, 1)))
     return n.const(np.array(np.nonzero(found), np.int64).reshape(found.ndim, -1))
 
 
 def _window(n: OnnxNode, coefficients: tuple[float, float, float]) -> Result:
     """a0 - a1 cos(2 pi i / m) + a2 cos(4 pi i / m), in f64, then cast."""
+    if not n.is_known(n.input(0)):
+        periodic = n.attr_flag("periodic", True)
+        dtype = element_type(n.attr_int("output_datatype", 1), "attribute 'output_datatype'")
+        return computed_values.window(n, n.input(0), periodic, coefficients, dtype)
     size = int(n.scalar(n.input(0), "size"))
     if size < 0:
         n.bad(f"size: expected at least 0, found {size}")
@@ -186,6 +200,10 @@ def mel_weight_matrix(n: OnnxNode) -> Result:
     mel.
     """
     names = ("num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz")
+    if not all(n.is_known(n.input(i)) for i in range(5)):
+        dtype = element_type(n.attr_int("output_datatype", 1), "attribute 'output_datatype'")
+        given = [n.input(i) for i in range(5)]
+        return computed_values.mel_filters(n, given[:3], given[3:], dtype)
     bins, length, rate, *edges = (n.scalar(n.input(i), what) for i, what in enumerate(names))
     bins, length, rate = int(bins), int(length), int(rate)
     low, high = (float(e) for e in edges)

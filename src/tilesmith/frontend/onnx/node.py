@@ -169,6 +169,13 @@ class OnnxNode(NodeContext):
         value = self.optional(index)
         return None if value is None else self.int_list(value, name)
 
+    def computed(self, name: str, index: int, since: int) -> Value | None:
+        """Input number `index`, which stands for attribute `name` since an opset, if only a run
+        knows its contents.
+        """
+        value = self.optional(index) if self.version >= since else None
+        return None if value is None or self.is_known(value) else value
+
     def dims_or_input(self, name: str, index: int, since: int) -> tuple[Dim, ...] | None:
         """As `ints_or_input`, of numbers or symbolic dimensions."""
         if self.version < since:

@@ -22,7 +22,7 @@ from tilesmith.ops.norm import Softmax
 from tilesmith.ops.random import RandomNormal, RandomUniform
 from tilesmith.ops.reduce import ReduceSum
 from tilesmith.ops.scan import CumSum
-from tilesmith.ops.shape import Unsqueeze
+from tilesmith.ops.shape import Reshape, Unsqueeze
 from tilesmith.ops.slicing import Slice
 
 _SEEDED, _NUMBERED = 0, 1
@@ -129,6 +129,8 @@ def dropout(n: OnnxNode) -> Result:
         n.ignore("ratio")
     else:
         rate, mode = n.optional(1), n.optional(2)
+        if mode is not None and not all(n.is_known(v) for v in (rate, mode) if v is not None):
+            return _computed_dropout(n, x, rate, mode)
         training = mode is not None and bool(n.scalar(mode, "training_mode"))
         ratio = 0.5 if rate is None else float(n.scalar(rate, "ratio")) if training else 0.0
     if not 0.0 <= ratio < 1.0:
@@ -145,3 +147,16 @@ def dropout(n: OnnxNode) -> Result:
     if not n.wants(1):
         return y
     return y, kept if n.version >= 10 else _cast(n, kept, x.dtype)
+
+
+def _computed_dropout(n: OnnxNode, x: Value, rate: Value | None, mode: Value) -> Result:
+    """Dropout where only a run knows whether the model is trained, or the ratio."""
+    training = n.add(Reshape(()), mode)
+    ratio = n.const(0.5, f32) if rate is None else _cast(n, n.add(Reshape(()), rate), f32)
+    u = n.add(RandomUniform(n.shape(x), _key(n, integer=True)))
+    ratio = n.add(ew.Where(), training, ratio, n.const(0.0, f32))
+    kept = n.add(ew.GreaterEqual(), u, ratio)
+    scale = n.add(ew.Reciprocal(), n.add(ew.Sub(), n.const(1.0, f32), ratio))
+    scaled = n.add(ew.Mul(), x, _cast(n, scale, x.dtype))
+    y = n.add(ew.Where(), kept, scaled, n.const(0.0, x.dtype))
+    return (y, kept) if n.wants(1) else y

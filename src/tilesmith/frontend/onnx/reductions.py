@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.onnx import computed
 from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
@@ -35,6 +36,11 @@ def reduction_of(n: OnnxNode, make: Callable[..., Any], axes_input_since: int) -
     """The reduction `make` over the axes that an attribute names or, later, an input."""
     x = n.input(0)
     keepdims = n.attr_flag("keepdims", True)
+    given = n.computed("axes", 1, axes_input_since)
+    if given is not None:
+        n.ignore("noop_with_empty_axes")  # axes of another rank would be known
+        of = cast_to(n, x, f64) if x.dtype.is_int and make in _OF_FLOATS else x
+        return cast_to(n, computed.reduced(n, of, given, make, keepdims), x.dtype)
     axes = n.ints_or_input("axes", 1, since=axes_input_since)
     if n.version >= axes_input_since:
         nothing = n.attr_flag("noop_with_empty_axes")
@@ -76,6 +82,9 @@ def _arg(n: OnnxNode, make: Callable[..., Any]) -> Result:
 
 def _running(n: OnnxNode, make: Callable[..., Any]) -> Result:
     x = n.input(0)
+    if not n.is_known(n.input(1)):
+        exclusive, reverse = n.attr_flag("exclusive"), n.attr_flag("reverse")
+        return computed.running(n, x, n.input(1), lambda a: make(a, exclusive, reverse))
     axis = n.axis(int(n.scalar(n.input(1), "axis")), x.type.rank)
     return n.add(make(axis, n.attr_flag("exclusive"), n.attr_flag("reverse")), x)
 

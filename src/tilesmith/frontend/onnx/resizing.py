@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from tilesmith.frontend.common.limits import checked_dims
+from tilesmith.frontend.common.numbers import Numbers
 from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.onnx.computed_resize import Region, Resampling, by_scales, by_sizes
 from tilesmith.frontend.onnx.constants import filled
 from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
@@ -90,7 +93,26 @@ def upsampled(n: OnnxNode, scales: tuple[float, ...]) -> Result:
 @onnx_op("Upsample", since=9, until=9)
 @onnx_op("Resize", since=10, until=10)
 def upsample_input(n: OnnxNode) -> Result:
-    return _asymmetric(n, _scales(n, n.input(1), n.input(0).type.rank))
+    x, scales = n.input(0), n.input(1)
+    if not n.is_known(scales):
+        _check_count(n, scales, x.type.rank, "scales")
+        op = Resampling(_mode(n), "asymmetric", "floor")
+        return _on_floats(n, op, x, lambda v: by_scales(n, v, range(x.type.rank), scales, op))
+    return _asymmetric(n, _scales(n, scales, x.type.rank))
+
+
+def _check_count(n: OnnxNode, value: Value, count: int, what: str) -> None:
+    if value.type.rank != 1 or not same_dim(value.type.shape[0], count):
+        n.bad(f"{what}: expected {count} numbers, found {value.type}")
+
+
+def _on_floats(n: OnnxNode, op: Resampling, x: Value, resized: Callable[[Value], Value]) -> Value:
+    """Interpolated integers are rounded, and limited to their type's range."""
+    if op.mode == "nearest" or x.dtype.is_float:
+        return resized(x)
+    y = resized(cast_to(n, x, f64 if x.dtype.bits > 16 else f32))
+    low, high = float(x.dtype.min), float(x.dtype.max)
+    return cast_to(n, n.add(ew.Clip(low, high), n.add(ew.Round(), y)), x.dtype)
 
 
 @onnx_op("Resize", since=11)
@@ -116,6 +138,19 @@ def resize(n: OnnxNode) -> Result:
     )
     if (scales_input is None) == (sizes_input is None):
         n.bad("expected either scales or sizes")
+    of = Resampling(
+        mode,
+        coordinates,
+        rounding,
+        n.attr_float("cubic_coeff_a", -0.75),
+        n.attr_flag("exclude_outside"),
+        n.attr_float("extrapolation_value", 0.0),
+        antialias,
+    )
+    roi = roi_input if coordinates == "tf_crop_and_resize" else None
+    given = [v for v in (roi, scales_input, sizes_input) if v is not None]
+    if not all(map(n.is_known, given)):
+        return _computed_resize(n, axes, of, policy, (roi, scales_input, sizes_input))
     dims = x.type.shape
     starts, ends = [0.0] * rank, [1.0] * rank
     crops = coordinates == "tf_crop_and_resize"
@@ -152,16 +187,37 @@ def resize(n: OnnxNode) -> Result:
         mode,
         coordinates,
         rounding,
-        n.attr_float("cubic_coeff_a", -0.75),
-        n.attr_flag("exclude_outside"),
-        n.attr_float("extrapolation_value", 0.0),
+        of.cubic_a,
+        of.exclude_outside,
+        of.extrapolation,
         antialias,
         (*starts, *ends) if crops else (),
     )
     if is_empty(x) or any(same_dim(s, 0) for s in op.sizes):
         return filled(n, op.sizes, 0, x.dtype)
-    if mode == "nearest" or x.dtype.is_float:
-        return n.add(op, x)
-    y = n.add(op, cast_to(n, x, f64 if x.dtype.bits > 16 else f32))
-    low, high = float(x.dtype.min), float(x.dtype.max)
-    return cast_to(n, n.add(ew.Clip(low, high), n.add(ew.Round(), y)), x.dtype)
+    return _on_floats(n, of, x, lambda v: n.add(op, v))
+
+
+def _computed_resize(
+    n: OnnxNode,
+    axes: tuple[int, ...],
+    op: Resampling,
+    policy: str,
+    given: tuple[Value | None, Value | None, Value | None],
+) -> Value:
+    """Resize whose region, scales or sizes only a run knows."""
+    x, (roi, scales, sizes) = n.input(0), given
+    region = None
+    if op.coordinates == "tf_crop_and_resize":
+        if roi is None:
+            n.bad("roi: expected it for tf_crop_and_resize, found none")
+        _check_count(n, roi, 2 * len(axes), "roi")
+        parts = Numbers.of(n, roi, f32)
+        count = len(axes)
+        region = Region(parts[range(count)], parts[range(count, 2 * count)])
+    if scales is not None:
+        _check_count(n, scales, len(axes), "scales")
+        return _on_floats(n, op, x, lambda v: by_scales(n, v, axes, scales, op, region))
+    assert sizes is not None
+    _check_count(n, sizes, len(axes), "sizes")
+    return _on_floats(n, op, x, lambda v: by_sizes(n, v, axes, sizes, op, policy, region))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilesmith.frontend.common.limits import checked_shape
+from tilesmith.frontend.common.limits import checked_dims, checked_shape
+from tilesmith.frontend.common.numbers import Numbers
 from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.onnx import computed, computed_transforms
 from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
@@ -31,10 +33,11 @@ def grid_sample(n: OnnxNode) -> Result:
 @onnx_op("AffineGrid", since=20)
 def affine_grid(n: OnnxNode) -> Result:
     theta = n.input(0)
-    size = n.int_list(n.input(1), "size")
-    if len(size) not in (4, 5) or size[0] != n.shape(theta)[0]:
+    size = n.extents(n.input(1), "size")
+    if len(size) not in (4, 5):
         n.bad(f"size: expected [N,C,spatial] for theta {theta.type}, found {list(size)}")
-    extents = checked_shape(size[2:], "size")
+    n.builder.require_equal(size[0], theta.type.shape[0])
+    extents = checked_dims(size[2:], "size")
     return n.add(sample.AffineGrid(extents, n.attr_flag("align_corners")), theta)
 
 
@@ -119,6 +122,11 @@ def _bins(n: OnnxNode, corners: Value, at: int, count: int, extent: int) -> tupl
 
 @onnx_op("Col2Im", since=18)
 def col2im(n: OnnxNode) -> Result:
+    if not (n.is_known(n.input(1)) and n.is_known(n.input(2))):
+        lists = [n.attr_ints(name) or () for name in ("strides", "pads", "dilations")]
+        if len(n.elements(n.input(1), "image_shape")) != len(n.elements(n.input(2), "block_shape")):
+            n.bad(f"expected a block of as many axes as the image, {n.input(1).type}")
+        return computed_transforms.images(n, n.input(0), n.input(1), n.input(2), *lists)
     image = n.int_list(n.input(1), "image_shape")
     kernel = n.int_list(n.input(2), "block_shape")
     return n.add(
@@ -136,10 +144,15 @@ def col2im(n: OnnxNode) -> Result:
 @onnx_op("DFT", since=17)
 def dft(n: OnnxNode) -> Result:
     x, length = n.input(0), n.optional(1)
+    given = n.optional(2) if n.version >= 20 else None
+    if not all(n.is_known(v) for v in (length, given) if v is not None):
+        default = -2 if n.version >= 20 else n.attr_int("axis", 1)
+        number = n.const([default], i64) if given is None else given
+        flags = n.attr_flag("inverse"), n.attr_flag("onesided")
+        return computed_transforms.transformed(n, x, number, length, *flags)
     if n.version < 20:
         axis = n.attr_int("axis", 1)
     else:
-        given = n.optional(2)
         axis = -2 if given is None else int(n.scalar(given, "axis"))
     inverse, onesided = n.attr_flag("inverse"), n.attr_flag("onesided")
     count = 0 if length is None else int(n.scalar(length, "dft_length"))
@@ -150,8 +163,11 @@ def dft(n: OnnxNode) -> Result:
 
 @onnx_op("STFT", since=17)
 def stft(n: OnnxNode) -> Result:
-    signal, step = n.input(0), int(n.scalar(n.input(1), "frame_step"))
+    signal, given = n.input(0), n.input(1)
     window, length = n.optional(2), n.optional(3)
+    if not all(n.is_known(v) for v in (given, length) if v is not None):
+        return _computed_stft(n, signal, given, window, length)
+    step = int(n.scalar(given, "frame_step"))
     if window is None:
         if length is None:
             n.bad("expected a window or frame_length, found neither")
@@ -161,3 +177,24 @@ def stft(n: OnnxNode) -> Result:
     elif length is not None and n.shape(window) != (int(n.scalar(length, "frame_length")),):
         n.bad(f"frame_length: expected the length of window {window.type}")
     return n.add(fourier.Stft(step, n.attr_flag("onesided", True)), signal, window)
+
+
+def _computed_stft(
+    n: OnnxNode, signal: Value, step: Value, window: Value | None, length: Value | None
+) -> Value:
+    """STFT whose frames have a step or a length that only a run knows."""
+    if window is None and length is None:
+        n.bad("expected a window or frame_length, found neither")
+    if window is None:
+        assert length is not None
+        size = Numbers.of(n, length)
+    else:
+        (extent,) = window.type.shape
+        if length is not None:
+            n.builder.require_equal(n.extents(length, "frame_length")[0], extent)
+        size = computed.of_dims(n, (extent,))
+    parts = computed_transforms.frames(n, signal, step, size)
+    if window is not None:
+        parts = n.add(ew.Mul(), parts, n.add(shape.Unsqueeze((1,)), window))
+    onesided = n.attr_flag("onesided", True)
+    return computed_transforms.transformed(n, parts, n.const([2], i64), None, False, onesided)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.onnx import computed
 from tilesmith.frontend.onnx.convolutions import Geometry
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
+from tilesmith.ir import extents
 from tilesmith.ops import scatter, sort
+from tilesmith.ops.runtime_shape import Reinterpret
+from tilesmith.ops.shape import Expand, Reshape
 
 _REDUCTIONS = ("none", "add", "mul", "min", "max")
 
@@ -36,6 +40,14 @@ def max_unpool(n: OnnxNode) -> Result:
     x, indices, given = n.input(0), n.input(1), n.optional(2)
     g = Geometry(n, x, n.attr_ints("kernel_shape") or ())
     if given is not None:
+        if not n.is_known(given):
+            dims = n.extents(given, "output_shape")
+            if len(dims) != x.type.rank:
+                n.bad(f"output_shape: expected {x.type.rank} extents, found {given.type}")
+            flat = [n.add(Reshape((-1,)), v) for v in (indices, x)]
+            zeros = n.add(Expand((extents.product(dims),)), n.const([0], x.dtype))
+            filled = n.add(scatter.ScatterElements(0), zeros, *flat)
+            return n.add(Reinterpret(dims), filled)
         shape = n.int_list(given, "output_shape")
     else:
         places, pads = n.shape(x)[2:], g.numbers() or ()
@@ -49,10 +61,16 @@ def max_unpool(n: OnnxNode) -> Result:
 @onnx_op("TopK", since=1)
 def top_k(n: OnnxNode) -> Result:
     x = n.input(0)
-    k = n.attr_int("k") if n.version < 10 else int(n.scalar(n.input(1), "k"))
     axis = n.axis(n.attr_int("axis", -1), x.type.rank)
+    given = n.input(1) if n.version >= 10 else None
+    counted = given is None or n.is_known(given)
+    if counted:
+        k = n.attr_int("k") if given is None else int(n.scalar(given, "k"))
+    else:
+        k = n.extent(x, axis)
     largest = True
     if n.version >= 11:
         largest = n.attr_flag("largest", True)
         n.ignore("sorted")  # any order will do if it is 0
-    return n.add(sort.TopK(k, axis, largest), x)
+    found = n.add(sort.TopK(k, axis, largest), x)
+    return found if given is None or counted else computed.best(n, found, axis, given)

@@ -6,10 +6,12 @@ import numpy as np
 
 from tilesmith.frontend.common.limits import checked_dims
 from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.onnx import computed, computed_values
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
+from tilesmith.ir.dtypes import bool_, i64
 from tilesmith.ir.expr import Expr, as_expr, binary
 from tilesmith.ir.simplify import EMPTY
 from tilesmith.ir.symbols import as_dim
@@ -53,8 +55,10 @@ def identity(n: OnnxNode) -> Result:
 
 @onnx_op("Reshape", since=5)
 def reshape(n: OnnxNode) -> Result:
-    dims = n.dims(n.input(1), "shape")
-    return reshaped(n, dims, n.attr_flag("allowzero") if n.version >= 14 else False)
+    zero_is_zero = n.attr_flag("allowzero") if n.version >= 14 else False
+    if not n.is_known(n.input(1)):
+        return computed.reshaped(n, n.input(0), n.input(1), zero_is_zero)
+    return reshaped(n, n.dims(n.input(1), "shape"), zero_is_zero)
 
 
 def reshaped(n: OnnxNode, dims: tuple[Dim, ...], zero_is_zero: bool) -> Value:
@@ -87,6 +91,8 @@ def transpose(n: OnnxNode) -> Result:
 @onnx_op("Squeeze", since=1)
 def squeeze(n: OnnxNode) -> Result:
     x = n.input(0)
+    if (given := n.computed("axes", 1, since=13)) is not None:
+        return computed.squeezed(n, x, given)
     axes = n.ints_or_input("axes", 1, since=13)
     if axes is None:  # which axes go must not depend on the run
         for i, d in enumerate(x.type.shape):
@@ -99,6 +105,8 @@ def squeeze(n: OnnxNode) -> Result:
 @onnx_op("Unsqueeze", since=1)
 def unsqueeze(n: OnnxNode) -> Result:
     x = n.input(0)
+    if (given := n.computed("axes", 1, since=13)) is not None:
+        return computed.unsqueezed(n, x, given)
     axes = n.ints_or_input("axes", 1, since=13)
     if axes is None:
         n.bad("expected axes, which are required; found none")
@@ -107,6 +115,8 @@ def unsqueeze(n: OnnxNode) -> Result:
 
 @onnx_op("Expand", since=8)
 def expand(n: OnnxNode) -> Result:
+    if not n.is_known(n.input(1)):
+        return computed.expanded(n, n.input(0), n.input(1))
     dims = checked_dims(n.dims(n.input(1), "shape"), "shape")
     return n.add(shape.Expand(dims), n.input(0))
 
@@ -122,6 +132,10 @@ def concat(n: OnnxNode) -> Result:
 def split(n: OnnxNode) -> Result:
     x = n.input(0)
     axis = n.axis(n.attr_int("axis", 0), x.type.rank)
+    if (given := n.computed("split", 1, since=13)) is not None:
+        if given.type.rank != 1 or not same_dim(given.type.shape[0], n.output_count):
+            n.bad(f"split: expected {n.output_count} sizes, found {given.type}")
+        return computed.parted(n, x, axis, given)
     sizes = n.dims_or_input("split", 1, since=13)
     if n.version == 1 and sizes is None:  # the first opset had both, and a default
         given = n.optional(1)
@@ -156,8 +170,10 @@ def slice_attributes(n: OnnxNode) -> Result:
 
 @onnx_op("Slice", since=10)
 def slice_inputs(n: OnnxNode) -> Result:
-    starts, ends = (n.dims(n.input(i), what) for i, what in ((1, "starts"), (2, "ends")))
     axes, steps = n.optional(3), n.optional(4)
+    if not all(n.is_known(v) for v in (n.input(1), n.input(2), axes, steps) if v is not None):
+        return _computed_slice(n, axes, steps)
+    starts, ends = (n.dims(n.input(i), what) for i, what in ((1, "starts"), (2, "ends")))
     return _slice(
         n,
         starts,
@@ -165,6 +181,17 @@ def slice_inputs(n: OnnxNode) -> Result:
         None if axes is None else n.int_list(axes, "axes"),
         None if steps is None else n.int_list(steps, "steps"),
     )
+
+
+def _computed_slice(n: OnnxNode, axes: Value | None, steps: Value | None) -> Value:
+    x, starts, ends = (n.input(i) for i in range(3))
+    counts = {len(n.elements(v, "bounds")) for v in (starts, ends, axes, steps) if v is not None}
+    if len(counts) > 1:
+        n.bad(f"expected as many ends, axes and steps as starts, {starts.type}")
+    places: Value | tuple[int, ...] = tuple(range(starts.type.size)) if axes is None else axes
+    if isinstance(places, Value) and n.is_known(places):
+        places = n.axes(n.int_list(places, "axes"), x.type.rank)
+    return computed.sliced(n, x, starts, ends, places, steps)
 
 
 def _slice(
@@ -194,8 +221,10 @@ def pad_attributes(n: OnnxNode) -> Result:
 @onnx_op("Pad", since=11)
 def pad_inputs(n: OnnxNode) -> Result:
     x, rank = n.input(0), n.input(0).type.rank
-    pads = n.dims(n.input(1), "pads")
     value, axes_input = n.optional(2), n.optional(3) if n.version >= 18 else None
+    if not all(n.is_known(v) for v in (n.input(1), value, axes_input) if v is not None):
+        return _computed_pad(n, value, axes_input)
+    pads = n.dims(n.input(1), "pads")
     axes = (
         tuple(range(rank)) if axes_input is None else n.axes(n.int_list(axes_input, "axes"), rank)
     )
@@ -210,9 +239,22 @@ def pad_inputs(n: OnnxNode) -> Result:
     return n.add(slicing.Pad((*begins, *ends), mode, filler), x)
 
 
+def _computed_pad(n: OnnxNode, value: Value | None, axes: Value | None) -> Value:
+    x, pads = n.input(0), n.input(1)
+    places: Value | tuple[int, ...] = tuple(range(x.type.rank)) if axes is None else axes
+    if isinstance(places, Value) and n.is_known(places):
+        places = n.axes(n.int_list(places, "axes"), x.type.rank)
+    count = len(n.elements(places, "axes")) if isinstance(places, Value) else len(places)
+    if len(n.elements(pads, "pads")) != 2 * count:
+        n.bad(f"pads: expected {2 * count} for {count} axes, found {pads.type}")
+    mode = n.attr_string("mode", "constant", among=PAD_MODES)
+    filler = n.const(0, x.dtype) if value is None else reshape_to(n, value, ())
+    return computed.padded(n, x, pads, places, mode, filler)
+
+
 @onnx_op("Tile", since=6)
 def tile(n: OnnxNode) -> Result:
-    return n.add(slicing.Tile(n.dims(n.input(1), "repeats")), n.input(0))
+    return n.add(slicing.Tile(n.extents(n.input(1), "repeats")), n.input(0))
 
 
 @onnx_op("DepthToSpace", since=1)
@@ -237,6 +279,8 @@ def space_to_depth(n: OnnxNode) -> Result:
 @onnx_op("Trilu", since=14)
 def trilu(n: OnnxNode) -> Result:
     k = n.optional(1)
+    if k is not None and not n.is_known(k):
+        return computed.triangle(n, n.input(0), k, n.attr_flag("upper", True))
     diagonal = 0 if k is None else int(n.scalar(k, "k"))
     return n.add(gather.Trilu(n.attr_flag("upper", True), diagonal), n.input(0))
 
@@ -244,7 +288,7 @@ def trilu(n: OnnxNode) -> Result:
 @onnx_op("CenterCropPad", since=18)
 def center_crop_pad(n: OnnxNode) -> Result:
     x = n.input(0)
-    wanted, axes = n.dims(n.input(1), "shape"), n.attr_ints("axes")
+    wanted, axes = n.extents(n.input(1), "shape"), n.attr_ints("axes")
     axes = n.axes(tuple(range(x.type.rank)) if axes is None else axes, x.type.rank)
     if len(wanted) != len(axes):
         n.bad(f"shape: expected {len(axes)} dimensions, found {len(wanted)}")
@@ -279,7 +323,9 @@ def gather_nd(n: OnnxNode) -> Result:
 @onnx_op("OneHot", since=9)
 def one_hot(n: OnnxNode) -> Result:
     given = n.input(1)
-    depth = n.dim(given, "depth") if given.dtype.is_int else int(n.scalar(given, "depth"))
+    if not given.dtype.is_int:
+        given = n.add(ew.Cast(i64), given)
+    (depth,) = n.extents(given, "depth")
     if isinstance(depth, int) and depth < 1:
         n.bad(f"depth: expected at least 1, found {depth}")
     return n.add(gather.OneHot(depth, n.attr_int("axis", -1)), n.input(0), n.input(2))
@@ -288,6 +334,8 @@ def one_hot(n: OnnxNode) -> Result:
 @onnx_op("Compress", since=9)
 def compress(n: OnnxNode) -> Result:
     x, axis = n.input(0), n.attr_int("axis") if n.has("axis") else None
+    if n.known(n.input(1)) is None:
+        return _computed_compress(n, x, axis)
     keep = n.array(n.input(1), "condition")
     if keep.ndim != 1 or keep.dtype != np.bool_:
         n.bad(f"condition: expected a list of bools, found {n.input(1).type}")
@@ -295,6 +343,16 @@ def compress(n: OnnxNode) -> Result:
         x, axis = reshape_to(n, x, (extents.product(x.type.shape),)), 0
     axis = n.axis(axis, x.type.rank)
     return n.add(gather.Gather(axis), x, n.const(np.flatnonzero(keep).astype(np.int64)))
+
+
+def _computed_compress(n: OnnxNode, x: Value, axis: int | None) -> Value:
+    keep = n.input(1)
+    if keep.type.rank != 1 or keep.dtype is not bool_:
+        n.bad(f"condition: expected a list of bools, found {keep.type}")
+    if axis is None:
+        x, axis = reshape_to(n, x, (extents.product(x.type.shape),)), 0
+    places = computed_values.places_of(n, keep).shaped(-1)
+    return n.add(gather.Gather(n.axis(axis, x.type.rank)), x, places.value)
 
 
 @onnx_op("ReverseSequence", since=10)

@@ -19,7 +19,7 @@ def dce(graph: Graph) -> Graph:
     nodes: list[Node] = []
     for node in reversed(graph.nodes):
         op = node.op
-        needed = isinstance(op, Measure) and not extents.isdisjoint(op.symbols)
+        needed = isinstance(op, Measure) and (op.asserts or not extents.isdisjoint(op.symbols))
         if needed or any(v in live for v in node.outputs):
             live.update(node.inputs)
             extents.update(node.symbols if measures else ())

@@ -64,7 +64,7 @@ def _is_foldable(node: Node, constants: dict[Value, Constant], limit: int) -> bo
         or not all(v in constants for v in node.inputs)
     ):
         return False
-    if not all(v.type.is_static for v in node.outputs):
+    if not node.op.is_static or not all(v.type.is_static for v in node.outputs):
         return False
     size = sum(_physical_bytes(v) for v in node.outputs)
     given = sum(_physical_bytes(v) for v in node.inputs)

@@ -1,0 +1,339 @@
+"""ONNX's operators on shapes where an operand that decides the shape is computed by the model.
+
+Formulas make what only a run knows canonical: extents without -1, starts from the front, a flag for
+each axis.  Then extents are measured, and elements are looked up.  Operands that are known when the
+model is compiled take the shorter way (`shapes`, `reductions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilesmith.frontend.common.node import NodeContext
+from tilesmith.frontend.common.numbers import Numbers
+from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.graph.nodes import Value
+from tilesmith.ir import extents
+from tilesmith.ir.dtypes import bool_, i64
+from tilesmith.ir.types import Dim, same_dim
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import gather, reduce
+from tilesmith.ops import shape as sh
+from tilesmith.ops.base import Op
+from tilesmith.ops.runtime_shape import Reinterpret, Stretch
+from tilesmith.ops.sizes import Extents, Iota
+
+_FAR = 1 << 40
+"""Beyond every extent, and far from overflow."""
+
+
+def of_dims(n: NodeContext, dims: Sequence[Dim]) -> Numbers:
+    """A list of dimensions."""
+    if all(isinstance(d, int) for d in dims):
+        return Numbers(n, n.const([*dims], i64))
+    return Numbers(n, n.builder.share(Extents(tuple(dims), (len(dims),))))
+
+
+def iota(n: OnnxNode, count: Dim) -> Numbers:
+    """The numbers from 0 to `count` - 1."""
+    return Numbers(n, n.builder.share(Iota(count)))
+
+
+def taken(n: OnnxNode, x: Value, axis: int, places: Numbers) -> Value:
+    """The slices of x at `places` along `axis`, which are inside: a kernel need not refuse any."""
+    last = of_dims(n, (extents.difference(x.type.shape[axis], 1),))
+    return n.add(gather.Gather(axis), x, places.clipped(0, last).value)
+
+
+def along(places: Numbers, axis: int, rank: int) -> Numbers:
+    """A list as a tensor of `rank` axes, of extent 1 along all but `axis`."""
+    return places.shaped(*[1] * axis, -1, *[1] * (rank - axis - 1))
+
+
+def viewed(n: OnnxNode, x: Value, dims: tuple[Dim, ...]) -> Value:
+    """x under another shape, of as many elements in every run that is not refused."""
+    if any(same_dim(d, 0) for d in x.type.shape):
+        return n.add(sh.Expand(dims), n.const(0, x.dtype))
+    return n.add(Reinterpret(dims), x)
+
+
+# Shapes
+
+
+def reshaped(n: OnnxNode, x: Value, wanted: Value, zero_is_zero: bool) -> Value:
+    """-1 stands for the rest, 0 copies unless `zero_is_zero`."""
+    known = n.elements(wanted, "shape")
+    count, dims = len(known), x.type.shape
+    given = Numbers.of(n, wanted)
+    if not zero_is_zero:
+        copied = of_dims(n, (*dims[:count], *[0] * (count - len(dims))))
+        given = given.equals(0).chooses(copied, given)
+        known = [dims[i] if d is not None and same_dim(d, 0) and i < len(dims) else d
+                 for i, d in enumerate(known)]  # fmt: skip
+    known = [None if isinstance(d, int) and d < 0 else d for d in known]
+    total = of_dims(n, (extents.product(dims),))
+    is_rest = given.equals(-1)
+    others = is_rest.chooses(1, given).summed(0, reduce.ReduceProd).shaped(1)
+    exact = is_rest.chooses(total.divided(others.equals(0).chooses(1, others)), given)
+    excess = exact.summed(0, reduce.ReduceProd).shaped(1) - total
+    return viewed(n, x, n.measured(exact.value, known, zero=excess.value))
+
+
+def expanded(n: OnnxNode, x: Value, wanted: Value) -> Value:
+    """x broadcast with a shape."""
+    known = n.elements(wanted, "shape")
+    rank = max(len(known), x.type.rank)
+    dims = (*[1] * (rank - x.type.rank), *x.type.shape)
+    known = [*[1] * (rank - len(known)), *known]
+    given = Numbers.of(n, wanted)
+    if wanted.type.size < rank:
+        given = of_dims(n, [1] * (rank - wanted.type.size)).joined(given)
+    own = of_dims(n, dims)
+    exact = given.equals(1).chooses(own, given)
+    fits = exact.equals(own).chooses(0, own.equals(1).chooses(0, exact * 0 + 1))
+    result: list[Dim | None] = []
+    for d, w in zip(dims, known, strict=True):
+        if isinstance(d, int) and d != 1:
+            result.append(d)  # anything but 1 and d is refused
+        elif w is None or isinstance(w, int):
+            result.append(d if w == 1 else w)
+        else:
+            result.append(w if same_dim(d, 1) else None)
+    shape = n.measured(exact.value, result, zero=fits.value)
+    return n.add(Stretch(shape), n.add(sh.Reshape(dims), x) if rank > x.type.rank else x)
+
+
+# Axes
+
+
+def flags(n: OnnxNode, axes: Value, rank: int) -> Numbers:
+    """A bool for each of `rank` axes: whether the list names it.  Negative ones count from the
+    end.
+    """
+    named = _placed(Numbers.of(n, axes), rank)
+    same = along(named, 1, 2).equals(along(of_dims(n, range(rank)), 0, 2))
+    return same.cast(i64).summed(1, reduce.ReduceMax).cast(bool_)
+
+
+def _placed(axes: Numbers, rank: int) -> Numbers:
+    return axes.below(0).chooses(axes + rank, axes)
+
+
+def _misnamed(n: OnnxNode, axes: Value, is_named: Numbers) -> Numbers:
+    """0 if all axes are in range and distinct."""
+    return is_named.cast(i64).summed(0).shaped(1) - axes.type.size
+
+
+def _kept(n: OnnxNode, dims: Sequence[Dim], is_named: Numbers, count: int) -> Numbers:
+    """The `count` dimensions that are not named, in order."""
+    rest = 1 - is_named.cast(i64)
+    order = running_sum(rest) - 1
+    here = along(order, 1, 2).equals(along(of_dims(n, range(count)), 0, 2))
+    counted = here.cast(i64) * along(rest * of_dims(n, dims), 1, 2)
+    return counted.summed(1)
+
+
+def running_sum(numbers: Numbers) -> Numbers:
+    """Of a short list: each number and those before it."""
+    size = numbers.value.type.static_shape[0]
+    order = of_dims(numbers.n, range(size))
+    before = along(order, 1, 2).below(along(order, 0, 2) + 1)
+    return (before.cast(i64) * along(numbers, 1, 2)).summed(1)
+
+
+def reduced(n: OnnxNode, x: Value, axes: Value, make: Callable[..., Op], keepdims: bool) -> Value:
+    """A reduction over computed axes.
+
+    An axis of extent d is seen as two, one kept and one reduced: 1 and d where the axis is named,
+    else d and 1.
+    """
+    n.elements(axes, "axes")
+    dims, rank = x.type.shape, x.type.rank
+    named = flags(n, axes, rank)
+    own = of_dims(n, dims)
+    parts = named.chooses(1, own).joined(named.chooses(own, 1))
+    least = [extents.larger(d, 1) for d in dims]
+    measured = n.measured(parts.value, bounds=[*least, *least],
+                          zero=_misnamed(n, axes, named).value)  # fmt: skip
+    kept, gone = measured[:rank], measured[rank:]
+    pairs = [d for pair in zip(kept, gone, strict=True) for d in pair]
+    y = viewed(n, x, tuple(pairs))
+    y = n.add(make(tuple(range(1, 2 * rank, 2)), False), y)
+    if keepdims:
+        return y
+    left = rank - axes.type.size
+    remaining = _kept(n, dims, named, left)
+    return viewed(n, y, n.measured(remaining.value, bounds=[_largest(dims)] * left))
+
+
+def _largest(dims: Sequence[Dim]) -> Dim:
+    found: Dim = 0
+    for d in dims:
+        found = extents.larger(found, d)
+    return found
+
+
+def squeezed(n: OnnxNode, x: Value, axes: Value) -> Value:
+    n.elements(axes, "axes")
+    dims, rank = x.type.shape, x.type.rank
+    named = flags(n, axes, rank)
+    count = rank - axes.type.size
+    more = named.chooses(of_dims(n, dims) - 1, 0)
+    wrong = _misnamed(n, axes, named).joined(more)
+    found = n.measured(_kept(n, dims, named, count).value, bounds=[_largest(dims)] * count,
+                       zero=wrong.value)  # fmt: skip
+    return viewed(n, x, found)
+
+
+def unsqueezed(n: OnnxNode, x: Value, axes: Value) -> Value:
+    n.elements(axes, "axes")
+    dims = x.type.shape
+    rank = x.type.rank + axes.type.size
+    named = flags(n, axes, rank)
+    if dims:
+        order = running_sum(1 - named.cast(i64)) - 1
+        own = Numbers(n, n.add(gather.Gather(0), of_dims(n, dims).value,
+                               order.clipped(0, len(dims) - 1).value))  # fmt: skip
+        result = named.chooses(1, own)
+    else:
+        result = of_dims(n, [1] * rank)
+    bounds = [extents.larger(_largest(dims), 1)] * rank
+    wrong = _misnamed(n, axes, named)
+    return viewed(n, x, n.measured(result.value, bounds=bounds, zero=wrong.value))
+
+
+def split_at(n: OnnxNode, x: Value, axis: Value) -> tuple[Value, tuple[Dim, ...]]:
+    """x with three axes: those before a computed one together, itself, and those after it.  Their
+    extents too.
+    """
+    dims, rank = x.type.shape, x.type.rank
+    number = _placed(Numbers.of(n, axis), rank)
+    own, order = of_dims(n, dims), of_dims(n, range(rank))
+    parts = [
+        chosen.chooses(own, 1).summed(0, reduce.ReduceProd).shaped(1)
+        for chosen in (order.below(number), order.equals(number), number.below(order))
+    ]
+    named = order.equals(number).cast(i64).summed(0).shaped(1)
+    size = extents.larger(extents.product(dims), 1)
+    found = n.measured(parts[0].joined(*parts[1:]).value, bounds=[size, _largest(dims), size],
+                       zero=(named - 1).value)  # fmt: skip
+    return viewed(n, x, found), found
+
+
+def running(n: OnnxNode, x: Value, axis: Value, make: Callable[[int], Op]) -> Value:
+    """A scan along a computed axis."""
+    lines, _ = split_at(n, x, axis)
+    return viewed(n, n.add(make(1), lines), x.type.shape)
+
+
+# Cuts and borders
+
+
+def _on_axes(
+    n: OnnxNode, given: Numbers, axes: Value | Sequence[int], rank: int, default: int
+) -> Numbers:
+    """A number for each of `rank` axes: that of the list for the axes named, else `default`."""
+    if not isinstance(axes, Value):
+        if tuple(axes) == tuple(range(rank)):
+            return given
+        at = {a: i for i, a in enumerate(axes)}
+        several = given.joined(of_dims(n, [default]))
+        return several[[at.get(a, len(at)) for a in range(rank)]]
+    named = _placed(Numbers.of(n, axes), rank)
+    here = along(named, 1, 2).equals(along(of_dims(n, range(rank)), 0, 2)).cast(i64)
+    value = (here * along(given - default, 1, 2)).summed(1)
+    return value + default
+
+
+def sliced(
+    n: OnnxNode,
+    x: Value,
+    starts: Value,
+    ends: Value,
+    axes: Value | Sequence[int],
+    steps: Value | None,
+) -> Value:
+    """x[start:end:step] along axes, by Python's rules."""
+    dims, rank = x.type.shape, x.type.rank
+    start, end = (Numbers.of(n, v).clipped(-_FAR, _FAR) for v in (starts, ends))
+    step = Numbers.of(n, steps).clipped(-_FAR, _FAR) if steps is not None else start * 0 + 1
+    start, end, step = (
+        _on_axes(n, v, axes, rank, default) for v, default in ((start, 0), (end, _FAR), (step, 1))
+    )
+    own = of_dims(n, dims)
+    backward = step.below(0)
+    lowest, highest = backward.chooses(own * 0 - 1, 0), backward.chooses(own - 1, own)
+    first, last = (v.below(0).chooses(v + own, v).clipped(lowest, highest) for v in (start, end))
+    up = backward.chooses(step + 1, step - 1)
+    count = (last - first + up).divided(step).most(0)
+    is_cut = [isinstance(axes, Value) or a in axes for a in range(rank)]
+    known = [None if cut else d for d, cut in zip(dims, is_cut, strict=True)]
+    sizes = n.measured(count.value, known, dims, step.equals(0).cast(i64).value)
+    for a in range(rank):
+        if is_cut[a]:
+            x = taken(n, x, a, first[a] + step[a] * iota(n, sizes[a]))
+    return x
+
+
+def padded(
+    n: OnnxNode,
+    x: Value,
+    pads: Value,
+    axes: Value | Sequence[int],
+    mode: str,
+    filler: Value,
+) -> Value:
+    """Elements added before and after axes, removed where a pad is negative."""
+    dims, rank = x.type.shape, x.type.rank
+    count = pads.type.size // 2
+    given = Numbers.of(n, pads)
+    begins, ends = (_on_axes(n, given[[*range(s, s + count)]], axes, rank, 0) for s in (0, count))
+    own = of_dims(n, dims)
+    is_padded = [isinstance(axes, Value) or a in axes for a in range(rank)]
+    known = [None if p else d for d, p in zip(dims, is_padded, strict=True)]
+    sizes = n.measured((own + begins + ends).value, known)
+    inside: Value | None = None
+    for a in (a for a in range(rank) if is_padded[a]):
+        last = own[a] - 1
+        at = iota(n, sizes[a]) - begins[a]
+        if mode == "wrap":
+            place = at.modulo(own[a].most(1))
+        elif mode == "reflect":
+            place = last - (last - at.modulo((last * 2).most(1))).mapped(ew.Abs())
+        else:
+            place = at.clipped(0, last)
+            if mode == "constant":
+                here = along(place.equals(at), a, rank).value
+                inside = here if inside is None else n.add(ew.LogicalAnd(), inside, here)
+        x = taken(n, x, a, place)
+    return x if inside is None else n.add(ew.Where(), inside, x, filler)
+
+
+def parted(n: OnnxNode, x: Value, axis: int, sizes: Value) -> tuple[Value, ...]:
+    """x cut along `axis` into parts of computed sizes."""
+    extent = x.type.shape[axis]
+    excess = Numbers.of(n, sizes).summed(0).shaped(1) - of_dims(n, (extent,))
+    known = n.elements(sizes, "split")
+    found = n.measured(Numbers.of(n, sizes).value, known, [extent] * len(known), excess.value)
+    parts, start = [], 0
+    for size in found:
+        parts.append(taken(n, x, axis, iota(n, size) + of_dims(n, (start,))))
+        start = extents.total((start, size))
+    return tuple(parts)
+
+
+def triangle(n: OnnxNode, x: Value, k: Value, upper: bool) -> Value:
+    """The elements on and above (or below) diagonal number k, others 0."""
+    rows, columns = x.type.shape[-2:]
+    beyond = along(iota(n, columns), 1, 2) - along(iota(n, rows), 0, 2)
+    diagonal = Numbers.of(n, k)
+    dropped = beyond.below(diagonal) if upper else diagonal.below(beyond)
+    return n.add(ew.Where(), dropped.value, n.const(0, x.dtype), x)
+
+
+def best(n: OnnxNode, found: tuple[Value, Value], axis: int, k: Value) -> tuple[Value, Value]:
+    """The first k of values and places in order along `axis`."""
+    extent = found[0].type.shape[axis]
+    (count,) = n.measured(Numbers.of(n, k).value, bounds=[extent])
+    first = iota(n, count)
+    return taken(n, found[0], axis, first), taken(n, found[1], axis, first)

@@ -1,0 +1,107 @@
+"""ONNX's operators whose results are as many as the data say: unique elements, boxes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tilesmith.frontend.common.numbers import Numbers
+from tilesmith.frontend.common.slots import Result
+from tilesmith.frontend.onnx.computed import iota, of_dims, taken
+from tilesmith.frontend.onnx.computed_values import places_of
+from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.registry import onnx_op
+from tilesmith.graph.nodes import Value
+from tilesmith.ir.dtypes import bool_, f32, i64
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import gather, reduce, scan, scatter, select, shape, slicing, sort
+
+
+@onnx_op("NonMaxSuppression", since=10)
+def non_max_suppression(n: OnnxNode) -> Result:
+    boxes, scores = n.input(0), n.input(1)
+    if boxes.type.rank != 3 or scores.type.rank != 3:
+        n.bad(f"expected boxes [B,N,4] and scores [B,C,N], found {boxes.type} and {scores.type}")
+    count, limits = n.extent(boxes, 1), []
+    for i, (dtype, default) in enumerate(((i64, 0), (f32, 0.0), (f32, -np.inf)), 2):
+        given = n.optional(i)
+        value = n.const([default], dtype) if given is None else Numbers.of(n, given, dtype).value
+        limits.append(value)
+    _, order = n.add(sort.TopK(count), scores)
+    op = select.NonMaxSuppression(n.attr_flag("center_point_box"))
+    found, many = n.add(op, boxes, scores, order, *limits)
+    (length,) = n.measured(many, bounds=[found.type.shape[0]])
+    return taken(n, found, 0, iota(n, length))
+
+
+@onnx_op("Unique", since=11)
+def unique(n: OnnxNode) -> Result:
+    x = n.input(0)
+    axis = n.axis(n.attr_int("axis"), x.type.rank) if n.has("axis") else None
+    dims = n.shape(x)
+    if not math.prod(dims):
+        n.unsupported(f"unique elements of {x.type}, which has none")
+    perm = () if axis is None else (axis, *(a for a in range(len(dims)) if a != axis))
+    if axis is None:
+        rows = n.add(shape.Reshape((math.prod(dims), 1)), x)
+        _, order = n.add(sort.TopK(math.prod(dims), 0, largest=False), rows)
+        order = Numbers.of(n, order)
+    else:
+        rows = n.add(shape.Reshape((dims[axis], -1)), n.add(shape.Transpose(perm), x))
+        order = _scattered(n, n.add(select.RowRanks(), rows), iota(n, dims[axis]))
+    firsts, inverse, counts = _groups(n, rows, order, n.attr_flag("sorted", True))
+    kept = n.add(gather.Gather(0), rows, firsts.value)
+    length = firsts.value.type.shape[0]
+    if axis is None:
+        y = n.add(shape.Reshape((length,)), kept)
+    else:
+        rest = tuple(d for a, d in enumerate(dims) if a != axis)
+        y = n.add(shape.Reshape((length, *rest)), kept)
+        y = n.add(shape.Transpose(tuple(int(i) for i in np.argsort(perm))), y)
+    return (y, firsts.value, inverse.value, counts.value)
+
+
+def _groups(
+    n: OnnxNode, rows: Value, order: Numbers, is_sorted: bool
+) -> tuple[Numbers, Numbers, Numbers]:
+    """Of groups of equal rows: their first rows, the group of each row, and their sizes.
+
+    order: the rows from the smallest, equal ones in their order.  Groups have that order too, or
+        that of their first rows.
+    """
+    count = n.extent(rows, 0)
+    ordered = n.add(gather.Gather(0), rows, order.value)
+    above, below = (
+        n.add(slicing.Slice((start,), (start + count - 1,), (0,), (1,)), ordered)
+        for start in (1, 0)
+    )
+    differs = n.add(ew.NotEqual(), above, below)
+    if rows.dtype.is_float:  # NaN is one element
+        same = n.add(ew.LogicalAnd(), n.add(ew.IsNan(), above), n.add(ew.IsNan(), below))
+        differs = n.add(ew.LogicalAnd(), differs, n.add(ew.LogicalNot(), same))
+    changes = n.add(reduce.ReduceMax((1,), False), n.add(ew.Cast(i64), differs))
+    begins = of_dims(n, [1]).joined(Numbers(n, changes))
+    starts = places_of(n, begins.cast(bool_).value).shaped(-1)
+    number = Numbers(n, n.add(scan.CumSum(0), begins.value)) - 1
+    inverse = Numbers(n, _scattered(n, order.value, number).value)
+    ends = starts.joined(of_dims(n, [count]))
+    later = taken(n, ends.value, 0, iota(n, starts.value.type.shape[0]) + 1)
+    sizes = Numbers(n, later) - starts
+    firsts = Numbers(n, n.add(gather.Gather(0), order.value, starts.value))
+    if is_sorted:
+        return firsts, inverse, sizes
+    zeros = n.add(shape.Expand((count,)), n.const([0], i64))
+    is_first = n.add(scatter.ScatterElements(0), zeros, firsts.value, (firsts * 0 + 1).value)
+    appearing = places_of(n, is_first).shaped(-1)
+    rank = Numbers(n, n.add(scan.CumSum(0), is_first)) - 1  # of a first row among the first rows
+    group = n.add(gather.Gather(0), inverse.value, appearing.value)
+    sizes = Numbers(n, n.add(gather.Gather(0), sizes.value, group))
+    first = n.add(gather.Gather(0), firsts.value, inverse.value)
+    return appearing, Numbers(n, n.add(gather.Gather(0), rank.value, first)), sizes
+
+
+def _scattered(n: OnnxNode, places: Value, numbers: Numbers) -> Numbers:
+    """The numbers, each at its place: the inverse of a lookup."""
+    zeros = n.add(shape.Expand(places.type.shape), n.const([0], i64))
+    return Numbers(n, n.add(scatter.ScatterElements(0), zeros, places, numbers.value))
