@@ -36,7 +36,7 @@ from tilesmith.host.values import sample
 from tilesmith.ir.dtypes import dtype as to_dtype
 from tilesmith.ir.expr import Expr, Var
 from tilesmith.ir.symbols import bound
-from tilesmith.ir.types import Dim
+from tilesmith.ir.types import Dim, same_dim
 from tilesmith.ops import eager
 from tilesmith.ops.base import Op
 from tilesmith.ops.elementwise import Cast
@@ -168,7 +168,7 @@ class _Checks:
                 self.graph(body, arrays[1:])
             return evaluate_op(_bound(node, self.sizes).op, *arrays)
         if isinstance(node.op, Loop):
-            if node.op.steps is None or bound(node.op.steps, {**self.sizes}) != 0:
+            if node.op.steps is None or not same_dim(bound(node.op.steps, {**self.sizes}), 0):
                 self.graph(node.op.body, first_iteration(node.op, arrays))
             return evaluate_op(_bound(node, self.sizes).op, *arrays)
         if isinstance(node.op, Host):
