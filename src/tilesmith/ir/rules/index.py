@@ -85,8 +85,12 @@ def _rejoined_product(form: Affine, atom: Binary, k: int) -> Affine | None:
         if type(f) is not Binary or f.op != "floormod":
             continue
         rest = reduce(product, (*factors[:i], *factors[i + 1 :]))
-        partner = product(product(Binary("floordiv", f.a, f.b), f.b), rest)
-        if form[0].get(partner) == k:
+        partner, by = product(Binary("floordiv", f.a, f.b), rest), k
+        if type(f.b) is Const:
+            by *= int(f.b.value)
+        else:
+            partner = product(partner, f.b)
+        if form[0].get(partner) == by:
             terms, constant = affine_form(f.a)
             whole: Affine = ({product(a, rest): n for a, n in terms.items()}, 0)
             whole = combined(whole, ({rest: 1}, 0), constant) if constant else whole
