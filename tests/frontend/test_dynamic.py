@@ -14,7 +14,7 @@ import numpy as np
 import onnx_models as om
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import tilesmith as ts
 from tilesmith.frontend.load import load
@@ -411,3 +411,26 @@ def test_which_axes_squeeze_removes_does_not_depend_on_the_run():
     with pytest.raises(OpenShapesError, match="axis 0, which goes if its extent is 1"):
         load(model)
     assert load(model, dynamic={"n": (2, 9)}).outputs[0].type.rank == 1
+
+
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+def test_recurrent_layers_of_any_length(kind: str) -> None:
+    """The same layer, compiled for each length, gives the same answers."""
+    rng = np.random.default_rng(0)
+    gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[kind]
+    shapes = {"w": (2, gates * 8, 6), "r": (2, gates * 8, 8), "b": (2, gates * 16)}
+    constants = [
+        numpy_helper.from_array((0.3 * rng.standard_normal(s)).astype(np.float32), name)
+        for name, s in shapes.items()
+    ]
+    layer = helper.make_node(kind, ["x", *shapes], ["y"], hidden_size=8, direction="bidirectional")
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["steps", "batch", 6])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph([layer], "layer", [x], [y], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    data = model.SerializeToString()
+    exe = ts.compile(data, threads=1)
+    for steps, batch in ((128, 1), (1, 1), (7, 3)):
+        value = rng.standard_normal((steps, batch, 6)).astype(np.float32)
+        fixed = ts.compile(data, threads=1, shapes={"x": value.shape})
+        np.testing.assert_allclose(exe(value), fixed(value), rtol=1e-5, atol=1e-6)

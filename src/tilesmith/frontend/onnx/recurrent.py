@@ -17,11 +17,13 @@ from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.frontend.onnx.shapes import reshape_to
 from tilesmith.graph.control import INDEX, Loop
 from tilesmith.graph.nodes import Value
-from tilesmith.ir.types import TensorType, same_dim
+from tilesmith.ir.extents import difference
+from tilesmith.ir.types import Dim, TensorType, same_dim
 from tilesmith.ops import activation as act
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import matmul as mm
 from tilesmith.ops import rules, shape, slicing
+from tilesmith.ops.sizes import Extents
 
 Function: TypeAlias = Callable[[Value], Value]
 Activation: TypeAlias = tuple[str, float, float]
@@ -123,7 +125,7 @@ def recurrent(n: OnnxNode) -> Result:
     if x.type.rank != 3 or w.type.rank != 3 or r.type.rank != 3:
         n.bad(f"expected X, W and R of rank 3, found {x.type}, {w.type} and {r.type}")
     batch = x.type.shape[1]
-    steps, width = (rules.static(n.op_type, x.type.shape[a], "an extent of X") for a in (0, 2))
+    steps, width = x.type.shape[0], rules.static(n.op_type, x.type.shape[2], "an extent of X")
     hidden, gates = n.extent(r, 2), _GATES[kind]
     if n.has("hidden_size") and n.attr_int("hidden_size") != hidden:
         n.bad(
@@ -174,7 +176,7 @@ def _over_time(
     n: OnnxNode,
     layer: _Layer,
     cell: _Cell,
-    inputs: tuple[Value, int],
+    inputs: tuple[Value, Dim],
     state: Sequence[Value],
     backward: bool,
 ) -> tuple[Value, ...]:
@@ -193,9 +195,10 @@ def _over_time(
     if layer.lengths is not None:
         # Beyond a sequence's end the state stays and the output is zero.
         lengths = body.capture(layer.lengths)
-        at = (
-            inner.add(ew.Sub(), inner.const(steps - 1, INDEX.dtype), number) if backward else number
-        )
+        at = number
+        if backward:
+            last = inner.add(Extents((difference(steps, 1),), (), INDEX.dtype))
+            at = inner.add(ew.Sub(), last, number)
         live = inner.add(ew.Less(), inner.add(ew.Cast(lengths.dtype), at), lengths)
         live = reshape_to(inner, live, (element[0], 1))
         shown = inner.add(ew.Where(), live, shown, inner.const(0, shown.dtype))
