@@ -41,6 +41,9 @@ def iota(n: OnnxNode, count: Dim) -> Numbers:
 
 def taken(n: OnnxNode, x: Value, axis: int, places: Numbers) -> Value:
     """The slices of x at `places` along `axis`, which are inside: a kernel need not refuse any."""
+    if same_dim(x.type.shape[axis], 0):  # then nothing is taken
+        dims = (*x.type.shape[:axis], *places.value.type.shape, *x.type.shape[axis + 1 :])
+        return n.add(sh.Expand(dims), n.const(0, x.dtype))
     last = of_dims(n, (extents.difference(x.type.shape[axis], 1),))
     return n.add(gather.Gather(axis), x, places.clipped(0, last).value)
 
