@@ -241,3 +241,16 @@ def test_an_axis_split_by_an_extent_that_is_open():
     exe = Executable(driver.compile_program(graph, driver.Session.of(None)))
     for size in (1, 7, 33):
         _check(graph, exe, {n: size})
+
+
+def test_rows_of_any_length_take_no_more_memory_than_a_row():
+    n = symbol("n", 1, 1 << 20, 128)
+    b = Builder("rows")
+    x = b.input("x", TensorType(f32, (2, 1, n)))
+    exe = ts.compile(b.finish(b.add(norm.Softmax(-1), b.add(Relu(), x))), threads=1)
+    row = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 1, 3)
+    raised = np.exp(np.maximum(row, 0))
+    np.testing.assert_allclose(exe(row), raised / raised.sum(-1, keepdims=True), rtol=1e-6)
+    sizes = exe._sizes
+    assert sizes is not None
+    assert sizes.of([row]).call[0] <= 1024  # bytes of the arena

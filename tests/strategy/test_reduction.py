@@ -9,7 +9,7 @@ from tilesmith import driver
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Graph
-from tilesmith.ir.dtypes import f32
+from tilesmith.ir.dtypes import bool_, f32
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.base import Op
 from tilesmith.ops.norm import GroupNorm, InstanceNorm, LayerNorm, LogSoftmax, RmsNorm, Softmax
@@ -84,3 +84,19 @@ def test_maximum_keeps_nan_wherever_it_is(place: int) -> None:
     x = np.random.default_rng(3).standard_normal((3, 197)).astype(np.float32)
     x[1, place] = np.nan
     assert_right(one(ReduceMax((1,)), (3, 197)), x)
+
+
+@pytest.mark.parametrize("op", [ReduceMin, ReduceMax])
+def test_bools_in_registers_that_vectors_of_several_widths_read(
+    op: type[ReduceMin | ReduceMax],
+) -> None:
+    """75 elements: a whole number of no vector."""
+    b = Builder("all_or_any")
+    x = b.input("x", TensorType(bool_, (3, 5, 5, 1)))
+    exe = driver.compile(b.finish(b.add(op((0, 1, 2, 3), True), x)), options=UNCACHED)
+    usual = op is ReduceMin
+    for k in range(75):
+        a = np.full((3, 5, 5, 1), usual)
+        assert exe(a).item() == usual
+        a.reshape(-1)[k] = not usual
+        assert exe(a).item() != usual

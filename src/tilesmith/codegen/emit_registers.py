@@ -66,14 +66,10 @@ class RegisterEmitter(ExprEmitter):
         # vectors of several widths overlap: one block of memory, which LLVM takes apart as far as
         # it can
         name, total = self.name("r"), max(a + n for a, n in ordered)
-        element = self.slot_type(buffer)
-        if element == "i1":
-            raise InternalError(
-                f"register buffer {buffer.name} of bools is accessed with overlapping vectors "
-                "of several widths"
-            )
-        self.allocas.append(f"  {name} = alloca [{total} x {element}], align 64")
+        as_stored = as_stored or buffer.dtype.is_bool  # a bit has no address
         self.slots[buffer] = Slots({}, name, as_stored)
+        element = self.slot_type(buffer)
+        self.allocas.append(f"  {name} = alloca [{total} x {element}], align 64")
 
     def _slot(self, buffer: Buffer, index: Expr, lanes: int) -> tuple[str, int]:
         """Pointer to the slot, and its alignment."""

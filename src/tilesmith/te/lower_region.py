@@ -125,6 +125,8 @@ def _region(
 ) -> Region | None:
     """The region for symbolic bounds: of constant extent, or the whole domain.
 
+    An extent that only the range of a symbolic domain bounds is that of the whole domain.
+
     A reader that is `rounded` up reads past the domain, and the region must hold that too; None if
     it cannot.  A region that `slides` begins without a clamp if it is no larger then.
     """
@@ -139,6 +141,10 @@ def _region(
     if isinstance(domain, int):
         covers = size == domain and lo is const(0) if rounded else size >= domain
         if covers:
+            return whole
+    elif not rounded:
+        most = interval(domain, ctx).hi
+        if most is not None and size >= most:
             return whole
     if slides:
         wider = (simplify(low, ctx) for low in _unclamped(lo))
