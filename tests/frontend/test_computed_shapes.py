@@ -91,6 +91,8 @@ CASES: Cases = [
     ("STFT", {}, {"x": SIGNAL[:, :, 0, :1], "s": np.array(2), "w": _floats(1, 2, 1)}),
     ("STFT", {"onesided": 0}, {"x": SIGNAL[:, :, 0, :1], "s": np.array(1), "_w": X,
                                "l": np.array(4)}),
+    ("Col2Im", {"strides": [2, 1], "pads": [0, 1, 1, 0], "dilations": [1, 2]},
+     {"x": RNG.standard_normal((2, 12, 8)).astype(np.float32), "i": _ints(4, 5), "b": _ints(2, 2)}),
     ("AffineGrid", {"align_corners": 1},
      {"x": RNG.standard_normal((2, 2, 3)).astype(np.float32), "s": _ints(2, 9, 3, 1)}),
     ("MaxUnpool", {"kernel_shape": [2, 2]},

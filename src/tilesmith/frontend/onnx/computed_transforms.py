@@ -1,4 +1,4 @@
-"""Fourier transforms where an axis or a length is computed by the model."""
+"""Fourier transforms, and images from columns, where an axis or a size is computed by the model."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from tilesmith.frontend.common.numbers import Numbers
 from tilesmith.frontend.onnx.computed import along, iota, of_dims, split_at
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.graph.nodes import Value
+from tilesmith.ir import extents
 from tilesmith.ir.dtypes import f64, i64
 from tilesmith.ir.expr import as_expr
 from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import Dim
 from tilesmith.ops import elementwise as ew
-from tilesmith.ops import gather, matmul, shape, slicing
+from tilesmith.ops import gather, matmul, reduce, shape, slicing
 from tilesmith.ops.runtime_shape import Reinterpret
 
 
@@ -101,3 +102,53 @@ def frames(n: OnnxNode, signal: Value, step: Value, length: Numbers) -> Value:
     count, size = n.measured(many.joined(length).value, known, zero=wrong.value)
     places = along(iota(n, count) * given, 0, 2) + along(iota(n, size), 1, 2)
     return n.add(gather.Gather(1), signal, places.value)
+
+
+def images(
+    n: OnnxNode,
+    x: Value,
+    image: Value,
+    block: Value,
+    strides: tuple[int, ...],
+    pads: tuple[int, ...],
+    dilations: tuple[int, ...],
+) -> Value:
+    """Col2Im for computed sizes: each pixel sums the elements of the blocks that it lies in.
+
+    x [batch, channels * elements of a block, blocks].
+    """
+    axes = image.type.size
+    strides, dilations = strides or (1,) * axes, dilations or (1,) * axes
+    begins = (pads or (0,) * 2 * axes)[:axes]
+    both = [sum((pads or (0,) * 2 * axes)[a::axes]) for a in range(axes)]
+    whole, kernel = Numbers.of(n, image), Numbers.of(n, block)
+    room = whole + both - (kernel - 1) * [*dilations] - 1
+    blocks = room.divided([*strides]) + 1
+    batch, rows, columns = x.type.shape
+    area, size, many = (v.summed(0, reduce.ReduceProd).shaped(1) for v in (kernel, whole, blocks))
+    channels = of_dims(n, (rows,)).divided(area.most(1))
+    wrong = (channels * area - of_dims(n, (rows,))).joined(many - of_dims(n, (columns,)))
+    found = n.measured(channels.joined(area, size, whole).value, zero=wrong.value)
+    channel, taps, pixels = found[:3]
+    pixel, tap = along(iota(n, pixels), 0, 2), along(iota(n, taps), 1, 2)
+    place, inside = tap * 0, None
+    for a in reversed(range(axes)):
+        i, k = pixel.modulo(whole[a].most(1)), tap.modulo(kernel[a].most(1))
+        pixel, tap = pixel.divided(whole[a].most(1)), tap.divided(kernel[a].most(1))
+        ahead = i + begins[a] - k * dilations[a]
+        at = ahead.divided(strides[a])
+        fits = (at * strides[a]).equals(ahead).both((at * 0 - 1).below(ahead)).both(
+            at.below(blocks[a]))  # fmt: skip
+        inside = fits if inside is None else inside.both(fits)
+        scale = of_dims(n, (1,))
+        for later in range(a + 1, axes):
+            scale = scale * blocks[later]
+        place = place + at * scale
+    assert inside is not None
+    tap = along(iota(n, taps), 1, 2)
+    flat = inside.chooses(tap * of_dims(n, (columns,)) + place, 0)
+    split = n.add(Reinterpret((batch, channel, extents.product((taps, columns)))), x)
+    chosen = n.add(gather.Gather(2), split, flat.value)
+    chosen = n.add(ew.Where(), inside.value, chosen, n.const(0, x.dtype))
+    summed = n.add(reduce.ReduceSum((3,), False), chosen)
+    return n.add(Reinterpret((batch, channel, *found[3:])), summed)

@@ -122,6 +122,11 @@ def _bins(n: OnnxNode, corners: Value, at: int, count: int, extent: int) -> tupl
 
 @onnx_op("Col2Im", since=18)
 def col2im(n: OnnxNode) -> Result:
+    if not (n.is_known(n.input(1)) and n.is_known(n.input(2))):
+        lists = [n.attr_ints(name) or () for name in ("strides", "pads", "dilations")]
+        if len(n.elements(n.input(1), "image_shape")) != len(n.elements(n.input(2), "block_shape")):
+            n.bad(f"expected a block of as many axes as the image, {n.input(1).type}")
+        return computed_transforms.images(n, n.input(0), n.input(1), n.input(2), *lists)
     image = n.int_list(n.input(1), "image_shape")
     kernel = n.int_list(n.input(2), "block_shape")
     return n.add(
