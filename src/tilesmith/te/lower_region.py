@@ -9,6 +9,7 @@ from tilesmith.ir.bounds import eliminate
 from tilesmith.ir.context import Context
 from tilesmith.ir.expr import Expr, Var, const, free_vars, maximum, minimum, post_order, substitute
 from tilesmith.ir.simplify import can_prove, interval, simplify
+from tilesmith.ir.symbols import expected
 from tilesmith.ir.types import Dim
 from tilesmith.support.errors import ScheduleError
 
@@ -16,6 +17,9 @@ from .lower_plan import NOT_AHEAD, Region, StageLoop, StagePlan, read_of
 from .relations import add, dim_expr
 from .state import At, State
 from .tensor import Extern
+
+_WIDEST = 1024
+"""The largest constant extent of a region, as a multiple of what is expected of its domain."""
 
 Bounds = tuple[Expr, Expr]
 Ranges = dict[Var, tuple[Expr | int, Expr | int]]
@@ -125,7 +129,8 @@ def _region(
 ) -> Region | None:
     """The region for symbolic bounds: of constant extent, or the whole domain.
 
-    An extent that only the range of a symbolic domain bounds is that of the whole domain.
+    A constant that is the range of a symbolic domain, and far above what is expected of it, is of
+    no use: then the region is the whole domain too.
 
     A reader that is `rounded` up reads past the domain, and the region must hold that too; None if
     it cannot.  A region that `slides` begins without a clamp if it is no larger then.
@@ -144,7 +149,7 @@ def _region(
             return whole
     elif not rounded:
         most = interval(domain, ctx).hi
-        if most is not None and size >= most:
+        if most is not None and size >= most and size > _WIDEST * max(expected(domain), 1):
             return whole
     if slides:
         wider = (simplify(low, ctx) for low in _unclamped(lo))
