@@ -54,7 +54,7 @@ def test_the_page_names_what_does_not_pass(alone):
     if f"ONNX {onnx.__version__} has" not in text:
         pytest.skip("docs/conformance.md is of another version of onnx")
     written = conformance.listed(text)
-    assert len(written) > 100
+    assert written
     for name, outcome in alone.items():
         result, said = outcome.result, written.get(name, conformance.Outcome(conformance.PASSED))
         assert result == said.result, (name, outcome, said)
@@ -113,5 +113,8 @@ def test_evaluated(suite):
 
 
 def _is_numeric(test: conformance.Test) -> bool:
-    """Whether all inputs are arrays of numbers."""
-    return all(isinstance(x, np.ndarray) and x.dtype.kind != "O" for i, _ in test.data for x in i)
+    """Whether all inputs are tensors of numbers: neither strings nor optionals nor sequences."""
+    declared = onnx.load_model_from_string(test.model).graph.input
+    return all(v.type.HasField("tensor_type") for v in declared) and all(
+        isinstance(x, np.ndarray) and x.dtype.kind != "O" for i, _ in test.data for x in i
+    )

@@ -14,6 +14,7 @@ graph/passes/control_flow.py GROWTH
 graph/passes/cse.py _SAMPLE
 graph/passes/fold.py GROWTH
 graph/passes/fuse.py MAX_NODES
+graph/passes/memory_bounds.py FACTOR _LARGEST_NUMBER
 graph/passes/split_taps.py MOST_WORK_LEFT PASS_CHANNELS
 graph/passes/sub_pixel.py APART CHANNELS
 graph/text.py INLINE_ELEMENTS

@@ -8,3 +8,7 @@ SHARED_BYTES = 4 << 10
 
 COPIED_BYTES = 64 << 20
 """Largest operand that a kernel copies into another order: the copy takes as much memory again."""
+
+LOOSE_BYTES = 16 << 20
+"""Memory whose size data decide has the size of its bound up to this, however loose the bound is:
+pages that nothing writes to cost nothing."""

@@ -11,13 +11,10 @@ from tilesmith.ir.expr import Expr, Var, free_vars
 from tilesmith.ir.simplify import interval
 from tilesmith.ir.symbols import as_dim, expected
 from tilesmith.ir.types import Dim
-
-LOOSE = 16 << 20
-"""Bytes up to which memory has the size of its bound, however loose that is.  Pages that nothing
-writes to cost nothing."""
+from tilesmith.perf.limits import LOOSE_BYTES
 
 FACTOR = 4
-"""Beyond that, a bound is used if it is at most so many times what is expected."""
+"""A bound of more than `LOOSE_BYTES` is used if it is at most so many times what is expected."""
 
 _LARGEST_NUMBER = 1 << 48
 """The largest number in a bound in bytes: the rest of a formula must not make it overflow."""
@@ -37,7 +34,7 @@ def known_before(factors: Sequence[Dim], measures: Sequence[Node]) -> Dim | Node
         size, most, last = size * factor, most * bound, max(last, behind)
     if last < 0:
         return as_dim(most)
-    fits = number <= _LARGEST_NUMBER and expected(most) <= max(LOOSE, FACTOR * expected(size))
+    fits = number <= _LARGEST_NUMBER and expected(most) <= max(LOOSE_BYTES, FACTOR * expected(size))
     return as_dim(most) if fits else measures[last]
 
 
