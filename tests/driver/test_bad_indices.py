@@ -10,6 +10,11 @@ import pytest
 from small_models import model, node
 
 import tilesmith as ts
+from tilesmith import te
+from tilesmith.ir.dtypes import f32
+from tilesmith.ir.expr import select
+from tilesmith.ir.intrinsics import checked_index
+from tilesmith.ir.symbols import symbol
 
 CASES = {
     "rows": ("Gather", (10, 37), (2, 5), {"axis": 0}),
@@ -118,3 +123,27 @@ def test_bad_places_to_write_to_are_named(
             exe.run(arrays)
     last = ts.compile(made, options=ts.Options(unsafe=True)).run({**arrays, "i": found * 0 + 99})
     assert last["y"][9].sum() == 37 and last["y"][:9].sum() == 0
+
+
+@pytest.mark.parametrize("target", ["native", "c"])
+@pytest.mark.parametrize("is_vector", [False, True])
+def test_indices_that_nobody_needs_are_not_checked(target: str, is_vector: bool) -> None:
+    """Neither an index behind a guard that is invariant, nor those of lanes past the end."""
+    n = symbol("n", 1, 100, 16)
+    x, z = te.placeholder((10,), f32, "x"), te.placeholder((n,), f32, "z")
+
+    def element(i):
+        one = select(n < 10, x[checked_index(n, 10, 0)], 0.0)
+        return one + select(i < 10, x[checked_index(i, 10, i)], 0.0) + z[i]
+
+    y = te.compute((n,), element)
+    s = te.create_schedule(y.op)
+    if is_vector:
+        s[y].vectorize(s[y].split(y.op.axis[0], 8)[1])
+    f = ts.build(s, [x, z, y], target=target)
+    table = np.arange(1, 11, dtype=np.float32)
+    for size in (1, 3, 9, 10, 30):
+        found = np.zeros(size, np.float32)
+        f(table, np.zeros_like(found), found)
+        wanted = np.append(table, np.zeros(20))[:size] + (table[size] if size < 10 else 0)
+        np.testing.assert_array_equal(found, wanted)

@@ -4,12 +4,13 @@
 depends on its memory reads:
 
 - Without reads: in the outermost scope that has its variables.
-- Integers read unconditionally from buffers that nobody writes (indices): likewise.
+- Integers read unconditionally from buffers that nobody writes (indices), and checked indices:
+  likewise, but never where they are not wanted.
 - Other reads of such buffers: kept in their scope.
 - Reads of written buffers: kept within one statement.
 
-`mask` is the vector of active lanes where a lane-wise `Select` protects loads.  Expressions without
-loads ignore it, because nothing in them can trap.
+`mask` is the vector of active lanes where a lane-wise `Select` protects loads and checks of
+indices.  Other expressions ignore it, because nothing in them can trap or report.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import DType, i64
 from tilesmith.ir.expr import Const, Expr, Var, type_text
+from tilesmith.ir.intrinsics import checks_index
 from tilesmith.ir.storage import converted
 from tilesmith.ir.target import Target
 from tilesmith.support.errors import InternalError
@@ -55,7 +57,9 @@ class ExprEmitter(Arithmetic):
         self.var_depth: dict[Var | ir.BufferLike, int] = {}
         self.nonnegative: set[Var] = set()
         self.may_stop = False  # an assertion may end the kernel before what follows it
+        self.has_checks = False  # indices are checked somewhere in the kernel
         self._memory: dict[frozenset[Var | ir.BufferLike], tuple[bool, bool]] = {}
+        self._checks: dict[Expr, bool] = {}
         self._signs: dict[Expr, bool] = {}
         self._rules: dict[type, Callable[..., str]] = {
             ir.Unary: self._unary,
@@ -81,13 +85,23 @@ class ExprEmitter(Arithmetic):
 
     # analysis
 
-    def memory(self, e: Expr) -> tuple[bool, bool]:
-        """Whether `e` reads memory, and whether the kernel also writes that memory."""
+    def needs_guard(self, e: Expr) -> tuple[bool, bool]:
+        """Whether `e` may be evaluated only where it is wanted, since it reads memory or checks an
+        index, and whether the kernel also writes that memory.
+        """
         depends = ir.symbols(e)
         found = self._memory.get(depends)
         if found is None:
             buffers = [s for s in depends if not isinstance(s, Var)]
             found = self._memory[depends] = bool(buffers), any(map(self.is_written, buffers))
+        return (True, False) if not found[0] and self._has_check(e) else found
+
+    def _has_check(self, e: Expr) -> bool:
+        if not self.has_checks:
+            return False
+        found = self._checks.get(e)
+        if found is None:
+            found = self._checks[e] = checks_index(e)
         return found
 
     def level(self, e: Expr) -> int:
@@ -125,9 +139,9 @@ class ExprEmitter(Arithmetic):
             return literal(e.value, e.type)
         if isinstance(e, Var):
             return self.variable(e)
-        reads, fleeting = self.memory(e)
+        guarded, fleeting = self.needs_guard(e)
         key: object = e
-        if not reads:
+        if not guarded:
             mask = None
         elif mask is not None:
             key = (e, mask)
@@ -147,8 +161,8 @@ class ExprEmitter(Arithmetic):
 
     def home_of(self, e: Expr) -> ValueScope:
         """The scope in which `e` is written."""
-        reads, fleeting = self.memory(e)
-        if not reads:
+        guarded, fleeting = self.needs_guard(e)
+        if not guarded:
             return self.home(self.level(e))
         if fleeting or self.may_stop or e.lanes != 1 or not e.dtype.is_int:
             return self.scope
@@ -268,9 +282,9 @@ class ExprEmitter(Arithmetic):
     def _select(self, e: ir.Select, mask: Mask | None) -> str:
         lanes, type_ = e.lanes, value_type(e.dtype, e.lanes)
         cond = self.value(e.cond, mask) if e.cond.lanes > 1 else self._uniform(e.cond, mask)
-        reads = self.memory(e.if_true)[0] or self.memory(e.if_false)[0]
+        guarded = self.needs_guard(e.if_true)[0] or self.needs_guard(e.if_false)[0]
         if e.cond.lanes == 1:
-            if reads:
+            if guarded:
                 return self.diamond(
                     cond,
                     type_,
@@ -279,7 +293,7 @@ class ExprEmitter(Arithmetic):
                 )
             a, b = self.value(e.if_true), self.value(e.if_false)
             return self.emit(f"select i1 {cond}, {type_} {a}, {type_} {b}")
-        if reads:
+        if guarded:
             bools = vector("i1", lanes)
             other = self.emit(f"xor {bools} {cond}, splat (i1 true)")
             known = known_lanes(e.cond)
@@ -301,7 +315,7 @@ class ExprEmitter(Arithmetic):
 
     def _uniform(self, e: Expr, mask: Mask | None) -> str:
         """A scalar inside a vector expression."""
-        return self.when_any(mask, e) if mask and self.memory(e)[0] else self.value(e)
+        return self.when_any(mask, e) if mask and self.needs_guard(e)[0] else self.value(e)
 
     def _cast(self, e: ir.Cast, mask: Mask | None) -> str:
         if e.a.dtype.is_storage or e.type.is_storage:

@@ -74,12 +74,12 @@ class MemoryEmitter(RegisterEmitter):
         by_level: dict[int, list[tuple[Expr, int]]] = {}
         for e, factor in terms:
             # what comes from memory and can't be moved counts as innermost
-            level = self.home_of(e).depth if self.memory(e)[0] else self.level(e)
+            level = self.home_of(e).depth if self.needs_guard(e)[0] else self.level(e)
             by_level.setdefault(level, []).append((e, factor))
         pointer = self.pointer(buffer)
         for level in sorted(by_level):
             group = by_level[level]
-            fixed = level == self.scope.depth and any(self.memory(e)[0] for e, _ in group)
+            fixed = level == self.scope.depth and any(self.needs_guard(e)[0] for e, _ in group)
             pointer = self._step(element, pointer, group, None if fixed else level)
         if constant:
             pointer = self._step(element, pointer, [(const(constant), 1)], self.scope.depth)

@@ -45,6 +45,7 @@ class FuncEmitter(MemoryEmitter):
         super().__init__(module.target, frozenset(module.survey.written))
         self.strict = module.strict
         self.may_stop = module.survey.asserts
+        self.has_checks = module.survey.checks
         self.module = module
         self.parent = parent
         self.captures: list[

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilesmith.ir.expr import Expr, Load, type_text
+from tilesmith.ir.intrinsics import needs_guard
 from tilesmith.loop import nodes as loop
 from tilesmith.loop.nodes import Buffer, Stmt
 from tilesmith.support.errors import InternalError, ScheduleError
@@ -30,6 +31,7 @@ class Survey:
     windows: register buffers of which columns that begin at different rows are read.
     computed: register buffers that hold more than loaded elements.
     asserts: whether the kernel may stop early.
+    checks: whether it checks indices.
     """
 
     written: set[Buffer] = field(default_factory=set)
@@ -38,6 +40,7 @@ class Survey:
     windows: set[Buffer] = field(default_factory=set)
     computed: set[Buffer] = field(default_factory=set)
     asserts: bool = False
+    checks: bool = False
     _seen: set[Expr] = field(default_factory=set)
     _tops: dict[Buffer, int] = field(default_factory=dict)  # the row that columns begin at
 
@@ -90,6 +93,8 @@ class Survey:
                 self.loaded.add(node.buffer)
                 if node.buffer.scope == "register":
                     self._read(node.buffer, node.indices)
+            elif needs_guard(node):
+                self.checks = True
             stack.extend(node.children)
 
     def _read(self, buffer: Buffer, indices: tuple[Expr, ...]) -> None:

@@ -22,6 +22,7 @@ from .expr import (
     Call,
     Expr,
     ExprLike,
+    Load,
     as_expr,
     maximum,
     minimum,
@@ -118,13 +119,29 @@ def checked_index(index: Expr, extent: ExprLike, position: ExprLike) -> Expr:
     return call("check_index", index, extent, position)
 
 
+def needs_guard(node: Expr) -> bool:
+    """True for a node that may be evaluated only where it is wanted: a load, which may lie outside
+    the memory, or the check of an index, which may report.
+    """
+    return isinstance(node, Load) or _is_check(node)
+
+
+def checks_index(root: Expr) -> bool:
+    """True if an index is checked in `root`."""
+    return any(map(_is_check, post_order(root)))
+
+
+def _is_check(node: Expr) -> bool:
+    return isinstance(node, Call) and node.name == "check_index"
+
+
 def without_checks(root: Expr) -> Expr:
     """`root` with indices clamped where they were checked."""
     done: dict[Expr, Expr] = {}
     for node in post_order(root, done):
         found = rebuilt(node, done)
-        if isinstance(found, Call) and found.name == "check_index":
-            index, extent, _ = found.args
+        if _is_check(found):
+            index, extent, _ = found.children
             place = index + select(index < 0, extent, extent - extent)
             found = minimum(maximum(place, 0), extent - 1)
         done[node] = found

@@ -24,6 +24,7 @@ from tilesmith.ir.expr import (
     substitute,
 )
 from tilesmith.ir.extents import larger, total
+from tilesmith.ir.intrinsics import needs_guard
 from tilesmith.ir.simplify import can_prove, interval, simplify
 from tilesmith.ir.symbols import as_dim
 from tilesmith.ir.types import Dim
@@ -103,16 +104,14 @@ def _check_read(
     producer = state.stages[name]
     if isinstance(producer.attach, At) and not producer.is_output and producer.name not in plans:
         # attached: its region will be computed from these very reads, and so holds them
-        if any(isinstance(n, Load) for i in load.indices for n in post_order(i)):
+        if any(needs_guard(n) for i in load.indices for n in post_order(i)):
             raise _error(plan, f"it reads {load}, whose index depends on data")
         return
     own = producer.op.outputs[value].shape
     for n, index in enumerate(load.indices):
         value = simplify(substitute(index, plan.points), ctx)
         first, end = capacity(producer.layout, n, own[n])
-        if any(isinstance(x, Load) for x in post_order(value)) or not can_prove(
-            value >= first, ctx
-        ):
+        if any(map(needs_guard, post_order(value))) or not can_prove(value >= first, ctx):
             raise _error(plan, f"the read {load} may lie before the start of {name}")
         if can_prove(value < dim_expr(end), ctx):
             continue

@@ -33,7 +33,7 @@ from tilesmith.ir.expr import (
     post_order,
     type_text,
 )
-from tilesmith.ir.intrinsics import INTRINSICS
+from tilesmith.ir.intrinsics import INTRINSICS, needs_guard
 from tilesmith.ir.simplify import EMPTY, Context
 from tilesmith.ir.storage import code_of, converted
 from tilesmith.support.errors import InternalError
@@ -197,10 +197,10 @@ class ExpressionWriter:
         return low is not None and low >= 0
 
     def reads(self, e: Expr) -> bool:
-        """True when `e` loads something."""
+        """True when `e` loads something or checks an index."""
         found = self._loads.get(e)
         if found is None:
-            found = isinstance(e, Load) or any(map(self.reads, e.children))
+            found = needs_guard(e) or any(map(self.reads, e.children))
             self._loads[e] = found
         return found
 

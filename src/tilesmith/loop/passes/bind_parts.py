@@ -33,6 +33,7 @@ from tilesmith.ir.expr import (
     reads_memory,
     rebuilt,
 )
+from tilesmith.ir.intrinsics import needs_guard
 from tilesmith.support.errors import ExpressionError
 
 from ..nodes import Allocate, Evaluate, Func, LetStmt, Stmt
@@ -148,7 +149,7 @@ class _Bindings:
         self.reached: dict[Expr, Expr] = {}
         """For parts, the condition under which an expression above evaluates them."""
         self.risky: set[Expr] = set()
-        """Loads that do not always happen, and what holds some."""
+        """Loads and checks that do not always happen, and what holds some."""
 
     def of(self, roots: tuple[Expr, ...]) -> tuple[list[tuple[Var, Expr]], Callable[[Expr], Expr]]:
         """The variables in an order in which each uses only earlier ones, and what an expression
@@ -192,17 +193,19 @@ class _Bindings:
         done: dict[Expr, Expr] = {p: v for p, v in self.names.items() if p is not top}
         for node in post_order(root, done):
             new = rebuilt(node, done)
-            if guard is not _ALWAYS and isinstance(new, Load) and node in self.risky:
+            if guard is not _ALWAYS and needs_guard(new) and node in self.risky:
                 new = Select(guard, new, const(0, new.dtype))
             done[node] = new
         return done[root]
 
 
 def _risky(roots: tuple[Expr, ...]) -> set[Expr]:
-    """The loads in `roots` that only happen under a condition, and all that holds some."""
+    """The loads and checks in `roots` that only happen under a condition, and all that holds
+    some.
+    """
     bits: dict[Expr, int] = {}
     happen: dict[Expr, int] = {}
-    """The loads that happen whenever an expression is evaluated, as a set of bits."""
+    """Those that happen whenever an expression is evaluated, as a set of bits."""
     for root in roots:
         for node in post_order(root, happen):
             if isinstance(node, Select) and node.cond.lanes == 1:
@@ -211,7 +214,7 @@ def _risky(roots: tuple[Expr, ...]) -> set[Expr]:
                 found = 0
                 for child in node.children:
                     found |= happen[child]
-            if isinstance(node, Load):
+            if needs_guard(node):
                 found |= bits.setdefault(node, 1 << len(bits))
             happen[node] = found
     always = 0

@@ -15,7 +15,8 @@ Invariant arithmetic stays: code generation computes shared sub-expressions once
 
 from __future__ import annotations
 
-from tilesmith.ir.expr import Const, Expr, Load, post_order
+from tilesmith.ir.expr import Const, Expr, post_order
+from tilesmith.ir.intrinsics import needs_guard
 from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.ir.simplify import EMPTY
 
@@ -87,7 +88,7 @@ def _conditions(loop: For) -> int:
 
 
 def _is_invariant(cond: Expr, loop: For) -> bool:
-    return not any(n is loop.var or isinstance(n, Load) for n in post_order(cond))
+    return not any(n is loop.var or needs_guard(n) for n in post_order(cond))
 
 
 def _choose(body: Stmt, chosen: If, value: bool) -> Stmt:

@@ -23,6 +23,7 @@ from tilesmith.ir.expr import (
     post_order,
     substitute,
 )
+from tilesmith.ir.intrinsics import needs_guard
 from tilesmith.ir.simplify import can_prove, simplify
 
 from ..nodes import Buffer
@@ -95,8 +96,8 @@ class LaneValues:
         return new if new.lanes == self.lanes else Broadcast(new, self.lanes)
 
     def invariant(self, e: Expr, mask: Expr | None) -> Expr:
-        """One value for all lanes; its loads must not run if no lane needs them."""
-        if mask is None or not _has_load(e):
+        """One value for all lanes; its loads and checks must not run if no lane needs them."""
+        if mask is None or not _is_guarded(e):
             return e
         if mask in self.some_lane:
             return e
@@ -241,8 +242,8 @@ class LaneValues:
         return both
 
 
-def _has_load(e: Expr) -> bool:
-    return any(isinstance(n, Load) for n in post_order(e))
+def _is_guarded(e: Expr) -> bool:
+    return any(map(needs_guard, post_order(e)))
 
 
 def _both(mask: Expr | None, cond: Expr) -> Expr:
@@ -272,11 +273,11 @@ def _accumulate(terms: dict[Expr, int], e: Expr, k: int, constant: int) -> int:
 
 
 def _needs_mask(e: Expr) -> bool:
-    """True for a branch that reads memory or may divide by zero: it is evaluated only in its own
-    lanes.
+    """True for a branch that reads memory, checks an index or may divide by zero: it is evaluated
+    only in its own lanes.
     """
     return any(
-        isinstance(n, Load)
+        needs_guard(n)
         or (isinstance(n, Binary) and n.op in _DIVISIONS and not isinstance(n.b, Const))
         for n in post_order(e)
     )
