@@ -65,6 +65,18 @@ graph main<n 0..512~16, m 0..512~16, k 0..262144~64>(%x: f32[n], %c: i64[1]) {
 """
 """What is measured depends on what was measured before."""
 
+BOXES = """\
+graph main<n 0..4096~64, m 0..2147483647~16>(%b: f32[2,n,4], %s: f32[2,3,n], %most: i64[1]) {
+  const %t: f32[1] = [0.3]
+  %v: f32[2,3,n], %o: i64[2,3,n] = top_k(%s) {k=`n`, axis=2}
+  %f: i64[n * 6,3], %c: i64[1] = non_max_suppression(%b, %s, %o, %most, %t, %t)
+  measure(%c) {symbols=(`m`,), bounds=(`n * 6`,)}  # "kept"
+  %y: i64[min(m, n * 6),3] = slice(%f) {starts=(0,), ends=(`m`,), axes=(0,), steps=(1,)}
+  return %v as "v", %y as "y"
+}
+"""
+"""A sort of all elements of an open axis, and boxes chosen in its order."""
+
 
 def compiled(text: str, target: str = "native", threads: int = 2) -> tuple[Graph, Executable]:
     graph = parse_graph(text)
@@ -100,6 +112,16 @@ def test_results_of_sizes_that_data_say(target: str) -> None:
     for m, k in ((0, 0), (0, 3), (7, 0), (40, 70), (3, 2), (rng.randint(0, 99), rng.randint(0, 9))):
         compare(*growing, floats(1, rng.randint(1, 64)) * 0.01, np.array([m, k]))
     assert driver.kernels_made() == made
+
+
+@pytest.mark.parametrize("target", ["native", "c"])
+def test_boxes_of_open_number(target: str) -> None:
+    graph, exe = compiled(BOXES, target)
+    for n in (0, 1, 2, 3, 8, 33):
+        boxes, scores = floats(2, n, 4), floats(2, 3, n)
+        for most in (0, 1, n):
+            found = compare(graph, exe, boxes, scores, np.array([most]))
+            assert len(found["y"]) or not most or n < 8
 
 
 def test_memory_with_a_bound_is_planned_before_the_run() -> None:

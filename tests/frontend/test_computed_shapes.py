@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 from onnx_models import model, value
 
@@ -147,6 +147,25 @@ def test_boxes_that_overlap_better_ones_are_left_out(centred: int, most: int) ->
     got = evaluate(load(made), given)["y0"]
     np.testing.assert_array_equal(got, np.reshape(want, (-1, 3)))
     assert len(got) or not most
+
+
+def test_boxes_and_the_best_of_an_axis_of_any_length() -> None:
+    nodes = [
+        helper.make_node("NonMaxSuppression", ["b", "s", "k", "t", "t"], ["y"]),
+        helper.make_node("TopK", ["s", "k"], ["best", "places"], axis=2),
+    ]
+    inputs = [value("b", [1, "n", 4]), value("s", [1, 2, "n"])]
+    inputs += [value("k", [1], TensorProto.INT64), value("t", [1])]
+    made = model(nodes, inputs, ["y", "best", "places"])
+    graph = load(made)
+    verify(graph)
+    for n in (2, 13):
+        given = {"b": RNG.uniform(0, 1, (1, n, 4)), "s": RNG.uniform(0, 1, (1, 2, n))}
+        given = {k: a.astype(np.float32) for k, a in given.items()}
+        given |= {"k": _ints(2), "t": _floats(0.1)}
+        wanted = ReferenceEvaluator(made).run(None, given)
+        for got, want in zip(evaluate(graph, given).values(), wanted, strict=True):
+            np.testing.assert_array_equal(got, want)
 
 
 def test_several_results() -> None:

@@ -13,9 +13,9 @@ import numpy as np
 
 from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import i64
-from tilesmith.ir.expr import Expr, Unary, const, select
+from tilesmith.ir.expr import Expr, Unary, as_expr, const, select
 from tilesmith.ir.intrinsics import call
-from tilesmith.ir.types import TensorType
+from tilesmith.ir.types import Dim, TensorType, same_dim
 from tilesmith.loop.builder import Array, LoopBuilder
 from tilesmith.loop.nodes import Func
 
@@ -27,14 +27,14 @@ from .base import Op
 class TopK(Op):
     """The `k` largest (or smallest) elements along `axis`, best first, and their i64 positions.
 
-    With `k` the extent of the axis it sorts.  Each line along the axis keeps the best elements so
-    far as a heap with the worst of them on top, n log k comparisons in all.  Taking the worst off
-    repeatedly leaves them in order.  The heap lies in the results themselves.
+    With `k` the extent of the axis it sorts; both may be symbolic.  Each line along the axis keeps
+    the best elements so far as a heap with the worst of them on top, n log k comparisons in all.
+    Taking the worst off repeatedly leaves them in order.  The heap lies in the results themselves.
 
     largest: the largest elements, else the smallest.
     """
 
-    k: int
+    k: Dim
     axis: int = -1
     largest: bool = True
 
@@ -43,7 +43,7 @@ class TopK(Op):
         x = types[0]
         axis = rules.normalize_axis(self.name, self.axis, x.rank)
         n = x.shape[axis]
-        if self.k < 0 or (isinstance(n, int) and self.k > n):
+        if isinstance(self.k, int) and (self.k < 0 or (isinstance(n, int) and self.k > n)):
             rules.reject(self.name, f"k in 0..{n}", self.k)
         if x.dtype.is_bool:
             rules.reject(self.name, "numbers", x)
@@ -54,30 +54,33 @@ class TopK(Op):
         results = self.infer(*types)
         shape = types[0].shape
         axis = self.axis % len(shape)
-        extent = rules.static(self.name, shape[axis], "the extent of the axis")
+        extent, k = as_expr(shape[axis]), as_expr(self.k)
         b = LoopBuilder(self.name)
         x = b.input("x", types[0])
         values, places = b.output("values", results[0]), b.output("places", results[1])
+        if same_dim(self.k, 0):
+            return b.finish()
         lines = (*shape[:axis], *shape[axis + 1 :])
         with b.independent_nest(lines, "line") as line:
             source = _Line(x, line, axis)
-            heap = _Heap(self, b, _Line(values, line, axis), _Line(places, line, axis))
-            with b.loop(self.k) as i:
+            ends = _Line(values, line, axis), _Line(places, line, axis)
+            heap = _Heap(self, b, *ends, _levels(b, self.k))
+            with b.loop(k) as i:
                 heap.put(i, source[i], i)
-            with b.loop(self.k // 2) as i:
-                heap.sink(self.k // 2 - 1 - i, const(self.k))
-            if self.k:
+            with b.loop(k // 2) as i:
+                heap.sink(k // 2 - 1 - i, k)
+            with b.when(k > 0):
                 worst = heap.entry(const(0))
                 with (
-                    b.loop(extent - self.k, start=self.k) as i,
+                    b.loop(extent - k, start=k) as i,
                     b.when(self.precedes(source[i], i, *worst)),
                 ):
                     heap.put(const(0), source[i], i)
-                    heap.sink(const(0), const(self.k))
-            with b.loop(max(self.k - 1, 0)) as i:
-                last = b.let("last", self.k - 1 - i)
-                heap.swap(const(0), last)
-                heap.sink(const(0), last)
+                    heap.sink(const(0), k)
+                with b.loop(k - 1) as i:
+                    last = b.let("last", k - 1 - i)
+                    heap.swap(const(0), last)
+                    heap.sink(const(0), last)
         return b.finish()
 
     def precedes(self, a: Expr, at_a: Expr, b: Expr, at_b: Expr) -> Expr:
@@ -122,12 +125,16 @@ class _Line:
 
 @dataclass(frozen=True)
 class _Heap:
-    """Both children of entry i, 2i + 1 and 2i + 2, precede it: entry 0 comes last of all."""
+    """Both children of entry i, 2i + 1 and 2i + 2, precede it: entry 0 comes last of all.
+
+    levels: how many levels of children lie below entry 0.
+    """
 
     op: TopK
     b: LoopBuilder
     values: _Line
     places: _Line
+    levels: Expr
 
     def entry(self, i: Expr) -> tuple[Expr, Expr]:
         return self.values[i], self.places[i]
@@ -147,7 +154,7 @@ class _Heap:
         """
         b = self.b
         at = b.variable("at", start)
-        with b.loop(max(self.op.k.bit_length() - 1, 0), "level"):
+        with b.loop(self.levels, "level"):
             child = b.let("child", 2 * at.value + 1)
             with b.when(child < size):
                 other = b.let("other", ir.minimum(child + 1, size - 1))
@@ -159,3 +166,14 @@ class _Heap:
                     at.value = below
                 with b.otherwise():
                     at.value = size  # nothing more to do
+
+
+def _levels(b: LoopBuilder, k: Dim) -> Expr:
+    """The number of levels below the top of a heap of `k` entries: the logarithm of k, cut."""
+    if isinstance(k, int):
+        return const(k.bit_length() - 1)
+    levels, power = b.variable("levels", const(0)), b.variable("power", const(2))
+    with b.loop(k.dtype.bits - 2, "bit"), b.when(power.value <= k):
+        levels.value = levels.value + 1
+        power.value = power.value * 2
+    return levels.value

@@ -67,7 +67,7 @@ def top_k(n: OnnxNode) -> Result:
     if counted:
         k = n.attr_int("k") if given is None else int(n.scalar(given, "k"))
     else:
-        k = n.extent(x, axis)
+        k = x.type.shape[axis]
     largest = True
     if n.version >= 11:
         largest = n.attr_flag("largest", True)

@@ -23,12 +23,12 @@ def non_max_suppression(n: OnnxNode) -> Result:
     boxes, scores = n.input(0), n.input(1)
     if boxes.type.rank != 3 or scores.type.rank != 3:
         n.bad(f"expected boxes [B,N,4] and scores [B,C,N], found {boxes.type} and {scores.type}")
-    count, limits = n.extent(boxes, 1), []
+    limits = []
     for i, (dtype, default) in enumerate(((i64, 0), (f32, 0.0), (f32, -np.inf)), 2):
         given = n.optional(i)
         value = n.const([default], dtype) if given is None else Numbers.of(n, given, dtype).value
         limits.append(value)
-    _, order = n.add(sort.TopK(count), scores)
+    _, order = n.add(sort.TopK(boxes.type.shape[1]), scores)
     op = select.NonMaxSuppression(n.attr_flag("center_point_box"))
     found, many = n.add(op, boxes, scores, order, *limits)
     (length,) = n.measured(many, bounds=[found.type.shape[0]])
