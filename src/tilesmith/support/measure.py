@@ -65,19 +65,20 @@ def interleave(
     *,
     rounds: int = 10,
     turn_seconds: float = 0.1,
+    least: int = 3,
     progress: Callable[[int, int], object] | None = None,
 ) -> dict[str, Samples]:
     """Time each contender `rounds` times for about `turn_seconds`, taking turns.
 
     The first run of a turn is not counted, since it meets caches and threads as the others left
-    them.  `progress(done, rounds)` is called after each round.
+    them.  At least `least` others are.  `progress(done, rounds)` is called after each round.
     """
     taken: dict[str, list[list[float]]] = {name: [] for name in contenders}
     names = list(contenders)
     for done in range(rounds):
         # Turning the order round each time keeps a contender from always following the same one.
         for name in names if done % 2 == 0 else reversed(names):
-            taken[name].append(_turn(contenders[name], turn_seconds))
+            taken[name].append(_turn(contenders[name], turn_seconds, least))
         if progress is not None:
             progress(done + 1, rounds)
     return {
@@ -174,12 +175,12 @@ def _others(before: _Clocks | None, after: _Clocks | None) -> float | None:
     return min(max((busy - ours) / time_of_cores, 0.0), 1.0) if time_of_cores > 0 else None
 
 
-def _turn(run: Callable[[], object], seconds: float) -> list[float]:
+def _turn(run: Callable[[], object], seconds: float, least: int) -> list[float]:
     _rest()
     run()
     times: list[float] = []
     end = time.perf_counter() + seconds
-    while len(times) < 3 or time.perf_counter() < end:
+    while len(times) < least or time.perf_counter() < end:
         start = time.perf_counter()
         run()
         times.append(time.perf_counter() - start)
