@@ -22,7 +22,7 @@ from tilesmith.loop.nodes import Func
 from tilesmith.strategy.group import Group, group_tensors
 from tilesmith.strategy.rules import ScheduleRules
 from tilesmith.strategy.sizes import for_all_sizes
-from tilesmith.support.errors import ScheduleError
+from tilesmith.support.errors import ModelError, ScheduleError
 from tilesmith.te.knobs import ANALYTIC, Config, Decisions, Knob, Value
 from tilesmith.te.schedule import Schedule
 
@@ -95,8 +95,12 @@ def lower_group(
         try:
             known = schedule_group(expected_graph(body), target, rules, cfg)[0]
             return rules.lower_scheduled(*for_all_sizes(known, body), target, name)
-        except ScheduleError as e:
-            _log.info("a kernel is scheduled without expected sizes: %s", e)
+        except (ScheduleError, ModelError) as e:  # such as of sizes that the group can't have
+            if cfg.chosen:
+                raise
+            _log.info("a kernel of open sizes becomes plain loops: %s", e)
+        group = group_tensors(body)
+        return rules.lower_scheduled(group.schedule(), group, target, name)
     if cfg.chosen.get(SCHEDULE, STRATEGY) == STRATEGY:
         return rules.lower_group(body, target, name, cfg)
     return rules.lower_scheduled(*schedule_group(body, target, rules, cfg), target, name)

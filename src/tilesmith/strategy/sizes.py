@@ -2,12 +2,14 @@
 
 Rules decide for one size: the one that is expected.  The steps of that schedule name stages and
 axes, not extents.  So the same steps schedule the expressions of all sizes: tiles stay whole, and
-loops get tails.
+loops get tails.  A loop that is a vector or unrolled at its expected extent becomes a loop of such
+vectors, or a plain loop (`StageState.is_adaptable`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from tilesmith.graph.nodes import Graph
 from tilesmith.te.schedule import Schedule, create_schedule
@@ -24,7 +26,9 @@ def for_all_sizes(schedule: Schedule, body: Graph) -> tuple[Schedule, Group]:
     Raises ScheduleError if a step is illegal for an extent that is not known.
     """
     group = group_tensors(body)
-    return applied(schedule.steps, group.outputs), group
+    s = applied(schedule.steps, group.outputs)
+    stages = {n: replace(stage, is_adaptable=True) for n, stage in s.state.stages.items()}
+    return Schedule(s.ops, replace(s.state, stages=stages), s.steps), group
 
 
 def applied(steps: Iterable[Step], outputs: Iterable[Tensor]) -> Schedule:

@@ -47,7 +47,8 @@ def allocation(stage: StageState, value: int, shape: tuple[Dim, ...], stack: int
     for n in sizes:
         total = total * n if isinstance(n, int) and isinstance(total, int) else None
     scope: Scope
-    if stage.scope is not None:
+    may_move = stage.is_adaptable and total is None
+    if stage.scope is not None and not (may_move and SCOPES[stage.scope].is_sized):
         scope = stage.scope
         if total is None and SCOPES[scope].is_sized:
             raise ScheduleError(

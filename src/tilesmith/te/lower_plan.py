@@ -11,13 +11,14 @@ loops inside.  Regions get constant extents where possible.  They may then reach
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from tilesmith.ir.context import Context
 from tilesmith.ir.expr import Expr, Load, Var, const, free_vars
 from tilesmith.ir.loop_tables import LOOP_KINDS, ForKind
 from tilesmith.ir.simplify import simplify
+from tilesmith.ir.symbols import expected
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.loop.nodes import Buffer
 from tilesmith.support.errors import ScheduleError
@@ -25,8 +26,11 @@ from tilesmith.support.errors import ScheduleError
 from .relations import Guard, SplitRelation, add, axis_values, dim, dim_expr
 from .rewrite import loads
 from .slopes import stays_false
-from .state import StageState
+from .state import StageState, unique, with_relation
 from .tensor import Reduce, Tensor
+
+_MOST_LANES = 64
+"""Most lanes of a vector, which has elements of one byte then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +224,11 @@ def make_plan(
     """The loops and guards of `stage` computing `regions` (one per spatial axis)."""
     op = stage.compute
     n = len(op.axis)
-    extents = stage.extents((*(r.extent for r in regions), *(a.extent for a in op.reduce_axis)))
-    extents = {name: dim(simplify(e)) if isinstance(e, Expr) else e for name, e in extents.items()}
+    roots = (*(r.extent for r in regions), *(a.extent for a in op.reduce_axis))
+    extents = _extents(stage, roots)
+    if stage.is_adaptable:
+        stage = _adapted(stage, extents)
+        extents = _extents(stage, roots)
     reduced = stage.reduce_names()
     loops = tuple(
         StageLoop(a, Var(a), extents[a], stage.kind(a), a in reduced) for a in stage.leaves
@@ -294,6 +301,34 @@ def make_plan(
         tuple(guards),
         outside,
     )
+
+
+def _extents(stage: StageState, roots: tuple[Dim, ...]) -> dict[str, Dim]:
+    """The extents of all axes, simplified, given those of the root axes."""
+    found = stage.extents(roots).items()
+    return {name: dim(simplify(e)) if isinstance(e, Expr) else e for name, e in found}
+
+
+def _adapted(stage: StageState, extents: dict[str, Dim]) -> StageState:
+    """`stage` without vectorised or unrolled loops whose extents are not constants.
+
+    A vectorised one is split by its expected extent, so that whole vectors remain; an unrolled one
+    becomes a plain loop.
+    """
+    for axis in stage.leaves:
+        kind, extent = stage.kind(axis), extents[axis]
+        if not LOOP_KINDS[kind].is_expanded or isinstance(extent, int):
+            continue
+        kinds = {a: k for a, k in stage.kinds.items() if a != axis}
+        width = expected(extent)
+        if kind == "vectorized" and 1 < width <= _MOST_LANES:
+            taken = stage.axis_names()
+            outer = unique(f"{axis}o", taken)
+            inner = unique(f"{axis}i", taken | {outer})
+            stage = with_relation(stage, SplitRelation(axis, outer, inner, width, None, "peel"))
+            kinds[inner] = kind
+        stage = replace(stage, kinds=kinds)
+    return stage
 
 
 def _rounded_roots(stage: StageState) -> set[str]:

@@ -18,7 +18,7 @@ from .relations import add, dim_expr
 from .state import At, State
 from .tensor import Extern
 
-_WIDEST = 1024
+_WIDEST = 4
 """The largest constant extent of a region, as a multiple of what is expected of its domain."""
 
 Bounds = tuple[Expr, Expr]

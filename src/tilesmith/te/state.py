@@ -89,6 +89,8 @@ class StageState:
     double_buffer: whether it is computed one iteration ahead.
     prefetches: its prefetches.
     pragmas: (axis, key, value) notes for code generation.
+    is_adaptable: whether a loop whose extent is not a constant may run otherwise than `kinds` says,
+        because that was decided for an expected size.
     """
 
     name: str
@@ -112,6 +114,7 @@ class StageState:
     double_buffer: bool = False
     prefetches: tuple[PrefetchMark, ...] = ()
     pragmas: tuple[tuple[str, str, str], ...] = ()
+    is_adaptable: bool = False
 
     @property
     def is_placeholder(self) -> bool:
@@ -172,6 +175,14 @@ class StageState:
         for rel in self.relations:
             names.update(rel.made)
         return names
+
+
+def with_relation(stage: StageState, relation: Relation) -> StageState:
+    """`stage` with the loops that `relation` makes in the place of its parents."""
+    at = stage.leaves.index(relation.parents[0])
+    rest = stage.leaves[at + len(relation.parents) :]
+    leaves = (*stage.leaves[:at], *relation.made, *rest)
+    return replace(stage, leaves=leaves, relations=(*stage.relations, relation))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

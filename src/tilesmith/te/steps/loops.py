@@ -11,7 +11,7 @@ from tilesmith.ir.loop_tables import LOOP_KINDS, ForKind
 from tilesmith.support.errors import ScheduleError
 
 from ..relations import FuseRelation, Relation, SkewRelation, SplitRelation, Tail
-from ..state import At, StageState, State, unique
+from ..state import At, StageState, State, unique, with_relation
 from ..tensor import Reduce
 from .base import Name, Names, Number, Quoted, Size, Step, TailField, primitive
 
@@ -62,10 +62,7 @@ def _free_of_attachments(state: State, stage: StageState, axis: str, what: str) 
 
 def _derived(state: State, stage: StageState, relation: Relation) -> State:
     """The loops that `relation` makes, in the place of its parents."""
-    at = stage.leaves.index(relation.parents[0])
-    rest = stage.leaves[at + len(relation.parents) :]
-    leaves = (*stage.leaves[:at], *relation.made, *rest)
-    return state.with_stage(replace(stage, leaves=leaves, relations=(*stage.relations, relation)))
+    return state.with_stage(with_relation(stage, relation))
 
 
 @primitive("split")

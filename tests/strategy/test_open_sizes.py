@@ -1,0 +1,103 @@
+"""Schedules of expected sizes for expressions of all sizes: small sizes and small ranges too."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+
+import tilesmith as ts
+from tilesmith import driver
+from tilesmith.choices.groups import lower_group
+from tilesmith.driver.passes import optimise
+from tilesmith.graph.bind import bind
+from tilesmith.graph.builder import Builder
+from tilesmith.graph.control import kernels_in
+from tilesmith.graph.evaluate import evaluate
+from tilesmith.graph.nodes import Fused, Graph
+from tilesmith.ir.dtypes import f32
+from tilesmith.ir.expr import Var
+from tilesmith.ir.sizes import LARGEST
+from tilesmith.ir.symbols import symbol
+from tilesmith.ir.types import TensorType
+from tilesmith.ops.base import Op
+from tilesmith.ops.matmul import MatMul
+from tilesmith.ops.norm import InstanceNorm, RmsNorm, Softmax
+from tilesmith.ops.pool import GlobalAvgPool, MaxPool
+from tilesmith.ops.reduce import ReduceLogSumExp, ReduceMax, ReduceSum
+from tilesmith.ops.scan import CumSum
+from tilesmith.ops.shape import Transpose
+from tilesmith.support.options import Options
+
+SESSION = driver.Session.of(Options())
+CASES: list[tuple[Op, tuple[str, ...]]] = [
+    (ReduceSum((0,)), ("n",)),
+    (ReduceMax((0,)), ("n 5",)),
+    (ReduceSum((1,)), ("n m",)),
+    (ReduceLogSumExp((1, 2)), ("2 n m 3",)),
+    (Softmax(-1), ("n",)),
+    (Softmax(-1), ("n m",)),
+    (Softmax(0), ("n 10",)),
+    (RmsNorm(), ("n m", "m")),
+    (InstanceNorm(), ("1 3 n m", "3", "3")),
+    (GlobalAvgPool(), ("n 3 m 8",)),
+    (MatMul(), ("n m", "m n")),
+    (MatMul(), ("4 n", "n")),
+    (MatMul(), ("1 n", "n 64")),
+    (MatMul(transpose_b=True), ("2 4 n 16", "2 4 m 16")),
+    (CumSum(1), ("n m",)),
+    (Transpose((1, 0)), ("n m",)),
+]
+SIZES = (1, 2, 3, 7, 8, 15, 16, 17, 64, 1000)
+RANGES = ((0, LARGEST), (1, 8), (1, 1000))
+
+
+def of(op: Op, shapes: tuple[str, ...], dims: dict[str, Var]) -> Graph:
+    b = Builder("one")
+    extents = [tuple(dims[d] if d in dims else int(d) for d in s.split()) for s in shapes]
+    return b.finish(
+        b.add(op, *(b.input(f"x{i}", TensorType(f32, e)) for i, e in enumerate(extents)))
+    )
+
+
+def open_dims(low: int, high: int, expected: int) -> dict[str, Var]:
+    return {name: symbol(name, low, high, expected) for name in "nm"}
+
+
+@pytest.mark.parametrize(("op", "shapes"), CASES, ids=str)
+def test_expected_sizes_serve_all(op: Op, shapes: tuple[str, ...], caplog) -> None:
+    """No expected size and no range makes steps that open extents refuse."""
+    caplog.set_level(logging.INFO, "tilesmith")
+    for low, high in RANGES:
+        for size in SIZES[:: 1 if high == LARGEST else 4]:
+            graph = of(op, shapes, open_dims(low, high, min(size, high)))
+            for _, node in kernels_in(optimise(graph, SESSION)):
+                assert isinstance(node.op, Fused)
+                lower_group(node.op.body, SESSION.target, SESSION.backend.rules, "k")
+    assert not caplog.messages
+
+
+def assert_right(graph: Graph, dims: dict[str, Var], sizes: list[tuple[int, int]]) -> None:
+    exe = ts.compile(graph)
+    rng = np.random.default_rng(0)
+    for n, m in sizes:
+        fixed = bind(graph, dict(zip(dims.values(), (n, m), strict=True)))
+        arrays = [rng.standard_normal(v.type.static_shape).astype(np.float32) for v in fixed.inputs]
+        (wanted,) = evaluate(fixed, arrays).values()
+        np.testing.assert_allclose(exe(*arrays), wanted, rtol=1e-4, atol=1e-4, err_msg=f"{n}, {m}")
+
+
+@pytest.mark.parametrize("expected", [3, 16])
+@pytest.mark.parametrize(("op", "shapes"), [CASES[0], CASES[5], CASES[9]], ids=str)
+def test_vectors_of_the_expected_size_and_a_tail(
+    op: Op, shapes: tuple[str, ...], expected: int
+) -> None:
+    dims = open_dims(1, LARGEST, expected)
+    assert_right(of(op, shapes, dims), dims, [(expected, expected), (1, 1), (5, 2), (21, 50)])
+
+
+def test_an_expected_size_that_the_group_cannot_have() -> None:
+    dims = open_dims(1, 100, 1)
+    graph = of(MaxPool((2, 2), strides=(2, 2)), ("1 8 n m",), dims)
+    assert_right(graph, dims, [(2, 2), (5, 30)])
