@@ -10,9 +10,16 @@ import pytest
 
 import tilesmith as ts
 from tilesmith import te
+from tilesmith.graph.builder import Builder
+from tilesmith.ir.dtypes import f32
 from tilesmith.ir.expr import Expr, ExprLike, Var
+from tilesmith.ir.extents import product, strides_of
+from tilesmith.ir.symbols import symbol
+from tilesmith.ir.types import TensorType
 from tilesmith.loop.nodes import Assert
 from tilesmith.loop.visit import walk
+from tilesmith.ops.rules import UnequalDims
+from tilesmith.ops.shape import Reshape
 from tilesmith.support.errors import ExpressionError, ModelError
 
 N = Var("n")
@@ -180,3 +187,26 @@ def test_variable_that_is_no_axis() -> None:
     c = te.compute((8,), lambda i: te.sum(SQUARE[i, k], axis=j), name="C")
     with pytest.raises(ExpressionError, match=r"C \(.*\): .* uses the variable k, .* lists \(j\)"):
         te.lower(te.create_schedule(c.op), [SQUARE, c])
+
+
+@pytest.mark.parametrize("low", [0, 1])
+def test_reshapes_of_products_of_open_extents(low: int) -> None:
+    """Their number of elements may have no bound that fits 64 bits."""
+    d, e = symbol("d", low), symbol("e")
+    for shape in ((4, d, 4, d), (3, d, d * 2, d), (d, d, e, d, e), (d + 1, e, e, d), (e, 2, d, d)):
+        x = te.placeholder(shape, name="X")
+        strides = strides_of(shape)
+
+        def element(i: Expr, x=x, strides=strides) -> Expr:
+            whole = [i // s for s in strides]
+            return x[tuple(w % n for w, n in zip(whole, x.shape, strict=True))]
+
+        flat = te.compute((product(shape),), element)
+        te.lower(te.create_schedule(flat.op), [x, flat])
+
+
+def test_unequal_extents_are_an_error_with_both() -> None:
+    b = Builder("one")
+    x = b.input("x", TensorType(f32, (symbol("d"), 3)))
+    with pytest.raises(UnequalDims, match="expected extents that are equal or broadcast"):
+        b.add(Reshape((symbol("e"), 3)), x, loc="a node")

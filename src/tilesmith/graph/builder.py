@@ -129,6 +129,8 @@ class Builder:
         """
         try:
             types = self._types(op, inputs)
+        except UnequalDims:
+            raise  # with the extents, for a frontend
         except TilesmithError as e:
             raise type(e)(f"node {loc!r}: {e}" if loc else str(e)) from e.__cause__
         outputs = self._append(op, inputs, types, loc, name)

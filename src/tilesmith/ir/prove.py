@@ -100,9 +100,13 @@ def _wrapped(values: Interval, e: Expr) -> Interval:
     dtype = e.dtype
     if dtype is not i64 or not is_index(e):
         return values if values.fits(dtype) else iv.of_dtype(dtype)
-    # index arithmetic does not overflow; ends beyond the type say that nothing is known
-    low = values.lo is not None and values.lo < dtype.min
-    return iv.TOP if low or (values.hi is not None and values.hi > dtype.max) else values
+    # index arithmetic does not overflow; an end beyond the type says nothing, the other one holds
+    lo, hi, *steps = values
+    return iv.make(
+        None if lo is not None and lo < dtype.min else lo,
+        None if hi is not None and hi > dtype.max else hi,
+        *steps,
+    )
 
 
 def _binary(e: Binary, facts: Facts) -> Interval:
