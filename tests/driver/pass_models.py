@@ -21,6 +21,7 @@ from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.norm import BatchNorm, LayerNorm, Softmax
 from tilesmith.ops.pool import AvgPool, MaxPool
 from tilesmith.ops.reduce import ReduceMean
+from tilesmith.ops.scatter import ScatterElements
 from tilesmith.ops.shape import Reshape, Transpose
 from tilesmith.ops.slicing import Concat
 
@@ -94,7 +95,7 @@ def mobile() -> Graph:
 
 
 def decoder() -> Graph:
-    """A recurrent cell over a sequence, its gate the same in each step, and a choice at the end."""
+    """A recurrent cell over a sequence, its gate the same in each step, a choice, and a scatter."""
     step = Builder("step")
     step.input("i", INDEX)
     h, x = step.input("h", TensorType(f32, (1, 8))), step.input("x", TensorType(f32, (1, 4)))
@@ -115,7 +116,10 @@ def decoder() -> Graph:
     u = weights(8, 8)
     start = b.constant(np.zeros((1, 8), np.float32))
     h, seen = b.add(loop, start, xs, u, weights(4, 8), gate, loc="loop")
-    return b.finish([h, b.add(If(*sides), flag, seen, u, loc="if")], ["h", "y"])
+    y = b.add(If(*sides), flag, seen, u, loc="if")
+    first = b.constant(np.zeros((1, 1, 8), np.int64))
+    y = b.add(ScatterElements(0), y, first, weights(1, 1, 8), loc="write")
+    return b.finish([h, y], ["h", "y"])
 
 
 def triangular() -> Func:

@@ -67,6 +67,15 @@ ValueOption: TypeAlias = Annotated[
         help="Fix an input that shapes depend on: a number, a JSON list or @FILE.npy (repeatable).",
     ),
 ]
+InPlaceOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--in-place",
+        rich_help_panel=COMPILING,
+        metavar="OUTPUT=INPUT",
+        help="Output that lives in the memory of an input, such as a cache (repeatable).",
+    ),
+]
 TemplatesOption: TypeAlias = Annotated[
     list[Path] | None,
     typer.Option(
@@ -171,6 +180,22 @@ def _sizes(option: str, given: Sequence[str]) -> dict[str, int]:
     return found
 
 
+def parse_in_place(given: Sequence[str] | None) -> dict[str, str] | None:
+    """`["present=past"]` as inputs by the output that lives there; None if nothing was given.
+
+    Raises UsageError if one does not read as such, or if an output is given twice.
+    """
+    found: dict[str, str] = {}
+    for text in given or ():
+        out, equals, home = text.partition("=")
+        if not equals or not out or not home:
+            raise UsageError(f"--in-place wants OUTPUT=INPUT, not {text!r}")
+        if out in found:
+            raise UsageError(f"--in-place was given twice for {out!r}")
+        found[out] = home
+    return found or None
+
+
 def parse_values(given: Sequence[str] | None) -> dict[str, Any] | None:
     """`["k=5", "axes=[1, 2]", "x=@x.npy"]` as one value by name; None if nothing was given.
 
@@ -237,6 +262,7 @@ class Wanted:
     dynamic: ranges of open dimensions, by name.
     expected: sizes of open dimensions that decisions reckon with, by name.
     specialise: sizes that get programs of their own.
+    in_place: inputs by the output that lives there.
     target: the target if the command line names one.
     """
 
@@ -248,6 +274,7 @@ class Wanted:
     dynamic: Mapping[str, tuple[int, int]] | None = None
     expected: Mapping[str, int] | None = None
     specialise: Sequence[Mapping[str, int]] | Literal["auto"] | None = None
+    in_place: Mapping[str, str] | None = None
     target: str | None = None
 
 
@@ -316,6 +343,7 @@ def _made(kind: type, values: dict[str, Any]) -> Any:
             parse_dynamic(given["dynamic"]),
             parse_expected(given["expected"]),
             parse_specialise(given["specialise"]),
+            parse_in_place(given["in_place"]),
             values.get("target"),
         )
     return Options.from_environment(**values) if kind is Options else kind(**values)
@@ -351,6 +379,7 @@ _CONSTRAINTS = {
     "dynamic": DynamicOption,
     "expected": ExpectedOption,
     "specialise": SpecialiseOption,
+    "in_place": InPlaceOption,
     "value": ValueOption,
     "pin": PinOption,
     "forbid": ForbidOption,

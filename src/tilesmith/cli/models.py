@@ -47,6 +47,8 @@ def open_model(
             raise UsageError(
                 "--dynamic, --expected and --specialise have no effect on a compiled .tsm file"
             )
+        if wanted.in_place:
+            raise UsageError("--in-place has no effect on a compiled .tsm file; compile with it")
         if wanted.values:
             raise UsageError("--value has no effect on a compiled .tsm file; compile with it")
         if wanted.target is not None:
@@ -63,6 +65,7 @@ def open_model(
                 path, shapes=shapes, options=wanted.options, pins=wanted.pins,
                 forbid=wanted.forbid, values=wanted.values, dynamic=wanted.dynamic,
                 expected=wanted.expected, specialise=wanted.specialise,
+                in_place=wanted.in_place,
             ),
         )  # fmt: skip
 

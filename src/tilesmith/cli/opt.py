@@ -176,7 +176,13 @@ def _read(path: Path, wanted: Wanted, session: Session) -> Graph | Func:
         raise UsageError(f"there is no file {str(path)!r}")
     if path.suffix == ".onnx":
         return driver.load_graph(
-            path, wanted.shapes, session, wanted.values, wanted.dynamic, wanted.expected
+            path,
+            wanted.shapes,
+            session,
+            wanted.values,
+            wanted.dynamic,
+            wanted.expected,
+            wanted.in_place,
         )
     try:
         text = path.read_text()

@@ -1,6 +1,6 @@
 """The compiler from top to bottom.
 
-    model --load--> Graph --GRAPH_PASSES, layout, fuse, place--> Graph of Fused nodes
+    model --load--> Graph --GRAPH_PASSES, layout, fuse, overwrite--> Graph of Fused nodes
       --lower_group--> loop IR --the backend's loop passes--> loop IR
       --the backend's writer--> LLVM or C --its compiler--> object code
       --memory plan, entry point, constants--> Program --> Executable

@@ -80,6 +80,7 @@ def assemble(
     border = {v: Arg("input", i) for i, v in enumerate(fused.inputs)}
     border |= {v: Arg("output", i) for i, v in enumerate(fused.outputs)}
     border |= {fused.outputs[i]: Arg("arena", 0, slot=i) for i in run.grown}
+    border |= {fused.outputs[o]: Arg("input", i) for o, i in fused.in_place}
     steps = (*placement.steps(fused, border), *run.report())
     backend = session.backend
     fixed = {
@@ -111,6 +112,7 @@ def assemble(
         {k.symbol: k.info for k in kernels.values()},
         tuple(Symbol(run.names(v), v.sizes) for v in run.symbols if v.sizes is not None),
         run.count,
+        fused.in_place,
     )
 
 

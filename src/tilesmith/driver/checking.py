@@ -314,18 +314,20 @@ def _run_alone(
     symbols.
     """
     assert isinstance(node.op, Fused)
-    known: dict[Expr, Dim] = {**sizes}
+    in_place, known = node.op.body.in_place, dict[Expr, Dim](sizes)
     extents = tuple(bound(d, known) for d in localise(node.op.body)[1])
     node = _bound(node, sizes)
     renamed = {v: replace(v, name=f"in{i}") for i, v in enumerate(dict.fromkeys(node.inputs))}
     single = replace(node, inputs=tuple(renamed[v] for v in node.inputs))
     names = tuple(f"out{i}" for i in range(len(node.outputs)))
-    alone = Graph("check", tuple(renamed.values()), (), (single,), node.outputs, names)
+    order = {v: i for i, v in enumerate(renamed)}
+    over = tuple((o, order[node.inputs[i]]) for o, i in in_place)
+    alone = Graph("check", tuple(renamed.values()), (), (single,), node.outputs, names, over)
     program = assemble(alone, {single: kernel}, session, extents={single: extents})
     exe = Executable(program, session.options.threads)
     by_value = dict(zip(node.inputs, arrays, strict=True))
     physical = [
-        np.asarray(v.layout.pack(by_value[v]) if v.layout else by_value[v], order="C")
+        np.array(v.layout.pack(by_value[v]) if v.layout else by_value[v], order="C")
         for v in renamed
     ]
     out = exe.run({f"in{i}": a for i, a in enumerate(physical)})

@@ -21,6 +21,7 @@ from tilesmith.graph.text import print_graph
 from tilesmith.ir.expr import Var
 from tilesmith.ir.target import Target
 from tilesmith.ir.text import Names
+from tilesmith.ir.types import same_shape
 from tilesmith.loop.in_place import shareable
 from tilesmith.loop.nodes import Buffer, Func
 from tilesmith.ops.base import OPS
@@ -53,7 +54,7 @@ def compile_model(
     """
     r, options = request, request.options
     session = replace(Session.of(options), constraints=Constraints.of(r.pins, r.forbid))
-    graph = load_graph(r.model, r.shapes, session, r.values, r.dynamic, r.expected)
+    graph = load_graph(r.model, r.shapes, session, r.values, r.dynamic, r.expected, r.in_place)
     graph = bind(graph, named_symbols(graph, r.sizes))
     if any(n.op.custom and OPS.get(n.op.name) is not type(n.op) for _, n in nodes_in(graph)):
         session.outside.add("an operator that is not registered")
@@ -86,15 +87,53 @@ def load_graph(
     values: Values | None = None,
     dynamic: Ranges | None = None,
     expected: ExpectedSizes | None = None,
+    in_place: Mapping[str, str] | None = None,
 ) -> Graph:
-    """The graph of a model, as its frontend makes it; see `frontend.load`."""
+    """The graph of a model, as its frontend makes it; see `frontend.load`.
+
+    in_place: outputs that live in the memory of an input.  Raises UsageError for those that can't.
+    """
     session = session or Session.of(None)
     with session.timings.stage("load"):
         fallback = session.options.fallback == "warn"
-        graph = load_source(model, shapes, values, session.outside, dynamic, expected, fallback)
+        homes = in_place or {}
+        graph = load_source(
+            model, shapes, values, session.outside, dynamic, expected, fallback, homes
+        )
+        graph = living_in(graph, homes)
     if graph is not model:
         session.dumper("load", graph, print_graph)
     return graph
+
+
+def living_in(graph: Graph, homes: Mapping[str, str]) -> Graph:
+    """`graph` whose outputs live in the memory of inputs, by name.
+
+    Raises UsageError for names that it does not have, for two outputs in one input, and where the
+    types differ.
+    """
+    inputs = {v.name: i for i, v in enumerate(graph.inputs)}
+    outputs = {name: i for i, name in enumerate(graph.output_names)}
+    taken: dict[str, str] = {}
+    pairs = [*graph.in_place]
+    for out, home in homes.items():
+        for what, name, names in (("output", out, outputs), ("input", home, inputs)):
+            if name not in names:
+                raise UsageError(
+                    f"in_place: no {what} is called {name!r}; the {what}s are {', '.join(names)}"
+                )
+        if taken.setdefault(home, out) != out:
+            raise UsageError(f"in_place: {taken[home]!r} and {out!r} are to live in {home!r}")
+        found, wanted = graph.outputs[outputs[out]].type, graph.inputs[inputs[home]].type
+        if found.dtype is not wanted.dtype or not same_shape(found.shape, wanted.shape):
+            raise UsageError(
+                f"in_place: output {out!r} can't live in {home!r}: expected the input's type "
+                f"{wanted}, found {found}; compile without it, or for shapes that agree"
+            )
+        if found.dtype.is_host:
+            raise UsageError(f"in_place: {out!r} is {found}, which has no memory to live in")
+        pairs.append((outputs[out], inputs[home]))
+    return replace(graph, in_place=tuple(pairs)) if homes else graph
 
 
 def named_symbols(graph: Graph, sizes: Mapping[str, int]) -> dict[Var, int]:

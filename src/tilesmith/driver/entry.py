@@ -40,6 +40,7 @@ def compile(
     expected: ExpectedSizes | None = None,
     specialise: Mapping[str, int] | Sequence[Mapping[str, int]] | Literal["auto"] | None = None,
     fallback: Fallback | None = None,
+    in_place: Mapping[str, str] | None = None,
 ) -> Executable:
     """Compile a model to native code.
 
@@ -64,6 +65,8 @@ def compile(
         executable has no such inputs.
     fallback: "warn" runs operators without native code on the host, by ONNX's reference evaluator,
         and warns once; "error" refuses them (docs/host.md).
+    in_place: by name, outputs that live in the memory of an input, such as caches
+        (`{"present_key": "past_key"}`).  A call writes them there and returns the input's array.
     accuracy: "strict" fixes every bit of each kernel's results (docs/accuracy.md).
 
     Raises ModelError, UnsupportedError or UsageError, also for a name or a value that the model
@@ -73,7 +76,9 @@ def compile(
         target=target, threads=threads, accuracy=accuracy, fallback=fallback
     )
 
-    request = Request(model, options, shapes, values, dynamic, expected, pins=pins, forbid=forbid)
+    request = Request(
+        model, options, shapes, values, dynamic, expected, in_place, pins=pins, forbid=forbid
+    )
 
     def of_sizes(sizes: Mapping[str, int]) -> Executable:
         return Executable(_program(replace(request, sizes=dict(sizes))), options.threads)

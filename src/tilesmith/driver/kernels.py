@@ -27,6 +27,7 @@ from tilesmith.graph.passes.localise import localise
 from tilesmith.graph.text import constants_of, print_graph
 from tilesmith.ir.expr import Var, index_of
 from tilesmith.ir.target import Target
+from tilesmith.loop.in_place import may_lie_over
 from tilesmith.loop.nodes import Func
 from tilesmith.loop.parse import parse_func
 from tilesmith.loop.text import print_func
@@ -67,12 +68,13 @@ def canonical(body: Graph) -> Graph:
         tuple(Node(n.op, tuple(map(of, n.inputs)), tuple(map(of, n.outputs))) for n in body.nodes),
         tuple(of(v) for v in body.outputs),
         tuple(f"out{i}" for i in range(len(body.outputs))),
+        body.in_place,
     )
 
 
 def tuned_body(body: Graph) -> Graph:
     """The canonical `body` at its expected sizes: what tuning knows a group by."""
-    return expected_graph(canonical(body))
+    return expected_graph(replace(canonical(body), in_place=()))
 
 
 def kernel_key(text: str, options: Options, target: Target, decisions: Decisions) -> str:
@@ -114,12 +116,14 @@ def _count_one() -> None:
 def generate(body: Graph, nest: Func, session: Session, under: tuple[str, ...] = ()) -> KernelCode:
     """Object code for a loop nest, the kernel of the fused `body`."""
     _count_one()
+    shared = _shared(body, nest)
     backend = session.backend
     final = lower_loops(nest, session, under)
     with session.timings.stage("describe", under=under):
         info = describe(body, nest, final, session.target)
     with session.timings.stage("emit", under=under):
-        kernel = backend.emit(final, session.target, strict=session.options.is_strict)
+        strict = session.options.is_strict
+        kernel = backend.emit(final, session.target, shared=shared, strict=strict)
     session.dumper("code", kernel, lambda k: k.text, unit=nest.name)
     with session.timings.stage("compile", under=under):
         code = backend.compile(kernel.text, session.target, session.options.opt_level)
@@ -133,6 +137,19 @@ def generate(body: Graph, nest: Func, session: Session, under: tuple[str, ...] =
         body.symbols,
         tuple(index_of(body.symbols, p) for p in nest.params if isinstance(p, Var)),
     )
+
+
+def _shared(body: Graph, nest: Func) -> set[int]:
+    """The numbers of the kernel's parameters of which two are the same memory.
+
+    Raises ScheduleError if the loops don't allow that.
+    """
+    found = set()
+    for out, operand in body.in_place:
+        if not may_lie_over(nest, out, operand):
+            raise ScheduleError(f"result {out} can't lie over operand {operand} in these loops")
+        found |= {operand, len(body.inputs) + out}
+    return found
 
 
 def start_early(workers: Children, graph: Graph, session: Session) -> None:

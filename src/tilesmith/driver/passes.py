@@ -20,6 +20,7 @@ from tilesmith.graph.passes.fuse import fuse
 from tilesmith.graph.passes.halo import add_halos
 from tilesmith.graph.passes.layout import assign_layouts
 from tilesmith.graph.passes.merge_branches import merge_branches
+from tilesmith.graph.passes.overwrite import overwrite
 from tilesmith.graph.passes.place import place
 from tilesmith.graph.passes.split_taps import split_taps
 from tilesmith.graph.passes.sub_pixel import sub_pixel
@@ -27,6 +28,7 @@ from tilesmith.graph.passes.winograd import winograd
 from tilesmith.graph.text import print_graph
 from tilesmith.graph.verify import verify as verify_graph
 from tilesmith.ir.intrinsics import without_checks
+from tilesmith.loop.in_place import may_lie_over
 from tilesmith.loop.nodes import Func
 from tilesmith.loop.passes.order_reductions import order_reductions
 from tilesmith.loop.text import print_func
@@ -74,6 +76,9 @@ def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
     def layout(graph: Graph, is_body: bool = False) -> Graph:
         return assign_layouts(graph, policy, session.choose, session.allowed, is_body)
 
+    def lies_over(body: Graph, out: int, operand: int) -> bool:
+        return may_lie_over(session.group(body).lower("k"), out, operand)
+
     passes: tuple[tuple[str, GraphPass], ...] = (
         *(exact if options.is_strict else GRAPH_PASSES),
         ("split-taps", split_taps),
@@ -82,6 +87,7 @@ def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
         ("halo", lambda g: add_halos(g, session.choose)),
         ("fuse", lambda g: fuse(g, session.choose, join_attention=not options.is_strict)),
         ("place", lambda g: place(g, windows, session.choose)),
+        ("overwrite", lambda g: overwrite(g, lies_over)),
     )
     of_bodies = {"layout": lambda g: layout(g, is_body=True)}
     return tuple((name, everywhere(run, of_bodies.get(name))) for name, run in passes)

@@ -26,6 +26,7 @@ class Request:
     values: inputs that get a fixed value.
     dynamic: what sizes open dimensions may have.
     expected: the sizes for which the program is made fast.
+    in_place: outputs that live in the memory of an input.
     sizes: numbers for symbols of the model, by the name that they have in its inputs' shapes.
     pins: values that choices and knobs get.
     forbid: values that they don't get.
@@ -37,6 +38,7 @@ class Request:
     values: Mapping[str, ArrayLike] | None = None
     dynamic: Ranges | None = None
     expected: ExpectedSizes | None = None
+    in_place: Mapping[str, str] | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
     pins: Mapping[str, Any] | None = None
     forbid: Mapping[str, Collection[Any]] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from tilesmith.graph.nodes import Graph
@@ -28,6 +29,7 @@ def load(
     dynamic: Ranges | None = None,
     expected: ExpectedSizes | None = None,
     fallback: bool = False,
+    in_place: Iterable[str] = (),
 ) -> Graph:
     """The graph of a source model; a `Graph` is one already.
 
@@ -42,6 +44,8 @@ def load(
         1 to 2^31 - 1 for others.
     expected: the sizes that decisions about speed reckon with, by the same names.
     fallback: whether nodes that can't be native code become calls of the host.
+    in_place: outputs that live in the memory of an input.  The frontend may take it from there that
+        they have an input's shape; whether they do, is for the caller to check.
 
     Raises UsageError for what is no model; ModelError when the model is damaged or inconsistent;
     OpenShapesError when it needs `shapes`; UnsupportedError, which lists every node that cannot be
@@ -51,7 +55,8 @@ def load(
         return model
     symbols = Symbols(dynamic, expected)
     frontend, source = _recognised(model, opened)
-    return _load(frontend, source, Given(shapes or {}, values or {}, symbols, fallback))
+    given = Given(shapes or {}, values or {}, symbols, fallback, frozenset(in_place))
+    return _load(frontend, source, given)
 
 
 def source_nodes(model: Any) -> list[tuple[str, str]]:

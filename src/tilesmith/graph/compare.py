@@ -66,6 +66,8 @@ class _Comparison:
                 return f"{found}\n  {node_text(n)}\n  {node_text(m)}"
         if a.output_names != b.output_names:
             return f"outputs {a.output_names} and {b.output_names}"
+        if a.in_place != b.in_place:
+            return f"outputs in place {a.in_place} and {b.in_place}"
         for name, v, w in zip(a.output_names, a.outputs, b.outputs):
             if found := self.same(v, w):
                 return f"output {name!r}: {found}"

@@ -148,6 +148,10 @@ class Graph:
     nodes: in order of execution.
     outputs: results, in order.
     output_names: the names of the results for users; several may refer to one value.
+    in_place: results that live in the memory of an input: pairs of the result's number and the
+        input's.  No two live in one input, and their types are equal.  Such a result of a fused
+        group lies over the operand; what becomes of one of a whole program, `passes.overwrite`
+        decides.
     """
 
     name: str
@@ -156,6 +160,7 @@ class Graph:
     nodes: tuple[Node, ...]
     outputs: tuple[Value, ...]
     output_names: tuple[str, ...]
+    in_place: tuple[tuple[int, int], ...] = ()
 
     @cached_property
     def producer(self) -> dict[Value, Node]:

@@ -167,6 +167,7 @@ class _Parser:
                 nodes.append(self.node(scope))
         outputs: list[Value] = []
         names: list[str] = []
+        homes: list[tuple[int, int]] = []
         while not self.accept("}"):
             if outputs:
                 self.expect(",")
@@ -174,9 +175,17 @@ class _Parser:
             if not self.keyword("as"):
                 self.fail("expected 'as' and the output's name")
             names.append(self.string("the output's name"))
+            if self.keyword("in"):
+                self.skip()
+                start = self.pos
+                home = self.use(scope)
+                if home not in inputs:
+                    self.fail("expected an input", start)
+                homes.append((len(outputs) - 1, inputs.index(home)))
         return Graph(
-            name, tuple(inputs), tuple(constants), tuple(nodes), tuple(outputs), tuple(names)
-        )
+            name, tuple(inputs), tuple(constants), tuple(nodes), tuple(outputs), tuple(names),
+            tuple(homes),
+        )  # fmt: skip
 
     def symbols(self) -> None:
         """Declarations of symbolic dimensions, up to the closing bracket."""

@@ -19,6 +19,7 @@
   to be 8.
   Symbols that a node measures are declared there too.
 - A node without results is written without "=".
+- `return %y as "y" in %x` says that the result lives in the memory of the input.
 - Attributes with their default value are left out.
 - A constant of at most 8 elements is written out, in its physical order, if its numbers read back
   exactly.  A larger one is named by the digest of its contents, which `constants_of` collects.
@@ -134,8 +135,10 @@ class _Printer:
             shown = f"@{c.data.digest}" if elements is None else elements
             lines.append(f"{inner}const {self.definition(c.value, name)} = {shown}")
         lines += [inner + self.node(n, name, inner) for n in graph.nodes]
+        homes = {o: f" in {name[graph.inputs[i]]}" for o, i in graph.in_place}
         returned = ", ".join(
-            f"{name[v]} as {json.dumps(n)}" for v, n in zip(graph.outputs, graph.output_names)
+            f"{name[v]} as {json.dumps(n)}{homes.get(o, '')}"
+            for o, (v, n) in enumerate(zip(graph.outputs, graph.output_names))
         )
         lines.append(f"{inner}return {returned}".rstrip())
         lines.append(f"{indent}}}")

@@ -2,6 +2,7 @@
 
 - Values are defined once and before they are used.
 - Names of inputs and of outputs are unique.
+- Results that live in an input have its type and layout, and the input to themselves.
 - Every node's results have the types that its operator gives for its inputs.
 - Layouts fit the ranks.
 - Contents of constants have the physical shape and element type (only those already read: verifying
@@ -61,6 +62,12 @@ def _check_graph(graph: Graph) -> None:
     for name, v in zip(graph.output_names, graph.outputs):
         if v not in defined:
             raise _Broken(f"output {name!r} is value {v!r}, which is not defined")
+    for o, i in graph.in_place:
+        v, home = graph.outputs[o], graph.inputs[i]
+        if v.type != home.type or v.layout != home.layout:
+            raise _Broken(f"output {graph.output_names[o]!r} can't live in {home!r}: it is {v!r}")
+    if any(len(set(numbers)) != len(numbers) for numbers in zip(*graph.in_place)):
+        raise _Broken(f"two outputs live in one input, or one in two: {graph.in_place}")
 
 
 def _check_names(what: str, names: Sequence[str]) -> None:

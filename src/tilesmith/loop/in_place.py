@@ -7,6 +7,8 @@ elementwise kernels consist of:
 - The input is read in the same iteration of the same loops as the output is written, at the same
   indices, not after the store; and no two iterations write the same element.
 - The input is read in loops that end before the first store.
+
+An input that is not read at all may lie anywhere.
 """
 
 from __future__ import annotations
@@ -49,16 +51,22 @@ def shareable(func: Func) -> dict[Buffer, tuple[Buffer, ...]]:
     found: dict[Buffer, tuple[Buffer, ...]] = {}
     for out in func.outputs:
         written = stores.get(out, [])
-        if len(written) != 1 or out in loads or not _writes_each_once(written[0]):
-            continue
-        found[out] = tuple(
+        once = len(written) == 1 and out not in loads and _writes_each_once(written[0])
+        homes = tuple(
             b
             for b in func.buffers
             if b not in stores
             and _same_extent(b, out)
-            and all(_is_before(load, written[0]) for load in loads.get(b, []))
+            and (b not in loads or (once and all(_is_before(x, written[0]) for x in loads[b])))
         )
+        if once or homes:
+            found[out] = homes
     return found
+
+
+def may_lie_over(func: Func, out: int, operand: int) -> bool:
+    """Whether an output of a kernel may be the same memory as a parameter, both by number."""
+    return func.buffers[operand] in shareable(func).get(func.outputs[out], ())
 
 
 def _statements(

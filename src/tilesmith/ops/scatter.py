@@ -1,9 +1,13 @@
-"""Operators that write elements to places given by index, over a copy of their first input.
+"""Operators that write elements to places given by index, over a copy of their first input, or
+over that itself.
 
 Indices may be negative (from the end).  One outside the tensor raises ModelError, in the reference
 and in compiled code; with the option `unsafe` compiled code clamps it.  `reduction` says how an
 update combines with the old element.  "none" replaces it: the last of several updates to a place
 wins.  "add", "mul", "min" and "max" combine, one update after the other.
+
+With `in_place` the compiled code copies nothing: the memory of the result is that of the data.
+`graph.passes.overwrite` sets it where nothing reads the data afterwards.
 """
 
 from __future__ import annotations
@@ -50,13 +54,16 @@ def _check(op: str, reduction: str, types: tuple[TensorType, ...]) -> None:
         rules.reject(op, "numbers to combine", data.dtype)
 
 
-def _begin(op: str, types: tuple[TensorType, ...]) -> tuple[LoopBuilder, Array, Array, Array]:
-    """The program up to the copy: (builder, indices, updates, result)."""
+def _begin(
+    op: str, types: tuple[TensorType, ...], in_place: bool
+) -> tuple[LoopBuilder, Array, Array, Array]:
+    """The program up to the copy, if there is one: (builder, indices, updates, result)."""
     b = LoopBuilder(op)
     data, indices, updates = (b.input(f"x{i}", t) for i, t in enumerate(types))
     result = b.output("result", types[0])
-    with b.independent_nest(types[0].shape) as i:
-        result[i] = data[i]
+    if not in_place:
+        with b.independent_nest(types[0].shape) as i:
+            result[i] = data[i]
     return b, indices, updates, result
 
 
@@ -80,10 +87,12 @@ class ScatterElements(Op):
     Inputs: data, indices, updates.
 
     reduction: how an update combines with the old element.
+    in_place: whether the result lies in the memory of the data.
     """
 
     axis: int = 0
     reduction: str = "none"
+    in_place: bool = False
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         _check(self.name, self.reduction, types)
@@ -107,7 +116,7 @@ class ScatterElements(Op):
         return (types[0],)
 
     def loops(self, *types: TensorType) -> Func:
-        b, indices, updates, result = _begin(self.name, types)
+        b, indices, updates, result = _begin(self.name, types, self.in_place)
         shape = types[1].shape
         axis = self.axis % len(shape)
         extent = types[0].shape[axis]
@@ -132,9 +141,11 @@ class ScatterNd(Op):
     Inputs: data, indices, updates.
 
     reduction: how an update combines with the old element.
+    in_place: whether the result lies in the memory of the data.
     """
 
     reduction: str = "none"
+    in_place: bool = False
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         _check(self.name, self.reduction, types)
@@ -150,7 +161,7 @@ class ScatterNd(Op):
         return (types[0],)
 
     def loops(self, *types: TensorType) -> Func:
-        b, indices, updates, result = _begin(self.name, types)
+        b, indices, updates, result = _begin(self.name, types, self.in_place)
         data, (*tuples, last) = types[0].shape, types[1].shape
         depth = rules.static(self.name, last, "an index tuple")
         inner = data[depth:]

@@ -25,6 +25,7 @@ class Runner:
         slots: int = ...,
         first: int = ...,
         limit: int = ...,
+        homes: tuple[int, ...] = ...,
         /,
     ) -> Runner: ...
     def call(

@@ -24,7 +24,7 @@ from tilesmith.ir.dtypes import (
 )
 from tilesmith.support.errors import ModelError, UsageError
 
-from .program import TensorSpec
+from .program import Program, TensorSpec
 
 _TORCH_TYPES: dict[str, DType] = {
     "bfloat16": bf16,
@@ -102,12 +102,14 @@ def _shape(spec: TensorSpec) -> str:
     return f"({shown},)" if len(spec.shape) == 1 else f"({shown})"
 
 
-def as_output(value: Any, spec: TensorSpec) -> np.ndarray:
+def as_output(value: Any, spec: TensorSpec, what: str = "") -> np.ndarray:
     """The memory of an array that a caller gives for an output, as `as_stored` has it.
+
+    what: the output in messages, if not by its own name.
 
     Raises ModelError unless a result of `spec` can be written there.
     """
-    what = f"output {spec.name!r}"
+    what = what or f"output {spec.name!r}"
     if spec.dtype.is_host:
         raise UsageError(f"{what} is a Python object ({spec.type}); expected None in its place")
     if not isinstance(value, np.ndarray) and not is_torch(value):
@@ -122,6 +124,26 @@ def as_output(value: Any, spec: TensorSpec) -> np.ndarray:
     if not (is_view and flags.c_contiguous and flags.aligned and flags.writeable):
         raise ModelError(f"{what}: expected a writable, C-contiguous array")
     return as_stored(array)
+
+
+def at_home(program: Program, inputs: Sequence[Any], given: Sequence[Any]) -> tuple[Any, ...]:
+    """For each output the array that it is written to, or None: the one `given`, or that of the
+    input in which it lives.
+
+    Raises UsageError if another one is given for such an output, ModelError if the input's can't be
+    written.
+    """
+    found = [*given]
+    for out, home in program.in_place:
+        spec, name = program.outputs[out], f"input {program.inputs[home].name!r}"
+        if given[out] is not None and given[out] is not inputs[home]:
+            raise UsageError(
+                f"output {spec.name!r} lives in {name}: expected None or the input's array as its "
+                "out, found another one; compile without in_place, or copy the result"
+            )
+        as_output(inputs[home], spec, f"{name}, in which output {spec.name!r} lives")
+        found[out] = inputs[home]
+    return tuple(found)
 
 
 def beginning(array: Any, shape: Sequence[int]) -> Any:

@@ -27,6 +27,7 @@ from tilesmith.support.errors import ModelError
 from .arrays import (
     as_output,
     as_stored,
+    at_home,
     beginning,
     check,
     check_apart,
@@ -88,6 +89,8 @@ class Executable:
             s.dtype.numpy if is_foreign(s.dtype.numpy) else None for s in program.outputs
         ]
         self._plain = not program.grown and not any(v is not None for v in self._views)
+        homes = dict(program.in_place)
+        self._homes = [homes.get(o) for o in range(len(program.outputs))] if homes else None
         self._single = len(program.outputs) == 1
         self._runner = self._make_runner(self._library.address(ENTRY))
         self._call = self._runner.call
@@ -110,6 +113,7 @@ class Executable:
             )
             for specs in (program.inputs, program.outputs)
         )
+        homes = () if self._homes is None else (tuple(-1 if h is None else h for h in self._homes),)
         return Runner(
             entry,
             program.constants.ctypes.data,
@@ -122,6 +126,7 @@ class Executable:
             max(program.slots - len(program.outputs), 0),
             len(program.outputs),
             usable_memory() or sys.maxsize,
+            *homes,
         )
 
     @property
@@ -146,15 +151,21 @@ class Executable:
             output.  It is returned in its output's place.  Where the shape depends on data, it has
             room for the result, which is a view of its beginning.
 
+        An output that lives in an input (`in_place` of `compile`) is written to the input's array,
+        which must be writable and C-contiguous, and is returned.
+
         Raises ModelError if count, type or shape of the inputs or of `out` is wrong, UsageError if
         `out` shares memory with other arguments.
         """
         plain = self._plain and self._sizes is None and self._host is None
         if plain and len(arrays) == self._input_count:
-            if out is None:
+            if out is not None:
+                results = self._room(self._given(out))
+            elif self._homes is None:
                 results = tuple([r.fresh() for r in self._results])
             else:
-                results = self._room(self._given(out))
+                pairs = zip(self._homes, self._results)
+                results = tuple([r.fresh() if h is None else arrays[h] for h, r in pairs])
             status = self._call(arrays, results)
             if status == 0:
                 return results[0] if self._single else results
@@ -222,14 +233,16 @@ class Executable:
     def _run_checked(self, arrays: tuple[Any, ...], out: Any) -> tuple[Any, ...]:
         """The slow path: convert what the fast path refuses, or say what is wrong with it."""
         stored = self._stored(arrays)
-        given = self._given(out)
+        given = at_home(self.program, arrays, self._given(out))
         sizes = None if self._sizes is None else self._sizes.of(stored)
         pairs = zip(given, self._sized_outputs(sizes), strict=True)
         kept = [None if g is None else as_output(g, s) for g, s in pairs]
         room = self._room(kept, sizes)
         written = (a if k is None else k for k, a in zip(kept, room))
+        homes = {i for _, i in self.program.in_place}
+        named = ((f"input {s.name!r}", a) for s, a in zip(self.inputs, stored, strict=True))
         check_apart(
-            [(f"input {s.name!r}", a) for s, a in zip(self.inputs, stored, strict=True)],
+            [n for i, n in enumerate(named) if i not in homes],
             [
                 (f"output {s.name!r}", a)
                 for s, a in zip(self.outputs, written)
@@ -355,7 +368,10 @@ class Executable:
 
         stored = self._stored(arrays)
         sizes = None if self._sizes is None else self._sizes.of(stored)
-        results = self._room([None] * len(self.outputs), sizes)
+        own = {home: stored[home].copy() for _, home in self.program.in_place}
+        stored = tuple(own.get(i, a) for i, a in enumerate(stored))
+        homes = {out: own[home] for out, home in self.program.in_place}
+        results = self._room([homes.get(o) for o in range(len(self.outputs))], sizes)
         watch = Stopwatch(self.program, self._library)
         times = watch.times()
         spec = ("i", i64.bytes, times.shape)

@@ -120,6 +120,8 @@ class Program:
     kernels: by symbol, descriptions of kernels, where known.
     symbols: what a run computes its sizes from; its function for sizes is the object `SIZES`.
     size_values: how many values that function, and those behind measurements, compute.
+    in_place: outputs that live in the memory of an input: pairs of the output's number and the
+        input's, which have one type.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -134,6 +136,7 @@ class Program:
     kernels: Mapping[str, KernelInfo] = field(default_factory=dict)
     symbols: tuple[Symbol, ...] = ()
     size_values: int = 0
+    in_place: tuple[tuple[int, int], ...] = ()
 
     @cached_property
     def calls(self) -> tuple[KernelCall, ...]:

@@ -44,7 +44,7 @@ from .manifest import Reader, number, steps_out, text
 from .native import aligned_bytes
 from .program import Program, Symbol, TensorSpec
 
-FORMAT = 6
+FORMAT = 7
 _MANIFEST, _WEIGHTS = "manifest.json", "weights.bin"
 _MANIFEST_LIMIT = 64 << 20
 _CODE_LIMIT = 1 << 30
@@ -190,7 +190,7 @@ def _read(
     return Program(
         program.inputs, program.outputs, program.steps, program.arena_bytes, program.scratch_bytes,
         blob, objects, program.target, program.metadata, program.kernels,
-        program.symbols, program.size_values,
+        program.symbols, program.size_values, program.in_place,
     )  # fmt: skip
 
 
@@ -269,6 +269,7 @@ def to_manifest(program: Program, files: dict[str, str]) -> dict[str, Any]:
         "kernels": {s: info.to_json() for s, info in program.kernels.items()},
         "symbols": [[s.name, s.sizes.low, s.sizes.high, s.sizes.expected] for s in program.symbols],
         "size_values": program.size_values,
+        "in_place": [list(pair) for pair in program.in_place],
     }  # fmt: skip
 
 
@@ -315,9 +316,15 @@ def from_manifest(m: dict[str, Any]) -> tuple[Program, dict[str, dict[str, str]]
     if not isinstance(m["metadata"], dict):
         raise ValueError("metadata is not an object")
     kernels = {s: KernelInfo.from_json(k) for s, k in m["kernels"].items() if s in code}
+    pairs = tuple(
+        (number(o, len(outputs) - 1), number(i, len(inputs) - 1)) for o, i in m["in_place"]
+    )
+    for o, i in pairs:
+        if outputs[o].type != inputs[i].type or outputs[o].dtype.is_host:
+            raise ValueError(f"output {outputs[o]} does not fit the memory of {inputs[i]}")
     program = Program(
         inputs, outputs, steps, arena, scratch, aligned_bytes(0), {}, target, m["metadata"],
-        kernels, symbols, values,
+        kernels, symbols, values, pairs,
     )  # fmt: skip
     return program, code, weights
 

@@ -53,12 +53,14 @@ class Given:
     values: inputs that are constants.
     symbols: the dimensions that stay open.
     fallback: whether nodes that can't be native code run on the host.
+    in_place: outputs, by name, that live in the memory of an input and so have its type.
     """
 
     shapes: Shapes = field(default_factory=dict)
     values: Values = field(default_factory=dict)
     symbols: Symbols = field(default_factory=Symbols)
     fallback: bool = False
+    in_place: frozenset[str] = frozenset()
 
 
 def fixed(inputs: Sequence[Declared], values: Values) -> dict[str, np.ndarray]:

@@ -54,11 +54,16 @@ class OnnxImporter(Importer):
         files: ExternalFiles,
         functions: Sequence[Any],
         fallback: bool = False,
+        in_place: frozenset[str] = frozenset(),
     ) -> None:
-        """fallback: whether nodes that can't be native code run on the host."""
+        """fallback: whether nodes that can't be native code run on the host.
+
+        in_place: outputs of the model that live in the memory of an input.
+        """
         super().__init__(builder)
         self.files = files
         self.fallback = fallback
+        self.in_place = in_place
         self._functions: dict[tuple[str, str, str], Any] = {}
         for f in functions:
             key = (
@@ -332,6 +337,7 @@ class _Visit:
             walk.files,
             lambda graph, arguments, at: walk.subgraph(graph, frame, arguments, at),
             lambda body, graph, arguments, at: walk.nested(body, graph, frame, arguments, at),
+            frozenset() if frame.depth else walk.in_place,
         )
         made = importer(context)
         context.check_all_read()

@@ -37,6 +37,7 @@ class OnnxNode(NodeContext):
         last argument is its place, for messages.
     nest: the same with the nodes added to a body, which captures what it uses of the graphs around;
         None where something in it can't be, and nothing is reported.
+    in_place: values that live in the memory of an input of the model, by name.
     """
 
     op_type: str
@@ -47,6 +48,7 @@ class OnnxNode(NodeContext):
     files: ExternalFiles
     inline: Callable[[Any, Sequence[Slot], str], list[Slot]]
     nest: Callable[[Body, Any, Sequence[Slot], str], list[Slot] | None]
+    in_place: frozenset[str] = frozenset()
     _inputs_read: int = field(default=0, init=False)
 
     # Inputs
@@ -89,6 +91,10 @@ class OnnxNode(NodeContext):
     def wants(self, index: int) -> bool:
         """Whether the model uses output number `index`."""
         return index < len(self.outputs) and bool(self.outputs[index])
+
+    def is_in_place(self, index: int) -> bool:
+        """Whether output number `index` lives in the memory of an input of the model."""
+        return self.wants(index) and self.outputs[index] in self.in_place
 
     @property
     def output_count(self) -> int:

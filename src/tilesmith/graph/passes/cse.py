@@ -6,6 +6,7 @@ same values.  Extents that are measured twice in the same way become one symbol.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -53,14 +54,8 @@ def cse(graph: Graph) -> Graph:
                 symbols.update(zip(node.op.symbols, first.op.symbols))
     if not replaced and not symbols:
         return graph
-    shared = Graph(
-        graph.name,
-        graph.inputs,
-        constants,
-        tuple(nodes),
-        tuple(replaced.get(v, v) for v in graph.outputs),
-        graph.output_names,
-    )
+    outputs = tuple(replaced.get(v, v) for v in graph.outputs)
+    shared = replace(graph, constants=constants, nodes=tuple(nodes), outputs=outputs)
     return cse(Binding(symbols).graph(shared)) if symbols else shared
 
 

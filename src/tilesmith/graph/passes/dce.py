@@ -6,6 +6,8 @@ what it measures.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilesmith.graph.measure import Measure
 from tilesmith.graph.nodes import Graph, Node, Value
 from tilesmith.ir.expr import Var
@@ -28,6 +30,4 @@ def dce(graph: Graph) -> Graph:
     if len(nodes) == len(graph.nodes) and len(constants) == len(graph.constants):
         return graph
     nodes.reverse()
-    return Graph(
-        graph.name, graph.inputs, constants, tuple(nodes), graph.outputs, graph.output_names
-    )
+    return replace(graph, constants=constants, nodes=tuple(nodes))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilesmith.graph.builder import expansion
 from tilesmith.graph.nodes import Constant, Graph, Node, Value
 
@@ -16,13 +18,11 @@ def decompose(graph: Graph) -> Graph:
     expanded = _Expansion(graph.constants)
     for node in graph.nodes:
         expanded.add(node)
-    return Graph(
-        graph.name,
-        graph.inputs,
-        tuple(expanded.constants.values()),
-        tuple(expanded.nodes),
-        tuple(expanded.renamed.get(v, v) for v in graph.outputs),
-        graph.output_names,
+    return replace(
+        graph,
+        constants=tuple(expanded.constants.values()),
+        nodes=tuple(expanded.nodes),
+        outputs=tuple(expanded.renamed.get(v, v) for v in graph.outputs),
     )
 
 

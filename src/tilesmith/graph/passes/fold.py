@@ -11,6 +11,7 @@ megabyte would replace a cheap operation by weights.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -44,16 +45,7 @@ def fold(graph: Graph, limit: int = FOLDED_BYTES) -> Graph:
     if len(nodes) == len(graph.nodes):
         return graph
     # The folded results keep their values, so nothing else changes.
-    return dce(
-        Graph(
-            graph.name,
-            graph.inputs,
-            tuple(constants.values()),
-            tuple(nodes),
-            graph.outputs,
-            graph.output_names,
-        )
-    )
+    return dce(replace(graph, constants=tuple(constants.values()), nodes=tuple(nodes)))
 
 
 def _is_foldable(node: Node, constants: dict[Value, Constant], limit: int) -> bool:

@@ -3,8 +3,9 @@
 Nodes run in order.  A value's live range goes from the node that defines it to the last one that
 reads it.  Two values may share bytes if their live ranges do not overlap.  Inputs, outputs and
 constants have memory of their own.  A value that an `InPlace` node defines or joins lies inside
-another value's memory, which is alive as long as any of them.  A node may ask for workspace, alive
-only while it runs.
+another value's memory, which is alive as long as any of them.  So does a result that a group writes
+over an operand; if the result is the program's, the operand lies in its memory.  A node may ask for
+workspace, alive only while it runs.
 
 Optimal placement is NP-hard (dynamic storage allocation).  Here blocks are placed in several
 orders, each at the best-fitting gap, and the smallest arena wins.  "Efficient Memory Management for
@@ -25,7 +26,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilesmith.graph.measure import Measure
-from tilesmith.graph.nodes import Graph, InPlace, Node, Value
+from tilesmith.graph.nodes import Fused, Graph, InPlace, Node, Value
 from tilesmith.ir.expr import Expr, maximum
 from tilesmith.ir.symbols import as_dim, expected
 from tilesmith.ir.target import LINE_BYTES
@@ -79,7 +80,7 @@ def plan(graph: Graph, extra_bytes: Mapping[Node, Dim] | None = None) -> MemoryP
 
     extra_bytes: workspace that a node needs while it runs.
     """
-    homes = _homes(graph)
+    homes = homes_of(graph)
     blocks = _blocks(graph, extra_bytes or {}, homes)
     in_arena = [b for b in blocks if b.region is None]
     bound = _lower_bound(in_arena)
@@ -176,10 +177,17 @@ def largest(sizes: Sequence[Dim]) -> Dim:
     return found
 
 
-def _homes(graph: Graph) -> dict[Value, tuple[Value, int]]:
+def homes_of(graph: Graph) -> dict[Value, tuple[Value, int]]:
     """For values inside the memory of others, the outermost of those and the byte offset in it."""
     inside: dict[Value, tuple[Value, int]] = {}
+    given, results = {*graph.inputs}, {*graph.outputs}
     for node in graph.nodes:
+        for out, operand in node.op.body.in_place if isinstance(node.op, Fused) else ():
+            over, under = node.outputs[out], node.inputs[operand]
+            if over not in results:
+                inside[over] = under, 0
+            elif under not in given:  # which a caller gives for the result, too
+                inside[under] = over, 0
         if isinstance(node.op, InPlace):
             parts, wholes = node.outputs, node.inputs
             if node.op.joins:

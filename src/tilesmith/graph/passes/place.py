@@ -269,7 +269,7 @@ class _Placement:
             value = self.value(v)
             if slot is None or slot.whole is not node.outputs[0]:
                 copy = replace(v, layout=_within(v, whole, seen))
-                nodes.append(_copy(value, copy, node.loc))
+                nodes.append(copy_of(value, copy, node.loc))
                 value = copy
             inputs.append(value)
             offsets.append(position * _stride(seen, whole, axis))
@@ -355,7 +355,8 @@ def _stride(layout: Layout, v: Value, axis: int) -> int:
     return math.prod(shape[at + 1 :])
 
 
-def _copy(source: Value, target: Value, loc: str) -> Node:
+def copy_of(source: Value, target: Value, loc: str = "") -> Node:
+    """A group that copies a value to another one."""
     inner, out = replace(source, name="in0"), replace(target)
     body = Graph("fused", (inner,), (), (Node(Identity(), (inner,), (out,)),), (out,), ("out0",))
     return Node(Fused(body), (source,), (target,), loc)

@@ -9,6 +9,7 @@ because a fusion of two nodes pays only if the first one has no other reader.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -116,13 +117,11 @@ class Rewriter:
         if not self._replaced:
             return graph
         return dce(
-            Graph(
-                graph.name,
-                graph.inputs,
-                tuple(self._constants.values()),
-                tuple(self._nodes),
-                tuple(self._replaced.get(v, v) for v in graph.outputs),
-                graph.output_names,
+            replace(
+                graph,
+                constants=tuple(self._constants.values()),
+                nodes=tuple(self._nodes),
+                outputs=tuple(self._replaced.get(v, v) for v in graph.outputs),
             )
         )
 

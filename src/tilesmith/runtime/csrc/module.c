@@ -33,6 +33,7 @@ typedef struct Runner {
     Arenas memory;
     Py_ssize_t inputs, arrays;        /* number of inputs; of inputs and outputs */
     Spec *specs;
+    Py_ssize_t *homes; /* of each output: the input that is the same array, or -1 */
     int64_t first;   /* slot that is no output */
     int64_t limit;   /* bytes of memory that a run may take */
     PyObject *owner; /* keeps code and constants alive */
@@ -89,9 +90,9 @@ static PyObject *runner_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     (void)kwargs;
     unsigned long long entry, constants;
     Py_ssize_t arena, scratch, threads, slots = 0, first = 0, limit = PY_SSIZE_T_MAX;
-    PyObject *inputs, *outputs, *owner;
-    if (!PyArg_ParseTuple(args, "KKnnnO!O!O|nnn", &entry, &constants, &arena, &scratch, &threads, &PyTuple_Type, &inputs,
-                          &PyTuple_Type, &outputs, &owner, &slots, &first, &limit))
+    PyObject *inputs, *outputs, *owner, *homes = NULL;
+    if (!PyArg_ParseTuple(args, "KKnnnO!O!O|nnnO!", &entry, &constants, &arena, &scratch, &threads, &PyTuple_Type,
+                          &inputs, &PyTuple_Type, &outputs, &owner, &slots, &first, &limit, &PyTuple_Type, &homes))
         return NULL;
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     Runner *self = (Runner *)alloc(type, 0);
@@ -124,10 +125,13 @@ static PyObject *runner_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     Py_INCREF(owner);
     self->owner = owner;
     self->specs = calloc((size_t)self->arrays + 1, sizeof(Spec));
-    if (self->specs == NULL) {
+    self->homes = malloc(((size_t)self->arrays + 1) * sizeof *self->homes);
+    if (self->specs == NULL || self->homes == NULL) {
         Py_DECREF(self);
         return PyErr_NoMemory();
     }
+    for (Py_ssize_t i = 0; i < PyTuple_Size(outputs); i++)
+        self->homes[i] = homes && i < PyTuple_Size(homes) ? PyLong_AsSsize_t(PyTuple_GetItem(homes, i)) : -1;
     for (Py_ssize_t i = 0; i < self->arrays; i++) {
         PyObject *item = i < self->inputs ? PyTuple_GetItem(inputs, i) : PyTuple_GetItem(outputs, i - self->inputs);
         if (parse_spec(item, &self->specs[i]) < 0) {
@@ -143,6 +147,7 @@ static void runner_dealloc(PyObject *object) {
     PyTypeObject *type = Py_TYPE(object);
     tilesmith_arenas_close(&self->memory);
     free(self->specs);
+    free(self->homes);
     Py_XDECREF(self->owner);
     freefunc free_object = (freefunc)PyType_GetSlot(type, Py_tp_free);
     free_object(object);
@@ -173,13 +178,16 @@ static Py_ssize_t take(Runner *self, PyObject *arrays, Py_ssize_t first, Py_ssiz
     return count;
 }
 
-/* The first output that shares memory with an array before it; `self->arrays` if there is none. */
+/* The first output that shares memory with an array before it, or is another array than the input that it lives in;
+ * `self->arrays` if there is none. */
 static Py_ssize_t overlapping_output(const Runner *self, const Py_buffer *views) {
     Py_ssize_t i = self->inputs;
     for (; i < self->arrays; i++)
-        for (Py_ssize_t j = 0; j < i; j++)
-            if (tilesmith_overlap(&views[i], &views[j]))
+        for (Py_ssize_t j = 0; j < i; j++) {
+            int is_home = self->homes[i - self->inputs] == j;
+            if (is_home ? views[i].buf != views[j].buf : tilesmith_overlap(&views[i], &views[j]))
                 return i;
+        }
     return i;
 }
 
@@ -313,7 +321,7 @@ static PyMethodDef runner_methods[] = {
     {"call", (PyCFunction)(void (*)(void))runner_call, METH_FASTCALL,
      "call(inputs, outputs[, sizes[, host]]) -> 0, or -(i + 1) when array i does not fit its specification (outputs are\n"
      "counted after the inputs; a Block stands for one that grows) or is an output that shares memory with an array\n"
-     "before it, or why the run failed: (code, call, assertion, values).  `sizes` is (arena_bytes, scratch_bytes,\n"
+     "before it or is another array than the input that it lives in, or why the run failed: (code, call, assertion, values).  `sizes` is (arena_bytes, scratch_bytes,\n"
      "*extents), or None for those that the runner was made with.  host(number, address, count) runs host functions;\n"
      "what it raises, call raises."},
     {"trim", runner_trim, METH_NOARGS, "trim() -> bytes of idle arenas that were given back to the system."},
@@ -324,10 +332,10 @@ static PyType_Slot runner_slots[] = {
     {Py_tp_new, runner_new},
     {Py_tp_dealloc, runner_dealloc},
     {Py_tp_methods, runner_methods},
-    {Py_tp_doc, "Runner(entry, constants, arena_bytes, scratch_bytes_per_thread, threads, inputs, outputs, owner[, slots, first, limit])\n\n"
+    {Py_tp_doc, "Runner(entry, constants, arena_bytes, scratch_bytes_per_thread, threads, inputs, outputs, owner[, slots, first, limit, homes])\n\n"
                 "`inputs` and `outputs` are tuples of (kind, item size, shape); an extent of -1 is not checked.\n"
                 "The program may grow `slots` pieces of memory besides its outputs, from number `first` on, to `limit`\n"
-                "bytes of memory in all."},
+                "bytes of memory in all.  `homes`: of each output the number of the input that it lives in, or -1."},
     {0, NULL},
 };
 

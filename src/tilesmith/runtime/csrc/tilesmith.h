@@ -76,10 +76,11 @@ struct tilesmith_context {
     uint32_t abi;                           /* TILESMITH_ABI */
     uint32_t size;                          /* sizeof(struct tilesmith_context) */
     void *const *inputs;                    /* the input tensors in the program's order: dense, row-major, aligned to
-                                             * their elements; not written */
+                                             * their elements; written only where an output lives in one */
     void *const *outputs;                   /* the output tensors likewise, written; no input overlaps them.  Those
                                              * whose extents only the program finds come from grow, and after all
-                                             * outputs an array of i64 takes these extents, one after the other */
+                                             * outputs an array of i64 takes these extents, one after the other.  The
+                                             * pointer of one that lives in an input is not used */
     const void *constants;                  /* the program's constants, aligned; not written */
     void *arena;                            /* `arena_bytes` for intermediate values, aligned, uninitialised */
     void *scratch;                          /* `threads * scratch_bytes` for buffers private to a thread, aligned */

@@ -58,7 +58,9 @@ def lower_irregular(body: Graph, target: Target, name: str) -> Func:
         return Store(memory[v], place(v, s.indices), s.value, s.mask)
 
     nest = map_stmt(written.body, f_expr=lambda e: map_loads((e,), load)[0], f_stmt=stmt)
-    size = sum(expected_size(v.type.shape) for v in (*body.inputs, *body.outputs))
+    pairs = ((body.outputs[o], body.inputs[i]) for o, i in body.in_place)
+    left = {v for pair in pairs for v in pair}  # of which little is used
+    size = sum(expected_size(v.type.shape) for v in memory if v not in left)
     lanes = target.vector_lanes(max(v.dtype.bytes for v in memory))
     mapped = _mapped(nest, size >= target.parallel_elements, lanes)
     return Func(name, (*memory.values(), *body.symbols), tuple(outputs.values()), mapped)

@@ -1,0 +1,148 @@
+"""Results in the memory of operands that nothing needs any more.
+
+A scatter writes over its data instead of over a copy of them where it is the last to use their
+memory.  So a step costs what it writes, however large the tensor is.
+
+Results of the program that live in an input (`Graph.in_place`) are written there directly
+
+- by a kernel that is a scatter, or that may write over its operand, if it is the last to use the
+  input,
+- or by any kernels that run after the input was used for the last time.
+
+Any other one is computed elsewhere and copied at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tilesmith.graph.nodes import Fused, Graph, InPlace, Node, Value
+from tilesmith.ops.scatter import ScatterElements, ScatterNd
+
+from .memory_plan import homes_of
+from .place import copy_of
+
+LiesOver = Callable[[Graph, int, int], bool]
+"""Whether the kernel of a fused body may write a result over an operand, both by number."""
+
+
+def overwrite(graph: Graph, lies_over: LiesOver) -> Graph:
+    """A fused `graph` with results in the memory of operands; the same object if there are none."""
+    found = _Overwriting(graph, lies_over)
+    for i, node in enumerate(graph.nodes):
+        found.scatter(i, node)
+    for out, home in graph.in_place:
+        found.settle(out, home)
+    return found.graph
+
+
+class _Overwriting:
+    """The graph as far as it is rewritten, and who uses which memory.
+
+    home: the value in whose memory another one lies.
+    uses: by such a value, the numbers of the nodes that read or write anything in its memory.
+    """
+
+    def __init__(self, graph: Graph, lies_over: LiesOver) -> None:
+        self.graph = graph
+        self.lies_over = lies_over
+        self.home = {v: home for v, (home, _) in homes_of(graph).items()}
+        self.uses: dict[Value, list[int]] = {}
+        for i, node in enumerate(graph.nodes):
+            for v in (*node.inputs, *node.outputs):
+                self.uses.setdefault(self.of(v), []).append(i)
+        self.given = {graph.outputs[o]: graph.inputs[i] for o, i in graph.in_place}
+        """The inputs that results live in."""
+        self.outside = {*graph.inputs, *graph.outputs, *graph.constant}
+
+    def of(self, v: Value) -> Value:
+        """The value in whose memory `v` lies."""
+        return self.home.get(v, v)
+
+    def is_last(self, i: int, v: Value) -> bool:
+        """True if node `i` is the last one to use the memory of `v`, and reads only `v` there."""
+        used = [x for x in self.graph.nodes[i].inputs if self.of(x) is self.of(v)]
+        return self.uses[self.of(v)][-1] == i and used == [v]
+
+    def scatter(self, i: int, node: Node) -> None:
+        """Let node `i` write over its data if it is a scatter and may."""
+        operand = _data(node)
+        if operand is None:
+            return
+        data, result = node.inputs[operand], node.outputs[0]
+        if data.layout != result.layout or self.of(result) is not result:
+            return
+        if not self.is_last(i, data) or not self.fits(i, data, result):
+            return
+        assert isinstance(node.op, Fused)
+        body = node.op.body
+        (inner,) = body.nodes
+        inner = replace(inner, op=replace(inner.op, in_place=True))  # type: ignore[call-arg]  # a scatter
+        self.change(i, replace(body, nodes=(inner,), in_place=((0, operand),)))
+        home = self.of(data)
+        if home not in self.outside:
+            whole, part = (result, home) if result in self.outside else (home, result)
+            self.home |= {v: whole for v, h in self.home.items() if h is part} | {part: whole}
+            self.uses[whole] = sorted((*self.uses[whole], *self.uses.pop(part)))
+
+    def fits(self, i: int, data: Value, result: Value) -> bool:
+        """Whether the result of node `i` and its data can have the same memory."""
+        home = self.of(data)
+        if home in self.outside:
+            return self.given.get(result) is data and self.uses[result][0] == i
+        if result not in self.outside:
+            return True
+        if home is not data:
+            return False  # the memory around the data is another size
+        own = self.given.get(result)  # which the data must not disturb
+        return own is None or own not in self.uses or self.uses[own][-1] < self.uses[data][0]
+
+    def settle(self, out: int, home: int) -> None:
+        """Bring a result of the program into the input that it lives in."""
+        value, given = self.graph.outputs[out], self.graph.inputs[home]
+        if value is given:
+            return
+        first, last = self.uses.get(value, [-1])[0], self.uses.get(given, [-1])[-1]
+        if value in self.graph.producer and (
+            first > last or self.written_over(first, value, given)
+        ):
+            return
+        copy = replace(value)
+        nodes = (*self.graph.nodes, copy_of(value, copy))
+        outputs = (*self.graph.outputs[:out], copy, *self.graph.outputs[out + 1 :])
+        self.graph = replace(self.graph, nodes=nodes, outputs=outputs)
+
+    def written_over(self, i: int, value: Value, given: Value) -> bool:
+        """Whether node `i`, the first to use the memory of `value`, writes it over the input."""
+        node = self.graph.nodes[i]
+        if value not in node.outputs or not self.is_last(i, given):
+            return False
+        if not isinstance(node.op, Fused) or isinstance(node.op, InPlace):
+            return False
+        pair = node.outputs.index(value), node.inputs.index(given)
+        body = node.op.body
+        if pair in body.in_place:
+            return True
+        if not self.lies_over(body, *pair):
+            return False
+        self.change(i, replace(body, in_place=(*body.in_place, pair)))
+        return True
+
+    def change(self, i: int, body: Graph) -> None:
+        nodes = [*self.graph.nodes]
+        nodes[i] = replace(nodes[i], op=Fused(body))
+        self.graph = replace(self.graph, nodes=tuple(nodes))
+
+
+def _data(node: Node) -> int | None:
+    """The number of the operand that a node consisting of a scatter writes over a copy of."""
+    body = node.op.body if isinstance(node.op, Fused) else None
+    if body is None or len(body.nodes) != 1:
+        return None
+    (inner,) = body.nodes
+    if not isinstance(inner.op, (ScatterElements, ScatterNd)) or inner.op.in_place:
+        return None
+    if inner.inputs[0] in body.constant:
+        return None
+    return body.inputs.index(inner.inputs[0])
