@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tilesmith import te
     from tilesmith.choices.templates import register_template
     from tilesmith.driver import build, check, compile, load
+    from tilesmith.driver.intrinsics import tensor_intrinsics
     from tilesmith.frontend.onnx.custom import register_op
     from tilesmith.graph.nodes import Graph
     from tilesmith.ir.target import Target
@@ -69,6 +70,7 @@ __all__ = [
     "register_op",
     "register_template",
     "te",
+    "tensor_intrinsics",
     "tune",
     "tune_expression",
     "tune_template",
@@ -80,6 +82,7 @@ __getattr__, __dir__ = exports(
         "tilesmith.driver.entry": ["compile", "load"],
         "tilesmith.driver.compiler": ["build"],
         "tilesmith.driver.checking": ["check"],
+        "tilesmith.driver.intrinsics": ["tensor_intrinsics"],
         "tilesmith.frontend.onnx.custom": ["register_op"],
         "tilesmith.graph.nodes": ["Graph"],
         "tilesmith.ir.target": ["Target"],

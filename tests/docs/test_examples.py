@@ -115,3 +115,15 @@ def test_the_table_of_odd_operators_takes_the_best_other_way(tables):
     assert "3.000 (onnxruntime)" in lines["an operator"] and "3.00 |" in lines["an operator"]
     assert "1.73 (>= 2 **missed**)" in lines["geometric mean"]
     assert "no time: **missed**" in lines["the third"]
+
+
+@pytest.mark.parametrize("shape", [(8, 32, 6), (7, 40, 2)])
+def test_the_example_of_tensor_intrinsics(shape):
+    example = runpy.run_path(str(ROOT / "examples" / "tensor_intrinsic.py"))
+    m, n, k = shape
+    schedule, args = example["product"](m, n, k)
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-(2**15), 2**15, s, np.int16) for s in ((m, k), (k, n)))
+    c = np.empty((m, n), np.int32)
+    ts.build(schedule, args)(a, example["packed"](b), c)
+    np.testing.assert_array_equal(c, a.astype(np.int32) @ b.astype(np.int32))

@@ -68,8 +68,8 @@ def test_words_of_others_are_answered_with_ours() -> None:
     s = te.create_schedule(y)
     with pytest.raises(AttributeError, match=r"no te.thread_axis: threads .* s\[t\].parallel"):
         te.thread_axis  # noqa: B018  # the attribute is what is tested
-    with pytest.raises(AttributeError, match=r"no stage.tensorize: .*vectorize"):
-        s[y].tensorize  # noqa: B018  # the attribute is what is tested
+    with pytest.raises(AttributeError, match=r"no stage.bind: threads .*parallel"):
+        s[y].bind  # noqa: B018  # the attribute is what is tested
     with pytest.raises(AttributeError, match=r"no stage.bound: extents are the shape that te.com"):
         s[y].bound  # noqa: B018  # the attribute is what is tested
     with pytest.raises(AttributeError, match=r"there is no te.nothing$"):

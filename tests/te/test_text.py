@@ -31,6 +31,10 @@ def _every_kind_of_argument() -> tuple[te.Schedule, list[te.Tensor]]:
     s[top].compute_inline()
     s[top].compute_root()
     s[copy].compute_at(s[top], s[top].axis[0])
+    a = te.placeholder((64,), name="a")
+    more = te.compute((64,), lambda i: a[i] + 1.0, name="c")
+    plus = te.decl_tensor_intrin("plus_one", more, lambda code, a: a)
+    s[top].tensorize(s[top].axis[1], plus)
     return s, [x, z]
 
 

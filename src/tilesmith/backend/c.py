@@ -21,6 +21,7 @@ from tilesmith.loop.passes.hoist import hoist
 from tilesmith.loop.passes.peel import peel
 from tilesmith.loop.passes.scalarize import scalarize
 from tilesmith.loop.passes.simplify import simplify_func
+from tilesmith.loop.passes.tensorize import without_intrinsics
 from tilesmith.loop.passes.trim import trim
 from tilesmith.strategy.cpu.layouts import layout_policy
 from tilesmith.strategy.sketch import default_schedule
@@ -48,6 +49,7 @@ C = Backend(
     rules=RULES,
     auto_schedule=default_schedule,
     loop_passes=(
+        LoopPass("loops-of-intrinsics", without_intrinsics, "nest"),
         LoopPass("scalarize", scalarize, "nest"),
         LoopPass("simplify", simplify_func, "nest"),
         LoopPass("flatten", flatten, "flat"),

@@ -15,6 +15,7 @@ from tilesmith.loop.passes.flatten import flatten
 from tilesmith.loop.passes.hoist import hoist
 from tilesmith.loop.passes.peel import peel
 from tilesmith.loop.passes.simplify import simplify_func
+from tilesmith.loop.passes.tensorize import tensorize
 from tilesmith.loop.passes.trim import trim
 from tilesmith.loop.passes.unroll import unroll
 from tilesmith.loop.passes.vectorize import vectorize
@@ -58,6 +59,7 @@ CPU = Backend(
         LoopPass("flatten", flatten, "flat"),
         LoopPass("trim", trim, "flat"),
         LoopPass("peel", peel, "flat"),
+        LoopPass("tensorize", tensorize, "flat"),
         LoopPass("vectorize", vectorize, "flat"),
         LoopPass("unroll", unroll, "final"),
         LoopPass("simplify-again", simplify_func, "final"),

@@ -24,7 +24,8 @@ from tilesmith.ir.expr import Const, Expr, Var, type_text
 from tilesmith.ir.intrinsics import checks_index
 from tilesmith.ir.storage import converted
 from tilesmith.ir.target import Target
-from tilesmith.support.errors import InternalError
+from tilesmith.ir.tensor_intrinsics import tensor_intrinsic
+from tilesmith.support.errors import InternalError, ScheduleError
 
 from . import narrow_floats
 from .arithmetic import Arithmetic
@@ -32,6 +33,7 @@ from .builder import ValueScope
 from .lane_loads import known_lanes
 from .llvm_text import is_narrow, lane_numbers, literal, memory_type, value_type, vector
 from .math import has_expansion
+from .tensor_code import TensorCode, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ class ExprEmitter(Arithmetic):
             ir.Ramp: self._ramp,
             ir.Broadcast: self._broadcast,
             ir.VectorReduce: self._vector_reduce,
+            ir.TensorCall: self._tensor_call,
         }
 
     # what the memory layer supplies
@@ -369,6 +372,32 @@ class ExprEmitter(Arithmetic):
         if e.name == "bitcast":
             return self._bitcast(e, args[0])
         return self.call(e.name, e.args[0].dtype, e.lanes, args)
+
+    def _tensor_call(self, e: ir.TensorCall, mask: Mask | None) -> str:
+        intrinsic = tensor_intrinsic(e.name)
+        missing = intrinsic.features - self.target.features
+        if missing:
+            raise ScheduleError(
+                f"{e.name} needs {', '.join(sorted(missing))}; the target {self.target.name} lacks "
+                "it: use an intrinsic that the target has"
+            )
+        if self.strict and intrinsic.tolerance:
+            raise ScheduleError(
+                f"{e.name} has a relative error of {intrinsic.tolerance:g}, which strict accuracy "
+                "does not allow"
+            )
+        args = [Value(memory_type(a.dtype, a.lanes), self.stored(a, mask)) for a in e.args]
+        found = intrinsic.emit(TensorCode(self), *args)
+        wanted = memory_type(e.type, e.size)
+        if not isinstance(found, Value) or found.type != wanted:
+            raise ScheduleError(
+                f"{e.name}: expected that emit returns a value of type {wanted}, found {found!r}"
+            )
+        return self.from_memory(e.type, e.size, found.text)
+
+    def stored(self, e: Expr, mask: Mask | None) -> str:
+        """The value of `e` in its memory type."""
+        return self.to_memory(e.dtype, e.lanes, self.value(e, mask))
 
     def _bitcast(self, e: ir.Call, value: str) -> str:
         source, result = e.args[0].dtype, e.type

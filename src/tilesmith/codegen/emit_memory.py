@@ -21,7 +21,7 @@ from tilesmith.support.errors import InternalError
 from .emit_expr import Mask
 from .emit_registers import RegisterEmitter, constant_access
 from .lane_loads import Reach, cover, known_lanes, place
-from .llvm_text import NONTEMPORAL, memory_type, value_type, vector
+from .llvm_text import NONTEMPORAL, is_narrow, memory_type, value_type, vector
 from .survey import moved
 from .targets import has_slow_gathers
 
@@ -125,6 +125,12 @@ class MemoryEmitter(RegisterEmitter):
                 return value
             return self._or_zero(active.text, value_type(buffer.dtype, lanes), value)
         return self.from_memory(buffer.dtype, lanes, self._stored(e, mask))
+
+    def stored(self, e: Expr, mask: Mask | None) -> str:
+        """Narrow floats that are loaded are not widened first."""
+        if isinstance(e, Load) and e.lanes > 1 and is_narrow(e.dtype):
+            return self._stored(e, mask)
+        return super().stored(e, mask)
 
     def _stored(self, e: Load, mask: Mask | None) -> str:
         """The elements of a vector load, in their memory type."""

@@ -196,6 +196,7 @@ _HEADS = {
     ir.Cast: lambda e: f"~{e.type}",
     ir.Load: lambda e: f"~{e.buffer.name}",
     ir.Call: lambda e: f"~{e.name}",
+    ir.TensorCall: lambda e: f"~tensor_{e.name}",
     ir.Ramp: lambda e: f"~ramp{e.size}",
     ir.Broadcast: lambda e: f"~x{e.size}",
     ir.VectorReduce: lambda e: f"~reduce_{e.op}{e.size}",

@@ -9,12 +9,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from tilesmith.support.errors import ParseError
+from tilesmith.support.errors import ParseError, UsageError
 
 from . import expr as ir
 from .dtypes import BY_NAME, DType, bool_, f32, i64
 from .expr import BufferLike, Expr, Var, const
-from .text import COMPARISONS, INFIX, LOGICAL, PREFIX_CALLS, call_type
+from .tensor_intrinsics import tensor_intrinsic
+from .text import COMPARISONS, INFIX, LOGICAL, PREFIX_CALLS, TENSOR_PREFIX, call_type
 
 _TOKEN = re.compile(
     r"""(?P<space>[ \t]+|\#[^\n]*)
@@ -297,10 +298,19 @@ class ExprParser:
         if word == "select":
             self.count(token, args, 3)
             return self.build(token, ir.Select, *args)
+        if word.startswith(TENSOR_PREFIX):
+            return self.tensor_call(word.removeprefix(TENSOR_PREFIX), args, token)
         dtype = self.type_suffix() or call_type(word, tuple(args))
         if dtype is None:
             raise self.error("a call without arguments needs a type: 'f():i64'", token)
         return ir.Call(word, tuple(args), dtype)
+
+    def tensor_call(self, name: str, args: list[Expr], token: Token) -> Expr:
+        try:
+            result = tensor_intrinsic(name).result
+        except UsageError as e:
+            raise self.error(str(e), token) from None
+        return ir.TensorCall(name, tuple(args), result.dtype, result.size)
 
     def count(self, token: Token, args: list[Expr], n: int) -> None:
         if len(args) != n:

@@ -41,11 +41,15 @@ COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<="}
 PREFIX_CALLS = ("min", "max", "truncdiv", "truncmod")
 _NOT, _COMPARE, _UNARY, _ATOM = 3, 4, 11, 12
 
+TENSOR_PREFIX = "tensor_"
+"""Before the name of a tensor intrinsic."""
+
 RESERVED = frozenset((
     *BY_NAME, *INTRINSICS, *PREFIX_CALLS, "and", "or", "not", "true", "false", "nan", "inf", "mask",
     "select", "ramp", "broadcast", "let", "for", "in", "if", "else", "likely", "alloc",
     "assert", "eval", "prefetch",
-    "block", "pass", "def", "extent", "attr", *(kind.word for kind in LOOP_KINDS.values()),
+    "block", "pass", "def", "extent", "attr", "tensor",
+    *(kind.word for kind in LOOP_KINDS.values()),
     *(f"reduce_{op}" for op in ("add", "mul", "min", "max", "and", "or")),
 ))  # fmt: skip
 """Words that can't be names in the text."""
@@ -229,6 +233,7 @@ _PRINTERS: dict[type, Callable[[Any, NameOf], tuple[Parts, int]]] = {
     ir.Cast: lambda e, name_of: _call(e.type.name, e.a),
     ir.Load: _print_load,
     ir.Call: _print_call,
+    ir.TensorCall: lambda e, name_of: _call(f"{TENSOR_PREFIX}{e.name}", *e.args),
     ir.Ramp: lambda e, name_of: _call("ramp", e.base, e.stride, str(e.size)),
     Broadcast: lambda e, name_of: _call("broadcast", e.value, str(e.size)),
     ir.Let: lambda e, name_of: _call("let", name_of(e.var), e.value, e.body),

@@ -19,6 +19,7 @@ from tilesmith.ir.expr import (
     Expr,
     Let,
     Load,
+    TensorCall,
     Unary,
     Var,
     VectorReduce,
@@ -26,7 +27,20 @@ from tilesmith.ir.expr import (
 )
 from tilesmith.support.errors import InternalError
 
-from .nodes import Allocate, Assert, Buffer, Evaluate, For, Func, If, LetStmt, Seq, Stmt, Store
+from .nodes import (
+    Allocate,
+    Assert,
+    Buffer,
+    Evaluate,
+    For,
+    Func,
+    If,
+    LetStmt,
+    Seq,
+    Stmt,
+    Store,
+    Tensorize,
+)
 from .text import print_func, print_stmt
 
 
@@ -113,7 +127,7 @@ class _Matching:
             return x.op == y.op  # type: ignore[attr-defined]  # y has the type of x
         if isinstance(x, Load) and isinstance(y, Load):
             return len(x.indices) == len(y.indices) and self.buffers(x.buffer, y.buffer)
-        if isinstance(x, Call):
+        if isinstance(x, (Call, TensorCall)):
             return x.name == y.name  # type: ignore[attr-defined]
         return True  # types and lanes were compared: that is all that a cast or a broadcast holds
 
@@ -151,6 +165,8 @@ class _Matching:
                 return False
             with self.bound(a.var, b.var):
                 return self.stmts(a.body, b.body)
+        if isinstance(a, Tensorize) and isinstance(b, Tensorize):
+            return a.intrinsic == b.intrinsic and self.stmts(a.body, b.body)
         if isinstance(a, Allocate) and isinstance(b, Allocate):
             if not self.buffer_types(a.buffer, b.buffer):
                 return False

@@ -12,11 +12,26 @@ from typing import Any
 import numpy as np
 
 from tilesmith.ir.expr import Call, Const, Expr, Var
+from tilesmith.ir.tensor_intrinsics import tensor_intrinsic
 from tilesmith.support.errors import InternalError, UsageError
 
 from . import interpret_values as values
+from .behaviour import behaviour
 from .interpret_expr import Emitter
-from .nodes import Allocate, Assert, Buffer, Evaluate, For, Func, If, LetStmt, Seq, Stmt, Store
+from .nodes import (
+    Allocate,
+    Assert,
+    Buffer,
+    Evaluate,
+    For,
+    Func,
+    If,
+    LetStmt,
+    Seq,
+    Stmt,
+    Store,
+    Tensorize,
+)
 from .text import head
 
 _MAX_LOOPS = 15  # Python nests at most 20 blocks in one function
@@ -72,6 +87,25 @@ def _arguments(func: Func, args: Sequence[np.ndarray | int]) -> list[Any]:
     return bound
 
 
+def _tensor_function(name: str) -> Callable[..., np.ndarray]:
+    """A tensor intrinsic on vectors: its behaviour, run."""
+    intrinsic = tensor_intrinsic(name)
+    run = compile_func(behaviour(intrinsic))
+
+    def call(*args: Any) -> np.ndarray:
+        tiles = [
+            np.array(a, o.dtype.numpy).reshape(o.shape)
+            for a, o in zip(args[len(args) - len(intrinsic.operands) :], intrinsic.operands)
+        ]
+        result = np.zeros(intrinsic.result.shape, intrinsic.result.dtype.numpy)
+        if intrinsic.accumulates:
+            result.reshape(-1)[:] = args[0]
+        run([*tiles, result])
+        return result.reshape(-1)
+
+    return call
+
+
 class _Translation:
     """Writes the Python source; `env` holds the values that the source names."""
 
@@ -81,7 +115,7 @@ class _Translation:
         self.depth = 0
         self.loops = 0
         self.count = 0
-        self.emit = Emitter(self.line, self.env, self.fresh)
+        self.emit = Emitter(self.line, self.env, self.fresh, _tensor_function)
         names = [f"a{i}" for i in range(len(func.params))]
         self.line(f"def run({', '.join(names)}):")
         self.depth += 1
@@ -206,5 +240,5 @@ _STATEMENTS: dict[type, Callable[[_Translation, Any], None]] = {
     For: _Translation.for_, If: _Translation.if_, Store: _Translation.store,
     Allocate: _Translation.allocate, LetStmt: _Translation.let,
     Seq: _Translation.seq, Evaluate: _Translation.evaluate,
-    Assert: _Translation.assert_,
+    Assert: _Translation.assert_, Tensorize: lambda t, s: t.stmt(s.body),
 }  # fmt: skip

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import BufferLike, Const, Expr, Var, post_order
@@ -39,9 +41,13 @@ class Emitter:
     """
 
     def __init__(
-        self, line: Callable[[str], None], env: dict[str, Any], fresh: Callable[[str], str]
+        self,
+        line: Callable[[str], None],
+        env: dict[str, Any],
+        fresh: Callable[[str], str],
+        tensor: Callable[[str], Callable[..., np.ndarray]],
     ) -> None:
-        self.write, self.env, self.fresh = line, env, fresh
+        self.write, self.env, self.fresh, self.tensor = line, env, fresh, tensor
         self.names: dict[Var, str] = {}
         self.data_vars: set[Var] = set()  # i64 Vars whose value is no index arithmetic
         self.buffers: dict[BufferLike, tuple[str, list[str]]] = {}
@@ -263,6 +269,11 @@ class Emitter:
         )
         return f"{function}({args})"
 
+    def tensor_call(self, e: ir.TensorCall) -> str:
+        args = ", ".join(map(self, e.args))
+        function = self.constant_function(("tensor", e.name), lambda: self.tensor(e.name))
+        return f"{function}({args})"
+
     def ramp(self, e: ir.Ramp) -> str:
         return f"V.ramp({self(e.base)}, {self(e.stride)}, {e.size}, {self.constant(e.dtype, 'k')})"
 
@@ -372,4 +383,5 @@ _RULES: dict[type, Callable[[Emitter, Any], str]] = {
     ir.Compare: Emitter.compare, ir.Select: Emitter.select, ir.Cast: Emitter.cast,
     ir.Load: Emitter.load, ir.Call: Emitter.call, ir.Ramp: Emitter.ramp,
     ir.Broadcast: Emitter.broadcast, ir.Let: Emitter.let, ir.VectorReduce: Emitter.vector_reduce,
+    ir.TensorCall: Emitter.tensor_call,
 }  # fmt: skip

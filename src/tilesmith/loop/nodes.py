@@ -96,6 +96,19 @@ class Store(Stmt):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Tensorize(Stmt):
+    """Loops that one call of a tensor intrinsic computes; they say what it does.  A pass replaces
+    them by the call before stage "final".
+
+    intrinsic: name of the intrinsic.
+    body: the loops.
+    """
+
+    intrinsic: str
+    body: Stmt
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Allocate(Stmt):
     """Uninitialised memory that lives during its body.
 

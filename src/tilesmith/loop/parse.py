@@ -11,7 +11,8 @@ from tilesmith.ir.dtypes import BY_NAME, DType, i64
 from tilesmith.ir.expr import Const, Expr, Var, const
 from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES, ForKind, Scope
 from tilesmith.ir.parse import ExprParser, Token, tokenize
-from tilesmith.support.errors import ParseError
+from tilesmith.ir.tensor_intrinsics import tensor_intrinsic
+from tilesmith.support.errors import ParseError, UsageError
 
 from . import nodes as loop
 from .nodes import Buffer, Func, Stmt, seq
@@ -240,6 +241,15 @@ class _FuncParser(ExprParser):
             otherwise = self.block(column)
         return loop.If(cond, then, otherwise, likely)
 
+    def tensor_(self, column: int) -> Stmt:
+        token = self.token
+        name = self.name("the name of a tensor intrinsic")
+        try:
+            tensor_intrinsic(name)
+        except UsageError as e:
+            raise self.error(str(e), token) from None
+        return loop.Tensorize(name, self.block(column))
+
     def block_(self, column: int) -> Stmt:
         return self.block(column)
 
@@ -296,7 +306,7 @@ class _FuncParser(ExprParser):
 
 _STATEMENTS = {
     "pass": _FuncParser.pass_, "for": _FuncParser.for_, "if": _FuncParser.if_,
-    "block": _FuncParser.block_,
+    "block": _FuncParser.block_, "tensor": _FuncParser.tensor_,
     "alloc": _FuncParser.alloc, "let": _FuncParser.let_, "assert": _FuncParser.assert_,
     "eval": _FuncParser.eval_,
 }  # fmt: skip

@@ -8,12 +8,16 @@
                     C[i, j] = A[i, j] + 1.0
                 else:
                     pass
+            tensor fma_8:
+                for j in vectorized(8):
+                    D[j] = D[j] + A[i, 0] * B[i, j]
             let x: i64 = i * 4
             assert x < n, "too long"
             eval prefetch(A[i, 0])
 
 An allocation or let holds until the end of its block.  If more statements follow outside it, it
-stands in a `block:` of its own.  A loop starts at 0 unless it says `(start, extent=n)`.  Serial
+stands in a `block:` of its own.  One call of the intrinsic that `tensor` names computes its block.
+A loop starts at 0 unless it says `(start, extent=n)`.  Serial
 loops are `range`.  The outputs follow `->`.
 """
 
@@ -26,7 +30,20 @@ from tilesmith.ir.expr import Expr, Var, const
 from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.ir.text import NameOf, Names, print_expr, type_name
 
-from .nodes import Allocate, Assert, Buffer, Evaluate, For, Func, If, LetStmt, Seq, Stmt, Store
+from .nodes import (
+    Allocate,
+    Assert,
+    Buffer,
+    Evaluate,
+    For,
+    Func,
+    If,
+    LetStmt,
+    Seq,
+    Stmt,
+    Store,
+    Tensorize,
+)
 
 
 def print_func(func: Func) -> str:
@@ -141,11 +158,17 @@ def _assert(s: Assert, depth: int, lines: list[str], name_of: NameOf, deep: bool
     lines.append(f"{'    ' * depth}assert {print_expr(s.cond, name_of)}, {json.dumps(s.message)}")
 
 
+def _tensorize(s: Tensorize, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
+    lines.append(f"{'    ' * depth}tensor {s.intrinsic}:")
+    if deep:
+        _block(s.body, depth + 1, lines, name_of)
+
+
 def _seq(s: Seq, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
     _block(s, depth, lines, name_of, deep)
 
 
 _STATEMENTS = {
     For: _for, If: _if, Store: _store, Allocate: _allocate, LetStmt: _let, Evaluate: _evaluate,
-    Assert: _assert, Seq: _seq,
+    Assert: _assert, Seq: _seq, Tensorize: _tensorize,
 }  # fmt: skip

@@ -14,7 +14,8 @@ from tilesmith.ir.dtypes import bool_, i64
 from tilesmith.ir.expr import Expr, Var, post_order, symbols, type_text
 from tilesmith.ir.intrinsics import INTRINSICS
 from tilesmith.ir.loop_tables import ALLOCATED, LOOP_KINDS, SCOPES
-from tilesmith.support.errors import VerifyError
+from tilesmith.ir.tensor_intrinsics import tensor_intrinsic
+from tilesmith.support.errors import UsageError, VerifyError
 
 from . import nodes as loop
 from .nodes import Buffer, Func, Stmt
@@ -24,7 +25,7 @@ Stage = Literal["nest", "flat", "final"]
 
 _NODES = (
     Var, ir.Const, ir.Unary, ir.Binary, ir.Compare, ir.Select, ir.Cast, ir.Load, ir.Call, ir.Ramp,
-    ir.Broadcast, ir.Let, ir.VectorReduce,
+    ir.Broadcast, ir.Let, ir.VectorReduce, ir.TensorCall,
 )  # fmt: skip
 
 
@@ -128,6 +129,15 @@ class _Verifier:
         self.bind(s.var)
         self.stmt(s.body)
         self.vars.discard(s.var)
+
+    def tensorize(self, s: loop.Tensorize) -> None:
+        if self.stage == "final":
+            self.fail(f"the loops of '{s.intrinsic}' are left")
+        try:
+            tensor_intrinsic(s.intrinsic)
+        except UsageError as e:
+            self.fail(str(e))
+        self.stmt(s.body)
 
     def condition(self, cond: Expr) -> None:
         self.expr(cond)
@@ -259,6 +269,18 @@ class _Verifier:
         if n.name == "bitcast" and n.type.bytes != n.args[0].dtype.bytes:
             self.fail(f"bitcast from {n.args[0].dtype} to {n.type} changes the size", n)
 
+    def _tensor_call(self, n: ir.TensorCall) -> None:
+        try:
+            intrinsic = tensor_intrinsic(n.name)
+        except UsageError as e:
+            self.fail(str(e), n)
+        wanted = [f"{t} x {lanes}" for t, lanes in intrinsic.types()]
+        found = [f"{a.dtype} x {a.lanes}" for a in n.args]
+        if wanted != found:
+            self.fail(f"'{n.name}' takes {', '.join(wanted)}, got {', '.join(found)}", n)
+        if (n.type, n.size) != (intrinsic.result.dtype, intrinsic.result.size):
+            self.fail(f"'{n.name}' gives {intrinsic.result}, found {type_text(n)}", n)
+
     def _ramp(self, n: ir.Ramp) -> None:
         if n.base.lanes != 1 or n.stride.lanes != 1 or n.base.dtype is not n.stride.dtype:
             self.fail("base and stride of a ramp must be scalars of one type", n)
@@ -285,6 +307,7 @@ class _Verifier:
 _STATEMENTS: dict[type, Callable] = {
     loop.For: _Verifier.for_, loop.If: _Verifier.if_, loop.Store: _Verifier.store,
     loop.Allocate: _Verifier.allocate, loop.LetStmt: _Verifier.let,
+    loop.Tensorize: _Verifier.tensorize,
     loop.Evaluate: _Verifier.evaluate, loop.Assert: _Verifier.assert_, loop.Seq: _Verifier.stmt,
 }  # fmt: skip
 
@@ -292,5 +315,5 @@ _EXPRESSIONS: dict[type, Callable] = {
     ir.Unary: _Verifier._unary, ir.Binary: _Verifier._binary, ir.Load: _Verifier._load,
     ir.Call: _Verifier._call, ir.Ramp: _Verifier._ramp,
     ir.Broadcast: _Verifier._broadcast, ir.Let: _Verifier._let,
-    ir.VectorReduce: _Verifier._vector_reduce,
+    ir.VectorReduce: _Verifier._vector_reduce, ir.TensorCall: _Verifier._tensor_call,
 }  # fmt: skip

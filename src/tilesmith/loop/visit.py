@@ -10,7 +10,20 @@ from collections.abc import Callable, Iterator
 from tilesmith.ir.expr import Expr, same
 from tilesmith.support.errors import InternalError
 
-from .nodes import Allocate, Assert, Buffer, Evaluate, For, If, LetStmt, Seq, Stmt, Store, seq
+from .nodes import (
+    Allocate,
+    Assert,
+    Buffer,
+    Evaluate,
+    For,
+    If,
+    LetStmt,
+    Seq,
+    Stmt,
+    Store,
+    Tensorize,
+    seq,
+)
 
 ExprMap = Callable[[Expr], Expr]
 StmtMap = Callable[[Stmt], Stmt]
@@ -18,7 +31,7 @@ StmtMap = Callable[[Stmt], Stmt]
 
 def children(stmt: Stmt) -> tuple[Stmt, ...]:
     """The statements directly inside."""
-    if isinstance(stmt, (For, Allocate, LetStmt)):
+    if isinstance(stmt, (For, Allocate, LetStmt, Tensorize)):
         return (stmt.body,)
     if isinstance(stmt, Seq):
         return stmt.stmts
@@ -111,6 +124,9 @@ def rebuild(stmt: Stmt, sub: StmtMap, ex: ExprMap) -> Stmt:
     if isinstance(stmt, LetStmt):
         value, body = ex(stmt.value), sub(stmt.body)
         return stmt if value is stmt.value and body is stmt.body else LetStmt(stmt.var, value, body)
+    if isinstance(stmt, Tensorize):
+        body = sub(stmt.body)
+        return stmt if body is stmt.body else Tensorize(stmt.intrinsic, body)
     if isinstance(stmt, Allocate):
         body = sub(stmt.body)
         return stmt if body is stmt.body else Allocate(stmt.buffer, body)

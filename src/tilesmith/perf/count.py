@@ -19,6 +19,7 @@ from tilesmith.ir.expr import Binary, Const, Expr, Load, Var, post_order, substi
 from tilesmith.ir.interval import make
 from tilesmith.ir.simplify import EMPTY
 from tilesmith.ir.target import Target
+from tilesmith.ir.tensor_intrinsics import tensor_intrinsic
 from tilesmith.loop.nodes import Allocate, Assert, Buffer, For, Func, If, LetStmt, Seq, Stmt, Store
 from tilesmith.loop.visit import own_exprs, walk
 
@@ -323,6 +324,12 @@ class _Reader:
             c.alu += steps * share
             c.issued += steps * share
             c.flops += (e.a.lanes - e.size) * share
+            return
+        elif isinstance(e, ir.TensorCall):
+            intrinsic = tensor_intrinsic(e.name)
+            c.flops += 2 * math.prod(intrinsic.extents) * share
+            c.fma += intrinsic.fmas * share
+            c.issued += share
             return
         elif isinstance(e, ir.Cast):
             wide = max(e.dtype.bytes, e.a.dtype.bytes)

@@ -66,13 +66,15 @@ from .tensor import (
     sum,
     var,
 )  # fmt: skip
+from .tensor_intrin import decl_tensor_intrin
 from .text import print_ops
 
 __all__ = [
     "Axis", "Compute", "IterVar", "LoopBuilder", "Placeholder", "Reducer", "Schedule", "Stage",
     "Tensor", "abs", "acos", "acosh", "all", "any", "asin", "asinh", "atan", "atanh", "bf16",
     "bool_", "call", "cast", "ceil", "comm_reducer", "compute", "const", "cos", "cosh",
-    "create_schedule", "erf", "exp", "exp2", "extern", "f16", "f32", "f64", "floor", "i8", "i16",
+    "create_schedule", "decl_tensor_intrin",
+    "erf", "exp", "exp2", "extern", "f16", "f32", "f64", "floor", "i8", "i16",
     "i32", "i64", "if_then_else", "isinf", "isnan", "log", "log1p", "lower", "max", "maximum",
     "min", "minimum", "placeholder", "power", "print_ops", "prod", "reduce_axis", "round", "rsqrt",
     "scan", "select", "sigmoid", "sin", "sinh", "sqrt", "sum", "tan", "tanh", "trunc", "u8", "u16",

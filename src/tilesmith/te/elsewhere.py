@@ -6,8 +6,6 @@ _WORDS = {
     "thread_axis": "threads are given by s[t].parallel(axis); no target has blockIdx or threadIdx",
     "bind": "threads are given by s[t].parallel(axis); no target has blockIdx or threadIdx",
     "env_threads": "threads are given by s[t].parallel(axis)",
-    "tensorize": "intrinsics are chosen by the compiler; s[t].vectorize(axis) gives vectors",
-    "decl_tensor_intrin": "intrinsics are chosen by the compiler; write loops with te.extern",
     "decl_buffer": "a te.extern gets the buffers of its tensors",
     "size_var": "an extent that is known at run time is te.var(name)",
     "partition": "tails are peeled by the compiler",

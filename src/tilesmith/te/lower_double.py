@@ -24,6 +24,7 @@ from tilesmith.loop.nodes import (
     Seq,
     Stmt,
     Store,
+    Tensorize,
 )
 from tilesmith.support.errors import InternalError, ScheduleError
 
@@ -110,6 +111,8 @@ class _Copy:
             return Store(
                 self.buffers.get(id(s.buffer), s.buffer), indices, self.expr(s.value), mask
             )
+        if isinstance(s, Tensorize):
+            return Tensorize(s.intrinsic, self.of(s.body))
         if isinstance(s, Allocate):
             b = s.buffer
             self.buffers[id(b)] = Buffer(b.name, b.dtype, b.shape, b.scope)

@@ -31,7 +31,18 @@ from tilesmith.ir.expr import (
 from tilesmith.ir.loop_tables import ALLOCATED, LOOP_KINDS, SCOPES
 from tilesmith.ir.simplify import simplify
 from tilesmith.ir.target import LINE_BYTES
-from tilesmith.loop.nodes import Allocate, Buffer, Evaluate, For, If, LetStmt, Stmt, Store, seq
+from tilesmith.loop.nodes import (
+    Allocate,
+    Buffer,
+    Evaluate,
+    For,
+    If,
+    LetStmt,
+    Stmt,
+    Store,
+    Tensorize,
+    seq,
+)
 from tilesmith.support.errors import ScheduleError
 
 from .lower_double import in_iteration, run_ahead, slots
@@ -85,7 +96,9 @@ class NestWriter:
         for loop in plan.loops:
             self.loops[loop.var] = (plan.stage.name, loop)
         body = self._update(plan)
-        split = plan.first_reduce
+        split, tensorized = plan.first_reduce, plan.stage.tensorized
+        if split is not None and tensorized is not None:
+            split = min(split, plan.depth(tensorized[0]))
         entry = self._entry(plan)
         for depth in reversed(range(len(plan.loops))):
             loop = plan.loops[depth]
@@ -114,6 +127,8 @@ class NestWriter:
                 early = plan.early.get(loop.var, 0)
                 extent = dim_expr(dim(loop.extent + early))
                 body = For(loop.var, const(-early), extent, loop.kind, body)
+            if tensorized is not None and tensorized[0] == loop.name:
+                body = Tensorize(tensorized[1], body)
             for producer, nest in zip(ahead, nests, strict=True):
                 body = self.allocated(producer, seq(in_iteration(nest, loop, const(0)), body))
             if depth == split:
@@ -160,11 +175,11 @@ class NestWriter:
         return body
 
     def _initial(self, plan: StagePlan, depth: int) -> Stmt:
-        """The initial values of a reduction, over the spatial loops inside loop number `depth`."""
+        """The initial values of a reduction, over the spatial loops from number `depth` on."""
         fresh: dict[Expr, Expr] = {}
         spatial: list[tuple[int, StageLoop, Var]] = []
         for number, loop in enumerate(plan.loops):
-            if number > depth and not loop.is_reduce and not loop.is_unit:
+            if number >= depth and not loop.is_reduce and not loop.is_unit:
                 var = Var(loop.name)
                 fresh[loop.var] = var
                 spatial.append((number, loop, var))
@@ -174,7 +189,7 @@ class NestWriter:
         values = reduce.reducer.identity(tuple(s.dtype for s in reduce.sources))
         at = tuple(substitute(i, fresh) for i in self._own_indices(plan))
         body = seq(*(Store(b, at, v) for b, v in zip(plan.buffers, values, strict=True)))
-        guards = [g for g in plan.guards if g.depth > depth and not g.is_reduce]
+        guards = [g for g in plan.guards if g.depth >= depth and not g.is_reduce]
         for number, loop, var in reversed(spatial):
             here = [
                 PlacedGuard(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn, TypeAlias
 
 from tilesmith.ir.loop_tables import ForKind, Scope
+from tilesmith.ir.tensor_intrinsics import TensorIntrinsic, tensor_intrinsic
 from tilesmith.ir.types import Dim
 from tilesmith.support.errors import ScheduleError
 
@@ -175,6 +176,27 @@ class Stage:
         if len(names) == 1:
             return self._axes(names)[0]
         return self._made(st.Fuse(self.name, names))[0]
+
+    def tensorize(self, axis: AxisLike, intrinsic: TensorIntrinsic | str) -> None:
+        """Let one call of a tensor intrinsic compute a loop and all loops inside it.
+
+            for j in 8:                                  C[0:8] = dot(C[0:8], A[0:2], W[0:8, 0:2])
+                for q in 2:                         ->
+                    C[j] += i32(A[q]) * i32(W[j, q])
+
+        intrinsic: one that `te.decl_tensor_intrin` gave, or its name.
+
+        Raises ScheduleError if the loops compute something else; names of axes and the order of
+        loops and factors do not matter.  `te.lower` checks that the tiles lie in memory as the
+        instruction reads them.
+        """
+        name = intrinsic if isinstance(intrinsic, str) else intrinsic.name
+        if not isinstance(intrinsic, str) and tensor_intrinsic(name) is not intrinsic:
+            raise ScheduleError(
+                f"cannot tensorize {self.name}: {name} was declared once more since, as "
+                f"{tensor_intrinsic(name)}; give each intrinsic a name of its own"
+            )
+        self._history.apply(st.TensorizeLoops(self.name, self.axis_name(axis), name))
 
     def skew(self, axis: AxisLike, by: AxisLike, factor: int, modulus: int) -> Axis:
         """Begin a loop `(by * factor) % modulus` later for each iteration of another.

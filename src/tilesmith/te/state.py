@@ -91,6 +91,7 @@ class StageState:
     pragmas: (axis, key, value) notes for code generation.
     is_adaptable: whether a loop whose extent is not a constant may run otherwise than `kinds` says,
         because that was decided for an expected size.
+    tensorized: a loop and the tensor intrinsic that computes it and those inside; None for none.
     """
 
     name: str
@@ -115,6 +116,7 @@ class StageState:
     prefetches: tuple[PrefetchMark, ...] = ()
     pragmas: tuple[tuple[str, str, str], ...] = ()
     is_adaptable: bool = False
+    tensorized: tuple[str, str] | None = None
 
     @property
     def is_placeholder(self) -> bool:
@@ -138,6 +140,12 @@ class StageState:
     def recurrence(self) -> Recurrence | None:
         """Of a scan; None for other stages."""
         return self.op.recurrence if isinstance(self.op, Compute) else None
+
+    def tensorized_loops(self) -> tuple[str, ...]:
+        """The loops that a tensor intrinsic computes; none without one."""
+        if self.tensorized is None:
+            return ()
+        return self.leaves[self.leaves.index(self.tensorized[0]) :]
 
     def kind(self, axis: str) -> ForKind:
         return self.kinds.get(axis, "serial")

@@ -145,6 +145,32 @@ class Call(Expr):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
+class TensorCall(Expr):
+    """An instruction on whole vectors, not lane by lane: operands may have several types and sizes.
+
+    name: one of `ir.tensor_intrinsics`.
+    args: the vectors, row-major tiles of the declared shapes.
+    type: element type of the result.
+    size: lanes of the result.
+    """
+
+    name: str
+    args: tuple[Expr, ...]
+    type: DType
+    size: int
+
+    def _infer(self) -> tuple[DType, int]:
+        return self.type, self.size
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.args
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return TensorCall(self.name, children, self.type, self.size)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class Ramp(Expr):
     """The vector `base, base + stride, ...`; base and stride are scalars of one dtype.
 

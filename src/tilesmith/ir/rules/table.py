@@ -56,6 +56,7 @@ RULES: dict[type, Rule] = {
     ir.Cast: _known(value.cast),
     ir.Load: _known(value.load),
     ir.Call: _known(value.call),
+    ir.TensorCall: value.tensor_call,
     ir.Ramp: vector.ramp,
     ir.Broadcast: vector.broadcast,
     ir.Let: value.let,

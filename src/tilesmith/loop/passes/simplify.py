@@ -34,7 +34,20 @@ from tilesmith.ir.rules.lanes import is_value
 from tilesmith.ir.simplify import EMPTY, simplify
 from tilesmith.support.errors import InternalError
 
-from ..nodes import Allocate, Assert, Evaluate, For, Func, If, LetStmt, Seq, Stmt, Store, seq
+from ..nodes import (
+    Allocate,
+    Assert,
+    Evaluate,
+    For,
+    Func,
+    If,
+    LetStmt,
+    Seq,
+    Stmt,
+    Store,
+    Tensorize,
+    seq,
+)
 from ..visit import own_exprs, walk
 
 Env = dict[Expr, Expr]
@@ -242,6 +255,13 @@ def _seq(stmt: Seq, ctx: Context, env: Env) -> Stmt | None:
     return seq(*left)
 
 
+def _tensorize(stmt: Tensorize, ctx: Context, env: Env) -> Stmt | None:
+    body = simplify_stmt(stmt.body, ctx, env)
+    if body is None:
+        return None
+    return stmt if body is stmt.body else Tensorize(stmt.intrinsic, body)
+
+
 def _allocate(stmt: Allocate, ctx: Context, env: Env) -> Stmt | None:
     if env and any(isinstance(d, Expr) and substitute(d, env) is not d for d in stmt.buffer.shape):
         # the extents name a variable that is gone: keep its name alive around the allocation
@@ -288,5 +308,6 @@ def _unknown(stmt: Stmt, ctx: Context, env: Env) -> Stmt | None:
 
 _RULES = {
     For: _for, If: _if, Store: _store, LetStmt: _let, Seq: _seq, Allocate: _allocate,
+    Tensorize: _tensorize,
     Evaluate: _evaluate, Assert: _assert, Stmt: _unknown,
 }  # fmt: skip

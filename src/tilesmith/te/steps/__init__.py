@@ -20,11 +20,13 @@ from .placement import (
     TransformLayout,
 )
 from .rewrites import CacheRead, CacheWrite, FlattenAxes, RFactor
+from .tensorize import TensorizeLoops
 from .winograd import Winograd
 
 __all__ = [
     "PRIMITIVES", "CacheRead", "CacheWrite", "ComputeAt", "ComputeInline", "ComputeRoot",
     "DoubleBuffer", "FlattenAxes", "FoldStorage", "Fuse", "Parallel", "Pragma", "Prefetch",
     "RFactor", "Reorder", "Serial", "SetScope", "Skew", "Split", "Step", "StorageAlign", "StoreAt",
-    "StoreRoot", "TransformLayout", "Unroll", "Vectorize", "Winograd", "from_json",
+    "StoreRoot", "TensorizeLoops", "TransformLayout", "Unroll", "Vectorize",
+    "Winograd", "from_json",
 ]  # fmt: skip

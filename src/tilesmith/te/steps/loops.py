@@ -27,6 +27,12 @@ def scheduled(state: State, name: str, what: str) -> StageState:
 
 def leaf(stage: StageState, axis: str, what: str) -> int:
     """The position of loop `axis`.  If it is no loop, the error says what became of the axis."""
+    if axis in stage.tensorized_loops():
+        assert stage.tensorized is not None
+        raise ScheduleError(
+            f"cannot {what} {stage.name}.{axis}: {stage.tensorized[1]} computes the loops "
+            f"{', '.join(stage.tensorized_loops())}; {what} first, tensorize last"
+        )
     if axis in stage.leaves:
         return stage.leaves.index(axis)
     why = "there is no such axis"

@@ -1,0 +1,93 @@
+"""What the `emit` of a tensor intrinsic writes its code with.
+
+Values are vectors in LLVM's types; a tile is a vector of its elements in row-major order.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tilesmith.support.errors import ScheduleError
+
+from .builder import Builder
+from .llvm_text import shuffle_mask
+
+_VECTOR = re.compile(r"<(\d+) x (\w+)>")
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An operand or a result of an instruction.
+
+    type: LLVM's type, such as `<8 x i32>` or `float`.
+    text: LLVM's name for it, or a literal.
+    """
+
+    type: str
+    text: str
+
+    @property
+    def lanes(self) -> int:
+        """Number of elements."""
+        found = _VECTOR.fullmatch(self.type)
+        return int(found[1]) if found else 1
+
+    @property
+    def element(self) -> str:
+        """LLVM's type of an element."""
+        found = _VECTOR.fullmatch(self.type)
+        return found[2] if found else self.type
+
+
+class TensorCode:
+    """Instructions for one call of an intrinsic; each method gives the value of one."""
+
+    def __init__(self, builder: Builder) -> None:
+        self._builder = builder
+
+    def call(self, function: str, type_: str, *args: Value) -> Value:
+        """A call of an LLVM intrinsic: its full name without @, and the type of its result.
+
+        A name that LLVM does not know fails when the kernel is compiled.
+        """
+        given = ", ".join(f"{a.type} {a.text}" for a in args)
+        return Value(type_, self._builder.emit(f"call {type_} @{function}({given})"))
+
+    def bitcast(self, x: Value, type_: str) -> Value:
+        """The same bits in another type."""
+        if x.type == type_:
+            return x
+        return Value(type_, self._builder.emit(f"bitcast {x.type} {x.text} to {type_}"))
+
+    def repeated(self, x: Value, times: int) -> Value:
+        """The lanes of `x`, `times` over: a tile that all rows of another one share."""
+        if x.type == x.element:
+            return Value(f"<{times} x {x.type}>", self._builder.splat(x.type, x.text, times))
+        picks = tuple(range(x.lanes)) * times
+        made = self._builder.emit(
+            f"shufflevector {x.type} {x.text}, {x.type} poison, {shuffle_mask(picks)}"
+        )
+        return Value(f"<{len(picks)} x {x.element}>", made)
+
+    def widened(self, x: Value, element: str, is_signed: bool) -> Value:
+        """Integers in a wider type."""
+        type_ = f"<{x.lanes} x {element}>" if x.type != x.element else element
+        word = "sext" if is_signed else "zext"
+        return Value(type_, self._builder.emit(f"{word} {x.type} {x.text} to {type_}"))
+
+    def add(self, a: Value, b: Value) -> Value:
+        """The sum of integers or floats, lane by lane."""
+        return self._binary("fadd" if a.element in ("float", "double") else "add", a, b)
+
+    def constant(self, type_: str, value: int) -> Value:
+        """A vector of integers with `value` in each lane."""
+        lanes = Value(type_, "").lanes
+        element = Value(type_, "").element
+        inside = ", ".join(f"{element} {value}" for _ in range(lanes))
+        return Value(type_, f"<{inside}>" if lanes > 1 else str(value))
+
+    def _binary(self, word: str, a: Value, b: Value) -> Value:
+        if a.type != b.type:
+            raise ScheduleError(f"{word} of {a.type} and {b.type}: expected one type")
+        return Value(a.type, self._builder.emit(f"{word} {a.type} {a.text}, {b.text}"))

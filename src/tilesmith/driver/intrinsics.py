@@ -1,0 +1,19 @@
+"""The tensor intrinsics of a target, for schedules that users write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilesmith.codegen import targets
+from tilesmith.ir.target import Target
+from tilesmith.ir.tensor_intrinsics import TensorIntrinsic
+from tilesmith.strategy.intrinsics import available
+
+
+def tensor_intrinsics(target: str | Target = "native") -> Mapping[str, TensorIntrinsic]:
+    """The shipped intrinsics that a target has, by name, for `Stage.tensorize`.
+
+    `str(intrinsic)` shows what it computes.  `te.decl_tensor_intrin` declares others.  Raises
+    UsageError for an unknown target.
+    """
+    return available(targets.target(target))

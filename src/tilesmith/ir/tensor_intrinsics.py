@@ -1,0 +1,217 @@
+"""Tensor intrinsics: instructions on small tiles, declared by what they compute.
+
+A declaration holds the behaviour as an expression, as `te.decl_tensor_intrin` takes it from a
+tensor expression.  Schedules that use the instruction, the interpreter and the verifier read this;
+`emit` is for the writer of code alone.
+
+    c[l] += sum over k of i32(a[k]) * i32(w[l, k])        for l in 16, k in 4
+
+A tile is a vector: its elements in row-major order are the lanes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Any
+
+from tilesmith.support.errors import UsageError
+
+from .dtypes import DType
+from .expr import (
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    Var,
+)
+
+_COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "xor")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operand:
+    """A tile that an instruction reads or writes.
+
+    name: label for people.
+    dtype: element type.
+    shape: extents; none for a scalar.
+    """
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    def strides(self) -> tuple[int, ...]:
+        """For each dimension, the distance of neighbours in elements."""
+        return tuple(math.prod(self.shape[n + 1 :]) for n in range(len(self.shape)))
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorIntrinsic:
+    """An instruction, or a short sequence of them.
+
+    name: its name, unique.
+    result: the tile that it gives; its dimensions are the first of `axes`.
+    operands: the tiles that it reads, besides the old result.
+    axes: the variables of its loops, those of the result first.
+    extents: for each axis, the number of iterations.
+    term: what one iteration gives, over loads of operands.
+    accumulates: whether the terms are added to the old result.
+    emit: writes the code, given a `codegen.tensor_code.TensorCode` and the operands' values, the
+        old result first if it accumulates.
+    features: LLVM's names of what a target must have.
+    fmas: time of a call in multiply-adds of full vectors.
+    tolerance: relative error against the term computed with the result's type; 0 if there is none.
+        Strict accuracy refuses others.
+    digest: changes whenever the meaning of the code may.
+    """
+
+    name: str
+    result: Operand
+    operands: tuple[Operand, ...]
+    axes: tuple[Var, ...]
+    extents: tuple[int, ...]
+    term: Expr
+    accumulates: bool
+    emit: Callable[..., Any]
+    features: frozenset[str] = frozenset()
+    fmas: float = 1.0
+    tolerance: float = 0.0
+    digest: str = ""
+
+    @property
+    def is_reduced(self) -> tuple[bool, ...]:
+        """For each axis, whether terms along it are added."""
+        spatial = len(self.result.shape)
+        return tuple(n >= spatial for n in range(len(self.axes)))
+
+    def strides(self, operand: Operand) -> tuple[int, ...]:
+        """For each axis, the distance in `operand` between neighbouring iterations; 0 for none."""
+        if operand is self.result:
+            return (*operand.strides(), *(0 for _ in self.axes[len(operand.shape) :]))
+        (load,) = {e for e in _loads(self.term) if e.buffer is operand}
+        steps = dict(zip(load.indices, operand.strides(), strict=True))
+        return tuple(steps.get(axis, 0) for axis in self.axes)
+
+    def types(self) -> tuple[tuple[DType, int], ...]:
+        """Element types and lanes of the arguments of a `TensorCall`."""
+        read = (self.result, *self.operands) if self.accumulates else self.operands
+        return tuple((o.dtype, o.size) for o in read)
+
+    def __str__(self) -> str:
+        """The behaviour: `c[l] += i32(a[k]) * i32(w[l, k]) for l in 16, k in 4`."""
+        indices = ", ".join(a.name for a in self.axes[: len(self.result.shape)])
+        loops = ", ".join(f"{a.name} in {n}" for a, n in zip(self.axes, self.extents, strict=True))
+        sign = "+=" if self.accumulates else "="
+        return f"{self.result.name}[{indices}] {sign} {self.term} for {loops}"
+
+
+_declared: dict[str, TensorIntrinsic] = {}
+
+
+def declare(intrinsic: TensorIntrinsic) -> TensorIntrinsic:
+    """Make an intrinsic known by its name.  An equal declaration gives the existing one; another
+    one of the same name replaces it.
+    """
+    found = _declared.get(intrinsic.name)
+    if found is not None and found.digest == intrinsic.digest:
+        return found
+    _declared[intrinsic.name] = intrinsic
+    return intrinsic
+
+
+def tensor_intrinsic(name: str) -> TensorIntrinsic:
+    """The intrinsic of that name.  Raises UsageError."""
+    found = _declared.get(name)
+    if found is None:
+        raise UsageError(
+            f"no tensor intrinsic is called {name!r}; declared are "
+            f"{', '.join(sorted(_declared)) or 'none'}: see te.decl_tensor_intrin"
+        )
+    return found
+
+
+def known_intrinsics() -> tuple[TensorIntrinsic, ...]:
+    """All declared ones, in the order of their declarations."""
+    return tuple(_declared.values())
+
+
+def _loads(e: Expr) -> Iterator[Load]:
+    if isinstance(e, Load):
+        yield e
+    for child in e.children:
+        yield from _loads(child)
+
+
+Binding = dict[Operand, Load]
+
+
+def matches(intrinsic: TensorIntrinsic, e: Expr) -> Iterator[Binding]:
+    """The ways in which `e` is the term of an intrinsic: for each operand, what is read in its
+    place.  Indices are not compared.
+    """
+    return _unified(intrinsic.term, e, {})
+
+
+def _unified(p: Expr, e: Expr, found: Binding) -> Iterator[Binding]:
+    if isinstance(p, Load) and isinstance(p.buffer, Operand):
+        if isinstance(e, Load) and e.dtype is p.dtype and e.mask is None:
+            known = found.get(p.buffer)
+            if known is None or known is e:
+                yield found | {p.buffer: e}
+        return
+    if type(p) is not type(e) or p.dtype is not e.dtype or len(p.children) != len(e.children):
+        return
+    if isinstance(p, Const):
+        if p is e:
+            yield found
+        return
+    if not isinstance(p, (Unary, Binary, Compare, Select, Cast, Call)) or _head(p) != _head(e):
+        return
+    orders = [e.children]
+    if isinstance(p, Binary) and p.op in _COMMUTATIVE:
+        orders.append(e.children[::-1])
+    for order in orders:
+        yield from _all_unified(p.children, order, found)
+
+
+def _all_unified(ps: Sequence[Expr], es: Sequence[Expr], found: Binding) -> Iterator[Binding]:
+    if not ps:
+        yield found
+        return
+    for first in _unified(ps[0], es[0], found):
+        yield from _all_unified(ps[1:], es[1:], first)
+
+
+def _head(e: Expr) -> str:
+    if isinstance(e, (Unary, Binary, Compare)):
+        return e.op
+    return e.name if isinstance(e, Call) else ""
+
+
+def assignments(
+    intrinsic: TensorIntrinsic, loops: Sequence[tuple[int, bool]]
+) -> Iterator[tuple[int, ...]]:
+    """The ways in which loops, given as (extent, whether reduced), are the axes of an intrinsic:
+    for each axis, the number of its loop.
+    """
+    wanted = list(zip(intrinsic.extents, intrinsic.is_reduced, strict=True))
+    for order in permutations(range(len(loops))):
+        if [loops[n] for n in order] == wanted:
+            yield order

@@ -1,0 +1,67 @@
+"""Declaring the common form of dot-product instructions.
+
+    c[l] += sum over k of a[k] * w[l, k]
+
+Each lane of the result adds the products of `depth` neighbours in `w` with the `depth` elements of
+`a`, which all lanes share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilesmith import te
+from tilesmith.ir.tensor_intrinsics import TensorIntrinsic
+
+
+def lane_dot(
+    name: str,
+    lanes: int,
+    depth: int,
+    types: tuple[str, str, str],
+    emit: Callable[..., Any],
+    features: tuple[str, ...],
+    tolerance: float = 0.0,
+) -> TensorIntrinsic:
+    """An instruction of that form.
+
+    lanes: of the result.
+    depth: number of products in each lane.
+    types: element types of `a`, `w` and the result.
+    emit: given the code, the old result, `a` repeated for each lane, and `w`.
+    tolerance: as for `te.decl_tensor_intrin`.
+    """
+    of_a, of_w, of_c = types
+    a = te.placeholder((depth,), of_a, "a")
+    w = te.placeholder((lanes, depth), of_w, "w")
+    k = te.reduce_axis(depth, "k")
+    c = te.compute(
+        (lanes,), lambda n: te.sum(a[k].astype(of_c) * w[n, k].astype(of_c), axis=k), "c"
+    )
+
+    def write(code: Any, old: Any, a: Any, w: Any) -> Any:
+        return emit(code, old, code.repeated(a, lanes), w)
+
+    return te.decl_tensor_intrin(name, c, write, features=features, tolerance=tolerance)
+
+
+def matrix_dot(
+    name: str,
+    depth: int,
+    types: tuple[str, str, str],
+    emit: Callable[..., Any],
+    features: tuple[str, ...],
+    tolerance: float = 0.0,
+) -> TensorIntrinsic:
+    """An instruction that multiplies two rows of `depth` with two columns:
+    `c[i, j] += sum over k of a[i, k] * w[j, k]`.
+    """
+    of_a, of_w, of_c = types
+    a = te.placeholder((2, depth), of_a, "a")
+    w = te.placeholder((2, depth), of_w, "w")
+    k = te.reduce_axis(depth, "k")
+    c = te.compute(
+        (2, 2), lambda i, j: te.sum(a[i, k].astype(of_c) * w[j, k].astype(of_c), axis=k), "c"
+    )
+    return te.decl_tensor_intrin(name, c, emit, features=features, tolerance=tolerance)

@@ -1,0 +1,130 @@
+"""Tensor intrinsics of x86-64.
+
+| name | result | operands | instruction |
+|---|---|---|---|
+| `fma_f32_{4,8,16}` | f32 | f32 | vfmadd |
+| `pmaddwd_{4,8,16}` | i32 | i16, i16 | vpmaddwd, vpaddd |
+| `vpdpwssd_{4,8,16}` | i32 | i16, i16 | vpdpwssd (VNNI) |
+| `vpdpbusd_{4,8,16}` | i32 | u8, i8 | vpdpbusd (VNNI) |
+| `vdpbf16ps_{4,8,16}` | f32 | bf16, bf16 | vdpbf16ps |
+| `tdpb{u,s}{u,s}d` | i32[16, 16] | bytes, unsigned or signed | the same (AMX) |
+| `tdpbf16ps`, `tdpfp16ps` | f32[16, 16] | bf16 or f16 | the same (AMX) |
+
+The number is that of the result's lanes.  All integer ones are exact modulo 2^32.  AMX multiplies
+tiles of 16 rows of 64 bytes.  LLVM makes a load of a tile from the load of such a vector, and keeps
+the result in a tile register.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilesmith import te
+from tilesmith.ir.tensor_intrinsics import TensorIntrinsic
+
+from .dots import lane_dot
+
+_WIDTHS = (4, 8, 16)
+_BYTES = {"u": "u8", "s": "i8"}
+_UNIT_ROUNDOFF = 2.0**-24  # of f32
+
+
+def _fma(lanes: int) -> TensorIntrinsic:
+    a = te.placeholder((), "f32", "a")
+    b = te.placeholder((lanes,), "f32", "b")
+    c = te.compute((lanes,), lambda n: a[()] * b[n], "c")
+
+    def emit(code: Any, old: Any, a: Any, b: Any) -> Any:
+        return code.call(f"llvm.fma.v{lanes}f32", old.type, code.repeated(a, lanes), b, old)
+
+    return te.decl_tensor_intrin(
+        f"fma_f32_{lanes}", c, emit, accumulates=True, tolerance=_UNIT_ROUNDOFF,
+        features=("fma", "avx512f") if lanes == 16 else ("fma",),
+    )  # fmt: skip
+
+
+def _pmaddwd(lanes: int) -> TensorIntrinsic:
+    suffix = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}[lanes]
+    feature = {4: "sse2", 8: "avx2", 16: "avx512bw"}[lanes]
+
+    def emit(code: Any, old: Any, a: Any, w: Any) -> Any:
+        return code.add(old, code.call(f"llvm.x86.{suffix}", old.type, a, w))
+
+    return lane_dot(f"pmaddwd_{lanes}", lanes, 2, ("i16", "i16", "i32"), emit, (feature,))
+
+
+def _vnni(name: str, lanes: int, depth: int, types: tuple[str, str, str]) -> TensorIntrinsic:
+    def emit(code: Any, old: Any, a: Any, w: Any) -> Any:
+        return code.call(f"llvm.x86.avx512.{name}.{32 * lanes}", old.type, old, a, w)
+
+    features = ("avx512vnni",) if lanes == 16 else ("avx512vnni", "avx512vl")
+    return lane_dot(f"{name}_{lanes}", lanes, depth, types, emit, features)
+
+
+def _bf16(lanes: int) -> TensorIntrinsic:
+    def emit(code: Any, old: Any, a: Any, w: Any) -> Any:
+        kind = f"<{2 * lanes} x bfloat>"
+        pair = code.bitcast(a, kind), code.bitcast(w, kind)
+        return code.call(f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}", old.type, old, *pair)
+
+    features = ("avx512bf16",) if lanes == 16 else ("avx512bf16", "avx512vl")
+    # it rounds to odd between the two products, and flushes denormals to zero
+    return lane_dot(
+        f"vdpbf16ps_{lanes}", lanes, 2, ("bf16", "bf16", "f32"), emit, features,
+        tolerance=2 * _UNIT_ROUNDOFF,
+    )  # fmt: skip
+
+
+_ROWS = 16
+"""Of an AMX tile; it has as many lanes in each row."""
+
+_LANE_BYTES = 4
+
+
+def _amx(
+    name: str, types: tuple[str, str, str], feature: str, tolerance: float = 0.0
+) -> TensorIntrinsic:
+    """`c[i, j] += sum over k and q of a[i, k, q] * w[k, j, q]`: q counts what one lane of 4 bytes
+    holds.
+    """
+    of_a, of_w, of_c = types
+    depth = 4 if of_c == "i32" else 2
+    a = te.placeholder((_ROWS, _ROWS, depth), of_a, "a")
+    w = te.placeholder((_ROWS, _ROWS, depth), of_w, "w")
+    k, q = te.reduce_axis(_ROWS, "k"), te.reduce_axis(depth, "q")
+    c = te.compute(
+        (_ROWS, _ROWS),
+        lambda i, j: te.sum(a[i, k, q].astype(of_c) * w[k, j, q].astype(of_c), axis=[k, q]),
+        "c",
+    )
+
+    def emit(code: Any, old: Any, a: Any, w: Any) -> Any:
+        tiles = [
+            code.call("llvm.x86.cast.vector.to.tile.v256i32", "x86_amx", bits)
+            for bits in (code.bitcast(v, "<256 x i32>") for v in (old, a, w))
+        ]
+        rows, width = code.constant("i16", _ROWS), code.constant("i16", _ROWS * _LANE_BYTES)
+        made = code.call(f"llvm.x86.{name}.internal", "x86_amx", rows, width, width, *tiles)
+        bits = code.call("llvm.x86.cast.tile.to.vector.v256i32", "<256 x i32>", made)
+        return code.bitcast(bits, old.type)
+
+    # 16 cycles of a unit that there is once, where two multiply-adds start per cycle
+    return te.decl_tensor_intrin(
+        name, c, emit, features=("amx-tile", feature), fmas=32.0, tolerance=tolerance
+    )
+
+
+INTRINSICS: tuple[TensorIntrinsic, ...] = (
+    *map(_fma, _WIDTHS),
+    *map(_pmaddwd, _WIDTHS),
+    *(_vnni("vpdpwssd", n, 2, ("i16", "i16", "i32")) for n in _WIDTHS),
+    *(_vnni("vpdpbusd", n, 4, ("u8", "i8", "i32")) for n in _WIDTHS),
+    *map(_bf16, _WIDTHS),
+    *(
+        _amx(f"tdpb{a}{w}d", (_BYTES[a], _BYTES[w], "i32"), "amx-int8")
+        for a in _BYTES
+        for w in _BYTES
+    ),
+    _amx("tdpbf16ps", ("bf16", "bf16", "f32"), "amx-bf16", tolerance=2 * _UNIT_ROUNDOFF),
+    _amx("tdpfp16ps", ("f16", "f16", "f32"), "amx-fp16", tolerance=2 * _UNIT_ROUNDOFF),
+)

@@ -1,0 +1,139 @@
+"""Tensor intrinsics are declared: an instruction on small tiles, by the expression it computes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any
+
+from tilesmith.ir.expr import Expr, Load, Var, free_vars, post_order, rebuilt
+from tilesmith.ir.tensor_intrinsics import Operand, TensorIntrinsic, declare
+from tilesmith.support.errors import ExpressionError
+
+from .tensor import Compute, Placeholder, Reduce, Tensor
+
+
+def decl_tensor_intrin(
+    name: str,
+    result: Tensor,
+    emit: Callable[..., Any],
+    *,
+    accumulates: bool | None = None,
+    features: Collection[str] = (),
+    fmas: float = 1.0,
+    tolerance: float = 0.0,
+) -> TensorIntrinsic:
+    """Declare an instruction, for `Stage.tensorize`.
+
+        a, w = te.placeholder((2,), "i16", "a"), te.placeholder((8, 2), "i16", "w")
+        k = te.reduce_axis(2, "k")
+        c = te.compute((8,), lambda l: te.sum(a[k].astype("i32") * w[l, k].astype("i32"), axis=k))
+
+        def emit(code, c, a, w):
+            pairs = code.call("llvm.x86.avx2.pmadd.wd", "<8 x i32>", code.repeated(a, 8), w)
+            return code.add(c, pairs)
+
+        dot = te.decl_tensor_intrin("dot_8", c, emit, features=["avx2"])
+
+    name: unique; a second declaration of the name replaces the first one.
+    result: a compute over placeholders of constant shapes, indexed by axes alone.  It may be a sum.
+    emit: called with a `TensorCode` and the operands as vectors, first the old result if it
+        accumulates, then the placeholders in the order in which the expression reads them; returns
+        the new result.  A tile is a vector of its elements in row-major order.
+    accumulates: whether the expression is added to the old result; by default, if it is a sum.
+    features: LLVM's names of what a target must have.
+    fmas: time of a call in multiply-adds of full vectors.
+    tolerance: relative error of the instruction against the expression; 0 for none.
+
+    Raises ExpressionError for an expression that an instruction can't be.
+    """
+    op = result.op
+    if not name.isidentifier():
+        raise ExpressionError(f"tensor intrinsic {name!r}: expected a name of letters and digits")
+    if not isinstance(op, Compute) or len(op.body) != 1:
+        raise ExpressionError(f"{name}: expected one result of te.compute, found {result!r}")
+    root = op.body[0]
+    if isinstance(root, Reduce):
+        if root.reducer.operation != "add":
+            raise ExpressionError(f"{name}: the only reduction of an instruction is te.sum")
+        term = root.sources[0]
+    else:
+        term = root
+    axes = (*op.axis, *op.reduce_axis)
+    extents = tuple(a.extent for a in axes)
+    if not all(isinstance(n, int) and n > 1 for n in extents):
+        raise ExpressionError(
+            f"{name}: the extents of axes are numbers from 2 on, found "
+            f"{', '.join(f'{a.name}: {a.extent}' for a in axes)}"
+        )
+    operands = {t: _operand(name, t) for t in op.inputs}
+    term = _over_operands(name, term, operands, dict.fromkeys(a.var for a in axes))
+    summed = isinstance(root, Reduce)
+    made = TensorIntrinsic(
+        name=name,
+        result=Operand(
+            op.name or "c", root.dtype, tuple(n for n in result.shape if isinstance(n, int))
+        ),
+        operands=tuple(operands.values()),
+        axes=tuple(a.var for a in axes),
+        extents=tuple(n for n in extents if isinstance(n, int)),
+        term=term,
+        accumulates=summed if accumulates is None else accumulates,
+        emit=emit,
+        features=frozenset(features),
+        fmas=fmas,
+        tolerance=tolerance,
+    )
+    if summed and not made.accumulates:
+        raise ExpressionError(f"{name}: a sum is added to the old result; see accumulates=")
+    return declare(_with_digest(made))
+
+
+def _operand(name: str, t: Tensor) -> Operand:
+    shape = tuple(n for n in t.shape if isinstance(n, int))
+    if not isinstance(t.op, Placeholder) or len(shape) != len(t.shape):
+        raise ExpressionError(f"{name}: {t!r} is no placeholder of constant shape")
+    return Operand(t.op.name or "x", t.dtype, shape)
+
+
+def _over_operands(
+    name: str, term: Expr, operands: dict[Tensor, Operand], axes: dict[Expr, None]
+) -> Expr:
+    """`term` with operands for tensors.  Raises ExpressionError."""
+    done: dict[Expr, Expr] = {}
+    seen: dict[Operand, Expr] = {}
+    for node in post_order(term):
+        new = rebuilt(node, done)
+        if isinstance(new, Load) and isinstance(new.buffer, Tensor):
+            operand = operands[new.buffer]
+            new = Load(operand, new.indices)
+            if seen.setdefault(operand, new) is not new or not all(i in axes for i in new.indices):
+                raise ExpressionError(
+                    f"{name}: {new} is read; an instruction reads each operand once, at axes "
+                    f"({', '.join(map(str, axes))})"
+                )
+        done[node] = new
+    found = done[term]
+    outside = {v for v in free_vars(found) if v not in axes}
+    if outside or any(v in axes for v in _values(found)):
+        raise ExpressionError(f"{name}: {found} uses axes other than as indices")
+    return found
+
+
+def _values(e: Expr) -> set[Expr]:
+    """The variables of `e` outside of indices."""
+    if isinstance(e, Load):
+        return set()
+    found: set[Expr] = {e} if isinstance(e, Var) else set()
+    for child in e.children:
+        found |= _values(child)
+    return found
+
+
+def _with_digest(made: TensorIntrinsic) -> TensorIntrinsic:
+    """The intrinsic with what its code depends on, hashed: a cache must not give old code."""
+    code = getattr(made.emit, "__code__", None)
+    body = (code.co_code, code.co_consts, code.co_names) if code is not None else made.emit
+    text = f"{made} {made.operands!r} {sorted(made.features)} {made.tolerance} {body!r}"
+    return replace(made, digest=hashlib.sha256(text.encode()).hexdigest())
