@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilesmith.ir import extents
 from tilesmith.ir.dtypes import bool_, f32, i64
 from tilesmith.ir.expr import Expr, as_expr, cast, const, maximum, minimum, select
 from tilesmith.ir.types import Dim, TensorType
@@ -65,7 +66,14 @@ class Leading(Op):
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
         x = rules.only(self.name, inputs)
-        return te.compute((*x.shape[:-1], self.count), lambda *i: x[i], self.name)
+        extent, zero = x.shape[-1], const(0, x.dtype)
+
+        def element(*i: Expr) -> Expr:
+            if extents.is_at_most(self.count, extent):
+                return x[i]
+            return te.if_then_else(i[-1] < extent, x[i], zero)  # no kernel knows that it is true
+
+        return te.compute((*x.shape[:-1], self.count), element, self.name)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         return inputs[0][..., : rules.static(self.name, self.count, "the count")]
