@@ -85,10 +85,16 @@ int64_t tilesmith_arenas_bytes(const Arenas *self, const Arena *arena) {
     return bytes;
 }
 
-static void unmap(const Arenas *self, Arena *arena) {
-    for (size_t i = 0; arena->slots && i < self->slots; i++)
+void tilesmith_slots_release(const Arenas *self, Arena *arena) {
+    for (size_t i = 0; arena->slots && i < self->slots; i++) {
         if (arena->slots[i].data)
             munmap(arena->slots[i].data, (size_t)arena->slots[i].bytes);
+        arena->slots[i] = (Slot){NULL, 0};
+    }
+}
+
+static void unmap(const Arenas *self, Arena *arena) {
+    tilesmith_slots_release(self, arena);
     free(arena->slots);
     if (arena->bytes)
         munmap(arena, arena->bytes);

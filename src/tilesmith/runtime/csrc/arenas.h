@@ -47,6 +47,9 @@ Arena *tilesmith_arenas_take(Arenas *self, int64_t arena_bytes, int64_t scratch_
 /* Make a slot at least `bytes` large; its first `keep` bytes stay.  0: there is no memory.  Without the GIL. */
 int tilesmith_slot_resize(Slot *slot, int64_t bytes, int64_t keep);
 
+/* Give the memory of an arena's slots back to the system. */
+void tilesmith_slots_release(const Arenas *self, Arena *arena);
+
 /* Bytes of an arena and its slots. */
 int64_t tilesmith_arenas_bytes(const Arenas *self, const Arena *arena);
 

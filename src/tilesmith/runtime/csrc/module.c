@@ -296,6 +296,8 @@ static PyObject *runner_call(PyObject *object, PyObject *const *args, Py_ssize_t
             code = self->entry(&context);
             tilesmith_pool_leave();
             Py_END_ALLOW_THREADS
+            if (code == TILESMITH_GROWTH) /* what this run took would be missing in the next one */
+                tilesmith_slots_release(&self->memory, arena);
             tilesmith_arenas_keep(&self->memory, arena);
             if (host.type != NULL)
                 PyErr_Restore(host.type, host.value, host.traceback);
