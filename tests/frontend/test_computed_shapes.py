@@ -13,7 +13,7 @@ from onnx_models import model, value
 
 from tilesmith.frontend.load import load
 from tilesmith.graph.evaluate import evaluate
-from tilesmith.graph.measure import measures_in
+from tilesmith.graph.measure import stages_in
 from tilesmith.graph.verify import verify
 from tilesmith.support.errors import ModelError
 
@@ -126,10 +126,10 @@ def test_answers_are_those_of_known_operands(
     made = _built(op, {n: np.asarray(a) for n, a in given.items()}, attributes)
     computed = load(made)
     verify(computed)
-    assert len(list(measures_in(computed))) >= (op != "Trilu")
+    assert len(list(stages_in(computed))) >= (op != "Trilu")
     operands = {n: a for n, a in there.items() if n != "x"} or there
     known = load(made, values=operands)
-    assert not list(measures_in(known))
+    assert not list(stages_in(known))
     got = evaluate(computed, there)["y0"]
     want = evaluate(known, {n: a for n, a in there.items() if n not in operands})["y0"]
     assert got.dtype == want.dtype
@@ -267,4 +267,4 @@ def test_one_tensor_is_measured_once() -> None:
         helper.make_node("Add", ["a", "b"], ["y"]),
     ]
     graph = load(model(nodes, [value("s", [2], 7)], ["y"]))
-    assert len(list(measures_in(graph))) == 1
+    assert len(list(stages_in(graph))) == 1

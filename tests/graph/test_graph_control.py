@@ -103,8 +103,8 @@ def test_a_loop_ends_by_its_count_or_its_condition(n: int, steps: int) -> None:
         (BRANCH, ("if(%c, %x, %two)", "if(%x, %x, %two)"), r"condition: expected \(bool\[\]\)"),
         (BRANCH, ("if(%c, %x, %two)", "if(%c, %two, %two)"), "inputs of then: expected"),
         (LOOP, ("steps=4", "steps=5"), "sliced input: expected 5 elements"),
-        (LOOP, ("steps=4", "steps=4, conditional=True"), "collects no results"),
-        (LOOP, ("h0: f32[2]", "h0: f32[1]"), "inputs of the body: expected"),
+        (LOOP, ("steps=4", "steps=4, conditional=True"), "needs a symbol"),
+        (LOOP, ("h0: f32[2]", "h0: f32[1]"), r"carried values: expected \(f32\[2\]\), found"),
         (WHILE, ("carried=2", "carried=1"), "expected 2 results of the body, found 3"),
     ],
 )

@@ -13,7 +13,7 @@ from tilesmith.graph.bind import bind, expected_graph
 from tilesmith.graph.compare import assert_structural_equal
 from tilesmith.graph.control import everywhere
 from tilesmith.graph.evaluate import evaluate
-from tilesmith.graph.measure import Measure, entry_symbols, measures_in
+from tilesmith.graph.measure import Measure, entry_symbols, stages_in
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.parse import parse_graph
 from tilesmith.graph.passes.cse import cse
@@ -145,7 +145,7 @@ def test_a_measure_lives_as_long_as_its_symbols() -> None:
     assert [s.name for s in dce(only).symbols] == ["n", "m"]
     assert not dce(replace(only, outputs=graph.inputs[:1])).nodes
     body = everywhere(dce)(_parsed(IN_A_BRANCH))
-    assert len(list(measures_in(body))) == 1
+    assert len(list(stages_in(body))) == 1
 
 
 def test_equal_measures_become_one() -> None:
@@ -180,9 +180,9 @@ def test_passes_keep_answers(text: str) -> None:
 def test_a_measure_of_numbers_is_no_measure() -> None:
     graph = _parsed(FIRST)
     n, m = graph.symbols
-    assert next(measures_in(bind(graph, {n: 8}))).bounds == (8,)
+    assert next(stages_in(bind(graph, {n: 8}))).bounds == (8,)
     fixed = bind(graph, {n: 8, m: 3})
     verify(fixed)
-    assert not list(measures_in(fixed))
+    assert not list(stages_in(fixed))
     assert expected_graph(graph).outputs[0].type.shape == (4,)
     assert expected_graph(graph).outputs[0].dtype is f32

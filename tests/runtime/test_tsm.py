@@ -123,7 +123,7 @@ def change_target(m: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "change,message",
     (
-        (lambda m: m.update(format=99), "version 99 of the format; .* reads version 7: compile"),
+        (lambda m: m.update(format=99), "version 99 of the format; .* reads version 8: compile"),
         (lambda m: m.update(format=2), "version 2 of the format"),
         (lambda m: m.pop("format"), "version None of the format"),
         (lambda m: m.update(abi=7), "version 7 of the native interface; .* reads version 2"),

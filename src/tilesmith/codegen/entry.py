@@ -15,10 +15,12 @@ from collections.abc import Sequence
 
 from .context import Code, address
 from .entry_checks import check_memory, checks, compute_sizes, declarations, find_host, load
+from .entry_writer import Writer
 from .sizes import ARENA, SCRATCH, SIZES
 from .steps import (
     Arg,
     Branch,
+    Carried,
     Copy,
     Grow,
     HostCall,
@@ -26,12 +28,15 @@ from .steps import (
     Measurement,
     Repeat,
     Report,
+    Slice,
     Step,
+    Store,
     args_of,
     calls_of,
     host_calls_of,
     measurements_of,
     slots_of,
+    steps_in,
 )
 
 ENTRY = "tilesmith_main"
@@ -70,12 +75,15 @@ def emit_entry(
     }
     for name, (count, type_) in rooms.items():
         lines += [f"  %{name} = alloca [{count} x {type_}], align 8"] if count else []
+    grown = (s.target for s in steps_in(steps) if isinstance(s, Grow))
+    targets = frozenset(t for t in grown if t is not None)
+    lines += [f"  %target{t} = alloca ptr, align 8" for t in sorted(targets)]
     lines += checks()
     needed = {"arena_bytes": str(arena_bytes), "scratch_bytes": str(scratch_bytes)}
     most = max((len(c.arguments) for c in host_calls_of(steps)), default=0)
     if most:
         lines += find_host(most)
-    writer = _Writer(lines, clock if times is not None else None)
+    writer = _Writer(lines, clock if times is not None else None, targets)
     if sizes and known != 0:
         lines += compute_sizes()
         needed = {"arena_bytes": writer.value(ARENA), "scratch_bytes": writer.value(SCRATCH)}
@@ -107,31 +115,14 @@ def emit_entry(
     return "\n".join(lines) + "\n"
 
 
-class _Writer:
-    """Appends steps to `lines`.  Calls are numbered in order, and all other values too.
+class _Writer(Writer):
+    """Appends steps; calls and measurements are numbered in order."""
 
-    clock: number of the clock to read after each call; None for no times.
-    """
-
-    def __init__(self, lines: list[str], clock: int | None) -> None:
-        self.lines = lines
-        self.clock = clock
+    def __init__(self, lines: list[str], clock: int | None, targets: frozenset[int]) -> None:
+        super().__init__(lines, clock, targets)
         self.call = 0
         self.host_call = 0
         self.measurement = 0
-        self.count = 0
-        self.values: dict[int, str] = {}  # the values of sizes that were read already
-
-    def new(self, text: str) -> str:
-        """A value of its own for an instruction."""
-        name = f"%v{self.count}"
-        self.count += 1
-        self.lines.append(f"  {name} = {text}")
-        return name
-
-    def write(self, *lines: str) -> None:
-        """Instructions; labels end in a colon."""
-        self.lines += (line if line.endswith(":") else f"  {line}" for line in lines)
 
     def steps(self, steps: Sequence[Step]) -> None:
         for step in steps:
@@ -141,7 +132,7 @@ class _Writer:
                 case HostCall():
                     self.host(step)
                 case Copy():
-                    self.copy(self.place(step.source), self.place(step.to), self.number(step.bytes))
+                    self.bring(step)
                 case Branch():
                     self.branch(step)
                 case Repeat():
@@ -150,6 +141,8 @@ class _Writer:
                     self.measure(step)
                 case Grow():
                     self.grow(step)
+                case Store():
+                    self.store(self.place(step.to), step.numbers)
                 case Report():
                     self.report(step)
 
@@ -158,38 +151,6 @@ class _Writer:
         before = dict(self.values)
         self.steps(steps)
         self.values = before
-
-    def value(self, number: int) -> str:
-        """A value of the sizes."""
-        if number not in self.values:
-            at = self.new(f"getelementptr i64, ptr %values, i64 {number}")
-            self.values[number] = self.new(f"load i64, ptr {at}, align 8")
-        return self.values[number]
-
-    def number(self, size: int | Arg) -> str:
-        return self.value(size.index) if isinstance(size, Arg) else str(size)
-
-    def place(self, arg: Arg) -> str:
-        """The address of an argument that is memory."""
-        if arg.kind in ("input", "output", "pointer"):
-            base = f"%{arg.kind}{arg.index}"
-            if not arg.offset:
-                return base
-            return self.new(f"getelementptr i8, ptr {base}, i64 {arg.offset}")
-        base = "%constants" if arg.kind == "constant" else "%arena"
-        if arg.slot is not None:
-            base = self.new(f"load ptr, ptr {self.slot(arg.slot)}, align 8")
-        if arg.kind != "place":
-            return self.new(f"getelementptr i8, ptr {base}, i64 {arg.index}")
-        at = self.new(f"getelementptr i8, ptr {base}, i64 {self.value(arg.index)}")
-        return self.new(f"getelementptr i8, ptr {at}, i64 {arg.offset}") if arg.offset else at
-
-    def operand(self, arg: Arg) -> str:
-        if arg.kind == "scalar":
-            return f"i64 {arg.index}"
-        if arg.kind == "extent":
-            return f"i64 {self.value(arg.index)}"
-        return f"ptr {self.place(arg)}"
 
     def kernel(self, call: KernelCall) -> None:
         n, self.call = self.call, self.call + 1
@@ -230,18 +191,6 @@ class _Writer:
             f"host{n}.done:",
         )
 
-    def copy(self, source: str, to: str, size: str) -> None:
-        given = f"ptr {to}, ptr {source}, i64 {size}, i1 false"
-        self.write(f"call void @llvm.memcpy.p0.p0.i64({given})")
-
-    def truth(self, condition: Arg) -> str:
-        byte = self.new(f"load i8, ptr {self.place(condition)}")
-        return self.new(f"icmp ne i8 {byte}, 0")
-
-    def label(self) -> str:
-        self.count += 1
-        return f"b{self.count}"
-
     def branch(self, step: Branch) -> None:
         label = self.label()
         condition = self.truth(step.condition)
@@ -261,23 +210,27 @@ class _Writer:
         else:
             count = self.number(step.count)
         starts = [self.place(c.first) for c in step.carried]
-        memory = [
-            None if c.other is None else (self.place(c.end), self.place(c.other))
-            for c in step.carried
-        ]
-        if step.is_even:
-            memory = [m and (m[1], m[0]) for m in memory]  # the last one is written to its end
-        bases = [self.place(s.first) for s in step.slices]
+        turning: list[tuple[str, str, str] | None] = []  # a type, and two values that take turns
+        for c in step.carried:
+            turns = None
+            if c.slot is not None:
+                turns = ("i64", f"{c.slot}", f"{c.slot + 1}")
+            elif c.end is not None and c.other is not None:
+                turns = ("ptr", self.place(c.end), self.place(c.other))
+                if step.is_even:
+                    turns = (turns[0], turns[2], turns[1])  # the last one is written to its end
+            turning.append(turns)
+        bases = ["" if s.slot is not None else self.place(s.first) for s in step.slices]
         going = self.truth(step.first) if step.first is not None else ""
         self.write(f"br label %{label}.head", f"{label}.head:")
         i, following = f"%{label}.i", f"%{label}.next"
         self.write(f"{i} = phi i64 [ 0, {before} ], [ {following}, {latch} ]")
-        for c, start, turns in zip(step.carried, starts, memory, strict=True):
+        for c, start, turns in zip(step.carried, starts, turning, strict=True):
             p = f"%pointer{c.pointer}"
             self.write(f"{p} = phi ptr [ {start}, {before} ], [ {p}.next, {latch} ]")
             if turns is not None:
-                t = f"%pointer{c.target}"
-                self.write(f"{t} = phi ptr [ {turns[0]}, {before} ], [ {t}.next, {latch} ]")
+                t, (type_, first, _) = self.turn(c), turns
+                self.write(f"{t} = phi {type_} [ {first}, {before} ], [ {t}.next, {latch} ]")
         if going:
             self.write(f"%{label}.go = phi i1 [ {going}, {before} ], [ %{label}.again, {latch} ]")
         more = self.new(f"icmp slt i64 {i}, {count}")
@@ -287,6 +240,9 @@ class _Writer:
         before = dict(self.values)
         self.write(f"{following} = add i64 {i}, 1")
         for s, base in zip(step.slices, bases, strict=True):
+            if s.slot is not None:
+                self.lengthen(s, i, following)
+                continue
             at = self.new(f"sub i64 {count}, {following}") if s.backward else i
             distance = self.new(f"mul i64 {at}, {self.number(s.stride)}")
             self.write(f"%pointer{s.pointer} = getelementptr i8, ptr {base}, i64 {distance}")
@@ -294,48 +250,41 @@ class _Writer:
             self.write(f"store i64 {i}, ptr {self.place(step.number)}")
         self.steps(step.body)
         self.write(f"br label {latch}", f"{latch[1:]}:")
-        for c, turns in zip(step.carried, memory, strict=True):
+        for c, turns in zip(step.carried, turning, strict=True):
             at = self.place(c.following)
             self.write(f"%pointer{c.pointer}.next = getelementptr i8, ptr {at}, i64 0")
             if turns is not None:
-                t = f"%pointer{c.target}"
-                is_first = self.new(f"icmp eq ptr {t}, {turns[0]}")
-                self.write(f"{t}.next = select i1 {is_first}, ptr {turns[1]}, ptr {turns[0]}")
+                t, (type_, first, second) = self.turn(c), turns
+                is_first = self.new(f"icmp eq {type_} {t}, {first}")
+                self.write(f"{t}.next = select i1 {is_first}, {type_} {second}, {type_} {first}")
         if step.again is not None:
             byte = self.new(f"load i8, ptr {self.place(step.again)}")
             self.write(f"%{label}.again = icmp ne i8 {byte}, 0")
         self.write(f"br label %{label}.head", f"{label}.done:")
         self.values = before
+        if step.ran is not None:
+            self.write(f"store i64 {i}, ptr {self.place(step.ran)}, align 8")
         for c in step.carried:
-            self.settle(f"%pointer{c.pointer}", self.place(c.end), c.bytes)
+            if c.end is not None and c.bytes is not None:
+                self.settle(f"%pointer{c.pointer}", self.place(c.end), c.bytes)
 
-    def settle(self, at: str, end: str, size: int | Arg) -> None:
-        """Bring a value to its end, unless it is there."""
-        label = self.label()
-        there = self.new(f"icmp eq ptr {at}, {end}")
-        number = self.number(size)
-        self.write(f"br i1 {there}, label %{label}.there, label %{label}.copy", f"{label}.copy:")
-        self.copy(at, end, number)
-        self.write(f"br label %{label}.there", f"{label}.there:")
+    def turn(self, c: Carried) -> str:
+        """Which of two buffers, or which of two slots, an iteration may write to."""
+        return f"%pointer{c.target}" if c.slot is None else f"%turn{c.target}"
 
-    def begin_slots(self) -> None:
-        """Leave if there is nobody to ask for memory."""
-        self.lines += [*load("grow"), *load("memory")]
-        self.leave_if(self.new("icmp eq ptr %grow, null"), Code.GROWTH, 0, ("0", "0"))
+    def lengthen(self, s: Slice, iteration: str, following: str) -> None:
+        """Memory for one more element behind those of the iterations before."""
+        stride, slot = self.number(s.stride), str(s.slot)
+        had = self.new(f"mul i64 {iteration}, {stride}")
+        base = self.take(slot, self.new(f"mul i64 {following}, {stride}"), had)
+        self.write(f"%pointer{s.pointer} = getelementptr i8, ptr {base}, i64 {had}")
 
-    def slot(self, number: int) -> str:
-        return self.new(f"getelementptr ptr, ptr %slots, i64 {number}")
-
-    def leave_if(self, wrong: str, code: Code, call: int, values: Sequence[str]) -> None:
-        """Return with a failure."""
-        label = self.label()
-        self.write(f"br i1 {wrong}, label %{label}.fail, label %{label}.ok", f"{label}.fail:")
-        fields = {"failure_code": f"{code:d}", "failure_call": str(call)}
-        for name, value in {**fields, "failure_count": str(len(values))}.items():
-            self.write(f"store i32 {value}, ptr {self.new(address(name))}")
-        for i, value in enumerate(values):
-            self.write(f"store i64 {value}, ptr {self.new(address('failure_values', i))}")
-        self.write(f"ret i32 {code:d}", f"{label}.ok:")
+    def bring(self, step: Copy) -> None:
+        source, to = self.place(step.source), self.place(step.to)
+        if step.source.kind == "pointer":
+            self.settle(source, to, step.bytes)
+        else:
+            self.copy(source, to, self.number(step.bytes))
 
     def measure(self, step: Measurement) -> None:
         n, self.measurement = self.measurement, self.measurement + 1
@@ -355,6 +304,10 @@ class _Writer:
 
     def grow(self, step: Grow) -> None:
         size, slot = self.number(step.bytes), str(step.slot)
+        if step.target is not None:
+            given = self.taken(f"%turn{step.target}", size)
+            self.write(f"store ptr {given}, ptr %target{step.target}, align 8")
+            return
         if not step.for_threads:
             self.take(slot, size)
             return
@@ -373,36 +326,7 @@ class _Writer:
             f"{label}.enough:",
         )
 
-    def take(self, slot: str, size: str) -> str:
-        """The memory that the context has for a slot."""
-        given = self.new(f"call ptr %grow(ptr %memory, i64 {slot}, i64 {size}, i64 0)")
-        self.leave_if(self.new(f"icmp eq ptr {given}, null"), Code.GROWTH, 0, (size, slot))
-        self.write(f"store ptr {given}, ptr {self.slot(int(slot))}, align 8")
-        return given
-
     def report(self, step: Report) -> None:
         at = self.new(f"getelementptr ptr, ptr %outputs, i64 {step.to}")
         to = self.new(f"load ptr, ptr {at}, align 8")
-        for i, extent in enumerate(d for _, shape in step.shapes for d in shape):
-            at = self.new(f"getelementptr i64, ptr {to}, i64 {i}")
-            self.write(f"store i64 {self.number(extent)}, ptr {at}, align 8")
-
-    def stamp(self, call: int | None) -> None:
-        """Add the time since the last stamp to that of a call, if any."""
-        if self.clock is None:
-            return
-        self.write(f"call i32 @clock_gettime(i32 {self.clock}, ptr %now)")
-        seconds = self.new("load i64, ptr %now, align 8")
-        rest = self.new("getelementptr i8, ptr %now, i64 8")
-        nanoseconds = self.new(f"load i64, ptr {rest}, align 8")
-        scaled = self.new(f"mul i64 {seconds}, 1000000000")
-        now = self.new(f"add i64 {scaled}, {nanoseconds}")
-        if call is not None:
-            last = self.new("load i64, ptr %last, align 8")
-            passed = self.new(f"sub i64 {now}, {last}")
-            for word, more in ((2 * call, passed), (2 * call + 1, "1")):
-                at = self.new(f"getelementptr i64, ptr %times, i64 {word}")
-                before = self.new(f"load i64, ptr {at}, align 8")
-                total = self.new(f"add i64 {before}, {more}")
-                self.write(f"store i64 {total}, ptr {at}, align 8")
-        self.write(f"store i64 {now}, ptr %last, align 8")
+        self.store(to, [d for _, shape in step.shapes for d in shape])

@@ -2,7 +2,8 @@
 
 Sizes that depend on data are measured on the way, and memory for them grows then.  A loop moves
 pointers that kernels in it get as arguments: to an element of a tensor, and to values that go from
-one iteration to the next.  Those are not copied: two buffers take turns.
+one iteration to the next.  Those are not copied: two buffers take turns, or two slots if the size
+changes.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class KernelCall:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Bytes copied from one place to another, which do not overlap.
+    """Bytes copied from one place to another, which do not overlap; none if it is the same place.
 
     source, to: the places.
     bytes: how many, a number or an "extent".
@@ -93,12 +94,15 @@ class Slice:
     first: where it points in iteration 0; if `backward`, in the last one.
     stride: distance in bytes, a number or an "extent".
     backward: whether it moves to lower addresses; the number of iterations is known then.
+    slot: of memory that grows by `stride` with each iteration, at the start of which `first` lies;
+        None if all of it is there before.
     """
 
     pointer: int
     first: Arg
     stride: int | Arg
     backward: bool = False
+    slot: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,20 +112,24 @@ class Carried:
     pointer: number of the pointer to the current one.
     first: where the value lies before the first iteration.
     following: where an iteration leaves the next one.
-    end: where it is needed after the last iteration.
-    bytes: its size, a number or an "extent".
+    end: where it is needed after the last iteration; None with a `slot`.
+    bytes: its size, a number or an "extent"; None if it changes: a step behind the loop, where
+        `pointer` still says where it lies, brings it to its end.
     target: number of the pointer to the memory, of two that take turns, where an iteration may
         write the next one; None if it has other memory.
-    other: the memory that takes turns with `end`; None without a `target`.
+    other: the memory that takes turns with `end`; None without a `target`, and with a `slot`.
+    slot: number of two slots that take turns instead, which a `Grow` in each iteration makes large
+        enough; the value before the first iteration lies in the second one.
     """
 
     pointer: int
     first: Arg
     following: Arg
-    end: Arg
-    bytes: int | Arg
+    end: Arg | None
+    bytes: int | Arg | None
     target: int | None = None
     other: Arg | None = None
+    slot: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +144,7 @@ class Repeat:
     number: where the iteration's number is written as an i64; None if nothing reads it.
     first: where the condition before the first iteration lies; None: there is no condition.
     again: where each iteration leaves the condition for the next.
+    ran: where the number of iterations that ran is written as an i64; None if nothing reads it.
     """
 
     count: int | Arg
@@ -145,6 +154,7 @@ class Repeat:
     number: Arg | None = None
     first: Arg | None = None
     again: Arg | None = None
+    ran: Arg | None = None
 
     @property
     def is_even(self) -> bool:
@@ -235,11 +245,26 @@ class Grow:
     slot: its number; the first slots are the outputs.
     bytes: how many are needed, a number or an "extent".
     for_threads: whether each thread needs so much, as scratch memory, if it has less.
+    target: number of the pointer to memory that a loop writes (see `Carried`): of the slot and the
+        one behind it, that of whose turn it is grows.
     """
 
     slot: int
     bytes: int | Arg
     for_threads: bool = False
+    target: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Numbers written to memory as i64, one after the other.
+
+    to: the place.
+    numbers: numbers or "extent"s.
+    """
+
+    to: Arg
+    numbers: tuple[int | Arg, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +279,9 @@ class Report:
     shapes: tuple[tuple[int, tuple[int | Arg, ...]], ...]
 
 
-Step: TypeAlias = "KernelCall | Copy | Branch | Repeat | HostCall | Measurement | Grow | Report"
+Step: TypeAlias = (
+    "KernelCall | Copy | Branch | Repeat | HostCall | Measurement | Grow | Store | Report"
+)
 
 
 def steps_in(steps: Iterable[Step]) -> Iterator[Step]:
@@ -284,7 +311,8 @@ def measurements_of(steps: Iterable[Step]) -> Iterator[Measurement]:
 
 def slots_of(steps: Iterable[Step]) -> int:
     """How many slots `steps` number."""
-    return max((s.slot + 1 for s in steps_in(steps) if isinstance(s, Grow)), default=0)
+    grown = (s for s in steps_in(steps) if isinstance(s, Grow))
+    return max((s.slot + 1 + (s.target is not None) for s in grown), default=0)
 
 
 def args_of(steps: Iterable[Step]) -> Iterator[Arg]:
@@ -300,7 +328,7 @@ def args_of(steps: Iterable[Step]) -> Iterator[Arg]:
             case Branch():
                 yield s.condition
             case Repeat():
-                yield from _given(s.count, s.number, s.first, s.again)
+                yield from _given(s.count, s.number, s.first, s.again, s.ran)
                 for x in s.slices:
                     yield from _given(x.first, x.stride)
                 for c in s.carried:
@@ -309,6 +337,8 @@ def args_of(steps: Iterable[Step]) -> Iterator[Arg]:
                 yield from _given(s.source, *(e.high for e in s.extents))
             case Grow():
                 yield from _given(s.bytes)
+            case Store():
+                yield from _given(s.to, *s.numbers)
             case Report():
                 yield from _given(*(d for _, shape in s.shapes for d in shape))
 

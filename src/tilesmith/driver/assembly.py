@@ -10,12 +10,12 @@ from tilesmith.codegen.kernel import KernelCode
 from tilesmith.codegen.sizes import SIZES, SizeProgram
 from tilesmith.codegen.steps import Extent, Measurement, Report
 from tilesmith.graph.control import graphs_in
-from tilesmith.graph.measure import Measure
+from tilesmith.graph.measure import Stage, stages_in
 from tilesmith.graph.nodes import Constant, Data, Fused, Graph, Node, Value
 from tilesmith.graph.passes.layout import relayout_count
 from tilesmith.graph.passes.localise import localise
 from tilesmith.graph.passes.memory_bounds import known_before
-from tilesmith.graph.passes.memory_plan import largest, value_bytes
+from tilesmith.graph.passes.memory_plan import largest
 from tilesmith.ir.expr import Expr, Var, as_expr, minimum
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.symbols import as_dim, bound, expected, symbols_of
@@ -34,7 +34,7 @@ from tilesmith.runtime.program import (
 )
 
 from .session import Session
-from .steps import Placement
+from .steps import Placement, Room
 
 Packed: TypeAlias = tuple[Blob, list[int]]
 """The constants of a graph in one array of bytes, and where each begins."""
@@ -79,9 +79,10 @@ def assemble(
     run.begin(memory.arena_bytes, scratch)
     border = {v: Arg("input", i) for i, v in enumerate(fused.inputs)}
     border |= {v: Arg("output", i) for i, v in enumerate(fused.outputs)}
-    border |= {fused.outputs[i]: Arg("arena", 0, slot=i) for i in run.grown}
+    rooms = {fused.outputs[i]: Room(i) for i in run.grown}
+    border |= {v: Arg("arena", 0, slot=room.slot) for v, room in rooms.items()}
     border |= {fused.outputs[o]: Arg("input", i) for o, i in fused.in_place}
-    steps = (*placement.steps(fused, border), *run.report())
+    steps = (*placement.steps(fused, border, rooms=rooms), *run.report())
     backend = session.backend
     fixed = {
         "arena_bytes": expected(memory.arena_bytes),
@@ -137,19 +138,17 @@ class _Sizes:
         for s in self.symbols:  # the names that callers use come first
             self.names(s)
         graphs = list(graphs_in(fused))
-        self._measures = [n for g in graphs for n in g.nodes if isinstance(n.op, Measure)]
+        self._stages = list(stages_in(fused))
         self._all = [*self.symbols]  # in the order of the extents
-        self._first: dict[Node, int] = {}  # the number of a measure's first extent
-        self._stage: dict[Var, int] = {}  # the number of the measure, from 1
-        for i, n in enumerate(self._measures):
-            assert isinstance(n.op, Measure)
-            self._first[n] = len(self._all)
-            self._all += n.op.symbols
-            self._stage |= dict.fromkeys(n.op.symbols, i + 1)
+        self._first: dict[Stage, int] = {}  # the number of a stage's first extent
+        self._number_of: dict[Var, int] = {}  # the number of the stage, from 1
+        for i, stage in enumerate(self._stages):
+            self._first[stage] = len(self._all)
+            self._all += stage.symbols
+            self._number_of |= dict.fromkeys(stage.symbols, i + 1)
         self._results = [_physical(v) for v in fused.outputs]
-        self._bytes = [value_bytes(v) for v in fused.outputs]
         self._host = [i for i, v in enumerate(fused.outputs) if v.dtype.is_host]
-        measured = (i for i, r in enumerate(self._results) if any(map(self._stage_of, r)))
+        measured = (i for i, r in enumerate(self._results) if any(map(self.stage_of, r)))
         self.grown = [i for i in measured if i not in self._host]
         extents = [d for v in fused.inputs for d in v.shape]
         self._formulas = [d for d in extents if not isinstance(d, (int, Var))]
@@ -173,17 +172,22 @@ class _Sizes:
         sizes = {n: self._outside(n, k.workspace) for n, k in kernels.items()}
         self.workspaces = {n: size for n, size in sizes.items() if not same_dim(size, 0)}
         scratch = [self._outside(n, k.workspace_per_thread) for n, k in kernels.items()]
-        needed = [(n, known_before([n], self._measures)) for n in scratch]
-        self.scratch = largest([known for _, known in needed if not isinstance(known, Node)])
-        self._scratch_behind = [(n, node) for n, node in needed if isinstance(node, Node)]
+        needed = [(n, known_before([n], self._stages)) for n in scratch]
+        self.scratch = largest([known for _, known in needed if not isinstance(known, Stage)])
+        self._scratch_at = [(n, stage) for n, stage in needed if isinstance(stage, Stage)]
 
     def _outside(self, node: Node, size: Dim) -> Dim:
         """A size in a kernel's own symbols, in those of the program."""
         return bound(size, self._own.get(node, {}))
 
-    def _stage_of(self, size: Dim) -> int:
-        """The number of the measure, from 1, behind which a size is known; 0 if it is before."""
-        return max((self._stage.get(s, 0) for s in symbols_of((size,))), default=0)
+    def _number_at(self, size: Dim) -> int:
+        """The number of the stage, from 1, at which a size is known; 0 if it is before."""
+        return max((self._number_of.get(s, 0) for s in symbols_of((size,))), default=0)
+
+    def stage_of(self, size: Dim) -> Stage | None:
+        """Where a size becomes known; None if it is before a run."""
+        number = self._number_at(size)
+        return self._stages[number - 1] if number else None
 
     def begin(self, arena: Dim, scratch: Dim) -> None:
         """Make the first values those that callers read."""
@@ -215,15 +219,14 @@ class _Sizes:
             self._values.append(size)
         return self._number[size]
 
-    def measurement(self, node: Node, source: Arg) -> Measurement:
-        """The step of a `Measure` whose operand lies at `source`."""
-        assert isinstance(node.op, Measure)
+    def measurement(self, stage: Stage, source: Arg) -> Measurement:
+        """The step of a stage whose extents lie at `source`."""
         return Measurement(
             source,
-            self._first[node],
-            tuple(map(self._extent, node.op.symbols, node.op.bounds)),
-            f"{SIZES}{self._measures.index(node) + 1}",
-            node.loc,
+            self._first[stage],
+            tuple(map(self._extent, stage.symbols, stage.bounds)),
+            f"{SIZES}{self._stages.index(stage) + 1}",
+            stage.node.loc,
         )
 
     def _extent(self, symbol: Var, limit: Dim) -> Extent:
@@ -234,14 +237,9 @@ class _Sizes:
             self.amount(as_dim(minimum(as_expr(limit), symbol.sizes.high))),
         )
 
-    def results(self, node: Node) -> dict[int, Dim]:
-        """The results, by number, whose sizes are known behind a `Measure`."""
-        stage = self._measures.index(node) + 1
-        return {i: self._bytes[i] for i in self.grown if self._stage_of(self._bytes[i]) == stage}
-
-    def scratch_behind(self, node: Node) -> Dim:
-        """Bytes of scratch memory that each thread needs as a `Measure` says."""
-        return largest([n for n, behind in self._scratch_behind if behind is node])
+    def scratch_at(self, stage: Stage) -> Dim:
+        """Bytes of scratch memory that each thread needs as the extents of a stage say."""
+        return largest([n for n, at in self._scratch_at if at == stage])
 
     def report(self) -> tuple[Report, ...]:
         """The step that tells extents of results to the caller, if there are such."""
@@ -255,15 +253,15 @@ class _Sizes:
 
     def programs(self) -> dict[str, SizeProgram]:
         """The functions that compute the values, by name: one that a run calls first, if inputs
-        have symbols, and one for each measure.
+        have symbols, and one for each stage.
         """
-        stages = range(0 if self.symbols else 1, len(self._measures) + 1)
+        stages = range(0 if self.symbols else 1, len(self._stages) + 1)
         symbols = tuple(self._all)
         return {
             f"{SIZES}{stage or ''}": SizeProgram(
                 symbols if stage else self.symbols,
-                {i: v for i, v in enumerate(self._values) if self._stage_of(v) == stage},
-                tuple(d for d in self._extents if self._stage_of(d) == stage),
+                {i: v for i, v in enumerate(self._values) if self._number_at(v) == stage},
+                tuple(d for d in self._extents if self._number_at(d) == stage),
                 checks=not stage,
             )
             for stage in stages

@@ -25,6 +25,7 @@ from tilesmith.graph.evaluate import (
     as_value,
     evaluate,
     evaluate_op,
+    extents_behind,
     first_iteration,
     logical_array,
 )
@@ -163,14 +164,13 @@ class _Checks:
         if isinstance(node.op, Measure):
             self.sizes.update(node.op.measured(arrays[0], self.sizes))
             return ()
-        if isinstance(node.op, If):
-            for body in node.op.bodies:
-                self.graph(body, arrays[1:])
-            return evaluate_op(_bound(node, self.sizes).op, *arrays)
-        if isinstance(node.op, Loop):
-            if node.op.steps is None or not same_dim(bound(node.op.steps, {**self.sizes}), 0):
-                self.graph(node.op.body, first_iteration(node.op, arrays))
-            return evaluate_op(_bound(node, self.sizes).op, *arrays)
+        if isinstance(node.op, (If, Loop)):
+            results = evaluate_op(_bound(node, self.sizes).op, *arrays)
+            for body, inputs in self.bodies(node, arrays):
+                inside = {**self.sizes, **_extents_of(body, inputs)}
+                replace(self, sizes=inside).graph(body, inputs)
+            self.sizes.update(extents_behind(node.op, results, self.sizes))
+            return results
         if isinstance(node.op, Host):
             return evaluate_op(_bound(node, self.sizes).op, *arrays)
         assert isinstance(node.op, Fused)
@@ -187,15 +187,28 @@ class _Checks:
             self.found[number] = KernelCheck(number, node.loc, ops, outputs)
         return expected
 
+    def bodies(
+        self, node: Node, arrays: Sequence[np.ndarray]
+    ) -> Iterator[tuple[Graph, Sequence[np.ndarray]]]:
+        """The bodies of control flow that are checked, and their inputs."""
+        op = node.op
+        if isinstance(op, If):
+            yield from ((body, arrays[1:]) for body in op.bodies)
+            return
+        assert isinstance(op, Loop)
+        if op.steps is None or not same_dim(bound(op.steps, {**self.sizes}), 0):
+            yield op.body, first_iteration(op, arrays)
+
+
+def _extents_of(body: Graph, inputs: Sequence[np.ndarray]) -> dict[Var, int]:
+    """The symbols that are extents of inputs."""
+    pairs = ((d, n) for v, a in zip(body.inputs, inputs) for d, n in zip(v.shape, np.shape(a)))
+    return {d: n for d, n in pairs if isinstance(d, Var)}
+
 
 def _sizes(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[Var, int]:
     """The sizes that the symbols of `graph` have for these inputs."""
-    return {
-        d: n
-        for v in graph.inputs
-        for d, n in zip(v.shape, np.shape(inputs[v.name]))
-        if isinstance(d, Var)
-    }
+    return _extents_of(graph, [inputs[v.name] for v in graph.inputs])
 
 
 def _expansions(
@@ -221,6 +234,7 @@ def _expansions(
             continue
         op = _bound(node, sizes).op
         expected = evaluate_op(op, *arrays)
+        sizes |= extents_behind(node.op, expected, sizes)
         known |= zip(node.outputs, expected, strict=True)
         if composite[i]:
             with np.errstate(all="ignore"):

@@ -12,7 +12,7 @@ from tilesmith.frontend.common.symbols import ExpectedSizes, Ranges
 from tilesmith.frontend.load import source_nodes
 from tilesmith.graph.control import Control, If, graphs_in, kernels_in
 from tilesmith.graph.host import Host
-from tilesmith.graph.measure import Measure, measures_in
+from tilesmith.graph.measure import Measure, stages_in
 from tilesmith.graph.nodes import Fused, Graph, Node
 from tilesmith.ir.sizes import LARGEST
 from tilesmith.ir.text import Names
@@ -157,7 +157,7 @@ def _fate_of(node: Node) -> str:
 
 def _dimensions(graph: Graph) -> Iterator[OpenDimension]:
     names = Names()
-    measured = {s for m in measures_in(graph) for s in m.symbols}
+    measured = {s for stage in stages_in(graph) for s in stage.symbols}
     for s in dict.fromkeys((*graph.symbols, *measured)):
         if s.sizes is not None:
             sizes = s.sizes
@@ -165,5 +165,5 @@ def _dimensions(graph: Graph) -> Iterator[OpenDimension]:
 
 
 def _grows(graph: Graph) -> bool:
-    limits = (limit for m in measures_in(graph) for limit in m.bounds)
+    limits = (limit for stage in stages_in(graph) for limit in stage.bounds)
     return any(isinstance(limit, int) and limit >= LARGEST for limit in limits)

@@ -11,15 +11,15 @@ memory plan of its own.  A body reads and writes the memory of the values at its
 
 A result that a body does not compute, such as one of its inputs, is copied where it must be.
 
-Behind a `Measure` the main function takes the memory that depends on it: for regions of the memory
-plan, and for results of the program.
+At a stage, where extents become known, the main function takes the memory that depends on them: for
+regions of the memory plan, for results of the program, and for those of control flow.  A branch
+takes the memory of its results itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from tilesmith.codegen.kernel import KernelCode
 from tilesmith.codegen.steps import (
@@ -31,68 +31,34 @@ from tilesmith.codegen.steps import (
     HostArray,
     HostCall,
     KernelCall,
-    Measurement,
     Repeat,
     Slice,
     Step,
+    Store,
 )
 from tilesmith.graph.control import If, Loop
 from tilesmith.graph.host import Host
-from tilesmith.graph.measure import Measure
+from tilesmith.graph.measure import Stage, stages_of, symbols_defined
 from tilesmith.graph.nodes import Fused, Graph, Node, Value
 from tilesmith.graph.passes.memory_plan import MemoryPlan, aligned, largest, plan, value_bytes
+from tilesmith.ir.expr import Var
 from tilesmith.ir.symbols import as_dim
-from tilesmith.ir.target import LINE_BYTES
 from tilesmith.ir.types import Dim, same_dim
 
+from .places import (
+    Base,
+    Cells,
+    Room,
+    Sizes,
+    carries,
+    extents_bytes,
+    finds_size,
+    results_of,
+    stages_inside,
+)
 
-class Sizes(Protocol):
-    """What may be known to a run only.
-
-    workspaces: of the kernels' nodes that need some, in bytes.
-    """
-
-    @property
-    def workspaces(self) -> Mapping[Node, Dim]: ...
-
-    def place(self, offset: Dim, slot: int | None = None) -> Arg:
-        """An offset in the arena, or in a slot."""
-        ...
-
-    def amount(self, size: Dim) -> int | Arg:
-        """A number of bytes."""
-        ...
-
-    def scalars(self, node: Node) -> list[Arg]:
-        """What the scalar parameters of a kernel get."""
-        ...
-
-    def measurement(self, node: Node, source: Arg) -> Measurement:
-        """The step of a `Measure` whose operand lies at `source`."""
-        ...
-
-    def results(self, node: Node) -> Mapping[int, Dim]:
-        """The results of the program, by number, whose sizes are known behind a `Measure`."""
-        ...
-
-    def scratch_behind(self, node: Node) -> Dim:
-        """Bytes of scratch memory that each thread needs as a `Measure` says."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Base:
-    """Where a part of a memory begins.
-
-    offset: in bytes.
-    slot: number of the memory; None for the arena.
-    """
-
-    offset: Dim = 0
-    slot: int | None = None
-
-    def __add__(self, distance: Dim) -> _Base:
-        return _Base(as_dim(self.offset + distance), self.slot)
+START = Base()
+"""Where the arena begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,82 +79,108 @@ class Placement:
     _pointers: list[int] = field(default_factory=list)
     _slots: list[int] = field(default_factory=list)
 
-    def plan(self, graph: Graph) -> MemoryPlan:
-        """The memory plan of a graph, in which its control flow has the memory of its bodies."""
+    def plan(self, graph: Graph, before: Sequence[Stage] = ()) -> MemoryPlan:
+        """The memory plan of a graph, in which its control flow has the memory of its bodies.
+
+        before: where symbols become known that the graph has as the body of a loop.
+        """
         if graph not in self._plans:
-            extra = {n: self._extra(n) for n in graph.nodes}
-            self._plans[graph] = plan(graph, {n: s for n, s in extra.items() if not same_dim(s, 0)})
+            stages = [*before, *stages_of(graph)]
+            extra = {n: self._extra(n, graph, stages) for n in graph.nodes}
+            needed = {n: s for n, s in extra.items() if not same_dim(s, 0)}
+            self._plans[graph] = plan(graph, needed, before)
         return self._plans[graph]
 
-    def _extra(self, node: Node) -> Dim:
+    def _extra(self, node: Node, graph: Graph, stages: Sequence[Stage]) -> Dim:
         if isinstance(node.op, If):
-            return largest([self.plan(body).arena_bytes for body in node.op.bodies])
+            room = largest([self.plan(body).arena_bytes for body in node.op.bodies])
+            return as_dim(extents_bytes(node.op) + room)
         if isinstance(node.op, Loop):
-            return as_dim(_Cells.of(node.op).bytes + self.plan(node.op.body).arena_bytes)
+            arena = self.plan(node.op.body, stages_inside(node)).arena_bytes
+            return as_dim(Cells.of(node, node.op, graph, stages).bytes + arena)
         return self.sizes.workspaces.get(node, 0)
 
     def steps(
-        self, graph: Graph, border: Mapping[Value, Arg], base: _Base = _Base()
+        self,
+        graph: Graph,
+        border: Mapping[Value, Arg],
+        base: Base = START,
+        rooms: Mapping[Value, Room] | None = None,
+        before: Mapping[Stage, Arg] | None = None,
     ) -> tuple[Step, ...]:
         """The steps of a graph.
 
         border: where its inputs lie, and those outputs that it computes.
         base: where its part of the arena begins.
+        rooms: of outputs that it computes, the memory to be taken for them.
+        before: where the extents lie that are known when it begins.
         """
-        memory = self.plan(graph)
-        regions = {node: _Base(0, self._slot()) for node in memory.regions}
+        before = before or {}
+        memory = self.plan(graph, [*before])
+        scope = _Scope(self, graph, memory, rooms or {}, [*before, *stages_of(graph)])
 
-        def base_of(owner: Value | Node) -> _Base:
-            return regions[memory.region[owner]] if owner in memory.region else base
+        def base_of(owner: Value | Node) -> Base:
+            return scope.regions[memory.region[owner]] if owner in memory.region else base
 
         where = {c.value: self.constants[c.value] for c in graph.constants}
-        where |= {v: self._place(base_of(v) + at) for v, at in memory.offsets.items()}
+        where |= {v: self.place(base_of(v) + at) for v, at in memory.offsets.items()}
+        where |= scope.grown
         where |= border
         where |= {v: where[home].at(at) for v, (home, at) in memory.outside.items()}
-        found: list[Step] = []
+        found = scope.taken_at(None)
+        for stage, source in before.items():
+            found += [self.sizes.measurement(stage, source), *scope.taken_at(stage)]
         for node in graph.nodes:
             work = base_of(node) + memory.workspace.get(node, 0)
+            behind: list[Step] = []
+            source = where[node.inputs[0]] if node.inputs else None
             if isinstance(node.op, If):
-                found.append(self._branch(node, node.op, where, work))
+                found.append(self._branch(node, node.op, where, work, scope.rooms))
+                source = self.place(work)
             elif isinstance(node.op, Loop):
-                found.append(self._loop(node, node.op, where, work))
+                steps, behind = self._loop(node, node.op, where, work, scope)
+                found += steps
+                source = self.place(work + Cells.extents).at(8 * node.op.known)
             elif isinstance(node.op, Host):
                 found.append(self._host_call(node, node.op, where))
-            elif isinstance(node.op, Measure):
-                found.append(self.sizes.measurement(node, where[node.inputs[0]]))
-                if node in regions:
-                    found.append(self._grow(regions[node].slot, memory.regions[node]))
-                found += self._taken_behind(node)
             elif node in self.kernels:
                 found.append(self._call(node, where, work))
+            if symbols_defined(node):
+                assert source is not None
+                stage = Stage(node)
+                found += [self.sizes.measurement(stage, source), *scope.taken_at(stage)]
+            found += behind
         return tuple(found)
 
-    def _taken_behind(self, node: Node) -> list[Step]:
-        """Memory for results of the program and for threads."""
-        found: list[Step] = [self._grow(i, n) for i, n in self.sizes.results(node).items()]
-        scratch = self.sizes.scratch_behind(node)
-        if not same_dim(scratch, 0):
-            found.append(Grow(self._slot(), self.sizes.amount(aligned(scratch)), for_threads=True))
-        return found
+    def grow(self, room: Room, value: Value) -> Grow:
+        """The step that takes the memory of a value."""
+        return Grow(room.slot, self.amount(value), target=room.target)
 
-    def _grow(self, slot: int | None, size: Dim) -> Grow:
-        assert slot is not None
-        return Grow(slot, self.sizes.amount(size))
+    def slot(self, count: int = 1) -> int:
+        """A new slot, the first of `count`."""
+        first = self.outputs + len(self._slots)
+        self._slots.extend(range(first, first + count))
+        return first
 
-    def _slot(self) -> int:
-        self._slots.append(self.outputs + len(self._slots))
-        return self._slots[-1]
+    def pointer(self) -> int:
+        """A new pointer."""
+        self._pointers.append(len(self._pointers))
+        return self._pointers[-1]
 
-    def _place(self, base: _Base) -> Arg:
+    def place(self, base: Base) -> Arg:
         return self.sizes.place(base.offset, base.slot)
 
-    def _call(self, node: Node, where: Mapping[Value, Arg], work: _Base) -> KernelCall:
+    def amount(self, value: Value) -> int | Arg:
+        """Bytes of a value."""
+        return self.sizes.amount(value_bytes(value))
+
+    def _call(self, node: Node, where: Mapping[Value, Arg], work: Base) -> KernelCall:
         code = self.kernels[node]
         return KernelCall(
             code.symbol,
             (*(where[v] for v in (*node.inputs, *node.outputs)), *self.sizes.scalars(node)),
             label=node.loc,
-            workspace=self._place(work),
+            workspace=self.place(work),
             messages=code.messages,
             sources=sources(node),
         )
@@ -205,125 +197,247 @@ class Placement:
             op.function, op.settings, op.operator, node.loc, inputs, outputs, op.is_fallback
         )
 
-    def _branch(self, node: Node, op: If, where: Mapping[Value, Arg], base: _Base) -> Branch:
+    def _branch(
+        self,
+        node: Node,
+        op: If,
+        where: Mapping[Value, Arg],
+        base: Base,
+        rooms: Mapping[Value, Room],
+    ) -> Branch:
         branches: list[tuple[Step, ...]] = []
         for body in op.bodies:
             border = dict(zip(body.inputs, (where[v] for v in node.inputs[1:]), strict=True))
-            copies: list[Copy] = []
+            inside: dict[Value, Room] = {}
+            ends: list[Step] = []
             for v, outer in zip(body.outputs, node.outputs, strict=True):
+                room = rooms.get(outer) if finds_size(node, outer) else None
                 if v in body.producer and v not in border:
                     border[v] = where[outer]
+                    inside |= {v: room} if room is not None else {}
                 else:
                     source = border[v] if v in border else self.constants[v]
-                    copies.append(Copy(source, where[outer], self._amount(v)))
-            branches.append((*self.steps(body, border, base), *copies))
+                    ends += [self.grow(room, v)] if room is not None else []
+                    ends.append(Copy(source, where[outer], self.amount(v)))
+            if op.symbols:
+                found = op.extents(body)
+                numbers = tuple(self.sizes.amount(found[s]) for s in op.symbols)
+                ends.append(Store(self.place(base), numbers))
+            work = base + extents_bytes(op)
+            branches.append((*self.steps(body, border, work, inside), *ends))
         return Branch(where[node.inputs[0]], *branches)
 
-    def _pointer(self) -> int:
-        self._pointers.append(len(self._pointers))
-        return self._pointers[-1]
-
-    def _loop(self, node: Node, op: Loop, where: Mapping[Value, Arg], base: _Base) -> Repeat:
-        body, cells = op.body, _Cells.of(op)
+    def _loop(
+        self, node: Node, op: Loop, where: Mapping[Value, Arg], base: Base, scope: _Scope
+    ) -> tuple[list[Step], list[Step]]:
+        """The steps of a loop, and those that follow once the extents of its results are known."""
+        body, cells = op.body, Cells.of(node, op, scope.graph, scope.stages)
         carried, sliced, same = op.split(node.inputs)
         number, *rest = body.inputs
         current, elements = rest[: op.carried], rest[op.carried :][: len(sliced)]
-        border = {number: self._place(base + cells.number)}
-        border |= {v: Arg("pointer", self._pointer()) for v in (*current, *elements)}
+        border = {number: self.place(base + cells.number)}
+        border |= {v: Arg("pointer", self.pointer()) for v in (*current, *elements)}
+        for v, out in zip(current, node.outputs):  # what a pointer is behind the loop
+            border[v] = scope.grown.get(out, border[v])
         fixed = rest[op.carried + len(sliced) :]
         border |= {v: where[outer] for v, outer in zip(fixed, same, strict=True)}
-        moving = {number, *current}  # memory that is another's in the next iteration
         slices = [
             self._slice(border[v].index, where[outer], v, way)
             for v, outer, way in zip(elements, sliced, op.sliced, strict=True)
         ]
-        copies: list[Copy] = []
-        following, stacked = _results(op)
-        for v, outer, way in zip(stacked, node.outputs[op.carried :], op.collected, strict=True):
-            slot = Arg("pointer", self._pointer())
-            slices.append(self._slice(slot.index, where[outer], v, way))
-            if v in body.producer and v not in border:
-                border[v] = slot
-            else:
-                source = border[v] if v in border else self.constants[v]
-                copies.append(Copy(source, slot, self._amount(v)))
-        going: list[Carried] = []
-        for k, v in enumerate(following):
-            at, end, size = border[current[k]].index, where[node.outputs[k]], self._amount(v)
-            first = where[carried[k]]
-            is_own = v in body.producer and v not in border
-            if not is_own and (v not in moving or v is current[k]):
-                lies = border[v] if v in border else self.constants[v]
-                going.append(Carried(at, first, lies, end, size))
-                continue
-            target = Arg("pointer", self._pointer())
-            if is_own:
-                border[v] = target
-            else:
-                copies.append(Copy(border[v], target, size))
-            other = self._place(base + cells.others[k])
-            going.append(Carried(at, first, target, end, size, target.index, other))
+        loop = _Loop(body, border, slices)
+        if op.ran is None:  # what is collected too is handed on in the collected result
+            self._collect(loop, node, op, where, scope)
+        others = [None if at is None else self.place(base + at) for at in cells.others]
+        self._carry(loop, node, op, where, others)
+        if op.ran is not None:
+            self._collect(loop, node, op, where, scope)
         again = None
         if op.conditional:
             v = body.outputs[0]
-            if v in body.producer and v not in border:
-                border[v] = self._place(base + cells.again)
-            again = border[v] if v in border else self.constants[v]
-        steps = self.steps(body, border, base + cells.bytes)
-        return Repeat(
+            if loop.computes(v):
+                border[v] = self.place(base + cells.again)
+            again = loop.place(v, self.constants)
+        extents = self.place(base + cells.extents)
+        before = dict.fromkeys(stages_inside(node), extents)
+        if op.inside:
+            loop.start.append(self._stored(extents, op, op.first_extents(carried)))
+            loop.ends.append(self._stored(extents, op, op.next_extents()))
+        steps = self.steps(body, border, base + cells.bytes, loop.rooms, before)
+        repeat = Repeat(
             self.sizes.amount(op.steps) if op.steps is not None else where[node.inputs[0]],
-            (*steps, *copies),
-            tuple(slices),
-            tuple(going),
-            border[number] if _reads(body, number) else None,
+            (*steps, *loop.ends),
+            tuple(loop.slices),
+            tuple(loop.carried),
+            border[number] if number in {*body.consumers, *body.outputs} else None,
             where[node.inputs[op.leading - 1]] if op.conditional else None,
             again,
+            None if op.ran is None else extents.at(8 * len(op.inside)),
         )
+        return [*loop.start, repeat], loop.behind
 
-    def _amount(self, value: Value) -> int | Arg:
-        return self.sizes.amount(value_bytes(value))
+    def _collect(
+        self,
+        loop: _Loop,
+        node: Node,
+        op: Loop,
+        where: Mapping[Value, Arg],
+        scope: _Scope,
+    ) -> None:
+        """Add the results that have an element of each iteration."""
+        results = zip(results_of(op)[1], node.outputs[op.carried :], op.collected, strict=True)
+        for v, out, way in results:
+            element, whole, slot = Arg("pointer", self.pointer()), where[out], None
+            room = scope.rooms.get(out) if finds_size(node, out) else None
+            if room is not None:
+                slot = room.slot if room.target is None else self.slot()
+                whole = Arg("arena", 0, slot=slot)
+                loop.start.append(Grow(slot, 0))
+            if room is not None and room.target is not None:
+                loop.behind += [self.grow(room, out), Copy(whole, where[out], self.amount(out))]
+            loop.slices.append(self._slice(element.index, whole, v, way, slot))
+            if loop.computes(v):
+                loop.border[v] = element
+            else:
+                source = loop.place(v, self.constants)
+                loop.ends.append(Copy(source, element, self.amount(v)))
 
-    def _slice(self, pointer: int, whole: Arg, element: Value, way: int) -> Slice:
+    def _carry(
+        self,
+        loop: _Loop,
+        node: Node,
+        op: Loop,
+        where: Mapping[Value, Arg],
+        others: Sequence[Arg | None],
+    ) -> None:
+        """Add the values that iterations hand on; `others`: the buffers that take turns with
+        results.
+        """
+        number, *rest = loop.body.inputs
+        moving = {number, *rest[: op.carried]}  # memory that is another's in the next iteration
+        carried = op.split(node.inputs)[0]
+        values = zip(rest, results_of(op)[0], carried, node.outputs, others)
+        for current, v, before, out, other in values:
+            at, first, end = loop.border[current], where[before], where[out]
+            size = None if finds_size(node, out) else self.amount(out)
+            if size is None and end != at:
+                loop.behind.append(Copy(at, end, self.amount(out)))
+            is_own = loop.computes(v)
+            if other is not None and not is_own and (v not in moving or v is current):
+                lies = loop.place(v, self.constants)
+                loop.carried.append(Carried(at.index, first, lies, end, size))
+                continue
+            target, room = Arg("pointer", self.pointer()), None
+            if other is None:
+                room = Room(self.slot(2), target.index)
+                start, size_before = Arg("arena", 0, slot=room.slot + 1), self.amount(before)
+                loop.start += [Grow(room.slot + 1, size_before), Copy(first, start, size_before)]
+                first, end = start, None
+            if is_own:
+                loop.border[v] = target
+                loop.rooms |= {v: room} if room is not None else {}
+            else:
+                loop.ends += [self.grow(room, v)] if room is not None else []
+                loop.ends.append(Copy(loop.place(v, self.constants), target, self.amount(v)))
+            slot = None if room is None else room.slot
+            loop.carried.append(
+                Carried(at.index, first, target, end, size, target.index, other, slot)
+            )
+
+    def _slice(
+        self, pointer: int, whole: Arg, element: Value, way: int, slot: int | None = None
+    ) -> Slice:
         """The pointer to an element in the memory of all of them."""
-        return Slice(pointer, whole, self.sizes.amount(value_bytes(element)), way < 0)
+        return Slice(pointer, whole, self.amount(element), way < 0, slot)
+
+    def _stored(self, to: Arg, op: Loop, extents: Mapping[Var, Dim]) -> Store:
+        """The extents of the body's carried inputs in an iteration, for its measurement."""
+        return Store(to, tuple(self.sizes.amount(extents[s]) for s in op.inside))
 
 
-@dataclass(frozen=True, slots=True)
-class _Cells:
-    """What a loop itself needs of the arena, as offsets.
+@dataclass(slots=True)
+class _Loop:
+    """A loop under construction.
 
-    number: of the iteration's number.
-    again: of the condition.
-    others: for each carried value, of the buffer that takes turns with the result.
-    bytes: of all.
+    body: its body.
+    border: where the body's inputs lie, and those results that it computes.
+    slices: pointers to elements.
+    carried: values that go around.
+    rooms: the memory that grows for results of the body.
+    start: steps in front of the loop.
+    ends: steps at the end of each iteration.
+    behind: steps once the extents of the loop's results are known.
     """
 
-    number: int
-    again: int
-    others: tuple[Dim, ...]
-    bytes: Dim
+    body: Graph
+    border: dict[Value, Arg]
+    slices: list[Slice]
+    carried: list[Carried] = field(default_factory=list)
+    rooms: dict[Value, Room] = field(default_factory=dict)
+    start: list[Step] = field(default_factory=list)
+    ends: list[Step] = field(default_factory=list)
+    behind: list[Step] = field(default_factory=list)
 
-    @staticmethod
-    def of(op: Loop) -> _Cells:
-        end: Dim = 2 * LINE_BYTES
-        others: list[Dim] = []
-        following, stacked = _results(op)
-        for v in following:
-            others.append(end)
-            is_collected = v in stacked and v in op.body.producer
-            if not is_collected:
-                end = as_dim(end + aligned(value_bytes(v)))
-        return _Cells(0, LINE_BYTES, tuple(others), end)
+    def computes(self, value: Value) -> bool:
+        """Whether the body computes a result whose memory is not decided yet."""
+        return value in self.body.producer and value not in self.border
 
-
-def _results(op: Loop) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
-    """The body's carried results, and those that are collected."""
-    results = op.body.outputs[op.conditional :]
-    return results[: op.carried], results[op.carried :]
+    def place(self, value: Value, constants: Mapping[Value, Arg]) -> Arg:
+        return self.border[value] if value in self.border else constants[value]
 
 
-def _reads(body: Graph, value: Value) -> bool:
-    return value in body.consumers or value in body.outputs
+class _Scope:
+    """The memory that a graph takes while it runs.
+
+    graph: the graph.
+    regions: where those of its memory plan lie.
+    rooms: of values, its own and those that a graph around gives it.
+    grown: where results of control flow lie that have memory by themselves.
+    stages: where extents become known, in order.
+    """
+
+    def __init__(
+        self,
+        placement: Placement,
+        graph: Graph,
+        memory: MemoryPlan,
+        given: Mapping[Value, Room],
+        stages: Sequence[Stage],
+    ) -> None:
+        self.graph, self.stages = graph, stages
+        self._placement, self._memory = placement, memory
+        self.regions = {stage: Base(0, placement.slot()) for stage in memory.regions}
+        self.rooms = {**given}
+        self.grown: dict[Value, Arg] = {}
+        for v in memory.grown:
+            if carries(graph.producer[v], v):  # two slots take turns
+                self.grown[v] = Arg("pointer", placement.pointer())
+            else:
+                self.rooms[v] = Room(placement.slot())
+                self.grown[v] = Arg("arena", 0, slot=self.rooms[v].slot)
+        here = {*stages}
+        self._taken: dict[Stage | None, list[Grow]] = {}
+        for v, room in self.rooms.items():
+            node = graph.producer[v]
+            if not finds_size(node, v) or carries(node, v):
+                stage = placement.sizes.stage_of(value_bytes(v))
+                known = stage if stage in here else None
+                self._taken.setdefault(known, []).append(placement.grow(room, v))
+
+    def taken_at(self, stage: Stage | None) -> list[Step]:
+        """The memory taken at a stage; None: when the graph begins."""
+        found: list[Step] = []
+        sizes = self._placement.sizes
+        if stage in self.regions:
+            slot = self.regions[stage].slot
+            assert slot is not None
+            found.append(Grow(slot, sizes.amount(self._memory.regions[stage])))
+        found += self._taken.get(stage, ())
+        scratch: Dim = 0 if stage is None else sizes.scratch_at(stage)
+        if not same_dim(scratch, 0):
+            size = sizes.amount(aligned(scratch))
+            found.append(Grow(self._placement.slot(), size, for_threads=True))
+        return found
 
 
 def sources(node: Node) -> tuple[str, ...]:

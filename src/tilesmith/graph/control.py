@@ -6,20 +6,29 @@ one too (`graph.measure`).
 A body sees nothing but its own inputs and constants: what it uses of the graph around it is passed
 explicitly.  Values at the border of a body are row-major.
 
+Shapes of results may depend on the branch taken, and on the iterations that ran.  The node then
+defines symbols, behind itself, for the extents that only a run knows.  In a loop whose carried
+values change their shapes, the body has symbols of its own: the extents of its carried inputs.
+
     %y: f32[4] = if(%c, %x) {then=graph a(%x: f32[4]) { ... },
       otherwise=graph b(%x: f32[4]) { ... }}
     %h: f32[8], %all: f32[9,8] = loop(%h0, %xs, %w) {body=graph step(%i: i64[], %h: f32[8],
       %x: f32[4], %w: f32[8,8]) { ... }, carried=1, sliced=(1,), collected=(1,), steps=9}
+    %a: f32[m] = loop(%count, %x) {body=graph step(%i: i64[], %a: f32[n]) { ... -> f32[n + 1] },
+      carried=1, results=(f32[m],), symbols=(`m`,), bounds=(2147483647,)}
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from tilesmith.graph.nodes import Fused, Graph, InPlace, Node, Value
 from tilesmith.ir.dtypes import bool_, i64
+from tilesmith.ir.expr import Expr, Var, as_expr
+from tilesmith.ir.extents import difference
+from tilesmith.ir.symbols import as_dim, bound
 from tilesmith.ir.types import Dim, TensorType, same_dim
 from tilesmith.ops.base import Op
 from tilesmith.support.errors import ModelError
@@ -54,18 +63,33 @@ class If(Control):
 
     The other inputs are those of both branches.
 
-    then, otherwise: the branches, whose inputs and results have the same types.
+    then, otherwise: the branches, whose inputs have the same types, and whose results differ in
+        extents at most.
+    results: the types of the results; empty if both branches agree.
+    symbols: those extents in `results` that depend on the branch.
+    bounds: for each symbol, what it never exceeds (as of `Measure`).
     """
 
     then: Graph
     otherwise: Graph
+    results: tuple[TensorType, ...] = ()
+    symbols: tuple[Var, ...] = ()
+    bounds: tuple[Dim, ...] = ()
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         _check("condition", types[:1], (CONDITION,))
         for name, branch in (("then", self.then), ("otherwise", self.otherwise)):
             _check(f"inputs of {name}", types[1:], _types(branch.inputs))
-        _check("results of otherwise", _types(self.otherwise.outputs), _types(self.then.outputs))
-        return _types(self.then.outputs)
+        for name, branch in (("then", self.then), ("otherwise", self.otherwise)):
+            if self.results:
+                self.extents(branch)
+            else:
+                _check(f"results of {name}", _types(branch.outputs), _types(self.then.outputs))
+        return self.results or _types(self.then.outputs)
+
+    def extents(self, branch: Graph) -> dict[Var, Dim]:
+        """What the symbols are behind a branch.  Raises ModelError if its results don't fit."""
+        return matched(self.symbols, self.results, _types(branch.outputs), branch.name)
 
 
 @dataclass(frozen=True)
@@ -87,8 +111,16 @@ class Loop(Control):
         backwards, the last one first.
     collected: the same for each result that has an element of every iteration.
     steps: number of iterations (the most, if `conditional`), which may be an extent that only a run
-        knows; None: it is an input, and nothing is sliced or collected.
+        knows; None: it is an input, and nothing is sliced.
     conditional: whether there is a condition.
+    results: the types of the results; empty if they follow from the other types.
+    symbols: those extents in `results` that depend on the iterations that ran: of carried values,
+        then, if results are collected but the number of iterations is not known before, that
+        number.
+    bounds: for each symbol, what it never exceeds (as of `Measure`).
+    inside: the body's own symbols, extents of carried inputs that change from one iteration to the
+        next.  The first ones grow by a number, as often as `steps` says, so that they are known
+        behind the loop; the others become `symbols`.
     """
 
     body: Graph
@@ -97,6 +129,54 @@ class Loop(Control):
     collected: tuple[int, ...] = ()
     steps: Dim | None = None
     conditional: bool = False
+    results: tuple[TensorType, ...] = ()
+    symbols: tuple[Var, ...] = ()
+    bounds: tuple[Dim, ...] = ()
+    inside: tuple[Var, ...] = ()
+
+    @property
+    def ran(self) -> Var | None:
+        """The number of iterations that ran, if only the loop itself finds it and results have it
+        as an extent.
+        """
+        return self.symbols[-1] if self.collected and self._is_open else None
+
+    @property
+    def _is_open(self) -> bool:
+        return self.conditional or self.steps is None
+
+    @property
+    def _carried_types(self) -> tuple[TensorType, ...]:
+        return _types(self.body.inputs[1 : 1 + self.carried])
+
+    def first_extents(self, carried: Sequence[Value]) -> dict[Var, Dim]:
+        """The body's symbols in the first iteration, for the carried values before it."""
+        return matched(self.inside, self._carried_types, _types(carried), "carried values")
+
+    def next_extents(self) -> dict[Var, Dim]:
+        """The body's symbols in the next iteration, as formulas in those of the current one."""
+        following = self.body.outputs[self.conditional :][: self.carried]
+        return matched(self.inside, self._carried_types, _types(following), "results of the body")
+
+    def last_extents(self) -> dict[Var, Dim]:
+        """The body's symbols behind the last iteration, as the results say."""
+        if not self.inside:
+            return {}
+        return matched(self.inside, self._carried_types, self.results[: self.carried], "results")
+
+    def extents_after(self, carried: Sequence[Value], steps: int) -> dict[Var, Dim]:
+        """What `symbols` are for these carried values, if 0 or 1 iterations run."""
+        first = self.first_extents(carried) if self.inside else {}
+        if steps:
+            found: dict[Expr, Dim] = {**first}
+            first = {s: bound(d, found) for s, d in self.next_extents().items()}
+        unknown = [first[s] for s in self.inside[self.known :]]
+        return dict(zip(self.symbols, [*unknown, steps]))  # the last one is that of rows, if any
+
+    @property
+    def known(self) -> int:
+        """How many symbols of the body are known behind the loop."""
+        return len(self.inside) - len(self.symbols) + (self.ran is not None)
 
     @property
     def leading(self) -> int:
@@ -113,29 +193,55 @@ class Loop(Control):
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         if len(types) < self.leading + self.carried + len(self.sliced):
             raise ModelError(f"expected more inputs, found {len(types)}")
-        if self.steps is None and (self.sliced or self.collected):
+        if self.steps is None and self.sliced:
             raise ModelError("slices need a number of iterations that is known")
-        if self.collected and self.conditional:
-            raise ModelError("a loop with a condition collects no results")
-        first = (*([INDEX] if self.steps is None else ()), *([CONDITION] * self.conditional))
-        _check("number of iterations, condition", types[: self.leading], first)
+        if self.collected and self._is_open and not self.symbols:
+            raise ModelError("a number of iterations that is not known before needs a symbol")
+        wanted = (*([INDEX] if self.steps is None else ()), *([CONDITION] * self.conditional))
+        _check("number of iterations, condition", types[: self.leading], wanted)
         carried, sliced, same = self.split(types)
         for t in sliced:
             if self.steps is None or not t.rank or not same_dim(t.shape[0], self.steps):
                 raise ModelError(f"sliced input: expected {self.steps} elements, found {t}")
         elements = (TensorType(t.dtype, t.shape[1:]) for t in sliced)
-        _check("inputs of the body", (INDEX, *carried, *elements, *same), _types(self.body.inputs))
+        own = self._carried_types
+        _check("inputs of the body", (INDEX, *own, *elements, *same), _types(self.body.inputs))
         results = _types(self.body.outputs)
         end = self.conditional + self.carried
-        wanted = (*([CONDITION] * self.conditional), *carried)
-        _check("condition and carried values of the body", results[:end], wanted)
+        first = matched(self.inside, own, carried, "carried values")
+        going = matched(
+            self.inside, own, results[self.conditional : end], "carried values of the body"
+        )
+        self._check_inside(first, going)
+        _check(
+            "condition of the body",
+            results[: self.conditional],
+            wanted[len(wanted) - self.conditional :],
+        )
         if len(results) != end + len(self.collected):
             raise ModelError(
                 f"expected {end + len(self.collected)} results of the body, found {len(results)}"
             )
-        if self.steps is None:
-            return tuple(carried)
-        return (*carried, *(TensorType(t.dtype, (self.steps, *t.shape)) for t in results[end:]))
+        rows = self.ran if self._is_open else self.steps
+        stacked = (TensorType(t.dtype, (rows, *t.shape)) for t in results[end:] if rows is not None)
+        whole = (*(self.results[: self.carried] if self.results else own), *stacked)
+        if self.results:
+            _check("results", self.results, whole)
+        return whole
+
+    def _check_inside(self, first: Mapping[Var, Dim], going: Mapping[Var, Dim]) -> None:
+        """Raises ModelError if an extent behind the loop isn't what the iterations make it."""
+        last = self.last_extents()
+        if not {*first} == {*going} == {*last} == {*self.inside}:
+            raise ModelError(f"the symbols {self.inside} are not those of carried values")
+        for i, s in enumerate(self.inside):
+            if i >= self.known:
+                if last[s] is not self.symbols[i - self.known]:
+                    raise ModelError(f"extent {s.name!r} behind the loop: found {last[s]}")
+                continue
+            counted = grown(first[s], s, going[s], self.steps)
+            if counted is None or not same_dim(last[s], counted):
+                raise ModelError(f"extent {s.name!r} is not {last[s]} behind {self.steps} steps")
 
 
 def _types(values: Sequence[Value]) -> tuple[TensorType, ...]:
@@ -144,8 +250,43 @@ def _types(values: Sequence[Value]) -> tuple[TensorType, ...]:
 
 def _check(what: str, found: Sequence[TensorType], wanted: Sequence[TensorType]) -> None:
     if tuple(found) != tuple(wanted):
-        shown = (f"({', '.join(map(str, types))})" for types in (wanted, found))
-        raise ModelError(f"{what}: expected {', found '.join(shown)}")
+        raise ModelError(f"{what}: expected {_shown(wanted)}, found {_shown(found)}")
+
+
+def _shown(types: Sequence[TensorType]) -> str:
+    return f"({', '.join(map(str, types))})"
+
+
+def grown(first: Dim, current: Var, following: Dim, steps: Dim | None) -> Dim | None:
+    """An extent after so many steps that make `following` of `current`; None if they do not all add
+    the same number, 0 or more.
+    """
+    added = difference(following, current)
+    if steps is None or not isinstance(added, int) or added < 0:
+        return None
+    return as_dim(as_expr(first) + as_expr(steps) * added)
+
+
+def matched(
+    symbols: Sequence[Var], wanted: Sequence[TensorType], found: Sequence[TensorType], what: str
+) -> dict[Var, Dim]:
+    """What `symbols` are where values of the types `wanted` have the types `found`.
+
+    Raises ModelError if types differ elsewhere, or a symbol would be two extents.
+    """
+    extents: dict[Var, Dim] = {}
+    own = {*symbols}
+    fits = len(wanted) == len(found) and all(
+        a.dtype is b.dtype and a.rank == b.rank for a, b in zip(wanted, found)
+    )
+    for a, b in zip(wanted, found) if fits else ():
+        for d, e in zip(a.shape, b.shape, strict=True):
+            wanted_dim = extents.setdefault(d, e) if isinstance(d, Var) and d in own else d
+            fits = fits and same_dim(wanted_dim, e)
+    if not fits:
+        _check(what, found, wanted)
+        raise ModelError(f"{what}: a symbol of {_shown(wanted)} is two extents in {_shown(found)}")
+    return extents
 
 
 def everywhere(

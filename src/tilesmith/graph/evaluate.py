@@ -16,10 +16,10 @@ import numpy as np
 
 from tilesmith.graph.bind import Binding
 from tilesmith.graph.builder import array_type, expansion
-from tilesmith.graph.control import If, Loop
+from tilesmith.graph.control import If, Loop, matched
 from tilesmith.graph.host import Host, conform
-from tilesmith.graph.measure import Measure
-from tilesmith.graph.nodes import Constant, Fused, Graph, Value
+from tilesmith.graph.measure import Measure, check_extents
+from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Value
 from tilesmith.ir.expr import Var
 from tilesmith.ir.symbols import value_of
 from tilesmith.ir.types import TensorType
@@ -70,7 +70,7 @@ def _run(graph: Graph, inputs: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
         args = [_lookup(graph, env, v) for v in node.inputs]
         where = f"{node.op.name} node {node.loc!r}" if node.loc else f"{node.op.name} node"
         if isinstance(node.op, Measure):
-            sizes |= _measured(node.op, args[0], sizes, where)
+            sizes |= _extents(node, args, sizes, where)
             continue
         results = _apply(Binding({**sizes}).op(node.op) if sizes else node.op, args)
         fault = UsageError if node.op.custom else InternalError
@@ -88,6 +88,7 @@ def _run(graph: Graph, inputs: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
                     f"{_shown(array)}"
                 )
             env[value] = array
+        sizes |= _extents(node, results, sizes, where)
         del args, results
         for value in last.get(number, ()):
             env.pop(value, None)
@@ -100,13 +101,37 @@ def _sizes_of_inputs(graph: Graph, inputs: Sequence[np.ndarray]) -> dict[Var, in
     return {d: n for d, n in dims if isinstance(d, Var)}
 
 
-def _measured(
-    op: Measure, elements: np.ndarray, known: Mapping[Var, int], where: str
+def _extents(
+    node: Node, arrays: Sequence[np.ndarray], known: Mapping[Var, int], where: str
 ) -> dict[Var, int]:
+    """The symbols that a node defines, by the operand of a `Measure` or by results."""
     try:
-        return op.measured(elements, known)
+        return extents_behind(node.op, arrays, known)
     except ModelError as e:
         raise ModelError(f"{where}: {e}") from None
+
+
+def extents_behind(
+    op: Op, arrays: Sequence[np.ndarray], known: Mapping[Var, int]
+) -> dict[Var, int]:
+    """The symbols that an operator defines where others are `known`.
+
+    arrays: the operand of a `Measure`; of other operators, the results.
+
+    Raises ModelError for an extent out of its range.
+    """
+    if isinstance(op, Measure):
+        return op.measured(arrays[0], known)
+    if not isinstance(op, (If, Loop)) or not op.symbols:
+        return {}
+    types = [
+        t if t.dtype.is_host else TensorType(t.dtype, a.shape)
+        for t, a in zip(op.results, arrays, strict=True)
+    ]
+    known_results = [Binding({**known}).type(t) for t in op.results]
+    found = matched(op.symbols, known_results, types, "results")
+    numbers = [value_of(found[s], {}) for s in op.symbols]
+    return check_extents(op.symbols, op.bounds, numbers, known)
 
 
 def _lookup(graph: Graph, env: dict[Value, np.ndarray], value: Value) -> np.ndarray:
@@ -135,7 +160,8 @@ def _loop(op: Loop, inputs: list[np.ndarray]) -> tuple[np.ndarray, ...]:
     steps = int(inputs[0]) if op.steps is None else value_of(op.steps, {})
     going = bool(inputs[op.leading - 1]) if op.conditional else True
     types = _element_types(op)
-    stacked = [np.zeros((steps, *t.static_shape), t.dtype.numpy) for t in types]
+    rows = 0 if op.ran is not None else steps
+    stacked = [np.zeros((rows, *t.static_shape), t.dtype.numpy) for t in types]
     i = 0
     while i < steps and going:
         elements = [a[i if way > 0 else steps - 1 - i] for a, way in zip(sliced, op.sliced)]
@@ -144,8 +170,12 @@ def _loop(op: Loop, inputs: list[np.ndarray]) -> tuple[np.ndarray, ...]:
         if op.conditional:
             going, results = bool(results[0]), results[1:]
         carried = results[: op.carried]
-        for whole, way, array in zip(stacked, op.collected, results[op.carried :], strict=True):
-            whole[i if way > 0 else steps - 1 - i] = array
+        elements = results[op.carried :]
+        if op.ran is not None:
+            stacked = [np.concatenate([w, e[None]]) for w, e in zip(stacked, elements, strict=True)]
+        else:
+            for whole, way, array in zip(stacked, op.collected, elements, strict=True):
+                whole[i if way > 0 else steps - 1 - i] = array
         i += 1
     return (*carried, *stacked)
 

@@ -6,21 +6,22 @@
       return %y as "y"
     }
 
-A symbol of a program is defined by the shapes of its inputs, or by one `Measure` in front of all
-its uses.  What a body of control flow measures is seen only there.  A `Measure` is a barrier:
-passes move no node across it.  One whose symbols nothing uses goes away (`dce`), unless all of them
-have one possible value: that is an assertion.
+A symbol of a program is defined by the shapes of its inputs, or by one node in front of all its
+uses: a `Measure`, or an `If` or `Loop` whose results depend on what ran.  What a body of control
+flow defines is seen only there.  Such a node is a barrier: passes move no node across it.  A
+`Measure` whose symbols nothing uses goes away (`dce`), unless all of them have one possible value:
+that is an assertion.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tilesmith.graph.control import Control, graphs_in
-from tilesmith.graph.nodes import Graph
+from tilesmith.graph.control import Control, If, Loop
+from tilesmith.graph.nodes import Graph, Node
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Var
 from tilesmith.ir.symbols import symbols_of, value_of
@@ -67,24 +68,82 @@ class Measure(Control):
 
         Raises ModelError for an element out of its range.
         """
-        found: dict[Var, int] = {}
-        for symbol, limit, n in zip(self.symbols, self.bounds, elements.reshape(-1).tolist()):
-            assert symbol.sizes is not None
-            low, high = symbol.sizes.low, symbol.sizes.high
-            if all(s in known for s in symbols_of((limit,))):
-                high = min(high, value_of(limit, known))
-            if not low <= n <= high:
-                raise ModelError(f"extent {symbol.name!r}: expected {low} to {high}, found {n}")
-            found[symbol] = n
-        return found
+        return check_extents(self.symbols, self.bounds, elements.reshape(-1).tolist(), known)
 
 
-def measures_in(graph: Graph) -> Iterator[Measure]:
-    """The measures of the graph and of the bodies of its control flow, in order."""
-    return (n.op for g in graphs_in(graph) for n in g.nodes if isinstance(n.op, Measure))
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A place where a run learns extents.
+
+    node: a `Measure`, or control flow that defines symbols.
+    is_inside: True: it is where each iteration of the loop begins.  False: it is behind the node.
+    """
+
+    node: Node
+    is_inside: bool = False
+
+    @property
+    def symbols(self) -> tuple[Var, ...]:
+        """The extents that are known from there on."""
+        op = self.node.op
+        if self.is_inside:
+            assert isinstance(op, Loop)
+            return op.inside
+        return symbols_defined(self.node)
+
+    @property
+    def bounds(self) -> tuple[Dim, ...]:
+        """For each of them, what it never exceeds."""
+        op = self.node.op
+        assert isinstance(op, (Measure, If, Loop))
+        if not self.is_inside or not isinstance(op, Loop):
+            return op.bounds
+        last = op.last_extents()
+        return (*(last[s] for s in op.inside[: op.known]), *op.bounds[: len(op.inside) - op.known])
+
+
+def symbols_defined(node: Node) -> tuple[Var, ...]:
+    """The symbols that a node defines, for the nodes behind it."""
+    return node.op.symbols if isinstance(node.op, (Measure, If, Loop)) else ()
+
+
+def stages_of(graph: Graph) -> list[Stage]:
+    """The stages behind the nodes of a graph, in order."""
+    return [Stage(n) for n in graph.nodes if symbols_defined(n)]
+
+
+def stages_in(graph: Graph) -> Iterator[Stage]:
+    """The stages of a graph and of the bodies of its control flow, in the order of a run."""
+    for n in graph.nodes:
+        if isinstance(n.op, Loop) and n.op.inside:
+            yield Stage(n, is_inside=True)
+        if isinstance(n.op, Control):
+            for body in n.op.bodies:
+                yield from stages_in(body)
+        if symbols_defined(n):
+            yield Stage(n)
 
 
 def entry_symbols(graph: Graph) -> tuple[Var, ...]:
-    """The symbols that a program knows from its inputs: those that nothing in it measures."""
-    inside = {s for m in measures_in(graph) for s in m.symbols}
+    """The symbols that a program knows from its inputs: those that nothing in it defines."""
+    inside = {s for stage in stages_in(graph) for s in stage.symbols}
     return tuple(s for s in graph.symbols if s not in inside)
+
+
+def check_extents(
+    symbols: Sequence[Var], bounds: Sequence[Dim], found: Sequence[int], known: Mapping[Var, int]
+) -> dict[Var, int]:
+    """What the symbols are where they were `found` and others are `known`.
+
+    Raises ModelError for an extent out of its range.
+    """
+    extents: dict[Var, int] = {}
+    for symbol, limit, n in zip(symbols, bounds, found, strict=True):
+        assert symbol.sizes is not None
+        low, high = symbol.sizes.low, symbol.sizes.high
+        if all(s in known for s in symbols_of((limit,))):
+            high = min(high, value_of(limit, known))
+        if not low <= n <= high:
+            raise ModelError(f"extent {symbol.name!r}: expected {low} to {high}, found {n}")
+        extents[symbol] = n
+    return extents

@@ -9,7 +9,8 @@
   loads no weights).
 - The body of a fused group agrees with its node about types and layouts.
 - Values at the border of control flow are row-major.
-- A measured symbol is used only behind its measure, in the same graph or in bodies inside it.
+- A symbol that a node defines is used only behind it, in the same graph or in bodies inside it.
+  Those of a loop's body are used only there.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilesmith.graph.builder import infer
-from tilesmith.graph.control import Control
-from tilesmith.graph.measure import Measure, measures_in
+from tilesmith.graph.control import Control, If, Loop
+from tilesmith.graph.measure import Measure, stages_in, symbols_defined
 from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Value
 from tilesmith.graph.text import node_text
 from tilesmith.ir.expr import Var
@@ -30,7 +31,7 @@ def verify(graph: Graph, after: str = "") -> None:
     """Raises VerifyError, naming the stage or pass that came before, if an invariant is broken."""
     try:
         _check_graph(graph)
-        _check_measured(graph, {s for m in measures_in(graph) for s in m.symbols})
+        _check_measured(graph, {s for stage in stages_in(graph) for s in stage.symbols})
     except _Broken as e:
         stage = f"after {after}: " if after else ""
         raise VerifyError(f"{stage}graph '{graph.name}': {e}") from None
@@ -161,22 +162,25 @@ def _check_measured(graph: Graph, hidden: set[Var]) -> None:
     own: set[Var] = set()
     for node, used in ((None, inputs), *((n, n.symbols) for n in graph.nodes)):
         op = None if node is None else node.op
-        if isinstance(op, Measure):
-            used = symbols_of(op.bounds)
-        elif isinstance(op, Control) and node is not None:
+        defined = () if node is None else symbols_defined(node)
+        if isinstance(op, Control) and node is not None:
             for body in op.bodies:
+                inner = {*op.inside} if isinstance(op, Loop) else set[Var]()
+                hidden -= inner
                 _check_measured(body, hidden)
-            used = symbols_of(d for v in node.outputs for d in v.shape)
+                hidden |= inner
+            bounds = op.bounds if isinstance(op, (Measure, If, Loop)) else ()
+            results = symbols_of(d for v in node.outputs for d in v.shape)
+            used = (*symbols_of(bounds), *(s for s in results if s not in {*defined}))
         unknown = next((s for s in used if s in hidden), None)
         if unknown is not None:
             where = "inputs" if node is None else f"\n  {node_text(node)}"
             raise _Broken(f"symbol {unknown.name!r} is used before it is measured, in {where}")
-        if isinstance(op, Measure):
-            twice = next((s for s in op.symbols if s not in hidden), None)
-            if twice is not None:
-                raise _Broken(f"symbol {twice.name!r} is measured twice")
-            own.update(op.symbols)
-            hidden.difference_update(op.symbols)
+        twice = next((s for s in defined if s not in hidden), None)
+        if twice is not None:
+            raise _Broken(f"symbol {twice.name!r} is measured twice")
+        own.update(defined)
+        hidden.difference_update(defined)
     hidden |= own
 
 

@@ -24,6 +24,7 @@ from tilesmith.codegen.steps import (
     Report,
     Slice,
     Step,
+    Store,
 )
 from tilesmith.ir.dtypes import by_name
 from tilesmith.ir.sizes import LARGEST
@@ -71,17 +72,18 @@ def _step_out(step: Step) -> dict[str, Any]:
                 "loop": _place_out(step.count) if isinstance(step.count, Arg) else step.count,
                 "body": steps_out(step.body),
                 "slices": [
-                    [s.pointer, _place_out(s.first), _size_out(s.stride), s.backward]
+                    [s.pointer, _place_out(s.first), _size_out(s.stride), s.backward, s.slot]
                     for s in step.slices
                 ],
                 "carried": [
                     [c.pointer, *_places_out((c.first, c.following, c.end)), _size_out(c.bytes),
-                     c.target, _place_out(c.other)]
+                     c.target, _place_out(c.other), c.slot]
                     for c in step.carried
                 ],
                 "number": _place_out(step.number),
                 "first": _place_out(step.first),
                 "again": _place_out(step.again),
+                "ran": _place_out(step.ran),
             }  # fmt: skip
         case Measurement():
             return {
@@ -94,7 +96,10 @@ def _step_out(step: Step) -> dict[str, Any]:
         case Grow():
             return {
                 "grow": step.slot, "bytes": _size_out(step.bytes), "for_threads": step.for_threads,
+                "target": step.target,
             }  # fmt: skip
+        case Store():
+            return {"store": _place_out(step.to), "numbers": [_size_out(n) for n in step.numbers]}
         case Report():
             shapes = [[i, [_size_out(d) for d in shape]] for i, shape in step.shapes]
             return {"report": step.to, "shapes": shapes}
@@ -110,11 +115,11 @@ def _place_out(arg: Arg | None) -> list[Any] | None:
     return [arg.kind, arg.index, arg.offset, *([] if arg.slot is None else [arg.slot])]
 
 
-def _size_out(size: int | Arg) -> Any:
+def _size_out(size: int | Arg | None) -> Any:
     return _place_out(size) if isinstance(size, Arg) else size
 
 
-def _places_out(args: Sequence[Arg]) -> list[Any]:
+def _places_out(args: Sequence[Arg | None]) -> list[Any]:
     return [_place_out(a) for a in args]
 
 
@@ -142,7 +147,12 @@ class Reader:
         """
         if depth > DEPTH:
             raise ValueError(f"control flow is nested more than {DEPTH} deep")
-        return tuple(self._step(s, pointers, depth) for s in found)
+        steps: list[Step] = []
+        for s in found:
+            steps.append(step := self._step(s, pointers, depth))
+            if isinstance(step, Repeat):  # behind it, these say where results lie
+                pointers |= {c.pointer for c in step.carried if c.bytes is None}
+        return tuple(steps)
 
     def _step(self, s: dict[str, Any], known: frozenset[int], depth: int) -> Step:
         if "symbol" in s:
@@ -171,7 +181,12 @@ class Reader:
             return self._measurement(s, known)
         if "grow" in s:
             slot = number(s["grow"], SLOTS)
-            return Grow(slot, self._size(s["bytes"]), bool(s["for_threads"]))
+            target = s["target"]
+            if target is not None and target not in known:
+                raise ValueError(f"memory grows for pointer {target!r} outside of its loop")
+            return Grow(slot, self._size(s["bytes"]), bool(s["for_threads"]), target)
+        if "store" in s:
+            return Store(self._place(s["store"], known), tuple(map(self._size, s["numbers"])))
         if "report" in s:
             outputs = self.limits["output"]
             shapes = (
@@ -198,33 +213,34 @@ class Reader:
         if len(inside) != len(known) + len(own):
             raise ValueError("two loops move the same pointer")
         slices = tuple(
-            Slice(p, self._place(first, known), self._size(stride), bool(backward))
-            for p, first, stride, backward in s["slices"]
+            Slice(p, self._place(first, known), self._size(stride), bool(backward), _slot(slot))
+            for p, first, stride, backward, slot in s["slices"]
         )
         carried = tuple(
             Carried(
                 p,
                 self._place(first, known),
                 self._place(following, inside),
-                self._place(end, known),
-                self._size(size),
+                None if end is None else self._place(end, known),
+                None if size is None else self._size(size),
                 target,
                 None if other is None else self._place(other, known),
+                _slot(slot),
             )
-            for p, first, following, end, size, target, other in s["carried"]
+            for p, first, following, end, size, target, other, slot in s["carried"]
         )
-        if any((c.target is None) != (c.other is None) for c in carried):
+        if any((c.target is None) != (c.other is None and c.slot is None) for c in carried):
             raise ValueError("a carried value has half of two buffers")
-        at, first, again = (
+        at, first, again, ran = (
             None if s[k] is None else self._place(s[k], (k == "again" and inside) or known)
-            for k in ("number", "first", "again")
+            for k in ("number", "first", "again", "ran")
         )
         if (first is None) != (again is None):
             raise ValueError("a loop has half of a condition")
         count = s["loop"]
         count = self._place(count, known) if isinstance(count, list) else number(count, 1 << 62)
         body = self.steps(s["body"], inside, depth + 1)
-        return Repeat(count, body, slices, carried, at, first, again)
+        return Repeat(count, body, slices, carried, at, first, again, ran)
 
     def _array(self, found: Any, known: frozenset[int]) -> HostArray:
         dtype, place, shape = found
@@ -255,6 +271,10 @@ class Reader:
             index, offset = number(index, limit), number(offset, self.memory)
             return Arg(kind, index, offset, number(slot, SLOTS))
         return Arg(kind, number(index, self.limits[kind]), number(offset, self.room(kind, index)))
+
+
+def _slot(found: Any) -> int | None:
+    return None if found is None else number(found, SLOTS)
 
 
 def text(value: Any) -> str:

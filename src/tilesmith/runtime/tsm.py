@@ -44,7 +44,7 @@ from .manifest import Reader, number, steps_out, text
 from .native import aligned_bytes
 from .program import Program, Symbol, TensorSpec
 
-FORMAT = 7
+FORMAT = 8
 _MANIFEST, _WEIGHTS = "manifest.json", "weights.bin"
 _MANIFEST_LIMIT = 64 << 20
 _CODE_LIMIT = 1 << 30

@@ -19,6 +19,7 @@ from tilesmith.codegen.steps import (
     Repeat,
     Report,
     Step,
+    Store,
     calls_of,
     host_calls_of,
     measurements_of,
@@ -114,7 +115,10 @@ class _Writer:
                 case HostCall():
                     found = self.host(step)
                 case Copy():
-                    found = [_copy(_operand(step.source), _operand(step.to), step.bytes)]
+                    source, to = _operand(step.source), _operand(step.to)
+                    is_moved = step.source.kind == "pointer"  # it may be there already
+                    found = [f"if ((char *){source} != (char *){to})"] if is_moved else []
+                    found += ["    " * is_moved + _copy(source, to, step.bytes)]
                 case Branch():
                     self.lines.append(f"{indent}if ({_truth(step.condition)}) {{")
                     self.steps(step.then, indent + "    ")
@@ -128,11 +132,11 @@ class _Writer:
                     found = self.measure(step)
                 case Grow():
                     found = _grow(step)
+                case Store():
+                    found = _stored(_operand(step.to), step.numbers)
                 case Report():
-                    found = [
-                        f"((int64_t *)outputs[{step.to}])[{i}] = {_number(extent)};"
-                        for i, extent in enumerate(d for _, shape in step.shapes for d in shape)
-                    ]
+                    extents = [d for _, shape in step.shapes for d in shape]
+                    found = _stored(f"outputs[{step.to}]", extents)
             self.lines += (indent + line for line in found)
 
     def kernel(self, call: KernelCall) -> list[str]:
@@ -186,32 +190,43 @@ class _Writer:
         else:
             count = f"*(int64_t *){_operand(step.count)}"
         condition = f"{i} < count{n}"
+        around = [f"char *pointer{c.pointer};" for c in step.carried if c.bytes is None]
         head = [f"int64_t {i} = 0, count{n} = {count};"]
         if step.first is not None:
             head.append(f"int go{n} = {_truth(step.first)};")
             condition += f" && go{n}"
         for c in step.carried:
-            head.append(f"char *pointer{c.pointer} = {_operand(c.first)};")
-            if c.other is not None:
+            declared = "" if c.bytes is None else "char *"
+            head.append(f"{declared}pointer{c.pointer} = {_operand(c.first)};")
+            if c.slot is not None:
+                head.append(f"char *pointer{c.target} = NULL;")
+                head.append(f"int64_t turn{c.target} = {c.slot};")
+            elif c.end is not None and c.other is not None:
                 turns = [_operand(c.end), _operand(c.other)]
                 if step.is_even:
                     turns.reverse()  # the last one is written to its end
                 head.append(f"char *pointer{c.target} = {turns[0]}, *next{c.target} = {turns[1]};")
-        inside = [
-            f"char *pointer{s.pointer} = (char *){_operand(s.first)} + "
-            f"{f'(count{n} - 1 - {i})' if s.backward else i} * {_number(s.stride)};"
-            for s in step.slices
-        ]
+        inside: list[str] = []
+        for s in step.slices:
+            at = f"(count{n} - 1 - {i})" if s.backward else i
+            stride = _number(s.stride)
+            if s.slot is not None:
+                size, keep = f"({i} + 1) * {stride}", f"{i} * {stride}"
+                inside += _taken(f"slots[{s.slot}]", f"{s.slot}", size, keep)
+            first = _operand(s.first)
+            inside.append(f"char *pointer{s.pointer} = (char *){first} + {at} * {stride};")
         if step.number is not None:
             inside.append(f"*(int64_t *){_operand(step.number)} = {i};")
-        self.lines += (indent + line for line in ("{", *("    " + h for h in head)))
+        self.lines += (indent + line for line in (*around, "{", *("    " + h for h in head)))
         self.lines.append(f"{indent}    for (; {condition}; {i}++) {{")
         self.lines += (f"{indent}        {line}" for line in inside)
         self.steps(step.body, indent + "        ")
         moved = [f"char *after{c.pointer} = {_operand(c.following)};" for c in step.carried]
         moved += [f"pointer{c.pointer} = after{c.pointer};" for c in step.carried]
         for c in step.carried:
-            if c.other is not None:
+            if c.slot is not None:
+                moved.append(f"turn{c.target} = {2 * c.slot + 1} - turn{c.target};")
+            elif c.other is not None:
                 moved += [
                     f"char *turn{c.target} = pointer{c.target};",
                     f"pointer{c.target} = next{c.target};",
@@ -221,7 +236,11 @@ class _Writer:
             moved.append(f"go{n} = {_truth(step.again)};")
         self.lines += (f"{indent}        {line}" for line in moved)
         self.lines.append(f"{indent}    }}")
+        if step.ran is not None:
+            self.lines.append(f"{indent}    *(int64_t *){_operand(step.ran)} = {i};")
         for c in step.carried:
+            if c.end is None or c.bytes is None:
+                continue
             end = _operand(c.end)
             self.lines.append(f"{indent}    if (pointer{c.pointer} != (char *){end})")
             self.lines.append(f"{indent}        {_copy(f'pointer{c.pointer}', end, c.bytes)}")
@@ -230,21 +249,27 @@ class _Writer:
 
 def _grow(step: Grow) -> list[str]:
     size, at = _number(step.bytes), f"slots[{step.slot}]"
+    if step.target is not None:
+        return _taken(f"pointer{step.target}", f"turn{step.target}", size)
     if step.for_threads:
         whole = f"{size} > INT64_C(1) << 46 ? INT64_MAX : {size} * context->threads"
         inside = [
-            *_taken(at, step.slot, whole),
+            *_taken(at, str(step.slot), whole),
             f"    context->scratch = {at};",
             f"    context->scratch_bytes = {size};",
         ]
         return [f"if ({size} > context->scratch_bytes) {{", *inside, "}"]
-    return _taken(at, step.slot, size)
+    return _taken(at, str(step.slot), size)
 
 
-def _taken(at: str, slot: int, size: str) -> list[str]:
+def _taken(at: str, slot: str, size: str, keep: str = "0") -> list[str]:
     """The memory that the context has for a slot."""
-    given = f"{at} = context->grow(context->memory, {slot}, {size}, 0);"
-    return [given, *_leave(f"!{at}", "TILESMITH_GROWTH", 0, (size, str(slot)), "")]
+    given = f"{at} = context->grow(context->memory, {slot}, {size}, {keep});"
+    return [given, *_leave(f"!{at}", "TILESMITH_GROWTH", 0, (size, slot), "")]
+
+
+def _stored(to: str, numbers: Sequence[int | Arg]) -> list[str]:
+    return [f"((int64_t *){to})[{i}] = {_number(n)};" for i, n in enumerate(numbers)]
 
 
 def _leave(

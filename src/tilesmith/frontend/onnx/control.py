@@ -1,42 +1,35 @@
-"""ONNX's control flow.
+"""ONNX's If, and what it shares with loops (`loops`).
 
-A condition that is known chooses a branch, and a loop of a few steps is unrolled.  Others become
-nodes with graphs.  What those can't express is resolved during import: of branches with sequences,
-for example, both are computed (they have no effects), and `Where` chooses.
+A condition that is known chooses a branch.  Others become nodes with graphs.  Where the branches'
+results differ in shape, those that only a run knows are symbols that the node defines.  What nodes
+can't express is resolved during import: both branches are computed (they have no effects), and
+`Where` chooses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from tilesmith.frontend.common.body import Body, alternatives
-from tilesmith.frontend.common.errors import NotedError, ValuesNeededError
+from tilesmith.frontend.common.errors import NotedError
 from tilesmith.frontend.common.slots import FAILED, Result, Slot, kind_of
 from tilesmith.frontend.onnx import attributes as at
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.objects import as_value, common_type, lifted
 from tilesmith.frontend.onnx.registry import onnx_op
-from tilesmith.graph.control import INDEX, If, Loop
-from tilesmith.graph.measure import Measure
+from tilesmith.graph.control import If
+from tilesmith.graph.measure import stages_of
 from tilesmith.graph.nodes import Value
-from tilesmith.ir.dtypes import bool_, i64
+from tilesmith.ir import extents
+from tilesmith.ir.dtypes import bool_
 from tilesmith.ir.expr import Var
 from tilesmith.ir.sizes import LARGEST
-from tilesmith.ir.symbols import symbol
-from tilesmith.ir.types import Dim, TensorType
+from tilesmith.ir.symbols import expected, symbol, symbols_of
+from tilesmith.ir.types import Dim, TensorType, same_dim
 from tilesmith.ops import elementwise as ew
-from tilesmith.ops import gather, shape, slicing
-
-_STEPS = 1 << 12
-"""Most steps of a loop that is unrolled."""
-_FEW = 4
-"""Most steps of a loop that is unrolled although it could be a node."""
-_PLENTY = 1 << 40
-"""Most steps of a loop that nothing ends before: it would take days."""
-_ENDLESS = (1 << 63) - 1
+from tilesmith.ops import shape
 
 
 def graph_attribute(n: OnnxNode, name: str) -> Any:
@@ -56,7 +49,7 @@ def results_of(slots: list[Slot]) -> tuple[Slot, ...]:
     return tuple(slots)
 
 
-def _tensors(n: OnnxNode, slots: Sequence[Slot]) -> tuple[Value, ...]:
+def tensors(n: OnnxNode, slots: Sequence[Slot]) -> tuple[Value, ...]:
     """The results of a sub-graph where only tensors can be."""
     for s in slots:
         if not isinstance(s, Value):
@@ -64,8 +57,8 @@ def _tensors(n: OnnxNode, slots: Sequence[Slot]) -> tuple[Value, ...]:
     return tuple(s for s in slots if isinstance(s, Value))
 
 
-def _values(n: OnnxNode, slots: list[Slot]) -> tuple[Value, ...]:
-    return _tensors(n, results_of(slots))
+def values_of(n: OnnxNode, slots: list[Slot]) -> tuple[Value, ...]:
+    return tensors(n, results_of(slots))
 
 
 @onnx_op("If", since=1)
@@ -80,49 +73,90 @@ def if_(n: OnnxNode) -> Result:
         return results_of(n.inline(chosen, (), n.loc))
     bodies = [Body(n.builder, name) for name in ("then", "otherwise")]
     found = [n.nest(b, g, (), n.loc) for b, g in zip(bodies, branches, strict=True)]
-    then, otherwise = map(_only_tensors, found)
+    then, otherwise = map(only_tensors, found)
     if then is None or otherwise is None:
-        made = [_as_values(b, f) for b, f in zip(bodies, found, strict=True) if f is not None]
+        made = [as_values(b, f) for b, f in zip(bodies, found, strict=True) if f is not None]
         if len(made) < len(bodies):
             return _both(n, condition, branches)
         then, otherwise = made
     then, otherwise = _lifted(bodies, then, otherwise)
-    _check_alike(n, condition, then, otherwise)
-    graphs, captured = alternatives(bodies, (then, otherwise))
-    return _several(n.add(If(*graphs), _one(n, condition), *captured))
+    _check_alike(n, condition, then, otherwise, in_rank=True)
+    (first, second), captured = alternatives(bodies, (then, otherwise))
+    op = _with_results(n, If(first, second))
+    return several(n.add(op, one(n, condition), *captured))
+
+
+def _with_results(n: OnnxNode, op: If) -> If:
+    """The operator with symbols for the extents in which its branches differ."""
+    symbols: dict[tuple[Dim, Dim], Var] = {}
+    bounds: list[Dim] = []
+    inside = {s for body in op.bodies for stage in stages_of(body) for s in stage.symbols}
+
+    def common(a: Dim, b: Dim) -> Dim:
+        if same_dim(a, b):
+            return a
+        if (a, b) not in symbols:
+            most = extents.larger(a, b)
+            is_known = inside.isdisjoint(symbols_of((most,)))
+            symbols[a, b] = either(f"{n.label}.{len(symbols)}", a, b)
+            bounds.append(most if is_known else LARGEST)
+        return symbols[a, b]
+
+    types = tuple(
+        TensorType(a.dtype, tuple(map(common, a.shape, b.shape)))
+        for a, b in zip(op.then.outputs, op.otherwise.outputs, strict=True)
+    )
+    if not symbols:
+        return op
+    n.builder.measured.update(symbols.values())
+    return replace(op, results=types, symbols=tuple(symbols.values()), bounds=tuple(bounds))
+
+
+def either(name: str, a: Dim, b: Dim) -> Var:
+    """A symbol for what may be one extent or another."""
+    both = [extents.values_of(d) for d in (a, b)]
+    low = min(0 if v.lo is None else max(v.lo, 0) for v in both)
+    high = max(LARGEST if v.hi is None else min(v.hi, LARGEST) for v in both)
+    return symbol(name, low, high, min(max(*map(expected, (a, b)), low), high))
 
 
 def _both(n: OnnxNode, condition: Value, branches: tuple[Any, Any]) -> Result:
     """The results of both branches, of which the condition chooses; for what can't be a graph."""
-    then, otherwise = (_values(n, n.inline(g, (), n.loc)) for g in branches)
+    then, otherwise = (values_of(n, n.inline(g, (), n.loc)) for g in branches)
     _check_alike(n, condition, then, otherwise)
-    condition = _one(n, condition)
+    condition = one(n, condition)
     return tuple(n.add(ew.Where(), condition, a, b) for a, b in zip(then, otherwise, strict=True))
 
 
 def _check_alike(
-    n: OnnxNode, condition: Value, then: Sequence[Value], otherwise: Sequence[Value]
+    n: OnnxNode,
+    condition: Value,
+    then: Sequence[Value],
+    otherwise: Sequence[Value],
+    in_rank: bool = False,
 ) -> None:
+    """Raises ValuesNeededError unless the branches' results have the same types, or element types
+    and ranks, if `in_rank`.
+    """
     if len(then) != len(otherwise):
         n.bad(
             f"expected as many results from both branches, found {len(then)} and {len(otherwise)}"
         )
     for a, b in zip(then, otherwise, strict=True):
-        if a.type != b.type:
+        alike = (a.dtype, a.type.rank) == (b.dtype, b.type.rank) if in_rank else a.type == b.type
+        if not alike:
             n.array(condition, f"cond (its branches give {a.type} and {b.type})")
 
 
-def _only_tensors(slots: Sequence[Slot] | None) -> tuple[Value, ...] | None:
-    """The results of a body where only tensors of known shapes can be; None for others."""
+def only_tensors(slots: Sequence[Slot] | None) -> tuple[Value, ...] | None:
+    """The results of a body where only tensors can be; None for others."""
     if slots is None:
         return None
-    values = tuple(
-        s for s in slots if isinstance(s, Value) and (s.type.is_static or s.dtype.is_host)
-    )
+    values = tuple(s for s in slots if isinstance(s, Value))
     return values if len(values) == len(slots) else None
 
 
-def _as_values(body: Body, slots: Sequence[Slot]) -> tuple[Value, ...]:
+def as_values(body: Body, slots: Sequence[Slot]) -> tuple[Value, ...]:
     """The results of a body, sequences and optional values as values of the host."""
     return tuple(as_value(body, s) for s in slots)
 
@@ -138,302 +172,10 @@ def _lifted(
     )
 
 
-def _one(n: OnnxNode, value: Value) -> Value:
+def one(n: OnnxNode, value: Value) -> Value:
     """A tensor of one element as a scalar."""
     return n.add(shape.Reshape(()), value) if value.type.rank else value
 
 
-def _several(made: Value | tuple[Value, ...]) -> tuple[Value, ...]:
+def several(made: Value | tuple[Value, ...]) -> tuple[Value, ...]:
     return made if isinstance(made, tuple) else (made,)
-
-
-@onnx_op("Loop", since=1)
-def loop(n: OnnxNode) -> Result:
-    body = graph_attribute(n, "body")
-    limit, condition = n.optional(0), n.optional(1)
-    carried = n.slots[2:]
-    if any(v is None for v in carried):
-        n.bad("expected every loop-carried value, found one left out")
-    if len(body.output) < 1 + len(carried):
-        n.bad(f"expected at least {1 + len(carried)} outputs of the body, found {len(body.output)}")
-    made = _loop_node(n, body, limit, condition, carried)
-    if made is not None:
-        return made
-    try:
-        return _unrolled(n, body, limit, condition, carried)
-    except ValuesNeededError:
-        values = [as_value(n.builder, s, n.loc) for s in carried]
-        made = _loop_of_objects(n, body, limit, condition, values)
-        if made is None:
-            raise
-        return made
-
-
-def _loop_of_objects(
-    n: OnnxNode,
-    graph: Any,
-    limit: Value | None,
-    condition: Value | None,
-    state: Sequence[Value],
-) -> tuple[Value, ...] | None:
-    """A loop at run time that carries values of the host; None where it can't be.
-
-    Carried values and the body's results for them get a common type, which may take several rounds.
-    """
-    for _ in range(len(state) + 1):
-        types = _carried_types(n, graph, condition, state)
-        if types is None:
-            return None
-        common = [common_type(v.type, t) for v, t in zip(state, types, strict=True)]
-        if all(t is None or t == v.type for t, v in zip(common, state, strict=True)):
-            break
-        state = [v if t is None else lifted(n.builder, v, t) for v, t in zip(state, common)]
-    return _loop_node(n, graph, limit, condition, state, objects=True)
-
-
-def _carried_types(
-    n: OnnxNode, graph: Any, condition: Value | None, state: Sequence[Value]
-) -> list[TensorType] | None:
-    """The types of the carried values after one iteration."""
-    body = Body(n.builder, "step")
-    number, *inner = body.given([INDEX, *(v.type for v in state)])
-    arguments = [number, body.constant(np.full(_shape(condition), True)), *inner]
-    found = n.nest(body, graph, arguments, n.loc)
-    if found is None:
-        return None
-    return [v.type for v in _as_values(body, found[1 : 1 + len(state)])]
-
-
-def _unrolled(
-    n: OnnxNode,
-    body: Any,
-    limit: Value | None,
-    condition: Value | None,
-    carried: Sequence[Slot],
-) -> Result:
-    """A loop whose number of iterations is known, its iterations one after the other.
-
-    Raises ValuesNeededError where it is not.
-    """
-    state: list[Slot] = list(carried)
-    steps = None if limit is None else int(n.scalar(limit, "the trip count"))
-    going = condition if condition is not None else n.const(True, bool_)
-    scans: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - len(state))]
-    step = 0
-    while steps is None or step < steps:
-        if not bool(n.scalar(going, "the condition of the loop")):
-            break
-        if step >= _STEPS:
-            n.unsupported(f"a loop of more than {_STEPS} steps")
-        arguments = [n.const(step, i64), going, *state]
-        results = results_of(n.inline(body, arguments, f"{n.loc}.{step}"))
-        count = len(state)
-        (going,) = _tensors(n, results[:1])
-        state = [*results[1 : 1 + count]]
-        for found, value in zip(scans, _tensors(n, results[1 + count :]), strict=True):
-            found.append(value)
-        step += 1
-    if step == 0 and scans:
-        n.unsupported("a loop of no steps that collects values (their shapes are unknown)")
-    collected = [_stack(n, found, 0) for found in scans]
-    return (*state, *collected)
-
-
-def _loop_node(
-    n: OnnxNode,
-    graph: Any,
-    limit: Value | None,
-    condition: Value | None,
-    carried: Sequence[Slot],
-    objects: bool = False,
-) -> tuple[Value, ...] | None:
-    """A loop at run time; None for one that is better unrolled, or that can only be: of a few
-    steps, all values of which are known, or whose carried values have other types in each step.
-    """
-    state = _only_tensors(carried)
-    if state is None:
-        return None
-    steps = _known(n, limit)
-    first = True if condition is None else _known(n, condition)
-    body = Body(n.builder, "step")
-    number, *inner = body.given([INDEX, *(v.type for v in state)])
-    arguments = [number, body.constant(np.full(_shape(condition), True)), *inner]
-    found = n.nest(body, graph, arguments, n.loc)
-    if objects and found is not None:
-        found = _as_values(body, found)
-        common = [common_type(v.type, s.type) for v, s in zip(found[1:], state)]
-        pairs = zip(found[1:], [*common, *[None] * (len(found) - 1 - len(state))], strict=True)
-        found = (found[0], *(v if t is None else lifted(body, v, t) for v, t in pairs))
-    results = _only_tensors(found)
-    if results is None or not results:
-        return None
-    if any(v.dtype.is_host for v in results[1 + len(state) :]):
-        return None  # objects of all iterations are no tensor
-    again, *results = results
-    if any(a.type != b.type for a, b in zip(results, state)) or again.dtype is not bool_:
-        return None
-    always = body.known(again)
-    is_conditional = always is None or not always.all() or first is not True
-    if is_conditional and first is False:
-        steps = 0
-    if is_conditional and first is not False and len(results) > len(state):
-        return None
-    if steps is not None and not is_conditional:
-        if steps > _PLENTY:
-            n.unsupported(f"a loop of {steps} steps without a condition (at most {_PLENTY})")
-        is_known = not body.captured and all(n.known(v) is not None for v in state)
-        if 0 < steps <= (_STEPS if is_known else _FEW):
-            return None
-    inputs: list[Value] = []
-    count: Dim | None = None if steps is None else max(int(steps), 0)
-    if count is None and limit is not None and len(results) > len(state):
-        count = _measured(n, limit)
-    if count is None:
-        inputs.append(n.const(_ENDLESS, i64) if limit is None else _count(n, limit))
-    is_conditional = is_conditional and steps != 0
-    if is_conditional:
-        inputs.append(n.const(True, bool_) if condition is None else _one(n, condition))
-        results = [body.add(shape.Reshape(()), again), *results]
-    names = [f"out{i}" for i in range(len(results))]
-    ways = (1,) * (len(results) - is_conditional - len(state))
-    op = Loop(
-        body.finish(results, names), len(state), (), ways,
-        count, is_conditional,
-    )  # fmt: skip
-    return _several(n.add(op, *inputs, *state, *body.captured))
-
-
-def _known(n: OnnxNode, value: Value | None) -> Any:
-    """The one number or bool in a value, if it is known."""
-    found = None if value is None else n.known(value)
-    return None if found is None or found.size != 1 else found.reshape(-1)[0].item()
-
-
-def _count(n: OnnxNode, limit: Value) -> Value:
-    if limit.dtype is not i64 or limit.type.size != 1:
-        n.bad(f"M: expected one i64, found {limit.type}")
-    return _one(n, limit)
-
-
-def _measured(n: OnnxNode, limit: Value) -> Var:
-    """A number of iterations as an extent, which results that are collected have."""
-    count = n.add(ew.Max(), n.add(shape.Reshape((1,)), _count(n, limit)), n.const([0], i64))
-    steps = symbol("steps", 0)
-    n.add(Measure((steps,), (LARGEST,)), count)
-    return steps
-
-
-def _shape(value: Value | None) -> tuple[int, ...]:
-    return () if value is None or not value.type.is_static else value.type.static_shape
-
-
-def _stack(n: OnnxNode, values: list[Value], axis: int) -> Value:
-    """Values of one shape along a new axis."""
-    if len({v.type for v in values}) != 1:
-        n.unsupported("a loop that collects values of different types")
-    parts = [n.add(shape.Unsqueeze((axis,)), v) for v in values]
-    return n.add(slicing.Concat(axis), *parts)
-
-
-@onnx_op("Scan", since=9)
-def scan(n: OnnxNode) -> Result:
-    body, count = graph_attribute(n, "body"), n.attr_int("num_scan_inputs")
-    inputs = n.inputs
-    if not 1 <= count <= len(inputs):
-        n.bad(f"attribute 'num_scan_inputs': expected 1 to {len(inputs)}, found {count}")
-    state: list[Slot] = list(inputs[: len(inputs) - count])
-    sequences = inputs[len(inputs) - count :]
-    outputs = len(body.output) - len(state)
-    axes = [
-        n.axis(a, v.type.rank)
-        for a, v in zip(_list(n, "scan_input_axes", count), sequences, strict=True)
-    ]
-    backward = _list(n, "scan_input_directions", count)
-    out_axes, out_backward = (
-        _list(n, "scan_output_axes", outputs),
-        _list(n, "scan_output_directions", outputs),
-    )
-    lengths = dict.fromkeys(v.shape[a] for v, a in zip(sequences, axes, strict=True))
-    if len(lengths) != 1:
-        n.bad(f"expected sequences of one length, found {', '.join(map(str, lengths))}")
-    (length,) = lengths
-    if not isinstance(length, int) or length > _FEW or not length:
-        made = _scan_node(n, body, state, sequences, (axes, backward), (out_axes, out_backward))
-        if made is not None:
-            return made
-    if not isinstance(length, int):
-        n.unsupported("a scan of a length that only a run knows, whose elements or state have such")
-    if not 1 <= length <= _STEPS:
-        n.unsupported(f"a scan of {length} steps (supported are 1 to {_STEPS})")
-    collected: list[list[Value]] = [[] for _ in range(outputs)]
-    for step in range(length):
-        elements = [
-            n.add(gather.Gather(a), v, n.const(length - 1 - step if back else step, i64))
-            for v, a, back in zip(sequences, axes, backward, strict=True)
-        ]
-        results = _values(n, n.inline(body, [*state, *elements], f"{n.loc}.{step}"))
-        state = list(results[: len(state)])
-        for found, value in zip(collected, results[len(state) :], strict=True):
-            found.append(value)
-    stacked = [
-        _stack(n, found[::-1] if back else found, n.axis(a, found[0].type.rank + 1))
-        for found, a, back in zip(collected, out_axes, out_backward, strict=True)
-    ]
-    return tuple(s for s in (*state, *stacked) if isinstance(s, Value))
-
-
-def _scan_node(
-    n: OnnxNode,
-    graph: Any,
-    carried: Sequence[Slot],
-    sequences: Sequence[Value],
-    given: tuple[Sequence[int], Sequence[int]],
-    wanted: tuple[Sequence[int], Sequence[int]],
-) -> tuple[Value, ...] | None:
-    """A scan as a loop at run time; None where its state has other types in each step.
-
-    given, wanted: for each sequence and each collected result, its axis and whether it is backward.
-    """
-    state = _only_tensors(carried)
-    inside = (d for v, a in zip(sequences, given[0], strict=True) for d in _without(v.shape, a))
-    if state is None or not all(isinstance(d, int) for d in inside):
-        return None
-    firsts = [_moved(n, v, a, 0) for v, a in zip(sequences, given[0], strict=True)]
-    elements = [TensorType(v.dtype, v.shape[1:]) for v in firsts]
-    body = Body(n.builder, "step")
-    _, *inner = body.given([INDEX, *(v.type for v in state), *elements])
-    results = _only_tensors(n.nest(body, graph, inner, n.loc))
-    if results is None or any(a.type != b.type for a, b in zip(results, state)):
-        return None
-    op = Loop(
-        body.finish(results, [f"out{i}" for i in range(len(results))]),
-        len(state),
-        tuple(-1 if b else 1 for b in given[1]),
-        tuple(-1 if b else 1 for b in wanted[1]),
-        firsts[0].shape[0],
-    )
-    made = _several(n.add(op, *state, *firsts, *body.captured))
-    ends, stacked = made[: len(state)], made[len(state) :]
-    axes = (n.axis(a, v.type.rank) for a, v in zip(wanted[0], stacked, strict=True))
-    return (*ends, *(_moved(n, v, 0, a) for v, a in zip(stacked, axes, strict=True)))
-
-
-def _without(dims: Sequence[Dim], axis: int) -> tuple[Dim, ...]:
-    return (*dims[:axis], *dims[axis + 1 :])
-
-
-def _moved(n: OnnxNode, value: Value, axis: int, to: int) -> Value:
-    """A tensor with one axis in another place."""
-    if axis == to:
-        return value
-    order = [i for i in range(value.type.rank) if i != axis]
-    order.insert(to, axis)
-    return n.add(shape.Transpose(tuple(order)), value)
-
-
-def _list(n: OnnxNode, name: str, count: int) -> tuple[int, ...]:
-    """A list of `count` ints, zeros when it is not given."""
-    found = n.attr_ints(name)
-    if found is not None and len(found) != count:
-        n.bad(f"attribute {name!r}: expected {count} numbers, found {list(found)}")
-    return found or (0,) * count

@@ -9,18 +9,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any, TypeVar
 
 import numpy as np
 
+from tilesmith.graph.bind import Binding
 from tilesmith.graph.builder import array_type
 from tilesmith.graph.control import Control, If, Loop
 from tilesmith.graph.evaluate import logical_array
 from tilesmith.graph.nodes import Constant, Data, Graph, Node, Value
 from tilesmith.graph.passes.dce import dce
+from tilesmith.ir.expr import Expr, Var
+from tilesmith.ir.symbols import bound, symbols_of
 from tilesmith.ir.types import Dim, TensorType
 from tilesmith.ops.shape import Reshape
 
@@ -46,6 +49,7 @@ class _Simplification:
         self.nodes: list[Node] = []
         self.now: dict[Value, Value] = {}
         self.read = {*graph.outputs, *(v for n in graph.nodes for v in n.inputs)}
+        self.extents: dict[Expr, Dim] = {}  # symbols of control flow that is gone
 
     def run(self) -> Graph:
         for node in self.graph.nodes:
@@ -60,7 +64,7 @@ class _Simplification:
             nodes=tuple(self.nodes),
             outputs=self.current(graph.outputs),
         )
-        return dce(new)
+        return dce(Binding(self.extents).graph(new) if self.extents else new)
 
     def current(self, values: Sequence[Value]) -> tuple[Value, ...]:
         return tuple(self.now.get(v, v) for v in values)
@@ -100,10 +104,17 @@ class _Simplification:
     def branch(self, node: Node, op: If) -> None:
         condition = self.array(node.inputs[0])
         if condition is not None:
-            results = self.inline(op.then if condition else op.otherwise, node.inputs[1:])
-            self.now.update(zip(node.outputs, results, strict=True))
+            chosen = op.then if condition else op.otherwise
+            self.now.update(zip(node.outputs, self.inline(chosen, node.inputs[1:]), strict=True))
+            if op.symbols:
+                self.learn(op.extents(chosen))
             return
-        kept = [i for i, v in enumerate(node.outputs) if v in self.read]
+        own = {*op.symbols}
+        kept = [
+            i
+            for i, v in enumerate(node.outputs)
+            if v in self.read or not own.isdisjoint(symbols_of(v.shape))
+        ]
         bodies = [
             control_flow(dce(_with_outputs(self.with_constants(b, node.inputs[1:]), kept)))
             for b in op.bodies
@@ -115,11 +126,20 @@ class _Simplification:
         self.nodes.append(
             _with(
                 node,
-                op=_with(op, then=then, otherwise=otherwise),
+                op=_with(
+                    op,
+                    then=then,
+                    otherwise=otherwise,
+                    results=tuple(op.results[i] for i in kept) if op.results else (),
+                ),
                 inputs=(node.inputs[0], *(node.inputs[1 + i] for i in passed)),
                 outputs=tuple(node.outputs[i] for i in kept),
             )
         )
+
+    def learn(self, extents: Mapping[Var, Dim]) -> None:
+        """Symbols that are other extents from here on."""
+        self.extents |= {s: bound(d, self.extents) for s, d in extents.items()}
 
     def with_constants(self, body: Graph, given: Sequence[Value]) -> Graph:
         """`body` with constants in place of those inputs, the last ones, that are `given` one."""
@@ -146,14 +166,19 @@ class _Simplification:
             steps = steps if known else 0
         carried, sliced, same = op.split(node.inputs)
         if isinstance(steps, int) and steps == 0:
-            empty = (self.constant(_zeros(v.type)) for v in node.outputs[op.carried :])
+            self.learn(op.extents_after(carried, 0))
+            types = map(Binding(self.extents).type, (v.type for v in node.outputs[op.carried :]))
+            empty = (self.constant(_zeros(t)) for t in types)
             self.now.update(zip(node.outputs, (*carried, *empty), strict=True))
             return
         is_single = isinstance(steps, int) and steps == 1
         if is_single and not (op.conditional and self.array(node.inputs[op.leading - 1]) is None):
             first = self.constant(np.zeros((), np.int64))
             elements = (self.reshaped(v, v.shape[1:], node.loc) for v in sliced)
-            results = self.inline(op.body, (first, *carried, *elements, *same))[op.conditional :]
+            inside: dict[Expr, Dim] = {**op.first_extents(carried)}
+            body = Binding(inside).graph(op.body) if inside else op.body
+            results = self.inline(body, (first, *carried, *elements, *same))[op.conditional :]
+            self.learn(op.extents_after(carried, 1))
             ends = results[: op.carried]
             stacked = (self.reshaped(v, (1, *v.shape), node.loc) for v in results[op.carried :])
             self.now.update(zip(node.outputs, (*ends, *stacked), strict=True))
@@ -170,13 +195,19 @@ class _Simplification:
         carried, sliced, same = op.split(node.inputs)
         body, head = op.body, op.conditional
         inner = body.inputs[1 : 1 + op.carried]
-        stays = [body.outputs[head + k] is inner[k] for k in range(op.carried)]
+        own = {*op.inside}
+        stays = [
+            body.outputs[head + k] is v and own.isdisjoint(symbols_of(v.shape))
+            for k, v in enumerate(inner)
+        ]
         for k, s in enumerate(stays):
             if s:
                 self.now[node.outputs[k]] = carried[k]
         moving = [k for k, s in enumerate(stays) if not s]
         collected = [
-            i for i in range(len(op.collected)) if node.outputs[op.carried + i] in self.read
+            i
+            for i in range(len(op.collected))
+            if node.outputs[op.carried + i] in self.read or op.ran is not None
         ]
         body = _with(
             body,
@@ -187,6 +218,7 @@ class _Simplification:
                 *(inner[k] for k, s in enumerate(stays) if s),
             ),
         )
+        kept = [*moving, *(op.carried + i for i in collected)]
         results = [*range(head), *(head + k for k in moving)]
         body = dce(_with_outputs(body, [*results, *(head + op.carried + i for i in collected)]))
         given = (*same, *(carried[k] for k, s in enumerate(stays) if s))
@@ -207,6 +239,7 @@ class _Simplification:
                     carried=len(moving),
                     sliced=tuple(op.sliced[i] for i in slices),
                     collected=tuple(op.collected[i] for i in collected),
+                    results=tuple(op.results[i] for i in kept) if op.results else (),
                 ),
                 inputs=(
                     *node.inputs[: op.leading],
@@ -214,10 +247,7 @@ class _Simplification:
                     *(sliced[i] for i in slices),
                     *(v for v, formal in zip(given, fixed, strict=True) if formal in used),
                 ),
-                outputs=(
-                    *(node.outputs[k] for k in moving),
-                    *(node.outputs[op.carried + i] for i in collected),
-                ),
+                outputs=tuple(node.outputs[i] for i in kept),
             )
         )
 

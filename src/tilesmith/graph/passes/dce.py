@@ -1,14 +1,14 @@
 """Dead code elimination: remove nodes and constants that no output depends on.
 
-Graph inputs stay, since users see them.  A node without results is alive if an extent depends on
-what it measures.
+Graph inputs stay, since users see them.  A node that defines symbols is alive if an extent depends
+on them.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from tilesmith.graph.measure import Measure
+from tilesmith.graph.measure import Measure, symbols_defined
 from tilesmith.graph.nodes import Graph, Node, Value
 from tilesmith.ir.expr import Var
 
@@ -17,11 +17,12 @@ def dce(graph: Graph) -> Graph:
     """`graph` without dead nodes and constants; the same object if there are none."""
     live: set[Value] = set(graph.outputs)
     extents: set[Var] = set()
-    measures = any(isinstance(n.op, Measure) for n in graph.nodes)
+    measures = any(map(symbols_defined, graph.nodes))
     nodes: list[Node] = []
     for node in reversed(graph.nodes):
         op = node.op
-        needed = isinstance(op, Measure) and (op.asserts or not extents.isdisjoint(op.symbols))
+        needed = not extents.isdisjoint(symbols_defined(node))
+        needed = needed or (isinstance(op, Measure) and op.asserts)
         if needed or any(v in live for v in node.outputs):
             live.update(node.inputs)
             extents.update(node.symbols if measures else ())

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from tilesmith.graph.control import Control
-from tilesmith.graph.measure import Measure
+from tilesmith.graph.measure import symbols_defined
 from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Relayout, Value
 from tilesmith.ir.symbols import expected_size
 from tilesmith.ir.types import same_shape
@@ -88,9 +88,9 @@ class _Fusion:
         self.choose = choose
         self.order = {n: i for i, n in enumerate(graph.nodes)}
         self.segment = dict(
-            zip(graph.nodes, accumulate(isinstance(n.op, Measure) for n in graph.nodes))
+            zip(graph.nodes, accumulate(bool(symbols_defined(n)) for n in graph.nodes))
         )
-        """The number of measures up to each node."""
+        """The number of nodes up to each node that define symbols."""
         self.group_of: dict[Node, _Group] = {}
         self.escapes = set(graph.outputs)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilesmith.graph.measure import Measure
-from tilesmith.graph.nodes import Node
+from tilesmith.graph.measure import Stage
 from tilesmith.ir.bounds import eliminate
 from tilesmith.ir.expr import Expr, Var, free_vars
 from tilesmith.ir.simplify import interval
@@ -20,33 +19,32 @@ _LARGEST_NUMBER = 1 << 48
 """The largest number in a bound in bytes: the rest of a formula must not make it overflow."""
 
 
-def known_before(factors: Sequence[Dim], measures: Sequence[Node]) -> Dim | Node:
+def known_before(factors: Sequence[Dim], stages: Sequence[Stage]) -> Dim | Stage:
     """Bytes that suffice for the product of `factors`, which are not negative, and that are known
-    before `measures`, which follow one another; the last of them on which the product depends if
+    before `stages`, which follow one another; the last of them on which the product depends if
     none are known, or only many more than are expected.
     """
     size, most, number, last = 1, 1, 1, -1
     for factor in factors:
-        bound, behind = _bound(factor, measures)
+        bound, behind = _bound(factor, stages)
         if bound is None:
-            return measures[behind]
+            return stages[behind]
         number *= bound if isinstance(bound, int) else 1
         size, most, last = size * factor, most * bound, max(last, behind)
     if last < 0:
         return as_dim(most)
     fits = number <= _LARGEST_NUMBER and expected(most) <= max(LOOSE_BYTES, FACTOR * expected(size))
-    return as_dim(most) if fits else measures[last]
+    return as_dim(most) if fits else stages[last]
 
 
-def _bound(factor: Dim, measures: Sequence[Node]) -> tuple[Dim | None, int]:
-    """What a factor does not exceed, and the number of the last measure on which it depends.
+def _bound(factor: Dim, stages: Sequence[Stage]) -> tuple[Dim | None, int]:
+    """What a factor does not exceed, and the number of the last stage on which it depends.
 
     None if nothing is known, also where the bound might not fit 64 bits.
     """
     last, is_exact = -1, isinstance(factor, int) or interval(factor).hi is not None
-    for i, node in reversed(list(enumerate(measures))):
-        assert isinstance(node.op, Measure)
-        for symbol, limit in zip(node.op.symbols[::-1], node.op.bounds[::-1], strict=True):
+    for i, stage in reversed(list(enumerate(stages))):
+        for symbol, limit in zip(stage.symbols[::-1], stage.bounds[::-1], strict=True):
             if isinstance(factor, Expr) and symbol in free_vars(factor):
                 last = max(last, i)
                 most = _most(factor, symbol, limit) if is_exact else None

@@ -17,7 +17,8 @@ all sizes: the highest end of the blocks below it.
 
 A block whose size data decide (`graph.measure`) is as large as its bound, if one is known before.
 Those without one lie in a region of their own, planned in the same way, which is taken from the
-system as soon as its size is known: right behind the last `Measure` on which it depends.
+system as soon as its size is known: at the last stage on which it depends.  A result of control
+flow whose size the node itself finds has memory by itself.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tilesmith.graph.measure import Measure
+from tilesmith.graph.measure import Stage, stages_of
 from tilesmith.graph.nodes import Fused, Graph, InPlace, Node, Value
 from tilesmith.ir.expr import Expr, maximum
 from tilesmith.ir.symbols import as_dim, expected
@@ -46,8 +47,9 @@ class MemoryPlan:
     lower_bound: the most bytes alive at one time, at expected sizes, which no plan can undercut.
     outside: for values inside an input, an output or a constant, that value and a byte offset in
         it.
-    regions: the size of each region, by the node behind which it is taken.
+    regions: the size of each region, by the stage at which it is taken.
     region: of what does not lie in the arena.
+    grown: results of control flow that have memory by themselves.
     """
 
     offsets: dict[Value, Dim]
@@ -55,8 +57,9 @@ class MemoryPlan:
     arena_bytes: Dim
     lower_bound: int
     outside: dict[Value, tuple[Value, int]] = field(default_factory=dict)
-    regions: dict[Node, Dim] = field(default_factory=dict)
-    region: dict[Value | Node, Node] = field(default_factory=dict)
+    regions: dict[Stage, Dim] = field(default_factory=dict)
+    region: dict[Value | Node, Stage] = field(default_factory=dict)
+    grown: tuple[Value, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,27 +71,34 @@ class _Block:
     first: int
     last: int
     bytes: Dim
-    region: Node | None = None
+    region: Stage | None = None
 
     def meets(self, other: _Block) -> bool:
         """True if both are alive at one time."""
         return self.first <= other.last and other.first <= self.last
 
 
-def plan(graph: Graph, extra_bytes: Mapping[Node, Dim] | None = None) -> MemoryPlan:
+def plan(
+    graph: Graph,
+    extra_bytes: Mapping[Node, Dim] | None = None,
+    before: Sequence[Stage] = (),
+) -> MemoryPlan:
     """The memory plan of `graph`, whose nodes run one after the other.
 
     extra_bytes: workspace that a node needs while it runs.
+    before: where the symbols become known that the graph has as the body of a loop.
     """
     homes = homes_of(graph)
-    blocks = _blocks(graph, extra_bytes or {}, homes)
+    blocks = _blocks(graph, extra_bytes or {}, homes, [*before, *stages_of(graph)])
+    grown = [b for b in blocks if _finds_own_size(b)]
+    blocks = [b for b in blocks if b not in grown]
     in_arena = [b for b in blocks if b.region is None]
     bound = _lower_bound(in_arena)
     size, placed = _placed(in_arena, bound)
-    regions: dict[Node, Dim] = {}
-    for node in dict.fromkeys(b.region for b in blocks if b.region is not None):
-        own = [b for b in blocks if b.region is node]
-        regions[node], offsets_there = _placed(own, _lower_bound(own))
+    regions: dict[Stage, Dim] = {}
+    for stage in dict.fromkeys(b.region for b in blocks if b.region is not None):
+        own = [b for b in blocks if b.region == stage]
+        regions[stage], offsets_there = _placed(own, _lower_bound(own))
         placed |= offsets_there
     region = {b.owner: b.region for b in blocks if b.region is not None}
     offsets = {b.owner: at for b, at in placed.items() if isinstance(b.owner, Value)}
@@ -96,7 +106,15 @@ def plan(graph: Graph, extra_bytes: Mapping[Node, Dim] | None = None) -> MemoryP
     inside = {v: (home, at) for v, (home, at) in homes.items() if home not in offsets}
     region |= {v: region[home] for v, (home, _) in homes.items() if home in region}
     offsets |= {v: _sum(offsets[home], at) for v, (home, at) in homes.items() if home in offsets}
-    return MemoryPlan(offsets, workspace, size, bound, inside, regions, region)
+    alone = tuple(b.owner for b in grown if isinstance(b.owner, Value))
+    return MemoryPlan(offsets, workspace, size, bound, inside, regions, region, alone)
+
+
+def _finds_own_size(block: _Block) -> bool:
+    """Whether control flow finds the size of its result."""
+    if block.region is None or block.region.is_inside or not isinstance(block.owner, Value):
+        return False
+    return block.owner in block.region.node.outputs
 
 
 def _placed(blocks: Sequence[_Block], bound: int) -> tuple[Dim, dict[_Block, Dim]]:
@@ -116,12 +134,13 @@ def _placed(blocks: Sequence[_Block], bound: int) -> tuple[Dim, dict[_Block, Dim
 def value_bytes(value: Value) -> Dim:
     """Bytes of `value` in memory, as its layout stores it."""
     size: Dim = 1
-    for n in _factors(value):
+    for n in factors(value):
         size = size * n
     return size
 
 
-def _factors(value: Value) -> list[Dim]:
+def factors(value: Value) -> list[Dim]:
+    """Numbers whose product is the bytes of `value` in memory."""
     if value.dtype.is_host:
         return [value.dtype.bytes]  # of one object
     shape: Sequence[Dim] = value.shape
@@ -205,7 +224,10 @@ def homes_of(graph: Graph) -> dict[Value, tuple[Value, int]]:
 
 
 def _blocks(
-    graph: Graph, extra_bytes: Mapping[Node, Dim], homes: Mapping[Value, tuple[Value, int]]
+    graph: Graph,
+    extra_bytes: Mapping[Node, Dim],
+    homes: Mapping[Value, tuple[Value, int]],
+    stages: Sequence[Stage],
 ) -> list[_Block]:
     first: dict[Value, int] = {}
     last: dict[Value, int] = {}
@@ -215,23 +237,22 @@ def _blocks(
             first.setdefault(home, i)
             last[home] = i
     outside = {*graph.inputs, *graph.outputs, *graph.constant}
-    measures = [n for n in graph.nodes if isinstance(n.op, Measure)]
     blocks = []
     for i, node in enumerate(graph.nodes):
         own = (v for v in node.outputs if v not in outside and v not in homes)
-        blocks.extend(_block(v, _factors(v), first[v], last[v], measures) for v in own)
+        blocks.extend(_block(v, factors(v), first[v], last[v], stages) for v in own)
         if not same_dim(extra_bytes.get(node, 0), 0):
-            blocks.append(_block(node, [extra_bytes[node]], i, i, measures))
+            blocks.append(_block(node, [extra_bytes[node]], i, i, stages))
     return blocks
 
 
 def _block(
-    owner: Value | Node, factors: Sequence[Dim], first: int, last: int, measures: Sequence[Node]
+    owner: Value | Node, given: Sequence[Dim], first: int, last: int, stages: Sequence[Stage]
 ) -> _Block:
-    found = known_before(factors, measures)
-    region = found if isinstance(found, Node) else None
+    found = known_before(given, stages)
+    region = found if isinstance(found, Stage) else None
     size: Dim = 1
-    for n in factors if isinstance(found, Node) else (found,):
+    for n in given if isinstance(found, Stage) else (found,):
         size = size * n
     size = aligned(size)
     return _Block(owner, max(expected(size), 0), first, last, size, region)

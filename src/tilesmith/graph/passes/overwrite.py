@@ -17,7 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from tilesmith.graph.measure import symbols_defined
 from tilesmith.graph.nodes import Fused, Graph, InPlace, Node, Value
+from tilesmith.ir.symbols import symbols_of
 from tilesmith.ops.scatter import ScatterElements, ScatterNd
 
 from .memory_plan import homes_of
@@ -95,6 +97,9 @@ class _Overwriting:
             return True
         if home is not data:
             return False  # the memory around the data is another size
+        own_symbols = symbols_defined(self.graph.producer[data])
+        if not {*own_symbols}.isdisjoint(symbols_of(data.shape)):
+            return False  # which that node takes memory for, not the one that makes the result
         own = self.given.get(result)  # which the data must not disturb
         return own is None or own not in self.uses or self.uses[own][-1] < self.uses[data][0]
 

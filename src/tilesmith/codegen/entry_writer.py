@@ -1,0 +1,146 @@
+"""What the steps of the main function are made of: values, places, copies, failures, slots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .context import Code, address
+from .entry_checks import load
+from .steps import Arg
+
+
+class Writer:
+    """Appends instructions to `lines`; their values are numbered in order.
+
+    clock: number of the clock to read after each call; None for no times.
+    targets: numbers of the pointers to memory that grows, which are variables.
+    """
+
+    def __init__(self, lines: list[str], clock: int | None, targets: frozenset[int]) -> None:
+        self.lines = lines
+        self.clock = clock
+        self.targets = targets
+        self.count = 0
+        self.values: dict[int, str] = {}  # the values of sizes that were read already
+
+    def new(self, text: str) -> str:
+        """A value of its own for an instruction."""
+        name = f"%v{self.count}"
+        self.count += 1
+        self.lines.append(f"  {name} = {text}")
+        return name
+
+    def write(self, *lines: str) -> None:
+        """Instructions; labels end in a colon."""
+        self.lines += (line if line.endswith(":") else f"  {line}" for line in lines)
+
+    def value(self, number: int) -> str:
+        """A value of the sizes."""
+        if number not in self.values:
+            at = self.new(f"getelementptr i64, ptr %values, i64 {number}")
+            self.values[number] = self.new(f"load i64, ptr {at}, align 8")
+        return self.values[number]
+
+    def number(self, size: int | Arg) -> str:
+        return self.value(size.index) if isinstance(size, Arg) else str(size)
+
+    def place(self, arg: Arg) -> str:
+        """The address of an argument that is memory."""
+        if arg.kind in ("input", "output", "pointer"):
+            base = f"%{arg.kind}{arg.index}"
+            if arg.kind == "pointer" and arg.index in self.targets:
+                base = self.new(f"load ptr, ptr %target{arg.index}, align 8")
+            if not arg.offset:
+                return base
+            return self.new(f"getelementptr i8, ptr {base}, i64 {arg.offset}")
+        base = "%constants" if arg.kind == "constant" else "%arena"
+        if arg.slot is not None:
+            base = self.new(f"load ptr, ptr {self.slot(arg.slot)}, align 8")
+        if arg.kind != "place":
+            return self.new(f"getelementptr i8, ptr {base}, i64 {arg.index}")
+        at = self.new(f"getelementptr i8, ptr {base}, i64 {self.value(arg.index)}")
+        return self.new(f"getelementptr i8, ptr {at}, i64 {arg.offset}") if arg.offset else at
+
+    def operand(self, arg: Arg) -> str:
+        if arg.kind == "scalar":
+            return f"i64 {arg.index}"
+        if arg.kind == "extent":
+            return f"i64 {self.value(arg.index)}"
+        return f"ptr {self.place(arg)}"
+
+    def copy(self, source: str, to: str, size: str) -> None:
+        given = f"ptr {to}, ptr {source}, i64 {size}, i1 false"
+        self.write(f"call void @llvm.memcpy.p0.p0.i64({given})")
+
+    def truth(self, condition: Arg) -> str:
+        byte = self.new(f"load i8, ptr {self.place(condition)}")
+        return self.new(f"icmp ne i8 {byte}, 0")
+
+    def label(self) -> str:
+        self.count += 1
+        return f"b{self.count}"
+
+    def settle(self, at: str, end: str, size: int | Arg) -> None:
+        """Bring a value to its end, unless it is there."""
+        label = self.label()
+        there = self.new(f"icmp eq ptr {at}, {end}")
+        number = self.number(size)
+        self.write(f"br i1 {there}, label %{label}.there, label %{label}.copy", f"{label}.copy:")
+        self.copy(at, end, number)
+        self.write(f"br label %{label}.there", f"{label}.there:")
+
+    def begin_slots(self) -> None:
+        """Leave if there is nobody to ask for memory."""
+        self.lines += [*load("grow"), *load("memory")]
+        self.leave_if(self.new("icmp eq ptr %grow, null"), Code.GROWTH, 0, ("0", "0"))
+
+    def slot(self, number: int) -> str:
+        return self.new(f"getelementptr ptr, ptr %slots, i64 {number}")
+
+    def leave_if(self, wrong: str, code: Code, call: int, values: Sequence[str]) -> None:
+        """Return with a failure."""
+        label = self.label()
+        self.write(f"br i1 {wrong}, label %{label}.fail, label %{label}.ok", f"{label}.fail:")
+        fields = {"failure_code": f"{code:d}", "failure_call": str(call)}
+        for name, value in {**fields, "failure_count": str(len(values))}.items():
+            self.write(f"store i32 {value}, ptr {self.new(address(name))}")
+        for i, value in enumerate(values):
+            self.write(f"store i64 {value}, ptr {self.new(address('failure_values', i))}")
+        self.write(f"ret i32 {code:d}", f"{label}.ok:")
+
+    def take(self, slot: str, size: str, keep: str = "0") -> str:
+        """The memory of a slot from here on."""
+        given = self.taken(slot, size, keep)
+        self.write(f"store ptr {given}, ptr {self.slot(int(slot))}, align 8")
+        return given
+
+    def taken(self, slot: str, size: str, keep: str = "0") -> str:
+        """The memory that the context has for a slot."""
+        given = self.new(f"call ptr %grow(ptr %memory, i64 {slot}, i64 {size}, i64 {keep})")
+        self.leave_if(self.new(f"icmp eq ptr {given}, null"), Code.GROWTH, 0, (size, slot))
+        return given
+
+    def store(self, to: str, numbers: Sequence[int | Arg]) -> None:
+        for i, n in enumerate(numbers):
+            at = self.new(f"getelementptr i64, ptr {to}, i64 {i}")
+            self.write(f"store i64 {self.number(n)}, ptr {at}, align 8")
+
+    def stamp(self, call: int | None) -> None:
+        """Add the time since the last stamp to that of a call, if any."""
+        if self.clock is None:
+            return
+        self.write(f"call i32 @clock_gettime(i32 {self.clock}, ptr %now)")
+        seconds = self.new("load i64, ptr %now, align 8")
+        rest = self.new("getelementptr i8, ptr %now, i64 8")
+        nanoseconds = self.new(f"load i64, ptr {rest}, align 8")
+        scaled = self.new(f"mul i64 {seconds}, 1000000000")
+        now = self.new(f"add i64 {scaled}, {nanoseconds}")
+        if call is not None:
+            last = self.new("load i64, ptr %last, align 8")
+            passed = self.new(f"sub i64 {now}, {last}")
+            for word, more in ((2 * call, passed), (2 * call + 1, "1")):
+                at = self.new(f"getelementptr i64, ptr %times, i64 {word}")
+                before = self.new(f"load i64, ptr {at}, align 8")
+                total = self.new(f"add i64 {before}, {more}")
+                self.write(f"store i64 {total}, ptr {at}, align 8")
+        self.write(f"store i64 {now}, ptr %last, align 8")

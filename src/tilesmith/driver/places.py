@@ -1,0 +1,155 @@
+"""Where values lie in the memory of a program: parts of the arena, slots, and cells of loops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from tilesmith.codegen.steps import Arg, Measurement
+from tilesmith.graph.control import If, Loop
+from tilesmith.graph.measure import Stage, symbols_defined
+from tilesmith.graph.nodes import Graph, Node, Value
+from tilesmith.graph.passes.memory_bounds import known_before
+from tilesmith.graph.passes.memory_plan import aligned, factors, value_bytes
+from tilesmith.ir.symbols import as_dim, symbols_of
+from tilesmith.ir.target import LINE_BYTES
+from tilesmith.ir.types import Dim
+
+
+class Sizes(Protocol):
+    """What may be known to a run only.
+
+    workspaces: of the kernels' nodes that need some, in bytes.
+    """
+
+    @property
+    def workspaces(self) -> Mapping[Node, Dim]: ...
+
+    def place(self, offset: Dim, slot: int | None = None) -> Arg:
+        """An offset in the arena, or in a slot."""
+        ...
+
+    def amount(self, size: Dim) -> int | Arg:
+        """A number of bytes."""
+        ...
+
+    def scalars(self, node: Node) -> list[Arg]:
+        """What the scalar parameters of a kernel get."""
+        ...
+
+    def measurement(self, stage: Stage, source: Arg) -> Measurement:
+        """The step of a stage whose extents lie at `source`."""
+        ...
+
+    def stage_of(self, size: Dim) -> Stage | None:
+        """Where a size becomes known; None if it is before a run."""
+        ...
+
+    def scratch_at(self, stage: Stage) -> Dim:
+        """Bytes of scratch memory that each thread needs as the extents of a stage say."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Memory for one value, taken as soon as its size is known.
+
+    slot: its number.
+    target: number of the pointer to it, if it takes turns with the next slot (see `Grow`).
+    """
+
+    slot: int
+    target: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """Where a part of a memory begins.
+
+    offset: in bytes.
+    slot: number of the memory; None for the arena.
+    """
+
+    offset: Dim = 0
+    slot: int | None = None
+
+    def __add__(self, distance: Dim) -> Base:
+        return Base(as_dim(self.offset + distance), self.slot)
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """What a loop itself needs of the arena, as offsets.
+
+    number: of the iteration's number.
+    again: of the condition.
+    others: for each carried value, of the buffer that takes turns with the result; None if slots
+        take turns.
+    bytes: of all.
+    extents: of the extents that the loop finds, one after the other, the first of all.
+    """
+
+    number: int
+    again: int
+    others: tuple[Dim | None, ...]
+    bytes: Dim
+    extents: ClassVar[int] = 0
+
+    @staticmethod
+    def of(node: Node, op: Loop, graph: Graph, stages: Sequence[Stage]) -> Cells:
+        """The cells of a node of `graph`, in which extents become known at `stages`."""
+        number = extents_bytes(op)
+        end: Dim = number + 2 * LINE_BYTES
+        others: list[Dim | None] = []
+        following, stacked = results_of(op)
+        for v, out in zip(following, node.outputs):
+            others.append(end)
+            size: Dim | Stage = value_bytes(out)
+            if finds_size(node, out):
+                is_border = out in graph.outputs
+                size = Stage(node) if is_border else known_before(factors(out), stages)
+            if isinstance(size, Stage):
+                others[-1] = None
+            elif not is_aliased(op, v, stacked):
+                end = as_dim(end + aligned(size))
+        return Cells(number, number + LINE_BYTES, tuple(others), end)
+
+
+def extents_bytes(op: If | Loop) -> int:
+    """Bytes for the extents that control flow finds."""
+    count = len(op.inside) + (op.ran is not None) if isinstance(op, Loop) else len(op.symbols)
+    size = aligned(8 * count)
+    assert isinstance(size, int)
+    return size
+
+
+def results_of(op: Loop) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+    """The body's carried results, and those that are collected."""
+    results = op.body.outputs[op.conditional :]
+    return results[: op.carried], results[op.carried :]
+
+
+def is_aliased(op: Loop, carried: Value, stacked: Sequence[Value]) -> bool:
+    """Whether the next iteration reads a carried value in a collected result, which stays where it
+    is.
+    """
+    return op.ran is None and carried in stacked and carried in op.body.producer
+
+
+def finds_size(node: Node, value: Value) -> bool:
+    """Whether a node finds the bytes of its result while it runs."""
+    return not value.dtype.is_host and not {*symbols_defined(node)}.isdisjoint(
+        symbols_of(value.shape)
+    )
+
+
+def carries(node: Node, value: Value) -> bool:
+    """Whether a result is a carried value of a loop."""
+    return isinstance(node.op, Loop) and value in node.outputs[: node.op.carried]
+
+
+def stages_inside(node: Node) -> list[Stage]:
+    """Where the symbols of a loop's body become known."""
+    assert isinstance(node.op, Loop)
+    return [Stage(node, is_inside=True)] if node.op.inside else []

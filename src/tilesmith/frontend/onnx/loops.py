@@ -1,0 +1,342 @@
+"""ONNX's Loop and Scan.
+
+A loop of a few steps, or all values of which are known, is unrolled.  Others become nodes with
+graphs.  Carried values may change their shapes (`carried`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilesmith.frontend.common.body import Body
+from tilesmith.frontend.common.errors import ValuesNeededError
+from tilesmith.frontend.common.slots import Result, Slot
+from tilesmith.frontend.onnx.carried import CarriedShapes
+from tilesmith.frontend.onnx.control import (
+    as_values,
+    graph_attribute,
+    one,
+    only_tensors,
+    results_of,
+    several,
+    tensors,
+    values_of,
+)
+from tilesmith.frontend.onnx.node import OnnxNode
+from tilesmith.frontend.onnx.objects import as_value, common_type, lifted
+from tilesmith.frontend.onnx.registry import onnx_op
+from tilesmith.graph.control import INDEX, Loop
+from tilesmith.graph.nodes import Value
+from tilesmith.ir.dtypes import bool_, i64
+from tilesmith.ir.types import Dim, TensorType
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import gather, shape, slicing
+
+_STEPS = 1 << 12
+"""Most steps of a loop that is unrolled."""
+_FEW = 4
+"""Most steps of a loop that is unrolled although it could be a node."""
+_PLENTY = 1 << 40
+"""Most steps of a loop that nothing ends before: it would take days."""
+_ENDLESS = (1 << 63) - 1
+
+
+@onnx_op("Loop", since=1)
+def loop(n: OnnxNode) -> Result:
+    body = graph_attribute(n, "body")
+    limit, condition = n.optional(0), n.optional(1)
+    carried = n.slots[2:]
+    if any(v is None for v in carried):
+        n.bad("expected every loop-carried value, found one left out")
+    if len(body.output) < 1 + len(carried):
+        n.bad(f"expected at least {1 + len(carried)} outputs of the body, found {len(body.output)}")
+    made = _loop_node(n, body, limit, condition, carried)
+    if made is not None:
+        return made
+    try:
+        return _unrolled(n, body, limit, condition, carried)
+    except ValuesNeededError:
+        values = [as_value(n.builder, s, n.loc) for s in carried]
+        made = _loop_of_objects(n, body, limit, condition, values)
+        if made is None:
+            raise
+        return made
+
+
+def _loop_of_objects(
+    n: OnnxNode,
+    graph: Any,
+    limit: Value | None,
+    condition: Value | None,
+    state: Sequence[Value],
+) -> tuple[Value, ...] | None:
+    """A loop at run time that carries values of the host; None where it can't be.
+
+    Carried values and the body's results for them get a common type, which may take several rounds.
+    """
+    for _ in range(len(state) + 1):
+        types = _carried_types(n, graph, condition, state)
+        if types is None:
+            return None
+        common = [common_type(v.type, t) for v, t in zip(state, types, strict=True)]
+        if all(t is None or t == v.type for t, v in zip(common, state, strict=True)):
+            break
+        state = [v if t is None else lifted(n.builder, v, t) for v, t in zip(state, common)]
+    return _loop_node(n, graph, limit, condition, state, objects=True)
+
+
+def _carried_types(
+    n: OnnxNode, graph: Any, condition: Value | None, state: Sequence[Value]
+) -> list[TensorType] | None:
+    """The types of the carried values after one iteration."""
+    body = Body(n.builder, "step")
+    number, *inner = body.given([INDEX, *(v.type for v in state)])
+    arguments = [number, body.constant(np.full(_shape(condition), True)), *inner]
+    found = n.nest(body, graph, arguments, n.loc)
+    if found is None:
+        return None
+    return [v.type for v in as_values(body, found[1 : 1 + len(state)])]
+
+
+def _unrolled(
+    n: OnnxNode,
+    body: Any,
+    limit: Value | None,
+    condition: Value | None,
+    carried: Sequence[Slot],
+) -> Result:
+    """A loop whose number of iterations is known, its iterations one after the other.
+
+    Raises ValuesNeededError where it is not.
+    """
+    state: list[Slot] = list(carried)
+    steps = None if limit is None else int(n.scalar(limit, "the trip count"))
+    going = condition if condition is not None else n.const(True, bool_)
+    scans: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - len(state))]
+    step = 0
+    while steps is None or step < steps:
+        if not bool(n.scalar(going, "the condition of the loop")):
+            break
+        if step >= _STEPS:
+            n.unsupported(f"a loop of more than {_STEPS} steps")
+        arguments = [n.const(step, i64), going, *state]
+        results = results_of(n.inline(body, arguments, f"{n.loc}.{step}"))
+        count = len(state)
+        (going,) = tensors(n, results[:1])
+        state = [*results[1 : 1 + count]]
+        for found, value in zip(scans, tensors(n, results[1 + count :]), strict=True):
+            found.append(value)
+        step += 1
+    if step == 0 and scans:
+        n.unsupported("a loop of no steps that collects values (their shapes are unknown)")
+    collected = [_stack(n, found, 0) for found in scans]
+    return (*state, *collected)
+
+
+def _loop_node(
+    n: OnnxNode,
+    graph: Any,
+    limit: Value | None,
+    condition: Value | None,
+    carried: Sequence[Slot],
+    objects: bool = False,
+) -> tuple[Value, ...] | None:
+    """A loop at run time; None for one that is better unrolled, or that can only be: of a few
+    steps, all values of which are known, or whose carried values have other ranks in each step.
+    """
+    state = only_tensors(carried)
+    if state is None:
+        return None
+    steps = _known(n, limit)
+    first = True if condition is None else _known(n, condition)
+    shapes = CarriedShapes(n.label, state)
+    while True:
+        n.builder.measured.update(shapes.symbols)
+        body = Body(n.builder, "step")
+        number, *inner = body.given([INDEX, *shapes.types])
+        arguments = [number, body.constant(np.full(_shape(condition), True)), *inner]
+        found = n.nest(body, graph, arguments, n.loc)
+        if objects and found is not None:
+            found = _lifted(body, as_values(body, found), state)
+        results = only_tensors(found)
+        if results is None or not results:
+            return None
+        again, *results = results
+        if again.dtype is not bool_ or not shapes.fit(results[: len(state)]):
+            return None
+        if shapes.settle(results[: len(state)]):
+            break
+    collected = results[len(state) :]
+    if any(v.dtype.is_host for v in collected):
+        return None  # objects of all iterations are no tensor
+    always = body.known(again)
+    is_conditional = always is None or not always.all() or first is not True
+    if is_conditional and first is False:
+        steps = 0
+    if steps is not None and not is_conditional:
+        if steps > _PLENTY:
+            n.unsupported(f"a loop of {steps} steps without a condition (at most {_PLENTY})")
+        is_known = not body.captured and all(n.known(v) is not None for v in state)
+        if 0 < steps <= (_STEPS if is_known else _FEW):
+            return None
+    inputs: list[Value] = []
+    is_conditional = is_conditional and steps != 0
+    count = _steps(n, limit, steps, not is_conditional and (bool(collected) or shapes.change))
+    if count is None:
+        inputs.append(n.const(_ENDLESS, i64) if limit is None else _count(n, limit))
+    if is_conditional:
+        inputs.append(n.const(True, bool_) if condition is None else one(n, condition))
+        results = [body.add(shape.Reshape(()), again), *results]
+    step = body.finish(results, [f"out{i}" for i in range(len(results))])
+    ways = (1,) * len(collected)
+    op = shapes.completed(Loop(step, len(state), (), ways, count, is_conditional))
+    if op is None:
+        return None
+    n.builder.measured.update(op.symbols)
+    return several(n.add(op, *inputs, *state, *body.captured))
+
+
+def _lifted(body: Body, found: Sequence[Value], state: Sequence[Value]) -> list[Slot]:
+    """The results of a body, where carried values are of more general host types."""
+    again, *results = found
+    common = [common_type(v.type, s.type) for v, s in zip(results, state)]
+    pairs = zip(results, [*common, *[None] * (len(results) - len(state))], strict=True)
+    return [again, *(v if t is None else lifted(body, v, t) for v, t in pairs)]
+
+
+def _steps(n: OnnxNode, limit: Value | None, known: int | None, is_extent: bool) -> Dim | None:
+    """The number of iterations as an extent, measured if results have it; None if it isn't one."""
+    if known is not None:
+        return max(int(known), 0)
+    if limit is None:
+        return None
+    count = n.add(ew.Max(), n.add(shape.Reshape((1,)), _count(n, limit)), n.const([0], i64))
+    if n.builder.contents(count) is None and not is_extent:
+        return None
+    return n.measured(count)[0]
+
+
+def _known(n: OnnxNode, value: Value | None) -> Any:
+    """The one number or bool in a value, if it is known."""
+    found = None if value is None else n.known(value)
+    return None if found is None or found.size != 1 else found.reshape(-1)[0].item()
+
+
+def _count(n: OnnxNode, limit: Value) -> Value:
+    if limit.dtype is not i64 or limit.type.size != 1:
+        n.bad(f"M: expected one i64, found {limit.type}")
+    return one(n, limit)
+
+
+def _shape(value: Value | None) -> tuple[int, ...]:
+    return () if value is None or not value.type.is_static else value.type.static_shape
+
+
+def _stack(n: OnnxNode, values: list[Value], axis: int) -> Value:
+    """Values of one shape along a new axis."""
+    if len({v.type for v in values}) != 1:
+        n.unsupported("a loop that collects values of different types")
+    parts = [n.add(shape.Unsqueeze((axis,)), v) for v in values]
+    return n.add(slicing.Concat(axis), *parts)
+
+
+@onnx_op("Scan", since=9)
+def scan(n: OnnxNode) -> Result:
+    body, count = graph_attribute(n, "body"), n.attr_int("num_scan_inputs")
+    inputs = n.inputs
+    if not 1 <= count <= len(inputs):
+        n.bad(f"attribute 'num_scan_inputs': expected 1 to {len(inputs)}, found {count}")
+    state: list[Slot] = list(inputs[: len(inputs) - count])
+    sequences = inputs[len(inputs) - count :]
+    outputs = len(body.output) - len(state)
+    axes = [
+        n.axis(a, v.type.rank)
+        for a, v in zip(_list(n, "scan_input_axes", count), sequences, strict=True)
+    ]
+    backward = _list(n, "scan_input_directions", count)
+    out_axes, out_backward = (
+        _list(n, "scan_output_axes", outputs),
+        _list(n, "scan_output_directions", outputs),
+    )
+    lengths = dict.fromkeys(v.shape[a] for v, a in zip(sequences, axes, strict=True))
+    if len(lengths) != 1:
+        n.bad(f"expected sequences of one length, found {', '.join(map(str, lengths))}")
+    (length,) = lengths
+    if not isinstance(length, int) or length > _FEW or not length:
+        made = _scan_node(n, body, state, sequences, (axes, backward), (out_axes, out_backward))
+        if made is not None:
+            return made
+    if not isinstance(length, int):
+        n.unsupported("a scan of a length that only a run knows, whose elements or state have such")
+    if not 1 <= length <= _STEPS:
+        n.unsupported(f"a scan of {length} steps (supported are 1 to {_STEPS})")
+    collected: list[list[Value]] = [[] for _ in range(outputs)]
+    for step in range(length):
+        elements = [
+            n.add(gather.Gather(a), v, n.const(length - 1 - step if back else step, i64))
+            for v, a, back in zip(sequences, axes, backward, strict=True)
+        ]
+        results = values_of(n, n.inline(body, [*state, *elements], f"{n.loc}.{step}"))
+        state = list(results[: len(state)])
+        for found, value in zip(collected, results[len(state) :], strict=True):
+            found.append(value)
+    stacked = [
+        _stack(n, found[::-1] if back else found, n.axis(a, found[0].type.rank + 1))
+        for found, a, back in zip(collected, out_axes, out_backward, strict=True)
+    ]
+    return tuple(s for s in (*state, *stacked) if isinstance(s, Value))
+
+
+def _scan_node(
+    n: OnnxNode,
+    graph: Any,
+    carried: Sequence[Slot],
+    sequences: Sequence[Value],
+    given: tuple[Sequence[int], Sequence[int]],
+    wanted: tuple[Sequence[int], Sequence[int]],
+) -> tuple[Value, ...] | None:
+    """A scan as a loop at run time; None where its state has other types in each step.
+
+    given, wanted: for each sequence and each collected result, its axis and whether it is backward.
+    """
+    state = only_tensors(carried)
+    if state is None:
+        return None
+    firsts = [_moved(n, v, a, 0) for v, a in zip(sequences, given[0], strict=True)]
+    elements = [TensorType(v.dtype, v.shape[1:]) for v in firsts]
+    body = Body(n.builder, "step")
+    _, *inner = body.given([INDEX, *(v.type for v in state), *elements])
+    results = only_tensors(n.nest(body, graph, inner, n.loc))
+    if results is None or any(a.type != b.type for a, b in zip(results, state)):
+        return None
+    op = Loop(
+        body.finish(results, [f"out{i}" for i in range(len(results))]),
+        len(state),
+        tuple(-1 if b else 1 for b in given[1]),
+        tuple(-1 if b else 1 for b in wanted[1]),
+        firsts[0].shape[0],
+    )
+    made = several(n.add(op, *state, *firsts, *body.captured))
+    ends, stacked = made[: len(state)], made[len(state) :]
+    axes = (n.axis(a, v.type.rank) for a, v in zip(wanted[0], stacked, strict=True))
+    return (*ends, *(_moved(n, v, 0, a) for v, a in zip(stacked, axes, strict=True)))
+
+
+def _moved(n: OnnxNode, value: Value, axis: int, to: int) -> Value:
+    """A tensor with one axis in another place."""
+    if axis == to:
+        return value
+    order = [i for i in range(value.type.rank) if i != axis]
+    order.insert(to, axis)
+    return n.add(shape.Transpose(tuple(order)), value)
+
+
+def _list(n: OnnxNode, name: str, count: int) -> tuple[int, ...]:
+    """A list of `count` ints, zeros when it is not given."""
+    found = n.attr_ints(name)
+    if found is not None and len(found) != count:
+        n.bad(f"attribute {name!r}: expected {count} numbers, found {list(found)}")
+    return found or (0,) * count
