@@ -111,7 +111,7 @@ def _attribute(model: Any, source: random.Random) -> None:
     if kind < 0.2:
         a.name = source.choice((*_NAMES, "axis", "axes", "to", "perm"))
     elif kind < 0.3:
-        a.type = source.randrange(16)
+        a.type = source.choice(AttributeProto.AttributeType.values())
     elif a.type == AttributeProto.INT:
         a.i = source.choice(_NUMBERS)
     elif a.type == AttributeProto.INTS and a.ints:

@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import tilesmith as ts
-from tilesmith import driver
+from tilesmith import driver, te
 from tilesmith.choices.groups import lower_group
 from tilesmith.driver.passes import optimise
-from tilesmith.graph.bind import bind
+from tilesmith.graph.bind import bind, expected_graph
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.control import kernels_in
 from tilesmith.graph.evaluate import evaluate
-from tilesmith.graph.nodes import Fused, Graph
-from tilesmith.ir.dtypes import f32
+from tilesmith.graph.nodes import Fused, Graph, Value
+from tilesmith.ir.dtypes import f32, i64
 from tilesmith.ir.expr import Var
 from tilesmith.ir.sizes import LARGEST
 from tilesmith.ir.symbols import symbol
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.base import Op
+from tilesmith.ops.conv import Conv
+from tilesmith.ops.elementwise import Exp
+from tilesmith.ops.gather import Gather
 from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.norm import InstanceNorm, RmsNorm, Softmax
-from tilesmith.ops.pool import GlobalAvgPool, MaxPool
+from tilesmith.ops.pool import AvgPool, GlobalAvgPool, MaxPool
 from tilesmith.ops.reduce import ReduceLogSumExp, ReduceMax, ReduceSum
 from tilesmith.ops.scan import CumSum
 from tilesmith.ops.shape import Transpose
+from tilesmith.strategy.group import Group, group_tensors
+from tilesmith.strategy.sizes import explodes, for_all_sizes, stores
 from tilesmith.support.options import Options
 
 SESSION = driver.Session.of(Options())
@@ -101,3 +107,42 @@ def test_an_expected_size_that_the_group_cannot_have() -> None:
     dims = open_dims(1, 100, 1)
     graph = of(MaxPool((2, 2), strides=(2, 2)), ("1 8 n m",), dims)
     assert_right(graph, dims, [(2, 2), (5, 30)])
+
+
+def test_windows_over_windows() -> None:
+    """Their extents are quotients of quotients; Winograd's tiles of an odd width are flattened."""
+    b = Builder("windows")
+    x = b.input("x", TensorType(f32, (1, 3, symbol("h"), symbol("w", expected=48))))
+
+    def conv(x: Value, stride: int, channels: int) -> Value:
+        w = np.full((32, channels, 3, 3), 0.1, np.float32)
+        return b.add(Conv((stride, stride), (1, 1, 1, 1)), x, b.constant(w))
+
+    y = b.add(MaxPool((2, 2), strides=(2, 2)), conv(x, 2, 3))
+    y = conv(conv(b.add(AvgPool((2, 2), (2, 1), (0, 1, 0, 1)), y), 2, 32), 1, 32)
+    for _, node in kernels_in(optimise(b.finish(y), SESSION)):
+        assert isinstance(node.op, Fused)
+        func = lower_group(node.op.body, SESSION.target, SESSION.backend.rules, "k")
+        assert not explodes(func, group_tensors(expected_graph(node.op.body)))
+
+
+def test_producers_are_not_computed_whole_for_each_tile() -> None:
+    """A rule may place a producer where the part that is read has no bound for open sizes."""
+    n = symbol("n", expected=4000)
+    b = Builder("rows")
+    x, i = b.input("x", TensorType(f32, (n,))), b.input("i", TensorType(i64, (n,)))
+    body = b.finish(b.add(Gather(0), b.add(Exp(), x), i))
+
+    def bad(body: Graph, *_: object) -> tuple[te.Schedule, Group]:
+        group = group_tensors(body)
+        s = group.schedule()
+        (exp,) = (st for st in group.stages if st.name == "exp")
+        gather = s[group.outputs[0]]
+        tile = gather.split(gather.axis[0], factor=8)[0]
+        s[exp].compute_at(gather, tile)
+        return s, group
+
+    rules = replace(SESSION.backend.rules, schedule=bad)
+    s, group = for_all_sizes(bad(expected_graph(body))[0], body)
+    assert explodes(te.lower(s, group.args), group)
+    assert stores(lower_group(body, SESSION.target, rules, "k")) == 4000 * len(group.stages)

@@ -21,7 +21,7 @@ from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func
 from tilesmith.strategy.group import Group, group_tensors
 from tilesmith.strategy.rules import ScheduleRules
-from tilesmith.strategy.sizes import for_all_sizes
+from tilesmith.strategy.sizes import explodes, for_all_sizes
 from tilesmith.support.errors import ModelError, ScheduleError
 from tilesmith.te.knobs import ANALYTIC, Config, Decisions, Knob, Value
 from tilesmith.te.schedule import Schedule
@@ -94,7 +94,11 @@ def lower_group(
     if body.symbols and not written:
         try:
             known = schedule_group(expected_graph(body), target, rules, cfg)[0]
-            return rules.lower_scheduled(*for_all_sizes(known, body), target, name)
+            s, group = for_all_sizes(known, body)
+            func = rules.lower_scheduled(s, group, target, name)
+            if not explodes(func, group):
+                return func
+            _log.info("a kernel of open sizes becomes plain loops: it would compute too much")
         except (ScheduleError, ModelError) as e:  # such as of sizes that the group can't have
             if cfg.chosen:
                 raise

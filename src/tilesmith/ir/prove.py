@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import gcd
 
 from . import expr as ir
@@ -294,13 +294,13 @@ def _search(form: Affine, facts: Facts, depth: int) -> bool:
             if _search(_replaced(form, atom, k, last, facts), facts, depth - 1):
                 return True
         if atom.op == "floordiv" and type(atom.b) is Const and atom.b.value > 0:
-            c = int(atom.b.value)  # x - c + 1 <= c·(x // c) <= x
-            x = affine_form(atom.a)
-            bound = combined(x, ({}, 1 - c)) if k > 0 else x
             without = ({a: n for a, n in terms.items() if a is not atom}, form[1])
-            times = c // gcd(k, c)
-            if _search(combined(scaled(without, times), bound, times * k // c), facts, depth - 1):
-                return True
+            for x, c in ((affine_form(atom.a), int(atom.b.value)), *_inner_quotients(atom, terms)):
+                bound = combined(x, ({}, 1 - c)) if k > 0 else x  # x - c + 1 <= c·(x // c) <= x
+                times = c // gcd(k, c)
+                whole = combined(scaled(without, times), bound, times * k // c)
+                if _search(whole, facts, depth - 1):
+                    return True
     if facts.symbolic:
         for var in reversed(facts.symbolic):  # inner loops first: their ends mention the outer ones
             k = terms.get(var)
@@ -310,6 +310,20 @@ def _search(form: Affine, facts: Facts, depth: int) -> bool:
             if end is not None:
                 return _search(_replaced(form, var, k, affine_form(end), facts), facts, depth - 1)
     return False
+
+
+def _inner_quotients(atom: Binary, terms: Mapping[Expr, int]) -> Iterator[tuple[Affine, int]]:
+    """`x // (c·d)` as quotients `y // c`, where `y = x // d` is another term of the sum, but for a
+    number.
+    """
+    assert isinstance(atom.b, Const)
+    for y in terms:
+        if type(y) is not Binary or y.op != "floordiv" or type(y.b) is not Const or y is atom:
+            continue
+        d = int(y.b.value)
+        rest, apart = combined(affine_form(atom.a), affine_form(y.a), -1)
+        if d > 1 and atom.b.value % d == 0 and not rest and apart % d == 0:
+            yield ({y: 1}, apart // d), int(atom.b.value) // d
 
 
 def _products_at_ends(atom: Binary, k: int, facts: Facts) -> Iterator[Affine]:

@@ -12,11 +12,18 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tilesmith.graph.nodes import Graph
+from tilesmith.ir.expr import Var
+from tilesmith.ir.symbols import expected, expected_size, value_of
+from tilesmith.loop.nodes import For, Func, Stmt, Store
+from tilesmith.loop.visit import children
 from tilesmith.te.schedule import Schedule, create_schedule
 from tilesmith.te.steps.base import Step
 from tilesmith.te.tensor import Tensor
 
 from .group import Group, group_tensors
+
+_MOST = 32
+"""The most often that a kernel may compute an element on average: many times the halo of a tile."""
 
 
 def for_all_sizes(schedule: Schedule, body: Graph) -> tuple[Schedule, Group]:
@@ -29,6 +36,33 @@ def for_all_sizes(schedule: Schedule, body: Graph) -> tuple[Schedule, Group]:
     s = applied(schedule.steps, group.outputs)
     stages = {n: replace(stage, is_adaptable=True) for n, stage in s.state.stages.items()}
     return Schedule(s.ops, replace(s.state, stages=stages), s.steps), group
+
+
+def explodes(func: Func, group: Group) -> bool:
+    """Whether the kernel `func` of `group` computes far more than there is: a part of a producer
+    has no constant bound, and all of the producer is computed for each tile.
+    """
+    extents = ((a.extent for a in (*s.axis, *s.reduce_axis)) for s in group.stages)
+    return stores(func) > _MOST * sum(map(expected_size, extents))
+
+
+def stores(func: Func) -> int:
+    """How many stores a loop nest executes at the expected sizes, whatever its conditions say."""
+    values = {p: expected(p) for p in func.params if isinstance(p, Var)}
+
+    def inside(s: Stmt) -> int:
+        if isinstance(s, Store):
+            return 1
+        if not isinstance(s, For):
+            return sum(map(inside, children(s)))
+        values[s.var] = 0
+        try:
+            times = max(value_of(s.extent, values), 0)
+        except (KeyError, ValueError):  # decided by data
+            times = 1
+        return times * inside(s.body)
+
+    return inside(func.body)
 
 
 def applied(steps: Iterable[Step], outputs: Iterable[Tensor]) -> Schedule:

@@ -129,8 +129,8 @@ def _region(
 ) -> Region | None:
     """The region for symbolic bounds: of constant extent, or the whole domain.
 
-    A constant that is the range of a symbolic domain, and far above what is expected of it, is of
-    no use: then the region is the whole domain too.
+    A constant far above what is expected of a symbolic domain comes from the range of a symbol and
+    is of no use: then the region is the whole domain too.
 
     A reader that is `rounded` up reads past the domain, and the region must hold that too; None if
     it cannot.  A region that `slides` begins without a clamp if it is no larger then.
@@ -147,10 +147,8 @@ def _region(
         covers = size == domain and lo is const(0) if rounded else size >= domain
         if covers:
             return whole
-    elif not rounded:
-        most = interval(domain, ctx).hi
-        if most is not None and size >= most and size > _WIDEST * max(expected(domain), 1):
-            return whole
+    elif not rounded and size > _WIDEST * max(expected(domain), 1):
+        return whole
     if slides:
         wider = (simplify(low, ctx) for low in _unclamped(lo))
         lo = next((low for low in wider if _most(low, hi, ctx) == size), lo)

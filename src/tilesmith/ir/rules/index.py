@@ -47,10 +47,12 @@ def _rejoin(form: Affine, ctx: Context) -> Affine:
             x, c = atom.a, atom.b
             if type(c) is not Const:
                 quotient = Binary("floordiv", x, c)
-                partner = product(quotient, c)
-                if form[0].get(partner) != k:
+                # a sum as divisor may be spread over several terms
+                partner = _spread(quotient, affine_form(c))
+                rest = combined(form, partner, -k)
+                if any(a in rest[0] for a in partner[0]):
                     continue
-                form = _swap(form, (atom, partner), scaled(affine_form(x), k))
+                form = _swap(rest, (atom,), scaled(affine_form(x), k))
                 changed = True
                 break
             terms, rest = affine_form(ctx.simplify(Binary("floordiv", x, c)))
@@ -76,6 +78,12 @@ def _rejoin(form: Affine, ctx: Context) -> Affine:
             if changed:
                 break
     return form
+
+
+def _spread(atom: Expr, by: Affine) -> Affine:
+    """`atom * by`, term by term."""
+    terms = {product(atom, a): n for a, n in by[0].items()}
+    return ({**terms, atom: by[1]} if by[1] else terms), 0
 
 
 def _rejoined_product(form: Affine, atom: Binary, k: int) -> Affine | None:
