@@ -15,6 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks, for its modules
 
 from fuzz.campaign import fuzz_graphs
+from fuzz.cases import NODES
 from fuzz.judge import CRASHED, WRONG
 from fuzz.mutants import mutant, mutant_verdicts
 
@@ -22,12 +23,13 @@ parser = argparse.ArgumentParser(prog="python -m benchmarks.fuzz", description=_
 parts = {"nargs": 2, "type": int, "metavar": ("FIRST", "COUNT")}
 parser.add_argument("--graphs", default=(0, 2000), **parts)
 parser.add_argument("--mutants", default=(0, 20000), **parts)
+parser.add_argument("--nodes", type=int, default=NODES, help="Most nodes of a graph.")
 parser.add_argument("--to", type=Path, default=Path("build/fuzz"), help="Folder for what is found.")
 parser.add_argument("--refused", action="store_true", help="Print the reasons of refusals.")
 arguments = parser.parse_args()
 
 first, count = arguments.graphs
-counts, reasons = fuzz_graphs(range(first, first + count), arguments.to)
+counts, reasons = fuzz_graphs(range(first, first + count), arguments.to, arguments.nodes)
 print(f"graphs: {', '.join(f'{n} {result}' for result, n in counts.most_common())}")
 if arguments.refused:
     print(*reasons, sep="\n")

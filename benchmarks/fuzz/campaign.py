@@ -10,31 +10,33 @@ import onnx
 
 import children
 
-from .cases import random_case, text_of
+from .cases import NODES, random_case, text_of
 from .judge import CRASHED, MEMORY, REFUSED, RIGHT, SECONDS, WRONG, Verdict, judge
 from .shrink import shrunk
 
 OTHERWISE = "right, where the reference evaluator gives what ONNX Runtime does not"
 
 
-def of_seed(seed: int) -> Verdict:
-    return judge(random_case(seed))
+def verdicts(seeds: Sequence[int], nodes: int = NODES, opt_level: int = 2) -> list[Verdict]:
+    """What becomes of the cases of seeds, of up to so many nodes, at a level of LLVM's effort."""
 
+    def of_seed(seed: int) -> Verdict:
+        return judge(random_case(seed, nodes), opt_level)
 
-def verdicts(seeds: Sequence[int]) -> list[Verdict]:
-    """What becomes of the cases of seeds."""
     found = children.each(seeds, of_seed, SECONDS, MEMORY)
     return [Verdict(CRASHED, v.reason) if isinstance(v, children.Died) else v for v in found]
 
 
-def fuzz_graphs(seeds: Sequence[int], to: Path) -> tuple[Counter[str], list[str]]:
+def fuzz_graphs(
+    seeds: Sequence[int], to: Path, nodes: int = NODES
+) -> tuple[Counter[str], list[str]]:
     """Judges the cases of seeds; prints and saves the smallest graph of each that crashed or is
     wrong.  The counts of results; the reasons of refusals, and of
     differences from the reference evaluator.
     """
     counts: Counter[str] = Counter()
     reasons = []
-    for seed, verdict in zip(seeds, verdicts(seeds), strict=True):
+    for seed, verdict in zip(seeds, verdicts(seeds, nodes), strict=True):
         counts[verdict.result] += 1
         if verdict.result == REFUSED:
             reasons.append(f"{seed}: {verdict.reason}")
@@ -42,7 +44,7 @@ def fuzz_graphs(seeds: Sequence[int], to: Path) -> tuple[Counter[str], list[str]
             counts[OTHERWISE] += 1
             reasons.append(f"{seed}: the reference evaluator: {verdict.reason}")
         elif verdict.result in (WRONG, CRASHED):
-            case, verdict = shrunk(random_case(seed), verdict)
+            case, verdict = shrunk(random_case(seed, nodes), verdict)
             text = f"seed {seed}: {verdict.result}: {verdict.reason}\n{text_of(case)}\n"
             print(text, flush=True)
             to.mkdir(parents=True, exist_ok=True)

@@ -28,6 +28,7 @@ FAMILIES = (elementwise, tensors, neural, control)
 """The modules that register recipes."""
 
 NODES = 6
+"""Most nodes of a graph, but for what a recipe adds to its operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +47,17 @@ class Case:
         return self.model.opset_import[0].version
 
 
-def random_case(seed: int) -> Case:
-    """The case of a seed.  Every third has symbolic dimensions and is run with several sizes."""
+def random_case(seed: int, nodes: int = NODES) -> Case:
+    """The case of a seed, of up to so many nodes.  Every third has symbolic dimensions and is run
+    with several sizes.
+    """
     random = np.random.default_rng(seed)
     b = Builder(random, OPSETS[int(random.integers(len(OPSETS)))])
     if seed % 3 == 0:
         b.opset = max(b.opset, 13)
     names = sorted(RECIPES)
     while not b.nodes:
-        b.grow(int(random.integers(2, NODES + 1)), names)
+        b.grow(int(random.integers(2, nodes + 1)), names)
     consumed = {i for n in b.nodes for i in used(n)}
     made = [o for n in b.nodes for o in n.output]
     outputs = [o for o in made if o not in consumed or b.chance(0.15)]

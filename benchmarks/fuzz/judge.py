@@ -43,14 +43,18 @@ class Verdict:
     reason: str = ""
 
 
-def judge(case: Case) -> Verdict:
-    """Compiles and runs a case in this process."""
+def judge(case: Case, opt_level: int = 2) -> Verdict:
+    """Compiles and runs a case in this process.
+
+    opt_level: LLVM's effort.
+    """
     try:
         wanted = [expected(case.model, inputs) for inputs in case.runs]
     except Rejected as e:
         return Verdict(REFUSED, f"the reference evaluator: {e}")
     try:
-        executable = ts.compile(case.model.SerializeToString(), threads=1)
+        options = ts.Options(opt_level=opt_level)
+        executable = ts.compile(case.model.SerializeToString(), threads=1, options=options)
         found = [executable.run(inputs) for inputs in case.runs]
     except ModelError as e:
         return Verdict(REFUSED, str(e))

@@ -21,13 +21,16 @@ from fuzz.cases import Case, expected, random_case
 from fuzz.mutants import mutant_verdicts
 
 GRAPHS = range(200)
+NODES = 3
+"""Most nodes of a graph: many small ones find more in the time than fewer large ones."""
 
 
 def test_random_graphs():
-    found = dict(zip(GRAPHS, verdicts(GRAPHS), strict=True))
+    found = dict(zip(GRAPHS, verdicts(GRAPHS, NODES, opt_level=0), strict=True))
     bad = (judge.WRONG, judge.CRASHED)
     failed = {f"seed {seed}": v for seed, v in found.items() if v.result in bad}
-    assert not failed, "python -m benchmarks.fuzz --graphs SEED 1 shows the smallest graph"
+    command = f"python -m benchmarks.fuzz --nodes {NODES} --graphs SEED 1"
+    assert not failed, f"{command} shows the smallest graph"
     assert sum(v.result == judge.RIGHT for v in found.values()) >= 0.9 * len(GRAPHS)
 
 
@@ -84,11 +87,11 @@ def test_a_wrong_result_is_found_and_its_graph_shrinks_to_one_node(monkeypatch):
 
 def test_what_ends_or_holds_up_a_process_is_found(monkeypatch):
     import os
-    import time
+    from itertools import count
 
     for act, reason in (
         (lambda *_: os._exit(7), "status 7"),
-        (lambda *_: time.sleep(60), "after 1 s"),
+        (lambda *_: sum(count()), "after 1 s"),
     ):
         monkeypatch.setattr(judge, "expected", act)
         monkeypatch.setattr(judge, "SECONDS", 1.0)
