@@ -173,6 +173,9 @@ def test_assumptions() -> None:
     assert not can_prove(VI < N - 1, ctx)
     assert simplify(Select(VI < N, VI, J), ctx) is VI
     assert can_prove(any_of(VI < 0, VI < N), ctx)
+    ctx = EMPTY.assuming(maximum(N - 3, 0) >= 1)
+    assert simplify(minimum(maximum(N - 2, 0), 1), ctx) is const(1)
+    assert simplify(maximum(N - 3, 0), EMPTY.assuming(maximum(N - 3, 0) >= 0)) is not N - 3
     b = Var("b", (VI < N).dtype)
     assert simplify(Select(b, VI, J), EMPTY.assuming(Unary("not", b))) is J
 
