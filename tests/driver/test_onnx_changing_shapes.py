@@ -192,3 +192,25 @@ def test_loops_of_random_bodies() -> None:
                 both.compare(given)
             except AssertionError as e:
                 raise AssertionError(f"seed {seed}, {nodes}, {t} steps: {e}") from None
+
+
+def test_slices_of_slices_of_an_open_extent() -> None:
+    nodes = [
+        helper.make_node("Slice", ["x", "two", "far", "zero"], ["a"]),
+        helper.make_node("Slice", ["a", "one", "far", "zero"], ["y"]),
+    ]
+    proto = model(nodes, [info("x", F32, ["n", 3])], ["y"])
+    lists = {"one": 1, "two": 2, "zero": 0, "far": 1 << 40}
+    proto.graph.initializer.extend(helper.make_tensor(k, I64, [1], [v]) for k, v in lists.items())
+    both = Both(proto, dynamic={"n": (0, 1000)})
+    for n in (1, 2, 3, 4, 20):
+        both.compare({"x": floats(n, 3)})
+
+
+def test_indices_of_open_extents_are_no_larger_than_the_data() -> None:
+    node = helper.make_node("GatherElements", ["x", "at"], ["y"], axis=1)
+    both = Both(model([node], [info("x", F32, ["n", 4]), info("at", I64, ["m", 2])], ["y"]))
+    for n, m in ((5, 3), (2, 2)):
+        both.compare({"x": floats(n, 4), "at": np.arange(2 * m).reshape(m, 2) % 4})
+    with pytest.raises(ts.ModelError, match="expected 0 to 0"):
+        both.exe(floats(2, 4), np.zeros((3, 2), np.int64))

@@ -59,7 +59,7 @@ def test_a_branch_uses_values_around_it(c: bool) -> None:
     compared(proto, {"c": np.asarray(c), "x": np.arange(6, dtype=np.float32).reshape(2, 3)})
 
 
-def test_branches_of_different_ranks_need_the_condition() -> None:
+def test_branches_of_different_ranks_run_on_the_host() -> None:
     then = body("y = Add (x, x)", [], ["y"])
     otherwise = body("y = ReduceSum <keepdims=0> (x)", [], ["y"])
     proto = model(
@@ -67,8 +67,12 @@ def test_branches_of_different_ranks_need_the_condition() -> None:
         [info("c", BOOL, []), info("x", F32, [2])],
         ["out"],
     )
-    with pytest.raises(ts.UnsupportedError, match=r"branches give f32\[2\] and f32\[\]"):
-        ts.compile(proto.SerializeToString())
+    with pytest.raises(ts.UnsupportedError, match=r"they give f32\[2\] and f32\[\]"):
+        ts.compile(proto.SerializeToString(), fallback="error")
+    with pytest.warns(UserWarning, match="If"):
+        exe = ts.compile(proto.SerializeToString())
+    for c, wanted in ((True, [2, 2]), (False, 2)):
+        np.testing.assert_array_equal(exe(np.asarray(c), np.ones(2, np.float32)), wanted)
     exe = ts.compile(proto.SerializeToString(), values={"c": np.asarray(False)})
     assert exe(np.ones(2, np.float32)) == 2
 

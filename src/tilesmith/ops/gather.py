@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilesmith.ir import expr as ir
+from tilesmith.ir import extents
 from tilesmith.ir.dtypes import i64
-from tilesmith.ir.expr import Expr, cast, const, select
+from tilesmith.ir.expr import Expr, as_expr, cast, const, minimum, select
 from tilesmith.ir.intrinsics import checked_index
 from tilesmith.ir.types import Dim, same_shape
 from tilesmith.te import tensor as te
@@ -104,11 +105,16 @@ class GatherElements(_AlongAxis):
                 f"indices no larger than {rules.shape_text(x.shape)} but along axis {axis}",
                 rules.shape_text(indices.shape),
             )
-        return te.compute(
-            indices.shape,
-            lambda *i: x[(*i[:axis], _place(indices, i, x.shape[axis]), *i[axis + 1 :])],
-            self.name,
-        )
+
+        def element(*i: Expr) -> Expr:
+            at = [*i]
+            for a, (d, e) in enumerate(zip(x.shape, indices.shape, strict=True)):
+                if not extents.is_at_most(e, d):  # it is, in every run that is not refused
+                    at[a] = minimum(i[a], as_expr(d) - 1)
+            at[axis] = _place(indices, i, x.shape[axis])
+            return x[tuple(at)]
+
+        return te.compute(indices.shape, element, self.name)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x, indices = inputs

@@ -144,6 +144,8 @@ def _check_alike(
         )
     for a, b in zip(then, otherwise, strict=True):
         alike = (a.dtype, a.type.rank) == (b.dtype, b.type.rank) if in_rank else a.type == b.type
+        if not alike and in_rank:
+            n.unsupported(f"only a run knows its branch; they give {a.type} and {b.type}")
         if not alike:
             n.array(condition, f"cond (its branches give {a.type} and {b.type})")
 

@@ -14,7 +14,7 @@ from tilesmith.ir import extents
 from tilesmith.ir.dtypes import bool_, i64
 from tilesmith.ir.expr import Expr, as_expr, binary
 from tilesmith.ir.simplify import EMPTY
-from tilesmith.ir.symbols import as_dim
+from tilesmith.ir.symbols import as_dim, symbols_of
 from tilesmith.ir.types import Dim, same_dim, same_shape
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, rules, shape, slicing
@@ -98,6 +98,8 @@ def squeeze(n: OnnxNode) -> Result:
         for i, d in enumerate(x.type.shape):
             lowest = EMPTY.interval(d).lo if isinstance(d, Expr) else None
             if isinstance(d, Expr) and (lowest is None or lowest < 2):
+                if not n.builder.measured.isdisjoint(symbols_of((d,))):
+                    n.unsupported(f"without axes, and the rank of its result depends on {d}")
                 rules.static("Squeeze without axes", d, f"axis {i}, which goes if its extent is 1,")
     return n.add(shape.Squeeze(None if axes is None else n.axes(axes, x.type.rank)), x)
 
@@ -311,7 +313,14 @@ def gather_slices(n: OnnxNode) -> Result:
 @onnx_op("GatherElements", since=11)
 def gather_elements(n: OnnxNode) -> Result:
     x = n.input(0)
-    return n.add(gather.GatherElements(n.axis(n.attr_int("axis", 0), x.type.rank)), x, n.input(1))
+    axis, indices = n.axis(n.attr_int("axis", 0), x.type.rank), n.input(1)
+    if x.type.rank == indices.type.rank:
+        pairs = enumerate(zip(x.shape, indices.shape, strict=True))
+        larger = [extents.difference(e, d) for a, (d, e) in pairs
+                  if a != axis and not extents.is_at_most(e, d)]  # fmt: skip
+        if any(isinstance(d, Expr) for d in larger):
+            n.builder.require_zero(computed.of_dims(n, larger).most(0).value)
+    return n.add(gather.GatherElements(axis), x, indices)
 
 
 @onnx_op("GatherND", since=11)
