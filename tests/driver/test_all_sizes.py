@@ -155,6 +155,10 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
         exe(np.zeros((9, 4), np.float32), np.zeros((9, 4), np.float32))
     with pytest.raises(ModelError, match=r"'m': expected one size in all inputs, found 4 \(axis 1"):
         exe(room, np.zeros((8, 5), np.float32))
+    with pytest.raises(
+        ModelError, match=r"to be broadcast, compile with the shape of 'y' in shapes"
+    ):
+        exe(room, np.zeros((8, 1), np.float32))
     with pytest.raises(ModelError, match=r"input 'y': expected shape \(n, m\), found \(8,\)"):
         exe(room, room[:, 0])
 

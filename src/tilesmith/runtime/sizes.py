@@ -89,13 +89,21 @@ class SizeFunction:
 
     def _disagree(self, position: int, shapes: Sequence[tuple[int, ...]]) -> None:
         inputs, symbol = self._program.inputs, self._program.symbols[position]
+        places = [(n, axis) for n, axis, p in self._places if p == position]
         seen = ", ".join(
-            f"{shapes[n][axis]} (axis {axis} of {inputs[n].name!r})"
-            for n, axis, p in self._places
-            if p == position
+            f"{shapes[n][axis]} (axis {axis} of {inputs[n].name!r})" for n, axis in places
+        )
+        broadcast = next((n for n, axis in places if shapes[n][axis] == 1), None)
+        cure = (
+            ""
+            if broadcast is None
+            else (
+                f"; if an extent of 1 is to be broadcast, compile with the shape of "
+                f"{inputs[broadcast].name!r} in shapes="
+            )
         )
         raise ModelError(
-            f"dimension {symbol.name!r}: expected one size in all inputs, found {seen}"
+            f"dimension {symbol.name!r}: expected one size in all inputs, found {seen}{cure}"
         )
 
     def _compute(self, extents: tuple[int, ...]) -> RunSizes:
