@@ -213,6 +213,19 @@ def test_fallback_may_be_an_error() -> None:
         OPERATORS._entries["", "DeformConv"] = taken
 
 
+def test_numbers_of_unknown_rank_are_refused_like_other_fallbacks() -> None:
+    """Strings and lists belong on the host; what computes with numbers there does not."""
+    sequence = onnx.helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, None)
+    one = model(
+        "i = Constant <value_int = 0> () t = SequenceAt (s, i) y = Relu (t)", [sequence], ["y"]
+    )
+    with pytest.warns(UserWarning, match="Relu"):
+        exe = ts.compile(one)
+    np.testing.assert_array_equal(exe([np.float32([-1, 2])]), [0, 2])
+    with pytest.raises(UnsupportedError, match=r"Relu .* reads a value of the host"):
+        ts.compile(one, fallback="error")
+
+
 def test_pixels_of_an_image_are_native() -> None:
     image = pytest.importorskip("PIL.Image")
     nodes = "p = ImageDecoder (x) f = Cast <to = 1> (p) y = Mul (f, f)"

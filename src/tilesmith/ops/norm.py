@@ -83,7 +83,7 @@ class Softmax(Op):
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x = rules.exact(inputs[0])
-        e = np.exp(x - x.max(self.axis, keepdims=True))
+        e = np.exp(x - x.max(self.axis, keepdims=True, initial=-np.inf))
         return (e / e.sum(self.axis, keepdims=True)).astype(inputs[0].dtype)
 
 
@@ -102,8 +102,10 @@ class LogSoftmax(Op):
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x = rules.exact(inputs[0])
-        total = np.logaddexp.reduce(x, self.axis, keepdims=True)
-        return (x - total).astype(inputs[0].dtype)
+        # of a row with infinity NaN, as the decomposition
+        shifted = x - x.max(self.axis, keepdims=True, initial=-np.inf)
+        total = np.log(np.exp(shifted).sum(self.axis, keepdims=True))
+        return (shifted - total).astype(inputs[0].dtype)
 
 
 @dataclass(frozen=True)

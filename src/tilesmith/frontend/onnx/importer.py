@@ -32,6 +32,7 @@ from tilesmith.frontend.onnx.proto import text
 from tilesmith.frontend.onnx.registry import OBJECTS, OPERATORS, ImportFunction
 from tilesmith.frontend.onnx.structure import captured, named, node_name, subgraphs
 from tilesmith.frontend.onnx.tensors import Contents, decode, decode_sparse
+from tilesmith.graph.nodes import Value
 from tilesmith.support.errors import ModelError, OpenDimensionError, UnsupportedError
 
 _DEFAULT_DOMAINS = ("", "ai.onnx")
@@ -285,7 +286,7 @@ class _Visit:
             return None
         if self.function is None and any(map(is_object, self.inputs)):
             found = OBJECTS.find(self.domain, self.op_type, self.version)
-            return self._by_reference() if found is None else self._made(found, self.inputs)
+            return self._on_host() if found is None else self._made(found, self.inputs)
         try:
             return self._native(self.inputs)
         except (NotedError, ValuesNeededError, OpenDimensionError):
@@ -297,6 +298,24 @@ class _Visit:
                 return self._by_reference(is_fallback=True)
             except UnsupportedError:
                 raise e from None
+
+    def _on_host(self) -> Sequence[Slot]:
+        """The outputs of an operator that reads objects and has no function for them.
+
+        Strings and lists belong on the host.  A tensor of numbers, whose rank is not known, does
+        not, nor does an operator that nothing here imports.
+        """
+        is_known = OPERATORS.find(self.domain, self.op_type, self.version) is not None
+        objects = [s.dtype for s in self.inputs if isinstance(s, Value) and s.dtype.is_host]
+        is_fallback = not is_known or all(
+            d.form == "tensor" and not d.of[0].is_host for d in objects
+        )
+        if is_fallback and not self.importer.fallback:
+            raise UnsupportedError(
+                "it reads a value of the host, for which there is no native code; "
+                'fallback="warn" runs it by the reference evaluator'
+            )
+        return self._by_reference(is_fallback)
 
     def _find(self) -> tuple[ImportFunction | None, Any]:
         """The function that imports the operator, or the one that the node calls.
@@ -361,7 +380,8 @@ class _Visit:
             {name: self.frame.find(name) for name in names},
             self.loc,
         )
-        if is_fallback or OPERATORS.find(self.domain, self.op_type, self.version) is None:
+        is_known = OPERATORS.find(self.domain, self.op_type, self.version) is not None
+        if not is_known or not any(map(is_object, self.inputs)):
             return reference.run(None, is_fallback)
         found = by_stand_in(reference.builder, self.inputs, self._native)
         if found is not None and all(reference.builder.contents(v) is not None for v in found):
