@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks, for its modules
 
-from fuzz.campaign import fuzz_graphs
+from fuzz.campaign import fuzz_graphs, shown
 from fuzz.cases import NODES
 from fuzz.judge import CRASHED, WRONG
 from fuzz.mutants import mutant, mutant_verdicts
@@ -30,7 +30,7 @@ arguments = parser.parse_args()
 
 first, count = arguments.graphs
 counts, reasons = fuzz_graphs(range(first, first + count), arguments.to, arguments.nodes)
-print(f"graphs: {', '.join(f'{n} {result}' for result, n in counts.most_common())}")
+print(f"graphs: {shown(counts)}")
 if arguments.refused:
     print(*reasons, sep="\n")
 first, count = arguments.mutants
@@ -38,9 +38,11 @@ seeds = range(first, first + count)
 damaged: Counter[str] = Counter()
 for seed, verdict in zip(seeds, mutant_verdicts(seeds), strict=True):
     damaged[verdict.result] += 1
+    if damaged.total() % 1000 == 0:
+        print(f"mutants to {seed}: {shown(damaged)}", flush=True)
     if verdict.result == CRASHED:
-        print(f"mutant {seed}: {verdict.reason}")
+        print(f"mutant {seed}: {verdict.reason}", flush=True)
         arguments.to.mkdir(parents=True, exist_ok=True)
         (arguments.to / f"mutant-{seed}.onnx").write_bytes(mutant(seed))
-print(f"mutants: {', '.join(f'{n} {result}' for result, n in damaged.most_common())}")
+print(f"mutants: {shown(damaged)}")
 sys.exit(bool(counts[CRASHED] or counts[WRONG] or damaged[CRASHED]))

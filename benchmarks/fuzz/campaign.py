@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import onnx
@@ -17,14 +17,19 @@ from .shrink import shrunk
 OTHERWISE = "right, where the reference evaluator gives what ONNX Runtime does not"
 
 
-def verdicts(seeds: Sequence[int], nodes: int = NODES, opt_level: int = 2) -> list[Verdict]:
+def verdicts(seeds: Sequence[int], nodes: int = NODES, opt_level: int = 2) -> Iterator[Verdict]:
     """What becomes of the cases of seeds, of up to so many nodes, at a level of LLVM's effort."""
 
     def of_seed(seed: int) -> Verdict:
         return judge(random_case(seed, nodes), opt_level)
 
-    found = children.each(seeds, of_seed, SECONDS, MEMORY)
-    return [Verdict(CRASHED, v.reason) if isinstance(v, children.Died) else v for v in found]
+    for v in children.each(seeds, of_seed, SECONDS, MEMORY):
+        yield Verdict(CRASHED, v.reason) if isinstance(v, children.Died) else v
+
+
+def shown(counts: Counter[str]) -> str:
+    """`197 right, 3 refused`."""
+    return ", ".join(f"{n} {result}" for result, n in counts.most_common())
 
 
 def fuzz_graphs(
@@ -38,6 +43,8 @@ def fuzz_graphs(
     reasons = []
     for seed, verdict in zip(seeds, verdicts(seeds, nodes), strict=True):
         counts[verdict.result] += 1
+        if counts.total() % 100 == 0:
+            print(f"graphs to {seed}: {shown(counts)}", flush=True)
         if verdict.result == REFUSED:
             reasons.append(f"{seed}: {verdict.reason}")
         elif verdict.result == RIGHT and verdict.reason:

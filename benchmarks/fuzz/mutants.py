@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,10 +60,10 @@ def judge_mutant(seed: int) -> Verdict:
     return Verdict(RIGHT)
 
 
-def mutant_verdicts(seeds: Sequence[int]) -> list[Verdict]:
+def mutant_verdicts(seeds: Sequence[int]) -> Iterator[Verdict]:
     """What becomes of the mutants of seeds, each in a child process."""
-    found = children.each(seeds, judge_mutant, SECONDS, MEMORY)
-    return [Verdict(CRASHED, v.reason) if isinstance(v, children.Died) else v for v in found]
+    for v in children.each(seeds, judge_mutant, SECONDS, MEMORY):
+        yield Verdict(CRASHED, v.reason) if isinstance(v, children.Died) else v
 
 
 def _nodes(graph: Any) -> list[Any]:

@@ -221,7 +221,7 @@ def test_numbers_of_unknown_rank_are_refused_like_other_fallbacks() -> None:
     )
     with pytest.warns(UserWarning, match="Relu"):
         exe = ts.compile(one)
-    np.testing.assert_array_equal(exe([np.float32([-1, 2])]), [0, 2])
+    np.testing.assert_array_equal(exe([np.array([-1, 2], np.float32)]), [0, 2])
     with pytest.raises(UnsupportedError, match=r"Relu .* reads a value of the host"):
         ts.compile(one, fallback="error")
 
