@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from tilesmith.support.errors import ModelError
 
 from .functions import Function, host_function
+from .regex import full_match
 
 
 def strings(values: Any, shape: tuple[int, ...]) -> np.ndarray:
@@ -54,14 +54,10 @@ def regex_full_match(pattern: str) -> Function:
     """Whether each string as a whole matches.  The syntax is Python's, which has all of RE2's but
     for rare classes.
     """
-    try:
-        compiled = re.compile(pattern)
-    except re.error as e:
-        raise ModelError(f"expected a regular expression, found {pattern!r} ({e})") from None
+    matches = full_match(pattern)
 
     def run(x: np.ndarray) -> np.ndarray:
-        found = [compiled.fullmatch(s) is not None for s in x.reshape(-1)]
-        return np.array(found, bool).reshape(x.shape)
+        return np.array([matches(s) for s in x.reshape(-1)], bool).reshape(x.shape)
 
     return run
 

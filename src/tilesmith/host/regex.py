@@ -1,0 +1,184 @@
+"""Regular expressions that match in time linear in the text, as RE2 does.
+
+Python's `re` backtracks: on `(a+)+b` it takes time that doubles with each letter of the text.  A
+model may bring any pattern, so one that may backtrack much is matched by following all states of an
+automaton at once (Thompson 1968).  The syntax tree is that of Python's parser.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from re import _constants as code  # type: ignore[attr-defined]  # the parser has no public name
+from re import _parser as parser  # type: ignore[attr-defined]
+from typing import Any
+
+from tilesmith.support.errors import ModelError
+
+Test = Callable[[str], bool]
+"""Whether a character is one of a set."""
+Matcher = Callable[[str], bool]
+"""Whether a text matches as a whole."""
+
+_MOST_STATES = 20_000
+_SAFE_REPEATS = 2
+"""Repetitions side by side with which backtracking takes at most quadratic time."""
+_REPEATS = (code.MAX_REPEAT, code.MIN_REPEAT)
+_PLAIN = (code.LITERAL, code.NOT_LITERAL, code.IN, code.ANY, code.AT)
+_CATEGORIES = {
+    code.CATEGORY_DIGIT: r"\d", code.CATEGORY_NOT_DIGIT: r"\D", code.CATEGORY_SPACE: r"\s",
+    code.CATEGORY_NOT_SPACE: r"\S", code.CATEGORY_WORD: r"\w", code.CATEGORY_NOT_WORD: r"\W",
+}  # fmt: skip
+
+
+def full_match(pattern: str) -> Matcher:
+    """The test of whether a text as a whole matches `pattern`.
+
+    Raises ModelError for what is no regular expression, or needs backtracking.
+    """
+    try:
+        compiled, tree = re.compile(pattern), parser.parse(pattern)
+        if _variable_repeats(tree) <= _SAFE_REPEATS:
+            return lambda text: compiled.fullmatch(text) is not None
+        automaton = _Automaton(compiled.flags)
+        return automaton.matcher(automaton.sequence(tree, _ACCEPT))
+    except (re.error, RecursionError, OverflowError) as e:
+        raise ModelError(f"expected a regular expression, found {pattern!r} ({e})") from None
+
+
+def _variable_repeats(tree: Iterable[Any], inside: bool = False) -> float:
+    """The repetitions of a variable number; infinite if one holds a choice, or RE2 lacks it."""
+    found = 0.0
+    for op, arg in tree:
+        if op in _REPEATS:
+            low, high, body = arg
+            varies = high != low
+            found += varies + _variable_repeats(body, inside or high != 1)
+            if inside and varies:
+                return float("inf")
+        elif op is code.SUBPATTERN:
+            found += _variable_repeats(arg[3], inside)
+        elif op is code.BRANCH:
+            found += float("inf") if inside else max(_variable_repeats(b) for b in arg[1])
+        elif op not in _PLAIN:
+            return float("inf")
+    return found
+
+
+_ACCEPT = 0
+
+
+@dataclass(slots=True)
+class _Automaton:
+    """States by number; state 0 accepts.
+
+    flags: of the pattern.
+    tests: the characters with which a state is left; None: it is left without one.
+    after: the states that follow each state.
+    places: by state, the assertion about the place in the text that it makes.
+    """
+
+    flags: int
+    tests: list[Test | None] = field(default_factory=lambda: [None])
+    after: list[list[int]] = field(default_factory=lambda: [[]])
+    places: dict[int, Any] = field(default_factory=dict)
+
+    def _state(self, test: Test | None, *after: int) -> int:
+        if len(self.tests) >= _MOST_STATES:
+            raise ModelError("the regular expression is too large")
+        self.tests.append(test)
+        self.after.append([*after])
+        return len(self.tests) - 1
+
+    def sequence(self, tree: Iterable[Any], then: int) -> int:
+        """The first state of what matches `tree` and goes on at `then`."""
+        for op, arg in reversed([*tree]):
+            then = self._one(op, arg, then)
+        return then
+
+    def _one(self, op: Any, arg: Any, then: int) -> int:
+        if op in _REPEATS:
+            low, high, body = arg
+            return self._repeat(low, high, body, then)
+        if op is code.SUBPATTERN:
+            if arg[1] or arg[2]:
+                raise ModelError("flags of a part of a regular expression are not supported")
+            return self.sequence(arg[3], then)
+        if op is code.BRANCH:
+            return self._state(None, *(self.sequence(b, then) for b in arg[1]))
+        if op is code.AT:
+            found = self._state(None, then)
+            self.places[found] = arg
+            return found
+        return self._state(self._test(op, arg), then)
+
+    def _repeat(self, low: int, high: int, body: Any, then: int) -> int:
+        if high is code.MAXREPEAT:
+            loop = self._state(None, then)
+            self.after[loop].append(self.sequence(body, loop))
+            then = loop
+        else:
+            end = then
+            for _ in range(high - low):
+                then = self._state(None, end, self.sequence(body, then))
+        for _ in range(low):
+            then = self.sequence(body, then)
+        return then
+
+    def _test(self, op: Any, arg: Any) -> Test:
+        if op is code.IN:
+            negated = bool(arg) and arg[0][0] is code.NEGATE
+            tests = [self._test(*a) for a in arg[negated:]]
+            return lambda c: any(t(c) for t in tests) != negated
+        if op is code.ANY:
+            return lambda c: c != "\n" or bool(self.flags & re.DOTALL)
+        if op is code.CATEGORY:
+            category = re.compile(_CATEGORIES[arg], self.flags & re.ASCII)
+            return lambda c: category.match(c) is not None
+        if op is code.NOT_LITERAL:
+            return lambda c: not self._is_in(c, arg, arg)
+        if op in (code.LITERAL, code.RANGE):
+            low, high = arg if op is code.RANGE else (arg, arg)
+            return lambda c: self._is_in(c, low, high)
+        raise ModelError(f"a regular expression with {str(op).lower()} can't match in linear time")
+
+    def _is_in(self, c: str, low: int, high: int) -> bool:
+        """Whether a character, or its other case if that does not matter, is in a range."""
+        forms = {c, c.lower(), c.upper()} if self.flags & re.IGNORECASE else (c,)
+        return any(len(f) == 1 and low <= ord(f) <= high for f in forms)
+
+    def matcher(self, start: int) -> Matcher:
+        def matches(text: str) -> bool:
+            now = self._reached((start,), text, 0)
+            for at, c in enumerate(text):
+                left = (s for s in now if (test := self.tests[s]) is not None and test(c))
+                now = self._reached([n for s in left for n in self.after[s]], text, at + 1)
+                if not now:
+                    return False
+            return _ACCEPT in now
+
+        return matches
+
+    def _reached(self, states: Iterable[int], text: str, at: int) -> set[int]:
+        """`states`, and those that follow without a character."""
+        found = set[int]()
+        stack = [*states]
+        while stack:
+            s = stack.pop()
+            if s in found or (s in self.places and not _holds(self.places[s], text, at)):
+                continue
+            found.add(s)
+            if self.tests[s] is None:
+                stack += self.after[s]
+        return found
+
+
+_PLACES = {
+    code.AT_BEGINNING: "^", code.AT_BEGINNING_STRING: r"\A", code.AT_END: "$",
+    code.AT_END_STRING: r"\Z", code.AT_BOUNDARY: r"\b", code.AT_NON_BOUNDARY: r"\B",
+}  # fmt: skip
+
+
+def _holds(place: Any, text: str, at: int) -> bool:
+    return re.compile(_PLACES[place]).match(text, at) is not None
