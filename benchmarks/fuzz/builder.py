@@ -372,6 +372,10 @@ def _is_undefined(node: onnx.NodeProto, operands: Sequence[Array]) -> bool:
         return float(np.square(wide).sum()) >= float(np.iinfo(first.dtype).max)
     if op in ("ArgMax", "ArgMin", "TopK", "Unique", "NonZero", "Hardmax"):
         return not whole and bool(np.isnan(wide).any())
+    if op in ("Gather", "GatherElements", "ScatterElements"):  # the evaluator may loop for years
+        axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+        extent = first.shape[axis] if -first.ndim <= axis < first.ndim else 0
+        return bool(((operands[1] < -extent) | (operands[1] >= extent)).any())
     if op == "BitShift":
         return bool((operands[1] >= first.dtype.itemsize * 8).any())
     if op == "ReverseSequence":

@@ -105,6 +105,7 @@ def test_what_ends_or_holds_up_a_process_is_found(monkeypatch):
     [
         ("Div", (np.int64([4]), np.int64([0]))),
         ("Add", (np.ones(2, np.float32), np.ones(3, np.float32))),
+        ("GatherElements", (np.ones(3, np.float32), np.int64([0, -(1 << 62)]))),
     ],
 )
 def test_results_that_nothing_specifies_are_no_cases(op, operands):
