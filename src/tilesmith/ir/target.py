@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any
 
 from .cpu_model import DESKTOP, LINE_BYTES, CpuModel
@@ -90,6 +91,7 @@ class Target:
         return ",".join(f"+{f}" for f in sorted(self.features))
 
     @property
+    @lru_cache(maxsize=16)  # noqa: B019 - few targets in a process, and each kernel asks for this
     def text(self) -> str:
         """Every field but the threads, equal in every process: part of cache keys."""
         shown = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "threads"} | {

@@ -18,6 +18,7 @@ import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -245,6 +246,7 @@ class Options:
         """The largest relative error allowed for an element type, by name (`f32`); 0: exact."""
         return BOUNDS[self.accuracy].get(dtype, 0.0)
 
+    @lru_cache(maxsize=16)  # noqa: B019 - few in use at a time, and each kernel asks for this
     def key(self) -> str:
         """A stable hash (16 hex digits) of every option that can change the generated code."""
         text = ";".join(
