@@ -16,8 +16,9 @@ import tilesmith as ts
 from tilesmith import driver
 from tilesmith.choices.records import Key, Records, Trial
 from tilesmith.codegen.targets import host
+from tilesmith.driver import identity
 from tilesmith.runtime.tsm import to_manifest
-from tilesmith.support.cache import Cache, Room
+from tilesmith.support.cache import Cache, Room, content_key
 from tilesmith.support.errors import ModelError
 from tilesmith.support.options import records_path
 
@@ -79,6 +80,45 @@ def test_by_content(path: Path, options: ts.Options, compiled: list[object]) -> 
     np.testing.assert_array_equal(ts.compile(path, options=options)(X), 3 * X)
     ts.compile(path.read_bytes(), options=options)  # the same bytes, not from a file
     assert len(compiled) == 2
+
+
+@pytest.fixture
+def hashed(monkeypatch: pytest.MonkeyPatch, path: Path) -> list[int]:
+    """The size of the model, once for each time that it was hashed."""
+    seen: list[int] = []
+
+    def note(content: memoryview) -> str:
+        if len(content) == path.stat().st_size:
+            seen.append(len(content))
+        return content_key(content)
+
+    monkeypatch.setattr(identity, "content_key", note)
+    return seen
+
+
+def test_an_unchanged_file_is_hashed_once(
+    path: Path, options: ts.Options, hashed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "SETTLED_SECONDS", 0)
+    assert options.cache_dir is not None
+    options.cache_dir.mkdir(mode=0o700)
+    for _ in range(3):
+        np.testing.assert_array_equal(ts.compile(path, options=options)(X), 2 * X)
+    assert len(hashed) == 1
+    before = path.stat()
+    path.write_bytes(scaled(3.0).SerializeToString())
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+    np.testing.assert_array_equal(ts.compile(path, options=options)(X), 3 * X)
+    assert len(hashed) == 2
+
+
+def test_a_file_that_just_changed_is_hashed_again(
+    path: Path, options: ts.Options, hashed: list[int]
+) -> None:
+    for _ in range(2):
+        ts.compile(path, options=options)
+    assert len(hashed) == 2
 
 
 def test_by_shapes_and_options(tmp_path: Path, options: ts.Options, compiled: list[object]) -> None:

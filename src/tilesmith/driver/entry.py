@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tilesmith.support.options import Accuracy, Fallback, Options
 
-from .identity import identifying
+from .identity import cache_of, identifying
 from .request import Request
 
 if TYPE_CHECKING:
@@ -103,13 +103,14 @@ def compile(
 def _program(request: Request) -> Program:
     """The program of a model, from the cache or compiled."""
     model, options = request.model, request.options
-    with identifying(model, options) as identified:
+    cache = cache_of(options, "programs")
+    with identifying(model, options, cache) as identified:
         # NumPy and LLVM, while threads hash the model: both take a tenth of a second
         import_module("tilesmith.runtime.executable")
 
         from .programs import SavedProgram
 
-        saved = SavedProgram.of(request, identified)
+        saved = SavedProgram.of(request, identified, cache)
     program = saved.load() if saved is not None else None
     if program is None:
         from .workers import workers_for

@@ -1,5 +1,11 @@
 """What a model is known by in the cache: a hash of its bytes.
 
+The cache also keeps the hash of a file under the state of that file, so that a second process need
+not read 400 MB again.  The kernel sets the time of change that is part of the state; no program can
+set it back.  But two writes within one tick of the clock leave one time, and a page that is written
+through a mapping gets a new time only after it was written back.  So the hash of a file is kept
+only if the file was left alone for `SETTLED_SECONDS` before.
+
 This module imports little: threads hash a model while the rest of the package is imported.
 """
 
@@ -8,16 +14,23 @@ from __future__ import annotations
 import mmap
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias
 
-from tilesmith.support.cache import content_key
-from tilesmith.support.options import Options
+from tilesmith.support.cache import Cache, Store, content_key
+from tilesmith.support.options import Options, cache_dir_from_environment
 
 Stamp: TypeAlias = tuple[int, ...]
 """What says that a file was not written to since: identity, size and times; none for bytes."""
+
+
+SETTLED_SECONDS = 60
+"""How old the last change of a file must be for its state to stand for its bytes: twice the time
+after which Linux writes back pages that were written to.
+"""
 
 
 class Identity(NamedTuple):
@@ -37,14 +50,23 @@ def keeps_programs(options: Options) -> bool:
     return options.use_cache and not shown
 
 
+def cache_of(options: Options, store: Store) -> Cache | None:
+    """A store of the cache; None if the cache is not to be used."""
+    if not options.use_cache:
+        return None
+    return Cache(options.cache_dir or cache_dir_from_environment(), options.cache_bytes, store)
+
+
 def stamp_of(path: str | os.PathLike[str]) -> Stamp:
     """The state of a file.  Raises OSError."""
     return _stamp(os.stat(path))
 
 
-def identify(model: Any) -> Identity | None:
+def identify(model: Any, known: Cache | None = None) -> Identity | None:
     """The identity of a model that is a path or bytes; None for others and where it can't be read:
     the frontend says what is wrong.
+
+    known: where the hashes of files are kept.
     """
     try:
         if isinstance(model, bytes):
@@ -56,22 +78,33 @@ def identify(model: Any) -> Identity | None:
             state = os.fstat(f.fileno())
             if not stat.S_ISREG(state.st_mode):
                 return None
-            content = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
-        return Identity(_stamp(state), content_key(memoryview(content)))
+            stamp = _stamp(state)
+            key = content_key(memoryview(f"state of a file: {stamp}".encode()))
+            found = known.get(key) if known is not None else None
+            if found is not None:
+                return Identity(stamp, found.decode())
+            age = time.time() - max(state.st_mtime, state.st_ctime)
+            content = content_key(memoryview(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)))
+            unchanged = _stamp(os.fstat(f.fileno())) == stamp
+        settled = unchanged and age >= SETTLED_SECONDS
+        # A cache that may only be read still serves, without a warning.
+        if known is not None and settled and os.access(known.directory, os.W_OK):
+            known.put(key, content.encode())
+        return Identity(stamp, content)
     except (OSError, ValueError):
         return None
 
 
 @contextmanager
-def identifying(model: Any, options: Options) -> Iterator[Identified]:
+def identifying(model: Any, options: Options, known: Cache | None) -> Iterator[Identified]:
     """A function that waits for the model's identity, which threads find meanwhile; it gives None
-    where programs are not kept.
+    where programs are not kept.  `known` is the cache of programs.
     """
     if not keeps_programs(options):
         yield lambda: None
         return
     with ThreadPoolExecutor(1) as pool:
-        yield pool.submit(identify, model).result
+        yield pool.submit(identify, model, known).result
 
 
 def _stamp(s: os.stat_result) -> Stamp:

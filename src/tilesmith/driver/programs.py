@@ -26,11 +26,11 @@ from tilesmith.runtime.native import zeroed_bytes
 from tilesmith.runtime.program import Blob, Program
 from tilesmith.runtime.threads import target_of, thread_count
 from tilesmith.runtime.tsm import load_program, write_program
-from tilesmith.support.cache import Cache, Room, Store, cache_key, content_key
+from tilesmith.support.cache import Cache, Room, cache_key, content_key
 from tilesmith.support.errors import ModelError, TilesmithError
-from tilesmith.support.options import Options, cache_dir_from_environment, records_path
+from tilesmith.support.options import Options, records_path
 
-from .identity import Identified, Stamp, identify, keeps_programs, stamp_of
+from .identity import Identified, Stamp, cache_of, identify, keeps_programs, stamp_of
 from .request import Request
 
 SHARE = 1 / 3
@@ -39,13 +39,7 @@ SHARE = 1 / 3
 
 def kernel_cache(options: Options) -> Cache | None:
     """The cache of compiled kernels, if it is to be used."""
-    return _cache(options, "kernels")
-
-
-def _cache(options: Options, store: Store) -> Cache | None:
-    if not options.use_cache:
-        return None
-    return Cache(options.cache_dir or cache_dir_from_environment(), options.cache_bytes, store)
+    return cache_of(options, "kernels")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +58,15 @@ class SavedProgram:
     stamp: Stamp
 
     @staticmethod
-    def of(request: Request, identified: Identified | None = None) -> SavedProgram | None:
+    def of(
+        request: Request, identified: Identified | None = None, cache: Cache | None = None
+    ) -> SavedProgram | None:
         """None if nothing is kept: for models that are neither a file nor bytes, without a cache,
-        and if the passes are to be shown.  `identified` gives the model's identity.
+        and if the passes are to be shown.  `identified` gives the model's identity, and `cache` is
+        the cache of programs, if the caller has them.
         """
         model, options = request.model, request.options
-        cache = _cache(options, "programs")
+        cache = cache_of(options, "programs") if cache is None else cache
         if cache is None or not keeps_programs(options):
             return None
         try:
