@@ -328,7 +328,8 @@ def _run_alone(
     symbols.
     """
     assert isinstance(node.op, Fused)
-    in_place, known = node.op.body.in_place, dict[Expr, Dim](sizes)
+    in_place = node.op.body.in_place
+    known: dict[Expr, Dim] = {**sizes}
     extents = tuple(bound(d, known) for d in localise(node.op.body)[1])
     node = _bound(node, sizes)
     renamed = {v: replace(v, name=f"in{i}") for i, v in enumerate(dict.fromkeys(node.inputs))}
