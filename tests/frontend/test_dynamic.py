@@ -382,11 +382,17 @@ def test_bad_ranges(options: dict[str, Any], message: str) -> None:
 
 
 def test_what_needs_numbers_asks_for_shapes() -> None:
-    model = om.model([node("DFT", "x", "y")], [x("n", "t", 1)], ["y"])
-    with pytest.raises(OpenShapesError, match=r"DFT \(opset 20\).*symbolic t.*--shape x=") as found:
+    model = om.model([node("DepthToSpace", "x", "y", blocksize=2)], [x("n", "t", 1, 1)], ["y"])
+    with pytest.raises(
+        OpenShapesError, match=r"DepthToSpace \(opset 20\).*symbolic t.*--shape x="
+    ) as found:
         load(model)
     assert found.value.inputs == ("x",)
-    both = om.model([node("DFT", "x", "y"), node("Frob", "y", "z")], [x("n", "t", 1)], ["z"])
+    both = om.model(
+        [node("DepthToSpace", "x", "y", blocksize=2), node("Frob", "y", "z")],
+        [x("n", "t", 1, 1)],
+        ["z"],
+    )
     with pytest.raises(UnsupportedError, match="2 nodes of 2 operators"):
         load(both)
 

@@ -16,7 +16,7 @@ from tilesmith.graph.passes.layout import relayout_count
 from tilesmith.graph.passes.localise import localise
 from tilesmith.graph.passes.memory_bounds import known_before
 from tilesmith.graph.passes.memory_plan import largest
-from tilesmith.ir.expr import Expr, Var, as_expr, minimum
+from tilesmith.ir.expr import Const, Expr, Var, as_expr, minimum
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.symbols import as_dim, bound, expected, symbols_of
 from tilesmith.ir.text import Names, print_expr
@@ -209,9 +209,10 @@ class _Sizes:
         return [Arg("scalar", d) if isinstance(d, int) else d for d in given]
 
     def amount(self, size: Dim) -> int | Arg:
-        """A size."""
-        found = as_dim(size)
-        return found if isinstance(found, int) else Arg("extent", self._value(found))
+        """A size.  It is not simplified: proofs about the maxima in it would take long."""
+        if isinstance(size, Const):
+            return int(size.value)
+        return size if isinstance(size, int) else Arg("extent", self._value(size))
 
     def _value(self, size: Expr) -> int:
         if size not in self._number:

@@ -11,7 +11,7 @@ from tilesmith.graph.control import If, Loop
 from tilesmith.graph.measure import Stage, symbols_defined
 from tilesmith.graph.nodes import Graph, Node, Value
 from tilesmith.graph.passes.memory_bounds import known_before
-from tilesmith.graph.passes.memory_plan import aligned, factors, value_bytes
+from tilesmith.graph.passes.memory_plan import aligned, factors, plus, value_bytes
 from tilesmith.ir.symbols import as_dim, symbols_of
 from tilesmith.ir.target import LINE_BYTES
 from tilesmith.ir.types import Dim
@@ -75,7 +75,7 @@ class Base:
     slot: int | None = None
 
     def __add__(self, distance: Dim) -> Base:
-        return Base(as_dim(self.offset + distance), self.slot)
+        return Base(plus(self.offset, distance), self.slot)
 
 
 @dataclass(frozen=True, slots=True)

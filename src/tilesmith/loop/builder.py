@@ -23,7 +23,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from tilesmith.ir.dtypes import DType, i64
 from tilesmith.ir.expr import Expr, ExprLike, Load, Var, as_expr
 from tilesmith.ir.loop_tables import ForKind, Scope
-from tilesmith.ir.types import TensorType
+from tilesmith.ir.types import Dim, TensorType
 from tilesmith.support.errors import ExpressionError
 
 from .nodes import (
@@ -162,7 +162,7 @@ class LoopBuilder:
         return var
 
     def scratch(
-        self, name: str, dtype: DType, shape: Sequence[int], scope: Scope = "heap"
+        self, name: str, dtype: DType, shape: Sequence[Dim], scope: Scope = "heap"
     ) -> Array:
         """Uninitialised memory until the end of the block; inside an independent loop, one per
         iteration.

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from tilesmith.ir.dtypes import f32, i64
-from tilesmith.ir.expr import Expr, all_of, cast, maximum, minimum, select
+from tilesmith.ir.expr import Expr, all_of, as_expr, cast, maximum, minimum, select
 from tilesmith.ir.intrinsics import call
-from tilesmith.ir.types import same_shape
+from tilesmith.ir.types import Dim
 from tilesmith.te import tensor as te
 
 from . import rules
@@ -61,14 +61,14 @@ class DeformSample(Op):
                 self.name, f"x and offset with {rank} spatial axes",
                 f"{rules.shape_text(x.shape)} and {rules.shape_text(offset.shape)}",
             )  # fmt: skip
-        extents = [rules.static(self.name, d, "a spatial axis") for d in x.shape[2:]]
+        extents = x.shape[2:]
         channels = rules.static(self.name, x.shape[1], "the channel count")
         if self.groups < 1 or channels % self.groups:
             rules.reject(self.name, f"{self.groups} groups of channels", channels)
         out = tuple(win.out_extent(self.name, d, a) for a, d in enumerate(extents))
         taps = self.groups * math.prod(self.kernel)
         for t, count in zip(inputs[1:], (taps * rank, taps), strict=False):
-            if not same_shape(t.shape, (x.shape[0], count, *out)):
+            if not rules.equal_shapes(self.name, t.shape, (x.shape[0], count, *out)):
                 rules.reject(
                     self.name, f"offsets {(x.shape[0], taps * rank, *out)}, a mask "
                     f"{(x.shape[0], taps, *out)}", rules.shape_text(t.shape),
@@ -135,11 +135,11 @@ class DeformSample(Op):
         return found.reshape(batch, -1, *self.kernel, *out).astype(inputs[0].dtype)
 
 
-def _corners(position: Expr, extent: int) -> list[tuple[Expr, Expr, Expr]]:
+def _corners(position: Expr, extent: Dim) -> list[tuple[Expr, Expr, Expr]]:
     """The pixels on both sides of a position along an axis: where, their weights, and whether they
     are inside the image.
     """
-    low = call("floor", minimum(maximum(position, -2.0), extent + 1.0))
+    low = call("floor", minimum(maximum(position, -2.0), cast(as_expr(extent), f32) + 1.0))
     part, first = position - low, cast(low, i64)
     return [
         (minimum(maximum(i, 0), extent - 1), w, all_of(i >= 0, i < extent))

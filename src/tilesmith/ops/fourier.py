@@ -7,14 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from tilesmith.ir import extents
+from tilesmith.ir.expr import as_expr
+from tilesmith.ir.symbols import as_dim
 from tilesmith.support.errors import UnsupportedError
 
 from . import rules
 from .base import GraphBuilder, Op
-from .elementwise import Mul
+from .elementwise import Add, Mul
 from .gather import Gather
 from .matmul import MatMul
 from .shape import Reshape, Transpose
+from .sizes import Iota
 from .slicing import Pad, Slice
 
 _LIMIT = 1 << 24
@@ -133,13 +137,15 @@ class Stft(Op):
                 self.name, "a signal [N,samples,parts], a window and a step of at least 1",
                 f"{signal.type}, {window.type} and {self.step}",
             )  # fmt: skip
-        samples = rules.static(self.name, signal.type.shape[1], "the number of samples")
+        samples = signal.type.shape[1]
         length = rules.static(self.name, window.type.shape[0], "the length of the window")
-        if not 1 <= length <= samples:
+        if length < 1 or (isinstance(samples, int) and length > samples):
             rules.reject(self.name, f"a window of 1..{samples}", length)
-        frames = (samples - length) // self.step + 1
-        at = np.arange(frames)[:, None] * self.step + np.arange(length)
-        cut = b.add(Gather(1), signal, b.constant(at.astype(np.int64)))
+        frames = as_dim(as_expr(extents.difference(samples, length)) // self.step + 1)
+        first = b.add(Reshape((frames, 1)), b.add(Iota(frames)))
+        first = b.add(Mul(), first, b.constant(np.array(self.step, np.int64)))
+        at = b.add(Add(), first, b.constant(np.arange(length, dtype=np.int64)))
+        cut = b.add(Gather(1), signal, at)
         weighted = b.add(Mul(), cut, b.add(Reshape((length, 1)), window))
         return b.add(Dft(2, onesided=self.onesided), weighted)
 

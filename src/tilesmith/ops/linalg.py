@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tilesmith.ir import extents
 from tilesmith.ir.expr import cast, const
 from tilesmith.ir.intrinsics import call
 from tilesmith.ir.types import TensorType, same_dim
@@ -28,17 +29,16 @@ class Det(Op):
         x = types[0]
         if not x.dtype.is_float or x.rank < 2 or not same_dim(x.shape[-1], x.shape[-2]):
             rules.reject(self.name, "square matrices of floats", x)
-        rules.static(self.name, x.shape[-1], "the rows of a matrix")
         return (TensorType(x.dtype, x.shape[:-2]),)
 
     def loops(self, *types: TensorType) -> Func:
-        *batch, rows, _ = types[0].static_shape
+        *batch, rows, _ = types[0].shape
         dtype = types[0].dtype
         wide = rules.accumulator(dtype)
         b = LoopBuilder(self.name)
         x, y = b.input("x", types[0]), b.output("y", *self.infer(*types))
         with b.independent_nest(batch, "n") as n:
-            a = b.scratch("a", wide, (max(rows, 1), max(rows, 1)))
+            a = b.scratch("a", wide, (extents.larger(rows, 1),) * 2)
             with b.nest((rows, rows), "i") as i:
                 a[i] = rules.widen(x[(*n, *i)])
             product = b.variable("product", const(1, wide))

@@ -16,7 +16,7 @@ from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.objects import STRING, string_constant, strings_in
 from tilesmith.frontend.onnx.registry import onnx_op
-from tilesmith.frontend.onnx.shapes import of_dims, reshape_to
+from tilesmith.frontend.onnx.shapes import of_dims, positions, reshape_to
 from tilesmith.frontend.onnx.tensors import Contents, decode, decode_sparse, element_type
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
@@ -159,10 +159,15 @@ def eye_like(n: OnnxNode) -> Result:
     x = n.input(0)
     if x.type.rank != 2:
         n.bad(f"expected a matrix, found {x.type}")
+    dtype = element_type(n.attr_int("dtype"), "attribute 'dtype'") if n.has("dtype") else x.dtype
+    k = n.attr_int("k", 0)
+    if not x.type.is_static:
+        row, column = (positions(n, d, 2, a) for a, d in enumerate(x.type.shape))
+        diagonal = n.add(ew.Equal(), n.add(ew.Add(), row, n.const(k, i64)), column)
+        return cast_to(n, diagonal, dtype)
     rows, columns = n.shape(x)
     _check_size(n, (rows, columns))
-    dtype = element_type(n.attr_int("dtype"), "attribute 'dtype'") if n.has("dtype") else x.dtype
-    k = max(-rows, min(n.attr_int("k", 0), columns))
+    k = max(-rows, min(k, columns))
     return n.const(np.eye(rows, columns, k=k).astype(dtype.numpy))
 
 

@@ -11,40 +11,49 @@ from tilesmith.frontend.onnx.convolutions import convolve, minus_zero_point
 from tilesmith.frontend.onnx.elementwise import cast_to, saturating_cast
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
-from tilesmith.frontend.onnx.shapes import reshape_to
+from tilesmith.frontend.onnx.shapes import equal_where_open, is_single, positions, reshape_to
 from tilesmith.frontend.onnx.tensors import element_type
 from tilesmith.graph.nodes import Value
-from tilesmith.ir.dtypes import DType, f8e8m0, f32, i32, u8
+from tilesmith.ir import extents
+from tilesmith.ir.dtypes import DType, f8e8m0, f32, i32, i64, u8
+from tilesmith.ir.expr import as_expr
+from tilesmith.ir.symbols import as_dim
 from tilesmith.ops import elementwise as ew
+from tilesmith.ops import gather, reduce, shape, slicing
 from tilesmith.ops import matmul as mm
-from tilesmith.ops import reduce, shape, slicing
 
 
 def along(n: OnnxNode, v: Value, x: Value, axis: int, block: int) -> Value:
     """A scale or zero point in the shape in which it broadcasts to `x`."""
     rank = x.type.rank
     if block:
-        dims, wanted = list(n.shape(v)), list(n.shape(x))
-        axis = n.axis(axis, rank)
-        if len(dims) != rank or dims[axis] != -(-wanted[axis] // block):
+        dims, axis = v.type.shape, n.axis(axis, rank)
+        extent = x.type.shape[axis]
+        blocks = as_dim(as_expr(extents.total((extent, block - 1))) // block)
+        if len(dims) != rank or not equal_where_open(n, (dims[axis],), (blocks,)):
             n.bad(
                 f"expected one scale per block of {block} along axis {axis} of {x.type}, found "
                 f"{v.type}"
             )
+        if not isinstance(extent, int):
+            at = n.add(ew.Div(), positions(n, extent), n.const(block, i64))
+            return n.add(gather.Gather(axis), v, at)
         wide = n.add(shape.Unsqueeze((axis + 1,)), v)
         wide = n.add(shape.Expand((*dims[: axis + 1], block, *dims[axis + 1 :])), wide)
-        wide = reshape_to(n, wide, (*dims[:axis], dims[axis] * block, *dims[axis + 1 :]))
-        if dims[axis] * block == wanted[axis]:
+        padded = n.extent(v, axis) * block
+        wide = reshape_to(n, wide, (*dims[:axis], padded, *dims[axis + 1 :]))
+        if padded == extent:
             return wide
-        return n.add(slicing.Slice((0,), (wanted[axis],), (axis,), (1,)), wide)
-    if v.type.size == 1 and v.type.rank <= 1:
+        return n.add(slicing.Slice((0,), (extent,), (axis,), (1,)), wide)
+    if is_single(v) and v.type.rank <= 1:
         return reshape_to(n, v, ())
     if v.type.rank != 1:
         n.bad(f"expected one scale, or one per place of axis {axis}, found {v.type}")
     axis = n.axis(axis, rank)
-    if n.extent(v, 0) != n.extent(x, axis):
-        n.bad(f"expected {n.extent(x, axis)} scales along axis {axis}, found {v.type}")
-    return reshape_to(n, v, (*n.shape(v), *[1] * (rank - axis - 1)))
+    places = x.type.shape[axis : axis + 1]
+    if not equal_where_open(n, v.type.shape, places):
+        n.bad(f"expected {places[0]} scales along axis {axis}, found {v.type}")
+    return reshape_to(n, v, (*places, *[1] * (rank - axis - 1)))
 
 
 def quantize(
@@ -145,7 +154,8 @@ def qlinear_matmul(n: OnnxNode) -> Result:
 
     def rows(v: Value) -> Value:
         """Per row of the left operand."""
-        return reshape_to(n, v, (*n.shape(v), 1)) if v.type.rank == 1 and v.type.size > 1 else v
+        is_one = v.type.rank != 1 or is_single(v)
+        return v if is_one else reshape_to(n, v, (*v.type.shape, 1))
 
     left = n.add(ew.Sub(), cast_to(n, a, i32), cast_to(n, rows(a_zero), i32))
     right = n.add(ew.Sub(), cast_to(n, b, i32), cast_to(n, b_zero, i32))

@@ -11,9 +11,10 @@ from tilesmith.frontend.onnx import computed, computed_transforms
 from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
-from tilesmith.frontend.onnx.shapes import reshape_to
+from tilesmith.frontend.onnx.shapes import of_dims, positions, reshape_to
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import i64
+from tilesmith.ir.types import Dim
 from tilesmith.ops import conv, fourier, gather, reduce, sample, shape, slicing
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops.base import Op
@@ -66,13 +67,14 @@ def max_roi_pool(n: OnnxNode) -> Result:
     """Maxima over the bins of each region, first along rows and then along columns."""
     x, rois = n.input(0), n.input(1)
     pooled = n.attr_ints("pooled_shape") or ()
-    if len(pooled) != 2 or min(pooled) < 1 or x.type.rank != 4 or n.shape(rois)[1:] != (5,):
+    fits = x.type.rank == 4 and rois.type.rank == 2 and n.extent(rois, 1) == 5
+    if len(pooled) != 2 or min(pooled) < 1 or not fits:
         n.bad(
             "expected X [N, C, H, W], rois [R, 5] and a pooled_shape of two, found "
             f"{x.type}, {rois.type} and {list(pooled)}"
         )
-    (regions, _), (_, channels, height, width) = n.shape(rois), n.shape(x)
-    checked_shape((regions, channels, *pooled, width), "the result")
+    regions, (_, channels, height, width) = rois.type.shape[0], x.type.shape
+    checked_dims((regions, channels, *pooled, width), "the result")
     corners = n.add(ew.Mul(), rois, n.const(n.attr_float("spatial_scale", 1.0), rois.dtype))
     corners = n.add(ew.Floor(), n.add(ew.Add(), corners, n.const(0.5, rois.dtype)))
     columns, wide = _bins(n, corners, 1, pooled[1], width)
@@ -94,15 +96,15 @@ def max_roi_pool(n: OnnxNode) -> Result:
 
 def _column(n: OnnxNode, rois: Value, at: int) -> Value:
     column = n.add(slicing.Slice((at,), (at + 1,), (1,), (1,)), rois)
-    return reshape_to(n, column, n.shape(rois)[:1])
+    return reshape_to(n, column, rois.type.shape[:1])
 
 
-def _bins(n: OnnxNode, corners: Value, at: int, count: int, extent: int) -> tuple[Value, Value]:
+def _bins(n: OnnxNode, corners: Value, at: int, count: int, extent: Dim) -> tuple[Value, Value]:
     """Which places of an axis lie in which bin, bool [R, count, extent]; which bins have any."""
-    regions = n.extent(corners, 0)
+    regions = corners.type.shape[0]
     start, end = (reshape_to(n, _column(n, corners, at + i), (regions, 1)) for i in (0, 2))
     d = corners.dtype
-    one, limit = n.const(1, d), n.const(extent, d)
+    one, limit = n.const(1, d), cast_to(n, of_dims(n, (extent,), ()), d)
     size = n.add(ew.Max(), n.add(ew.Add(), n.add(ew.Sub(), end, start), one), one)
     part = n.add(ew.Div(), size, n.const(count, d))
 
@@ -112,7 +114,7 @@ def _bins(n: OnnxNode, corners: Value, at: int, count: int, extent: int) -> tupl
         return n.add(ew.Min(), n.add(ew.Max(), place, n.const(0, d)), limit)
 
     low, high = edge(np.arange(count), ew.Floor()), edge(np.arange(1, count + 1), ew.Ceil())
-    places = n.const(np.arange(extent).reshape(1, 1, extent), d)
+    places = cast_to(n, positions(n, extent, 3, 2), d)
     low_3, high_3 = (n.add(shape.Unsqueeze((2,)), v) for v in (low, high))
     inside = n.add(
         ew.LogicalAnd(), n.add(ew.GreaterEqual(), places, low_3), n.add(ew.Less(), places, high_3)
@@ -145,27 +147,28 @@ def col2im(n: OnnxNode) -> Result:
 def dft(n: OnnxNode) -> Result:
     x, length = n.input(0), n.optional(1)
     given = n.optional(2) if n.version >= 20 else None
-    if not all(n.is_known(v) for v in (length, given) if v is not None):
-        default = -2 if n.version >= 20 else n.attr_int("axis", 1)
+    known = all(n.known(v) is not None for v in (length, given) if v is not None)
+    default = axis = -2 if n.version >= 20 else n.attr_int("axis", 1)
+    if known and given is not None:
+        axis = int(n.scalar(given, "axis"))
+    axis = n.axis(axis, x.type.rank)
+    if not known or not isinstance(x.type.shape[axis], int):
         number = n.const([default], i64) if given is None else given
         flags = n.attr_flag("inverse"), n.attr_flag("onesided")
         return computed_transforms.transformed(n, x, number, length, *flags)
-    if n.version < 20:
-        axis = n.attr_int("axis", 1)
-    else:
-        axis = -2 if given is None else int(n.scalar(given, "axis"))
     inverse, onesided = n.attr_flag("inverse"), n.attr_flag("onesided")
     count = 0 if length is None else int(n.scalar(length, "dft_length"))
     if length is not None and count < 1:
         n.bad(f"dft_length: expected at least 1, found {count}")
-    return n.add(fourier.Dft(n.axis(axis, x.type.rank), count, inverse, onesided), x)
+    return n.add(fourier.Dft(axis, count, inverse, onesided), x)
 
 
 @onnx_op("STFT", since=17)
 def stft(n: OnnxNode) -> Result:
     signal, given = n.input(0), n.input(1)
     window, length = n.optional(2), n.optional(3)
-    if not all(n.is_known(v) for v in (given, length) if v is not None):
+    known = all(n.known(v) is not None for v in (given, length) if v is not None)
+    if not known:
         return _computed_stft(n, signal, given, window, length)
     step = int(n.scalar(given, "frame_step"))
     if window is None:

@@ -7,7 +7,9 @@ from tilesmith.frontend.onnx import computed
 from tilesmith.frontend.onnx.convolutions import Geometry
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
+from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
+from tilesmith.ir.types import Dim
 from tilesmith.ops import scatter, sort
 from tilesmith.ops.runtime_shape import Reinterpret
 from tilesmith.ops.shape import Expand, Reshape
@@ -44,18 +46,26 @@ def max_unpool(n: OnnxNode) -> Result:
             dims = n.extents(given, "output_shape")
             if len(dims) != x.type.rank:
                 n.bad(f"output_shape: expected {x.type.rank} extents, found {given.type}")
-            flat = [n.add(Reshape((-1,)), v) for v in (indices, x)]
-            zeros = n.add(Expand((extents.product(dims),)), n.const([0], x.dtype))
-            filled = n.add(scatter.ScatterElements(0), zeros, *flat)
-            return n.add(Reinterpret(dims), filled)
+            return _unpooled(n, x, indices, dims)
         shape = n.int_list(given, "output_shape")
     else:
-        places, pads = n.shape(x)[2:], g.numbers() or ()
+        places, pads = x.type.shape[2:], g.numbers() or ()
         pairs = zip(places, g.strides, g.kernel, pads, pads[len(g.kernel) :], strict=False)
-        shape = (*n.shape(x)[:2], *((e - 1) * s + k - p - q for e, s, k, p, q in pairs))
+        outer = ((e - 1) * s + k - p - q for e, s, k, p, q in pairs)
+        dims = (*x.type.shape[:2], *outer)
+        if not all(isinstance(d, int) for d in dims):
+            return _unpooled(n, x, indices, dims)
+        shape = tuple(d for d in dims if isinstance(d, int))
     if any(d < 1 for d in shape):
         n.bad(f"output_shape: expected extents above 0, found {list(shape)}")
     return n.add(scatter.MaxUnpool(shape), x, indices)
+
+
+def _unpooled(n: OnnxNode, x: Value, indices: Value, dims: tuple[Dim, ...]) -> Value:
+    """Zeros of shape `dims` with the elements of `x` at flat positions."""
+    flat = [n.add(Reshape((-1,)), v) for v in (indices, x)]
+    zeros = n.add(Expand((extents.product(dims),)), n.const([0], x.dtype))
+    return n.add(Reinterpret(dims), n.add(scatter.ScatterElements(0), zeros, *flat))
 
 
 @onnx_op("TopK", since=1)
@@ -63,7 +73,7 @@ def top_k(n: OnnxNode) -> Result:
     x = n.input(0)
     axis = n.axis(n.attr_int("axis", -1), x.type.rank)
     given = n.input(1) if n.version >= 10 else None
-    counted = given is None or n.is_known(given)
+    counted = given is None or n.known(given) is not None
     if counted:
         k = n.attr_int("k") if given is None else int(n.scalar(given, "k"))
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tilesmith.frontend.common.limits import checked_dims
@@ -31,6 +33,22 @@ def reshape_to(n: OnnxNode, x: Value, dims: tuple[Dim, ...]) -> Value:
 def is_empty(x: Value) -> bool:
     """Whether `x` is known to have no element."""
     return any(same_dim(d, 0) for d in x.type.shape)
+
+
+def is_single(x: Value) -> bool:
+    """Whether `x` has one element, whatever its rank."""
+    return all(same_dim(d, 1) for d in x.type.shape)
+
+
+def equal_where_open(n: OnnxNode, found: Sequence[Dim], wanted: Sequence[Dim]) -> bool:
+    """Whether shapes are equal.  Where that depends on open sizes, it is true, and these sizes are
+    equal from then on.
+    """
+    if len(found) != len(wanted) or any(
+        extents.are_equal(a, b) is False for a, b in zip(found, wanted, strict=True)
+    ):
+        return False
+    return rules.equal_shapes(n.op_type, tuple(found), tuple(wanted))
 
 
 def of_dims(n: OnnxNode, dims: tuple[Dim, ...], shape: tuple[int, ...]) -> Value:

@@ -6,18 +6,15 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.attention import heads_of, joined_heads
 from tilesmith.frontend.onnx.convolutions import add_bias
 from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
-from tilesmith.frontend.onnx.shapes import reshape_to
+from tilesmith.frontend.onnx.shapes import equal_where_open, of_dims, positions, reshape_to
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import f32, i64
-from tilesmith.ir.types import same_shape
 from tilesmith.ops import activation as act
 from tilesmith.ops import conv, scatter, shape, slicing
 from tilesmith.ops import elementwise as ew
@@ -33,22 +30,21 @@ def tensor_scatter(n: OnnxNode) -> Result:
     cache, update, given = n.input(0), n.input(1), n.optional(2)
     axis = n.axis(n.attr_int("axis", -2), cache.type.rank)
     circular = n.attr_string("mode", "linear", among=("linear", "circular")) == "circular"
-    dims, steps = n.shape(cache), n.shape(update)
-    fits = len(steps) == len(dims) and all(
-        s <= d if a == axis else s == d for a, (d, s) in enumerate(zip(dims, steps, strict=False))
-    )
+    dims, steps = cache.type.shape, update.type.shape
+    count, length = steps[axis] if len(steps) == len(dims) else 0, dims[axis]
+    fits = equal_where_open(n, steps, (*dims[:axis], count, *dims[axis + 1 :]))
+    if isinstance(count, int) and isinstance(length, int):
+        fits = fits and count <= length
     if axis == 0 or not fits or update.dtype is not cache.dtype:
         n.bad(f"expected an update of {cache.type}, shorter along axis {axis}; found {update.type}")
-    if given is not None and not same_shape(given.type.shape, dims[:1]):
+    if given is not None and not equal_where_open(n, given.type.shape, dims[:1]):
         n.bad(f"write_indices: expected [{dims[0]}], found {given.type}")
-    spread = [1] * len(dims)
-    spread[axis] = steps[axis]
-    at = n.const(np.arange(steps[axis]).reshape(spread), i64)
+    at = positions(n, count, len(dims), axis)
     if given is not None:
         first = reshape_to(n, cast_to(n, given, i64), (dims[0], *[1] * (len(dims) - 1)))
         at = n.add(ew.Add(), at, first)
     if circular:
-        at = n.add(ew.Mod(), at, n.const(dims[axis], i64))
+        at = n.add(ew.Mod(), at, of_dims(n, (length,), ()))
     return n.add(scatter.ScatterElements(axis), cache, n.add(shape.Expand(steps), at), update)
 
 
@@ -59,18 +55,18 @@ def causal_conv_with_state(n: OnnxNode) -> Result:
     activation = n.attr_string("activation", "none", among=("none", "silu", "swish"))
     if x.type.rank != 3 or weight.type.rank != 3:
         n.bad(f"expected an input and a weight of rank 3, found {x.type} and {weight.type}")
-    batch, channels, length = n.shape(x)
+    (batch, _, length), channels = x.type.shape, n.extent(x, 1)
     kept = n.extent(weight, 2) - 1
     if past is None:
         padded = n.add(slicing.Pad((0, 0, kept, 0, 0, 0)), x)
     else:
-        if not same_shape(past.type.shape, (batch, channels, kept)):
+        if not equal_where_open(n, past.type.shape, (batch, channels, kept)):
             n.bad(f"past_state: expected {[batch, channels, kept]}, found {past.type}")
         padded = n.add(slicing.Concat(2), past, x)
     y = add_bias(n, n.add(conv.Conv((1,), (0, 0), (1,), channels), padded, weight), bias)
     if activation != "none":
         y = cast_to(n, n.add(act.Silu(), cast_to(n, y, f32)), x.dtype)
-    return y, n.add(slicing.Slice((length,), (length + kept,), (2,), (1,)), padded)
+    return y, n.add(slicing.Split(2, (length, kept)), padded)[1]
 
 
 @onnx_op("LinearAttention", since=27)
@@ -93,8 +89,9 @@ def linear_attention(n: OnnxNode) -> Result:
     out = q.dtype
     counts = (heads, shared, shared)
     q, k, v = (heads_of(n, cast_to(n, x, f32), c) for x, c in zip((q, k, v), counts, strict=True))
-    batch, _, steps, width = n.shape(q)
-    if n.shape(k) != (batch, shared, steps, width) or n.shape(v)[:3] != (batch, shared, steps):
+    batch, steps, width = q.type.shape[0], n.extent(q, 2), n.extent(q, 3)
+    fits = equal_where_open(n, k.type.shape, (batch, shared, steps, width))
+    if not fits or not equal_where_open(n, v.type.shape[:3], (batch, shared, steps)):
         n.bad(f"expected queries, keys and values that agree, found {q.type}, {k.type}, {v.type}")
     if steps > _STEPS:
         n.unsupported(f"linear attention over {steps} steps (supported are {_STEPS})")
@@ -102,7 +99,7 @@ def linear_attention(n: OnnxNode) -> Result:
     state_shape = (batch, shared, width, columns)
     if past is None:
         state = n.add(shape.Expand(state_shape), n.const(0, f32))
-    elif same_shape(past.type.shape, state_shape):
+    elif equal_where_open(n, past.type.shape, state_shape):
         state = cast_to(n, past, f32)
     else:
         n.bad(f"past_state: expected {list(state_shape)}, found {past.type}")

@@ -105,7 +105,7 @@ def plan(
     workspace = {b.owner: at for b, at in placed.items() if isinstance(b.owner, Node)}
     inside = {v: (home, at) for v, (home, at) in homes.items() if home not in offsets}
     region |= {v: region[home] for v, (home, _) in homes.items() if home in region}
-    offsets |= {v: _sum(offsets[home], at) for v, (home, at) in homes.items() if home in offsets}
+    offsets |= {v: plus(offsets[home], at) for v, (home, at) in homes.items() if home in offsets}
     alone = tuple(b.owner for b in grown if isinstance(b.owner, Value))
     return MemoryPlan(offsets, workspace, size, bound, inside, regions, region, alone)
 
@@ -175,12 +175,13 @@ def _for_all_sizes(placed: Mapping[_Block, int]) -> tuple[Dim, dict[_Block, Dim]
         covered = set().union(*(below[b] for b in under)) if under else set()
         below[block] = covered.union(under)
         offsets[block] = largest([ends[b] for b in under if b not in covered])
-        ends[block] = _sum(offsets[block], block.bytes)
+        ends[block] = plus(offsets[block], block.bytes)
     covered = set().union(*below.values())
     return largest([end for b, end in ends.items() if b not in covered]), offsets
 
 
-def _sum(a: Dim, b: Dim) -> Dim:
+def plus(a: Dim, b: Dim) -> Dim:
+    """The sum.  It is not simplified: proofs about the maxima in it would take long."""
     if isinstance(a, int) and isinstance(b, int):
         return a + b
     if isinstance(a, int) and a == 0:

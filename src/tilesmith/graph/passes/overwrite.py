@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from tilesmith.graph.control import Control
 from tilesmith.graph.measure import symbols_defined
 from tilesmith.graph.nodes import Fused, Graph, InPlace, Node, Value
 from tilesmith.ir.symbols import symbols_of
@@ -97,6 +98,9 @@ class _Overwriting:
             return True
         if home is not data:
             return False  # the memory around the data is another size
+        made_by = self.graph.producer[data].op
+        if isinstance(made_by, Control) and not data.type.is_static:
+            return False  # whose memory is taken where its size is found
         own_symbols = symbols_defined(self.graph.producer[data])
         if not {*own_symbols}.isdisjoint(symbols_of(data.shape)):
             return False  # which that node takes memory for, not the one that makes the result

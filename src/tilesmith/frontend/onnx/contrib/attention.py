@@ -15,19 +15,21 @@ from tilesmith.frontend.onnx.contrib import contrib_op
 from tilesmith.frontend.onnx.contrib.quantized import integer_product
 from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
-from tilesmith.frontend.onnx.shapes import reshape_to
+from tilesmith.frontend.onnx.shapes import (
+    equal_where_open,
+    is_single,
+    of_dims,
+    positions,
+    reshape_to,
+)
 from tilesmith.graph.nodes import Value
+from tilesmith.ir import extents
 from tilesmith.ir.dtypes import i64
-from tilesmith.ir.types import same_shape
+from tilesmith.ir.types import Dim, same_dim, same_shape
 from tilesmith.ops import attention as att
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, norm, scatter, shape, slicing
 from tilesmith.ops import matmul as mm
-
-
-def _numbers(n: OnnxNode, *spread: int) -> Value:
-    """0, 1, 2, ... along the one axis of `spread` that is not 1."""
-    return n.const(np.arange(math.prod(spread)).reshape(spread), i64)
 
 
 def _compare(n: OnnxNode, op: ew.Elementwise, a: Value, b: Value | int) -> Value:
@@ -67,17 +69,22 @@ def _mask_bias(n: OnnxNode, mask: Value | None, q: Value, k: Value) -> Value | N
     filtered = n.attr_float("mask_filter_value", -10000.0)
     if mask is None:
         return None
-    (batch, _, rows, _), columns = n.shape(q), n.extent(k, 2)
-    dims = n.shape(mask)
-    key = _numbers(n, 1, 1, 1, columns)
-    if dims in ((batch,), (2 * batch,)):  # where the keys end and, for padding on the left, start
+    (batch, _, rows, _), columns = q.type.shape, k.type.shape[2]
+    dims = mask.type.shape
+    key = positions(n, columns, 4, 3)
+    twice = extents.product((batch, 2))
+    both = same_shape(dims, (twice,)) and not same_shape(dims, (batch,))
+    if both or equal_where_open(n, dims, (batch,)):
+        # where the keys end and, for padding on the left, start
         bounds = reshape_to(n, cast_to(n, mask, i64), (*dims, 1, 1, 1))
-        ends = n.add(slicing.Slice((0,), (batch,), (0,), (1,)), bounds)
+        ends = n.add(slicing.Split(0, (batch, batch)), bounds)[0] if both else bounds
         seen = _compare(n, ew.Less(), key, ends)
-        if dims != (batch,):
-            starts = n.add(slicing.Slice((batch,), (2 * batch,), (0,), (1,)), bounds)
+        if both:
+            starts = n.add(slicing.Split(0, (batch, batch)), bounds)[1]
             seen = n.add(ew.LogicalAnd(), seen, _compare(n, ew.GreaterEqual(), key, starts))
-    elif dims in ((batch, columns), (batch, rows, columns)):
+    elif equal_where_open(n, dims, (batch, columns)) or equal_where_open(
+        n, dims, (batch, rows, columns)
+    ):
         wide = reshape_to(n, mask, (batch, 1, rows if len(dims) == 3 else 1, columns))
         seen = n.add(ew.NotEqual(), wide, n.const(0, mask.dtype))
     else:
@@ -89,9 +96,10 @@ def _causal(n: OnnxNode, q: Value, k: Value) -> Value | None:
     """Which keys a query sees if attribute `unidirectional` is set: the last query sees all."""
     if not n.attr_flag("unidirectional"):
         return None
-    rows, columns = n.extent(q, 2), n.extent(k, 2)
-    query = n.add(ew.Add(), _numbers(n, rows, 1), n.const(columns - rows, i64))
-    return _compare(n, ew.LessEqual(), _numbers(n, 1, columns), query)
+    rows, columns = q.type.shape[2], k.type.shape[2]
+    before = of_dims(n, (extents.difference(columns, rows),), ())
+    query = n.add(ew.Add(), positions(n, rows, 2, 0), before)
+    return _compare(n, ew.LessEqual(), positions(n, columns, 2, 1), query)
 
 
 @contrib_op("Attention", "QAttention")
@@ -119,7 +127,7 @@ def attention(n: OnnxNode) -> Result:
     if past is not None:
         old = n.add(slicing.Split(0, (1, 1)), past)
         k, v = (
-            n.add(slicing.Concat(2), reshape_to(n, o, n.shape(o)[1:]), new)
+            n.add(slicing.Concat(2), reshape_to(n, o, o.type.shape[1:]), new)
             for o, new in zip(old, (k, v), strict=True)
         )
     bias = _plus(n, _mask_bias(n, mask, q, k), extra)
@@ -133,7 +141,7 @@ def _pieces(n: OnnxNode, packed: Value, count: int) -> list[Value]:
     """[batch, length, heads, count, width] as `count` times [batch, heads, length, width]."""
     if packed.type.rank != 5 or n.extent(packed, 3) != count:
         n.bad(f"expected {count} packed operands of rank 5, found {packed.type}")
-    batch, length, heads, _, width = n.shape(packed)
+    batch, length, heads, _, width = packed.type.shape
     parts = n.add(slicing.Split(3, (1,) * count), packed)
     parts = (reshape_to(n, p, (batch, length, heads, width)) for p in parts)
     return [n.add(shape.Transpose((0, 2, 1, 3)), p) for p in parts]
@@ -167,12 +175,12 @@ def decoder_masked_multi_head_attention(n: OnnxNode) -> Result:
         if length is None or length.type.size != 1:
             n.bad("expected one past_sequence_length for a shared buffer")
         first = reshape_to(n, cast_to(n, length, i64), (1, 1))
-        place = n.add(shape.Expand((n.extent(q, 0), 1)), first)
+        place = n.add(shape.Expand((q.type.shape[0], 1)), first)
         k, v = (
-            x if old is None else _written(n, old, x, place, 0)
+            x if old is None else _written(n, old, x, place)
             for old, x in zip(past, (k, v), strict=True)
         )
-        key = _numbers(n, 1, 1, 1, n.extent(k, 2))
+        key = positions(n, k.type.shape[2], 4, 3)
         allowed = _compare(n, ew.LessEqual(), key, reshape_to(n, first, (1, 1, 1, 1)))
     extra = _plus(n, _mask_bias(n, mask, q, k), extra)
     return _attend(n, q, k, v, extra, allowed), k, v
@@ -217,7 +225,7 @@ def _operands(
 @contrib_op("RotaryEmbedding")
 def rotary_embedding(n: OnnxNode) -> Result:
     n.ignore("is_packed_batching")
-    x, positions, cos, sin = (n.input(i) for i in range(4))
+    x, given, cos, sin = (n.input(i) for i in range(4))
     factor = n.attr_float("scale", 1.0)
     if factor != 1.0:
         n.unsupported("scaled rotary embeddings")
@@ -226,20 +234,21 @@ def rotary_embedding(n: OnnxNode) -> Result:
         n.bad(f"attribute 'rotary_embedding_dim': expected {turned} as the caches have")
     is_3d = x.type.rank == 3
     y = heads_of(n, x, heads or n.extent(x, 2) // turned) if is_3d else x
-    angles = _angles(n, positions, n.extent(y, 0), n.extent(y, 2))
+    angles = _angles(n, given, y.type.shape[0], y.type.shape[2])
     cos, sin = (n.add(gather.Gather(0), c, angles) for c in (cos, sin))
     y = rotated(n, y, cos, sin, turned, n.attr_flag("interleaved"))
     return joined_heads(n, y) if is_3d else y
 
 
-def _angles(n: OnnxNode, positions: Value, batch: int, length: int) -> Value:
+def _angles(n: OnnxNode, given: Value, batch: Dim, length: Dim) -> Value:
     """Positions [batch, length] of positions, or of the first one."""
-    if n.shape(positions) == (batch, length):
-        return positions
-    if positions.type.size != 1:
-        n.bad(f"position_ids: expected [{batch},{length}] or one, found {positions.type}")
-    first = reshape_to(n, cast_to(n, positions, i64), (1, 1))
-    each = n.add(ew.Add(), first, _numbers(n, 1, length))
+    wanted, dims = (batch, length), given.type.shape
+    if same_shape(dims, wanted) or (not is_single(given) and equal_where_open(n, dims, wanted)):
+        return given
+    if not is_single(given):
+        n.bad(f"position_ids: expected [{batch},{length}] or one, found {given.type}")
+    first = reshape_to(n, cast_to(n, given, i64), (1, 1))
+    each = n.add(ew.Add(), first, positions(n, length, 2, 1))
     return n.add(shape.Expand((batch, length)), each)
 
 
@@ -247,8 +256,11 @@ def _angles(n: OnnxNode, positions: Value, batch: int, length: int) -> Value:
 def group_query_attention(n: OnnxNode) -> Result:
     """Causal attention over a cache in which new keys and values are written behind the old."""
     query, key, value, past_key, past_value = n.input(0), *(n.optional(i) for i in range(1, 5))
-    last, total = cast_to(n, n.input(5), i64), int(n.scalar(n.input(6), "total_sequence_length"))
-    cos, sin, positions, extra, sink = (n.optional(i) for i in range(7, 12))
+    last, total = cast_to(n, n.input(5), i64), n.input(6)
+    if not is_single(total):
+        n.bad(f"total_sequence_length: expected one number, found {total.type}")
+    total = reshape_to(n, cast_to(n, total, i64), (1,))
+    cos, sin, given, extra, sink = (n.optional(i) for i in range(7, 12))
     heads, shared = n.attr_int("num_heads"), n.attr_int("kv_num_heads")
     quantised = [n.attr_string(f"{x}_quant_type", "NONE") != "NONE" for x in "kv"]
     n.ignore("kv_cache_bit_width")
@@ -259,46 +271,44 @@ def group_query_attention(n: OnnxNode) -> Result:
         sizes = (heads * width, shared * width, shared * width)
         query, key, value = n.add(slicing.Split(2, sizes), query)
     q, k, v = heads_of(n, query, heads), heads_of(n, key, shared), heads_of(n, value, shared)
-    batch, _, rows, width = n.shape(q)
-    if not same_shape(last.type.shape, (batch,)):
-        last = reshape_to(n, last, (batch,))
+    batch, _, rows, _ = q.type.shape
     # rows of a prompt begin at 0, padding follows them; later rows end where the sequence does
     ends = n.add(ew.Add(), reshape_to(n, last, (batch, 1)), n.const(1, i64))
-    start = n.const(np.zeros((batch, 1)), i64)
-    if total != rows:
-        start = n.add(ew.Sub(), ends, n.const(rows, i64))
-    place = n.add(ew.Add(), start, _numbers(n, 1, rows))
+    is_prompt = n.add(ew.Equal(), total, of_dims(n, (rows,), ()))
+    later = n.add(ew.Sub(), ends, of_dims(n, (rows,), ()))
+    start = n.add(ew.Where(), is_prompt, n.const(0, i64), later)
+    place = n.add(ew.Add(), start, positions(n, rows, 2, 1))
     if n.attr_flag("do_rotary"):
         if cos is None or sin is None:
             n.bad("expected cos_cache and sin_cache for do_rotary, found none")
-        angles = place if positions is None else positions
+        angles = place if given is None else given
         interleaved, turned = n.attr_flag("rotary_interleaved"), 2 * n.extent(cos, 1)
         cos, sin = (n.add(gather.Gather(0), c, angles) for c in (cos, sin))
         q, k = (rotated(n, x, cos, sin, turned, interleaved) for x in (q, k))
     else:
         n.ignore("rotary_interleaved")
-    if past_key is not None and past_value is not None and total != rows:
+    if past_key is not None and past_value is not None:
+        pairs = enumerate(((past_key, k), (past_value, v)), 1)
         k, v = (
-            _written(n, old, new, place, total) for old, new in ((past_key, k), (past_value, v))
+            _written(n, old if n.is_in_place(i) else _enlarged(n, old, total), new, place)
+            for i, (old, new) in pairs
         )
-    elif past_key is not None and n.extent(past_key, 2) > rows:
-        spare = n.extent(past_key, 2) - rows
-        k, v = (n.add(slicing.Pad((0, 0, 0, 0, 0, 0, spare, 0)), x) for x in (k, v))
-    columns = n.extent(k, 2)
-    ahead = n.add(
-        ew.Sub(), _numbers(n, 1, 1, 1, columns), reshape_to(n, place, (batch, 1, rows, 1))
-    )
+    columns = k.type.shape[2]
+    keys = positions(n, columns, 4, 3)
+    ahead = n.add(ew.Sub(), keys, reshape_to(n, place, (batch, 1, rows, 1)))
     conditions = []
     if n.attr_flag("causal", True):
         conditions.append(_compare(n, ew.LessEqual(), ahead, 0))
     else:
         seen = reshape_to(n, ends, (batch, 1, 1, 1))
-        conditions.append(_compare(n, ew.Less(), _numbers(n, 1, 1, 1, columns), seen))
+        conditions.append(_compare(n, ew.Less(), keys, seen))
     window = n.attr_int("local_window_size", -1)
     if window > 0:
         conditions.append(_compare(n, ew.Greater(), ahead, -window))
-    if extra is not None and n.extent(extra, 3) < columns:
-        extra = n.add(slicing.Pad((*[0] * 7, columns - n.extent(extra, 3))), extra)
+    if extra is not None:
+        missing = extents.difference(columns, extra.type.shape[3])
+        if not extents.is_at_most(missing, 0):
+            extra = n.add(slicing.Pad((*[0] * 7, missing)), extra)
     allowed = _all(n, conditions)
     if sink is None and n.attr_int("smooth_softmax", -1) != 1:
         return _attend(n, q, k, v, extra, allowed), k, v
@@ -306,12 +316,16 @@ def group_query_attention(n: OnnxNode) -> Result:
     return _with_sink(n, q, k, v, extra, allowed, sink), k, v
 
 
-def _written(n: OnnxNode, old: Value, new: Value, place: Value, total: int) -> Value:
-    """The cache `old`, enlarged to `total`, with `new` at rows `place` of each sample."""
-    dims = n.shape(new)
-    spare = max(total - n.extent(old, 2), 0)
-    if spare:
-        old = n.add(slicing.Pad((0, 0, 0, 0, 0, 0, spare, 0)), old)
+def _enlarged(n: OnnxNode, old: Value, total: Value) -> Value:
+    """The cache `old` with room for at least `total` rows."""
+    (needed,) = n.extents(total, "total_sequence_length")
+    spare = extents.larger(extents.difference(needed, old.type.shape[2]), 0)
+    return old if same_dim(spare, 0) else n.add(slicing.Pad((0, 0, 0, 0, 0, 0, spare, 0)), old)
+
+
+def _written(n: OnnxNode, old: Value, new: Value, place: Value) -> Value:
+    """The cache `old` with `new` at rows `place` of each sample."""
+    dims = new.type.shape
     at = n.add(shape.Expand(dims), reshape_to(n, place, (dims[0], 1, dims[2], 1)))
     return n.add(scatter.ScatterElements(2), old, at, new)
 
@@ -326,7 +340,7 @@ def _with_sink(
     sink: Value | None,
 ) -> Value:
     """`_attend` with one more score, 0 or each head's `sink`, whose key has no value."""
-    batch, heads, rows, _ = n.shape(q)
+    (batch, _, rows, _), heads = q.type.shape, n.extent(q, 1)
     group = heads // n.extent(k, 1)
     if group > 1:
         k, v = (_repeated(n, x, group) for x in (k, v))
@@ -351,6 +365,7 @@ def _with_sink(
 
 def _repeated(n: OnnxNode, x: Value, group: int) -> Value:
     """Each head `group` times."""
-    batch, heads, rows, width = n.shape(x)
+    batch, _, rows, width = x.type.shape
+    heads = n.extent(x, 1)
     wide = n.add(shape.Expand((batch, heads, group, rows, width)), n.add(shape.Unsqueeze((2,)), x))
     return reshape_to(n, wide, (batch, heads * group, rows, width))

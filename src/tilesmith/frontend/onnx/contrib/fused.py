@@ -9,11 +9,12 @@ from tilesmith.frontend.onnx.convolutions import conv, max_pool
 from tilesmith.frontend.onnx.elementwise import cast_to
 from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.frontend.onnx.registry import onnx_op
+from tilesmith.frontend.onnx.shapes import positions
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import f32, i32
 from tilesmith.ops import activation as act
 from tilesmith.ops import elementwise as ew
-from tilesmith.ops import gather, norm, reduce, shape, slicing
+from tilesmith.ops import gather, norm, reduce, shape
 from tilesmith.ops import matmul as mm
 from tilesmith.ops.base import Op
 
@@ -173,13 +174,11 @@ def skip_layer_normalization(n: OnnxNode) -> Result:
 @contrib_op("EmbedLayerNormalization")
 def embed_layer_normalization(n: OnnxNode) -> Result:
     """The norm of the sum of embeddings of words, positions and segments."""
-    words, segments, mask, positions = n.input(0), n.optional(1), n.optional(7), n.optional(8)
+    words, segments, mask, given = n.input(0), n.optional(1), n.optional(7), n.optional(8)
     parts = [n.add(gather.Gather(0), n.input(2), words)]
-    length = n.extent(words, 1)
-    if positions is None:
-        parts.append(n.add(slicing.Slice((0,), (length,), (0,), (1,)), n.input(3)))
-    else:
-        parts.append(n.add(gather.Gather(0), n.input(3), positions))
+    if given is None:
+        given = positions(n, words.type.shape[1])
+    parts.append(n.add(gather.Gather(0), n.input(3), given))
     segment_table = n.optional(4)
     if segments is not None and segment_table is not None:
         parts.append(n.add(gather.Gather(0), segment_table, segments))
@@ -187,7 +186,7 @@ def embed_layer_normalization(n: OnnxNode) -> Result:
     y = n.add(norm.LayerNorm(2, n.attr_float("epsilon", 1e-12)), total, n.input(5), n.input(6))
     n.ignore("mask_index_type")
     if mask is None:
-        count = n.add(shape.Expand(n.shape(words)[:1]), n.const(0, i32))
+        count = n.add(shape.Expand(words.type.shape[:1]), n.const(0, i32))
     else:
         count = n.add(reduce.ReduceSum((1,), False), cast_to(n, mask, i32))
     return y, count, total

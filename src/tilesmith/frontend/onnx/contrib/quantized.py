@@ -25,7 +25,7 @@ from tilesmith.frontend.onnx.quantized import (
 )
 from tilesmith.frontend.onnx.recurrent import recurrent
 from tilesmith.frontend.onnx.reductions import reduction_of
-from tilesmith.frontend.onnx.shapes import reshape_to
+from tilesmith.frontend.onnx.shapes import is_single, reshape_to
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import f32, u8
 from tilesmith.ops import activation as act
@@ -45,7 +45,7 @@ def _float(n: OnnxNode, at: int) -> Value:
 
 def _one(n: OnnxNode, v: Value) -> Value:
     """A scale or zero point of one element, as a scalar."""
-    if v.type.size != 1:
+    if not is_single(v):
         n.unsupported(f"a scale or zero point for each place, {v.type}")
     return reshape_to(n, v, ())
 
@@ -152,7 +152,7 @@ def integer_product(
 
 
 def _flat(n: OnnxNode, scale: Value) -> Value:
-    return reshape_to(n, scale, ()) if scale.type.size == 1 else scale
+    return reshape_to(n, scale, ()) if is_single(scale) else scale
 
 
 @contrib_op("MatMulIntegerToFloat")
@@ -219,8 +219,7 @@ def unpacked(n: OnnxNode, x: Value, bits: int) -> Value:
     shifts = n.const(np.arange(0, 8, bits), u8)
     parts = n.add(ew.BitShift("right"), n.add(shape.Unsqueeze((x.type.rank,)), x), shifts)
     parts = n.add(ew.BitwiseAnd(), parts, n.const((1 << bits) - 1, u8))
-    *lead, last = n.shape(x)
-    return reshape_to(n, parts, (*lead, last * 8 // bits))
+    return reshape_to(n, parts, (*x.type.shape[:-1], n.extent(x, -1) * 8 // bits))
 
 
 def _first(n: OnnxNode, x: Value, count: int) -> Value:
