@@ -214,3 +214,29 @@ def test_indices_of_open_extents_are_no_larger_than_the_data() -> None:
         both.compare({"x": floats(n, 4), "at": np.arange(2 * m).reshape(m, 2) % 4})
     with pytest.raises(ts.ModelError, match="expected 0 to 0"):
         both.exe(floats(2, 4), np.zeros((3, 2), np.int64))
+
+
+def test_collected_results_whose_shapes_iterations_find() -> None:
+    """In each step rows from `i % 2` on, as many as an input says."""
+    step = part(
+        "two = Constant <value_int=2> () j = Mod (i, two) k = Add (j, many)"
+        "jl = Unsqueeze (j, zero) kl = Unsqueeze (k, zero) y = Slice (x, jl, kl)"
+        "s = ReduceSum <keepdims=0> (y)"
+        "b = Add (a, s) go = Less (b, limit)",
+        [*STEP, info("a", F32, [])],
+        ["go", "b", "b", "y"],
+    )
+    loop = helper.make_node("Loop", ["t", "", "a0"], ["end", "bs", "ys"], body=step)
+    inputs = [info("t", I64, []), info("x", F32, [6, 2]), info("a0", F32, [])]
+    inputs += [info("many", I64, []), info("limit", F32, [])]
+    proto = model([loop], inputs, ["end", "bs", "ys"])
+    proto.graph.initializer.append(helper.make_tensor("zero", I64, [1], [0]))
+    both = Both(proto)
+    given = {"x": np.abs(floats(6, 2)), "a0": np.zeros((), np.float32)}
+    for t, many, limit in ((1, 3, 1e9), (4, 5, 1e9), (5, 1, 4), (60, 2, 50), (3, 0, 1)):
+        given |= {"t": np.asarray(t), "many": np.asarray(many)}
+        both.compare({**given, "limit": np.asarray(limit, np.float32)})
+    given |= {"t": np.asarray(3), "many": np.asarray(6), "limit": np.asarray(1e9, np.float32)}
+    with pytest.raises(ts.ModelError, match="expected 0 to 0"):  # 6 rows, then 5
+        both.exe.run(given)
+    assert both.exe.run({**given, "t": np.asarray(0)})["ys"].size == 0

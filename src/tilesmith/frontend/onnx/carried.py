@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from tilesmith.graph.control import Loop, grown
 from tilesmith.graph.measure import stages_of
-from tilesmith.graph.nodes import Value
+from tilesmith.graph.nodes import Graph, Value
 from tilesmith.ir import extents
 from tilesmith.ir.expr import Var
 from tilesmith.ir.sizes import LARGEST
@@ -101,13 +101,16 @@ class CarriedShapes:
         usual = min(max(expected(first), _USUAL), LARGEST)
         return symbol(f"{self._name}.{len(self._symbol)}", low, LARGEST, usual)
 
+    def hidden(self, body: Graph) -> set[Var]:
+        """The symbols that nothing behind the loop can refer to."""
+        return {*self.symbols, *(s for stage in stages_of(body) for s in stage.symbols)}
+
     def completed(self, op: Loop) -> Loop | None:
         """The operator with symbols and types of its results; None if a collected result has
         another shape in each iteration.
         """
-        hidden = {*self.symbols, *(s for stage in stages_of(op.body) for s in stage.symbols)}
         collected = op.body.outputs[op.conditional + op.carried :]
-        if not hidden.isdisjoint(symbols_of(d for v in collected for d in v.shape)):
+        if not self.hidden(op.body).isdisjoint(symbols_of(d for v in collected for d in v.shape)):
             return None
         first = {s: self._first[p] for p, s in self._symbol.items()}
         behind: dict[Var, Dim] = {}

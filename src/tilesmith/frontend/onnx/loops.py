@@ -7,6 +7,7 @@ graphs.  Carried values may change their shapes (`carried`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from tilesmith.frontend.common.body import Body
 from tilesmith.frontend.common.errors import ValuesNeededError
 from tilesmith.frontend.common.slots import Result, Slot
 from tilesmith.frontend.onnx.carried import CarriedShapes
+from tilesmith.frontend.onnx.collected import WIDTH, Ragged
 from tilesmith.frontend.onnx.control import (
     as_values,
     graph_attribute,
@@ -31,6 +33,7 @@ from tilesmith.frontend.onnx.registry import onnx_op
 from tilesmith.graph.control import INDEX, Loop
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import bool_, i64
+from tilesmith.ir.symbols import symbols_of
 from tilesmith.ir.types import Dim, TensorType
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, shape, slicing
@@ -143,13 +146,19 @@ def _loop_node(
     condition: Value | None,
     carried: Sequence[Slot],
     objects: bool = False,
+    ragged: Sequence[Ragged] = (),
 ) -> tuple[Value, ...] | None:
     """A loop at run time; None for one that is better unrolled, or that can only be: of a few
     steps, all values of which are known, or whose carried values have other ranks in each step.
+
+    ragged: collected results whose shapes only iterations find.
     """
     state = only_tensors(carried)
     if state is None:
         return None
+    own = len(state)
+    if ragged:
+        state = (*state, n.const(0, i64), *(v for r in ragged for v in r.first(n)))
     steps = _known(n, limit)
     first = True if condition is None else _known(n, condition)
     shapes = CarriedShapes(n.label, state)
@@ -157,14 +166,16 @@ def _loop_node(
         n.builder.measured.update(shapes.symbols)
         body = Body(n.builder, "step")
         number, *inner = body.given([INDEX, *shapes.types])
-        arguments = [number, body.constant(np.full(_shape(condition), True)), *inner]
-        found = n.nest(body, graph, arguments, n.loc)
+        going = body.constant(np.full(_shape(condition), True))
+        found = n.nest(body, graph, [number, going, *inner[:own]], n.loc)
         if objects and found is not None:
-            found = _lifted(body, as_values(body, found), state)
+            found = _lifted(body, as_values(body, found), state[:own])
         results = only_tensors(found)
         if results is None or not results:
             return None
         again, *results = results
+        if ragged:
+            results = _with_ragged(replace(n, builder=body), results, inner, own, ragged)
         if again.dtype is not bool_ or not shapes.fit(results[: len(state)]):
             return None
         if shapes.settle(results[: len(state)]):
@@ -194,9 +205,50 @@ def _loop_node(
     ways = (1,) * len(collected)
     op = shapes.completed(Loop(step, len(state), (), ways, count, is_conditional))
     if op is None:
-        return None
+        if ragged:
+            return None
+        found_by_body = shapes.hidden(step)
+        ragged = [
+            Ragged(i, v)
+            for i, v in enumerate(collected)
+            if not found_by_body.isdisjoint(symbols_of(v.shape))
+        ]
+        return _loop_node(n, graph, limit, condition, carried, objects, ragged)
     n.builder.measured.update(op.symbols)
-    return several(n.add(op, *inputs, *state, *body.captured))
+    made = several(n.add(op, *inputs, *state, *body.captured))
+    return _stacked(n, made, own, ragged) if ragged else made
+
+
+def _with_ragged(
+    n: OnnxNode,
+    results: Sequence[Value],
+    inner: Sequence[Value],
+    own: int,
+    ragged: Sequence[Ragged],
+) -> list[Value]:
+    """The results of a body in which `ragged` ones are carried, behind its `own` carried values and
+    a number of iterations.
+    """
+    count, *rest = inner[own:]
+    going = [n.add(ew.Add(), count, n.const(1, i64))]
+    for i, r in enumerate(ragged):
+        current = rest[WIDTH * i : WIDTH * (i + 1)]
+        going += r.following(n, results[own + r.number], current)
+    taken = {own + r.number for r in ragged}
+    collected = [v for i, v in enumerate(results) if i >= own and i not in taken]
+    return [*results[:own], *going, *collected]
+
+
+def _stacked(
+    n: OnnxNode, made: Sequence[Value], own: int, ragged: Sequence[Ragged]
+) -> tuple[Value, ...]:
+    """The results of the loop as ONNX has them."""
+    count, *rest = made[own:]
+    collected = [*rest[WIDTH * len(ragged) :]]
+    for i, r in enumerate(ragged):  # in the order of their numbers
+        found = r.stacked(n, rest[WIDTH * i : WIDTH * (i + 1)], count)
+        collected.insert(r.number, found)
+    return (*made[:own], *collected)
 
 
 def _lifted(body: Body, found: Sequence[Value], state: Sequence[Value]) -> list[Slot]:
@@ -319,6 +371,8 @@ def _scan_node(
         tuple(-1 if b else 1 for b in wanted[1]),
         firsts[0].shape[0],
     )
+    if CarriedShapes(n.label, state).completed(op) is None:
+        return None
     made = several(n.add(op, *state, *firsts, *body.captured))
     ends, stacked = made[: len(state)], made[len(state) :]
     axes = (n.axis(a, v.type.rank) for a, v in zip(wanted[0], stacked, strict=True))
