@@ -53,7 +53,7 @@ KEPT = 0.9
 CLOSE = 1e-3
 """The largest difference from ONNX Runtime's answer, relative to the largest magnitude."""
 
-LIMIT = 400.0  # seconds for one model in one part
+LIMIT = 900.0  # seconds for one model in one part
 
 Shape = tuple[int, ...]
 
@@ -142,9 +142,7 @@ def times(samples: Mapping[str, Samples], ours: str, theirs: str) -> dict[str, A
 def at_expected(name: str, s: Settings) -> dict[str, Any]:
     """The program for all sizes and the one for the expected size, at that size."""
     path, shapes = s.zoo / f"{name}.onnx", EXPECTED[name]
-    start = time.process_time()
     fixed = ts.compile(path, threads=s.threads, shapes=shapes)
-    between = time.process_time()
     general = ts.compile(path, threads=s.threads, expected=shapes)
     arrays = random_inputs(fixed.inputs, seed=0)
     runs = {"fixed": lambda: fixed.run(arrays), "dynamic": lambda: general.run(arrays)}
@@ -154,7 +152,6 @@ def at_expected(name: str, s: Settings) -> dict[str, Any]:
         **times(taken, "fixed", "dynamic"),
         "difference": difference(*answers),
         "code": {"fixed": code_bytes(fixed), "dynamic": code_bytes(general)},
-        "compile": {"fixed": between - start, "dynamic": time.process_time() - between},
     }
 
 
@@ -213,10 +210,10 @@ def expected_table(rows: Mapping[str, Any]) -> tuple[str, bool]:
     lines, ratios, met = [], [], True
     for name, r in rows.items():
         if "what" in r:
-            lines.append([name, *[""] * 4, f"{r['failed']}: **missed**"])
+            lines.append([name, *[""] * 3, f"{r['failed']}: **missed**"])
             met = False
             continue
-        engines, bytes_, seconds = r["engines"], r["code"], r["compile"]
+        engines, bytes_ = r["engines"], r["code"]
         is_fine = r["ratio"] <= SLOWER and r["difference"] <= CLOSE
         met &= is_fine
         ratios.append(r["ratio"])
@@ -225,17 +222,16 @@ def expected_table(rows: Mapping[str, Any]) -> tuple[str, bool]:
             *(f"{engines[e]['median_ms']:.2f} ({engines[e]['min_ms']:.2f})"
               for e in ("fixed", "dynamic")),
             f"{bytes_['dynamic'] / bytes_['fixed']:.2f}",
-            f"{seconds['dynamic'] / seconds['fixed']:.2f}",
             f"{r['ratio']:.3f} ({r['of_minima']:.3f})" + ("" if is_fine else " **missed**"),
         ])  # fmt: skip
     if ratios:
         mean = geometric_mean(ratios)
         met &= mean <= MEAN
         lines.append(
-            ["geometric mean", *[""] * 4, f"{mean:.3f} (<= {MEAN} {verdict(mean <= MEAN)})"]
+            ["geometric mean", *[""] * 3, f"{mean:.3f} (<= {MEAN} {verdict(mean <= MEAN)})"]
         )
     title = "At the expected size: medians (minima) in ms"
-    columns = ("model", "fixed", "dynamic", "code", "compile (CPU s)", "dynamic / fixed")
+    columns = ("model", "fixed", "dynamic", "code", "dynamic / fixed")
     return table(title, columns, lines), met
 
 
