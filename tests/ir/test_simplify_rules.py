@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tilesmith.ir import prove
 from tilesmith.ir.affine import as_affine, from_affine
 from tilesmith.ir.bounds import eliminate
 from tilesmith.ir.dtypes import f32, f64, i8, i32
@@ -29,6 +30,7 @@ from tilesmith.ir.expr import (
 from tilesmith.ir.intrinsics import call
 from tilesmith.ir.parse import parse_expr
 from tilesmith.ir.simplify import EMPTY, can_prove, interval, simplify
+from tilesmith.ir.symbols import symbol
 from tilesmith.loop.nodes import Buffer
 
 NAMES = {n: Var(n) for n in ("i", "j", "io", "ii", "n", "w", "p", "h")}
@@ -162,6 +164,23 @@ def test_symbolic_ends() -> None:
     assert simplify((VI * N + J) // N, rows) is VI
     assert simplify((VI * N + J) % N, rows) is J
     assert simplify(VI, EMPTY.with_var(VI, N, N)) is N
+
+
+def test_a_product_that_may_exceed_the_type_is_still_positive() -> None:
+    a, b, c = (symbol(name) for name in "abc")
+    assert interval(a * b * c) == interval(maximum(N, 1))
+    assert can_prove((a * b * c + 15) // 16 >= 1)
+
+
+def test_a_proof_meets_each_sum_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five products, each replaced by two ends: without memory there are 9,000 ways."""
+    met, step = [], prove._step
+    monkeypatch.setattr(prove, "_step", lambda *given: met.append(given) or step(*given))
+    total = const(0)
+    for i in range(5):
+        total = total + symbol(f"a{i}", 1, 99) * symbol(f"b{i}", 1, 99)
+    assert not can_prove(total >= 6)
+    assert 100 < len(met) < 500
 
 
 def test_assumptions() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import gcd
+from typing import TypeAlias
 
 from . import expr as ir
 from . import interval as iv
@@ -223,36 +224,69 @@ def nonnegative(form: Affine, facts: Facts) -> bool:
     of its range that makes the sum smaller: a symbolic end of a Var, the operand of a min or max,
     `x` for `c * (x // c)`.  Known inequalities are subtracted, to a small depth.
     """
-    lo = sum_interval(form, facts).lo
-    if lo is not None and lo >= 0:
+    low = _low(form, facts)
+    if low is not None and low >= 0:
         return True
     if not form[0]:
         return False
-    key = (frozenset(form[0].items()), form[1])
+    key = _key(form)
     found = facts.proofs.get(key)
     if found is None:
-        facts.proofs[key] = False  # a proof must not use itself
-        found = _search(form, facts, _MAX_DEPTH)
-        facts.proofs[key] = found
+        found = facts.proofs[key] = _search(form, facts, _MAX_DEPTH, {})
     return found
 
 
-def _search(form: Affine, facts: Facts, depth: int) -> bool:
-    lo = sum_interval(form, facts).lo
-    if lo is not None and lo >= 0:
+_Key: TypeAlias = tuple[frozenset[tuple[Expr, int]], int]
+
+
+def _key(form: Affine) -> _Key:
+    return frozenset(form[0].items()), form[1]
+
+
+def _search(form: Affine, facts: Facts, depth: int, failed: dict[_Key, int]) -> bool:
+    """Whether at most `depth` steps prove `form >= 0`.
+
+    failed: sums of this search, with the number of steps that did not prove them.  Steps commute,
+        so that many ways lead to the same sum.
+    """
+    low = _low(form, facts)
+    if low is not None and low >= 0:
         return True
     if depth == 0 or not form[0]:
         return False
+    key = _key(form)
+    if failed.get(key, 0) >= depth:
+        return False
+    if _step(form, facts, depth - 1, failed):
+        return True
+    failed[key] = depth
+    return False
+
+
+def _low(form: Affine, facts: Facts) -> int | None:
+    """The lower end of `sum_interval`, which is all that a search asks for."""
+    terms, total = form
+    for atom, k in terms.items():
+        values = interval_of(atom, facts)
+        end = values.lo if k > 0 else values.hi
+        if end is None:
+            return None
+        total += k * end
+    return total
+
+
+def _step(form: Affine, facts: Facts, depth: int, failed: dict[_Key, int]) -> bool:
+    """Whether one step leads to sums that at most `depth` steps prove."""
     terms = form[0]
     for fact in facts.inequalities:
         # form - n * fact >= 0 shows form >= 0; worth a look when they share an atom
         shared = [terms[a] // k for a, k in fact[0].items() if a in terms and terms[a] * k > 0]
         if shared:
             rest = combined(form, fact, -max(min(shared), 1))
-            lo = sum_interval(rest, facts).lo
-            if lo is not None and lo >= 0:
+            low = _low(rest, facts)
+            if low is not None and low >= 0:
                 return True
-            if len(rest[0]) < len(terms) and _search(rest, facts, depth - 1):
+            if len(rest[0]) < len(terms) and _search(rest, facts, depth, failed):
                 return True
     for atom, k in terms.items():
         if type(atom) is not Binary:
@@ -263,7 +297,7 @@ def _search(form: Affine, facts: Facts, depth: int) -> bool:
             both = (atom.op == "min") == (
                 k > 0
             )  # the sum is the smaller of two sums: both must be >= 0
-            proofs = (_search(combined(without, p, k), facts, depth - 1) for p in parts)
+            proofs = (_search(combined(without, p, k), facts, depth, failed) for p in parts)
             if both:
                 return all(proofs)
             if any(proofs):
@@ -272,7 +306,7 @@ def _search(form: Affine, facts: Facts, depth: int) -> bool:
             total = combined(*parts)
             twice = combined(scaled(without, 2), total, k)
             is_simpler = len(total[0]) < len(parts[0][0]) + len(parts[1][0])
-            return is_simpler and _search(twice, facts, depth - 1)
+            return is_simpler and _search(twice, facts, depth, failed)
         if (
             atom.op == "floordiv" and k < 0 and not any(n % k for n in terms.values())
             and _is_positive_divisor(atom.b, facts)
@@ -281,17 +315,17 @@ def _search(form: Affine, facts: Facts, depth: int) -> bool:
             quotients = {a: n // -k for a, n in terms.items() if a is not atom}
             rest = (quotients, form[1] // -k + 1)
             bound = combined(_times(rest, affine_form(atom.b)), affine_form(atom.a), -1)
-            if _search(combined(bound, ({}, -1)), facts, depth - 1):
+            if _search(combined(bound, ({}, -1)), facts, depth, failed):
                 return True
         if atom.op == "mul" and any(
-            _search(_replaced(form, atom, k, at_end, facts), facts, depth - 1)
+            _search(_replaced(form, atom, k, at_end, facts), facts, depth, failed)
             for at_end in _products_at_ends(atom, k, facts)
         ):
             return True
         by_symbol = atom.op == "floormod" and type(atom.b) is not Const
         if by_symbol and k < 0 and _is_positive_divisor(atom.b, facts):  # x % y <= y - 1
             last = combined(affine_form(atom.b), ({}, -1))
-            if _search(_replaced(form, atom, k, last, facts), facts, depth - 1):
+            if _search(_replaced(form, atom, k, last, facts), facts, depth, failed):
                 return True
         if atom.op == "floordiv" and type(atom.b) is Const and atom.b.value > 0:
             without = ({a: n for a, n in terms.items() if a is not atom}, form[1])
@@ -299,7 +333,7 @@ def _search(form: Affine, facts: Facts, depth: int) -> bool:
                 bound = combined(x, ({}, 1 - c)) if k > 0 else x  # x - c + 1 <= c·(x // c) <= x
                 times = c // gcd(k, c)
                 whole = combined(scaled(without, times), bound, times * k // c)
-                if _search(whole, facts, depth - 1):
+                if _search(whole, facts, depth, failed):
                     return True
     if facts.symbolic:
         for var in reversed(facts.symbolic):  # inner loops first: their ends mention the outer ones
@@ -308,7 +342,8 @@ def _search(form: Affine, facts: Facts, depth: int) -> bool:
                 continue
             end = facts.symbolic[var][0 if k > 0 else 1]
             if end is not None:
-                return _search(_replaced(form, var, k, affine_form(end), facts), facts, depth - 1)
+                rest = _replaced(form, var, k, affine_form(end), facts)
+                return _search(rest, facts, depth, failed)
     return False
 
 
