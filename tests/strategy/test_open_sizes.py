@@ -22,6 +22,7 @@ from tilesmith.ir.expr import Var
 from tilesmith.ir.sizes import LARGEST
 from tilesmith.ir.symbols import symbol
 from tilesmith.ir.types import TensorType
+from tilesmith.loop.text import print_func
 from tilesmith.ops.base import Op
 from tilesmith.ops.conv import Conv
 from tilesmith.ops.elementwise import Exp
@@ -146,3 +147,13 @@ def test_producers_are_not_computed_whole_for_each_tile() -> None:
     s, group = for_all_sizes(bad(expected_graph(body))[0], body)
     assert explodes(te.lower(s, group.args), group)
     assert stores(lower_group(body, SESSION.target, rules, "k")) == 4000 * len(group.stages)
+
+
+def test_padding_that_is_empty_at_the_expected_size_is_no_copy() -> None:
+    h, w = symbol("h", 1, LARGEST, 11), symbol("w", 1, LARGEST, 11)
+    b = Builder("pool")
+    x = b.input("x", TensorType(f32, (1, 16, h, w)))
+    pool = MaxPool((3, 3), strides=(2, 2), pads=(0, 0, 0, 0), ceil_mode=True)
+    graph = b.finish(b.add(pool, x))
+    func = lower_group(graph, SESSION.target, SESSION.backend.rules, "k")
+    assert "alloc pad" not in print_func(func)

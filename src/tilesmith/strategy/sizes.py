@@ -4,6 +4,9 @@ Rules decide for one size: the one that is expected.  The steps of that schedule
 axes, not extents.  So the same steps schedule the expressions of all sizes: tiles stay whole, and
 loops get tails.  A loop that is a vector or unrolled at its expected extent becomes a loop of such
 vectors, or a plain loop (`StageState.is_adaptable`).
+
+The expressions of all sizes may have a stage more, such as padding that the expected size does
+without.  No step is about it, and it is computed where it is read.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from tilesmith.loop.nodes import For, Func, Stmt, Store
 from tilesmith.loop.visit import children
 from tilesmith.te.schedule import Schedule, create_schedule
 from tilesmith.te.steps.base import Step
-from tilesmith.te.tensor import Tensor
+from tilesmith.te.tensor import Compute, Tensor
 
 from .group import Group, group_tensors
 
@@ -34,6 +37,10 @@ def for_all_sizes(schedule: Schedule, body: Graph) -> tuple[Schedule, Group]:
     """
     group = group_tensors(body)
     s = applied(schedule.steps, group.outputs)
+    known = {stage.name for stage in schedule.stages}
+    for stage in s.stages:
+        if stage.name not in known and isinstance(stage.op, Compute) and not stage.op.reduce_axis:
+            stage.compute_inline()
     stages = {n: replace(stage, is_adaptable=True) for n, stage in s.state.stages.items()}
     return Schedule(s.ops, replace(s.state, stages=stages), s.steps), group
 
