@@ -90,6 +90,28 @@ def test_convolutions_of_all_sizes() -> None:
         _check(graph, exe, dict(zip((n, h), sizes, strict=True)))
 
 
+def test_shapes_that_were_checked_are_not_checked_again(monkeypatch) -> None:
+    n, m = symbol("n", 1, 64, 4), symbol("m", 1, 64, 4)
+    b = Builder("sum")
+    x, y = b.input("x", TensorType(f32, (n, m))), b.input("y", TensorType(f32, (m,)))
+    exe = ts.compile(b.finish([b.add(Add(), x, y), b.add(Exp(), y)]), threads=1)
+    x, y = _weights(3, 5), _weights(5)
+    exe(x, y)
+    checked, slow = [], Executable._run_checked
+    monkeypatch.setattr(
+        Executable, "_run_checked", lambda *given: checked.append(given) or slow(*given)
+    )
+    found, exps = exe(x + 1, y)
+    np.testing.assert_allclose(found, x + 1 + y, rtol=1e-6)
+    np.testing.assert_allclose(exps, np.exp(y), rtol=1e-6)
+    assert not checked
+    exe(x[:2], y), exe(x.T.copy().T, y)  # another size, other strides
+    assert len(checked) == 2
+    for wrong in ((x, y.astype(np.int32)), (x, y[:4]), (x, np.ones((5, 1))), (x,)):
+        with pytest.raises(ModelError):
+            exe(*wrong)
+
+
 @pytest.mark.parametrize(("channels", "size", "most"), [(24, 24, 8), (24, 24, None), (96, 12, 8)])
 def test_winograd_convolutions_of_all_sizes(channels: int, size: int, most: int | None) -> None:
     """In blocks of tiles, also of one image, and with all tiles transformed before the products."""

@@ -91,6 +91,8 @@ class Executable:
         self._plain = not program.grown and not any(v is not None for v in self._views)
         homes = dict(program.in_place)
         self._homes = [homes.get(o) for o in range(len(program.outputs))] if homes else None
+        is_quick = self._plain and self._host is None and self._homes is None
+        self._quick = self._sizes if is_quick else None
         self._single = len(program.outputs) == 1
         self._runner = self._make_runner(self._library.address(ENTRY))
         self._call = self._runner.call
@@ -171,8 +173,17 @@ class Executable:
                 return results[0] if self._single else results
             if isinstance(status, tuple):
                 self._check(status)
-        results = self._run_checked(arrays, out)
+        results = (self._again(arrays) if out is None else None) or self._run_checked(arrays, out)
         return results[0] if self._single else results
+
+    def _again(self, arrays: tuple[Any, ...]) -> tuple[np.ndarray, ...] | None:
+        """The results, if a checked run had arrays of these shapes and these fit too."""
+        if self._quick is None or (sizes := self._quick.seen(arrays)) is None:
+            return None
+        results = tuple([np.empty(d or (), r.dtype) for d, r in zip(sizes.outputs, self._results)])
+        status = self._call(arrays, results, sizes.call)
+        self._check(status if isinstance(status, tuple) else 0)
+        return None if status else results
 
     def run(
         self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from tilesmith.codegen.context import Code
 from tilesmith.codegen.sizes import ARENA, OUTPUTS, SCRATCH
 from tilesmith.codegen.steps import Measurement
 from tilesmith.support.cgroup import usable_memory
 from tilesmith.support.errors import ModelError
 
+from .arrays import stored_dtype
 from .program import Program
 
 _KEPT = 64
@@ -59,6 +62,8 @@ class SizeFunction:
             if isinstance(d, str) and d not in self._positions
         ]
         self._of_extents = lru_cache(maxsize=_KEPT)(self._compute)
+        self._seen: dict[tuple[tuple[int, ...] | None, ...], RunSizes] = {}
+        self._as_given = all(stored_dtype(s.dtype) == s.dtype.numpy for s in program.inputs)
 
     def of(self, arrays: Sequence[Any]) -> RunSizes:
         """The sizes for inputs, in order, whose ranks and fixed extents are right.
@@ -74,7 +79,18 @@ class SizeFunction:
                     f"input {spec.name!r}, axis {axis}: expected {spec.shape[axis]} = {wanted}, "
                     f"found {arrays[n].shape[axis]}"
                 )
+        if self._as_given:
+            if len(self._seen) >= _KEPT:
+                self._seen.clear()
+            self._seen[tuple(a.shape for a in arrays)] = found
         return found
+
+    def seen(self, arrays: Sequence[Any]) -> RunSizes | None:
+        """The sizes for NumPy arrays of shapes that `of` has found to be right before; None for
+        others, and where memory has another form than arrays, such as 4-bit integers.
+        """
+        shapes = [a.shape if type(a) is np.ndarray else None for a in arrays]
+        return self._seen.get(tuple(shapes))
 
     def extents(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         """The symbols' extents for the shapes of the inputs."""
