@@ -1,4 +1,4 @@
-"""Four small networks whose IR is kept as text after every pass."""
+"""Five small networks whose IR is kept as text after every pass."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tilesmith import te
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.control import INDEX, If, Loop
 from tilesmith.graph.nodes import Graph, Value
-from tilesmith.ir.dtypes import bool_, f32
+from tilesmith.ir.dtypes import bool_, f32, i32, u8
 from tilesmith.ir.types import TensorType
 from tilesmith.loop.nodes import Func
 from tilesmith.loop.parse import parse_func
 from tilesmith.ops.activation import Relu, Sigmoid
 from tilesmith.ops.conv import Conv, ConvTranspose
-from tilesmith.ops.elementwise import Add, Clip, Mul, Tanh
+from tilesmith.ops.elementwise import Add, Cast, Clip, Mul, Sub, Tanh
 from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.norm import BatchNorm, LayerNorm, Softmax
 from tilesmith.ops.pool import AvgPool, MaxPool
@@ -94,6 +94,25 @@ def mobile() -> Graph:
     return b.finish(b.add(Concat(1), pooled, far, up, loc="concat"), ["y"])
 
 
+def quantised() -> Graph:
+    """A product of bytes with scales, as QuantizeLinear and DequantizeLinear write it, and one of
+    integers.
+    """
+    b = Builder("quantised")
+    rng = np.random.default_rng(0)
+    x = b.input("x", TensorType(u8, (6, 12)))
+    zero, half = b.constant(np.int32(128)), b.constant(np.float32(0.5))
+    whole = b.add(Sub(), b.add(Cast(i32), x), zero)
+    scaled = b.add(Mul(), b.add(Cast(f32), whole), half)
+    w = b.constant(rng.integers(-127, 128, (12, 24), np.int8))
+    scales = b.constant(rng.uniform(0.1, 0.2, 24).astype(np.float32))
+    weights = b.add(Mul(), b.add(Cast(f32), b.add(Cast(i32), w)), scales)
+    y = b.add(Relu(), b.add(MatMul(), scaled, weights, loc="scaled"))
+    v = b.constant(rng.integers(-127, 128, (12, 8), np.int8))
+    z = b.add(MatMul(), whole, b.add(Cast(i32), v), loc="whole")
+    return b.finish([y, z], ["y", "z"])
+
+
 def decoder() -> Graph:
     """A recurrent cell over a sequence, its gate the same in each step, a choice, and a scatter."""
     step = Builder("step")
@@ -165,4 +184,5 @@ MODELS: dict[str, Callable[[], Graph]] = {
     "attention": attention,
     "mobile": mobile,
     "decoder": decoder,
+    "quantised": quantised,
 }

@@ -18,6 +18,7 @@ from tilesmith.graph.passes.fold import fold
 from tilesmith.graph.passes.fold_batch_norm import fold_batch_norm
 from tilesmith.graph.passes.fuse import fuse
 from tilesmith.graph.passes.halo import add_halos
+from tilesmith.graph.passes.integer_products import integer_products, narrow_products
 from tilesmith.graph.passes.layout import assign_layouts
 from tilesmith.graph.passes.merge_branches import merge_branches
 from tilesmith.graph.passes.overwrite import overwrite
@@ -43,6 +44,8 @@ GraphPass = Callable[[Graph], Graph]
 
 GRAPH_PASSES: tuple[tuple[str, GraphPass], ...] = (
     ("decompose", decompose),
+    ("int-products", integer_products),
+    ("narrow-products", narrow_products),
     ("sub-pixel", sub_pixel),
     ("fold", fold),
     ("control-flow", control_flow),
@@ -56,7 +59,7 @@ GRAPH_PASSES: tuple[tuple[str, GraphPass], ...] = (
 )
 
 
-ROUNDING_PASSES = frozenset(("fold-batch-norm", "merge-branches", "fold-biases"))
+ROUNDING_PASSES = frozenset(("int-products", "fold-batch-norm", "merge-branches", "fold-biases"))
 """Graph passes that reassociate outside of a declared reduction; not run if results are strict."""
 
 STRICT_LOOP_PASSES = (

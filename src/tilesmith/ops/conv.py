@@ -13,6 +13,7 @@ import numpy as np
 
 from tilesmith.ir import expr as ir
 from tilesmith.ir import extents
+from tilesmith.ir.dtypes import DType
 from tilesmith.ir.expr import Expr, all_of, as_expr, const
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.te import tensor as te
@@ -50,6 +51,8 @@ class Conv(Op):
     pads: zeros before every spatial axis, then those after every axis; empty: none.
     dilations: distance between taps, per spatial axis; empty: ones.
     groups: number of groups of channels.
+    to: element type in which products are added, and of the result; None: that of the operands
+        (16-bit floats are added in f32 and rounded).
     """
 
     heavy_reference = True
@@ -58,6 +61,7 @@ class Conv(Op):
     pads: tuple[int, ...] = ()
     dilations: tuple[int, ...] = ()
     groups: int = 1
+    to: DType | None = None
 
     def window(self, kernel: tuple[Dim, ...]) -> Window:
         return Window.of(self.name, kernel, self.strides, self.pads, self.dilations)
@@ -101,17 +105,18 @@ class Conv(Op):
             at = [win.at(a, o, t.var) for a, (o, t) in enumerate(zip(out, taps, strict=True))]
             axes = taps if channel is None else [channel, *taps]
             weight = w[(filter_, const(0) if channel is None else channel, *taps)]
-            return te.sum(rules.widen(padded[(batch, c, *at)]) * rules.widen(weight), axis=axes)
+            x_at = rules.widen(padded[(batch, c, *at)], self.to)
+            return te.sum(x_at * rules.widen(weight, self.to), axis=axes)
 
         names = ["n", "oc", *spatial_names("o", n)]
         result = te.compute((x.shape[0], oc, *outs), lambda *i: body(*i), self.name, names)
-        return rules.narrow(result, x.dtype)
+        return rules.narrow(result, self.to or x.dtype)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
-        x, w = (rules.widen_array(i) for i in inputs)
+        x, w = (rules.widen_array(i, self.to) for i in inputs)
         win = self.window(w.shape[2:])
-        x = win.padded(x, 0)
-        return _correlate(x, w, win, self.groups).astype(inputs[0].dtype, copy=False)
+        found = _correlate(win.padded(x, 0), w, win, self.groups)
+        return found if self.to else found.astype(inputs[0].dtype, copy=False)
 
 
 def _channel(

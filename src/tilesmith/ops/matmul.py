@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tilesmith.ir.dtypes import DType
 from tilesmith.ir.expr import Expr
 from tilesmith.ir.types import Dim
 from tilesmith.te import tensor as te
@@ -27,11 +28,14 @@ class MatMul(Op):
 
     transpose_a: a is stored [..., k, m].
     transpose_b: b is stored [..., n, k].
+    to: element type in which products are added, and of the result; None: that of the operands
+        (16-bit floats are added in f32 and rounded).
     """
 
     name: ClassVar[str] = "matmul"
     transpose_a: bool = False
     transpose_b: bool = False
+    to: DType | None = None
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
         rules.check_count(self.name, inputs, 2)
@@ -58,18 +62,19 @@ class MatMul(Op):
             column = rest.pop(0) if n else None
             at_a = _element_index(a.shape, lead, batch, row, k.var, self.transpose_a)
             at_b = _element_index(b.shape, lead, batch, column, k.var, not self.transpose_b)
-            return te.sum(rules.widen(a[at_a]) * rules.widen(b[at_b]), axis=k)
+            return te.sum(rules.widen(a[at_a], self.to) * rules.widen(b[at_b], self.to), axis=k)
 
         names = [f"b{i}" for i in range(len(batch))] + ["m"] * len(m) + ["n"] * len(n)
-        return rules.narrow(te.compute(shape, body, self.name, names), a.dtype)
+        return rules.narrow(te.compute(shape, body, self.name, names), self.to or a.dtype)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
-        a, b = (rules.widen_array(x) for x in inputs)
+        a, b = (rules.widen_array(x, self.to) for x in inputs)
         if self.transpose_a and a.ndim > 1:
             a = np.swapaxes(a, -1, -2)
         if self.transpose_b and b.ndim > 1:
             b = np.swapaxes(b, -1, -2)
-        return np.asarray(np.matmul(a, b)).astype(inputs[0].dtype, copy=False)
+        found = np.asarray(np.matmul(a, b))
+        return found if self.to else found.astype(inputs[0].dtype, copy=False)
 
 
 def _matrix_axes(

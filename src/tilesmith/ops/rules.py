@@ -176,9 +176,9 @@ def accumulator(dtype: DType) -> DType:
     return f32 if dtype.is_float and dtype.bits == 16 else dtype
 
 
-def widen(e: Expr) -> Expr:
-    """`e` in its accumulation type."""
-    return cast(e, accumulator(e.dtype))
+def widen(e: Expr, to: DType | None = None) -> Expr:
+    """`e` in its accumulation type, or in `to`."""
+    return cast(e, to or accumulator(e.dtype))
 
 
 def narrow(x: te.Tensor, dtype: DType, name: str = "narrow") -> te.Tensor:
@@ -192,8 +192,10 @@ def axis_names_of(x: te.Tensor) -> list[str] | None:
     return [a.name for a in x.op.axis] if isinstance(x.op, te.Compute) else None
 
 
-def widen_array(x: np.ndarray) -> np.ndarray:
+def widen_array(x: np.ndarray, to: DType | None = None) -> np.ndarray:
     """The NumPy counterpart of `widen`."""
+    if to is not None:
+        return x.astype(to.numpy)
     is_narrow = x.dtype == np.float16 or x.dtype.name == "bfloat16"
     return x.astype(np.float32) if is_narrow else x
 

@@ -46,6 +46,13 @@ _KNOWN_BYTES = 1 << 26
 """Memory for one result that is computed when something asks for it."""
 
 
+def _widens_weights(op: Op, inputs: tuple[Value, ...]) -> bool:
+    """Whether `op` widens bytes of a matrix: they stay as they are, so that passes see products of
+    them.
+    """
+    return isinstance(op, Cast) and inputs[0].dtype.bits == 8 and inputs[0].type.rank > 1
+
+
 class FoldingBuilder(Builder):
     """The `Builder` of an importer."""
 
@@ -223,6 +230,7 @@ class FoldingBuilder(Builder):
         if any(v in self._contents for v in inputs) or not op.is_static:
             return self._symbolic(op, inputs, outputs) if all(map(_is_small, values)) else outputs
         small = all(v.type.is_static and v.type.size <= _FOLD_ELEMENTS for v in values)
+        small = small and not _widens_weights(op, inputs)
         if small and self._fold_bytes < _FOLD_BYTES and all(map(self.is_constant, inputs)):
             arrays = evaluate_op(op, *map(self._array, inputs))
             self._fold_bytes += sum(a.nbytes for a in arrays)

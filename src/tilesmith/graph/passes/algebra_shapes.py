@@ -4,6 +4,8 @@ results.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from tilesmith.graph.nodes import Node
@@ -122,7 +124,8 @@ def _matmul_of_transpose(r: Rewriter, n: Node) -> Result:
         source = t.inputs[0] if is_plain else r.add(Transpose(rest), t.inputs[0])
         flip_a, flip_b = n.op.transpose_a ^ (i == 0), n.op.transpose_b ^ (i == 1)
         operands = [source if j == i else u for j, u in enumerate(n.inputs)]
-        return r.add(MatMul(flip_a, flip_b), *operands)
+        op = replace(n.op, transpose_a=flip_a, transpose_b=flip_b)
+        return r.add(op, *operands)
     return None
 
 
@@ -171,7 +174,7 @@ def _conv_of_pad(r: Rewriter, n: Node) -> Result:
     if min(own) < 0:
         return None  # it would remove some of what the pad added
     pads = tuple(a + b for a, b in zip(own, (*begins[2:], *ends[2:]), strict=True))
-    op = Conv(n.op.strides, pads, n.op.dilations, n.op.groups)
+    op = replace(n.op, pads=pads)
     return r.add(op, inner.inputs[0], n.inputs[1])
 
 
@@ -206,9 +209,8 @@ def _taps_in_padding(r: Rewriter, n: Node) -> Result:
     part = r.add(Slice(tuple(first), tuple(last), axes, (1,) * len(axes)), w)
     cut = [t - b for t, b in zip(w.type.static_shape[2:], last, strict=True)]
     less = (f * d for f, d in zip((*first, *cut), (*dilations, *dilations), strict=True))
-    op = Conv(
-        strides, tuple(p - c for p, c in zip(pads, less, strict=True)), dilations, n.op.groups
-    )
+    own = tuple(p - c for p, c in zip(pads, less, strict=True))
+    op = replace(n.op, strides=strides, pads=own, dilations=dilations)
     return r.add(op, x, part)
 
 

@@ -6,16 +6,30 @@
                 C[i * 8 + j] = C[i * 8 + j] + i32(A[k * 2 + q]) * i32(W[k * 16 + j * 2 + q])
 
 The schedule proved that the loops compute the intrinsic's behaviour.  Here the tiles must lie in
-memory as the instruction reads them.  In the tail of a tile a guard is left inside; there the loops
-stay.
+memory as the instruction reads them.  Where a guard is left inside, the loops stay for tiles that
+are not full.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 from tilesmith.ir.affine import affine_form
-from tilesmith.ir.expr import Binary, Const, Expr, Load, Ramp, TensorCall, Var, const, substitute
+from tilesmith.ir.expr import (
+    Binary,
+    Compare,
+    Const,
+    Expr,
+    Load,
+    Ramp,
+    TensorCall,
+    Var,
+    all_of,
+    const,
+    free_vars,
+    substitute,
+)
 from tilesmith.ir.simplify import simplify
 from tilesmith.ir.tensor_intrinsics import (
     Operand,
@@ -26,8 +40,9 @@ from tilesmith.ir.tensor_intrinsics import (
 )
 from tilesmith.support.errors import ScheduleError
 
-from ..nodes import For, Func, Stmt, Store, Tensorize
+from ..nodes import For, Func, If, Stmt, Store, Tensorize
 from ..visit import map_stmt, walk
+from .simplify import conjuncts
 
 
 def tensorize(func: Func) -> Func:
@@ -56,8 +71,11 @@ def _call(stmt: Tensorize) -> Stmt:
     while isinstance(inner, For):
         loops.append(inner)
         inner = inner.body
+    guard = const(True)
+    if isinstance(inner, If) and inner.otherwise is None:  # a tail
+        guard, inner = inner.cond, inner.then
     if not isinstance(inner, Store) or any(not isinstance(f.extent, Const) for f in loops):
-        return stmt.body  # a tail
+        return stmt.body
     begin: dict[Expr, Expr] = {f.var: f.start for f in loops}
     sizes = {f.var: int(f.extent.value) for f in loops if isinstance(f.extent, Const)}
     is_reduced = [f.var not in affine_form(inner.indices[0])[0] for f in loops]
@@ -76,7 +94,11 @@ def _call(stmt: Tensorize) -> Stmt:
                 problem = _misplaced(intrinsic, tiles, strides)
                 if not problem:
                     vectors = {o: _vector(o, e, begin) for o, e in tiles.items()}
-                    return _store(intrinsic, vectors)
+                    call = _store(intrinsic, vectors)
+                    full = _holds_everywhere(guard, loops)
+                    if full is None:
+                        return stmt.body
+                    return call if full is const(True) else If(full, call, stmt.body)
     problem = problem or "its operands are not read from memory"
     raise ScheduleError(
         f"cannot tensorize with {intrinsic.name}: {problem}; the intrinsic computes {intrinsic}, "
@@ -93,6 +115,30 @@ def _terms(intrinsic: TensorIntrinsic, store: Store) -> list[Expr]:
     if not isinstance(value, Binary) or value.op != "add":
         return []
     return [b for a, b in ((value.a, value.b), (value.b, value.a)) if a is here]
+
+
+def _holds_everywhere(guard: Expr, loops: list[For]) -> Expr | None:
+    """A condition outside of the loops under which `guard` holds in all of their iterations; None
+    if it is not linear.
+
+    An inequality of sums that holds in all corners of a box holds in the box.
+    """
+    found: list[Expr] = []
+    for part in conjuncts(guard):
+        linear = part is const(True) or (isinstance(part, Compare) and part.op in ("lt", "le"))
+        if not linear or not all(_is_linear(e, loops) for e in part.children):
+            return None
+        moving = [f for f in loops if f.var in free_vars(part)]
+        for corner in product(*((f.start, f.start + f.extent - 1) for f in moving)):
+            at: dict[Expr, Expr] = dict(zip((f.var for f in moving), corner, strict=True))
+            found.append(simplify(substitute(part, at)))
+    return simplify(all_of(*found))
+
+
+def _is_linear(e: Expr, loops: list[For]) -> bool:
+    """Whether the variables of loops occur only as terms of a sum."""
+    own = {f.var for f in loops}
+    return all(t in own or not free_vars(t) & own for t in affine_form(e)[0])
 
 
 def _strides(load: Load, loops: list[Var]) -> list[int]:

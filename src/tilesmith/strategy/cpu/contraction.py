@@ -321,12 +321,13 @@ def _group_size(c: Contraction) -> int | None:
     return None
 
 
-def packed_layout(c: Contraction, tile: RegisterTile) -> Layout | None:
+def packed_layout(c: Contraction, tile: RegisterTile, depth: int = 1) -> Layout | None:
     """The layout in which the micro-kernel streams a constant `w`; None if the indices of `w` are
     not plain axes.
 
     From the outside in: column blocks, batch axes, reduction axes in loop order, the position
-        within the block.
+        within the block, and the position among `depth` steps of the last reduction axis that one
+        instruction adds.
     """
     if c.vector is None:
         return None
@@ -347,10 +348,31 @@ def packed_layout(c: Contraction, tile: RegisterTile) -> Layout | None:
     dims = [LayoutDim(d) for d in (*others, *sorted(fixed))]
     if c.is_batched:  # every tile has its own weights: the axis itself is innermost
         return Layout((*dims, *(LayoutDim(d) for d in reduce), LayoutDim(v)))
+    if depth == 1:
+        steps, within = [LayoutDim(d) for d in reduce], []
+    else:
+        *outside, last = reduce
+        steps = [*map(LayoutDim, outside), LayoutDim(last, "outer", depth)]
+        within = [LayoutDim(last, "inner", depth)]
     return Layout(
-        (LayoutDim(v, "outer", tile.columns), *dims, *(LayoutDim(d) for d in reduce),
-         LayoutDim(v, "inner", tile.columns))
+        (LayoutDim(v, "outer", tile.columns), *dims, *steps,
+         LayoutDim(v, "inner", tile.columns), *within)
     )  # fmt: skip
+
+
+def column_block(layout: Layout | None) -> LayoutDim | None:
+    """The position within a column block, of a layout that `packed_layout` made; else None."""
+    if layout is None or layout.dims[-1].part != "inner":
+        return None
+    return layout.dims[-2] if layout.dims[-2].part == "inner" else layout.dims[-1]
+
+
+def joined_steps(layout: Layout | None) -> int:
+    """The number of reduction steps that lie together within a column block."""
+    block = column_block(layout)
+    if layout is None or block is None or block is layout.dims[-1]:
+        return 1
+    return layout.dims[-1].block
 
 
 def reduction_order(c: Contraction) -> tuple[IterVar, ...]:

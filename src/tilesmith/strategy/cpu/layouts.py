@@ -34,6 +34,7 @@ from .contraction import (
     row_distance,
     row_extent,
 )
+from .dot_instructions import dot_for
 from .operands import walked_axis
 from .winograd import winograd_layouts
 
@@ -137,11 +138,13 @@ def _contraction(node: Node, known: frozenset[int], target: Target) -> NodeLayou
     operands = {}
     if c.w.buffer in constants:
         width = expected(c.vector.extent)
-        element = c.w.dtype.bytes
-        distance = row_distance(c) * element
+        dot = dot_for(c, target)
+        depth = 1 if dot is None else dot.extents[1]
+        element = c.w.dtype.bytes * depth
+        distance = row_distance(c) * c.x.dtype.bytes
         outer = outer_extent(c)
         tile = choose_tile(row_extent(c), width, target, element, row_bytes=distance, outer=outer)
-        packed = packed_layout(c, tile)
+        packed = packed_layout(c, tile, depth)
         if packed is not None:
             operands[next(i for i, t in enumerate(tensors.inputs) if t is c.w.buffer)] = packed
     return NodeLayouts(operands, (result,))

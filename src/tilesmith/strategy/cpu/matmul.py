@@ -36,14 +36,17 @@ from .contraction import (
     RegisterTile,
     analyse,
     choose_tile,
+    column_block,
     column_span,
     fusable_rows,
+    joined_steps,
     outer_extent,
     reduction_order,
     row_distance,
     single_row_vectors,
     tile_vectors,
 )
+from .dot_instructions import dot_for
 from .operands import prefetch_block, runs_along, schedule_operands, strides_through
 from .sliding import slide_of, sliding_tile
 
@@ -73,7 +76,9 @@ def schedule_contraction(
     columns = expected(c.vector.extent)
     run = linear_run(group, c, fusable_rows(c))
     rows = expected_size(a.extent for a in run)
-    span = column_span(c, columns, target.vector_lanes(c.w.dtype.bytes))
+    joined = joined_steps(group.layouts.get(c.w.buffer))  # type: ignore[arg-type]  # a tensor
+    dot = dot_for(c, target) if joined > 1 else None
+    span = column_span(c, columns, target.vector_lanes(c.w.dtype.bytes * joined))
     tile, steps = _tile(group, c, run, rows, span, target, cfg)
     after = stages_after(group, anchor)
     for stage in group.stages:
@@ -118,7 +123,11 @@ def schedule_contraction(
     places = [a.axis.index(x) for x in spatial]
     single = [x for x in a.axis if x not in spatial]
     reduce_axes = [a.reduce_axis[index_of(anchor.reduce_axis, k)] for k in reduction_order(c)]
-    a.reorder(*single, *reduce_axes, *spatial)
+    within: list[Any] = []
+    if dot is not None:
+        reduce_axes[-1], together = a.split(reduce_axes[-1], factor=joined)
+        within.append(together)
+    a.reorder(*single, *reduce_axes, *spatial, *within)
     step = _unroll(a, reduce_axes[-1], steps, cfg)
     leaves = o.leaf_axes
     inside = leaves[leaves.index(block) + 1 : leaves.index(level) + 1] if block in leaves else ()
@@ -127,7 +136,12 @@ def schedule_contraction(
         prefetch_block(a, group, c, block, step, often, target, cfg)
     for x in spatial[:-1]:
         a.unroll(x)
-    _vectorize(a, spatial[-1], width, tile.lanes)
+    if dot is None:
+        _vectorize(a, spatial[-1], width, tile.lanes)
+    else:
+        vectors, lanes = a.split(spatial[-1], factor=tile.lanes)
+        a.unroll(vectors)
+        a.tensorize(lanes, dot)
     if is_kept:
         s.transform_layout(kept, Layout((*(LayoutDim(i) for i in others), LayoutDim(last))))
         t = s[kept]
@@ -276,9 +290,9 @@ def _vectorize(stage: Any, axis: Any, width: int, lanes: int) -> None:
 def _packed_axis(group: Group, op: Compute) -> IterVar | None:
     """The output axis along which weights were packed in blocks: lanes run along it in any case."""
     for load in loads(op):
-        layout = group.layouts.get(load.buffer)  # type: ignore[arg-type]  # a tensor
-        if layout is not None and layout.dims[-1].part == "inner":
-            index = load.indices[layout.dims[-1].axis]
+        column = column_block(group.layouts.get(load.buffer))  # type: ignore[arg-type]  # a tensor
+        if column is not None:
+            index = load.indices[column.axis]
             return next((a for a in op.axis if a.var is index), None)
     return None
 
@@ -343,8 +357,9 @@ def _tile(
 
     If `w` is packed already, its packing fixes the width of the tile.
     """
-    element = c.w.dtype.bytes
-    slide = slide_of(c, run)
+    joined = joined_steps(group.layouts.get(c.w.buffer))  # type: ignore[arg-type]  # a tensor
+    element = c.w.dtype.bytes * joined
+    slide = slide_of(c, run) if joined == 1 else None
     walk = strides_through(group, c.x) if run else None
     distance = row_distance(c) if walk is None else abs(walk.get(run[-1].var, 0))
 
@@ -354,14 +369,14 @@ def _tile(
             found = sliding_tile(slide, rows, columns, target, element, vectors)
             if found[1] > 1:
                 return found
-        row_bytes = distance * element
+        row_bytes = distance * c.x.dtype.bytes
         outer = outer_extent(c)
         return choose_tile(rows, columns, target, element, True, vectors, row_bytes, outer), 1
 
     tile, steps = choose()
-    layout = group.layouts.get(c.w.buffer)  # type: ignore[arg-type]  # a tensor
-    if layout is not None and layout.dims[-1].part == "inner":
-        vectors = max(layout.dims[-1].block // tile.lanes, 1)
+    column = column_block(group.layouts.get(c.w.buffer))  # type: ignore[arg-type]  # a tensor
+    if column is not None:
+        vectors = max(column.block // tile.lanes, 1)
     else:
         widths, best = tile_vectors(columns, tile.lanes), tile.vectors
         if rows == 1 and c.vector is not None and runs_along(group, c.w, c.vector.var):

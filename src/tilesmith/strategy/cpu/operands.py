@@ -12,6 +12,7 @@ from tilesmith.ir.expr import Expr, Load, Var, free_vars, index_of, substitute
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.symbols import expected
 from tilesmith.ir.target import LINE_BYTES, Target
+from tilesmith.ir.types import same_dim
 from tilesmith.ops.structure import loads
 from tilesmith.perf.limits import COPIED_BYTES
 from tilesmith.strategy.access import strides
@@ -19,9 +20,18 @@ from tilesmith.strategy.group import Group
 from tilesmith.te.knobs import Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.stage import Axis, Stage
-from tilesmith.te.tensor import Compute, Placeholder, Tensor
+from tilesmith.te.tensor import Compute, IterVar, Placeholder, Tensor
 
-from .contraction import Contraction, RegisterTile, packed_layout, reduction_order, row_extent
+from .contraction import (
+    Contraction,
+    RegisterTile,
+    column_block,
+    joined_steps,
+    packed_layout,
+    reduction_order,
+    row_extent,
+)
+from .dot_instructions import joined_axis
 from .injective import share_and_vectorize
 from .transposition import Transposition, schedule_packing
 
@@ -43,12 +53,23 @@ distance.
 def schedule_operands(
     s: Schedule, group: Group, c: Contraction, tile: RegisterTile, target: Target, cfg: Config
 ) -> None:
+    weights = group.layouts.get(c.w.buffer)  # type: ignore[arg-type]  # a tensor
+    joined = joined_axis(c) if joined_steps(weights) > 1 else None
     for load in (c.x, c.w):
-        producer = load.buffer.op  # type: ignore[union-attr]  # a tensor
+        tensor = load.buffer
+        assert isinstance(tensor, Tensor)
+        producer, is_copied = tensor.op, False
+        if joined is not None and load is c.x:
+            walk = strides_through(group, load)
+            is_copied = walk is None or not same_dim(walk.get(joined.var, 0), 1)
         if not isinstance(producer, Compute):
+            if is_copied:
+                copy = s.cache_read(tensor, "heap", [c.op.outputs[0]])
+                _arrange(s, copy, group.layout(tensor).dense, joined, c, target)
             continue
-        if _pads(producer) and cfg.choice("padding", ("copy", "inline"), "copy") == "copy":
-            _materialise_padding(s, group, producer, c, target)
+        pads = _pads(producer) and cfg.choice("padding", ("copy", "inline"), "copy") == "copy"
+        if pads or is_copied:
+            _materialise(s, group, producer, joined if load is c.x else None, c, target)
         else:
             inline_chain(s, producer)
     if not isinstance(c.w.buffer, Tensor) or c.vector is None or c.is_batched:
@@ -131,9 +152,9 @@ def runs_along(group: Group, load: Load, var: Var) -> bool:
     if isinstance(tensor.op, Compute):
         return True  # computed here, in an order of its own
     layout = group.layout(tensor)
-    if layout.dims[-1].part == "inner":
-        last = indices[layout.dims[-1].axis]
-        return last is var
+    column = column_block(layout)
+    if column is not None:
+        return indices[column.axis] is var
     found = strides(tensor, indices, layout)
     return found is not None and found.get(var, 0) in (0, 1)
 
@@ -178,24 +199,44 @@ def inline_chain(s: Schedule, op: Compute) -> None:
             inline_chain(s, t.op)
 
 
-def _materialise_padding(
-    s: Schedule, group: Group, op: Compute, c: Contraction, target: Target
+def _materialise(
+    s: Schedule, group: Group, op: Compute, joined: IterVar | None, c: Contraction, target: Target
 ) -> None:
-    """Copy `x` with its border.
+    """Store what `op` computes of a factor of `c`, such as `x` with its border.
 
-    The copy has the layout of its source, except if that is row-major.  Then the axis of the
-    innermost loop or the lanes comes last, so that these are contiguous.
+    joined: see `_arrange`.
     """
-    tensor = op.outputs[0]
     source = op.inputs[0]
     for t in op.inputs:
         if isinstance(t.op, Compute):
             inline_chain(s, t.op)
-    layout = Layout.row_major(tensor.rank)
+    layout, tensor = Layout.row_major(len(op.axis)), op.outputs[0]
     if isinstance(source.op, Placeholder) and source.rank == tensor.rank:
         given = group.layout(source).dense
         layout = layout if given.has_padding else given
+    _arrange(s, tensor, layout, joined, c, target)
+
+
+def _arrange(
+    s: Schedule,
+    tensor: Tensor,
+    layout: Layout,
+    joined: IterVar | None,
+    c: Contraction,
+    target: Target,
+) -> None:
+    """The order of a stored factor of `c`.
+
+    It has the `layout` of its source, except if that is row-major.  Then the axis of the innermost
+    loop or the lanes comes last, so that these are contiguous.
+
+    joined: the steps of this axis of `x` are neighbours in any case, as an instruction reads them.
+    """
     along = walked_axis(c, tensor)
+    if joined is not None:
+        along = next(n for n, i in enumerate(c.x.indices) if joined.var in free_vars(i))
+        if layout.dims[-1].axis != along:
+            layout = Layout.row_major(tensor.rank)
     if layout.is_row_major and along is not None:
         layout = Layout.permuted((*(i for i in range(tensor.rank) if i != along), along))
     if not layout.is_row_major:
@@ -242,7 +283,7 @@ def prefetch_block(
     """
     tensor = c.w.buffer
     layout = group.layouts.get(tensor)  # type: ignore[arg-type]  # a tensor
-    if not isinstance(tensor, Tensor) or layout is None or layout.dims[-1].part != "inner":
+    if not isinstance(tensor, Tensor) or column_block(layout) is None:
         return
     elements = math.prod(n for n in tensor.shape if isinstance(n, int))
     far = elements * c.w.dtype.bytes > target.model.l2_bytes

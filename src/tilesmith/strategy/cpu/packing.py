@@ -15,7 +15,7 @@ from tilesmith.ir.target import Target
 from tilesmith.ir.types import same_dim
 from tilesmith.te.knobs import Config
 
-from .contraction import tile_vectors
+from .contraction import column_block, joined_steps, tile_vectors
 from .winograd import winograd_op
 
 
@@ -28,12 +28,13 @@ def packed_layouts(
     found: dict[int, Layout] = {}
     for i in constants:
         value = body.inputs[i]
-        if value.layout is None or value.layout.dims[-1].part != "inner":
+        column = column_block(value.layout)
+        if value.layout is None or column is None:
             continue
         if winograd_op(body) is not None:
             continue  # its blocks have the one width that its products are written for
-        axis, block = value.layout.dims[-1].axis, value.layout.dims[-1].block
-        lanes = target.vector_lanes(value.dtype.bytes)
+        axis, block = column.axis, column.block
+        lanes = target.vector_lanes(value.dtype.bytes * joined_steps(value.layout))
         columns = value.type.static_shape[axis]
         if block % lanes:
             continue  # narrower than a vector: there is nothing to choose

@@ -36,10 +36,11 @@ def fused_matmul(n: OnnxNode) -> Result:
         if n.attr_flag(f"transBatch{side}") and x.type.rank > 2:
             x = n.add(shape.Transpose((*range(1, x.type.rank - 1), 0, x.type.rank - 1)), x)
         operands.append(x)
-    flags = [n.attr_flag(f"trans{side}") for side in "AB"]
-    for i, flag in enumerate(flags):
-        flags[i] = flag and operands[i].type.rank > 1
-    y = n.add(mm.MatMul(*flags), *operands)
+    flip_a, flip_b = (
+        n.attr_flag(f"trans{side}") and x.type.rank > 1
+        for side, x in zip("AB", operands, strict=True)
+    )
+    y = n.add(mm.MatMul(flip_a, flip_b), *operands)
     alpha = n.attr_float("alpha", 1.0)
     return y if alpha == 1.0 else n.add(ew.Mul(), y, n.const(alpha, y.dtype))
 

@@ -1,0 +1,138 @@
+"""Products of quantised operands are computed in integers.
+
+    conv(f32(a) * s, f32(b) * t)  ->  f32(conv(i16(a), i16(b), to=i32)) * (s * t)
+    matmul(a, b)                  ->  matmul(i16(a), i16(b), to=i32)
+
+Here `a` and `b` are numbers of type i32 that fit 16 bits.  Quantised models hold such products, of
+8-bit numbers less their zero points.  Sums of integers are exact, where those of floats round.  A
+product of floats is rewritten if bounds of its operands prove that its sums fit 32 bits.  Sums of
+i32 wrap as before and need no proof.  Padding is with zeros, which is what a zero point stands for.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from tilesmith.graph.nodes import Graph, Node, Value
+from tilesmith.graph.passes.rewriter import Result, Rewriter
+from tilesmith.ir.dtypes import f32, i16, i32
+from tilesmith.ops.conv import Conv
+from tilesmith.ops.elementwise import Add, Cast, Mul, Sub
+from tilesmith.ops.matmul import MatMul
+from tilesmith.ops.shape import Reshape, Transpose
+
+Bounds = tuple[int, int]
+
+
+def narrow_products(graph: Graph) -> Graph:
+    """`graph` with products of i32 numbers that fit 16 bits computed on such; the same object if
+    there are none.
+    """
+    return Rewriter(graph, {MatMul: (_narrow,), Conv: (_narrow,)}).run()
+
+
+def integer_products(graph: Graph) -> Graph:
+    """`graph` with products of scaled integers computed in integers; the same object if there are
+    none.
+    """
+    return Rewriter(graph, {MatMul: (_unscaled,), Conv: (_unscaled,)}).run()
+
+
+def _narrow(r: Rewriter, n: Node) -> Result:
+    """A product of i32 operands."""
+    op = n.op
+    assert isinstance(op, (MatMul, Conv))
+    if op.to is not None or n.outputs[0].dtype is not i32:
+        return None
+    return _product(r, op, n.inputs) if all(_fits(_bounds(r, v)) for v in n.inputs) else None
+
+
+def _unscaled(r: Rewriter, n: Node) -> Result:
+    """A product of f32 operands that are integers times scales."""
+    op = n.op
+    assert isinstance(op, (MatMul, Conv))
+    if op.to is not None or n.outputs[0].dtype is not f32:
+        return None
+    x, w = (_scaled(r, v) for v in n.inputs)
+    if x is None or w is None:
+        return None
+    (a, s), (b, t) = x, w
+    limits = [_bounds(r, v) for v in (a, b)]
+    terms = _terms(op, b)
+    largest = math.prod(max(map(abs, bounds)) for bounds in limits)
+    if not all(map(_fits, limits)) or terms is None or terms * largest > i32.max:
+        return None
+    if not s.type.is_static or s.type.size != 1:
+        return None
+    factor = _per_channel(r, op, n, t, b)
+    if factor is None:
+        return None
+    scale = r.add(Mul(), r.add(Reshape(()), s), factor)
+    return r.add(Mul(), r.add(Cast(f32), _product(r, op, (a, b))), scale)
+
+
+def _product(r: Rewriter, op: MatMul | Conv, operands: tuple[Value, ...]) -> Value:
+    return r.add(replace(op, to=i32), *(r.add(Cast(i16), v) for v in operands))
+
+
+def _fits(bounds: Bounds) -> bool:
+    return i16.min <= bounds[0] and bounds[1] <= i16.max
+
+
+def _scaled(r: Rewriter, v: Value) -> tuple[Value, Value] | None:
+    """The integers and the scale of which `v` is the product."""
+    node = r.producer(v, Mul)
+    if node is None:
+        return None
+    for whole, scale in (node.inputs, node.inputs[::-1]):
+        cast = r.producer(whole, Cast)
+        if cast is not None and cast.inputs[0].dtype is i32 and whole.type == v.type:
+            return cast.inputs[0], scale
+    return None
+
+
+def _terms(op: MatMul | Conv, w: Value) -> int | None:
+    """The number of products in a sum; None if only a run knows."""
+    if isinstance(op, MatMul):
+        if w.type.rank < 2:
+            return None
+        inner = [w.shape[-1 if op.transpose_b else -2]]
+    else:
+        inner = [*w.shape[1:]]
+    known = [n for n in inner if isinstance(n, int)]
+    return math.prod(known) if len(known) == len(inner) else None
+
+
+def _per_channel(r: Rewriter, op: MatMul | Conv, n: Node, scale: Value, w: Value) -> Value | None:
+    """The scale of `w` in a form that broadcasts to the result; None if it varies inside a sum."""
+    if not scale.type.is_static:
+        return None
+    shape = (1,) * (w.type.rank - scale.type.rank) + scale.type.static_shape
+    channel = 0
+    if isinstance(op, MatMul):
+        channel = w.type.rank - (2 if op.transpose_b else 1)
+    if any(size != 1 for axis, size in enumerate(shape) if axis != channel):
+        return None
+    after = 0 if isinstance(op, MatMul) else n.outputs[0].type.rank - 2
+    return r.add(Reshape((shape[channel], *(1,) * after)), scale)
+
+
+def _bounds(r: Rewriter, v: Value) -> Bounds:
+    """Bounds of the elements of `v`, integers."""
+    whole = int(v.dtype.min), int(v.dtype.max)
+    array = r.array(v)
+    if array is not None:
+        return (int(np.min(array)), int(np.max(array))) if array.size else (0, 0)
+    node = r.producer(v, Cast, Sub, Add, Reshape, Transpose)
+    if node is None or not all(i.dtype.is_int for i in node.inputs):
+        return whole
+    found = [_bounds(r, i) for i in node.inputs]
+    if isinstance(node.op, (Sub, Add)):
+        (a, b), (c, d) = found
+        low, high = (a + c, b + d) if isinstance(node.op, Add) else (a - d, b - c)
+    else:
+        low, high = found[0]
+    return (low, high) if whole[0] <= low and high <= whole[1] else whole

@@ -1,0 +1,68 @@
+"""Contractions of narrow numbers by dot-product instructions.
+
+Such an instruction adds the products of some neighbouring reduction steps to each lane:
+`acc[l] += sum over q of x[q] * w[l, q]`.  `w` is packed so that these steps lie together.  Which
+instruction is used follows from the types and the target, not from operators.
+"""
+
+from __future__ import annotations
+
+from tilesmith.ir.expr import Var, free_vars
+from tilesmith.ir.target import Target
+from tilesmith.ir.tensor_intrinsics import TensorIntrinsic, matches
+from tilesmith.strategy.intrinsics import available
+from tilesmith.te.tensor import IterVar, Reduce
+
+from .contraction import Contraction, reduction_order
+
+
+def dot_for(c: Contraction, target: Target) -> TensorIntrinsic | None:
+    """The instruction that does most of `c` in one multiply-add's time; None if none fits.
+
+    It must be exact: others are for a choice of precision, which no rule makes.
+    """
+    last = joined_axis(c)
+    if last is None or c.vector is None:
+        return None
+    columns, steps = c.vector.extent, last.extent
+    if not isinstance(columns, int) or not isinstance(steps, int):
+        return None
+    source = c.op.body[0]
+    assert isinstance(source, Reduce)
+    found: list[TensorIntrinsic] = []
+    for i in available(target).values():
+        if not _is_dot(i) or i.tolerance or i.result.size > columns or i.extents[1] > steps:
+            continue
+        if i.result.size * i.result.dtype.bytes * 8 != target.vector_bits:
+            continue
+        for binding in matches(i, source.sources[0]):
+            reads = {load: i.strides(operand)[0] for operand, load in binding.items()}
+            if reads.get(c.x) == 0 and reads.get(c.w):
+                found.append(i)
+    return max(found, key=lambda i: i.extents[1] / i.fmas, default=None)
+
+
+def joined_axis(c: Contraction) -> IterVar | None:
+    """The reduction axis whose neighbouring steps an instruction may add: the innermost one, which
+    both factors walk; None if the lanes read different elements of `x`.
+    """
+    steps = reduction_order(c)
+    if not steps or c.is_batched or c.vector is None:
+        return None
+    last, in_x, in_w = steps[-1], _vars(c.x.indices), _vars(c.w.indices)
+    fits = last.var in in_x and last.var in in_w and c.vector.var not in in_x
+    return last if fits and isinstance(last.extent, int) else None
+
+
+def _vars(indices: tuple) -> set[Var]:
+    return {v for i in indices for v in free_vars(i)}
+
+
+def _is_dot(i: TensorIntrinsic) -> bool:
+    """Whether `i` adds, to each lane, products of some neighbours in its own row of one operand and
+    of the other operand, which all lanes share.
+    """
+    if not i.accumulates or i.is_reduced != (False, True):
+        return False
+    depth = i.extents[1]
+    return sorted(i.strides(o) for o in i.operands) == [(0, 1), (depth, 1)]

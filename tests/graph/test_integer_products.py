@@ -1,0 +1,143 @@
+"""Products of quantised operands, in integers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tilesmith as ts
+from tilesmith.driver.passes import optimise
+from tilesmith.driver.session import Session
+from tilesmith.frontend.load import load
+from tilesmith.graph.control import nodes_in
+from tilesmith.graph.evaluate import evaluate
+from tilesmith.graph.nodes import Fused, Graph
+from tilesmith.graph.passes.integer_products import integer_products, narrow_products
+from tilesmith.ops.conv import Conv
+from tilesmith.ops.matmul import MatMul
+from tilesmith.support.options import Options
+
+
+def quantised(
+    node: dict[str, Any], x: tuple[int, ...], w: np.ndarray, axis: int, zero: int, scales: bool
+) -> bytes:
+    """A product between QuantizeLinear and DequantizeLinear, as quantisation tools write it."""
+    rng = np.random.default_rng(0)
+    count = w.shape[axis] if scales else 1
+    factors = rng.uniform(0.01, 0.03, count).astype(np.float32)
+    constants = [
+        ("xs", np.float32(0.02)), ("xz", np.uint8(zero)), ("w", w),
+        ("ws", factors if scales else factors[0]),
+        ("wz", np.zeros(count if scales else (), np.int8)),
+        ("ys", np.float32(0.5)), ("yz", np.uint8(100)),
+    ]  # fmt: skip
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "xs", "xz"], ["xq"]),
+        helper.make_node("DequantizeLinear", ["xq", "xs", "xz"], ["xd"]),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wd"], axis=axis),
+        helper.make_node(inputs=["xd", "wd"], outputs=["y"], **node),
+        helper.make_node("QuantizeLinear", ["y", "ys", "yz"], ["yq"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x)],
+        [helper.make_tensor_value_info("yq", TensorProto.UINT8, None)],
+        [numpy_helper.from_array(np.asarray(a), name) for name, a in constants],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return model.SerializeToString()
+
+
+def products(graph: Graph) -> list[MatMul | Conv]:
+    """The products in a graph, also inside fused groups."""
+    found = []
+    for _, node in nodes_in(graph):
+        inner = node.op.body.nodes if isinstance(node.op, Fused) else (node,)
+        found += [n.op for n in inner if isinstance(n.op, (MatMul, Conv))]
+    return found
+
+
+CASES = {
+    "matmul": ({"op_type": "MatMul"}, (5, 24), (24, 40), 1),
+    "odd matmul": ({"op_type": "MatMul"}, (3, 2, 13), (13, 9), 1),
+    "gemm": ({"op_type": "Gemm", "transB": 1}, (4, 17), (30, 17), 0),
+    "conv": ({"op_type": "Conv", "pads": [1, 1, 1, 1]}, (1, 16, 9, 7), (24, 16, 3, 3), 0),
+    "strided": ({"op_type": "Conv", "strides": [2, 2]}, (2, 3, 11, 9), (8, 3, 3, 3), 0),
+    "grouped": ({"op_type": "Conv", "group": 2}, (1, 8, 5, 5), (12, 4, 1, 1), 0),
+    "depthwise": ({"op_type": "Conv", "group": 8}, (1, 8, 6, 6), (8, 1, 3, 3), 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("scales", [False, True], ids=["one scale", "a scale per channel"])
+@pytest.mark.parametrize("target", ["native", "x86-64-v2", "c"])
+def test_products_are_integers(name: str, scales: bool, target: str) -> None:
+    node, x, w, axis = CASES[name]
+    rng = np.random.default_rng(1)
+    model = quantised(node, x, rng.integers(-127, 128, w, np.int8), axis, 117, scales)
+    graph = load(model)
+    session = Session.of(Options(target=target))
+    (made,) = products(optimise(graph, session))
+    assert str(made.to) == "i32"
+    given = rng.uniform(-3, 3, x).astype(np.float32)
+    (wanted,) = evaluate(graph, {"x": given}).values()
+    found = ts.compile(model, target=target)(given)
+    # sums of floats round, and may fall on the other side of a half
+    assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 1
+    assert np.mean(found != wanted) < 0.01
+
+
+def test_strict_results_keep_the_products_of_floats() -> None:
+    node, x, w, axis = CASES["matmul"]
+    model = quantised(node, x, np.ones(w, np.int8), axis, 0, False)
+    session = Session.of(Options(accuracy="strict"))
+    (made,) = products(optimise(load(model), session))
+    assert made.to is None
+
+
+def test_sums_that_may_not_fit_stay_as_they_are() -> None:
+    """255 * 127 * 70,000 is more than 2^31."""
+    node = {"op_type": "MatMul"}
+    long = quantised(node, (1, 70_000), np.full((70_000, 2), 127, np.int8), 1, 0, False)
+    graph = load(long)
+    assert integer_products(graph) is graph
+    small = quantised(node, (1, 60_000), np.full((60_000, 2), 127, np.int8), 1, 0, False)
+    assert [str(m.to) for m in products(integer_products(load(small)))] == ["i32"]
+
+
+def test_a_scale_that_varies_inside_a_sum() -> None:
+    node, x, w, _ = CASES["matmul"]
+    graph = load(quantised(node, x, np.ones(w, np.int8), 0, 0, True))
+    assert integer_products(graph) is graph
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_products_that_are_integers_already(seed: int) -> None:
+    """MatMulInteger and ConvInteger, exactly."""
+    rng = np.random.default_rng(seed)
+    shapes = {"MatMulInteger": ((4, 31), (31, 20)), "ConvInteger": ((1, 9, 8, 8), (16, 9, 3, 3))}
+    for op, (of_x, of_w) in shapes.items():
+        w = rng.integers(-128, 128, of_w, np.int8)
+        given = {"x": rng.integers(0, 256, of_x, np.uint8)}
+        initial = [
+            numpy_helper.from_array(np.asarray(a), n)
+            for n, a in (("w", w), ("xz", np.uint8(rng.integers(256))), ("wz", np.int8(-3)))
+        ]
+        graph = helper.make_graph(
+            [helper.make_node(op, ["x", "w", "xz", "wz"], ["y"])],
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.UINT8, of_x)],
+            [helper.make_tensor_value_info("y", TensorProto.INT32, None)],
+            initial,
+        )
+        opset = [helper.make_opsetid("", 17)]
+        model = helper.make_model(graph, opset_imports=opset, ir_version=8)
+        loaded = load(model.SerializeToString())
+        assert [str(m.to) for m in products(narrow_products(loaded))] == ["i32"]
+        (wanted,) = evaluate(loaded, given).values()
+        found = ts.compile(model.SerializeToString())(given["x"])
+        np.testing.assert_array_equal(found, wanted)
