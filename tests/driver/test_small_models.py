@@ -189,3 +189,8 @@ def test_declared_types_are_those_of_the_file() -> None:
     exe = ts.compile(made)
     assert [str(s) for s in (*exe.inputs, *exe.outputs)] == ["x: f32[2,3,12,12]", "y: f32[2,10]"]
     assert made.graph.input[0].type.tensor_type.elem_type == TensorProto.FLOAT
+
+
+def test_movement_of_an_empty_extent() -> None:
+    made = model([node("SpaceToDepth", "x", "y", blocksize=3)], {"x": (1, 3, 0, 3)}, ["y"])
+    assert ts.compile(made)(np.zeros((1, 3, 0, 3), np.float32)).shape == (1, 27, 0, 1)

@@ -54,7 +54,7 @@ def window_layout(strides: list[int], shape: tuple[int, ...], order: Layout) -> 
     """The layout with the dimensions of `order` in which axes of `shape` have `strides`, if there
     is one.
     """
-    if order.has_padding:
+    if order.has_padding or 0 in shape:
         return None
     spans = [0] * len(order.dims)
     below, inner = 1, 1  # the stride of the dimension inside the current one, and its extent
