@@ -237,7 +237,8 @@ def reason_of(message: str) -> str:
         found = re.search(pattern, message)
         if found:
             return reason.format(next((g for g in found.groups() if g), ""))
-    return re.split(r" \(give|; give|; export|, or --", message.rsplit(": ", 1)[-1])[0]
+    said = re.split(r" \(give|; give|; export|; compile|, or --", message)[0]
+    return said.rsplit(": ", 1)[-1]
 
 
 def outcomes(suite: Sequence[Test]) -> dict[str, Outcome]:

@@ -341,3 +341,29 @@ def test_a_scan_whose_length_only_a_run_knows(backward: int) -> None:
         found = exe.run({"x": x, "q": q})
         np.testing.assert_allclose(found["end"], sums[:, -1], rtol=1e-4, atol=1e-4)
         np.testing.assert_allclose(found["all"], sums * order, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("backward", [0, 1])
+def test_scan_of_opset_8_runs_each_batch(backward: int) -> None:
+    body = onnx.parser.parse_graph(
+        "body (float[2] h, float[2] x) => (float[2] after, float[2] seen)"
+        " { after = Add (h, x) seen = Mul (after, x) }"
+    )
+    node = helper.make_node(
+        "Scan", ["", "h0", "xs"], ["h", "ys"], body=body, num_scan_inputs=1, directions=[backward]
+    )
+    shapes = {"h0": [3, 2], "xs": [3, 5, 2]}
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info(k, TensorProto.FLOAT, s) for k, s in shapes.items()],
+        [helper.make_tensor_value_info(k, TensorProto.FLOAT, None) for k in ("h", "ys")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 8)], ir_version=4)
+    rng = np.random.default_rng(0)
+    h, xs = (rng.standard_normal(s).astype(np.float32) for s in shapes.values())
+    steps = xs[:, ::-1] if backward else xs
+    states = h[:, None] + np.cumsum(steps, axis=1)
+    found = ts.compile(model.SerializeToString()).run({"h0": h, "xs": xs})
+    np.testing.assert_allclose(found["h"], states[:, -1], rtol=1e-5)
+    np.testing.assert_allclose(found["ys"], states * steps, rtol=1e-5)

@@ -262,8 +262,6 @@ def test_every_operator_is_there_exactly_at_the_versions_of_its_schemas():
                 deprecated = onnx.defs.get_schema(name, version).deprecated
             except onnx.defs.SchemaError:
                 deprecated = True
-            if (name, version) == ("Scan", 8):
-                continue  # had rules of its own for one opset
             if name == "GroupNormalization" and 18 <= version < 21:
                 continue  # withdrawn later, yet exported and supported
             if name == "SimplifiedLayerNormalization":

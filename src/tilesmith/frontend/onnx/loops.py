@@ -313,19 +313,58 @@ def scan(n: OnnxNode) -> Result:
         _list(n, "scan_output_axes", outputs),
         _list(n, "scan_output_directions", outputs),
     )
+    return _scanned(n, body, state, sequences, (axes, backward), (out_axes, out_backward))
+
+
+@onnx_op("Scan", since=8, until=8)
+def scan_of_batches(n: OnnxNode) -> Result:
+    """Opset 8: the first axis of all values is that of the batch, the second that of sequences."""
+    body, count = graph_attribute(n, "body"), n.attr_int("num_scan_inputs")
+    if n.optional(0) is not None:
+        n.unsupported("sequences of several lengths (sequence_lens of Scan at opset 8)")
+    given = [n.input(i) for i in range(1, len(n.slots))]
+    if not 1 <= count <= len(given):
+        n.bad(f"attribute 'num_scan_inputs': expected 1 to {len(given)}, found {count}")
+    batches = dict.fromkeys(n.extent(v, 0) for v in given)
+    (batch,) = batches if len(batches) == 1 else (None,)
+    if not isinstance(batch, int) or not 1 <= batch <= _STEPS:
+        n.unsupported(f"a scan at opset 8 over batches of {', '.join(map(str, batches))}")
+    states, outputs = len(given) - count, len(body.output) - (len(given) - count)
+    backward = _list(n, "directions", count)
+    found: list[tuple[Value, ...]] = []
+    for i in range(batch):
+        own = [n.add(gather.Gather(0), v, n.const(i, i64)) for v in given]
+        orders = ([0] * count, backward), ([0] * outputs, [0] * outputs)
+        found.append(_scanned(n, body, own[:states], own[states:], *orders))
+    return tuple(_stack(n, [*values], 0) for values in zip(*found, strict=True))
+
+
+def _scanned(
+    n: OnnxNode,
+    body: Any,
+    state: Sequence[Slot],
+    sequences: Sequence[Value],
+    given: tuple[Sequence[int], Sequence[int]],
+    wanted: tuple[Sequence[int], Sequence[int]],
+) -> tuple[Value, ...]:
+    """The last state and the collected results.
+
+    given, wanted: for each sequence and each collected result, its axis and whether it is backward.
+    """
+    (axes, backward), (out_axes, out_backward) = given, wanted
     lengths = dict.fromkeys(v.shape[a] for v, a in zip(sequences, axes, strict=True))
     if len(lengths) != 1:
         n.bad(f"expected sequences of one length, found {', '.join(map(str, lengths))}")
     (length,) = lengths
     if not isinstance(length, int) or length > _FEW or not length:
-        made = _scan_node(n, body, state, sequences, (axes, backward), (out_axes, out_backward))
+        made = _scan_node(n, body, state, sequences, given, wanted)
         if made is not None:
             return made
     if not isinstance(length, int):
         n.unsupported("a scan of a length that only a run knows, whose elements or state have such")
     if not 1 <= length <= _STEPS:
         n.unsupported(f"a scan of {length} steps (supported are 1 to {_STEPS})")
-    collected: list[list[Value]] = [[] for _ in range(outputs)]
+    collected: list[list[Value]] = [[] for _ in out_axes]
     for step in range(length):
         elements = [
             n.add(gather.Gather(a), v, n.const(length - 1 - step if back else step, i64))
