@@ -302,5 +302,7 @@ def test_kernels_compiled_by_one_process_are_found_by_another(model, tmp_path):
             text=True,
         )
         assert done.returncode == 0, done.stderr
-        counts.append(len([p for p in (tmp_path / "cache").rglob("*") if p.is_file()]))
+        files = [p for p in (tmp_path / "cache").rglob("*") if p.is_file()]
+        # not the hash of the model's file, which is kept once the file is a minute old
+        counts.append(len([p for p in files if p.stat().st_size > 1000]))
     assert counts[0] > 0 and len(set(counts)) == 1

@@ -35,6 +35,7 @@ strategy/cpu/winograd.py TILES
 strategy/cpu/winograd_cost.py EFFICIENCY ERRORS WINOGRAD_MARGIN
 strategy/intrinsics/aarch64.py _UNIT_ROUNDOFF
 strategy/intrinsics/x86.py _LANE_BYTES _ROWS _UNIT_ROUNDOFF _WIDTHS
+strategy/sizes.py _MOST
 strategy/sketch/nest.py MAX_ORDERED MAX_UNROLLED_STATEMENTS
 strategy/sketch/pack.py PACK_REUSE
 strategy/sketch/place.py BLOCKS FAR REREAD

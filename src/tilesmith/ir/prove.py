@@ -232,6 +232,7 @@ def nonnegative(form: Affine, facts: Facts) -> bool:
     key = _key(form)
     found = facts.proofs.get(key)
     if found is None:
+        facts.proofs[key] = False  # a proof must not use itself
         found = facts.proofs[key] = _search(form, facts, _MAX_DEPTH, {})
     return found
 
