@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from tilesmith.driver import build, check, compile, load
     from tilesmith.driver.intrinsics import tensor_intrinsics
     from tilesmith.frontend.onnx.custom import register_op
+    from tilesmith.frontend.onnx.export import save_onnx
     from tilesmith.graph.nodes import Graph
     from tilesmith.ir.target import Target
     from tilesmith.ops.base import Op
+    from tilesmith.quantisation.entry import quantize
     from tilesmith.runtime.executable import Executable
     from tilesmith.support.errors import (
         AccuracyError,
@@ -67,8 +69,10 @@ __all__ = [
     "check",
     "compile",
     "load",
+    "quantize",
     "register_op",
     "register_template",
+    "save_onnx",
     "te",
     "tensor_intrinsics",
     "tune",
@@ -84,9 +88,11 @@ __getattr__, __dir__ = exports(
         "tilesmith.driver.checking": ["check"],
         "tilesmith.driver.intrinsics": ["tensor_intrinsics"],
         "tilesmith.frontend.onnx.custom": ["register_op"],
+        "tilesmith.frontend.onnx.export": ["save_onnx"],
         "tilesmith.graph.nodes": ["Graph"],
         "tilesmith.ir.target": ["Target"],
         "tilesmith.ops.base": ["Op"],
+        "tilesmith.quantisation.entry": ["quantize"],
         "tilesmith.runtime.executable": ["Executable"],
         "tilesmith.support.errors": [
             "AccuracyError",

@@ -11,7 +11,7 @@ import numpy as np
 from irregular_cases import irregular_cases
 from op_case import SPECIAL, Case, In, case
 
-from tilesmith.ir.dtypes import STORAGE, bool_, f16, f32, f64, i16, i32, i64, u8, u16
+from tilesmith.ir.dtypes import STORAGE, bool_, f16, f32, f64, i8, i16, i32, i64, int4, u8, u16
 from tilesmith.ops import activation as ac
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import reduce as rd
@@ -45,6 +45,7 @@ from tilesmith.ops.pool import (
     MaxPool,
     MaxPoolIndices,
 )
+from tilesmith.ops.quantize import Dequantize, DynamicQuantize, Quantize
 from tilesmith.ops.random import RandomNormal, RandomUniform
 from tilesmith.ops.resample import Resample
 from tilesmith.ops.resize import Resize
@@ -436,6 +437,22 @@ def _deformed() -> Iterator[Case]:
     )  # fmt: skip
 
 
+def _quantised() -> Iterator[Case]:
+    """Scales are powers of two, so that quotients are exact."""
+    scales = np.asarray([0.125, 0.25, 0.5], np.float32)
+    for dtype in (u8, i8, i16, int4):
+        zero = np.asarray(3, dtype.numpy)
+        yield case(Quantize(dtype), (2, 3, 4), scales[0], zero)
+        zeros = np.asarray([0, 1, 2], dtype.numpy)
+        yield case(Quantize(dtype, -2), (2, 3, 4), scales, zeros)
+        yield case(Dequantize(1), In((2, 3, 4), dtype.name, 0.0, 7.0), scales, zeros)
+        blocks = np.broadcast_to(scales[:, None], (3, 5)), np.ones((3, 5), dtype.numpy)
+        yield case(Quantize(dtype, 0, 3), (7, 5), *blocks)
+        yield case(Dequantize(0, 3), In((9, 5), dtype.name, 0.0, 7.0), *blocks)
+    for low, high in ((0.0, 4.0), (-3.0, -1.0), (0.0, 0.0)):
+        yield case(DynamicQuantize(), In((5, 7), low=low, high=high))
+
+
 CASES: tuple[Case, ...] = (
     *_elementwise(),
     *_reductions(),
@@ -449,6 +466,7 @@ CASES: tuple[Case, ...] = (
     *_random(),
     *_sizes(),
     *_deformed(),
+    *_quantised(),
 )
 
 

@@ -39,6 +39,7 @@ VERBS = {
     "compare": "Measure every installed engine, taking turns.",
     "check": "Compare every compiled kernel with its reference.",
     "explain": "Show where a model's time goes, kernel by kernel, and why.",
+    "quantize": "Quantise a trained model, calibrated on samples.",
     "tune": "Spend some seconds on making a model faster on this machine.",
     "records": "List, move and prune what tuning measured.",
     "opt": "Run chosen passes and print any stage of the IR.",

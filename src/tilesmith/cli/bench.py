@@ -18,7 +18,8 @@ from tilesmith.cli.arguments import (
     with_options,
 )
 from tilesmith.cli.console import milliseconds, print_json, print_table
-from tilesmith.cli.models import inputs_from, open_model, random_inputs, read_arrays
+from tilesmith.cli.models import inputs_from, open_model, random_inputs
+from tilesmith.support.array_files import read_arrays
 from tilesmith.support.errors import UsageError
 from tilesmith.support.measure import measure
 

@@ -39,7 +39,8 @@ from tilesmith.cli.arguments import (
     with_options,
 )
 from tilesmith.cli.console import print_json, print_table, progress
-from tilesmith.cli.models import read_arrays, with_shapes_of
+from tilesmith.cli.models import with_shapes_of
+from tilesmith.support.array_files import read_arrays
 from tilesmith.support.errors import AccuracyError, UsageError
 from tilesmith.support.options import Options
 

@@ -27,8 +27,9 @@ from tilesmith.cli.arguments import (
 )
 from tilesmith.cli.console import milliseconds, note, print_json, print_table, progress
 from tilesmith.cli.engines import ENGINES, Prepare, installed, load_module, torch_engines
-from tilesmith.cli.models import inputs_from, open_model, random_inputs, read_arrays
+from tilesmith.cli.models import inputs_from, open_model, random_inputs
 from tilesmith.runtime.executable import Executable
+from tilesmith.support.array_files import read_arrays
 from tilesmith.support.errors import UsageError
 from tilesmith.support.measure import Samples, interleave, ratio
 

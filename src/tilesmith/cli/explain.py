@@ -24,11 +24,12 @@ from tilesmith.cli.arguments import (
     with_options,
 )
 from tilesmith.cli.console import milliseconds, print_json, print_table, progress
-from tilesmith.cli.models import inputs_from, open_model, random_inputs, read_arrays
+from tilesmith.cli.models import inputs_from, open_model, random_inputs
 from tilesmith.ir.target import Target
 from tilesmith.perf.machine import Rates
 from tilesmith.perf.scaling import Scaling, division, scaling
 from tilesmith.runtime.profile import KernelTime, Profile
+from tilesmith.support.array_files import read_arrays
 from tilesmith.support.errors import UsageError
 
 

@@ -44,7 +44,6 @@ from tilesmith.cli.arguments import (
     with_options,
 )
 from tilesmith.cli.console import note, print_json, print_table
-from tilesmith.cli.models import read_arrays
 from tilesmith.driver import Session
 from tilesmith.graph.control import nodes_in
 from tilesmith.graph.nodes import Fused, Graph
@@ -58,6 +57,7 @@ from tilesmith.loop.text import print_func
 from tilesmith.loop.verify import verify as verify_loops
 from tilesmith.runtime.arrays import as_stored, is_foreign
 from tilesmith.strategy.group import STEP
+from tilesmith.support.array_files import read_arrays
 from tilesmith.support.errors import UsageError, VerifyError
 from tilesmith.te.knobs import Config, Decisions
 

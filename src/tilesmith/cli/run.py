@@ -25,9 +25,10 @@ from tilesmith.cli.arguments import (
     with_options,
 )
 from tilesmith.cli.console import milliseconds, note, print_json
-from tilesmith.cli.models import inputs_from, open_model, random_inputs, read_arrays
+from tilesmith.cli.models import inputs_from, open_model, random_inputs
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.program import TensorSpec
+from tilesmith.support.array_files import read_arrays
 from tilesmith.support.errors import AccuracyError, UsageError
 
 _TOLERANCES = {"f64": 1e-8, "f32": 1e-3, "f16": 2e-2}

@@ -174,12 +174,16 @@ def refit(group: GroupSpace, wanted: Decisions, session: Session, threads: int) 
 
 
 def predicted_seconds(
-    group: GroupSpace, decisions: Decisions, session: Session, threads: int
+    group: GroupSpace,
+    decisions: Decisions,
+    session: Session,
+    threads: int,
+    constants: Place = "l3",
 ) -> float:
-    """What the performance model expects of a group's kernel, its constants in the L3 cache."""
+    """What the performance model expects of a group's kernel; `constants`: where they lie."""
     quiet = Session(session.options, session.target)
     final = lower_loops(group.lower("k", Config(decisions)), quiet)
     places: list[Place] = ["l1"] * len(group.body.inputs)
     for i in group.constants:
-        places[i] = "l3"
+        places[i] = constants
     return session.backend.predict(final, session.target, threads, places)

@@ -19,8 +19,9 @@ from tilesmith.ir.dtypes import DType, f8e8m0, f32, i32, i64, u8
 from tilesmith.ir.expr import as_expr
 from tilesmith.ir.symbols import as_dim
 from tilesmith.ops import elementwise as ew
-from tilesmith.ops import gather, reduce, shape, slicing
+from tilesmith.ops import gather, shape, slicing
 from tilesmith.ops import matmul as mm
+from tilesmith.ops.quantize import DynamicQuantize
 
 
 def along(n: OnnxNode, v: Value, x: Value, axis: int, block: int) -> Value:
@@ -125,13 +126,7 @@ def dequantize_linear(n: OnnxNode) -> Result:
 
 @onnx_op("DynamicQuantizeLinear", since=11)
 def dynamic_quantize_linear(n: OnnxNode) -> Result:
-    x, zero = n.input(0), n.const(0, f32)
-    low = n.add(ew.Min(), n.add(reduce.ReduceMin(None, False), x), zero)
-    high = n.add(ew.Max(), n.add(reduce.ReduceMax(None, False), x), zero)
-    scale = n.add(ew.Div(), n.add(ew.Sub(), high, low), n.const(255, f32))
-    point = n.add(ew.Round(), n.add(ew.Div(), n.add(ew.Neg(), low), scale))
-    point = n.add(ew.Cast(u8), n.add(ew.Clip(0.0, 255.0), point))
-    return quantize(n, x, scale, point, u8), scale, point
+    return n.add(DynamicQuantize(), n.input(0))
 
 
 def _requantize(

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from tilesmith.graph.builder import expansion
 from tilesmith.graph.nodes import Constant, Graph, Node, Value
+from tilesmith.ops.base import Op
 
 
 def decompose(graph: Graph) -> Graph:
-    """`graph` over primitive operators only; the same object if it has no composite.
+    """`graph` over primitive operators only; the same object if it has no composite."""
+    return decompose_only(graph, lambda _: True)
+
+
+def decompose_only(graph: Graph, chosen: Callable[[Op], bool]) -> Graph:
+    """`graph` without the composite operators that are `chosen`; the same object if there are none.
 
     New nodes carry the `loc` of their composite.  Its result keeps its label.
     """
-    if not any(n.op.is_composite() for n in graph.nodes):
+
+    def goes(op: Op) -> bool:
+        return op.is_composite() and chosen(op)
+
+    if not any(goes(n.op) for n in graph.nodes):
         return graph
-    expanded = _Expansion(graph.constants)
+    expanded = _Expansion(graph.constants, goes)
     for node in graph.nodes:
         expanded.add(node)
     return replace(
@@ -27,16 +38,19 @@ def decompose(graph: Graph) -> Graph:
 
 
 class _Expansion:
-    """The graph under construction; `renamed` maps results that got no value of their own."""
+    """The graph under construction; `renamed` maps results that got no value of their own, and
+    `goes` says which operators are expanded.
+    """
 
-    def __init__(self, constants: tuple[Constant, ...]) -> None:
+    def __init__(self, constants: tuple[Constant, ...], goes: Callable[[Op], bool]) -> None:
+        self.goes = goes
         self.constants = {c.value: c for c in constants}
         self.nodes: list[Node] = []
         self.renamed: dict[Value, Value] = {}
 
     def add(self, node: Node) -> None:
         inputs = tuple(self.renamed.get(v, v) for v in node.inputs)
-        if not node.op.is_composite():
+        if not self.goes(node.op):
             self.nodes.append(
                 node if inputs == node.inputs else Node(node.op, inputs, node.outputs, node.loc)
             )

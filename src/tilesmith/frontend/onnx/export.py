@@ -1,0 +1,77 @@
+"""Graphs as ONNX models.
+
+A graph of the source's operators, as a frontend makes it, is written node by node; composite
+operators that ONNX lacks are written as what they are made of.  Files are of opset 21, the first
+with blocked quantisation; operators that came later are expanded.  Types between nodes are left
+out: readers infer them.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tilesmith.graph.nodes import Graph
+from tilesmith.graph.passes.decompose import decompose_only
+from tilesmith.support.errors import UnsupportedError, UsageError
+
+from .exported import WRITERS
+from .writer import Writer
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+OPSET, IR_VERSION = 21, 10
+
+LARGEST = 1 << 31
+"""Bytes of a protobuf message; larger models need weights in a file of their own."""
+
+
+def to_onnx(graph: Graph) -> ModelProto:
+    """An ONNX model that computes `graph`, whose sizes are fixed.
+
+    Raises UnsupportedError, which names all operators that have no form in ONNX, or for open sizes.
+    """
+    from onnx import helper
+
+    for v in graph.inputs:
+        if not v.type.is_static:
+            raise UnsupportedError(
+                f"input {v.name!r}: expected a fixed shape to write ONNX, found {v.type}; give "
+                "shapes="
+            )
+    graph = decompose_only(graph, lambda op: type(op) not in WRITERS)
+    lacking = sorted({n.op.name for n in graph.nodes if type(n.op) not in WRITERS})
+    if lacking:
+        raise UnsupportedError(f"no form in ONNX is known for {', '.join(lacking)}")
+    writer = Writer(graph)
+    for node in graph.nodes:
+        if node not in writer.written:
+            WRITERS[type(node.op)](writer, node)
+    inputs = [writer.info(writer.name(v), v) for v in graph.inputs]
+    for name, v in zip(graph.output_names, graph.outputs, strict=True):
+        writer.put("Identity", [writer.name(v)], [name])
+    outputs = [writer.info(n, v) for n, v in zip(graph.output_names, graph.outputs, strict=True)]
+    body = helper.make_graph(writer.nodes, graph.name, inputs, outputs, writer.initializers)
+    opsets = [helper.make_opsetid("", OPSET)]
+    return helper.make_model(
+        body, opset_imports=opsets, ir_version=IR_VERSION, producer_name="tilesmith"
+    )
+
+
+def save_onnx(graph: Graph, path: str | os.PathLike[str]) -> None:
+    """Write `graph` to an ONNX file, its weights in it, or beside it if they need over 2 GB.
+
+    Raises UnsupportedError for a graph that ONNX has no form for, UsageError if the file can't be
+    written.
+    """
+    import onnx
+
+    model, file = to_onnx(graph), Path(path)
+    large = sum(c.data.array.nbytes for c in graph.constants) >= LARGEST - (1 << 24)
+    beside = {"save_as_external_data": True, "location": f"{file.name}.data"} if large else {}
+    try:
+        onnx.save_model(model, file, **beside)
+    except OSError as e:
+        raise UsageError(f"{str(file)!r} can't be written: {e.strerror or e}") from None

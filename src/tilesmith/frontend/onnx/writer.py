@@ -1,0 +1,122 @@
+"""An ONNX model under construction: names, constants and nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilesmith.graph.evaluate import logical_array
+from tilesmith.graph.nodes import Graph, Node, Value
+from tilesmith.ir.dtypes import DType
+from tilesmith.ops.base import Op
+from tilesmith.support.errors import UnsupportedError
+
+from .tensors import ELEMENT_TYPES
+
+CODES = {d: code for code, d in ELEMENT_TYPES.items()}
+"""ONNX's numbers of element types."""
+
+
+class Writer:
+    """The ONNX model under construction.
+
+    `written` holds nodes that were written together with an earlier one.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.nodes: list[Any] = []
+        self.initializers: list[Any] = []
+        self.written: set[Node] = set()
+        self._names: dict[Value, str] = {}
+        self._taken = set(graph.output_names) | {v.name for v in graph.inputs}
+        self._constants: dict[tuple[str, bytes], str] = {}
+        for v in graph.inputs:
+            self._names[v] = v.name
+        if shared := {v.name for v in graph.inputs} & set(graph.output_names):
+            raise UnsupportedError(f"an input and an output are called {min(shared)!r}")
+
+    def name(self, v: Value) -> str:
+        """What a value is called; a constant becomes an initializer when it is first read."""
+        if v not in self._names:
+            self._names[v] = self._fresh(v.name or "t")
+            constant = self.graph.constant.get(v)
+            if constant is not None:
+                self._initialize(self._names[v], logical_array(constant), v.dtype)
+        return self._names[v]
+
+    def constant(self, array: np.ndarray) -> str:
+        """The name of a small constant; equal ones are one."""
+        key = (f"{array.dtype}{array.shape}", array.tobytes())
+        if key not in self._constants:
+            self._constants[key] = self._fresh("c")
+            dtype = next(d for d in CODES if d.numpy == array.dtype)
+            self._initialize(self._constants[key], array, dtype)
+        return self._constants[key]
+
+    def numbers(self, values: Any) -> str:
+        """The name of a constant of i64, as shapes and axes are given."""
+        return self.constant(np.asarray(values, np.int64))
+
+    def put(self, kind: str, inputs: list[str], outputs: list[str], **attributes: Any) -> None:
+        """Add a node; attributes that are None are left out."""
+        from onnx import helper
+
+        given = {k: v for k, v in attributes.items() if v is not None}
+        label = self._fresh(f"{outputs[0]}/{kind}")
+        self.nodes.append(helper.make_node(kind, inputs, outputs, name=label, **given))
+
+    def write(self, node: Node, kind: str, *more: str, **attributes: Any) -> None:
+        """The node as one of ONNX; `more`: inputs after its own."""
+        inputs = [self.name(v) for v in node.inputs]
+        self.put(kind, [*inputs, *more], [self.name(v) for v in node.outputs], **attributes)
+
+    def between(self, kind: str, inputs: list[str], **attributes: Any) -> str:
+        """The result of a node that has none of ours behind it."""
+        result = self._fresh("t")
+        self.put(kind, inputs, [result], **attributes)
+        return result
+
+    def info(self, name: str, v: Value) -> Any:
+        """The declaration of an input or output."""
+        from onnx import helper
+
+        if not v.type.is_static:
+            raise UnsupportedError(f"{name!r}: expected a fixed shape, found {v.type}")
+        return helper.make_tensor_value_info(name, CODES[v.dtype], v.type.static_shape)
+
+    def only_reader(self, v: Value, kind: type[Op]) -> Node | None:
+        """The node of this kind that alone reads `v`, if there is one."""
+        readers = self.graph.consumers.get(v, ())
+        if len(readers) != 1 or v in self.graph.outputs or type(readers[0].op) is not kind:
+            return None
+        return readers[0]
+
+    def alias(self, v: Value, name: str) -> None:
+        """Call a value what another node's result is called."""
+        self._names[v] = name
+
+    def _fresh(self, wanted: str) -> str:
+        name, count = wanted, 0
+        while name in self._taken:
+            count += 1
+            name = f"{wanted}_{count}"
+        self._taken.add(name)
+        return name
+
+    def _initialize(self, name: str, array: np.ndarray, dtype: DType) -> None:
+        from onnx import helper, numpy_helper
+
+        if dtype.bits >= 8 or dtype.is_bool:
+            self.initializers.append(numpy_helper.from_array(np.asarray(array), name))
+            return
+        values = array.astype(np.int32).reshape(-1) & ((1 << dtype.bits) - 1)
+        per_byte = 8 // dtype.bits
+        padded = np.zeros(-(-values.size // per_byte) * per_byte, np.uint8)
+        padded[: values.size] = values
+        parts = (padded[i::per_byte] << (i * dtype.bits) for i in range(per_byte))
+        packed = np.bitwise_or.reduce(list(parts)).astype(np.uint8)
+        self.initializers.append(
+            helper.make_tensor(name, CODES[dtype], array.shape, packed.tobytes(), raw=True)
+        )

@@ -1,0 +1,148 @@
+"""Quantisation: `q = saturate(round(x / scale) + zero)` and back, `x = (q - zero) * scale`.
+
+A scale is one number, one per place of an axis, or one per block of places along an axis.  Zero
+points have the shape of the scales and the element type of q.  Both operators are composite:
+their expansions are what products of integers are recognised by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilesmith.ir.dtypes import DType, f32, i32, u8
+from tilesmith.ir.types import Dim, TensorType, same_shape
+
+from . import rules
+from .base import GraphBuilder, Op
+from .elementwise import Add, Cast, Clip, Div, Equal, Max, Min, Mul, Neg, Round, Sub
+from .reduce import ReduceMax, ReduceMin
+from .shape import Expand, Reshape
+from .slicing import Slice
+
+
+@dataclass(frozen=True)
+class Quantize(Op):
+    """x [...] f32, its scales and zero points, to integers; ties are rounded to even.
+
+    to: element type of the result, at most 16 bits.
+    axis: that along which scales vary.
+    block: number of places along `axis` that share a scale; 0: one place, or all if there is a
+        single scale.
+    """
+
+    to: DType = u8
+    axis: int = 0
+    block: int = 0
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        x, scale, zero = _checked(self.name, inputs, self.to)
+        scale, zero = (_spread(self.name, b, v, x, self.axis, self.block) for v in (scale, zero))
+        q = b.add(Round(), b.add(Div(), x, scale))
+        q = b.add(Add(), q, b.add(Cast(f32), zero))
+        return b.add(Cast(self.to), b.add(Clip(float(self.to.min), float(self.to.max)), q))
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        x, scale, zero = inputs
+        s, z = (spread_array(v, x.shape, self.axis, self.block) for v in (scale, zero))
+        q = np.rint(x / s) + z.astype(np.float32)
+        return np.clip(q, self.to.min, self.to.max).astype(self.to.numpy)
+
+
+@dataclass(frozen=True)
+class Dequantize(Op):
+    """Integers q [...], their scales (f32) and zero points, back to f32.
+
+    axis: that along which scales vary.
+    block: number of places along `axis` that share a scale; 0: one place, or all if there is a
+        single scale.
+    """
+
+    axis: int = 0
+    block: int = 0
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        rules.check_count(self.name, inputs, 3)
+        q, scale, zero = _checked(self.name, inputs, inputs[0].type.dtype)
+        scale, zero = (_spread(self.name, b, v, q, self.axis, self.block) for v in (scale, zero))
+        wide = b.add(Sub(), b.add(Cast(i32), q), b.add(Cast(i32), zero))
+        return b.add(Mul(), b.add(Cast(f32), wide), scale)
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray:
+        q, scale, zero = inputs
+        s, z = (spread_array(v, q.shape, self.axis, self.block) for v in (scale, zero))
+        return (q.astype(np.int32) - z.astype(np.int32)).astype(np.float32) * s
+
+
+@dataclass(frozen=True)
+class DynamicQuantize(Op):
+    """x [...] f32 to u8 with the range that its values have, which includes 0.  The results are
+    integers, the scale f32[] and the zero point u8[]; a range of zero has scale 1.
+    """
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        rules.check_count(self.name, inputs, 1)
+        (x,) = inputs
+        zero = b.constant(np.zeros((), np.float32))
+        low = b.add(Min(), b.add(ReduceMin(None, False), x), zero)
+        high = b.add(Max(), b.add(ReduceMax(None, False), x), zero)
+        scale = b.add(Div(), b.add(Sub(), high, low), b.constant(np.asarray(255, np.float32)))
+        scale = b.add(Add(), scale, b.add(Cast(f32), b.add(Equal(), scale, zero)))
+        point = b.add(Round(), b.add(Div(), b.add(Neg(), low), scale))
+        point = b.add(Cast(u8), b.add(Clip(0.0, 255.0), point))
+        return b.add(Quantize(u8), x, scale, point), scale, point
+
+    def reference(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        (x,) = inputs
+        low, high = (np.float32(f(x, initial=0)) for f in (np.min, np.max))
+        scale = (high - low) / np.float32(255) or np.float32(1)
+        point = np.uint8(np.clip(np.rint(-low / scale), 0, 255))
+        q = np.clip(np.rint(x / scale) + np.float32(point), 0, 255).astype(np.uint8)
+        return q, np.asarray(scale, np.float32), np.asarray(point)
+
+
+def spread_array(v: np.ndarray, shape: tuple[int, ...], axis: int, block: int) -> np.ndarray:
+    """Scales or zero points in a shape that broadcasts to `shape`."""
+    if block:
+        return np.repeat(v, block, axis).take(range(shape[axis]), axis)
+    return (
+        v.reshape(()) if v.size == 1 else v.reshape(-1, *[1] * (len(shape) - axis % len(shape) - 1))
+    )
+
+
+def _checked(name: str, inputs: tuple[Any, ...], to: DType) -> tuple[Any, Any, Any]:
+    """The three operands.  Raises ModelError unless their types fit."""
+    rules.check_count(name, inputs, 3)
+    x, scale, zero = inputs
+    if not to.is_int or to.bits > 16:
+        rules.reject(name, "integers of at most 16 bits", to)
+    if scale.type.dtype is not f32:
+        rules.reject(name, "scales of f32", scale.type)
+    if zero.type != TensorType(to, scale.type.shape):
+        rules.reject(name, f"zero points of type {TensorType(to, scale.type.shape)}", zero.type)
+    return x, scale, zero
+
+
+def _spread(name: str, b: GraphBuilder, v: Any, x: Any, axis: int, block: int) -> Any:
+    """Scales or zero points in a shape that broadcasts to x."""
+    shape: tuple[Dim, ...] = x.type.shape
+    axis = rules.normalize_axis(name, axis, len(shape)) if shape else 0
+    if v.type.is_static and v.type.size == 1 and not block:
+        return b.add(Reshape(()), v) if v.type.rank else v
+    extent = rules.static(name, shape[axis], "the axis along which scales vary")
+    if not block:
+        if not same_shape(v.type.shape, (extent,)):
+            rules.reject(name, f"{extent} scales along axis {axis}", v.type)
+        return b.add(Reshape((extent, *[1] * (len(shape) - axis - 1))), v)
+    blocks = -(-extent // block)
+    wanted = (*shape[:axis], blocks, *shape[axis + 1 :])
+    if not same_shape(v.type.shape, wanted):
+        rules.reject(name, f"scales of shape {rules.shape_text(wanted)}", v.type)
+    before, after = v.type.shape[: axis + 1], v.type.shape[axis + 1 :]
+    wide = b.add(Expand((*before, block, *after)), b.add(Reshape((*before, 1, *after)), v))
+    wide = b.add(Reshape((*shape[:axis], blocks * block, *after)), wide)
+    if blocks * block == extent:
+        return wide
+    return b.add(Slice((0,), (extent,), (axis,), (1,)), wide)

@@ -1,0 +1,78 @@
+"""What is kept of the values that a layer reads, while samples stream by: its size is fixed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+HALF = 2048
+"""Bins on either side of zero."""
+
+
+@dataclass(slots=True)
+class Observed:
+    """The values of one tensor in all samples.
+
+    axis: that of the channels.
+    low, high: smallest and largest value; both include zero.
+    reach: the histogram's bins lie between minus and plus this number.
+    bins: how many values lie in each bin, from the lowest.
+    count: number of values per channel.
+    sums: sum of the values, per channel.
+    largest: largest magnitude, per channel.
+    ranges: the smallest and the largest value of each sample, including zero.
+    moments: the channels' second moments, sum of x xT over all rows; only if `with_moments`.
+    with_moments: whether `moments` are wanted.
+    """
+
+    axis: int
+    low: float = 0.0
+    high: float = 0.0
+    reach: float = 0.0
+    bins: np.ndarray = field(default_factory=lambda: np.zeros(2 * HALF, np.int64))
+    count: int = 0
+    sums: np.ndarray | None = None
+    largest: np.ndarray | None = None
+    ranges: list[tuple[float, float]] = field(default_factory=list)
+    moments: np.ndarray | None = None
+    with_moments: bool = False
+
+    def add(self, x: np.ndarray) -> None:
+        """Take in the values of one sample."""
+        low, high = min(float(x.min(initial=0.0)), 0.0), max(float(x.max(initial=0.0)), 0.0)
+        self.ranges.append((low, high))
+        self.low, self.high = min(self.low, low), max(self.high, high)
+        self._widen(max(-low, high))
+        if self.reach:
+            self.bins += np.histogram(x, 2 * HALF, (-self.reach, self.reach))[0]
+        rows = np.moveaxis(x, self.axis, -1).reshape(-1, x.shape[self.axis])
+        sums = rows.sum(0, dtype=np.float64)
+        largest = np.abs(rows).max(0, initial=0.0)
+        self.count += len(rows)
+        self.sums = sums if self.sums is None else self.sums + sums
+        self.largest = largest if self.largest is None else np.maximum(self.largest, largest)
+        if self.with_moments:
+            moments = rows.T @ rows
+            self.moments = moments if self.moments is None else self.moments + moments
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The mean value per channel."""
+        assert self.sums is not None
+        return self.sums / max(self.count, 1)
+
+    def _widen(self, largest: float) -> None:
+        """Double the range until it holds `largest`; pairs of bins become one."""
+        if not self.reach and largest:
+            self.reach = largest
+        while self.reach and self.reach < largest:
+            self.reach *= 2
+            pairs = self.bins.reshape(-1, 2).sum(1)
+            self.bins = np.zeros_like(self.bins)
+            self.bins[HALF // 2 : HALF // 2 + HALF] = pairs
+
+    @property
+    def centres(self) -> np.ndarray:
+        """The middle of each bin."""
+        return (np.arange(2 * HALF) + 0.5 - HALF) * (self.reach / HALF)

@@ -1,0 +1,134 @@
+"""Running models on samples: compiled programs, and how far their answers lie apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tilesmith.driver import compile
+from tilesmith.graph.nodes import Graph, Value
+from tilesmith.support.errors import UsageError
+from tilesmith.support.options import Options
+
+from .histogram import Observed
+from .samples import Sample
+
+Answers = dict[str, np.ndarray]
+"""The results of a run by the output's name."""
+
+
+@dataclass(slots=True)
+class Distance:
+    """How far answers lie from those of the model of floats, over all samples so far.
+
+    noise, signal: sums of squares of the differences and of the true answers, by output.
+    cosines: of the answers of each sample, the outputs together.
+    """
+
+    noise: dict[str, float]
+    signal: dict[str, float]
+    cosines: list[float]
+
+    @staticmethod
+    def none() -> Distance:
+        return Distance({}, {}, [])
+
+    def add(self, found: Answers, expected: Answers) -> None:
+        """Take in the answers to one sample.  Only floats count."""
+        products = squares = own = 0.0
+        for name, e in expected.items():
+            if e.dtype.kind != "f":
+                continue
+            x, y = (a.astype(np.float64).reshape(-1) for a in (found[name], e))
+            self.noise[name] = self.noise.get(name, 0.0) + float(np.square(x - y).sum())
+            signal = float(y @ y)
+            self.signal[name] = self.signal.get(name, 0.0) + signal
+            products, squares, own = products + float(x @ y), squares + signal, own + float(x @ x)
+        if squares and own:
+            self.cosines.append(products / np.sqrt(squares * own))
+        elif self.noise:
+            self.cosines.append(1.0 if squares == own else 0.0)
+
+    @property
+    def ratio(self) -> float:
+        """Noise relative to the signal, in power; the mean over the outputs."""
+        shares = [self.noise[k] / self.signal[k] for k in self.noise if self.signal[k]]
+        return float(np.mean(shares)) if shares else 0.0
+
+    @property
+    def decibels(self) -> float:
+        """The ratio of signal to noise in decibels; infinite where nothing differs."""
+        return decibels(self.ratio)
+
+    @property
+    def cosine(self) -> float:
+        """The mean cosine similarity of the answers."""
+        return float(np.mean(self.cosines)) if self.cosines else 1.0
+
+
+def decibels(noise: float) -> float:
+    """A ratio of noise to signal, in power, as a ratio of signal to noise in decibels."""
+    return float(-10 * np.log10(noise)) if noise > 0 else float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What the model of floats does on the samples.
+
+    answers: to each sample.
+    observed: the values of the tensors that layers read.
+    """
+
+    answers: Sequence[Answers]
+    observed: Mapping[Value, Observed]
+
+
+def observe(
+    graph: Graph, axes: Mapping[Value, int], samples: Iterable[Sample], options: Options,
+    moments: bool = False,
+) -> Reference:  # fmt: skip
+    """Run `graph` on the samples and watch values in it.
+
+    axes: the values, and the axis of each along which its channels lie.
+    moments: whether the channels' second moments are wanted.
+
+    Raises UsageError for a value that is not finite.
+    """
+    inside = [v for v in axes if v not in graph.inputs and v not in graph.outputs]
+    names = [f"observed {i}" for i in range(len(inside))]
+    watched = replace(
+        graph,
+        outputs=(*graph.outputs, *inside),
+        output_names=(*graph.output_names, *names),
+    )
+    exe = compile(watched, options=options)
+    seen = {v: Observed(axis % v.type.rank, with_moments=moments) for v, axis in axes.items()}
+    label = dict(zip(watched.outputs, watched.output_names, strict=True))
+    answers: list[Answers] = []
+    for number, sample in enumerate(samples):
+        found = exe.run(sample)
+        for v, stats in seen.items():
+            array = sample[v.name] if v in graph.inputs else found[label[v]]
+            if not np.isfinite(array).all():
+                raise UsageError(
+                    f"sample {number}: expected finite values inside the model, found others at "
+                    f"{v.name or 'a value without a name'!r}; calibrate without this sample"
+                )
+            stats.add(array)
+        answers.append({name: found[name] for name in graph.output_names})
+    if not any(a.dtype.kind == "f" for a in answers[0].values()):
+        raise UsageError("expected an output of floats to compare, found none in the model")
+    return Reference(answers, seen)
+
+
+def distance(
+    graph: Graph, samples: Iterable[Sample], reference: Reference, options: Options
+) -> Distance:
+    """How far the answers of a compiled graph lie from the reference's."""
+    exe = compile(graph, options=options)
+    found = Distance.none()
+    for sample, expected in zip(samples, reference.answers, strict=True):
+        found.add(exe.run(sample), expected)
+    return found

@@ -1,0 +1,87 @@
+"""Every choice that a user can make about quantisation, as one frozen value.
+
+`ts.quantize` takes the fields as keyword arguments (`QuantizeChoices`).  The command line is made
+from the fields' metadata, like that of `Options`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypedDict
+
+from tilesmith.ir.dtypes import DType, i8, u8
+from tilesmith.runtime.executable import Executable
+from tilesmith.support.errors import UsageError
+from tilesmith.support.options import about
+
+from .ranges import METHODS
+from .schemes import SCHEMES
+
+ACTIVATIONS: Mapping[str, DType] = {"u8": u8, "i8": i8}
+Metric: TypeAlias = Callable[[Executable], float]
+"""What an executable is worth, such as its accuracy on labelled data; more is better."""
+
+
+class QuantizeChoices(TypedDict, total=False):
+    """The fields of `QuantizeOptions` as keyword arguments."""
+
+    scheme: str
+    metric: Metric | None
+    calibration: str
+    activations: str
+    bias_correction: bool
+    pins: Mapping[str, str] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizeOptions:
+    """Choices of one quantisation.  The metadata of a field says what it means.
+
+    Raises UsageError if a value is impossible.
+    """
+
+    scheme: str = field(
+        default="int8", metadata=about(f"What to do to layers: {', '.join(SCHEMES[1:])}.")
+    )
+    metric: Metric | None = field(
+        default=None,
+        metadata=about(
+            "What an executable is worth, more being better (default: no labels).", cli=False
+        ),
+    )
+    calibration: str = field(
+        default="mse",
+        metadata=about(f"How the ranges of activations are found: {', '.join(METHODS)}."),
+    )
+    activations: str = field(
+        default="u8", metadata=about(f"Type of activations: {', '.join(ACTIVATIONS)}.")
+    )
+    bias_correction: bool = field(
+        default=True,
+        metadata=about("Take the mean error that rounded weights cause out of the results."),
+    )
+    pins: Mapping[str, str] | None = field(
+        default=None,
+        metadata=about(
+            "By name or pattern of a layer: the only scheme it may have (f32 leaves it alone).",
+            cli=False,
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        _check("scheme", self.scheme, SCHEMES[1:])
+        _check("calibration", self.calibration, METHODS)
+        _check("activations", self.activations, ACTIVATIONS)
+        for scheme in (self.pins or {}).values():
+            _check("a pinned scheme", scheme, SCHEMES)
+
+    @property
+    def activation_type(self) -> DType:
+        """The element type of activations."""
+        return ACTIVATIONS[self.activations]
+
+
+def _check(what: str, found: Any, known: Any) -> None:
+    if found not in known:
+        raise UsageError(f"{what} must be one of {', '.join(known)}, not {found!r}")

@@ -1,0 +1,149 @@
+"""The samples that a model is calibrated on: from files or from memory, checked one by one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tilesmith.graph.nodes import Graph, Value
+from tilesmith.support.array_files import read_arrays
+from tilesmith.support.errors import ModelError, UsageError
+
+Sample: TypeAlias = "dict[str, np.ndarray]"
+"""Arrays by the name of the model's input."""
+
+
+class Samples:
+    """Samples of a model's inputs, read again for each pass over them.
+
+    data: a folder of .npz files (or of .npy files, for a model with one input), one sample in each;
+        an .npz or .npy file whose arrays hold samples along axis 0; or a sequence of samples in
+        memory, each a mapping by name, or an array for a model with one input.
+
+    Arrays in files are named as the model's inputs, or that name behind `in_`; others are ignored.
+    A file of the inputs' own shapes is one sample.  An axis 0 that is a multiple of the input's is
+    cut into samples; so is an additional axis.
+
+    Raises UsageError where there are no samples; each pass raises ModelError for the first sample
+    that does not fit the model, or that holds a NaN or an infinity.
+    """
+
+    def __init__(self, data: Any, graph: Graph) -> None:
+        self._inputs = graph.inputs
+        self._parts: Sequence[Any]
+        if isinstance(data, (str, os.PathLike)):
+            self._parts = _files(Path(data))
+        elif isinstance(data, Mapping):
+            self._parts = [data]
+        elif isinstance(data, Iterable):
+            self._parts = list(data)
+        else:
+            raise UsageError(
+                "expected samples: a folder, a file, or a sequence of arrays or of mappings from "
+                f"input names to arrays; found {type(data).__name__}"
+            )
+        if not self._parts:
+            raise UsageError("expected samples to calibrate on, found an empty sequence")
+
+    def __iter__(self) -> Iterator[Sample]:
+        count = 0
+        for number, part in enumerate(self._parts):
+            found, where = part, f"sample {number}"
+            if isinstance(part, Path):
+                found, where = read_arrays(part), repr(str(part))
+                for sample in self._cut(self._named(found, where, exact=False), where):
+                    count += 1
+                    yield sample
+                continue
+            count += 1
+            yield self._checked(self._named(found, where, exact=True), where)
+        if not count:
+            raise UsageError("expected samples to calibrate on, found arrays without any")
+
+    def _named(self, found: Any, where: str, *, exact: bool) -> Sample:
+        """The arrays by input; `exact`: others are an error."""
+        names = [v.name for v in self._inputs]
+        if not isinstance(found, Mapping):
+            found = {"": found}
+        if set(found) == {""} and len(names) == 1:
+            return {names[0]: np.asarray(found[""])}
+        taken = {n: k for n in names for k in (f"in_{n}", n) if k in found}
+        missing = [n for n in names if n not in taken]
+        more = [k for k in found if k not in taken.values()]
+        if missing or (exact and more):
+            has = ", ".join(repr(k) if k else "one unnamed array" for k in found) or "nothing"
+            wanted = ", ".join(map(repr, names))
+            raise ModelError(f"{where}: expected arrays for the inputs {wanted}, found {has}")
+        return {n: np.asarray(found[k]) for n, k in taken.items()}
+
+    def _cut(self, arrays: Sample, where: str) -> Iterator[Sample]:
+        """The samples in the arrays of a file."""
+        counts = {v.name: _count(v, arrays[v.name].shape) for v in self._inputs}
+        if None in counts.values() or len(set(counts.values())) != 1:
+            yield self._checked(arrays, where)
+            return
+        for i in range(next(iter(counts.values())) or 0):
+            sample = {}
+            for v in self._inputs:
+                array = arrays[v.name]
+                if array.ndim > v.type.rank:
+                    sample[v.name] = array[i]
+                elif v.type.rank:
+                    batch = v.type.shape[0] if isinstance(v.type.shape[0], int) else len(array)
+                    sample[v.name] = array[i * batch : (i + 1) * batch]
+                else:
+                    sample[v.name] = array
+            yield self._checked(sample, f"{where}, sample {i}")
+
+    def _checked(self, sample: Sample, where: str) -> Sample:
+        for v in self._inputs:
+            array = sample[v.name]
+            fits = array.ndim == v.type.rank and all(
+                n == d for n, d in zip(array.shape, v.shape) if isinstance(d, int)
+            )
+            if array.dtype != v.dtype.numpy or not fits:
+                shape = ",".join(map(str, array.shape))
+                raise ModelError(
+                    f"{where}: expected {v.type} for input {v.name!r}, found {array.dtype}[{shape}]"
+                )
+            if v.dtype.is_float and not np.isfinite(array).all():
+                kind = "a NaN" if np.isnan(array).any() else "an infinity"
+                raise ModelError(f"{where}: input {v.name!r} holds {kind}; calibrate without it")
+        return sample
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        found = sorted(p for p in path.iterdir() if p.suffix in (".npz", ".npy"))
+        if not found:
+            raise UsageError(
+                f"the folder {str(path)!r} has no samples: expected .npz or .npy files in it"
+            )
+        return found
+    if not path.exists():
+        raise UsageError(f"there is no file or folder {str(path)!r} of samples")
+    return [path]
+
+
+def _count(v: Value, shape: tuple[int, ...]) -> int | None:
+    """How many samples an array of this shape holds; None if it does not fit."""
+    own = v.type.shape
+    if len(shape) == len(own) + 1:
+        return shape[0] if _fit(own, shape[1:]) else None
+    if len(shape) != len(own):
+        return None
+    if not own or not isinstance(own[0], int):
+        return 1 if _fit(own, shape) else None
+    return (
+        shape[0] // own[0]
+        if own[0] and shape[0] % own[0] == 0 and _fit(own[1:], shape[1:])
+        else None
+    )
+
+
+def _fit(own: Sequence[Any], shape: Sequence[int]) -> bool:
+    return all(n == d for d, n in zip(own, shape, strict=True) if isinstance(d, int))

@@ -1,0 +1,100 @@
+"""Graphs written as ONNX: read back, they compute the same."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from op_case import Case
+from op_cases import CASES, assert_close
+
+from tilesmith.frontend.load import load
+from tilesmith.frontend.onnx.export import to_onnx
+from tilesmith.frontend.onnx.exported import WRITERS
+from tilesmith.graph.builder import Builder, array_type
+from tilesmith.graph.evaluate import evaluate
+from tilesmith.ir.dtypes import f8e8m0, f32, i32
+from tilesmith.ir.types import TensorType
+from tilesmith.ops.conv import Conv
+from tilesmith.ops.elementwise import Add, Cast
+from tilesmith.ops.slicing import Flip
+from tilesmith.support.errors import UnsupportedError
+
+WRITTEN = [c for c in CASES if type(c.op) in WRITERS]
+
+
+def _types(case: Case) -> set[np.dtype]:
+    return {a.dtype for a in case.arrays()}
+
+
+def _is_in_onnx(case: Case) -> bool:
+    """ONNX has the operator for these types."""
+    kinds = _types(case)
+    plain = kinds <= {np.dtype(np.float32), np.dtype(np.int64), np.dtype(bool)}
+    return plain and not (isinstance(case.op, Cast) and case.op.to is f8e8m0)
+
+
+def test_every_writer_has_a_case():
+    assert {type(c.op) for c in WRITTEN if _is_in_onnx(c) or "quant" in c.op.name} == set(WRITERS)
+
+
+@pytest.mark.parametrize("kind", [pytest.param(k, id=k.name) for k in WRITERS])
+def test_an_operator_written_and_read_computes_the_same(kind):
+    for case in WRITTEN:
+        if type(case.op) is not kind or not (_is_in_onnx(case) or "quant" in kind.name):
+            continue
+        b = Builder("case")
+        arrays = case.arrays()
+        values = [b.input(f"x{i}", array_type(a)) for i, a in enumerate(arrays)]
+        found = b.add(case.op, *values)
+        outputs = found if isinstance(found, tuple) else (found,)
+        graph = b.finish(outputs, [f"y{i}" for i in range(len(outputs))])
+        inputs = {v.name: a for v, a in zip(values, arrays, strict=True)}
+        again = load(to_onnx(graph))
+        for f, w in zip(
+            evaluate(again, inputs).values(), evaluate(graph, inputs).values(), strict=True
+        ):
+            assert_close(f, w)
+
+
+def test_a_bias_becomes_part_of_the_convolution():
+    b = Builder("bias")
+    x = b.input("x", TensorType(f32, (1, 3, 8, 8)))
+    w, bias = np.ones((4, 3, 3, 3), np.float32), np.ones((4, 1, 1), np.float32)
+    y = b.add(Add(), b.add(Conv(), x, b.constant(w, "w")), b.constant(bias))
+    model = to_onnx(b.finish(y, ["y"]))
+    onnx.checker.check_model(model, full_check=True)
+    assert [n.op_type for n in model.graph.node] == ["Conv", "Identity"]
+    assert len(model.graph.node[0].input) == 3
+
+
+def test_packed_integers_are_read_back():
+    values = np.asarray([[-8, 7, 3], [0, -1, 5]], ml_dtypes.int4)
+    b = Builder("packed")
+    x = b.input("x", TensorType(i32, (2, 3)))
+    y = b.add(Add(), x, b.add(Cast(i32), b.constant(values, "w")))
+    again = load(to_onnx(b.finish(y, ["y"])))
+    found = evaluate(again, {"x": np.zeros((2, 3), np.int32)})["y"]
+    assert np.array_equal(found, values.astype(np.int32))
+
+
+def test_what_onnx_lacks_is_named():
+    b = Builder("flip")
+    x = b.input("x", TensorType(f32, (1, 8, 2)))
+    with pytest.raises(UnsupportedError, match="no form in ONNX is known for flip"):
+        to_onnx(b.finish(b.add(Flip((1,)), x)))
+
+
+def test_open_sizes_are_refused():
+    model = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("Relu", ["x"], ["y"])],
+            "open",
+            [helper.make_tensor_value_info("x", 1, ["n", 3])],
+            [helper.make_tensor_value_info("y", 1, ["n", 3])],
+        )
+    )
+    with pytest.raises(UnsupportedError, match="input 'x': expected a fixed shape to write ONNX"):
+        to_onnx(load(model))
