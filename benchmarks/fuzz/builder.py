@@ -19,6 +19,7 @@ import numpy as np
 import onnx
 from onnx import defs, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
 from onnx.shape_inference import infer_shapes
 
 Array = np.ndarray
@@ -313,6 +314,17 @@ def used(node: onnx.NodeProto) -> list[str]:
     return list(names)
 
 
+class LpNormalization(OpRun):
+    """That of the evaluator adds numbers with their signs where p is 1."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, axis: int | None = None, p: int | None = None) -> tuple[Array]:
+        axis, p = -1 if axis is None else axis, p or 2
+        norm = (np.abs(x) ** p).sum(axis=axis, keepdims=True) ** (1 / p)
+        return (np.where(norm == 0, 0, x / norm).astype(x.dtype),)
+
+
 def evaluate(node: onnx.NodeProto, known: Mapping[str, Array], opset: int) -> list[Array]:
     """The results of a node by the reference evaluator.
 
@@ -322,12 +334,14 @@ def evaluate(node: onnx.NodeProto, known: Mapping[str, Array], opset: int) -> li
     operands = {n: known[n].copy() for n in used(node)}  # the evaluator writes into some
     if _is_undefined(node, [known[n] for n in node.input if n]):
         raise Rejected("the result is not specified")
+    if node.op_type == "BatchNormalization" and 9 <= opset < 14:
+        opset = 14  # the evaluator's older one trains at any momentum
     model = model_of([node], (info_of(n, a) for n, a in operands.items()), node.output, {}, opset)
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             inferred = infer_shapes(model, strict_mode=True)
-            found = ReferenceEvaluator(model).run(None, operands)
+            found = ReferenceEvaluator(model, new_ops=[LpNormalization]).run(None, operands)
     except Exception as e:  # whatever it raises: it does not take the node
         raise Rejected(f"{type(e).__name__}: {e}") from e
     results = []
@@ -353,6 +367,8 @@ def _is_undefined(node: onnx.NodeProto, operands: Sequence[Array]) -> bool:
     first = operands[0] if operands else np.zeros(0)
     whole = first.dtype.kind in "iub"
     wide = first.astype(np.float64)
+    if op in ("Resize", "Upsample") and not np.isfinite(wide).all():
+        return True  # a weight of 0 times infinity
     if op in ("Div", "Mod") and whole:
         by = operands[1]
         return bool((by == 0).any() or ((by == -1).any() if by.dtype.kind == "i" else False))

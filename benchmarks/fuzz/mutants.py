@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, TensorProto
+from onnx import AttributeProto, TensorProto, numpy_helper
 
 import children
 import tilesmith as ts
@@ -50,7 +50,8 @@ def judge_mutant(seed: int) -> Verdict:
     try:
         executable = ts.compile(content, threads=1, fallback="error")
         specs = executable.program.expected_inputs
-        if sum(math.prod(s.static_shape) for s in specs) <= _MOST_ELEMENTS:
+        elements = sum(math.prod(s.static_shape) for s in specs)
+        if elements <= _MOST_ELEMENTS and not _may_run_long(content):
             executable.run({s.name: np.ones(s.static_shape, s.dtype.numpy) for s in specs})
     except ModelError as e:
         assert "\n" not in str(e), "a message has one line"
@@ -58,6 +59,18 @@ def judge_mutant(seed: int) -> Verdict:
     except Exception as e:  # a defect, reported with its seed
         return Verdict(CRASHED, f"{type(e).__name__}: {e}")
     return Verdict(RIGHT)
+
+
+_MOST_TRIPS = 1 << 20
+"""Most iterations of a mutant that is run."""
+
+
+def _may_run_long(content: bytes) -> bool:
+    """Whether a model, which could be read, has a loop of very many iterations."""
+    model = onnx.load_from_string(content)
+    loops = any(n.op_type == "Loop" for n in _nodes(model.graph))
+    numbers = (t for t in model.graph.initializer if t.data_type == TensorProto.INT64)
+    return loops and any((numpy_helper.to_array(t) > _MOST_TRIPS).any() for t in numbers)
 
 
 def mutant_verdicts(seeds: Sequence[int]) -> Iterator[Verdict]:

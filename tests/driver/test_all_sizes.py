@@ -18,7 +18,7 @@ from tilesmith.graph.control import kernels_in
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Fused, Graph
 from tilesmith.ir.dtypes import f32
-from tilesmith.ir.expr import Var
+from tilesmith.ir.expr import Load, Var
 from tilesmith.ir.symbols import symbol
 from tilesmith.ir.types import TensorType
 from tilesmith.ops import conv, matmul, norm, pool, reduce, shape, slicing
@@ -27,6 +27,7 @@ from tilesmith.ops.elementwise import Add, Exp
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.specialised import Specialised
 from tilesmith.strategy.cpu.winograd import winograd_op
+from tilesmith.strategy.group import group_tensors
 from tilesmith.support.errors import ModelError, UsageError
 
 
@@ -127,6 +128,39 @@ def test_winograd_convolutions_of_all_sizes(channels: int, size: int, most: int 
     for images, *image in ((1, size, size), (0, 5, 5), (1, 1, 1), (2, 3, 18), (3, size + 1, 7)):
         sizes = dict(zip((h, w), image, strict=True))
         _check(graph, exe, sizes if isinstance(n, int) else {n: images, **sizes})
+
+
+def test_tiles_of_all_sizes_read_a_halo() -> None:
+    """The zeros that make the last tile whole are memory, so that no read needs a test."""
+    h, w = symbol("h", 1, 200, 24), symbol("w", 1, 200, 24)
+    b = Builder("two")
+    y = b.input("x", TensorType(f32, (1, 24, h, w)))
+    for _ in range(2):
+        y = b.add(conv.Conv(pads=(1, 1, 1, 1)), y, b.constant(_weights(24, 24, 3, 3)))
+    graph = b.finish(y)
+    fused = [n for _, n in kernels_in(optimise(graph, Session.of(None)))]
+    second = [n for n in fused if isinstance(n.op, Fused) and winograd_op(n.op.body)][1]
+    layout = second.inputs[0].layout
+    assert layout is not None
+    assert {d.axis: (d.before, d.after) for d in layout.dims if d.before} == {2: (1, 4), 3: (1, 4)}
+    reads = [s for s in group_tensors(second.op.body).stages if s.name == "pad"]
+    assert all(isinstance(s.body[0], Load) for s in reads)
+    exe = ts.compile(graph, threads=2)
+    for image in ((24, 24), (1, 1), (5, 30), (23, 6)):
+        _check(graph, exe, dict(zip((h, w), image, strict=True)))
+
+
+def test_a_profile_reckons_with_the_expected_sizes() -> None:
+    n, h = symbol("n", 1, 8, 1), symbol("h", 4, 200, 32)
+    exe = ts.compile(_network(n, h), threads=1)
+    fixed = ts.compile(_network(1, 32), threads=1)
+    image = np.zeros((1, 3, 32, 40), np.float32)
+    flops = [sum(k.info.work.flops for k in e.profile(image) if k.info) for e in (exe, fixed)]
+    assert flops[0] == pytest.approx(flops[1], rel=0.5)
+    assert all(k.prediction is not None for k in exe.profile(image))
+    other = exe.profile(np.zeros((1, 3, 33, 40), np.float32))
+    assert any(k.prediction is None and not k.flops_per_second for k in other)
+    assert str(other)
 
 
 def test_a_convolution_whose_tiles_are_not_proved_to_fit_stays_direct() -> None:

@@ -363,6 +363,11 @@ def test_ranges_and_expected_sizes() -> None:
     graph = load(image, dynamic={"n": (0, 8), "x": {2: (32, 64), 3: 48}}, expected={"c": 3})
     sizes = {s.name: str(s.sizes) for s in graph.symbols}
     assert sizes == {"n": "0..8~1", "c": f"1..{most}~3", "x.2": "32..64~64", "w": "1..48~48"}
+    sizes = {s.name: str(s.sizes) for s in load(image, expected={"x": (2, 3, 320, 240)}).symbols}
+    assert sizes == {
+        name: f"1..{most}~{n}"
+        for name, n in zip(("n", "c", "x.2", "w"), (2, 3, 320, 240), strict=True)
+    }
 
 
 @pytest.mark.parametrize(
@@ -373,6 +378,13 @@ def test_ranges_and_expected_sizes() -> None:
         ({"dynamic": {"n": (1, 2**40)}}, "from 0 to 2147483647"),
         ({"dynamic": {"n": 4}, "expected": {"n": 5}}, "dimension 'n' is from 1 to 4, found 5"),
         ({"expected": {"m": 5}}, "expected: no input is named 'm'"),
+        ({"expected": {"x": 5}}, r"'x' is an input, its shape is \(n, 3\).*found 5"),
+        ({"expected": {"x": (5,)}}, r"'x' is an input, its shape is \(n, 3\).*found \(5,\)"),
+        ({"expected": {"x": (5, 4)}}, r"'x' is an input, its shape is \(n, 3\).*found \(5, 4\)"),
+        (
+            {"dynamic": {"x": (1, 4)}},
+            r"'x' is an input; expected ranges of its axes.*found \(1, 4\)",
+        ),
     ],
 )
 def test_bad_ranges(options: dict[str, Any], message: str) -> None:

@@ -26,6 +26,7 @@ from tilesmith.graph.parse import parse_graph
 from tilesmith.graph.passes.localise import localise
 from tilesmith.graph.text import constants_of, print_graph
 from tilesmith.ir.expr import Var, index_of
+from tilesmith.ir.symbols import symbols_of
 from tilesmith.ir.target import Target
 from tilesmith.loop.in_place import may_lie_over
 from tilesmith.loop.nodes import Func
@@ -34,7 +35,12 @@ from tilesmith.loop.text import print_func
 from tilesmith.strategy.describe import describe
 from tilesmith.support.cache import Cache, cache_key
 from tilesmith.support.child import ChildError, Children
-from tilesmith.support.errors import ScheduleError, TilesmithError
+from tilesmith.support.errors import (
+    ExpressionError,
+    OpenDimensionError,
+    ScheduleError,
+    TilesmithError,
+)
 from tilesmith.support.options import Options
 from tilesmith.te.knobs import Config, Decisions
 
@@ -329,4 +335,10 @@ def _compile_kernel(
         return code
     except TilesmithError as e:
         e.add_note(f"while compiling {m.loc or 'a kernel'}:\n{print_graph(m.body)}")
+        dims = (d for v in m.body.inputs for d in v.type.shape)
+        if isinstance(e, ExpressionError) and symbols_of(dims):
+            raise OpenDimensionError(
+                f"{m.loc or 'a kernel'} can't be compiled for all sizes; give shapes, or a smaller "
+                f"range with dynamic=: {e}"
+            ) from e
         raise

@@ -18,7 +18,7 @@ from tilesmith.ir import extents
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Expr, as_expr, cast, const, minimum, select
 from tilesmith.ir.intrinsics import checked_index
-from tilesmith.ir.types import Dim, same_shape
+from tilesmith.ir.types import Dim, same_dim, same_shape
 from tilesmith.te import tensor as te
 
 from . import rules
@@ -60,7 +60,11 @@ class _AlongAxis(Op, abstract=True):
         rules.check_count(self.name, inputs, 2)
         x, indices = inputs
         rules.check_kind(self.name, indices, rules.INTEGERS, "indices")
-        return x, indices, rules.normalize_axis(self.name, self.axis, x.rank)
+        axis = rules.normalize_axis(self.name, self.axis, x.rank)
+        others = (*x.shape[:axis], *x.shape[axis + 1 :], *indices.shape)
+        if same_dim(x.shape[axis], 0) and not any(same_dim(d, 0) for d in others):
+            rules.reject(self.name, f"elements along axis {axis}", "none")
+        return x, indices, axis
 
     def _placed(self, x: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, int]:
         """The indices and the axis, both counted from the front."""

@@ -62,10 +62,12 @@ class Resample(Op):
 
         def body(*i: Expr) -> Expr:
             position, last = _linear(i[axis], self.step, self.start), extents.difference(extent, 1)
+            # A product of an index and an open step is not proved to stay between its ends.
+            is_proved = isinstance(self.step, int)
 
             def load(at: Expr, low: Dim, high: Dim) -> Expr:
-                at = at if extents.is_at_most(0, low) else ir.maximum(at, 0)
-                at = at if extents.is_at_most(high, last) else ir.minimum(at, last)
+                at = at if is_proved and extents.is_at_most(0, low) else ir.maximum(at, 0)
+                at = at if is_proved and extents.is_at_most(high, last) else ir.minimum(at, last)
                 return rules.widen(x[(*i[:axis], at, *i[axis + 1 :])])
 
             value = self._sample(position, extent, load)

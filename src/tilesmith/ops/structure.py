@@ -26,8 +26,8 @@ from tilesmith.ir.expr import (
     const,
     post_order,
 )
-from tilesmith.ir.extents import difference, total
-from tilesmith.ir.types import TensorType, same_dim
+from tilesmith.ir.extents import difference, is_at_most, total
+from tilesmith.ir.types import Dim, TensorType, same_dim
 from tilesmith.te.tensor import SUM, Compute, Placeholder, Reduce, Tensor
 
 from .base import Op
@@ -116,7 +116,9 @@ def _uncast(e: Expr) -> Expr:
 
 
 def zero_padding(op: Compute) -> tuple[Load, tuple[tuple[int, int], ...]] | None:
-    """The read and each axis's (before, after), if `op` only surrounds a tensor with zeros."""
+    """The read and each axis's (before, after), if `op` only surrounds a tensor with zeros.  Where
+    the zeros behind depend on an extent that only a run knows, it is the most that there can be.
+    """
     body = op.body[0]
     if len(op.body) != 1 or not isinstance(body, Select) or not isinstance(body.if_true, Load):
         return None
@@ -133,14 +135,32 @@ def zero_padding(op: Compute) -> tuple[Load, tuple[tuple[int, int], ...]] | None
     inside: list[Expr] = []
     for axis, begin, inner in zip(op.axis, begins, load.buffer.shape, strict=True):
         end = total((inner, begin))
-        after = difference(axis.extent, end)
-        if not isinstance(after, int) or after < 0:
+        after = _most_behind(end, axis.extent)
+        if after is None:
             return None
         pads.append((begin, after))
         # exactly the tests that keep the read inside: the select may hide nothing else
         inside += [axis.var >= begin] if begin else []
         inside += [axis.var < as_expr(end)] if after else []
     return (load, tuple(pads)) if body.cond is all_of(*inside) else None
+
+
+_MOST_ZEROS = 8
+"""The most zeros behind a tensor of an open extent that are looked for: those that make a last tile
+whole.
+"""
+
+
+def _most_behind(end: Dim, extent: Dim) -> int | None:
+    """The least number that is never below `extent - end`, which is not negative; None if none is
+    found.
+    """
+    after = difference(extent, end)
+    if isinstance(after, int):
+        return after if after >= 0 else None
+    if not is_at_most(end, extent):
+        return None
+    return next((n for n in range(1, _MOST_ZEROS + 1) if is_at_most(extent, total((end, n)))), None)
 
 
 @lru_cache(maxsize=8192)

@@ -18,6 +18,7 @@ from tilesmith.ir.context import Context
 from tilesmith.ir.expr import Binary, Const, Expr, Load, Var, post_order, substitute
 from tilesmith.ir.interval import make
 from tilesmith.ir.simplify import EMPTY
+from tilesmith.ir.symbols import expected
 from tilesmith.ir.target import Target
 from tilesmith.ir.tensor_intrinsics import tensor_intrinsic
 from tilesmith.loop.nodes import Allocate, Assert, Buffer, For, Func, If, LetStmt, Seq, Stmt, Store
@@ -97,8 +98,11 @@ class RegionCount:
 
 
 def count_kernel(func: Func, target: Target) -> list[RegionCount]:
-    """The regions of a kernel in final form, with their loop nests and counts."""
-    reader = _Reader(target, func.body)
+    """The regions of a kernel in final form, with their loop nests and counts.
+
+    Extents that only a run knows are taken to be as expected.
+    """
+    reader = _Reader(target, func)
     region = RegionCount(1, 1)
     reader.regions.append(region)
     scope = OpenLoop(region.root, 1, 1, 0, _writes(func.body))
@@ -111,14 +115,19 @@ def count_kernel(func: Func, target: Target) -> list[RegionCount]:
 
 
 class _Reader:
-    def __init__(self, target: Target, body: Stmt) -> None:
+    def __init__(self, target: Target, func: Func) -> None:
         self.target = target
         self.vector = target.vector_bits // 8
         self.regions: list[RegionCount] = []
         self.depth: dict[Var, int] = {}
-        self.values: dict[Expr, Expr] = {}  # integer lets, for the sake of addresses
+        # Extents and integer lets, for the sake of addresses.
+        self.values: dict[Expr, Expr] = {
+            p: Const(expected(p), p.dtype)
+            for p in func.params
+            if isinstance(p, Var) and p.dtype.is_int
+        }
         self.box: Context = EMPTY  # the loop variables' ranges
-        self.periods = periods(body)
+        self.periods = periods(func.body)
 
     # statements
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from tilesmith.ir.expr import Expr, Var
 from tilesmith.ir.interval import make
 from tilesmith.ir.simplify import EMPTY
+from tilesmith.ir.symbols import expected_size
 from tilesmith.ir.target import LINE_BYTES
 from tilesmith.loop.nodes import Buffer
 
@@ -186,14 +187,9 @@ def miss_rate(size: float, cache: float) -> float:
 
 
 def buffer_size(buffer: Buffer) -> float:
-    """Bytes of a buffer in whole cache lines; infinite for a symbolic shape."""
-    size = float(buffer.dtype.bytes)
-    for d in buffer.shape:
-        n = d if isinstance(d, int) else getattr(d, "value", None)
-        if not isinstance(n, int):
-            return math.inf
-        size *= n
-    return math.ceil(size / LINE_BYTES) * LINE_BYTES
+    """Bytes of a buffer in whole cache lines, at the expected sizes."""
+    size = buffer.dtype.bytes * expected_size(buffer.shape)
+    return float(math.ceil(size / LINE_BYTES) * LINE_BYTES)
 
 
 def touched(run: int, dims: Iterable[tuple[int, int]], offsets: Iterable[int] = (0,)) -> float:

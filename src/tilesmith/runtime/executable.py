@@ -358,7 +358,9 @@ class Executable:
         before = np.zeros(0) if self._host is None else self._host.seconds.copy()
         best, runs, whole = self._timed(arrays, repeats, both=True)
         rates = machine()
-        kernels = timed(self.program, best.tolist(), runs.tolist(), self.threads, rates)
+        shapes = [a.shape for a in self._stored(arrays)]
+        extents = () if self._sizes is None else self._sizes.extents(shapes)
+        kernels = timed(self.program, best.tolist(), runs.tolist(), self.threads, rates, extents)
         host = () if self._host is None else self._host.times(before, 2 * max(repeats, 1))
         return Profile(kernels, whole, self.threads, rates, host)
 

@@ -34,7 +34,8 @@ class KernelTime:
     seconds: the least of its times, that of all its runs together.
     runs: how often it runs, which loops and branches decide.
     info: its description, if the program has one.
-    prediction: the performance model's, if there is a description.
+    prediction: the performance model's; None without a description, and for a kernel of all sizes
+        in a run of other sizes than the expected ones, which its description is about.
     """
 
     call: KernelCall
@@ -45,11 +46,13 @@ class KernelTime:
 
     @property
     def flops_per_second(self) -> float:
-        return self._rate(self.info.work.flops) if self.info else 0.0
+        """0 without a prediction: the work is not known."""
+        return self._rate(self.info.work.flops) if self.info and self.prediction else 0.0
 
     @property
     def bytes_per_second(self) -> float:
-        return self._rate(self.info.work.bytes) if self.info else 0.0
+        """0 without a prediction: the work is not known."""
+        return self._rate(self.info.work.bytes) if self.info and self.prediction else 0.0
 
     def _rate(self, amount: float) -> float:
         """So much per run, per second; 0 for a kernel that does not run."""
@@ -97,12 +100,14 @@ class Profile:
     def __str__(self) -> str:
         lines = [f"{'ms':>9} {'share':>6} {'GFLOP/s':>8} {'GB/s':>6} {'model':>6}  kernel"]
         for k in sorted(self.kernels, key=lambda k: -k.seconds):
+            rates = f"{k.flops_per_second / 1e9:8.1f} {k.bytes_per_second / 1e9:6.1f}"
+            if k.prediction is None:
+                rates = f"{'':15}"
             ratio = "" if k.ratio is None else f"{k.ratio:.2f}"
             name = "+".join(k.info.operators) if k.info else k.call.symbol
             lines.append(
                 f"{k.seconds * 1e3:9.4f} {k.seconds / (self.seconds or 1):6.1%} "
-                f"{k.flops_per_second / 1e9:8.1f} {k.bytes_per_second / 1e9:6.1f} {ratio:>6}  "
-                f"{name} {k.call.label}"
+                f"{rates} {ratio:>6}  {name} {k.call.label}"
             )
         lines.append(f"{self.seconds * 1e3:9.4f} {'':6} {'':8} {'':6} {'':6}  all kernels")
         for name, seconds in self.host:
@@ -145,15 +150,20 @@ def timed(
     runs: Sequence[int],
     threads: int,
     machine: Machine,
+    extents: Sequence[int] = (),
 ) -> tuple[KernelTime, ...]:
-    """The program's kernels with their times, of so many runs each, and predictions."""
+    """The program's kernels with their times, of so many runs each, and predictions.
+
+    extents: those of the program's symbols in these runs.
+    """
+    usual = all(s.sizes.expected == n for s, n in zip(program.symbols, extents, strict=True))
     size = program.constants.nbytes + program.arena_bytes
     constants = constants_place(size, program.target)
     rows = []
     for call, t, n in zip(program.calls, seconds, runs, strict=True):
         info = program.kernels.get(call.symbol)
         expected: Any = None
-        if info is not None:
+        if info is not None and (usual or all(a.kind != "extent" for a in call.args)):
             places: list[Place] = [constants if a.kind == "constant" else "l1" for a in call.args]
             expected = predict(info.work, machine, program.target, Setting(threads, places))
         rows.append(KernelTime(call, float(t), int(n), info, expected))

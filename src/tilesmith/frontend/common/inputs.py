@@ -89,8 +89,11 @@ def input_types(
     fit the declarations; OpenShapesError for an input of unknown rank.
     """
     dims_of = {i.name: i.dims for i in inputs}
+    named = _named(dims_of)
     for name, argument in given.symbols.given.items():
-        _check_name(name, [*dims_of, *sorted(_named(dims_of))], dims_of, argument)
+        _check_name(name, [*dims_of, *sorted(named)], dims_of, argument)
+        if name not in named:
+            given.symbols.check(name, dims_of[name])
     shapes, sizes = _given(dims_of, given.shapes, values)
     types: dict[str, TensorType] = {}
     unranked: dict[str, str] = {}

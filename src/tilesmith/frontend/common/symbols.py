@@ -6,7 +6,7 @@ A model is imported again when two of its extents turn out to be equal for some 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from tilesmith.ir.affine import affine_form, from_affine
@@ -25,8 +25,10 @@ Ranges: TypeAlias = "Mapping[str, Range | Mapping[int, Range]]"
 (`{"x": {0: (1, 64)}}`).
 """
 
-ExpectedSizes: TypeAlias = "Mapping[str, int | Mapping[int, int]]"
-"""Sizes that decisions reckon with, by the dimension's name or an input's axes."""
+ExpectedSizes: TypeAlias = "Mapping[str, int | Mapping[int, int] | Sequence[int]]"
+"""Sizes that decisions reckon with: by the dimension's name (`{"batch": 8}`), by an input's axes
+(`{"x": {0: 8}}`), or the shape of an input (`{"x": (8, 3, 224, 224)}`).
+"""
 
 Place: TypeAlias = "tuple[str, int, int]"
 """An input's name, one of its axes, and its rank."""
@@ -53,6 +55,34 @@ class Symbols:
             **dict.fromkeys(self._expected, "expected"),
             **dict.fromkeys(self._ranges, "dynamic"),
         }
+
+    def check(self, name: str, dims: Sequence[int | str] | None) -> None:
+        """Raises ModelError if what the caller says of the input `name` is neither about its axes
+        nor its shape.
+
+        dims: as the model declares them, names where they are open; None if the rank is open.
+        """
+        if name in self._ranges and not isinstance(self._ranges[name], Mapping):
+            raise ModelError(
+                f"dynamic[{name!r}]: {name!r} is an input; expected ranges of its axes, as in "
+                f"{{{name!r}: {{0: (1, 64)}}}}, found {self._ranges[name]!r}"
+            )
+        sizes = self._expected.get(name, {})
+        if isinstance(sizes, Mapping):
+            return
+        fits = isinstance(sizes, Sequence) and (
+            dims is None
+            or (
+                len(sizes) == len(dims)
+                and all(isinstance(d, str) or d == n for d, n in zip(dims, sizes, strict=True))
+            )
+        )
+        if not fits:
+            shape = "open" if dims is None else f"({', '.join(str(d or '?') for d in dims)})"
+            raise ModelError(
+                f"expected[{name!r}]: {name!r} is an input, its shape is {shape}; expected such a "
+                f"shape in numbers, or sizes by axis, as in {{{name!r}: {{0: 8}}}}, found {sizes!r}"
+            )
 
     def of(self, name: str, place: Place) -> Dim:
         """The dimension `name` ("" if it has none) of an input's axis."""
@@ -92,6 +122,8 @@ def _of(given: Mapping[str, object], name: str, place: Place) -> object:
     axes = given.get(place[0])
     if name in given and not isinstance(given[name], Mapping):
         return given[name]
+    if isinstance(axes, Sequence):
+        return axes[place[1]] if place[1] < len(axes) else None
     return axes.get(place[1]) if isinstance(axes, Mapping) else None
 
 

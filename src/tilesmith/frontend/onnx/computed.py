@@ -306,7 +306,7 @@ def padded(
         else:
             place = at.clipped(0, last)
             if mode == "constant":
-                here = along(place.equals(at), a, rank).value
+                here = along(at.most(0).equals(at).both(at.below(own[a])), a, rank).value
                 inside = here if inside is None else n.add(ew.LogicalAnd(), inside, here)
         x = taken(n, x, a, place)
     return x if inside is None else n.add(ew.Where(), inside, x, filler)
