@@ -37,8 +37,10 @@ LOOP_NESTS = {"triangular": triangular, "invariant": invariant}
 
 UNCHANGED = "unchanged"
 
-IDLE = {"dce"}
-"""Passes that these networks give nothing to do: each pass removes what it makes dead."""
+IDLE = {"dce", "packed-weights"}
+"""Passes that these networks give nothing to do: each pass removes what it makes dead, and caches
+hold their weights as floats.
+"""
 
 
 @cache

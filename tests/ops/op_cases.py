@@ -36,6 +36,7 @@ from tilesmith.ops.norm import (
     RmsNorm,
     Softmax,
 )
+from tilesmith.ops.packed import DequantizeBlocks, PackedMatMul
 from tilesmith.ops.pool import (
     AvgPool,
     GlobalAvgPool,
@@ -228,6 +229,26 @@ def _contractions() -> Iterator[Case]:
     ):  # fmt: skip
         yield case(Einsum(equation), *shapes)
     yield case(Einsum("ij,jk"), In((3, 8), "f16"), In((8, 2), "f16"))
+
+
+def _packed() -> Iterator[Case]:
+    for q in ("u8", "i8", "uint4", "int4", "int2", "i32"):
+        yield case(DequantizeBlocks(1, 4), In((3, 10), q, 0, 2), (3, 3), In((3, 3), q, 0, 2))
+    yield case(DequantizeBlocks(-2, 3), In((6, 5), "u8"), In((2, 5), "f16"), In((2, 1), "u8"))
+    yield case(DequantizeBlocks(0, 2), In((4, 2), "uint4"), (2, 2), (2, 2))
+    for bits, block, chunk, inner in (
+        (4, 32, 32, 64),
+        (4, 12, 6, 30),
+        (8, 64, 16, 100),
+        (2, 20, 20, 20),
+    ):
+        words = -(-chunk * bits // 32)
+        codes = In((-(-inner // chunk), words, 5), "u32", 0, 2**32 - 256)
+        scales = In((-(-inner // block), 5), "f32", 0.01, 0.02)
+        zeros = In(scales.shape, "u8", 0, 2**bits - 1)
+        yield case(PackedMatMul(bits, block, chunk), (3, inner), codes, scales)
+        yield case(PackedMatMul(bits, block, chunk, 1 << bits - 1), (2, 3, inner), codes, scales)
+        yield case(PackedMatMul(bits, block, chunk), In((1, inner), "f16"), codes, scales, zeros)
 
 
 def _windows() -> Iterator[Case]:
@@ -457,6 +478,7 @@ CASES: tuple[Case, ...] = (
     *_elementwise(),
     *_reductions(),
     *_contractions(),
+    *_packed(),
     *_windows(),
     *_norms(),
     *_shapes(),

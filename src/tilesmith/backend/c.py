@@ -24,6 +24,7 @@ from tilesmith.loop.passes.simplify import simplify_func
 from tilesmith.loop.passes.tensorize import without_intrinsics
 from tilesmith.loop.passes.trim import trim
 from tilesmith.strategy.cpu.layouts import layout_policy
+from tilesmith.strategy.cpu.scaled_chunks import packing_choice
 from tilesmith.strategy.sketch import default_schedule
 
 from .base import Backend, LoopPass
@@ -46,6 +47,7 @@ C = Backend(
     name="c",
     layout_policy=layout_policy,
     winograd=_never,
+    packing=packing_choice,
     rules=RULES,
     auto_schedule=default_schedule,
     loop_passes=(

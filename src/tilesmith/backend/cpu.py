@@ -25,6 +25,7 @@ from tilesmith.perf.machine import nominal
 from tilesmith.strategy import cpu
 from tilesmith.strategy.cpu.layouts import layout_policy
 from tilesmith.strategy.cpu.packing import packed_layouts
+from tilesmith.strategy.cpu.scaled_chunks import packing_choice
 from tilesmith.strategy.cpu.winograd_cost import winograd_choice
 from tilesmith.strategy.rules import ScheduleRules
 from tilesmith.strategy.sketch import default_schedule, schedule_expression
@@ -52,6 +53,7 @@ CPU = Backend(
     name="cpu",
     layout_policy=layout_policy,
     winograd=winograd_choice,
+    packing=packing_choice,
     rules=RULES,
     auto_schedule=default_schedule,
     loop_passes=(

@@ -22,6 +22,7 @@ from tilesmith.graph.passes.integer_products import integer_products, narrow_pro
 from tilesmith.graph.passes.layout import assign_layouts
 from tilesmith.graph.passes.merge_branches import merge_branches
 from tilesmith.graph.passes.overwrite import overwrite
+from tilesmith.graph.passes.packed_weights import packed_weights
 from tilesmith.graph.passes.place import place
 from tilesmith.graph.passes.split_taps import split_taps
 from tilesmith.graph.passes.sub_pixel import sub_pixel
@@ -42,10 +43,14 @@ from .session import Session
 GraphPass = Callable[[Graph], Graph]
 
 
-GRAPH_PASSES: tuple[tuple[str, GraphPass], ...] = (
+FIRST_PASSES: tuple[tuple[str, GraphPass], ...] = (
     ("decompose", decompose),
     ("int-products", integer_products),
     ("narrow-products", narrow_products),
+)
+
+
+GRAPH_PASSES: tuple[tuple[str, GraphPass], ...] = (
     ("sub-pixel", sub_pixel),
     ("fold", fold),
     ("control-flow", control_flow),
@@ -59,7 +64,9 @@ GRAPH_PASSES: tuple[tuple[str, GraphPass], ...] = (
 )
 
 
-ROUNDING_PASSES = frozenset(("int-products", "fold-batch-norm", "merge-branches", "fold-biases"))
+ROUNDING_PASSES = frozenset(
+    ("int-products", "packed-weights", "fold-batch-norm", "merge-branches", "fold-biases")
+)
 """Graph passes that reassociate outside of a declared reduction; not run if results are strict."""
 
 STRICT_LOOP_PASSES = (
@@ -74,7 +81,13 @@ def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
     policy = session.backend.layout_policy(session.target)
     options = session.options
     choice = session.backend.winograd(session.target, options.algorithm_bound, session.choose)
-    exact = [(name, run) for name, run in GRAPH_PASSES if name not in ROUNDING_PASSES]
+    packing = session.backend.packing(session.target, session.choose)
+    anywhere = (
+        *FIRST_PASSES,
+        ("packed-weights", lambda g: packed_weights(g, packing)),
+        *GRAPH_PASSES,
+    )
+    exact = [(name, run) for name, run in anywhere if name not in ROUNDING_PASSES]
 
     def layout(graph: Graph, is_body: bool = False) -> Graph:
         return assign_layouts(graph, policy, session.choose, session.allowed, is_body)
@@ -83,7 +96,7 @@ def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
         return may_lie_over(session.group(body).lower("k"), out, operand)
 
     passes: tuple[tuple[str, GraphPass], ...] = (
-        *(exact if options.is_strict else GRAPH_PASSES),
+        *(exact if options.is_strict else anywhere),
         ("split-taps", split_taps),
         ("winograd", lambda g: winograd(g, choice)),
         ("layout", layout),

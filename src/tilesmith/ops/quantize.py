@@ -18,6 +18,7 @@ from tilesmith.ir.types import Dim, TensorType, same_shape
 from . import rules
 from .base import GraphBuilder, Op
 from .elementwise import Add, Cast, Clip, Div, Equal, Max, Min, Mul, Neg, Round, Sub
+from .packed import DequantizeBlocks
 from .reduce import ReduceMax, ReduceMin
 from .shape import Expand, Reshape
 from .slicing import Slice
@@ -66,6 +67,8 @@ class Dequantize(Op):
     def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
         rules.check_count(self.name, inputs, 3)
         q, scale, zero = _checked(self.name, inputs, inputs[0].type.dtype)
+        if self.block:
+            return b.add(DequantizeBlocks(self.axis, self.block), q, scale, zero)
         scale, zero = (_spread(self.name, b, v, q, self.axis, self.block) for v in (scale, zero))
         wide = b.add(Sub(), b.add(Cast(i32), q), b.add(Cast(i32), zero))
         return b.add(Mul(), b.add(Cast(f32), wide), scale)

@@ -26,6 +26,7 @@ from tilesmith.ir.types import Dim, same_dim, same_shape
 from tilesmith.ops.base import Op
 from tilesmith.ops.elementwise import Cast, Equal, LogicalOr, Sub, Where
 from tilesmith.ops.elementwise.base import Elementwise
+from tilesmith.ops.packed import DequantizeBlocks
 from tilesmith.ops.rules import UnequalDims, equal
 from tilesmith.ops.runtime_shape import Reinterpret, Stretch
 from tilesmith.ops.shape import Reshape, Squeeze, Unsqueeze
@@ -47,10 +48,12 @@ _KNOWN_BYTES = 1 << 26
 
 
 def _widens_weights(op: Op, inputs: tuple[Value, ...]) -> bool:
-    """Whether `op` widens bytes of a matrix: they stay as they are, so that passes see products of
-    them.
+    """Whether `op` widens numbers of few bits in a matrix: they stay as they are, so that passes
+    see products of them.
     """
-    return isinstance(op, Cast) and inputs[0].dtype.bits == 8 and inputs[0].type.rank > 1
+    if not isinstance(op, (Cast, DequantizeBlocks)):
+        return False
+    return inputs[0].dtype.bits <= 8 and inputs[0].type.rank > 1
 
 
 class FoldingBuilder(Builder):

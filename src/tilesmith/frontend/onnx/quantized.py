@@ -21,6 +21,7 @@ from tilesmith.ir.symbols import as_dim
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, shape, slicing
 from tilesmith.ops import matmul as mm
+from tilesmith.ops.packed import DequantizeBlocks
 from tilesmith.ops.quantize import DynamicQuantize
 
 
@@ -80,6 +81,14 @@ def dequantize(n: OnnxNode, q: Value, scale: Value, zero: Value | None, to: DTyp
     return cast_to(n, n.add(ew.Mul(), cast_to(n, wide, f32), cast_to(n, scale, f32)), to)
 
 
+def in_blocks(
+    n: OnnxNode, q: Value, scale: Value, zero: Value | None, axis: int, block: int, to: DType
+) -> Value:
+    """Integers with a scale, and maybe a zero point, for each block along an axis."""
+    given = (scale,) if zero is None else (scale, zero)
+    return cast_to(n, n.add(DequantizeBlocks(axis, block), q, *given), to)
+
+
 def integer(n: OnnxNode, d: DType, what: str) -> DType:
     if not d.is_int or d.bits > 32:
         n.unsupported(f"{what} of element type {d}; supported are integers of at most 32 bits")
@@ -119,6 +128,8 @@ def dequantize_linear(n: OnnxNode) -> Result:
     if n.version >= 23 and n.attr_int("output_dtype", 0):
         to = element_type(n.attr_int("output_dtype"), "attribute 'output_dtype'")
     _quantized(n, q.dtype, "inputs", 32)
+    if block and q.dtype.is_int and q.type.is_static:
+        return in_blocks(n, q, scale, zero, axis, block, to)
     scale = along(n, scale, q, axis, block)
     zero = None if zero is None else along(n, zero, q, axis, block)
     return dequantize(n, q, scale, zero, to)

@@ -18,6 +18,7 @@ from tilesmith.graph.builder import array_type, infer
 from tilesmith.graph.evaluate import logical_array
 from tilesmith.graph.nodes import Constant, Data, Graph, Node, Value
 from tilesmith.graph.passes.dce import dce
+from tilesmith.ir.types import TensorType
 from tilesmith.ops.base import Op
 from tilesmith.perf.limits import SHARED_BYTES
 
@@ -57,6 +58,10 @@ class Rewriter:
         constant = self._constants.get(value)
         return None if constant is None else logical_array(constant)
 
+    def data(self, value: Value) -> Data:
+        """The contents of a constant, which are read when they are needed."""
+        return self._constants[value].data
+
     def is_constant(self, value: Value) -> bool:
         return value in self._constants
 
@@ -92,6 +97,12 @@ class Rewriter:
         self._constants[value] = Constant(value, Data.of(array))
         if key is not None:
             self._shared[key] = value
+        return value
+
+    def lazy_constant(self, type: TensorType, data: Data) -> Value:
+        """A new constant whose contents are made at the first use."""
+        value = Value("", type)
+        self._constants[value] = Constant(value, data)
         return value
 
     def add(self, op: Op, *inputs: Value) -> Any:

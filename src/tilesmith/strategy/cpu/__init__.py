@@ -24,6 +24,7 @@ from .irregular import is_irregular, lower_irregular
 from .matmul import schedule_contraction
 from .reduction import schedule_reductions
 from .rows import row_producer, schedule_rows
+from .scaled_chunks import schedule_scaled_chunks
 from .scaled_rows import schedule_scaled_rows
 from .winograd import schedule_winograd, winograd_op
 
@@ -38,6 +39,8 @@ def schedule(body: Graph, target: Target, cfg: Config = ANALYTIC) -> tuple[Sched
         return s, group  # loops that never run, and sums of nothing
     if (op := winograd_op(body)) is not None:
         schedule_winograd(s, group, op, target, cfg)
+        return s, group
+    if schedule_scaled_chunks(s, group, target, cfg):
         return s, group
     contractions = [st for st in group.stages if product_of_loads(st)]
     if len(contractions) == 1 and any(

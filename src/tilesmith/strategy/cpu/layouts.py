@@ -36,6 +36,7 @@ from .contraction import (
 )
 from .dot_instructions import dot_for
 from .operands import walked_axis
+from .scaled_chunks import blocked_operands, scaled_chunks
 from .winograd import winograd_layouts
 
 ACROSS = 4.0
@@ -124,6 +125,11 @@ def _same(a: Layout | None, b: Layout | None, value: Value) -> bool:
 
 def _contraction(node: Node, known: frozenset[int], target: Target) -> NodeLayouts:
     tensors = node.op.tensors(*(v.type for v in node.inputs))
+    chunks = scaled_chunks(stages(tensors.outputs))
+    if chunks is not None:
+        blocked = blocked_operands(chunks, target)
+        numbers = ((i, t) for i, t in enumerate(tensors.inputs) if i in known and t in blocked)
+        return NodeLayouts({i: blocked[t] for i, t in numbers}, (None,))
     op = next(s for s in stages(tensors.outputs) if s.reduce_axis)
     constants = frozenset(t for i, t in enumerate(tensors.inputs) if i in known)
     rank = len(op.axis)

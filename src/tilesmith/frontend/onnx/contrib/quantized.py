@@ -20,14 +20,16 @@ from tilesmith.frontend.onnx.quantized import (
     along,
     dequantize,
     dynamic_quantize_linear,
+    in_blocks,
     qlinear_conv,
     quantize,
 )
 from tilesmith.frontend.onnx.recurrent import recurrent
 from tilesmith.frontend.onnx.reductions import reduction_of
 from tilesmith.frontend.onnx.shapes import is_single, reshape_to
-from tilesmith.graph.nodes import Value
-from tilesmith.ir.dtypes import f32, u8
+from tilesmith.graph.nodes import Data, Value
+from tilesmith.ir.dtypes import f32, u8, uint2, uint4
+from tilesmith.ir.types import TensorType
 from tilesmith.ops import activation as act
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, pool, reduce, shape, slicing
@@ -229,6 +231,29 @@ def _first(n: OnnxNode, x: Value, count: int) -> Value:
     return n.add(slicing.Slice((0,), (count,), (x.type.rank - 1,), (1,)), x)
 
 
+def _narrow(n: OnnxNode, x: Value, bits: int, shape: tuple[int, int], count: int) -> Value:
+    """The first `count` numbers of each row of packed bytes; constants are unpacked when they are
+    needed.
+    """
+    if bits not in _NARROW:
+        n.unsupported(f"numbers of {bits} bits (supported are 2, 4 and 8)")
+    to, rows = _NARROW[bits], (shape[0], shape[1] * bits // 8)
+    if not n.builder.is_constant(x):
+        return cast_to(n, _first(n, unpacked(n, reshape_to(n, x, rows), bits), count), to)
+    data = n.builder.data(x)
+
+    def load() -> np.ndarray:
+        bytes_ = data.read().reshape(rows)[:, :, None]
+        parts = bytes_ >> np.arange(0, 8, bits, dtype=np.uint8) & np.uint8((1 << bits) - 1)
+        return np.ascontiguousarray(parts.reshape(shape)[:, :count]).view(to.numpy)
+
+    return n.builder.lazy_constant(TensorType(to, (shape[0], count)), Data(load))
+
+
+_NARROW = {2: uint2, 4: uint4, 8: u8}
+"""The types of numbers of so many bits."""
+
+
 @contrib_op("MatMulNBits")
 def matmul_n_bits(n: OnnxNode) -> Result:
     """A times the transpose of B [N, K], which is quantised in blocks along K."""
@@ -239,19 +264,19 @@ def matmul_n_bits(n: OnnxNode) -> Result:
     columns, inner = n.attr_int("N"), n.attr_int("K")
     block, bits = n.attr_int("block_size"), n.attr_int("bits", 4)
     blocks = -(-inner // max(block, 1))
-    weights = unpacked(
-        n, reshape_to(n, b, (columns, blocks, b.type.size // (columns * blocks))), bits
-    )
+    if b.type.size != columns * blocks * block * bits // 8:
+        n.bad(
+            f"expected B [N, blocks, bytes of a block], {columns} x {blocks} x {block * bits // 8} "
+            f"bytes, found {b.type}"
+        )
+    numbers = _narrow(n, b, bits, (columns, blocks * block), inner)
+    scales = reshape_to(n, scales, (columns, blocks))
     if zeros is None:
-        zeros = n.const(1 << (bits - 1), f32)
+        zeros = n.const(np.full((1, 1), 1 << (bits - 1), np.uint8))
     else:
         zeros = reshape_to(n, zeros, (columns, zeros.type.size // columns))
         zeros = _first(n, unpacked(n, zeros, bits), blocks) if zeros.dtype is u8 else zeros
-        zeros = reshape_to(n, cast_to(n, zeros, f32), (columns, blocks, 1))
-    wide = n.add(ew.Sub(), cast_to(n, weights, f32), zeros)
-    scales = reshape_to(n, cast_to(n, scales, f32), (columns, blocks, 1))
-    wide = reshape_to(n, n.add(ew.Mul(), wide, scales), (columns, blocks * block))
-    wide = cast_to(n, _first(n, wide, inner), a.dtype)
+    wide = in_blocks(n, numbers, scales, zeros, 1, block, a.dtype)
     y = n.add(mm.MatMul(transpose_b=True), a, wide)
     return y if bias is None else n.add(ew.Add(), y, bias)
 

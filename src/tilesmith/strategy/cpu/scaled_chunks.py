@@ -1,0 +1,269 @@
+"""Contractions whose partial sums are scaled: weights of few bits that are decoded in registers.
+
+    y[m, n] = sum over c of f(partial[m, n, c], ...)     partial[m, n, c] = sum of x * w
+
+`w` is computed from packed words, with as many instructions as a multiplication or two.  It is read
+once for each tile of rows, so nothing is gained by storing it.
+
+    scaled x, sums of x: computed first, whole
+    parallel over column blocks, outer rows
+      total[rows, columns] on the stack
+      for c:
+        partial[rows, columns] in registers
+        for words: for parts of a word, unrolled: partial += x (broadcast) * w (vectors)
+        total += scale * partial
+      epilogue
+
+One row needs a wide tile: its accumulators must hide the latency of multiply-adds.  Many rows need
+a narrow one, in which each decoded vector is used by several rows.  Words are packed in blocks that
+suit both (`BLOCK_VECTORS`), so one copy of the weights serves any number of rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from tilesmith.graph.nodes import Node
+from tilesmith.graph.passes.choices import Choose, preferred
+from tilesmith.ir import extents
+from tilesmith.ir.layout import Layout, LayoutDim
+from tilesmith.ir.symbols import expected, expected_size
+from tilesmith.ir.target import Target
+from tilesmith.ir.types import Dim
+from tilesmith.ops.structure import loads, product_of_loads
+from tilesmith.perf.cost import constants_place
+from tilesmith.strategy.group import Group
+from tilesmith.te.knobs import ANALYTIC, Config
+from tilesmith.te.schedule import Schedule
+from tilesmith.te.tensor import Compute, Placeholder, Tensor
+
+from .contraction import Contraction, analyse
+from .injective import share_and_vectorize
+from .matmul import _vectorize, accumulator, stages_after, tile_output
+from .operands import inline_chain
+
+BLOCK_VECTORS = 8
+"""Vectors in a column block: as many as one row needs to hide the latency of multiply-adds."""
+
+MOST_ROWS = 4
+"""Most rows of a tile: decoding then takes half as many instructions as multiplying, on other
+ports.
+"""
+
+
+DECODING = 2
+"""Instructions that decode a vector of weights: a mask and a conversion."""
+
+TOGETHER = 2
+"""Vectors of words that are decoded together: few, since the other registers hold sums."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScaledChunks:
+    """A contraction in chunks.
+
+    total: the sum over chunks.
+    partial: the contraction inside a chunk; its axes are those of `total` and the chunk.
+    c: the roles in `partial`.
+    """
+
+    total: Compute
+    partial: Compute
+    c: Contraction
+
+
+def scaled_chunks(stages: Iterable[Compute]) -> ScaledChunks | None:
+    """The contraction in chunks among `stages`, if there is one."""
+    found: list[ScaledChunks] = []
+    for total in stages:
+        if len(total.reduce_axis) != 1 or len(total.body) != 1:
+            continue
+        wanted = [*(a.var for a in total.axis), total.reduce_axis[0].var]
+        for load in loads(total):
+            partial = load.buffer.op if isinstance(load.buffer, Tensor) else None
+            if not isinstance(partial, Compute) or [*load.indices] != wanted:
+                continue
+            if product_of_loads(partial) is None or len(partial.axis) < 2:
+                continue
+            c = analyse(partial, frozenset(), partial.axis[-2])
+            if c is not None and isinstance(c.w.buffer, Tensor) and _is_computed(c.w.buffer):
+                found.append(ScaledChunks(total, partial, c))
+    return found[0] if len(found) == 1 else None
+
+
+def _is_computed(w: Tensor) -> bool:
+    """Whether `w` is computed from one packed tensor."""
+    return isinstance(w.op, Compute) and all(isinstance(t.op, Placeholder) for t in w.op.inputs)
+
+
+def packed_block(target: Target) -> int:
+    """Columns of a block of packed words."""
+    return BLOCK_VECTORS * target.vector_lanes(4)
+
+
+def blocked_operands(found: ScaledChunks, target: Target) -> dict[Tensor, Layout]:
+    """The layouts, in column blocks, of the tensors that are read along the columns."""
+    column = found.total.axis[-1].var
+    assert isinstance(found.c.w.buffer, Tensor)
+    decoded = found.c.w.buffer.op
+    assert isinstance(decoded, Compute)
+    block, layouts = packed_block(target), {}
+    for stage, var in ((found.total, column), (decoded, decoded.axis[-1].var)):
+        for load in loads(stage):
+            t = load.buffer
+            if isinstance(t, Tensor) and isinstance(t.op, Placeholder) and load.indices[-1] is var:
+                last = t.rank - 1
+                dims = (LayoutDim(last, "outer", block), *map(LayoutDim, range(last)))
+                layouts[t] = Layout((*dims, LayoutDim(last, "inner", block)))
+    return layouts
+
+
+def schedule_scaled_chunks(
+    s: Schedule, group: Group, target: Target, cfg: Config = ANALYTIC
+) -> bool:
+    """Schedule the whole group around a contraction in chunks.
+
+    Returns False, with nothing done, if there is none.
+    """
+    found = scaled_chunks(group.stages)
+    out = group.outputs[0].op
+    if found is None or len(group.outputs) != 1 or not isinstance(out, Compute):
+        return False
+    total, partial, c = found.total, found.partial, found.c
+    if len(out.axis) != len(total.axis) or not group.layout(group.outputs[0]).is_row_major:
+        return False
+    after = stages_after(group, total)
+    before = [st for st in group.stages if st not in after and st not in (total, partial, out)]
+    for stage in group.stages:
+        if stage in after and stage is not out and not stage.reduce_axis:
+            s[stage.outputs[0]].compute_inline()
+    assert isinstance(c.w.buffer, Tensor) and isinstance(c.w.buffer.op, Compute)
+    inline_chain(s, c.w.buffer.op)
+    for stage in before:
+        if stage is not c.w.buffer.op:
+            _store(s, stage, target)
+
+    lanes = target.vector_lanes(4)
+    columns = expected(total.axis[-1].extent)
+    rows = _row_axis(total)
+    count = 1 if rows is None else expected(total.axis[rows].extent)
+    height, vectors = tile_of(count, target)
+    height = cfg.choice("rows", lambda: range(1, min(count, MOST_ROWS) + 1), height)
+    vectors = cfg.choice("vectors", (1, 2, 4, 8), vectors)
+    width = min(vectors * lanes, -(-columns // lanes) * lanes)
+
+    acc = accumulator(s, group, total, "stack")
+    o = s[group.outputs[0]]
+    order = list(range(len(out.axis)))
+    row_at = [] if rows is None else [rows]
+    level, _ = tile_output(
+        o, partial, replace(c, batch=()), order, order[-1], row_at, width, height, False, target,
+        cfg,
+    )  # fmt: skip
+    _vectorize(o, o.leaf_axes[-1], width, lanes)
+
+    t = s[acc]
+    t.compute_at(o, level)
+    (chunk,) = t.reduce_axis
+    *others, column = t.axis
+    single = [x for i, x in enumerate(others) if i not in row_at]
+    spatial = [others[i] for i in row_at]
+    t.reorder(*single, chunk, *spatial, column)
+    for x in spatial:
+        t.unroll(x)
+    _vectorize(t, column, width, lanes)
+
+    p = s[partial.outputs[0]]
+    p.set_scope("register")
+    p.compute_at(t, chunk)
+    *others, column, own = p.axis
+    single = [own, *(x for i, x in enumerate(others) if i not in row_at)]
+    spatial = [others[i] for i in row_at]
+    words, parts = p.reduce_axis
+    together = cfg.choice("together", (1, 2, 4, 8), TOGETHER if count == 1 else 1)
+    groups, column = p.split(column, factor=min(lanes * together, width))
+    p.reorder(*single, words, groups, parts, *spatial, column)
+    for x in (groups, parts, *spatial):
+        p.unroll(x)
+    _vectorize(p, column, min(lanes * together, width), lanes)
+    return True
+
+
+def tile_of(rows: int, target: Target) -> tuple[int, int]:
+    """Rows and vectors of the register tile for so many rows."""
+    height = min(rows, MOST_ROWS)
+    vectors = BLOCK_VECTORS
+    while vectors > 1 and height * vectors > target.vector_registers // 2:
+        vectors //= 2  # the other registers hold words, decoded numbers and elements of x
+    return height, vectors
+
+
+def _row_axis(total: Compute) -> int | None:
+    """The number of the longest axis but the last; None if all have one position."""
+    extents = [expected(a.extent) for a in total.axis[:-1]]
+    longest = max(range(len(extents)), key=extents.__getitem__, default=None)
+    fixed = longest is None or isinstance(total.axis[longest].extent, int)
+    return None if fixed and (longest is None or extents[longest] == 1) else longest
+
+
+def _store(s: Schedule, stage: Compute, target: Target) -> None:
+    """Compute a small stage that all column blocks read, in memory of its own."""
+    tensor = stage.outputs[0]
+    o, lanes = s[tensor], target.vector_lanes(4)
+    if not stage.reduce_axis:
+        sizes = [expected(a.extent) for a in stage.axis]
+        share_and_vectorize(o, list(o.axis), sizes, tensor.dtype.bytes, target)
+        return
+    (along,) = o.reduce_axis
+    if expected(along.extent) < 2 * lanes:
+        return
+    _, lane = o.split(along, factor=lanes)
+    part = s[s.rfactor(tensor, lane)]
+    part.set_scope("register")
+    part.compute_at(o, o.axis[-1])
+    first, *kept = part.axis
+    part.reorder(*kept, *part.reduce_axis, first)
+    part.vectorize(first)
+    (last,) = o.reduce_axis
+    o.vectorize(last)
+
+
+def packing_choice(target: Target, choose: Choose = preferred) -> Callable[[Node, int], bool]:
+    """Whether a product with constant weights reads them packed, in so many bits, or as floats.
+
+    The time of a product is that of its multiply-adds or of reading its weights.  Packed weights
+    are decoded besides, once for each tile of rows.  An open number of rows may be as small as its
+    range says; then both that and the expected number count.
+    """
+
+    def choice(node: Node, bits: int) -> bool:
+        x, w = node.inputs
+        size = expected_size(w.shape)
+        if constants_place(size * x.dtype.bytes, target) in ("l1", "l2"):
+            return choose("packed", (node,), (False, True), False)
+        gain = 1.0
+        for rows in {expected_size(x.shape[:-1]), _fewest(x.shape[:-1])}:
+            packed = _cycles(rows, size, bits / 8, True, target)
+            gain *= _cycles(rows, size, x.dtype.bytes, False, target) / packed
+        return choose("packed", (node,), (False, True), gain > 1)
+
+    return choice
+
+
+def _fewest(dims: Iterable[Dim]) -> int:
+    """The smallest number of rows."""
+    sizes = (max(extents.values_of(d).lo or 1, 1) for d in dims)
+    return math.prod(sizes)
+
+
+def _cycles(rows: int, weights: int, each: float, is_packed: bool, target: Target) -> float:
+    """Cycles of a core for a product, of as many weights of `each` bytes."""
+    model = target.model
+    vectors = weights / target.vector_lanes(4) / target.threads
+    decoded = DECODING * -(-rows // tile_of(rows, target)[0]) * is_packed
+    compute = vectors * max(rows / model.fma_ports, (rows + decoded) / model.vector_ports)
+    shared = model.dram_gbytes / model.ghz / target.threads
+    memory = weights * each / target.threads / min(model.dram_bytes_per_cycle, shared)
+    return max(compute, memory)
