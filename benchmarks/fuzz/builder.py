@@ -369,6 +369,8 @@ def _is_undefined(node: onnx.NodeProto, operands: Sequence[Array]) -> bool:
     wide = first.astype(np.float64)
     if op in ("Resize", "Upsample") and not np.isfinite(wide).all():
         return True  # a weight of 0 times infinity
+    if op == "LpPool" and any(a.name == "ceil_mode" and a.i for a in node.attribute):
+        return True  # the evaluator repeats the last row in windows that reach beyond it
     if op in ("Div", "Mod") and whole:
         by = operands[1]
         return bool((by == 0).any() or ((by == -1).any() if by.dtype.kind == "i" else False))

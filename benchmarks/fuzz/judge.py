@@ -72,7 +72,7 @@ def judge(case: Case, opt_level: int = 2) -> Verdict:
                 if isinstance(theirs, str):
                     return Verdict(WRONG, f"{off}; {theirs}")
                 g, w, t = (np.asarray(values[name]) for values in (got, want, theirs))
-                if _off(name, got, {name: _either(g, w, t, spread.get(name))}, spread):
+                if _off(name, got, theirs, spread) and not _agrees(g, w, t, spread.get(name)):
                     other = _off(name, theirs, want, {}) or "as the reference evaluator"
                     return Verdict(WRONG, f"{off}; ONNX Runtime: {other}")
                 said = off
@@ -145,12 +145,13 @@ def _differs(got: Array, want: Array, spread: Array | None) -> Array:
         return ~(same | (np.abs(wide - right) <= allowed))
 
 
-def _either(got: Array, want: Array, theirs: Array, spread: Array | None) -> Array:
-    """The elements of `want`, or where `got` differs from them those of `theirs`: non-finite
-    numbers reach different elements in the two evaluators.
+def _agrees(got: Array, want: Array, theirs: Array, spread: Array | None) -> bool:
+    """Whether each element is that of one of two evaluators: non-finite numbers reach different
+    elements in them.
     """
-    same_type = {(a.shape, a.dtype) for a in (got, want, theirs)} == {(want.shape, want.dtype)}
-    return np.where(_differs(got, want, spread), theirs, want) if same_type else theirs
+    if any((a.shape, a.dtype) != (got.shape, got.dtype) for a in (want, theirs)):
+        return False
+    return not (_differs(got, want, spread) & _differs(got, theirs, spread)).any()
 
 
 def _by_onnxruntime(case: Case, inputs: dict[str, Array]) -> dict[str, Array] | str:
