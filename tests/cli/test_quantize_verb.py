@@ -22,7 +22,8 @@ def data(tmp_path: Path) -> Path:
 
 def test_it_writes_onnx_and_reports_each_layer(tilesmith, model, data, tmp_path):
     product = tmp_path / "q.onnx"
-    found = tilesmith("quantize", model, "--data", data, "-o", product, "--json").json
+    given = ("--data", data, "-o", product, "--scheme", "int8")
+    found = tilesmith("quantize", model, *given, "--json").json
     assert found["samples"] == 5 and found["bytes"] == product.stat().st_size
     assert [x["scheme"] for x in found["layers"]] == ["int8", "int8"]
     assert found["snr"] > 25 and found["cosine"] > 0.99

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from networks import convolutional, samples, transformer
+from quantised_networks import convolutional, samples, transformer
 
 import tilesmith as ts
 from tilesmith.driver.compiler import load_graph
@@ -20,6 +20,7 @@ from tilesmith.graph.nodes import Fused, Graph
 from tilesmith.ops.conv import Conv
 from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.pool import MaxPool
+from tilesmith.quantisation.costs import Costs
 from tilesmith.quantisation.layers import layers_of, prepared
 from tilesmith.quantisation.schemes import Treatment, rewritten
 
@@ -157,3 +158,26 @@ def test_a_saved_model_is_read_back(tmp_path):
     assert _noise(ts.compile(again)(x), ts.compile(found)(x)) > 80
     with pytest.raises(ts.UsageError, match="can't be written"):
         ts.save_onnx(found, tmp_path / "nowhere" / "q.onnx")
+
+
+def test_each_layer_gets_the_scheme_that_keeps_the_limit():
+    """Predicted times are given: integers are twice as fast, dynamic ranges a little slower."""
+    graph = convolutional()
+    data = samples(graph)
+    _, whole = ts.quantize(graph, data, scheme="int8", calibration="minmax")
+    assert whole.drop is not None and whole.drop > 0
+    limit = whole.drop / 2
+    with pytest.MonkeyPatch.context() as patch:
+        times = {"f32": 2.0, "int8": 1.0, "int8-dynamic": 1.1, "int8-weights": 2.0}
+        patch.setattr(Costs, "seconds", lambda _, layer, t: times[t.scheme])
+        found, report = ts.quantize(graph, data, max_drop=limit, calibration="minmax")
+    assert report.drop is not None and report.drop <= limit
+    chosen = {x.scheme for x in report.layers}
+    assert len(chosen) > 1 and "int8-weights" not in chosen, "what is not faster is left out"
+    x = data[0]
+    y, wide = ts.compile(found)(x), ts.compile(graph)(x)
+    assert np.isfinite(y).all() and _noise(y, wide) > 28
+    _, strict = ts.quantize(graph, data, max_drop=0.0)
+    assert {x.scheme for x in strict.layers} == {"f32"} and strict.drop == pytest.approx(
+        0, abs=1e-9
+    )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from networks import samples, transformer
+from quantised_networks import samples, transformer
 
 import tilesmith as ts
 from tilesmith.graph.builder import Builder
@@ -23,6 +23,7 @@ from tilesmith.quantisation.samples import Samples
     [
         ({"scheme": "int3"}, "scheme must be one of int8, .*, not 'int3'"),
         ({"calibration": "best"}, "calibration must be one of minmax, .*, not 'best'"),
+        ({"max_drop": -1}, "max_drop must be a number of at least 0, not -1"),
         ({"activations": "f16"}, "activations must be one of u8, i8, not 'f16'"),
         ({"pins": {"up": "int3"}}, "a pinned scheme must be one of f32, int8"),
         ({"pins": {"head/*": "f32"}}, "pins: no layer is called 'head/\\*'; layers are up, down"),
@@ -57,7 +58,7 @@ def test_no_samples(tmp_path: Path):
         (tmp_path, "has no samples: expected .npz or .npy files in it"),
         (tmp_path / "x.npz", "there is no file or folder"),
         (7, "expected samples: a folder, a file, or a sequence"),
-        (None, "scheme int8 fixes the ranges of activations, which takes samples"),
+        (None, "scheme int8 takes samples: give data, or choose int8-dynamic"),
     ):
         with pytest.raises(ts.UsageError, match=message):
             ts.quantize(graph, data, scheme="int8")

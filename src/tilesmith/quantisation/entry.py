@@ -9,7 +9,6 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from tilesmith.driver import compile
 from tilesmith.driver.compiler import load_graph
 from tilesmith.driver.session import Session
 from tilesmith.graph.nodes import Graph
@@ -19,13 +18,13 @@ from tilesmith.support.options import Options
 
 from .costs import Costs
 from .layers import Layer, layers_of, prepared
-from .model import Distance, Reference, distance, observe
-from .options import QuantizeChoices, QuantizeOptions
+from .model import Reference, observe
+from .options import AUTO, QuantizeChoices, QuantizeOptions
 from .ranges import calibrated
-from .report import LayerReport, QuantisationReport
+from .report import QuantisationReport
 from .samples import Samples
-from .schemes import Scheme, Treatment, rewritten
-from .simulate import Simulation
+from .schemes import SCHEMES, Scheme, Treatment, rewritten
+from .trial import Trial
 from .weights import QuantisedWeights, per_channel
 
 
@@ -97,105 +96,68 @@ class _Quantisation:
         """The quantised graph and its report."""
         options = self.session.options
         schemes = _schemes(self.layers, self.wanted)
-        if self.samples is None and "int8" in schemes.values():
+        needed = {"int8", AUTO} & {self.wanted.scheme, *(self.wanted.pins or {}).values()}
+        if self.samples is None and needed:
             raise UsageError(
-                "scheme int8 fixes the ranges of activations, which takes samples: give data, or "
-                "choose int8-dynamic or int8-weights"
+                f"scheme {min(needed)} takes samples: give data, or choose int8-dynamic or "
+                "int8-weights"
             )
         reference = None
         if self.samples is not None:
             axes = {layer.input: layer.input_axis for layer in self.layers}
             reference = observe(self.graph, axes, self.samples, options)
-        weights = {layer: per_channel(layer) for layer in self.layers if schemes[layer] != "f32"}
-        chosen = {
-            layer: self._treatment(layer, scheme, weights.get(layer), reference)
-            for layer, scheme in schemes.items()
+        costs = Costs(self.layers, self.session)
+        treatments = {
+            layer: self._treatments(layer, several, reference) for layer, several in schemes.items()
         }
+        trial = Trial(self.wanted, options, self.graph, self.layers, self.samples, reference)
+        if self.wanted.scheme == AUTO:
+            chosen = trial.assign(treatments, costs)
+        else:
+            chosen = {layer: several[0] for layer, several in treatments.items()}
         found = rewritten(self.graph, chosen)
-        return found, self._report(found, chosen, reference)
+        return found, trial.report(found, chosen, costs)
 
-    def _treatment(
-        self,
-        layer: Layer,
-        scheme: Scheme,
-        weights: QuantisedWeights | None,
-        reference: Reference | None,
-    ) -> Treatment:
-        """How a layer is brought to a scheme.  Raises UsageError if its input is always zero."""
-        if scheme == "f32" or weights is None:
-            return Treatment()
-        correction = by = None
-        if reference is not None:
-            seen = reference.observed[layer.input]
-            if self.wanted.bias_correction:
-                correction = _correction(layer, weights, seen.mean)
+    def _treatments(
+        self, layer: Layer, schemes: Sequence[Scheme], reference: Reference | None
+    ) -> list[Treatment]:
+        """How a layer is brought to each scheme.  Raises UsageError if its input is always zero,
+        unless there is another scheme for it.
+        """
+        found: list[Treatment] = []
+        weights = correction = None
+        if schemes != ("f32",):
+            weights = per_channel(layer)
+        if weights is not None and reference is not None and self.wanted.bias_correction:
+            correction = _correction(layer, weights, reference.observed[layer.input].mean)
+        for scheme in schemes:
+            by = None
             if scheme == "int8":
+                assert reference is not None
+                seen = reference.observed[layer.input]
                 by = calibrated(seen, self.wanted.calibration, self.wanted.activation_type)
+                if by is None and len(schemes) > 1:
+                    continue
                 if by is None:
                     raise UsageError(
                         f"the input of layer {layer.name!r} is zero in all samples, so it has no "
                         f"scale; give samples in which it is not, or pins={{{layer.name!r}: 'f32'}}"
                     )
-        return Treatment(scheme, weights, by, correction)
-
-    def _report(
-        self, found: Graph, chosen: Mapping[Layer, Treatment], reference: Reference | None
-    ) -> QuantisationReport:
-        options = self.session.options
-        costs = Costs(self.layers, self.session)
-        alone: dict[Layer, Distance] = {}
-        joint = value = float_value = drop = None
-        if reference is not None and self.samples is not None:
-            to = self.wanted.activation_type
-            simulation = Simulation(self.graph, self.layers, to, options)
-            for layer, treatment in chosen.items():
-                alone[layer] = (
-                    Distance.none()
-                    if treatment.scheme == "f32"
-                    else simulation.distance(self.samples, reference, {layer: treatment})
-                )
-            joint = distance(found, self.samples, reference, options)
-            drop = 1 - joint.cosine
-        if self.wanted.metric is not None:
-            value, float_value = (
-                self.wanted.metric(compile(g, options=options)) for g in (found, self.graph)
-            )
-            drop = float_value - value
-        lines = [
-            LayerReport(
-                layer.name,
-                t.scheme,
-                t.input.low if t.input else None,
-                t.input.high if t.input else None,
-                alone[layer].decibels if alone else None,
-                alone[layer].cosine if alone else None,
-                costs.seconds(layer, t),
-                costs.seconds(layer, Treatment()),
-            )
-            for layer, t in chosen.items()
-        ]
-        return QuantisationReport(
-            lines,
-            joint.decibels if joint else None,
-            joint.cosine if joint else None,
-            drop,
-            value,
-            float_value,
-            sum(x.seconds for x in lines),
-            sum(x.float_seconds for x in lines),
-            len(reference.answers) if reference else 0,
-        )
+            is_float = scheme == "f32"
+            found.append(Treatment() if is_float else Treatment(scheme, weights, by, correction))
+        return found
 
 
-def _schemes(layers: Sequence[Layer], wanted: QuantizeOptions) -> dict[Layer, Scheme]:
-    """The scheme of each layer.  Raises UsageError for a pin that no layer has."""
-    found: dict[Layer, Any] = dict.fromkeys(layers, wanted.scheme)
+def _schemes(layers: Sequence[Layer], wanted: QuantizeOptions) -> dict[Layer, tuple[Scheme, ...]]:
+    """The schemes that each layer may have.  Raises UsageError for a pin that no layer has."""
+    all_: Any = SCHEMES if wanted.scheme == AUTO else (wanted.scheme,)
+    found: dict[Layer, Any] = dict.fromkeys(layers, all_)
     for pattern, scheme in (wanted.pins or {}).items():
         matched = [layer for layer in layers if fnmatchcase(layer.name, pattern)]
         if not matched:
             names = ", ".join(layer.name for layer in layers[:8])
             raise UsageError(f"pins: no layer is called {pattern!r}; layers are {names}, ...")
-        found |= dict.fromkeys(matched, scheme)
+        found |= dict.fromkeys(matched, (scheme,))
     return found
 
 

@@ -6,6 +6,7 @@ from the fields' metadata, like that of `Options`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypedDict
@@ -18,6 +19,8 @@ from tilesmith.support.options import about
 from .ranges import METHODS
 from .schemes import SCHEMES
 
+AUTO = "auto"
+"""Each layer gets the scheme that suits it."""
 ACTIVATIONS: Mapping[str, DType] = {"u8": u8, "i8": i8}
 Metric: TypeAlias = Callable[[Executable], float]
 """What an executable is worth, such as its accuracy on labelled data; more is better."""
@@ -27,6 +30,7 @@ class QuantizeChoices(TypedDict, total=False):
     """The fields of `QuantizeOptions` as keyword arguments."""
 
     scheme: str
+    max_drop: float
     metric: Metric | None
     calibration: str
     activations: str
@@ -42,7 +46,17 @@ class QuantizeOptions:
     """
 
     scheme: str = field(
-        default="int8", metadata=about(f"What to do to layers: {', '.join(SCHEMES[1:])}.")
+        default=AUTO,
+        metadata=about(
+            f"What to do to layers: {', '.join(SCHEMES[1:])}, or {AUTO}: what suits each one."
+        ),
+    )
+    max_drop: float = field(
+        default=0.01,
+        metadata=about(
+            f"For {AUTO}: most that the metric may lose; without one, the answers' cosine "
+            "similarity."
+        ),
     )
     metric: Metric | None = field(
         default=None,
@@ -70,7 +84,9 @@ class QuantizeOptions:
     )
 
     def __post_init__(self) -> None:
-        _check("scheme", self.scheme, SCHEMES[1:])
+        _check("scheme", self.scheme, (*SCHEMES[1:], AUTO))
+        if not (math.isfinite(self.max_drop) and self.max_drop >= 0):
+            raise UsageError(f"max_drop must be a number of at least 0, not {self.max_drop!r}")
         _check("calibration", self.calibration, METHODS)
         _check("activations", self.activations, ACTIVATIONS)
         for scheme in (self.pins or {}).values():
