@@ -16,6 +16,7 @@ from tilesmith.codegen.sizes import SizeProgram
 from tilesmith.codegen.steps import Step
 from tilesmith.graph.passes.choices import Choose
 from tilesmith.graph.passes.layout import LayoutPolicy
+from tilesmith.graph.passes.low_precision import Choice as LowPrecisionChoice
 from tilesmith.graph.passes.packed_weights import Choice as PackingChoice
 from tilesmith.graph.passes.winograd import Choice as WinogradChoice
 from tilesmith.ir.target import Target
@@ -76,6 +77,7 @@ class Backend:
     layout_policy: what the layouts of values cost.
     winograd: tile sizes of convolutions, given the error that is allowed and how to choose.
     packing: which products read weights of few bits packed, given how to choose.
+    low_precision: which factors of a product are worth storing in a low type.
     rules: the schedules of fused groups.
     auto_schedule: a schedule for tensor expressions alone, given the error that is allowed.
     loop_passes: from a loop nest to final loop IR, in order.
@@ -93,6 +95,7 @@ class Backend:
     layout_policy: Callable[[Target], LayoutPolicy]
     winograd: Callable[[Target, float, Choose], WinogradChoice]
     packing: Callable[[Target, Choose], PackingChoice]
+    low_precision: Callable[[Target], LowPrecisionChoice]
     rules: ScheduleRules
     auto_schedule: Callable[[Sequence[Tensor], Target, float], Schedule]
     loop_passes: tuple[LoopPass, ...]

@@ -24,6 +24,7 @@ from tilesmith.loop.passes.simplify import simplify_func
 from tilesmith.loop.passes.tensorize import without_intrinsics
 from tilesmith.loop.passes.trim import trim
 from tilesmith.strategy.cpu.layouts import layout_policy
+from tilesmith.strategy.cpu.low_precision import low_precision_choice
 from tilesmith.strategy.cpu.scaled_chunks import packing_choice
 from tilesmith.strategy.sketch import default_schedule
 
@@ -48,6 +49,7 @@ C = Backend(
     layout_policy=layout_policy,
     winograd=_never,
     packing=packing_choice,
+    low_precision=low_precision_choice,
     rules=RULES,
     auto_schedule=default_schedule,
     loop_passes=(

@@ -375,16 +375,16 @@ class ExprEmitter(Arithmetic):
 
     def _tensor_call(self, e: ir.TensorCall, mask: Mask | None) -> str:
         intrinsic = tensor_intrinsic(e.name)
+        if self.strict and intrinsic.tolerance:
+            raise ScheduleError(
+                f"{e.name} has a relative error of {intrinsic.tolerance:g}, which strict accuracy "
+                "does not allow"
+            )
         missing = intrinsic.features - self.target.features
         if missing:
             raise ScheduleError(
                 f"{e.name} needs {', '.join(sorted(missing))}; the target {self.target.name} lacks "
                 "it: use an intrinsic that the target has"
-            )
-        if self.strict and intrinsic.tolerance:
-            raise ScheduleError(
-                f"{e.name} has a relative error of {intrinsic.tolerance:g}, which strict accuracy "
-                "does not allow"
             )
         args = [Value(memory_type(a.dtype, a.lanes), self.stored(a, mask)) for a in e.args]
         found = intrinsic.emit(TensorCode(self), *args)

@@ -42,6 +42,12 @@ _LEVELS: dict[str, tuple[frozenset[str], int, int]] = {
 _EXTENSIONS = {"sse": "x86-64", "sse4": "x86-64-v2", "avx2": "x86-64-v3", "avx512": "x86-64-v4"}
 """Names of instruction sets that stand for levels."""
 
+EXTRA_FEATURES = frozenset({
+    "avx512vnni", "avx512bf16", "avx512fp16", "avxvnni", "avxvnniint8",
+    "amx-tile", "amx-int8", "amx-bf16", "amx-fp16",
+})  # fmt: skip
+"""Features that a level of x86-64 lacks and code may use: `x86-64-v4+avx512bf16`."""
+
 _SERVER = CpuModel(
     smt=2, vector_ports=2, l1_bytes=48 << 10, l1_ways=12, l2_bytes=2 << 20, l2_ways=16
 )
@@ -93,7 +99,8 @@ def has_slow_gathers(target: Target) -> bool:
 
 def target(spec: str | Target) -> Target:
     """The target called `spec`: "native", an x86-64 level or an instruction set, a named machine,
-    the path of a description file, or "c" for C text that this machine's C compiler compiles.
+    the path of a description file, or "c" for C text that this machine's C compiler compiles.  A
+    level or a machine may have features added: `x86-64-v4+avx512bf16`.
 
     Raises UsageError for other names and for files that say what can't be.
     """
@@ -105,6 +112,9 @@ def target(spec: str | Target) -> Target:
         return _c_target()
     if spec.endswith(_SUFFIXES):
         return _described(Path(spec))
+    spec, *added = spec.split("+")
+    if added:
+        return _with_features(target(spec), added)
     spec = _EXTENSIONS.get(spec, spec)
     level, model = _MACHINES.get(spec, (spec, CpuModel()))
     if level not in _LEVELS:
@@ -116,6 +126,18 @@ def target(spec: str | Target) -> Target:
     if spec == level and bits == 512:
         model = replace(model, vector_ports=2)
     return Target(spec, _linux_triple("x86_64"), level, features, bits, registers, model)
+
+
+def _with_features(base: Target, added: list[str]) -> Target:
+    """`base` with more features.  Raises UsageError for unknown ones."""
+    for feature in added:
+        if feature not in EXTRA_FEATURES:
+            raise UsageError(
+                f"target {base.name}: unknown feature {feature!r} after +; known are "
+                f"{', '.join(sorted(EXTRA_FEATURES))}"
+            )
+    name = "+".join((base.name, *added))
+    return replace(base, name=name, features=base.features.union(added))
 
 
 def _described(path: Path) -> Target:

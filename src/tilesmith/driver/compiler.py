@@ -38,6 +38,7 @@ from tilesmith.te.tensor import Tensor
 from .assembly import Packed, assemble, pack
 from .kernels import compile_kernels, start_early
 from .passes import lower_loops, optimise
+from .precision import check_precision
 from .programs import SavedProgram
 from .request import Request
 from .session import Session, recorded
@@ -58,6 +59,7 @@ def compile_model(
     graph = bind(graph, named_symbols(graph, r.sizes))
     if any(n.op.custom and OPS.get(n.op.name) is not type(n.op) for _, n in nodes_in(graph)):
         session.outside.add("an operator that is not registered")
+    check_precision(graph, session)
     with recorded(session) as session:
         program = compile_program(graph, session, saved, workers)
     if saved is not None and not session.outside:

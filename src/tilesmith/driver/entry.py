@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tilesmith.support.options import Accuracy, Fallback, Options
+from tilesmith.support.precision import precision_text
 
 from .identity import cache_of, identifying
 from .request import Request
@@ -35,6 +36,7 @@ def compile(
     pins: Mapping[str, Any] | None = None,
     forbid: Mapping[str, Collection[Any]] | None = None,
     accuracy: Accuracy | None = None,
+    precision: str | Mapping[str, str] | None = None,
     values: Mapping[str, ArrayLike] | None = None,
     dynamic: Ranges | None = None,
     expected: ExpectedSizes | None = None,
@@ -68,12 +70,19 @@ def compile(
     in_place: by name, outputs that live in the memory of an input, such as caches
         (`{"present_key": "past_key"}`).  A call writes them there and returns the input's array.
     accuracy: "strict" fixes every bit of each kernel's results (docs/accuracy.md).
+    precision: "bf16" or "f16": products and convolutions of f32 with constant weights read operands
+        of this type where that is faster, and add in f32.  By pattern of node names, types of some
+        products (`{"head/*": "f32", "*": "bf16"}`): the first pattern that matches decides.
 
     Raises ModelError, UnsupportedError or UsageError, also for a name or a value that the model
     does not have.
     """
     options = (options or Options.from_environment()).with_(
-        target=target, threads=threads, accuracy=accuracy, fallback=fallback
+        target=target,
+        threads=threads,
+        accuracy=accuracy,
+        fallback=fallback,
+        precision=None if precision is None else precision_text(precision),
     )
 
     request = Request(

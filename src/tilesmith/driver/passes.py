@@ -38,6 +38,7 @@ from tilesmith.loop.verify import verify as verify_loops
 from tilesmith.loop.visit import map_stmt
 from tilesmith.strategy.windows import windows
 
+from .precision import precision_pass
 from .session import Session
 
 GraphPass = Callable[[Graph], Graph]
@@ -95,8 +96,13 @@ def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
     def lies_over(body: Graph, out: int, operand: int) -> bool:
         return may_lie_over(session.group(body).lower("k"), out, operand)
 
+    low: tuple[tuple[str, GraphPass], ...] = (
+        ("low-precision", precision_pass(session)),
+        ("cse-again", cse),
+    )
     passes: tuple[tuple[str, GraphPass], ...] = (
         *(exact if options.is_strict else anywhere),
+        *(() if options.precision == "f32" else low),
         ("split-taps", split_taps),
         ("winograd", lambda g: winograd(g, choice)),
         ("layout", layout),

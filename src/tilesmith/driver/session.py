@@ -20,6 +20,7 @@ from tilesmith.graph.nodes import Graph, Node
 from tilesmith.graph.passes.choices import V
 from tilesmith.ir.target import Target
 from tilesmith.runtime.threads import target_of, thread_count
+from tilesmith.strategy.intrinsics import exact_target
 from tilesmith.support.dump import Dumper
 from tilesmith.support.errors import ModelError, ScheduleError
 from tilesmith.support.options import Options, records_path
@@ -94,7 +95,10 @@ class Session:
     def of(options: Options | None, **overrides: Any) -> Session:
         options = options or Options.from_environment()
         options = options.with_(**overrides)
-        return Session(options, target_of(options), Timings(), Dumper(options.dump))
+        target = target_of(options)
+        if options.is_strict:
+            target = exact_target(target)
+        return Session(options, target, Timings(), Dumper(options.dump))
 
     @property
     def backend(self) -> Backend:

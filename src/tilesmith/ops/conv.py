@@ -31,9 +31,8 @@ def spatial_names(prefix: str, rank: int) -> list[str]:
     return [prefix + n for n in _SPATIAL.get(rank, [str(i) for i in range(rank)])]
 
 
-def _check_images(op: str, x: te.Tensor, w: te.Tensor) -> None:
-    rules.check_same_dtype(op, (x, w))
-    rules.check_kind(op, x, rules.NUMBERS)
+def _check_images(op: str, x: te.Tensor, w: te.Tensor, to: DType | None = None) -> None:
+    rules.check_factors(op, x, w, to)
     if x.rank < 3 or w.rank != x.rank:
         rules.reject(
             op,
@@ -51,8 +50,8 @@ class Conv(Op):
     pads: zeros before every spatial axis, then those after every axis; empty: none.
     dilations: distance between taps, per spatial axis; empty: ones.
     groups: number of groups of channels.
-    to: element type in which products are added, and of the result; None: that of the operands
-        (16-bit floats are added in f32 and rounded).
+    to: element type in which products are added, and of the result, for operands of any types;
+        None: that of the operands, which is one (16-bit floats are added in f32 and rounded).
     """
 
     heavy_reference = True
@@ -69,7 +68,7 @@ class Conv(Op):
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
         rules.check_count(self.name, inputs, 2)
         x, w = inputs
-        _check_images(self.name, x, w)
+        _check_images(self.name, x, w, self.to)
         win = self.window(w.shape[2:])
         n = len(win.kernel)
         outs = [win.out_extent(self.name, d, a) for a, d in enumerate(x.shape[2:])]

@@ -28,8 +28,8 @@ class MatMul(Op):
 
     transpose_a: a is stored [..., k, m].
     transpose_b: b is stored [..., n, k].
-    to: element type in which products are added, and of the result; None: that of the operands
-        (16-bit floats are added in f32 and rounded).
+    to: element type in which products are added, and of the result, for operands of any types;
+        None: that of the operands, which is one (16-bit floats are added in f32 and rounded).
     """
 
     name: ClassVar[str] = "matmul"
@@ -40,8 +40,7 @@ class MatMul(Op):
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
         rules.check_count(self.name, inputs, 2)
         a, b = inputs
-        rules.check_same_dtype(self.name, inputs)
-        rules.check_kind(self.name, a, rules.NUMBERS)
+        rules.check_factors(self.name, a, b, self.to)
         if a.rank == 0 or b.rank == 0:
             rules.reject(self.name, "inputs of rank 1 or more", "a scalar")
         m, ka = _matrix_axes(a.shape, self.transpose_a, is_left=True)

@@ -64,6 +64,14 @@ def check_same_dtype(op: str, tensors: Sequence[te.Tensor]) -> None:
         reject(op, "inputs of one element type", ", ".join(str(t.dtype) for t in tensors))
 
 
+def check_factors(op: str, a: te.Tensor, b: te.Tensor, to: DType | None) -> None:
+    """Numbers of one element type, or of any two if products are added in a type of their own."""
+    if to is None:
+        check_same_dtype(op, (a, b))
+    for x in (a, b):
+        check_kind(op, x, NUMBERS)
+
+
 def normalize_axis(op: str, axis: int, rank: int) -> int:
     """`axis` counted from the front.  Raises ModelError if it is outside -rank..rank-1."""
     if not -rank <= axis < rank:

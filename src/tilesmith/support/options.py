@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from tilesmith.support.errors import UsageError
+from tilesmith.support.precision import precision_text
 
-Precision: TypeAlias = Literal["f32"]
 Accuracy: TypeAlias = Literal["default", "strict"]
 Fallback: TypeAlias = Literal["warn", "error"]
 
@@ -80,6 +80,7 @@ def option_table(options: type) -> str:
 class Options:
     """Choices of one compilation.  The metadata of a field says what it means.
 
+    precision: see `support.precision`; types by pattern may also be given as a mapping.
     accuracy: names a policy of `BOUNDS`.
 
     Raises UsageError if a value is impossible.
@@ -109,9 +110,14 @@ class Options:
             group=COMPILING,
         ),
     )
-    precision: Precision = field(
+    precision: str = field(
         default="f32",
-        metadata=about("Arithmetic used for float32 models.", affects_code=True, cli=False),
+        metadata=about(
+            "Type in which products of float32 models read their operands where that is faster: "
+            "f32, bf16, f16, auto, or PATTERN=TYPE,... for nodes by name.",
+            affects_code=True,
+            group=COMPILING,
+        ),
     )
     accuracy: Accuracy = field(
         default="default",
@@ -178,11 +184,16 @@ class Options:
     def __post_init__(self) -> None:
         if self.opt_level not in (0, 1, 2, 3):
             raise UsageError(f"opt_level must be 0, 1, 2 or 3, not {self.opt_level!r}")
-        for name, allowed in (("precision", get_args(Precision)), ("accuracy", get_args(Accuracy))):
-            if getattr(self, name) not in allowed:
-                raise UsageError(
-                    f"{name} must be one of {', '.join(allowed)}, not {getattr(self, name)!r}"
-                )
+        if self.accuracy not in get_args(Accuracy):
+            raise UsageError(
+                f"accuracy must be one of {', '.join(get_args(Accuracy))}, not {self.accuracy!r}"
+            )
+        object.__setattr__(self, "precision", precision_text(self.precision))
+        if self.is_strict and self.precision != "f32":
+            raise UsageError(
+                f"precision={self.precision!r} rounds operands, which accuracy='strict' does not "
+                "allow: use precision='f32' or accuracy='default'"
+            )
         for name in ("threads", "jobs"):
             count = getattr(self, name)
             if count is not None and (

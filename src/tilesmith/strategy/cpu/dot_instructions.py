@@ -19,7 +19,8 @@ from .contraction import Contraction, reduction_order
 def dot_for(c: Contraction, target: Target) -> TensorIntrinsic | None:
     """The instruction that does most of `c` in one multiply-add's time; None if none fits.
 
-    It must be exact: others are for a choice of precision, which no rule makes.
+    Instructions that round otherwise are among them, unless the target hides them for strict
+    results (`intrinsics.exact_target`).
     """
     last = joined_axis(c)
     if last is None or c.vector is None:
@@ -31,7 +32,7 @@ def dot_for(c: Contraction, target: Target) -> TensorIntrinsic | None:
     assert isinstance(source, Reduce)
     found: list[TensorIntrinsic] = []
     for i in available(target).values():
-        if not _is_dot(i) or i.tolerance or i.result.size > columns or i.extents[1] > steps:
+        if not _is_dot(i) or i.result.size > columns or i.extents[1] > steps:
             continue
         if i.result.size * i.result.dtype.bytes * 8 != target.vector_bits:
             continue

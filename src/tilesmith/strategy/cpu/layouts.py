@@ -19,7 +19,7 @@ from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import TensorType, same_dim
-from tilesmith.ops.base import Op
+from tilesmith.ops.base import Op, OpTensors
 from tilesmith.ops.structure import Structure, loads, product_of_loads, stages
 from tilesmith.ops.winograd import WinogradConv
 from tilesmith.strategy.access import address, expand
@@ -27,6 +27,7 @@ from tilesmith.strategy.windows import window_layout
 from tilesmith.te.tensor import Compute, Tensor
 
 from .contraction import (
+    Contraction,
     analyse,
     choose_tile,
     outer_extent,
@@ -124,20 +125,17 @@ def _same(a: Layout | None, b: Layout | None, value: Value) -> bool:
 
 
 def _contraction(node: Node, known: frozenset[int], target: Target) -> NodeLayouts:
-    tensors = node.op.tensors(*(v.type for v in node.inputs))
+    tensors = node.op.tensors(*_types(node))
     chunks = scaled_chunks(stages(tensors.outputs))
     if chunks is not None:
         blocked = blocked_operands(chunks, target)
         numbers = ((i, t) for i, t in enumerate(tensors.inputs) if i in known and t in blocked)
         return NodeLayouts({i: blocked[t] for i, t in numbers}, (None,))
-    op = next(s for s in stages(tensors.outputs) if s.reduce_axis)
-    constants = frozenset(t for i, t in enumerate(tensors.inputs) if i in known)
-    rank = len(op.axis)
-    contiguous = None if not rank or (rank > 2 and constants) else op.axis[-1]
-    c = analyse(op, constants, contiguous)
+    c = contraction_of(tensors, known)
     if c is None or c.vector is None:
         return NodeLayouts({}, (None,))
-    v = index_of(op.axis, c.vector)
+    op, constants = c.op, frozenset(tensors.inputs[i] for i in known)
+    rank, v = len(op.axis), index_of(op.axis, c.vector)
     result = None
     if v != rank - 1:
         result = Layout((*(LayoutDim(i) for i in range(rank) if i != v), LayoutDim(v)))
@@ -146,14 +144,23 @@ def _contraction(node: Node, known: frozenset[int], target: Target) -> NodeLayou
         width = expected(c.vector.extent)
         dot = dot_for(c, target)
         depth = 1 if dot is None else dot.extents[1]
-        element = c.w.dtype.bytes * depth
         distance = row_distance(c) * c.x.dtype.bytes
         outer = outer_extent(c)
-        tile = choose_tile(row_extent(c), width, target, element, row_bytes=distance, outer=outer)
+        size = op.outputs[0].dtype.bytes
+        tile = choose_tile(row_extent(c), width, target, size, row_bytes=distance, outer=outer)
         packed = packed_layout(c, tile, depth)
         if packed is not None:
             operands[next(i for i, t in enumerate(tensors.inputs) if t is c.w.buffer)] = packed
     return NodeLayouts(operands, (result,))
+
+
+def contraction_of(tensors: OpTensors, known: frozenset[int]) -> Contraction | None:
+    """The contraction of an operator whose inputs of these numbers are constants."""
+    stage = next(s for s in stages(tensors.outputs) if s.reduce_axis)
+    constants = frozenset(tensors.inputs[i] for i in known)
+    rank = len(stage.axis)
+    contiguous = None if not rank or (rank > 2 and constants) else stage.axis[-1]
+    return analyse(stage, constants, contiguous)
 
 
 def _is_made_of(x: Tensor, operand: Tensor) -> bool:

@@ -78,7 +78,7 @@ def schedule_contraction(
     rows = expected_size(a.extent for a in run)
     joined = joined_steps(group.layouts.get(c.w.buffer))  # type: ignore[arg-type]  # a tensor
     dot = dot_for(c, target) if joined > 1 else None
-    span = column_span(c, columns, target.vector_lanes(c.w.dtype.bytes * joined))
+    span = column_span(c, columns, target.vector_lanes(anchor.outputs[0].dtype.bytes))
     tile, steps = _tile(group, c, run, rows, span, target, cfg)
     after = stages_after(group, anchor)
     for stage in group.stages:
@@ -358,7 +358,7 @@ def _tile(
     If `w` is packed already, its packing fixes the width of the tile.
     """
     joined = joined_steps(group.layouts.get(c.w.buffer))  # type: ignore[arg-type]  # a tensor
-    element = c.w.dtype.bytes * joined
+    element = c.op.outputs[0].dtype.bytes
     slide = slide_of(c, run) if joined == 1 else None
     walk = strides_through(group, c.x) if run else None
     distance = row_distance(c) if walk is None else abs(walk.get(run[-1].var, 0))
@@ -380,7 +380,7 @@ def _tile(
     else:
         widths, best = tile_vectors(columns, tile.lanes), tile.vectors
         if rows == 1 and c.vector is not None and runs_along(group, c.w, c.vector.var):
-            place = constants_place(expected_size(c.w.buffer.shape) * element, target)
+            place = constants_place(expected_size(c.w.buffer.shape) * c.w.dtype.bytes, target)
             best = single_row_vectors(columns, tile.lanes, target, place != "dram") or best
             widths = sorted({*widths, best})
         vectors = cfg.choice("vectors", widths, best)

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tilesmith.graph.nodes import Graph
+from tilesmith.graph.nodes import Graph, Value
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import same_dim
+from tilesmith.ops.structure import product_of_loads, stages
 from tilesmith.te.knobs import Config
 
-from .contraction import column_block, joined_steps, tile_vectors
+from .contraction import column_block, tile_vectors
 from .winograd import winograd_op
 
 
@@ -34,7 +35,7 @@ def packed_layouts(
         if winograd_op(body) is not None:
             continue  # its blocks have the one width that its products are written for
         axis, block = column.axis, column.block
-        lanes = target.vector_lanes(value.dtype.bytes * joined_steps(value.layout))
+        lanes = target.vector_lanes(_sum_bytes(body, value))
         columns = value.type.static_shape[axis]
         if block % lanes:
             continue  # narrower than a vector: there is nothing to choose
@@ -42,6 +43,13 @@ def packed_layouts(
         if not same_dim(vectors * lanes, block):  # a symbol while features are traced
             found[i] = _with_block(value.layout, axis, vectors * lanes)
     return found
+
+
+def _sum_bytes(body: Graph, weights: Value) -> int:
+    """Bytes of an element in which the products with `weights` are added."""
+    node = next(n for n in body.nodes if weights in n.inputs)
+    outputs = node.op.tensors(*(v.type for v in node.inputs)).outputs
+    return next(s.outputs[0].dtype.bytes for s in stages(outputs) if product_of_loads(s))
 
 
 def _with_block(layout: Layout, axis: int, block: int) -> Layout:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilesmith.ir.target import Target
 from tilesmith.ir.tensor_intrinsics import TensorIntrinsic
 
@@ -9,6 +11,17 @@ from . import aarch64, x86
 
 SHIPPED: tuple[TensorIntrinsic, ...] = (*x86.INTRINSICS, *aarch64.INTRINSICS)
 """All of them; each names the features that a target must have."""
+
+
+ROUNDING = frozenset({"avx512bf16", "amx-bf16", "amx-fp16", "bf16"})
+"""Features whose instructions round otherwise than the loops that they replace."""
+
+
+def exact_target(target: Target) -> Target:
+    """`target` without instructions that strict accuracy refuses."""
+    if not target.features & ROUNDING:
+        return target
+    return replace(target, features=target.features - ROUNDING)
 
 
 def available(target: Target) -> dict[str, TensorIntrinsic]:

@@ -1,0 +1,84 @@
+"""Products of f32 read operands of 16 bits; their sums stay f32.
+
+    matmul(x, w)  ->  matmul(bf16(x), bf16 w, to=f32)     where the target multiplies such numbers
+    matmul(x, w)  ->  matmul(x, bf16 w, to=f32)           where the kernel waits for the weights
+
+One factor is a constant, which is stored in the low type.  The other one is converted by a node
+that fuses like any other.  Everything else stays f32: sums, norms, softmax, residual adds, and
+products of two computed tensors, which attention is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from tilesmith.graph.nodes import Graph, Node, Value
+from tilesmith.graph.passes.rewriter import Result, Rewriter
+from tilesmith.ir.dtypes import DType, bf16, f16, f32
+from tilesmith.ops.conv import Conv
+from tilesmith.ops.elementwise import Cast
+from tilesmith.ops.matmul import MatMul
+
+LOW_TYPES: dict[str, DType] = {"bf16": bf16, "f16": f16}
+
+Form: TypeAlias = Literal["operands", "weights"]
+"""What becomes low: both factors, or only the constant one."""
+
+Wanted: TypeAlias = Callable[[str], DType | None]
+"""The low type for the node of a name; None for f32."""
+
+Choice: TypeAlias = Callable[[Node, int, DType, int], Form | None]
+"""What becomes low in a product whose factor of that number is constant, in a graph with so many
+bytes of constants; None if nothing gets faster.
+"""
+
+
+def low_precision(graph: Graph, wanted: Wanted, choice: Choice) -> Graph:
+    """`graph` with products on operands of low types; the same object if there are none."""
+    constants = sum(c.value.type.size * c.value.dtype.bytes for c in graph.constants)
+    made: dict[tuple[Value, DType], Value | None] = {}
+
+    def lower(r: Rewriter, n: Node) -> Result:
+        factor = constant_factor(n, r.is_constant)
+        low = None if factor is None else wanted(n.loc)
+        form = None if factor is None or low is None else choice(n, factor, low, constants)
+        if factor is None or low is None or form is None:
+            return None
+        old = n.inputs[factor]
+        if (old, low) not in made:
+            made[old, low] = _rounded(r, old, low)
+        weights = made[old, low]
+        if weights is None:
+            return None
+        other = n.inputs[1 - factor]
+        if form == "operands":
+            other = r.add(Cast(low), other)
+        assert isinstance(n.op, (MatMul, Conv))
+        operands = (weights, other) if factor == 0 else (other, weights)
+        return r.add(replace(n.op, to=f32), *operands)
+
+    return Rewriter(graph, {MatMul: (lower,), Conv: (lower,)}).run()
+
+
+def constant_factor(n: Node, is_constant: Callable[[Value], bool]) -> int | None:
+    """The number of the constant factor of a product of f32; None for other nodes."""
+    if not isinstance(n.op, (MatMul, Conv)) or n.op.to is not None:
+        return None
+    if any(v.dtype is not f32 for v in n.inputs):
+        return None
+    found = [i for i, v in enumerate(n.inputs) if is_constant(v)]
+    return found[0] if len(found) == 1 else None
+
+
+def _rounded(r: Rewriter, v: Value, low: DType) -> Value | None:
+    """The constant in a low type; None if a finite number of it becomes infinite there."""
+    array = r.array(v)
+    assert array is not None
+    with np.errstate(over="ignore"):
+        found = array.astype(low.numpy)
+    infinite = np.isinf(found.astype(np.float32)) & np.isfinite(array)
+    return None if infinite.any() else r.constant(found, v.name)

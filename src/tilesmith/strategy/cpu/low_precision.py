@@ -1,0 +1,72 @@
+"""What low types are worth on CPUs: products by dot-product instructions, and weights of half the
+bytes where a kernel waits for memory.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from tilesmith.graph.nodes import Node
+from tilesmith.graph.passes.low_precision import Choice, Form
+from tilesmith.ir.dtypes import DType, f32
+from tilesmith.ir.symbols import expected_size
+from tilesmith.ir.target import Target
+from tilesmith.ir.types import TensorType
+from tilesmith.ops.conv import Conv
+from tilesmith.ops.matmul import MatMul
+from tilesmith.perf.cost import constants_place
+
+from .dot_instructions import dot_for
+from .layouts import contraction_of
+
+SOFTWARE_HALF = 12
+"""Instructions that convert a vector of f16 where the CPU has none that does."""
+
+GAIN = 0.9
+"""Weights are stored low if the product is expected to take at most this share of its time."""
+
+
+def low_precision_choice(target: Target) -> Choice:
+    """The choice for `graph.passes.low_precision`."""
+
+    def choose(node: Node, constant: int, low: DType, constants: int) -> Form | None:
+        assert isinstance(node.op, (MatMul, Conv))
+        op = replace(node.op, to=f32)
+        tensors = op.tensors(*(TensorType(low, v.shape) for v in node.inputs))
+        c = contraction_of(tensors, frozenset((constant,)))
+        if c is None or c.vector is None:
+            return None
+        if dot_for(c, target) is not None:
+            return "operands"
+        weights = node.inputs[constant].type
+        products = expected_size((*c.op.shape, *(k.extent for k in c.op.reduce_axis)))
+        uses = products / max(expected_size(weights.shape), 1)
+        return "weights" if waits_less(uses, low, constants, target) else None
+
+    return choose
+
+
+def waits_less(uses: float, low: DType, constants: int, target: Target) -> bool:
+    """Whether a product is faster with weights of a low type, each of which `uses` multiply-adds
+    of f32 read.
+
+    constants: bytes of all constants of the program, which evict each other from the caches.
+    """
+    model = target.model
+    place = constants_place(constants, target)
+    rates = {"l2": model.l2_bytes_per_cycle, "l3": model.l3_bytes_per_cycle}
+    rate = rates.get(place, model.dram_bytes_per_cycle) if place != "l1" else math.inf
+    lanes = target.vector_lanes(f32.bytes)
+    products = uses / (lanes * model.fma_ports)
+    converting = conversion_instructions(low, target) / (lanes * model.vector_ports)
+    now = max(products, f32.bytes / rate)
+    return max(products + converting, low.bytes / rate) <= GAIN * now
+
+
+def conversion_instructions(low: DType, target: Target) -> int:
+    """Instructions that make a vector of f32 from one of a low type."""
+    if low.name == "bf16":
+        return 2  # zeros below the bits: widen, shift
+    has_half = "f16c" in target.features or not target.triple.startswith("x86")
+    return 1 if has_half else SOFTWARE_HALF

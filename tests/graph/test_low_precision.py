@@ -1,0 +1,243 @@
+"""Products of float models on operands of 16 bits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import tilesmith as ts
+from tilesmith.driver.checking import check
+from tilesmith.driver.kernels import canonical
+from tilesmith.driver.passes import lower_loops, optimise
+from tilesmith.driver.precision import products_of
+from tilesmith.driver.session import Session
+from tilesmith.graph.builder import Builder
+from tilesmith.graph.evaluate import evaluate
+from tilesmith.graph.nodes import Fused, Graph
+from tilesmith.graph.text import print_graph
+from tilesmith.ir.dtypes import f32
+from tilesmith.ir.types import TensorType
+from tilesmith.ops.activation import Relu
+from tilesmith.ops.conv import Conv
+from tilesmith.ops.elementwise import Add
+from tilesmith.ops.matmul import MatMul
+from tilesmith.ops.norm import Softmax
+from tilesmith.support.errors import UsageError
+from tilesmith.support.options import Options
+from tilesmith.support.precision import precision_text
+
+WITH_BF16 = "x86-64-v4+avx512bf16"
+EPS = {"bf16": 2.0**-8, "f16": 2.0**-11}
+"""The largest relative error of rounding to a type."""
+
+
+def dense(rows: int, sizes: tuple[int, ...], seed: int = 0) -> Graph:
+    """Layers `fc0`, `fc1` and so on, with biases and activations between them."""
+    rng = np.random.default_rng(seed)
+    b = Builder("dense")
+    y = b.input("x", TensorType(f32, (rows, sizes[0])))
+    for i, (k, n) in enumerate(pairwise(sizes)):
+        w = b.constant(rng.standard_normal((k, n), np.float32))
+        y = b.add(MatMul(), y, w, loc=f"fc{i}")
+        y = b.add(Relu(), b.add(Add(), y, b.constant(rng.standard_normal(n, np.float32))))
+    return b.finish([y], ["y"])
+
+
+def network() -> Graph:
+    """Convolutions around a residual sum, attention without weights, and a classifier."""
+    rng = np.random.default_rng(1)
+
+    def weights(*shape: int):
+        return b.constant(rng.standard_normal(shape, np.float32) / 8)
+
+    b = Builder("network")
+    x = b.input("x", TensorType(f32, (1, 8, 6, 6)))
+    y = b.add(Relu(), b.add(Conv(pads=(1, 1, 1, 1)), x, weights(32, 8, 3, 3), loc="conv0"))
+    z = b.add(Conv(pads=(1, 1, 1, 1), groups=32), y, weights(32, 1, 3, 3), loc="depthwise")
+    y = b.add(Add(), y, b.add(Conv(), z, weights(32, 32, 1, 1), loc="conv1"))
+    p = b.add(Softmax(), b.add(MatMul(transpose_b=True), y, y, loc="scores"))
+    y = b.add(MatMul(), b.add(MatMul(), p, y, loc="mixed"), weights(6, 40), loc="head/fc")
+    return b.finish([y], ["y"])
+
+
+def types(graph: Graph) -> dict[str, tuple[str, ...]]:
+    """The types of the operands of each product, by name."""
+    bodies = [n.op.body if isinstance(n.op, Fused) else graph for n in graph.nodes]
+    return {
+        n.loc: tuple(str(v.dtype) for v in n.inputs)
+        for body in bodies
+        for n in body.nodes
+        if isinstance(n.op, (MatMul, Conv))
+    }
+
+
+def assembly(graph: Graph, target: str, precision: str = "bf16") -> dict[str, str]:
+    """The machine code of each kernel, by its operators."""
+    session = Session.of(Options(target=target, precision=precision, threads=1))
+    fused = optimise(graph, session)
+    found: dict[str, str] = {}
+    for n in fused.nodes:
+        assert isinstance(n.op, Fused)
+        constants = [i for i, v in enumerate(n.inputs) if v in fused.constant]
+        nest = session.group(canonical(n.op.body), constants).lower("k")
+        kernel = session.backend.emit(lower_loops(nest, session), session.target)
+        name = "+".join(m.op.name for m in n.op.body.nodes)
+        found[name] = session.backend.assembly(kernel.text, session.target)
+    return found
+
+
+def count(text: str, instruction: str) -> int:
+    return len(re.findall(rf"^\s+{instruction}", text, re.MULTILINE))
+
+
+def test_what_becomes_low(golden: Callable[[str], None]) -> None:
+    session = Session.of(Options(target=WITH_BF16, precision="bf16", threads=1))
+    golden(print_graph(optimise(network(), session)))
+
+
+def test_where_the_target_multiplies_low_types() -> None:
+    session = Session.of(Options(target=WITH_BF16, precision="bf16"))
+    found = types(optimise(network(), session))
+    low, plain = ("bf16", "bf16"), ("f32", "f32")
+    assert found == {
+        "conv0": low, "depthwise": plain, "conv1": low,
+        "scores": plain, "mixed": plain, "head/fc": low,
+    }  # fmt: skip
+
+
+def test_weights_are_low_where_a_kernel_waits_for_them() -> None:
+    session = Session.of(Options(target="x86-64-v3", precision="bf16"))
+    few = types(optimise(dense(1, (2048, 2048, 2048)), session))
+    many = types(optimise(dense(256, (2048, 2048, 2048)), session))
+    small = types(optimise(dense(1, (64, 64)), session))
+    assert few == {"fc0": ("f32", "bf16"), "fc1": ("f32", "bf16")}
+    assert many == {"fc0": ("f32", "f32"), "fc1": ("f32", "f32")}
+    assert small == {"fc0": ("f32", "f32")}
+
+
+@pytest.mark.parametrize(
+    ("low", "target"),
+    [("bf16", "x86-64-v3"), ("bf16", "x86-64-v2"), ("bf16", "c"), ("f16", "x86-64-v3")],
+)
+@pytest.mark.parametrize("seed", range(2))
+def test_answers_are_near_those_of_f64(low: str, target: str, seed: int) -> None:
+    """The error of a sum of products is at most that of rounding each weight."""
+    rng = np.random.default_rng(seed)
+    rows, k, n = (
+        int(rng.integers(1, 3)),
+        int(rng.integers(1100, 1300)),
+        int(rng.integers(900, 1100)),
+    )
+    graph = dense(rows, (k, n), seed)
+    session = Session.of(Options(target=target, precision=low))
+    assert types(optimise(graph, session)) == {"fc0": ("f32", low)}, (seed, rows, k, n)
+    w = next(c.data.array for c in graph.constants if c.value.type.rank == 2).astype(np.float64)
+    bias = next(c.data.array for c in graph.constants if c.value.type.rank == 1)
+    x = rng.standard_normal((rows, k), np.float32)
+    found = ts.compile(graph, target=target, precision=low)(x)
+    wanted = np.maximum(x @ w + bias, 0)
+    bound = EPS[low] * (np.abs(x) @ np.abs(w)) + 1e-3
+    assert (np.abs(found - wanted) <= bound).all(), (seed, rows, k, n)
+    assert np.abs(found - wanted).max() > 0
+
+
+def test_products_of_low_operands_are_near_those_of_f32() -> None:
+    """The meaning of the graph that a machine with such instructions runs."""
+    graph = network()
+    x = {"x": np.random.default_rng(2).standard_normal((1, 8, 6, 6), np.float32)}
+    (wanted,) = evaluate(graph, x).values()
+    session = Session.of(Options(target=WITH_BF16, precision="bf16"))
+    (found,) = evaluate(optimise(graph, session), x).values()
+    error = np.abs(found - wanted).max() / np.abs(wanted).max()
+    assert 0 < error < 8 * EPS["bf16"]
+
+
+def test_every_kernel_agrees_with_its_reference() -> None:
+    for low in ("bf16", "f16"):
+        checks = check(dense(2, (1100, 1001)), options=Options(precision=low))
+        assert all(c.passed for c in checks), checks
+
+
+def test_models_of_bf16_use_the_instruction_and_no_spills() -> None:
+    """The main loop of a product of 1024^3: a register tile of products for one load of weights."""
+    texts = assembly(dense(1024, (1024, 1024, 1024)), WITH_BF16)
+    text = texts["matmul+add+relu+cast"]
+    assert count(text, "vdpbf16ps") == 40
+    assert count(text, r"vmovups\s+\S*%rsp") + count(text, "vcvt") + count(text, "vfmadd") == 0
+
+
+def test_conversions_need_no_library() -> None:
+    graph = dense(1, (1100, 1008))
+    for target in ("x86-64-v2", "x86-64-v3", "x86-64-v4"):
+        (text,) = assembly(graph, target).values()
+        shifts, loads = count(text, "v?pslld"), count(text, "v?pmovzxwd")
+        assert shifts == loads > 0, target
+        assert "__" not in text, target
+    (half,) = assembly(graph, "x86-64-v3", "f16").values()
+    assert count(half, "vcvtph2ps") > 0
+    assert "__" not in half
+
+
+def test_pins() -> None:
+    pins = {"fc1": "f32", "fc*": "bf16"}
+    options = Options(target="x86-64-v3", precision=precision_text(pins))
+    found = types(optimise(dense(1, (2048, 2048, 2048, 2048)), Session.of(options)))
+    assert found == {
+        "fc0": ("f32", "bf16"), "fc1": ("f32", "f32"), "fc2": ("f32", "bf16"),
+    }  # fmt: skip
+    exe = ts.compile(dense(1, (64, 64, 64)), precision=pins)
+    assert exe(np.ones((1, 64), np.float32)).shape == (1, 64)
+
+
+def test_weights_that_a_type_can_not_hold_stay_f32() -> None:
+    b = Builder("large")
+    x = b.input("x", TensorType(f32, (1, 2048)))
+    w = np.full((2048, 2048), 1e5, np.float32)
+    graph = b.finish([b.add(MatMul(), x, b.constant(w), loc="fc")], ["y"])
+    for low, wanted in (("f16", "f32"), ("bf16", "bf16")):
+        session = Session.of(Options(target="x86-64-v3", precision=low))
+        assert types(optimise(graph, session)) == {"fc": ("f32", wanted)}
+
+
+def test_names_of_products() -> None:
+    assert products_of(network()) == ("conv0", "depthwise", "conv1", "head/fc")
+
+
+@pytest.mark.parametrize(
+    ("precision", "message"),
+    [
+        ("int3", r"precision must be f32, bf16, f16 or auto.*found 'int3'"),
+        ("", "precision must be f32"),
+        ({"fc0": "f64"}, r"found 'fc0=f64'"),
+        ({}, "types by pattern"),
+        ({"a,b": "f32"}, "without commas"),
+        ("bf16, fc0=f32", "'bf16' stands alone"),
+        ({"conv*": "bf16"}, r"no product is called 'conv\*'; the products are 'fc0'"),
+    ],
+)
+def test_wrong_use(precision: str | dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        ts.compile(dense(1, (8, 8)), precision=precision)
+
+
+def test_a_model_without_products() -> None:
+    b = Builder("none")
+    graph = b.finish([b.add(Relu(), b.input("x", TensorType(f32, (4,))))], ["y"])
+    with pytest.raises(UsageError, match="has no product or convolution of f32"):
+        ts.compile(graph, precision="bf16")
+
+
+def test_strict_refuses() -> None:
+    with pytest.raises(UsageError, match="accuracy='strict' does not allow"):
+        ts.compile(dense(1, (8, 8)), precision="bf16", accuracy="strict")
+
+
+def test_strict_results_of_bf16_models_use_no_instruction_that_rounds_otherwise() -> None:
+    options = Options(target=WITH_BF16, accuracy="strict")
+    assert "avx512bf16" not in Session.of(options).target.features
+    with pytest.raises(UsageError, match=r"unknown feature 'avx9'.*avx512bf16"):
+        Session.of(Options(target="x86-64-v4+avx9"))
