@@ -26,7 +26,7 @@ from tilesmith.strategy import cpu
 from tilesmith.strategy.cpu.layouts import layout_policy
 from tilesmith.strategy.cpu.low_precision import low_precision_choice
 from tilesmith.strategy.cpu.packing import packed_layouts
-from tilesmith.strategy.cpu.scaled_chunks import packing_choice
+from tilesmith.strategy.cpu.scaled_chunks import packing_choice, versions
 from tilesmith.strategy.cpu.winograd_cost import winograd_choice
 from tilesmith.strategy.rules import ScheduleRules
 from tilesmith.strategy.sketch import default_schedule, schedule_expression
@@ -39,6 +39,7 @@ RULES = ScheduleRules(
     is_generic=cpu.is_generic,
     is_fixed=cpu.is_concat,
     packed_layouts=packed_layouts,
+    versions=versions,
     lower_group=cpu.lower_by_rule,
     lower_scheduled=cpu.lower_scheduled,
 )

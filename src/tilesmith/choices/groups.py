@@ -8,14 +8,15 @@ The knob `schedule` says which: "strategy" (the default), "sketch" (rules, see `
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tilesmith.graph.bind import expected_graph
+from tilesmith.graph.bind import bind, expected_graph
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.passes.repack import with_packing
 from tilesmith.graph.text import constants_of
+from tilesmith.ir.expr import Var
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func
@@ -93,11 +94,12 @@ def lower_group(
     written = any(n.op.is_irregular() for n in body.nodes)  # as loops, which need no schedule
     if body.symbols and not written:
         try:
-            known = schedule_group(expected_graph(body), target, rules, cfg)[0]
-            s, group = for_all_sizes(known, body)
-            func = rules.lower_scheduled(s, group, target, name)
-            if not explodes(func, group):
-                return func
+            versions = rules.versions(body)
+            several = ({},) if versions is None else versions.sizes
+            made = [_lower_open(body, sizes, target, rules, name, cfg) for sizes in several]
+            if None not in made:
+                funcs = [f for f in made if f is not None]
+                return funcs[0] if versions is None else versions.joined(*funcs)
             _log.info("a kernel of open sizes becomes plain loops: it would compute too much")
         except (ScheduleError, ModelError) as e:  # such as of sizes that the group can't have
             if cfg.chosen:
@@ -108,6 +110,23 @@ def lower_group(
     if cfg.chosen.get(SCHEDULE, STRATEGY) == STRATEGY:
         return rules.lower_group(body, target, name, cfg)
     return rules.lower_scheduled(*schedule_group(body, target, rules, cfg), target, name)
+
+
+def _lower_open(
+    body: Graph,
+    sizes: Mapping[Var, int],
+    target: Target,
+    rules: ScheduleRules,
+    name: str,
+    cfg: Config,
+) -> Func | None:
+    """The kernel for all sizes by the schedule for expected ones, or for `sizes` where these say;
+    None if it would compute too much.
+    """
+    near = expected_graph(bind(body, sizes))
+    s, group = for_all_sizes(schedule_group(near, target, rules, cfg)[0], body)
+    func = rules.lower_scheduled(s, group, target, name)
+    return None if explodes(func, group) else func
 
 
 @dataclass(frozen=True, eq=False)

@@ -259,24 +259,24 @@ class FuncEmitter(MemoryEmitter):
     def _heap(self, buffer: Buffer) -> str:
         plan = self.module.workspace
         offset = plan.offsets[buffer]
-        root = self.scope
-        while root.parent is not None:
-            root = root.parent
+        outside = self.home(0)  # of loops, not of branches: what is written here is known in one
         if buffer not in plan.per_thread:
-            with self.writing_in(root):
+            with self.writing_in(outside):
                 at = self.value(as_expr(offset))
                 return self.emit(f"getelementptr i8, ptr %workspace, i64 {at}")
         if self.parent is None:  # its parallel loop has one iteration: it runs here, as thread 0
             base = self._field("scratch")
         else:
-            if not self.scratch:
+            base = self.scratch
+            if not base:
                 all_threads = self._capture("ptr", self.parent._field("scratch"))
                 size = self._capture("i64", self.parent._field("scratch_bytes"))
-                with self.writing_in(root):
+                with self.writing_in(outside):
                     mine = self.emit(f"mul i64 %thread, {size}")
-                    self.scratch = self.emit(f"getelementptr i8, ptr {all_threads}, i64 {mine}")
-            base = self.scratch
-        with self.writing_in(root):
+                    base = self.emit(f"getelementptr i8, ptr {all_threads}, i64 {mine}")
+                if outside.parent is None:
+                    self.scratch = base
+        with self.writing_in(outside):
             at = self.value(as_expr(offset))
             return self.emit(f"getelementptr i8, ptr {base}, i64 {at}")
 

@@ -13,6 +13,7 @@ from tilesmith.te.knobs import Config
 from tilesmith.te.schedule import Schedule
 
 from .group import Group
+from .versions import Versions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,6 +25,7 @@ class ScheduleRules:
     is_generic: true for groups that are no more than their expressions: `generate` serves them.
     is_fixed: true for groups of primitive operators whose loops leave nothing to decide.
     packed_layouts: by input number, the layouts that decisions give to constants.
+    versions: the open extent by which a group has two schedules, if there is one.
     lower_group: the kernel of a group, by rule, as a loop nest.
     lower_scheduled: the kernel of a group with a schedule of whatever origin.
     """
@@ -33,5 +35,6 @@ class ScheduleRules:
     is_generic: Callable[[Graph, Group], bool]
     is_fixed: Callable[[Graph], bool]
     packed_layouts: Callable[[Graph, Iterable[int], Target, Config], dict[int, Layout]]
+    versions: Callable[[Graph], Versions | None]
     lower_group: Callable[[Graph, Target, str, Config], Func]
     lower_scheduled: Callable[[Schedule, Group, Target, str], Func]

@@ -25,16 +25,18 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from tilesmith.graph.nodes import Node
+from tilesmith.graph.nodes import Graph, Node
 from tilesmith.graph.passes.choices import Choose, preferred
 from tilesmith.ir import extents
+from tilesmith.ir.expr import Var
 from tilesmith.ir.layout import Layout, LayoutDim
 from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import Dim
 from tilesmith.ops.structure import loads, product_of_loads
 from tilesmith.perf.cost import constants_place
-from tilesmith.strategy.group import Group
+from tilesmith.strategy.group import Group, group_tensors
+from tilesmith.strategy.versions import Versions
 from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, Placeholder, Tensor
@@ -206,6 +208,18 @@ def _row_axis(total: Compute) -> int | None:
     longest = max(range(len(extents)), key=extents.__getitem__, default=None)
     fixed = longest is None or isinstance(total.axis[longest].extent, int)
     return None if fixed and (longest is None or extents[longest] == 1) else longest
+
+
+def versions(body: Graph) -> Versions | None:
+    """One row at a time, or whole tiles of rows, where a run says how many there are."""
+    if not all(n.op.is_primitive() for n in body.nodes):
+        return None
+    found = scaled_chunks(group_tensors(body).stages)
+    rows = None if found is None else _row_axis(found.total)
+    if found is None or rows is None:
+        return None
+    extent = found.total.axis[rows].extent
+    return Versions(extent, MOST_ROWS - 1) if isinstance(extent, Var) else None
 
 
 def _store(s: Schedule, stage: Compute, target: Target) -> None:
