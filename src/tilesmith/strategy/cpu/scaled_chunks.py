@@ -249,13 +249,15 @@ def packing_choice(target: Target, choose: Choose = preferred) -> Callable[[Node
 
     The time of a product is that of its multiply-adds or of reading its weights.  Packed weights
     are decoded besides, once for each tile of rows.  An open number of rows may be as small as its
-    range says; then both that and the expected number count.
+    range says; then both that and the expected number count, and only packed weights have loops
+    for both (`versions`).
     """
 
     def choice(node: Node, bits: int) -> bool:
         x, w = node.inputs
         size = expected_size(w.shape)
-        if constants_place(size * x.dtype.bytes, target) in ("l1", "l2"):
+        is_near = constants_place(size * x.dtype.bytes, target) in ("l1", "l2")
+        if is_near and all(isinstance(d, int) for d in x.shape):
             return choose("packed", (node,), (False, True), False)
         gain = 1.0
         for rows in {expected_size(x.shape[:-1]), _fewest(x.shape[:-1])}:
