@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,13 +15,13 @@ from tilesmith.graph.builder import Builder
 from tilesmith.graph.control import kernels_in
 from tilesmith.graph.nodes import Fused, Graph
 from tilesmith.ir.dtypes import DType
-from tilesmith.ir.types import TensorType
 from tilesmith.ops.quantize import Dequantize
 from tilesmith.perf.cost import Place, constants_place
 from tilesmith.runtime.threads import thread_count
 
 from .layers import Layer, layers_of
-from .schemes import Treatment, rewritten
+from .schemes import Scheme, Treatment, rewritten
+from .weights import in_groups, per_channel
 
 
 class Costs:
@@ -31,18 +32,19 @@ class Costs:
     whole model fit.
     """
 
-    def __init__(self, layers: Sequence[Layer], session: Session) -> None:
+    def __init__(self, layers: Sequence[Layer], to: DType, group: int, session: Session) -> None:
         self._session = session
+        self._to = to
+        self._group = group
         size = sum(layer.weights.nbytes for layer in layers)
         self._place: Place = constants_place(size, session.target)
         self._known: dict[tuple[object, ...], float] = {}
 
-    def seconds(self, layer: Layer, treatment: Treatment) -> float:
-        """The predicted time of a layer that is treated so."""
-        is_fixed = treatment.input is not None
-        key = (layer.node.op, layer.input.type, layer.weights.shape, treatment.scheme, is_fixed)
+    def seconds(self, layer: Layer, scheme: Scheme) -> float:
+        """The predicted time of a layer in a scheme."""
+        key = (layer.node.op, layer.input.type, layer.weights.shape, scheme)
         if key not in self._known:
-            self._known[key] = self.of(_alone(layer, treatment))
+            self._known[key] = self.of(self._alone(layer, scheme))
         return self._known[key]
 
     def of(self, graph: Graph) -> float:
@@ -56,25 +58,21 @@ class Costs:
             total += predicted_seconds(group, {}, self._session, threads, self._place)
         return total
 
-
-def _alone(layer: Layer, treatment: Treatment) -> Graph:
-    """A graph of nothing but one layer."""
-    b = Builder("layer")
-    x = b.input("x", _input_type(layer, treatment))
-    if treatment.input is not None:
-        by = treatment.input
-        scale, zero = np.asarray(by.scale, np.float32), np.asarray(by.zero, by.to.numpy)
-        x = b.add(Dequantize(), x, b.constant(scale), b.constant(zero))
-    y = b.add(layer.node.op, x, b.constant(layer.weights, "weights"))
-    graph = b.finish(y)
-    (found,) = layers_of(graph)
-    return rewritten(graph, {found: _without_input(treatment)})
-
-
-def _input_type(layer: Layer, treatment: Treatment) -> TensorType:
-    dtype: DType = layer.input.dtype if treatment.input is None else treatment.input.to
-    return TensorType(dtype, layer.input.type.shape)
-
-
-def _without_input(t: Treatment) -> Treatment:
-    return Treatment(t.scheme, t.weights)
+    def _alone(self, layer: Layer, scheme: Scheme) -> Graph:
+        """A graph of nothing but one layer.  The numbers in it do not matter."""
+        b = Builder("layer")
+        is_fixed = scheme == "int8"
+        x = b.input(
+            "x", replace(layer.input.type, dtype=self._to) if is_fixed else layer.input.type
+        )
+        if is_fixed:
+            scale, zero = np.ones((), np.float32), np.zeros((), self._to.numpy)
+            x = b.add(Dequantize(), x, b.constant(scale), b.constant(zero))
+        y = b.add(layer.node.op, x, b.constant(layer.weights, "weights"))
+        graph = b.finish(y)
+        (found,) = layers_of(graph)
+        weights = None
+        if scheme != "f32":
+            is_narrow = scheme == "int4-weights"
+            weights = in_groups(found, self._group) if is_narrow else per_channel(found)
+        return rewritten(graph, {found: Treatment(scheme, weights)})

@@ -25,7 +25,7 @@ from .report import QuantisationReport
 from .samples import Samples
 from .schemes import SCHEMES, Scheme, Treatment, rewritten
 from .trial import Trial
-from .weights import QuantisedWeights, per_channel
+from .weights import QuantisedWeights, in_groups, per_channel
 
 
 def quantize(
@@ -102,11 +102,14 @@ class _Quantisation:
                 f"scheme {min(needed)} takes samples: give data, or choose int8-dynamic or "
                 "int8-weights"
             )
+        costs = Costs(self.layers, self.wanted.activation_type, self.wanted.group, self.session)
+        if self.wanted.scheme == AUTO:
+            schemes = {layer: _faster(layer, several, costs) for layer, several in schemes.items()}
         reference = None
         if self.samples is not None:
             axes = {layer.input: layer.input_axis for layer in self.layers}
-            reference = observe(self.graph, axes, self.samples, options)
-        costs = Costs(self.layers, self.session)
+            narrow = {k.input for k, several in schemes.items() if "int4-weights" in several}
+            reference = observe(self.graph, axes, self.samples, options, narrow)
         treatments = {
             layer: self._treatments(layer, several, reference) for layer, several in schemes.items()
         }
@@ -125,16 +128,21 @@ class _Quantisation:
         unless there is another scheme for it.
         """
         found: list[Treatment] = []
-        weights = correction = None
-        if schemes != ("f32",):
-            weights = per_channel(layer)
-        if weights is not None and reference is not None and self.wanted.bias_correction:
-            correction = _correction(layer, weights, reference.observed[layer.input].mean)
+        seen = None if reference is None else reference.observed[layer.input]
         for scheme in schemes:
-            by = None
+            if scheme == "f32":
+                found.append(Treatment())
+                continue
+            by = correction = None
+            if scheme == "int4-weights":
+                moments = None if seen is None else seen.moments
+                weights = in_groups(layer, self.wanted.group, moments)
+            else:
+                weights = per_channel(layer)
+            if seen is not None and self.wanted.bias_correction:
+                correction = _correction(layer, weights, seen.mean)
             if scheme == "int8":
-                assert reference is not None
-                seen = reference.observed[layer.input]
+                assert seen is not None
                 by = calibrated(seen, self.wanted.calibration, self.wanted.activation_type)
                 if by is None and len(schemes) > 1:
                     continue
@@ -143,21 +151,36 @@ class _Quantisation:
                         f"the input of layer {layer.name!r} is zero in all samples, so it has no "
                         f"scale; give samples in which it is not, or pins={{{layer.name!r}: 'f32'}}"
                     )
-            is_float = scheme == "f32"
-            found.append(Treatment() if is_float else Treatment(scheme, weights, by, correction))
+            found.append(Treatment(scheme, weights, by, correction))
         return found
+
+
+def _faster(layer: Layer, schemes: Sequence[Scheme], costs: Costs) -> tuple[Scheme, ...]:
+    """Those of several schemes that are predicted to be faster than floats, and floats."""
+    if len(schemes) == 1:
+        return (*schemes,)
+    plain = costs.seconds(layer, "f32")
+    return tuple(s for s in schemes if s == "f32" or costs.seconds(layer, s) < plain)
 
 
 def _schemes(layers: Sequence[Layer], wanted: QuantizeOptions) -> dict[Layer, tuple[Scheme, ...]]:
     """The schemes that each layer may have.  Raises UsageError for a pin that no layer has."""
     all_: Any = SCHEMES if wanted.scheme == AUTO else (wanted.scheme,)
     found: dict[Layer, Any] = dict.fromkeys(layers, all_)
+    for layer in layers:
+        if not layer.is_product:  # weights in groups are for products
+            found[layer] = tuple(s for s in all_ if s != "int4-weights") or ("f32",)
     for pattern, scheme in (wanted.pins or {}).items():
         matched = [layer for layer in layers if fnmatchcase(layer.name, pattern)]
         if not matched:
             names = ", ".join(layer.name for layer in layers[:8])
             raise UsageError(f"pins: no layer is called {pattern!r}; layers are {names}, ...")
-        found |= dict.fromkeys(matched, (scheme,))
+        for layer in matched:
+            if scheme == "int4-weights" and not layer.is_product:
+                raise UsageError(
+                    f"pins: layer {layer.name!r} is a convolution; int4-weights is for products"
+                )
+            found[layer] = (scheme,)
     return found
 
 

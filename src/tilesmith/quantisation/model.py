@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -86,13 +86,16 @@ class Reference:
 
 
 def observe(
-    graph: Graph, axes: Mapping[Value, int], samples: Iterable[Sample], options: Options,
-    moments: bool = False,
-) -> Reference:  # fmt: skip
+    graph: Graph,
+    axes: Mapping[Value, int],
+    samples: Iterable[Sample],
+    options: Options,
+    moments: Collection[Value] = (),
+) -> Reference:
     """Run `graph` on the samples and watch values in it.
 
     axes: the values, and the axis of each along which its channels lie.
-    moments: whether the channels' second moments are wanted.
+    moments: those values of whose channels the second moments are wanted.
 
     Raises UsageError for a value that is not finite.
     """
@@ -104,7 +107,7 @@ def observe(
         output_names=(*graph.output_names, *names),
     )
     exe = compile(watched, options=options)
-    seen = {v: Observed(axis % v.type.rank, with_moments=moments) for v, axis in axes.items()}
+    seen = {v: Observed(axis % v.type.rank, with_moments=v in moments) for v, axis in axes.items()}
     label = dict(zip(watched.outputs, watched.output_names, strict=True))
     answers: list[Answers] = []
     for number, sample in enumerate(samples):

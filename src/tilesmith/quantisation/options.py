@@ -34,6 +34,7 @@ class QuantizeChoices(TypedDict, total=False):
     metric: Metric | None
     calibration: str
     activations: str
+    group: int
     bias_correction: bool
     pins: Mapping[str, str] | None
 
@@ -71,6 +72,7 @@ class QuantizeOptions:
     activations: str = field(
         default="u8", metadata=about(f"Type of activations: {', '.join(ACTIVATIONS)}.")
     )
+    group: int = field(default=32, metadata=about("For int4-weights: inputs that share a scale."))
     bias_correction: bool = field(
         default=True,
         metadata=about("Take the mean error that rounded weights cause out of the results."),
@@ -85,6 +87,8 @@ class QuantizeOptions:
 
     def __post_init__(self) -> None:
         _check("scheme", self.scheme, (*SCHEMES[1:], AUTO))
+        if self.group < 1:
+            raise UsageError(f"group must be at least 1, not {self.group!r}")
         if not (math.isfinite(self.max_drop) and self.max_drop >= 0):
             raise UsageError(f"max_drop must be a number of at least 0, not {self.max_drop!r}")
         _check("calibration", self.calibration, METHODS)

@@ -22,10 +22,10 @@ from .layers import Layer
 from .ranges import Affine
 from .weights import QuantisedWeights
 
-Scheme: TypeAlias = Literal["f32", "int8", "int8-dynamic", "int8-weights"]
+Scheme: TypeAlias = Literal["f32", "int8", "int8-dynamic", "int8-weights", "int4-weights"]
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 """Of a layer: left alone; integers for activations and weights; the same with activations' ranges
-found in each run; integers for weights alone.
+found in each run; integers for weights alone; the same of 4 bits, in groups, for products.
 """
 
 _MOVEMENT: tuple[type[Op], ...] = (MaxPool, Reshape, Transpose, Flatten, Squeeze, Unsqueeze)

@@ -66,22 +66,17 @@ class Trial:
     def assign(
         self, treatments: Mapping[Layer, Sequence[Treatment]], costs: Costs
     ) -> dict[Layer, Treatment]:
-        """The treatments of least predicted time that keep the limit of loss.  What is not faster
-        than floats is not measured.
-        """
+        """The treatments of least predicted time that keep the limit of loss."""
         by_scheme: dict[Layer, dict[str, Treatment]] = {
             k: {t.scheme: t for t in several} for k, several in treatments.items()
         }
         options: dict[Layer, list[Option]] = {}
-        for layer, several in by_scheme.items():
-            plain = costs.seconds(layer, Treatment())
+        for layer, several in treatments.items():
             options[layer] = []
-            for scheme, t in several.items():
-                seconds = costs.seconds(layer, t)
-                if scheme == "f32" or seconds < plain or len(several) == 1:
-                    found = self.alone(layer, t)
-                    assert found is not None
-                    options[layer].append(Option(scheme, seconds, found.ratio))
+            for t in several:
+                found = self.alone(layer, t)
+                assert found is not None
+                options[layer].append(Option(t.scheme, costs.seconds(layer, t.scheme), found.ratio))
 
         def treated(chosen: Mapping[Layer, str]) -> dict[Layer, Treatment]:
             return {layer: by_scheme[layer][scheme] for layer, scheme in chosen.items()}
@@ -121,8 +116,8 @@ class Trial:
                     t.input.high if t.input else None,
                     far.decibels if far else None,
                     far.cosine if far else None,
-                    costs.seconds(layer, t),
-                    costs.seconds(layer, Treatment()),
+                    costs.seconds(layer, t.scheme),
+                    costs.seconds(layer, "f32"),
                 )
             )
         return QuantisationReport(

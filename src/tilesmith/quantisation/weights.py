@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilesmith.ir.dtypes import DType, i8
+from tilesmith.ir.dtypes import DType, i8, int4
 
 from .layers import Layer
 
@@ -52,3 +52,71 @@ def _scales(largest: np.ndarray, to: DType) -> np.ndarray:
     """Scales for which `largest` is the largest integer."""
     found = (largest / np.float32(to.max)).astype(np.float32)
     return np.where(found >= np.finfo(np.float32).tiny, found, np.float32(1))
+
+
+def in_groups(layer: Layer, group: int, moments: np.ndarray | None = None) -> QuantisedWeights:
+    """Weights of a product in 4 bits, one scale for each `group` of inputs of a channel.
+
+    moments: second moments of the layer's input, [K, K].  With them the rounding error of each row
+        of weights is made up for by the rows after it, as far as their inputs are correlated
+        (Frantar et al., GPTQ, 2022); without, each weight is rounded to the nearest.
+    """
+    axis = 1 - layer.channel_axis
+    w = (layer.weights if axis == 0 else layer.weights.T).astype(np.float32)  # [K, N]
+    integers = np.zeros(w.shape, np.float32)
+    if moments is None:
+        scales = np.stack([_group_scales(w[i : i + group]) for i in range(0, len(w), group)])
+        wide = np.repeat(scales, group, 0)[: len(w)]
+        integers = _rounded(w, wide)
+    else:
+        scales = _with_feedback(w, group, moments, integers)
+    if axis == 1:
+        integers, scales = integers.T, scales.T
+    stored = np.ascontiguousarray(integers).astype(int4.numpy)
+    return QuantisedWeights(stored, np.ascontiguousarray(scales), axis, group, int4)
+
+
+_SHRINKS = np.linspace(1.0, 0.6, 9)
+"""Shares of the largest weight of a group that are tried as its range."""
+_DAMPING = 0.01
+"""Added to the diagonal of the moments, relative to its mean, so that they can be inverted."""
+
+
+def _rounded(w: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    return np.clip(np.rint(w / scales), int4.min, int4.max)
+
+
+def _group_scales(w: np.ndarray) -> np.ndarray:
+    """The scale of each column of a group of rows with the least squared error."""
+    largest = np.abs(w).max(0)
+    best, least = _scales(largest, int4), np.full(largest.shape, np.inf)
+    for share in _SHRINKS:
+        scales = _scales(largest * np.float32(share), int4)
+        error = np.square(_rounded(w, scales) * scales - w).sum(0)
+        best = np.where(error < least, scales, best)
+        least = np.minimum(error, least)
+    return best.astype(np.float32)
+
+
+def _with_feedback(
+    w: np.ndarray, group: int, moments: np.ndarray, integers: np.ndarray
+) -> np.ndarray:
+    """The scales of groups; writes the rows of `integers` one after the other and spreads the error
+    of each over the rows of `w` that are left.
+    """
+    h = moments.astype(np.float64)
+    diagonal = np.diagonal(h).copy()
+    diagonal[diagonal == 0] = 1.0  # an input that is always zero
+    np.fill_diagonal(h, diagonal + _DAMPING * diagonal.mean())
+    spread = np.linalg.cholesky(np.linalg.inv(h)).T.astype(np.float32)
+    scales = []
+    for start in range(0, len(w), group):
+        stop = min(start + group, len(w))
+        scales.append(_group_scales(w[start:stop]))
+        errors = np.zeros((stop - start, w.shape[1]), np.float32)
+        for i in range(start, stop):
+            integers[i] = _rounded(w[i], scales[-1])
+            errors[i - start] = (w[i] - integers[i] * scales[-1]) / spread[i, i]
+            w[i + 1 : stop] -= np.outer(spread[i, i + 1 : stop], errors[i - start])
+        w[stop:] -= spread[start:stop, stop:].T @ errors
+    return np.stack(scales)
