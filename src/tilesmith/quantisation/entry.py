@@ -16,6 +16,7 @@ from tilesmith.ops.conv import Conv
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options
 
+from .balance import balanced
 from .costs import Costs
 from .layers import Layer, layers_of, prepared
 from .model import Reference, observe
@@ -73,6 +74,11 @@ def quantize_model(
             "there is nothing to quantise"
         )
     samples = None if data is None else Samples(data, graph)
+    if samples is not None and wanted.balance and wanted.scheme in (AUTO, "int8", "int8-dynamic"):
+        axes = {layer.input: layer.input_axis for layer in layers}
+        reference = observe(graph, axes, samples, session.options)
+        graph = balanced(graph, layers, reference.observed)
+        layers = layers_of(graph)
     return _Quantisation(wanted, session, graph, layers, samples).run()
 
 

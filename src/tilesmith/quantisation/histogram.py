@@ -20,6 +20,7 @@ class Observed:
     bins: how many values lie in each bin, from the lowest.
     count: number of values per channel.
     sums: sum of the values, per channel.
+    squares: sum of the values' squares, per channel.
     largest: largest magnitude, per channel.
     ranges: the smallest and the largest value of each sample, including zero.
     moments: the channels' second moments, sum of x xT over all rows; only if `with_moments`.
@@ -33,6 +34,7 @@ class Observed:
     bins: np.ndarray = field(default_factory=lambda: np.zeros(2 * HALF, np.int64))
     count: int = 0
     sums: np.ndarray | None = None
+    squares: np.ndarray | None = None
     largest: np.ndarray | None = None
     ranges: list[tuple[float, float]] = field(default_factory=list)
     moments: np.ndarray | None = None
@@ -51,6 +53,8 @@ class Observed:
         largest = np.abs(rows).max(0, initial=0.0)
         self.count += len(rows)
         self.sums = sums if self.sums is None else self.sums + sums
+        squares = np.square(rows).sum(0, dtype=np.float64)
+        self.squares = squares if self.squares is None else self.squares + squares
         self.largest = largest if self.largest is None else np.maximum(self.largest, largest)
         if self.with_moments:
             moments = rows.T @ rows

@@ -36,6 +36,7 @@ class QuantizeChoices(TypedDict, total=False):
     activations: str
     group: int
     bias_correction: bool
+    balance: bool
     pins: Mapping[str, str] | None
 
 
@@ -76,6 +77,12 @@ class QuantizeOptions:
     bias_correction: bool = field(
         default=True,
         metadata=about("Take the mean error that rounded weights cause out of the results."),
+    )
+    balance: bool = field(
+        default=True,
+        metadata=about(
+            "Move channel scales from activations into weights where that makes steps finer."
+        ),
     )
     pins: Mapping[str, str] | None = field(
         default=None,
