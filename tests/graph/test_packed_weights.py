@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 import tilesmith as ts
 from tilesmith.driver.passes import optimise
 from tilesmith.driver.session import Session
+from tilesmith.frontend.load import load
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.control import nodes_in
 from tilesmith.graph.nodes import Fused, Graph, Value
+from tilesmith.graph.passes.decompose import decompose
 from tilesmith.graph.passes.packed_weights import packed_weights
 from tilesmith.ir.dtypes import BY_NAME, f32
 from tilesmith.ir.symbols import symbol
@@ -24,6 +28,7 @@ from tilesmith.support.options import Options
 
 DTYPES = {2: ("int2", "uint2"), 4: ("int4", "uint4"), 8: ("i8", "u8")}
 PACKED = {"packed": True}
+SHAPES = (("x", 80), ("y", 24))
 
 
 class Weights:
@@ -133,6 +138,34 @@ def test_scales_of_channels_as_importers_write_them():
     graph = b.finish(b.add(MatMul(), x, w), ["y"])
     assert is_packed(graph)
     check(ts.compile(graph, pins=PACKED), weights, (2,), 3)
+
+
+@pytest.mark.parametrize("dtype", ["INT4", "UINT4", "INT8"])
+@pytest.mark.parametrize("kind", ["MatMul", "Gemm"])
+def test_models_with_blocks_of_weights(dtype, kind):
+    """`DequantizeLinear` with a block size, against ONNX's reference evaluator."""
+    rng = np.random.default_rng(9)
+    low, high = (0, 16) if dtype == "UINT4" else (-8, 8)
+    numbers = rng.integers(low, high, (80, 24))
+    zeros = rng.integers(low, high, (5, 24))
+    scales = rng.uniform(0.01, 0.05, (5, 24)).astype(np.float32)
+    code = getattr(TensorProto, dtype)
+    constants = [
+        helper.make_tensor("q", code, numbers.shape, numbers.flatten()),
+        numpy_helper.from_array(scales, "s"),
+        helper.make_tensor("z", code, zeros.shape, zeros.flatten()),
+    ]
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["w"], axis=0, block_size=16),
+        helper.make_node(kind, ["x", "w"], ["y"]),
+    ]
+    rows = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", d]) for n, d in SHAPES]
+    made = helper.make_graph(nodes, "g", rows[:1], rows[1:], constants)
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    x = rng.standard_normal((3, 80)).astype(np.float32)
+    wanted = np.asarray([*ReferenceEvaluator(model).run(None, {"x": x})])
+    assert is_packed(decompose(load(model)))
+    np.testing.assert_allclose(ts.compile(model, pins=PACKED)(x), wanted[0], rtol=1e-4, atol=1e-4)
 
 
 def test_an_epilogue_joins_the_product():
