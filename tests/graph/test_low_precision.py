@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tilesmith as ts
+from tilesmith.driver.automatic import choose_precision
 from tilesmith.driver.checking import check
 from tilesmith.driver.kernels import canonical
 from tilesmith.driver.passes import lower_loops, optimise
@@ -26,7 +27,8 @@ from tilesmith.ops.conv import Conv
 from tilesmith.ops.elementwise import Add
 from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.norm import Softmax
-from tilesmith.support.errors import UsageError
+from tilesmith.ops.slicing import Concat, Slice
+from tilesmith.support.errors import ModelError, UsageError
 from tilesmith.support.options import Options
 from tilesmith.support.precision import precision_text
 
@@ -59,7 +61,7 @@ def network() -> Graph:
     y = b.add(Relu(), b.add(Conv(pads=(1, 1, 1, 1)), x, weights(32, 8, 3, 3), loc="conv0"))
     z = b.add(Conv(pads=(1, 1, 1, 1), groups=32), y, weights(32, 1, 3, 3), loc="depthwise")
     y = b.add(Add(), y, b.add(Conv(), z, weights(32, 32, 1, 1), loc="conv1"))
-    p = b.add(Softmax(), b.add(MatMul(transpose_b=True), y, y, loc="scores"))
+    p = b.add(Softmax(), b.add(MatMul(transpose_b=True), z, b.add(Relu(), z), loc="scores"))
     y = b.add(MatMul(), b.add(MatMul(), p, y, loc="mixed"), weights(6, 40), loc="head/fc")
     return b.finish([y], ["y"])
 
@@ -241,3 +243,49 @@ def test_strict_results_of_bf16_models_use_no_instruction_that_rounds_otherwise(
     assert "avx512bf16" not in Session.of(options).target.features
     with pytest.raises(UsageError, match=r"unknown feature 'avx9'.*avx512bf16"):
         Session.of(Options(target="x86-64-v4+avx9"))
+
+
+def test_auto_takes_what_stays_inside_the_policy() -> None:
+    for target, text, low in ((WITH_BF16, "bf16", "bf16"), ("x86-64-v3", "f32", "f32")):
+        chosen = choose_precision(network(), Session.of(Options(target=target)))
+        assert chosen.text == text
+        assert {layer.name: layer.type for layer in chosen.layers} == {
+            "conv0": low, "depthwise": "f32", "conv1": low, "head/fc": low,
+        }  # fmt: skip
+        assert chosen.error <= chosen.bound
+        measured = {layer.name: layer.error for layer in chosen.layers if layer.form}
+        assert all(e is not None and 0 < e < EPS["bf16"] * 2 for e in measured.values())
+
+
+def test_auto_leaves_layers_with_large_errors_in_f32() -> None:
+    """Large terms cancel each other in `fc1`: what rounding leaves of them is all of its error."""
+    rng = np.random.default_rng(3)
+    n = 2048
+    b = Builder("cancelling")
+    x = b.input("x", TensorType(f32, (1, n)))
+    y = b.add(MatMul(), x, b.constant(rng.standard_normal((n, n), np.float32)), loc="fc[0],a")
+    w = 30 + rng.standard_normal((n, n), np.float32)
+    w[n // 2 :] = -w[: n // 2] + rng.standard_normal((n // 2, n), np.float32) * 0.01
+    doubled = b.add(Concat(1), *[b.add(Slice((0,), (n // 2,), (1,), (1,)), y)] * 2)
+    z = b.add(MatMul(), doubled, b.constant(w), loc="fc1")
+    graph = b.finish([z], ["z"])
+    exe = ts.compile(graph, precision="auto", target="x86-64-v3")
+    told = exe.program.metadata["precision"]
+    found = {layer["name"]: (layer["type"], layer["error"]) for layer in told["layers"]}
+    assert found["fc1"][0] == "f32" and found["fc1"][1] > told["bound"]
+    assert found["fc[0],a"][0] == "f16"
+    assert told["precision"] == "fc[[]0]?a=f16"
+    again = ts.compile(graph, precision=told["precision"], target="x86-64-v3")
+    sample = rng.standard_normal((1, n), np.float32)
+    np.testing.assert_array_equal(exe(sample), again(sample))
+
+
+def test_wrong_use_of_auto() -> None:
+    graph = dense(1, (8, 8))
+    sample = {"x": np.zeros((1, 8), np.float32)}
+    with pytest.raises(UsageError, match="samples are for precision='auto', not 'bf16'"):
+        ts.compile(graph, precision="bf16", samples=sample)
+    with pytest.raises(ModelError, match="'y'"):
+        ts.compile(dense(1, (2048, 2048)), precision="auto", samples={"y": sample["x"]})
+    with pytest.raises(UsageError, match="decided by measuring when a model is compiled"):
+        check(graph, options=Options(precision="auto"))

@@ -70,11 +70,15 @@ def command(
         chosen = range(count) if kernel is None else (kernel,)
         rows = [_row(i, found, full=kernel is not None) for i in chosen]
         totals = _totals(found, exe.program.target)
-        print_json({"model": str(model), **totals, "kernels": rows})
+        chosen_types = exe.program.metadata.get("precision")
+        told = {"precision": chosen_types} if chosen_types else {}
+        print_json({"model": str(model), **totals, **told, "kernels": rows})
     elif kernel is not None:
         _show_one(kernel, found)
     else:
         _show_table(model.name, found, exe.program.target, top)
+        if "precision" in exe.program.metadata:
+            _show_precision(exe.program.metadata["precision"])
 
 
 def _row(i: int, found: Profile, full: bool = False) -> dict[str, Any]:
@@ -154,6 +158,19 @@ def _show_table(name: str, found: Profile, target: Target, top: int) -> None:
             f"imbalance {s.imbalance * s.threads:.1%}",
         ),
     )
+
+
+def _show_precision(chosen: dict[str, Any]) -> None:
+    """What precision="auto" chose for each product, and why."""
+    error, bound = chosen["error"], chosen["bound"]
+    print(f"\nprecision {chosen['precision']}")
+    print(f"outputs differ from those of f32 by {error:.1e}; the policy allows {bound:.0e}")
+    rows = []
+    for layer in chosen["layers"]:
+        low = layer["form"] or "nothing: f32 is as fast"
+        off = "" if layer["error"] is None else f"{layer['error']:.1e}"
+        rows.append((layer["name"], layer["type"], low, off))
+    print_table(("product", "type", "can be low", "error"), rows)
 
 
 def _columns(*cells: str) -> str:

@@ -45,6 +45,8 @@ def open_model(
             raise UsageError(
                 "--dynamic, --expected and --specialise have no effect on a compiled .tsm file"
             )
+        if wanted.options.precision != "f32":
+            raise UsageError("--precision has no effect on a compiled .tsm file; compile with it")
         if wanted.in_place:
             raise UsageError("--in-place has no effect on a compiled .tsm file; compile with it")
         if wanted.values:

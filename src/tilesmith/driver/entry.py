@@ -13,8 +13,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Accuracy, Fallback, Options
-from tilesmith.support.precision import precision_text
+from tilesmith.support.precision import AUTO, precision_text
 
 from .identity import cache_of, identifying
 from .request import Request
@@ -37,6 +38,7 @@ def compile(
     forbid: Mapping[str, Collection[Any]] | None = None,
     accuracy: Accuracy | None = None,
     precision: str | Mapping[str, str] | None = None,
+    samples: Mapping[str, ArrayLike] | None = None,
     values: Mapping[str, ArrayLike] | None = None,
     dynamic: Ranges | None = None,
     expected: ExpectedSizes | None = None,
@@ -73,6 +75,9 @@ def compile(
     precision: "bf16" or "f16": products and convolutions of f32 with constant weights read operands
         of this type where that is faster, and add in f32.  By pattern of node names, types of some
         products (`{"head/*": "f32", "*": "bf16"}`): the first pattern that matches decides.
+        "auto": the fastest of these whose error on `samples` stays inside the accuracy policy; the
+        program's metadata and `tilesmith explain` say what was chosen for each product.
+    samples: inputs by name, on which "auto" measures (default: random ones).
 
     Raises ModelError, UnsupportedError or UsageError, also for a name or a value that the model
     does not have.
@@ -89,10 +94,21 @@ def compile(
         model, options, shapes, values, dynamic, expected, in_place, pins=pins, forbid=forbid
     )
 
+    decisions = None
+    if options.precision == AUTO:
+        from .automatic import decided
+
+        request, decisions = decided(request, samples)
+    elif samples is not None:
+        raise UsageError(f"samples are for precision='auto', not {options.precision!r}")
+
     def of_sizes(sizes: Mapping[str, int]) -> Executable:
         return Executable(_program(replace(request, sizes=dict(sizes))), options.threads)
 
     program = _program(request)
+    if decisions is not None:
+        told = {**program.metadata, "precision": decisions.to_json()}
+        program = replace(program, metadata=told)
     if program.needs_callbacks:
         from .hosted import warn_of_fallback
 

@@ -96,13 +96,12 @@ def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
     def lies_over(body: Graph, out: int, operand: int) -> bool:
         return may_lie_over(session.group(body).lower("k"), out, operand)
 
-    low: tuple[tuple[str, GraphPass], ...] = (
-        ("low-precision", precision_pass(session)),
-        ("cse-again", cse),
-    )
+    low: tuple[tuple[str, GraphPass], ...] = ()
+    if options.precision != "f32":
+        low = ("low-precision", precision_pass(session)), ("cse-again", cse)
     passes: tuple[tuple[str, GraphPass], ...] = (
         *(exact if options.is_strict else anywhere),
-        *(() if options.precision == "f32" else low),
+        *low,
         ("split-taps", split_taps),
         ("winograd", lambda g: winograd(g, choice)),
         ("layout", layout),
@@ -113,6 +112,16 @@ def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
     )
     of_bodies = {"layout": lambda g: layout(g, is_body=True)}
     return tuple((name, everywhere(run, of_bodies.get(name))) for name, run in passes)
+
+
+def before_target(graph: Graph, session: Session) -> Graph:
+    """The folded graph, of which the layouts, algorithms and groups for the target are made."""
+    passes = dict(graph_passes(replace(session, options=replace(session.options, precision="f32"))))
+    for name, run in passes.items():
+        if name == "split-taps":
+            break
+        graph = run(graph)
+    return graph
 
 
 def optimise(graph: Graph, session: Session) -> Graph:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection, Mapping
 from fnmatch import fnmatchcase
 
 from tilesmith.graph.control import graphs_in
@@ -11,16 +12,24 @@ from tilesmith.graph.passes.decompose import decompose
 from tilesmith.graph.passes.low_precision import LOW_TYPES, constant_factor, low_precision
 from tilesmith.ir.dtypes import DType
 from tilesmith.support.errors import UsageError
-from tilesmith.support.precision import ANY, pins_of
+from tilesmith.support.precision import ANY, AUTO, pins_of, precision_text
 
 from .session import Session
+
+_WILD = re.compile(r"[*?\[,]")
+"""What a pattern does not take literally."""
 
 _SHOWN = 8
 """Names of products in a message."""
 
 
 def precision_pass(session: Session) -> Callable[[Graph], Graph]:
-    """The graph pass that the options ask for."""
+    """The graph pass that the options ask for.  Raises UsageError for "auto"."""
+    if session.options.precision == AUTO:
+        raise UsageError(
+            'precision="auto" is decided by measuring when a model is compiled: use ts.compile, or '
+            "give the precision that it chose"
+        )
     pins = pins_of(session.options.precision)
     choice = session.backend.low_precision(session.target)
 
@@ -50,6 +59,19 @@ def check_precision(graph: Graph, session: Session) -> None:
             raise UsageError(
                 f"precision: no product is called {pattern!r}; the products are {shown}"
             )
+
+
+def named(types: Mapping[str, str], all_of: Collection[str]) -> str:
+    """The precision that gives these names their types; one type alone if these are `all_of` the
+    names that there are.
+    """
+    if set(types) == set(all_of) and len(set(types.values())) == 1:
+        return next(iter(types.values()))
+    return precision_text({_WILD.sub(_literal, name): t for name, t in types.items()})
+
+
+def _literal(found: re.Match[str]) -> str:
+    return "?" if found[0] == "," else f"[{found[0]}]"
 
 
 def products_of(graph: Graph) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ bytes of constants; None if nothing gets faster.
 
 def low_precision(graph: Graph, wanted: Wanted, choice: Choice) -> Graph:
     """`graph` with products on operands of low types; the same object if there are none."""
-    constants = sum(c.value.type.size * c.value.dtype.bytes for c in graph.constants)
+    constants = constant_bytes(graph)
     made: dict[tuple[Value, DType], Value | None] = {}
 
     def lower(r: Rewriter, n: Node) -> Result:
@@ -62,6 +62,11 @@ def low_precision(graph: Graph, wanted: Wanted, choice: Choice) -> Graph:
         return r.add(replace(n.op, to=f32), *operands)
 
     return Rewriter(graph, {MatMul: (lower,), Conv: (lower,)}).run()
+
+
+def constant_bytes(graph: Graph) -> int:
+    """Bytes of all constants."""
+    return sum(c.value.type.size * c.value.dtype.bytes for c in graph.constants)
 
 
 def constant_factor(n: Node, is_constant: Callable[[Value], bool]) -> int | None:
