@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 import tilesmith as ts
+from tilesmith.codegen import targets
 from tilesmith.driver.automatic import choose_precision
 from tilesmith.driver.checking import check
 from tilesmith.driver.kernels import canonical
@@ -21,6 +23,7 @@ from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Fused, Graph
 from tilesmith.graph.text import print_graph
 from tilesmith.ir.dtypes import f32
+from tilesmith.ir.target import Target
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.activation import Relu
 from tilesmith.ops.conv import Conv
@@ -77,9 +80,10 @@ def types(graph: Graph) -> dict[str, tuple[str, ...]]:
     }
 
 
-def assembly(graph: Graph, target: str, precision: str = "bf16") -> dict[str, str]:
+def assembly(graph: Graph, target: str | Target, precision: str = "bf16") -> dict[str, str]:
     """The machine code of each kernel, by its operators."""
-    session = Session.of(Options(target=target, precision=precision, threads=1))
+    session = Session.of(Options(precision=precision, threads=1))
+    session = replace(session, target=targets.target(target))
     fused = optimise(graph, session)
     found: dict[str, str] = {}
     for n in fused.nodes:
@@ -289,3 +293,16 @@ def test_wrong_use_of_auto() -> None:
         ts.compile(dense(1, (2048, 2048)), precision="auto", samples={"y": sample["x"]})
     with pytest.raises(UsageError, match="decided by measuring when a model is compiled"):
         check(graph, options=Options(precision="auto"))
+
+
+def test_aarch64_multiplies_pairs_of_bf16() -> None:
+    """The rules are those of x86-64: the instruction is found by its behaviour."""
+    features = frozenset({"neon", "fp-armv8", "bf16"})
+    target = Target("arm", "aarch64-unknown-linux-gnu", "generic", features, 128, 32)
+    text = assembly(dense(64, (64, 64)), target)["matmul+add+relu"]
+    assert count(text, "bfdot") > 8
+    assert count(text, "fmla") == 0
+    plain = replace(target, features=features - {"bf16"})
+    (text,) = assembly(dense(1, (1100, 1008)), plain).values()
+    assert count(text, "fmla") > 0
+    assert count(text, r"(u?shll|shl|zip1)\b") > 0, "bits are moved up, by no library"

@@ -8,7 +8,6 @@ Example: tilesmith doctor --json
 
 from __future__ import annotations
 
-import ctypes
 import importlib.metadata
 import os
 import platform
@@ -23,6 +22,7 @@ from tilesmith.choices.records import MARGIN, SOUND, Key, Records
 from tilesmith.cli.arguments import JsonFlag, with_options
 from tilesmith.cli.console import note, print_json, print_table, size_text
 from tilesmith.codegen import targets
+from tilesmith.codegen.tiles import tile_permission
 from tilesmith.runtime.machine import core_rates, machine
 from tilesmith.runtime.threads import thread_count
 from tilesmith.support.cache import STORES, Cache, CacheStats, total
@@ -233,14 +233,9 @@ def _version(package: str) -> str | None:
 
 
 def _amx() -> str:
-    """Whether the kernel offers AMX tiles (arch_prctl ARCH_GET_XCOMP_SUPP, feature bit 18)."""
-    if platform.machine() != "x86_64" or not sys.platform.startswith("linux"):
-        return "no"
-    sys_arch_prctl, get_supported, tile_data = 158, 0x1021, 1 << 18
-    mask = ctypes.c_uint64()
-    failed = ctypes.CDLL(None, use_errno=True).syscall(
-        sys_arch_prctl, get_supported, ctypes.byref(mask)
-    )
-    if failed or not mask.value & tile_data:
-        return "no"
-    return "offered by the kernel; a process asks for it before its first use"
+    """Whether kernels may use AMX tiles."""
+    return {
+        "granted": "permission granted to this process",
+        "refused": "known to the system, which refused permission: kernels don't use it",
+        "none": "no",
+    }[tile_permission()]

@@ -25,6 +25,8 @@ from pathlib import Path
 from tilesmith.ir.target import CpuModel, Target
 from tilesmith.support.errors import UsageError
 
+from .tiles import tile_permission
+
 _V1 = frozenset({"64bit", "cmov", "cx8", "fxsr", "mmx", "sse", "sse2", "x87"})
 _V2 = _V1 | {"crc32", "cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"}
 _V3 = _V2 | {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"}
@@ -176,7 +178,7 @@ def _c_target() -> Target:
 
 @lru_cache(maxsize=1)
 def host() -> Target:
-    """This machine."""
+    """This machine; AMX is a feature of it if the system lets this process use it."""
     import llvmlite.binding as llvm
 
     triple = llvm.get_process_triple()
@@ -184,6 +186,8 @@ def host() -> Target:
     found = (
         frozenset(name for name, on in llvm.get_host_cpu_features().items() if on) - _NOT_FOR_CODE
     )
+    if any(f.startswith("amx") for f in found) and tile_permission() != "granted":
+        found = frozenset(f for f in found if not f.startswith("amx"))
     if triple.startswith("x86_64"):
         bits = 512 if "avx512f" in found else 256 if "avx" in found else 128
         registers = 32 if "avx512f" in found else 16

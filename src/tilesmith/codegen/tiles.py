@@ -1,0 +1,35 @@
+"""The permission to use AMX tiles, for which Linux wants to be asked.
+
+The registers of tiles take 8 KiB of each thread's state.  A process that uses them without having
+asked is killed.  The answer holds for all threads of the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import sys
+from functools import lru_cache
+from typing import Literal
+
+_ARCH_PRCTL = 158
+_GET_SUPPORTED, _REQUEST = 0x1021, 0x1023
+_TILE_DATA = 18
+"""Numbers of the system call, of its functions and of the state's component (arch_prctl(2))."""
+
+
+@lru_cache(maxsize=1)
+def tile_permission() -> Literal["granted", "refused", "none"]:
+    """What the system answers to the request, made once in a process; "none" if it knows no tiles.
+
+    The CPU may lack them nevertheless.
+    """
+    if platform.machine() != "x86_64" or not sys.platform.startswith("linux"):
+        return "none"
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    supported = ctypes.c_uint64()
+    if call(_ARCH_PRCTL, _GET_SUPPORTED, ctypes.byref(supported)):
+        return "none"
+    if not supported.value >> _TILE_DATA & 1:
+        return "none"
+    return "refused" if call(_ARCH_PRCTL, _REQUEST, _TILE_DATA) else "granted"
