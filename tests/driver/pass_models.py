@@ -16,7 +16,7 @@ from tilesmith.loop.nodes import Func
 from tilesmith.loop.parse import parse_func
 from tilesmith.ops.activation import Relu, Sigmoid
 from tilesmith.ops.conv import Conv, ConvTranspose
-from tilesmith.ops.elementwise import Add, Cast, Clip, Mul, Sub, Tanh
+from tilesmith.ops.elementwise import Add, Cast, Clip, Div, Mul, Round, Sub, Tanh
 from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.norm import BatchNorm, LayerNorm, Softmax
 from tilesmith.ops.pool import AvgPool, MaxPool
@@ -96,7 +96,7 @@ def mobile() -> Graph:
 
 def quantised() -> Graph:
     """A product of bytes with scales, as QuantizeLinear and DequantizeLinear write it, and one of
-    integers.
+    integers, from the result of the first.
     """
     b = Builder("quantised")
     rng = np.random.default_rng(0)
@@ -108,9 +108,12 @@ def quantised() -> Graph:
     scales = b.constant(rng.uniform(0.1, 0.2, 24).astype(np.float32))
     weights = b.add(Mul(), b.add(Cast(f32), b.add(Cast(i32), w)), scales)
     y = b.add(Relu(), b.add(MatMul(), scaled, weights, loc="scaled"))
-    v = b.constant(rng.integers(-127, 128, (12, 8), np.int8))
-    z = b.add(MatMul(), whole, b.add(Cast(i32), v), loc="whole")
-    return b.finish([y, z], ["y", "z"])
+    steps = b.add(Round(), b.add(Div(), y, b.constant(np.float32(0.3))))
+    limited = b.add(Clip(0.0, 255.0), b.add(Add(), steps, b.constant(np.float32(3))))
+    again = b.add(Sub(), b.add(Cast(i32), b.add(Cast(u8), limited)), b.constant(np.int32(3)))
+    v = b.constant(rng.integers(-127, 128, (24, 8), np.int8))
+    z = b.add(MatMul(), again, b.add(Cast(i32), v), loc="whole")
+    return b.finish([z], ["z"])
 
 
 def decoder() -> Graph:

@@ -19,6 +19,7 @@ from tilesmith.graph.passes.layout import LayoutPolicy
 from tilesmith.graph.passes.low_precision import Choice as LowPrecisionChoice
 from tilesmith.graph.passes.packed_weights import Choice as PackingChoice
 from tilesmith.graph.passes.winograd import Choice as WinogradChoice
+from tilesmith.ir.dtypes import DType
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func
 from tilesmith.loop.verify import Stage
@@ -75,7 +76,8 @@ class Backend:
 
     name: what `Target.backend` says.
     layout_policy: what the layouts of values cost.
-    winograd: tile sizes of convolutions, given the error that is allowed and how to choose.
+    winograd: tile sizes of convolutions, given the error that is allowed, how to choose, and the
+        type of the factors of the kernel that is replaced.
     packing: which products read weights of few bits packed, given how to choose.
     low_precision: which factors of a product are worth storing in a low type.
     rules: the schedules of fused groups.
@@ -93,7 +95,7 @@ class Backend:
 
     name: str
     layout_policy: Callable[[Target], LayoutPolicy]
-    winograd: Callable[[Target, float, Choose], WinogradChoice]
+    winograd: Callable[[Target, float, Choose, DType], WinogradChoice]
     packing: Callable[[Target, Choose], PackingChoice]
     low_precision: Callable[[Target], LowPrecisionChoice]
     rules: ScheduleRules

@@ -14,6 +14,7 @@ from tilesmith.codegen.c.sizes import emit_sizes
 from tilesmith.graph.nodes import Node
 from tilesmith.graph.passes.choices import Choose
 from tilesmith.graph.passes.winograd import Choice as WinogradChoice
+from tilesmith.ir.dtypes import DType
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func
 from tilesmith.loop.passes.flatten import flatten
@@ -32,7 +33,7 @@ from .base import Backend, LoopPass
 from .cpu import RULES, predict_seconds
 
 
-def _never(target: Target, bound: float, choose: Choose) -> WinogradChoice:
+def _never(target: Target, bound: float, choose: Choose, element: DType) -> WinogradChoice:
     def direct(node: Node) -> int | None:
         return None
 

@@ -10,6 +10,7 @@ from tilesmith.codegen.math import expand_functions
 from tilesmith.graph.control import everywhere
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.passes.algebra import algebra
+from tilesmith.graph.passes.choices import preferred
 from tilesmith.graph.passes.control_flow import control_flow
 from tilesmith.graph.passes.cse import cse
 from tilesmith.graph.passes.dce import dce
@@ -24,11 +25,13 @@ from tilesmith.graph.passes.merge_branches import merge_branches
 from tilesmith.graph.passes.overwrite import overwrite
 from tilesmith.graph.passes.packed_weights import packed_weights
 from tilesmith.graph.passes.place import place
+from tilesmith.graph.passes.requantise import requantise
 from tilesmith.graph.passes.split_taps import split_taps
 from tilesmith.graph.passes.sub_pixel import sub_pixel
 from tilesmith.graph.passes.winograd import winograd
 from tilesmith.graph.text import print_graph
 from tilesmith.graph.verify import verify as verify_graph
+from tilesmith.ir.dtypes import f32, i16
 from tilesmith.ir.intrinsics import without_checks
 from tilesmith.loop.in_place import may_lie_over
 from tilesmith.loop.nodes import Func
@@ -44,19 +47,13 @@ from .session import Session
 GraphPass = Callable[[Graph], Graph]
 
 
-FIRST_PASSES: tuple[tuple[str, GraphPass], ...] = (
-    ("decompose", decompose),
-    ("int-products", integer_products),
-    ("narrow-products", narrow_products),
-)
-
-
 GRAPH_PASSES: tuple[tuple[str, GraphPass], ...] = (
     ("sub-pixel", sub_pixel),
     ("fold", fold),
     ("control-flow", control_flow),
     ("algebra", algebra),
     ("fold-again", fold),
+    ("requantise", requantise),
     ("fold-batch-norm", fold_batch_norm),
     ("merge-branches", merge_branches),
     ("fold-biases", fold_batch_norm),
@@ -66,7 +63,14 @@ GRAPH_PASSES: tuple[tuple[str, GraphPass], ...] = (
 
 
 ROUNDING_PASSES = frozenset(
-    ("int-products", "packed-weights", "fold-batch-norm", "merge-branches", "fold-biases")
+    (
+        "int-products",
+        "packed-weights",
+        "requantise",
+        "fold-batch-norm",
+        "merge-branches",
+        "fold-biases",
+    )
 )
 """Graph passes that reassociate outside of a declared reduction; not run if results are strict."""
 
@@ -81,10 +85,14 @@ def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
     """All graph passes in order, the target's own last; they run on bodies of control flow too."""
     policy = session.backend.layout_policy(session.target)
     options = session.options
-    choice = session.backend.winograd(session.target, options.algorithm_bound, session.choose)
+    bound = options.algorithm_bound
+    choice = session.backend.winograd(session.target, bound, session.choose, f32)
+    on_floats = session.backend.winograd(session.target, bound, preferred, i16)
     packing = session.backend.packing(session.target, session.choose)
     anywhere = (
-        *FIRST_PASSES,
+        ("decompose", decompose),
+        ("int-products", lambda g: integer_products(g, on_floats)),
+        ("narrow-products", narrow_products),
         ("packed-weights", lambda g: packed_weights(g, packing)),
         *GRAPH_PASSES,
     )

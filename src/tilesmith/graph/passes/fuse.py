@@ -33,6 +33,7 @@ from tilesmith.graph.nodes import Constant, Fused, Graph, Node, Relayout, Value
 from tilesmith.ir.symbols import expected_size
 from tilesmith.ir.types import same_shape
 from tilesmith.ops.base import Op
+from tilesmith.ops.elementwise import Elementwise
 from tilesmith.ops.slicing import Concat
 from tilesmith.ops.structure import Structure, structure
 
@@ -220,6 +221,9 @@ class _Fusion:
                 consumers = self.graph.consumers[value]
                 if any(self.group_of[c] is not group for c in consumers):
                     continue
+                if group.kind == "contraction" and self.feeds_epilogue(feeder, node):
+                    self.merge(feeder, group)
+                    continue
                 if group.kind == "attention" and not operands.issuperset(consumers):
                     continue  # what a mask is made of would be computed again for each head
                 about = (*feeder.nodes, node)
@@ -227,9 +231,26 @@ class _Fusion:
                     "prologue", about, (True, False), True
                 ):
                     operands.update(feeder.nodes)
-                    group.nodes = sorted(feeder.nodes + group.nodes, key=self.order.__getitem__)
-                    for n in feeder.nodes:
-                        self.group_of[n] = group
+                    self.merge(feeder, group)
+
+    def merge(self, feeder: _Group, group: _Group) -> None:
+        """Move the nodes of `feeder` into `group`."""
+        group.nodes = sorted(feeder.nodes + group.nodes, key=self.order.__getitem__)
+        for n in feeder.nodes:
+            self.group_of[n] = group
+
+    def feeds_epilogue(self, feeder: _Group, reader: Node) -> bool:
+        """Whether `feeder` computes, in the shape of `reader`, what a node of an epilogue reads:
+        there each element is computed once, and never stored.
+        """
+        if self.structure(reader).kind != "elementwise":
+            return False
+        return all(
+            isinstance(n.op, Elementwise)
+            and not self.structure(n).is_costly
+            and same_shape(n.outputs[0].shape, reader.outputs[0].shape)
+            for n in feeder.nodes
+        )
 
     def mergeable(self, feeder: _Group, group: _Group) -> bool:
         kinds = [self.structure(n) for n in feeder.nodes]

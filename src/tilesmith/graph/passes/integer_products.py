@@ -7,6 +7,7 @@ Here `a` and `b` are numbers of type i32 that fit 16 bits.  Quantised models hol
 8-bit numbers less their zero points.  Sums of integers are exact, where those of floats round.  A
 product of floats is rewritten if bounds of its operands prove that its sums fit 32 bits.  Sums of
 i32 wrap as before and need no proof.  Padding is with zeros, which is what a zero point stands for.
+An odd number of channels becomes even: instructions add pairs.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ import numpy as np
 
 from tilesmith.graph.nodes import Graph, Node, Value
 from tilesmith.graph.passes.rewriter import Result, Rewriter
+from tilesmith.graph.passes.winograd import Choice, has_form
 from tilesmith.ir.dtypes import f32, i16, i32
 from tilesmith.ops.conv import Conv
 from tilesmith.ops.elementwise import Add, Cast, Mul, Sub
 from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.shape import Reshape, Transpose
+from tilesmith.ops.slicing import Pad
 
 Bounds = tuple[int, int]
 
@@ -34,11 +37,19 @@ def narrow_products(graph: Graph) -> Graph:
     return Rewriter(graph, {MatMul: (_narrow,), Conv: (_narrow,)}).run()
 
 
-def integer_products(graph: Graph) -> Graph:
+def integer_products(graph: Graph, on_floats: Choice = lambda node: None) -> Graph:
     """`graph` with products of scaled integers computed in integers; the same object if there are
     none.
+
+    on_floats: the tile size for a convolution that is faster by Winograd's algorithm on floats.
     """
-    return Rewriter(graph, {MatMul: (_unscaled,), Conv: (_unscaled,)}).run()
+
+    def conv(r: Rewriter, n: Node) -> Result:
+        assert isinstance(n.op, Conv)
+        is_faster = has_form(n.op, *n.inputs) and on_floats(n) is not None
+        return None if is_faster else _unscaled(r, n)
+
+    return Rewriter(graph, {MatMul: (_unscaled,), Conv: (conv,)}).run()
 
 
 def _narrow(r: Rewriter, n: Node) -> Result:
@@ -75,7 +86,18 @@ def _unscaled(r: Rewriter, n: Node) -> Result:
 
 
 def _product(r: Rewriter, op: MatMul | Conv, operands: tuple[Value, ...]) -> Value:
-    return r.add(replace(op, to=i32), *(r.add(Cast(i16), v) for v in operands))
+    narrow = [r.add(Cast(i16), v) for v in operands]
+    if isinstance(op, Conv) and op.groups == 1:
+        channels = operands[1].shape[1]
+        if isinstance(channels, int) and channels % 2 and channels > 1:
+            narrow = [_with_channel(r, v) for v in narrow]
+    return r.add(replace(op, to=i32), *narrow)
+
+
+def _with_channel(r: Rewriter, v: Value) -> Value:
+    """`v` with one more channel, of zeros: instructions add pairs of products."""
+    rank = v.type.rank
+    return r.add(Pad(tuple(int(n == rank + 1) for n in range(2 * rank))), v)
 
 
 def _fits(bounds: Bounds) -> bool:

@@ -53,15 +53,18 @@ def winograd(graph: Graph, choice: Choice) -> Graph:
     return dce(replace(graph, constants=constants, nodes=tuple(nodes)))
 
 
+def has_form(op: Conv, x: Value, w: Value) -> bool:
+    """Whether a convolution of `x` with `w` has the form of a Winograd one."""
+    plain = op.groups == 1 and all(n == 1 for n in (*op.strides, *op.dilations))
+    window = same_shape(w.shape[2:], (WINDOW, WINDOW))
+    return plain and window and x.dtype == f32 and isinstance(x.shape[1], int)
+
+
 def _can_rewrite(graph: Graph, node: Node) -> bool:
-    if not isinstance(node.op, Conv) or node.op.groups != 1:
+    if not isinstance(node.op, Conv):
         return False
     x, w = node.inputs
-    plain = all(n == 1 for n in (*node.op.strides, *node.op.dilations))
-    fits = (
-        same_shape(w.shape[2:], (WINDOW, WINDOW)) and x.dtype == f32 and isinstance(x.shape[1], int)
-    )
-    return plain and fits and w in graph.constant and w.layout is None
+    return has_form(node.op, x, w) and w in graph.constant and w.layout is None
 
 
 def _is_proved(op: WinogradConv, *types: TensorType) -> bool:

@@ -7,6 +7,7 @@ instruction is used follows from the types and the target, not from operators.
 
 from __future__ import annotations
 
+from tilesmith.ir.dtypes import DType
 from tilesmith.ir.expr import Var, free_vars
 from tilesmith.ir.target import Target
 from tilesmith.ir.tensor_intrinsics import TensorIntrinsic, matches
@@ -41,6 +42,18 @@ def dot_for(c: Contraction, target: Target) -> TensorIntrinsic | None:
             if reads.get(c.x) == 0 and reads.get(c.w):
                 found.append(i)
     return max(found, key=lambda i: i.extents[1] / i.fmas, default=None)
+
+
+def products_per_fma(element: DType, target: Target) -> float:
+    """The products of numbers of type `element` that one lane adds in the time of a multiply-add of
+    f32, by the best dot-product instruction; 1 if there is none.
+    """
+    found = [
+        i.extents[1] / i.fmas
+        for i in available(target).values()
+        if _is_dot(i) and not i.tolerance and {o.dtype for o in i.operands} == {element}
+    ]
+    return max(found, default=1.0)
 
 
 def joined_axis(c: Contraction) -> IterVar | None:

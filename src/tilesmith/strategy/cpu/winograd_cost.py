@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from tilesmith.graph.nodes import Node
 from tilesmith.graph.passes.choices import Choose, preferred
+from tilesmith.ir.dtypes import DType, f32
 from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import Target
 from tilesmith.ops.conv import Conv
@@ -22,6 +23,7 @@ from tilesmith.te.knobs import ANALYTIC, Config
 from tilesmith.te.winograd import points
 
 from .contraction import RegisterTile, resident_rows, step_cycles
+from .dot_instructions import products_per_fma
 
 EFFICIENCY = 0.92
 """Share of the peak that a matrix product reaches in its main loop."""
@@ -152,20 +154,27 @@ def winograd_cycles(sizes: Sizes, target: Target) -> float:
     return max(products, weights) + moved + arithmetic / 2 + far + target.model.parallel_cycles
 
 
-def direct_cycles(images: int, area: int, channels: int, filters: int, target: Target) -> float:
-    """Cycles of one core for the direct kernel with a 3x3 window and `area` results per filter."""
+def direct_cycles(
+    images: int, area: int, channels: int, filters: int, target: Target, element: DType = f32
+) -> float:
+    """Cycles of one core for the direct kernel with a 3x3 window and `area` results per filter.
+
+    element: type of the factors.
+    """
     taps = WINDOW * WINDOW * channels
     vectors = -(-filters // target.vector_lanes(4))
     products = images * area * taps * vectors / target.model.fma_ports / EFFICIENCY
-    return max(products, taps * filters * 4 / target.model.dram_bytes_per_cycle)
+    products /= products_per_fma(element, target)
+    return max(products, taps * filters * element.bytes / target.model.dram_bytes_per_cycle)
 
 
 def winograd_choice(
-    target: Target, bound: float, choose: Choose = preferred
+    target: Target, bound: float, choose: Choose = preferred, element: DType = f32
 ) -> Callable[[Node], int | None]:
     """The tile size for a 3x3 `Conv` node; None if the direct kernel is better.
 
     bound: the error that the accuracy policy allows for float32.
+    element: type of the factors of the direct kernel.
     """
     allowed = [m for m in SQUARES if ERRORS[m] <= bound]
 
@@ -174,7 +183,8 @@ def winograd_choice(
         x, w = ([*map(expected, v.shape)] for v in node.inputs)
         images, filters, *extents = map(expected, node.outputs[0].shape)
         area = extents[0] * extents[1]
-        best, fewest = None, WINOGRAD_MARGIN * direct_cycles(images, area, x[1], filters, target)
+        direct = direct_cycles(images, area, x[1], filters, target, element)
+        best, fewest = None, WINOGRAD_MARGIN * direct
         for m in allowed:
             sizes = Sizes.of(WinogradConv(m, node.op.pads), x, w[0])
             cycles = winograd_cycles(sizes, target)

@@ -23,6 +23,7 @@ def lane_dot(
     emit: Callable[..., Any],
     features: tuple[str, ...],
     tolerance: float = 0.0,
+    fmas: float = 1.0,
 ) -> TensorIntrinsic:
     """An instruction of that form.
 
@@ -30,7 +31,7 @@ def lane_dot(
     depth: number of products in each lane.
     types: element types of `a`, `w` and the result.
     emit: given the code, the old result, `a` repeated for each lane, and `w`.
-    tolerance: as for `te.decl_tensor_intrin`.
+    tolerance, fmas: as for `te.decl_tensor_intrin`.
     """
     of_a, of_w, of_c = types
     a = te.placeholder((depth,), of_a, "a")
@@ -43,7 +44,7 @@ def lane_dot(
     def write(code: Any, old: Any, a: Any, w: Any) -> Any:
         return emit(code, old, code.repeated(a, lanes), w)
 
-    return te.decl_tensor_intrin(name, c, write, features=features, tolerance=tolerance)
+    return te.decl_tensor_intrin(name, c, write, features=features, tolerance=tolerance, fmas=fmas)
 
 
 def matrix_dot(

@@ -50,7 +50,10 @@ def _pmaddwd(lanes: int) -> TensorIntrinsic:
     def emit(code: Any, old: Any, a: Any, w: Any) -> Any:
         return code.add(old, code.call(f"llvm.x86.{suffix}", old.type, a, w))
 
-    return lane_dot(f"pmaddwd_{lanes}", lanes, 2, ("i16", "i16", "i32"), emit, (feature,))
+    # the addition is a second instruction, on the ports of the multiplication too
+    return lane_dot(
+        f"pmaddwd_{lanes}", lanes, 2, ("i16", "i16", "i32"), emit, (feature,), fmas=4 / 3
+    )
 
 
 def _vnni(name: str, lanes: int, depth: int, types: tuple[str, str, str]) -> TensorIntrinsic:

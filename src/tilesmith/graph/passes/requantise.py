@@ -1,0 +1,130 @@
+"""The way from one product of quantised numbers to the next: scales are joined, zero points fold
+away, and what lies in memory between kernels is integers.
+
+    round((f32(a) * s + b) / t)              ->  round(f32(a) * (s / t) + b / t)
+    i32(u8(clip(round(x) + z, 0, 255))) - z  ->  i32(i16(clip(round(x), -z, 255 - z)))
+
+The first rule changes roundings of floats, so that a number exactly between two steps may fall to
+the other side.  The second is exact: all numbers are whole and small.  A number of 8 bits less its
+zero point fits 16 bits.  All readers share this form, in which products take their operands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tilesmith.graph.nodes import Graph, Node, Value
+from tilesmith.graph.passes.rewriter import Result, Rewriter
+from tilesmith.ir.dtypes import f32, i16, i32
+from tilesmith.ops.activation import Relu
+from tilesmith.ops.elementwise import Add, Cast, Clip, Div, Mul, Round, Sub
+
+
+def requantise(graph: Graph) -> Graph:
+    """`graph` with the arithmetic between products of integers simplified; the same object if there
+    is none.
+    """
+    graph = Rewriter(graph, {Round: (_without_division,)}).run()
+    return Rewriter(graph, {Sub: (_whole_difference,), Cast: (_whole_cast,)}).run()
+
+
+def _without_division(r: Rewriter, n: Node) -> Result:
+    """A rounded quotient whose divisor joins the scales of the dividend."""
+    node = r.producer(n.inputs[0], Div)
+    if node is None or not r.is_single_use(node.outputs[0]) or node.outputs[0].dtype is not f32:
+        return None
+    divisor = r.splat(node.inputs[1])
+    if divisor is None or not 0 < divisor < np.inf or not _takes_factor(r, node.inputs[0]):
+        return None
+    factor = 1 / float(divisor)
+    return r.add(n.op, _times(r, node.inputs[0], factor)) if np.isfinite(factor) else None
+
+
+def _takes_factor(r: Rewriter, v: Value) -> bool:
+    """Whether constants inside `v` can take a factor of the whole."""
+    if r.is_constant(v):
+        return True
+    node = r.producer(v, Mul, Add, Relu, Clip)
+    if node is None or not r.is_single_use(v):
+        return False
+    if isinstance(node.op, Mul):
+        return any(map(r.is_constant, node.inputs))
+    return all(_takes_factor(r, i) for i in node.inputs)
+
+
+def _times(r: Rewriter, v: Value, factor: float) -> Value:
+    """`v`, which `_takes_factor`, times `factor`, which is positive."""
+    array = r.array(v)
+    if array is not None:
+        return r.constant(_scaled(array, factor))
+    node = r.producer(v)
+    assert node is not None
+    if isinstance(node.op, Mul):
+        one = next(i for i in node.inputs if r.is_constant(i))
+        other = node.inputs[0] if one is node.inputs[1] else node.inputs[1]
+        return r.add(node.op, other, _times(r, one, factor))
+    op = node.op
+    if isinstance(op, Clip):
+        op = replace(op, min=_limit(op.min, factor), max=_limit(op.max, factor))
+    return r.add(op, *(_times(r, i, factor) for i in node.inputs))
+
+
+def _scaled(array: Any, factor: float) -> np.ndarray:
+    return np.asarray(np.asarray(array, np.float64) * factor, np.float32)
+
+
+def _limit(limit: float | int | None, factor: float) -> float | None:
+    return None if limit is None else float(_scaled(limit, factor))
+
+
+def _whole_difference(r: Rewriter, n: Node) -> Result:
+    """A quantised number less its zero point."""
+    wide, zero = r.producer(n.inputs[0], Cast), r.splat(n.inputs[1])
+    if wide is None or zero is None or n.outputs[0].dtype is not i32:
+        return None
+    found = _quantised(r, wide.inputs[0])
+    if found is None or found[1] != zero:
+        return None
+    return r.add(Cast(i32), _whole(r, found[0], *found[1:]))
+
+
+def _whole_cast(r: Rewriter, n: Node) -> Result:
+    """A quantised number without a zero point, or what is made of one that lost it."""
+    assert isinstance(n.op, Cast)
+    (v,), to = n.inputs, n.op.to
+    inner = r.producer(v, Cast)
+    if inner is not None and v.dtype is i32 and inner.inputs[0].dtype is i16:
+        return inner.inputs[0] if to is i16 else r.add(Cast(to), inner.inputs[0])
+    found = _quantised(r, v)
+    if found is None or found[1] != 0 or to not in (i16, i32, f32):
+        return None
+    whole = _whole(r, found[0], *found[1:])
+    return whole if to is i16 else r.add(Cast(to), whole)
+
+
+def _quantised(r: Rewriter, v: Value) -> tuple[Value, int, int, int] | None:
+    """What is rounded, the zero point and the limits, if `v` is `round(x) + z` in 8 bits."""
+    if not v.dtype.is_int or v.dtype.bits != 8:
+        return None
+    cast = r.producer(v, Cast)
+    clip = None if cast is None else r.producer(cast.inputs[0], Clip)
+    if clip is None or not isinstance(clip.op, Clip):
+        return None
+    limits, zero = (clip.op.min, clip.op.max), 0
+    if limits != (v.dtype.min, v.dtype.max) or clip.inputs[0].dtype is not f32:
+        return None
+    rounded = r.producer(clip.inputs[0], Round, Add)
+    if rounded is not None and isinstance(rounded.op, Add):
+        zero, rounded = r.splat(rounded.inputs[1]), r.producer(rounded.inputs[0], Round)
+    if rounded is None or zero is None or zero != int(zero):
+        return None
+    low, high = int(v.dtype.min) - int(zero), int(v.dtype.max) - int(zero)
+    fits = i16.min <= low and high <= i16.max
+    return (rounded.outputs[0], int(zero), low, high) if fits else None
+
+
+def _whole(r: Rewriter, rounded: Value, zero: int, low: int, high: int) -> Value:
+    return r.add(Cast(i16), r.add(Clip(float(low), float(high)), rounded))
