@@ -95,8 +95,8 @@ def mobile() -> Graph:
 
 
 def quantised() -> Graph:
-    """A product of bytes with scales, as QuantizeLinear and DequantizeLinear write it, and one of
-    integers, from the result of the first.
+    """A product of bytes with scales, as QuantizeLinear and DequantizeLinear write it, one of
+    integers, from the result of the first, and a function of bytes.
     """
     b = Builder("quantised")
     rng = np.random.default_rng(0)
@@ -113,7 +113,10 @@ def quantised() -> Graph:
     again = b.add(Sub(), b.add(Cast(i32), b.add(Cast(u8), limited)), b.constant(np.int32(3)))
     v = b.constant(rng.integers(-127, 128, (24, 8), np.int8))
     z = b.add(MatMul(), again, b.add(Cast(i32), v), loc="whole")
-    return b.finish([z], ["z"])
+    gate = b.add(Sigmoid(), b.add(Mul(), b.add(Cast(f32), x), half))
+    bytes_ = b.add(Round(), b.add(Mul(), gate, b.constant(np.float32(255))))
+    gate = b.add(Cast(u8), b.add(Clip(0.0, 255.0), bytes_))
+    return b.finish([z, gate], ["z", "gate"])
 
 
 def decoder() -> Graph:

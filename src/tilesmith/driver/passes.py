@@ -10,6 +10,7 @@ from tilesmith.codegen.math import expand_functions
 from tilesmith.graph.control import everywhere
 from tilesmith.graph.nodes import Graph
 from tilesmith.graph.passes.algebra import algebra
+from tilesmith.graph.passes.byte_tables import byte_tables
 from tilesmith.graph.passes.choices import preferred
 from tilesmith.graph.passes.control_flow import control_flow
 from tilesmith.graph.passes.cse import cse
@@ -53,6 +54,7 @@ GRAPH_PASSES: tuple[tuple[str, GraphPass], ...] = (
     ("control-flow", control_flow),
     ("algebra", algebra),
     ("fold-again", fold),
+    ("byte-tables", byte_tables),
     ("requantise", requantise),
     ("fold-batch-norm", fold_batch_norm),
     ("merge-branches", merge_branches),

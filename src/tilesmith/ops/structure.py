@@ -41,6 +41,10 @@ COSTLY = frozenset({
 """Intrinsics whose results are better stored than computed twice."""
 
 
+TABLE = 256
+"""Most entries of a table that stays in the L1 cache beside what else a kernel reads."""
+
+
 @dataclass(frozen=True, slots=True)
 class Structure:
     """The structure of an operator applied to given types.
@@ -86,8 +90,10 @@ def loads(op: Compute) -> tuple[Load, ...]:
 
 def reads_own_point(op: Compute, load: Load) -> bool:
     """True if `load` reads the element at the written point, or a broadcast of it (trailing axes
-    aligned).
+    aligned), or an element of a short table that data at the point choose.
     """
+    if _looks_up(load):
+        return True
     axes = [a.var for a in op.axis]
     if len(load.indices) > len(axes):
         return False
@@ -96,6 +102,22 @@ def reads_own_point(op: Compute, load: Load) -> bool:
         i is v or (i is const(0) and same_dim(n, 1))
         for i, v, n in zip(load.indices, aligned, load.buffer.shape, strict=True)
     )
+
+
+def _looks_up(load: Load) -> bool:
+    """True if elements alone say which place of a table of at most `TABLE` entries is read."""
+    if len(load.indices) != 1 or not isinstance(load.buffer, Tensor):
+        return False
+    (extent,) = load.buffer.shape
+    return isinstance(extent, int) and extent <= TABLE and _is_data(load.indices[0])
+
+
+def _is_data(e: Expr) -> bool:
+    """True if `e` is made of elements and constants, with at least one element."""
+    if isinstance(e, (Load, Const)):
+        return isinstance(e, Load)
+    parts = [_is_data(c) for c in e.children if not isinstance(c, Const)]
+    return bool(parts) and all(parts)
 
 
 def product_of_loads(op: Compute) -> tuple[Load, Load] | None:
