@@ -187,7 +187,7 @@ def _inside(
         kept = set(order[:count])
         changed = low_precision(graph, lambda name: low if name in kept else None, choice)
         found = _run(changed, inputs, here)
-        return max((_relative(found[k], wanted[k]) for k in wanted), default=0.0)
+        return max((relative_error(found[k], wanted[k]) for k in wanted), default=0.0)
 
     inside, outside, best = 0, len(order) + 1, 0.0
     count = len(order)
@@ -201,7 +201,7 @@ def _inside(
     return order[:inside], best
 
 
-def _relative(found: np.ndarray, wanted: np.ndarray) -> float:
+def relative_error(found: np.ndarray, wanted: np.ndarray) -> float:
     """Largest difference relative to the largest magnitude; infinite where one is no number."""
     a, b = (np.asarray(v, np.float64) for v in (found, wanted))
     if not a.size:
