@@ -1,4 +1,4 @@
-"""ONNX's own backend tests: all in the graph evaluator, and a sixteenth of them compiled.
+"""ONNX's own backend tests: all in the graph evaluator, and a thirty-second of them compiled.
 
 These are compiled from the bytes of their models alone, as docs/conformance.md says, or where that
 is needed with the values of inputs.  `python -m benchmarks.conformance` compiles all.
@@ -35,7 +35,7 @@ def suite() -> list[conformance.Test]:
 
 @pytest.fixture(scope="module")
 def sample(suite: list[conformance.Test]) -> list[conformance.Test]:
-    return suite[3::16]
+    return suite[3::32]
 
 
 @pytest.fixture(scope="module")
