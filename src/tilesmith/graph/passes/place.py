@@ -20,9 +20,11 @@ from itertools import accumulate
 
 from tilesmith.graph.control import Control
 from tilesmith.graph.nodes import Fused, Graph, InPlace, Node, Value
+from tilesmith.ir.extents import product
 from tilesmith.ir.layout import Layout
+from tilesmith.ir.symbols import expected_size
 from tilesmith.ir.target import LINE_BYTES
-from tilesmith.ir.types import same_dim
+from tilesmith.ir.types import Dim, same_dim
 from tilesmith.ops.elementwise import Identity
 from tilesmith.ops.slicing import Concat, Split
 
@@ -140,7 +142,7 @@ class _Placement:
         none, or if the choice is against it.
         """
         axis, operands, whole = _axis(node), self.operands[node], node.outputs[0]
-        starts = accumulate((v.type.static_shape[axis] for v in operands[:-1]), initial=0)
+        starts = accumulate((_along(v, axis) for v in operands[:-1]), initial=0)
         slots = {
             v: slot
             for v, start in zip(operands, starts)
@@ -164,15 +166,17 @@ class _Placement:
 
     def fits(self, v: Value, slot: _Slot) -> _Room | None:
         """The room that `slot.whole` needs with `v` inside; None if `v` cannot lie there."""
-        if v in self.outside or v in self.dense or not v.type.size:
+        if v in self.outside or v in self.dense or any(same_dim(d, 0) for d in v.type.shape):
             return None
+        if slot.whole in self.outside and not slot.whole.type.is_static:
+            return None  # only a run knows where its memory is, and of what size
         ours, theirs = _layout(v), _layout(slot.whole)
         if any(d.part != "whole" for d in (*ours.dims, *theirs.dims)):
             return None
         if _order(ours, slot.whole) != _order(theirs, slot.whole):
             return None
         seen = _within(v, slot.whole, theirs)
-        if not _is_readable(seen, v):
+        if not _is_readable(seen, v) or not isinstance(_stride(theirs, slot.whole, slot.axis), int):
             return None
         room = self.room(slot.whole).joined(self.room(v), slot.axis)
         bare = slot.whole in self.outside or slot.whole in self.dense
@@ -241,6 +245,8 @@ class _Placement:
         """
         if len(node.inputs) != 1 or node.inputs[0] in self.graph.constant:
             return None
+        if not all(v.type.is_static for v in (*node.inputs, *node.outputs)):
+            return None
         if any(v in self.inside for v in node.outputs):
             return None
         found = self.windows(body)
@@ -262,6 +268,8 @@ class _Placement:
         """The concatenation in place, after copies of the operands that do not lie there."""
         axis, whole = _axis(node), self.value(node.outputs[0])
         seen = _layout(whole)
+        stride = _stride(seen, whole, axis)
+        assert isinstance(stride, int)  # as `fits` has it, with any halo of other axes
         nodes, inputs, offsets = [], [], []
         position = 0
         for v in self.operands[node]:
@@ -272,8 +280,8 @@ class _Placement:
                 nodes.append(copy_of(value, copy, node.loc))
                 value = copy
             inputs.append(value)
-            offsets.append(position * _stride(seen, whole, axis))
-            position += v.type.static_shape[axis]
+            offsets.append(position * stride)
+            position += _along(v, axis)
         inside = tuple(replace(v, name=f"in{i}") for i, v in enumerate(inputs))
         out = replace(whole)
         body = Graph("fused", inside, (), (Node(Concat(axis), inside, (out,)),), (out,), ("out0",))
@@ -282,29 +290,38 @@ class _Placement:
 
 
 def _only(node: Node) -> Node | None:
-    """The node in a group of one, with static shapes and the group's own inputs and outputs."""
+    """The node in a group of one, with the group's own inputs and outputs."""
     body = node.op.body if isinstance(node.op, Fused) else None
     if body is None or len(body.nodes) != 1 or isinstance(node.op, InPlace):
         return None
     inner = body.nodes[0]
-    same = inner.inputs == body.inputs and inner.outputs == body.outputs
-    return inner if same and all(v.type.is_static for v in body.outputs) else None
+    return inner if inner.inputs == body.inputs and inner.outputs == body.outputs else None
 
 
 def _concat_axis(node: Node) -> int | None:
-    """The axis of a node that only concatenates."""
+    """The axis of a node that only concatenates, along which extents are numbers."""
     inner = _only(node)
     if inner is None or not isinstance(inner.op, Concat):
         return None
-    return inner.op.axis % inner.outputs[0].type.rank
+    axis = inner.op.axis % inner.outputs[0].type.rank
+    return axis if isinstance(inner.outputs[0].type.shape[axis], int) else None
 
 
 def _split_axis(node: Node) -> int | None:
-    """The axis of a node that only splits."""
+    """The axis of a node that only splits, into parts of static shapes."""
     inner = _only(node)
     if inner is None or not isinstance(inner.op, Split):
         return None
+    if not all(v.type.is_static for v in inner.outputs):
+        return None
     return inner.op.axis % inner.outputs[0].type.rank
+
+
+def _along(v: Value, axis: int) -> int:
+    """The extent of an operand of a concatenation along its axis: a number, since the sum is."""
+    extent = v.type.shape[axis]
+    assert isinstance(extent, int)
+    return extent
 
 
 def _axis(node: Node) -> int:
@@ -328,12 +345,15 @@ def _with_halo(layout: Layout, halo: tuple[tuple[int, int], ...]) -> Layout:
 
 def _within(part: Value, whole: Value, seen: Layout) -> Layout:
     """The layout of `part` in the memory of `whole`, whose own layout there is `seen`."""
-    extents = seen.physical_shape(whole.type.static_shape)
-    dims, outer = [], 1
-    for d, extent in zip(seen.dims, extents, strict=True):
-        n = part.type.static_shape[d.axis] + d.before + d.after
-        dims.append(replace(d, span=extent if n != extent and outer > 1 else 0))
-        outer *= n
+    dims, alone = [], True
+    for d, extent in zip(seen.dims, seen.physical_shape(whole.type.shape), strict=True):
+        n = part.type.shape[d.axis]
+        if isinstance(n, int) and isinstance(extent, int):
+            n += d.before + d.after
+            dims.append(replace(d, span=extent if n != extent and not alone else 0))
+        else:  # as many in both
+            dims.append(replace(d, span=0))
+        alone = alone and same_dim(n, 1)
     return Layout(tuple(dims))
 
 
@@ -344,15 +364,15 @@ def _is_readable(layout: Layout, v: Value) -> bool:
     spans = [i for i, d in enumerate(layout.dims) if d.span]
     if not spans:
         return True
-    run = math.prod(v.type.static_shape[d.axis] for d in layout.dims[max(spans) :])
+    run = expected_size(v.type.shape[d.axis] for d in layout.dims[max(spans) :])
     return run * v.dtype.bytes >= LINE_BYTES  # a vector, and a cache line
 
 
-def _stride(layout: Layout, v: Value, axis: int) -> int:
+def _stride(layout: Layout, v: Value, axis: int) -> Dim:
     """Elements between neighbours along a whole logical `axis`."""
-    shape = layout.physical_shape(v.type.static_shape)
+    shape = layout.physical_shape(v.type.shape)
     at = next(i for i, d in enumerate(layout.dims) if d.axis == axis)
-    return math.prod(shape[at + 1 :])
+    return product(shape[at + 1 :])
 
 
 def copy_of(source: Value, target: Value, loc: str = "") -> Node:
