@@ -150,6 +150,20 @@ def test_tiles_of_all_sizes_read_a_halo() -> None:
         _check(graph, exe, dict(zip((h, w), image, strict=True)))
 
 
+def test_channels_of_open_images_are_joined_in_place() -> None:
+    h, w = symbol("h", 1, 100, 16), symbol("w", 1, 100, 16)
+    b = Builder("joined")
+    x = b.input("x", TensorType(f32, (1, 16, h, w)))
+    parts = [b.add(conv.Conv(), x, b.constant(k * _weights(16, 16, 1, 1))) for k in (1, 2)]
+    y = b.add(slicing.Concat(1), *(b.add(Relu(), p) for p in parts))
+    graph = b.finish(b.add(conv.Conv(), y, b.constant(_weights(8, 32, 1, 1))))
+    exe = ts.compile(graph, threads=2)
+    done = [o for k in exe.program.kernels.values() for o in k.operators]
+    assert "conv" in done and "concat" not in done
+    for image in ((16, 16), (1, 7), (33, 5)):
+        _check(graph, exe, dict(zip((h, w), image, strict=True)))
+
+
 def test_a_profile_reckons_with_the_expected_sizes() -> None:
     n, h = symbol("n", 1, 8, 1), symbol("h", 4, 200, 32)
     exe = ts.compile(_network(n, h), threads=1)

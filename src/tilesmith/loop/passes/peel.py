@@ -23,6 +23,7 @@ loop's `p`.
 - A parallel loop stays one loop, so that the work stays balanced: its body becomes `if <main>: ...
   else: ...`.  So does a body whose guards depend on several atoms, or on an atom that is not a
   loop's variable.
+- Where only a run knows how much is left, the other branch has two versions (`tails`).
 - Code growth is bounded.  No split makes the kernel, counted in stores after unrolling, larger than
   three times its size, or than `FREE_SIZE` if that is more.
 """
@@ -51,6 +52,7 @@ from ..nodes import For, Func, If, LetStmt, Seq, Stmt, seq
 from ..visit import rebuild
 from .guards import Guards, SplitGuard, is_fixed, renamed, unrolled_size
 from .simplify import simplify_stmt
+from .tails import tail_versions
 
 FREE_SIZE = 256
 """Stores (after unrolling) up to which a kernel may always grow."""
@@ -63,7 +65,8 @@ def peel(func: Func) -> Func:
     if not Guards().collect(func.body):
         return func
     size = unrolled_size(func.body)
-    peeler = _Peeler(max(3 * size, FREE_SIZE) - size)
+    extents = frozenset(p for p in func.params if isinstance(p, Var))
+    peeler = _Peeler(max(3 * size, FREE_SIZE) - size, extents)
     body = peeler.stmt(func.body, EMPTY)
     return (
         func if body is func.body else Func(func.name, func.params, func.outputs, body, func.attrs)
@@ -99,8 +102,9 @@ class _Split:
 
 
 class _Peeler:
-    def __init__(self, budget: int) -> None:
+    def __init__(self, budget: int, extents: frozenset[Var]) -> None:
         self.budget = budget
+        self.extents = extents  # those that only a run knows
         self.guards = Guards()
 
     def stmt(self, stmt: Stmt, ctx: Context) -> Stmt:
@@ -298,6 +302,8 @@ class _Peeler:
         main_ctx, rest_ctx = ctx.assuming(cond), ctx.assuming(Unary("not", cond))
         main = self.simplified(renamed(stmt, {guard.node: guard.held}), main_ctx)
         rest = self.simplified(renamed(stmt, known) if known else stmt, rest_ctx)
+        if guard.likely and any(not symbols(a).isdisjoint(self.extents) for a in form[0]):
+            rest = tail_versions(rest, rest_ctx, self.extents, self.budget)
         main = self.body(main, main_ctx, var)
         # where only a part of the inner loops passes the guard, the same split would follow again
         rest = self.body(rest, rest_ctx, var) if known else self.stmt(rest, rest_ctx)

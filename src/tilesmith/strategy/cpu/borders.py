@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -18,7 +19,7 @@ from tilesmith.strategy.sizes import applied
 from tilesmith.te import tensor as te
 from tilesmith.te.lower import lower
 from tilesmith.te.relations import add, dim_expr
-from tilesmith.te.schedule import create_schedule
+from tilesmith.te.schedule import Schedule, create_schedule
 
 from .injective import schedule_injective
 
@@ -82,9 +83,26 @@ def _zeros(
 ) -> Stmt:
     known, border = (_zero_slab(buffer, n) for n in (tuple(map(expected, slab)), slab))
     s = create_schedule([known])
-    schedule_injective(s, Group((), known.outputs, (known,), {}), known, target)
+    if all(isinstance(n, int) for n in slab):
+        schedule_injective(s, Group((), known.outputs, (known,), {}), known, target)
+    else:
+        _schedule_rows(s, known, target)
     piece = lower(applied(s.steps, border.outputs), border.outputs, "border")
     return redirect(piece.body, {}, piece.buffers[0], buffer, position, start)
+
+
+def _schedule_rows(s: Schedule, op: te.Compute, target: Target) -> None:
+    """A loop for each axis: the index of fused ones would be divided by extents that only a run
+    knows.
+    """
+    stage = s[op.outputs[0]]
+    extents = [expected(a.extent) for a in op.axis]
+    lanes = target.vector_lanes(op.outputs[0].dtype.bytes)
+    if extents[-1] >= lanes:
+        _, inner = stage.split(stage.axis[-1], factor=lanes)
+        stage.vectorize(inner)
+    if math.prod(extents) >= target.parallel_elements:
+        stage.parallel(stage.axis[extents.index(max(extents[:-1]))])
 
 
 def _zero_slab(buffer: Buffer, slab: tuple[Dim, ...]) -> te.Compute:

@@ -1,0 +1,153 @@
+"""Tails of open extents: as many rows as are expected, else whole tiles.
+
+Where only a run knows how many rows of a register tile are left, a guard around each row would be a
+branch in the innermost loop.  So the tail has two versions.  One is for the number of rows that are
+left at the expected size.  In the other all rows are computed; those beyond the last one repeat it.
+
+    for i in unrolled(4):                ->   if n - o * 4 == 3:
+        if likely(o * 4 + i < n):                 for i in unrolled(3):
+            acc[i] = acc[i] + x[o * 4 + i]            acc[i] = acc[i] + x[o * 4 + i]
+                                              else:
+                                                  for i in unrolled(4):
+                                                      j = min(i, n - o * 4 - 1)
+                                                      acc[i] = acc[i] + x[o * 4 + j]
+
+Only stores to registers lose their guards.  What leaves the registers is still guarded, so that no
+row beyond the last is ever seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilesmith.ir.affine import Affine, from_affine
+from tilesmith.ir.context import Context
+from tilesmith.ir.expr import Compare, Const, Expr, Load, Var, const, minimum, post_order, rebuilt
+from tilesmith.ir.expr import symbols as symbols_in
+from tilesmith.ir.symbols import expected
+
+from ..nodes import For, If, Seq, Stmt, Store
+from ..visit import children, rebuild
+from .guards import unrolled_size
+from .simplify import guard_form
+
+
+def tail_versions(stmt: Stmt, ctx: Context, extents: frozenset[Var], budget: int) -> Stmt:
+    """The tail `stmt` in at most two versions.
+
+    extents: those that only a run knows.
+    budget: how many stores, after unrolling, the version for the expected size may have.
+    """
+    whole = _whole(stmt, ctx)
+    if whole is stmt:
+        return stmt
+    for loop in _loops(stmt):
+        last = _last_row(loop, ctx)
+        rows = None if last is None else _expected_rows(last, loop, extents)
+        if last is not None and rows is not None and unrolled_size(stmt) <= budget:
+            exact = _whole(_of_rows(stmt, ctx, last, rows), ctx)
+            return If(Compare("eq", from_affine(*last), const(rows - 1)), exact, whole)
+    return whole
+
+
+def _loops(stmt: Stmt) -> Iterator[For]:
+    """The unrolled loops in a statement."""
+    if isinstance(stmt, For) and stmt.kind == "unrolled":
+        yield stmt
+    for s in children(stmt):
+        yield from _loops(s)
+
+
+def _expected_rows(last: Affine, loop: For, extents: frozenset[Var]) -> int | None:
+    """How many rows are left in a tile at the expected sizes; None where that is not said, or all.
+
+    Terms of loops outside count whole tiles.
+    """
+    if not isinstance(loop.extent, Const):
+        return None
+    tile, found = int(loop.extent.value), last[1]
+    for atom, k in last[0].items():
+        if isinstance(atom, Var) and atom in extents:
+            found += k * expected(atom)
+        elif k % tile:
+            return None
+    rows = found % tile + 1
+    return rows if rows < tile else None
+
+
+def _of_rows(stmt: Stmt, ctx: Context, last: Affine, rows: int) -> Stmt:
+    """`stmt` where the last row of register tiles is number `rows` - 1."""
+    if isinstance(stmt, For) and _guard(stmt) == last:
+        assert isinstance(stmt.body, If)
+        return For(stmt.var, stmt.start, const(rows), stmt.kind, stmt.body.then)
+    return rebuild(stmt, lambda s: _of_rows(s, ctx, last, rows), lambda e: e)
+
+
+def _whole(stmt: Stmt, ctx: Context) -> Stmt:
+    """`stmt` without guards of the rows of register tiles that have a first row."""
+    if isinstance(stmt, For) and stmt.kind == "unrolled":
+        last = _last_row(stmt, ctx)
+        if last is not None:
+            assert isinstance(stmt.body, If)
+            body = _of_row(stmt.body.then, stmt.var, minimum(stmt.var, from_affine(*last)))
+            return For(stmt.var, stmt.start, stmt.extent, stmt.kind, body)
+    return rebuild(stmt, lambda s: _whole(s, ctx), lambda e: e)
+
+
+def _guard(loop: For) -> Affine | None:
+    """The last value of the variable for which the guard of a loop's body holds; None if the body
+    has no such guard.
+    """
+    body = loop.body
+    if not isinstance(body, If) or not body.likely or body.otherwise is not None:
+        return None
+    form = guard_form(body.cond)
+    if form is None or form[0].get(loop.var) != -1:
+        return None
+    rest = {atom: k for atom, k in form[0].items() if atom is not loop.var}
+    return None if any(loop.var in symbols_in(atom) for atom in rest) else (rest, form[1])
+
+
+def _last_row(loop: For, ctx: Context) -> Affine | None:
+    """`_guard` of a loop that computes rows in registers, of which there is one at least."""
+    last = _guard(loop)
+    if last is None or not ctx.nonnegative(last):
+        return None
+    assert isinstance(loop.body, If)
+    stores = [*_innermost(loop.body.then)]
+    return last if stores and all(map(_is_private, stores)) else None
+
+
+def _innermost(stmt: Stmt) -> Iterator[Stmt]:
+    """The statements that hold no others."""
+    inner = [*children(stmt)]
+    if not inner and not (isinstance(stmt, Seq) and not stmt.stmts):
+        yield stmt
+    for s in inner:
+        yield from _innermost(s)
+
+
+def _is_private(stmt: Stmt) -> bool:
+    return isinstance(stmt, Store) and stmt.buffer.scope == "register"
+
+
+def _of_row(stmt: Stmt, var: Var, row: Expr) -> Stmt:
+    """`stmt` with what it reads taken from `row`; registers stay those of `var`."""
+    if not isinstance(stmt, Store):
+        return rebuild(stmt, lambda s: _of_row(s, var, row), lambda e: _read(e, var, row))
+    value = _read(stmt.value, var, row)
+    return stmt if value is stmt.value else Store(stmt.buffer, stmt.indices, value, stmt.mask)
+
+
+def _read(root: Expr, var: Var, row: Expr) -> Expr:
+    if var not in symbols_in(root):
+        return root
+    done: dict[Expr, Expr] = {n: n for n in post_order(root) if _reads_register(n)}
+    done[var] = row
+    for node in post_order(root, done):
+        done[node] = rebuilt(node, done)
+    return done[root]
+
+
+def _reads_register(e: Expr) -> bool:
+    return isinstance(e, Load) and getattr(e.buffer, "scope", "") == "register"

@@ -1,0 +1,71 @@
+"""Tails of open extents: what peeling makes of register tiles whose last rows only a run knows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilesmith import te
+from tilesmith.ir.expr import Var
+from tilesmith.ir.symbols import symbol
+from tilesmith.loop.interpret import interpret
+from tilesmith.loop.nodes import For, Func, If
+from tilesmith.loop.passes.flatten import flatten
+from tilesmith.loop.passes.peel import peel
+from tilesmith.loop.passes.simplify import simplify_func
+from tilesmith.loop.text import print_func
+from tilesmith.loop.verify import verify
+from tilesmith.loop.visit import walk
+
+COLUMNS, STEPS, ROWS = 4, 5, 4
+
+
+def _product(n: Var, parallel: bool) -> Func:
+    """[n, STEPS] @ [STEPS, COLUMNS], in tiles of `ROWS` rows."""
+    A, B = te.placeholder((n, STEPS), name="A"), te.placeholder((STEPS, COLUMNS), name="B")
+    k = te.reduce_axis(STEPS, "k")
+    C = te.compute((n, COLUMNS), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), "C", ("i", "j"))
+    s = te.create_schedule(C.op)
+    tile = s.cache_write(C, "register")
+    io, ii = s[C].split(s[C].axis[0], factor=ROWS)
+    s[C].unroll(ii)
+    s[C].vectorize(s[C].axis[1])
+    if parallel:
+        s[C].parallel(io)
+    s[tile].compute_at(s[C], io)
+    s[tile].reorder(*s[tile].reduce_axis, *s[tile].axis)
+    s[tile].unroll(s[tile].axis[0])
+    s[tile].vectorize(s[tile].axis[1])
+    return flatten(simplify_func(te.lower(s, [A, B, C])))
+
+
+def _rows(func: Func) -> list[int]:
+    """The extents of the unrolled loops, in order."""
+    loops = (s for s in walk(func.body) if isinstance(s, For) and s.kind == "unrolled")
+    return [int(s.extent.value) for s in loops]  # type: ignore[attr-defined]  # numbers
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+@pytest.mark.parametrize("expected", [8, 10, 3])
+def test_every_size_is_right(expected: int, parallel: bool) -> None:
+    func = _product(symbol("n", 1, 64, expected), parallel)
+    peeled = peel(func)
+    verify(peeled, "flat")
+    rng = np.random.default_rng(0)
+    for n in range(1, 14):
+        a, b = (rng.standard_normal(s).astype(np.float32) for s in ((n, STEPS), (STEPS, COLUMNS)))
+        c = np.zeros(n * COLUMNS, np.float32)
+        interpret(peeled, [a.reshape(-1), b.reshape(-1), c, n])
+        np.testing.assert_allclose(c.reshape(n, COLUMNS), a @ b, rtol=1e-5, atol=1e-5)
+
+
+def test_there_is_a_version_for_the_rows_that_are_expected() -> None:
+    assert set(_rows(peel(_product(symbol("n", 1, 64, 10), False)))) == {ROWS, 10 % ROWS}
+    assert set(_rows(peel(_product(symbol("n", 1, 64, 8), False)))) == {ROWS}
+
+
+def test_only_what_leaves_the_registers_is_guarded() -> None:
+    peeled = peel(_product(symbol("n", 1, 64, 8), False))
+    guarded = [s for s in walk(peeled.body) if isinstance(s, If) and s.likely]
+    assert len(guarded) == 1
+    assert "C[" in print_func(peeled).split("likely")[1].split("\n")[2]
