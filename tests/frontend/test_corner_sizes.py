@@ -63,3 +63,13 @@ def test_a_kernel_that_is_not_proved_for_all_sizes_asks_for_shapes() -> None:
         ts.compile(model)
     exe = ts.compile(model, shapes={"h": 4, "w": 4})
     assert (exe(np.ones((1, 5, 4, 4), np.float32)) == 30).all()
+
+
+def test_a_maximum_of_nan_is_where_nan_is() -> None:
+    node = helper.make_node("MaxPool", ["x"], ["y", "i"], kernel_shape=[2], strides=[2])
+    model = om.model([node], [om.value("x", [1, 1, 8])], ["y", "i"])
+    nan = np.nan
+    x = np.array([1, nan, nan, 1, nan, nan, 2, 3], np.float32).reshape(1, 1, 8)
+    y, i = ts.compile(model, threads=1)(x)
+    np.testing.assert_array_equal(y.ravel(), [nan, nan, nan, 3])
+    assert i.ravel().tolist() == [1, 2, 4, 7]

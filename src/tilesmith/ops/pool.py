@@ -140,7 +140,7 @@ class MaxPool(_Pool):
 @dataclass(frozen=True)
 class MaxPoolIndices(_Pool):
     """Maxima and where they are: the flat index (i64) into the whole input, the first of equal
-    ones.
+    ones.  NaN wins.
 
     column_major: the spatial axes are counted with the first fastest (ONNX storage_order=1).
     """
@@ -158,6 +158,9 @@ class MaxPoolIndices(_Pool):
         def combine(a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> tuple[Expr, Expr]:
             tie = ir.all_of(a[1] == b[1], b[0] < a[0])
             take = ir.any_of(b[1] > a[1], tie)
+            if x.dtype.is_float:
+                first = ir.any_of(a[1] == a[1], b[0] < a[0])  # NaN is not equal to itself
+                take = ir.any_of(take, ir.all_of(b[1] != b[1], first))
             return select(take, b[0], a[0]), select(take, b[1], a[1])
 
         def place(element: Expr, at: list[Expr]) -> tuple[Expr, Expr]:
@@ -200,7 +203,8 @@ class MaxPoolIndices(_Pool):
         where = np.broadcast_to(marks, views.shape).reshape(*out, -1)
         where = np.where(where == -none - 1, none, where + none)
         best = values.max(-1)
-        found = np.where(values == best[..., None], where, none).min(-1)
+        is_best = (values == best[..., None]) | np.isnan(values)  # where there is NaN, it is best
+        found = np.where(is_best, where, none).min(-1)
         planes = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *[1] * n)
         return best.astype(x.dtype), found + planes * numbers.size
 
