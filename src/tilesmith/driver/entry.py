@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tilesmith.support.errors import UsageError
+from tilesmith.support.foreign import is_exported_program, is_module
 from tilesmith.support.options import Accuracy, Fallback, Options
 from tilesmith.support.precision import AUTO, precision_text
 
@@ -23,13 +24,14 @@ from .request import Request
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from tilesmith.frontend.common.symbols import ExpectedSizes, Ranges
+    from tilesmith.frontend.common.symbols import ExpectedSizes
     from tilesmith.runtime.executable import Executable
     from tilesmith.runtime.program import Program
 
 
 def compile(
     model: Any,
+    example_inputs: Any = None,
     target: str | None = None,
     threads: int | None = None,
     shapes: Mapping[str, Sequence[int] | int] | None = None,
@@ -40,7 +42,7 @@ def compile(
     precision: str | Mapping[str, str] | None = None,
     samples: Mapping[str, ArrayLike] | None = None,
     values: Mapping[str, ArrayLike] | None = None,
-    dynamic: Ranges | None = None,
+    dynamic: Any = None,
     expected: ExpectedSizes | None = None,
     specialise: Mapping[str, int] | Sequence[Mapping[str, int]] | Literal["auto"] | None = None,
     fallback: Fallback | None = None,
@@ -48,14 +50,18 @@ def compile(
 ) -> Executable:
     """Compile a model to native code.
 
-    model: a path to an ONNX file, its bytes, an `onnx.ModelProto`, or a `Graph`.
+    model: a path to an ONNX file, its bytes, an `onnx.ModelProto`, a `Graph`; a `torch.nn.Module`
+        or a `torch.export.ExportedProgram`, of which it makes a `CompiledModule` (docs/pytorch.md).
+    example_inputs: what a `torch.nn.Module` is traced with: a tuple of positional arguments, a
+        mapping of keyword arguments, or one tensor.
     target: "native" or a named level such as "x86-64-v3".
     threads: number of threads of the executable.
     shapes: fixed shapes of inputs whose dimensions the model leaves open, by the input's name or
         the dimension's.  Dimensions that stay open may have another size in each run.
     dynamic: what sizes open dimensions may have: the largest, or the smallest and the largest, by
         the dimension's name (`{"batch": (1, 64)}`) or by input and axis (`{"x": {0: 64}}`);
-        default: 1 to 2^31 - 1.
+        default: 1 to 2^31 - 1.  For a `torch.nn.Module` it also says which dimensions are open at
+        all: by argument and axis, as here or as `torch.export` has it; "auto": as many as can be.
     expected: the sizes for which the program is made fast, by the same names.  It is right for all.
     specialise: sizes, by dimension, for which faster programs are compiled beside the one for all
         sizes: `{"batch": 8}`, or a list of such; "auto": for those that many calls have, in the
@@ -90,6 +96,17 @@ def compile(
         precision=None if precision is None else precision_text(precision),
     )
 
+    exported = None
+    if is_module(model) or is_exported_program(model):
+        from tilesmith.frontend.torch.capture import captured
+
+        # what it says of a module's dimensions is in the program then
+        dynamic_of, dynamic = (dynamic, None) if is_module(model) else (None, dynamic)
+        model = exported = captured(model, example_inputs, dynamic_of)
+    elif example_inputs is not None:
+        raise UsageError(
+            f"example_inputs are for a torch.nn.Module; the model is a {type(model).__name__}"
+        )
     request = Request(
         model, options, shapes, values, dynamic, expected, in_place, pins=pins, forbid=forbid
     )
@@ -116,12 +133,19 @@ def compile(
     from tilesmith.runtime.executable import Executable
 
     if specialise is None or (specialise == "auto" and not program.symbols):
+        fixed, background = [], None
+    else:
+        wanted = [specialise] if isinstance(specialise, Mapping) else specialise
+        fixed = [] if wanted == "auto" else [(s, of_sizes(s)) for s in wanted]
+        background = of_sizes if wanted == "auto" else None
+    if exported is not None:
+        from .module import CompiledModule
+
+        return CompiledModule(program, options.threads, exported, fixed, background)
+    if not fixed and background is None:
         return Executable(program, options.threads)
     from tilesmith.runtime.specialised import Specialised
 
-    wanted = [specialise] if isinstance(specialise, Mapping) else specialise
-    fixed = [] if wanted == "auto" else [(s, of_sizes(s)) for s in wanted]
-    background = of_sizes if wanted == "auto" else None
     return Specialised(program, options.threads, fixed, background)
 
 

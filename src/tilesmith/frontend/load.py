@@ -14,8 +14,9 @@ from .common.inputs import Given, Shapes, Values
 from .common.source import Frontend, Source
 from .common.symbols import ExpectedSizes, Ranges, Symbols
 from .onnx import ONNX
+from .torch import TORCH
 
-FRONTENDS: tuple[Frontend, ...] = (ONNX,)
+FRONTENDS: tuple[Frontend, ...] = (TORCH, ONNX)
 """In the order in which they are asked.  ONNX is last: its files have no signature, so it takes
 every file that no other recognises.
 """
@@ -71,11 +72,11 @@ def source_nodes(model: Any) -> list[tuple[str, str]]:
 
 def _recognised(model: Any, opened: set[str] | None = None) -> tuple[Frontend, Source]:
     """A source model opened, and the frontend that reads it."""
-    source = Source.of(model, " or ".join(f.file for f in FRONTENDS), opened)
+    source = Source.of(model, " or ".join(f.file for f in FRONTENDS if f.file), opened)
     for frontend in FRONTENDS:
         if frontend.recognises(source):
             return frontend, source
-    kinds = ", ".join(kind for f in FRONTENDS for kind in f.kinds)
+    kinds = ", ".join(kind for f in reversed(FRONTENDS) for kind in f.kinds)
     raise UsageError(f"expected {kinds} or a Graph, got {type(model).__name__}")
 
 

@@ -205,8 +205,12 @@ class Executable:
         if out is not None:
             _check_names(out, "output", self.outputs)
             room = [out.get(name) for name in self._output_names]
-        result = self(*[inputs[name] for name in self._input_names], out=room)
+        result = self._in_order([inputs[name] for name in self._input_names], room)
         return dict(zip(self._output_names, (result,) if self._single else result, strict=True))
+
+    def _in_order(self, arrays: Sequence[Any], out: Any = None) -> Any:
+        """The results for arrays in the order of `inputs`, however a subclass is called."""
+        return self(*arrays, out=out)
 
     def _given(self, out: Any) -> tuple[Any, ...]:
         """For each output, the array that the caller gives for it, or None."""

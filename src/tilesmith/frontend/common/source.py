@@ -50,7 +50,7 @@ class Source:
 class Frontend:
     """A reader for one kind of source model.
 
-    file: what its files are called in messages ("an ONNX file").
+    file: what its files are called in messages ("an ONNX file"); empty if it reads none.
     kinds: what it takes, in words, for messages ("a path to an ONNX model").
     recognises: whether a source is of this kind, by its content or the object's type.
     load: its graph.  Raises ModelError when the model is damaged or inconsistent; UnsupportedError,

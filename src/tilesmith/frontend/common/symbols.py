@@ -46,7 +46,15 @@ class Symbols:
         self, dynamic: Ranges | None = None, expected: ExpectedSizes | None = None
     ) -> None:
         self._ranges, self._expected = dynamic or {}, expected or {}
+        self._declared: dict[str, tuple[int, int, int | None]] = {}
         self._dims: dict[str, Dim] = {}
+
+    def declare(self, name: str, low: int, high: int, expected: int | None = None) -> None:
+        """Sizes that the model gives the open dimension `name`, for what the caller does not say.
+
+        expected: the size that decisions reckon with, by default the usual one.
+        """
+        self._declared[name] = (low, high, expected)
 
     @property
     def given(self) -> dict[str, str]:
@@ -92,10 +100,12 @@ class Symbols:
         return self._dims[key]
 
     def _new(self, key: str, name: str, place: Place) -> Var:
-        low, high = _range(key, _of(self._ranges, name, place))
+        least, most, usual = self._declared.get(name, (1, LARGEST, None))
+        low, high = _range(key, _of(self._ranges, name, place), least, most)
         expected = _of(self._expected, name, place)
         if expected is None:
-            return symbol(key, low, high, min(max(_usual(place), low), high))
+            usual = _usual(place) if usual is None else usual
+            return symbol(key, low, high, min(max(usual, low), high))
         if not isinstance(expected, int) or not low <= expected <= high:
             raise ModelError(
                 f"expected: the size of dimension {key!r} is from {low} to {high}, found {expected}"
@@ -127,13 +137,14 @@ def _of(given: Mapping[str, object], name: str, place: Place) -> object:
     return axes.get(place[1]) if isinstance(axes, Mapping) else None
 
 
-def _range(key: str, given: object) -> tuple[int, int]:
-    low, high = given if isinstance(given, tuple) and len(given) == 2 else (1, given)
-    high = LARGEST if high is None else high
-    if not (isinstance(low, int) and isinstance(high, int)) or not 0 <= low <= high <= LARGEST:
+def _range(key: str, given: object, least: int, most: int) -> tuple[int, int]:
+    """The range that the caller gives, by default from `least` to `most`."""
+    low, high = given if isinstance(given, tuple) and len(given) == 2 else (least, given)
+    high = most if high is None else high
+    if not (isinstance(low, int) and isinstance(high, int)) or not 0 <= low <= high <= most:
         raise ModelError(
             f"dynamic: expected the smallest and the largest size of dimension {key!r}, from 0 to "
-            f"{LARGEST}, found {given!r}"
+            f"{most}, found {given!r}"
         )
     return low, high
 

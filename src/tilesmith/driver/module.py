@@ -1,0 +1,129 @@
+"""Modules of PyTorch: compiled, and called as the module is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilesmith.frontend.torch.exported import Signature, signature
+from tilesmith.runtime.arrays import is_torch, to_torch
+from tilesmith.runtime.executable import Executable
+from tilesmith.runtime.program import Program
+from tilesmith.runtime.specialised import Sizes, Specialised
+from tilesmith.support.errors import ModelError
+
+if TYPE_CHECKING:
+    from tilesmith.runtime.profile import Profile
+
+
+class CompiledModule(Specialised):
+    """A compiled module; `module(*args, **kwargs)` takes and gives what the original does.
+
+    Tensors may be torch tensors or NumPy arrays; if one is a torch tensor, or there is none, the
+    results are torch tensors, else NumPy arrays.  Nothing is copied but inputs that are not in
+    row-major order.  Gradients are not recorded.  Buffers and arguments that the module writes are
+    written.  Its parameters are constants, as they were when it was compiled.
+
+    `inputs`, `outputs`, `run` and `save` are those of an executable of tensors in order.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        threads: int | None,
+        exported: Any,
+        fixed: Sequence[tuple[Sizes, Executable]] = (),
+        make: Callable[[Sizes], Executable] | None = None,
+    ) -> None:
+        """exported: the `torch.export.ExportedProgram` that was compiled; the others are
+        `Specialised`'s.
+        """
+        super().__init__(program, threads, fixed, make)
+        self._signature: Signature = signature(exported)
+        self._in, self._out = exported.call_spec.in_spec, exported.call_spec.out_spec
+        held = {**exported.constants, **exported.state_dict}
+        self._buffers = [held[name] for name in self._signature.written]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the model.  Raises ModelError for arguments that differ from the example inputs in
+        structure, in constants, or in the types and fixed sizes of tensors.
+        """
+        torch = sys.modules["torch"]
+        pytree = torch.utils._pytree
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        if spec != self._in:
+            leaves = self._reordered(args, kwargs)
+        found = super().__call__(*self._tensors(leaves), *self._buffers)
+        results = found if isinstance(found, tuple) else (found,)
+        if not any(map(is_torch, leaves)) and not any(isinstance(a, np.ndarray) for a in leaves):
+            results = tuple(r if is_torch(r) else to_torch(r) for r in results)
+        return pytree.tree_unflatten(self._restored(results, leaves), self._out)
+
+    def _tensors(self, leaves: Sequence[Any]) -> list[Any]:
+        """The leaves that are inputs; numbers as arrays."""
+        found = []
+        for i, (leaf, constant) in enumerate(zip(leaves, self._signature.arguments, strict=True)):
+            if constant is None:
+                found.append(np.asarray(leaf) if isinstance(leaf, (int, float)) else leaf)
+            elif leaf is not constant[0] and leaf != constant[0]:
+                raise ModelError(
+                    f"argument number {i + 1} is {leaf!r}; the module was compiled for "
+                    f"{constant[0]!r}, which is a constant of it; compile it again for another"
+                )
+        return found
+
+    def _restored(self, results: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:
+        """The leaves of what the module gives; what it writes is written."""
+        made, at = [], 0
+        for kind in self._signature.results:
+            if isinstance(kind, list):
+                made.append(kind[0])
+                continue
+            made.append(results[at].item() if kind == "size" else results[at])
+            at += 1
+        buffers = dict(zip(self._signature.written, self._buffers, strict=True))
+        for target, new in zip(self._signature.new, results[at:], strict=True):
+            place = buffers[target] if isinstance(target, str) else leaves[target]
+            _write(place, new)
+        return made
+
+    def _reordered(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        """The leaves of arguments whose keywords come in another order."""
+        pytree = sys.modules["torch"].utils._pytree
+        names = self._in.child(1).context
+        leaves: list[Any] = []
+        if set(names) == set(kwargs):
+            again = (args, {name: kwargs[name] for name in names})
+            leaves, spec = pytree.tree_flatten(again)
+            if spec == self._in:
+                return leaves
+        raise ModelError(
+            f"expected arguments of the structure {_shown(self._in)}, as the example inputs have, "
+            f"found {_shown(pytree.tree_flatten((args, dict(kwargs)))[1])}"
+        )
+
+    def _in_order(self, arrays: Sequence[Any], out: Any = None) -> Any:
+        return super().__call__(*arrays, out=out)
+
+    def profile(self, *args: Any, repeats: int = 10) -> Profile:
+        leaves, _ = sys.modules["torch"].utils._pytree.tree_flatten((args, {}))
+        return super().profile(*self._tensors(leaves), *self._buffers, repeats=repeats)
+
+    def __repr__(self) -> str:
+        return f"<compiled module: {super().__repr__()}>"
+
+
+def _write(place: Any, new: Any) -> None:
+    """Writes a result into a tensor or array of the caller."""
+    if is_torch(place):
+        with sys.modules["torch"].no_grad():
+            place.copy_(new if is_torch(new) else to_torch(new))
+    else:
+        place[...] = np.asarray(new)
+
+
+def _shown(spec: Any) -> str:
+    return "".join(str(spec).split("\n"))

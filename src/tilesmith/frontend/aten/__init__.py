@@ -1,0 +1,33 @@
+"""The operators of PyTorch's ATen library, whatever source a program of them was read from.
+
+Importing this package registers every operator; it does not import `torch`.
+"""
+
+from tilesmith.frontend.aten import (
+    activations,
+    contractions,
+    convolutions,
+    creation,
+    elementwise,
+    normalizations,
+    pools,
+    reductions,
+    shapes,
+    symbols,
+)
+
+FAMILIES = (
+    elementwise,
+    activations,
+    reductions,
+    contractions,
+    convolutions,
+    pools,
+    normalizations,
+    shapes,
+    creation,
+    symbols,
+)
+"""The modules that register operators."""
+
+__all__ = ["FAMILIES"]

@@ -1,0 +1,123 @@
+"""Activation functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from tilesmith.frontend.aten.node import AtenNode
+from tilesmith.frontend.aten.promotion import Number
+from tilesmith.frontend.aten.registry import aten_op
+from tilesmith.graph.nodes import Value
+from tilesmith.ir.dtypes import bool_
+from tilesmith.ops import activation as act
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops.base import Op
+
+
+def _activation(n: AtenNode, self: Value, make: Callable[[], Op]) -> Value:
+    return n.add(make(), self)
+
+
+for _name, _make in {
+    "silu": act.Silu, "mish": act.Mish, "hardswish": act.HardSwish,
+}.items():  # fmt: skip
+    aten_op(f"aten.{_name}.default")(partial(_activation, make=_make))
+
+
+@aten_op("aten.relu.default")
+def relu(n: AtenNode, self: Value) -> Value:
+    if self.dtype.is_float:
+        return n.add(act.Relu(), self)
+    return n.add(ew.Max(), self, n.tensor(0, self.dtype))
+
+
+@aten_op("aten.relu6.default")
+def relu6(n: AtenNode, self: Value) -> Value:
+    return hardtanh(n, self, 0, 6)
+
+
+@aten_op("aten.hardtanh.default")
+def hardtanh(n: AtenNode, self: Value, min_val: Number = -1, max_val: Number = 1) -> Value:
+    low, high = (n.number(v, "a limit") for v in (min_val, max_val))
+    return n.add(ew.Clip(low, high), self)
+
+
+@aten_op("aten.sigmoid.default")
+def sigmoid(n: AtenNode, self: Value) -> Value:
+    return n.add(act.Sigmoid(), n.floating(self))
+
+
+@aten_op("aten.hardsigmoid.default")
+def hardsigmoid(n: AtenNode, self: Value) -> Value:
+    return n.add(act.HardSigmoid(1 / 6, 0.5), self)
+
+
+@aten_op("aten.gelu.default")
+def gelu(n: AtenNode, self: Value, approximate: str = "none") -> Value:
+    return n.add(act.Gelu(approximate), self)
+
+
+@aten_op("aten.leaky_relu.default")
+def leaky_relu(n: AtenNode, self: Value, negative_slope: Number = 0.01) -> Value:
+    return n.add(act.LeakyRelu(float(n.number(negative_slope, "the slope"))), self)
+
+
+@aten_op("aten.elu.default")
+def elu(
+    n: AtenNode, self: Value, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1
+) -> Value:
+    """scale * (x, or alpha * (exp(input_scale * x) - 1) where x is negative)."""
+    a, s, i = (float(n.number(v, "a factor")) for v in (alpha, scale, input_scale))
+    if i == 1:
+        y = n.add(act.Elu(a), self)
+    else:
+        bent = n.add(act.Elu(a), n.add(ew.Mul(), self, n.tensor(i, self.dtype)))
+        is_positive = n.add(ew.Greater(), self, n.tensor(0, self.dtype))
+        y = n.add(ew.Where(), is_positive, self, bent)
+    return y if s == 1 else n.add(ew.Mul(), y, n.tensor(s, y.dtype))
+
+
+@aten_op("aten.selu.default")
+def selu(n: AtenNode, self: Value) -> Value:
+    return n.add(act.Selu(), self)
+
+
+@aten_op("aten.celu.default")
+def celu(n: AtenNode, self: Value, alpha: Number = 1.0) -> Value:
+    return n.add(act.Celu(float(n.number(alpha, "alpha"))), self)
+
+
+@aten_op("aten.softplus.default")
+def softplus(n: AtenNode, self: Value, beta: Number = 1, threshold: Number = 20) -> Value:
+    """log(1 + exp(beta * x)) / beta, and x where beta * x is above the threshold."""
+    b, t = (n.tensor(float(n.number(v, "a factor")), self.dtype) for v in (beta, threshold))
+    scaled = n.add(ew.Mul(), self, b)
+    soft = n.add(ew.Div(), n.add(act.Softplus(), scaled), b)
+    return n.add(ew.Where(), n.add(ew.Greater(), scaled, t), self, soft)
+
+
+@aten_op("aten.prelu.default", "aten._prelu_kernel.default")
+def prelu(n: AtenNode, self: Value, weight: Value) -> Value:
+    if weight.type.rank == 1 and self.type.rank > 1:
+        weight = n.reshape(weight, (weight.type.shape[0], *[1] * (self.type.rank - 2)))
+    return n.add(act.PRelu(), self, weight)
+
+
+@aten_op("aten.threshold.default")
+def threshold(n: AtenNode, self: Value, threshold: Number, value: Number) -> Value:
+    above = n.add(ew.Greater(), self, n.tensor(threshold, self.dtype))
+    return n.add(ew.Where(), above, self, n.tensor(value, self.dtype))
+
+
+@aten_op("aten.native_dropout.default")
+def native_dropout(n: AtenNode, input: Value, p: float, train: bool | None) -> tuple[Value, Value]:
+    """The identity outside training."""
+    if train is None or (train and p > 0):
+        n.unsupported("dropout in training draws random numbers; call .eval() on the module")
+    return input, n.full(True, input.type.shape, bool_)
+
+
+@aten_op("aten.dropout.default")
+def dropout(n: AtenNode, input: Value, p: float, train: bool) -> Value:
+    return native_dropout(n, input, p, train)[0]

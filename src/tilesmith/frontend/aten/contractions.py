@@ -1,0 +1,48 @@
+"""Products of matrices."""
+
+from __future__ import annotations
+
+from tilesmith.frontend.aten.node import AtenNode
+from tilesmith.frontend.aten.promotion import Number
+from tilesmith.frontend.aten.registry import aten_op
+from tilesmith.graph.nodes import Value
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import matmul as mm
+
+
+@aten_op("aten.mm.default", "aten.bmm.default", "aten.matmul.default", "aten.mv.default",
+         "aten.dot.default")  # fmt: skip
+def matmul(n: AtenNode, self: Value, other: Value) -> Value:
+    return n.add(mm.MatMul(), self, other)
+
+
+@aten_op("aten.addmm.default")
+def addmm(
+    n: AtenNode, self: Value, mat1: Value, mat2: Value, beta: Number = 1, alpha: Number = 1
+) -> Value:
+    return _scaled_sum(n, self, n.add(mm.MatMul(), mat1, mat2), beta, alpha)
+
+
+@aten_op("aten.baddbmm.default")
+def baddbmm(
+    n: AtenNode, self: Value, batch1: Value, batch2: Value, beta: Number = 1, alpha: Number = 1
+) -> Value:
+    return _scaled_sum(n, self, n.add(mm.MatMul(), batch1, batch2), beta, alpha)
+
+
+def _scaled_sum(n: AtenNode, x: Value, product: Value, beta: Number, alpha: Number) -> Value:
+    """beta * x + alpha * product; with a beta of 0, NaN in x does not count."""
+    by, factor = n.number(beta, "beta"), n.number(alpha, "alpha")
+    if factor != 1:
+        product = n.add(ew.Mul(), product, n.tensor(factor, product.dtype))
+    if by == 0:
+        return product
+    if by != 1:
+        x = n.add(ew.Mul(), x, n.tensor(by, x.dtype))
+    return n.add(ew.Add(), product, x)
+
+
+@aten_op("aten.linear.default")
+def linear(n: AtenNode, input: Value, weight: Value, bias: Value | None = None) -> Value:
+    y = n.add(mm.MatMul(transpose_b=weight.type.rank == 2), input, weight)
+    return y if bias is None else n.add(ew.Add(), y, bias)

@@ -1,0 +1,229 @@
+"""Operators that make tensors of numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+
+from tilesmith.frontend.aten.node import AtenNode
+from tilesmith.frontend.aten.promotion import Number, Operand, number_type
+from tilesmith.frontend.aten.registry import aten_op
+from tilesmith.graph.nodes import Value
+from tilesmith.ir import extents
+from tilesmith.ir.dtypes import DType, f32, i64
+from tilesmith.ir.expr import Expr, as_expr
+from tilesmith.ir.symbols import as_dim
+from tilesmith.ir.types import Dim
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops.gather import Trilu
+
+Size: TypeAlias = "Dim | Value"
+
+
+@aten_op("aten.scalar_tensor.default")
+def scalar_tensor(
+    n: AtenNode,
+    s: Operand,
+    dtype: DType | None = None,
+    layout: object = None,
+    device: object = None,
+    pin_memory: bool | None = None,
+) -> Value:
+    return n.tensor(s, dtype or f32)
+
+
+@aten_op("aten.full.default")
+def full(
+    n: AtenNode,
+    size: Sequence[Size],
+    fill_value: Operand,
+    dtype: DType | None = None,
+    layout: object = None,
+    device: object = None,
+    pin_memory: bool | None = None,
+) -> Value:
+    kind = fill_value.dtype if isinstance(fill_value, Value) else number_type(fill_value)
+    return n.full(fill_value, n.dims_of(size), dtype or kind)
+
+
+@aten_op("aten.full_like.default")
+def full_like(
+    n: AtenNode,
+    self: Value,
+    fill_value: Operand,
+    dtype: DType | None = None,
+    layout: object = None,
+    device: object = None,
+    pin_memory: bool | None = None,
+    memory_format: object = None,
+) -> Value:
+    return n.full(fill_value, self.type.shape, dtype or self.dtype)
+
+
+@aten_op("aten.fill.Scalar", "aten.fill.Tensor")
+def fill(n: AtenNode, self: Value, value: Operand) -> Value:
+    return n.full(value, self.type.shape, self.dtype)
+
+
+def _constant(
+    n: AtenNode,
+    size: Sequence[Size],
+    dtype: DType | None = None,
+    layout: object = None,
+    device: object = None,
+    pin_memory: bool | None = None,
+    memory_format: object = None,
+    *,
+    number: int,
+) -> Value:
+    return n.full(number, n.dims_of(size), dtype or f32)
+
+
+def _constant_like(
+    n: AtenNode,
+    self: Value,
+    dtype: DType | None = None,
+    layout: object = None,
+    device: object = None,
+    pin_memory: bool | None = None,
+    memory_format: object = None,
+    *,
+    number: int,
+) -> Value:
+    return n.full(number, self.type.shape, dtype or self.dtype)
+
+
+# What an empty tensor holds is not said; zeros are as good as anything.
+for _name, _overload, _number in (
+    ("empty", "memory_format", 0), ("zeros", "default", 0), ("ones", "default", 1),
+):  # fmt: skip
+    aten_op(f"aten.{_name}.{_overload}")(partial(_constant, number=_number))
+    aten_op(f"aten.{_name}_like.default")(partial(_constant_like, number=_number))
+
+
+@aten_op("aten.empty_strided.default", "aten.empty_permuted.default")
+def empty_strided(
+    n: AtenNode,
+    size: Sequence[Size],
+    stride: Sequence[Size],
+    dtype: DType | None = None,
+    layout: object = None,
+    device: object = None,
+    pin_memory: bool | None = None,
+) -> Value:
+    return n.full(0, n.dims_of(size), dtype or f32)
+
+
+def _new(
+    n: AtenNode,
+    self: Value,
+    size: Sequence[Size],
+    dtype: DType | None = None,
+    layout: object = None,
+    device: object = None,
+    pin_memory: bool | None = None,
+    *,
+    number: int,
+) -> Value:
+    return n.full(number, n.dims_of(size), dtype or self.dtype)
+
+
+for _name, _number in (("empty", 0), ("zeros", 0), ("ones", 1)):
+    aten_op(f"aten.new_{_name}.default")(partial(_new, number=_number))
+
+
+@aten_op("aten.new_full.default")
+def new_full(
+    n: AtenNode,
+    self: Value,
+    size: Sequence[Size],
+    fill_value: Operand,
+    dtype: DType | None = None,
+    layout: object = None,
+    device: object = None,
+    pin_memory: bool | None = None,
+) -> Value:
+    return n.full(fill_value, n.dims_of(size), dtype or self.dtype)
+
+
+@aten_op("aten.arange.start_step")
+def arange(
+    n: AtenNode,
+    start: Number | Value,
+    end: Number | Value,
+    step: Number = 1,
+    dtype: DType | None = None,
+    layout: object = None,
+    device: object = None,
+    pin_memory: bool | None = None,
+) -> Value:
+    by = n.number(step, "step")
+    is_float = any(isinstance(x, float) for x in (start, end, by))
+    dtype = dtype or (f32 if is_float else i64)
+    if not any(isinstance(x, (Expr, Value)) for x in (start, end)):
+        first, last = n.number(start, "start"), n.number(end, "end")
+        count = max(math.ceil((last - first) / by), 0)
+        return n.const((first + by * np.arange(count)).astype(dtype.numpy))
+    if isinstance(start, float) or isinstance(end, float) or not isinstance(by, int):
+        n.unsupported("a range of floats whose ends only a run knows")
+    first, last = n.dims_of((start, end))
+    room = extents.difference(last, first) if by > 0 else extents.difference(first, last)
+    count = extents.larger(as_dim((as_expr(room) + (abs(by) - 1)) // abs(by)), 0)
+    places = n.positions(count)
+    if by != 1:
+        places = n.add(ew.Mul(), places, n.tensor(by, i64))
+    return n.cast(n.add(ew.Add(), places, n.tensor(first, i64)), dtype)
+
+
+@aten_op("aten.arange.default")
+def arange_end(
+    n: AtenNode,
+    end: Number | Value,
+    dtype: DType | None = None,
+    layout: object = None,
+    device: object = None,
+    pin_memory: bool | None = None,
+) -> Value:
+    return arange(n, 0, end, 1, dtype)
+
+
+@aten_op("aten.arange.start")
+def arange_start(
+    n: AtenNode,
+    start: Number | Value,
+    end: Number | Value,
+    dtype: DType | None = None,
+    layout: object = None,
+    device: object = None,
+    pin_memory: bool | None = None,
+) -> Value:
+    return arange(n, start, end, 1, dtype)
+
+
+@aten_op("aten.tril.default")
+def tril(n: AtenNode, self: Value, diagonal: int = 0) -> Value:
+    return n.add(Trilu(False, diagonal), self)
+
+
+@aten_op("aten.triu.default")
+def triu(n: AtenNode, self: Value, diagonal: int = 0) -> Value:
+    return n.add(Trilu(True, diagonal), self)
+
+
+@aten_op("aten.linspace.default")
+def linspace(
+    n: AtenNode,
+    start: Number,
+    end: Number,
+    steps: int,
+    dtype: DType | None = None,
+    layout: object = None,
+    device: object = None,
+    pin_memory: bool | None = None,
+) -> Value:
+    first, last = n.number(start, "start"), n.number(end, "end")
+    return n.const(np.linspace(first, last, steps).astype((dtype or f32).numpy))

@@ -1,0 +1,367 @@
+"""Arithmetic, comparisons and functions of single elements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+from tilesmith.frontend.aten.node import AtenNode
+from tilesmith.frontend.aten.promotion import Number, Operand, result_type
+from tilesmith.frontend.aten.registry import aten_op
+from tilesmith.graph.nodes import Value
+from tilesmith.ir.dtypes import DType, bf16, bool_, f16, f32, f64, i16, i32, i64
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops.base import Op
+
+_BITS = {f16: i16, bf16: i16, f32: i32, f64: i64}
+
+
+def _function(n: AtenNode, self: Value, make: Callable[[], Op]) -> Value:
+    """A function of floats; integers become f32."""
+    return n.add(make(), n.floating(self))
+
+
+for _name, _make in {
+    "exp": ew.Exp, "log": ew.Log, "log1p": ew.Log1p, "sqrt": ew.Sqrt, "rsqrt": ew.Rsqrt,
+    "erf": ew.Erf, "sin": ew.Sin, "cos": ew.Cos, "tan": ew.Tan, "asin": ew.Asin, "acos": ew.Acos,
+    "atan": ew.Atan, "sinh": ew.Sinh, "cosh": ew.Cosh, "tanh": ew.Tanh, "asinh": ew.Asinh,
+    "acosh": ew.Acosh, "atanh": ew.Atanh, "reciprocal": ew.Reciprocal,
+}.items():  # fmt: skip
+    aten_op(f"aten.{_name}.default")(partial(_function, make=_make))
+
+
+@aten_op("aten.log2.default")
+def log2(n: AtenNode, self: Value) -> Value:
+    return _logarithm(n, self, 2.0)
+
+
+@aten_op("aten.log10.default")
+def log10(n: AtenNode, self: Value) -> Value:
+    return _logarithm(n, self, 10.0)
+
+
+def _logarithm(n: AtenNode, x: Value, base: float) -> Value:
+    natural = n.add(ew.Log(), n.floating(x))
+    return n.add(ew.Mul(), natural, n.tensor(1 / math.log(base), natural.dtype))
+
+
+@aten_op("aten.expm1.default")
+def expm1(n: AtenNode, self: Value) -> Value:
+    """tanh(x / 2) * (exp(x) + 1), which keeps its digits for small x."""
+    x = n.floating(self)
+    half = n.add(ew.Mul(), x, n.tensor(0.5, x.dtype))
+    return n.add(
+        ew.Mul(), n.add(ew.Tanh(), half), n.add(ew.Add(), n.add(ew.Exp(), x), n.tensor(1, x.dtype))
+    )
+
+
+@aten_op("aten.erfc.default")
+def erfc(n: AtenNode, self: Value) -> Value:
+    e = n.add(ew.Erf(), n.floating(self))
+    return n.add(ew.Sub(), n.tensor(1, e.dtype), e)
+
+
+def _rounding(n: AtenNode, self: Value, make: Callable[[], Op]) -> Value:
+    return n.add(make(), self) if self.dtype.is_float else self
+
+
+for _name, _make in {
+    "floor": ew.Floor, "ceil": ew.Ceil, "trunc": ew.Trunc, "round": ew.Round,
+}.items():  # fmt: skip
+    aten_op(f"aten.{_name}.default")(partial(_rounding, make=_make))
+
+
+@aten_op("aten.round.decimals")
+def round_decimals(n: AtenNode, self: Value, decimals: int = 0) -> Value:
+    if not self.dtype.is_float:
+        return self
+    ten = n.tensor(10.0 ** abs(decimals), self.dtype)
+    there, back = (ew.Mul(), ew.Div()) if decimals >= 0 else (ew.Div(), ew.Mul())
+    return n.add(back, n.add(ew.Round(), n.add(there, self, ten)), ten)
+
+
+@aten_op("aten.neg.default")
+def neg(n: AtenNode, self: Value) -> Value:
+    return n.add(ew.Neg(), self)
+
+
+def _number_function(n: AtenNode, self: Value, make: Callable[[], Op]) -> Value:
+    """A function of numbers under which bools stay."""
+    return self if self.dtype.is_bool else n.add(make(), self)
+
+
+aten_op("aten.abs.default")(partial(_number_function, make=ew.Abs))
+aten_op("aten.sign.default", "aten.sgn.default")(partial(_number_function, make=ew.Sign))
+
+
+@aten_op("aten.isnan.default")
+def isnan(n: AtenNode, self: Value) -> Value:
+    return _only_float(n, self, lambda: n.add(ew.IsNan(), self), False)
+
+
+@aten_op("aten.isinf.default")
+def isinf(n: AtenNode, self: Value) -> Value:
+    return _only_float(n, self, lambda: n.add(ew.IsInf(), self), False)
+
+
+@aten_op("aten.isfinite.default")
+def isfinite(n: AtenNode, self: Value) -> Value:
+    def test() -> Value:
+        special = n.add(ew.LogicalOr(), n.add(ew.IsNan(), self), n.add(ew.IsInf(), self))
+        return n.add(ew.LogicalNot(), special)
+
+    return _only_float(n, self, test, True)
+
+
+def _only_float(n: AtenNode, x: Value, test: Callable[[], Value], otherwise: bool) -> Value:
+    return test() if x.dtype.is_float else n.full(otherwise, x.type.shape, bool_)
+
+
+# Arithmetic
+
+
+@aten_op("aten.add.Tensor", "aten.add.Scalar")
+def add(n: AtenNode, self: Operand, other: Operand, alpha: Number = 1) -> Value:
+    return _sum(n, self, other, alpha, ew.Add())
+
+
+@aten_op("aten.sub.Tensor", "aten.sub.Scalar")
+def sub(n: AtenNode, self: Operand, other: Operand, alpha: Number = 1) -> Value:
+    return _sum(n, self, other, alpha, ew.Sub())
+
+
+@aten_op("aten.rsub.Tensor", "aten.rsub.Scalar")
+def rsub(n: AtenNode, self: Operand, other: Operand, alpha: Number = 1) -> Value:
+    return _sum(n, other, self, alpha, ew.Sub())
+
+
+def _sum(n: AtenNode, a: Operand, b: Operand, alpha: Number, op: Op) -> Value:
+    x, y = n.common(a, b)
+    if x.dtype.is_bool:
+        return n.add(ew.LogicalOr(), x, y)
+    if not isinstance(alpha, (int, float)) or alpha != 1:
+        y = n.add(ew.Mul(), y, n.tensor(alpha, y.dtype))
+    return n.add(op, x, y)
+
+
+@aten_op("aten.mul.Tensor", "aten.mul.Scalar")
+def mul(n: AtenNode, self: Operand, other: Operand) -> Value:
+    x, y = n.common(self, other)
+    return n.add(ew.LogicalAnd() if x.dtype.is_bool else ew.Mul(), x, y)
+
+
+@aten_op("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor")
+def div(n: AtenNode, self: Operand, other: Operand) -> Value:
+    return n.add(ew.Div(), *n.common(self, other, floating=True))
+
+
+@aten_op("aten.div.Tensor_mode", "aten.div.Scalar_mode")
+def div_mode(n: AtenNode, self: Operand, other: Operand, rounding_mode: str | None) -> Value:
+    if rounding_mode is None:
+        return div(n, self, other)
+    return floor_divide(n, self, other) if rounding_mode == "floor" else _truncated(n, self, other)
+
+
+def _truncated(n: AtenNode, a: Operand, b: Operand) -> Value:
+    x, y = n.common(a, b)
+    if not x.dtype.is_float:
+        return n.add(ew.Div(), x, y)
+    return n.add(ew.Trunc(), n.add(ew.Div(), x, y))
+
+
+@aten_op("aten.floor_divide.default", "aten.floor_divide.Scalar")
+def floor_divide(n: AtenNode, self: Operand, other: Operand) -> Value:
+    x, y = n.common(self, other)
+    if not x.dtype.is_float:
+        return n.add(ew.Div(), n.add(ew.Sub(), x, n.add(ew.Mod(), x, y)), y)
+    # As C++'s and Python's: the remainder is exact, the quotient of what is left nearly so.
+    zero, one, half = (n.tensor(v, x.dtype) for v in (0, 1, 0.5))
+    rest = n.add(ew.Mod(True), x, y)
+    whole = n.add(ew.Div(), n.add(ew.Sub(), x, rest), y)
+    apart = n.add(ew.LogicalXor(), n.add(ew.Less(), y, zero), n.add(ew.Less(), rest, zero))
+    lower = n.add(ew.LogicalAnd(), apart, n.add(ew.NotEqual(), rest, zero))
+    whole = n.add(ew.Where(), lower, n.add(ew.Sub(), whole, one), whole)
+    floored = n.add(ew.Floor(), whole)
+    above = n.add(ew.Greater(), n.add(ew.Sub(), whole, floored), half)
+    floored = n.add(ew.Where(), above, n.add(ew.Add(), floored, one), floored)
+    by_zero = n.add(ew.Equal(), y, zero)
+    return n.add(ew.Where(), by_zero, n.add(ew.Div(), x, y), floored)
+
+
+@aten_op("aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor")
+def remainder(n: AtenNode, self: Operand, other: Operand) -> Value:
+    return n.add(ew.Mod(), *n.common(self, other))
+
+
+@aten_op("aten.fmod.Tensor", "aten.fmod.Scalar")
+def fmod(n: AtenNode, self: Operand, other: Operand) -> Value:
+    return n.add(ew.Mod(True), *n.common(self, other))
+
+
+@aten_op("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar")
+def power(n: AtenNode, self: Operand, exponent: Operand) -> Value:
+    x, y = n.common(self, exponent)
+    if x.dtype.is_bool:  # 0 ** 1 alone is 0
+        return n.add(ew.LogicalOr(), x, n.add(ew.LogicalNot(), y))
+    if isinstance(exponent, (int, float)) and exponent in (2, 0.5, 1):
+        if exponent == 1:
+            return x
+        return n.add(ew.Mul(), x, x) if exponent == 2 else n.add(ew.Sqrt(), n.floating(x))
+    return n.add(ew.Pow(), x, y)
+
+
+@aten_op("aten.atan2.default")
+def atan2(n: AtenNode, self: Value, other: Value) -> Value:
+    y, x = n.common(self, other, floating=True)
+    dtype = x.dtype
+
+    def number(v: float) -> Value:
+        return n.tensor(v, dtype)
+
+    # Two infinities, and two zeros, have the angle of (+-1, +-1) and of (+-0, +-1).
+    both_infinite = n.add(ew.LogicalAnd(), n.add(ew.IsInf(), y), n.add(ew.IsInf(), x))
+    is_zero = n.add(ew.Equal(), x, number(0))
+    both_zero = n.add(ew.LogicalAnd(), is_zero, n.add(ew.Equal(), y, number(0)))
+    is_left = n.add(ew.Less(), n.add(ew.Bitcast(_BITS[dtype]), x), n.tensor(0, _BITS[dtype]))
+    side = n.add(ew.Where(), is_left, number(-1), number(1))
+    below = n.add(ew.Less(), n.add(ew.Bitcast(_BITS[dtype]), y), n.tensor(0, _BITS[dtype]))
+    level = n.add(ew.Where(), below, number(-1), number(1))
+    across = n.add(ew.Where(), n.add(ew.LogicalOr(), both_infinite, both_zero), side, x)
+    up = n.add(ew.Where(), both_infinite, level, y)
+    angle = n.add(ew.Atan(), n.add(ew.Div(), up, across))
+    turned = n.add(ew.Add(), angle, n.add(ew.Mul(), level, number(math.pi)))
+    found = n.add(ew.Where(), is_left, turned, angle)
+    is_nan = n.add(ew.LogicalOr(), n.add(ew.IsNan(), x), n.add(ew.IsNan(), y))
+    return n.add(ew.Where(), is_nan, number(math.nan), found)
+
+
+# Comparisons and logic
+
+
+def _comparison(n: AtenNode, self: Operand, other: Operand, make: Callable[[], Op]) -> Value:
+    a, b = n.common(self, other)
+    if a.dtype.is_bool and not isinstance(make(), (ew.Equal, ew.NotEqual)):
+        a, b = n.cast(a, i32), n.cast(b, i32)
+    return n.add(make(), a, b)
+
+
+for _name, _make in {
+    "eq": ew.Equal, "ne": ew.NotEqual, "lt": ew.Less, "le": ew.LessEqual, "gt": ew.Greater,
+    "ge": ew.GreaterEqual,
+}.items():  # fmt: skip
+    aten_op(f"aten.{_name}.Tensor", f"aten.{_name}.Scalar")(partial(_comparison, make=_make))
+
+
+def _logical(n: AtenNode, self: Operand, other: Operand, make: Callable[[], Op]) -> Value:
+    return n.add(make(), n.truth(self), n.truth(other))
+
+
+for _name, _make in {
+    "and": ew.LogicalAnd, "or": ew.LogicalOr, "xor": ew.LogicalXor,
+}.items():  # fmt: skip
+    aten_op(f"aten.logical_{_name}.default")(partial(_logical, make=_make))
+
+
+@aten_op("aten.logical_not.default")
+def logical_not(n: AtenNode, self: Value) -> Value:
+    return n.add(ew.LogicalNot(), n.truth(self))
+
+
+def _bitwise(
+    n: AtenNode, self: Operand, other: Operand, make: Callable[[], Op], of_bools: Callable[[], Op]
+) -> Value:
+    a, b = n.common(self, other)
+    return n.add(of_bools() if a.dtype.is_bool else make(), a, b)
+
+
+for _name, _make, _bools in (
+    ("and", ew.BitwiseAnd, ew.LogicalAnd),
+    ("or", ew.BitwiseOr, ew.LogicalOr),
+    ("xor", ew.BitwiseXor, ew.LogicalXor),
+):
+    aten_op(*(f"aten.bitwise_{_name}.{kind}" for kind in ("Tensor", "Scalar", "Scalar_Tensor")))(
+        partial(_bitwise, make=_make, of_bools=_bools)
+    )
+
+
+@aten_op("aten.bitwise_not.default")
+def bitwise_not(n: AtenNode, self: Value) -> Value:
+    return n.add(ew.LogicalNot() if self.dtype.is_bool else ew.BitwiseNot(), self)
+
+
+def _extreme(
+    n: AtenNode, self: Operand, other: Operand, make: Callable[[], Op], of_bools: Callable[[], Op]
+) -> Value:
+    a, b = n.common(self, other)
+    return n.add(of_bools() if a.dtype.is_bool else make(), a, b)
+
+
+aten_op("aten.maximum.default", "aten.max.other")(
+    partial(_extreme, make=ew.Max, of_bools=ew.LogicalOr)
+)
+aten_op("aten.minimum.default", "aten.min.other")(
+    partial(_extreme, make=ew.Min, of_bools=ew.LogicalAnd)
+)
+
+
+@aten_op("aten.clamp.default", "aten.clamp.Tensor")
+def clamp(
+    n: AtenNode, self: Value, min: Operand | None = None, max: Operand | None = None
+) -> Value:
+    dtype = result_type([x for x in (self, min, max) if x is not None])
+    x = n.cast(self, dtype)
+    if not any(isinstance(limit, Value) for limit in (min, max)):
+        low, high = (None if v is None else n.number(v, "a limit") for v in (min, max))
+        return n.add(ew.Clip(low, high), x)
+    if min is not None:
+        x = n.add(ew.Max(), x, n.tensor(min, dtype))
+    return x if max is None else n.add(ew.Min(), x, n.tensor(max, dtype))
+
+
+@aten_op("aten.clamp_min.default", "aten.clamp_min.Tensor")
+def clamp_min(n: AtenNode, self: Value, min: Operand) -> Value:
+    return clamp(n, self, min)
+
+
+@aten_op("aten.clamp_max.default", "aten.clamp_max.Tensor")
+def clamp_max(n: AtenNode, self: Value, max: Operand) -> Value:
+    return clamp(n, self, None, max)
+
+
+@aten_op("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar")
+def where(n: AtenNode, condition: Value, self: Operand, other: Operand) -> Value:
+    return n.add(ew.Where(), n.truth(condition), *n.common(self, other))
+
+
+@aten_op("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
+def masked_fill(n: AtenNode, self: Value, mask: Value, value: Operand) -> Value:
+    return n.add(ew.Where(), n.truth(mask), n.tensor(value, self.dtype), self)
+
+
+def _copied(
+    n: AtenNode,
+    self: Value,
+    dtype: DType | None = None,
+    layout: object = None,
+    device: object = None,
+    pin_memory: bool | None = None,
+    non_blocking: bool = False,
+    memory_format: object = None,
+) -> Value:
+    return n.cast(self, dtype)
+
+
+aten_op("aten._to_copy.default")(_copied)
+
+
+@aten_op("aten.to.dtype")
+def to_dtype(
+    n: AtenNode,
+    self: Value,
+    dtype: DType,
+    non_blocking: bool = False,
+    copy: bool = False,
+    memory_format: object = None,
+) -> Value:
+    return n.cast(self, dtype)

@@ -1,0 +1,81 @@
+"""The walk over a program of ATen operators: names become values, calls become operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from tilesmith.frontend.aten.node import AtenNode
+from tilesmith.frontend.aten.program import Call, Ref
+from tilesmith.frontend.aten.registry import OPERATORS
+from tilesmith.frontend.common.importer import Importer
+from tilesmith.frontend.common.problems import Site
+from tilesmith.frontend.common.slots import FAILED, Failed
+from tilesmith.support.errors import ModelError, UnsupportedError
+
+
+class AtenImporter(Importer):
+    """Imports the calls of one program.
+
+    names: what names stand for so far: values, numbers, symbolic sizes, tuples of these, or
+        `FAILED`.  A reader enters the inputs and constants.
+    """
+
+    def __init__(self, builder: Any) -> None:
+        super().__init__(builder)
+        self.names: dict[str, Any] = {}
+
+    def run(self, calls: Iterable[Call]) -> None:
+        """Imports calls, each of which comes after what it uses.
+
+        What is unsupported is noted, for `check` to report.  Raises ModelError.
+        """
+        for call in calls:
+            self.builder.count()
+            site = Site(call.target, "", call.where or call.name)
+            found = self.attempt(site, lambda call=call: [self._result(call)])
+            self._define(call, FAILED if found is None else found[0])
+
+    def resolved(self, argument: Any) -> Any:
+        """An argument with names replaced by what they stand for."""
+        if isinstance(argument, Ref):
+            if argument.name not in self.names:
+                raise ModelError(f"{argument.name!r} is used, which nothing defines")
+            return self.names[argument.name]
+        if isinstance(argument, (list, tuple)):
+            return [self.resolved(a) for a in argument]
+        return argument
+
+    def _result(self, call: Call) -> Any:
+        function = OPERATORS.find("", call.target)
+        if function is None:
+            raise UnsupportedError("this operator is not supported")
+        args = [self.resolved(a) for a in call.args]
+        kwargs = {name: self.resolved(a) for name, a in call.kwargs.items()}
+        if any(isinstance(a, Failed) for a in _leaves([*args, *kwargs.values()])):
+            return FAILED
+        node = AtenNode(self.builder, call.name, call.name, call.target)
+        return function(node, *args, **kwargs)
+
+    def _define(self, call: Call, result: Any) -> None:
+        if isinstance(call.results, str):
+            self.names[call.results] = result
+            return
+        several: Sequence[Any] = [result] * len(call.results)
+        if not isinstance(result, Failed):
+            several = result if isinstance(result, (tuple, list)) else [result]
+        if len(several) < len(call.results):
+            raise ModelError(
+                f"{call.target} has {len(several)} results, found {len(call.results)} names"
+            )
+        self.names.update(
+            {name: value for name, value in zip(call.results, several, strict=False) if name}
+        )
+
+
+def _leaves(arguments: Iterable[Any]) -> Iterator[Any]:
+    for a in arguments:
+        if isinstance(a, (list, tuple)):
+            yield from _leaves(a)
+        else:
+            yield a

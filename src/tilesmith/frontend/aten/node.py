@@ -1,0 +1,116 @@
+"""What an operator's import function sees of a call: the means of `NodeContext` to add to the
+graph, and conversions between element types, numbers and shapes as ATen makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilesmith.frontend.aten.promotion import Number, Operand, number_type, result_type
+from tilesmith.frontend.common.node import NodeContext
+from tilesmith.graph.nodes import Value
+from tilesmith.ir.dtypes import DType, bool_, f32, i64
+from tilesmith.ir.expr import Expr
+from tilesmith.ir.types import Dim, same_shape
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import shape
+from tilesmith.ops.sizes import Extents, Iota
+
+
+@dataclass(slots=True, eq=False)
+class AtenNode(NodeContext):
+    """One call while it is imported.
+
+    target: the operator's overload.
+    """
+
+    target: str
+
+    # Element types
+
+    def cast(self, x: Value, dtype: DType | None) -> Value:
+        """`x` converted to `dtype`; `x` itself when it has that type, or for None."""
+        if dtype is None or x.dtype is dtype:
+            return x
+        return self.add(ew.Cast(dtype), x)
+
+    def tensor(self, x: Operand, dtype: DType | None = None) -> Value:
+        """A tensor or a number as a value of `dtype` (default: its own)."""
+        if isinstance(x, Value):
+            return self.cast(x, dtype)
+        if isinstance(x, Expr):
+            return self.cast(self.of_dims((x,), ()), dtype)
+        dtype = dtype or number_type(x)
+        if dtype.is_int and isinstance(x, float):
+            x = int(x)
+        if dtype.is_bool:
+            x = bool(x)
+        return self.const(x, dtype)
+
+    def common(self, *operands: Operand, floating: bool = False) -> tuple[Value, ...]:
+        """Operands in their common type; `floating`: integers become f32."""
+        dtype = result_type(operands)
+        if floating and not dtype.is_float:
+            dtype = f32
+        return tuple(self.tensor(x, dtype) for x in operands)
+
+    def floating(self, x: Value) -> Value:
+        """`x` itself if it is of a float type, else as f32."""
+        return x if x.dtype.is_float else self.cast(x, f32)
+
+    def truth(self, x: Operand) -> Value:
+        """Whether elements are not 0."""
+        return self.tensor(x, bool_)
+
+    def number(self, x: Number | Value, what: str) -> int | float | bool:
+        """A number that must be known when the model is compiled."""
+        if isinstance(x, Value):
+            return self.scalar(x, what)
+        if isinstance(x, Expr):
+            self.unsupported(f"{what} is the symbolic {x}; give the inputs fixed sizes")
+        return x
+
+    # Shapes
+
+    def reshape(self, x: Value, dims: Sequence[Dim]) -> Value:
+        """`x` reshaped; `x` itself when it has that shape."""
+        dims = tuple(dims)
+        return x if same_shape(x.type.shape, dims) else self.add(shape.Reshape(dims), x)
+
+    def expand(self, x: Value, dims: Sequence[Dim]) -> Value:
+        """`x` broadcast to a shape."""
+        dims = tuple(dims)
+        return x if same_shape(x.type.shape, dims) else self.add(shape.Expand(dims), x)
+
+    def permute(self, x: Value, perm: Sequence[int]) -> Value:
+        """`x` with its axes in another order."""
+        perm = tuple(perm)
+        return x if perm == tuple(range(len(perm))) else self.add(shape.Transpose(perm), x)
+
+    def of_dims(self, dims: Sequence[Dim], dims_shape: tuple[int, ...]) -> Value:
+        """A tensor of dimensions, of type i64: a constant if all are numbers."""
+        if all(isinstance(d, int) for d in dims):
+            return self.const(np.array(dims, np.int64).reshape(dims_shape))
+        return self.add(Extents(tuple(dims), dims_shape))
+
+    def positions(self, count: Dim, rank: int = 1, axis: int = 0) -> Value:
+        """The numbers from 0 to `count` - 1 along `axis` of a tensor of `rank` axes, as i64."""
+        is_number = isinstance(count, int)
+        numbers = (
+            self.const(np.arange(count, dtype=np.int64)) if is_number else self.add(Iota(count))
+        )
+        return self.reshape(numbers, (*[1] * axis, count, *[1] * (rank - axis - 1)))
+
+    def full(self, value: Operand, dims: Sequence[Dim], dtype: DType) -> Value:
+        """A tensor of one number."""
+        return self.expand(self.tensor(value, dtype), dims)
+
+    def dims_of(self, sizes: Sequence[Dim | Value]) -> tuple[Dim, ...]:
+        """Sizes as a call has them; a value is one that a run measures."""
+        return tuple(
+            d if not isinstance(d, Value) else self.extents(self.cast(d, i64), "a size")[0]
+            for d in sizes
+        )

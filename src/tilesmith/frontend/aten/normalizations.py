@@ -1,0 +1,275 @@
+"""Normalisations, and softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilesmith.frontend.aten.node import AtenNode
+from tilesmith.frontend.aten.registry import aten_op
+from tilesmith.graph.nodes import Value
+from tilesmith.ir import extents
+from tilesmith.ir.dtypes import DType, bf16, f16, f32
+from tilesmith.ir.types import Dim
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import norm, reduce
+
+
+@aten_op("aten._softmax.default")
+def softmax_kernel(n: AtenNode, self: Value, dim: int, half_to_float: bool) -> Value:
+    return softmax(n, self, dim, f32 if half_to_float else None)
+
+
+@aten_op("aten.softmax.int")
+def softmax(n: AtenNode, self: Value, dim: int, dtype: DType | None = None) -> Value:
+    return _along(n, norm.Softmax, self, dim, dtype)
+
+
+@aten_op("aten._log_softmax.default")
+def log_softmax_kernel(n: AtenNode, self: Value, dim: int, half_to_float: bool) -> Value:
+    return log_softmax(n, self, dim, f32 if half_to_float else None)
+
+
+@aten_op("aten.log_softmax.int")
+def log_softmax(n: AtenNode, self: Value, dim: int, dtype: DType | None = None) -> Value:
+    return _along(n, norm.LogSoftmax, self, dim, dtype)
+
+
+def _along(
+    n: AtenNode,
+    make: type[norm.Softmax] | type[norm.LogSoftmax],
+    x: Value,
+    dim: int,
+    dtype: DType | None,
+) -> Value:
+    x = n.floating(n.cast(x, dtype))
+    if x.type.rank == 0:
+        one = make is norm.Softmax
+        return n.reshape(n.add(make(0), n.reshape(x, (1,))), ()) if one else _zero_like(n, x)
+    return n.add(make(n.axis(dim, x.type.rank, "dim")), x)
+
+
+def _zero_like(n: AtenNode, x: Value) -> Value:
+    return n.add(ew.Sub(), x, x)
+
+
+def _filled(
+    n: AtenNode, given: Value | None, number: float, dims: Sequence[Dim], dtype: DType
+) -> Value:
+    return n.full(number, dims, dtype) if given is None else given
+
+
+@aten_op("aten.native_layer_norm.default")
+def native_layer_norm(
+    n: AtenNode,
+    input: Value,
+    normalized_shape: Sequence[Dim],
+    weight: Value | None,
+    bias: Value | None,
+    eps: float,
+) -> tuple[Value, Value, Value]:
+    """The result, the mean and the reciprocal deviation."""
+    dims = tuple(normalized_shape)
+    scale = _filled(n, weight, 1, dims, input.dtype)
+    operands = (input, scale) if bias is None else (input, scale, bias)
+    axis = input.type.rank - len(dims)
+    y = n.add(norm.LayerNorm(axis, eps), *operands)
+    mean, inverse = _statistics(n, input, tuple(range(axis, input.type.rank)), eps)
+    return y, mean, inverse
+
+
+def _statistics(n: AtenNode, x: Value, axes: tuple[int, ...], eps: float) -> tuple[Value, Value]:
+    """The mean and the reciprocal deviation over `axes`, which stay."""
+    wide = n.cast(x, f32) if x.dtype in (f16, bf16) else x
+    mean, variance = moments(n, wide, axes)
+    stable = n.add(ew.Add(), variance, n.tensor(eps, wide.dtype))
+    return mean, n.add(ew.Rsqrt(), stable)
+
+
+def moments(n: AtenNode, x: Value, axes: tuple[int, ...]) -> tuple[Value, Value]:
+    """The mean and the variance over `axes`, which stay."""
+    mean = n.add(reduce.ReduceMean(axes, True), x)
+    centred = n.add(ew.Sub(), x, mean)
+    return mean, n.add(reduce.ReduceMean(axes, True), n.add(ew.Mul(), centred, centred))
+
+
+@aten_op("aten.layer_norm.default")
+def layer_norm(
+    n: AtenNode,
+    input: Value,
+    normalized_shape: Sequence[Dim],
+    weight: Value | None = None,
+    bias: Value | None = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Value:
+    return native_layer_norm(n, input, normalized_shape, weight, bias, eps)[0]
+
+
+@aten_op("aten.rms_norm.default", "aten._fused_rms_norm.default")
+def rms_norm(
+    n: AtenNode,
+    input: Value,
+    normalized_shape: Sequence[Dim],
+    weight: Value | None = None,
+    eps: float | None = None,
+) -> Value:
+    scale = _filled(n, weight, 1, tuple(normalized_shape), input.dtype)
+    if eps is None:
+        eps = float(np.finfo(np.float32).eps if input.dtype.bits < 64 else np.finfo(float).eps)
+    return n.add(norm.RmsNorm(input.type.rank - len(normalized_shape), eps), input, scale)
+
+
+@aten_op("aten.native_group_norm.default")
+def native_group_norm(
+    n: AtenNode,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    N: Dim,
+    C: Dim,
+    HxW: Dim,
+    group: int,
+    eps: float,
+) -> tuple[Value, Value, Value]:
+    """The result, and mean and reciprocal deviation [N, group]."""
+    y = group_norm(n, input, group, weight, bias, eps)
+    rows = n.reshape(input, (N, group, extents.product((C // group, HxW))))
+    mean, inverse = _statistics(n, rows, (2,), eps)
+    return y, n.reshape(mean, (N, group)), n.reshape(inverse, (N, group))
+
+
+@aten_op("aten.group_norm.default")
+def group_norm(
+    n: AtenNode,
+    input: Value,
+    num_groups: int,
+    weight: Value | None = None,
+    bias: Value | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> Value:
+    channels = input.type.shape[1:2]
+    scale = _filled(n, weight, 1, channels, input.dtype)
+    offset = _filled(n, bias, 0, channels, input.dtype)
+    return n.add(norm.GroupNorm(num_groups, eps), input, scale, offset)
+
+
+@aten_op("aten._native_batch_norm_legit_no_training.default")
+def batch_norm_of_statistics(
+    n: AtenNode,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value,
+    running_var: Value,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, Value, Value]:
+    channels = input.type.shape[1:2]
+    scale = _filled(n, weight, 1, channels, running_mean.dtype)
+    offset = _filled(n, bias, 0, channels, running_mean.dtype)
+    y = n.add(norm.BatchNorm(eps), input, scale, offset, running_mean, running_var)
+    empty = n.const(np.zeros(0, running_mean.dtype.numpy))
+    return y, empty, empty
+
+
+@aten_op("aten._native_batch_norm_legit.no_stats")
+def batch_norm_without_statistics(
+    n: AtenNode,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, Value, Value]:
+    """Statistics of the batch; the result, its mean and reciprocal deviation per channel."""
+    return _of_batch(n, input, weight, bias, eps)[:3]
+
+
+def _of_batch(
+    n: AtenNode, x: Value, weight: Value | None, bias: Value | None, eps: float
+) -> tuple[Value, Value, Value, Value]:
+    """The result, mean, reciprocal deviation and variance of the batch."""
+    channels = x.type.shape[1:2]
+    axes = (0, *range(2, x.type.rank))
+    wide = n.cast(x, f32) if x.dtype in (f16, bf16) else x
+    mean, variance = (n.reshape(v, channels) for v in moments(n, wide, axes))
+    scale = _filled(n, weight, 1, channels, wide.dtype)
+    offset = _filled(n, bias, 0, channels, wide.dtype)
+    y = n.add(
+        norm.BatchNorm(eps),
+        x,
+        n.cast(scale, wide.dtype),
+        n.cast(offset, wide.dtype),
+        mean,
+        variance,
+    )
+    inverse = n.add(ew.Rsqrt(), n.add(ew.Add(), variance, n.tensor(eps, wide.dtype)))
+    return y, mean, inverse, variance
+
+
+@aten_op("aten._native_batch_norm_legit_functional.default")
+def batch_norm_functional(
+    n: AtenNode,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value,
+    running_var: Value,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, ...]:
+    """The result, mean and reciprocal deviation of the batch, and the running statistics after."""
+    if not training:
+        found = batch_norm_of_statistics(
+            n, input, weight, bias, running_mean, running_var, momentum, eps
+        )
+        return (*found, running_mean, running_var)
+    y, mean, inverse, variance = _of_batch(n, input, weight, bias, eps)
+    count = extents.product((input.type.shape[0], *input.type.shape[2:]))
+    # the running variance is the unbiased one
+    factor = n.add(
+        ew.Div(),
+        n.tensor(count, variance.dtype),
+        n.tensor(extents.larger(extents.difference(count, 1), 1), variance.dtype),
+    )
+    unbiased = n.add(ew.Mul(), variance, factor)
+    after = [
+        _moved(n, old, new, momentum)
+        for old, new in ((running_mean, mean), (running_var, unbiased))
+    ]
+    return (y, mean, inverse, *after)
+
+
+def _moved(n: AtenNode, old: Value, new: Value, momentum: float) -> Value:
+    """(1 - momentum) * old + momentum * new."""
+    kept = n.add(ew.Mul(), old, n.tensor(1 - momentum, old.dtype))
+    return n.add(
+        ew.Add(), kept, n.cast(n.add(ew.Mul(), new, n.tensor(momentum, new.dtype)), old.dtype)
+    )
+
+
+@aten_op("aten.batch_norm.default")
+def batch_norm(
+    n: AtenNode,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool = True,
+) -> Value:
+    if running_mean is None or running_var is None:
+        return _of_batch(n, input, weight, bias, eps)[0]
+    if training:
+        n.unsupported("it updates its running statistics; call .eval() on the module")
+    return batch_norm_of_statistics(
+        n, input, weight, bias, running_mean, running_var, momentum, eps
+    )[0]

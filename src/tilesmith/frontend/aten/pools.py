@@ -1,0 +1,145 @@
+"""Pools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+
+from tilesmith.frontend.aten.convolutions import spread
+from tilesmith.frontend.aten.node import AtenNode
+from tilesmith.frontend.aten.registry import aten_op
+from tilesmith.graph.nodes import Value
+from tilesmith.ir import extents
+from tilesmith.ir.types import Dim, same_dim
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import matmul as mm
+from tilesmith.ops import pool, reduce
+
+Numbers: TypeAlias = "Sequence[int] | int"
+
+
+def _batched(n: AtenNode, x: Value, rank: int, make: Callable[[Value], Value]) -> Value:
+    """`make` of images [N, C, spatial...], which may lack the batch."""
+    if x.type.rank == rank + 2:
+        return make(x)
+    y = make(n.reshape(x, (1, *x.type.shape)))
+    return n.reshape(y, y.type.shape[1:])
+
+
+def _max_pool(
+    n: AtenNode,
+    self: Value,
+    kernel_size: Numbers,
+    stride: Numbers = (),
+    padding: Numbers = 0,
+    dilation: Numbers = 1,
+    ceil_mode: bool = False,
+    *,
+    rank: int,
+) -> tuple[Value, Value]:
+    """The maxima, and where they are in their plane."""
+    kernel = spread(kernel_size, rank)
+    strides = spread(stride, rank) or kernel
+    pads, dilations = spread(padding, rank), spread(dilation, rank)
+    settings = (kernel, strides, (*pads, *pads), dilations, ceil_mode)
+
+    def places(x: Value) -> Value:
+        found = n.add(pool.MaxPoolIndices(*settings), x)[1]
+        plane = extents.product(x.type.shape[2:])
+        return n.add(ew.Mod(), found, n.tensor(plane))
+
+    best = _batched(n, self, rank, lambda x: n.add(pool.MaxPool(*settings), x))
+    return best, _batched(n, self, rank, places)
+
+
+def _max_pool_alone(n: AtenNode, *args: object, rank: int, **kwargs: object) -> Value:
+    return _max_pool(n, *args, rank=rank, **kwargs)[0]  # type: ignore[arg-type]  # as given
+
+
+for _rank in (1, 2, 3):
+    aten_op(f"aten.max_pool{_rank}d_with_indices.default")(partial(_max_pool, rank=_rank))
+    aten_op(f"aten.max_pool{_rank}d.default")(partial(_max_pool_alone, rank=_rank))
+
+
+def _avg_pool(
+    n: AtenNode,
+    self: Value,
+    kernel_size: Numbers,
+    stride: Numbers = (),
+    padding: Numbers = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+    *,
+    rank: int,
+) -> Value:
+    kernel = spread(kernel_size, rank)
+    strides = spread(stride, rank) or kernel
+    pads = spread(padding, rank)
+    includes = count_include_pad or divisor_override is not None
+    op = pool.AvgPool(kernel, strides, (*pads, *pads), (), ceil_mode, includes)
+    if divisor_override is None:
+        return _batched(n, self, rank, lambda x: n.add(op, x))
+    # A window that overhangs the end in ceil mode counts fewer places than the kernel has, so the
+    # sum is that of a maximum norm's relative: (sum |x|^1) needs no sign, hence two pools.
+    total = pool.LpPool(kernel, strides, (*pads, *pads), (), ceil_mode, 1)
+    zero = n.tensor(0, self.dtype)
+    parts = [
+        _batched(n, part, rank, lambda x: n.add(total, x))
+        for part in (n.add(ew.Max(), self, zero), n.add(ew.Min(), self, zero))
+    ]
+    return n.add(ew.Div(), n.add(ew.Sub(), *parts), n.tensor(float(divisor_override), self.dtype))
+
+
+for _rank in (1, 2, 3):
+    aten_op(f"aten.avg_pool{_rank}d.default")(partial(_avg_pool, rank=_rank))
+
+
+def _adaptive_avg_pool(
+    n: AtenNode, self: Value, output_size: Sequence[int | None] | int, *, rank: int
+) -> Value:
+    """Means of windows that divide each axis as evenly as whole places allow."""
+    sizes = (output_size,) * rank if isinstance(output_size, int) else tuple(output_size)
+    sizes = sizes * rank if len(sizes) == 1 else sizes
+    wanted: list[Dim] = [
+        d if s is None else s for s, d in zip(sizes, self.type.shape[-rank:], strict=True)
+    ]
+    axes = tuple(range(self.type.rank - rank, self.type.rank))
+    if all(same_dim(s, 1) for s in wanted):
+        return n.add(reduce.ReduceMean(axes, True), self)
+    x = self
+    for axis, size in zip(axes, wanted, strict=True):
+        x = _averaged(n, x, axis, size)
+    return x
+
+
+def _averaged(n: AtenNode, x: Value, axis: int, size: Dim) -> Value:
+    """Means along one axis: a split of it where windows don't overlap, else a product with a
+    matrix of weights.
+    """
+    extent = x.type.shape[axis]
+    if same_dim(extent, size):
+        return x
+    window = extents.quotient(extent, size)
+    before, after = x.type.shape[:axis], x.type.shape[axis + 1 :]
+    if window is not None:
+        split = n.reshape(x, (*before, size, window, *after))
+        return n.add(reduce.ReduceMean((axis + 1,), False), split)
+    places, bins = n.extent(x, axis), size if isinstance(size, int) else 0
+    weights = np.zeros((bins, places), x.dtype.numpy)
+    for b in range(bins):
+        start, end = b * places // bins, -(-(b + 1) * places // bins)
+        weights[b, start:end] = 1 / (end - start)
+    last = (*range(axis), *range(axis + 1, x.type.rank), axis)
+    back = (*range(axis), x.type.rank - 1, *range(axis, x.type.rank - 1))
+    y = n.add(mm.MatMul(transpose_b=True), n.permute(x, last), n.const(weights))
+    return n.permute(y, back)
+
+
+for _rank in (1, 2, 3):
+    aten_op(f"aten.adaptive_avg_pool{_rank}d.default", f"aten._adaptive_avg_pool{_rank}d.default")(
+        partial(_adaptive_avg_pool, rank=_rank)
+    )

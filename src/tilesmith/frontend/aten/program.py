@@ -1,0 +1,45 @@
+"""A program of ATen operators, whatever it was read from: calls of operators by name.
+
+Readers of several sources make it: graphs of `torch.export` and of a compiler backend, the JSON of
+an archive, TorchScript.  So it holds names, numbers, lists and element types of ours, and nothing
+of PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """An argument that is what an input, a constant or an earlier call defined as `name`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of an operator.
+
+    target: the operator with its overload, such as "aten.add.Tensor", or a function of Python on
+        sizes, such as "operator.mul".
+    args: its arguments in the order of the operator's schema: `Ref`, numbers, bools, strings,
+        `DType`, None, and lists of these.
+    kwargs: further arguments by name.
+    results: the name of what it gives; or a name for each of several results, "" for one that
+        nothing uses.
+    where: the line of the model's source that made the call, for messages; empty if not known.
+    """
+
+    target: str
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    results: str | tuple[str, ...]
+    where: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the call is called in messages."""
+        return self.results if isinstance(self.results, str) else next(filter(None, self.results))

@@ -1,0 +1,238 @@
+"""Reductions over axes, and running sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias
+
+from tilesmith.frontend.aten.node import AtenNode
+from tilesmith.frontend.aten.normalizations import moments
+from tilesmith.frontend.aten.promotion import Number
+from tilesmith.frontend.aten.registry import aten_op
+from tilesmith.graph.nodes import Value
+from tilesmith.ir import extents
+from tilesmith.ir.dtypes import DType, i32, i64
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import reduce, scan
+from tilesmith.ops.base import Op
+
+Axes: TypeAlias = "Sequence[int] | int | None"
+"""Axes; None, and no axis at all, mean all."""
+
+_Reduction: TypeAlias = Callable[[tuple[int, ...], bool], Op]
+
+
+def axes_of(n: AtenNode, x: Value, dim: Axes) -> tuple[int, ...]:
+    if dim is None or (not isinstance(dim, int) and not len(dim)):
+        return tuple(range(x.type.rank))
+    given = (dim,) if isinstance(dim, int) else tuple(dim)
+    if x.type.rank == 0:
+        return ()
+    return n.axes(given, x.type.rank, "dim")
+
+
+def reduced(n: AtenNode, x: Value, dim: Axes, keepdim: bool, make: _Reduction) -> Value:
+    """A reduction; a tensor of rank 0 is one of a single element."""
+    axes = axes_of(n, x, dim)
+    return n.add(make(axes, keepdim), x) if axes else x
+
+
+def _wide(n: AtenNode, x: Value, dtype: DType | None) -> Value:
+    """Integers and bools are summed as i64."""
+    if dtype is not None:
+        return n.cast(x, dtype)
+    return x if x.dtype.is_float else n.cast(x, i64)
+
+
+@aten_op("aten.sum.default")
+def sum_of_all(n: AtenNode, self: Value, dtype: DType | None = None) -> Value:
+    return sum_(n, self, dtype=dtype)
+
+
+@aten_op("aten.sum.dim_IntList")
+def sum_(
+    n: AtenNode, self: Value, dim: Axes = None, keepdim: bool = False, dtype: DType | None = None
+) -> Value:
+    return reduced(n, _wide(n, self, dtype), dim, keepdim, reduce.ReduceSum)
+
+
+@aten_op("aten.mean.default")
+def mean_of_all(n: AtenNode, self: Value, dtype: DType | None = None) -> Value:
+    return mean(n, self, dtype=dtype)
+
+
+@aten_op("aten.mean.dim")
+def mean(
+    n: AtenNode, self: Value, dim: Axes = None, keepdim: bool = False, dtype: DType | None = None
+) -> Value:
+    return reduced(n, n.cast(self, dtype), dim, keepdim, reduce.ReduceMean)
+
+
+@aten_op("aten.prod.default")
+def prod_of_all(n: AtenNode, self: Value, dtype: DType | None = None) -> Value:
+    return prod(n, self, dtype=dtype)
+
+
+@aten_op("aten.prod.dim_int")
+def prod(
+    n: AtenNode, self: Value, dim: Axes = None, keepdim: bool = False, dtype: DType | None = None
+) -> Value:
+    return reduced(n, _wide(n, self, dtype), dim, keepdim, reduce.ReduceProd)
+
+
+def _extreme(
+    n: AtenNode, self: Value, dim: Axes = (), keepdim: bool = False, *, make: _Reduction
+) -> Value:
+    return reduced(n, self, dim, keepdim, make)
+
+
+aten_op("aten.amax.default", "aten.max.default")(partial(_extreme, make=reduce.ReduceMax))
+aten_op("aten.amin.default", "aten.min.default")(partial(_extreme, make=reduce.ReduceMin))
+
+
+def _truths(
+    n: AtenNode, self: Value, dim: Axes = None, keepdim: bool = False, *, make: _Reduction
+) -> Value:
+    return reduced(n, n.truth(self), dim, keepdim, make)
+
+
+for _name, _make in (("any", reduce.ReduceMax), ("all", reduce.ReduceMin)):
+    aten_op(f"aten.{_name}.default", f"aten.{_name}.dim", f"aten.{_name}.dims")(
+        partial(_truths, make=_make)
+    )
+
+
+def _place(
+    n: AtenNode, self: Value, dim: int | None = None, keepdim: bool = False, *,
+    make: Callable[[int, bool], Op],
+) -> Value:  # fmt: skip
+    x = n.cast(self, i32) if self.dtype.is_bool else self
+    if x.type.rank == 0:
+        return n.const(0, i64)
+    if dim is None:
+        flat = n.reshape(x, (extents.product(x.type.shape),))
+        found = n.add(make(0, False), flat)
+        return n.reshape(found, [1] * x.type.rank) if keepdim else found
+    return n.add(make(n.axis(dim, x.type.rank, "dim"), keepdim), x)
+
+
+aten_op("aten.argmax.default")(partial(_place, make=reduce.ArgMax))
+aten_op("aten.argmin.default")(partial(_place, make=reduce.ArgMin))
+
+
+def _extreme_and_place(
+    n: AtenNode, self: Value, dim: int, keepdim: bool = False, *,
+    make: _Reduction, find: Callable[[int, bool], Op],
+) -> tuple[Value, Value]:  # fmt: skip
+    return (
+        reduced(n, self, dim, keepdim, make),
+        _place(n, self, dim, keepdim, make=find),
+    )
+
+
+aten_op("aten.max.dim")(partial(_extreme_and_place, make=reduce.ReduceMax, find=reduce.ArgMax))
+aten_op("aten.min.dim")(partial(_extreme_and_place, make=reduce.ReduceMin, find=reduce.ArgMin))
+
+
+@aten_op("aten.var.correction")
+def variance(
+    n: AtenNode,
+    self: Value,
+    dim: Axes = None,
+    correction: Number | None = None,
+    keepdim: bool = False,
+) -> Value:
+    return _variance_and_mean(n, self, dim, correction, keepdim)[0]
+
+
+@aten_op("aten.var.dim")
+def variance_unbiased(
+    n: AtenNode, self: Value, dim: Axes = None, unbiased: bool = True, keepdim: bool = False
+) -> Value:
+    return variance(n, self, dim, int(unbiased), keepdim)
+
+
+@aten_op("aten.var.default")
+def variance_of_all(n: AtenNode, self: Value, unbiased: bool = True) -> Value:
+    return variance(n, self, None, int(unbiased))
+
+
+@aten_op("aten.std.correction")
+def deviation(
+    n: AtenNode,
+    self: Value,
+    dim: Axes = None,
+    correction: Number | None = None,
+    keepdim: bool = False,
+) -> Value:
+    return n.add(ew.Sqrt(), variance(n, self, dim, correction, keepdim))
+
+
+@aten_op("aten.var_mean.correction")
+def variance_and_mean(
+    n: AtenNode,
+    self: Value,
+    dim: Axes = None,
+    correction: Number | None = None,
+    keepdim: bool = False,
+) -> tuple[Value, Value]:
+    return _variance_and_mean(n, self, dim, correction, keepdim)
+
+
+def _variance_and_mean(
+    n: AtenNode, x: Value, dim: Axes, correction: Number | None, keepdim: bool
+) -> tuple[Value, Value]:
+    axes = axes_of(n, x, dim)
+    by = 1 if correction is None else n.number(correction, "correction")
+    mean_, variance_ = moments(n, x, axes) if axes else (x, n.add(ew.Sub(), x, x))
+    kept = variance_.type.shape
+    if by:
+        count = n.tensor(extents.product(x.type.shape[a] for a in axes), x.dtype)
+        rest = n.add(ew.Max(), n.add(ew.Sub(), count, n.tensor(by, x.dtype)), n.tensor(0, x.dtype))
+        variance_ = n.add(ew.Mul(), variance_, n.add(ew.Div(), count, rest))
+    if not keepdim:
+        kept = tuple(d for a, d in enumerate(kept) if a not in axes)
+    return n.reshape(variance_, kept), n.reshape(mean_, kept)
+
+
+def _running(
+    n: AtenNode, self: Value, dim: int, dtype: DType | None = None, *, make: Callable[[int], Op]
+) -> Value:
+    x = _wide(n, self, dtype)
+    return n.add(make(n.axis(dim, x.type.rank, "dim")), x) if x.type.rank else x
+
+
+aten_op("aten.cumsum.default")(partial(_running, make=scan.CumSum))
+aten_op("aten.cumprod.default")(partial(_running, make=scan.CumProd))
+
+
+@aten_op("aten.linalg_vector_norm.default")
+def vector_norm(
+    n: AtenNode,
+    self: Value,
+    ord: Number = 2,
+    dim: Axes = None,
+    keepdim: bool = False,
+    dtype: DType | None = None,
+) -> Value:
+    x, p = n.cast(self, dtype), n.number(ord, "ord")
+    size = n.add(ew.Abs(), x)
+    if p == math.inf:
+        return reduced(n, size, dim, keepdim, reduce.ReduceMax)
+    if p == -math.inf:
+        return reduced(n, size, dim, keepdim, reduce.ReduceMin)
+    if p == 0:
+        return reduced(n, n.cast(n.truth(x), x.dtype), dim, keepdim, reduce.ReduceSum)
+    if p == 1:
+        return reduced(n, size, dim, keepdim, reduce.ReduceSum)
+    if p == 2:
+        return n.add(ew.Sqrt(), reduced(n, n.add(ew.Mul(), x, x), dim, keepdim, reduce.ReduceSum))
+    total = reduced(n, n.add(ew.Pow(), size, n.tensor(p, x.dtype)), dim, keepdim, reduce.ReduceSum)
+    return n.add(ew.Pow(), total, n.tensor(1 / p, x.dtype))
+
+
+@aten_op("aten.logsumexp.default")
+def logsumexp(n: AtenNode, self: Value, dim: Axes, keepdim: bool = False) -> Value:
+    return reduced(n, n.floating(self), dim, keepdim, reduce.ReduceLogSumExp)

@@ -1,0 +1,21 @@
+"""The table of ATen operators: which Python function imports which overload.
+
+A function is registered with `@aten_op("aten.add.Tensor")`.  It gets an `AtenNode` and the call's
+arguments, which its parameters name in the order of the operator's schema, so that a source may
+give any of them by position or by name.  Tensors are values; a symbolic size is an expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from tilesmith.frontend.common.registry import Registry
+
+ImportFunction: TypeAlias = Callable[..., Any]
+"""From an `AtenNode` and arguments to a value, a number, or a tuple of such."""
+
+OPERATORS: Registry[ImportFunction] = Registry()
+"""By the name of the overload; they have no domain and one version."""
+
+aten_op = OPERATORS.register

@@ -1,0 +1,440 @@
+"""Operators that move elements: views (copies of values here), joins, cuts and pads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+
+from tilesmith.frontend.aten.node import AtenNode
+from tilesmith.frontend.aten.promotion import Number, result_type
+from tilesmith.frontend.aten.registry import aten_op
+from tilesmith.graph.nodes import Value
+from tilesmith.ir import extents
+from tilesmith.ir.dtypes import i64
+from tilesmith.ir.expr import Expr
+from tilesmith.ir.types import Dim, same_dim
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import scatter, slicing
+from tilesmith.ops.gather import Gather
+
+Size: TypeAlias = "Dim | Value"
+"""A size, or a tensor of rank 0 that a run measures."""
+
+
+@aten_op(
+    "aten.alias.default", "aten.clone.default", "aten.detach.default", "aten.contiguous.default",
+    "aten.lift_fresh_copy.default", "aten.lift_fresh.default", "aten.detach_copy.default",
+    "aten.alias_copy.default", "aten.positive.default",
+)  # fmt: skip
+def alias(n: AtenNode, self: Value, memory_format: object = None) -> Value:
+    return self
+
+
+@aten_op("aten.copy.default")
+def copy(n: AtenNode, self: Value, src: Value, non_blocking: bool = False) -> Value:
+    """`src` with the shape and type of `self`."""
+    return n.expand(n.cast(src, self.dtype), self.type.shape)
+
+
+@aten_op("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default",
+         "aten._reshape_copy.default", "aten.view_copy.default")  # fmt: skip
+def view(n: AtenNode, self: Value, size: Sequence[Size]) -> Value:
+    return n.reshape(self, n.dims_of(size))
+
+
+@aten_op("aten.view_as.default", "aten.reshape_as.default")
+def view_as(n: AtenNode, self: Value, other: Value) -> Value:
+    return n.reshape(self, other.type.shape)
+
+
+@aten_op("aten.flatten.using_ints")
+def flatten(n: AtenNode, self: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
+    if self.type.rank == 0:
+        return n.reshape(self, (1,))
+    start, end = (n.axis(a, self.type.rank) for a in (start_dim, end_dim))
+    dims = self.type.shape
+    return n.reshape(
+        self, (*dims[:start], extents.product(dims[start : end + 1]), *dims[end + 1 :])
+    )
+
+
+@aten_op("aten.unflatten.int")
+def unflatten(n: AtenNode, self: Value, dim: int, sizes: Sequence[Size]) -> Value:
+    axis, dims = n.axis(dim, self.type.rank), self.type.shape
+    wanted = n.dims_of(sizes)
+    known = extents.product(d for d in wanted if not same_dim(d, -1))
+    rest = extents.quotient(dims[axis], known)
+    inner = tuple(rest if same_dim(d, -1) and rest is not None else d for d in wanted)
+    return n.reshape(self, (*dims[:axis], *inner, *dims[axis + 1 :]))
+
+
+@aten_op("aten.expand.default", "aten.expand_copy.default")
+def expand(n: AtenNode, self: Value, size: Sequence[Size], implicit: bool = False) -> Value:
+    """-1 keeps an axis."""
+    wanted = n.dims_of(size)
+    more = len(wanted) - self.type.rank
+    dims = [
+        self.type.shape[a - more] if a >= more and same_dim(d, -1) else d
+        for a, d in enumerate(wanted)
+    ]
+    return n.expand(self, dims)
+
+
+@aten_op("aten.expand_as.default")
+def expand_as(n: AtenNode, self: Value, other: Value) -> Value:
+    return n.expand(self, other.type.shape)
+
+
+@aten_op("aten.permute.default", "aten.permute_copy.default")
+def permute(n: AtenNode, self: Value, dims: Sequence[int]) -> Value:
+    return n.permute(self, n.axes(tuple(dims), self.type.rank, "dims"))
+
+
+@aten_op("aten.transpose.int")
+def transpose(n: AtenNode, self: Value, dim0: int, dim1: int) -> Value:
+    rank = self.type.rank
+    if rank == 0:
+        return self
+    a, b = n.axis(dim0, rank), n.axis(dim1, rank)
+    perm = [*range(rank)]
+    perm[a], perm[b] = b, a
+    return n.permute(self, perm)
+
+
+@aten_op("aten.t.default", "aten.numpy_T.default")
+def t(n: AtenNode, self: Value) -> Value:
+    return n.permute(self, range(self.type.rank)[::-1])
+
+
+@aten_op("aten.mT.default", "aten.adjoint.default")
+def matrix_transpose(n: AtenNode, self: Value) -> Value:
+    return transpose(n, self, -1, -2)
+
+
+@aten_op("aten.movedim.intlist", "aten.movedim.int")
+def movedim(
+    n: AtenNode, self: Value, source: Sequence[int] | int, destination: Sequence[int] | int
+) -> Value:
+    rank = self.type.rank
+    froms, tos = (
+        n.axes((a,) if isinstance(a, int) else tuple(a), rank) for a in (source, destination)
+    )
+    perm = [a for a in range(rank) if a not in froms]
+    for to, axis in sorted(zip(tos, froms, strict=True)):
+        perm.insert(to, axis)
+    return n.permute(self, perm)
+
+
+@aten_op("aten.unsqueeze.default", "aten.unsqueeze_copy.default")
+def unsqueeze(n: AtenNode, self: Value, dim: int) -> Value:
+    axis, dims = n.axis(dim, self.type.rank + 1), self.type.shape
+    return n.reshape(self, (*dims[:axis], 1, *dims[axis:]))
+
+
+@aten_op("aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.squeeze_copy.dims")
+def squeeze(n: AtenNode, self: Value, dim: Sequence[int] | int | None = None) -> Value:
+    """Without the axes of extent 1 among those of `dim`, by default all."""
+    rank = self.type.rank
+    if rank == 0:
+        return self
+    given = range(rank) if dim is None else (dim,) if isinstance(dim, int) else dim
+    axes = n.axes(tuple(given), rank, "dim")
+    return n.reshape(
+        self, [d for a, d in enumerate(self.type.shape) if a not in axes or not same_dim(d, 1)]
+    )
+
+
+@aten_op("aten.select.int", "aten.select_copy.int")
+def select(n: AtenNode, self: Value, dim: int, index: Size) -> Value:
+    axis, dims = n.axis(dim, self.type.rank), self.type.shape
+    if isinstance(index, Value):
+        return n.add(Gather(axis), self, index)
+    cut = n.add(_at(index, dims[axis], axis), self)
+    return n.reshape(cut, (*dims[:axis], *dims[axis + 1 :]))
+
+
+def _at(index: Dim, extent: Dim, axis: int) -> slicing.Slice:
+    """The slice of one place; a negative index counts from the end."""
+    if isinstance(index, int) and index < 0:
+        index = extents.total((extent, index))
+    return slicing.Slice((index,), (extents.total((index, 1)),), (axis,), (1,))
+
+
+def _cut(
+    n: AtenNode, self: Value, dim: int, start: Size | None, end: Size | None, step: int
+) -> tuple[int, Dim, Dim]:
+    """The axis, and the first and last place of a slice as sizes."""
+    axis = n.axis(dim, self.type.rank)
+    first, last = n.dims_of((0 if start is None else start,
+                             self.type.shape[axis] if end is None else end))  # fmt: skip
+    return axis, first, last
+
+
+@aten_op("aten.slice.Tensor", "aten.slice_copy.Tensor")
+def slice_(
+    n: AtenNode,
+    self: Value,
+    dim: int = 0,
+    start: Size | None = None,
+    end: Size | None = None,
+    step: int = 1,
+) -> Value:
+    axis, first, last = _cut(n, self, dim, start, end, step)
+    if step == 1 and same_dim(first, 0) and _covers(last, self.type.shape[axis]):
+        return self
+    return n.add(slicing.Slice((first,), (last,), (axis,), (step,)), self)
+
+
+def _covers(end: Dim, extent: Dim) -> bool:
+    return same_dim(end, extent) or (isinstance(end, int) and end >= (1 << 63) - 1)
+
+
+@aten_op("aten.narrow.default")
+def narrow(n: AtenNode, self: Value, dim: int, start: Size, length: Size) -> Value:
+    first, count = n.dims_of((start, length))
+    if isinstance(first, int) and first < 0:
+        first = extents.total((first, self.type.shape[n.axis(dim, self.type.rank)]))
+    return slice_(n, self, dim, first, extents.total((first, count)))
+
+
+@aten_op("aten.slice_scatter.default")
+def slice_scatter(
+    n: AtenNode,
+    self: Value,
+    src: Value,
+    dim: int = 0,
+    start: Size | None = None,
+    end: Size | None = None,
+    step: int = 1,
+) -> Value:
+    """`self` with the places of a slice replaced by those of `src`."""
+    axis, first, last = _cut(n, self, dim, start, end, step)
+    src = n.cast(src, self.dtype)
+    cut = slicing.Slice((first,), (last,), (axis,), (step,)).cuts(self.type.shape)[axis]
+    extent = self.type.shape[axis]
+    src = n.expand(src, (*self.type.shape[:axis], cut.count, *self.type.shape[axis + 1 :]))
+    if same_dim(cut.count, extent):
+        return src
+    if step == 1:
+        after = extents.total((cut.start, cut.count))
+        parts = [
+            n.add(slicing.Slice((0,), (cut.start,), (axis,), (1,)), self),
+            src,
+            n.add(slicing.Slice((after,), (extent,), (axis,), (1,)), self),
+        ]
+        kept = [p for p in parts if not same_dim(p.type.shape[axis], 0)]
+        return n.add(slicing.Concat(axis), *kept) if len(kept) > 1 else src
+    places = n.positions(cut.count, self.type.rank, axis)
+    at = n.expand(_affine(n, places, step, cut.start), src.type.shape)
+    return n.add(scatter.ScatterElements(axis), self, at, src)
+
+
+def _affine(n: AtenNode, x: Value, factor: Dim, offset: Dim) -> Value:
+    return n.add(ew.Add(), n.add(ew.Mul(), x, n.tensor(factor, i64)), n.tensor(offset, i64))
+
+
+@aten_op("aten.select_scatter.default")
+def select_scatter(n: AtenNode, self: Value, src: Value, dim: int, index: Dim) -> Value:
+    axis = n.axis(dim, self.type.rank)
+    if isinstance(index, int) and index < 0:
+        index = extents.total((self.type.shape[axis], index))
+    wide = unsqueeze(
+        n, n.expand(src, [d for a, d in enumerate(self.type.shape) if a != axis]), axis
+    )
+    return slice_scatter(n, self, wide, axis, index, extents.total((index, 1)))
+
+
+@aten_op("aten.cat.default", "aten.concat.default", "aten.concatenate.default")
+def cat(n: AtenNode, tensors: Sequence[Value], dim: int = 0) -> Value:
+    """Tensors of shape [0] count as empty, whatever the rank of the others."""
+    dtype = result_type(tensors)
+    kept = [x for x in tensors if not (x.type.rank == 1 and same_dim(x.type.shape[0], 0))]
+    if not kept:
+        return n.cast(tensors[0], dtype)
+    axis = n.axis(dim, kept[0].type.rank, "dim")
+    if len(kept) == 1:
+        return n.cast(kept[0], dtype)
+    return n.add(slicing.Concat(axis), *(n.cast(x, dtype) for x in kept))
+
+
+@aten_op("aten.stack.default")
+def stack(n: AtenNode, tensors: Sequence[Value], dim: int = 0) -> Value:
+    axis = n.axis(dim, tensors[0].type.rank + 1, "dim")
+    return cat(n, [unsqueeze(n, x, axis) for x in tensors], axis)
+
+
+@aten_op("aten.split_with_sizes.default", "aten.split_with_sizes_copy.default", "aten.split.sizes")
+def split_with_sizes(
+    n: AtenNode, self: Value, split_sizes: Sequence[Size], dim: int = 0
+) -> tuple[Value, ...]:
+    sizes = n.dims_of(split_sizes)
+    if len(sizes) == 1:
+        return (self,)
+    found = n.add(slicing.Split(n.axis(dim, self.type.rank), sizes), self)
+    return found if isinstance(found, tuple) else (found,)
+
+
+@aten_op("aten.split.Tensor")
+def split(n: AtenNode, self: Value, split_size: Dim, dim: int = 0) -> tuple[Value, ...]:
+    """Parts of `split_size`; the last one may be smaller."""
+    axis = n.axis(dim, self.type.rank)
+    extent = self.type.shape[axis]
+    if same_dim(extent, split_size) or same_dim(extent, 0):
+        return (self,)
+    count = extents.quotient(extent, split_size)
+    if isinstance(count, int):
+        return split_with_sizes(n, self, [split_size] * count, axis)
+    whole, size = n.extent(self, axis), int(n.number(split_size, "the size of a part"))
+    sizes = [min(size, whole - at) for at in range(0, whole, size)]
+    return split_with_sizes(n, self, sizes, axis)
+
+
+@aten_op("aten.chunk.default")
+def chunk(n: AtenNode, self: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
+    extent = self.type.shape[n.axis(dim, self.type.rank)]
+    if not isinstance(extent, int):
+        size = extents.quotient(extent, chunks)
+        if size is not None:
+            return split_with_sizes(n, self, [size] * chunks, dim)
+    whole = n.extent(self, n.axis(dim, self.type.rank))
+    return split(n, self, max(-(-whole // chunks), 1), dim)
+
+
+@aten_op("aten.unbind.int")
+def unbind(n: AtenNode, self: Value, dim: int = 0) -> tuple[Value, ...]:
+    return tuple(
+        select(n, self, dim, i) for i in range(n.extent(self, n.axis(dim, self.type.rank)))
+    )
+
+
+@aten_op("aten.flip.default")
+def flip(n: AtenNode, self: Value, dims: Sequence[int]) -> Value:
+    axes = n.axes(tuple(dims), self.type.rank, "dims")
+    return n.add(slicing.Flip(axes), self) if axes and self.type.rank else self
+
+
+@aten_op("aten.roll.default")
+def roll(
+    n: AtenNode, self: Value, shifts: Sequence[Dim] | Dim, dims: Sequence[int] | int = ()
+) -> Value:
+    by: list[Dim] = [shifts] if isinstance(shifts, (int, Expr)) else list(shifts)
+    axes = [dims] if isinstance(dims, int) else list(dims)
+    if not axes:
+        flat = n.reshape(self, (extents.product(self.type.shape),))
+        return n.reshape(roll(n, flat, by, (0,)), self.type.shape)
+    x = self
+    for shift, dim in zip(by, axes, strict=True):
+        axis = n.axis(dim, x.type.rank)
+        extent = x.type.shape[axis]
+        if same_dim(extent, 0):
+            continue
+        if isinstance(extent, int) and isinstance(shift, int):
+            shift %= extent
+        if same_dim(shift, 0):
+            continue
+        at = extents.difference(extent, shift)
+        parts = (slice_(n, x, axis, at, extent), slice_(n, x, axis, 0, at))
+        x = n.add(slicing.Concat(axis), *parts)
+    return x
+
+
+@aten_op("aten.repeat.default")
+def repeat(n: AtenNode, self: Value, repeats: Sequence[Size]) -> Value:
+    counts = n.dims_of(repeats)
+    wide = n.reshape(self, (*[1] * (len(counts) - self.type.rank), *self.type.shape))
+    if all(isinstance(c, int) for c in counts):
+        return n.add(slicing.Tile(tuple(int(c) for c in counts if isinstance(c, int))), wide)
+    # [d0, d1] -> [1, d0, 1, d1] -> [r0, d0, r1, d1] -> [r0 d0, r1 d1]
+    pairs = list(zip(counts, wide.type.shape, strict=True))
+    spread = n.reshape(wide, [d for _, dim in pairs for d in (1, dim)])
+    full = n.expand(spread, [d for pair in pairs for d in pair])
+    return n.reshape(full, [extents.product(pair) for pair in pairs])
+
+
+@aten_op("aten.as_strided.default", "aten.as_strided_copy.default")
+def as_strided(
+    n: AtenNode,
+    self: Value,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,
+) -> Value:
+    """Places in the row-major memory of `self`."""
+    flat = n.reshape(self, (extents.product(self.type.shape),))
+    dims = [int(n.number(d, "a size")) for d in size]
+    places = np.full(dims, storage_offset or 0, np.int64)
+    for axis, (d, s) in enumerate(zip(dims, stride, strict=True)):
+        along = np.arange(d, dtype=np.int64) * int(n.number(s, "a stride"))
+        places += along.reshape([-1 if a == axis else 1 for a in range(len(dims))])
+    whole = np.arange(places.size).reshape(dims)
+    if same_dim(flat.type.shape[0], places.size) and np.array_equal(places, whole):
+        return n.reshape(flat, dims)
+    return n.add(Gather(0), flat, n.const(places))
+
+
+@aten_op("aten.diagonal.default", "aten.diagonal_copy.default")
+def diagonal(n: AtenNode, self: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
+    """A diagonal of the matrices in two axes, as the last axis."""
+    rank = self.type.rank
+    a, b = n.axis(dim1, rank), n.axis(dim2, rank)
+    x = n.permute(self, [*(i for i in range(rank) if i not in (a, b)), a, b])
+    (*batch, rows, columns) = x.type.shape
+    row, column = max(-offset, 0), max(offset, 0)
+    length = extents.larger(
+        extents.smaller(extents.difference(rows, row), extents.difference(columns, column)), 0
+    )
+    flat = n.reshape(x, (*batch, extents.product((rows, columns))))
+    if same_dim(length, 0):
+        return n.add(slicing.Slice((0,), (0,), (len(batch),), (1,)), flat)
+    step = int(n.number(columns, "the number of columns")) + 1
+    first = row * (step - 1) + column
+    last = extents.total((first, extents.product((extents.difference(length, 1), step)), 1))
+    return n.add(slicing.Slice((first,), (last,), (len(batch),), (step,)), flat)
+
+
+# Pads
+
+
+def _pads(rank: int, pad: Sequence[Dim]) -> tuple[Dim, ...]:
+    """ATen's pads, pairs from the last axis on, as those before all axes and then after."""
+    before: list[Dim] = [0] * rank
+    after: list[Dim] = [0] * rank
+    for i in range(len(pad) // 2):
+        before[rank - 1 - i], after[rank - 1 - i] = pad[2 * i], pad[2 * i + 1]
+    return (*before, *after)
+
+
+@aten_op("aten.constant_pad_nd.default")
+def constant_pad(n: AtenNode, self: Value, pad: Sequence[Size], value: Number = 0) -> Value:
+    filler = n.number(value, "the value")
+    if self.dtype.is_bool:
+        filler = bool(filler)
+    elif self.dtype.is_int:
+        filler = int(filler)
+    return n.add(slicing.Pad(_pads(self.type.rank, n.dims_of(pad)), "constant", filler), self)
+
+
+def _bordered(n: AtenNode, self: Value, padding: Sequence[Size], mode: str) -> Value:
+    return n.add(slicing.Pad(_pads(self.type.rank, n.dims_of(padding)), mode), self)
+
+
+for _rank in (1, 2, 3):
+    aten_op(f"aten.reflection_pad{_rank}d.default")(partial(_bordered, mode="reflect"))
+    aten_op(f"aten.replication_pad{_rank}d.default")(partial(_bordered, mode="edge"))
+
+
+@aten_op("aten.pad.default")
+def pad(
+    n: AtenNode,
+    self: Value,
+    pad: Sequence[Size],
+    mode: str = "constant",
+    value: Number | None = None,
+) -> Value:
+    if mode == "constant":
+        return constant_pad(n, self, pad, 0 if value is None else value)
+    names = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+    return _bordered(n, self, pad, names[mode])

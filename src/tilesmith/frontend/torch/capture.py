@@ -1,0 +1,149 @@
+"""From a module of PyTorch to a program: `torch.export`, and the decompositions that are wanted."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tilesmith.support.errors import ModelError, UsageError
+from tilesmith.support.foreign import is_exported_program
+
+WHOLE = (
+    "linear.default", "conv1d.default", "conv2d.default", "conv3d.default", "conv1d.padding",
+    "conv2d.padding", "conv3d.padding", "matmul.default", "layer_norm.default",
+    "group_norm.default", "scaled_dot_product_attention.default", "silu.default",
+    "hardswish.default", "hardsigmoid.default", "mish.default", "softplus.default",
+    "split.Tensor", "chunk.default", "unbind.int", "stack.default", "masked_fill.Scalar",
+    "masked_fill.Tensor", "floor_divide.default", "linalg_vector_norm.default",
+    "upsample_bicubic2d.vec", "upsample_bilinear2d.vec", "upsample_nearest2d.vec",
+    "_upsample_bilinear2d_aa.vec", "_upsample_bicubic2d_aa.vec",
+)  # fmt: skip
+"""Overloads that stay whole although PyTorch can take them apart: an operator of ours does the same
+with fewer steps.
+"""
+
+
+def captured(model: Any, example_inputs: Any, dynamic: Any) -> Any:
+    """The exported program of a module, with operators that the importer knows.
+
+    example_inputs: a tuple of positional arguments, a mapping of keyword arguments, or one tensor.
+    dynamic: which dimensions stay open (see `driver.compile`).
+
+    Raises UsageError for arguments that the module does not take, ModelError where PyTorch can't
+    export it.
+    """
+    torch = sys.modules["torch"]
+
+    if is_exported_program(model):
+        return _decomposed(model)
+    if example_inputs is None:
+        raise UsageError(
+            "a torch.nn.Module needs example inputs, with which it is traced: "
+            "compile(module, (x,)) or compile(module, {'x': x})"
+        )
+    args, kwargs = arguments(example_inputs)
+    try:
+        inspect.signature(model.forward).bind(*args, **kwargs)
+    except TypeError as e:
+        raise UsageError(f"example_inputs: {type(model).__name__}.forward: {e}") from None
+    shapes = _dynamic_shapes(model, args, kwargs, dynamic)
+    try:
+        program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
+    except Exception as e:  # whatever the user's own code raises while it is traced
+        raise ModelError(f"torch.export can't export {type(model).__name__}: {e}") from e
+    return _decomposed(program)
+
+
+def _decomposed(program: Any) -> Any:
+    """The program without operators that modify tensors, as `run_decompositions` leaves it."""
+    torch = sys.modules["torch"]
+
+    if program.dialect != "TRAINING":
+        return program
+
+    table = torch.export.default_decompositions()
+    for name in WHOLE:
+        operator, overload = name.split(".")
+        table.pop(getattr(getattr(torch.ops.aten, operator), overload), None)
+    return program.run_decompositions(table)
+
+
+def arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Example inputs as positional and keyword arguments."""
+    if isinstance(example_inputs, Mapping):
+        return (), dict(example_inputs)
+    if isinstance(example_inputs, (tuple, list)):
+        return tuple(example_inputs), {}
+    return (example_inputs,), {}
+
+
+def _dynamic_shapes(
+    model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic: Any
+) -> Any:
+    """`dynamic` as `torch.export` wants it: for each argument what its axes are."""
+    torch = sys.modules["torch"]
+    pytree = torch.utils._pytree
+
+    if dynamic is None:
+        return None
+    bound = inspect.signature(model.forward).bind(*args, **kwargs).arguments
+    auto = torch.export.Dim.AUTO
+
+    def every(leaf: Any) -> Any:
+        return dict.fromkeys(range(leaf.ndim), auto) if isinstance(leaf, torch.Tensor) else None
+
+    if isinstance(dynamic, str):
+        if dynamic != "auto":
+            raise UsageError(
+                f'dynamic: expected "auto", or ranges by input and axis, found {dynamic!r}'
+            )
+        return pytree.tree_map(every, dict(bound))
+    given = dynamic
+    if not isinstance(given, Mapping):
+        given = dict(zip(bound, given, strict=False))
+    unknown = [name for name in given if name not in bound]
+    if unknown:
+        raise UsageError(
+            f"dynamic: no argument of {type(model).__name__}.forward is called {unknown[0]!r}; "
+            f"the arguments are {', '.join(bound)}"
+        )
+    dims: dict[str, Any] = {}
+    return {name: _axes(value, given.get(name), name, dims) for name, value in bound.items()}
+
+
+def _axes(value: Any, given: Any, name: str, dims: dict[str, Any]) -> Any:
+    """What the axes of an argument are, nested as the argument is."""
+    torch = sys.modules["torch"]
+
+    if isinstance(value, torch.Tensor):
+        if given is None:
+            return None
+        places = given.items() if isinstance(given, Mapping) else enumerate(given)
+        return {a: _dim(d, f"{name}_{a}", dims) for a, d in places}
+    if isinstance(value, Mapping):
+        inner = given if isinstance(given, Mapping) else {}
+        return {k: _axes(v, inner.get(k), f"{name}_{k}", dims) for k, v in value.items()}
+    if isinstance(value, (tuple, list)):
+        inner = given if isinstance(given, Sequence) else [None] * len(value)
+        made = [
+            _axes(v, g, f"{name}_{i}", dims)
+            for i, (v, g) in enumerate(zip(value, inner, strict=True))
+        ]
+        return type(value)(made)
+    return given
+
+
+def _dim(given: Any, name: str, dims: dict[str, Any]) -> Any:
+    """An axis: a `Dim` as it is; a name, a largest size, or a smallest and a largest as a `Dim`."""
+    torch = sys.modules["torch"]
+
+    if given is None:
+        return None
+    if isinstance(given, str):
+        return dims.setdefault(given, torch.export.Dim(given, min=1))
+    if isinstance(given, bool) or not isinstance(given, (int, tuple)):
+        return given
+    low, high = given if isinstance(given, tuple) else (1, given)
+    return dims.setdefault(name, torch.export.Dim(name, min=low, max=high))

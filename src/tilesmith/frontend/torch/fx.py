@@ -1,0 +1,98 @@
+"""FX graphs, of `torch.export` and of what hands graphs to a compiler backend, as calls of ATen
+operators.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tilesmith.frontend.aten.program import Call, Ref
+from tilesmith.frontend.torch.tensors import element_type
+from tilesmith.support.errors import UnsupportedError
+
+_FRAMES = ("torch/fx/", "torch/_", "torch/nn/", "torch/export/")
+"""Places in PyTorch, which are named only where a call has no other."""
+
+
+def calls(graph: Any) -> Iterator[Call]:
+    """The calls of a `torch.fx.Graph`, in its order."""
+    for node in graph.nodes:
+        if node.op == "call_function":
+            yield Call(
+                target_name(node.target),
+                argument(node.args),
+                {name: argument(a) for name, a in node.kwargs.items()},
+                node.name,
+                where(node),
+            )
+        elif node.op not in ("placeholder", "output", "get_attr"):
+            raise UnsupportedError(
+                f"the graph has a node {node.name!r} of kind {node.op!r}; expected a graph of "
+                "operators, as torch.export makes it"
+            )
+
+
+def outputs(graph: Any) -> Any:
+    """What the graph gives, like the arguments of a call."""
+    return argument(next(n for n in reversed(graph.nodes) if n.op == "output").args[0])
+
+
+def attributes(module: Any) -> Mapping[str, Any]:
+    """The tensors of a `torch.fx.GraphModule` that its graph reads by name, by the nodes' names."""
+    found = {}
+    for node in module.graph.nodes:
+        if node.op == "get_attr":
+            held = operator.attrgetter(node.target)(module)
+            if isinstance(held, sys.modules["torch"].Tensor):
+                found[node.name] = held
+    return found
+
+
+def target_name(target: Any) -> str:
+    """The name of an operator's overload, or of a function of Python: "aten.add.Tensor",
+    "operator.mul".
+    """
+    torch = sys.modules["torch"]
+    if isinstance(target, torch._ops.OperatorBase):
+        return str(target)
+    module = getattr(target, "__module__", None) or "builtins"
+    name = getattr(target, "__name__", str(target))
+    return f"{module.removeprefix('_') if module == '_operator' else module}.{name}"
+
+
+def argument(given: Any) -> Any:
+    """An argument of a node without PyTorch's types."""
+    torch = sys.modules["torch"]
+    if isinstance(given, torch.fx.Node):
+        return Ref(given.name)
+    if isinstance(given, (list, tuple)):
+        return [argument(a) for a in given]
+    if isinstance(given, slice):
+        return slice(*(argument(a) for a in (given.start, given.stop, given.step)))
+    if isinstance(given, torch.dtype):
+        return element_type(given)
+    if isinstance(given, (torch.device, torch.layout, torch.memory_format)):
+        return str(given)
+    return given
+
+
+def where(node: Any) -> str:
+    """The line of the model that made a node: "model.py:7 in forward: h = self.conv(x)"."""
+    trace = node.meta.get("stack_trace") or ""
+    places: list[tuple[str, str]] = []
+    for line in trace.splitlines():
+        text = line.strip()
+        if text.startswith('File "'):
+            file, _, rest = text.removeprefix('File "').partition('", line ')
+            number, _, function = rest.partition(", in ")
+            places.append((f"{file}:{number} in {function}", ""))
+        elif places and not places[-1][1]:
+            places[-1] = (places[-1][0], text)
+    own = [p for p in places if not any(f in p[0] for f in _FRAMES)] or places
+    if not own:
+        return node.name
+    place, code = own[-1]
+    return f"{place}: {code}" if code else place
