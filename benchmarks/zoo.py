@@ -39,7 +39,7 @@ NAMES = (
 
 
 @contextlib.contextmanager
-def _without_compiled_torchvision_ops():
+def without_compiled_torchvision_ops():
     """Let torchvision import without its compiled operators (which have no CPU wheel)."""
     if "torchvision" in sys.modules:
         yield
@@ -72,7 +72,7 @@ class _Encoder(torch.nn.Module):
 def build(name):
     """Return (module in eval mode, example inputs by name, output names)."""
     torch.manual_seed(0)
-    with _without_compiled_torchvision_ops():
+    with without_compiled_torchvision_ops():
         import torchvision  # first: transformers imports it too
     if name in ("bert_base", "minilm"):
         from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel

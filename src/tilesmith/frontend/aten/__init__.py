@@ -5,15 +5,18 @@ Importing this package registers every operator; it does not import `torch`.
 
 from tilesmith.frontend.aten import (
     activations,
+    attention,
     contractions,
     convolutions,
     creation,
     elementwise,
+    indexing,
     normalizations,
     pools,
     reductions,
     shapes,
     symbols,
+    upsampling,
 )
 
 FAMILIES = (
@@ -24,7 +27,10 @@ FAMILIES = (
     convolutions,
     pools,
     normalizations,
+    attention,
+    upsampling,
     shapes,
+    indexing,
     creation,
     symbols,
 )

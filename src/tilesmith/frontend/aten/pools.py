@@ -13,6 +13,7 @@ from tilesmith.frontend.aten.node import AtenNode
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
+from tilesmith.ir.dtypes import f64
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import matmul as mm
@@ -76,6 +77,10 @@ def _avg_pool(
     *,
     rank: int,
 ) -> Value:
+    if self.dtype.is_int:  # a quotient of integers, rounded toward zero
+        settings = (kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+        mean = _avg_pool(n, n.cast(self, f64), *settings, rank=rank)
+        return n.cast(n.add(ew.Trunc(), mean), self.dtype)
     kernel = spread(kernel_size, rank)
     strides = spread(stride, rank) or kernel
     pads = spread(padding, rank)

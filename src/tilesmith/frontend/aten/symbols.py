@@ -167,13 +167,20 @@ for _name, _floor, _op in (
     aten_op(_name)(partial(_rounded, python=_floor, make=_op))
 
 
+_SWAPPED = {"gt": "lt", "ge": "le"}
+"""Comparisons that are written with their operands exchanged."""
+
+
 def _comparison(
-    n: AtenNode, a: Any, b: Any, python: Callable[[Any, Any], bool], name: Any, make: Any
+    n: AtenNode, a: Any, b: Any, python: Callable[[Any, Any], bool], name: str, make: Any
 ) -> Any:
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
         return python(a, b)
     if isinstance(a, (int, Expr)) and isinstance(b, (int, Expr)):
-        found = extents.decided(ir.compare(name, as_expr(a), as_expr(b)))
+        first, second = (b, a) if name in _SWAPPED else (a, b)
+        found = extents.decided(
+            ir.compare(_SWAPPED.get(name, name), as_expr(first), as_expr(second))
+        )
         if found is not None:
             return found
     return n.add(make(), *_values(n, a, b))

@@ -1,0 +1,28 @@
+"""Attention."""
+
+from __future__ import annotations
+
+from tilesmith.frontend.aten.node import AtenNode
+from tilesmith.frontend.aten.registry import aten_op
+from tilesmith.graph.nodes import Value
+from tilesmith.ops.attention import Attention
+
+
+@aten_op("aten.scaled_dot_product_attention.default")
+def scaled_dot_product_attention(
+    n: AtenNode,
+    query: Value,
+    key: Value,
+    value: Value,
+    attn_mask: Value | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Value:
+    if dropout_p:
+        n.unsupported(f"dropout_p is {dropout_p}; call module.eval(), or leave dropout to PyTorch")
+    mask = () if attn_mask is None else (attn_mask,)
+    if attn_mask is not None and not attn_mask.dtype.is_bool:
+        mask = (n.cast(attn_mask, query.dtype),)
+    return n.add(Attention(scale, is_causal), query, key, value, *mask)
