@@ -20,7 +20,7 @@ def test_random_network(seed: int) -> None:
     graph = random_network(lambda options: source.choice(list(options)), source.randint(1, 8))
     inputs = driver.random_inputs(graph)
     target = source.choice(["native", "native", "x86-64", "x86-64-v3"])
-    exe = ts.compile(graph, target, threads=2, options=ts.Options(verify_each=True))
+    exe = ts.compile(graph, target=target, threads=2, options=ts.Options(verify_each=True))
     found = exe.run(inputs)
     for name, want in evaluate(graph, inputs).items():
         assert found[name].shape == want.shape

@@ -147,7 +147,7 @@ def test_the_frontend_is_found_by_content_not_by_name(tmp_path: Path) -> None:
 
 
 def test_what_is_no_model_is_told_what_is(tmp_path: Path) -> None:
-    accepted = "expected a path to a toy, a Toy, a path to an ONNX model, .* or a Graph, got list"
+    accepted = "expected a path to an ONNX model, .*, a path to a toy, a Toy or a Graph, got list"
     with pytest.raises(UsageError, match=accepted):
         entry.load(["model"])
     with pytest.raises(ModelError, match=r"expected a toy file or an ONNX file at .* a folder"):

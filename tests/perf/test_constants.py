@@ -15,6 +15,7 @@ graph/passes/cse.py _SAMPLE
 graph/passes/fold.py GROWTH
 graph/passes/fuse.py MAX_NODES
 graph/passes/memory_bounds.py FACTOR _LARGEST_NUMBER
+graph/passes/packed_weights.py LONGEST_CHUNK SHORTEST_CHUNK
 graph/passes/split_taps.py MOST_WORK_LEFT PASS_CHANNELS
 graph/passes/sub_pixel.py APART CHANNELS
 graph/text.py INLINE_ELEMENTS
@@ -25,9 +26,11 @@ strategy/cpu/contraction.py MAX_ROWS MAX_VECTORS PEELED_COLUMNS STREAMS UNEVEN U
 strategy/cpu/dots.py MAX_UNROLLED_STEPS SLOWER
 strategy/cpu/injective.py MAX_COPIES MAX_CYCLE MAX_VECTORS
 strategy/cpu/layouts.py ACROSS
+strategy/cpu/low_precision.py GAIN SOFTWARE_HALF
 strategy/cpu/operands.py LOST LOST_COMPETING PACKING WALK
 strategy/cpu/planes.py MOST
 strategy/cpu/reduction.py ACCUMULATORS IN_ORDER MAX_UNROLLED WIDEST
+strategy/cpu/scaled_chunks.py BLOCK_VECTORS DECODING MOST_ROWS TOGETHER
 strategy/cpu/scaled_rows.py RUN_PAGES SHARED_ROWS SHARES STEPS
 strategy/cpu/sliding.py SHOWN
 strategy/cpu/transposition.py LEAST_LINES ROWS U_BLOCKS V_BLOCKS
