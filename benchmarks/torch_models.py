@@ -46,6 +46,8 @@ def vision(name: str) -> Made:
     for module in model.modules():
         if isinstance(module, torch.nn.BatchNorm2d):
             module.momentum = 1.0
+        if isinstance(module, torch.nn.Linear) and not module.weight.any():
+            torch.nn.init.normal_(module.weight, std=0.02)  # zeros would hide what is wrong
     with torch.no_grad():  # statistics of the layers as they are, so that nothing fades away
         model.train()(torch.randn(4, 3, side, side))
     model.eval()
