@@ -87,8 +87,9 @@ def test_one_quantum_is_wrong_far_from_a_boundary(
 ) -> None:
     run_wrongly(monkeypatch, lambda a: a + a.dtype.type(1), dtype)
     checks = ts.check(quantised(), {"x": sums(0.25)}, options=options)
-    wrong = [o for c in checks for o in c.outputs if not o.passed]
-    assert {(o.dtype, o.stepped) for o in wrong} == {({"int8": "i8", "float32": "f32"}[dtype], 0)}
+    wrong = [(o.dtype, o.stepped) for c in checks for o in c.outputs if not o.passed]
+    # The sum is rounded in a kernel of its own, so that two kernels give floats.
+    assert wrong == {"int8": [("i8", 0)], "float32": [("f32", 0)] * 2}[dtype]
 
 
 def test_two_quanta_are_wrong_everywhere(

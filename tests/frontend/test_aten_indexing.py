@@ -34,7 +34,8 @@ def test_reads():
     def reads(x, w, i, j, k):
         return (
             F.embedding(i, w), x.index_select(1, j.abs()), x[:, j], x[k, j], x[k, :, j],
-            x[..., j], x.gather(2, j.abs().expand(2, 3, 3)), torch.take_along_dim(w, i.abs()[:, :1], 0),
+            x[..., j], x.gather(2, j.abs().expand(2, 3, 3)),
+            torch.take_along_dim(w, i.abs()[:, :1], 0),
         )  # fmt: skip
 
     check(reads, x, w, i, j, k)

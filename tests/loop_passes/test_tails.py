@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilesmith import te
-from tilesmith.ir.expr import Var
+from tilesmith.ir.expr import Expr
 from tilesmith.ir.symbols import symbol
 from tilesmith.loop.interpret import interpret
 from tilesmith.loop.nodes import For, Func, If
@@ -20,7 +20,7 @@ from tilesmith.loop.visit import walk
 COLUMNS, STEPS, ROWS = 4, 5, 4
 
 
-def _product(n: Var, parallel: bool) -> Func:
+def _product(n: Expr, parallel: bool) -> Func:
     """[n, STEPS] @ [STEPS, COLUMNS], in tiles of `ROWS` rows."""
     A, B = te.placeholder((n, STEPS), name="A"), te.placeholder((STEPS, COLUMNS), name="B")
     k = te.reduce_axis(STEPS, "k")
@@ -62,6 +62,12 @@ def test_every_size_is_right(expected: int, parallel: bool) -> None:
 def test_there_is_a_version_for_the_rows_that_are_expected() -> None:
     assert set(_rows(peel(_product(symbol("n", 1, 64, 10), False)))) == {ROWS, 10 % ROWS}
     assert set(_rows(peel(_product(symbol("n", 1, 64, 8), False)))) == {ROWS}
+
+
+def test_an_extent_may_be_a_formula() -> None:
+    """As behind a stride of 2: 10 of 19 rows."""
+    n = symbol("n", 1, 64, 19)
+    assert set(_rows(peel(_product((n + 1) // 2, False)))) == {ROWS, 10 % ROWS}
 
 
 def test_only_what_leaves_the_registers_is_guarded() -> None:

@@ -13,7 +13,6 @@ from tilesmith.ir.dtypes import i64, u8
 from tilesmith.ir.types import Dim, same_dim, same_shape
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, rules, scan, scatter, slicing, sort
-from tilesmith.ops.select import Leading, NonZero
 
 _REDUCTIONS = {
     "add": "add",
@@ -86,7 +85,7 @@ class _Places:
         at = 0
         for i in indices:
             if i is not None and i.dtype.is_bool:
-                found = _positions(n, i)
+                found = n.places(i)
                 for k in range(i.type.rank):
                     self._use(at + k, _row(n, found, k))
                 at += i.type.rank
@@ -282,14 +281,6 @@ def argsort(n: AtenNode, self: Value, dim: int = -1, descending: bool = False) -
 # Positions that depend on data
 
 
-def _positions(n: AtenNode, x: Value) -> Value:
-    """Where x is not 0, [rank, count]; only a run knows the count."""
-    places, count = n.add(NonZero(), x)
-    most = extents.product(x.type.shape)
-    (found,) = n.measured(count, bounds=[most])
-    return n.add(Leading(found), places)
-
-
 def _row(n: AtenNode, places: Value, k: int) -> Value:
     """Row k of positions."""
     return n.reshape(
@@ -299,7 +290,7 @@ def _row(n: AtenNode, places: Value, k: int) -> Value:
 
 @aten_op("aten.nonzero.default")
 def nonzero(n: AtenNode, self: Value) -> Value:
-    found = n.permute(_positions(n, n.reshape(self, (1,)) if not self.type.rank else self), (1, 0))
+    found = n.permute(n.places(n.reshape(self, (1,)) if not self.type.rank else self), (1, 0))
     if self.type.rank:
         return found
     return n.add(slicing.Slice((0,), (0,), (1,), (1,)), found)
@@ -309,5 +300,5 @@ def nonzero(n: AtenNode, self: Value) -> Value:
 def masked_select(n: AtenNode, self: Value, mask: Value) -> Value:
     shape = rules.broadcast_shapes("masked_select", self.type.shape, mask.type.shape)
     flat = n.reshape(n.expand(mask, shape), (-1,))
-    at = _row(n, _positions(n, flat), 0)
+    at = _row(n, n.places(flat), 0)
     return n.add(gather.Gather(0), n.reshape(n.expand(self, shape), (-1,)), at)

@@ -88,8 +88,8 @@ def _avg_pool(
     op = pool.AvgPool(kernel, strides, (*pads, *pads), (), ceil_mode, includes)
     if divisor_override is None:
         return _batched(n, self, rank, lambda x: n.add(op, x))
-    # A window that overhangs the end in ceil mode counts fewer places than the kernel has, so the
-    # sum is that of a maximum norm's relative: (sum |x|^1) needs no sign, hence two pools.
+    # A mean divides by how many places a window has, which differs at the end in ceil mode.  So a
+    # window's sum is taken; LpPool adds magnitudes, hence one for each sign.
     total = pool.LpPool(kernel, strides, (*pads, *pads), (), ceil_mode, 1)
     zero = n.tensor(0, self.dtype)
     parts = [

@@ -18,6 +18,7 @@ from tilesmith.ops import rules
 from tilesmith.ops.base import Op
 from tilesmith.ops.elementwise import Cast
 from tilesmith.ops.gather import Gather
+from tilesmith.ops.select import Leading, NonZero
 from tilesmith.ops.shape import Reshape
 from tilesmith.support.errors import ModelError, OpenDimensionError, UnsupportedError
 
@@ -163,6 +164,14 @@ class NodeContext:
         found = self.builder.measure(value, [bounds[i] for i in unknown], zero, self.label)
         new = dict(zip(unknown, found, strict=True))
         return tuple(new[i] if d is None else d for i, d in enumerate(known))
+
+    def places(self, x: Value) -> Value:
+        """The positions of the elements other than 0, i64 [rank, how many], in row-major order;
+        only a run knows how many.
+        """
+        found, count = self.add(NonZero(), x)
+        (length,) = self.measured(count, bounds=[found.type.shape[1]])
+        return self.add(Leading(length), found)
 
     def shape(self, value: Value) -> tuple[int, ...]:
         """The shape of a value as numbers.  Raises OpenDimensionError where one is symbolic."""

@@ -11,7 +11,6 @@ from tilesmith.frontend.onnx.node import OnnxNode
 from tilesmith.graph.nodes import Value
 from tilesmith.ir.dtypes import DType, f64, i64
 from tilesmith.ops import elementwise as ew
-from tilesmith.ops import select
 
 _MOST = 1 << 40
 """Beyond every extent."""
@@ -78,7 +77,5 @@ def mel_filters(n: OnnxNode, sizes: Sequence[Value], edges: Sequence[Value], dty
 
 
 def places_of(n: OnnxNode, x: Value) -> Numbers:
-    """The positions of the elements other than 0, i64 [rank, how many], in row-major order."""
-    found, count = n.add(select.NonZero(), x)
-    (length,) = n.measured(count, bounds=[found.type.shape[1]])
-    return Numbers(n, n.add(select.Leading(length), found))
+    """`OnnxNode.places` as numbers."""
+    return Numbers(n, n.places(x))

@@ -45,7 +45,7 @@ def tail_versions(stmt: Stmt, ctx: Context, extents: frozenset[Var], budget: int
         last = _last_row(loop, ctx)
         rows = None if last is None else _expected_rows(last, loop, extents)
         if last is not None and rows is not None and unrolled_size(stmt) <= budget:
-            exact = _whole(_of_rows(stmt, ctx, last, rows), ctx)
+            exact = _whole(_of_rows(stmt, last, rows), ctx)
             return If(Compare("eq", from_affine(*last), const(rows - 1)), exact, whole)
     return whole
 
@@ -67,7 +67,7 @@ def _expected_rows(last: Affine, loop: For, extents: frozenset[Var]) -> int | No
         return None
     tile, found = int(loop.extent.value), last[1]
     for atom, k in last[0].items():
-        if isinstance(atom, Var) and atom in extents:
+        if symbols_in(atom) <= extents:
             found += k * expected(atom)
         elif k % tile:
             return None
@@ -75,12 +75,12 @@ def _expected_rows(last: Affine, loop: For, extents: frozenset[Var]) -> int | No
     return rows if rows < tile else None
 
 
-def _of_rows(stmt: Stmt, ctx: Context, last: Affine, rows: int) -> Stmt:
+def _of_rows(stmt: Stmt, last: Affine, rows: int) -> Stmt:
     """`stmt` where the last row of register tiles is number `rows` - 1."""
     if isinstance(stmt, For) and _guard(stmt) == last:
         assert isinstance(stmt.body, If)
         return For(stmt.var, stmt.start, const(rows), stmt.kind, stmt.body.then)
-    return rebuild(stmt, lambda s: _of_rows(s, ctx, last, rows), lambda e: e)
+    return rebuild(stmt, lambda s: _of_rows(s, last, rows), lambda e: e)
 
 
 def _whole(stmt: Stmt, ctx: Context) -> Stmt:
