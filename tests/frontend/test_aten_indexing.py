@@ -52,7 +52,7 @@ def test_writes():
             low.scatter(0, j[:1], 7.0), low.scatter_reduce(0, j, v, "mean"),
             low.scatter_reduce(0, j, v, "amax", include_self=False),
             low.index_put((x >= 0,), torch.tensor(3.0)),
-            low.masked_scatter(v[:1] > 0, v), (x > 0).scatter_reduce(0, j, v > 0, "sum"),
+            low.masked_scatter(j[:1] > 0, v), (x > 0).scatter_reduce(0, j, v > 0, "sum"),
         )  # fmt: skip
 
     check(writes, x, i, v, j)
