@@ -5,8 +5,8 @@ DIR holds the zoo with open dimensions, as `python benchmarks/zoo.py DIR --dynam
 
 - At the expected size: the program for all sizes takes turns with the one for that size alone.
 - Over many sizes: one program runs images and texts of many sizes, beside ONNX Runtime with one
-  session.  Their answers are compared.  The program for the expected size alone says what the
-  ratio would be if nothing were open.
+  session.  Their answers are compared.  Programs for each of the sizes alone say what the ratio
+  would be if nothing were open.
 
 Each model runs in a process of its own with a time limit.  What is done is kept in the results file
 at once: run again after an interruption, it goes on where it stopped (`--again` starts afresh).
@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -48,10 +48,13 @@ SLOWER, MEAN = 1.10, 1.05
 times of the program for that size alone."""
 
 KEPT = 0.9
-"""Over many sizes: how much of the fixed program's factor over ONNX Runtime must be left."""
+"""Over many sizes: how much of the fixed programs' factor over ONNX Runtime must be left."""
 
 CLOSE = 1e-3
 """The largest difference from ONNX Runtime's answer, relative to the largest magnitude."""
+
+ENGINES = ("dynamic", "fixed", "onnxruntime")
+"""What takes turns at each of many sizes."""
 
 LIMIT = 900.0  # seconds for one model in one part
 
@@ -160,41 +163,38 @@ def code_bytes(exe: Executable) -> int:
 
 
 def over_sizes(name: str, s: Settings) -> dict[str, Any]:
-    """One program at many sizes beside ONNX Runtime; `fixed` is the program for the expected size
-    alone, at that size.
-    """
+    """At many sizes: one program for all of them, a program for each alone, and ONNX Runtime."""
     case = CASES[name]
-    expected = case.shapes(*case.expected)
     with tempfile.TemporaryDirectory() as folder:
         path = s.zoo / f"{name}.onnx"
         if case.build is not None:
             path = Path(folder) / f"{name}.onnx"
             onnx.save(case.build(), path)
-        fixed = ts.compile(path, threads=s.threads, shapes=expected)
-        general = ts.compile(path, threads=s.threads, expected=expected)
+        general = ts.compile(path, threads=s.threads, expected=case.shapes(*case.expected))
         session = onnxruntime_session(path, s.threads)
-    return {
-        "fixed": beside(session, fixed, expected, s),
-        "sizes": [
-            {"size": size, **beside(session, general, case.shapes(*size), s)}
-            for size in spread(case.sizes, s.sizes)
-        ],
-    }
+        rows: list[dict[str, Any]] = []
+        for size in spread(case.sizes, s.sizes):
+            shapes = case.shapes(*size)
+            fixed = ts.compile(path, threads=s.threads, shapes=shapes)
+            rows.append({"size": size, **beside(session, general, fixed, s)})
+    return {"sizes": rows}
 
 
-def beside(
-    session: Any, exe: Executable, shapes: Mapping[str, Shape], s: Settings
-) -> dict[str, Any]:
-    """Times of a program and of ONNX Runtime on the same inputs, and their difference."""
-    specs = [replace(i, shape=shapes[i.name]) for i in exe.inputs]
-    arrays = random_inputs(specs, seed=0)
+def beside(session: Any, general: Executable, fixed: Executable, s: Settings) -> dict[str, Any]:
+    """Times of the three on the same inputs, and the difference between answers."""
+    arrays = random_inputs(fixed.inputs, seed=0)
     theirs = bound_run(session, arrays)
-    runs = {"tilesmith": lambda: exe.run(arrays), "onnxruntime": theirs}
-    ours, wanted = [*exe.run(arrays).values()], [np.array(a) for a in theirs()]
+    runs = {
+        "dynamic": lambda: general.run(arrays),
+        "fixed": lambda: fixed.run(arrays),
+        "onnxruntime": theirs,
+    }
+    ours, wanted = [*general.run(arrays).values()], [np.array(a) for a in theirs()]
     same_shapes = [a.shape for a in ours] == [a.shape for a in wanted]
     taken = interleave(runs, rounds=s.rounds, turn_seconds=s.turn, least=1)
     return {
-        **times(taken, "tilesmith", "onnxruntime"),
+        **times(taken, "dynamic", "onnxruntime"),
+        "fixed": ratio(taken["onnxruntime"], taken["fixed"]),
         "difference": difference(wanted, ours) if same_shapes else math.inf,
     }
 
@@ -246,16 +246,16 @@ def sizes_tables(rows: Mapping[str, Any]) -> tuple[str, bool]:
             continue
         texts.append(table(
             f"{name}: medians (minima) in ms",
-            ("size", "tilesmith", "onnxruntime", "difference", "onnxruntime / tilesmith"),
+            ("size", *ENGINES, "difference", "onnxruntime / dynamic"),
             [size_line(x) for x in r["sizes"]],
         ))  # fmt: skip
-        met &= all(x["difference"] <= CLOSE for x in (r["fixed"], *r["sizes"]))
-        fixed.append(r["fixed"]["ratio"])
+        met &= all(x["difference"] <= CLOSE for x in r["sizes"])
+        fixed.append(geometric_mean([x["fixed"] for x in r["sizes"]]))
         general.append(geometric_mean([x["ratio"] for x in r["sizes"]]))
-        least = min(r["sizes"], key=lambda x: x["ratio"])
+        least = min(r["sizes"], key=lambda x: x["ratio"] / x["fixed"])
         lines.append([
-            name, f"{fixed[-1]:.2f}", f"{general[-1]:.2f}",
-            f"{general[-1] / fixed[-1]:.2f}", f"{least['ratio']:.2f} at {size_text(least)}",
+            name, f"{fixed[-1]:.2f}", f"{general[-1]:.2f}", f"{general[-1] / fixed[-1]:.2f}",
+            f"{least['ratio'] / least['fixed']:.2f} at {size_text(least)}",
         ])  # fmt: skip
     if general:
         means = geometric_mean(fixed), geometric_mean(general)
@@ -263,13 +263,13 @@ def sizes_tables(rows: Mapping[str, Any]) -> tuple[str, bool]:
         met &= kept >= KEPT
         said = f"{kept:.2f} (>= {KEPT} {verdict(kept >= KEPT)})"
         lines.append(["geometric mean", *(f"{m:.2f}" for m in means), said, ""])
-    columns = ("model", "fixed, expected size", "dynamic, all sizes", "kept", "worst")
+    columns = ("model", "a program for each size", "one for all", "kept", "least kept")
     texts.append(table("onnxruntime / tilesmith", columns, lines))
     return "\n".join(texts), met
 
 
 def size_line(r: Mapping[str, Any]) -> list[str]:
-    engines = (r["engines"][e] for e in ("tilesmith", "onnxruntime"))
+    engines = (r["engines"][e] for e in ENGINES)
     said = f"{r['difference']:.1e}" + ("" if r["difference"] <= CLOSE else " **missed**")
     return [
         size_text(r),
