@@ -14,7 +14,8 @@ from test_operators import check, made, normal, onnxruntime
 
 from tilesmith.frontend.load import load
 from tilesmith.graph.evaluate import evaluate
-from tilesmith.support.errors import UnsupportedError
+from tilesmith.ops.packed import DequantizeBlocks
+from tilesmith.support.errors import ModelError, UnsupportedError
 
 contrib = partial(made, domain="com.microsoft")
 RNG = np.random.default_rng(5)
@@ -358,6 +359,95 @@ def test_products_with_weights_of_few_bits(bits, zeros):
     weights = ((values - points[..., None]) * scales[..., None]).reshape(columns, -1)[:, :inner]
     model = contrib("MatMulNBits", inputs, constants=constants, **sizes)
     check(model, inputs, [inputs["a"] @ weights.T.astype(np.float32)], 1e-3, 1e-4)
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("form", ["in order", "shuffled", "uneven", "input"])
+def test_groups_in_another_order(form, zeros):
+    """`g_idx` as GPTQ writes it: a group of 16 for each step of K."""
+    rows, inner, columns, block, blocks = 3, 40, 5, 16, 3
+    rng = np.random.default_rng(7)
+    values = rng.integers(0, 16, (columns, blocks, block))
+    scales = positive(columns, blocks) * 0.1
+    groups = np.arange(blocks * block, dtype=np.int32) // block
+    if form == "uneven":
+        groups = rng.integers(0, blocks, blocks * block).astype(np.int32)
+    elif form != "in order":
+        groups[:inner] = rng.permutation(groups[:inner])
+    points = rng.integers(0, 16, (columns, blocks)) if zeros else np.full((columns, blocks), 8)
+    constants = {"b": _packed(values, 4), "s": scales}
+    constants |= {"z": _packed(points, 4)} if zeros else {}
+    inputs: dict[str, np.ndarray] = {"a": normal(rows, inner)}
+    (inputs if form == "input" else constants)["g"] = groups
+    model = contrib("MatMulNBits", inputs, constants=constants, N=columns, K=inner, bits=4,
+                    block_size=block)  # fmt: skip
+    model.graph.node[0].input[:] = ["a", "b", "s", "z" if zeros else "", "g"]
+    at = groups[:inner]
+    plain = values.reshape(columns, -1)[:, :inner]
+    weights = ((plain - points[:, at]) * scales[:, at]).astype(np.float32)
+    check(model, inputs, [inputs["a"] @ weights.T], 1e-3, 1e-4)
+    packed = any(isinstance(node.op, DequantizeBlocks) for node in load(model).nodes)
+    assert packed == (form in ("in order", "shuffled")), "weights stay packed"
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        (np.full(16, 1, np.int32), "expected groups from 0 to 0 in g_idx, found 1 to 1"),
+        (np.zeros(8, np.int32), "expected 16 numbers in g_idx, found"),
+    ],
+)
+def test_groups_that_do_not_fit(groups, message):
+    constants = {"b": uint8(1, 1, 8), "s": positive(1), "g": groups}
+    model = contrib("MatMulNBits", {"a": normal(2, 16)}, constants=constants, N=1, K=16, bits=4,
+                    block_size=16)  # fmt: skip
+    model.graph.node[0].input[:] = ["a", "b", "s", "", "g"]
+    with pytest.raises(ModelError, match=message):
+        load(model)
+
+
+SCALED: dict[str, tuple[int, Callable[[Any], onnx.ModelProto]]] = {
+    "QuantizeLinear": (1, lambda s: made("QuantizeLinear", given((2,)), constants={"s": s})),
+    "DequantizeLinear": (
+        1, lambda s: made("DequantizeLinear", {"x": uint8(2)}, constants={"s": s}),
+    ),
+    "QLinearMatMul": (
+        6,
+        lambda s: made("QLinearMatMul", {"a": uint8(2, 3)}, constants={
+            "as": positive(1), "az": uint8(1), "b": uint8(3, 2), "bs": positive(1),
+            "bz": uint8(1), "s": s, "z": uint8(1)}),
+    ),
+    "QLinearSigmoid": (
+        3,
+        lambda s: contrib("QLinearSigmoid", {"x": uint8(2)}, constants={
+            "xs": positive(1), "xz": uint8(1), "s": s, "z": uint8(1)}),
+    ),
+    "MatMulIntegerToFloat": (
+        2,
+        lambda s: contrib("MatMulIntegerToFloat", {"a": uint8(2, 3)}, constants={
+            "b": uint8(3, 2), "s": s, "bs": positive(1)}),
+    ),
+    "MatMulNBits": (
+        2,
+        lambda s: contrib("MatMulNBits", {"a": normal(2, 16)}, constants={
+            "b": uint8(1, 1, 8), "s": s}, N=1, K=16, bits=4, block_size=16),
+    ),
+}  # fmt: skip
+"""For each operator, the number of an input that is a scale, and a model with that scale."""
+
+
+@pytest.mark.parametrize("op", SCALED)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 0.0])
+def test_scales_that_are_no_numbers(op, value):
+    at, model = SCALED[op]
+    divides = op in ("QuantizeLinear", "QLinearMatMul", "QLinearSigmoid")
+    if value == 0 and not divides:
+        load(model(np.zeros(1, np.float32)))  # such numbers are all 0
+        return
+    wanted = "numbers other than 0" if divides else "numbers"
+    message = f"expected finite {wanted} as scales in input {at}, found {value}"
+    with pytest.raises(ModelError, match=message):
+        load(model(np.asarray([value], np.float32)))
 
 
 @pytest.mark.parametrize("zeros", [False, True])

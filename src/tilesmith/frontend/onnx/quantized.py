@@ -6,6 +6,8 @@ number, one per place of an axis, or one per block along an axis.
 
 from __future__ import annotations
 
+import numpy as np
+
 from tilesmith.frontend.common.slots import Result
 from tilesmith.frontend.onnx.convolutions import convolve, minus_zero_point
 from tilesmith.frontend.onnx.elementwise import cast_to, saturating_cast
@@ -58,6 +60,21 @@ def along(n: OnnxNode, v: Value, x: Value, axis: int, block: int) -> Value:
     return reshape_to(n, v, (*places, *[1] * (rank - axis - 1)))
 
 
+def scale_at(n: OnnxNode, at: int, divides: bool = False) -> Value:
+    """Input `at`, a scale.  Raises ModelError for a constant with a NaN or an infinity, or with a
+    zero by which numbers are divided (`divides`).
+    """
+    v = n.input(at)
+    if not n.builder.is_constant(v):
+        return v
+    found = n.builder.data(v).read().astype(np.float32)
+    bad = found[~np.isfinite(found) | (divides & (found == 0))]
+    if bad.size:
+        wanted = "numbers other than 0" if divides else "numbers"
+        n.bad(f"expected finite {wanted} as scales in input {at}, found {bad[0]}")
+    return v
+
+
 def quantize(
     n: OnnxNode, x: Value, scale: Value, zero: Value | None, to: DType, saturate: bool = True
 ) -> Value:
@@ -105,7 +122,7 @@ def _quantized(n: OnnxNode, d: DType, what: str, bits: int) -> None:
 
 @onnx_op("QuantizeLinear", since=10)
 def quantize_linear(n: OnnxNode) -> Result:
-    x, scale, zero = n.input(0), n.input(1), n.optional(2)
+    x, factor, zero = n.input(0), scale_at(n, 1, divides=True), n.optional(2)
     axis = n.attr_int("axis", 1) if n.version >= 13 else 1
     block = n.attr_int("block_size", 0) if n.version >= 21 else 0
     to = u8 if zero is None else zero.dtype
@@ -114,25 +131,25 @@ def quantize_linear(n: OnnxNode) -> Result:
     if n.version >= 23 and n.attr_int("precision", 0) not in (0, 1):
         n.unsupported("a precision other than f32")
     _quantized(n, to, "results", 16)
-    scale = along(n, scale, x, axis, block)
+    factor = along(n, factor, x, axis, block)
     zero = None if zero is None else along(n, zero, x, axis, block)
-    return quantize(n, x, scale, zero, to, bool(n.attr_int("saturate", 1)))
+    return quantize(n, x, factor, zero, to, bool(n.attr_int("saturate", 1)))
 
 
 @onnx_op("DequantizeLinear", since=10)
 def dequantize_linear(n: OnnxNode) -> Result:
-    q, scale, zero = n.input(0), n.input(1), n.optional(2)
+    q, factor, zero = n.input(0), scale_at(n, 1), n.optional(2)
     axis = n.attr_int("axis", 1) if n.version >= 13 else 1
     block = n.attr_int("block_size", 0) if n.version >= 21 else 0
-    to = scale.dtype
+    to = factor.dtype
     if n.version >= 23 and n.attr_int("output_dtype", 0):
         to = element_type(n.attr_int("output_dtype"), "attribute 'output_dtype'")
     _quantized(n, q.dtype, "inputs", 32)
     if block and q.dtype.is_int and q.type.is_static:
-        return in_blocks(n, q, scale, zero, axis, block, to)
-    scale = along(n, scale, q, axis, block)
+        return in_blocks(n, q, factor, zero, axis, block, to)
+    factor = along(n, factor, q, axis, block)
     zero = None if zero is None else along(n, zero, q, axis, block)
-    return dequantize(n, q, scale, zero, to)
+    return dequantize(n, q, factor, zero, to)
 
 
 @onnx_op("DynamicQuantizeLinear", since=11)
@@ -152,9 +169,15 @@ def _requantize(
     )
 
 
+def _scales(n: OnnxNode) -> tuple[Value, Value, Value]:
+    """Those of both operands and of the result."""
+    return scale_at(n, 1), scale_at(n, 4), scale_at(n, 6, divides=True)
+
+
 @onnx_op("QLinearMatMul", since=10)
 def qlinear_matmul(n: OnnxNode) -> Result:
-    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (n.input(i) for i in range(8))
+    a, _, a_zero, b, _, b_zero, _, y_zero = (n.input(i) for i in range(8))
+    a_scale, b_scale, y_scale = _scales(n)
     for d in (a.dtype, b.dtype, y_zero.dtype):
         integer(n, d, "operands")
 
@@ -172,7 +195,8 @@ def qlinear_matmul(n: OnnxNode) -> Result:
 
 @onnx_op("QLinearConv", since=10)
 def qlinear_conv(n: OnnxNode) -> Result:
-    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (n.input(i) for i in range(8))
+    x, _, x_zero, w, _, w_zero, _, y_zero = (n.input(i) for i in range(8))
+    x_scale, w_scale, y_scale = _scales(n)
     for d in (x.dtype, w.dtype, y_zero.dtype):
         integer(n, d, "operands")
     wide_x = n.add(ew.Sub(), cast_to(n, x, i32), cast_to(n, x_zero, i32))

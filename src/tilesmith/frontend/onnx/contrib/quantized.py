@@ -23,6 +23,7 @@ from tilesmith.frontend.onnx.quantized import (
     in_blocks,
     qlinear_conv,
     quantize,
+    scale_at,
 )
 from tilesmith.frontend.onnx.recurrent import recurrent
 from tilesmith.frontend.onnx.reductions import reduction_of
@@ -42,7 +43,7 @@ def _float(n: OnnxNode, at: int) -> Value:
     """The number that inputs `at` (quantised), `at` + 1 (scale) and `at` + 2 (zero point) stand
     for.
     """
-    return dequantize(n, n.input(at), _one(n, n.input(at + 1)), _zero(n, at + 2), f32)
+    return dequantize(n, n.input(at), _one(n, scale_at(n, at + 1)), _zero(n, at + 2), f32)
 
 
 def _one(n: OnnxNode, v: Value) -> Value:
@@ -60,7 +61,8 @@ def _zero(n: OnnxNode, at: int) -> Value | None:
 def _quantized(n: OnnxNode, y: Value, at: int, like: Value) -> Value:
     """`y` by the scale and zero point in inputs `at` and `at` + 1."""
     zero = _zero(n, at + 1)
-    return quantize(n, y, _one(n, n.input(at)), zero, like.dtype if zero is None else zero.dtype)
+    to = like.dtype if zero is None else zero.dtype
+    return quantize(n, y, _one(n, scale_at(n, at, divides=True)), zero, to)
 
 
 def _on_floats(n: OnnxNode, compute: OnFloats, count: int) -> Result:
@@ -159,7 +161,7 @@ def _flat(n: OnnxNode, scale: Value) -> Value:
 
 @contrib_op("MatMulIntegerToFloat")
 def matmul_integer_to_float(n: OnnxNode) -> Result:
-    a, b, a_scale, b_scale = (n.input(i) for i in range(4))
+    a, b, a_scale, b_scale = n.input(0), n.input(1), scale_at(n, 2), scale_at(n, 3)
     y = integer_product(n, a, b, a_scale, b_scale, n.optional(4), n.optional(5))
     bias = n.optional(6)
     return y if bias is None else n.add(ew.Add(), y, bias)
@@ -168,7 +170,7 @@ def matmul_integer_to_float(n: OnnxNode) -> Result:
 @contrib_op("DynamicQuantizeMatMul")
 def dynamic_quantize_matmul(n: OnnxNode) -> Result:
     """The left operand is quantised by its own range."""
-    b, b_scale, b_zero, bias = n.input(1), n.input(2), n.optional(3), n.optional(4)
+    b, b_scale, b_zero, bias = n.input(1), scale_at(n, 2), n.optional(3), n.optional(4)
     made = dynamic_quantize_linear(n.as_operator("DynamicQuantizeLinear", 11, (n.input(0),)))
     a, scale, zero = (_value(n, v) for v in made) if isinstance(made, tuple) else n.bad("")
     y = integer_product(n, a, b, scale, b_scale, zero, b_zero)
@@ -181,8 +183,8 @@ def dynamic_quantize_lstm(n: OnnxNode) -> Result:
     gates]; inputs and states are not rounded to 8 bits.
     """
     slots, weights = n.slots, []
-    for at, scale_at in ((1, 8), (2, 10)):
-        w, scale, zero = n.input(at), n.input(scale_at), n.input(scale_at + 1)
+    for at, scaled in ((1, 8), (2, 10)):
+        w, scale, zero = n.input(at), scale_at(n, scaled), n.input(scaled + 1)
         scale, zero = (
             reshape_to(n, v, (n.extent(v, 0), 1, n.extent(v, 1) if v.type.rank == 2 else 1))
             for v in (scale, zero)
@@ -194,7 +196,8 @@ def dynamic_quantize_lstm(n: OnnxNode) -> Result:
 @contrib_op("QGemm")
 def q_gemm(n: OnnxNode) -> Result:
     """alpha A B + C, as floats or, with a scale of the result, quantised."""
-    a, a_scale, a_zero, b, b_scale, b_zero = (n.input(i) for i in range(6))
+    a, a_zero, b, b_zero = (n.input(i) for i in (0, 2, 3, 5))
+    a_scale, b_scale = scale_at(n, 1), scale_at(n, 4)
     turned = [n.attr_flag("transA"), n.attr_flag("transB")]
     a, b = (
         n.add(shape.Transpose((1, 0)), x) if t else x for x, t in zip((a, b), turned, strict=True)
@@ -256,10 +259,13 @@ _NARROW = {2: uint2, 4: uint4, 8: u8}
 
 @contrib_op("MatMulNBits")
 def matmul_n_bits(n: OnnxNode) -> Result:
-    """A times the transpose of B [N, K], which is quantised in blocks along K."""
-    a, b, scales, zeros, bias = *(n.input(i) for i in range(3)), n.optional(3), n.optional(5)
-    if n.optional(4) is not None or n.attr_int("weight_prepacked", 0):
-        n.unsupported("groups in another order (g_idx), or weights that are packed already")
+    """A times the transpose of B [N, K], which is quantised in blocks along K.
+
+    g_idx names the block of each step of K, if that is not the one in which it lies.
+    """
+    a, b, scales, zeros, bias = n.input(0), n.input(1), scale_at(n, 2), n.optional(3), n.optional(5)
+    if n.attr_int("weight_prepacked", 0):
+        n.unsupported("weights that are packed already")
     n.ignore("accuracy_level")  # how much may be lost, not what is computed
     columns, inner = n.attr_int("N"), n.attr_int("K")
     block, bits = n.attr_int("block_size"), n.attr_int("bits", 4)
@@ -276,9 +282,49 @@ def matmul_n_bits(n: OnnxNode) -> Result:
     else:
         zeros = reshape_to(n, zeros, (columns, zeros.type.size // columns))
         zeros = _first(n, unpacked(n, zeros, bits), blocks) if zeros.dtype is u8 else zeros
-    wide = in_blocks(n, numbers, scales, zeros, 1, block, a.dtype)
+    groups = n.optional(4)
+    order = None if groups is None else _group_order(n, groups, inner, block)
+    if groups is not None and order is None:  # groups of any sizes: a scale for each weight
+        places = _first(n, reshape_to(n, groups, (1, groups.type.size)), inner)
+        places = reshape_to(n, places, (inner,))
+        each = n.add(gather.Gather(1), scales, places)
+        offsets = n.add(gather.Gather(1), zeros, places) if zeros.type.size > 1 else zeros
+        wide = dequantize(n, cast_to(n, numbers, u8), each, offsets, a.dtype)
+    else:
+        if order is not None:
+            numbers = _reordered(n, numbers, order)
+            a = n.add(gather.Gather(a.type.rank - 1), a, n.const(order))
+        wide = in_blocks(n, numbers, scales, zeros, 1, block, a.dtype)
     y = n.add(mm.MatMul(transpose_b=True), a, wide)
     return y if bias is None else n.add(ew.Add(), y, bias)
+
+
+def _reordered(n: OnnxNode, numbers: Value, order: np.ndarray) -> Value:
+    """The columns of `numbers` in another order; constants stay constants."""
+    if not n.builder.is_constant(numbers):
+        return n.add(gather.Gather(1), numbers, n.const(order))
+    data = n.builder.data(numbers)
+    made = Data(lambda: np.ascontiguousarray(data.read()[:, order]))
+    return n.builder.lazy_constant(numbers.type, made)
+
+
+def _group_order(n: OnnxNode, groups: Value, inner: int, block: int) -> np.ndarray | None:
+    """The order of the steps of K in which those of a group are neighbours; None if groups are not
+    known, or some group has more or fewer than `block` steps.
+    """
+    if groups.type.size < inner:
+        n.bad(f"expected {inner} numbers in g_idx, found {groups.type}")
+    if not n.builder.is_constant(groups):
+        return None
+    found = n.builder.data(groups).read().reshape(-1)[:inner]
+    blocks = -(-inner // block)
+    if found.min() < 0 or found.max() >= blocks:
+        n.bad(
+            f"expected groups from 0 to {blocks - 1} in g_idx, found {found.min()} to {found.max()}"
+        )
+    order = np.argsort(found, kind="stable")
+    is_even = np.array_equal(found[order], np.arange(inner) // block)
+    return order if is_even else None
 
 
 @contrib_op("GatherBlockQuantized")
