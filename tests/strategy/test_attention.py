@@ -152,3 +152,15 @@ def test_a_norm_between_products_with_weights_is_no_attention() -> None:
     ]
     assert not any(names.count("matmul") > 1 for names in groups)
     assert_right(graph)
+
+
+@pytest.mark.parametrize("shape", [(4, 16, 8), (40, 24), (1, 2, 9, 7)])
+def test_queries_keys_and_values_that_are_one_computed_tensor(shape: tuple[int, ...]) -> None:
+    """softmax(y y^T) y: one copy of y serves as queries and as keys."""
+    b = Builder("similarity")
+    x = b.input("x", TensorType(dtype("f32"), shape))
+    y = b.add(Add(), x, b.input("bias", TensorType(dtype("f32"), shape[-1:])))
+    p = b.add(Softmax(-1), b.add(MatMul(transpose_b=True), y, y))
+    graph = b.finish([b.add(MatMul(), p, y)], ["z"])
+    assert kernels(graph) == 1
+    assert_right(graph)

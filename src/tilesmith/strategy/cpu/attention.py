@@ -123,8 +123,10 @@ def schedule_attention(group: Group, target: Target) -> tuple[Schedule, Group]:
     scores_tile = RegisterTile(height, _vectors_beside(height, keys, target, lanes), lanes)
     _schedule_logits(s, a, scores_acc, (o, mo), scores_tile, keys)
     at_head = None if heads is None else (o, heads)
-    _pack_keys(s, group, a.scores, scores_acc, scores_tile, at_head, target)
-    if _walk(group, a.scores.x, a.scores.op) is None:
+    is_packed = _pack_keys(s, group, a.scores, scores_acc, scores_tile, at_head, target)
+    # A copy of keys that are the queries too serves both factors.
+    is_copied = is_packed and a.scores.x.buffer is a.scores.w.buffer
+    if not is_copied and _walk(group, a.scores.x, a.scores.op) is None:
         _copy(s, a.scores.x, a.scores.op.reduce_axis[-1].var, scores_acc, (o, mo), lanes)
     walk = _walk(group, a.values.w, values)
     if walk is None or walk.get(values.axis[-1].var, 0) != 1:
@@ -281,18 +283,18 @@ def _pack_keys(
     tile: RegisterTile,
     at: tuple[Any, Any] | None,
     target: Target,
-) -> None:
+) -> bool:
     """Copy the keys of a head into column blocks, unless they are contiguous along the columns
-    already.
+    already.  Returns whether there is a copy.
     """
     column = c.op.axis[-1].var
     walk = _walk(group, c.w, c.op)
     if walk is not None and walk.get(column, 0) == 1:
-        return
+        return False
     packed = s.cache_read(c.w.buffer, "heap", [acc])  # type: ignore[arg-type]  # a tensor
     layout = packed_layout(c, tile)
     if layout is None:
-        return
+        return True
     s.transform_layout(packed, layout)
     stage = s[packed]
     n = next(d.axis for d in layout.dims if d.part == "inner")
@@ -306,6 +308,7 @@ def _pack_keys(
         stage.reorder(outside, *rest, lane)
         stage.compute_at(*at)
     stage.vectorize(lane)
+    return True
 
 
 def _copy(
