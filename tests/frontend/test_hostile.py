@@ -27,9 +27,7 @@ def refused(source, match=".", **options):
 # Files
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"\x00", b"hello world", b"\xff" * 100, b"PK\x03\x04" + bytes(60)]
-)
+@pytest.mark.parametrize("content", [b"", b"\x00", b"hello world", b"\xff" * 100])
 def test_files_that_are_no_models(tmp_path, content):
     path = tmp_path / "m.onnx"
     path.write_bytes(content)

@@ -65,7 +65,7 @@ def command(
     json: JsonFlag = False,
 ) -> None:
     if model.suffix == ".tsm":
-        raise UsageError("check needs the source model (.onnx): a .tsm has no reference")
+        raise UsageError("check needs the source model (.onnx or .pt2): a .tsm has no reference")
     if not model.is_file():
         raise UsageError(f"there is no file {str(model)!r}")
     if plan:

@@ -11,6 +11,7 @@ import numpy as np
 from tilesmith import driver
 from tilesmith.cli.arguments import Wanted
 from tilesmith.cli.console import progress
+from tilesmith.driver.module import CompiledModule
 from tilesmith.host.values import sample
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.program import TensorSpec
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from tilesmith.frontend.common.inputs import Shapes
 
 T = TypeVar("T")
+
+SOURCES = (".onnx", ".pt2")
+"""How the files of source models end."""
 
 
 def open_model(
@@ -35,7 +39,7 @@ def open_model(
     if not path.exists():
         raise UsageError(f"there is no file {str(path)!r}")
     if path.is_dir():
-        raise UsageError(f"{str(path)!r} is a folder; expected an .onnx or .tsm file")
+        raise UsageError(f"{str(path)!r} is a folder; expected an .onnx, .pt2 or .tsm file")
     if path.suffix == ".tsm":
         if wanted.shapes:
             raise UsageError("--shape has no effect on a compiled .tsm file; compile with it")
@@ -58,7 +62,7 @@ def open_model(
             )
         return driver.load(path, threads=wanted.options.threads)
     with progress(f"compiling {path.name} for {wanted.options.target}"):
-        return with_shapes_of(
+        made = with_shapes_of(
             arrays or {},
             wanted.shapes,
             lambda shapes: driver.compile(
@@ -68,6 +72,7 @@ def open_model(
                 in_place=wanted.in_place,
             ),
         )  # fmt: skip
+    return made.in_order() if isinstance(made, CompiledModule) else made
 
 
 def with_shapes_of(

@@ -44,6 +44,7 @@ from tilesmith.cli.arguments import (
     with_options,
 )
 from tilesmith.cli.console import note, print_json, print_table
+from tilesmith.cli.models import SOURCES
 from tilesmith.driver import Session
 from tilesmith.graph.control import nodes_in
 from tilesmith.graph.nodes import Fused, Graph
@@ -84,7 +85,9 @@ class Ran(Generic[IR]):
 
 @with_options
 def command(
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="An .onnx model or IR text.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="SOURCE", help="An .onnx or .pt2 model, or IR text.")
+    ],
     wanted: Wanted,
     passes: Annotated[
         str | None, typer.Option(help="Passes to run, in this order, separated by commas.")
@@ -130,7 +133,7 @@ def command(
         constants: Mapping[str, np.ndarray] = {}
         if isinstance(ir, Graph):
             to = to or GRAPH
-            is_open = asks or source.suffix == ".onnx"
+            is_open = asks or source.suffix in SOURCES
             if (
                 passes is None
                 and from_ is None
@@ -174,7 +177,7 @@ def command(
 def _read(path: Path, wanted: Wanted, session: Session) -> Graph | Func:
     if not path.is_file():
         raise UsageError(f"there is no file {str(path)!r}")
-    if path.suffix == ".onnx":
+    if path.suffix in SOURCES:
         return driver.load_graph(
             path,
             wanted.shapes,
@@ -188,7 +191,7 @@ def _read(path: Path, wanted: Wanted, session: Session) -> Graph | Func:
         text = path.read_text()
     except UnicodeDecodeError:
         raise UsageError(
-            f"{str(path)!r} is neither an .onnx model nor the text of a graph or kernel"
+            f"{str(path)!r} is neither an .onnx or .pt2 model nor the text of a graph or kernel"
         ) from None
     if not text.lstrip().startswith("graph "):
         return parse_func(text)

@@ -42,7 +42,7 @@ def command(
     json: JsonFlag = False,
 ) -> None:
     if model.suffix == ".tsm":
-        raise UsageError("tune needs the source model (.onnx): a .tsm is compiled already")
+        raise UsageError("tune needs the source model (.onnx or .pt2): a .tsm is compiled already")
     if not model.is_file():
         raise UsageError(f"there is no file {str(model)!r}")
     interrupt = Interrupt()

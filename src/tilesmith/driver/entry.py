@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tilesmith.support.errors import UsageError
-from tilesmith.support.foreign import is_exported_program, is_module
+from tilesmith.support.foreign import is_archive, is_exported_program, is_module
 from tilesmith.support.options import Accuracy, Fallback, Options
 from tilesmith.support.precision import AUTO, precision_text
 
@@ -50,8 +50,9 @@ def compile(
 ) -> Executable:
     """Compile a model to native code.
 
-    model: a path to an ONNX file, its bytes, an `onnx.ModelProto`, a `Graph`; a `torch.nn.Module`
-        or a `torch.export.ExportedProgram`, of which it makes a `CompiledModule` (docs/pytorch.md).
+    model: a path to an ONNX file, its bytes, an `onnx.ModelProto`, a `Graph`; a `torch.nn.Module`,
+        a `torch.export.ExportedProgram` or an archive of it (a path to a `.pt2` file, or its
+        bytes), of which it makes a `CompiledModule` (docs/pytorch.md).
     example_inputs: what a `torch.nn.Module` is traced with: a tuple of positional arguments, a
         mapping of keyword arguments, or one tensor.
     target: "native" or a named level such as "x86-64-v3".
@@ -99,14 +100,22 @@ def compile(
     exported = None
     if is_module(model) or is_exported_program(model):
         from tilesmith.frontend.torch.capture import captured
+        from tilesmith.frontend.torch.exported import exported as exported_of
 
         # what it says of a module's dimensions is in the program then
         dynamic_of, dynamic = (dynamic, None) if is_module(model) else (None, dynamic)
-        model = exported = captured(model, example_inputs, dynamic_of)
+        model = captured(model, example_inputs, dynamic_of)
+        exported = exported_of(model)
     elif example_inputs is not None:
         raise UsageError(
             f"example_inputs are for a torch.nn.Module; the model is a {type(model).__name__}"
         )
+    elif is_archive(model):
+        from tilesmith.frontend.archive import ARCHIVE
+        from tilesmith.frontend.archive import exported as exported_of
+        from tilesmith.frontend.common.source import Source
+
+        exported = exported_of(Source.of(model, ARCHIVE.file))
     request = Request(
         model, options, shapes, values, dynamic, expected, in_place, pins=pins, forbid=forbid
     )

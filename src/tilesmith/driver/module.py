@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilesmith.frontend.torch.exported import Signature, signature
 from tilesmith.runtime.arrays import is_torch, to_torch
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.program import Program
@@ -16,6 +15,7 @@ from tilesmith.runtime.specialised import Sizes, Specialised
 from tilesmith.support.errors import ModelError
 
 if TYPE_CHECKING:
+    from tilesmith.frontend.aten.exported import Exported
     from tilesmith.runtime.profile import Profile
 
 
@@ -34,33 +34,26 @@ class CompiledModule(Specialised):
         self,
         program: Program,
         threads: int | None,
-        exported: Any,
+        exported: Exported,
         fixed: Sequence[tuple[Sizes, Executable]] = (),
         make: Callable[[Sizes], Executable] | None = None,
     ) -> None:
-        """exported: the `torch.export.ExportedProgram` that was compiled; the others are
-        `Specialised`'s.
-        """
+        """exported: the program that was compiled; the others are `Specialised`'s."""
         super().__init__(program, threads, fixed, make)
-        self._signature: Signature = signature(exported)
-        self._in, self._out = exported.call_spec.in_spec, exported.call_spec.out_spec
-        held = {**exported.constants, **exported.state_dict}
-        self._buffers = [held[name] for name in self._signature.written]
+        self._signature, self._structure = exported.signature, exported.structure
+        self._buffers = [_writable(exported.weights[name]) for name in self._signature.written]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model.  Raises ModelError for arguments that differ from the example inputs in
         structure, in constants, or in the types and fixed sizes of tensors.
         """
-        torch = sys.modules["torch"]
-        pytree = torch.utils._pytree
-        leaves, spec = pytree.tree_flatten((args, kwargs))
-        if spec != self._in:
-            leaves = self._reordered(args, kwargs)
+        leaves = self._structure.leaves(args, kwargs)
         found = super().__call__(*self._tensors(leaves), *self._buffers)
         results = found if isinstance(found, tuple) else (found,)
-        if not any(map(is_torch, leaves)) and not any(isinstance(a, np.ndarray) for a in leaves):
+        given = any(map(is_torch, leaves)) or any(isinstance(a, np.ndarray) for a in leaves)
+        if not given and "torch" in sys.modules:
             results = tuple(r if is_torch(r) else to_torch(r) for r in results)
-        return pytree.tree_unflatten(self._restored(results, leaves), self._out)
+        return self._structure.restored(self._restored(results, leaves))
 
     def _tensors(self, leaves: Sequence[Any]) -> list[Any]:
         """The leaves that are inputs; numbers as arrays."""
@@ -90,26 +83,17 @@ class CompiledModule(Specialised):
             _write(place, new)
         return made
 
-    def _reordered(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
-        """The leaves of arguments whose keywords come in another order."""
-        pytree = sys.modules["torch"].utils._pytree
-        names = self._in.child(1).context
-        leaves: list[Any] = []
-        if set(names) == set(kwargs):
-            again = (args, {name: kwargs[name] for name in names})
-            leaves, spec = pytree.tree_flatten(again)
-            if spec == self._in:
-                return leaves
-        raise ModelError(
-            f"expected arguments of the structure {_shown(self._in)}, as the example inputs have, "
-            f"found {_shown(pytree.tree_flatten((args, dict(kwargs)))[1])}"
-        )
+    def in_order(self) -> Executable:
+        """The same program, called with tensors in the order of `inputs`."""
+        if not self._fixed and self._make is None:
+            return Executable(self.program, self.threads)
+        return Specialised(self.program, self.threads, self._fixed, self._make)
 
     def _in_order(self, arrays: Sequence[Any], out: Any = None) -> Any:
         return super().__call__(*arrays, out=out)
 
     def profile(self, *args: Any, repeats: int = 10) -> Profile:
-        leaves, _ = sys.modules["torch"].utils._pytree.tree_flatten((args, {}))
+        leaves = self._structure.leaves(args, {})
         return super().profile(*self._tensors(leaves), *self._buffers, repeats=repeats)
 
     def __repr__(self) -> str:
@@ -125,5 +109,6 @@ def _write(place: Any, new: Any) -> None:
         place[...] = np.asarray(new)
 
 
-def _shown(spec: Any) -> str:
-    return "".join(str(spec).split("\n"))
+def _writable(buffer: Any) -> Any:
+    """A buffer that calls may write to: a module's own tensor, a copy of what an archive holds."""
+    return buffer if is_torch(buffer) else np.array(buffer)

@@ -9,6 +9,7 @@ from tilesmith.graph.nodes import Graph
 from tilesmith.ops.rules import UnequalDims
 from tilesmith.support.errors import UsageError
 
+from .archive import ARCHIVE
 from .common.errors import errors_name
 from .common.inputs import Given, Shapes, Values
 from .common.source import Frontend, Source
@@ -16,7 +17,7 @@ from .common.symbols import ExpectedSizes, Ranges, Symbols
 from .onnx import ONNX
 from .torch import TORCH
 
-FRONTENDS: tuple[Frontend, ...] = (TORCH, ONNX)
+FRONTENDS: tuple[Frontend, ...] = (TORCH, ARCHIVE, ONNX)
 """In the order in which they are asked.  ONNX is last: its files have no signature, so it takes
 every file that no other recognises.
 """
@@ -72,7 +73,7 @@ def source_nodes(model: Any) -> list[tuple[str, str]]:
 
 def _recognised(model: Any, opened: set[str] | None = None) -> tuple[Frontend, Source]:
     """A source model opened, and the frontend that reads it."""
-    source = Source.of(model, " or ".join(f.file for f in FRONTENDS if f.file), opened)
+    source = Source.of(model, " or ".join(f.file for f in reversed(FRONTENDS) if f.file), opened)
     for frontend in FRONTENDS:
         if frontend.recognises(source):
             return frontend, source

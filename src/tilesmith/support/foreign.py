@@ -1,8 +1,13 @@
-"""Objects of PyTorch, recognised by the names of their classes; nothing is imported for it."""
+"""Models of PyTorch, recognised without it: objects by the names of their classes, files by how
+they begin.
+"""
 
 from __future__ import annotations
 
+import os
 from typing import Any
+
+_ZIP = b"PK\x03\x04"
 
 
 def is_module(model: Any) -> bool:
@@ -13,6 +18,25 @@ def is_module(model: Any) -> bool:
 def is_exported_program(model: Any) -> bool:
     """Whether a model is a `torch.export.ExportedProgram`."""
     return _is_a(model, "torch.export.exported_program", "ExportedProgram")
+
+
+def is_zip(content: bytes | memoryview) -> bool:
+    """Whether these are the bytes of a ZIP file, as archives of PyTorch are."""
+    return bytes(content[: len(_ZIP)]) == _ZIP
+
+
+def is_archive(model: Any) -> bool:
+    """Whether a model is the path of a ZIP file, or its bytes."""
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return is_zip(memoryview(model))
+    if not isinstance(model, (str, os.PathLike)):
+        return False
+    try:
+        # O_NONBLOCK: opening a FIFO must not wait for a writer.
+        with open(os.open(model, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as f:
+            return is_zip(f.read(len(_ZIP)) or b"")
+    except (OSError, ValueError):
+        return False  # who opens it next says what is wrong
 
 
 def _is_a(model: Any, module: str, name: str) -> bool:

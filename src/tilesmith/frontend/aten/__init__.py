@@ -6,6 +6,7 @@ Importing this package registers every operator; it does not import `torch`.
 from tilesmith.frontend.aten import (
     activations,
     attention,
+    composites,
     contractions,
     convolutions,
     creation,
@@ -33,6 +34,7 @@ FAMILIES = (
     indexing,
     creation,
     symbols,
+    composites,
 )
 """The modules that register operators."""
 

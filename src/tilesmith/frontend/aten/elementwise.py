@@ -280,9 +280,10 @@ for _name, _make, _bools in (
     ("or", ew.BitwiseOr, ew.LogicalOr),
     ("xor", ew.BitwiseXor, ew.LogicalXor),
 ):
-    aten_op(*(f"aten.bitwise_{_name}.{kind}" for kind in ("Tensor", "Scalar", "Scalar_Tensor")))(
-        partial(_bitwise, make=_make, of_bools=_bools)
-    )
+    aten_op(
+        *(f"aten.bitwise_{_name}.{kind}" for kind in ("Tensor", "Scalar", "Scalar_Tensor")),
+        *(f"aten.__{_name}__.{kind}" for kind in ("Tensor", "Scalar")),
+    )(partial(_bitwise, make=_make, of_bools=_bools))
 
 
 @aten_op("aten.bitwise_not.default")

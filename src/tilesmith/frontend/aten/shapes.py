@@ -26,6 +26,7 @@ Size: TypeAlias = "Dim | Value"
 
 @aten_op(
     "aten.alias.default", "aten.clone.default", "aten.detach.default", "aten.contiguous.default",
+    "aten.detach_.default",
     "aten.lift_fresh_copy.default", "aten.lift_fresh.default", "aten.detach_copy.default",
     "aten.alias_copy.default", "aten.positive.default",
 )  # fmt: skip

@@ -9,12 +9,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tilesmith.frontend.aten.places import line_of
 from tilesmith.frontend.aten.program import Call, Ref
-from tilesmith.frontend.torch.tensors import element_type
+from tilesmith.frontend.aten.tensors import element_type
 from tilesmith.support.errors import UnsupportedError
-
-_FRAMES = ("torch/fx/", "torch/_", "torch/nn/", "torch/export/")
-"""Places in PyTorch, which are named only where a call has no other."""
 
 
 def calls(graph: Any) -> Iterator[Call]:
@@ -81,18 +79,4 @@ def argument(given: Any) -> Any:
 
 def where(node: Any) -> str:
     """The line of the model that made a node: "model.py:7 in forward: h = self.conv(x)"."""
-    trace = node.meta.get("stack_trace") or ""
-    places: list[tuple[str, str]] = []
-    for line in trace.splitlines():
-        text = line.strip()
-        if text.startswith('File "'):
-            file, _, rest = text.removeprefix('File "').partition('", line ')
-            number, _, function = rest.partition(", in ")
-            places.append((f"{file}:{number} in {function}", ""))
-        elif places and not places[-1][1]:
-            places[-1] = (places[-1][0], text)
-    own = [p for p in places if not any(f in p[0] for f in _FRAMES)] or places
-    if not own:
-        return node.name
-    place, code = own[-1]
-    return f"{place}: {code}" if code else place
+    return line_of(node.meta.get("stack_trace") or "") or node.name

@@ -1,4 +1,4 @@
-"""Tensors and element types of PyTorch as ours."""
+"""Tensors and element types of PyTorch as ours; also arrays in the place of tensors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,11 @@ _TYPES: dict[str, DType] = {
 
 
 def element_type(dtype: Any) -> DType:
-    """Our element type for a `torch.dtype`, or its name.  Raises UnsupportedError."""
+    """Our element type for a `torch.dtype`, or its name, or that of an array.  Raises
+    UnsupportedError.
+    """
+    if isinstance(dtype, np.dtype):
+        return dtypes.dtype(dtype)
     name = str(dtype).removeprefix("torch.")
     if name not in _TYPES:
         raise UnsupportedError(f"element type {name} is not supported")
@@ -36,15 +40,17 @@ def element_type(dtype: Any) -> DType:
 
 
 def contents(tensor: Any, what: str) -> np.ndarray:
-    """The contents of a tensor, in its own memory where that is in row-major order.
+    """The contents of a tensor or an array, in its own memory where that is in row-major order.
 
     what: the tensor in messages.
     """
-    if str(tensor.layout) != "torch.strided":
+    if not isinstance(tensor, np.ndarray) and str(tensor.layout) != "torch.strided":
         raise UnsupportedError(f"{what} has the layout {tensor.layout}; expected a dense tensor")
     return np.ascontiguousarray(to_numpy(tensor, what)).reshape(tuple(tensor.shape))
 
 
 def memory_of(tensor: Any) -> Hashable:
     """What tensors have in common that are the same elements: tied weights."""
+    if isinstance(tensor, np.ndarray):
+        return (tensor.ctypes.data, tensor.dtype, tensor.shape, tensor.strides)
     return (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())

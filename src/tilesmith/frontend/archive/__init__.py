@@ -1,0 +1,49 @@
+"""The frontend for archives of PyTorch: `.pt2` files, as `torch.export.save` writes them.
+
+PyTorch's own loader unpickles example inputs and evaluates text; this one reads JSON and arrays,
+trusts neither, and needs no PyTorch.
+"""
+
+from tilesmith.frontend.archive.files import Archive
+from tilesmith.frontend.archive.program import exported_of, nodes_of
+from tilesmith.frontend.aten.exported import Exported
+from tilesmith.frontend.aten.graph import graph_of
+from tilesmith.frontend.common.errors import errors_name
+from tilesmith.frontend.common.inputs import Given
+from tilesmith.frontend.common.source import Frontend, Source
+from tilesmith.graph.nodes import Graph
+from tilesmith.support.foreign import is_zip
+
+
+def exported(source: Source) -> Exported:
+    """The program in an archive.  Raises ModelError or UnsupportedError."""
+    assert source.content is not None
+    with errors_name(""):
+        return exported_of(Archive(source.content, source.name))
+
+
+def recognises(source: Source) -> bool:
+    return source.content is not None and is_zip(source.content)
+
+
+def load(source: Source, given: Given) -> Graph:
+    """The graph of an archived program (see `graph_of`)."""
+    return graph_of(exported(source), given)
+
+
+def nodes(source: Source) -> list[tuple[str, str]]:
+    """The names and operators of an archived program's calls."""
+    assert source.content is not None
+    with errors_name(""):
+        return nodes_of(Archive(source.content, source.name))
+
+
+ARCHIVE = Frontend(
+    "a PyTorch archive (.pt2)",
+    ("a path to an archive of torch.export", "its bytes"),
+    recognises,
+    load,
+    nodes,
+)
+
+__all__ = ["ARCHIVE", "exported"]

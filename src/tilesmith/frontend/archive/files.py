@@ -1,0 +1,123 @@
+"""The files in an archive of PyTorch, which is a ZIP file without compression.
+
+Nothing is unpacked or unpickled.  A name in the archive is only looked up among its entries, never
+on the disk; entries that are compressed are refused, so that none is larger than the archive.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import zipfile
+from typing import NoReturn
+
+import numpy as np
+
+from tilesmith.frontend.archive.json_values import Json
+from tilesmith.support.errors import ModelError
+
+_SIGNATURE = b"PK\x03\x04"
+_JSON_LIMIT = 1 << 30
+"""Most bytes of JSON; a large network has about 10 MB."""
+
+
+class Archive:
+    """The entries of an archive, by their names below its one folder."""
+
+    def __init__(self, content: bytes | memoryview, name: str) -> None:
+        """content: the archive's bytes.
+
+        name: what messages call it.
+
+        Raises ModelError if it is no sound ZIP file.
+        """
+        self._content, self.name = memoryview(content), name
+        try:
+            with zipfile.ZipFile(_Stream(self._content)) as z:
+                found = z.infolist()
+        except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError, EOFError) as e:
+            raise ModelError(
+                f"{name}: expected an archive of PyTorch, found a damaged ZIP file ({e}); save "
+                "or copy it again"
+            ) from None
+        self._entries: dict[str, tuple[int, int]] = {}
+        for info in found:
+            _, slash, inner = info.filename.partition("/")
+            inner = inner if slash else info.filename
+            if inner in self._entries:
+                self.bad(f"entry {info.filename!r} is there twice")
+            self._entries[inner] = self._place(info)
+
+    def bad(self, why: str) -> NoReturn:
+        raise ModelError(f"{self.name}: not a sound archive of PyTorch: {why}")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._entries
+
+    @property
+    def names(self) -> list[str]:
+        """Of all entries, in the archive's order."""
+        return [*self._entries]
+
+    def bytes(self, name: str) -> np.ndarray:
+        """The contents of an entry, where they are in the archive.  Raises ModelError."""
+        if name not in self._entries:
+            self.bad(f"it has no entry {name!r}")
+        at, size = self._entries[name]
+        return np.frombuffer(self._content[at : at + size], np.uint8)
+
+    def json(self, name: str) -> Json:
+        """The contents of an entry as JSON.  Raises ModelError."""
+        found = self.bytes(name)
+        if found.size > _JSON_LIMIT:
+            self.bad(f"{name} has {found.size} bytes, more than {_JSON_LIMIT}")
+        try:
+            return Json(json.loads(found.tobytes()), f"{self.name}: {name}")
+        except (ValueError, RecursionError) as e:
+            self.bad(f"{name} is not JSON ({e})")
+
+    def _place(self, info: zipfile.ZipInfo) -> tuple[int, int]:
+        """Where an entry begins and how many bytes it has."""
+        if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
+            self.bad(
+                f"entry {info.filename!r} is compressed or encrypted; expected entries as "
+                "torch.export.save writes them"
+            )
+        begin = info.header_offset
+        header = bytes(self._content[begin : begin + 30]) if begin >= 0 else b""
+        if len(header) < 30 or header[:4] != _SIGNATURE:
+            self.bad(f"entry {info.filename!r} begins outside of the file")
+        at = begin + 30 + sum(struct.unpack("<HH", header[26:30]))
+        if info.file_size != info.compress_size or at + info.file_size > len(self._content):
+            self.bad(f"entry {info.filename!r} ends outside of the file")
+        return at, info.file_size
+
+
+class _Stream(io.RawIOBase):
+    """Bytes as a file that is only read; `BytesIO` would copy them."""
+
+    def __init__(self, content: memoryview) -> None:
+        self._content, self._at = content, 0
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._content)}[whence]
+        if begin + offset < 0:
+            raise ValueError("a place before the file's beginning")
+        self._at = begin + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # any buffer
+        part = self._content[self._at : self._at + len(buffer)]
+        buffer[: len(part)] = part
+        self._at += len(part)
+        return len(part)

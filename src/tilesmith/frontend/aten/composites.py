@@ -1,0 +1,77 @@
+"""Operators that PyTorch takes apart before a compiler sees them.
+
+They are in programs that nothing was taken apart in: archives as `torch.export.save` writes them,
+and TorchScript.
+"""
+
+from __future__ import annotations
+
+from tilesmith.frontend.aten.node import AtenNode
+from tilesmith.frontend.aten.registry import aten_op
+from tilesmith.frontend.aten.shapes import cat, slice_
+from tilesmith.graph.nodes import Value
+from tilesmith.ir.dtypes import DType
+from tilesmith.ops import elementwise as ew
+
+
+@aten_op("aten.to.dtype_layout")
+def to_dtype_layout(
+    n: AtenNode,
+    self: Value,
+    dtype: DType | None = None,
+    layout: object = None,
+    device: object = None,
+    pin_memory: bool | None = None,
+    non_blocking: bool = False,
+    copy: bool = False,
+    memory_format: object = None,
+) -> Value:
+    return n.cast(self, dtype)
+
+
+@aten_op("aten.to.device")
+def to_device(
+    n: AtenNode,
+    self: Value,
+    device: object,
+    dtype: DType | None = None,
+    non_blocking: bool = False,
+    copy: bool = False,
+    memory_format: object = None,
+) -> Value:
+    return n.cast(self, dtype)
+
+
+@aten_op("aten.to.other", "aten.type_as.default")
+def to_other(
+    n: AtenNode,
+    self: Value,
+    other: Value,
+    non_blocking: bool = False,
+    copy: bool = False,
+    memory_format: object = None,
+) -> Value:
+    return n.cast(self, other.dtype)
+
+
+@aten_op("aten.zero.default")
+def zero(n: AtenNode, self: Value) -> Value:
+    return n.full(0, self.type.shape, self.dtype)
+
+
+@aten_op("aten.diff.default")
+def diff(
+    node: AtenNode,
+    self: Value,
+    n: int = 1,
+    dim: int = -1,
+    prepend: Value | None = None,
+    append: Value | None = None,
+) -> Value:
+    """Differences of neighbours along an axis, taken `n` times."""
+    parts = [x for x in (prepend, self, append) if x is not None]
+    x = cat(node, parts, dim) if len(parts) > 1 else self
+    for _ in range(n):
+        ends, begins = slice_(node, x, dim, 1), slice_(node, x, dim, 0, -1)
+        x = node.add(ew.LogicalXor() if x.dtype.is_bool else ew.Sub(), ends, begins)
+    return x

@@ -1,0 +1,151 @@
+"""An exported program: calls of operators, what goes in and out of them, and the weights.
+
+Objects of `torch.export` and archives of them are read into this one description.  A `Graph` is
+made of it (`graph.py`); who calls the compiled program reads its signature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from tilesmith.frontend.aten.program import Call
+from tilesmith.ir.dtypes import DType
+
+Kind = Literal["tensor", "size", "constant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An argument of the program, or a weight that its calls use.
+
+    name: in the calls.
+    kind: a tensor, a number that is an input (also one that is no extent), or a constant.
+    dtype: element type of a tensor or of a number; None for a constant.
+    dims: extents of a tensor: numbers, and expressions of symbols by their text.
+    value: the constant.
+    weight: the name of the weight that it is; None for an argument.
+    """
+
+    name: str
+    kind: Kind = "tensor"
+    dtype: DType | None = None
+    dims: tuple[int | str, ...] = ()
+    value: Any = None
+    weight: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What the program gives, or writes.
+
+    kind: a tensor, a number, or a constant.
+    value: what it is, like an argument of a call.
+    written: where it is written: the name of a weight, or the number of an argument; None for what
+        the program gives.
+    """
+
+    kind: Kind
+    value: Any
+    written: str | int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The numbers that a symbol of a program stands for.
+
+    low: the smallest.
+    high: the largest; None if there is none.
+    """
+
+    low: int
+    high: int | None
+
+
+class Structure(Protocol):
+    """How the arguments and results of a module are nested."""
+
+    def leaves(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        """The arguments of a call, one after another.
+
+        Raises ModelError if they are nested otherwise than the module's.
+        """
+        ...
+
+    def restored(self, leaves: Sequence[Any]) -> Any:
+        """What the module gives, of its parts."""
+        ...
+
+    def names(self) -> list[str]:
+        """Names for the parts of the results: by keys where these are text, else by number."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A program of ATen operators with all that it needs.
+
+    name: what messages call it.
+    inputs: its arguments in order, and weights.
+    outputs: what it gives in order, then what it writes.
+    weights: tensors or arrays by name, of which inputs say which are used.
+    ranges: of the symbols in extents, by their text.
+    hints: for extents that are no numbers, by their text, what they were in the example.
+    structure: of its arguments and results.
+    calls: its calls, in an order in which each comes after what it uses.
+    """
+
+    name: str
+    inputs: Sequence[Input]
+    outputs: Sequence[Output]
+    weights: Mapping[str, Any]
+    ranges: Mapping[str, Range]
+    hints: Mapping[str, int]
+    structure: Structure
+    calls: Callable[[], Iterable[Call]]
+
+    @property
+    def signature(self) -> Signature:
+        """How a caller's arguments and results are inputs and outputs of the graph."""
+        given = [i for i in self.inputs if i.weight is None]
+        new = tuple(o.written for o in self.outputs if o.written is not None)
+        return Signature(
+            tuple([i.value] if i.kind == "constant" else None for i in given),
+            tuple(target for target in new if isinstance(target, str)),
+            tuple(
+                [o.value] if o.kind == "constant" else o.kind
+                for o in self.outputs
+                if o.written is None
+            ),
+            new,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """How the arguments and results of a program are inputs and outputs of its graph.
+
+    arguments: for each leaf of the program's arguments, the constant that it must be, as a list of
+        one; None for a tensor or a size, which are inputs in order.
+    written: the buffers that the program writes, which are the last inputs.
+    results: for each leaf of its results, the constant that it is, as a list of one; "tensor", or
+        "size" for a number.  The last two are outputs in order.
+    new: where the last outputs are written: the name of a buffer, or the number of a leaf among the
+        arguments.
+    """
+
+    arguments: tuple[list[Any] | None, ...]
+    written: tuple[str, ...]
+    results: tuple[list[Any] | str, ...]
+    new: tuple[str | int, ...]
+
+
+def name_of(path: Sequence[object], number: int, count: int) -> str:
+    """The name of a leaf of the results, by the keys that lead to it; by its number if they are all
+    numbers.
+    """
+    keys = [str(k) for k in path]
+    if any(not k.isdigit() for k in keys):
+        return ".".join(keys)
+    return "output" if count == 1 else f"output{number}"

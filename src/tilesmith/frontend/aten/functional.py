@@ -1,0 +1,259 @@
+"""Programs whose calls write to tensors, as programs whose calls only make new ones.
+
+`torch.export` leaves calls such as `aten.add_.Tensor` in programs that were not decomposed, and so
+does TorchScript.  Such a call becomes the one that makes a new tensor, and what comes after it uses
+the new tensor.  If the tensor that is written is a view, the new contents are put into the tensor
+that is viewed; other views of that are made again where they are used.
+
+Whether `reshape` or `contiguous` make a view depends on strides, which calls do not say.  So a
+tensor is refused that may have been written to through another one and may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tilesmith.frontend.aten.program import Call, Ref
+from tilesmith.support.errors import UnsupportedError
+
+_SAME = frozenset(
+    f"aten.{name}"
+    for name in (
+        "view.default", "view_as.default", "unsqueeze.default", "squeeze.default", "squeeze.dim",
+        "squeeze.dims", "alias.default", "detach.default", "detach_.default", "unflatten.int",
+        "lift_fresh.default",
+    )
+)  # fmt: skip
+"""Views with the elements of their tensor in the same order."""
+
+_PERHAPS = frozenset(
+    f"aten.{name}"
+    for name in (
+        "reshape.default", "reshape_as.default", "flatten.using_ints", "contiguous.default",
+        "dropout.default", "to.dtype", "to.dtype_layout", "to.device", "to.other",
+        "type_as.default",
+    )
+)  # fmt: skip
+"""Calls that give a view with the elements in the same order, or a copy."""
+
+_MOVED = frozenset(f"aten.{name}" for name in ("transpose.int", "t.default", "permute.default"))
+_PARTS = {
+    "aten.slice.Tensor": "aten.slice_scatter.default",
+    "aten.select.int": "aten.select_scatter.default",
+}
+"""Views of a part, and the call that puts new contents into it."""
+
+_OTHER_VIEWS = frozenset(
+    f"aten.{name}"
+    for name in (
+        "expand.default", "expand_as.default", "split.Tensor", "split_with_sizes.default",
+        "split.sizes", "chunk.default", "unbind.int", "narrow.default", "diagonal.default",
+        "as_strided.default", "movedim.int", "movedim.intlist", "numpy_T.default", "mT.default",
+    )
+)  # fmt: skip
+"""Views into which nothing can be written here."""
+
+_VIEWS = _SAME | _PERHAPS | _MOVED | _PARTS.keys() | _OTHER_VIEWS
+
+
+def functional(calls: Iterable[Call]) -> Functional:
+    """Calls that write to nothing, in the place of `calls`."""
+    made = Functional()
+    for call in calls:
+        made.add(call)
+    return made
+
+
+def written_by(call: Call) -> str | None:
+    """The call that makes what `call` writes to its first argument; None if it writes nothing."""
+    parts = call.target.split(".")
+    if len(parts) != 3 or parts[0] != "aten" or call.target in _VIEWS:
+        return None
+    name = parts[1]
+    if not name.endswith("_") or name.endswith("__"):
+        return None
+    return f"aten.{name[:-1]}.{parts[2]}"
+
+
+@dataclass(slots=True, eq=False)
+class _Memory:
+    """Memory that a tensor and its views share.
+
+    version: how often it was written to.
+    kin: other memory that may be the same.
+    is_unsure: whether it may have been written to, and may not.
+    """
+
+    version: int = 0
+    kin: list[_Memory] = field(default_factory=list)
+    is_unsure: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Tensor:
+    """What a name of the program stands for.
+
+    current: its name in the new program.
+    memory: where it lies.
+    version: that of its memory when `current` was made.
+    of: the tensor that it is a view of, if it is one.
+    call: the call that makes the view, and the number of its result.
+    """
+
+    current: str
+    memory: _Memory = field(default_factory=_Memory)
+    version: int = 0
+    of: _Tensor | None = None
+    call: tuple[Call, int] | None = None
+
+
+@dataclass(slots=True)
+class Functional:
+    """A program without writes.
+
+    calls: in order; finding the name of a tensor may add some.
+    """
+
+    calls: list[Call] = field(default_factory=list)
+    _tensors: dict[str, _Tensor] = field(default_factory=dict)
+    _count: int = 0
+
+    def add(self, call: Call) -> None:
+        """Rewrites one call."""
+        target = written_by(call)
+        if target is not None:
+            self._write(call, target)
+        elif _trains(call):
+            self._batch_norm(call)
+        else:
+            self.calls.append(self._renamed(call))
+            if call.target in _PERHAPS:
+                self._copy(call)
+            elif call.target in _VIEWS:
+                self._view(call)
+
+    def current(self, name: str) -> str:
+        """The name of what the tensor `name` of the given program holds now."""
+        tensor = self._tensors.get(name)
+        return name if tensor is None else self._now(tensor)
+
+    def _view(self, call: Call) -> None:
+        of = self._first(call)
+        results = (call.results,) if isinstance(call.results, str) else call.results
+        for i, name in enumerate(results):
+            view = _Tensor(name, of.memory, of.memory.version, of, (call, i))
+            self._tensors[name] = view
+
+    def _copy(self, call: Call) -> None:
+        """The result lies in memory of its own, or in that of the argument."""
+        memory, new = self._first(call).memory, _Memory()
+        group = [memory, *memory.kin, new]
+        for m in group:
+            m.kin = [other for other in group if other is not m]
+        self._tensors[call.name] = _Tensor(call.name, new)
+
+    def _write(self, call: Call, target: str) -> None:
+        tensor, name = self._first(call), call.name
+        self.calls.append(replace(self._renamed(call), target=target))
+        self._put(tensor, name, call.where)
+        self._tensors[name] = tensor  # such a call gives the tensor that it writes to
+
+    def _batch_norm(self, call: Call) -> None:
+        """Batch normalisation in training writes its statistics."""
+        x, weight, bias, mean, variance, _, momentum, eps, *_ = self._renamed(call).args
+        results = (call.name, "", "", self._name("mean"), self._name("variance"))
+        args = (x, weight, bias, mean, variance, True, momentum, eps)
+        target = "aten._native_batch_norm_legit_functional.default"
+        self.calls.append(Call(target, args, {}, results, call.where))
+        for statistic, new in zip(call.args[3:5], results[3:], strict=True):
+            self._put(self._tensor(statistic.name), new, call.where)
+
+    def _put(self, tensor: _Tensor, name: str, where: str) -> None:
+        """Makes `name` what a tensor holds, and puts it into the tensor that it views."""
+        memory = tensor.memory
+        for other in memory.kin:
+            other.is_unsure = True
+        befores = []  # what tensors held that are written to with it
+        of = tensor.of
+        while of is not None:
+            befores.append(self._now(of))
+            of = of.of
+        memory.version += 1
+        tensor.current, tensor.version = name, memory.version
+        for before in befores:
+            assert tensor.of is not None and tensor.call is not None
+            new = self._name(before)
+            self.calls.append(_inverse(tensor.call[0], before, tensor.current, new, where))
+            tensor = tensor.of
+            tensor.current, tensor.version = new, memory.version
+
+    def _now(self, tensor: _Tensor) -> str:
+        if tensor.memory.is_unsure:
+            raise UnsupportedError(
+                f"{tensor.current!r} is used after a write to a tensor that is a copy or a view of "
+                "it; write to a clone(), or save the program after run_decompositions()"
+            )
+        if tensor.version != tensor.memory.version and tensor.of is not None:
+            assert tensor.call is not None
+            call, number = tensor.call
+            of, name = self._now(tensor.of), self._name(tensor.current)
+            results: str | tuple[str, ...] = name
+            if not isinstance(call.results, str):
+                results = tuple(name if i == number else "" for i in range(len(call.results)))
+            self.calls.append(replace(call, args=[Ref(of), *call.args[1:]], results=results))
+            tensor.current, tensor.version = name, tensor.memory.version
+        return tensor.current
+
+    def _first(self, call: Call) -> _Tensor:
+        """The tensor that a call views or writes to: its first argument."""
+        given = call.args[0] if call.args else None
+        if not isinstance(given, Ref):
+            raise UnsupportedError(f"{call.target} writes to {given!r} at {call.where}")
+        return self._tensor(given.name)
+
+    def _tensor(self, name: str) -> _Tensor:
+        return self._tensors.setdefault(name, _Tensor(name))
+
+    def _renamed(self, call: Call) -> Call:
+        kwargs = {name: self._argument(a) for name, a in call.kwargs.items()}
+        return replace(call, args=[self._argument(a) for a in call.args], kwargs=kwargs)
+
+    def _argument(self, given: Any) -> Any:
+        if isinstance(given, Ref):
+            return Ref(self.current(given.name))
+        if isinstance(given, (list, tuple)):
+            return [self._argument(a) for a in given]
+        return given
+
+    def _name(self, like: str) -> str:
+        self._count += 1
+        before, _, _ = like.partition("'")
+        return f"{before}'{self._count}"
+
+
+def _trains(call: Call) -> bool:
+    """Whether a call writes the statistics of a batch normalisation."""
+    if call.target != "aten.batch_norm.default" or len(call.args) < 8:
+        return False
+    return call.args[5] is True and isinstance(call.args[3], Ref)
+
+
+def _inverse(view: Call, whole: str, part: str, result: str, where: str) -> Call:
+    """The call that gives the tensor `whole` with new contents of a view of it: `part`."""
+    target, more = view.target, [*view.args[1:]]
+    if target in _SAME:
+        return Call("aten.view_as.default", [Ref(part), Ref(whole)], {}, result, where)
+    if target in _PARTS:
+        return Call(_PARTS[target], [Ref(whole), Ref(part), *more], view.kwargs, result, where)
+    if target == "aten.permute.default" and not view.kwargs:
+        (dims,) = more
+        axes = [d % len(dims) for d in dims]
+        return Call(target, [Ref(part), [axes.index(a) for a in range(len(axes))]], {}, result)
+    if target in _MOVED:
+        return Call(target, [Ref(part), *more], view.kwargs, result, where)
+    raise UnsupportedError(
+        f"a tensor is written to through {view.target} at {where or view.where}; write to the "
+        "tensor itself, or save the program after run_decompositions()"
+    )

@@ -1,0 +1,106 @@
+"""From an exported program to a Graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilesmith.frontend.aten.exported import Exported, Input
+from tilesmith.frontend.aten.importer import AtenImporter
+from tilesmith.frontend.aten.node import AtenNode
+from tilesmith.frontend.aten.tensors import contents, element_type, memory_of
+from tilesmith.frontend.common.errors import errors_name
+from tilesmith.frontend.common.folding import FoldingBuilder
+from tilesmith.frontend.common.inputs import Declared, Given, fixed, input_types
+from tilesmith.graph.nodes import Graph, Value
+from tilesmith.graph.passes.dce import dce
+from tilesmith.ir.sizes import LARGEST
+
+
+def graph_of(program: Exported, given: Given) -> Graph:
+    """The graph of an exported program (see `frontend.load`).  Its inputs are the tensors and sizes
+    among the program's arguments, then the buffers that it writes; its outputs the tensors and
+    sizes that it gives, then the new contents of buffers and arguments that it writes.
+    """
+    with errors_name(program.name):
+        return _Reader(program, given).graph()
+
+
+class _Reader:
+    """Reads one exported program."""
+
+    def __init__(self, program: Exported, given: Given) -> None:
+        self._program, self._given = program, given
+        self._builder = FoldingBuilder("main")
+        self._importer = AtenImporter(self._builder)
+        self._signature = program.signature
+        self._shared: dict[Any, Value] = {}
+        self._dims: dict[str, str] = {}
+
+    def graph(self) -> Graph:
+        program, names = self._program, self._importer.names
+        for i in program.inputs:
+            if i.weight is not None and i.weight not in self._signature.written:
+                names[i.name] = self._constant(i.weight)
+        self._arguments([i for i in program.inputs if i.weight is None])
+        self._written()
+        self._importer.run(program.calls())
+        self._importer.check()
+        return self._finished()
+
+    def _constant(self, name: str) -> Value:
+        """A weight, in the module's memory; tied weights are one constant."""
+        tensor = self._program.weights[name]
+        key = memory_of(tensor)
+        if key not in self._shared:
+            self._shared[key] = self._builder.constant(contents(tensor, name), name)
+        return self._shared[key]
+
+    def _arguments(self, inputs: list[Input]) -> None:
+        declared = [
+            Declared(i.name, i.dtype, tuple(self._dim(d, i, a) for a, d in enumerate(i.dims)))
+            for i in inputs
+            if i.dtype is not None
+        ]
+        self._declare_ranges()
+        values = fixed(declared, self._given.values)
+        types = input_types(declared, self._given, values)
+        for i in inputs:
+            if i.name in values:
+                self._importer.names[i.name] = self._builder.constant(values[i.name])
+            elif i.name in types:
+                self._importer.names[i.name] = self._builder.input(i.name, types[i.name])
+            else:
+                self._importer.names[i.name] = i.value
+
+    def _dim(self, size: int | str, of: Input, axis: int) -> int | str:
+        """A size as a number, or the name of a symbol: of its first place."""
+        return size if isinstance(size, int) else self._dims.setdefault(size, f"{of.name}.{axis}")
+
+    def _declare_ranges(self) -> None:
+        for text, found in self._program.ranges.items():
+            name = self._dims.get(text)
+            if name is not None:
+                high = LARGEST if found.high is None else min(found.high, LARGEST)
+                self._given.symbols.declare(name, found.low, high, self._program.hints.get(text))
+
+    def _written(self) -> None:
+        """Buffers that the program writes are inputs."""
+        names = {i.weight: i.name for i in self._program.inputs}
+        for target in self._signature.written:
+            tensor = self._program.weights[target]
+            declared = Declared(target, element_type(tensor.dtype), tuple(tensor.shape))
+            type_ = input_types([declared], Given(), {})[target]
+            self._importer.names[names[target]] = self._builder.input(target, type_)
+
+    def _finished(self) -> Graph:
+        results = [o for o in self._program.outputs if o.written is None]
+        new = [o for o in self._program.outputs if o.written is not None]
+        named = zip(self._program.structure.names(), results, strict=True)
+        names = [n for n, o in named if o.kind != "constant"]
+        kept = [o for o in results if o.kind != "constant"]
+        values = [self._value(self._importer.resolved(o.value)) for o in (*kept, *new)]
+        return dce(self._builder.finish(values, [*names, *(f"new.{o.written}" for o in new)]))
+
+    def _value(self, result: Any) -> Value:
+        """A result, which may be a number or a size, as a tensor."""
+        return AtenNode(self._builder, "", "", "").tensor(result)
