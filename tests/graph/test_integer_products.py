@@ -12,11 +12,15 @@ import tilesmith as ts
 from tilesmith.driver.passes import optimise
 from tilesmith.driver.session import Session
 from tilesmith.frontend.load import load
+from tilesmith.graph.builder import Builder
 from tilesmith.graph.control import nodes_in
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Fused, Graph
 from tilesmith.graph.passes.integer_products import integer_products, narrow_products
+from tilesmith.ir.dtypes import f32, i8, i32, u8
+from tilesmith.ir.types import TensorType
 from tilesmith.ops.conv import Conv
+from tilesmith.ops.elementwise import Cast, Neg, Sub
 from tilesmith.ops.matmul import MatMul
 from tilesmith.support.options import Options
 
@@ -91,6 +95,39 @@ def test_products_are_integers(name: str, scales: bool, target: str) -> None:
     assert np.mean(found != wanted) < 0.01
 
 
+@pytest.mark.parametrize("target", ["x86-64", "x86-64-v3"])
+@pytest.mark.parametrize("lowest", [-128, -127])
+@pytest.mark.parametrize("zero", [0, 131, 255])
+def test_factors_that_instructions_multiply(target: str, lowest: int, zero: int) -> None:
+    """Sums of the largest products are exact, in bytes where weights allow that."""
+    rng = np.random.default_rng(zero)
+    ends = np.array([0, 255, zero, 254], np.uint8)
+    w = np.array([lowest, 127, -127, 0], np.int8)[rng.integers(0, 4, (16, 12, 3, 3))]
+    w[0], w[1] = lowest, 127
+    x = ends[rng.integers(0, 4, (1, 12, 6, 5))]
+    x[..., :3] = 0
+    initial = [
+        numpy_helper.from_array(np.asarray(a), n) for n, a in (("w", w), ("xz", np.uint8(zero)))
+    ]
+    node = helper.make_node("ConvInteger", ["x", "w", "xz"], ["y"], pads=[1, 0, 0, 1])
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.INT32, None)],
+        initial,
+    )
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    ).SerializeToString()
+    loaded = load(model)
+    session = Session.of(Options(target=target))
+    (op,) = products(optimise(loaded, session))
+    assert op.lowest == (-127 if lowest == -127 and target == "x86-64-v3" else None)
+    (wanted,) = evaluate(loaded, {"x": x}).values()
+    np.testing.assert_array_equal(ts.compile(model, target=target)(x), wanted)
+
+
 def test_strict_results_keep_the_products_of_floats() -> None:
     node, x, w, axis = CASES["matmul"]
     model = quantised(node, x, np.ones(w, np.int8), axis, 0, False)
@@ -141,3 +178,16 @@ def test_products_that_are_integers_already(seed: int) -> None:
         (wanted,) = evaluate(loaded, given).values()
         found = ts.compile(model.SerializeToString())(given["x"])
         np.testing.assert_array_equal(found, wanted)
+
+
+def test_what_weights_are_made_of_is_not_sought_in_the_whole_graph() -> None:
+    """Behind thousands of nodes there is no weight, and no end of the stack."""
+    b = Builder("deep")
+    x = b.input("x", TensorType(f32, (4, 4)))
+    y = b.add(Cast(i32), x)
+    for _ in range(2000):
+        y = b.add(Neg(), y)
+    q = b.add(Sub(), b.add(Cast(i32), b.add(Cast(u8), x)), b.constant(np.asarray(3, np.int32)))
+    narrow = b.add(Cast(i32), b.add(Cast(i8), y))
+    graph = b.finish(b.add(MatMul(), q, narrow))
+    assert [str(m.to) for m in products(narrow_products(graph))] == ["i32"]

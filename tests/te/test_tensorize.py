@@ -14,7 +14,8 @@ from tilesmith import driver, te
 from tilesmith.codegen.emit import emit
 from tilesmith.codegen.link import assembly
 from tilesmith.codegen.targets import target
-from tilesmith.ir.tensor_intrinsics import TensorIntrinsic, tensor_intrinsic
+from tilesmith.ir.expr import Load, post_order, rebuilt
+from tilesmith.ir.tensor_intrinsics import Operand, TensorIntrinsic, tensor_intrinsic
 from tilesmith.loop.behaviour import behaviour
 from tilesmith.loop.compare import structural_equal
 from tilesmith.loop.interpret import interpret
@@ -261,11 +262,14 @@ def alone(intrinsic: TensorIntrinsic) -> tuple[te.Schedule, list[te.Tensor]]:
 
     def body(*spatial_axes: Any) -> Any:
         at = dict(zip(names, (*spatial_axes, *reduced), strict=False))
-        reads = [x[tuple(at[str(i)] for i in _indices(intrinsic, o))] for o, x in inputs.items()]
-        term = reads[0].astype(intrinsic.result.dtype)
-        for read in reads[1:]:
-            term = term * read.astype(intrinsic.result.dtype)
-        return te.sum(term, axis=reduced)
+        term: dict[Any, Any] = {}
+        for e in post_order(intrinsic.term):
+            if isinstance(e, Load) and isinstance(e.buffer, Operand):
+                place = tuple(at[str(i)] for i in _indices(intrinsic, e.buffer))
+                term[e] = inputs[e.buffer][place]
+            else:
+                term[e] = rebuilt(e, term)
+        return te.sum(term[intrinsic.term], axis=reduced)
 
     c = te.compute(intrinsic.result.shape, body, "c")
     s = te.create_schedule(c)
@@ -288,8 +292,8 @@ def final(intrinsic: TensorIntrinsic) -> tuple[Func, list[te.Tensor]]:
 
 
 INSTRUCTIONS = {
-    "fma_f32": "vfmadd", "pmaddwd": "pmaddwd", "vpdpwssd": "vpdpwssd", "vpdpbusd": "vpdpbusd",
-    "vdpbf16ps": "vdpbf16ps",
+    "fma_f32": "vfmadd", "pmaddwd": "pmaddwd", "pmaddubsw": "pmaddubsw", "vpdpwssd": "vpdpwssd",
+    "vpdpbusd": "vpdpbusd", "vdpbf16ps": "vdpbf16ps",
 }  # fmt: skip
 
 
@@ -334,6 +338,23 @@ def _random(rng: np.random.Generator, t: te.Tensor) -> np.ndarray:
     if kind.is_float:
         return np.asarray(rng.integers(-8, 9, shape_of(t))).astype(kind.numpy)
     return rng.integers(int(kind.min), int(kind.max) + 1, shape_of(t)).astype(kind.numpy)
+
+
+@pytest.mark.parametrize("lanes", [4, 8])
+def test_products_of_the_largest_signed_bytes(lanes: int) -> None:
+    """-128 has no negative; neither it nor pairs of it may wrap or saturate."""
+    intrinsic = tensor_intrinsic(f"pmaddubsw_{lanes}")
+    ends = np.array([-128, -127, -1, 0, 1, 127], np.int8)
+    a = ends[np.random.default_rng(lanes).integers(0, len(ends), (200, 4))]
+    a[:2] = [[-128] * 4, [127] * 4]
+    w = np.resize(ends[[0, 1, 5, 3, 0, 5, 1]], (lanes, 4))
+    w[0], w[1], w[2] = -128, -127, 127
+    s, args = alone(intrinsic)
+    build = ts.build(s, args)
+    for row in a:
+        found = np.zeros(lanes, np.int32)
+        build(row, w, found)
+        np.testing.assert_array_equal(found, np.maximum(w.astype(np.int32), -127) @ row)
 
 
 def test_a_target_without_the_feature() -> None:

@@ -15,6 +15,7 @@ from tilesmith.codegen.kernel import Kernel
 from tilesmith.codegen.sizes import SizeProgram
 from tilesmith.codegen.steps import Step
 from tilesmith.graph.passes.choices import Choose
+from tilesmith.graph.passes.factors import Choice as FactorChoice
 from tilesmith.graph.passes.layout import LayoutPolicy
 from tilesmith.graph.passes.low_precision import Choice as LowPrecisionChoice
 from tilesmith.graph.passes.packed_weights import Choice as PackingChoice
@@ -80,6 +81,7 @@ class Backend:
         type of the factors of the kernel that is replaced.
     packing: which products read weights of few bits packed, given how to choose.
     low_precision: which factors of a product are worth storing in a low type.
+    factors: how the factors of integer products are stored.
     rules: the schedules of fused groups.
     auto_schedule: a schedule for tensor expressions alone, given the error that is allowed.
     loop_passes: from a loop nest to final loop IR, in order.
@@ -98,6 +100,7 @@ class Backend:
     winograd: Callable[[Target, float, Choose, DType], WinogradChoice]
     packing: Callable[[Target, Choose], PackingChoice]
     low_precision: Callable[[Target], LowPrecisionChoice]
+    factors: Callable[[Target], FactorChoice]
     rules: ScheduleRules
     auto_schedule: Callable[[Sequence[Tensor], Target, float], Schedule]
     loop_passes: tuple[LoopPass, ...]

@@ -25,7 +25,7 @@ from tilesmith.loop.passes.simplify import simplify_func
 from tilesmith.loop.passes.tensorize import without_intrinsics
 from tilesmith.loop.passes.trim import trim
 from tilesmith.strategy.cpu.layouts import layout_policy
-from tilesmith.strategy.cpu.low_precision import low_precision_choice
+from tilesmith.strategy.cpu.low_precision import factor_choice, low_precision_choice
 from tilesmith.strategy.cpu.scaled_chunks import packing_choice
 from tilesmith.strategy.sketch import default_schedule
 
@@ -51,6 +51,7 @@ C = Backend(
     winograd=_never,
     packing=packing_choice,
     low_precision=low_precision_choice,
+    factors=factor_choice,
     rules=RULES,
     auto_schedule=default_schedule,
     loop_passes=(

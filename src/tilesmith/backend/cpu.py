@@ -24,7 +24,7 @@ from tilesmith.perf.kernel_work import work_of
 from tilesmith.perf.machine import nominal
 from tilesmith.strategy import cpu
 from tilesmith.strategy.cpu.layouts import layout_policy
-from tilesmith.strategy.cpu.low_precision import low_precision_choice
+from tilesmith.strategy.cpu.low_precision import factor_choice, low_precision_choice
 from tilesmith.strategy.cpu.packing import packed_layouts
 from tilesmith.strategy.cpu.scaled_chunks import packing_choice, versions
 from tilesmith.strategy.cpu.winograd_cost import winograd_choice
@@ -57,6 +57,7 @@ CPU = Backend(
     winograd=winograd_choice,
     packing=packing_choice,
     low_precision=low_precision_choice,
+    factors=factor_choice,
     rules=RULES,
     auto_schedule=default_schedule,
     loop_passes=(

@@ -32,7 +32,7 @@ from tilesmith.graph.passes.sub_pixel import sub_pixel
 from tilesmith.graph.passes.winograd import winograd
 from tilesmith.graph.text import print_graph
 from tilesmith.graph.verify import verify as verify_graph
-from tilesmith.ir.dtypes import f32, i16
+from tilesmith.ir.dtypes import f32, i8
 from tilesmith.ir.intrinsics import without_checks
 from tilesmith.loop.in_place import may_lie_over
 from tilesmith.loop.nodes import Func
@@ -89,12 +89,13 @@ def graph_passes(session: Session) -> tuple[tuple[str, GraphPass], ...]:
     options = session.options
     bound = options.algorithm_bound
     choice = session.backend.winograd(session.target, bound, session.choose, f32)
-    on_floats = session.backend.winograd(session.target, bound, preferred, i16)
+    on_floats = session.backend.winograd(session.target, bound, preferred, i8)
+    factors = session.backend.factors(session.target)
     packing = session.backend.packing(session.target, session.choose)
     anywhere = (
         ("decompose", decompose),
-        ("int-products", lambda g: integer_products(g, on_floats)),
-        ("narrow-products", narrow_products),
+        ("int-products", lambda g: integer_products(g, on_floats, factors)),
+        ("narrow-products", lambda g: narrow_products(g, factors)),
         ("packed-weights", lambda g: packed_weights(g, packing)),
         *GRAPH_PASSES,
     )

@@ -121,7 +121,9 @@ def _is_data(e: Expr) -> bool:
 
 
 def product_of_loads(op: Compute) -> tuple[Load, Load] | None:
-    """The two factors if `op` sums a product of two tensor elements (not of one with itself)."""
+    """The two factors if `op` sums a product of two tensor elements (not of one with itself).  A
+    factor may be raised to a constant.
+    """
     body = op.body[0]
     if len(op.body) != 1 or not isinstance(body, Reduce) or body.reducer is not SUM:
         return None
@@ -134,6 +136,8 @@ def product_of_loads(op: Compute) -> tuple[Load, Load] | None:
 
 
 def _uncast(e: Expr) -> Expr:
+    if isinstance(e, Binary) and e.op == "max" and isinstance(e.b, Const):
+        e = e.a
     return e.a if isinstance(e, Cast) else e
 
 

@@ -7,17 +7,18 @@ Here `a` and `b` are numbers of type i32 that fit 16 bits.  Quantised models hol
 8-bit numbers less their zero points.  Sums of integers are exact, where those of floats round.  A
 product of floats is rewritten if bounds of its operands prove that its sums fit 32 bits.  Sums of
 i32 wrap as before and need no proof.  Padding is with zeros, which is what a zero point stands for.
-An odd number of channels becomes even: instructions add pairs.
+How operands are stored is another choice (`factors`).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 
 from tilesmith.graph.nodes import Graph, Node, Value
+from tilesmith.graph.passes.factors import Choice as FactorChoice
+from tilesmith.graph.passes.factors import always_pairs, product
 from tilesmith.graph.passes.rewriter import Result, Rewriter
 from tilesmith.graph.passes.winograd import Choice, has_form
 from tilesmith.ir.dtypes import f32, i16, i32
@@ -25,43 +26,56 @@ from tilesmith.ops.conv import Conv
 from tilesmith.ops.elementwise import Add, Cast, Mul, Sub
 from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.shape import Reshape, Transpose
-from tilesmith.ops.slicing import Pad
 
 Bounds = tuple[int, int]
 
 
-def narrow_products(graph: Graph) -> Graph:
+def narrow_products(graph: Graph, factors: FactorChoice = always_pairs) -> Graph:
     """`graph` with products of i32 numbers that fit 16 bits computed on such; the same object if
     there are none.
+
+    factors: how those of products with constant weights are stored.
     """
-    return Rewriter(graph, {MatMul: (_narrow,), Conv: (_narrow,)}).run()
+
+    def narrow(r: Rewriter, n: Node) -> Result:
+        return _narrow(r, n, factors)
+
+    return Rewriter(graph, {MatMul: (narrow,), Conv: (narrow,)}).run()
 
 
-def integer_products(graph: Graph, on_floats: Choice = lambda node: None) -> Graph:
+def integer_products(
+    graph: Graph, on_floats: Choice = lambda node: None, factors: FactorChoice = always_pairs
+) -> Graph:
     """`graph` with products of scaled integers computed in integers; the same object if there are
     none.
 
     on_floats: the tile size for a convolution that is faster by Winograd's algorithm on floats.
+    factors: as for `narrow_products`.
     """
 
     def conv(r: Rewriter, n: Node) -> Result:
         assert isinstance(n.op, Conv)
         is_faster = has_form(n.op, *n.inputs) and on_floats(n) is not None
-        return None if is_faster else _unscaled(r, n)
+        return None if is_faster else _unscaled(r, n, factors)
 
-    return Rewriter(graph, {MatMul: (_unscaled,), Conv: (conv,)}).run()
+    def matmul(r: Rewriter, n: Node) -> Result:
+        return _unscaled(r, n, factors)
+
+    return Rewriter(graph, {MatMul: (matmul,), Conv: (conv,)}).run()
 
 
-def _narrow(r: Rewriter, n: Node) -> Result:
+def _narrow(r: Rewriter, n: Node, factors: FactorChoice) -> Result:
     """A product of i32 operands."""
     op = n.op
     assert isinstance(op, (MatMul, Conv))
     if op.to is not None or n.outputs[0].dtype is not i32:
         return None
-    return _product(r, op, n.inputs) if all(_fits(_bounds(r, v)) for v in n.inputs) else None
+    x, w = n.inputs
+    limits = [_bounds(r, v) for v in n.inputs]
+    return product(r, op, x, w, limits[1], factors) if all(map(_fits, limits)) else None
 
 
-def _unscaled(r: Rewriter, n: Node) -> Result:
+def _unscaled(r: Rewriter, n: Node, factors: FactorChoice) -> Result:
     """A product of f32 operands that are integers times scales."""
     op = n.op
     assert isinstance(op, (MatMul, Conv))
@@ -82,22 +96,7 @@ def _unscaled(r: Rewriter, n: Node) -> Result:
     if factor is None:
         return None
     scale = r.add(Mul(), r.add(Reshape(()), s), factor)
-    return r.add(Mul(), r.add(Cast(f32), _product(r, op, (a, b))), scale)
-
-
-def _product(r: Rewriter, op: MatMul | Conv, operands: tuple[Value, ...]) -> Value:
-    narrow = [r.add(Cast(i16), v) for v in operands]
-    if isinstance(op, Conv) and op.groups == 1:
-        channels = operands[1].shape[1]
-        if isinstance(channels, int) and channels % 2 and channels > 1:
-            narrow = [_with_channel(r, v) for v in narrow]
-    return r.add(replace(op, to=i32), *narrow)
-
-
-def _with_channel(r: Rewriter, v: Value) -> Value:
-    """`v` with one more channel, of zeros: instructions add pairs of products."""
-    rank = v.type.rank
-    return r.add(Pad(tuple(int(n == rank + 1) for n in range(2 * rank))), v)
+    return r.add(Mul(), r.add(Cast(f32), product(r, op, a, b, limits[1], factors)), scale)
 
 
 def _fits(bounds: Bounds) -> bool:

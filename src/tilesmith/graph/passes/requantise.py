@@ -4,9 +4,13 @@ away, and what lies in memory between kernels is integers.
     round((f32(a) * s + b) / t)              ->  round(f32(a) * (s / t) + b / t)
     i32(u8(clip(round(x) + z, 0, 255))) - z  ->  i32(i16(clip(round(x), -z, 255 - z)))
 
+    i8(i32(u8(clip(round(x) + z, 0, 255))) - 128)
+                                             ->  i8(clip(round(x) + (z - 128), -128, 127))
+
 The first rule changes roundings of floats, so that a number exactly between two steps may fall to
-the other side.  The second is exact: all numbers are whole and small.  A number of 8 bits less its
-zero point fits 16 bits.  All readers share this form, in which products take their operands.
+the other side.  The others are exact: all numbers are whole and small.  A number of 8 bits less its
+zero point fits 16 bits.  All readers share one form, in which products take their operands: signed
+bytes if one of them does (see `factors`), else 16 bits.
 """
 
 from __future__ import annotations
@@ -17,8 +21,9 @@ from typing import Any
 import numpy as np
 
 from tilesmith.graph.nodes import Graph, Node, Value
+from tilesmith.graph.passes.factors import SHIFT
 from tilesmith.graph.passes.rewriter import Result, Rewriter
-from tilesmith.ir.dtypes import f32, i16, i32
+from tilesmith.ir.dtypes import f32, i8, i16, i32, u8
 from tilesmith.ops.activation import Relu
 from tilesmith.ops.elementwise import Add, Cast, Clip, Div, Mul, Round, Sub
 
@@ -28,7 +33,29 @@ def requantise(graph: Graph) -> Graph:
     is none.
     """
     graph = Rewriter(graph, {Round: (_without_division,)}).run()
-    return Rewriter(graph, {Sub: (_whole_difference,), Cast: (_whole_cast,)}).run()
+    signed = _signed(graph)
+
+    def byte_cast(r: Rewriter, n: Node) -> Result:
+        return _byte_cast(r, n, signed)
+
+    casts = byte_cast, _whole_cast
+    return Rewriter(graph, {Sub: (_difference, _whole_difference), Cast: casts}).run()
+
+
+def _signed(graph: Graph) -> frozenset[Value]:
+    """The unsigned bytes that some reader takes less `SHIFT`, as signed ones."""
+    found: set[Value] = set()
+    for node in graph.nodes:
+        if isinstance(node.op, Cast) and node.op.to is i8:
+            sub = graph.producer.get(node.inputs[0])
+            if sub is None or not isinstance(sub.op, Sub):
+                continue
+            wide, shift = graph.producer.get(sub.inputs[0]), graph.constant.get(sub.inputs[1])
+            if wide is None or not isinstance(wide.op, Cast) or shift is None:
+                continue
+            if wide.inputs[0].dtype is u8 and (shift.data.array == SHIFT).all():
+                found.add(wide.inputs[0])
+    return frozenset(found)
 
 
 def _without_division(r: Rewriter, n: Node) -> Result:
@@ -78,6 +105,36 @@ def _scaled(array: Any, factor: float) -> np.ndarray:
 
 def _limit(limit: float | int | None, factor: float) -> float | None:
     return None if limit is None else float(_scaled(limit, factor))
+
+
+def _byte_cast(r: Rewriter, n: Node, signed: frozenset[Value]) -> Result:
+    """A quantised number, made of the signed byte that all readers share."""
+    assert isinstance(n.op, Cast)
+    (v,), to = n.inputs, n.op.to
+    inner = r.producer(v, Cast)
+    if inner is not None and inner.inputs[0].dtype is to is i8 and v.dtype is i32:
+        return inner.inputs[0]
+    found = _quantised(r, v) if v in signed and to in (i16, i32, f32) else None
+    if found is None:
+        return None
+    rounded, zero = found[:2]
+    if zero != SHIFT:
+        rounded = r.add(Add(), rounded, r.constant(np.asarray(zero - SHIFT, np.float32)))
+    byte = r.add(Cast(i8), r.add(Clip(float(i8.min), float(i8.max)), rounded))
+    shift = r.constant(np.asarray(SHIFT, np.int32))
+    whole = r.add(Add(), r.add(Cast(i32), byte), shift)
+    return whole if to is i32 else r.add(Cast(to), whole)
+
+
+def _difference(r: Rewriter, n: Node) -> Result:
+    """A whole number plus a constant, less another one."""
+    add, less = r.producer(n.inputs[0], Add), r.splat(n.inputs[1])
+    more = None if add is None else r.splat(add.inputs[1])
+    if add is None or less is None or more is None or n.outputs[0].dtype is not i32:
+        return None
+    if more == less:
+        return add.inputs[0]
+    return r.add(Add(), add.inputs[0], r.constant(np.asarray(more - less, np.int32)))
 
 
 def _whole_difference(r: Rewriter, n: Node) -> Result:

@@ -46,14 +46,20 @@ def dot_for(c: Contraction, target: Target) -> TensorIntrinsic | None:
 
 def products_per_fma(element: DType, target: Target) -> float:
     """The products of numbers of type `element` that one lane adds in the time of a multiply-add of
-    f32, by the best dot-product instruction; 1 if there is none.
+    f32, by the best dot-product instruction for them, or for wider integers; 1 if there is none.
     """
     found = [
         i.extents[1] / i.fmas
         for i in available(target).values()
-        if _is_dot(i) and not i.tolerance and {o.dtype for o in i.operands} == {element}
+        if _is_dot(i) and not i.tolerance and all(_takes(o.dtype, element) for o in i.operands)
     ]
     return max(found, default=1.0)
+
+
+def _takes(operand: DType, element: DType) -> bool:
+    if element.is_int:
+        return operand.is_int and operand.bits >= element.bits
+    return operand is element
 
 
 def joined_axis(c: Contraction) -> IterVar | None:

@@ -8,20 +8,25 @@ import math
 from dataclasses import replace
 
 from tilesmith.graph.nodes import Node
+from tilesmith.graph.passes.factors import PAIRS, Factors
+from tilesmith.graph.passes.factors import Choice as FactorChoice
 from tilesmith.graph.passes.low_precision import Choice, Form
-from tilesmith.ir.dtypes import DType, f32
+from tilesmith.ir.dtypes import DType, f32, i8, i32, u8
 from tilesmith.ir.symbols import expected_size
 from tilesmith.ir.target import Target
-from tilesmith.ir.types import TensorType
+from tilesmith.ir.types import Dim, TensorType
 from tilesmith.ops.conv import Conv
 from tilesmith.ops.matmul import MatMul
 from tilesmith.perf.cost import constants_place
 
-from .dot_instructions import dot_for
+from .dot_instructions import dot_for, joined_axis
 from .layouts import contraction_of
 
 SOFTWARE_HALF = 12
 """Instructions that convert a vector of f16 where the CPU has none that does."""
+
+MOST_JOINED = 4
+"""Most products that one of these instructions adds."""
 
 GAIN = 0.9
 """Weights are stored low if the product is expected to take at most this share of its time."""
@@ -45,6 +50,50 @@ def low_precision_choice(target: Target) -> Choice:
         return "weights" if waits_less(uses, low, constants, target) else None
 
     return choose
+
+
+BYTES = (Factors(i8, i8), Factors(u8, i8), Factors(i8, i8, lowest=-127))
+"""How bytes are multiplied by the instructions that there are."""
+
+
+def factor_choice(target: Target) -> FactorChoice:
+    """The choice for `graph.passes.factors`: what the target's instructions add the most products
+    of in a time.
+    """
+
+    def choose(op: MatMul | Conv, x: tuple[Dim, ...], w: tuple[Dim, ...]) -> Factors:
+        best, most = PAIRS, _products(op, x, w, PAIRS, target)
+        for factors in BYTES:
+            found = _products(op, x, w, factors, target)
+            if found is not None and (most is None or found[0] > most[0]):
+                best, most = replace(factors, joined=found[1]), found
+        return best
+
+    return choose
+
+
+def _products(
+    op: MatMul | Conv, x: tuple[Dim, ...], w: tuple[Dim, ...], factors: Factors, target: Target
+) -> tuple[float, int] | None:
+    """The products that one lane adds in the time of a multiply-add of f32, and those that one
+    instruction adds; None if no instruction fits.
+    """
+    channel = None
+    if isinstance(op, Conv):  # channels can be added
+        channel, rounded = x[1], lambda n: -(-n // MOST_JOINED) * MOST_JOINED
+        if not isinstance(channel, int) or channel == 1:
+            return None
+        x, w = (x[0], rounded(channel), *x[2:]), (w[0], rounded(channel), *w[2:])
+    op = replace(op, to=i32, lowest=factors.lowest)
+    tensors = op.tensors(TensorType(factors.x, x), TensorType(factors.w, w))
+    c = contraction_of(tensors, frozenset((1,)))
+    dot = None if c is None or c.vector is None else dot_for(c, target)
+    if c is None or dot is None:
+        return None
+    joined = joined_axis(c)
+    if joined is None or not isinstance(joined.extent, int) or joined.extent % dot.extents[1]:
+        return None
+    return dot.extents[1] / dot.fmas, dot.extents[1]
 
 
 def waits_less(uses: float, low: DType, constants: int, target: Target) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilesmith import te
+from tilesmith.ir.expr import Expr
 from tilesmith.ir.tensor_intrinsics import TensorIntrinsic
 
 
@@ -24,6 +25,7 @@ def lane_dot(
     features: tuple[str, ...],
     tolerance: float = 0.0,
     fmas: float = 1.0,
+    lowest: int | None = None,
 ) -> TensorIntrinsic:
     """An instruction of that form.
 
@@ -32,14 +34,18 @@ def lane_dot(
     types: element types of `a`, `w` and the result.
     emit: given the code, the old result, `a` repeated for each lane, and `w`.
     tolerance, fmas: as for `te.decl_tensor_intrin`.
+    lowest: elements of `w` below it count as it.
     """
     of_a, of_w, of_c = types
     a = te.placeholder((depth,), of_a, "a")
     w = te.placeholder((lanes, depth), of_w, "w")
     k = te.reduce_axis(depth, "k")
-    c = te.compute(
-        (lanes,), lambda n: te.sum(a[k].astype(of_c) * w[n, k].astype(of_c), axis=k), "c"
-    )
+
+    def term(n: Expr) -> Expr:
+        weight = w[n, k].astype(of_c)
+        return a[k].astype(of_c) * (weight if lowest is None else te.maximum(weight, lowest))
+
+    c = te.compute((lanes,), lambda n: te.sum(term(n), axis=k), "c")
 
     def write(code: Any, old: Any, a: Any, w: Any) -> Any:
         return emit(code, old, code.repeated(a, lanes), w)

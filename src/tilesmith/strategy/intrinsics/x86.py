@@ -4,6 +4,7 @@
 |---|---|---|---|
 | `fma_f32_{4,8,16}` | f32 | f32 | vfmadd |
 | `pmaddwd_{4,8,16}` | i32 | i16, i16 | vpmaddwd, vpaddd |
+| `pmaddubsw_{4,8}` | i32 | i8, i8 above -128 | vpsignb, vpmaddubsw, vpmaddwd, vpaddd |
 | `vpdpwssd_{4,8,16}` | i32 | i16, i16 | vpdpwssd (VNNI) |
 | `vpdpbusd_{4,8,16}` | i32 | u8, i8 | vpdpbusd (VNNI) |
 | `vdpbf16ps_{4,8,16}` | f32 | bf16, bf16 | vdpbf16ps |
@@ -27,6 +28,8 @@ from .dots import lane_dot
 _WIDTHS = (4, 8, 16)
 _BYTES = {"u": "u8", "s": "i8"}
 _UNIT_ROUNDOFF = 2.0**-24  # of f32
+_LOWEST = -127
+"""The least byte whose sign can be changed."""
 
 
 def _fma(lanes: int) -> TensorIntrinsic:
@@ -54,6 +57,32 @@ def _pmaddwd(lanes: int) -> TensorIntrinsic:
     return lane_dot(
         f"pmaddwd_{lanes}", lanes, 2, ("i16", "i16", "i32"), emit, (feature,), fmas=4 / 3
     )
+
+
+def _pmaddubsw(lanes: int) -> TensorIntrinsic:
+    """`vpmaddubsw` multiplies unsigned bytes by signed ones, and saturates the sums of two products
+    at 16 bits.  With |a| and w times the sign of a, no sum is beyond 2 * 128 * 127.
+    """
+    sign, bytes_, words = {
+        4: ("ssse3.psign.b.128", "ssse3.pmadd.ub.sw.128", "sse2.pmadd.wd"),
+        8: ("avx2.psign.b", "avx2.pmadd.ub.sw", "avx2.pmadd.wd"),
+    }[lanes]
+
+    def emit(code: Any, old: Any, a: Any, w: Any) -> Any:
+        wide = f"<{2 * lanes} x i16>"
+        limited = code.call(f"llvm.smax.v{4 * lanes}i8", w.type, w, code.constant(w.type, _LOWEST))
+        signed = code.call(f"llvm.x86.{sign}", w.type, limited, a)
+        size = code.call(f"llvm.abs.v{4 * lanes}i8", a.type, a, code.constant("i1", 0))
+        pairs = code.call(f"llvm.x86.{bytes_}", wide, size, signed)
+        return code.add(
+            old, code.call(f"llvm.x86.{words}", old.type, pairs, code.constant(wide, 1))
+        )
+
+    feature = {4: "ssse3", 8: "avx2"}[lanes]
+    return lane_dot(
+        f"pmaddubsw_{lanes}", lanes, 4, ("i8", "i8", "i32"), emit, (feature,), fmas=2.5,
+        lowest=_LOWEST,
+    )  # fmt: skip
 
 
 def _vnni(name: str, lanes: int, depth: int, types: tuple[str, str, str]) -> TensorIntrinsic:
@@ -120,6 +149,7 @@ def _amx(
 INTRINSICS: tuple[TensorIntrinsic, ...] = (
     *map(_fma, _WIDTHS),
     *map(_pmaddwd, _WIDTHS),
+    *map(_pmaddubsw, (4, 8)),
     *(_vnni("vpdpwssd", n, 2, ("i16", "i16", "i32")) for n in _WIDTHS),
     *(_vnni("vpdpbusd", n, 4, ("u8", "i8", "i32")) for n in _WIDTHS),
     *map(_bf16, _WIDTHS),

@@ -1,0 +1,173 @@
+"""The factors of an integer product: which types they are stored in, and what that costs.
+
+    matmul(i16(q - z), i16(w), to=i32)                                    pairs of 16 bits
+    matmul(q - 128, w, to=i32, lowest=-127) - (z - 128) * sum(w)          signed bytes
+    matmul(q, w, to=i32) - z * sum(w)                                     unsigned bytes
+
+Bytes take half the memory, and instructions multiply more of them at a time.  A byte less its zero
+point has 9 bits, so the zero point stays in the product, and what it adds is subtracted from the
+result.  That is a constant for each channel of constant weights.  A border then holds the zero
+point.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tilesmith.graph.nodes import Value
+from tilesmith.graph.passes.rewriter import Rewriter
+from tilesmith.ir.dtypes import DType, i8, i16, i32
+from tilesmith.ir.types import Dim
+from tilesmith.ops.conv import Conv
+from tilesmith.ops.elementwise import Cast, Mul, Sub
+from tilesmith.ops.matmul import MatMul
+from tilesmith.ops.reduce import ReduceSum
+from tilesmith.ops.shape import Reshape, Transpose
+from tilesmith.ops.slicing import Pad
+
+SHIFT = 128
+"""What signed bytes are less than unsigned ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """How the factors of a product are stored.
+
+    x, w: element types of the first and of the second one.
+    lowest: smallest element of the second one; None: that of its type.
+    joined: the number of products that an instruction adds: channels become a multiple of it.
+    """
+
+    x: DType
+    w: DType
+    lowest: int | None = None
+    joined: int = 1
+
+
+PAIRS = Factors(i16, i16, joined=2)
+
+Choice = Callable[[MatMul | Conv, tuple[Dim, ...], tuple[Dim, ...]], Factors]
+"""The factors of a product with constant weights of bytes, given its operator and their shapes."""
+
+
+def always_pairs(op: MatMul | Conv, x: tuple[Dim, ...], w: tuple[Dim, ...]) -> Factors:
+    """The factors that every target can multiply."""
+    return PAIRS
+
+
+def product(
+    r: Rewriter, op: MatMul | Conv, x: Value, w: Value, bounds: tuple[int, int], choice: Choice
+) -> Value:
+    """The product of `x` and `w`, numbers of type i32 that fit 16 bits.
+
+    bounds: of the elements of `w`.
+    """
+    found = _byte(r, x)
+    if found is not None and _is_fixed(r, w) and _has_channels(op, w):
+        factors = choice(op, x.shape, w.shape)
+        lowest = factors.w.min if factors.lowest is None else factors.lowest
+        if factors != PAIRS and lowest <= bounds[0] and bounds[1] <= factors.w.max:
+            made = _of_bytes(r, op, *found, w, factors)
+            if made is not None:
+                return made
+    a, b = (r.add(Cast(i16), v) for v in (x, w))
+    return r.add(replace(op, to=i32), *_with_channels(r, op, a, b, PAIRS.joined))
+
+
+def _of_bytes(
+    r: Rewriter, op: MatMul | Conv, q: Value, zero: Value | None, w: Value, factors: Factors
+) -> Value | None:
+    """The product of bytes `q`, less their zero point, and `w`."""
+    shift = 0
+    if q.dtype is not factors.x:
+        shift = SHIFT if factors.x is i8 else -SHIFT
+        wide = r.add(Sub(), r.add(Cast(i32), q), r.constant(np.asarray(shift, np.int32)))
+        q = r.add(Cast(factors.x), wide)
+    number = 0 if zero is None else _number(r, zero)
+    point = None if number is None else number - shift
+    if isinstance(op, Conv) and any(op.pads):
+        if point is None:
+            return None  # the border is known only to a run
+        if point:
+            begins, ends = op.pads[: len(op.pads) // 2], op.pads[len(op.pads) // 2 :]
+            q = r.add(Pad((0, 0, *begins, 0, 0, *ends), value=point), q)
+            op = replace(op, pads=())
+    narrow = r.add(Cast(factors.w), w)
+    op = replace(op, to=i32, lowest=factors.lowest)
+    made = r.add(op, *_with_channels(r, op, q, narrow, factors.joined))
+    if point == 0:
+        return made
+    if point is not None:
+        less = r.constant(np.asarray(point, np.int32))
+    else:
+        assert zero is not None
+        less = r.add(Sub(), zero, r.constant(np.asarray(shift, np.int32)))
+    return r.add(Sub(), made, r.add(Mul(), _sums(r, op, w), less))
+
+
+def _sums(r: Rewriter, op: MatMul | Conv, w: Value) -> Value:
+    """The sums of the weights of each channel, in a form that broadcasts to the result."""
+    if isinstance(op, MatMul):
+        return r.add(ReduceSum((1 if op.transpose_b else 0,), False), w)
+    sums = r.add(ReduceSum(tuple(range(1, w.type.rank)), False), w)
+    return r.add(Reshape((w.shape[0], *(1,) * (w.type.rank - 2))), sums)
+
+
+def _byte(r: Rewriter, v: Value) -> tuple[Value, Value | None] | None:
+    """The bytes and the zero point, one number of type i32, whose difference is `v`."""
+    sub = r.producer(v, Sub)
+    zero = None if sub is None else sub.inputs[1]
+    if zero is not None and (not zero.type.is_static or zero.type.size != 1):
+        return None
+    cast = r.producer(v if sub is None else sub.inputs[0], Cast)
+    if cast is None or v.dtype is not i32:
+        return None
+    (q,) = cast.inputs
+    return (q, zero) if q.dtype.is_int and q.dtype.bits == 8 else None
+
+
+def _number(r: Rewriter, v: Value) -> int | None:
+    """The integer that `v`, a single one, is known to be."""
+    node = r.producer(v, Cast, Reshape)
+    while node is not None:
+        v = node.inputs[0]
+        node = r.producer(v, Cast, Reshape)
+    return r.splat(v)
+
+
+def _is_fixed(r: Rewriter, v: Value) -> bool:
+    """Whether `v` is made of constants as dequantisation makes weights: folding will compute it."""
+    node = r.producer(v, Cast, Sub, Reshape, Transpose)
+    return r.is_constant(v) or (node is not None and all(_is_fixed(r, i) for i in node.inputs))
+
+
+def _has_channels(op: MatMul | Conv, w: Value) -> bool:
+    """Whether the weights are those of one product, whose channels are counted."""
+    plain = op.groups == 1 if isinstance(op, Conv) else w.type.rank == 2
+    return plain and w.type.is_static
+
+
+def _with_channels(
+    r: Rewriter, op: MatMul | Conv, x: Value, w: Value, joined: int
+) -> tuple[Value, Value]:
+    """The factors with channels of zeros, up to a multiple of the number that is `joined`: all that
+    instructions add lies together.
+    """
+    channels = w.shape[1]
+    if not isinstance(op, Conv) or op.groups != 1 or not isinstance(channels, int):
+        return x, w
+    if channels == 1 or channels % joined == 0:
+        return x, w
+    missing = math.ceil(channels / joined) * joined - channels
+    a, b = (r.add(_after_channels(v, missing), v) for v in (x, w))
+    return a, b
+
+
+def _after_channels(v: Value, count: int) -> Any:
+    rank = v.type.rank
+    return Pad(tuple(count if n == rank + 1 else 0 for n in range(2 * rank)))
