@@ -24,6 +24,7 @@ PAGES = (
     "host.md",
     "te.md",
     "te-windows.md",
+    "te-threads.md",
     "te-scan.md",
     "te-extern.md",
     "from-tvm-and-halide.md",

@@ -79,13 +79,13 @@ def test_a_new_scope_is_one_row(monkeypatch: pytest.MonkeyPatch):
     """Parser, printer and verifier know a scope that has a row."""
     text = (
         "def f(A: f32[4], B: f32[4]) -> B:\n"
-        "    alloc T: f32[4] shared\n"
+        "    alloc T: f32[4] far\n"
         "    T[0] = A[0]\n"
         "    B[0] = T[0]\n"
     )
-    row = BufferScope("shared", is_allocated=True, is_sized=True, is_addressed=True)  # type: ignore[arg-type]  # not in the Literal
-    monkeypatch.setitem(SCOPES, "shared", row)
-    monkeypatch.setitem(loop_tables.ALLOCATED, "shared", row.name)  # derived when imported
+    row = BufferScope("far", is_allocated=True, is_sized=True, is_addressed=True)  # type: ignore[arg-type]  # not in the Literal
+    monkeypatch.setitem(SCOPES, "far", row)
+    monkeypatch.setitem(loop_tables.ALLOCATED, "far", row.name)  # derived when imported
     func = parse_func(text)
     verify(func, "nest")
     assert print_func(func) == text

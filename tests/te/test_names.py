@@ -66,10 +66,8 @@ def test_instruction_sets_name_targets(name: str, level: str) -> None:
 def test_words_of_others_are_answered_with_ours() -> None:
     x, y = clipped()
     s = te.create_schedule(y)
-    with pytest.raises(AttributeError, match=r"no te.thread_axis: threads .* s\[t\].parallel"):
+    with pytest.raises(AttributeError, match=r"no te.thread_axis: s\[t\].bind\(axis"):
         te.thread_axis  # noqa: B018  # the attribute is what is tested
-    with pytest.raises(AttributeError, match=r"no stage.bind: threads .*parallel"):
-        s[y].bind  # noqa: B018  # the attribute is what is tested
     with pytest.raises(AttributeError, match=r"no stage.bound: extents are the shape that te.com"):
         s[y].bound  # noqa: B018  # the attribute is what is tested
     with pytest.raises(AttributeError, match=r"there is no te.nothing$"):

@@ -8,6 +8,7 @@ from tilesmith.te.steps import PRIMITIVES
 
 from .random_schedule import pasted
 from .test_golden import EXAMPLES
+from .test_threads import blocked_schedule
 
 
 def _every_kind_of_argument() -> tuple[te.Schedule, list[te.Tensor]]:
@@ -52,7 +53,8 @@ def test_arguments_of_every_kind() -> None:
 
 def test_every_primitive_is_pasted() -> None:
     """The examples have every primitive, so that none escapes the tests of the text."""
-    schedules = [e()[0] for e in EXAMPLES] + [_every_kind_of_argument()[0]]
+    made = *(e() for e in EXAMPLES), _every_kind_of_argument(), blocked_schedule()
+    schedules = [s for s, _ in made]
     assert {step.primitive for s in schedules for step in s.steps} == set(PRIMITIVES)
 
 

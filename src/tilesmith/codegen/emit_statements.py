@@ -31,6 +31,7 @@ from .builder import Code as Lines
 from .context import BY_NAME, VALUES, Code, address
 from .emit_expr import Mask
 from .emit_memory import MemoryEmitter
+from .kernel import check_unbound
 from .lane_loads import reach
 from .llvm_text import literal, memory_type, value_type, vector
 from .math import expand, scales
@@ -148,6 +149,7 @@ class FuncEmitter(MemoryEmitter):
         self.reach, self.whole = {}, {}
 
     def _for(self, s: For) -> None:
+        check_unbound(s)
         if LOOP_KINDS[s.kind].is_expanded:
             raise InternalError(
                 f"loop {s.var.name} is still {s.kind} at code generation: run the vectorize and "

@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from tilesmith.ir.expr import Var
+from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.ir.parse import parse_expr
 from tilesmith.ir.target import Target
 from tilesmith.ir.text import print_expr
 from tilesmith.ir.types import Dim
+from tilesmith.loop.nodes import For
 from tilesmith.perf.info import KernelInfo
+from tilesmith.support.errors import ScheduleError
 from tilesmith.support.options import Options
 from tilesmith.te.knobs import Value, values_from_json
 
@@ -135,3 +138,12 @@ def without_head(blob: bytes) -> tuple[Any, bytes]:
     """The JSON values and the bytes after them."""
     end = 4 + int.from_bytes(blob[:4], "little")
     return json.loads(blob[4:end]), blob[end:]
+
+
+def check_unbound(loop: For) -> None:
+    """Raises ScheduleError for a loop over blocks or threads of a device, which no CPU has."""
+    if LOOP_KINDS[loop.kind].level:
+        raise ScheduleError(
+            f"loop {loop.var.name} is bound to {loop.kind}, and the target is a CPU: use "
+            "parallel(axis) for loops that threads of a CPU share"
+        )

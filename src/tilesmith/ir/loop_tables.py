@@ -11,8 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-ForKind = Literal["serial", "parallel", "vectorized", "unrolled"]
-Scope = Literal["param", "heap", "stack", "register"]
+ForKind = Literal[
+    "serial", "parallel", "vectorized", "unrolled",
+    "blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z",
+]  # fmt: skip
+Scope = Literal["param", "heap", "shared", "stack", "register"]
+Level = Literal["", "block", "thread"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +28,18 @@ class LoopKind:
     is_ordered: an iteration starts after the preceding one has ended.
     is_expanded: a pass replaces the loop by copies or lanes of its body before stage "final".  Its
         extent must be constant, and its variable becomes constants.
+    level: iterations are the blocks of a launch on a device, or the threads of a block.
     """
 
     name: ForKind
     word: str
     is_ordered: bool
     is_expanded: bool
+    level: Level = ""
 
     @property
     def is_threaded(self) -> bool:
-        """Iterations run in several threads at the same time."""
+        """Iterations run at the same time: in several threads, or blocks of threads."""
         return not self.is_ordered and not self.is_expanded
 
 
@@ -46,12 +52,14 @@ class BufferScope:
     is_sized: the size must be constant.
     is_addressed: the elements have addresses.  Otherwise all indices must be constants once loops
         are expanded.
+    owner: of one buffer: each thread, each block of threads, or else the kernel.
     """
 
     name: Scope
     is_allocated: bool
     is_sized: bool
     is_addressed: bool
+    owner: Level = ""
 
 
 LOOP_KINDS: dict[str, LoopKind] = {kind.name: kind for kind in (
@@ -59,13 +67,23 @@ LOOP_KINDS: dict[str, LoopKind] = {kind.name: kind for kind in (
     LoopKind("parallel", "parallel", is_ordered=False, is_expanded=False),  # divided among threads
     LoopKind("vectorized", "vectorized", is_ordered=False, is_expanded=True),  # in lanes of vectors
     LoopKind("unrolled", "unrolled", is_ordered=True, is_expanded=True),  # copies of the body
+    LoopKind("blockIdx.x", "block_x", is_ordered=False, is_expanded=False, level="block"),
+    LoopKind("blockIdx.y", "block_y", is_ordered=False, is_expanded=False, level="block"),
+    LoopKind("blockIdx.z", "block_z", is_ordered=False, is_expanded=False, level="block"),
+    LoopKind("threadIdx.x", "thread_x", is_ordered=False, is_expanded=False, level="thread"),
+    LoopKind("threadIdx.y", "thread_y", is_ordered=False, is_expanded=False, level="thread"),
+    LoopKind("threadIdx.z", "thread_z", is_ordered=False, is_expanded=False, level="thread"),
 )}  # fmt: skip
+
+BOUND: dict[str, ForKind] = {k.name: k.name for k in LOOP_KINDS.values() if k.level}
+"""The kinds that bind a loop to an index of a block or of a thread."""
 
 SCOPES: dict[str, BufferScope] = {scope.name: scope for scope in (
     BufferScope("param", is_allocated=False, is_sized=False, is_addressed=True),  # the caller's
     BufferScope("heap", is_allocated=True, is_sized=False, is_addressed=True),  # workspace
-    BufferScope("stack", is_allocated=True, is_sized=True, is_addressed=True),  # per thread
-    BufferScope("register", is_allocated=True, is_sized=True, is_addressed=False),  # in registers
+    BufferScope("shared", is_allocated=True, is_sized=True, is_addressed=True, owner="block"),
+    BufferScope("stack", is_allocated=True, is_sized=True, is_addressed=True, owner="thread"),
+    BufferScope("register", is_allocated=True, is_sized=True, is_addressed=False, owner="thread"),
 )}  # fmt: skip
 
 ALLOCATED: dict[str, Scope] = {s.name: s.name for s in SCOPES.values() if s.is_allocated}

@@ -30,6 +30,7 @@ from tilesmith.support.errors import InternalError
 from .nodes import (
     Allocate,
     Assert,
+    Barrier,
     Buffer,
     Evaluate,
     For,
@@ -185,7 +186,9 @@ class _Matching:
             return a.message == b.message and self.exprs(a.cond, b.cond)
         if isinstance(a, Evaluate) and isinstance(b, Evaluate):
             return self.exprs(a.value, b.value)
-        if not isinstance(a, (For, LetStmt, Allocate, If, Store, Assert, Evaluate)):
+        if isinstance(a, Barrier) and isinstance(b, Barrier):
+            return True
+        if not isinstance(a, (Barrier, For, LetStmt, Allocate, If, Store, Assert, Evaluate)):
             raise InternalError(f"expected a statement, found {type(a).__name__}")
         return False
 

@@ -1,7 +1,8 @@
 """The interpreter: the meaning of loop IR.
 
 A function is translated to one Python function and run.  Each access is checked against the shape
-of its buffer.  Loops of all kinds run one iteration after the other.  `prefetch` does nothing.
+of its buffer.  Loops of all kinds run one iteration after the other; the threads of a block take
+turns between barriers (`interpret_launch`).  `prefetch` does nothing.
 """
 
 from __future__ import annotations
@@ -11,16 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.ir.expr import Call, Const, Expr, Var
+from tilesmith.ir.expr import BufferLike, Call, Const, Expr, Var
+from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES
 from tilesmith.ir.tensor_intrinsics import tensor_intrinsic
 from tilesmith.support.errors import InternalError, UsageError
 
 from . import interpret_values as values
 from .behaviour import behaviour
 from .interpret_expr import Emitter
+from .interpret_launch import Launch
 from .nodes import (
     Allocate,
     Assert,
+    Barrier,
     Buffer,
     Evaluate,
     For,
@@ -33,6 +37,7 @@ from .nodes import (
     Tensorize,
 )
 from .text import head
+from .visit import walk
 
 _MAX_LOOPS = 15  # Python nests at most 20 blocks in one function
 
@@ -42,7 +47,7 @@ def interpret(func: Func, args: Sequence[np.ndarray | int]) -> None:
 
     An array has the buffer's shape and element type and is C-contiguous.  Raises UsageError for
     arguments that do not fit, InternalError for an access outside a buffer, ModelError for an
-    `Assert` that fails.
+    `Assert` that fails, ScheduleError for a data race between threads.
     """
     compile_func(func)(args)
 
@@ -111,7 +116,9 @@ class _Translation:
 
     def __init__(self, func: Func) -> None:
         self.lines: list[str] = []
-        self.env: dict[str, Any] = {"np": np, "V": values}
+        self.env: dict[str, Any] = {"np": np, "V": values, "Launch": Launch}
+        self.launch = ""  # the name of the launch around this place
+        self.in_block = False  # this is code of a thread
         self.depth = 0
         self.loops = 0
         self.count = 0
@@ -171,6 +178,55 @@ class _Translation:
         self.depth -= 1
 
     def for_(self, s: For) -> None:
+        level = LOOP_KINDS[s.kind].level
+        if level and not self.launch:
+            self.launched(s)
+        elif level == "thread" and not self.in_block:
+            self.block(s)
+        elif level == "thread":
+            self.threads(s)
+        else:
+            self.loop(s)
+
+    def launched(self, s: For) -> None:
+        """A launch of the blocks of `s`, or of one block with its threads."""
+        self.launch = self.fresh("launch")
+        self.line(f"{self.launch} = Launch()")
+        outside = dict(self.emit.buffers)
+        for buffer, (data, dims) in outside.items():
+            watched = self.fresh("b")
+            self.line(f"{watched} = {self.launch}.watch({data}, {buffer.name!r})")
+            self.emit.bind_buffer(buffer, watched, dims)
+        self.for_(s)
+        self.emit.buffers = outside
+        self.launch = ""
+
+    def block(self, body: Stmt) -> None:
+        """A block whose threads run `body`."""
+        name = self.fresh("block")
+        self.line(f"def {name}(x, y, z):")
+        loops, self.loops, self.in_block = self.loops, 0, True
+        outside: dict[BufferLike, tuple[str, list[str]]] = dict(self.emit.buffers)
+        self.depth += 1
+        self.line("if False: yield")
+        self.depth -= 1
+        self.body(body)
+        self.emit.buffers = outside
+        self.loops, self.in_block = loops, False
+        self.line(f"{self.launch}.block({name}, {_block_sizes(body)})")
+
+    def threads(self, s: For) -> None:
+        """The iteration of `s` that is this thread's."""
+        start, extent = self.expr(s.start), self.expr(s.extent)
+        index, var = s.kind[-1], self.fresh("v")
+        self.line(f"if {index} < {extent}:")
+        self.depth += 1
+        self.line(f"{var} = {start} + {index}")
+        self.depth -= 1
+        self.emit.bind(s.var, var, is_index=True)
+        self.body(s.body)
+
+    def loop(self, s: For) -> None:
         self.emit.begin((s.start, s.extent))
         start = self.emit(s.start)
         extent = self.emit(s.extent)
@@ -180,14 +236,24 @@ class _Translation:
         if deep:
             self.line(f"def {var}f():")
             self.depth += 1
+            if self.in_block:
+                self.line("if False: yield")
         outer, self.loops = self.loops, 1 if deep else self.loops + 1
         self.line(f"for {var} in range({start}, {stop}):")
         self.emit.bind(s.var, var, is_index=True)
-        self.body(s.body)
+        if LOOP_KINDS[s.kind].level == "block" and not _holds_blocks(s.body):
+            self.depth += 1
+            self.block(s.body)
+            self.depth -= 1
+        else:
+            self.body(s.body)
         self.loops = outer
         if deep:
             self.depth -= 1
-            self.line(f"{var}f()")
+            self.line(f"yield from {var}f()" if self.in_block else f"{var}f()")
+
+    def barrier(self, s: Barrier) -> None:
+        self.line(f"yield {self.fresh('')}")
 
     def if_(self, s: If) -> None:
         self.line(f"if {self.expr(s.cond)}:")
@@ -204,7 +270,11 @@ class _Translation:
         dims = self.shape(s.buffer)
         data, kind = self.fresh("b"), self.fresh("k")
         self.env[kind] = s.buffer.dtype
-        self.line(f"{data} = V.allocate({kind}, {_tuple(dims)}, {s.buffer.name!r})")
+        if SCOPES[s.buffer.scope].owner == "block":
+            make = f"{self.launch}.shared({data!r}, "
+        else:
+            make = "V.allocate("
+        self.line(f"{data} = {make}{kind}, {_tuple(dims)}, {s.buffer.name!r})")
         self.emit.bind_buffer(s.buffer, data, dims)
         self.stmt(s.body)
 
@@ -228,6 +298,20 @@ class _Translation:
         self.line(f"if not {self.expr(s.cond)}: V.failed({s.message!r})")
 
 
+def _holds_blocks(body: Stmt) -> bool:
+    return any(isinstance(s, For) and LOOP_KINDS[s.kind].level == "block" for s in walk(body))
+
+
+def _block_sizes(body: Stmt) -> tuple[int, int, int]:
+    """Threads along x, y and z: the largest extents of the loops that are bound to them."""
+    sizes = dict.fromkeys("xyz", 1)
+    for s in walk(body):
+        if isinstance(s, For) and LOOP_KINDS[s.kind].level == "thread":
+            assert isinstance(s.extent, Const)  # the verifier has seen to it
+            sizes[s.kind[-1]] = max(sizes[s.kind[-1]], int(s.extent.value))
+    return sizes["x"], sizes["y"], sizes["z"]
+
+
 def _tuple(items: Sequence[str]) -> str:
     return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
 
@@ -240,5 +324,6 @@ _STATEMENTS: dict[type, Callable[[_Translation, Any], None]] = {
     For: _Translation.for_, If: _Translation.if_, Store: _Translation.store,
     Allocate: _Translation.allocate, LetStmt: _Translation.let,
     Seq: _Translation.seq, Evaluate: _Translation.evaluate,
-    Assert: _Translation.assert_, Tensorize: lambda t, s: t.stmt(s.body),
+    Assert: _Translation.assert_, Barrier: _Translation.barrier,
+    Tensorize: lambda t, s: t.stmt(s.body),
 }  # fmt: skip

@@ -167,6 +167,14 @@ class Assert(Stmt):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Barrier(Stmt):
+    """The threads of a block wait here for each other.
+
+    What each of them wrote before to memory that they share, all of them read after it.
+    """
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Func:
     """A kernel.
 

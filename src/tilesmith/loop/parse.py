@@ -250,6 +250,10 @@ class _FuncParser(ExprParser):
             raise self.error(str(e), token) from None
         return loop.Tensorize(name, self.block(column))
 
+    def barrier_(self, column: int) -> Stmt:
+        self.end_line()
+        return loop.Barrier()
+
     def block_(self, column: int) -> Stmt:
         return self.block(column)
 
@@ -308,5 +312,5 @@ _STATEMENTS = {
     "pass": _FuncParser.pass_, "for": _FuncParser.for_, "if": _FuncParser.if_,
     "block": _FuncParser.block_, "tensor": _FuncParser.tensor_,
     "alloc": _FuncParser.alloc, "let": _FuncParser.let_, "assert": _FuncParser.assert_,
-    "eval": _FuncParser.eval_,
+    "eval": _FuncParser.eval_, "barrier": _FuncParser.barrier_,
 }  # fmt: skip

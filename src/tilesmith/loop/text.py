@@ -14,11 +14,12 @@
             let x: i64 = i * 4
             assert x < n, "too long"
             eval prefetch(A[i, 0])
+            barrier
 
 An allocation or let holds until the end of its block.  If more statements follow outside it, it
 stands in a `block:` of its own.  One call of the intrinsic that `tensor` names computes its block.
-A loop starts at 0 unless it says `(start, extent=n)`.  Serial
-loops are `range`.  The outputs follow `->`.
+A loop starts at 0 unless it says `(start, extent=n)`.  Serial loops are `range`; `block_x` and
+`thread_x` bind a loop to `blockIdx.x` and `threadIdx.x`.  The outputs follow `->`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from tilesmith.ir.text import NameOf, Names, print_expr, type_name
 from .nodes import (
     Allocate,
     Assert,
+    Barrier,
     Buffer,
     Evaluate,
     For,
@@ -158,6 +160,10 @@ def _assert(s: Assert, depth: int, lines: list[str], name_of: NameOf, deep: bool
     lines.append(f"{'    ' * depth}assert {print_expr(s.cond, name_of)}, {json.dumps(s.message)}")
 
 
+def _barrier(s: Barrier, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
+    lines.append("    " * depth + "barrier")
+
+
 def _tensorize(s: Tensorize, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
     lines.append(f"{'    ' * depth}tensor {s.intrinsic}:")
     if deep:
@@ -170,5 +176,5 @@ def _seq(s: Seq, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> N
 
 _STATEMENTS = {
     For: _for, If: _if, Store: _store, Allocate: _allocate, LetStmt: _let, Evaluate: _evaluate,
-    Assert: _assert, Seq: _seq, Tensorize: _tensorize,
+    Assert: _assert, Seq: _seq, Tensorize: _tensorize, Barrier: _barrier,
 }  # fmt: skip

@@ -13,7 +13,7 @@ from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import bool_, i64
 from tilesmith.ir.expr import Expr, Var, post_order, symbols, type_text
 from tilesmith.ir.intrinsics import INTRINSICS
-from tilesmith.ir.loop_tables import ALLOCATED, LOOP_KINDS, SCOPES
+from tilesmith.ir.loop_tables import ALLOCATED, LOOP_KINDS, SCOPES, LoopKind
 from tilesmith.ir.tensor_intrinsics import tensor_intrinsic
 from tilesmith.support.errors import UsageError, VerifyError
 
@@ -46,6 +46,7 @@ class _Verifier:
         self.writable: set[Buffer] = set(func.outputs)
         self.well_formed: set[Expr] = set()  # expressions whose own structure was checked
         self.where: Stmt | None = None
+        self.around: list[str] = []  # kinds of the loops around this place
 
     def fail(self, what: str, e: Expr | None = None) -> NoReturn:
         place = f" in '{self.func.name}'"
@@ -126,9 +127,30 @@ class _Verifier:
                 )
         if kind.is_expanded and type(s.extent) is not ir.Const:
             self.fail(f"the extent of a loop of kind '{s.kind}' must be a literal", s.extent)
+        if kind.level:
+            self.bound(s, kind)
         self.bind(s.var)
+        self.around.append(s.kind)
         self.stmt(s.body)
+        self.around.pop()
         self.vars.discard(s.var)
+
+    def bound(self, s: loop.For, kind: LoopKind) -> None:
+        """A loop over the blocks of a launch, or the threads of a block."""
+        if s.kind in self.around:
+            self.fail(f"a loop over {s.kind} inside another one")
+        if kind.level == "block" and any(LOOP_KINDS[k].level != "block" for k in self.around):
+            self.fail(f"a loop over {s.kind} inside one that is not over blocks")
+        if kind.level == "thread" and type(s.extent) is not ir.Const:
+            self.fail(f"the number of threads along {s.kind} must be a literal", s.extent)
+
+    @property
+    def in_launch(self) -> bool:
+        return any(LOOP_KINDS[k].level for k in self.around)
+
+    def barrier(self, s: loop.Barrier) -> None:
+        if not self.in_launch:
+            self.fail("a barrier stands outside of blocks of threads")
 
     def tensorize(self, s: loop.Tensorize) -> None:
         if self.stage == "final":
@@ -167,6 +189,10 @@ class _Verifier:
         b = s.buffer
         if b.scope not in ALLOCATED:
             self.fail(f"'{b.name}' has scope '{b.scope}', expected one of {', '.join(ALLOCATED)}")
+        if SCOPES[b.scope].owner == "block" and not self.in_launch:
+            self.fail(f"'{b.name}' is shared by the threads of a block, and stands outside of one")
+        if not SCOPES[b.scope].owner and self.in_launch:
+            self.fail(f"'{b.name}' is allocated on the heap inside a block of threads")
         if b in self.buffers:
             self.fail(f"'{b.name}' is allocated again inside its own scope")
         self.shape(b)
@@ -307,7 +333,7 @@ class _Verifier:
 _STATEMENTS: dict[type, Callable] = {
     loop.For: _Verifier.for_, loop.If: _Verifier.if_, loop.Store: _Verifier.store,
     loop.Allocate: _Verifier.allocate, loop.LetStmt: _Verifier.let,
-    loop.Tensorize: _Verifier.tensorize,
+    loop.Tensorize: _Verifier.tensorize, loop.Barrier: _Verifier.barrier,
     loop.Evaluate: _Verifier.evaluate, loop.Assert: _Verifier.assert_, loop.Seq: _Verifier.stmt,
 }  # fmt: skip
 

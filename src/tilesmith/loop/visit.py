@@ -13,6 +13,7 @@ from tilesmith.support.errors import InternalError
 from .nodes import (
     Allocate,
     Assert,
+    Barrier,
     Buffer,
     Evaluate,
     For,
@@ -130,6 +131,8 @@ def rebuild(stmt: Stmt, sub: StmtMap, ex: ExprMap) -> Stmt:
     if isinstance(stmt, Allocate):
         body = sub(stmt.body)
         return stmt if body is stmt.body else Allocate(stmt.buffer, body)
+    if isinstance(stmt, Barrier):
+        return stmt
     if isinstance(stmt, Evaluate):
         value = ex(stmt.value)
         return stmt if value is stmt.value else Evaluate(value)

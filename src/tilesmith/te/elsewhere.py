@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 _WORDS = {
-    "thread_axis": "threads are given by s[t].parallel(axis); no target has blockIdx or threadIdx",
-    "bind": "threads are given by s[t].parallel(axis); no target has blockIdx or threadIdx",
-    "env_threads": "threads are given by s[t].parallel(axis)",
+    "thread_axis": "s[t].bind(axis, 'threadIdx.x') takes the name of the index itself",
+    "env_threads": "s[t].bind(axis, 'threadIdx.x') gives a loop to threads",
     "decl_buffer": "a te.extern gets the buffers of its tensors",
     "size_var": "an extent that is known at run time is te.var(name)",
     "partition": "tails are peeled by the compiler",

@@ -18,6 +18,7 @@ from tilesmith.ir.extents import larger
 from tilesmith.ir.simplify import EMPTY
 from tilesmith.ir.types import Dim
 from tilesmith.loop.nodes import Buffer, Func, Stmt, seq
+from tilesmith.loop.passes.barriers import add_barriers
 from tilesmith.loop.passes.bind_parts import bind_parts
 from tilesmith.support.errors import ScheduleError, UsageError
 
@@ -31,6 +32,7 @@ from .lower_round import check_rounding
 from .lower_scan import fold_steps, step_condition, whole_steps
 from .lower_size import check_code, copies_around
 from .lower_slide import ahead_of_readers, slid
+from .lower_threads import check_scope, with_inner_guards
 from .ranges import Room, check_reads
 from .relations import SplitRelation, dim
 from .schedule import Schedule
@@ -67,6 +69,7 @@ def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Fun
         copies = copies_around(plans, plan)
         _allocate(plan, parameters, needed.get(stage_name), stack // copies)
         stack -= copies * sum(map(bytes_of_stack, plan.buffers))
+        check_scope(state, plans, plan)
         check_rounding(state, plans, plan, needed)
     check_code(plans)
     writer = NestWriter(state, plans, parameters)
@@ -84,7 +87,8 @@ def lower(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Fun
         for n, s in state.stages.items()
         for axis, key, value in s.pragmas
     )
-    return bind_parts(Func(name, (*parameters.values(), *symbols), outputs, body, attrs))
+    func = Func(name, (*parameters.values(), *symbols), outputs, body, attrs)
+    return bind_parts(add_barriers(func))
 
 
 def _room(state: State) -> Room:
@@ -137,12 +141,14 @@ def _plan(
         if condition is not None:
             outside = outside.assuming(condition)
         plan = make_plan(stage, body, whole_steps(stage, regions), outside)
+        plan = with_inner_guards(state, plan)
         plan.ahead = ahead
         plan.conditions = () if condition is None else (condition,)
         return plan
     if isinstance(op, Extern):
         return extern_plan(stage, facts)
-    return make_plan(stage, body, tuple(Region(const(0), dim(a.extent)) for a in op.axis), facts)
+    whole = tuple(Region(const(0), dim(a.extent)) for a in op.axis)
+    return with_inner_guards(state, make_plan(stage, body, whole, facts))
 
 
 def _allocate(

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from tilesmith.ir.context import Context
 from tilesmith.ir.expr import (
@@ -50,6 +51,7 @@ from .lower_extern import extern_nest
 from .lower_memory import physical_indices
 from .lower_plan import NOT_AHEAD, PlacedGuard, StageLoop, StagePlan, read_of
 from .lower_region import regions_read
+from .lower_threads import bound_loop, by_one, is_shared
 from .relations import Guard, dim, dim_expr
 from .rewrite import map_loads
 from .state import At, PrefetchMark, State
@@ -110,6 +112,7 @@ class NestWriter:
                     body = seq(*self._prefetch(plan, depth, mark), body)
             if depth == entry:
                 body = _entered(plan, depth, NOT_AHEAD, body)
+            body = _guarded(body, [g for g in plan.guards if g.is_inner and g.depth == depth])
             for producer in reversed([p for p in here if p not in ahead]):
                 nest = self.nest(producer)
                 if depth <= entry:
@@ -119,14 +122,21 @@ class NestWriter:
                 body = self.allocated(producer, body)
             body = _guarded(
                 body,
-                [g for g in plan.guards if g.depth == depth and not _is_late(plan, g, entry)],
+                [
+                    g
+                    for g in plan.guards
+                    if g.depth == depth and not g.is_inner and not _is_late(plan, g, entry)
+                ],
             )
             nests = [self.nest(p) for p in ahead]
             body = seq(*(run_ahead(n, loop) for n in nests), body)
             if not loop.is_unit:
                 early = plan.early.get(loop.var, 0)
                 extent = dim_expr(dim(loop.extent + early))
-                body = For(loop.var, const(-early), extent, loop.kind, body)
+                made = For(loop.var, const(-early), extent, loop.kind, body)
+                body = bound_loop(self.state, self.plans, plan, loop, made)
+            elif LOOP_KINDS[loop.kind].level and plan.stage.attach == "root":
+                body = For(loop.var, const(0), const(1), loop.kind, body)  # there is a launch
             if tensorized is not None and tensorized[0] == loop.name:
                 body = Tensorize(tensorized[1], body)
             for producer, nest in zip(ahead, nests, strict=True):
@@ -139,6 +149,8 @@ class NestWriter:
         for producer in self.stored.get(plan.stage.name, ()):
             body = self.allocated(producer, body)
         body = _guarded(body, [g for g in plan.guards if g.depth < 0])
+        if is_shared(plan.stage):
+            body = by_one(self.state, self.plans, plan, body)
         return _guarded(body, [PlacedGuard(Guard(c, "peel"), -1, False) for c in plan.conditions])
 
     def _extern(self, plan: StagePlan) -> Stmt:
@@ -189,16 +201,17 @@ class NestWriter:
         values = reduce.reducer.identity(tuple(s.dtype for s in reduce.sources))
         at = tuple(substitute(i, fresh) for i in self._own_indices(plan))
         body = seq(*(Store(b, at, v) for b, v in zip(plan.buffers, values, strict=True)))
-        guards = [g for g in plan.guards if g.depth >= depth and not g.is_reduce]
+        guards = [
+            replace(g, guard=replace(g.guard, cond=substitute(g.guard.cond, fresh)))
+            for g in plan.guards
+            if g.depth >= depth and not g.is_reduce
+        ]
+        body = _guarded(body, [g for g in guards if g.is_inner])
         for number, loop, var in reversed(spatial):
-            here = [
-                PlacedGuard(
-                    type(g.guard)(substitute(g.guard.cond, fresh), g.guard.tail), g.depth, False
-                )
-                for g in guards
-                if g.depth == number
-            ]
-            body = For(var, const(0), dim_expr(loop.extent), loop.kind, _guarded(body, here))
+            here = [g for g in guards if g.depth == number and not g.is_inner]
+            extent = dim_expr(loop.extent)
+            made = For(var, const(0), extent, loop.kind, _guarded(body, here))
+            body = bound_loop(self.state, self.plans, plan, loop, made)
         return body
 
     def _update(self, plan: StagePlan) -> Stmt:

@@ -90,12 +90,14 @@ class PlacedGuard:
     guard: the condition.
     depth: it stands just inside the loop of this number (-1: around the whole nest).
     is_reduce: it concerns a reduction axis, so that the initial value is stored in any case.
+    is_inner: it stands behind the stages that are computed at that loop.
     """
 
     guard: Guard
     depth: int
     is_reduce: bool
     """True when it concerns a reduction axis: the initial value is stored all the same."""
+    is_inner: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -154,12 +156,13 @@ class StagePlan:
     storage: tuple[Region, ...] | None = None
 
     def context(self, depth: int | None = None, ahead: Mapping[Var, int] = NOT_AHEAD) -> Context:
-        """Facts that hold inside loop number `depth` (default: innermost) and the guards placed
-        there.
+        """Facts that hold inside loop number `depth` and the guards around the stages there
+        (default: innermost, inside of all guards).
 
         ahead: for stages inside that run in iterations before the first one, outside of guards
             that are false at first.
         """
+        is_own = depth is None
         if depth is None:
             depth = len(self.loops) - 1
         if ahead and any(loop.var in ahead for loop in self.loops[: depth + 1]):
@@ -181,9 +184,13 @@ class StagePlan:
                 if not loop.is_unit:
                     found = found.with_var(loop.var, 0, loop.last)
             for g in self.guards:
-                if g.depth == depth:
+                if g.depth == (depth - 1 if g.is_inner else depth):
                     found = found.assuming(g.guard.cond)
             self.contexts[depth] = found
+        if is_own:
+            for g in self.guards:
+                if g.is_inner and g.depth == depth:
+                    found = found.assuming(g.guard.cond)
         return found
 
     def unguarded(self, depth: int) -> Context:

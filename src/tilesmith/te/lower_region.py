@@ -14,6 +14,7 @@ from tilesmith.ir.types import Dim
 from tilesmith.support.errors import ScheduleError
 
 from .lower_plan import NOT_AHEAD, Region, StageLoop, StagePlan, read_of
+from .lower_threads import is_shared, thread_loops
 from .relations import add, dim_expr
 from .state import At, State
 from .tensor import Extern
@@ -240,6 +241,8 @@ def _bounds_of_reads(
     inside = depth if reader.stage.name == target else -1
     mapping, ranges, facts = _relaxed(reader, inside)
     outer = _enclosing(state, plans, reader, target, depth)
+    if is_shared(state.stages[name]):
+        outer += _threads_around(state, plans, At(target, plans[target].stage.leaves[depth]))
     cache: dict[Expr, Bounds | None] = {}
 
     def bounds(index: Expr) -> Bounds | None:
@@ -318,6 +321,19 @@ def _enclosing(
             result.append((ranges, plan.context(last, ahead)))
         if link.stage == target:
             break
+    return result
+
+
+def _threads_around(
+    state: State, plans: Mapping[str, StagePlan], at: At
+) -> list[tuple[Ranges, Context]]:
+    """The loops from `at` outwards that are bound to threads, inner nests first: memory that
+    threads share holds what all of them need.
+    """
+    result: list[tuple[Ranges, Context]] = []
+    for plan, last, loops in thread_loops(state, plans, at):
+        if loops:
+            result.append(({x.var: (0, x.last) for x in loops}, plan.context(last)))
     return result
 
 

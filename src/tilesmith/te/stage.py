@@ -262,8 +262,24 @@ class Stage:
         """
         self._history.apply(st.Parallel(self.name, self.axis_name(axis)))
 
+    def bind(self, axis: AxisLike, index: str) -> None:
+        """Run the iterations of a loop in blocks of threads on a device: each iteration is that of
+        the block or the thread whose index it is.
+
+        for i in 64: ...  ->  threadIdx.x for i in 64: ...
+
+        index: "blockIdx.x", "threadIdx.x", or one of those with y or z.
+
+        A stage in "shared" memory that is computed inside such loops is computed by all threads of
+        the block together: its own loops are bound to the same indices.
+
+        Raises ScheduleError for an axis that is reduced, for another index, and for one that
+        another loop of the stage has.
+        """
+        self._history.apply(st.Bind(self.name, self.axis_name(axis), index))
+
     def serial(self, axis: AxisLike) -> None:
-        """Undo vectorize, unroll or parallel."""
+        """Undo vectorize, unroll, parallel or bind."""
         self._history.apply(st.Serial(self.name, self.axis_name(axis)))
 
     def compute_at(self, stage: StageLike, axis: AxisLike) -> None:
@@ -327,7 +343,8 @@ class Stage:
         self._history.apply(st.ComputeRoot(self.name))
 
     def set_scope(self, scope: Scope) -> None:
-        """Keep the result in "heap" (workspace), "stack" (small) or "register" memory.
+        """Keep the result in "heap" (workspace), "stack" (small), "register" or "shared" memory.
+        The threads of a block (`bind`) share the last.
 
         allocate B[64] in heap  ->  allocate B[64] in register
         """

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from tilesmith.codegen.assertions import INDEX, compared
 from tilesmith.codegen.context import VALUES
-from tilesmith.codegen.kernel import Kernel
+from tilesmith.codegen.kernel import Kernel, check_unbound
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Call, Const, Var, as_expr
 from tilesmith.ir.target import Target
@@ -120,6 +120,7 @@ class _FunctionWriter(ExpressionWriter):
                 self.statement(part)
 
     def _for(self, s: For) -> None:
+        check_unbound(s)
         if s.kind != "serial":
             raise InternalError(f"C is written from serial loops, found '{s.kind}'")
         type_, outer = VALUE_TYPES[s.var.dtype.name], self.context

@@ -37,6 +37,7 @@ from tilesmith.support.errors import InternalError
 from ..nodes import (
     Allocate,
     Assert,
+    Barrier,
     Evaluate,
     For,
     Func,
@@ -302,6 +303,10 @@ def _assert(stmt: Assert, ctx: Context, env: Env) -> Stmt | None:
     return stmt if cond is stmt.cond else Assert(cond, stmt.message)
 
 
+def _barrier(stmt: Barrier, ctx: Context, env: Env) -> Stmt | None:
+    return stmt
+
+
 def _unknown(stmt: Stmt, ctx: Context, env: Env) -> Stmt | None:
     raise InternalError(f"expected a statement of the loop IR, found {type(stmt).__name__}")
 
@@ -309,5 +314,5 @@ def _unknown(stmt: Stmt, ctx: Context, env: Env) -> Stmt | None:
 _RULES = {
     For: _for, If: _if, Store: _store, LetStmt: _let, Seq: _seq, Allocate: _allocate,
     Tensorize: _tensorize,
-    Evaluate: _evaluate, Assert: _assert, Stmt: _unknown,
+    Evaluate: _evaluate, Assert: _assert, Barrier: _barrier, Stmt: _unknown,
 }  # fmt: skip

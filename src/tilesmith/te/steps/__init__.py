@@ -5,7 +5,7 @@ A new primitive is a class in one of these files (fields and `apply`) and a meth
 """
 
 from .base import PRIMITIVES, Step, from_json
-from .loops import Fuse, Parallel, Pragma, Reorder, Serial, Skew, Split, Unroll, Vectorize
+from .loops import Bind, Fuse, Parallel, Pragma, Reorder, Serial, Skew, Split, Unroll, Vectorize
 from .placement import (
     ComputeAt,
     ComputeInline,
@@ -24,7 +24,7 @@ from .tensorize import TensorizeLoops
 from .winograd import Winograd
 
 __all__ = [
-    "PRIMITIVES", "CacheRead", "CacheWrite", "ComputeAt", "ComputeInline", "ComputeRoot",
+    "PRIMITIVES", "Bind", "CacheRead", "CacheWrite", "ComputeAt", "ComputeInline", "ComputeRoot",
     "DoubleBuffer", "FlattenAxes", "FoldStorage", "Fuse", "Parallel", "Pragma", "Prefetch",
     "RFactor", "Reorder", "Serial", "SetScope", "Skew", "Split", "Step", "StorageAlign", "StoreAt",
     "StoreRoot", "TensorizeLoops", "TransformLayout", "Unroll", "Vectorize",

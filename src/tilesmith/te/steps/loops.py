@@ -7,7 +7,7 @@ from typing import ClassVar, get_args
 
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Expr
-from tilesmith.ir.loop_tables import LOOP_KINDS, ForKind
+from tilesmith.ir.loop_tables import BOUND, LOOP_KINDS, ForKind
 from tilesmith.support.errors import ScheduleError
 
 from ..relations import FuseRelation, Relation, SkewRelation, SplitRelation, Tail
@@ -191,30 +191,35 @@ class Annotate(Step):
     kind: ClassVar[ForKind]
 
     def apply(self, state: State) -> State:
-        what = self.primitive
-        stage = scheduled(state, self.stage, what)
-        leaf(stage, self.axis, what)
-        if self.axis in stage.reduce_names():
-            if LOOP_KINDS[self.kind].is_threaded:
-                raise ScheduleError(
-                    f"cannot parallel {stage.name}.{self.axis}: its iterations all update the same "
-                    "elements; use rfactor to give each part a result of its own"
-                )
-            reduce = stage.compute.body[0]
-            if self.kind == "vectorized" and not (
-                isinstance(reduce, Reduce)
-                and reduce.reducer.operation is not None
-                and not reduce.dtype.is_bool
-            ):
-                raise ScheduleError(
-                    f"cannot vectorize {stage.name}.{self.axis}: lanes can only be combined for "
-                    "te.sum, prod, min and max of numbers; vectorise a spatial axis, or rfactor "
-                    "this one"
-                )
-        kinds = {a: k for a, k in stage.kinds.items() if a != self.axis}
-        if self.kind != "serial":
-            kinds[self.axis] = self.kind
-        return state.with_stage(replace(stage, kinds=kinds))
+        return annotated(state, self, self.axis, self.kind)
+
+
+def annotated(state: State, step: Step, axis: str, kind: ForKind) -> State:
+    """The state in which loop `axis` of the step's stage is of this kind."""
+    what = step.primitive
+    stage = scheduled(state, step.stage, what)
+    leaf(stage, axis, what)
+    if axis in stage.reduce_names():
+        if LOOP_KINDS[kind].is_threaded:
+            raise ScheduleError(
+                f"cannot {what} {stage.name}.{axis}: its iterations all update the same "
+                "elements; use rfactor to give each part a result of its own"
+            )
+        reduce = stage.compute.body[0]
+        if kind == "vectorized" and not (
+            isinstance(reduce, Reduce)
+            and reduce.reducer.operation is not None
+            and not reduce.dtype.is_bool
+        ):
+            raise ScheduleError(
+                f"cannot vectorize {stage.name}.{axis}: lanes can only be combined for "
+                "te.sum, prod, min and max of numbers; vectorise a spatial axis, or rfactor "
+                "this one"
+            )
+    kinds = {a: k for a, k in stage.kinds.items() if a != axis}
+    if kind != "serial":
+        kinds[axis] = kind
+    return state.with_stage(replace(stage, kinds=kinds))
 
 
 @primitive("serial")
@@ -235,6 +240,28 @@ class Unroll(Annotate):
 @primitive("parallel")
 class Parallel(Annotate):
     kind = "parallel"
+
+
+@primitive("bind")
+class Bind(Step):
+    axis: Name
+    index: Quoted
+
+    def apply(self, state: State) -> State:
+        if self.index not in BOUND:
+            *others, last = BOUND
+            raise ScheduleError(
+                f"cannot bind {self.stage}.{self.axis} to {self.index!r}: expected "
+                f"{', '.join(others)} or {last}"
+            )
+        stage = scheduled(state, self.stage, "bind")
+        other = next((a for a in stage.leaves if stage.kind(a) == self.index), self.axis)
+        if other != self.axis:
+            raise ScheduleError(
+                f"cannot bind {self.stage}.{self.axis} to {self.index}: {self.stage}.{other} is "
+                "bound to it; fuse the two"
+            )
+        return annotated(state, self, self.axis, BOUND[self.index])
 
 
 @primitive("pragma")

@@ -1,0 +1,133 @@
+"""Blocks of threads in the interpreter: each thread is a generator that yields at barriers.
+
+The threads of a block run one after the other up to the next barrier, then all go on.  Every access
+to memory that they share is recorded.  Two accesses to one element race if one of them writes and
+nothing orders them: they come from different blocks, or from different threads of a block with no
+barrier between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from tilesmith.ir.dtypes import DType
+from tilesmith.support.errors import ScheduleError
+
+from .interpret_values import allocate
+
+Thread = tuple[int, int, int]
+"""The indices of a thread in its block: x, y, z."""
+
+_Access = tuple[int, int, Thread]
+"""Block, barriers that it had passed, and thread."""
+
+
+class Launch:
+    """The blocks of one launch on a device."""
+
+    def __init__(self) -> None:
+        self.now: _Access = (-1, 0, (0, 0, 0))
+        self._shared: dict[str, Watched] = {}
+
+    def watch(self, data: np.ndarray, name: str) -> Watched:
+        """Memory of all blocks."""
+        return Watched(self, data, name)
+
+    def shared(self, site: str, dtype: DType, shape: tuple[int, ...], name: str) -> Watched:
+        """Memory of the block that runs; the first thread that comes to a `site` makes it."""
+        if site not in self._shared:
+            self._shared[site] = Watched(self, allocate(dtype, shape, name), name)
+        return self._shared[site]
+
+    def block(self, run: Callable[..., Iterator[int]], sizes: Thread) -> None:
+        """Run a block of `sizes` threads along x, y and z.
+
+        run: given x, y and z, a generator that yields the number of the barrier where it waits.
+
+        Raises ScheduleError for a data race, or if some threads wait at a barrier and others do
+        not.
+        """
+        number = self.now[0] + 1
+        self._shared = {}
+        threads = [(x, y, z) for z, y, x in product(*map(range, reversed(sizes)))]
+        running = {t: run(*t) for t in threads}
+        passed = 0
+        while running:
+            waiting: dict[int, Thread] = {}
+            for thread, steps in [*running.items()]:
+                self.now = number, passed, thread
+                site = next(steps, -1)
+                waiting.setdefault(site, thread)
+                if site < 0:
+                    del running[thread]
+            if len(waiting) > 1:
+                a, b = list(waiting.values())[:2]
+                raise ScheduleError(
+                    f"thread {a} of a block waits at a barrier where thread {b} does not wait: "
+                    "a barrier must not stand under a condition that differs between threads"
+                )
+            passed += 1
+
+
+class Watched:
+    """The elements of a buffer, of which every use is recorded."""
+
+    def __init__(self, launch: Launch, data: np.ndarray, name: str) -> None:
+        self.launch, self.data, self.name = launch, data, name
+        self.dtype, self.size = data.dtype, data.size
+        self._written: dict[int, _Access] = {}
+        self._read: dict[int, dict[int, tuple[int, Thread, Thread]]] = {}
+        """By element and block: barriers passed at the last read, and two threads that read it
+        since the last one; they may be the same."""
+
+    def __getitem__(self, at: Any) -> Any:
+        for element in np.ravel(at).tolist():
+            self._reads(element)
+        return self.data[at]
+
+    def item(self, at: int) -> Any:
+        self._reads(at)
+        return self.data.item(at)
+
+    def __setitem__(self, at: Any, value: Any) -> None:
+        for element in np.ravel(at).tolist():
+            self._writes(element)
+        self.data[at] = value
+
+    def _reads(self, at: int) -> None:
+        block, passed, thread = self.launch.now
+        written = self._written.get(at)
+        if written is not None:
+            self._check(at, written)
+        reads = self._read.setdefault(at, {})
+        before = reads.get(block)
+        first = before[1] if before is not None and before[0] == passed else thread
+        reads[block] = passed, first, thread
+
+    def _writes(self, at: int) -> None:
+        written = self._written.get(at)
+        if written is not None:
+            self._check(at, written)
+        for block, (passed, *threads) in self._read.get(at, {}).items():
+            for thread in threads:
+                self._check(at, (block, passed, thread))
+        self._written[at] = self.launch.now
+
+    def _check(self, at: int, other: _Access) -> None:
+        block, passed, thread = self.launch.now
+        if other[0] == block and (other[1] != passed or other[2] == thread):
+            return
+        if other[0] == block:
+            who = f"threads {other[2]} and {thread} of block {block}"
+            why = "no barrier stands between"
+        else:
+            who = f"blocks {other[0]} and {block}"
+            why = "nothing orders blocks"
+        raise ScheduleError(
+            f"data race: {who} both use element {at} of '{self.name}', one of them writes it, and "
+            f"{why}"
+        )

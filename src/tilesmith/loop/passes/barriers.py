@@ -1,0 +1,219 @@
+"""Barriers between accesses of a block's threads to memory that they share.
+
+A barrier stands before a statement that conflicts with an access since the last barrier: one of the
+two writes.  A branch or a loop counts as one statement.
+
+Two accesses with the same index are those of one thread, if nothing in the index has changed
+between them, and no branch lets only some threads store: a store whose index is the same in two
+threads is a race in itself.  Nor does a store
+conflict with itself in another iteration: it writes each element once before it is read.  A loop is
+looked at twice, the second time as a later iteration.
+
+All threads of a block must come to a barrier.  It therefore stands outside of whatever only some of
+them run: branches and loops that depend on the index of a thread, and loops over fewer threads than
+the block has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tilesmith.ir.expr import Const, Expr, Load, Var, free_vars, post_order, same
+from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES
+from tilesmith.support.errors import ScheduleError
+
+from ..nodes import Allocate, Barrier, Buffer, For, Func, If, LetStmt, Seq, Stmt, Store, seq
+from ..visit import children, own_exprs, walk
+
+_Index = tuple[Expr, ...] | None
+"""None: not that of the present iteration."""
+_Access = tuple[Buffer, Store | None, _Index]
+"""A buffer, the statement if it writes, and the index."""
+
+
+def add_barriers(func: Func) -> Func:
+    """`func` with barriers; the same object if no threads of it share memory that is written.
+
+    Raises ScheduleError where a barrier is needed and only some threads would come to it.
+    """
+
+    body = _map_launches(func.body, lambda launch: _Block(launch, func).result())
+    return func if body is func.body else replace(func, body=body)
+
+
+def _map_launches(stmt: Stmt, launch: Callable[[For], Stmt]) -> Stmt:
+    """`stmt` with each outermost loop that is bound to blocks or threads mapped."""
+    if isinstance(stmt, For) and LOOP_KINDS[stmt.kind].level:
+        return launch(stmt)
+    if isinstance(stmt, Seq):
+        return seq(*(_map_launches(s, launch) for s in stmt.stmts))
+    if isinstance(stmt, (For, LetStmt, Allocate)):
+        body = _map_launches(stmt.body, launch)
+        return stmt if body is stmt.body else replace(stmt, body=body)
+    return stmt
+
+
+class _Block:
+    """The threads of one block."""
+
+    def __init__(self, launch: For, func: Func) -> None:
+        self.launch, self.func = launch, func
+        self.threads: dict[str, int] = {}
+        reads: set[Buffer] = set()
+        writes: set[Buffer] = set()
+        for s in walk(launch):
+            reads |= {b for b, _ in _loads(s)}
+            if isinstance(s, Store):
+                writes.add(s.buffer)
+            if isinstance(s, For) and LOOP_KINDS[s.kind].level == "thread":
+                assert isinstance(s.extent, Const)
+                size = int(s.extent.value)
+                self.threads[s.kind] = max(self.threads.get(s.kind, 1), size)
+        self.tracked = {b for b in reads & writes if SCOPES[b.scope].owner != "thread"}
+        self.pending: dict[Buffer, set[tuple[Store | None, _Index]]] = {}
+        self.varying: set[Var] = set()  # differ between threads
+
+    def result(self) -> Stmt:
+        return self.stmt(self.launch) if self.tracked and self.threads else self.launch
+
+    def stmt(self, s: Stmt) -> Stmt:
+        """`s` with barriers, which all threads run."""
+        if isinstance(s, Seq):
+            return seq(*(self.stmt(x) for x in s.stmts))
+        if isinstance(s, Barrier):
+            self.pending.clear()
+            return s
+        if isinstance(s, (LetStmt, Allocate)):  # they only name what follows
+            if isinstance(s, LetStmt) and self.varies(s.value):
+                self.varying.add(s.var)
+            own = _own_accesses(s, self.tracked)
+            before = self.before(own)
+            self.add(own)
+            return seq(*before, replace(s, body=self.stmt(s.body)))
+        found = self.accesses(s)
+        if not found:
+            return s
+        before = self.before(found)
+        if self.is_divergent(s):
+            self.check_divergent(s)
+            self.add(found)
+            return seq(*before, s)
+        return seq(*before, self.entered(s))
+
+    def accesses(self, s: Stmt, some: bool = False) -> list[_Access]:
+        """The accesses to tracked buffers in `s`.
+
+        some: only some threads run it.
+        """
+        some = some or self.is_divergent(s)
+        found = [
+            (b, store, None if some else index)
+            for b, store, index in _own_accesses(s, self.tracked)
+        ]
+        return found + [a for x in children(s) for a in self.accesses(x, some)]
+
+    def entered(self, s: Stmt) -> Stmt:
+        self.add(_own_accesses(s, self.tracked))
+        if isinstance(s, For):
+            return self.loop(s)
+        return self.branch(s) if isinstance(s, If) else s
+
+    def before(self, found: list[_Access]) -> list[Stmt]:
+        """What must stand before these accesses."""
+        if not self.conflicts(found):
+            return []
+        self.pending.clear()
+        return [Barrier()]
+
+    def add(self, found: list[_Access]) -> None:
+        for buffer, store, index in found:
+            self.pending.setdefault(buffer, set()).add((store, index))
+
+    def conflicts(self, found: list[_Access]) -> bool:
+        return any(
+            (store or before) and store is not before and not _is_same(index, other)
+            for buffer, store, index in found
+            for before, other in self.pending.get(buffer, ())
+        )
+
+    def loop(self, s: For) -> For:
+        if LOOP_KINDS[s.kind].level:
+            if LOOP_KINDS[s.kind].level == "thread":
+                self.varying.add(s.var)
+            return replace(s, body=self.stmt(s.body))
+        body = self.stmt(s.body)
+        inside = {s.var, *(x.var for x in walk(s.body) if isinstance(x, (For, LetStmt)))}
+        self.forget(inside)
+        body = self.stmt(body)
+        self.forget(inside)
+        return replace(s, body=body)
+
+    def forget(self, changed: set[Var]) -> None:
+        """From here on an index with these variables is another one."""
+        for buffer, found in self.pending.items():
+            self.pending[buffer] = {
+                (store, None if index is None or _mentions(index, changed) else index)
+                for store, index in found
+            }
+
+    def branch(self, s: If) -> If:
+        outside = {b: set(found) for b, found in self.pending.items()}
+        then = self.stmt(s.then)
+        after, self.pending = self.pending, outside
+        otherwise = None if s.otherwise is None else self.stmt(s.otherwise)
+        for b, found in after.items():
+            self.pending.setdefault(b, set()).update(found)
+        return replace(s, then=then, otherwise=otherwise)
+
+    def check_divergent(self, s: Stmt) -> None:
+        """Raises ScheduleError if `s`, which only some threads run, needs a barrier inside."""
+        some = _Block(self.launch, self.func)
+        some.varying = set(self.varying)
+        if any(isinstance(x, Barrier) for x in walk(some.entered(s))):
+            inside = {b.name for x in walk(s) for b, _, _ in _own_accesses(x, self.tracked)}
+            raise ScheduleError(
+                f"'{self.func.name}': threads need a barrier between writing and reading "
+                f"{', '.join(sorted(inside))}, inside a branch or loop that only some of the "
+                "threads of a block run; let all of them run it (a factor that divides the extent, "
+                "or tail='roundup')"
+            )
+
+    def varies(self, e: Expr) -> bool:
+        return bool(free_vars(e) & self.varying) or any(
+            isinstance(n, Load) and n.buffer.scope != "param"  # type: ignore[union-attr]
+            for n in post_order(e)
+        )
+
+    def is_divergent(self, s: Stmt) -> bool:
+        if isinstance(s, For) and LOOP_KINDS[s.kind].level == "thread":
+            assert isinstance(s.extent, Const)
+            return s.extent.value != self.threads[s.kind]
+        if isinstance(s, For):
+            return self.varies(s.start) or self.varies(s.extent)
+        return isinstance(s, If) and self.varies(s.cond)
+
+
+def _is_same(a: _Index, b: _Index) -> bool:
+    return a is not None and b is not None and same(a, b)
+
+
+def _mentions(index: tuple[Expr, ...], variables: set[Var]) -> bool:
+    return any(free_vars(i) & variables for i in index)
+
+
+def _loads(s: Stmt) -> list[tuple[Buffer, tuple[Expr, ...]]]:
+    return [
+        (n.buffer, n.indices)
+        for e in own_exprs(s)
+        for n in post_order(e)
+        if isinstance(n, Load) and isinstance(n.buffer, Buffer)
+    ]
+
+
+def _own_accesses(s: Stmt, tracked: set[Buffer]) -> list[_Access]:
+    """The accesses to tracked buffers of `s` itself."""
+    found: list[_Access] = [(b, None, index) for b, index in _loads(s) if b in tracked]
+    if isinstance(s, Store) and s.buffer in tracked:
+        found.append((s.buffer, s, s.indices))
+    return found

@@ -1,0 +1,134 @@
+"""Lowering: loops that are bound to the blocks of a launch, and to the threads of a block.
+
+A stage inside such loops may have loops of its own that are bound to the same indices: the threads
+that are there already run them, each its own iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from tilesmith.ir.expr import compare
+from tilesmith.ir.loop_tables import ALLOCATED, LOOP_KINDS, SCOPES
+from tilesmith.ir.simplify import can_prove
+from tilesmith.loop.nodes import For, If, LetStmt, Stmt
+from tilesmith.support.errors import ScheduleError
+
+from .lower_plan import StageLoop, StagePlan
+from .relations import dim_expr
+from .state import At, StageState, State
+
+
+def is_shared(stage: StageState) -> bool:
+    """Whether the threads of a block share what `stage` computes."""
+    return stage.scope is not None and SCOPES[stage.scope].owner == "block"
+
+
+def thread_loops(
+    state: State, plans: Mapping[str, StagePlan], at: At
+) -> Iterator[tuple[StagePlan, int, list[StageLoop]]]:
+    """The loops from `at` outwards that are bound to threads, for each stage around it, with the
+    number of the loop of that stage.
+    """
+    for link in (at, *state.ancestors(at.stage)):
+        plan = plans[link.stage]
+        last = plan.depth(link.axis)
+        loops = plan.loops[: last + 1]
+        yield (
+            plan,
+            last,
+            [x for x in loops if LOOP_KINDS[x.kind].level == "thread" and not x.is_unit],
+        )
+
+
+def _around(state: State, plans: Mapping[str, StagePlan], plan: StagePlan) -> dict[str, StageLoop]:
+    """The loops around the nest of `plan` that are bound to threads, by their index."""
+    at = plan.stage.attach
+    if not isinstance(at, At):
+        return {}
+    return {x.kind: x for _, _, loops in thread_loops(state, plans, at) for x in loops}
+
+
+def bound_loop(
+    state: State, plans: Mapping[str, StagePlan], plan: StagePlan, loop: StageLoop, made: For
+) -> Stmt:
+    """The loop `made` for `loop` of `plan`: inside of one that is bound to the same index, the body
+    with that index.
+
+    Raises ScheduleError if it has more iterations than there are threads, or if it runs over blocks
+    and stands inside of a stage.
+    """
+    level = LOOP_KINDS[loop.kind].level
+    if not level:
+        return made
+    place = f"{plan.stage.name}.{loop.name} is bound to {loop.kind}"
+    if level == "block" and plan.stage.attach != "root":
+        raise ScheduleError(f"{place}, and is computed at {plan.stage.attach}: expected threads")
+    if level == "thread" and not isinstance(loop.extent, int):
+        raise ScheduleError(
+            f"{place} and has {loop.extent} iterations, expected a constant number of threads; "
+            f"split {loop.name} by a constant factor"
+        )
+    if loop.kind not in (around := _around(state, plans, plan)):
+        return made
+    outer = around[loop.kind]
+    there = dim_expr(outer.extent)
+    if not can_prove(made.extent <= there, plan.outside):
+        raise ScheduleError(
+            f"{place} and has {made.extent} iterations, expected at most {there}, which the loop "
+            f"around it has; split {loop.name} by {there}"
+        )
+    body = made.body if made.extent is there else If(outer.var < made.extent, made.body)
+    return LetStmt(made.var, outer.var, body)
+
+
+def with_inner_guards(state: State, plan: StagePlan) -> StagePlan:
+    """`plan`, whose guards stand behind the stages that all threads of a block compute together:
+    a guard may hold for some of the threads only.
+    """
+    depth = -1
+    for stage in state.stages.values():
+        if is_shared(stage):
+            for at in state.ancestors(stage.name):
+                if at.stage == plan.stage.name:
+                    depth = max(depth, plan.depth(at.axis))
+    if all(g.depth > depth for g in plan.guards):
+        return plan
+    guards = (g if g.depth > depth else replace(g, depth=depth, is_inner=True) for g in plan.guards)
+    return replace(plan, guards=tuple(guards), contexts={})
+
+
+def check_scope(state: State, plans: Mapping[str, StagePlan], plan: StagePlan) -> None:
+    """Raises ScheduleError if the buffers of `plan` can not be where they are to be: memory of a
+    block outside of blocks, or the heap inside of them.
+    """
+    in_launch = any(
+        LOOP_KINDS[x.kind].level
+        for at in state.ancestors(plan.stage.name)
+        for x in plans[at.stage].loops[: plans[at.stage].depth(at.axis) + 1]
+    )
+    for buffer in plan.buffers:
+        if SCOPES[buffer.scope].owner == "block" and not in_launch:
+            raise ScheduleError(
+                f"{plan.stage.name} is to be in shared memory, which the threads of a block share: "
+                f"expected compute_at inside a loop that is bound to blocks or threads, found it "
+                f"at {plan.stage.attach}"
+            )
+        if not SCOPES[buffer.scope].owner and buffer.scope in ALLOCATED and in_launch:
+            size = " x ".join(map(str, buffer.shape))
+            raise ScheduleError(
+                f"{plan.stage.name}, {size} elements, is to be on the heap inside a block of "
+                "threads: set_scope('shared'), or 'register' or 'stack' for memory of each thread"
+            )
+
+
+def by_one(state: State, plans: Mapping[str, StagePlan], plan: StagePlan, body: Stmt) -> Stmt:
+    """`body` of a stage whose results threads share, run by one thread along each index to which
+    none of its loops is bound.
+    """
+    own = {loop.kind for loop in plan.loops if not loop.is_unit}
+    for kind, loop in _around(state, plans, plan).items():
+        if kind not in own:
+            body = If(compare("eq", loop.var, 0), body)
+    return body

@@ -1,0 +1,250 @@
+"""Schedules with blocks of threads: their loops, their barriers, and races in the interpreter."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+import tilesmith as ts
+from tilesmith import te
+from tilesmith.loop.compare import assert_structural_equal
+from tilesmith.loop.interpret import interpret
+from tilesmith.loop.nodes import Barrier, Func, Seq, Stmt
+from tilesmith.loop.parse import parse_func
+from tilesmith.loop.passes.barriers import add_barriers
+from tilesmith.loop.text import print_func
+from tilesmith.loop.verify import verify
+from tilesmith.loop.visit import map_stmt, walk
+from tilesmith.support.errors import ScheduleError
+
+
+def product(rows: int, columns: int, depth: int):
+    a, b = te.placeholder((rows, depth), name="A"), te.placeholder((depth, columns), name="B")
+    r = te.reduce_axis((0, depth), name="r")
+    c = te.compute((rows, columns), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="C")
+    return a, b, c
+
+
+def blocked_schedule(
+    shape=(16, 16, 8), block=(8, 8), threads=(4, 4), step=4, tail="guard", cached=("A", "B"),
+    scope="register",
+):  # fmt: skip
+    """A product: blocks of the result, whose threads load what all of them read together."""
+    a, b, c = product(*shape)
+    s = te.create_schedule([c.op])
+    own = s.cache_write(c, scope)
+    shared = [s.cache_read(t, "shared", [own]) for t in (a, b) if t.name in cached]
+    outer, inner = zip(
+        *(s[c].split(x, factor=n, tail=tail) for x, n in zip(s[c].op.axis, block, strict=True)),
+        strict=True,
+    )
+    ty, y = s[c].split(inner[0], nparts=threads[0])
+    tx, x = s[c].split(inner[1], nparts=threads[1])
+    s[c].reorder(*outer, ty, tx, y, x)
+    for axis, index in zip(
+        (*outer, ty, tx), ("blockIdx.y", "blockIdx.x", "threadIdx.y", "threadIdx.x"), strict=True
+    ):
+        s[c].bind(axis, index)
+    s[c].unroll(y)
+    s[c].unroll(x)
+    s[own].compute_at(s[c], tx)
+    depth_o, depth_i = s[own].split(s[own].op.reduce_axis[0], factor=step)
+    s[own].reorder(depth_o, depth_i, *s[own].op.axis)
+    for axis in s[own].op.axis:
+        s[own].unroll(axis)
+    for t in shared:
+        s[t].compute_at(s[own], depth_o)
+        all_ = s[t].fuse(*s[t].op.axis)
+        rest, along_x = s[t].split(all_, factor=threads[1], tail=tail)
+        rest, along_y = s[t].split(rest, factor=threads[0], tail=tail)
+        s[t].bind(along_y, "threadIdx.y")
+        s[t].bind(along_x, "threadIdx.x")
+    return s, [a, b, c]
+
+
+def blocked(*given) -> Func:
+    return te.lower(*blocked_schedule(*given), "product")
+
+
+def run(func: Func, shape: tuple[int, int, int]) -> None:
+    rows, columns, depth = shape
+    rng = np.random.default_rng(0)
+    a = rng.integers(-9, 9, (rows, depth)).astype(np.float32)
+    b = rng.integers(-9, 9, (depth, columns)).astype(np.float32)
+    got = np.full((rows, columns), np.nan, np.float32)
+    interpret(func, [a, b, got])
+    np.testing.assert_array_equal(got, a @ b)
+
+
+def barriers(func: Func) -> int:
+    return sum(isinstance(s, Barrier) for s in walk(func.body))
+
+
+def without_barriers(func: Func) -> Func:
+    def drop(s: Stmt) -> Stmt:
+        return Seq(()) if isinstance(s, Barrier) else s
+
+    return Func(func.name, func.params, func.outputs, map_stmt(func.body, f_stmt=drop))
+
+
+def test_product(golden):
+    func = blocked()
+    verify(func, "nest")
+    golden(print_func(func))
+    run(func, (16, 16, 8))
+    assert_structural_equal(parse_func(print_func(func)), func)
+    assert barriers(func) == 2  # before it is loaded again, and before it is read
+    with pytest.raises(ScheduleError, match=r"data race: threads .* no barrier stands between"):
+        run(without_barriers(func), (16, 16, 8))
+
+
+def test_random_products_have_no_races():
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    rng = random.Random(seed)
+    done = 0
+    while done < 12:
+        shape = tuple(rng.randint(1, 14) for _ in range(3))
+        threads = rng.choice((1, 2, 3)), rng.choice((1, 2, 4))
+        block = tuple(n * rng.randint(1, 3) for n in threads)
+        cached = rng.choice((("A", "B"), ("A",), ("B",), ()))
+        tail = rng.choice(("guard", "peel", "roundup"))
+        func = blocked(shape, block, threads, rng.randint(1, 5), tail, cached, "stack")
+        verify(func, "nest")
+        run(func, shape)
+        done += 1
+
+
+def reversed_rows(barrier: bool = True) -> Func:
+    """Each thread writes one element of shared memory and reads another thread's."""
+    text = f"""def main(x: f32[2, 8], y: f32[2, 8]) -> y:
+    for b in block_x(2):
+        alloc t: f32[8] shared
+        for i in thread_x(8):
+            t[i] = x[b, i]
+            {"barrier" if barrier else "pass"}
+            y[b, i] = t[7 - i]
+"""
+    return parse_func(text)
+
+
+def test_threads_wait_at_barriers():
+    x, y = np.arange(16, dtype=np.float32).reshape(2, 8), np.zeros((2, 8), np.float32)
+    func = reversed_rows()
+    verify(func, "nest")
+    assert "barrier" in print_func(func)
+    interpret(func, [x, y])
+    np.testing.assert_array_equal(y, x[:, ::-1])
+    with pytest.raises(ScheduleError, match=r"threads .* of block 0 both use element \d of 't'"):
+        interpret(reversed_rows(barrier=False), [x, y])
+
+
+RACES = {
+    "blocks write one element": (
+        "for b in block_x(2):\n        for i in thread_x(8):\n            y[0, i] = x[b, i]",
+        "blocks 0 and 1 both use element 0 of 'y'",
+    ),
+    "threads write one element": (
+        "for i in thread_x(8):\n        y[0, i // 2] = x[0, i]",
+        r"threads \(0, 0, 0\) and \(1, 0, 0\) of block 0 both use element 0 of 'y'",
+    ),
+    "a block reads what another writes": (
+        "for b in block_x(2):\n        for i in thread_x(8):\n            y[b, i] = x[b, i] + "
+        "y[1 - b, i]",
+        "nothing orders blocks",
+    ),
+    "some threads do not come": (
+        "for i in thread_x(8):\n        if i < 4:\n            barrier\n        y[0, i] = x[0, i]",
+        r"thread \(0, 0, 0\) .* waits at a barrier where thread \(4, 0, 0\) does not wait",
+    ),
+    "other threads come to other barriers": (
+        "for i in thread_x(8):\n        if i < 4:\n            barrier\n        else:\n"
+        "            barrier\n        y[0, i] = x[0, i]",
+        "waits at a barrier where thread",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RACES)
+def test_races(name):
+    body, message = RACES[name]
+    func = parse_func(f"def main(x: f32[2, 8], y: f32[2, 8]) -> y:\n    {body}\n")
+    verify(func, "nest")
+    x, y = np.ones((2, 8), np.float32), np.zeros((2, 8), np.float32)
+    with pytest.raises(ScheduleError, match=message):
+        interpret(func, [x, y])
+
+
+def rows(n: int = 8):
+    a = te.placeholder((n, n), name="A")
+    b = te.compute((n, n), lambda i, j: a[i, j] * 2.0, name="B")
+    c = te.compute((n, n), lambda i, j: b[i, j] + b[i, n - 1 - j], name="C")
+    return a, b, c, te.create_schedule([c.op])
+
+
+def test_a_stage_in_shared_memory_is_computed_once():
+    """Along an index to which none of its loops is bound, one thread computes it."""
+    a, b, c, s = rows()
+    i, j = s[c].op.axis
+    s[c].bind(i, "threadIdx.y")
+    s[c].bind(j, "threadIdx.x")
+    s[b].compute_at(s[c], j)
+    s[b].set_scope("shared")
+    s[b].bind(s[b].op.axis[1], "threadIdx.x")
+    func = te.lower(s, [a, c])
+    x = np.arange(64, dtype=np.float32).reshape(8, 8)
+    y = np.zeros_like(x)
+    interpret(func, [x, y])
+    np.testing.assert_array_equal(y, 2 * x + 2 * x[:, ::-1])
+    assert barriers(func) == 1
+
+
+def test_wrong_use():
+    a, b, c, s = rows()
+    i, j = s[c].op.axis
+    with pytest.raises(ScheduleError, match=r"cannot bind C.i to 'threadIdx': expected blockIdx.x"):
+        s[c].bind(i, "threadIdx")
+    s[c].bind(j, "threadIdx.x")
+    with pytest.raises(ScheduleError, match=r"use rfactor to give each part a result"):
+        stage = te.create_schedule([product(8, 8, 8)[2].op])["C"]
+        stage.bind(stage.op.reduce_axis[0], "threadIdx.x")
+    with pytest.raises(ScheduleError, match=r"C.j is bound to it; fuse the two"):
+        s[c].bind(i, "threadIdx.x")
+    s[b].set_scope("shared")
+    with pytest.raises(ScheduleError, match=r"expected compute_at inside a loop that is bound"):
+        te.lower(s, [a, c])
+    s[b].compute_at(s[c], j)
+    s[b].set_scope("heap")
+    with pytest.raises(ScheduleError, match=r"set_scope\('shared'\), or 'register' or 'stack'"):
+        te.lower(s, [a, c])
+    s[b].set_scope("shared")
+    s[b].bind(s[b].op.axis[1], "threadIdx.x")
+    te.lower(s, [a, c])
+    s[b].compute_root()
+    s[c].serial(j)
+    s[c].bind(s[c].split(j, nparts=4)[0], "threadIdx.x")
+    s[b].compute_at(s[c], s[c].leaf_axes[1])
+    with pytest.raises(ScheduleError, match="has 8 iterations, expected at most 4"):
+        te.lower(s, [a, c])
+
+
+def test_a_barrier_that_some_threads_do_not_reach():
+    text = """def main(x: f32[8], y: f32[8]) -> y:
+    alloc t: f32[8] shared
+    for i in thread_x(8):
+        if i < n:
+            t[i] = x[i]
+            y[i] = t[7 - i]
+"""
+    add_barriers(parse_func(text.replace("i < n", "y[0] < 1.0")))
+    with pytest.raises(ScheduleError, match="branch or loop that only some of the threads"):
+        add_barriers(parse_func(text.replace("n:", "4:")))
+
+
+def test_cpus_have_no_blocks():
+    a, _, c, s = rows()
+    s[c].bind(s[c].op.axis[0], "blockIdx.x")
+    with pytest.raises(ScheduleError, match=r"bound to blockIdx.x, and the target is a CPU"):
+        ts.build(s, [a, c])
