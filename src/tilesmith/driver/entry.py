@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tilesmith.support.errors import UsageError
-from tilesmith.support.foreign import is_archive, is_exported_program, is_module
+from tilesmith.support.foreign import is_archive, is_exported_program, is_module, is_script
 from tilesmith.support.options import Accuracy, Fallback, Options
 from tilesmith.support.precision import AUTO, precision_text
 
@@ -52,9 +52,9 @@ def compile(
 
     model: a path to an ONNX file, its bytes, an `onnx.ModelProto`, a `Graph`; a `torch.nn.Module`,
         a `torch.export.ExportedProgram` or an archive of it (a path to a `.pt2` file, or its
-        bytes), of which it makes a `CompiledModule` (docs/pytorch.md).
-    example_inputs: what a `torch.nn.Module` is traced with: a tuple of positional arguments, a
-        mapping of keyword arguments, or one tensor.
+        bytes), TorchScript or a file of it, of which it makes a `CompiledModule` (docs/pytorch.md).
+    example_inputs: what a `torch.nn.Module` or TorchScript is traced with: a tuple of positional
+        arguments, a mapping of keyword arguments, or one tensor.
     target: "native" or a named level such as "x86-64-v3".
     threads: number of threads of the executable.
     shapes: fixed shapes of inputs whose dimensions the model leaves open, by the input's name or
@@ -98,12 +98,16 @@ def compile(
     )
 
     exported = None
-    if is_module(model) or is_exported_program(model):
+    if is_archive(model) and example_inputs is not None:
+        from tilesmith.frontend.torch.script import loaded
+
+        model = loaded(model)
+    if is_script(model) or is_module(model) or is_exported_program(model):
         from tilesmith.frontend.torch.capture import captured
         from tilesmith.frontend.torch.exported import exported as exported_of
 
         # what it says of a module's dimensions is in the program then
-        dynamic_of, dynamic = (dynamic, None) if is_module(model) else (None, dynamic)
+        dynamic_of, dynamic = (None, dynamic) if is_exported_program(model) else (dynamic, None)
         model = captured(model, example_inputs, dynamic_of)
         exported = exported_of(model)
     elif example_inputs is not None:

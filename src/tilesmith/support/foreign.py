@@ -15,6 +15,13 @@ def is_module(model: Any) -> bool:
     return _is_a(model, "torch.nn.modules.module", "Module")
 
 
+def is_script(model: Any) -> bool:
+    """Whether a model is a module or a function of TorchScript."""
+    return _is_a(model, "torch.jit._script", "ScriptModule") or _is_a(
+        model, "torch.jit", "ScriptFunction"
+    )
+
+
 def is_exported_program(model: Any) -> bool:
     """Whether a model is a `torch.export.ExportedProgram`."""
     return _is_a(model, "torch.export.exported_program", "ExportedProgram")

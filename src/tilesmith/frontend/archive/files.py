@@ -41,13 +41,13 @@ class Archive:
                 f"{name}: expected an archive of PyTorch, found a damaged ZIP file ({e}); save "
                 "or copy it again"
             ) from None
-        self._entries: dict[str, tuple[int, int]] = {}
+        self._entries: dict[str, zipfile.ZipInfo] = {}
         for info in found:
             _, slash, inner = info.filename.partition("/")
             inner = inner if slash else info.filename
             if inner in self._entries:
                 self.bad(f"entry {info.filename!r} is there twice")
-            self._entries[inner] = self._place(info)
+            self._entries[inner] = info
 
     def bad(self, why: str) -> NoReturn:
         raise ModelError(f"{self.name}: not a sound archive of PyTorch: {why}")
@@ -64,7 +64,7 @@ class Archive:
         """The contents of an entry, where they are in the archive.  Raises ModelError."""
         if name not in self._entries:
             self.bad(f"it has no entry {name!r}")
-        at, size = self._entries[name]
+        at, size = self._place(self._entries[name])
         return np.frombuffer(self._content[at : at + size], np.uint8)
 
     def json(self, name: str) -> Json:

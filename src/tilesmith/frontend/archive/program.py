@@ -100,6 +100,11 @@ def _model_of(archive: Archive) -> str:
             f"{archive.name} was saved by a PyTorch before 2.8, with pickled weights; load it with "
             "torch.export.load and save it again with PyTorch 2.13"
         )
+    if "constants.pkl" in archive:
+        raise UnsupportedError(
+            f"{archive.name} is TorchScript, whose arguments have no types; give example inputs: "
+            "compile(path, (x,))"
+        )
     raise UnsupportedError(
         f"{archive.name}: expected an archive that torch.export.save has written, found a ZIP file "
         f"without models/*.json: {', '.join(archive.names[:4]) or 'an empty one'}"

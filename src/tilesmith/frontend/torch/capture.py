@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tilesmith.frontend.torch.script import argument_names, as_module
 from tilesmith.support.errors import ModelError, UsageError
-from tilesmith.support.foreign import is_exported_program
+from tilesmith.support.foreign import is_exported_program, is_script
 
 WHOLE = (
     "linear.default", "conv1d.default", "conv2d.default", "conv3d.default", "conv1d.padding",
@@ -34,8 +36,6 @@ def captured(model: Any, example_inputs: Any, dynamic: Any) -> Any:
     Raises UsageError for arguments that the module does not take, ModelError where PyTorch can't
     export it.
     """
-    torch = sys.modules["torch"]
-
     if is_exported_program(model):
         return _decomposed(model)
     if example_inputs is None:
@@ -44,11 +44,32 @@ def captured(model: Any, example_inputs: Any, dynamic: Any) -> Any:
             "compile(module, (x,)) or compile(module, {'x': x})"
         )
     args, kwargs = arguments(example_inputs)
+    if is_script(model):
+        return _captured_script(model, args, kwargs, dynamic)
     try:
         inspect.signature(model.forward).bind(*args, **kwargs)
     except TypeError as e:
         raise UsageError(f"example_inputs: {type(model).__name__}.forward: {e}") from None
-    shapes = _dynamic_shapes(model, args, kwargs, dynamic)
+    bound = inspect.signature(model.forward).bind(*args, **kwargs).arguments
+    shapes = _dynamic_shapes(f"{type(model).__name__}.forward", bound, dynamic)
+    return _exported(model, args, kwargs, shapes)
+
+
+def _captured_script(
+    model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic: Any
+) -> Any:
+    """The exported program of a module of TorchScript; its arguments are positional."""
+    module, given = as_module(model, args, kwargs)
+    bound = dict(zip(argument_names(model), given, strict=False))
+    shapes = _dynamic_shapes("the script", bound, dynamic)
+    with warnings.catch_warnings():  # of PyTorch, about how its own converter copies modules
+        warnings.simplefilter("ignore", FutureWarning)
+        return _exported(module, given, {}, None if shapes is None else tuple(shapes.values()))
+
+
+def _exported(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: Any) -> Any:
+    torch = sys.modules["torch"]
+
     try:
         program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
     except Exception as e:  # whatever the user's own code raises while it is traced
@@ -79,16 +100,17 @@ def arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (example_inputs,), {}
 
 
-def _dynamic_shapes(
-    model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic: Any
-) -> Any:
-    """`dynamic` as `torch.export` wants it: for each argument what its axes are."""
+def _dynamic_shapes(what: str, bound: Mapping[str, Any], dynamic: Any) -> Any:
+    """`dynamic` as `torch.export` wants it: for each argument what its axes are.
+
+    what: the function in messages.
+    bound: its arguments by name.
+    """
     torch = sys.modules["torch"]
     pytree = torch.utils._pytree
 
     if dynamic is None:
         return None
-    bound = inspect.signature(model.forward).bind(*args, **kwargs).arguments
     auto = torch.export.Dim.AUTO
 
     def every(leaf: Any) -> Any:
@@ -106,7 +128,7 @@ def _dynamic_shapes(
     unknown = [name for name in given if name not in bound]
     if unknown:
         raise UsageError(
-            f"dynamic: no argument of {type(model).__name__}.forward is called {unknown[0]!r}; "
+            f"dynamic: no argument of {what} is called {unknown[0]!r}; "
             f"the arguments are {', '.join(bound)}"
         )
     dims: dict[str, Any] = {}

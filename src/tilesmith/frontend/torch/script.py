@@ -1,0 +1,77 @@
+"""TorchScript, which PyTorch keeps but no longer develops: its modules become programs of
+`torch.export`, by PyTorch's own converter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import warnings
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from tilesmith.support.errors import ModelError, UnsupportedError, UsageError
+
+
+def loaded(model: Any) -> Any:
+    """The `torch.jit.ScriptModule` in a file of `torch.jit.save`, or in its bytes.
+
+    Raises UsageError where PyTorch is missing, ModelError where it can't load the file.
+    """
+    try:
+        torch = import_module("torch")
+    except ImportError:
+        raise UsageError(
+            "TorchScript is loaded by PyTorch, which is not installed; install tilesmith[torch]"
+        ) from None
+    is_path = isinstance(model, (str, os.PathLike))
+    try:
+        return torch.jit.load(os.fspath(model) if is_path else io.BytesIO(model), "cpu")
+    except (RuntimeError, ValueError) as e:
+        raise ModelError(f"torch.jit.load can't load {_name(model)}: {_line(e)}") from e
+
+
+def as_module(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+    """A traced or scripted module as one that can be exported, and its positional arguments.
+
+    Raises UsageError for arguments that it does not take, UnsupportedError for what the converter
+    does not know: branches and loops of scripts.
+    """
+    torch = import_module("torch")
+    converter = import_module("torch._export.converter")
+    names = argument_names(model)
+    unknown = [name for name in kwargs if name not in names[len(args) :]]
+    if unknown or len(args) > len(names):
+        raise UsageError(
+            f"example_inputs: the script takes {', '.join(names)}; found {len(args)} positional "
+            f"arguments and {', '.join(map(repr, kwargs)) or 'no others'}"
+        )
+    given = (*args, *(kwargs[name] for name in names[len(args) :] if name in kwargs))
+    quiet = open(os.devnull, "w")  # noqa: SIM115  (the converter prints)
+    try:
+        with quiet, contextlib.redirect_stdout(quiet), warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            return converter.TS2EPConverter(model, given).convert().module(), given
+    except Exception as e:  # whatever a converter of any operator raises
+        raise UnsupportedError(
+            f"PyTorch can't convert this TorchScript: {_line(e)}; trace it, or compile the "
+            "torch.nn.Module that it was made of"
+        ) from e
+
+
+def argument_names(model: Any) -> list[str]:
+    """The names of the arguments of a module or function of TorchScript."""
+    torch = import_module("torch")
+    is_module = isinstance(model, torch.jit.ScriptModule)
+    found = [a.name for a in (model.forward if is_module else model).schema.arguments]
+    return found[1:] if is_module else found
+
+
+def _name(model: Any) -> str:
+    return repr(os.fspath(model)) if isinstance(model, (str, os.PathLike)) else "the given bytes"
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

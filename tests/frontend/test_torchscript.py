@@ -1,0 +1,84 @@
+"""TorchScript: traced and scripted modules, and files of them."""
+
+from __future__ import annotations
+
+import io
+import runpy
+from pathlib import Path
+
+import pytest
+
+import tilesmith as ts
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "resnet18.py"
+
+
+@pytest.fixture(scope="module")
+def made():
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        nn.Conv2d(3, 4, 3),
+        nn.BatchNorm2d(4),
+        nn.ReLU(inplace=True),
+        nn.Flatten(),
+        nn.Linear(144, 2),
+    ).eval()
+    return module, torch.randn(2, 3, 8, 8)
+
+
+def test_traced_modules_and_their_files(made, tmp_path):
+    module, x = made
+    traced = torch.jit.trace(module, x)
+    path = tmp_path / "model.pt"
+    traced.save(path)
+    content = io.BytesIO()
+    torch.jit.save(traced, content)
+    for source in (traced, path, content.getvalue()):
+        found = ts.compile(source, (x,), threads=1)(x)
+        torch.testing.assert_close(found, module(x).detach(), rtol=1e-5, atol=1e-5)
+    with pytest.raises(ts.UnsupportedError, match="is TorchScript, whose arguments have no types"):
+        ts.compile(path)
+
+
+def test_scripted_functions_and_open_dimensions():
+    @torch.jit.script
+    def both(a, b):
+        return torch.relu(a @ b), a.sum()
+
+    a, b = torch.ones(3, 4), torch.ones(4, 5)
+    exe = ts.compile(both, {"a": a, "b": b}, dynamic={"a": {0: (1, 8)}}, threads=1)
+    for rows in (3, 6):
+        a = torch.full((rows, 4), 2.0)
+        for found, wanted in zip(exe(a, b), both(a, b), strict=True):
+            torch.testing.assert_close(found, wanted)
+    with pytest.raises(ts.UsageError, match="the script takes a, b; found 0 positional"):
+        ts.compile(both, {"a": a, "c": b})
+
+
+def test_branches_of_scripts_are_refused():
+    class Branches(nn.Module):
+        def forward(self, x):
+            for _ in range(int(x.sum())):
+                x = x + 1
+            return x
+
+    with pytest.raises(ts.UnsupportedError, match=r"can't convert this TorchScript.*prim::Loop"):
+        ts.compile(torch.jit.script(Branches()), torch.ones(2))
+
+
+def test_files_that_are_no_torchscript(made, tmp_path):
+    torch.save(made[1], tmp_path / "x.pt")
+    with pytest.raises(ts.ModelError, match=r"torch\.jit\.load can't load .*x\.pt"):
+        ts.compile(tmp_path / "x.pt", (made[1],))
+
+
+def test_the_example_compares_the_best_class(made, monkeypatch):
+    example = runpy.run_path(str(EXAMPLE))
+    example["seconds"].__globals__.update(ROUNDS=1, CALLS=1)
+    module, x = made
+    theirs, ours, times = example["compared"](module, x[:1], torch.get_num_threads())
+    assert theirs == ours and set(times) == {"PyTorch", "Tilesmith"}
