@@ -119,6 +119,12 @@ def expected(
     return {o.name: known[o.name] for o in model.graph.output}
 
 
+def disturbed(inputs: dict[str, Array], units: float, seed: int) -> dict[str, Array]:
+    """The inputs, each number changed at random by so many units in the last place."""
+    random = np.random.default_rng(seed)
+    return {n: _disturbed(a, units, random) for n, a in inputs.items()}
+
+
 def _disturbed(array: Array, units: float, random: np.random.Generator) -> Array:
     if array.dtype.kind in "iub":
         return array
