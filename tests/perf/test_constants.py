@@ -37,7 +37,7 @@ strategy/cpu/transposition.py LEAST_LINES ROWS U_BLOCKS V_BLOCKS
 strategy/cpu/winograd.py TILES
 strategy/cpu/winograd_cost.py EFFICIENCY ERRORS WINOGRAD_MARGIN
 strategy/intrinsics/aarch64.py _UNIT_ROUNDOFF
-strategy/intrinsics/x86.py _LANE_BYTES _ROWS _UNIT_ROUNDOFF _WIDTHS
+strategy/intrinsics/x86.py _LANE_BYTES _ROWS _TILES _UNIT_ROUNDOFF _WIDTHS
 strategy/sizes.py _MOST
 strategy/sketch/nest.py MAX_ORDERED MAX_UNROLLED_STATEMENTS
 strategy/sketch/pack.py PACK_REUSE

@@ -24,8 +24,7 @@ from tilesmith.ir.expr import Const, Expr, Var, type_text
 from tilesmith.ir.intrinsics import checks_index
 from tilesmith.ir.storage import converted
 from tilesmith.ir.target import Target
-from tilesmith.ir.tensor_intrinsics import tensor_intrinsic
-from tilesmith.support.errors import InternalError, ScheduleError
+from tilesmith.support.errors import InternalError
 
 from . import narrow_floats
 from .arithmetic import Arithmetic
@@ -33,7 +32,6 @@ from .builder import ValueScope
 from .lane_loads import known_lanes
 from .llvm_text import is_narrow, lane_numbers, literal, memory_type, value_type, vector
 from .math import has_expansion
-from .tensor_code import TensorCode, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +73,7 @@ class ExprEmitter(Arithmetic):
             ir.Ramp: self._ramp,
             ir.Broadcast: self._broadcast,
             ir.VectorReduce: self._vector_reduce,
-            ir.TensorCall: self._tensor_call,
+            ir.TensorCall: self.tensor_call,
         }
 
     # what the memory layer supplies
@@ -373,27 +371,9 @@ class ExprEmitter(Arithmetic):
             return self._bitcast(e, args[0])
         return self.call(e.name, e.args[0].dtype, e.lanes, args)
 
-    def _tensor_call(self, e: ir.TensorCall, mask: Mask | None) -> str:
-        intrinsic = tensor_intrinsic(e.name)
-        if self.strict and intrinsic.tolerance:
-            raise ScheduleError(
-                f"{e.name} has a relative error of {intrinsic.tolerance:g}, which strict accuracy "
-                "does not allow"
-            )
-        missing = intrinsic.features - self.target.features
-        if missing:
-            raise ScheduleError(
-                f"{e.name} needs {', '.join(sorted(missing))}; the target {self.target.name} lacks "
-                "it: use an intrinsic that the target has"
-            )
-        args = [Value(memory_type(a.dtype, a.lanes), self.stored(a, mask)) for a in e.args]
-        found = intrinsic.emit(TensorCode(self), *args)
-        wanted = memory_type(e.type, e.size)
-        if not isinstance(found, Value) or found.type != wanted:
-            raise ScheduleError(
-                f"{e.name}: expected that emit returns a value of type {wanted}, found {found!r}"
-            )
-        return self.from_memory(e.type, e.size, found.text)
+    def tensor_call(self, e: ir.TensorCall, mask: Mask | None) -> str:
+        """A call of a tensor intrinsic."""
+        raise NotImplementedError
 
     def stored(self, e: Expr, mask: Mask | None) -> str:
         """The value of `e` in its memory type."""

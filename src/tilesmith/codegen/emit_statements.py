@@ -30,7 +30,7 @@ from .assertions import INDEX, compared
 from .builder import Code as Lines
 from .context import BY_NAME, VALUES, Code, address
 from .emit_expr import Mask
-from .emit_memory import MemoryEmitter
+from .emit_tensor import TensorEmitter
 from .kernel import check_unbound
 from .lane_loads import reach
 from .llvm_text import literal, memory_type, value_type, vector
@@ -39,7 +39,7 @@ from .module import Module
 from .streaming import whole_lines
 
 
-class FuncEmitter(MemoryEmitter):
+class FuncEmitter(TensorEmitter):
     """Statements of one LLVM function: the kernel, or a parallel loop inside it (`parent`)."""
 
     def __init__(self, module: Module, parent: FuncEmitter | None = None) -> None:
@@ -68,6 +68,7 @@ class FuncEmitter(MemoryEmitter):
 
     def statement(self, s: Stmt) -> None:
         self.scope.fleeting.clear()
+        self.tiles.clear()
         self._rules_of_statements[type(s)](s)
 
     def outlined(self, e: Call, x: str) -> str:

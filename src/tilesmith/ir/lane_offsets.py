@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from .expr import Binary, Broadcast, Const, Expr, Load, Ramp, const
 from .fold import fold_binary
 
@@ -33,6 +35,56 @@ def lane_offsets(e: Expr) -> tuple[Expr, tuple[int, ...]] | None:
     if any(f is None for f in folded):
         return None
     return const(0), tuple(int(f.value) for f in folded if f is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Where the elements of a tile lie: rows of neighbours, equally far apart.
+
+    first: the index of the first element, a scalar.
+    count: number of rows.
+    width: elements of a row.
+    distance: elements between the beginnings of neighbouring rows.
+    """
+
+    first: Expr
+    count: int
+    width: int
+    distance: int
+
+    def index(self) -> Expr:
+        """The vector index of the elements in row-major order, as `rows_of` knows it."""
+        size = self.count * self.width
+        ramp = Ramp(self.first, const(1), size)
+        if self.distance == self.width:
+            return ramp
+        row = Binary("floordiv", Ramp(const(0), const(1), size), Broadcast(const(self.width), size))
+        return ramp + row * Broadcast(const(self.distance - self.width), size)
+
+
+def rows_of(index: Expr) -> Rows | None:
+    """The rows of a vector index that `Rows.index` made, a single one for neighbours; None for
+    others.
+    """
+    if isinstance(index, Ramp):
+        size = index.size
+        return Rows(index.base, 1, size, size) if index.stride is const(1) else None
+    if not isinstance(index, Binary) or not isinstance(index.a, Ramp):
+        return None
+    product = index.b
+    if not isinstance(product, Binary) or not isinstance(product.a, Binary):
+        return None
+    width, gap = (_repeated(e) for e in (product.a.b, product.b))
+    if width < 1 or index.lanes % width:
+        return None
+    found = Rows(index.a.base, index.lanes // width, width, width + gap)
+    return found if found.index() is index else None
+
+
+def _repeated(e: Expr) -> int:
+    """The constant in all lanes; 0 for others."""
+    value = e.value if isinstance(e, Broadcast) else None
+    return int(value.value) if isinstance(value, Const) else 0
 
 
 def lane_of(e: Expr, lane: int) -> Expr | None:

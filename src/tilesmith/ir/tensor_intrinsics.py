@@ -77,6 +77,10 @@ class TensorIntrinsic:
         old result first if it accumulates.
     features: LLVM's names of what a target must have.
     fmas: time of a call in multiply-adds of full vectors.
+    load: how an operand is loaded whose rows, along the first dimension, may be any distance apart:
+        given the code, the operand, a pointer and the distance in bytes, the value for `emit`.
+        None for operands that are vectors.
+    registers: number of registers that hold such tiles; None: those for vectors.
     tolerance: relative error against the term computed with the result's type; 0 if there is none.
         Strict accuracy refuses others.
     digest: changes whenever the meaning of the code may.
@@ -92,6 +96,8 @@ class TensorIntrinsic:
     emit: Callable[..., Any]
     features: frozenset[str] = frozenset()
     fmas: float = 1.0
+    load: Callable[..., Any] | None = None
+    registers: int | None = None
     tolerance: float = 0.0
     digest: str = ""
 
@@ -123,6 +129,7 @@ class TensorIntrinsic:
 
 
 _declared: dict[str, TensorIntrinsic] = {}
+_families: dict[str, Callable[[int], TensorIntrinsic | None]] = {}
 
 
 def declare(intrinsic: TensorIntrinsic) -> TensorIntrinsic:
@@ -136,8 +143,18 @@ def declare(intrinsic: TensorIntrinsic) -> TensorIntrinsic:
     return intrinsic
 
 
+def declare_family(name: str, make: Callable[[int], TensorIntrinsic | None]) -> None:
+    """Make intrinsics for tiles of N rows known as `name_N`.  `make(N)` declares one when it is
+    first named; it gives None if there is none for so many rows.
+    """
+    _families[name] = make
+
+
 def tensor_intrinsic(name: str) -> TensorIntrinsic:
     """The intrinsic of that name.  Raises UsageError."""
+    family, _, number = name.rpartition("_")
+    if name not in _declared and family in _families and number.isdecimal():
+        _families[family](int(number))
     found = _declared.get(name)
     if found is None:
         raise UsageError(
@@ -145,6 +162,16 @@ def tensor_intrinsic(name: str) -> TensorIntrinsic:
             f"{', '.join(sorted(_declared)) or 'none'}: see te.decl_tensor_intrin"
         )
     return found
+
+
+def of_rows(intrinsic: TensorIntrinsic, rows: int) -> TensorIntrinsic | None:
+    """The intrinsic for tiles of so many rows in the place of the declared number; None if there is
+    none.
+    """
+    if rows == intrinsic.extents[0]:
+        return intrinsic
+    make = _families.get(intrinsic.name) or _families.get(intrinsic.name.rpartition("_")[0])
+    return None if make is None else make(rows)
 
 
 def known_intrinsics() -> tuple[TensorIntrinsic, ...]:

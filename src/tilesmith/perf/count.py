@@ -17,6 +17,7 @@ from tilesmith.ir.affine import affine_form
 from tilesmith.ir.context import Context
 from tilesmith.ir.expr import Binary, Const, Expr, Load, Var, post_order, substitute
 from tilesmith.ir.interval import make
+from tilesmith.ir.lane_offsets import rows_of
 from tilesmith.ir.simplify import EMPTY
 from tilesmith.ir.symbols import expected
 from tilesmith.ir.target import Target
@@ -336,7 +337,8 @@ class _Reader:
             return
         elif isinstance(e, ir.TensorCall):
             intrinsic = tensor_intrinsic(e.name)
-            c.flops += 2 * math.prod(intrinsic.extents) * share
+            if intrinsic.accumulates:
+                c.flops += 2 * math.prod(intrinsic.extents) * share
             c.fma += intrinsic.fmas * share
             c.issued += share
             return
@@ -358,6 +360,13 @@ class _Reader:
         counts as.
         """
         size = buffer.dtype.bytes
+        rows = rows_of(index) if isinstance(index, Binary) else None
+        if rows is not None:  # an instruction loads the tile, row by row
+            apart = ir.Ramp(_ZERO, _ONE, rows.count), rows.distance * size
+            form, offset = affine_form(rows.first)
+            terms = (*((atom, k * size) for atom, k in form.items()), apart)
+            scope.loop.add(Access(buffer, write, terms, rows.width * size), offset * size)
+            return rows.count * max(rows.width * size / self.vector, 1.0)
         base, stride = linear(index)
         runs = lanes * size if stride == 1 else size
         vectors = abs(stride)  # that hold the lanes of a load

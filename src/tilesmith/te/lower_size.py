@@ -30,7 +30,7 @@ def check_code(plans: Mapping[str, StagePlan]) -> None:
     """Raises ScheduleError if unrolled and vectorised loops make too much code."""
     sizes: dict[str, int] = {}
     for name, plan in plans.items():
-        copies = copies_around(plans, plan) * math.prod(map(_copies, plan.loops))
+        copies = copies_around(plans, plan) * math.prod(map(_copies, _written(plan)))
         if copies > _FEW_COPIES:
             sizes[name] = copies * len({n for body in plan.body for n in post_order(body)})
     total = sum(sizes.values())
@@ -44,6 +44,12 @@ def check_code(plans: Mapping[str, StagePlan]) -> None:
         f"{sizes[name]} of them are {name}, because of the loops {', '.join(expanded)}: split such "
         "a loop, and unroll or vectorise only the inner part"
     )
+
+
+def _written(plan: StagePlan) -> tuple[StageLoop, ...]:
+    """The loops of a stage that become code: not those inside a call of a tensor intrinsic."""
+    tensorized = plan.stage.tensorized
+    return tuple(plan.loops if tensorized is None else plan.loops[: plan.depth(tensorized[0])])
 
 
 def _copies(loop: StageLoop) -> int:

@@ -22,6 +22,8 @@ def decl_tensor_intrin(
     accumulates: bool | None = None,
     features: Collection[str] = (),
     fmas: float = 1.0,
+    load: Callable[..., Any] | None = None,
+    registers: int | None = None,
     tolerance: float = 0.0,
 ) -> TensorIntrinsic:
     """Declare an instruction, for `Stage.tensorize`.
@@ -44,6 +46,10 @@ def decl_tensor_intrin(
     accumulates: whether the expression is added to the old result; by default, if it is a sum.
     features: LLVM's names of what a target must have.
     fmas: time of a call in multiply-adds of full vectors.
+    load: for operands that instructions load by rows, any distance apart: called with a
+        `TensorCode`, the operand, a pointer to its first element and the distance in bytes; returns
+        what `emit` gets for it.
+    registers: number of registers that hold such tiles; None: those for vectors.
     tolerance: relative error of the instruction against the expression; 0 for none.
 
     Raises ExpressionError for an expression that an instruction can't be.
@@ -83,6 +89,8 @@ def decl_tensor_intrin(
         emit=emit,
         features=frozenset(features),
         fmas=fmas,
+        load=load,
+        registers=registers,
         tolerance=tolerance,
     )
     if summed and not made.accumulates:
@@ -133,7 +141,11 @@ def _values(e: Expr) -> set[Expr]:
 
 def _with_digest(made: TensorIntrinsic) -> TensorIntrinsic:
     """The intrinsic with what its code depends on, hashed: a cache must not give old code."""
-    code = getattr(made.emit, "__code__", None)
-    body = (code.co_code, code.co_consts, code.co_names) if code is not None else made.emit
+    body = [_code(f) for f in (made.emit, made.load) if f is not None]
     text = f"{made} {made.operands!r} {sorted(made.features)} {made.tolerance} {body!r}"
     return replace(made, digest=hashlib.sha256(text.encode()).hexdigest())
+
+
+def _code(function: Callable[..., Any]) -> object:
+    code = getattr(function, "__code__", None)
+    return function if code is None else (code.co_code, code.co_consts, code.co_names)

@@ -22,7 +22,6 @@ from tilesmith.ir.expr import (
     Const,
     Expr,
     Load,
-    Ramp,
     TensorCall,
     Var,
     all_of,
@@ -30,12 +29,14 @@ from tilesmith.ir.expr import (
     free_vars,
     substitute,
 )
+from tilesmith.ir.lane_offsets import Rows
 from tilesmith.ir.simplify import simplify
 from tilesmith.ir.tensor_intrinsics import (
     Operand,
     TensorIntrinsic,
     assignments,
     matches,
+    of_rows,
     tensor_intrinsic,
 )
 from tilesmith.support.errors import ScheduleError
@@ -80,8 +81,11 @@ def _call(stmt: Tensorize) -> Stmt:
     sizes = {f.var: int(f.extent.value) for f in loops if isinstance(f.extent, Const)}
     is_reduced = [f.var not in affine_form(inner.indices[0])[0] for f in loops]
     shape = [(sizes[f.var], r) for f, r in zip(loops, is_reduced, strict=True)]
-    if sorted(shape) != sorted(zip(intrinsic.extents, intrinsic.is_reduced, strict=True)):
-        return stmt.body  # a tail of fewer iterations
+    fitting = (intrinsic, *(of_rows(intrinsic, n) for n, _ in shape))  # a tail has fewer rows
+    found = next((i for i in fitting if i is not None and _has_shape(i, shape)), None)
+    if found is None:
+        return stmt.body  # a tail of another form
+    intrinsic = found
     problem = ""
     for term in _terms(intrinsic, inner):
         for binding in matches(intrinsic, term):
@@ -93,7 +97,10 @@ def _call(stmt: Tensorize) -> Stmt:
                     continue  # another operand's place
                 problem = _misplaced(intrinsic, tiles, strides)
                 if not problem:
-                    vectors = {o: _vector(o, e, begin) for o, e in tiles.items()}
+                    vectors = {
+                        o: _vector(o, e, begin, intrinsic.strides(o), strides[o])
+                        for o, e in tiles.items()
+                    }
                     call = _store(intrinsic, vectors)
                     full = _holds_everywhere(guard, loops)
                     if full is None:
@@ -104,6 +111,11 @@ def _call(stmt: Tensorize) -> Stmt:
         f"cannot tensorize with {intrinsic.name}: {problem}; the intrinsic computes {intrinsic}, "
         f"the loops compute {inner.buffer.name}[{inner.indices[0]}] = {inner.value}"
     )
+
+
+def _has_shape(intrinsic: TensorIntrinsic, loops: list[tuple[int, bool]]) -> bool:
+    """Whether loops, given as (extent, whether reduced), are the axes in some order."""
+    return sorted(loops) == sorted(zip(intrinsic.extents, intrinsic.is_reduced, strict=True))
 
 
 def _terms(intrinsic: TensorIntrinsic, store: Store) -> list[Expr]:
@@ -153,7 +165,7 @@ def _misplaced(
     """What is wrong with the places of tiles in memory; empty for nothing."""
     for operand, found in strides.items():
         wanted = list(intrinsic.strides(operand))
-        if wanted != found:
+        if not _fits(intrinsic, operand, found):
             axes = ", ".join(a.name for a in intrinsic.axes)
             return (
                 f"operand {operand} must lie in memory with strides {_listed(wanted)} along "
@@ -161,6 +173,16 @@ def _misplaced(
                 "transform_layout or cache_read)"
             )
     return ""
+
+
+def _fits(intrinsic: TensorIntrinsic, operand: Operand, found: list[int]) -> bool:
+    """Whether the places of a tile are those that the intrinsic reads; rows that it loads itself
+    may lie apart.
+    """
+    wanted = intrinsic.strides(operand)
+    apart = intrinsic.load is not None and operand is not intrinsic.result
+    row = operand.strides()[0] if apart and len(operand.shape) > 1 else None
+    return all(a == b or (a == row and b > 0) for a, b in zip(wanted, found, strict=True))
 
 
 def _moves(strides: Sequence[int]) -> list[bool]:
@@ -171,11 +193,19 @@ def _listed(numbers: list[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def _vector(operand: Operand, load: Load, begin: dict[Expr, Expr]) -> Load:
-    """The elements of a tile, from the first one on."""
+def _vector(
+    operand: Operand, load: Load, begin: dict[Expr, Expr], wanted: Sequence[int], found: list[int]
+) -> Load:
+    """The elements of a tile, from the first one on.
+
+    wanted, found: for each axis, the stride that the tile has in a vector, and in memory.
+    """
     first = simplify(substitute(load.indices[0], begin))
-    index = first if operand.size == 1 else Ramp(first, const(1), operand.size)
-    return Load(load.buffer, (index,))
+    if operand.size == 1:
+        return Load(load.buffer, (first,))
+    row = operand.strides()[0]
+    distance = found[wanted.index(row)] if row in wanted else row
+    return Load(load.buffer, (Rows(first, operand.shape[0], row, distance).index(),))
 
 
 def _store(intrinsic: TensorIntrinsic, vectors: dict[Operand, Load]) -> Store:

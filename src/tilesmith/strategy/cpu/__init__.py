@@ -26,6 +26,7 @@ from .reduction import schedule_reductions
 from .rows import row_producer, schedule_rows
 from .scaled_chunks import schedule_scaled_chunks
 from .scaled_rows import schedule_scaled_rows
+from .tile_dots import schedule_tiles
 from .winograd import schedule_winograd, winograd_op
 
 
@@ -45,7 +46,7 @@ def schedule(body: Graph, target: Target, cfg: Config = ANALYTIC) -> tuple[Sched
     contractions = [st for st in group.stages if product_of_loads(st)]
     if len(contractions) == 1 and any(
         form(s, group, contractions[0], target, cfg)
-        for form in (schedule_dots, schedule_scaled_rows, schedule_contraction)
+        for form in (schedule_dots, schedule_scaled_rows, schedule_tiles, schedule_contraction)
     ):
         return s, group
     outputs = {t.op for t in group.outputs}

@@ -28,6 +28,7 @@ from tilesmith.te.tensor import Compute, Tensor
 
 from .contraction import (
     Contraction,
+    RegisterTile,
     analyse,
     choose_tile,
     outer_extent,
@@ -38,6 +39,7 @@ from .contraction import (
 from .dot_instructions import dot_for
 from .operands import walked_axis
 from .scaled_chunks import blocked_operands, scaled_chunks
+from .tile_dots import tile_block
 from .winograd import winograd_layouts
 
 ACROSS = 4.0
@@ -142,12 +144,18 @@ def _contraction(node: Node, known: frozenset[int], target: Target) -> NodeLayou
     operands = {}
     if c.w.buffer in constants:
         width = expected(c.vector.extent)
-        dot = dot_for(c, target)
-        depth = 1 if dot is None else dot.extents[1]
         distance = row_distance(c) * c.x.dtype.bytes
         outer = outer_extent(c)
         size = op.outputs[0].dtype.bytes
-        tile = choose_tile(row_extent(c), width, target, size, row_bytes=distance, outer=outer)
+        rows = row_extent(c)
+        block = tile_block(c, target, rows)
+        if block is not None:
+            lanes = target.vector_lanes(size)
+            tile, depth = RegisterTile(1, block.width // lanes, lanes), block.depth
+        else:
+            tile = choose_tile(rows, width, target, size, row_bytes=distance, outer=outer)
+            dot = dot_for(c, target)
+            depth = 1 if dot is None else dot.extents[1]
         packed = packed_layout(c, tile, depth)
         if packed is not None:
             operands[next(i for i, t in enumerate(tensors.inputs) if t is c.w.buffer)] = packed

@@ -67,7 +67,7 @@ def schedule_contraction(
         return False
     layout = group.layout(group.outputs[0])
     constants = frozenset(t for t in group.inputs if t in group.layouts)
-    packed = _packed_axis(group, anchor)
+    packed = packed_axis(group, anchor)
     contiguous = innermost(layout, anchor) if packed is None else packed
     c = analyse(anchor, constants, contiguous)
     if c is None or c.vector is None:
@@ -103,7 +103,7 @@ def schedule_contraction(
     a = s[acc]
     width = min(tile.columns, span)
     height = min(tile.rows, rows)
-    near = _stays_near(c, target)
+    near = stays_near(c, target)
     level, block = tile_output(
         o, anchor, c, order, vector_at, row_at, width, height, near, target, cfg, is_kept
     )
@@ -223,7 +223,7 @@ def _is_long(epilogue: Iterable[Compute]) -> bool:
     return any(n.name in COSTLY for n in calls)
 
 
-def _stays_near(c: Contraction, target: Target) -> bool:
+def stays_near(c: Contraction, target: Target) -> bool:
     """True if `w` fits the L2 cache and is smaller than `x`.
 
     Threads then share the rows of `x` and each reads all of `w`, instead of the other way round.
@@ -287,7 +287,7 @@ def _vectorize(stage: Any, axis: Any, width: int, lanes: int) -> None:
     stage.vectorize(inner)
 
 
-def _packed_axis(group: Group, op: Compute) -> IterVar | None:
+def packed_axis(group: Group, op: Compute) -> IterVar | None:
     """The output axis along which weights were packed in blocks: lanes run along it in any case."""
     for load in loads(op):
         column = column_block(group.layouts.get(load.buffer))  # type: ignore[arg-type]  # a tensor

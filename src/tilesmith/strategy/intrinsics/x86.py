@@ -12,8 +12,8 @@
 | `tdpbf16ps`, `tdpfp16ps` | f32[16, 16] | bf16 or f16 | the same (AMX) |
 
 The number is that of the result's lanes.  All integer ones are exact modulo 2^32.  AMX multiplies
-tiles of 16 rows of 64 bytes.  LLVM makes a load of a tile from the load of such a vector, and keeps
-the result in a tile register.
+tiles of at most 16 rows of 64 bytes, whose rows may lie apart.  LLVM keeps them in tile registers,
+and configures these outside of loops.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilesmith import te
-from tilesmith.ir.tensor_intrinsics import TensorIntrinsic
+from tilesmith.ir.tensor_intrinsics import TensorIntrinsic, declare_family
 
 from .dots import lane_dot
 
@@ -111,39 +111,59 @@ _ROWS = 16
 """Of an AMX tile; it has as many lanes in each row."""
 
 _LANE_BYTES = 4
+_TILES = 8
+"""Registers of AMX."""
 
 
 def _amx(
     name: str, types: tuple[str, str, str], feature: str, tolerance: float = 0.0
 ) -> TensorIntrinsic:
     """`c[i, j] += sum over k and q of a[i, k, q] * w[k, j, q]`: q counts what one lane of 4 bytes
-    holds.
+    holds.  Tiles of fewer rows, from 2 on, are called `name_ROWS`.
     """
+    declare_family(name, lambda rows: _amx_rows(f"{name}_{rows}", rows))
     of_a, of_w, of_c = types
     depth = 4 if of_c == "i32" else 2
-    a = te.placeholder((_ROWS, _ROWS, depth), of_a, "a")
-    w = te.placeholder((_ROWS, _ROWS, depth), of_w, "w")
-    k, q = te.reduce_axis(_ROWS, "k"), te.reduce_axis(depth, "q")
-    c = te.compute(
-        (_ROWS, _ROWS),
-        lambda i, j: te.sum(a[i, k, q].astype(of_c) * w[k, j, q].astype(of_c), axis=[k, q]),
-        "c",
-    )
 
-    def emit(code: Any, old: Any, a: Any, w: Any) -> Any:
-        tiles = [
-            code.call("llvm.x86.cast.vector.to.tile.v256i32", "x86_amx", bits)
-            for bits in (code.bitcast(v, "<256 x i32>") for v in (old, a, w))
-        ]
-        rows, width = code.constant("i16", _ROWS), code.constant("i16", _ROWS * _LANE_BYTES)
-        made = code.call(f"llvm.x86.{name}.internal", "x86_amx", rows, width, width, *tiles)
-        bits = code.call("llvm.x86.cast.tile.to.vector.v256i32", "<256 x i32>", made)
-        return code.bitcast(bits, old.type)
+    def _amx_rows(full_name: str, rows: int) -> TensorIntrinsic | None:
+        if not 2 <= rows <= _ROWS:
+            return None
+        a = te.placeholder((rows, _ROWS, depth), of_a, "a")
+        w = te.placeholder((_ROWS, _ROWS, depth), of_w, "w")
+        k, q = te.reduce_axis(_ROWS, "k"), te.reduce_axis(depth, "q")
+        c = te.compute(
+            (rows, _ROWS),
+            lambda i, j: te.sum(a[i, k, q].astype(of_c) * w[k, j, q].astype(of_c), axis=[k, q]),
+            "c",
+        )
+        lanes = rows * _ROWS
 
-    # 16 cycles of a unit that there is once, where two multiply-adds start per cycle
-    return te.decl_tensor_intrin(
-        name, c, emit, features=("amx-tile", feature), fmas=32.0, tolerance=tolerance
-    )
+        def emit(code: Any, old: Any, a: Any, w: Any) -> Any:
+            height, width = code.constant("i16", rows), code.constant("i16", _ROWS * _LANE_BYTES)
+            bits = code.bitcast(old, f"<{lanes} x i32>")
+            tile = code.call(f"llvm.x86.cast.vector.to.tile.v{lanes}i32", "x86_amx", bits)
+            made = code.call(
+                f"llvm.x86.{name}.internal", "x86_amx", height, width, width, tile, a, w
+            )
+            bits = code.call(f"llvm.x86.cast.tile.to.vector.v{lanes}i32", bits.type, made)
+            return code.bitcast(bits, old.type)
+
+        # a cycle for each row, of a unit that there is once, where two multiply-adds start
+        return te.decl_tensor_intrin(
+            full_name, c, emit, load=_load_tile, features=("amx-tile", feature),
+            fmas=2.0 * rows, registers=_TILES, tolerance=tolerance,
+        )  # fmt: skip
+
+    found = _amx_rows(name, _ROWS)
+    assert found is not None
+    return found
+
+
+def _load_tile(code: Any, operand: Any, pointer: Any, distance: int) -> Any:
+    rows, width = operand.shape[0], operand.size // operand.shape[0] * operand.dtype.bytes
+    shape = code.constant("i16", rows), code.constant("i16", width)
+    stride = code.constant("i64", distance)
+    return code.call("llvm.x86.tileloadd64.internal", "x86_amx", *shape, pointer, stride)
 
 
 INTRINSICS: tuple[TensorIntrinsic, ...] = (

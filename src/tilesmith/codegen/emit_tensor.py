@@ -1,0 +1,70 @@
+"""Calls of tensor intrinsics."""
+
+from __future__ import annotations
+
+from tilesmith.ir.expr import Expr, Load, TensorCall
+from tilesmith.ir.lane_offsets import rows_of
+from tilesmith.ir.target import Target
+from tilesmith.ir.tensor_intrinsics import Operand, TensorIntrinsic, tensor_intrinsic
+from tilesmith.loop.nodes import Buffer, Store
+from tilesmith.support.errors import InternalError, ScheduleError
+
+from .emit_expr import Mask
+from .emit_memory import MemoryEmitter
+from .llvm_text import memory_type
+from .tensor_code import TensorCode, Value
+
+
+class TensorEmitter(MemoryEmitter):
+    def __init__(self, target: Target, written: frozenset[Buffer]) -> None:
+        super().__init__(target, written)
+        self.tiles: dict[object, Value] = {}  # loaded by the stores around, until memory changes
+
+    def tensor_call(self, e: TensorCall, mask: Mask | None) -> str:
+        intrinsic = tensor_intrinsic(e.name)
+        if self.strict and intrinsic.tolerance:
+            raise ScheduleError(
+                f"{e.name} has a relative error of {intrinsic.tolerance:g}, which strict accuracy "
+                "does not allow"
+            )
+        missing = intrinsic.features - self.target.features
+        if missing:
+            raise ScheduleError(
+                f"{e.name} needs {', '.join(sorted(missing))}; the target {self.target.name} lacks "
+                "it: use an intrinsic that the target has"
+            )
+        count = len(e.args) - len(intrinsic.operands)
+        args = [self._vector(a, mask) for a in e.args[:count]]
+        args += [
+            self._vector(a, mask) if intrinsic.load is None else self._tile(intrinsic, o, a)
+            for o, a in zip(intrinsic.operands, e.args[count:], strict=True)
+        ]
+        found = intrinsic.emit(TensorCode(self), *args)
+        wanted = memory_type(e.type, e.size)
+        if not isinstance(found, Value) or found.type != wanted:
+            raise ScheduleError(
+                f"{e.name}: expected that emit returns a value of type {wanted}, found {found!r}"
+            )
+        return self.from_memory(e.type, e.size, found.text)
+
+    def _vector(self, e: Expr, mask: Mask | None) -> Value:
+        return Value(memory_type(e.dtype, e.lanes), self.stored(e, mask))
+
+    def _tile(self, intrinsic: TensorIntrinsic, operand: Operand, e: Expr) -> Value:
+        """An operand that the intrinsic loads itself; calls that read the same one share it."""
+        rows = rows_of(e.indices[0]) if isinstance(e, Load) else None
+        if rows is None or not isinstance(e, Load) or not isinstance(e.buffer, Buffer):
+            raise InternalError(f"{intrinsic.name}: operand {operand} is no tile in memory: {e}")
+        assert intrinsic.load is not None
+        key = intrinsic.load, operand.shape, e
+        if key not in self.tiles:
+            pointer = Value("ptr", self.address(e.buffer, rows.first))
+            distance = rows.distance if rows.count > 1 else e.lanes // operand.shape[0]
+            distance *= e.dtype.bytes
+            self.tiles[key] = intrinsic.load(TensorCode(self), operand, pointer, distance)
+        return self.tiles[key]
+
+    def store(self, s: Store) -> None:
+        super().store(s)
+        if s.buffer not in self.slots:
+            self.tiles.clear()

@@ -1,0 +1,124 @@
+"""Products by instructions on whole tiles: the code where no machine here has them, and its
+meaning.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from test_spills import innermost_loops
+
+import tilesmith as ts
+from tilesmith import driver
+from tilesmith.codegen.emit import emit
+from tilesmith.codegen.link import assembly
+from tilesmith.codegen.targets import host
+from tilesmith.graph.builder import Builder
+from tilesmith.graph.nodes import Fused, Graph
+from tilesmith.ir.dtypes import DType, bf16, f16, f32, i8, i32
+from tilesmith.ir.tensor_intrinsics import tensor_intrinsic
+from tilesmith.ir.types import TensorType
+from tilesmith.loop.interpret import interpret
+from tilesmith.loop.nodes import Func
+from tilesmith.ops.base import Op
+from tilesmith.ops.conv import Conv
+from tilesmith.ops.matmul import MatMul
+from tilesmith.support.options import Options
+
+AMX = "x86-64-v4+avx512bf16+avx512vnni+amx-tile+amx-bf16+amx-fp16+amx-int8"
+PRODUCT = {bf16: "tdpbf16ps", f16: "tdpfp16ps", i8: "tdpbssd"}
+
+
+def graph_of(op: Op, x: tuple[int, ...], w: tuple[int, ...], d: DType) -> tuple[Graph, np.ndarray]:
+    """`op` with constant weights of small whole numbers, and these."""
+    weights = np.random.default_rng(3).integers(-8, 9, w).astype(d.numpy)
+    b = Builder()
+    return b.finish(
+        [b.add(op, b.input("x", TensorType(d, x)), b.constant(weights))], ["y"]
+    ), weights
+
+
+def kernel(graph: Graph, target: str = AMX) -> tuple[Fused, Func, driver.Session]:
+    """The kernel of the graph's product, as a loop nest."""
+    session = driver.Session.of(Options(target=target, threads=2, use_records=False))
+    nodes = driver.optimise(graph, session).nodes
+    op = next(n.op for n in nodes if isinstance(n.op, Fused) and len(n.op.body.inputs) == 2)
+    return op, session.group(driver.canonical(op.body)).lower("k"), session
+
+
+def code(graph: Graph, target: str = AMX) -> str:
+    _, nest, session = kernel(graph, target)
+    final = driver.run_loop_passes(nest, session)
+    return assembly(emit(final, session.target).text, session.target)
+
+
+CASES = {
+    "bf16": (MatMul(to=f32), (128, 96), (96, 64), bf16, (2, 2)),
+    "f16": (MatMul(to=f32), (128, 96), (96, 64), f16, (2, 2)),
+    "int8": (MatMul(to=i32), (128, 192), (192, 64), i8, (2, 2)),
+    "rows that 16 does not divide": (MatMul(to=f32), (100, 96), (96, 64), bf16, (2, 2)),
+    "a tail of rows": (MatMul(to=f32), (37, 96), (96, 64), bf16, (1, 2)),
+    "1x1": (Conv(to=f32), (1, 64, 14, 14), (96, 64, 1, 1), bf16, (1, 3)),
+    "3x3": (Conv(to=i32, pads=(1, 1, 1, 1)), (1, 64, 14, 14), (96, 64, 3, 3), i8, (1, 3)),
+    "stride 2": (Conv(to=f32, strides=(2, 2)), (1, 32, 13, 13), (32, 32, 3, 3), bf16, (2, 2)),
+}
+"""An operator, its shapes and type, and the tiles of a block."""
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_blocks_of_tiles_stay_in_registers(case: str) -> None:
+    op, x, w, d, (rows, columns) = CASES[case]
+    text = code(graph_of(op, x, w, d)[0])
+    loops = [loop for loop in innermost_loops(text) if PRODUCT[d] in loop]
+    for loop in loops:
+        assert loop.count(PRODUCT[d]) == rows * columns
+        assert loop.count("tileloadd") == rows + columns, "each tile is loaded once"
+        assert not re.search(r"tilestored|tilezero|ldtilecfg|%[xyz]mm", loop), loop
+    assert len(loops) == 1 + (case == "a tail of rows")
+    assert text.count("ldtilecfg") == text.count("tilerelease") == 1, "outside of all loops"
+    assert not re.search("vdpbf16ps|vpdp|vfmadd", text), "tails have an instruction, too"
+
+
+@pytest.mark.parametrize(
+    ("op", "x", "w", "d"),
+    [
+        (MatMul(to=f32), (21, 64), (64, 16), bf16),
+        (MatMul(to=i32), (20, 64), (64, 32), i8),
+        (Conv(to=f32, pads=(1, 1, 0, 0), strides=(2, 2)), (1, 32, 5, 5), (16, 32, 2, 2), f16),
+    ],
+)
+def test_the_interpreter_agrees(op: Op, x: tuple[int, ...], w: tuple[int, ...], d: DType) -> None:
+    """Before and after the loops became calls; machine code where this machine has tiles."""
+    graph, weights = graph_of(op, x, w, d)
+    given = np.random.default_rng(4).integers(-8, 9, x).astype(d.numpy)
+    wanted = op.reference(given, weights)
+    fused, nest, session = kernel(graph)
+    final = driver.run_loop_passes(nest, session)
+    assert f"tensor {PRODUCT[d]}" in str(nest) and f"tensor_{PRODUCT[d]}" in str(final)
+    layouts = [v.layout for v in fused.body.inputs]
+    arrays = [
+        a if lay is None else lay.pack(a) for a, lay in zip((given, weights), layouts, strict=True)
+    ]
+    layout = fused.body.outputs[0].layout
+    for func in (nest, final):
+        shapes = [tuple(n for n in b.shape if isinstance(n, int)) for b in func.buffers]
+        found = np.zeros(shapes[-1], wanted.dtype)
+        interpret(func, [*(a.reshape(s) for a, s in zip(arrays, shapes)), found])
+        plain = found.reshape(list(shapes[-1]))
+        if layout is not None:
+            plain = layout.unpack(plain.reshape(layout.physical_shape(wanted.shape)), wanted.shape)
+        np.testing.assert_array_equal(plain.reshape(wanted.shape), wanted)
+    if tensor_intrinsic(PRODUCT[d]).features <= host().features:
+        np.testing.assert_array_equal(ts.compile(graph)(given), wanted)
+
+
+def test_one_row_takes_vectors() -> None:
+    text = code(graph_of(MatMul(to=f32), (1, 96), (96, 64), bf16)[0])
+    assert "tdpbf16ps" not in text and "vdpbf16ps" in text
+
+
+def test_targets_without_tiles() -> None:
+    text = code(graph_of(MatMul(to=f32), (128, 96), (96, 64), bf16)[0], "x86-64-v4+avx512bf16")
+    assert "tdpbf16ps" not in text and "vdpbf16ps" in text
