@@ -176,6 +176,14 @@ def test_models_of_bf16_use_the_instruction_and_no_spills() -> None:
     assert count(text, r"vmovups\s+\S*%rsp") + count(text, "vcvt") + count(text, "vfmadd") == 0
 
 
+def test_tiles_multiply_both_types() -> None:
+    graph = dense(64, (64, 64))
+    for low, instruction in (("bf16", "tdpbf16ps"), ("f16", "tdpfp16ps")):
+        features = "+amx-tile+amx-bf16+amx-fp16+avx512bf16"
+        text = assembly(graph, f"x86-64-v4{features}", low)["matmul+add+relu"]
+        assert count(text, instruction) == 4, low
+
+
 def test_conversions_need_no_library() -> None:
     graph = dense(1, (1100, 1008))
     for target in ("x86-64-v2", "x86-64-v3", "x86-64-v4"):

@@ -12,6 +12,7 @@ import tilesmith
 REVIEWED = """
 graph/passes/control_flow.py GROWTH
 graph/passes/cse.py _SAMPLE
+graph/passes/factors.py SHIFT
 graph/passes/fold.py GROWTH
 graph/passes/fuse.py MAX_NODES
 graph/passes/memory_bounds.py FACTOR _LARGEST_NUMBER
@@ -26,7 +27,7 @@ strategy/cpu/contraction.py MAX_ROWS MAX_VECTORS PEELED_COLUMNS STREAMS UNEVEN U
 strategy/cpu/dots.py MAX_UNROLLED_STEPS SLOWER
 strategy/cpu/injective.py MAX_COPIES MAX_CYCLE MAX_VECTORS
 strategy/cpu/layouts.py ACROSS
-strategy/cpu/low_precision.py GAIN SOFTWARE_HALF
+strategy/cpu/low_precision.py GAIN MOST_JOINED SOFTWARE_HALF
 strategy/cpu/operands.py LOST LOST_COMPETING PACKING WALK
 strategy/cpu/planes.py MOST
 strategy/cpu/reduction.py ACCUMULATORS IN_ORDER MAX_UNROLLED WIDEST
@@ -37,7 +38,7 @@ strategy/cpu/transposition.py LEAST_LINES ROWS U_BLOCKS V_BLOCKS
 strategy/cpu/winograd.py TILES
 strategy/cpu/winograd_cost.py EFFICIENCY ERRORS WINOGRAD_MARGIN
 strategy/intrinsics/aarch64.py _UNIT_ROUNDOFF
-strategy/intrinsics/x86.py _LANE_BYTES _ROWS _TILES _UNIT_ROUNDOFF _WIDTHS
+strategy/intrinsics/x86.py _LANE_BYTES _LOWEST _ROWS _TILES _UNIT_ROUNDOFF _WIDTHS
 strategy/sizes.py _MOST
 strategy/sketch/nest.py MAX_ORDERED MAX_UNROLLED_STATEMENTS
 strategy/sketch/pack.py PACK_REUSE

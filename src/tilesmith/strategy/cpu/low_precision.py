@@ -19,8 +19,10 @@ from tilesmith.ops.conv import Conv
 from tilesmith.ops.matmul import MatMul
 from tilesmith.perf.cost import constants_place
 
+from .contraction import row_extent
 from .dot_instructions import dot_for, joined_axis
 from .layouts import contraction_of
+from .tile_dots import tile_block
 
 SOFTWARE_HALF = 12
 """Instructions that convert a vector of f16 where the CPU has none that does."""
@@ -42,7 +44,7 @@ def low_precision_choice(target: Target) -> Choice:
         c = contraction_of(tensors, frozenset((constant,)))
         if c is None or c.vector is None:
             return None
-        if dot_for(c, target) is not None:
+        if dot_for(c, target) is not None or tile_block(c, target, row_extent(c)) is not None:
             return "operands"
         weights = node.inputs[constant].type
         products = expected_size((*c.op.shape, *(k.extent for k in c.op.reduce_axis)))

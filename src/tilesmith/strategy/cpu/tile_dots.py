@@ -208,7 +208,7 @@ def schedule_tiles(
     tile = RegisterTile(block.height, block.width // lanes, lanes)
     schedule_operands(s, group, c, tile, target, cfg)
     position = {a: i for i, a in enumerate(anchor.axis)}
-    row_at, vector_at = [position[r] for r in run], position[c.vector]
+    row_at, vector_at = [position[r] for r in run], position[packed]
     kept = accumulator(s, group, anchor, "stack")
     if len(row_at) > 1:
         kept = s.flatten_axes(kept, *(s[kept].axis[i] for i in row_at))
