@@ -3,28 +3,12 @@
 from __future__ import annotations
 
 import pytest
-
-import tilesmith as ts
+from torch_modules import check
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
 F = torch.nn.functional
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
-
-
-class Module(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args):
-        return self.function(*args)
-
-
-def check(function, *args):
-    wanted = function(*(a.clone() for a in args))
-    exe = ts.compile(Module(function), args, threads=1, fallback="error")
-    torch.testing.assert_close(exe(*args), wanted, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
 def test_reads():

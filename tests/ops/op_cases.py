@@ -51,7 +51,7 @@ from tilesmith.ops.random import RandomNormal, RandomUniform
 from tilesmith.ops.resample import Resample
 from tilesmith.ops.resize import Resize
 from tilesmith.ops.runtime_shape import Reinterpret, Stretch
-from tilesmith.ops.scan import CumProd, CumSum
+from tilesmith.ops.scan import CumMax, CumMin, CumProd, CumSum
 from tilesmith.ops.select import Leading
 from tilesmith.ops.shape import (
     DepthToSpace,
@@ -392,6 +392,12 @@ def _lookups() -> Iterator[Case]:
             yield case(CumProd(-2, exclusive, reverse), In((3, 5, 2), low=0.5, high=1.5))
     yield case(CumSum(0), In((5,), "i64"))
     yield case(CumSum(0), In((70,), "f16"))
+    yield case(CumMax(1), (2, 7, 2))
+    yield case(CumMax(0, True), In((9,), "i32"))
+    yield case(CumMax(0), SPECIAL)
+    yield case(CumMin(-1), (2, 65))
+    yield case(CumMin(0, False, True), In((9,), "u8"))
+    yield case(CumMin(0), SPECIAL)
 
 
 def _resizes() -> Iterator[Case]:

@@ -1,4 +1,4 @@
-"""Running sums and products."""
+"""Running sums, products and extremes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tilesmith.ir.expr import Expr, cast, const
+from tilesmith.ir.dtypes import DType
+from tilesmith.ir.dtypes import dtype as to_dtype
+from tilesmith.ir.expr import Expr, cast, const, maximum, minimum
 from tilesmith.ir.types import TensorType
 from tilesmith.loop.builder import LoopBuilder
 from tilesmith.loop.nodes import Func
@@ -25,7 +27,7 @@ class _Running(Op, abstract=True):
     exclusive: bool = False
     reverse: bool = False
 
-    identity: ClassVar[int]
+    identity: ClassVar[Callable[[DType], int | float]]
     combine: ClassVar[Callable[[Expr, Expr], Expr]]
     accumulate: ClassVar[Any]
 
@@ -49,7 +51,7 @@ class _Running(Op, abstract=True):
         with b.independent_nest(shape[:axis], "o") as o, b.independent_nest(lines, "m") as m:
             total = b.scratch("total", wide, row or (1,), "heap" if row else "register")
             with b.independent_nest(row) as i:
-                total[i or 0] = const(self.identity, wide)
+                total[i or 0] = const(type(self).identity(wide), wide)
             with b.loop(shape[axis], "t") as t, b.independent_nest(row) as i:
                 at = (*o, shape[axis] - 1 - t if self.reverse else t, *m, *i)
                 old = b.let("old", total[i or 0])
@@ -65,7 +67,8 @@ class _Running(Op, abstract=True):
             wide = np.flip(wide, 0)
         result = type(self).accumulate(wide, axis=0, dtype=wide.dtype)
         if self.exclusive:
-            result = np.concatenate([np.full_like(result[:1], self.identity), result[:-1]])
+            first = np.full_like(result[:1], type(self).identity(to_dtype(wide.dtype)))
+            result = np.concatenate([first, result[:-1]])
         if self.reverse:
             result = np.flip(result, 0)
         return np.moveaxis(result, 0, self.axis).astype(inputs[0].dtype)
@@ -78,7 +81,7 @@ class CumSum(_Running):
     reverse: whether the sum runs from the end.
     """
 
-    identity = 0
+    identity = staticmethod(lambda _: 0)
     combine = staticmethod(lambda a, b: a + b)
     accumulate = staticmethod(np.cumsum)
 
@@ -86,6 +89,26 @@ class CumSum(_Running):
 class CumProd(_Running):
     """Running product along `axis`, with `exclusive` and `reverse` as for `cum_sum`."""
 
-    identity = 1
+    identity = staticmethod(lambda _: 1)
     combine = staticmethod(lambda a, b: a * b)
     accumulate = staticmethod(np.cumprod)
+
+
+class CumMax(_Running):
+    """Running maximum along `axis`, with `exclusive` and `reverse` as for `cum_sum`; after NaN it
+    is NaN.
+    """
+
+    identity = staticmethod(lambda dtype: dtype.min)
+    combine = staticmethod(maximum)
+    accumulate = staticmethod(np.maximum.accumulate)
+
+
+class CumMin(_Running):
+    """Running minimum along `axis`, with `exclusive` and `reverse` as for `cum_sum`; after NaN it
+    is NaN.
+    """
+
+    identity = staticmethod(lambda dtype: dtype.max)
+    combine = staticmethod(minimum)
+    accumulate = staticmethod(np.minimum.accumulate)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilesmith.frontend.aten.node import AtenNode
 from tilesmith.frontend.aten.promotion import Number
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import matmul as mm
+from tilesmith.ops import reduce
 
 
 @aten_op("aten.mm.default", "aten.bmm.default", "aten.matmul.default", "aten.mv.default",
@@ -16,7 +19,7 @@ def matmul(n: AtenNode, self: Value, other: Value) -> Value:
     return n.add(mm.MatMul(), self, other)
 
 
-@aten_op("aten.addmm.default")
+@aten_op("aten.addmm.default", "aten.addmv.default")
 def addmm(
     n: AtenNode, self: Value, mat1: Value, mat2: Value, beta: Number = 1, alpha: Number = 1
 ) -> Value:
@@ -28,6 +31,14 @@ def baddbmm(
     n: AtenNode, self: Value, batch1: Value, batch2: Value, beta: Number = 1, alpha: Number = 1
 ) -> Value:
     return _scaled_sum(n, self, n.add(mm.MatMul(), batch1, batch2), beta, alpha)
+
+
+@aten_op("aten.addbmm.default")
+def addbmm(
+    n: AtenNode, self: Value, batch1: Value, batch2: Value, beta: Number = 1, alpha: Number = 1
+) -> Value:
+    products = n.add(mm.MatMul(), batch1, batch2)
+    return _scaled_sum(n, self, n.add(reduce.ReduceSum((0,), False), products), beta, alpha)
 
 
 def _scaled_sum(n: AtenNode, x: Value, product: Value, beta: Number, alpha: Number) -> Value:
@@ -46,3 +57,26 @@ def _scaled_sum(n: AtenNode, x: Value, product: Value, beta: Number, alpha: Numb
 def linear(n: AtenNode, input: Value, weight: Value, bias: Value | None = None) -> Value:
     y = n.add(mm.MatMul(transpose_b=weight.type.rank == 2), input, weight)
     return y if bias is None else n.add(ew.Add(), y, bias)
+
+
+@aten_op("aten._trilinear.default")
+def trilinear(
+    n: AtenNode,
+    i1: Value,
+    i2: Value,
+    i3: Value,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> Value:
+    """The sum over `sumdim` of products of three factors, each with new axes of extent 1."""
+    factors = []
+    for x, axes in ((i1, expand1), (i2, expand2), (i3, expand3)):
+        dims = list(x.type.shape)
+        for axis in sorted(axes):
+            dims.insert(axis, 1)
+        factors.append(n.reshape(x, dims))
+    product = n.add(ew.Mul(), n.add(ew.Mul(), factors[0], factors[1]), factors[2])
+    return n.add(reduce.ReduceSum(tuple(sumdim), False), product)

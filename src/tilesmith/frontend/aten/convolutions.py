@@ -111,3 +111,23 @@ def _transposed(
 aten_op(
     "aten.conv_transpose1d.default", "aten.conv_transpose2d.input", "aten.conv_transpose3d.input"
 )(_transposed)
+
+
+@aten_op("aten.col2im.default")
+def col2im(
+    n: AtenNode,
+    self: Value,
+    output_size: Sequence[int],
+    kernel_size: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
+) -> Value:
+    """Columns [N, C * window, places], or without N, added up to images."""
+    image = tuple(int(n.number(d, "an extent of the image")) for d in output_size)
+    pads = tuple(padding)
+    op = conv.Col2Im(image, tuple(kernel_size), tuple(stride), (*pads, *pads), tuple(dilation))
+    if self.type.rank == 3:
+        return n.add(op, self)
+    y = n.add(op, n.reshape(self, (1, *self.type.shape)))
+    return n.reshape(y, y.type.shape[1:])

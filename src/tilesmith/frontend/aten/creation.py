@@ -227,3 +227,24 @@ def linspace(
 ) -> Value:
     first, last = n.number(start, "start"), n.number(end, "end")
     return n.const(np.linspace(first, last, steps).astype((dtype or f32).numpy))
+
+
+def _triangle(
+    n: AtenNode,
+    row: int,
+    col: int,
+    offset: int = 0,
+    dtype: DType | None = None,
+    layout: object = None,
+    device: object = None,
+    pin_memory: bool | None = None,
+    *,
+    is_upper: bool,
+) -> Value:
+    """The places of a triangle of a matrix, [2, how many]."""
+    places = np.triu_indices(row, offset, col) if is_upper else np.tril_indices(row, offset, col)
+    return n.const(np.stack(places).astype((dtype or i64).numpy))
+
+
+aten_op("aten.triu_indices.default")(partial(_triangle, is_upper=True))
+aten_op("aten.tril_indices.default")(partial(_triangle, is_upper=False))

@@ -14,7 +14,8 @@ from tilesmith.ir.dtypes import DType, bf16, bool_, f16, f32, f64, i16, i32, i64
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops.base import Op
 
-_BITS = {f16: i16, bf16: i16, f32: i32, f64: i64}
+BITS = {f16: i16, bf16: i16, f32: i32, f64: i64}
+"""Integers of the size of floats."""
 
 
 def _function(n: AtenNode, self: Value, make: Callable[[], Op]) -> Value:
@@ -223,9 +224,9 @@ def atan2(n: AtenNode, self: Value, other: Value) -> Value:
     both_infinite = n.add(ew.LogicalAnd(), n.add(ew.IsInf(), y), n.add(ew.IsInf(), x))
     is_zero = n.add(ew.Equal(), x, number(0))
     both_zero = n.add(ew.LogicalAnd(), is_zero, n.add(ew.Equal(), y, number(0)))
-    is_left = n.add(ew.Less(), n.add(ew.Bitcast(_BITS[dtype]), x), n.tensor(0, _BITS[dtype]))
+    is_left = n.add(ew.Less(), n.add(ew.Bitcast(BITS[dtype]), x), n.tensor(0, BITS[dtype]))
     side = n.add(ew.Where(), is_left, number(-1), number(1))
-    below = n.add(ew.Less(), n.add(ew.Bitcast(_BITS[dtype]), y), n.tensor(0, _BITS[dtype]))
+    below = n.add(ew.Less(), n.add(ew.Bitcast(BITS[dtype]), y), n.tensor(0, BITS[dtype]))
     level = n.add(ew.Where(), below, number(-1), number(1))
     across = n.add(ew.Where(), n.add(ew.LogicalOr(), both_infinite, both_zero), side, x)
     up = n.add(ew.Where(), both_infinite, level, y)
@@ -291,19 +292,16 @@ def bitwise_not(n: AtenNode, self: Value) -> Value:
     return n.add(ew.LogicalNot() if self.dtype.is_bool else ew.BitwiseNot(), self)
 
 
-def _extreme(
-    n: AtenNode, self: Operand, other: Operand, make: Callable[[], Op], of_bools: Callable[[], Op]
-) -> Value:
+@aten_op("aten.maximum.default", "aten.max.other")
+def maximum(n: AtenNode, self: Operand, other: Operand) -> Value:
     a, b = n.common(self, other)
-    return n.add(of_bools() if a.dtype.is_bool else make(), a, b)
+    return n.add(ew.LogicalOr() if a.dtype.is_bool else ew.Max(), a, b)
 
 
-aten_op("aten.maximum.default", "aten.max.other")(
-    partial(_extreme, make=ew.Max, of_bools=ew.LogicalOr)
-)
-aten_op("aten.minimum.default", "aten.min.other")(
-    partial(_extreme, make=ew.Min, of_bools=ew.LogicalAnd)
-)
+@aten_op("aten.minimum.default", "aten.min.other")
+def minimum(n: AtenNode, self: Operand, other: Operand) -> Value:
+    a, b = n.common(self, other)
+    return n.add(ew.LogicalAnd() if a.dtype.is_bool else ew.Min(), a, b)
 
 
 @aten_op("aten.clamp.default", "aten.clamp.Tensor")
@@ -312,12 +310,12 @@ def clamp(
 ) -> Value:
     dtype = result_type([x for x in (self, min, max) if x is not None])
     x = n.cast(self, dtype)
-    if not any(isinstance(limit, Value) for limit in (min, max)):
+    if not (dtype.is_bool or any(isinstance(limit, Value) for limit in (min, max))):
         low, high = (None if v is None else n.number(v, "a limit") for v in (min, max))
         return n.add(ew.Clip(low, high), x)
     if min is not None:
-        x = n.add(ew.Max(), x, n.tensor(min, dtype))
-    return x if max is None else n.add(ew.Min(), x, n.tensor(max, dtype))
+        x = maximum(n, x, n.tensor(min, dtype))
+    return x if max is None else minimum(n, x, n.tensor(max, dtype))
 
 
 @aten_op("aten.clamp_min.default", "aten.clamp_min.Tensor")

@@ -7,6 +7,7 @@ from typing import Any
 
 from tilesmith.frontend.aten.node import AtenNode
 from tilesmith.frontend.aten.program import Call, Ref
+from tilesmith.frontend.aten.refusals import reason_of
 from tilesmith.frontend.aten.registry import OPERATORS
 from tilesmith.frontend.common.importer import Importer
 from tilesmith.frontend.common.problems import Site
@@ -49,7 +50,7 @@ class AtenImporter(Importer):
     def _result(self, call: Call) -> Any:
         function = OPERATORS.find("", call.target)
         if function is None:
-            raise UnsupportedError("this operator is not supported")
+            raise UnsupportedError(reason_of(call.target))
         args = [self.resolved(a) for a in call.args]
         kwargs = {name: self.resolved(a) for name, a in call.kwargs.items()}
         if any(isinstance(a, Failed) for a in _leaves([*args, *kwargs.values()])):

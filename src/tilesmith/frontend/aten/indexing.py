@@ -1,43 +1,19 @@
-"""Elements taken and written at computed places, sorted and found."""
+"""Elements taken and written at computed places, and found."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from tilesmith.frontend.aten.node import AtenNode
-from tilesmith.frontend.aten.promotion import Number
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import i64, u8
-from tilesmith.ir.types import Dim, same_dim, same_shape
+from tilesmith.ir.types import Dim, same_dim
 from tilesmith.ops import elementwise as ew
-from tilesmith.ops import gather, rules, scan, scatter, slicing, sort
-
-_REDUCTIONS = {
-    "add": "add",
-    "sum": "add",
-    "multiply": "mul",
-    "prod": "mul",
-    "amax": "max",
-    "amin": "min",
-}
-"""ATen's names of reductions, and ours."""
-
+from tilesmith.ops import gather, rules, scatter, slicing
 
 # Reads
-
-
-@aten_op("aten.embedding.default")
-def embedding(
-    n: AtenNode,
-    weight: Value,
-    indices: Value,
-    padding_idx: int = -1,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> Value:
-    return n.add(gather.Gather(0), weight, indices)
 
 
 @aten_op("aten.index_select.default")
@@ -87,7 +63,7 @@ class _Places:
             if i is not None and i.dtype.is_bool:
                 found = n.places(i)
                 for k in range(i.type.rank):
-                    self._use(at + k, _row(n, found, k))
+                    self._use(at + k, row(n, found, k))
                 at += i.type.rank
                 continue
             if i is not None:
@@ -155,133 +131,10 @@ def index_put(
     return n.cast(n.permute(written, back), dtype)
 
 
-# Writes along one axis
-
-
-def _scattered(
-    n: AtenNode, self: Value, dim: int, index: Value, src: Value, reduction: str = "none"
-) -> Value:
-    shape, dtype = self.type.shape, self.dtype
-    if dtype.is_bool and reduction != "none":  # a sum of bools is `or`, a product is `and`
-        self, src = n.cast(self, u8), n.cast(src, u8)
-        reduction = {"add": "max", "mul": "min"}.get(reduction, reduction)
-    if not self.type.rank:
-        self, index, src = (n.reshape(v, (1,)) for v in (self, index, src))
-    if not same_shape(src.type.shape, index.type.shape):
-        axes = tuple(range(index.type.rank))
-        src = n.add(slicing.Slice((0,) * len(axes), index.type.shape, axes, (1,) * len(axes)), src)
-    axis = n.axis(dim, self.type.rank)
-    written = n.add(scatter.ScatterElements(axis, reduction), self, n.cast(index, i64), src)
-    return n.cast(n.reshape(written, shape), dtype)
-
-
-@aten_op("aten.scatter.src", "aten.scatter.reduce")
-def scatter_src(
-    n: AtenNode, self: Value, dim: int, index: Value, src: Value, reduce: str | None = None
-) -> Value:
-    return _scattered(n, self, dim, index, src, _REDUCTIONS[reduce] if reduce else "none")
-
-
-@aten_op("aten.scatter.value", "aten.scatter.value_reduce")
-def scatter_value(
-    n: AtenNode, self: Value, dim: int, index: Value, value: Number, reduce: str | None = None
-) -> Value:
-    src = n.full(value, index.type.shape, self.dtype)
-    return scatter_src(n, self, dim, index, src, reduce)
-
-
-@aten_op("aten.scatter_add.default")
-def scatter_add(n: AtenNode, self: Value, dim: int, index: Value, src: Value) -> Value:
-    return _scattered(n, self, dim, index, src, "add")
-
-
-@aten_op("aten.scatter_reduce.two")
-def scatter_reduce(
-    n: AtenNode,
-    self: Value,
-    dim: int,
-    index: Value,
-    src: Value,
-    reduce: str,
-    include_self: bool = True,
-) -> Value:
-    """A mean is a sum over a count; without `include_self`, what is written to begins anew."""
-    reduction = "add" if reduce == "mean" else _REDUCTIONS[reduce]
-    start = self
-    if not include_self:
-        low, high = (False, True) if self.dtype.is_bool else (self.dtype.min, self.dtype.max)
-        neutral = {"add": 0, "mul": 1, "max": low, "min": high}[reduction]
-        empty = n.full(neutral, index.type.shape, self.dtype)
-        start = _scattered(n, self, dim, index, empty)
-    total = _scattered(n, start, dim, index, src, reduction)
-    if reduce != "mean":
-        return total
-    one = n.full(1, index.type.shape, self.dtype)
-    ones = n.full(1, self.type.shape, self.dtype)
-    first = ones
-    if not include_self:
-        first = _scattered(n, ones, dim, index, n.full(0, index.type.shape, self.dtype))
-    count = _scattered(n, first, dim, index, one, "add")
-    mean = n.add(ew.Div(), total, count)
-    if self.dtype.is_int:  # ATen rounds down
-        rest = n.add(ew.Sub(), total, n.add(ew.Mul(), mean, count))
-        negative = n.add(ew.Less(), rest, n.tensor(0, self.dtype))
-        mean = n.add(ew.Sub(), mean, n.cast(negative, self.dtype))
-    return mean
-
-
-@aten_op("aten.masked_scatter.default")
-def masked_scatter(n: AtenNode, self: Value, mask: Value, source: Value) -> Value:
-    """The elements of `source` in order where the mask holds."""
-    shape = rules.broadcast_shapes("masked_scatter", self.type.shape, mask.type.shape)
-    mask, self = n.expand(mask, shape), n.expand(self, shape)
-    flat = n.cast(n.reshape(mask, (-1,)), i64)
-    number = n.add(ew.Sub(), n.add(scan.CumSum(0), flat), n.tensor(1, i64))
-    number = n.add(ew.Max(), number, n.tensor(0, i64))
-    items = n.reshape(source, (-1,))
-    last = n.of_dims((extents.difference(items.type.shape[0], 1),), ())
-    taken = n.add(gather.Gather(0), items, n.add(ew.Min(), number, last))
-    return n.add(ew.Where(), mask, n.reshape(n.cast(taken, self.dtype), shape), self)
-
-
-# Order
-
-
-@aten_op("aten.topk.default")
-def topk(
-    n: AtenNode, self: Value, k: Dim, dim: int = -1, largest: bool = True, sorted: bool = True
-) -> tuple[Value, Value]:
-    if not self.type.rank:
-        return self, n.tensor(0, i64)
-    return n.add(sort.TopK(k, n.axis(dim, self.type.rank), largest), self)
-
-
-@aten_op("aten.sort.default")
-def sort_(n: AtenNode, self: Value, dim: int = -1, descending: bool = False) -> tuple[Value, Value]:
-    return sort_stable(n, self, None, dim, descending)
-
-
-@aten_op("aten.sort.stable")
-def sort_stable(
-    n: AtenNode, self: Value, stable: bool | None = None, dim: int = -1, descending: bool = False
-) -> tuple[Value, Value]:
-    if not self.type.rank:
-        return self, n.tensor(0, i64)
-    axis = n.axis(dim, self.type.rank)
-    x = n.cast(self, u8) if self.dtype.is_bool else self
-    values, places = n.add(sort.TopK(self.type.shape[axis], axis, descending), x)
-    return n.cast(values, self.dtype), places
-
-
-@aten_op("aten.argsort.default")
-def argsort(n: AtenNode, self: Value, dim: int = -1, descending: bool = False) -> Value:
-    return sort_stable(n, self, None, dim, descending)[1]
-
-
 # Positions that depend on data
 
 
-def _row(n: AtenNode, places: Value, k: int) -> Value:
+def row(n: AtenNode, places: Value, k: int) -> Value:
     """Row k of positions."""
     return n.reshape(
         n.add(slicing.Slice((k,), (k + 1,), (0,), (1,)), places), (places.type.shape[1],)
@@ -300,5 +153,5 @@ def nonzero(n: AtenNode, self: Value) -> Value:
 def masked_select(n: AtenNode, self: Value, mask: Value) -> Value:
     shape = rules.broadcast_shapes("masked_select", self.type.shape, mask.type.shape)
     flat = n.reshape(n.expand(mask, shape), (-1,))
-    at = _row(n, n.places(flat), 0)
+    at = row(n, n.places(flat), 0)
     return n.add(gather.Gather(0), n.reshape(n.expand(self, shape), (-1,)), at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias
@@ -16,8 +17,8 @@ from tilesmith.ir import extents
 from tilesmith.ir.dtypes import f64
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.ops import elementwise as ew
+from tilesmith.ops import gather, pool, reduce
 from tilesmith.ops import matmul as mm
-from tilesmith.ops import pool, reduce
 
 Numbers: TypeAlias = "Sequence[int] | int"
 
@@ -148,3 +149,42 @@ for _rank in (1, 2, 3):
     aten_op(f"aten.adaptive_avg_pool{_rank}d.default", f"aten._adaptive_avg_pool{_rank}d.default")(
         partial(_adaptive_avg_pool, rank=_rank)
     )
+
+
+def _windows(places: int, bins: int) -> np.ndarray:
+    """The places of each adaptive window [bins, largest window]; the last one is repeated where a
+    window is smaller.
+    """
+    starts = np.arange(bins) * places // bins
+    ends = -(-(np.arange(bins) + 1) * places // bins)
+    size = int((ends - starts).max(initial=0))
+    return np.minimum(starts[:, None] + np.arange(size), ends[:, None] - 1).astype(np.int64)
+
+
+def _adaptive_max_pool(
+    n: AtenNode, self: Value, output_size: Sequence[int] | int, *, rank: int
+) -> tuple[Value, Value]:
+    """Maxima of windows as `_adaptive_avg_pool` has them, and where they are in their plane."""
+    sizes = spread(output_size, rank)
+    lead = self.type.shape[: self.type.rank - rank]
+    images = n.shape(self)[-rank:]
+    x, at = self, np.arange(math.prod(images), dtype=np.int64).reshape(images)
+    axis = len(lead)
+    for a, (places, bins) in enumerate(zip(images, sizes, strict=True)):
+        windows = _windows(places, bins)
+        x = n.add(gather.Gather(axis + 2 * a), x, n.const(windows))
+        at = np.take(at, windows, axis=2 * a)
+    # [lead..., bins, window, bins, window...] -> [lead..., bins..., windows]
+    order = (*range(0, 2 * rank, 2), *range(1, 2 * rank, 2))
+    x = n.permute(x, (*range(axis), *(axis + o for o in order)))
+    x = n.reshape(x, (*lead, *sizes, -1))
+    plane = at.transpose(order).reshape(*sizes, -1)
+    last = x.type.rank - 1
+    place = n.add(reduce.ArgMax(last, True), x)
+    flat = n.expand(n.const(plane.reshape([1] * axis + list(plane.shape))), x.type.shape)
+    found = n.add(gather.GatherElements(last), flat, place)
+    return n.add(reduce.ReduceMax((last,), False), x), n.reshape(found, (*lead, *sizes))
+
+
+for _rank in (1, 2, 3):
+    aten_op(f"aten.adaptive_max_pool{_rank}d.default")(partial(_adaptive_max_pool, rank=_rank))

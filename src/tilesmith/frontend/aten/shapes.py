@@ -355,25 +355,16 @@ def repeat(n: AtenNode, self: Value, repeats: Sequence[Size]) -> Value:
     return n.reshape(full, [extents.product(pair) for pair in pairs])
 
 
-@aten_op("aten.as_strided.default", "aten.as_strided_copy.default")
-def as_strided(
-    n: AtenNode,
-    self: Value,
-    size: Sequence[int],
-    stride: Sequence[int],
-    storage_offset: int | None = None,
-) -> Value:
-    """Places in the row-major memory of `self`."""
-    flat = n.reshape(self, (extents.product(self.type.shape),))
-    dims = [int(n.number(d, "a size")) for d in size]
-    places = np.full(dims, storage_offset or 0, np.int64)
-    for axis, (d, s) in enumerate(zip(dims, stride, strict=True)):
-        along = np.arange(d, dtype=np.int64) * int(n.number(s, "a stride"))
-        places += along.reshape([-1 if a == axis else 1 for a in range(len(dims))])
-    whole = np.arange(places.size).reshape(dims)
-    if same_dim(flat.type.shape[0], places.size) and np.array_equal(places, whole):
-        return n.reshape(flat, dims)
-    return n.add(Gather(0), flat, n.const(places))
+@aten_op("aten.unfold.default", "aten.unfold_copy.default")
+def unfold(n: AtenNode, self: Value, dimension: int, size: int, step: int) -> Value:
+    """Windows along an axis; what stands in a window is the last axis."""
+    if not self.type.rank:
+        return n.reshape(self, (1,)) if size else n.full(0, (0,), self.dtype)
+    axis = n.axis(dimension, self.type.rank, "dimension")
+    starts = np.arange(0, n.extent(self, axis) - size + 1, step, dtype=np.int64)
+    found = n.add(Gather(axis), self, n.const(starts[:, None] + np.arange(size)))
+    rank = found.type.rank
+    return n.permute(found, [*(a for a in range(rank) if a != axis + 1), axis + 1])
 
 
 @aten_op("aten.diagonal.default", "aten.diagonal_copy.default")

@@ -26,6 +26,8 @@ from tilesmith.ops.base import Op
 
 @aten_op("operator.getitem")
 def getitem(n: AtenNode, of: Any, index: int) -> Any:
+    if index >= len(of):
+        n.unsupported(f"result {index} of this operator is not computed")
     return of[index]
 
 
@@ -218,7 +220,7 @@ def sym_or(n: AtenNode, a: Any, b: Any) -> Any:
 def sym_ite(n: AtenNode, condition: Any, then: Any, otherwise: Any) -> Any:
     if isinstance(condition, int):
         return then if condition else otherwise
-    return _size_or_value(n, n.add(ew.Where(), condition, *_values(n, then, otherwise)))
+    return _size_or_value(n, n.add(ew.Where(), n.truth(condition), *_values(n, then, otherwise)))
 
 
 @aten_op("aten._assert_scalar.default")

@@ -1,0 +1,38 @@
+"""Distances between rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilesmith.frontend.aten.node import AtenNode
+from tilesmith.frontend.aten.promotion import Number
+from tilesmith.frontend.aten.reductions import vector_norm
+from tilesmith.frontend.aten.registry import aten_op
+from tilesmith.graph.nodes import Value
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops.gather import Gather
+
+
+@aten_op("aten.dist.default")
+def dist(n: AtenNode, self: Value, other: Value, p: Number = 2) -> Value:
+    return vector_norm(n, n.add(ew.Sub(), *n.common(self, other)), p)
+
+
+@aten_op("aten._cdist_forward.default")
+def cdist(n: AtenNode, x1: Value, x2: Value, p: float, compute_mode: int | None = None) -> Value:
+    """[..., rows of x1, rows of x2]."""
+    *batch1, rows, width = x1.type.shape
+    *batch2, columns, _ = x2.type.shape
+    difference = n.add(
+        ew.Sub(), n.reshape(x1, (*batch1, rows, 1, width)),
+        n.reshape(x2, (*batch2, 1, columns, width)),
+    )  # fmt: skip
+    return vector_norm(n, difference, p, -1)
+
+
+@aten_op("aten._pdist_forward.default")
+def pdist(n: AtenNode, self: Value, p: float = 2) -> Value:
+    """Distances of each row to those after it, in order."""
+    first, second = np.triu_indices(n.extent(self, 0), 1)
+    rows = (n.add(Gather(0), self, n.const(i.astype(np.int64))) for i in (first, second))
+    return vector_norm(n, n.add(ew.Sub(), *rows), p, -1)

@@ -1,0 +1,24 @@
+"""Why operators that the table lacks are refused."""
+
+from __future__ import annotations
+
+_RANDOM = frozenset((
+    "rand", "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm", "bernoulli",
+    "multinomial", "normal", "normal_functional", "uniform", "exponential", "cauchy", "geometric",
+    "log_normal", "poisson", "binomial", "rrelu_with_noise", "rrelu_with_noise_functional",
+))  # fmt: skip
+"""Names of operators that draw random numbers."""
+
+
+def reason_of(target: str) -> str:
+    """Why an operator is refused, and what to do.
+
+    target: its overload, such as "aten.rand.default".
+    """
+    parts = target.split(".")
+    if len(parts) == 3 and parts[0] == "aten" and parts[1] in _RANDOM:
+        return (
+            "it draws random numbers, which a compiled program does not; draw them outside and "
+            "hand them in as an input, or call .eval() on the module"
+        )
+    return "this operator is not supported"

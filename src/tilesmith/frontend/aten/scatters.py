@@ -1,0 +1,201 @@
+"""Elements written along an axis, and at places of the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilesmith.frontend.aten.node import AtenNode
+from tilesmith.frontend.aten.promotion import Number
+from tilesmith.frontend.aten.registry import aten_op
+from tilesmith.graph.nodes import Value
+from tilesmith.ir import extents
+from tilesmith.ir.dtypes import i64, u8
+from tilesmith.ir.types import same_shape
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import gather, rules, scan, scatter, slicing
+
+_REDUCTIONS = {
+    "add": "add",
+    "sum": "add",
+    "multiply": "mul",
+    "prod": "mul",
+    "amax": "max",
+    "amin": "min",
+}
+"""ATen's names of reductions, and ours."""
+
+
+def _scattered(
+    n: AtenNode, self: Value, dim: int, index: Value, src: Value, reduction: str = "none"
+) -> Value:
+    shape, dtype = self.type.shape, self.dtype
+    if dtype.is_bool and reduction != "none":  # a sum of bools is `or`, a product is `and`
+        self, src = n.cast(self, u8), n.cast(src, u8)
+        reduction = {"add": "max", "mul": "min"}.get(reduction, reduction)
+    if not self.type.rank:
+        self, index, src = (n.reshape(v, (1,)) for v in (self, index, src))
+    if not same_shape(src.type.shape, index.type.shape):
+        axes = tuple(range(index.type.rank))
+        src = n.add(slicing.Slice((0,) * len(axes), index.type.shape, axes, (1,) * len(axes)), src)
+    axis = n.axis(dim, self.type.rank)
+    written = n.add(scatter.ScatterElements(axis, reduction), self, n.cast(index, i64), src)
+    return n.cast(n.reshape(written, shape), dtype)
+
+
+@aten_op("aten.scatter.src", "aten.scatter.reduce")
+def scatter_src(
+    n: AtenNode, self: Value, dim: int, index: Value, src: Value, reduce: str | None = None
+) -> Value:
+    return _scattered(n, self, dim, index, src, _REDUCTIONS[reduce] if reduce else "none")
+
+
+@aten_op("aten.scatter.value", "aten.scatter.value_reduce")
+def scatter_value(
+    n: AtenNode, self: Value, dim: int, index: Value, value: Number, reduce: str | None = None
+) -> Value:
+    src = n.full(value, index.type.shape, self.dtype)
+    return scatter_src(n, self, dim, index, src, reduce)
+
+
+@aten_op("aten.scatter_add.default")
+def scatter_add(n: AtenNode, self: Value, dim: int, index: Value, src: Value) -> Value:
+    return _scattered(n, self, dim, index, src, "add")
+
+
+@aten_op("aten.scatter_reduce.two")
+def scatter_reduce(
+    n: AtenNode,
+    self: Value,
+    dim: int,
+    index: Value,
+    src: Value,
+    reduce: str,
+    include_self: bool = True,
+) -> Value:
+    """A mean is a sum over a count; without `include_self`, what is written to begins anew."""
+    reduction = "add" if reduce == "mean" else _REDUCTIONS[reduce]
+    start = self
+    if not include_self:
+        low, high = (False, True) if self.dtype.is_bool else (self.dtype.min, self.dtype.max)
+        neutral = {"add": 0, "mul": 1, "max": low, "min": high}[reduction]
+        empty = n.full(neutral, index.type.shape, self.dtype)
+        start = _scattered(n, self, dim, index, empty)
+    total = _scattered(n, start, dim, index, src, reduction)
+    if reduce != "mean":
+        return total
+    one = n.full(1, index.type.shape, self.dtype)
+    ones = n.full(1, self.type.shape, self.dtype)
+    first = ones
+    if not include_self:
+        first = _scattered(n, ones, dim, index, n.full(0, index.type.shape, self.dtype))
+    count = _scattered(n, first, dim, index, one, "add")
+    mean = n.add(ew.Div(), total, count)
+    if self.dtype.is_int:  # ATen rounds down
+        rest = n.add(ew.Sub(), total, n.add(ew.Mul(), mean, count))
+        negative = n.add(ew.Less(), rest, n.tensor(0, self.dtype))
+        mean = n.add(ew.Sub(), mean, n.cast(negative, self.dtype))
+    return mean
+
+
+@aten_op("aten.masked_scatter.default")
+def masked_scatter(n: AtenNode, self: Value, mask: Value, source: Value) -> Value:
+    """The elements of `source` in order where the mask holds."""
+    shape = rules.broadcast_shapes("masked_scatter", self.type.shape, mask.type.shape)
+    mask, self = n.expand(mask, shape), n.expand(self, shape)
+    flat = n.cast(n.reshape(mask, (-1,)), i64)
+    number = n.add(ew.Sub(), n.add(scan.CumSum(0), flat), n.tensor(1, i64))
+    number = n.add(ew.Max(), number, n.tensor(0, i64))
+    items = n.reshape(source, (-1,))
+    last = n.of_dims((extents.difference(items.type.shape[0], 1),), ())
+    taken = n.add(gather.Gather(0), items, n.add(ew.Min(), number, last))
+    return n.add(ew.Where(), mask, n.reshape(n.cast(taken, self.dtype), shape), self)
+
+
+@aten_op("aten.index_reduce.default")
+def index_reduce(
+    n: AtenNode,
+    self: Value,
+    dim: int,
+    index: Value,
+    source: Value,
+    reduce: str,
+    include_self: bool = True,
+) -> Value:
+    """Slices of `source`, each combined with that of `self` at its index."""
+    rank = source.type.rank
+    if not rank:
+        index = n.reshape(index, ())
+        return scatter_reduce(n, self, 0, index, source, reduce, include_self)
+    axis = n.axis(dim, rank)
+    line = n.reshape(index, [-1 if a == axis else 1 for a in range(rank)])
+    return scatter_reduce(
+        n, self, axis, n.expand(line, source.type.shape), source, reduce, include_self
+    )
+
+
+@aten_op("aten.put.default")
+def put(n: AtenNode, self: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
+    """Elements at places of the flat tensor."""
+    flat, places, items = (n.reshape(v, (-1,)) for v in (self, index, source))
+    written = _scattered(n, flat, 0, places, items, "add" if accumulate else "none")
+    return n.reshape(written, self.type.shape)
+
+
+def _written(n: AtenNode, x: Value, places: np.ndarray, src: Value) -> Value:
+    """`x` with `src` at known places of the flat tensor."""
+    flat = n.reshape(x, (-1,))
+    items = n.reshape(n.expand(n.cast(src, x.dtype), places.shape), (-1,))
+    found = n.add(scatter.ScatterElements(0), flat, n.const(places.reshape(-1)), items)
+    return n.reshape(found, x.type.shape)
+
+
+@aten_op("aten.diagonal_scatter.default")
+def diagonal_scatter(
+    n: AtenNode, self: Value, src: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Value:
+    dims = n.shape(self)
+    places = np.arange(int(np.prod(dims)), dtype=np.int64).reshape(dims)
+    return _written(n, self, np.diagonal(places, offset, dim1, dim2), src)
+
+
+def strided_places(
+    n: AtenNode, size: Sequence[int], stride: Sequence[int], offset: int | None
+) -> np.ndarray:
+    """The places in memory of a tensor's elements, i64 of its shape."""
+    dims = [int(n.number(d, "a size")) for d in size]
+    places = np.full(dims, offset or 0, np.int64)
+    for axis, (d, s) in enumerate(zip(dims, stride, strict=True)):
+        along = np.arange(d, dtype=np.int64) * int(n.number(s, "a stride"))
+        places += along.reshape([-1 if a == axis else 1 for a in range(len(dims))])
+    return places
+
+
+@aten_op("aten.as_strided.default", "aten.as_strided_copy.default")
+def as_strided(
+    n: AtenNode,
+    self: Value,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,
+) -> Value:
+    """Places in the row-major memory of `self`."""
+    flat = n.reshape(self, (extents.product(self.type.shape),))
+    places = strided_places(n, size, stride, storage_offset)
+    whole = np.arange(places.size).reshape(places.shape)
+    if same_shape(flat.type.shape, (places.size,)) and np.array_equal(places, whole):
+        return n.reshape(flat, places.shape)
+    return n.add(gather.Gather(0), flat, n.const(places))
+
+
+@aten_op("aten.as_strided_scatter.default")
+def as_strided_scatter(
+    n: AtenNode,
+    self: Value,
+    src: Value,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,
+) -> Value:
+    return _written(n, self, strided_places(n, size, stride, storage_offset), src)

@@ -1,0 +1,276 @@
+"""Elements in order: sorts, places among sorted ones, and elements that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+
+from tilesmith.frontend.aten.elementwise import isnan
+from tilesmith.frontend.aten.indexing import row
+from tilesmith.frontend.aten.node import AtenNode
+from tilesmith.frontend.aten.promotion import Operand
+from tilesmith.frontend.aten.registry import aten_op
+from tilesmith.graph.nodes import Value
+from tilesmith.ir import extents
+from tilesmith.ir.dtypes import i32, i64, u8
+from tilesmith.ir.types import Dim
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import gather, reduce, scan, scatter, select, slicing, sort
+from tilesmith.ops.base import Op
+
+Pair: TypeAlias = "tuple[Value, Value]"
+"""Elements, and their places along an axis."""
+
+
+@aten_op("aten.topk.default")
+def topk(
+    n: AtenNode, self: Value, k: Dim, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> tuple[Value, Value]:
+    if not self.type.rank:
+        return self, n.tensor(0, i64)
+    return n.add(sort.TopK(k, n.axis(dim, self.type.rank), largest), self)
+
+
+@aten_op("aten.sort.default")
+def sort_(n: AtenNode, self: Value, dim: int = -1, descending: bool = False) -> tuple[Value, Value]:
+    return sort_stable(n, self, None, dim, descending)
+
+
+@aten_op("aten.sort.stable")
+def sort_stable(
+    n: AtenNode, self: Value, stable: bool | None = None, dim: int = -1, descending: bool = False
+) -> tuple[Value, Value]:
+    if not self.type.rank:
+        return self, n.tensor(0, i64)
+    axis = n.axis(dim, self.type.rank)
+    x = n.cast(self, u8) if self.dtype.is_bool else self
+    values, places = n.add(sort.TopK(self.type.shape[axis], axis, descending), x)
+    return n.cast(values, self.dtype), places
+
+
+@aten_op("aten.argsort.default")
+def argsort(n: AtenNode, self: Value, dim: int = -1, descending: bool = False) -> Value:
+    return sort_stable(n, self, None, dim, descending)[1]
+
+
+# The element at a rank
+
+
+@aten_op("aten.kthvalue.default")
+def kthvalue(n: AtenNode, self: Value, k: int, dim: int = -1, keepdim: bool = False) -> Pair:
+    return _ranked(n, self, n.const(k - 1, i64), dim, keepdim)
+
+
+def _ranked(n: AtenNode, x: Value, rank: Value, dim: int, keepdim: bool) -> Pair:
+    """The element of a rank along an axis, and its place.
+
+    rank: i64, of rank 0, or of the shape of `x` with an extent of 1 along the axis.
+    """
+    if not x.type.rank:
+        return x, n.tensor(0, i64)
+    axis = n.axis(dim, x.type.rank)
+    dims = [1 if a == axis else d for a, d in enumerate(x.type.shape)]
+    at = n.expand(rank, dims)
+    pair = (n.add(gather.GatherElements(axis), v, at) for v in sort_stable(n, x, None, axis))
+    values, places = (
+        v if keepdim else n.reshape(v, (*dims[:axis], *dims[axis + 1 :])) for v in pair
+    )
+    return values, places
+
+
+@aten_op("aten.median.dim")
+def median(n: AtenNode, self: Value, dim: int, keepdim: bool = False) -> Pair:
+    """The lower one of two elements in the middle; NaN where there is one."""
+    return _median(n, self, dim, keepdim, ignores_nan=False)
+
+
+@aten_op("aten.nanmedian.dim")
+def nanmedian(n: AtenNode, self: Value, dim: int, keepdim: bool = False) -> Pair:
+    """The median of the elements that are numbers."""
+    return _median(n, self, dim, keepdim, ignores_nan=True)
+
+
+def _median(n: AtenNode, x: Value, dim: int, keepdim: bool, ignores_nan: bool) -> Pair:
+    if not x.type.rank:
+        return x, n.tensor(0, i64)
+    axis = n.axis(dim, x.type.rank)
+    last = n.tensor(extents.difference(x.type.shape[axis], 1))
+    two = n.tensor(2)
+    middle = n.add(ew.Div(), last, two)
+    if not x.dtype.is_float:
+        return _ranked(n, x, middle, axis, keepdim)
+    # NaN stand behind all numbers
+    count = n.add(reduce.ReduceSum((axis,), True), n.cast(isnan(n, x), i64))
+    if ignores_nan:
+        rest = n.add(ew.Max(), n.add(ew.Sub(), last, count), n.tensor(0))
+        return _ranked(n, x, n.add(ew.Div(), rest, two), axis, keepdim)
+    rank = n.add(ew.Where(), n.truth(count), last, middle)
+    return _ranked(n, x, rank, axis, keepdim)
+
+
+@aten_op("aten.median.default")
+def median_of_all(n: AtenNode, self: Value) -> Value:
+    return median(n, n.reshape(self, (-1,)), 0)[0]
+
+
+@aten_op("aten.nanmedian.default")
+def nanmedian_of_all(n: AtenNode, self: Value) -> Value:
+    return nanmedian(n, n.reshape(self, (-1,)), 0)[0]
+
+
+# Running extremes
+
+
+def _running_extreme(n: AtenNode, self: Value, dim: int, *, make: Callable[[int], Op]) -> Pair:
+    """The extreme so far, and the last place that has it."""
+    if not self.type.rank:
+        return self, n.tensor(0, i64)
+    axis = n.axis(dim, self.type.rank)
+    x = n.cast(self, u8) if self.dtype.is_bool else self
+    best = n.add(make(axis), x)
+    is_best = n.add(ew.LogicalOr(), n.add(ew.Equal(), x, best), isnan(n, x))
+    places = n.positions(x.type.shape[axis], x.type.rank, axis)
+    found = n.add(ew.Where(), is_best, places, n.tensor(0, i64))
+    return n.cast(best, self.dtype), n.add(scan.CumMax(axis), found)
+
+
+aten_op("aten.cummax.default")(partial(_running_extreme, make=scan.CumMax))
+aten_op("aten.cummin.default")(partial(_running_extreme, make=scan.CumMin))
+
+
+# Places among sorted elements
+
+
+@aten_op("aten.searchsorted.Tensor", "aten.searchsorted.Scalar")
+def searchsorted(
+    n: AtenNode,
+    sorted_sequence: Value,
+    self: Operand,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Value | None = None,
+) -> Value:
+    """How many elements come before each value: those that are less; with `right` equal ones too.
+    All do before NaN.
+    """
+    keys = sorted_sequence
+    if sorter is not None:
+        keys = n.add(gather.GatherElements(keys.type.rank - 1), keys, sorter)
+    keys, x = n.common(keys, self)
+    if keys.dtype.is_bool:
+        keys, x = n.cast(keys, u8), n.cast(x, u8)
+    wide = n.reshape(x, (*x.type.shape, 1))
+    if keys.type.rank > 1:
+        keys = n.reshape(keys, (*keys.type.shape[:-1], 1, keys.type.shape[-1]))
+    after = ew.Greater() if right or side == "right" else ew.GreaterEqual()
+    before = n.add(ew.LogicalNot(), n.add(after, keys, wide))
+    count = n.add(reduce.ReduceSum((wide.type.rank - 1,), False), n.cast(before, i64))
+    return n.cast(count, i32 if out_int32 else i64)
+
+
+@aten_op("aten.bucketize.Tensor", "aten.bucketize.Scalar")
+def bucketize(
+    n: AtenNode, self: Operand, boundaries: Value, out_int32: bool = False, right: bool = False
+) -> Value:
+    return searchsorted(n, boundaries, self, out_int32, right)
+
+
+# Elements that differ
+
+
+def _of_runs(n: AtenNode, rows: Value, order: Value | None) -> tuple[Value, Value, Value]:
+    """Of runs of equal rows: the first row of each, the run of each row, and their lengths.
+
+    rows: [count, width], equal ones beside one another.
+    order: where the rows stood before, i64 [count]; the second result is in that order.
+    """
+    count = rows.type.shape[0]
+    last = extents.difference(count, 1)
+    above = n.add(slicing.Slice((1,), (count,), (0,), (1,)), rows)
+    below = n.add(slicing.Slice((0,), (last,), (0,), (1,)), rows)
+    differs = n.add(reduce.ReduceMax((1,), False), n.add(ew.NotEqual(), above, below))
+    begins = n.add(slicing.Concat(0), n.const(np.ones(1, np.bool_)), differs)
+    starts = row(n, n.places(begins), 0)
+    runs = n.add(ew.Sub(), n.add(scan.CumSum(0), n.cast(begins, i64)), n.tensor(1))
+    if order is not None:
+        empty = n.full(0, order.type.shape, i64)
+        runs = n.add(scatter.ScatterElements(0), empty, order, runs)
+    ends = n.add(slicing.Concat(0), starts, n.of_dims((count,), (1,)))
+    following = n.add(ew.Add(), n.positions(starts.type.shape[0]), n.tensor(1))
+    lengths = n.add(ew.Sub(), n.add(gather.Gather(0), ends, following), starts)
+    return n.add(gather.Gather(0), rows, starts), runs, lengths
+
+
+@aten_op("aten._unique2.default")
+def unique(
+    n: AtenNode,
+    self: Value,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+) -> tuple[Value, Value, Value]:
+    """The elements that differ, ascending; the place of each element among them; how often each is.
+    Without `sorted` too, as any order is allowed then.
+    """
+    if not n.extent(n.reshape(self, (-1,)), 0):
+        return n.reshape(self, (0,)), n.full(0, self.type.shape, i64), n.full(0, (0,), i64)
+    values, order = sort_stable(n, n.reshape(self, (-1,)), None, 0)
+    found, runs, lengths = _of_runs(n, n.reshape(values, (-1, 1)), order)
+    return n.reshape(found, (-1,)), n.reshape(runs, self.type.shape), lengths
+
+
+@aten_op("aten.unique_dim.default")
+def unique_dim(
+    n: AtenNode,
+    self: Value,
+    dim: int,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+) -> tuple[Value, Value, Value]:
+    """`unique` of slices along an axis, in lexicographic order."""
+    axis, rows = _rows(n, self, dim)
+    numbers = n.cast(rows, u8) if rows.dtype.is_bool else rows
+    ranks = n.add(select.RowRanks(), numbers)
+    empty = n.full(0, ranks.type.shape, i64)
+    places = n.positions(rows.type.shape[0])
+    order = n.add(scatter.ScatterElements(0), empty, ranks, places)
+    found, runs, lengths = _of_runs(n, n.add(gather.Gather(0), rows, order), order)
+    return _slices(n, self, axis, found), runs, lengths
+
+
+def _rows(n: AtenNode, x: Value, dim: int) -> tuple[int, Value]:
+    """An axis from 0, and the slices along it as rows [count, width]."""
+    axis = n.axis(dim, x.type.rank)
+    moved = n.permute(x, [axis, *(a for a in range(x.type.rank) if a != axis)])
+    return axis, n.reshape(moved, (x.type.shape[axis], -1))
+
+
+def _slices(n: AtenNode, x: Value, axis: int, rows: Value) -> Value:
+    """Rows as slices of `x` along an axis."""
+    rest = [d for a, d in enumerate(x.type.shape) if a != axis]
+    wide = n.reshape(rows, (rows.type.shape[0], *rest))
+    return n.permute(wide, [*range(1, axis + 1), 0, *range(axis + 1, x.type.rank)])
+
+
+@aten_op("aten.unique_consecutive.default")
+def unique_consecutive(
+    n: AtenNode,
+    self: Value,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> tuple[Value, Value, Value]:
+    """One of each run of equal elements, or of equal slices along `dim`."""
+    if dim is None:
+        if not n.extent(n.reshape(self, (-1,)), 0):
+            return n.reshape(self, (0,)), n.full(0, self.type.shape, i64), n.full(0, (0,), i64)
+        found, runs, lengths = _of_runs(n, n.reshape(self, (-1, 1)), None)
+        return n.reshape(found, (-1,)), n.reshape(runs, self.type.shape), lengths
+    axis, rows = _rows(n, self, dim)
+    found, runs, lengths = _of_runs(n, rows, None)
+    return _slices(n, self, axis, found), runs, lengths
