@@ -17,7 +17,7 @@ from tilesmith.support.exports import exports
 from tilesmith.support.version import VERSION
 
 if TYPE_CHECKING:
-    from tilesmith import te
+    from tilesmith import te, torch
     from tilesmith.choices.templates import register_template
     from tilesmith.driver import build, check, compile, load
     from tilesmith.driver.intrinsics import tensor_intrinsics
@@ -75,6 +75,7 @@ __all__ = [
     "save_onnx",
     "te",
     "tensor_intrinsics",
+    "torch",
     "tune",
     "tune_expression",
     "tune_template",
@@ -106,6 +107,7 @@ __getattr__, __dir__ = exports(
         ],
         "tilesmith.support.options": ["Options"],
         "tilesmith.te": [],
+        "tilesmith.torch": [],
         "tilesmith.tuning.template": [
             "apply_best",
             "auto_schedule",

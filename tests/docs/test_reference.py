@@ -17,8 +17,14 @@ def _named(page: str) -> set[str]:
 
 
 def test_public_names_of_the_package_are_in_the_reference() -> None:
-    by_module = {"te"} | {n for n in ts.__all__ if getattr(errors, n, None) is getattr(ts, n)}
+    by_module = {"te", "torch"} | {
+        n for n in ts.__all__ if getattr(errors, n, None) is getattr(ts, n)
+    }
     assert set(ts.__all__) - by_module <= _named("tilesmith.md")
+
+
+def test_public_names_for_pytorch_are_in_the_reference() -> None:
+    assert set(ts.torch.__all__) <= _named("tilesmith.md")
 
 
 def test_public_names_of_te_have_docstrings() -> None:

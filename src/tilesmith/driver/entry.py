@@ -133,9 +133,9 @@ def compile(
         raise UsageError(f"samples are for precision='auto', not {options.precision!r}")
 
     def of_sizes(sizes: Mapping[str, int]) -> Executable:
-        return Executable(_program(replace(request, sizes=dict(sizes))), options.threads)
+        return Executable(program_of(replace(request, sizes=dict(sizes))), options.threads)
 
-    program = _program(request)
+    program = program_of(request)
     if decisions is not None:
         told = {**program.metadata, "precision": decisions.to_json()}
         program = replace(program, metadata=told)
@@ -162,8 +162,8 @@ def compile(
     return Specialised(program, options.threads, fixed, background)
 
 
-def _program(request: Request) -> Program:
-    """The program of a model, from the cache or compiled."""
+def program_of(request: Request) -> Program:
+    """The program of a model, from the cache or compiled.  Raises as `compile` does."""
     model, options = request.model, request.options
     cache = cache_of(options, "programs")
     with identifying(model, options, cache) as identified:

@@ -26,3 +26,19 @@ def scaled_dot_product_attention(
     if attn_mask is not None and not attn_mask.dtype.is_bool:
         mask = (n.cast(attn_mask, query.dtype),)
     return n.add(Attention(scale, is_causal), query, key, value, *mask)
+
+
+@aten_op("aten._scaled_dot_product_flash_attention_for_cpu.default")
+def flash_attention(
+    n: AtenNode,
+    query: Value,
+    key: Value,
+    value: Value,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    attn_mask: Value | None = None,
+    scale: float | None = None,
+) -> tuple[Value, None]:
+    """PyTorch's kernel; the second result is for its gradient, which nothing else reads."""
+    y = scaled_dot_product_attention(n, query, key, value, attn_mask, dropout_p, is_causal, scale)
+    return y, None

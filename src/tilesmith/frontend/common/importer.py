@@ -24,6 +24,11 @@ class Importer:
         self.builder = builder
         self._problems: list[Problem] = []
 
+    @property
+    def problems(self) -> Sequence[Problem]:
+        """What was noted so far."""
+        return self._problems
+
     def attempt(
         self, site: Site, make: Callable[[], Sequence[Slot] | None]
     ) -> Sequence[Slot] | None:

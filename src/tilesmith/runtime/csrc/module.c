@@ -155,7 +155,7 @@ static void runner_dealloc(PyObject *object) {
 }
 
 /* Take views of arrays `first ..`; returns how many were taken (fewer than `count`: that one does not fit).  A Block
- * has none: it grows during the run. */
+ * has none: it grows during the run.  An int is the address of memory that the caller answers for. */
 static Py_ssize_t take(Runner *self, PyObject *arrays, Py_ssize_t first, Py_ssize_t count, int flags, Py_buffer *views,
                        void **pointers) {
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -163,6 +163,15 @@ static Py_ssize_t take(Runner *self, PyObject *arrays, Py_ssize_t first, Py_ssiz
         if (Py_IS_TYPE(PyTuple_GetItem(arrays, i), tilesmith_block_type)) {
             *view = (Py_buffer){.buf = NULL};
             pointers[first + i] = PyTuple_GetItem(arrays, i);
+            continue;
+        }
+        if (PyLong_CheckExact(PyTuple_GetItem(arrays, i))) {
+            *view = (Py_buffer){.buf = PyLong_AsVoidPtr(PyTuple_GetItem(arrays, i))};
+            if (PyErr_Occurred()) {
+                PyErr_Clear();
+                return i;
+            }
+            pointers[first + i] = view->buf;
             continue;
         }
         if (PyObject_GetBuffer(PyTuple_GetItem(arrays, i), view, flags) < 0) {
@@ -322,7 +331,8 @@ static PyObject *runner_trim(PyObject *object, PyObject *unused) {
 static PyMethodDef runner_methods[] = {
     {"call", (PyCFunction)(void (*)(void))runner_call, METH_FASTCALL,
      "call(inputs, outputs[, sizes[, host]]) -> 0, or -(i + 1) when array i does not fit its specification (outputs are\n"
-     "counted after the inputs; a Block stands for one that grows) or is an output that shares memory with an array\n"
+     "counted after the inputs; a Block stands for one that grows, an int for the address of memory that is not\n"
+     "checked) or is an output that shares memory with an array\n"
      "before it or is another array than the input that it lives in, or why the run failed: (code, call, assertion, values).  `sizes` is (arena_bytes, scratch_bytes,\n"
      "*extents), or None for those that the runner was made with.  host(number, address, count) runs host functions;\n"
      "what it raises, call raises."},

@@ -1,0 +1,122 @@
+"""Symbolic sizes of PyTorch's fake tensors as ours."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+from tilesmith.frontend.common.symbols import Symbols
+from tilesmith.ir import extents
+from tilesmith.ir.expr import as_expr
+from tilesmith.ir.sizes import LARGEST
+from tilesmith.ir.symbols import as_dim
+from tilesmith.ir.types import Dim
+from tilesmith.support.errors import UnsupportedError
+
+
+class SymbolicSizes:
+    """Sizes in the symbols of one trace: each symbol that is an axis of some input is one of ours,
+    and other sizes are expressions in them.  A size that no expression says is a symbol of its own.
+    """
+
+    def __init__(self, symbols: Symbols) -> None:
+        self._symbols = symbols
+        self._places: dict[Any, tuple[str, int, int]] = {}
+
+    def seen(self, name: str, shape: Any) -> None:
+        """Notes the shape of the input `name`, before `dim` is asked for anything."""
+        for axis, size in enumerate(shape):
+            if isinstance(size, int):
+                continue
+            key = size.node.expr
+            if key not in self._places:
+                self._places[key] = (name, axis, len(shape))
+                low, high = _range(size)
+                hint = size.node.hint if size.node.has_hint() else None
+                self._symbols.declare(str(key), low, high, hint)
+
+    def dim(self, size: Any) -> Dim | None:
+        """A size; None for one of which no axis of an input says what it is."""
+        if isinstance(size, int):
+            return size
+        return self._dim(size.node.expr)
+
+    def _dim(self, expr: Any) -> Dim | None:
+        if expr.is_Integer:
+            return int(expr)
+        if not expr.is_Symbol and (found := self._formula(expr)) is not None:
+            return found
+        place = self._places.get(expr)
+        return None if place is None else self._symbols.of(str(expr), place)
+
+    def _formula(self, expr: Any) -> Dim | None:
+        parts = [self._dim(a) for a in expr.args]
+        if not parts or any(p is None for p in parts):
+            return None
+        dims = [p for p in parts if p is not None]
+        name = expr.func.__name__
+        if name == "Add":
+            return extents.total(dims)
+        if name == "Mul":
+            return extents.product(dims)
+        if name == "Pow" and isinstance(dims[1], int) and dims[1] >= 0:
+            return extents.product([dims[0]] * dims[1])
+        if name in ("FloorDiv", "CleanDiv"):
+            return as_dim(as_expr(dims[0]) // dims[1])
+        if name in ("Mod", "PythonMod"):
+            return as_dim(as_expr(dims[0]) % dims[1])
+        if name in ("Max", "Min"):
+            join = extents.larger if name == "Max" else extents.smaller
+            found = dims[0]
+            for d in dims[1:]:
+                found = join(found, d)
+            return found
+        return None
+
+
+def _range(size: Any) -> tuple[int, int]:
+    """The least and the largest that a size may be, as its trace knows."""
+    bounds = size.node.shape_env.bound_sympy(size.node.expr)
+    high = bounds.upper
+    return max(int(bounds.lower), 0), int(high) if high <= LARGEST else LARGEST
+
+
+def numbers(sizes: Any) -> tuple[int, ...]:
+    """Sizes or strides, symbolic ones as the trace saw them.  Raises UnsupportedError for those
+    that depend on data.
+    """
+    found = []
+    for s in sizes:
+        if not isinstance(s, int) and not s.node.has_hint():
+            raise UnsupportedError(f"a size depends on data: {s}")
+        found.append(s if isinstance(s, int) else int(s.node.hint))
+    return tuple(found)
+
+
+def memory_order(tensor: Any) -> tuple[int, ...] | None:
+    """The axes of a tensor by decreasing stride, so that it is in row-major order once they are
+    permuted so; None for one with gaps or with elements that overlap.
+    """
+    shape, strides = numbers(tensor.shape), numbers(tensor.stride())
+    rank = len(shape)
+    if is_row_major(shape, strides):
+        return tuple(range(rank))
+    order = sorted(range(rank), key=lambda a: (-strides[a], a))
+    moved = tuple(shape[a] for a in order)
+    dense = is_row_major(moved, tuple(strides[a] for a in order))
+    return tuple(order) if dense else None
+
+
+def is_row_major(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether elements of these strides follow each other in row-major order."""
+    if 0 in shape:
+        return True
+    wanted = [math.prod(shape[a + 1 :]) for a in range(len(shape))]
+    return all(n == 1 or s == w for n, s, w in zip(shape, strides, wanted, strict=True))
+
+
+def is_symbolic(value: Any) -> bool:
+    """Whether a traced value is a symbolic number of Python."""
+    torch = sys.modules["torch"]
+    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))

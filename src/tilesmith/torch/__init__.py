@@ -1,0 +1,19 @@
+"""What PyTorch calls: the backend of `torch.compile(model, backend="tilesmith")`.
+
+Importing this package does not import `torch`; using one of its names does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilesmith.support.exports import exports
+
+if TYPE_CHECKING:
+    from .backend import FallbackWarning, backend
+
+__all__ = ["FallbackWarning", "backend"]
+
+__getattr__, __dir__ = exports(
+    __name__, {"tilesmith.torch.backend": ["FallbackWarning", "backend"]}
+)

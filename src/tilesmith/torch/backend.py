@@ -1,0 +1,103 @@
+"""The backend of `torch.compile`, which the entry point "tilesmith" names.
+
+Dynamo hands over graphs of a model's Python code; AOTAutograd makes them graphs of ATen operators
+that modify nothing, one for inference, or one forward and one backward.  Each is compiled at its
+first call (`pieces.Piece`): only then parameters have contents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from functools import cache, partial
+from typing import Any
+
+import torch
+from functorch.compile import min_cut_rematerialization_partition
+from torch._decomp import core_aten_decompositions
+from torch._dynamo.backends.common import aot_autograd
+from torch._guards import TracingContext
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from tilesmith.frontend.aten.registry import OPERATORS
+from tilesmith.support.errors import UsageError
+from tilesmith.support.options import Options
+
+from .pieces import FallbackWarning, Piece
+
+__all__ = ["FallbackWarning", "backend"]
+
+
+def backend(
+    graph: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> Callable[..., Any]:
+    """Compiles a graph of Dynamo's: `torch.compile(model, backend="tilesmith", options={...})`.
+
+    graph: functions of PyTorch, as Dynamo traced them.
+    example_inputs: what it will be called with, as fake tensors and sizes.
+    options: fields of `tilesmith.Options`.  `fallback="error"` refuses operators that would be left
+        to PyTorch.
+    mode: one of PyTorch's; only "default" means anything here.
+
+    Raises UsageError for other options and modes.
+    """
+    if mode not in (None, "default"):
+        raise UsageError(
+            f"mode={mode!r} is for PyTorch's own compiler; give options={{...}} instead"
+        )
+    chosen = Options.from_environment(**(options or {}))
+    compiler = aot_autograd(
+        fw_compiler=partial(_compiled, options=chosen),
+        bw_compiler=partial(_compiled, options=chosen),
+        inference_compiler=partial(_compiled, options=chosen, is_inference=True),
+        partition_fn=min_cut_rematerialization_partition,
+        decompositions=_decompositions(),
+    )
+    # Attention with a gradient of its own is a kernel of PyTorch's; the other is made of products.
+    plain = sdpa_kernel(SDPBackend.MATH) if torch.is_grad_enabled() else nullcontext()
+    with plain:
+        return compiler(graph, example_inputs)
+
+
+@cache
+def _decompositions() -> dict[Any, Any]:
+    """How operators are taken apart: to core ATen, except those that have an importer."""
+    return {
+        operator: function
+        for operator, function in core_aten_decompositions().items()
+        if OPERATORS.find("", str(operator)) is None
+    }
+
+
+def _compiled(
+    module: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    options: Options,
+    is_inference: bool = False,
+) -> Callable[[list[Any]], Any]:
+    """The function of a graph of ATen operators, for AOTAutograd."""
+    piece = Piece(module, _weights() if is_inference else (), options)
+
+    def boxed(args: list[Any]) -> Any:
+        results = piece(*args)
+        args.clear()  # a boxed call owns its arguments
+        return results
+
+    boxed._boxed_call = True  # type: ignore[attr-defined]  # how AOTAutograd recognises one
+    return boxed
+
+
+def _weights() -> tuple[int, ...]:
+    """The inputs of the graph being compiled that are the same tensors in most calls: parameters
+    and buffers that it doesn't write.
+    """
+    context = TracingContext.try_get()
+    metadata = None if context is None else context.fw_metadata
+    if metadata is None:
+        return ()
+    written = set(metadata.mutated_inp_runtime_indices)
+    return tuple(i for i in metadata.static_input_indices if i not in written)

@@ -1,0 +1,93 @@
+"""Calls of native code on tensors of PyTorch, without copies: the code gets addresses.
+
+Types and ranks of inputs are as traced: Dynamo's guards see to it.  Only strides are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from tilesmith.frontend.torch.traced import Read
+from tilesmith.runtime.addresses import Addressed
+from tilesmith.runtime.arrays import to_torch
+
+_address = torch.Tensor.data_ptr
+_is_row_major = torch.Tensor.is_contiguous
+
+
+class Native:
+    """Native code as a function of a graph's inputs."""
+
+    def __init__(
+        self, exe: Addressed, read: Read, names: Sequence[str], outputs: Sequence[Node]
+    ) -> None:
+        """exe: the code of `read.graph`.
+
+        names: of the inputs of the FX graph, in order.
+        outputs: the nodes whose tensors the code gives.
+        """
+        self._exe = exe
+        place = {name: i for i, name in enumerate(names)}
+        self._inputs = [place[name] for name in read.inputs]
+        self._orders = [
+            (i, read.orders[name]) for i, name in enumerate(read.inputs) if name in read.orders
+        ]
+        traced = {n.name: n.meta["val"] for n in outputs}
+        self._returned = [
+            (i, _inverse(read.orders[n.name]))
+            for i, n in enumerate(outputs)
+            if n.name in read.orders
+        ]
+        self._rooms = [_room(s, traced[s.name]) for s in exe.outputs]
+        self._is_open = bool(exe.program.symbols)
+        self._by_address = exe.takes_addresses
+        self._scalars = [i for i, s in enumerate(exe.inputs) if not s.shape]
+
+    def __call__(self, args: Sequence[Any]) -> list[Any]:
+        """The tensors of `outputs`, fresh ones.  Raises ModelError if the run fails."""
+        tensors = [args[i] for i in self._inputs]
+        for i in self._scalars:
+            if not isinstance(tensors[i], torch.Tensor):
+                dtype = torch.float64 if isinstance(tensors[i], float) else torch.int64
+                tensors[i] = torch.tensor(tensors[i], dtype=dtype)
+        for i, order in self._orders:
+            tensors[i] = tensors[i].permute(order)
+        if not all(map(_is_row_major, tensors)):
+            tensors = [t.contiguous() for t in tensors]
+        found = self._computed(tensors)
+        for i, order in self._returned:
+            found[i] = found[i].permute(order)
+        return found
+
+    def _computed(self, tensors: list[Any]) -> list[Any]:
+        if not self._by_address:
+            results = self._exe(*(t.detach() for t in tensors))
+            several = results if isinstance(results, tuple) else (results,)
+            return [r if isinstance(r, torch.Tensor) else to_torch(r) for r in several]
+        sizes = self._exe.sizes_of(tensors) if self._is_open else None
+        if sizes is None:
+            found = [make() for make in self._rooms]
+        else:
+            found = [make(shape) for make, shape in zip(self._rooms, sizes.outputs, strict=True)]
+        addresses = tuple(map(_address, tensors)), tuple(map(_address, found))
+        self._exe.run_at(*addresses, sizes)
+        return found
+
+
+def _inverse(order: Sequence[int]) -> list[int]:
+    return sorted(range(len(order)), key=order.__getitem__)
+
+
+def _room(spec: Any, traced: Any) -> Callable[..., Any]:
+    """Makes a tensor in row-major order for a result: of its own shape, or of one given."""
+    dtype = traced.dtype if isinstance(traced, torch.Tensor) else torch.int64
+    fixed = spec.static_shape if spec.is_static else ()
+
+    def make(shape: tuple[int, ...] = fixed) -> torch.Tensor:
+        return torch.empty(shape, dtype=dtype)
+
+    return make

@@ -1,0 +1,170 @@
+"""Graphs of ATen operators as functions: what can be native code is, and PyTorch does the rest.
+
+A piece is compiled at its first call.  Calls that nothing imports stay calls of PyTorch's, and the
+graph is divided around them into smaller pieces.
+"""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import OperatorSupportBase
+
+from tilesmith.driver.entry import program_of
+from tilesmith.driver.request import Request
+from tilesmith.frontend.common.problems import Problem, report
+from tilesmith.frontend.torch.traced import RANDOM, read
+from tilesmith.runtime.addresses import Addressed
+from tilesmith.support.errors import UnsupportedError
+from tilesmith.support.options import Options
+
+from .calls import Native
+from .results import Results
+from .weights import Weights
+
+
+class FallbackWarning(UserWarning):
+    """Operators of a compiled model are left to PyTorch."""
+
+
+class Piece:
+    """The function of one FX graph of ATen operators: `piece(*inputs)` gives what it gives."""
+
+    def __init__(
+        self, module: torch.fx.GraphModule, weights: Collection[int], options: Options
+    ) -> None:
+        """module: the graph; its nodes have fake tensors as `meta["val"]`.
+
+        weights: the numbers of inputs that are the same tensors in most calls.
+        options: of the compilation.
+        """
+        self._module = module
+        self._options = options
+        self._names = [n.name for n in module.graph.nodes if n.op == "placeholder"]
+        self._results = Results(module)
+        self._problems: Mapping[str, Problem] = {}
+        self._call: Callable[..., Any] | None = None
+        self._weights = Weights(weights, self._compiled)
+
+    def __call__(self, *args: Any) -> Any:
+        if self._call is None:
+            self._call = self._first(args)
+        return self._call(*args)
+
+    def _first(self, args: tuple[Any, ...]) -> Callable[..., Any]:
+        """How the piece is computed."""
+        if not self._results.native:
+            return self._module.forward
+        try:
+            found = self._weights.first(args)
+        except UnsupportedError as e:
+            return self._left(str(e))
+        if found is None:
+            return self._divided()
+        return self._run
+
+    def _run(self, *args: Any) -> Any:
+        native = self._weights.native(args)
+        if native is None:  # something needs a constant that is none any more
+            self._call = self._divided()
+            return self._call(*args)
+        return self._results.finished(args, native(args))
+
+    def _compiled(self, args: Sequence[Any], constant: Sequence[int]) -> Native | None:
+        """Native code in which the inputs `constant` are constants; None if there are problems."""
+        names = self._names
+        held = {names[i]: args[i].detach() for i in constant}
+        found = read(self._module, held, self._results.native)
+        self._problems = found.problems
+        if found.problems:
+            return None
+        program = program_of(Request(found.graph, self._options))
+        exe = Addressed(program, self._options.threads)
+        return Native(exe, found, names, self._results.native)
+
+    def _divided(self) -> Callable[..., Any]:
+        """Pieces of the graph between the calls that stay PyTorch's."""
+        problems = self._problems
+        drawn = [p for p in problems.values() if p.message == RANDOM]
+        others = [p for p in problems.values() if p.message != RANDOM]
+        if self._options.fallback == "error":
+            raise report([*problems.values()])
+        if others:
+            _warn(str(report(others)))
+        if drawn:
+            _say_random(tuple(sorted({p.site.operator for p in drawn})))
+        return _divided(self._module, problems, self._weights.numbers, self._options)
+
+    def _left(self, why: str) -> Callable[..., Any]:
+        """The whole graph, by PyTorch."""
+        if self._options.fallback == "error":
+            raise UnsupportedError(why)
+        _warn(why)
+        return self._module.forward
+
+
+def _warn(what: str) -> None:
+    warnings.warn(
+        f"{what}. PyTorch computes these in eager mode; "
+        "options={'fallback': 'error'} refuses them",
+        FallbackWarning,
+        stacklevel=2,
+    )
+
+
+@cache
+def _say_random(operators: tuple[str, ...]) -> None:
+    """Once for the same operators in a process."""
+    warnings.warn(
+        f"{', '.join(operators)}: random numbers are drawn by PyTorch, so that its seeds mean what "
+        "they mean in eager mode",
+        FallbackWarning,
+        stacklevel=2,
+    )
+
+
+class _Supported(OperatorSupportBase):
+    def __init__(self, left: Collection[str]) -> None:
+        self._left = left
+
+    def is_node_supported(
+        self, submodules: Mapping[str, torch.nn.Module], node: torch.fx.Node
+    ) -> bool:
+        return node.op == "call_function" and node.name not in self._left
+
+
+def _divided(
+    module: torch.fx.GraphModule,
+    problems: Mapping[str, Problem],
+    weights: Collection[int],
+    options: Options,
+) -> Callable[..., Any]:
+    """The function of a graph in which calls with problems are PyTorch's, and the others pieces."""
+    graph = module.graph
+    left = set(problems)
+    for n in graph.nodes:
+        source = n.args[0] if n.args else None
+        is_part = n.op == "call_function" and n.target is operator.getitem
+        if is_part and isinstance(source, torch.fx.Node) and source.name in left:
+            left.add(n.name)
+    if all(n.name in left for n in graph.nodes if n.op == "call_function"):
+        return module.forward
+    inputs = [n.name for n in graph.nodes if n.op == "placeholder"]
+    static = {name for i, name in enumerate(inputs) if i in weights}
+    whole = CapabilityBasedPartitioner(
+        module, _Supported(left), allows_single_node_partition=True
+    ).partition_and_fuse("tilesmith_")
+    for n in whole.graph.nodes:
+        if n.op == "call_module":
+            part = whole.get_submodule(n.target)
+            assert isinstance(part, torch.fx.GraphModule)  # the partitioner made it
+            constant = [i for i, a in enumerate(n.args) if a.name in static]
+            delattr(whole, n.target)
+            object.__setattr__(whole, n.target, Piece(part, constant, options))
+    return whole.forward

@@ -1,0 +1,101 @@
+"""What a graph gives: which tensors native code computes, and what Python makes of them.
+
+AOTAutograd makes results anew that are views of what a caller holds.  It asks the tensors of the
+graph for their strides and offsets, and two of them may share memory.  So views among the results
+are made by PyTorch, of inputs and of tensors that native code has written.  Sizes are numbers of
+Python, which need no native code either.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from tilesmith.frontend.torch.sizes import is_symbolic
+
+
+class Results:
+    """The results of an FX graph of ATen operators.
+
+    native: the nodes whose tensors native code computes, each once.
+    """
+
+    def __init__(self, module: GraphModule) -> None:
+        outputs = module.graph.output_node().args[0]
+        self._is_single = not isinstance(outputs, (tuple, list))
+        self._leaves: list[Any] = [outputs] if self._is_single else [*outputs]  # type: ignore[misc]
+        inputs = [n for n in module.graph.nodes if n.op == "placeholder"]
+        self.native, others = _sources(self._leaves)
+        given = [*inputs, *self.native]
+        self._places = _places(self._leaves, given)
+        self._finish: Callable[..., Any] | None = None
+        if self._places is None:
+            self._finish = _finish(module, given, others, self._leaves).forward
+
+    def finished(self, inputs: Sequence[Any], computed: Sequence[Any]) -> Any:
+        """The results, of the graph's inputs and of what native code gave for `native`."""
+        given = (*inputs, *computed)
+        if self._finish is not None:
+            found = self._finish(*given)
+        else:
+            found = [x if i is None else given[i] for i, x in self._places or ()]
+        return found[0] if self._is_single else found
+
+
+def _sources(leaves: Sequence[Any]) -> tuple[list[Node], set[Node]]:
+    """The nodes of which the results are made: those that native code computes, and those that
+    Python does, views and sizes.
+    """
+    found: dict[Node, None] = {}
+    waiting = [x for x in reversed(leaves) if isinstance(x, Node)]
+    seen: set[Node] = set()
+    while waiting:
+        n = waiting.pop()
+        if n in found or n in seen or n.op == "placeholder":
+            continue
+        if n.op == "get_attr" or is_view(n) or is_size(n):
+            seen.add(n)
+            waiting.extend(n.all_input_nodes)
+        else:
+            found[n] = None
+    return [*found], seen
+
+
+def _places(leaves: Sequence[Any], given: Sequence[Node]) -> list[tuple[int | None, Any]] | None:
+    """For each result its number in `given`, or the constant that it is; None where there is
+    something to compute.
+    """
+    order = {n: i for i, n in enumerate(given)}
+    if any(isinstance(x, Node) and x not in order for x in leaves):
+        return None
+    return [(order[x], None) if isinstance(x, Node) else (None, x) for x in leaves]
+
+
+def _finish(
+    module: GraphModule, given: Sequence[Node], others: Collection[Node], leaves: Sequence[Any]
+) -> GraphModule:
+    """The graph that makes the results of what is given, by the nodes `others`."""
+    graph = Graph()
+    copies = {n: graph.placeholder(n.name) for n in given}
+    for n in module.graph.nodes:
+        if n in others:
+            copies[n] = graph.node_copy(n, copies.__getitem__)
+    graph.output([copies[x] if isinstance(x, Node) else x for x in leaves])
+    return GraphModule(module, graph)
+
+
+def is_view(node: Node) -> bool:
+    """Whether a node gives tensors in the memory of its input."""
+    if node.target is operator.getitem:
+        return isinstance(node.args[0], Node) and is_view(node.args[0])
+    return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
+
+
+def is_size(node: Node) -> bool:
+    """Whether a node gives a number of Python."""
+    held = node.meta.get("val")
+    return is_symbolic(held) or isinstance(held, (bool, int, float))

@@ -1,0 +1,225 @@
+"""`torch.compile(backend="tilesmith")`: answers, aliases and writes are those of eager mode."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+import tomllib
+import warnings
+from pathlib import Path
+
+import pytest
+
+import tilesmith as ts
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def _fresh_dynamo():
+    torch._dynamo.reset()
+
+
+def compiled(f, dynamic=None, **options):
+    """`f` through the backend; whatever would be left to PyTorch is an error, unless said."""
+    options = {"threads": 1, "fallback": "error", **options}
+    return torch.compile(f, backend=ts.torch.backend, dynamic=dynamic, options=options)
+
+
+def assert_same(found, wanted, tolerance=1e-5):
+    torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance, check_stride=True)
+
+
+def network() -> nn.Module:
+    layers = (
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(36, 10),
+    )  # fmt: skip
+    return nn.Sequential(*layers)
+
+
+def test_the_entry_point_names_the_backend():
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    points = tomllib.loads(text)["project"]["entry-points"]["torch_dynamo_backends"]
+    module, name = points["tilesmith"].split(":")
+    assert getattr(importlib.import_module(module), name) is ts.torch.backend
+
+
+def test_the_package_does_not_import_torch():
+    program = "import sys, tilesmith.torch; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@torch.no_grad()
+def test_weights_are_packed_again_when_they_change():
+    model, x = nn.Linear(4, 4), torch.randn(2, 4)
+    f = compiled(model)
+    assert_same(f(x), model(x))
+    for _ in range(3):  # constants first, then inputs
+        model.weight.mul_(2)
+        assert_same(f(x), model(x))
+    model.weight = nn.Parameter(torch.randn(4, 4))
+    assert_same(f(x), model(x))
+    model.load_state_dict(nn.Linear(4, 4).state_dict())
+    assert_same(f(x), model(x))
+
+
+@torch.no_grad()
+def test_layers_that_share_a_graph_have_constants_of_their_own():
+    layers = [nn.Linear(8, 8).eval() for _ in range(3)]
+    f = compiled(lambda layer, x: torch.relu(layer(x)))
+    x = torch.randn(4, 8)
+    for layer in layers * 2:
+        assert_same(f(layer, x), torch.relu(layer(x)))
+
+
+@torch.no_grad()
+def test_buffers_that_are_written():
+    mine, eager = network(), network()
+    eager.load_state_dict(mine.state_dict())
+    f = compiled(mine)
+    for _ in range(2):
+        x = torch.randn(2, 1, 8, 8)
+        assert_same(f(x), eager(x))
+    for found, wanted in zip(mine.buffers(), eager.buffers(), strict=True):
+        assert_same(found, wanted)
+
+
+def views(x):
+    x.add_(1)
+    y = x * 2
+    return x[1:], x.t(), y.t(), y[:, 1:], x, 3, None, x.shape[0] * 2
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_results_alias_what_they_alias_in_eager_mode(dynamic):
+    f = compiled(views, dynamic)
+    for shape in ((3, 4), (5, 6)):
+        mine = torch.randn(*shape)
+        eager = mine.clone()
+        found, wanted = f(mine), views(eager)
+        assert_same(mine, eager)
+        assert found[4] is mine
+        assert found[5:] == wanted[5:]
+        for a, b in zip(found[:5], wanted[:5], strict=True):
+            assert_same(a, b)
+            assert a.storage_offset() == b.storage_offset()
+        for results in (found, wanted):
+            for t in results[:4]:
+                t.mul_(3)
+        for a, b in zip((mine, *found[:5]), (eager, *wanted[:5]), strict=True):
+            assert_same(a, b)
+
+
+def test_inputs_of_any_strides():
+    def f(x, y):
+        return torch.tanh(x) * y, torch.nn.functional.avg_pool2d(x, 2)
+
+    g = compiled(f)
+    x = torch.randn(2, 3, 8, 8)
+    wide = torch.randn(2, 3, 8, 20)
+    for a, b in (
+        (x.to(memory_format=torch.channels_last), x),
+        (wide[..., 2:18:2], torch.randn(1).expand(8, 8)),
+        (x[:1].expand(2, -1, -1, -1), torch.randn(8, 8).t()),
+    ):
+        for found, wanted in zip(g(a, b), f(a, b), strict=True):
+            assert_same(found, wanted)
+
+
+def test_inputs_that_require_gradients_without_recording():
+    x = torch.randn(4, 4, requires_grad=True)
+    with torch.no_grad():
+        found = compiled(lambda x: torch.exp(x) + 1)(x)
+    assert not found.requires_grad
+    assert_same(found, torch.exp(x).detach() + 1)
+    with torch.inference_mode():
+        model = nn.Linear(4, 4)  # nobody counts what is written to its weights
+        f = compiled(model)
+        for _ in range(2):
+            model.weight.mul_(2)
+            assert_same(f(x), model(x))
+
+
+def test_one_program_for_marked_dimensions():
+    def f(x):
+        n = x.shape[0]
+        return torch.cat([x, x + 1]).reshape(2, n, -1).sum(0) * n, x.new_zeros(n * 2, 3) + 1
+
+    counter = torch._dynamo.testing.CompileCounterWithBackend("eager")
+    g, count = compiled(f), torch.compile(f, backend=counter)
+    for n in (3, 5, 17):
+        x = torch.randn(n, 4)
+        torch._dynamo.mark_dynamic(x, 0)
+        count(x)
+        for found, wanted in zip(g(x), f(x), strict=True):
+            assert_same(found, wanted)
+    assert counter.frame_count == 1
+
+
+def test_branches_on_data_and_prints_break_graphs(capsys):
+    def f(x):
+        y = torch.sin(x)
+        if y.sum() > 0:
+            print("positive")
+            return y * 2
+        return y - 1
+
+    g = compiled(f)
+    for x in (torch.ones(3), -torch.ones(3)):
+        assert_same(g(x), f(x))
+    assert capsys.readouterr().out == "positive\n" * 2
+
+
+def odd(x):
+    y = torch.sin(x) * 2
+    z = torch.linalg.matrix_exp(y)
+    return torch.relu(z @ y) + 1
+
+
+def test_what_is_not_supported_is_left_to_eager_mode_with_a_warning():
+    x = torch.randn(4, 4)
+    with pytest.warns(
+        ts.torch.FallbackWarning, match=r"linalg_matrix_exp.*: z = torch\.linalg"
+    ) as w:
+        assert_same(compiled(odd, fallback="warn")(x), odd(x))
+    assert len([m for m in w if m.category is ts.torch.FallbackWarning]) == 1
+    with pytest.raises(ts.UnsupportedError, match=r"1 node of 1 operator cannot be compiled.*odd"):
+        compiled(odd)(x)
+
+
+def test_random_numbers_are_pytorchs():
+    def f(x):
+        return torch.nn.functional.dropout(x + 1, 0.5) * 2
+
+    x = torch.randn(8, 8)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            torch._dynamo.reset()
+            torch.manual_seed(3)
+            found = compiled(f, fallback="warn")(x)
+            torch.manual_seed(3)
+            assert_same(found, f(x))
+    assert len([w for w in caught if "random numbers are drawn by PyTorch" in str(w.message)]) == 1
+
+
+def test_options_that_there_are_not():
+    for options, mode, message in (
+        ({"thread": 1}, None, "there is no option 'thread'"),
+        (None, "max-autotune", "mode='max-autotune' is for PyTorch's own compiler"),
+    ):
+        f = torch.compile(torch.sin, backend=ts.torch.backend, options=options, mode=mode)
+        with pytest.raises(Exception, match=message):
+            f(torch.randn(3))
+
+
+def test_tensors_elsewhere_than_on_the_cpu():
+    x = torch.randn(4, device="meta")
+    with pytest.warns(
+        ts.torch.FallbackWarning, match="a tensor on meta; Tilesmith compiles for the"
+    ):
+        assert compiled(torch.sin, fallback="warn")(x).device.type == "meta"
