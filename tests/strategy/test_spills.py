@@ -21,7 +21,7 @@ from tilesmith.ops.matmul import MatMul
 from tilesmith.support.options import Options
 
 _LABEL = re.compile(r"^(\.L\w+):")
-_JUMP = re.compile(r"^\tj\w+\t(\.L\w+)")
+_JUMP = re.compile(r"^\t(?:j\w+|b\.\w+|cbn?z\t\w+,)\s(\.L\w+)")
 _PRODUCT = re.compile(r"^\t(vfn?madd|mulps)", re.MULTILINE)
 _STACK = re.compile(r"^\t.*\(%rsp\).*%[xy]mm.*|^\t.*%[xy]mm.*\(%rsp\).*", re.MULTILINE)
 

@@ -5,6 +5,7 @@ meaning.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,12 +13,14 @@ from test_spills import innermost_loops
 
 import tilesmith as ts
 from tilesmith import driver
+from tilesmith.codegen import targets
 from tilesmith.codegen.emit import emit
 from tilesmith.codegen.link import assembly
 from tilesmith.codegen.targets import host
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.nodes import Fused, Graph
-from tilesmith.ir.dtypes import DType, bf16, f16, f32, i8, i32
+from tilesmith.ir.dtypes import DType, bf16, f16, f32, i8, i16, i32, u8
+from tilesmith.ir.target import Target
 from tilesmith.ir.tensor_intrinsics import tensor_intrinsic
 from tilesmith.ir.types import TensorType
 from tilesmith.loop.interpret import interpret
@@ -28,27 +31,38 @@ from tilesmith.ops.matmul import MatMul
 from tilesmith.support.options import Options
 
 AMX = "x86-64-v4+avx512bf16+avx512vnni+amx-tile+amx-bf16+amx-fp16+amx-int8"
+
+
+def arm(*features: str) -> Target:
+    known = frozenset({"neon", "fp-armv8", *features})
+    return Target("arm", "aarch64-unknown-linux-gnu", "generic", known, 128, 32)
+
+
+MATRICES = arm("dotprod", "i8mm", "bf16")
 PRODUCT = {bf16: "tdpbf16ps", f16: "tdpfp16ps", i8: "tdpbssd"}
 
 
-def graph_of(op: Op, x: tuple[int, ...], w: tuple[int, ...], d: DType) -> tuple[Graph, np.ndarray]:
-    """`op` with constant weights of small whole numbers, and these."""
-    weights = np.random.default_rng(3).integers(-8, 9, w).astype(d.numpy)
+def graph_of(
+    op: Op, x: tuple[int, ...], w: tuple[int, ...], d: DType, of_w: DType | None = None
+) -> tuple[Graph, np.ndarray]:
+    """`op` with constant weights of small whole numbers, of type `of_w` or `d`, and these."""
+    weights = np.random.default_rng(3).integers(-8, 9, w).astype((of_w or d).numpy)
     b = Builder()
     return b.finish(
         [b.add(op, b.input("x", TensorType(d, x)), b.constant(weights))], ["y"]
     ), weights
 
 
-def kernel(graph: Graph, target: str = AMX) -> tuple[Fused, Func, driver.Session]:
+def kernel(graph: Graph, target: str | Target = AMX) -> tuple[Fused, Func, driver.Session]:
     """The kernel of the graph's product, as a loop nest."""
-    session = driver.Session.of(Options(target=target, threads=2, use_records=False))
+    session = driver.Session.of(Options(threads=2, use_records=False))
+    session = replace(session, target=targets.target(target))
     nodes = driver.optimise(graph, session).nodes
     op = next(n.op for n in nodes if isinstance(n.op, Fused) and len(n.op.body.inputs) == 2)
     return op, session.group(driver.canonical(op.body)).lower("k"), session
 
 
-def code(graph: Graph, target: str = AMX) -> str:
+def code(graph: Graph, target: str | Target = AMX) -> str:
     _, nest, session = kernel(graph, target)
     final = driver.run_loop_passes(nest, session)
     return assembly(emit(final, session.target).text, session.target)
@@ -81,22 +95,67 @@ def test_blocks_of_tiles_stay_in_registers(case: str) -> None:
     assert not re.search("vdpbf16ps|vpdp|vfmadd", text), "tails have an instruction, too"
 
 
+PADDED = Conv(to=i32, pads=(1, 1, 1, 1))
+VECTORS: dict[str, tuple[Op, tuple[int, ...], DType, DType, str | Target, str]] = {
+    "vpdpbusd": (MatMul(to=i32), (64, 64), u8, i8, "x86-64-v4+avx512vnni", "vpdpbusd"),
+    "vpdpbusd, 3x3": (PADDED, (1, 64, 14, 14), u8, i8, "x86-64-v4+avx512vnni", "vpdpbusd"),
+    "vpdpwssd": (MatMul(to=i32), (64, 64), i16, i16, "x86-64-v4+avx512vnni", "vpdpwssd"),
+    "vpdpwssd, 3x3": (PADDED, (1, 64, 14, 14), i16, i16, "x86-64-v4+avx512vnni", "vpdpwssd"),
+    "vdpbf16ps": (MatMul(to=f32), (64, 64), bf16, bf16, "x86-64-v4+avx512bf16", "vdpbf16ps"),
+    "vdpbf16ps, 3x3": (
+        replace(PADDED, to=f32), (1, 64, 14, 14), bf16, bf16, "x86-64-v4+avx512bf16", "vdpbf16ps",
+    ),
+    "sdot": (MatMul(to=i32), (64, 64), i8, i8, arm("dotprod"), "sdot"),
+    "udot": (MatMul(to=i32), (64, 64), u8, u8, arm("dotprod"), "udot"),
+    "usdot": (MatMul(to=i32), (63, 64), u8, i8, arm("i8mm"), "usdot"),
+    "bfdot": (MatMul(to=f32), (63, 64), bf16, bf16, arm("bf16"), "bfdot"),
+    "smmla": (MatMul(to=i32), (64, 64), i8, i8, MATRICES, "smmla"),
+    "ummla": (MatMul(to=i32), (64, 64), u8, u8, MATRICES, "ummla"),
+    "usmmla": (MatMul(to=i32), (64, 64), u8, i8, MATRICES, "usmmla"),
+    "smmla, 3x3": (PADDED, (1, 64, 14, 14), i8, i8, MATRICES, "smmla"),
+    "bfmmla": (MatMul(to=f32), (64, 64), bf16, bf16, MATRICES, "bfmmla"),
+}  # fmt: skip
+"""An operator, the shape of its first factor, the types of both, a target, and the instruction."""
+
+
+@pytest.mark.parametrize("case", VECTORS)
+def test_main_loops_multiply_in_registers(case: str) -> None:
+    op, x, d, of_w, target, instruction = VECTORS[case]
+    w = (64, 64, 3, 3) if isinstance(op, Conv) else (64, 64)
+    text = code(graph_of(op, x, w, d, of_w)[0], target)
+    loops = [loop for loop in innermost_loops(text) if instruction in loop]
+    assert loops
+    assert max(loop.count(f"\t{instruction}\t") for loop in loops) >= 12
+    for loop in loops:
+        assert not re.search(r"\(%rsp\).*%[xyz]mm|%[xyz]mm.*\(%rsp\)|q\d+.*\[(sp|x29)", loop), loop
+
+
 @pytest.mark.parametrize(
-    ("op", "x", "w", "d"),
+    ("op", "x", "w", "d", "instruction"),
     [
-        (MatMul(to=f32), (21, 64), (64, 16), bf16),
-        (MatMul(to=i32), (20, 64), (64, 32), i8),
-        (Conv(to=f32, pads=(1, 1, 0, 0), strides=(2, 2)), (1, 32, 5, 5), (16, 32, 2, 2), f16),
+        (MatMul(to=f32), (21, 64), (64, 16), bf16, "tdpbf16ps"),
+        (MatMul(to=i32), (20, 64), (64, 32), i8, "tdpbssd"),
+        (MatMul(to=i32), (6, 16), (16, 8), i8, "smmla"),
+        (MatMul(to=f32), (6, 16), (16, 8), bf16, "bfmmla"),
+        (
+            Conv(to=f32, pads=(1, 1, 0, 0), strides=(2, 2)),
+            (1, 32, 5, 5),
+            (16, 32, 2, 2),
+            f16,
+            "tdpfp16ps",
+        ),
     ],
 )
-def test_the_interpreter_agrees(op: Op, x: tuple[int, ...], w: tuple[int, ...], d: DType) -> None:
-    """Before and after the loops became calls; machine code where this machine has tiles."""
+def test_the_interpreter_agrees(
+    op: Op, x: tuple[int, ...], w: tuple[int, ...], d: DType, instruction: str
+) -> None:
+    """Before and after the loops became calls; machine code where this machine can run it."""
     graph, weights = graph_of(op, x, w, d)
     given = np.random.default_rng(4).integers(-8, 9, x).astype(d.numpy)
     wanted = op.reference(given, weights)
-    fused, nest, session = kernel(graph)
+    fused, nest, session = kernel(graph, AMX if instruction.startswith("tdp") else MATRICES)
     final = driver.run_loop_passes(nest, session)
-    assert f"tensor {PRODUCT[d]}" in str(nest) and f"tensor_{PRODUCT[d]}" in str(final)
+    assert f"tensor {instruction}" in str(nest) and f"tensor_{instruction}" in str(final)
     layouts = [v.layout for v in fused.body.inputs]
     arrays = [
         a if lay is None else lay.pack(a) for a, lay in zip((given, weights), layouts, strict=True)
@@ -110,7 +169,7 @@ def test_the_interpreter_agrees(op: Op, x: tuple[int, ...], w: tuple[int, ...], 
         if layout is not None:
             plain = layout.unpack(plain.reshape(layout.physical_shape(wanted.shape)), wanted.shape)
         np.testing.assert_array_equal(plain.reshape(wanted.shape), wanted)
-    if tensor_intrinsic(PRODUCT[d]).features <= host().features:
+    if tensor_intrinsic(instruction).features <= host().features:
         np.testing.assert_array_equal(ts.compile(graph)(given), wanted)
 
 

@@ -54,6 +54,19 @@ class TensorCode:
         given = ", ".join(f"{a.type} {a.text}" for a in args)
         return Value(type_, self._builder.emit(f"call {type_} @{function}({given})"))
 
+    def load(self, pointer: Value, type_: str, offset: int = 0) -> Value:
+        """What lies in memory, `offset` bytes behind a pointer."""
+        at = pointer.text
+        if offset:
+            at = self._builder.emit(f"getelementptr i8, ptr {at}, i64 {offset}")
+        return Value(type_, self._builder.emit(f"load {type_}, ptr {at}, align 1"))
+
+    def joined(self, a: Value, b: Value) -> Value:
+        """The lanes of two vectors of one type, one behind the other."""
+        picks = tuple(range(2 * a.lanes))
+        made = self._builder.shuffle(a.type, a.text, b.text, picks)
+        return Value(f"<{2 * a.lanes} x {a.element}>", made)
+
     def bitcast(self, x: Value, type_: str) -> Value:
         """The same bits in another type."""
         if x.type == type_:
@@ -64,6 +77,10 @@ class TensorCode:
         """The lanes of `x`, `times` over: a tile that all rows of another one share."""
         if x.type == x.element:
             return Value(f"<{times} x {x.type}>", self._builder.splat(x.type, x.text, times))
+        if (x.element, x.lanes) in (("i16", 2), ("i8", 4)):  # LLVM repeats words better than parts
+            word = self._builder.splat("i32", self.bitcast(x, "i32").text, times)
+            type_ = f"<{x.lanes * times} x {x.element}>"
+            return self.bitcast(Value(f"<{times} x i32>", word), type_)
         picks = tuple(range(x.lanes)) * times
         made = self._builder.emit(
             f"shufflevector {x.type} {x.text}, {x.type} poison, {shuffle_mask(picks)}"

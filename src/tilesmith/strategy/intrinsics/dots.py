@@ -62,7 +62,7 @@ def matrix_dot(
     tolerance: float = 0.0,
 ) -> TensorIntrinsic:
     """An instruction that multiplies two rows of `depth` with two columns:
-    `c[i, j] += sum over k of a[i, k] * w[j, k]`.
+    `c[i, j] += sum over k of a[i, k] * w[j, k]`.  Rows are 8 bytes, and may lie apart.
     """
     of_a, of_w, of_c = types
     a = te.placeholder((2, depth), of_a, "a")
@@ -71,4 +71,16 @@ def matrix_dot(
     c = te.compute(
         (2, 2), lambda i, j: te.sum(a[i, k].astype(of_c) * w[j, k].astype(of_c), axis=k), "c"
     )
-    return te.decl_tensor_intrin(name, c, emit, features=features, tolerance=tolerance)
+    return te.decl_tensor_intrin(
+        name, c, emit, load=_load_pair, features=features, tolerance=tolerance
+    )
+
+
+def _load_pair(code: Any, operand: Any, pointer: Any, distance: int) -> Any:
+    """Two rows of a matrix as one vector."""
+    _, depth = operand.shape
+    element = f"i{operand.dtype.bits}"
+    if distance == depth * operand.dtype.bytes:
+        return code.load(pointer, f"<{2 * depth} x {element}>")
+    row = f"<{depth} x {element}>"
+    return code.joined(code.load(pointer, row), code.load(pointer, row, distance))
