@@ -158,10 +158,10 @@ def _with_channels(
     """The factors with channels of zeros, up to a multiple of the number that is `joined`: all that
     instructions add lies together.
     """
-    channels = w.shape[1]
-    if not isinstance(op, Conv) or op.groups != 1 or not isinstance(channels, int):
+    if not isinstance(op, Conv) or op.groups != 1:
         return x, w
-    if channels == 1 or channels % joined == 0:
+    channels = w.shape[1]
+    if not isinstance(channels, int) or channels == 1 or channels % joined == 0:
         return x, w
     missing = math.ceil(channels / joined) * joined - channels
     a, b = (r.add(_after_channels(v, missing), v) for v in (x, w))
