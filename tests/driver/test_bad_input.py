@@ -48,7 +48,7 @@ BAD_MODELS: dict[str, tuple[bytes | onnx.ModelProto, str]] = {
     "empty file": (b"", "expected an ONNX"),
     "one zero byte": (b"\0", "expected an ONNX"),
     "text": (b"hello, world\n", "expected an ONNX"),
-    "an archive": (b"PK\x03\x04" + bytes(100), "expected an ONNX"),
+    "an archive": (b"PK\x03\x04" + bytes(100), "expected an archive of PyTorch"),
     "half a model": (SOUND[: len(SOUND) // 2], "expected an ONNX"),
     "its last byte missing": (SOUND[:-1], "expected an ONNX"),
     "no graph": (b"\x08\x09", "graph|opset"),

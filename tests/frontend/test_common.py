@@ -150,7 +150,9 @@ def test_what_is_no_model_is_told_what_is(tmp_path: Path) -> None:
     accepted = "expected a path to an ONNX model, .*, a path to a toy, a Toy or a Graph, got list"
     with pytest.raises(UsageError, match=accepted):
         entry.load(["model"])
-    with pytest.raises(ModelError, match=r"expected a toy file or an ONNX file at .* a folder"):
+    with pytest.raises(
+        ModelError, match=r"expected an ONNX file or .* or a toy file at .* a folder"
+    ):
         entry.load(tmp_path)
 
 

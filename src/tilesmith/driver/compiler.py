@@ -9,6 +9,8 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Literal
 
+import numpy as np
+
 from tilesmith.choices.constraints import Constraints
 from tilesmith.frontend.common.inputs import Values
 from tilesmith.frontend.common.symbols import ExpectedSizes, Ranges
@@ -27,6 +29,7 @@ from tilesmith.loop.nodes import Buffer, Func
 from tilesmith.ops.base import OPS
 from tilesmith.runtime.function import NativeFunction
 from tilesmith.runtime.program import Program
+from tilesmith.support.cache import cache_key
 from tilesmith.support.child import Children
 from tilesmith.support.errors import ScheduleError, UsageError
 from tilesmith.support.mapped import check_unchanged
@@ -53,21 +56,41 @@ def compile_model(
 
     workers: processes that compile kernels; more are started where that pays (default: its own).
     """
-    r, options = request, request.options
-    session = replace(Session.of(options), constraints=Constraints.of(r.pins, r.forbid))
-    graph = load_graph(r.model, r.shapes, session, r.values, r.dynamic, r.expected, r.in_place)
-    graph = bind(graph, named_symbols(graph, r.sizes))
-    if any(n.op.custom and OPS.get(n.op.name) is not type(n.op) for _, n in nodes_in(graph)):
-        session.outside.add("an operator that is not registered")
-    check_precision(graph, session)
+    graph, session = _requested(request)
     with recorded(session) as session:
         program = compile_program(graph, session, saved, workers)
     if saved is not None and not session.outside:
         with session.timings.stage("save"):
             saved.keep(program, uses_of(graph))
-    if options.time_passes:
+    if request.options.time_passes:
         print(session.timings.report(), plan_report(program), sep="\n", file=sys.stderr)
     return program
+
+
+def fused_graph(request: Request) -> tuple[Graph, Session]:
+    """The fused groups of a model, as `compile_model` makes them, and the session."""
+    graph, session = _requested(request)
+    with recorded(session) as session:
+        return apply_tuning(optimise(graph, session), session)[0], session
+
+
+def _requested(r: Request) -> tuple[Graph, Session]:
+    """The graph of a request, and the session that compiles it."""
+    session = replace(Session.of(r.options), constraints=Constraints.of(r.pins, r.forbid))
+    graph = load_graph(
+        r.model, r.shapes, session, r.values, r.dynamic, r.expected, r.in_place, r.weights
+    )
+    graph = bind(graph, named_symbols(graph, r.sizes))
+    if any(n.op.custom and OPS.get(n.op.name) is not type(n.op) for _, n in nodes_in(graph)):
+        session.outside.add("an operator that is not registered")
+    check_precision(graph, session)
+    return graph, session
+
+
+def structure(fused: Graph) -> str:
+    """A hash of all of a program but the contents of its constants."""
+    holes = (*fused.inputs, *(c.value for c in fused.constants))
+    return cache_key(print_graph(replace(fused, inputs=holes, constants=())))
 
 
 def plan_report(program: Program) -> str:
@@ -90,17 +113,19 @@ def load_graph(
     dynamic: Ranges | None = None,
     expected: ExpectedSizes | None = None,
     in_place: Mapping[str, str] | None = None,
+    weights: Mapping[str, np.ndarray] | None = None,
 ) -> Graph:
     """The graph of a model, as its frontend makes it; see `frontend.load`.
 
     in_place: outputs that live in the memory of an input.  Raises UsageError for those that can't.
+    weights: contents that weights get instead of their own.
     """
     session = session or Session.of(None)
     with session.timings.stage("load"):
         fallback = session.options.fallback == "warn"
         homes = in_place or {}
         graph = load_source(
-            model, shapes, values, session.outside, dynamic, expected, fallback, homes
+            model, shapes, values, session.outside, dynamic, expected, fallback, homes, weights
         )
         graph = living_in(graph, homes)
     if graph is not model:
@@ -181,6 +206,8 @@ def compile_program(
         kernels = compile_kernels(fused, session, decisions, workers)
         with session.timings.stage("link"):
             program = assemble(fused, kernels, session, packing.result())
+            told = {**program.metadata, "structure": structure(fused)}
+            program = replace(program, metadata=told)
     constants = (c for g in graphs_in(graph) for c in g.constants)
     check_unchanged(c.data.array for c in constants if c.data.is_read)
     return program

@@ -19,6 +19,7 @@ from tilesmith.support.options import Accuracy, Fallback, Options
 from tilesmith.support.precision import AUTO, precision_text
 
 from .identity import cache_of, identifying
+from .recipe import Recipe
 from .request import Request
 
 if TYPE_CHECKING:
@@ -132,8 +133,10 @@ def compile(
     elif samples is not None:
         raise UsageError(f"samples are for precision='auto', not {options.precision!r}")
 
+    recipe = Recipe(request)
+
     def of_sizes(sizes: Mapping[str, int]) -> Executable:
-        return Executable(program_of(replace(request, sizes=dict(sizes))), options.threads)
+        return Executable(program_of(replace(recipe.request, sizes=dict(sizes))), options.threads)
 
     program = program_of(request)
     if decisions is not None:
@@ -154,12 +157,15 @@ def compile(
     if exported is not None:
         from .module import CompiledModule
 
-        return CompiledModule(program, options.threads, exported, fixed, background)
-    if not fixed and background is None:
-        return Executable(program, options.threads)
-    from tilesmith.runtime.specialised import Specialised
+        made = CompiledModule(program, options.threads, exported, fixed, background)
+    elif not fixed and background is None:
+        made = Executable(program, options.threads)
+    else:
+        from tilesmith.runtime.specialised import Specialised
 
-    return Specialised(program, options.threads, fixed, background)
+        made = Specialised(program, options.threads, fixed, background)
+    made.recipe = recipe
+    return made
 
 
 def program_of(request: Request) -> Program:

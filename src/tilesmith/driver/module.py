@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,10 +13,11 @@ from tilesmith.runtime.arrays import is_torch, to_torch
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.program import Program
 from tilesmith.runtime.specialised import Sizes, Specialised
+from tilesmith.runtime.weights import Weights, arrays_of
 from tilesmith.support.errors import ModelError
 
 if TYPE_CHECKING:
-    from tilesmith.frontend.aten.exported import Exported
+    from tilesmith.frontend.aten.exported import Exported, Signature, Structure
     from tilesmith.runtime.profile import Profile
 
 
@@ -25,7 +27,7 @@ class CompiledModule(Specialised):
     Tensors may be torch tensors or NumPy arrays; if one is a torch tensor, or there is none, the
     results are torch tensors, else NumPy arrays.  Nothing is copied but inputs that are not in
     row-major order.  Gradients are not recorded.  Buffers and arguments that the module writes are
-    written.  Its parameters are constants, as they were when it was compiled.
+    written.  Its parameters are constants, as they were when it was compiled or loaded last.
 
     `inputs`, `outputs`, `run` and `save` are those of an executable of tensors in order.
     """
@@ -41,6 +43,7 @@ class CompiledModule(Specialised):
         """exported: the program that was compiled; the others are `Specialised`'s."""
         super().__init__(program, threads, fixed, make)
         self._signature, self._structure = exported.signature, exported.structure
+        self._state = {name: exported.weights[name] for name in exported.state}
         self._buffers = [_writable(exported.weights[name]) for name in self._signature.written]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -83,6 +86,56 @@ class CompiledModule(Specialised):
             _write(place, new)
         return made
 
+    def load_weights(self, weights: Weights) -> None:
+        arrays = arrays_of(weights)
+        super().load_weights(arrays)
+        given = weights if isinstance(weights, Mapping) else arrays
+        self._state |= {name: w for name, w in given.items() if name in self._state}
+        for name, buffer in zip(self._signature.written, self._buffers, strict=True):
+            if name in arrays:
+                _write(buffer, arrays[name])
+
+    def state_dict(self) -> dict[str, Any]:
+        """The parameters and persistent buffers by the module's names: the module's own tensors,
+        the arrays of an archive, or what was loaded since.  A restored or copied module has the
+        buffers that it writes, and none else: its weights are packed.
+        """
+        written = zip(self._signature.written, self._buffers, strict=True)
+        return {**self._state, **{name: b for name, b in written if name in self._state}}
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+        """`load_weights` as modules have it.
+
+        strict: whether every name of `state_dict` must be there.
+
+        Raises ModelError for what does not fit, with `strict` also for missing names.
+        """
+        missing = [name for name in self._state if name not in state] if strict else []
+        if missing:
+            raise ModelError(f"the state has no {', '.join(map(repr, missing))}")
+        self.load_weights(state)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledModule:
+        """A module that writes to buffers of its own; code and packed weights are shared."""
+        made = _restored(
+            [(sizes, exe.program) for sizes, exe in self._parts()],
+            self.threads,
+            self._signature,
+            self._structure,
+            copy.deepcopy(self._buffers, memo),
+        )
+        made.recipe, made._state = copy.copy(self.recipe), dict(self._state)
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What `pickle` writes: the contents of `.tsm` files, how arguments and results are nested,
+        and the buffers that calls write.
+        """
+        programs = [(sizes, exe.program) for sizes, exe in self._parts()]
+        return _restored, (
+            programs, self.threads, self._signature, self._structure, self._buffers,
+        )  # fmt: skip
+
     def in_order(self) -> Executable:
         """The same program, called with tensors in the order of `inputs`."""
         if not self._fixed and self._make is None:
@@ -98,6 +151,23 @@ class CompiledModule(Specialised):
 
     def __repr__(self) -> str:
         return f"<compiled module: {super().__repr__()}>"
+
+
+def _restored(
+    programs: Sequence[tuple[Sizes, Program]],
+    threads: int,
+    signature: Signature,
+    structure: Structure,
+    buffers: list[Any],
+) -> CompiledModule:
+    """A compiled module of its parts."""
+    made = CompiledModule.__new__(CompiledModule)
+    (_, program), *fixed = programs
+    own = [(sizes, Executable(p, threads)) for sizes, p in fixed]
+    Specialised.__init__(made, program, threads, own, None)
+    made._signature, made._structure, made._buffers = signature, structure, buffers
+    made._state = dict(zip(signature.written, buffers, strict=True))
+    return made
 
 
 def _write(place: Any, new: Any) -> None:

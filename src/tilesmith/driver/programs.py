@@ -67,7 +67,7 @@ class SavedProgram:
         """
         model, options = request.model, request.options
         cache = cache_of(options, "programs") if cache is None else cache
-        if cache is None or not keeps_programs(options):
+        if cache is None or not keeps_programs(options) or request.weights:
             return None
         try:
             shown = _shown(request)

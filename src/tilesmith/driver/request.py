@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tilesmith.support.options import Options
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import ArrayLike
 
     from tilesmith.frontend.common.symbols import ExpectedSizes, Ranges
@@ -28,6 +29,7 @@ class Request:
     expected: the sizes for which the program is made fast.
     in_place: outputs that live in the memory of an input.
     sizes: numbers for symbols of the model, by the name that they have in its inputs' shapes.
+    weights: contents that weights get instead of their own, by name.
     pins: values that choices and knobs get.
     forbid: values that they don't get.
     """
@@ -40,5 +42,6 @@ class Request:
     expected: ExpectedSizes | None = None
     in_place: Mapping[str, str] | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
+    weights: Mapping[str, np.ndarray] | None = None
     pins: Mapping[str, Any] | None = None
     forbid: Mapping[str, Collection[Any]] | None = None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from tilesmith.graph.nodes import Graph
+import numpy as np
+
+from tilesmith.graph.nodes import Constant, Graph
 from tilesmith.ops.rules import UnequalDims
 from tilesmith.support.errors import UsageError
 
@@ -14,6 +17,7 @@ from .common.errors import errors_name
 from .common.inputs import Given, Shapes, Values
 from .common.source import Frontend, Source
 from .common.symbols import ExpectedSizes, Ranges, Symbols
+from .common.weights import NewWeights
 from .onnx import ONNX
 from .torch import TORCH
 
@@ -32,6 +36,7 @@ def load(
     expected: ExpectedSizes | None = None,
     fallback: bool = False,
     in_place: Iterable[str] = (),
+    weights: Mapping[str, np.ndarray] | None = None,
 ) -> Graph:
     """The graph of a source model; a `Graph` is one already.
 
@@ -49,16 +54,31 @@ def load(
     in_place: outputs that live in the memory of an input.  The frontend may take it from there that
         they have an input's shape; whether they do, is for the caller to check.
 
+    weights: contents that weights get instead of their own, by name.
+
     Raises UsageError for what is no model; ModelError when the model is damaged or inconsistent;
     OpenShapesError when it needs `shapes`; UnsupportedError, which lists every node that cannot be
     imported; its subclass ValuesNeededError when `values` would help.
     """
+    new = NewWeights(weights or {})
     if isinstance(model, Graph):
-        return model
+        return _with_weights(model, new)
     symbols = Symbols(dynamic, expected)
     frontend, source = _recognised(model, opened)
-    given = Given(shapes or {}, values or {}, symbols, fallback, frozenset(in_place))
-    return _load(frontend, source, given)
+    given = Given(shapes or {}, values or {}, symbols, fallback, frozenset(in_place), new)
+    graph = _load(frontend, source, given)
+    new.check()
+    return graph
+
+
+def _with_weights(graph: Graph, new: NewWeights) -> Graph:
+    if not new.arrays:
+        return graph
+    constants = [
+        Constant(c.value, new.data(c.value.name, c.value.type, c.data)) for c in graph.constants
+    ]
+    new.check()
+    return replace(graph, constants=tuple(constants))
 
 
 def source_nodes(model: Any) -> list[tuple[str, str]]:

@@ -218,3 +218,19 @@ def nearest(name: str, names: Iterable[str]) -> str:
     by_lower = {n.lower(): n for n in names}
     found = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
     return f"; did you mean {by_lower[found[0]]!r}?" if found else ""
+
+
+def check_names(given: Iterable[str], what: str, specs: tuple[TensorSpec, ...]) -> None:
+    """Raises ModelError unless all `given` are names of inputs or outputs (`what`)."""
+    names = [s.name for s in specs]
+    for name in given:
+        if name not in names:
+            raise ModelError(
+                f"no {what} is called {name!r}{nearest(str(name), names)}; the {what}s are "
+                f"{listing(specs)}"
+            )
+
+
+def listing(specs: tuple[TensorSpec, ...]) -> str:
+    """Inputs or outputs as text."""
+    return ", ".join(map(str, specs)) or "none"

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilesmith.codegen.context import Code
 from tilesmith.codegen.link import Library
 from tilesmith.codegen.sizes import SIZES
 from tilesmith.codegen.targets import host, missing_features
@@ -31,20 +30,23 @@ from .arrays import (
     beginning,
     check,
     check_apart,
+    check_names,
     is_foreign,
     is_torch,
-    nearest,
+    listing,
     stored_dtype,
     stored_shape,
     to_numpy,
     to_torch,
 )
+from .failures import explained
 from .native import Block, Failure, Runner, round_up, set_cores
 from .program import ENTRY, Program, TensorSpec
 from .results import Results
-from .sizes import RunSizes, SizeFunction, unfit_extent
+from .sizes import RunSizes, SizeFunction
 from .threads import physical_cores, thread_count
 from .tsm import load_program, save_program
+from .weights import Recipe, Weights, renewed
 
 if TYPE_CHECKING:
     from .hosting import HostFunctions, HostRun
@@ -59,6 +61,9 @@ class Executable:
     Contiguous inputs are used in place.  Results are fresh arrays, or those that a caller gives as
     `out`.  The shape of a result may depend on data; its memory then grows while the model runs.
     """
+
+    recipe: Recipe | None = None
+    """What it was made of; None for one from a file."""
 
     def __init__(self, program: Program, threads: int | None = None) -> None:
         missing = missing_features(host(), program.target)
@@ -195,15 +200,15 @@ class Executable:
         Raises what a call does, and ModelError for wrong or missing names too.
         """
         if inputs.keys() != self._input_names.keys():
-            _check_names(inputs, "input", self.inputs)
+            check_names(inputs, "input", self.inputs)
             absent = [s.name for s in self.inputs if s.name not in inputs]
             raise ModelError(
                 f"missing inputs: {', '.join(map(repr, absent))}; the inputs are "
-                f"{_listing(self.inputs)}"
+                f"{listing(self.inputs)}"
             )
         room = None
         if out is not None:
-            _check_names(out, "output", self.outputs)
+            check_names(out, "output", self.outputs)
             room = [out.get(name) for name in self._output_names]
         result = self._in_order([inputs[name] for name in self._input_names], room)
         return dict(zip(self._output_names, (result,) if self._single else result, strict=True))
@@ -220,7 +225,7 @@ class Executable:
         given = tuple(out) if isinstance(out, (tuple, list)) else (out,)
         if len(given) != count:
             raise ModelError(
-                f"out: expected {count} arrays ({_listing(self.outputs)}), found {len(given)}"
+                f"out: expected {count} arrays ({listing(self.outputs)}), found {len(given)}"
             )
         return given
 
@@ -305,8 +310,7 @@ class Executable:
     def _stored(self, arrays: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
         if len(arrays) != self._input_count:
             raise ModelError(
-                f"expected {self._input_count} inputs ({_listing(self.inputs)}), found "
-                f"{len(arrays)}"
+                f"expected {self._input_count} inputs ({listing(self.inputs)}), found {len(arrays)}"
             )
         converted = []
         for array, spec in zip(map(as_array, arrays, self.inputs), self.inputs, strict=True):
@@ -321,29 +325,33 @@ class Executable:
     ) -> None:
         """Raises ModelError unless a run's status is 0; `given`: the arrays for results."""
         if isinstance(status, tuple):
-            raise ModelError(self._explained(Failure(*status), given))
+            raise ModelError(explained(self.program, Failure(*status), given))
         if status < 0:
             name = (*self.inputs, *self.outputs)[-status - 1].name
             raise ModelError(f"the memory of {name!r} can't be used through the buffer protocol")
 
-    def _explained(self, failure: Failure, given: Sequence[Any]) -> str:
-        """Why a run failed."""
-        if failure.code == Code.EXTENT:
-            return unfit_extent(self.program.measurements[failure.call], failure.values)
-        if failure.code == Code.GROWTH:
-            needed, slot = failure.values
-            if slot < len(given) and given[slot] is not None:
-                return (
-                    f"output {self.outputs[slot].name!r}: the result has {needed} bytes, the array "
-                    f"given for it {given[slot].nbytes}; give a larger one"
-                )
-            what = repr(self.outputs[slot].name) if slot < len(self.outputs) else "the run"
-            return (
-                f"{what} needs {needed} bytes more, as its data say, than the machine has; give "
-                "smaller inputs"
-            )
-        call = self.program.calls[failure.call]
-        return f"{call.label or call.symbol}: {failure.text(call.messages)}"
+    def load_weights(self, weights: Weights) -> None:
+        """Give the model other weights, by their names in the source model; those that are not
+        named stay.  Folded and packed weights are made anew; code only where contents decide what
+        it computes (docs/weights.md).  No call may run meanwhile.
+
+        weights: the path of a `.safetensors` file, or arrays or torch tensors by name.
+
+        Raises ModelError, which lists all names, shapes and element types that do not fit, and
+        UsageError for an executable from a `.tsm` file.
+        """
+        parts = self._parts()
+        programs = renewed(self.recipe, weights, [(sizes, e.program) for sizes, e in parts])
+        for (_, exe), program in zip(parts, programs):
+            Executable.__init__(exe, program, exe.threads)
+
+    def _parts(self) -> list[tuple[Mapping[str, int], Executable]]:
+        """The executables that run this model, and the sizes that they are for."""
+        return [({}, self)]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What `pickle` writes: the contents of a `.tsm` file."""
+        return type(self), (self.program, self.threads), {"recipe": self.recipe}
 
     def trim(self) -> int:
         """Give memory that no call and no result uses back to the system; returns how many bytes.
@@ -421,7 +429,7 @@ class Executable:
         return Executable(load_program(path), threads)
 
     def __repr__(self) -> str:
-        signature = f"{_listing(self.inputs)} -> {_listing(self.outputs)}"
+        signature = f"{listing(self.inputs)} -> {listing(self.outputs)}"
         return f"<executable for {self.program.target.name}: {signature}>"
 
 
@@ -435,18 +443,3 @@ def as_array(value: Any, spec: TensorSpec) -> np.ndarray:
 
         return boxed(value, spec)
     return to_numpy(value, f"input {spec.name!r}")
-
-
-def _check_names(given: Iterable[str], what: str, specs: tuple[TensorSpec, ...]) -> None:
-    """Raises ModelError unless all `given` are names of inputs or outputs (`what`)."""
-    names = [s.name for s in specs]
-    for name in given:
-        if name not in names:
-            raise ModelError(
-                f"no {what} is called {name!r}{nearest(str(name), names)}; the {what}s are "
-                f"{_listing(specs)}"
-            )
-
-
-def _listing(specs: tuple[TensorSpec, ...]) -> str:
-    return ", ".join(map(str, specs)) or "none"

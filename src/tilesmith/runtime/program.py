@@ -138,6 +138,9 @@ class Program:
     size_values: int = 0
     in_place: tuple[tuple[int, int], ...] = ()
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Program:
+        return self  # nothing in it changes
+
     @cached_property
     def calls(self) -> tuple[KernelCall, ...]:
         """The calls of kernels in `steps`, in the order of their numbers."""

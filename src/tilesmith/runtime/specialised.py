@@ -56,6 +56,14 @@ class Specialised(Executable):
         """The sizes that have executables of their own."""
         return tuple(sizes for sizes, _ in self._fixed)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (
+            type(self), (self.program, self.threads, self._fixed, None), {"recipe": self.recipe},
+        )  # fmt: skip
+
+    def _parts(self) -> list[tuple[Sizes, Executable]]:
+        return [({}, self), *self._fixed]
+
     def __call__(self, *arrays: Any, out: Any = None) -> Any:
         chosen = self._chosen(arrays)
         return super().__call__(*arrays, out=out) if chosen is None else chosen(*arrays, out=out)

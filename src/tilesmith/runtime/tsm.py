@@ -14,7 +14,9 @@ is a program from a stranger.
 
 from __future__ import annotations
 
+import copyreg
 import hashlib
+import io
 import json
 import os
 import re
@@ -113,6 +115,24 @@ def write_program(program: Program, f: IO[bytes], weights: str | None = None) ->
             data = program.constants.data
             for at in range(0, len(data), _PIECE):
                 entry.write(data[at : at + _PIECE])
+
+
+def to_bytes(program: Program) -> bytes:
+    """A `.tsm` file as bytes."""
+    out = io.BytesIO()
+    write_program(program, out)
+    return out.getvalue()
+
+
+def from_bytes(content: bytes) -> Program:
+    """The program in the bytes of a `.tsm` file.  Raises ModelError if it is not a sound one."""
+    with tempfile.NamedTemporaryFile(suffix=".tsm") as f:
+        f.write(content)
+        f.flush()
+        return load_program(f.name)
+
+
+copyreg.pickle(Program, lambda program: (from_bytes, (to_bytes(program),)))
 
 
 def load_program(path: str | Path, find_weights: FindWeights | None = None) -> Program:

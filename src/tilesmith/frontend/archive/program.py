@@ -72,6 +72,7 @@ def exported_of(archive: Archive) -> Exported:
         inputs,
         outputs,
         weights_of(archive, name, weights),
+        _state(specs),
         {symbol: _range(r) for symbol, r in program["range_constraints"].items()},
         dict(_hints(graph)),
         structure,
@@ -143,6 +144,17 @@ def _input(spec: Json, graph: Json) -> Input:
     meta = graph["tensor_values"][found.name]
     dims = tuple(_dim(d) for d in meta["sizes"].list())
     return Input(found.name, "tensor", dtype_of(meta["dtype"]), dims)
+
+
+def _state(specs: Json) -> list[str]:
+    """The names of parameters and persistent buffers."""
+    found = []
+    for kind, given in (s.one() for s in specs["input_specs"].list()):
+        if kind == "parameter":
+            found.append(given["parameter_name"].text())
+        elif kind == "buffer" and given["persistent"].boolean():
+            found.append(given["buffer_name"].text())
+    return found
 
 
 def _output(spec: Json, users: list[str]) -> Output:

@@ -90,6 +90,7 @@ class Exported:
     inputs: its arguments in order, and weights.
     outputs: what it gives in order, then what it writes.
     weights: tensors or arrays by name, of which inputs say which are used.
+    state: the names of those that the module's state holds: parameters and persistent buffers.
     ranges: of the symbols in extents, by their text.
     hints: for extents that are no numbers, by their text, what they were in the example.
     structure: of its arguments and results.
@@ -100,6 +101,7 @@ class Exported:
     inputs: Sequence[Input]
     outputs: Sequence[Output]
     weights: Mapping[str, Any]
+    state: Sequence[str]
     ranges: Mapping[str, Range]
     hints: Mapping[str, int]
     structure: Structure

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tilesmith.frontend.aten.exported import Exported, Input
 from tilesmith.frontend.aten.importer import AtenImporter
 from tilesmith.frontend.aten.node import AtenNode
@@ -14,6 +16,7 @@ from tilesmith.frontend.common.inputs import Declared, Given, fixed, input_types
 from tilesmith.graph.nodes import Graph, Value
 from tilesmith.graph.passes.dce import dce
 from tilesmith.ir.sizes import LARGEST
+from tilesmith.ir.types import TensorType
 
 
 def graph_of(program: Exported, given: Given) -> Graph:
@@ -33,6 +36,7 @@ class _Reader:
         self._builder = FoldingBuilder("main")
         self._importer = AtenImporter(self._builder)
         self._signature = program.signature
+        self._weights = self._contents()
         self._shared: dict[Any, Value] = {}
         self._dims: dict[str, str] = {}
 
@@ -47,9 +51,31 @@ class _Reader:
         self._importer.check()
         return self._finished()
 
+    def _contents(self) -> dict[str, Any]:
+        """The weights by name, new ones where the caller gives them: for one of tied weights, or
+        equal ones for all of them, they stay tied.
+        """
+        held = {i.weight: self._program.weights[i.weight] for i in self._program.inputs if i.weight}
+        if not self._given.weights.arrays:
+            return held
+        tied: dict[Any, list[str]] = {}
+        for name, tensor in held.items():
+            tied.setdefault(memory_of(tensor), []).append(name)
+        found = dict(held)
+        for names in tied.values():
+            tensor = held[names[0]]
+            type_ = TensorType(element_type(tensor.dtype), tuple(tensor.shape))
+            new = {n: self._given.weights.array(n, type_) for n in names}
+            given = [a for a in new.values() if a is not None]
+            if given and all(np.array_equal(a, given[0]) for a in given[1:]):
+                found |= dict.fromkeys(names, given[0])
+            else:
+                found |= {n: a for n, a in new.items() if a is not None}
+        return found
+
     def _constant(self, name: str) -> Value:
         """A weight, in the module's memory; tied weights are one constant."""
-        tensor = self._program.weights[name]
+        tensor = self._weights[name]
         key = memory_of(tensor)
         if key not in self._shared:
             self._shared[key] = self._builder.constant(contents(tensor, name), name)

@@ -18,6 +18,7 @@ from tilesmith.support.errors import ModelError, OpenShapesError
 from .limits import checked_dims
 from .problems import shapes_hint
 from .symbols import Symbols
+from .weights import NewWeights
 
 Shapes: TypeAlias = "Mapping[str, Sequence[int] | int]"
 """Shapes of inputs by name (`{"x": (1, 3, 224, 224)}`), or numbers for named dimensions
@@ -54,6 +55,7 @@ class Given:
     symbols: the dimensions that stay open.
     fallback: whether nodes that can't be native code run on the host.
     in_place: outputs, by name, that live in the memory of an input and so have its type.
+    weights: new contents of weights.
     """
 
     shapes: Shapes = field(default_factory=dict)
@@ -61,6 +63,7 @@ class Given:
     symbols: Symbols = field(default_factory=Symbols)
     fallback: bool = False
     in_place: frozenset[str] = frozenset()
+    weights: NewWeights = field(default_factory=NewWeights)
 
 
 def fixed(inputs: Sequence[Declared], values: Values) -> dict[str, np.ndarray]:

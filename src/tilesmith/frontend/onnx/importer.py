@@ -22,6 +22,7 @@ from tilesmith.frontend.common.order import ordered
 from tilesmith.frontend.common.problems import Site
 from tilesmith.frontend.common.scope import Scope
 from tilesmith.frontend.common.slots import FAILED, Failed, Slot
+from tilesmith.frontend.common.weights import NewWeights
 from tilesmith.frontend.onnx.attributes import Attributes
 from tilesmith.frontend.onnx.bodies import standard_function
 from tilesmith.frontend.onnx.custom import import_function
@@ -56,10 +57,12 @@ class OnnxImporter(Importer):
         functions: Sequence[Any],
         fallback: bool = False,
         in_place: frozenset[str] = frozenset(),
+        new_weights: NewWeights | None = None,
     ) -> None:
         """fallback: whether nodes that can't be native code run on the host.
 
         in_place: outputs of the model that live in the memory of an input.
+        new_weights: what the model's initializers hold instead of their own contents.
         """
         super().__init__(builder)
         self.files = files
@@ -75,6 +78,7 @@ class OnnxImporter(Importer):
             if key in self._functions:
                 raise ModelError(f"function {key[1]!r} of domain {key[0]!r} is defined twice")
             self._functions[key] = f
+        self._new_weights = new_weights or NewWeights()
         self._calls: list[tuple[str, str, str]] = []
 
     # Graphs
@@ -124,7 +128,10 @@ class OnnxImporter(Importer):
             return
         try:
             found = read()
-            frame.names[name] = self.builder.lazy_constant(found.type, found.data, name)
+            data = found.data
+            if frame.parent is None:
+                data = self._new_weights.data(name, found.type, data)
+            frame.names[name] = self.builder.lazy_constant(found.type, data, name)
         except UnsupportedError as e:
             self.note(Site("initializer", "", name), e)
             frame.names[name] = FAILED

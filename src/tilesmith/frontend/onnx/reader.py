@@ -52,7 +52,9 @@ def _graph(
     frame = Frame(opsets=_checked_opsets(model))
     proto = model.graph
     builder = FoldingBuilder(text(proto.name, "the graph's name") or "main")
-    importer = OnnxImporter(builder, files, model.functions, given.fallback, given.in_place)
+    importer = OnnxImporter(
+        builder, files, model.functions, given.fallback, given.in_place, given.weights
+    )
     importer.initializers(proto, frame, frozenset(given.values), weights)
     stored = set(frame.names)
     inputs = [_declared(i) for i in proto.input if text(i.name, "an input's name") not in stored]

@@ -54,6 +54,7 @@ def exported(program: Any) -> Exported:
         inputs,
         sorted((_output(s, r, users) for s, r in results), key=lambda o: o.written is not None),
         {**held, **program.constants, **program.state_dict},
+        tuple(program.state_dict),
         {str(s): _range(r) for s, r in program.range_constraints.items()},
         {str(d): int(d.node.hint) for d in sizes if d.node.has_hint()},
         Pytrees(program.call_spec.in_spec, program.call_spec.out_spec),

@@ -1,0 +1,111 @@
+"""New weights for a compiled model: `.safetensors` files, and mappings of arrays by name."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from tilesmith.ir import dtypes
+from tilesmith.ir.dtypes import DType
+from tilesmith.support.errors import ModelError, UsageError
+from tilesmith.support.mapped import map_model
+
+from .arrays import to_numpy
+from .program import Program
+
+Weights: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any]"
+"""The path of a `.safetensors` file, or NumPy arrays or torch tensors by name."""
+
+
+class Recipe(Protocol):
+    """How an executable gets other weights (`driver.recipe`)."""
+
+    def renewed(
+        self,
+        weights: Mapping[str, np.ndarray],
+        programs: Sequence[tuple[Mapping[str, int], Program]],
+    ) -> list[Program] | None: ...
+
+
+_HEADER_LIMIT = 100 << 20
+"""Most bytes of a header, as the format itself has it."""
+
+_TYPES: dict[str, DType] = {
+    "BOOL": dtypes.bool_, "F16": dtypes.f16, "BF16": dtypes.bf16, "F32": dtypes.f32,
+    "F64": dtypes.f64, "F8_E4M3": dtypes.f8e4m3fn, "F8_E5M2": dtypes.f8e5m2,
+    **{f"I{b}": dtypes.BY_NAME[f"i{b}"] for b in (8, 16, 32, 64)},
+    **{f"U{b}": dtypes.BY_NAME[f"u{b}"] for b in (8, 16, 32, 64)},
+}  # fmt: skip
+"""Element types by their names in the format."""
+
+
+def arrays_of(weights: Weights) -> dict[str, np.ndarray]:
+    """Weights by name, in memory of the caller or of the mapped file where that is possible.
+
+    Raises ModelError for a file that can't be read, and for what is no array.
+    """
+    if isinstance(weights, (str, os.PathLike)):
+        return read_safetensors(Path(weights))
+    return {name: to_numpy(value, f"weight {name!r}") for name, value in weights.items()}
+
+
+def renewed(
+    recipe: Recipe | None, weights: Weights, programs: Sequence[tuple[Mapping[str, int], Program]]
+) -> list[Program]:
+    """Programs with other weights in the place of `programs`; none if they have these.
+
+    recipe: how they were made.
+
+    Raises UsageError if it is not known, and what `arrays_of` and `Recipe.renewed` raise.
+    """
+    if recipe is None:
+        raise UsageError(
+            "an executable from a file has no model to fold new weights into; compile the model "
+            "again"
+        )
+    return recipe.renewed(arrays_of(weights), programs) or []
+
+
+def read_safetensors(path: Path) -> dict[str, np.ndarray]:
+    """The arrays in a `.safetensors` file, in the mapped file.
+
+    The format (https://github.com/huggingface/safetensors): 8 bytes of the header's size, the
+    header in JSON, and the arrays in row-major order.
+
+    Raises ModelError if the file can't be read or is damaged.
+    """
+    content = map_model(path, "a .safetensors file")
+    size = int.from_bytes(content[:8], "little")
+    if not 2 <= size <= min(_HEADER_LIMIT, len(content) - 8):
+        raise ModelError(
+            f"{path}: expected a .safetensors file, found one whose header has {size} of "
+            f"{len(content)} bytes"
+        )
+    try:
+        header = json.loads(bytes(content[8 : 8 + size]))
+        found = {k: _tensor(v, content[8 + size :]) for k, v in header.items() if k != _ABOUT}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+        reason = " ".join(f"{type(e).__name__}: {e}".split())
+        raise ModelError(f"{path}: not a sound .safetensors file: {reason}") from None
+    return found
+
+
+_ABOUT = "__metadata__"
+"""The entry of the header that is no array."""
+
+
+def _tensor(entry: dict[str, Any], data: memoryview) -> np.ndarray:
+    dtype, shape = _TYPES[entry["dtype"]], entry["shape"]
+    begin, end = entry["data_offsets"]
+    if any(type(n) is not int or n < 0 for n in (*shape, begin, end)):
+        raise ValueError(f"{entry} has something else than numbers of 0 or more")
+    if end > len(data) or end - begin != math.prod(shape) * dtype.bytes:
+        raise ValueError(f"{entry} does not fit {len(data)} bytes of arrays")
+    stored = np.frombuffer(data[begin:end], np.uint8)
+    return stored.view(dtype.numpy).reshape(shape)
