@@ -14,6 +14,7 @@ from tilesmith.frontend.aten import (
     elementwise,
     embeddings,
     functions,
+    gradients,
     indexing,
     normalizations,
     pools,
@@ -45,6 +46,7 @@ FAMILIES = (
     creation,
     symbols,
     composites,
+    gradients,
 )
 """The modules that register operators."""
 

@@ -122,6 +122,15 @@ def _adaptive_avg_pool(
     return x
 
 
+def averages(places: int, bins: int) -> np.ndarray:
+    """The matrix [bins, places] that makes the mean of each adaptive window."""
+    weights = np.zeros((bins, places))
+    for b in range(bins):
+        start, end = b * places // bins, -(-(b + 1) * places // bins)
+        weights[b, start:end] = 1 / (end - start)
+    return weights
+
+
 def _averaged(n: AtenNode, x: Value, axis: int, size: Dim) -> Value:
     """Means along one axis: a split of it where windows don't overlap, else a product with a
     matrix of weights.
@@ -135,10 +144,7 @@ def _averaged(n: AtenNode, x: Value, axis: int, size: Dim) -> Value:
         split = n.reshape(x, (*before, size, window, *after))
         return n.add(reduce.ReduceMean((axis + 1,), False), split)
     places, bins = n.extent(x, axis), size if isinstance(size, int) else 0
-    weights = np.zeros((bins, places), x.dtype.numpy)
-    for b in range(bins):
-        start, end = b * places // bins, -(-(b + 1) * places // bins)
-        weights[b, start:end] = 1 / (end - start)
+    weights = averages(places, bins).astype(x.dtype.numpy)
     last = (*range(axis), *range(axis + 1, x.type.rank), axis)
     back = (*range(axis), x.type.rank - 1, *range(axis, x.type.rank - 1))
     y = n.add(mm.MatMul(transpose_b=True), n.permute(x, last), n.const(weights))
