@@ -19,14 +19,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilesmith.ir import expr as ir
-from tilesmith.ir.dtypes import DType, i64
+from tilesmith.ir.dtypes import DType, f32, i64
 from tilesmith.ir.expr import Const, Expr, Var, type_text
 from tilesmith.ir.intrinsics import checks_index
 from tilesmith.ir.storage import converted
 from tilesmith.ir.target import Target
 from tilesmith.support.errors import InternalError
 
-from . import narrow_floats
+from . import narrow_floats, saturate
 from .arithmetic import Arithmetic
 from .builder import ValueScope
 from .lane_loads import known_lanes
@@ -321,6 +321,12 @@ class ExprEmitter(Arithmetic):
     def _cast(self, e: ir.Cast, mask: Mask | None) -> str:
         if e.a.dtype.is_storage or e.type.is_storage:
             return self.value(converted(e), mask)
+        if not self.strict:
+            if isinstance(e.a, ir.Cast) and e.type is f32 and saturate.rounded(e.a) is not None:
+                return self.value(e.a.a, mask)  # whole already
+            clipped = saturate.rounded(e) if self.target.triple.startswith("x86_64") else None
+            if clipped is not None:
+                return saturate.write(self, clipped, e.type, e.lanes, self.value(clipped.x, mask))
         return self.cast(e.a.dtype, e.type, e.lanes, self.value(e.a, mask))
 
     def _ramp(self, e: ir.Ramp, mask: Mask | None) -> str:

@@ -4,13 +4,13 @@ away, and what lies in memory between kernels is integers.
     round((f32(a) * s + b) / t)              ->  round(f32(a) * (s / t) + b / t)
     i32(u8(clip(round(x) + z, 0, 255))) - z  ->  i32(i16(clip(round(x), -z, 255 - z)))
 
-    i8(i32(u8(clip(round(x) + z, 0, 255))) - 128)
-                                             ->  i8(clip(round(x) + (z - 128), -128, 127))
+    i8(i32(u8(clip(round(x + b) + z, 0, 255))) - 128)
+                                             ->  i8(clip(round(x + (b + z - 128)), -128, 127))
 
-The first rule changes roundings of floats, so that a number exactly between two steps may fall to
-the other side.  The others are exact: all numbers are whole and small.  A number of 8 bits less its
-zero point fits 16 bits.  All readers share one form, in which products take their operands: signed
-bytes if one of them does (see `factors`), else 16 bits.
+The first and the last rule change roundings of floats, so that a number between two steps, exactly
+or nearly, may fall to the other side.  The other one is exact: all numbers are whole and small.  A
+number of 8 bits less its zero point fits 16 bits.  All readers share one form, in which products
+take their operands: signed bytes if one of them does (see `factors`), else 16 bits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from tilesmith.graph.passes.factors import SHIFT
 from tilesmith.graph.passes.rewriter import Result, Rewriter
 from tilesmith.ir.dtypes import f32, i8, i16, i32, u8
 from tilesmith.ops.activation import Relu
+from tilesmith.ops.conv import Conv
 from tilesmith.ops.elementwise import Add, Cast, Clip, Div, Mul, Round, Sub
+from tilesmith.ops.matmul import MatMul
 
 
 def requantise(graph: Graph) -> Graph:
@@ -34,12 +36,24 @@ def requantise(graph: Graph) -> Graph:
     """
     graph = Rewriter(graph, {Round: (_without_division,)}).run()
     signed = _signed(graph)
+    kept = _factors(graph)
 
-    def byte_cast(r: Rewriter, n: Node) -> Result:
-        return _byte_cast(r, n, signed)
+    def cast(r: Rewriter, n: Node) -> Result:
+        found = _byte_cast(r, n, signed, kept)
+        return _whole_cast(r, n) if found is None and n.inputs[0] not in kept else found
 
-    casts = byte_cast, _whole_cast
-    return Rewriter(graph, {Sub: (_difference, _whole_difference), Cast: casts}).run()
+    def difference(r: Rewriter, n: Node) -> Result:
+        wide = r.producer(n.inputs[0], Cast)
+        is_kept = wide is not None and wide.inputs[0] in kept
+        return None if is_kept else _whole_difference(r, n)
+
+    return Rewriter(graph, {Sub: (_difference, difference), Cast: (cast,)}).run()
+
+
+def _factors(graph: Graph) -> set[Value]:
+    """The bytes that products multiply as they are."""
+    products = (n for n in graph.nodes if isinstance(n.op, (Conv, MatMul)))
+    return {v for n in products for v in n.inputs if v.dtype.is_int and v.dtype.bits == 8}
 
 
 def _signed(graph: Graph) -> frozenset[Value]:
@@ -107,8 +121,8 @@ def _limit(limit: float | int | None, factor: float) -> float | None:
     return None if limit is None else float(_scaled(limit, factor))
 
 
-def _byte_cast(r: Rewriter, n: Node, signed: frozenset[Value]) -> Result:
-    """A quantised number, made of the signed byte that all readers share."""
+def _byte_cast(r: Rewriter, n: Node, signed: frozenset[Value], kept: set[Value]) -> Result:
+    """A quantised number, made of the signed byte that all readers share and that joins `kept`."""
     assert isinstance(n.op, Cast)
     (v,), to = n.inputs, n.op.to
     inner = r.producer(v, Cast)
@@ -118,12 +132,37 @@ def _byte_cast(r: Rewriter, n: Node, signed: frozenset[Value]) -> Result:
     if found is None:
         return None
     rounded, zero = found[:2]
-    if zero != SHIFT:
-        rounded = r.add(Add(), rounded, r.constant(np.asarray(zero - SHIFT, np.float32)))
-    byte = r.add(Cast(i8), r.add(Clip(float(i8.min), float(i8.max)), rounded))
+    last = r.producer(rounded)
+    assert last is not None
+    x = _plus(r, _unlimited(r, last.inputs[0], *found[2:]), zero - SHIFT)
+    byte = r.add(Cast(i8), r.add(Clip(float(i8.min), float(i8.max)), r.add(Round(), x)))
+    kept.add(byte)
     shift = r.constant(np.asarray(SHIFT, np.int32))
     whole = r.add(Add(), r.add(Cast(i32), byte), shift)
     return whole if to is i32 else r.add(Cast(to), whole)
+
+
+def _unlimited(r: Rewriter, v: Value, low: int, high: int) -> Value:
+    """`v` without limits outside of those that follow its rounding."""
+    node = r.producer(v, Relu, Clip)
+    if node is None:
+        return v
+    below, above = (node.op.min, node.op.max) if isinstance(node.op, Clip) else (0, None)
+    is_free = below is None or round(below) <= low
+    if not is_free or not (above is None or round(above) >= high):
+        return v
+    return _unlimited(r, node.inputs[0], low, high)
+
+
+def _plus(r: Rewriter, v: Value, number: int) -> Value:
+    """`v` plus a number, which a constant inside of `v` takes if there is one."""
+    if number == 0:
+        return v
+    node = r.producer(v, Add)
+    array = None if node is None or not r.is_single_use(v) else r.array(node.inputs[1])
+    if node is None or array is None:
+        return r.add(Add(), v, r.constant(np.asarray(number, np.float32)))
+    return r.add(Add(), node.inputs[0], r.constant(array + np.float32(number)))
 
 
 def _difference(r: Rewriter, n: Node) -> Result:
