@@ -202,6 +202,25 @@ def test_explain_shows_every_kernel_beside_the_model(tilesmith, model):
     assert "from conv1" in text
 
 
+def test_explain_shows_the_instruction_of_a_product(tilesmith, tmp_path):
+    kind, shape = onnx.TensorProto.UINT8, [32, 64]
+    weights = np.random.default_rng(6).integers(-9, 9, (64, 32)).astype(np.int8)
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["x", "w"], ["y"])],
+        "product",
+        [helper.make_tensor_value_info("x", kind, shape)],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.INT32, [32, 32])],
+        [onnx.numpy_helper.from_array(weights, "w")],
+    )
+    path = tmp_path / "product.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), path)
+    rows = tilesmith("explain", path, "--repeats", 2, "--json").json["kernels"]
+    (row,) = (r for r in rows if "intrinsic" in r)
+    assert row["type"] in ("int8", "int16") and row["peak_share"] > 0
+    text = tilesmith("explain", path, "--repeats", 2).out
+    assert row["intrinsic"] in text and f"the peak of {row['type']}" in text
+
+
 def test_explain_shows_one_kernel_in_full(tilesmith, model, tmp_path):
     assert tilesmith("compile", model, "-o", tmp_path / "m.tsm").code == 0
     for source in (model, tmp_path / "m.tsm"):  # what it needs is kept in the file
@@ -257,6 +276,7 @@ def test_doctor(tilesmith, model, tmp_path):
     assert found["target"]["vector_bits"] in (128, 256, 512)
     assert found["threads"]["default"] >= 1
     assert found["rates"][0]["threads"] == 1 and found["rates"][0]["gflops"] > 1
+    assert "f32" in {p["type"] for p in found["peaks"] if p["gops"] > 1 and p["intrinsic"]}
     assert found["cache"]["folder"] == str(tmp_path / "cache")
     assert [c["cpu"] for c in found["cores"]] == sorted(os.sched_getaffinity(0))
     assert all(0 < c["mean_gflops"] <= c["gflops"] for c in found["cores"])

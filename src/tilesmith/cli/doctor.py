@@ -24,6 +24,7 @@ from tilesmith.cli.console import note, print_json, print_table, size_text
 from tilesmith.codegen import targets
 from tilesmith.codegen.tiles import tile_permission
 from tilesmith.runtime.machine import core_rates, machine
+from tilesmith.runtime.peaks import TYPES, type_peaks
 from tilesmith.runtime.threads import thread_count
 from tilesmith.support.cache import STORES, Cache, CacheStats, total
 from tilesmith.support.errors import ModelError
@@ -55,7 +56,7 @@ def command(
         removed = total(c.clear() for c in caches)
         note(f"removed {removed.entries} kernels and programs, {size_text(removed.bytes)}")
     found = _findings(options, total(c.stats() for c in caches))
-    found |= {"rates": _rates(options, measure), "cores": _cores()}
+    found |= {"rates": _rates(options, measure), "peaks": _peaks(), "cores": _cores()}
     if json:
         print_json(found)
     else:
@@ -168,6 +169,19 @@ def _rates(options: Options, again: bool) -> list[dict[str, Any]]:
     ]
 
 
+def _peaks() -> list[dict[str, Any]]:
+    """What one thread multiplies at best in each type that the CPU has an instruction for."""
+    return [{"type": p.type, "intrinsic": p.intrinsic, "gops": p.rate / 1e9} for p in type_peaks()]
+
+
+def _peaks_line(peaks: list[dict[str, Any]]) -> str:
+    known = {p["type"] for p in peaks}
+    parts = [f"{p['type']} {p['gops']:.0f} ({p['intrinsic']})" for p in peaks]
+    missing = [t for t in TYPES if t not in known]
+    lacking = f"; no instruction for {', '.join(missing)}" if missing else ""
+    return ", ".join(parts) + lacking
+
+
 def _rate_line(r: dict[str, Any]) -> tuple[str, str]:
     text = (
         f"{r['gflops']:.0f} GFLOP/s in f32; GB/s from L1 {r['l1_gbytes']:.0f}, "
@@ -210,6 +224,7 @@ def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
             f"{threads['cpus']} logical CPUs allowed",
         ),
         *map(_rate_line, found["rates"]),
+        ("GOP/s by type", _peaks_line(found["peaks"])),
         ("CPUs", _cores_line(found["cores"])),
         ("AMX", found["amx"]),
         ("tools", ", ".join(f"{k} {v or 'not found'}" for k, v in found["tools"].items())),

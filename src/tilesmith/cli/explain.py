@@ -28,6 +28,7 @@ from tilesmith.cli.models import inputs_from, open_model, random_inputs
 from tilesmith.ir.target import Target
 from tilesmith.perf.machine import Rates
 from tilesmith.perf.scaling import Scaling, division, scaling
+from tilesmith.runtime.peaks import Peak, peak_of
 from tilesmith.runtime.profile import KernelTime, Profile
 from tilesmith.support.array_files import read_arrays
 from tilesmith.support.errors import UsageError
@@ -102,6 +103,10 @@ def _row(i: int, found: Profile, full: bool = False) -> dict[str, Any]:
             "ratio": k.ratio,
             "bound": k.prediction.bound,
         }
+        share = _share_of_peak(k, found.threads)
+        if share is not None:
+            peak, part = share
+            row |= {"intrinsic": k.info.intrinsic, "type": peak.type, "peak_share": part}
         if full:
             row |= {"steps": list(k.info.steps), "loops": k.info.loops}
     return row
@@ -143,7 +148,7 @@ def _show_table(name: str, found: Profile, target: Target, top: int) -> None:
     print(_columns("kernel", "ms", "share", "GFLOP/s", "GB/s", "predicted", "predicted/", "bound"))
     print(_columns("", "", "", "", "", "ms", "measured", "by"))
     for i in order:
-        _show_row(_line(i, found[i], found.seconds), _details(found[i]))
+        _show_row(_line(i, found[i], found.seconds), _details(found[i], found.threads))
     sums = milliseconds(totals["predicted_ms"] / 1e3), _share(totals)
     _show_row(
         ("all", milliseconds(found.seconds), "", f"{totals['gflops']:.1f}", "", *sums, ""),
@@ -215,12 +220,31 @@ def _line(i: int, k: KernelTime, total: float) -> tuple[str, ...]:
     )
 
 
-def _details(k: KernelTime) -> tuple[str, ...]:
-    """What a kernel computes, from which source nodes, and its loops."""
+def _share_of_peak(k: KernelTime, threads: int) -> tuple[Peak, float] | None:
+    """The peak of the type that a kernel multiplies by a tensor intrinsic, and the share of it that
+    the kernel reaches.
+    """
+    peak = peak_of(k.info.intrinsic, threads) if k.info and k.info.intrinsic else None
+    return None if peak is None else (peak, k.flops_per_second / peak.rate)
+
+
+def _intrinsic_text(k: KernelTime, threads: int) -> str:
+    found = _share_of_peak(k, threads)
+    if found is None or k.info is None:
+        return "" if k.info is None else k.info.intrinsic
+    peak, share = found
+    return (
+        f"{k.info.intrinsic}, {share:.0%} of {peak.rate / 1e9:.0f} GOP/s, the peak of {peak.type}"
+    )
+
+
+def _details(k: KernelTime, threads: int) -> tuple[str, ...]:
+    """What a kernel computes, from which source nodes, its instruction, and its loops."""
     source = f"from {_shortened(k.call.sources, ', ')}" if k.call.sources else "from unnamed nodes"
     if k.info is None:
         return (source,)
-    return (f"{_shortened(k.info.operators, '+')} {source}", k.info.schedule)
+    what = f"{_shortened(k.info.operators, '+')} {source}"
+    return (what, _intrinsic_text(k, threads), k.info.schedule)
 
 
 def _shortened(names: tuple[str, ...], between: str) -> str:
@@ -259,6 +283,8 @@ def _show_one(i: int, found: Profile) -> None:
         ),
         ("loops", k.info.schedule),
     ]
+    if k.info.intrinsic:
+        lines.append(("intrinsic", _intrinsic_text(k, found.threads)))
     print_table(("", ""), lines, title=f"kernel {i}")
     print("\nschedule:\n" + ("\n".join(f"  {s}" for s in k.info.steps) or "  none: made directly"))
     print(f"\nloops:\n{k.info.loops}")

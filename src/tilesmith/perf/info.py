@@ -23,6 +23,7 @@ class KernelInfo:
     steps: the schedule's steps.
     loops: the scheduled loop nest, as text.
     work: its instructions and bytes.
+    intrinsic: the tensor intrinsic that multiplies in it; empty if there is none.
     """
 
     operators: tuple[str, ...]
@@ -31,6 +32,7 @@ class KernelInfo:
     steps: tuple[str, ...]
     loops: str
     work: Work
+    intrinsic: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -40,12 +42,14 @@ class KernelInfo:
             "steps": list(self.steps),
             "loops": self.loops,
             "work": self.work.to_json(),
+            "intrinsic": self.intrinsic,
         }
 
     @staticmethod
     def from_json(m: Mapping[str, Any]) -> KernelInfo:
         """Raises ValueError, KeyError or TypeError for what `to_json` does not write."""
-        texts = (m["signature"], m["schedule"], m["loops"], *m["operators"], *m["steps"])
+        texts = (m[name] for name in ("signature", "schedule", "loops", "intrinsic"))
+        texts = (*texts, *m["operators"], *m["steps"])
         if not all(isinstance(t, str) for t in texts):
             raise TypeError("expected text")
         return KernelInfo(
@@ -55,4 +59,5 @@ class KernelInfo:
             tuple(m["steps"]),
             m["loops"],
             Work.from_json(m["work"]),
+            m["intrinsic"],
         )

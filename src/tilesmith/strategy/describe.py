@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilesmith.graph.nodes import Graph
-from tilesmith.ir.expr import Const
+from tilesmith.ir.expr import Const, TensorCall
 from tilesmith.ir.target import Target
-from tilesmith.loop.nodes import For, Func, Stmt
+from tilesmith.ir.tensor_intrinsics import tensor_intrinsic
+from tilesmith.loop.nodes import For, Func, Stmt, Store
 from tilesmith.loop.text import print_func
-from tilesmith.loop.visit import children
+from tilesmith.loop.visit import children, walk
 from tilesmith.perf.info import KernelInfo
 from tilesmith.perf.kernel_work import work_of
 
@@ -30,7 +31,15 @@ def describe(body: Graph, nest: Func, final: Func, target: Target) -> KernelInfo
         tuple(value for key, value in nest.attrs if key == STEP),
         print_func(replace(nest, attrs=others)),
         work_of(final, target),
+        _intrinsic(final),
     )
+
+
+def _intrinsic(func: Func) -> str:
+    """The name of the first tensor intrinsic of a function that adds to its result."""
+    stores = (s for s in walk(func.body) if isinstance(s, Store))
+    calls = (s.value.name for s in stores if isinstance(s.value, TensorCall))
+    return next((name for name in calls if tensor_intrinsic(name).accumulates), "")
 
 
 def one_line(func: Func) -> str:

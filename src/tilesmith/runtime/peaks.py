@@ -1,0 +1,161 @@
+"""What this CPU multiplies at best in each element type: tiles of sums in registers, by the fastest
+tensor intrinsic.
+
+    for k in range(repeats):                       # rows x columns tiles
+        acc[r, n] = intrinsic(acc[r, n], x[r], w[k % 4, n])
+
+The operands stay in the first-level cache.  `w` changes, since no product may leave the loop.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from tilesmith.codegen.emit import emit
+from tilesmith.codegen.link import compile_object
+from tilesmith.codegen.targets import host
+from tilesmith.ir.dtypes import DType
+from tilesmith.ir.target import Target
+from tilesmith.ir.tensor_intrinsics import TensorIntrinsic, tensor_intrinsic
+from tilesmith.loop.parse import parse_func
+from tilesmith.strategy.intrinsics import available
+from tilesmith.support.errors import UsageError
+
+from .function import NativeFunction
+from .native import aligned_bytes
+
+TYPES = ("f32", "bf16", "f16", "int16", "int8")
+"""The types that instructions multiply."""
+
+ROUNDS = 50
+_REPEATS = 40_000
+_VARIANTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The fastest multiplication of a type.
+
+    type: one of `TYPES`.
+    intrinsic: its name.
+    rate: multiplications and additions per second, of all threads.
+    """
+
+    type: str
+    intrinsic: str
+    rate: float
+
+
+def type_of(intrinsic: TensorIntrinsic) -> str:
+    """The type that an intrinsic multiplies: one of `TYPES`, for the shipped ones."""
+    widest: DType = max((o.dtype for o in intrinsic.operands), key=lambda d: d.bits)
+    return f"int{widest.bits}" if widest.is_int else widest.name
+
+
+def fastest(target: Target) -> dict[str, TensorIntrinsic]:
+    """For each type that the target has an instruction for, the one with the most products in the
+    time of a multiply-add.
+    """
+    found: dict[str, TensorIntrinsic] = {}
+    for i in sorted(available(target).values(), key=_products, reverse=True):
+        if i.accumulates:
+            found.setdefault(type_of(i), i)
+    return {t: found[t] for t in TYPES if t in found}
+
+
+def type_peaks(threads: int = 1, rounds: int = ROUNDS) -> tuple[Peak, ...]:
+    """The measured peak of each type that the host has an instruction for: about 50 ms."""
+    target = host()
+    return tuple(
+        Peak(name, i.name, rate(i, target, threads, rounds)) for name, i in fastest(target).items()
+    )
+
+
+@lru_cache(maxsize=16)
+def peak_of(intrinsic: str, threads: int) -> Peak | None:
+    """The measured peak of the type that an intrinsic multiplies, on so many threads; None where
+    this process knows no such intrinsic, or the host has no instruction for its type.
+    """
+    try:
+        name = type_of(tensor_intrinsic(intrinsic))
+    except UsageError:
+        return None
+    target = host()
+    best = fastest(target).get(name)
+    return None if best is None else Peak(name, best.name, rate(best, target, threads))
+
+
+def rate(intrinsic: TensorIntrinsic, target: Target, threads: int, rounds: int = ROUNDS) -> float:
+    """Multiplications and additions per second, by the fastest of `rounds` runs."""
+    rows, columns = _tiles(intrinsic, target)
+    repeats = max(int(_REPEATS / intrinsic.fmas), 1)
+    func = parse_func(loop_text(intrinsic, target, repeats, threads))
+    kernel = emit(func, target)
+    code = compile_object(kernel.text, target)
+    function = NativeFunction(kernel, code, func.params, func.outputs, target, threads)
+    arrays = []
+    for b in func.buffers:
+        size = math.prod(n for n in b.shape if isinstance(n, int))
+        array = aligned_bytes(size * b.dtype.bytes).view(b.dtype.numpy)
+        array[:] = np.ones(1).astype(b.dtype.numpy)
+        arrays.append(array)
+    run, best = function.bind(*arrays), math.inf
+    for _ in range(rounds):
+        start = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - start)
+    calls = rows * columns * repeats * threads
+    return 2.0 * math.prod(intrinsic.extents) * calls / best
+
+
+def _products(intrinsic: TensorIntrinsic) -> float:
+    return math.prod(intrinsic.extents) / intrinsic.fmas
+
+
+def _tiles(intrinsic: TensorIntrinsic, target: Target) -> tuple[int, int]:
+    """Rows and columns of tiles: more sums than the latency of any CPU needs, in registers."""
+    registers = intrinsic.registers or target.vector_registers
+    return 2, 2 if registers < 16 else 4 if registers < 32 else 10
+
+
+def loop_text(i: TensorIntrinsic, target: Target, repeats: int, threads: int) -> str:
+    """The loop that measures an intrinsic, as a function for each of `threads` threads."""
+    rows, columns = _tiles(i, target)
+    x, w, c = *i.operands, i.result
+    count, zero = rows * columns, "0.0" if c.dtype.is_float else f"{c.dtype}(0)"
+
+    def tile(name: str, first: str, size: int) -> str:
+        return f"{name}[{first}]" if size == 1 else f"{name}[ramp({first}, 1, {size})]"
+
+    def sums(number: int) -> str:
+        return f"acc[ramp({number * c.size}, 1, {c.size})]"
+
+    changing = f"k % {_VARIANTS} * {columns * w.size}"
+    steps = [
+        f"            {sums(r * columns + n)} = tensor_{i.name}({sums(r * columns + n)}, "
+        f"{tile('x', str(r * x.size), x.size)}, {tile('w', f'{changing} + {n * w.size}', w.size)})"
+        for n in range(columns)  # outside: a tile of w is in a register for a short time
+        for r in range(rows)
+    ]
+    return "\n".join(
+        [
+            f"def peak(x: {x.dtype}[{rows * x.size}], "
+            f"w: {w.dtype}[{_VARIANTS * columns * w.size}], "
+            f"y: {c.dtype}[{threads * count * c.size}]) -> y:",
+            f"    for t in parallel({threads}):",
+            f"        alloc acc: {c.dtype}[{count * c.size}] register",
+            *(f"        {sums(n)} = broadcast({zero}, {c.size})" for n in range(count)),
+            f"        for k in range({repeats}):",
+            *steps,
+            *(
+                f"        y[ramp(t * {count * c.size} + {n * c.size}, 1, {c.size})] = {sums(n)}"
+                for n in range(count)
+            ),
+            "",
+        ]
+    )
