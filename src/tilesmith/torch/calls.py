@@ -6,6 +6,7 @@ Types and ranks of inputs are as traced: Dynamo's guards see to it.  Only stride
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -16,7 +17,8 @@ from tilesmith.runtime.addresses import Addressed
 from tilesmith.runtime.arrays import to_torch
 
 _address = torch.Tensor.data_ptr
-_empty = torch._C._dynamo.guards._empty_strided_cpu  # a third of the time of torch.empty
+_empty: Callable[..., torch.Tensor] = attrgetter("_dynamo.guards._empty_strided_cpu")(torch._C)
+"""Takes a third of the time of `torch.empty`; PyTorch's stubs don't know it."""
 _is_row_major = torch.Tensor.is_contiguous
 
 
