@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -92,7 +93,19 @@ def peak_of(intrinsic: str, threads: int) -> Peak | None:
 
 def rate(intrinsic: TensorIntrinsic, target: Target, threads: int, rounds: int = ROUNDS) -> float:
     """Multiplications and additions per second, by the fastest of `rounds` runs."""
-    rows, columns = _tiles(intrinsic, target)
+    run, operations = register_loop(intrinsic, target, threads)
+    best = math.inf
+    for _ in range(rounds):
+        start = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - start)
+    return operations / best
+
+
+def register_loop(
+    intrinsic: TensorIntrinsic, target: Target, threads: int
+) -> tuple[Callable[[], None], float]:
+    """The loop as a function, and the multiplications and additions of a call."""
     repeats = max(int(_REPEATS / intrinsic.fmas), 1)
     func = parse_func(loop_text(intrinsic, target, repeats, threads))
     kernel = emit(func, target)
@@ -104,13 +117,9 @@ def rate(intrinsic: TensorIntrinsic, target: Target, threads: int, rounds: int =
         array = aligned_bytes(size * b.dtype.bytes).view(b.dtype.numpy)
         array[:] = np.ones(1).astype(b.dtype.numpy)
         arrays.append(array)
-    run, best = function.bind(*arrays), math.inf
-    for _ in range(rounds):
-        start = time.perf_counter()
-        run()
-        best = min(best, time.perf_counter() - start)
+    rows, columns = _tiles(intrinsic, target)
     calls = rows * columns * repeats * threads
-    return 2.0 * math.prod(intrinsic.extents) * calls / best
+    return function.bind(*arrays), 2.0 * math.prod(intrinsic.extents) * calls
 
 
 def _products(intrinsic: TensorIntrinsic) -> float:
