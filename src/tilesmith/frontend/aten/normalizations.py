@@ -60,6 +60,12 @@ def _filled(
     return n.full(number, dims, dtype) if given is None else given
 
 
+def _wide(n: AtenNode, x: Value, *parameters: Value | None) -> Value:
+    """`x` in the type of its parameters, which is wider where products alone are of 16 bits."""
+    given = [p.dtype for p in parameters if p is not None]
+    return n.cast(x, given[0]) if given else x
+
+
 @aten_op("aten.native_layer_norm.default")
 def native_layer_norm(
     n: AtenNode,
@@ -71,10 +77,11 @@ def native_layer_norm(
 ) -> tuple[Value, Value, Value]:
     """The result, the mean and the reciprocal deviation."""
     dims = tuple(normalized_shape)
-    scale = _filled(n, weight, 1, dims, input.dtype)
-    operands = (input, scale) if bias is None else (input, scale, bias)
+    wide = _wide(n, input, weight, bias)
+    scale = _filled(n, weight, 1, dims, wide.dtype)
+    operands = (wide, scale) if bias is None else (wide, scale, bias)
     axis = input.type.rank - len(dims)
-    y = n.add(norm.LayerNorm(axis, eps), *operands)
+    y = n.cast(n.add(norm.LayerNorm(axis, eps), *operands), input.dtype)
     mean, inverse = _statistics(n, input, tuple(range(axis, input.type.rank)), eps)
     return y, mean, inverse
 
@@ -115,10 +122,12 @@ def rms_norm(
     weight: Value | None = None,
     eps: float | None = None,
 ) -> Value:
-    scale = _filled(n, weight, 1, tuple(normalized_shape), input.dtype)
+    wide = _wide(n, input, weight)
+    scale = _filled(n, weight, 1, tuple(normalized_shape), wide.dtype)
     if eps is None:
         eps = float(np.finfo(np.float32).eps if input.dtype.bits < 64 else np.finfo(float).eps)
-    return n.add(norm.RmsNorm(input.type.rank - len(normalized_shape), eps), input, scale)
+    y = n.add(norm.RmsNorm(input.type.rank - len(normalized_shape), eps), wide, scale)
+    return n.cast(y, input.dtype)
 
 
 @aten_op("aten.native_group_norm.default")
@@ -151,9 +160,10 @@ def group_norm(
     cudnn_enabled: bool = True,
 ) -> Value:
     channels = input.type.shape[1:2]
-    scale = _filled(n, weight, 1, channels, input.dtype)
-    offset = _filled(n, bias, 0, channels, input.dtype)
-    return n.add(norm.GroupNorm(num_groups, eps), input, scale, offset)
+    wide = _wide(n, input, weight, bias)
+    scale = _filled(n, weight, 1, channels, wide.dtype)
+    offset = _filled(n, bias, 0, channels, wide.dtype)
+    return n.cast(n.add(norm.GroupNorm(num_groups, eps), wide, scale, offset), input.dtype)
 
 
 @aten_op("aten._native_batch_norm_legit_no_training.default")

@@ -15,10 +15,14 @@ def reason_of(target: str) -> str:
 
     target: its overload, such as "aten.rand.default".
     """
-    parts = target.split(".")
-    if len(parts) == 3 and parts[0] == "aten" and parts[1] in _RANDOM:
+    namespace, name, overload = (*target.split("."), "", "")[:3]
+    if namespace == "aten" and name in _RANDOM:
         return (
             "it draws random numbers, which a compiled program does not; draw them outside and "
             "hand them in as an input, or call .eval() on the module"
         )
+    if namespace == "aten" and name.startswith("_fft_"):
+        return "it works on complex numbers, which are not supported"
+    if namespace == "aten" and (overload == "out" or name == "_native_batch_norm_legit"):
+        return "it writes into its arguments, which torch.export takes out of a program"
     return "this operator is not supported"

@@ -101,7 +101,8 @@ def _kind(arg: Any) -> Kind:
 
 
 def _range(found: Any) -> Range:
-    return Range(int(found.lower), None if found.upper > LARGEST else int(found.upper))
+    low = int(found.lower) if found.lower > 0 else 0  # of values that are no sizes, minus infinity
+    return Range(low, None if found.upper > LARGEST else int(found.upper))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,177 @@
+"""Quantisation: the `quantized_decomposed` operators that PyTorch's quantised graphs consist of,
+and products of integers.
+
+They become what quantised ONNX models become (`ops.quantize`), so that their products run on the
+same integers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilesmith.frontend.aten.node import AtenNode
+from tilesmith.frontend.aten.promotion import Number
+from tilesmith.frontend.aten.registry import aten_op
+from tilesmith.graph.nodes import Value
+from tilesmith.ir.dtypes import DType, f32, f64, i32, i64
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import matmul as mm
+from tilesmith.ops import reduce
+from tilesmith.ops.quantize import Dequantize, Quantize
+
+
+def _scale(n: AtenNode, scale: Value | float) -> Value:
+    return n.tensor(scale, f32)
+
+
+def _quantized(
+    n: AtenNode, x: Value, scale: Value, zero: Value, axis: int, low: int, high: int, to: DType
+) -> Value:
+    """round(x / scale) + zero, within [low, high].
+
+    scale, zero: f32, and `to`: one, or one for each place of `axis`.
+    """
+    x = n.cast(x, f32)
+    if (low, high) != (to.min, to.max):  # limits of x, so that what follows is as usual
+        least, most = (_of_integers(n, x, limit, scale, zero, axis) for limit in (low, high))
+        x = n.add(ew.Min(), n.add(ew.Max(), x, least), most)
+    return n.add(Quantize(to, axis), x, scale, zero)
+
+
+def _of_integers(n: AtenNode, x: Value, q: int, scale: Value, zero: Value, axis: int) -> Value:
+    """(q - zero) * scale, in a shape that broadcasts to x."""
+    wide = n.add(ew.Sub(), n.const(q, i32), n.cast(zero, i32))
+    found = n.add(ew.Mul(), n.cast(wide, f32), scale)
+    after = x.type.rank - 1 - axis
+    return n.reshape(found, (*found.type.shape, *[1] * after)) if found.type.rank else found
+
+
+def _integer(n: AtenNode, dtype: DType) -> DType:
+    if not dtype.is_int or dtype.bits > 16:
+        n.unsupported(f"quantisation to {dtype}; supported are integers of at most 16 bits")
+    return dtype
+
+
+@aten_op(
+    "quantized_decomposed.quantize_per_tensor.default",
+    "quantized_decomposed.quantize_per_tensor.tensor",
+    "quantized_decomposed.quantize_per_tensor.tensor2",
+)
+def quantize_per_tensor(
+    n: AtenNode,
+    input: Value,
+    scale: Value | float,
+    zero_point: Value | int,
+    quant_min: Number | Value,
+    quant_max: Number | Value,
+    dtype: DType,
+) -> Value:
+    low, high = (int(n.number(v, "a limit of integers")) for v in (quant_min, quant_max))
+    zero = n.tensor(zero_point, _integer(n, dtype))
+    scale, zero = (n.reshape(v, ()) for v in (_scale(n, scale), zero))
+    return _quantized(n, input, scale, zero, 0, low, high, dtype)
+
+
+@aten_op("quantized_decomposed.quantize_per_channel.default")
+def quantize_per_channel(
+    n: AtenNode,
+    input: Value,
+    scales: Value,
+    zero_points: Value,
+    axis: int,
+    quant_min: int,
+    quant_max: int,
+    dtype: DType,
+) -> Value:
+    zero = n.cast(zero_points, _integer(n, dtype))
+    at = n.axis(axis, input.type.rank)
+    return _quantized(n, input, _scale(n, scales), zero, at, quant_min, quant_max, dtype)
+
+
+def _floats(n: AtenNode, q: Value, scale: Value, zero: Value, axis: int) -> Value:
+    """(q - zero) * scale as f32; `zero` is an integer of any type."""
+    if q.dtype.is_int and q.dtype.bits <= 16:
+        return n.add(Dequantize(axis), q, scale, n.cast(zero, q.dtype))
+    scale, zero = (
+        n.reshape(v, (*v.type.shape, *[1] * (q.type.rank - 1 - axis))) if v.type.rank else v
+        for v in (scale, zero)
+    )
+    wide = n.add(ew.Sub(), q, n.cast(zero, q.dtype))
+    return n.add(ew.Mul(), n.cast(wide, f32), scale)
+
+
+@aten_op(
+    "quantized_decomposed.dequantize_per_tensor.default",
+    "quantized_decomposed.dequantize_per_tensor.tensor",
+    "quantized_decomposed.dequantize_per_tensor.tensor2",
+)
+def dequantize_per_tensor(
+    n: AtenNode,
+    input: Value,
+    scale: Value | float,
+    zero_point: Value | int,
+    quant_min: Number | Value,
+    quant_max: Number | Value,
+    dtype: DType,
+    out_dtype: DType | None = None,
+) -> Value:
+    scale, zero = (n.reshape(v, ()) for v in (_scale(n, scale), n.tensor(zero_point)))
+    return n.cast(_floats(n, input, scale, zero, 0), out_dtype)
+
+
+@aten_op("quantized_decomposed.dequantize_per_channel.default")
+def dequantize_per_channel(
+    n: AtenNode,
+    input: Value,
+    scales: Value,
+    zero_points: Value | None,
+    axis: int,
+    quant_min: int,
+    quant_max: int,
+    dtype: DType,
+    out_dtype: DType | None = None,
+) -> Value:
+    zero = n.full(0, scales.type.shape, i64) if zero_points is None else zero_points
+    at = n.axis(axis, input.type.rank)
+    return n.cast(_floats(n, input, _scale(n, scales), zero, at), out_dtype)
+
+
+@aten_op("aten._int_mm.default")
+def int_mm(n: AtenNode, self: Value, mat2: Value) -> Value:
+    """A product of i8 as i32."""
+    return n.add(mm.MatMul(), n.cast(self, i32), n.cast(mat2, i32))
+
+
+@aten_op("quantized_decomposed.choose_qparams.tensor")
+def choose_qparams(
+    n: AtenNode, input: Value, quant_min: int, quant_max: int, eps: float, dtype: DType
+) -> tuple[Value, Value]:
+    """A scale f64[1] and a zero point i64[1] for the range of a tensor, which includes 0."""
+    low, high = _range(n, input)
+    scale = n.add(ew.Div(), n.add(ew.Sub(), high, low), n.const(quant_max - quant_min, f32))
+    scale = n.add(ew.Max(), scale, n.const(np.float32(eps)))
+    zero = n.add(ew.Sub(), n.const(quant_min, f32), n.add(ew.Round(), n.add(ew.Div(), low, scale)))
+    zero = n.add(ew.Clip(float(quant_min), float(quant_max)), zero)
+    return n.reshape(n.cast(scale, f64), (1,)), n.reshape(n.cast(zero, i64), (1,))
+
+
+@aten_op("quantized_decomposed.choose_qparams_symmetric.tensor")
+def choose_qparams_symmetric(
+    n: AtenNode, input: Value, quant_min: int, quant_max: int, eps: float, dtype: DType
+) -> tuple[Value, Value]:
+    """As `choose_qparams`, for a range around 0."""
+    low, high = _range(n, input)
+    most = n.add(ew.Max(), n.add(ew.Neg(), low), high)
+    scale = n.add(ew.Div(), most, n.const((quant_max - quant_min) / 2, f32))
+    scale = n.add(ew.Max(), scale, n.const(np.float32(eps)))
+    middle = 0 if dtype.kind == "int" else 128
+    return n.reshape(n.cast(scale, f64), (1,)), n.const(np.array([middle], np.int64))
+
+
+def _range(n: AtenNode, x: Value) -> tuple[Value, Value]:
+    """The least and the largest element, f32[]; at most and at least 0."""
+    x, zero = n.cast(x, f32), n.const(0, f32)
+    return (
+        n.add(ew.Min(), n.add(reduce.ReduceMin(None, False), x), zero),
+        n.add(ew.Max(), n.add(reduce.ReduceMax(None, False), x), zero),
+    )

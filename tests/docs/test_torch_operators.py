@@ -1,0 +1,28 @@
+"""The page on PyTorch's operators lists those that there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import tilesmith.frontend.aten  # noqa: F401  (registers the operators)
+from tilesmith.frontend.aten.registry import OPERATORS
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "torch-operators.md"
+
+
+def test_the_page_lists_the_operators_of_the_table():
+    torch = pytest.importorskip("torch")
+    text = PAGE.read_text(encoding="utf-8")
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `aten.")]
+    states = {row[0].removeprefix("| `").removesuffix("`"): row[1] for row in rows}
+    packets = (getattr(torch.ops.aten, name) for name in dir(torch.ops.aten))
+    overloads = [getattr(p, o) for p in packets if hasattr(p, "overloads") for o in p.overloads()]
+    assert {*states} == {str(o) for o in overloads if torch.Tag.core in o.tags}
+    native = {name for _, name in OPERATORS}
+    assert {name for name, state in states.items() if state == "native"} == native & {*states}
+    assert all(s == "native" or s.startswith("refused: ") for s in states.values())
+    beyond = text.partition("## Beyond core ATen")[2].partition("\n## ")[0].splitlines()
+    listed = [line.removeprefix("- `").removesuffix("`") for line in beyond if line]
+    assert listed == sorted(native - {*states})
