@@ -367,6 +367,8 @@ def _is_undefined(node: onnx.NodeProto, operands: Sequence[Array]) -> bool:
     first = operands[0] if operands else np.zeros(0)
     whole = first.dtype.kind in "iub"
     wide = first.astype(np.float64)
+    if op == "ReduceMean" and whole and (not first.size or np.abs(wide).sum() > 2.0**53):
+        return True  # no number, or more digits than the evaluator's floats have
     if op == "MaxPool" and np.isnan(wide).any():
         return True  # a window with NaN and numbers
     if op in ("Resize", "Upsample") and not np.isfinite(wide).all():
