@@ -52,10 +52,13 @@ def core_overloads() -> list[str]:
     """The overloads of core ATen, such as "aten.add.Tensor"."""
     import torch
 
-    aten = torch.ops.aten
-    packets = (getattr(aten, name) for name in dir(aten))
-    overloads = (getattr(p, o) for p in packets if hasattr(p, "overloads") for o in p.overloads())
-    return sorted(str(o) for o in overloads if torch.Tag.core in o.tags)
+    found = set()
+    for name in torch._C._dispatch_get_all_op_names():  # dir(torch.ops.aten) has those in use
+        room, _, rest = name.partition("::")
+        packet, _, overload = rest.partition(".")
+        if room == "aten":
+            found.add(getattr(getattr(torch.ops.aten, packet), overload or "default", None))
+    return sorted(str(o) for o in found if o is not None and torch.Tag.core in o.tags)
 
 
 def page(results: Sequence[Result]) -> str:

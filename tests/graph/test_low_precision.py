@@ -308,7 +308,7 @@ def test_aarch64_multiplies_pairs_of_bf16() -> None:
     features = frozenset({"neon", "fp-armv8", "bf16"})
     target = Target("arm", "aarch64-unknown-linux-gnu", "generic", features, 128, 32)
     text = assembly(dense(64, (64, 64)), target)["matmul+add+relu"]
-    assert count(text, "bfdot") > 8
+    assert count(text, "bfmmla") > 8
     assert count(text, "fmla") == 0
     plain = replace(target, features=features - {"bf16"})
     (text,) = assembly(dense(1, (1100, 1008)), plain).values()
