@@ -4,7 +4,8 @@
  * The state of a slot is one atomic word, `jobs published << LEFT_BITS | chunks left`.  A thread claims a chunk by
  * decrementing the word with a compare-and-swap, which fails if the job has changed: what the thread read of the job
  * counts only after a successful claim.  No job is published before all chunks of the one before it are claimed.
- * The caller claims chunks too, so a worker that does not come costs nothing but its help.
+ * The caller claims chunks too, so a worker that does not come costs nothing but its help.  The first one is its own
+ * from the beginning: else workers might take all, and the caller, which counts as busy, would only wait.
  *
  * Sharing.  Workers take one chunk at a time, from the job that has been helped least.  A worker is awake while it
  * runs or spins, and asleep otherwise.  Callers and awake workers number at most `limit`: a worker that finds more
@@ -112,6 +113,19 @@ static struct job *neediest(void) {
     return best;
 }
 
+/* Run a chunk that was claimed. */
+static void run_claimed(struct job *job, tilesmith_body body, void *env, int64_t extent, int64_t chunks,
+                        int64_t chunk) {
+    int64_t size = extent / chunks, larger = extent % chunks; /* the first `larger` chunks have one more */
+    int64_t begin = chunk * size + (chunk < larger ? chunk : larger);
+    body(env, begin, begin + size + (chunk < larger), chunk);
+    if (atomic_fetch_sub(&job->pending, 1) == 1 && atomic_load(&job->owner_sleeps)) {
+        pthread_mutex_lock(&pool.mutex);
+        pthread_cond_signal(&job->done);
+        pthread_mutex_unlock(&pool.mutex);
+    }
+}
+
 /* Claim a chunk of `job` and run it.  Returns 0 if none was left. */
 static int run_chunk(struct job *job) {
     uint64_t state = atomic_load_explicit(&job->state, memory_order_acquire);
@@ -128,15 +142,7 @@ static int run_chunk(struct job *job) {
         extent = atomic_load_explicit(&job->extent, memory_order_acquire);
     } while (!atomic_compare_exchange_weak_explicit(&job->state, &state, state - 1, memory_order_acq_rel,
                                                     memory_order_acquire));
-    int64_t chunk = chunks - left;
-    int64_t size = extent / chunks, larger = extent % chunks; /* the first `larger` chunks have one more */
-    int64_t begin = chunk * size + (chunk < larger ? chunk : larger);
-    body(env, begin, begin + size + (chunk < larger), chunk);
-    if (atomic_fetch_sub(&job->pending, 1) == 1 && atomic_load(&job->owner_sleeps)) {
-        pthread_mutex_lock(&pool.mutex);
-        pthread_cond_signal(&job->done);
-        pthread_mutex_unlock(&pool.mutex);
-    }
+    run_claimed(job, body, env, extent, chunks, chunks - left);
     return 1;
 }
 
@@ -354,9 +360,10 @@ static void run_job(struct job *job, int64_t chunks, tilesmith_body body, void *
     atomic_store_explicit(&job->extent, extent, memory_order_release);
     atomic_store_explicit(&job->chunks, (uint32_t)chunks, memory_order_release);
     atomic_store_explicit(&job->pending, (uint32_t)chunks, memory_order_release);
-    atomic_store(&job->state, (published + 1) << LEFT_BITS | (uint64_t)chunks);
+    atomic_store(&job->state, (published + 1) << LEFT_BITS | (uint64_t)(chunks - 1));
     call_workers();
     self.inside = 1;
+    run_claimed(job, body, env, extent, chunks, 0);
     while (run_chunk(job))
         ;
     self.inside = 0;
