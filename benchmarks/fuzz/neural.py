@@ -252,7 +252,7 @@ def resize(b: Builder, op: str) -> None:
         )
     else:
         scales = [
-            b.choose([0.5, 0.625, 1.0, 1.5, 2.0, 3.0]) if i in changed else 1.0
+            b.choose([0.5, 0.6, 1.0, 1.5, 2.0, 3.0]) if i in changed else 1.0
             for i in range(len(dims))
         ]
         b.add(op, [x, b.store(np.zeros(0, np.float32)), b.store(np.float32(scales))], **more)

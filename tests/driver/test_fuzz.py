@@ -20,7 +20,7 @@ from fuzz.campaign import verdicts
 from fuzz.cases import Case, expected, random_case
 from fuzz.mutants import mutant_verdicts
 
-GRAPHS = range(120)
+GRAPHS = range(200)
 NODES = 3
 """Most nodes of a graph: many small ones find more in the time than fewer large ones."""
 

@@ -238,9 +238,33 @@ def test_a_barrier_that_some_threads_do_not_reach():
             t[i] = x[i]
             y[i] = t[7 - i]
 """
-    add_barriers(parse_func(text.replace("i < n", "y[0] < 1.0")))
-    with pytest.raises(ScheduleError, match="branch or loop that only some of the threads"):
-        add_barriers(parse_func(text.replace("n:", "4:")))
+    assert barriers(add_barriers(parse_func(text.replace("i < n", "x[0] < 1.0")))) == 1
+    for varying in ("i < 4", "x[i] < 1.0", "y[0] < 1.0"):
+        with pytest.raises(ScheduleError, match="branch or loop that only some of the threads"):
+            add_barriers(parse_func(text.replace("i < n", varying)))
+
+
+def test_a_launch_under_a_condition_has_its_barriers():
+    text = """def main(x: f32[8], y: f32[8], n: i64) -> y:
+    if n < 4:
+        for i in thread_x(8):
+            alloc t: f32[8] shared
+            t[i] = x[i]
+            y[i] = t[7 - i]
+"""
+    assert barriers(add_barriers(parse_func(text))) == 1
+
+
+def test_lanes_that_are_off_are_no_race():
+    text = """def main(x: f32[8], y: f32[16]) -> y:
+    for i in thread_x(2):
+        alloc t: f32[16] shared
+        t[i] = x[i]
+        y[ramp(i * 8, 1, 8)] = t[ramp(i, 1, 8), mask=ramp(i, 1, 8) < broadcast(i + 1, 8)]
+"""
+    x, y = np.ones(8, np.float32), np.zeros(16, np.float32)
+    interpret(parse_func(text), [x, y])
+    np.testing.assert_array_equal(y, ([1] + [0] * 7) * 2)
 
 
 def test_cpus_have_no_blocks():

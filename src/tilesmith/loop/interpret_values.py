@@ -216,7 +216,9 @@ def vector_load(
     where = _flat(indices, shape, active, lanes, access)
     if not data.size:
         return np.zeros(lanes, data.dtype)
-    return np.where(active, data[where], data.dtype.type(0)).astype(data.dtype)
+    lanes_read = np.zeros(lanes, data.dtype)
+    lanes_read[active] = data[where[active]]
+    return lanes_read
 
 
 def vector_store(

@@ -23,6 +23,7 @@ from tilesmith.loop.passes.bind_parts import bind_parts
 from tilesmith.support.errors import ScheduleError, UsageError
 
 from .lower_extern import extern_plan
+from .lower_guards import with_inner_guards
 from .lower_inline import inline
 from .lower_memory import STACK_BYTES, allocation, bytes_of_stack, halo, parameter
 from .lower_nest import NestWriter
@@ -32,7 +33,7 @@ from .lower_round import check_rounding
 from .lower_scan import fold_steps, step_condition, whole_steps
 from .lower_size import check_code, copies_around
 from .lower_slide import ahead_of_readers, slid
-from .lower_threads import check_scope, with_inner_guards
+from .lower_threads import check_scope
 from .ranges import Room, check_reads
 from .relations import SplitRelation, dim
 from .schedule import Schedule

@@ -37,7 +37,6 @@ from tilesmith.loop.nodes import (
     Buffer,
     Evaluate,
     For,
-    If,
     LetStmt,
     Stmt,
     Store,
@@ -48,6 +47,7 @@ from tilesmith.support.errors import ScheduleError
 
 from .lower_double import in_iteration, run_ahead, slots
 from .lower_extern import extern_nest
+from .lower_guards import entered, guarded, is_late
 from .lower_memory import physical_indices
 from .lower_plan import NOT_AHEAD, PlacedGuard, StageLoop, StagePlan, read_of
 from .lower_region import regions_read
@@ -111,21 +111,21 @@ class NestWriter:
                 if mark.place == loop.name:
                     body = seq(*self._prefetch(plan, depth, mark), body)
             if depth == entry:
-                body = _entered(plan, depth, NOT_AHEAD, body)
-            body = _guarded(body, [g for g in plan.guards if g.is_inner and g.depth == depth])
+                body = entered(plan, depth, NOT_AHEAD, body)
+            body = guarded(body, [g for g in plan.guards if g.is_inner and g.depth == depth])
             for producer in reversed([p for p in here if p not in ahead]):
                 nest = self.nest(producer)
                 if depth <= entry:
-                    nest = _entered(plan, depth, producer.ahead, nest)
+                    nest = entered(plan, depth, producer.ahead, nest)
                 body = self._owned(producer, seq(nest, body))
             for producer in self.stored.get(place, ()):
                 body = self.allocated(producer, body)
-            body = _guarded(
+            body = guarded(
                 body,
                 [
                     g
                     for g in plan.guards
-                    if g.depth == depth and not g.is_inner and not _is_late(plan, g, entry)
+                    if g.depth == depth and not g.is_inner and not is_late(plan, g, entry)
                 ],
             )
             nests = [self.nest(p) for p in ahead]
@@ -144,14 +144,14 @@ class NestWriter:
             if depth == split:
                 initial = self._initial(plan, depth)
                 if depth <= entry:
-                    initial = _entered(plan, depth - 1, NOT_AHEAD, initial)
+                    initial = entered(plan, depth - 1, NOT_AHEAD, initial)
                 body = seq(initial, body)
         for producer in self.stored.get(plan.stage.name, ()):
             body = self.allocated(producer, body)
-        body = _guarded(body, [g for g in plan.guards if g.depth < 0])
+        body = guarded(body, [g for g in plan.guards if g.depth < 0])
         if is_shared(plan.stage):
             body = by_one(self.state, self.plans, plan, body)
-        return _guarded(body, [PlacedGuard(Guard(c, "peel"), -1, False) for c in plan.conditions])
+        return guarded(body, [PlacedGuard(Guard(c, "peel"), -1, False) for c in plan.conditions])
 
     def _extern(self, plan: StagePlan) -> Stmt:
         """The loops of a stage that a user wrote."""
@@ -206,11 +206,11 @@ class NestWriter:
             for g in plan.guards
             if g.depth >= depth and not g.is_reduce
         ]
-        body = _guarded(body, [g for g in guards if g.is_inner])
+        body = guarded(body, [g for g in guards if g.is_inner])
         for number, loop, var in reversed(spatial):
             here = [g for g in guards if g.depth == number and not g.is_inner]
             extent = dim_expr(loop.extent)
-            made = For(var, const(0), extent, loop.kind, _guarded(body, here))
+            made = For(var, const(0), extent, loop.kind, guarded(body, here))
             body = bound_loop(self.state, self.plans, plan, loop, made)
         return body
 
@@ -431,26 +431,3 @@ def _share(count: int, loop: StageLoop) -> tuple[Expr, int]:
     each = -(-count // loop.extent)
     first = loop.value * each if each > 1 else (loop.value * count) // loop.extent
     return first, each
-
-
-def _is_late(plan: StagePlan, g: PlacedGuard, entry: int) -> bool:
-    """Whether a guard stands at loop number `entry` instead of its own place: stages that slide
-    run before it holds.
-    """
-    return g.depth <= entry and g.depth >= 0 and not plan.is_closing(g)
-
-
-def _entered(plan: StagePlan, depth: int, ahead: Mapping[Var, int], body: Stmt) -> Stmt:
-    """`body`, in loop number `depth` of `plan`, where it runs only from iteration `-ahead` on."""
-    inside = [x.var for x in plan.loops[: depth + 1]]
-    conditions = [v >= -ahead.get(v, 0) for v in inside if plan.early.get(v, 0) > ahead.get(v, 0)]
-    guards = [PlacedGuard(Guard(c, "peel"), depth, is_reduce=False) for c in conditions]
-    if not any(v in ahead for v in inside):
-        guards += [g for g in plan.guards if _is_late(plan, g, depth)]
-    return _guarded(body, guards)
-
-
-def _guarded(body: Stmt, guards: list[PlacedGuard]) -> Stmt:
-    for g in reversed(guards):
-        body = If(g.guard.cond, body, likely=g.guard.tail != "guard")
-    return body

@@ -7,7 +7,6 @@ that are there already run them, each its own iterations.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from tilesmith.ir.expr import compare
 from tilesmith.ir.loop_tables import ALLOCATED, LOOP_KINDS, SCOPES
@@ -81,22 +80,6 @@ def bound_loop(
         )
     body = made.body if made.extent is there else If(outer.var < made.extent, made.body)
     return LetStmt(made.var, outer.var, body)
-
-
-def with_inner_guards(state: State, plan: StagePlan) -> StagePlan:
-    """`plan`, whose guards stand behind the stages that all threads of a block compute together:
-    a guard may hold for some of the threads only.
-    """
-    depth = -1
-    for stage in state.stages.values():
-        if is_shared(stage):
-            for at in state.ancestors(stage.name):
-                if at.stage == plan.stage.name:
-                    depth = max(depth, plan.depth(at.axis))
-    if all(g.depth > depth for g in plan.guards):
-        return plan
-    guards = (g if g.depth > depth else replace(g, depth=depth, is_inner=True) for g in plan.guards)
-    return replace(plan, guards=tuple(guards), contexts={})
 
 
 def check_scope(state: State, plans: Mapping[str, StagePlan], plan: StagePlan) -> None:

@@ -16,7 +16,6 @@ the block has.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from tilesmith.ir.expr import Const, Expr, Load, Var, free_vars, post_order, same
@@ -24,7 +23,7 @@ from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES
 from tilesmith.support.errors import ScheduleError
 
 from ..nodes import Allocate, Barrier, Buffer, For, Func, If, LetStmt, Seq, Stmt, Store, seq
-from ..visit import children, own_exprs, walk
+from ..visit import children, own_exprs, rebuild, walk
 
 _Index = tuple[Expr, ...] | None
 """None: not that of the present iteration."""
@@ -38,20 +37,13 @@ def add_barriers(func: Func) -> Func:
     Raises ScheduleError where a barrier is needed and only some threads would come to it.
     """
 
-    body = _map_launches(func.body, lambda launch: _Block(launch, func).result())
+    def inside(s: Stmt) -> Stmt:
+        if isinstance(s, For) and LOOP_KINDS[s.kind].level:
+            return _Block(s, func).result()
+        return rebuild(s, inside, lambda e: e)
+
+    body = inside(func.body)
     return func if body is func.body else replace(func, body=body)
-
-
-def _map_launches(stmt: Stmt, launch: Callable[[For], Stmt]) -> Stmt:
-    """`stmt` with each outermost loop that is bound to blocks or threads mapped."""
-    if isinstance(stmt, For) and LOOP_KINDS[stmt.kind].level:
-        return launch(stmt)
-    if isinstance(stmt, Seq):
-        return seq(*(_map_launches(s, launch) for s in stmt.stmts))
-    if isinstance(stmt, (For, LetStmt, Allocate)):
-        body = _map_launches(stmt.body, launch)
-        return stmt if body is stmt.body else replace(stmt, body=body)
-    return stmt
 
 
 class _Block:
@@ -70,6 +62,7 @@ class _Block:
                 assert isinstance(s.extent, Const)
                 size = int(s.extent.value)
                 self.threads[s.kind] = max(self.threads.get(s.kind, 1), size)
+        self.written = writes
         self.tracked = {b for b in reads & writes if SCOPES[b.scope].owner != "thread"}
         self.pending: dict[Buffer, set[tuple[Store | None, _Index]]] = {}
         self.varying: set[Var] = set()  # differ between threads
@@ -180,9 +173,11 @@ class _Block:
             )
 
     def varies(self, e: Expr) -> bool:
+        """Whether threads may find different values for `e`: it depends on one's index, or on
+        memory that threads write.
+        """
         return bool(free_vars(e) & self.varying) or any(
-            isinstance(n, Load) and n.buffer.scope != "param"  # type: ignore[union-attr]
-            for n in post_order(e)
+            isinstance(n, Load) and n.buffer in self.written for n in post_order(e)
         )
 
     def is_divergent(self, s: Stmt) -> bool:
