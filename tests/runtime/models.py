@@ -9,6 +9,7 @@ import numpy as np
 
 from tilesmith.codegen.emit import emit
 from tilesmith.codegen.entry import emit_entry
+from tilesmith.codegen.functions import ENTRY
 from tilesmith.codegen.kernel import Kernel
 from tilesmith.codegen.link import compile_object
 from tilesmith.codegen.targets import target
@@ -17,7 +18,6 @@ from tilesmith.ir.expr import Load, Var, const, maximum
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Allocate, Assert, Buffer, For, Func, Store, seq
 from tilesmith.runtime.program import (
-    ENTRY,
     Arg,
     Contents,
     KernelCall,

@@ -13,7 +13,7 @@ from c_compiler import compile_c
 from models import COLS, ROWS, checked_program, copy_program, expected, program
 
 from tilesmith.codegen.context import FIELDS, SIZE, Code, address
-from tilesmith.codegen.entry import ENTRY
+from tilesmith.codegen.functions import ENTRY
 from tilesmith.codegen.link import Library, compile_object
 from tilesmith.codegen.targets import host
 from tilesmith.ir.dtypes import f32

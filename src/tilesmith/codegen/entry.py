@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from .context import Code, address
 from .entry_checks import check_memory, checks, compute_sizes, declarations, find_host, load
 from .entry_writer import Writer
-from .sizes import ARENA, SCRATCH, SIZES
+from .functions import ARENA, ENTRY, SCRATCH, SIZES
 from .steps import (
     Arg,
     Branch,
@@ -38,8 +38,6 @@ from .steps import (
     slots_of,
     steps_in,
 )
-
-ENTRY = "tilesmith_main"
 
 
 def emit_entry(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from .context import ABI, BY_NAME, SIZE, Code, address
-from .sizes import SIZES
+from .functions import SIZES
 from .steps import KernelCall
 
 

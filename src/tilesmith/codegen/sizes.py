@@ -24,11 +24,7 @@ from tilesmith.ir.types import Dim
 from tilesmith.support.errors import InternalError
 
 from .context import Code
-
-SIZES = "tilesmith_sizes"
-
-ARENA, SCRATCH, OUTPUTS = 0, 1, 2
-"""Positions of the values: bytes of the arena, bytes of scratch, the first output's extents."""
+from .functions import SIZES
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
+from tilesmith.codegen.functions import ENTRY, SIZES
 from tilesmith.codegen.kernel import KernelCode
-from tilesmith.codegen.sizes import SIZES, SizeProgram
+from tilesmith.codegen.sizes import SizeProgram
 from tilesmith.codegen.steps import Extent, Measurement, Report
 from tilesmith.graph.control import graphs_in
 from tilesmith.graph.measure import Stage, stages_in
@@ -23,7 +24,6 @@ from tilesmith.ir.text import Names, print_expr
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.runtime.native import round_up, zeroed_bytes
 from tilesmith.runtime.program import (
-    ENTRY,
     Arg,
     Blob,
     Contents,

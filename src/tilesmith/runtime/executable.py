@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilesmith.codegen.functions import ENTRY, SIZES
 from tilesmith.codegen.link import Library
-from tilesmith.codegen.sizes import SIZES
 from tilesmith.codegen.targets import host, missing_features
 from tilesmith.ir.dtypes import i64
 from tilesmith.support.cgroup import usable_memory
@@ -41,7 +41,7 @@ from .arrays import (
 )
 from .failures import explained
 from .native import Block, Failure, Runner, round_up, set_cores
-from .program import ENTRY, Program, TensorSpec
+from .program import Program, TensorSpec
 from .results import Results
 from .sizes import RunSizes, SizeFunction
 from .threads import physical_cores, thread_count

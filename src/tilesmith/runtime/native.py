@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilesmith.codegen import context
-from tilesmith.codegen.assertions import explained
 from tilesmith.support.errors import InternalError
 
 try:
@@ -91,6 +90,8 @@ class Failure(NamedTuple):
 
     def text(self, messages: Sequence[str]) -> str:
         """What went wrong, for people; `messages` are those of the kernel's assertions."""
+        from tilesmith.codegen.assertions import explained  # which imports expressions
+
         if self.code == context.Code.ASSERTION:
             return explained(messages[self.assertion], self.values)
         if self.code == context.Code.MEMORY:

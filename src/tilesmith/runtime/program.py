@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tilesmith.codegen.entry import ENTRY
 from tilesmith.codegen.steps import (
     Arg,
     HostCall,
@@ -36,7 +35,6 @@ from tilesmith.support.errors import UsageError
 from .native import ALIGNMENT, round_up, zeroed_bytes
 
 __all__ = [
-    "ENTRY",
     "Arg",
     "Contents",
     "KernelCall",

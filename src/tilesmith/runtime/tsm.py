@@ -32,8 +32,7 @@ from typing import IO, Any, NoReturn, TypeAlias
 import numpy as np
 
 from tilesmith.codegen.context import ABI
-from tilesmith.codegen.entry import ENTRY
-from tilesmith.codegen.sizes import OUTPUTS, SIZES
+from tilesmith.codegen.functions import ENTRY, OUTPUTS, SIZES
 from tilesmith.codegen.targets import host, missing_features
 from tilesmith.ir.dtypes import by_name
 from tilesmith.ir.sizes import LARGEST, Sizes

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilesmith.codegen.entry import ENTRY
-from tilesmith.codegen.sizes import ARENA, SCRATCH, SIZES
+from tilesmith.codegen.functions import ARENA, ENTRY, SCRATCH, SIZES
 from tilesmith.codegen.steps import (
     Arg,
     Branch,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tilesmith.codegen.sizes import SIZES, SizeProgram
+from tilesmith.codegen.functions import SIZES
+from tilesmith.codegen.sizes import SizeProgram
 from tilesmith.ir.expr import Binary, Const, Expr, Unary, as_expr, post_order
 from tilesmith.support.errors import InternalError
 

@@ -1,22 +1,29 @@
 """The frontend for archives of PyTorch: `.pt2` files, as `torch.export.save` writes them.
 
 PyTorch's own loader unpickles example inputs and evaluates text; this one reads JSON and arrays,
-trusts neither, and needs no PyTorch.
+trusts neither, and needs no PyTorch.  The reader is imported at the first archive: it brings
+PyTorch's operators, which a model of another kind does not need.
 """
 
-from tilesmith.frontend.archive.files import Archive
-from tilesmith.frontend.archive.program import exported_of, nodes_of
-from tilesmith.frontend.aten.exported import Exported
-from tilesmith.frontend.aten.graph import graph_of
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from tilesmith.frontend.common.errors import errors_name
-from tilesmith.frontend.common.inputs import Given
 from tilesmith.frontend.common.source import Frontend, Source
-from tilesmith.graph.nodes import Graph
 from tilesmith.support.foreign import is_zip
+
+if TYPE_CHECKING:
+    from tilesmith.frontend.aten.exported import Exported
+    from tilesmith.frontend.common.inputs import Given
+    from tilesmith.graph.nodes import Graph
 
 
 def exported(source: Source) -> Exported:
     """The program in an archive.  Raises ModelError or UnsupportedError."""
+    from .files import Archive
+    from .program import exported_of
+
     assert source.content is not None
     with errors_name(""):
         return exported_of(Archive(source.content, source.name))
@@ -28,11 +35,16 @@ def recognises(source: Source) -> bool:
 
 def load(source: Source, given: Given) -> Graph:
     """The graph of an archived program (see `graph_of`)."""
+    from tilesmith.frontend.aten.graph import graph_of
+
     return graph_of(exported(source), given)
 
 
 def nodes(source: Source) -> list[tuple[str, str]]:
     """The names and operators of an archived program's calls."""
+    from .files import Archive
+    from .program import nodes_of
+
     assert source.content is not None
     with errors_name(""):
         return nodes_of(Archive(source.content, source.name))

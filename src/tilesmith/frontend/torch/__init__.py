@@ -1,11 +1,39 @@
 """The PyTorch frontend: exported programs of `torch.export`.
 
 Importing this package does not import `torch`: who hands in an object of PyTorch has imported it.
+The reader is imported at the first such object: it brings PyTorch's operators, which a model of
+another kind does not need.
 """
 
-from tilesmith.frontend import aten
-from tilesmith.frontend.common.source import Frontend
-from tilesmith.frontend.torch.exported import load, nodes, recognises
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilesmith.frontend.common.source import Frontend, Source
+from tilesmith.support.foreign import is_exported_program, is_module
+
+if TYPE_CHECKING:
+    from tilesmith.frontend.common.inputs import Given
+    from tilesmith.graph.nodes import Graph
+
+
+def recognises(source: Source) -> bool:
+    return is_exported_program(source.model) or is_module(source.model)
+
+
+def load(source: Source, given: Given) -> Graph:
+    """The graph of a module or of an exported program (see `graph_of`)."""
+    from .exported import load
+
+    return load(source, given)
+
+
+def nodes(source: Source) -> list[tuple[str, str]]:
+    """The names and operators of an exported program's calls."""
+    from .exported import nodes
+
+    return nodes(source)
+
 
 TORCH = Frontend(
     "",
@@ -15,6 +43,4 @@ TORCH = Frontend(
     nodes,
 )
 
-FAMILIES = aten.FAMILIES
-
-__all__ = ["FAMILIES", "TORCH"]
+__all__ = ["TORCH"]

@@ -18,11 +18,6 @@ from tilesmith.graph.nodes import Graph
 from tilesmith.ir.dtypes import f64, i64
 from tilesmith.ir.sizes import LARGEST
 from tilesmith.support.errors import ModelError, UnsupportedError
-from tilesmith.support.foreign import is_exported_program, is_module
-
-
-def recognises(source: Source) -> bool:
-    return is_exported_program(source.model) or is_module(source.model)
 
 
 def load(source: Source, given: Given) -> Graph:

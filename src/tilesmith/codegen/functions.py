@@ -1,0 +1,15 @@
+"""The functions of a program's native code: what code generation defines and the runtime calls.
+
+This module imports nothing, so that a process that only runs programs imports no code generation.
+"""
+
+ENTRY = "tilesmith_main"
+"""The symbol of the main function (see `codegen.entry`)."""
+
+SIZES = "tilesmith_sizes"
+"""The symbol of the function that computes the sizes of a run (see `codegen.sizes`)."""
+
+ARENA, SCRATCH, OUTPUTS = 0, 1, 2
+"""Positions of a run's sizes: bytes of the arena, bytes of scratch memory for each thread, the
+first output's extents.
+"""
