@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tilesmith import te, torch
     from tilesmith.choices.templates import register_template
     from tilesmith.driver import build, check, compile, load
+    from tilesmith.driver.exporting import export
     from tilesmith.driver.intrinsics import tensor_intrinsics
     from tilesmith.frontend.onnx.custom import register_op
     from tilesmith.frontend.onnx.export import save_onnx
@@ -68,6 +69,7 @@ __all__ = [
     "build",
     "check",
     "compile",
+    "export",
     "load",
     "quantize",
     "register_op",
@@ -86,6 +88,7 @@ __getattr__, __dir__ = exports(
     {
         "tilesmith.driver.entry": ["compile", "load"],
         "tilesmith.driver.compiler": ["build"],
+        "tilesmith.driver.exporting": ["export"],
         "tilesmith.driver.checking": ["check"],
         "tilesmith.driver.intrinsics": ["tensor_intrinsics"],
         "tilesmith.frontend.onnx.custom": ["register_op"],

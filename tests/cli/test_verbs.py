@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -114,6 +115,22 @@ def test_compile_then_run_the_file(tilesmith, model, example, tmp_path):
     assert again.json["outputs"][0]["difference"]["relative"] < 1e-5
     assert tilesmith("compile", target).code == 1
     assert tilesmith("bench", target, "--seconds", 0.1, "--threads", 1).code == 0
+
+
+def test_export_writes_a_library(tilesmith, model, tmp_path):
+    folder = tmp_path / "lib"
+    done = tilesmith("export", model, "-o", folder, "--target", "x86-64-v3,v2", "--json")
+    files = [Path(f) for f in done.json["files"]]
+    assert {"small.h", "libsmall.so", "small.weights", "main.c"} <= {f.name for f in files}
+    assert all(f.is_relative_to(folder) and f.stat().st_size > 0 for f in files)
+    assert "x86-64-v3, x86-64-v2" in (folder / "include" / "small.h").read_text()
+    compiled = tmp_path / "m.tsm"
+    assert tilesmith("compile", model, "-o", compiled).code == 0
+    done = tilesmith(
+        "export", compiled, "-o", tmp_path / "b", "--name", "it", "--weights", "inside"
+    )
+    assert done.code == 0 and "without weights" in done.out and "weights: " not in done.out
+    assert tilesmith("export", model, "--specialise", "n=1").code == 1
 
 
 def test_open_dimensions_stay_open_without_shape(tilesmith, tmp_path):

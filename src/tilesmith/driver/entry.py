@@ -25,6 +25,7 @@ from .request import Request
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from tilesmith.frontend.aten.exported import Exported
     from tilesmith.frontend.common.symbols import ExpectedSizes
     from tilesmith.runtime.executable import Executable
     from tilesmith.runtime.program import Program
@@ -98,29 +99,7 @@ def compile(
         precision=None if precision is None else precision_text(precision),
     )
 
-    exported = None
-    if is_archive(model) and example_inputs is not None:
-        from tilesmith.frontend.torch.script import loaded
-
-        model = loaded(model)
-    if is_script(model) or is_module(model) or is_exported_program(model):
-        from tilesmith.frontend.torch.capture import captured
-        from tilesmith.frontend.torch.exported import exported as exported_of
-
-        # what it says of a module's dimensions is in the program then
-        dynamic_of, dynamic = (None, dynamic) if is_exported_program(model) else (dynamic, None)
-        model = captured(model, example_inputs, dynamic_of)
-        exported = exported_of(model)
-    elif example_inputs is not None:
-        raise UsageError(
-            f"example_inputs are for a torch.nn.Module; the model is a {type(model).__name__}"
-        )
-    elif is_archive(model):
-        from tilesmith.frontend.archive import ARCHIVE
-        from tilesmith.frontend.archive import exported as exported_of
-        from tilesmith.frontend.common.source import Source
-
-        exported = exported_of(Source.of(model, ARCHIVE.file))
+    model, exported, dynamic = source_of(model, example_inputs, dynamic)
     request = Request(
         model, options, shapes, values, dynamic, expected, in_place, pins=pins, forbid=forbid
     )
@@ -166,6 +145,35 @@ def compile(
         made = Specialised(program, options.threads, fixed, background)
     made.recipe = recipe
     return made
+
+
+def source_of(model: Any, example_inputs: Any, dynamic: Any) -> tuple[Any, Exported | None, Any]:
+    """A model as frontends take it; the exported program of one of PyTorch; what is still to be
+    said of dimensions.  Raises UsageError for example inputs of another model.
+    """
+    if is_archive(model) and example_inputs is not None:
+        from tilesmith.frontend.torch.script import loaded
+
+        model = loaded(model)
+    if is_script(model) or is_module(model) or is_exported_program(model):
+        from tilesmith.frontend.torch.capture import captured
+        from tilesmith.frontend.torch.exported import exported as exported_of
+
+        # what it says of a module's dimensions is in the program then
+        dynamic_of, dynamic = (None, dynamic) if is_exported_program(model) else (dynamic, None)
+        model = captured(model, example_inputs, dynamic_of)
+        return model, exported_of(model), dynamic
+    if example_inputs is not None:
+        raise UsageError(
+            f"example_inputs are for a torch.nn.Module; the model is a {type(model).__name__}"
+        )
+    if is_archive(model):
+        from tilesmith.frontend.archive import ARCHIVE
+        from tilesmith.frontend.archive import exported as exported_of
+        from tilesmith.frontend.common.source import Source
+
+        return model, exported_of(Source.of(model, ARCHIVE.file)), dynamic
+    return model, None, dynamic
 
 
 def program_of(request: Request) -> Program:

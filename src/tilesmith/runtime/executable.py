@@ -51,6 +51,7 @@ from .weights import Recipe, Weights, renewed
 if TYPE_CHECKING:
     from .hosting import HostFunctions, HostRun
     from .profile import Profile
+    from .standalone.export import Exported, Format, WeightsPlace
 
 
 class Executable:
@@ -418,6 +419,23 @@ class Executable:
         Raises UsageError if there is no such folder, or if it can't be written to.
         """
         save_program(self.program, path)
+
+    def export(
+        self, folder: str | Path, name: str = "model", format: Format = "shared",
+        weights: WeightsPlace = "file",
+    ) -> Exported:  # fmt: skip
+        """Write the executable as a C library, which needs no Python (docs/libraries.md).
+
+        folder: is made, and takes headers, library, weights and an example.
+        name: of the library and its functions: a C identifier.
+        format: "shared", "static", or "object": one relocatable object.
+        weights: "file": in a file that is mapped, or "inside" the library.
+
+        Raises UsageError for what can't be exported, and where there is no C compiler.
+        """
+        from .standalone.export import export
+
+        return export([self.program], folder, name, format, weights, self.threads)
 
     @staticmethod
     def load(path: str | Path, threads: int | None = None) -> Executable:

@@ -19,6 +19,8 @@ FLAGS = (
 )  # fmt: skip
 """Understood by gcc, clang and zig."""
 
+ZIG = (sys.executable, "-m", "ziglang")
+"""The command of the wheel `ziglang`."""
 
 INCLUDE = Path(__file__).parents[2] / "runtime" / "csrc"
 """The folder of `tilesmith.h`, the interface between compiled code and whoever runs it."""
@@ -35,9 +37,9 @@ def find_compiler() -> tuple[str, ...]:
         if path is not None:
             return (path,)
     if importlib.util.find_spec("ziglang") is not None:
-        return (sys.executable, "-m", "ziglang", "cc")
+        return (*ZIG, "cc")
     raise UsageError(
-        'target "c" needs a C compiler: expected cc, gcc or clang on PATH, or the package ziglang '
+        "a C compiler is needed: expected cc, gcc or clang on PATH, or the package ziglang "
         "(pip install ziglang); found none"
     )
 

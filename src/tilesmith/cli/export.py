@@ -1,0 +1,75 @@
+"""Write a model as a C library, which needs no Python where it runs.
+
+Example: tilesmith export resnet50.onnx -o resnet50 --target x86-64-v4,v3,v2
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tilesmith.cli.arguments import JsonFlag, ModelArgument, Wanted, with_options
+from tilesmith.cli.console import print_json, progress, size_text
+from tilesmith.cli.models import open_model
+from tilesmith.driver.exporting import export
+from tilesmith.runtime.standalone.export import Format, WeightsPlace
+from tilesmith.support.errors import UsageError
+
+
+@with_options
+def command(
+    model: ModelArgument,
+    wanted: Wanted,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Folder to write (default: the model's name)."),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="Name of the library and its functions (default: the model's name)."),
+    ] = None,
+    format: Annotated[
+        Format, typer.Option(help="A shared or static library, or one object.")
+    ] = "shared",
+    weights: Annotated[
+        WeightsPlace, typer.Option(help="In a file that is mapped, or inside the library.")
+    ] = "file",
+    json: JsonFlag = False,
+) -> None:
+    called = name or re.sub(r"[^A-Za-z0-9_]", "_", model.stem)
+    folder = output or model.with_suffix("")
+    if wanted.specialise:
+        raise UsageError("--specialise is for executables of Python; a library has one program")
+    if model.suffix == ".tsm" or wanted.options.precision == "auto":
+        made = open_model(model, wanted).export(folder, called, format, weights)
+    else:
+        with progress(f"compiling {model.name} for {wanted.options.target}"):
+            made = export(
+                model, folder, called, targets=_levels(wanted.options.target), format=format,
+                weights=weights, shapes=wanted.shapes, options=wanted.options,
+                values=wanted.values, dynamic=wanted.dynamic, expected=wanted.expected,
+                in_place=wanted.in_place, pins=wanted.pins, forbid=wanted.forbid,
+            )  # fmt: skip
+    result = {
+        "model": str(model),
+        "library": str(made.library),
+        "code_bytes": made.code_bytes,
+        "files": [str(f) for f in made.files],
+    }
+    if json:
+        print_json(result)
+        return
+    print(f"wrote {made.library} ({size_text(made.code_bytes)} without weights)")
+    print(f"header:  {made.header}")
+    if made.weights is not None:
+        print(f"weights: {made.weights} ({size_text(made.weights.stat().st_size)})")
+
+
+def _levels(target: str) -> tuple[str, ...]:
+    """The targets of a list such as `x86-64-v4,v3`: a bare level is one of the first's kind."""
+    first, *others = target.split(",")
+    kind = re.sub(r"-?v\d+$", "", first)
+    return (first, *(f"{kind}-{t}" if re.fullmatch(r"v\d+", t) else t for t in others))

@@ -1,0 +1,76 @@
+"""`tilesmith.export`: a model as a C library, for one or several levels of a processor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from tilesmith.frontend.common.symbols import ExpectedSizes
+from tilesmith.runtime.executable import Executable
+from tilesmith.runtime.standalone.export import Exported, Format, WeightsPlace
+from tilesmith.runtime.standalone.export import export as write
+from tilesmith.runtime.threads import thread_count
+from tilesmith.support.errors import UsageError
+from tilesmith.support.options import Options
+from tilesmith.support.precision import AUTO
+
+from .entry import program_of, source_of
+from .request import Request
+
+
+def export(
+    model: Any,
+    folder: str | Path,
+    name: str = "model",
+    *,
+    targets: Sequence[str] = (),
+    format: Format = "shared",
+    weights: WeightsPlace = "file",
+    example_inputs: Any = None,
+    threads: int | None = None,
+    shapes: Mapping[str, Sequence[int] | int] | None = None,
+    options: Options | None = None,
+    values: Mapping[str, ArrayLike] | None = None,
+    dynamic: Any = None,
+    expected: ExpectedSizes | None = None,
+    in_place: Mapping[str, str] | None = None,
+    pins: Mapping[str, Any] | None = None,
+    forbid: Mapping[str, Any] | None = None,
+) -> Exported:
+    """Write a model as a C library, which needs no Python where it runs (docs/libraries.md).
+
+    model: what `compile` takes, or what it made.
+    folder: is made, and takes headers, library, weights and an example.
+    name: of the library and its functions: a C identifier.
+    targets: levels of one kind of processor, such as `("x86-64-v4", "x86-64-v3")`, the best first:
+        the library holds code for each and takes the first that its processor can run.  Default:
+        the target of `options`.
+    format: "shared", "static", or "object": one relocatable object.
+    weights: "file": in a file that is mapped, or "inside" the library.
+
+    The others are arguments of `compile`.  Raises what `compile` does, and UsageError for what
+    can't be exported or where there is no C compiler.
+    """
+    if isinstance(model, Executable):
+        if targets:
+            raise UsageError("targets are for a model that is not compiled yet")
+        return model.export(folder, name, format, weights)
+    options = (options or Options.from_environment()).with_(threads=threads)
+    if options.precision == AUTO:
+        raise UsageError(
+            "precision 'auto' measures on this machine: compile the model with it and export the "
+            "executable"
+        )
+    model, _, dynamic = source_of(model, example_inputs, dynamic)
+    request = Request(
+        model, options, shapes, values, dynamic, expected, in_place, pins=pins, forbid=forbid
+    )
+    programs = [
+        program_of(replace(request, options=options.with_(target=t)))
+        for t in targets or (options.target,)
+    ]
+    return write(programs, folder, name, format, weights, thread_count(options.threads))

@@ -1,0 +1,409 @@
+/* A compiled model as a C library: see tilesmith_model.h. */
+#if defined(__linux__) && !defined(_GNU_SOURCE)
+#define _GNU_SOURCE
+#endif
+
+#include "tilesmith_model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__unix__) || defined(__APPLE__)
+#define CAN_MAP 1
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#endif
+
+#define HEAD_BYTES 128 /* of an arena: the record of its last run */
+
+struct tilesmith_model {
+    const struct tilesmith_description *description;
+    const struct tilesmith_program *program;
+    const void *constants;
+    int64_t threads;
+    tilesmith_parallel_for_fn parallel_for;
+    void *pool;
+    void *weights; /* what was mapped or read, or NULL */
+    int64_t weights_bytes;
+};
+
+/* What an arena begins with. */
+struct record {
+    struct tilesmith_failure failure;
+};
+
+static int64_t round_up(int64_t bytes) { return (bytes + TILESMITH_ALIGNMENT - 1) & -(int64_t)TILESMITH_ALIGNMENT; }
+
+static int is_aligned(const void *address, int64_t to) { return (uintptr_t)address % (uintptr_t)to == 0; }
+
+/* Processors. */
+
+#if defined(__x86_64__) || defined(__i386__)
+#include <cpuid.h>
+
+enum { EAX, EBX, ECX, EDX };
+/* Parts of the processor's state that the operating system must save, as bits of XCR0. */
+enum { NO_STATE = 0, YMM = 0x6, ZMM = 0xE6, TILES = 0x60000 };
+
+struct feature {
+    const char *name;
+    uint32_t leaf, subleaf;
+    int where;
+    int bit;
+    uint64_t state;
+};
+
+/* Where `cpuid` reports what generated code may use (Intel's and AMD's manuals).  Others are part of x86-64, or no
+ * instruction that LLVM chooses by itself. */
+static const struct feature FEATURES[] = {
+    {"sse3", 1, 0, ECX, 0, NO_STATE},         {"ssse3", 1, 0, ECX, 9, NO_STATE},
+    {"fma", 1, 0, ECX, 12, YMM},              {"cx16", 1, 0, ECX, 13, NO_STATE},
+    {"sse4.1", 1, 0, ECX, 19, NO_STATE},      {"sse4.2", 1, 0, ECX, 20, NO_STATE},
+    {"movbe", 1, 0, ECX, 22, NO_STATE},       {"popcnt", 1, 0, ECX, 23, NO_STATE},
+    {"avx", 1, 0, ECX, 28, YMM},              {"f16c", 1, 0, ECX, 29, YMM},
+    {"bmi", 7, 0, EBX, 3, NO_STATE},          {"avx2", 7, 0, EBX, 5, YMM},
+    {"bmi2", 7, 0, EBX, 8, NO_STATE},         {"avx512f", 7, 0, EBX, 16, ZMM},
+    {"avx512dq", 7, 0, EBX, 17, ZMM},         {"adx", 7, 0, EBX, 19, NO_STATE},
+    {"avx512ifma", 7, 0, EBX, 21, ZMM},       {"avx512cd", 7, 0, EBX, 28, ZMM},
+    {"avx512bw", 7, 0, EBX, 30, ZMM},         {"avx512vl", 7, 0, EBX, 31, ZMM},
+    {"avx512vbmi", 7, 0, ECX, 1, ZMM},        {"avx512vbmi2", 7, 0, ECX, 6, ZMM},
+    {"gfni", 7, 0, ECX, 8, NO_STATE},         {"avx512vnni", 7, 0, ECX, 11, ZMM},
+    {"avx512bitalg", 7, 0, ECX, 12, ZMM},     {"avx512vpopcntdq", 7, 0, ECX, 14, ZMM},
+    {"amx-bf16", 7, 0, EDX, 22, TILES},       {"avx512fp16", 7, 0, EDX, 23, ZMM},
+    {"amx-tile", 7, 0, EDX, 24, TILES},       {"amx-int8", 7, 0, EDX, 25, TILES},
+    {"avxvnni", 7, 1, EAX, 4, YMM},           {"avx512bf16", 7, 1, EAX, 5, ZMM},
+    {"amx-fp16", 7, 1, EAX, 21, TILES},       {"avxvnniint8", 7, 1, EDX, 4, YMM},
+    {"lzcnt", 0x80000001, 0, ECX, 5, NO_STATE}, {"sse4a", 0x80000001, 0, ECX, 6, NO_STATE},
+};
+
+static uint64_t saved_states(void) {
+    uint32_t r[4], low, high;
+    if (!__get_cpuid(1, &r[EAX], &r[EBX], &r[ECX], &r[EDX]) || !(r[ECX] >> 27 & 1))
+        return 0;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (uint64_t)high << 32 | low;
+}
+
+static int has_feature(const char *name) {
+    for (size_t i = 0; i < sizeof FEATURES / sizeof *FEATURES; i++) {
+        const struct feature *f = &FEATURES[i];
+        uint32_t r[4];
+        if (strcmp(f->name, name))
+            continue;
+        if (!__get_cpuid_count(f->leaf, f->subleaf, &r[EAX], &r[EBX], &r[ECX], &r[EDX]) || !(r[f->where] >> f->bit & 1))
+            return 0;
+        return (saved_states() & f->state) == f->state;
+    }
+    return 1;
+}
+#else
+/* Elsewhere the loader of the operating system decides what a library is for. */
+static int has_feature(const char *name) {
+    (void)name;
+    return 1;
+}
+#endif
+
+#if defined(__x86_64__) && defined(__linux__)
+#include <sys/syscall.h>
+/* Linux gives tiles to processes that asked for them. */
+static int has_permission(const struct tilesmith_program *program) {
+    const long request = 0x1023, tile_data = 18; /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
+    for (const char *const *name = program->features; *name; name++)
+        if (!strcmp(*name, "amx-tile"))
+            return syscall(SYS_arch_prctl, request, tile_data) == 0;
+    return 1;
+}
+#else
+static int has_permission(const struct tilesmith_program *program) {
+    (void)program;
+    return 1;
+}
+#endif
+
+static int runs_here(const struct tilesmith_program *program) {
+    for (const char *const *name = program->features; *name; name++)
+        if (!has_feature(*name))
+            return 0;
+    return has_permission(program);
+}
+
+/* Weights. */
+
+uint64_t tilesmith_sum(const void *data, int64_t bytes) {
+    uint64_t sum = (uint64_t)bytes, factor = 1;
+    const unsigned char *at = data;
+    for (int64_t i = 0; i < bytes; i += 8) {
+        uint64_t word = 0;
+        for (int64_t b = 0; b < 8 && i + b < bytes; b++)
+            word |= (uint64_t)at[i + b] << (8 * b);
+        sum += word * factor;
+        factor += 2;
+    }
+    return sum;
+}
+
+#ifdef CAN_MAP
+/* The whole file in memory, or NULL. */
+static void *read_file(const char *path, int64_t bytes) {
+    struct stat info;
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    void *data = MAP_FAILED;
+    if (file < 0)
+        return NULL;
+    if (!fstat(file, &info) && (int64_t)info.st_size == bytes)
+        data = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, file, 0);
+    close(file);
+    return data == MAP_FAILED ? NULL : data;
+}
+
+static void free_file(void *data, int64_t bytes) { munmap(data, (size_t)bytes); }
+#else
+static void *read_file(const char *path, int64_t bytes) {
+    FILE *file = fopen(path, "rb");
+    char *data = file ? malloc((size_t)bytes + TILESMITH_ALIGNMENT) : NULL, *aligned = NULL;
+    if (data) { /* what malloc gave is kept before the aligned contents */
+        aligned = data + TILESMITH_ALIGNMENT - (uintptr_t)data % TILESMITH_ALIGNMENT;
+        memcpy(aligned - sizeof data, &data, sizeof data);
+        if (fread(aligned, 1, (size_t)bytes, file) != (size_t)bytes || fgetc(file) != EOF) {
+            free(data);
+            aligned = NULL;
+        }
+    }
+    if (file)
+        fclose(file);
+    return aligned;
+}
+
+static void free_file(void *data, int64_t bytes) {
+    void *given;
+    (void)bytes;
+    memcpy(&given, (char *)data - sizeof given, sizeof given);
+    free(given);
+}
+#endif
+
+/* A file of weights begins with this; contents begin at multiples of TILESMITH_ALIGNMENT. */
+struct weights_head {
+    char magic[8];
+    int64_t bytes;   /* of the file */
+    uint64_t sums[6]; /* of the programs' constants: the file belongs to a model if these are the model's */
+};
+
+static int find_constants(struct tilesmith_model *model, const struct tilesmith_options *options) {
+    const struct tilesmith_program *program = model->program;
+    const struct tilesmith_description *d = model->description;
+    model->constants = program->constants;
+    if (!program->constants) {
+        const struct weights_head *head = options->weights_data;
+        int64_t number = program - d->programs;
+        if (head) {
+            if (options->weights_bytes != d->weights_bytes || !is_aligned(head, TILESMITH_ALIGNMENT))
+                return TILESMITH_WEIGHTS;
+        } else {
+            if (!options->weights)
+                return TILESMITH_WEIGHTS;
+            head = model->weights = read_file(options->weights, d->weights_bytes);
+            model->weights_bytes = d->weights_bytes;
+            if (!head)
+                return TILESMITH_WEIGHTS;
+        }
+        if (memcmp(head->magic, "TSWEIGHT", 8) || head->bytes != d->weights_bytes ||
+            head->sums[number] != program->constants_sum)
+            return TILESMITH_WEIGHTS;
+        model->constants = (const char *)head + program->constants_begin;
+    }
+    if (options->verify && tilesmith_sum(model->constants, program->constants_bytes) != program->constants_sum)
+        return TILESMITH_WEIGHTS;
+    return TILESMITH_OK;
+}
+
+/* Making and unmaking. */
+
+static int fill_in(struct tilesmith_model *model, const struct tilesmith_options *options) {
+    const struct tilesmith_description *d = model->description;
+    int64_t i = 0;
+    if (options->threads < 0 || options->threads > TILESMITH_MOST_THREADS)
+        return TILESMITH_ARGUMENT;
+    while (i < d->program_count && !runs_here(&d->programs[i]))
+        i++;
+    if (i == d->program_count)
+        return TILESMITH_CPU;
+    model->program = &d->programs[i];
+    model->threads = options->threads ? options->threads : 1;
+    model->parallel_for = options->parallel_for;
+    if (!model->parallel_for)
+        model->parallel_for = model->threads > 1 ? tilesmith_pool_for : tilesmith_serial_for;
+    model->pool = options->pool;
+    return find_constants(model, options);
+}
+
+int32_t tilesmith_model_create(const struct tilesmith_description *description,
+                               const struct tilesmith_options *options, struct tilesmith_model **model) {
+    struct tilesmith_options all = {TILESMITH_ABI, sizeof all, NULL, NULL, 0, 0, NULL, NULL, 0};
+    int32_t code;
+    if (!model)
+        return TILESMITH_ARGUMENT;
+    *model = NULL;
+    if (options) {
+        if (options->abi != TILESMITH_ABI)
+            return TILESMITH_VERSION;
+        memcpy(&all, options, options->size < sizeof all ? options->size : sizeof all);
+    }
+    struct tilesmith_model *made = calloc(1, sizeof *made);
+    if (!made)
+        return TILESMITH_NO_MEMORY;
+    made->description = description;
+    code = fill_in(made, &all);
+    if (code != TILESMITH_OK) {
+        tilesmith_model_destroy(made);
+        return code;
+    }
+    *model = made;
+    return TILESMITH_OK;
+}
+
+void tilesmith_model_destroy(struct tilesmith_model *model) {
+    if (model && model->weights)
+        free_file(model->weights, model->weights_bytes);
+    free(model);
+}
+
+/* Runs. */
+
+#define MOST_VALUES 512 /* that the function for sizes computes; `tilesmith export` refuses more */
+
+/* The sizes of a run: bytes of arena and of each thread's scratch, then extents of outputs. */
+static int32_t sizes_of(const struct tilesmith_model *model, const int64_t *extents, int64_t *values) {
+    const struct tilesmith_program *program = model->program;
+    if (program->sizes)
+        return extents ? program->sizes(extents, values) : TILESMITH_ARGUMENT;
+    values[0] = program->arena_bytes;
+    values[1] = program->scratch_bytes;
+    return TILESMITH_OK;
+}
+
+/* Bytes of a whole arena, or -1 if they don't fit 64 bits. */
+static int64_t total_bytes(const struct tilesmith_model *model, const int64_t *values) {
+    int64_t scratch = round_up(values[1]);
+    if (values[0] < 0 || scratch < 0 || values[0] > INT64_MAX / 2 || scratch > INT64_MAX / 4 / model->threads)
+        return -1;
+    return HEAD_BYTES + round_up(values[0]) + scratch * model->threads;
+}
+
+int64_t tilesmith_model_arena_bytes(const struct tilesmith_model *model, const int64_t *extents) {
+    int64_t values[MOST_VALUES];
+    if (!model || sizes_of(model, extents, values))
+        return -1;
+    return total_bytes(model, values);
+}
+
+int32_t tilesmith_model_sizes(const struct tilesmith_model *model, const int64_t *extents, int64_t *shapes) {
+    int64_t values[MOST_VALUES];
+    int32_t code;
+    if (!model || !shapes)
+        return TILESMITH_ARGUMENT;
+    code = sizes_of(model, extents, values);
+    for (int64_t o = 0, next = 2; !code && o < model->description->output_count; o++) {
+        const struct tilesmith_tensor *t = &model->description->outputs[o];
+        for (int64_t axis = 0; axis < t->rank; axis++)
+            *shapes++ = model->program->sizes ? values[next++] : t->shape[axis];
+    }
+    return code;
+}
+
+/* Whether all addresses that a run uses are there and aligned to their elements. */
+static int are_usable(const struct tilesmith_tensor *tensors, int64_t count, const void *const *addresses) {
+    if (count && !addresses)
+        return 0;
+    for (int64_t i = 0; i < count; i++)
+        if (tensors[i].home < 0 && (!addresses[i] || !is_aligned(addresses[i], tensors[i].element_bytes)))
+            return 0;
+    return 1;
+}
+
+int32_t tilesmith_model_run(const struct tilesmith_model *model, const int64_t *extents, const void *const *inputs,
+                            void *const *outputs, void *arena) {
+    int64_t values[MOST_VALUES];
+    int32_t code;
+    if (!model || !arena || !is_aligned(arena, TILESMITH_ALIGNMENT))
+        return TILESMITH_ARGUMENT;
+    const struct tilesmith_description *d = model->description;
+    if (!are_usable(d->inputs, d->input_count, inputs) ||
+        !are_usable(d->outputs, d->output_count, (const void *const *)outputs))
+        return TILESMITH_ARGUMENT;
+    code = sizes_of(model, extents, values);
+    if (code)
+        return code;
+    if (total_bytes(model, values) < 0)
+        return TILESMITH_OVERFLOW;
+    char *begin = (char *)arena + HEAD_BYTES;
+    struct tilesmith_context context;
+    memset(&context, 0, sizeof context);
+    context.abi = TILESMITH_ABI;
+    context.size = sizeof context;
+    context.inputs = (void *const *)inputs;
+    context.outputs = outputs;
+    context.constants = model->constants;
+    context.arena = begin;
+    context.arena_bytes = round_up(values[0]);
+    context.scratch = begin + context.arena_bytes;
+    context.scratch_bytes = round_up(values[1]);
+    context.threads = model->threads;
+    context.parallel_for = model->parallel_for;
+    context.pool = model->pool;
+    context.extents = extents;
+    code = model->program->entry(&context);
+    ((struct record *)arena)->failure = context.failure;
+    return code;
+}
+
+/* Errors. */
+
+#define INDEX "an index is outside its axis" /* its values: the index, its position, the extent of the axis */
+
+static const char *meaning(int32_t code) {
+    switch (code) {
+    case TILESMITH_OK: return "no error";
+    case TILESMITH_VERSION: return "the library and its caller have other versions of the native interface";
+    case TILESMITH_MEMORY: return "the arena is too small";
+    case TILESMITH_SIZES: return "an extent is outside the range that the model was compiled for";
+    case TILESMITH_OVERFLOW: return "a size does not fit 64 bits for these extents";
+    case TILESMITH_EXTENT: return "an extent that the run found can't be";
+    case TILESMITH_GROWTH: return "the run needs more memory, as its data say, than there is";
+    case TILESMITH_HOST: return "the model calls a function of the host, and there is none";
+    case TILESMITH_ARGUMENT:
+        return "an argument is NULL, not aligned, or out of range: expected the addresses of all inputs, outputs and "
+               "of an arena aligned to 64 bytes, and extents if the model has symbols";
+    case TILESMITH_CPU: return "this processor lacks instructions that the code needs; export the model for its level";
+    case TILESMITH_WEIGHTS:
+        return "the weights can't be read, are damaged, or belong to another model: expected the file that was written "
+               "with this library, in options.weights";
+    case TILESMITH_NO_MEMORY: return "the system has no memory";
+    default: return "the run failed";
+    }
+}
+
+int64_t tilesmith_model_error(const struct tilesmith_model *model, int32_t code, const void *arena, char *text,
+                              int64_t size) {
+    size_t room = text && size > 0 ? (size_t)size : 0;
+    if (code != TILESMITH_ASSERTION || !model || !arena)
+        return snprintf(room ? text : NULL, room, "%s", meaning(code));
+    const struct tilesmith_failure *f = &((const struct record *)arena)->failure;
+    const struct tilesmith_call *call = &model->program->calls[f->call];
+    const char *message = call->messages[f->assertion];
+    if (!strcmp(message, INDEX) && f->count == 3)
+        return snprintf(room ? text : NULL, room, "%s: expected indices from %lld to %lld, found %lld at position %lld",
+                        call->label, -(long long)f->values[2], (long long)f->values[2] - 1, (long long)f->values[0],
+                        (long long)f->values[1]);
+    int64_t length = snprintf(room ? text : NULL, room, "%s: %s", call->label, message);
+    for (int32_t i = 0; i < f->count && i < TILESMITH_VALUES; i++) {
+        size_t used = (size_t)length < room ? (size_t)length : room;
+        length += snprintf(room > used ? text + used : NULL, room - used, "%s%lld", i ? ", " : ": found ",
+                           (long long)f->values[i]);
+    }
+    return length;
+}

@@ -1,0 +1,9 @@
+# find_package(NAME CONFIG) with this folder in CMAKE_PREFIX_PATH gives the target NAME::NAME.
+find_package(Threads REQUIRED)
+if(NOT TARGET NAME::NAME)
+  add_library(NAME::NAME KIND IMPORTED)
+  set_target_properties(NAME::NAME PROPERTIES
+    PLACE "${CMAKE_CURRENT_LIST_DIR}/lib/FILE"
+    INTERFACE_INCLUDE_DIRECTORIES "${CMAKE_CURRENT_LIST_DIR}/include"
+    INTERFACE_LINK_LIBRARIES "Threads::Threads;m")
+endif()

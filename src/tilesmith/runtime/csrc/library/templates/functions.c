@@ -1,0 +1,29 @@
+EXPORTED int32_t NAME_create(const struct tilesmith_options *options, struct tilesmith_model **model) {
+    return tilesmith_model_create(&description, options, model);
+}
+
+EXPORTED void NAME_destroy(struct tilesmith_model *model) { tilesmith_model_destroy(model); }
+
+EXPORTED int64_t NAME_arena_bytes(const struct tilesmith_model *model, const int64_t *extents) {
+    return tilesmith_model_arena_bytes(model, extents);
+}
+
+EXPORTED int32_t NAME_sizes(const struct tilesmith_model *model, const int64_t *extents, int64_t *shapes) {
+    return tilesmith_model_sizes(model, extents, shapes);
+}
+
+EXPORTED int32_t NAME_run(const struct tilesmith_model *model, const int64_t *extents, const void *const *inputs,
+                          void *const *outputs, void *arena) {
+    return tilesmith_model_run(model, extents, inputs, outputs, arena);
+}
+
+EXPORTED int64_t NAME_error(const struct tilesmith_model *model, int32_t code, const void *arena, char *text,
+                            int64_t size) {
+    return tilesmith_model_error(model, code, arena, text, size);
+}
+
+EXPORTED const struct tilesmith_description *NAME_description(void) { return &description; }
+
+EXPORTED const char *NAME_version(void) { return description.version; }
+
+EXPORTED uint32_t NAME_abi(void) { return TILESMITH_ABI; }

@@ -1,0 +1,17 @@
+int32_t NAME_create(const struct tilesmith_options *options, struct tilesmith_model **model);
+void NAME_destroy(struct tilesmith_model *model);
+int64_t NAME_arena_bytes(const struct tilesmith_model *model, const int64_t *extents);
+int32_t NAME_sizes(const struct tilesmith_model *model, const int64_t *extents, int64_t *shapes);
+int32_t NAME_run(const struct tilesmith_model *model, const int64_t *extents, const void *const *inputs,
+                 void *const *outputs, void *arena);
+int64_t NAME_error(const struct tilesmith_model *model, int32_t code, const void *arena, char *text, int64_t size);
+
+/* Names, types and shapes; the library's version; the version of its native interface (TILESMITH_ABI). */
+const struct tilesmith_description *NAME_description(void);
+const char *NAME_version(void);
+uint32_t NAME_abi(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

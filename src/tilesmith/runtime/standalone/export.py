@@ -1,0 +1,249 @@
+"""`export`: a folder with a model's library, headers, weights and an example."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import struct
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+
+from tilesmith.codegen.functions import OUTPUTS
+from tilesmith.runtime.native import ALIGNMENT, round_up
+from tilesmith.runtime.program import Program
+from tilesmith.support.errors import UsageError
+from tilesmith.support.version import VERSION
+
+from .elf import private
+from .tables import Weights, function_name, header, source, template
+from .toolchain import SOURCES, Toolchain, toolchain
+
+Format: TypeAlias = Literal["shared", "static", "object"]
+WeightsPlace: TypeAlias = Literal["file", "inside"]
+
+MOST_PROGRAMS = 6
+"""Programs in one library: the head of the file of weights has room for so many sums."""
+MOST_VALUES = 512
+"""Sizes that a run may compute: the room that `model.c` has on its stack."""
+_MAGIC = b"TSWEIGHT"
+_CMAKE: dict[Format, dict[str, str]] = {
+    "shared": {"KIND": "SHARED", "PLACE": "IMPORTED_LOCATION"},
+    "static": {"KIND": "STATIC", "PLACE": "IMPORTED_LOCATION"},
+    "object": {"KIND": "OBJECT", "PLACE": "IMPORTED_OBJECTS"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What was written.
+
+    library: the library or object.
+    header: its C header.
+    weights: the file of weights; None where they are inside.
+    files: all files.
+    code_bytes: size of the library without weights inside it.
+    """
+
+    library: Path
+    header: Path
+    weights: Path | None
+    files: tuple[Path, ...]
+    code_bytes: int
+
+
+def export(
+    programs: Sequence[Program],
+    folder: str | Path,
+    name: str,
+    format: Format = "shared",
+    weights: WeightsPlace = "file",
+    threads: int = 1,
+) -> Exported:
+    """Write a C library of a model: `include/NAME.h`, `lib/libNAME.so`, `NAME.weights`, and an
+    example, a C++ header and files for CMake and pkg-config.
+
+    programs: one model compiled for several levels of one kind of processor, the best first.  The
+        library takes the first that its processor can run.
+    folder: is made; files of the same names are replaced.
+    name: of the library and its functions: a C identifier.
+    threads: that the programs were scheduled for.
+
+    Raises UsageError for what can't be exported, and where no compiler is found.
+    """
+    _check(programs, name, format, weights)
+    tools = toolchain(programs[0].target)
+    folder = Path(folder)
+    try:
+        for part in ("include", "lib/pkgconfig"):
+            (folder / part).mkdir(parents=True, exist_ok=True)
+        return _write(programs, folder, name, format, weights, threads, tools)
+    except OSError as e:
+        raise UsageError(f"{str(folder)!r} can't be written: {e.strerror or e}") from e
+
+
+def _check(programs: Sequence[Program], name: str, format: str, weights: str) -> None:
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,63}", name):
+        raise UsageError(
+            f"name of a library: expected a C identifier (letters, digits, _), found {name!r}"
+        )
+    if format not in get_args(Format):
+        raise UsageError(f"format: expected one of {get_args(Format)}, found {format!r}")
+    if weights not in get_args(WeightsPlace):
+        raise UsageError(f"weights: expected one of {get_args(WeightsPlace)}, found {weights!r}")
+    if len(programs) > MOST_PROGRAMS:
+        raise UsageError(
+            f"one library is for at most {MOST_PROGRAMS} targets, {len(programs)} given"
+        )
+    kinds = sorted({p.target.triple for p in programs})
+    if len(kinds) > 1:
+        raise UsageError(f"one library is for one kind of processor, not {', '.join(kinds)}")
+    for p in programs:
+        if p.needs_callbacks or p.uses_objects:
+            calls = sorted({c.label for c in p.host_calls})
+            raise UsageError(
+                "the model calls functions of Python, which a library does not have"
+                + (f": {', '.join(calls)}" if calls else "")
+                + "; compile it with fallback='error' to see what has no native code"
+            )
+        if p.needs_growth:
+            raise UsageError(
+                "sizes in the model depend on its data, without a bound that is known before, and "
+                "a library's runs allocate nothing.  Fix inputs that sizes depend on with values="
+            )
+        if p.size_values > MOST_VALUES:
+            raise UsageError(
+                f"a run computes {p.size_values} sizes, a library's at most {MOST_VALUES}; fix "
+                "some dimensions with shapes="
+            )
+
+
+def _write(
+    programs: Sequence[Program], folder: Path, name: str, format: Format, weights: WeightsPlace,
+    threads: int, tools: Toolchain,
+) -> Exported:  # fmt: skip
+    places, file_bytes = _places(programs, name, weights)
+    include = folder / "include"
+    texts = {
+        include / f"{name}.h": header(name, programs, threads, file_bytes),
+        include / f"{name}.hpp": template("model.hpp", name),
+        folder / "main.c": template("main.c", name),
+        folder / "lib" / "pkgconfig" / f"{name}.pc": template("package.pc", name, VERSION=VERSION),
+    }
+    library = (
+        folder
+        / "lib"
+        / {"shared": f"lib{name}.so", "static": f"lib{name}.a"}.get(format, f"{name}.o")
+    )
+    texts[folder / f"{name}Config.cmake"] = template(
+        "config.cmake", name, FILE=library.name, **_CMAKE[format]
+    )
+    for path, text in texts.items():
+        path.write_text(text, encoding="utf-8")
+    copied = [SOURCES / "tilesmith.h", SOURCES / "library" / "tilesmith_model.h"]
+    for path in copied:
+        shutil.copyfile(path, include / path.name)
+    written = folder / f"{name}.weights" if weights == "file" else None
+    if written is not None:
+        _write_weights(written, programs, places, file_bytes)
+    with tempfile.TemporaryDirectory(prefix="tilesmith-") as scratch:
+        objects = _objects(programs, name, places, file_bytes, include, Path(scratch), tools)
+        make = {"shared": tools.shared, "static": tools.static, "object": tools.merged}[format]
+        make(objects, library)
+    inside = sum(p.constants.nbytes for p in programs) if weights == "inside" else 0
+    files = (library, *texts, *(include / p.name for p in copied))
+    return Exported(
+        library,
+        include / f"{name}.h",
+        written,
+        (*files, written) if written else files,
+        library.stat().st_size - inside,
+    )
+
+
+def _objects(
+    programs: Sequence[Program], name: str, places: Sequence[Weights], file_bytes: int,
+    include: Path, scratch: Path, tools: Toolchain,
+) -> list[Path]:  # fmt: skip
+    """The objects of a library: the program's code, its tables, the runtime, weights inside."""
+    found: dict[str, Path] = {}
+    for level, program in enumerate(programs):
+        rename = partial(function_name, name, level)
+        for symbol, code in program.objects.items():
+            path = scratch / f"{rename(symbol)}.o"
+            if rename(symbol) not in found:
+                path.write_bytes(private(code, rename))
+                found[rename(symbol)] = path
+    tables = scratch / f"{name}.c"
+    tables.write_text(source(name, programs, places, file_bytes), encoding="utf-8")
+    own = scratch / f"{name}_tables.o"
+    tools.compile(tables, own, f"-I{include}")
+    objects = [own, *found.values()]
+    for part in (SOURCES / "library" / "model.c", SOURCES / "pool.c"):
+        compiled = scratch / f"tilesmith_{part.stem}.o"
+        tools.compile(part, compiled)
+        compiled.write_bytes(private(compiled.read_bytes(), str))
+        objects.append(compiled)
+    for program, place in zip(programs, places, strict=True):
+        if place.symbol:
+            objects.append(_embedded(program, place, scratch, tools))
+    return objects
+
+
+def _embedded(program: Program, place: Weights, scratch: Path, tools: Toolchain) -> Path:
+    """An object with the constants of a program."""
+    raw, text, made = (scratch / f"{place.symbol}{end}" for end in (".bin", ".S", ".o"))
+    program.constants.tofile(raw)
+    text.write_text(
+        f".section .rodata\n.balign {ALIGNMENT}\n.globl {place.symbol}\n.hidden {place.symbol}\n"
+        f'{place.symbol}:\n.incbin "{raw}"\n.section .note.GNU-stack,"",%progbits\n'
+    )
+    tools.compile(text, made)
+    return made
+
+
+def _places(
+    programs: Sequence[Program], name: str, weights: WeightsPlace
+) -> tuple[list[Weights], int]:
+    """Where each program's constants lie, and the size of their file, which has equal ones once."""
+    begin, seen, places = ALIGNMENT, dict[int, int](), []
+    for level, program in enumerate(programs):
+        total = weights_sum(program.constants)
+        if weights == "inside":
+            places.append(Weights(f"{name}_{level}_weights", 0, total))
+            continue
+        if total not in seen:
+            seen[total] = begin
+            begin += round_up(program.constants.nbytes)
+        places.append(Weights("", seen[total], total))
+    return places, begin if weights == "file" else 0
+
+
+def _write_weights(
+    path: Path, programs: Sequence[Program], places: Sequence[Weights], file_bytes: int
+) -> None:
+    """The file of weights: `struct weights_head` of `model.c`, then the programs' constants."""
+    sums = [w.sum for w in places] + [0] * (MOST_PROGRAMS - len(places))
+    with path.open("wb") as f:
+        f.write(struct.pack(f"<8sq{MOST_PROGRAMS}Q", _MAGIC, file_bytes, *sums))
+        for program, place in zip(programs, places, strict=True):
+            f.seek(place.begin)
+            f.write(program.constants.data)
+        f.truncate(file_bytes)
+
+
+def weights_sum(data: np.ndarray) -> int:
+    """`tilesmith_sum` of bytes."""
+    raw = np.zeros(-(-data.nbytes // 8) * 8, np.uint8)
+    raw[: data.nbytes] = data
+    words = raw.view("<u8")
+    factors = 2 * np.arange(len(words), dtype=np.uint64) + np.uint64(1)
+    return (int((words * factors).sum(dtype=np.uint64)) + data.nbytes) % (1 << 64)
+
+
+assert OUTPUTS == 2  # `model.c` finds the extents of outputs behind the two sizes of memory

@@ -1,0 +1,202 @@
+"""The C texts of a library: its tables, and the header that its users include."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilesmith.codegen.functions import ENTRY, SIZES
+from tilesmith.runtime.arrays import stored_dtype, stored_shape
+from tilesmith.runtime.native import round_up
+from tilesmith.runtime.program import Program, TensorSpec
+from tilesmith.support.version import VERSION
+
+TEMPLATES = Path(__file__).parents[1] / "csrc" / "library" / "templates"
+"""The folder of texts in which NAME and UPPER stand for a library's name."""
+
+HEAD_BYTES = 128
+"""Bytes at the beginning of an arena that `model.c` takes for itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Where the constants of a program lie.
+
+    symbol: of the array that holds them in the library; "" where they are in a file.
+    begin: offset in the file, in bytes.
+    sum: their checksum (see `tilesmith_sum`).
+    """
+
+    symbol: str
+    begin: int
+    sum: int
+
+
+def template(file: str, name: str, **others: str) -> str:
+    """A text for the library `name`; others: more words in it, and what they stand for."""
+    text = (TEMPLATES / file).read_text(encoding="utf-8")
+    for word, value in {"NAME": name, "UPPER": name.upper(), **others}.items():
+        text = text.replace(word, value)
+    return text
+
+
+def function_name(name: str, level: int, symbol: str) -> str:
+    """What a function of a program is called in a library: kernels, whose names are hashes of their
+    contents, keep theirs.
+    """
+    if symbol.startswith(ENTRY.removesuffix("main")):
+        return f"{name}_{level}_{symbol.removeprefix('tilesmith_')}"
+    return symbol
+
+
+def source(
+    name: str, programs: Sequence[Program], weights: Sequence[Weights], file_bytes: int
+) -> str:
+    """The C file that defines a library's functions: tables for `model.c`, and calls of it.
+
+    file_bytes: size of the file of weights; 0: there is none.
+    """
+    first = programs[0]
+    names = [s.name for s in first.symbols]
+    parts = [f'#include "{name}.h"', "#include <stddef.h>", "#define NONE NULL"]
+    parts.append('#define EXPORTED __attribute__((visibility("default")))')
+    parts += _tensors("inputs", first.inputs, {}, names)
+    parts += _tensors("outputs", first.outputs, dict(first.in_place), names)
+    symbols = [
+        f"{{{_text(s.name)}, {s.sizes.low}, {s.sizes.high}}}" for s in first.symbols
+    ]  # fmt: skip
+    parts.append(_array("struct tilesmith_symbol", "symbols", symbols))
+    for level, (program, place) in enumerate(zip(programs, weights, strict=True)):
+        parts += _functions(name, level, program, place)
+    rows = [_program(name, i, p, w) for i, (p, w) in enumerate(zip(programs, weights, strict=True))]
+    parts.append(_array("struct tilesmith_program", "programs", rows))
+    counts = f"{len(first.inputs)}, {len(first.outputs)}, {len(first.symbols)}"
+    version = _text(f"Tilesmith {VERSION}")
+    parts.append(
+        f"static const struct tilesmith_description description = {{{_text(name)}, {version}, "
+        f"inputs, outputs, symbols,\n    {counts}, {file_bytes}, programs, {len(programs)}}};"
+    )
+    parts.append(template("functions.c", name))
+    return "\n\n".join(parts)
+
+
+def header(name: str, programs: Sequence[Program], threads: int, file_bytes: int) -> str:
+    """The header of a library: its functions, and sizes as constants."""
+    first, upper = programs[0], name.upper()
+    lines = [
+        f"/* {name}: a model compiled by Tilesmith {VERSION} "
+        f"for {', '.join(p.target.name for p in programs)}.",
+        " *",
+        *_described("Inputs", first.inputs),
+        *_described("Outputs", first.outputs),
+        *(
+            f" * Extent {i}: {s.name}, from {s.sizes.low} to {s.sizes.high}"
+            for i, s in enumerate(first.symbols)
+        ),
+        " *",
+        " * Every function is described at its namesake in tilesmith_model.h. */",
+        f"#ifndef {upper}_H",
+        f"#define {upper}_H",
+        "",
+        '#include "tilesmith_model.h"',
+        "",
+        "#ifdef __cplusplus",
+        'extern "C" {',
+        "#endif",
+        "",
+        f"#define {upper}_INPUT_COUNT {len(first.inputs)}",
+        f"#define {upper}_OUTPUT_COUNT {len(first.outputs)}",
+        f"#define {upper}_EXTENT_COUNT {len(first.symbols)}",
+        f"#define {upper}_WEIGHTS_BYTES ((int64_t){file_bytes}) /* of the file; 0: none */",
+    ]
+    for kind, specs in (("INPUT", first.inputs), ("OUTPUT", first.outputs)):
+        for i, s in enumerate(specs):
+            if s.is_static:
+                size = stored_dtype(s.dtype).itemsize * math.prod(stored_shape(s))
+                lines.append(f"#define {upper}_{kind}_{i}_BYTES ((int64_t){size})")
+    if not first.symbols:
+        arena = max(round_up(p.arena_bytes) for p in programs) + HEAD_BYTES
+        scratch = max(round_up(p.scratch_bytes) for p in programs)
+        lines.append(
+            f"#define {upper}_ARENA_BYTES(threads) ((int64_t){arena} + (threads) * "
+            f"(int64_t){scratch})"
+        )
+    lines += [f"#define {upper}_THREADS {threads} /* that its schedules were made for */", ""]
+    return "\n".join([*lines, template("prototypes.h", name)])
+
+
+def _described(title: str, specs: Sequence[TensorSpec]) -> list[str]:
+    return [f" * {title}:"] + [f" *   {i}: {_comment(str(s))}" for i, s in enumerate(specs)]
+
+
+def _comment(text: str) -> str:
+    return text.replace("*/", "* /").replace("\n", " ")
+
+
+def _text(value: str) -> str:
+    """A C string literal, in ASCII."""
+    escaped = "".join(
+        c if " " <= c <= "~" and c not in '"\\?' else "".join(f"\\{b:03o}" for b in c.encode())
+        for c in value
+    )
+    return f'"{escaped}"'
+
+
+def _array(type: str, name: str, rows: Iterable[str]) -> str:
+    """A constant array; C has none without elements, so that one is zero."""
+    rows = list(rows)
+    body = ",\n".join(f"    {r}" for r in rows) if rows else "    {0}"
+    return f"static const {type} {name}[] = {{\n{body}\n}};"
+
+
+def _tensors(
+    name: str, specs: Sequence[TensorSpec], homes: dict[int, int], symbols: Sequence[str]
+) -> list[str]:
+    shapes, rows = [], []
+    numbers = {s: -1 - i for i, s in enumerate(symbols)}
+    for i, s in enumerate(specs):
+        extents = [
+            str(d if isinstance(d, int) else numbers.get(d, "INT64_MIN")) for d in stored_shape(s)
+        ]
+        shapes.append(f"static const int64_t {name}_{i}[] = {{{', '.join(extents) or '0'}}};")
+        rows.append(
+            f"{{{_text(s.name)}, {_text(str(s.dtype))}, {stored_dtype(s.dtype).itemsize}, "
+            f"{len(extents)}, {name}_{i}, {homes.get(i, -1)}}}"
+        )
+    return ["\n".join(shapes), _array("struct tilesmith_tensor", name, rows)]
+
+
+def _functions(name: str, level: int, program: Program, weights: Weights) -> list[str]:
+    """Declarations of a program's functions and constants, and the tables of its calls."""
+    entry = function_name(name, level, ENTRY)
+    lines = [f"extern int32_t {entry}(struct tilesmith_context *context);"]
+    if program.symbols:
+        sizes = function_name(name, level, SIZES)
+        lines.append(f"extern int32_t {sizes}(const int64_t *extents, int64_t *values);")
+    if weights.symbol:
+        lines.append(f"extern const unsigned char {weights.symbol}[];")
+    features = [*(_text(f) for f in sorted(program.target.features)), "NONE"]
+    lines.append(f"static const char *const features_{level}[] = {{{', '.join(features)}}};")
+    messages: dict[tuple[str, ...], str] = {}
+    for call in program.calls:
+        if call.messages and call.messages not in messages:
+            variable = messages[call.messages] = f"messages_{level}_{len(messages)}"
+            texts = ", ".join(map(_text, call.messages))
+            lines.append(f"static const char *const {variable}[] = {{{texts}}};")
+    rows = [
+        f"{{{_text(c.label or c.symbol)}, {messages.get(c.messages, 'NONE')}}}"
+        for c in program.calls
+    ]
+    return ["\n".join(lines), _array("struct tilesmith_call", f"calls_{level}", rows)]
+
+
+def _program(name: str, level: int, program: Program, weights: Weights) -> str:
+    sizes = function_name(name, level, SIZES) if program.symbols else "NONE"
+    values = (
+        f"features_{level}", function_name(name, level, ENTRY), sizes, program.size_values,
+        program.arena_bytes, program.scratch_bytes, weights.symbol or "NONE",
+        program.constants.nbytes, weights.begin, f"UINT64_C({weights.sum})", f"calls_{level}",
+    )  # fmt: skip
+    return f"{{{', '.join(map(str, values))}}}"

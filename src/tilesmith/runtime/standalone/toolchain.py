@@ -1,0 +1,85 @@
+"""The C compiler, linker and archiver for a target: this machine's, else those of `ziglang`."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilesmith.codegen.c.compiler import ZIG, find_compiler
+from tilesmith.codegen.targets import host
+from tilesmith.ir.target import Target
+from tilesmith.support.errors import UsageError
+
+SOURCES = Path(__file__).parents[1] / "csrc"
+"""The folder of the runtime's C files."""
+
+FLAGS = (
+    "-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-pthread",
+    "-fno-sanitize=undefined",  # zig traps on undefined behaviour by default
+)  # fmt: skip
+"""Understood by gcc, clang and zig."""
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """Commands that make files for one target.
+
+    compiler: compiles and links C.
+    archiver: makes static libraries.
+    """
+
+    compiler: tuple[str, ...]
+    archiver: tuple[str, ...]
+
+    def compile(self, source: Path, to: Path, *flags: str) -> None:
+        """An object of a C or assembly file.  Raises UsageError as all methods do."""
+        includes = (f"-I{SOURCES}", f"-I{SOURCES / 'library'}")
+        self._run((*self.compiler, *FLAGS, *includes, *flags, "-c", str(source), "-o", str(to)))
+
+    def shared(self, objects: Sequence[Path], to: Path) -> None:
+        """A shared library, which stays loaded: the threads of its pool run its code."""
+        stays = ("-Wl,-z,nodelete", f"-Wl,-soname,{to.name}", "-Wl,-z,noexecstack")
+        files = map(str, objects)
+        self._run((*self.compiler, "-shared", "-o", str(to), *files, *stays, "-lm", "-pthread"))
+
+    def static(self, objects: Sequence[Path], to: Path) -> None:
+        """A static library."""
+        to.unlink(missing_ok=True)
+        self._run((*self.archiver, "rcs", str(to), *map(str, objects)))
+
+    def merged(self, objects: Sequence[Path], to: Path) -> None:
+        """One object."""
+        self._run((*self.compiler, "-r", "-nostdlib", "-o", str(to), *map(str, objects)))
+
+    def _run(self, command: Sequence[str]) -> None:
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        if run.returncode:
+            raise UsageError(
+                f"{' '.join(command[:4])} ... failed with status {run.returncode}:\n"
+                f"{run.stderr.strip()[-2000:]}"
+            )
+
+
+def toolchain(target: Target) -> Toolchain:
+    """The tools for a target: this machine's for its own kind, else those of `ziglang`.
+
+    Raises UsageError when there are none.
+    """
+    arch, native = target.triple.split("-")[0], host().triple.split("-")[0]
+    archiver = shutil.which("ar")
+    if arch == native and "linux" in target.triple:
+        compiler = find_compiler()
+        if compiler[0] != sys.executable and archiver is not None:
+            return Toolchain(compiler, (archiver,))
+    if importlib.util.find_spec("ziglang") is None:
+        raise UsageError(
+            f"a library for {target.triple} needs a compiler and an archiver for it: expected the "
+            "package ziglang (pip install ziglang), or cc and ar on PATH for this machine's own "
+            "kind of processor; found neither"
+        )
+    return Toolchain((*ZIG, "cc", "-target", f"{arch}-linux-gnu"), (*ZIG, "ar"))
