@@ -44,6 +44,7 @@ from tilesmith.ops.pool import AvgPool, GlobalAvgPool, MaxPool
 from tilesmith.ops.resize import Resize
 from tilesmith.ops.shape import DepthToSpace, Expand, SpaceToDepth, Transpose
 from tilesmith.ops.slicing import Concat, Flip, Pad, Slice, Split, Tile
+from tilesmith.runtime.arguments import Arguments
 from tilesmith.runtime.function import NativeFunction
 from tilesmith.strategy.cpu import lower_by_rule
 from tilesmith.strategy.cpu.layouts import layout_policy
@@ -156,7 +157,7 @@ def build(body: Graph, session: driver.Session, threads: int) -> NativeFunction:
     func = lower_by_rule(body, session.target, "k")
     kernel = session.backend.emit(driver.lower_loops(func, session), session.target)
     code = session.backend.compile(kernel.text, session.target, session.options.opt_level)
-    return NativeFunction(kernel, code, func.params, func.outputs, session.target, threads)
+    return NativeFunction(kernel, code, Arguments(func), session.target, threads)
 
 
 def array_for(value: Value, rng: np.random.Generator, most: int) -> np.ndarray:

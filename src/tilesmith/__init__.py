@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tilesmith.runtime.executable import Executable
     from tilesmith.support.errors import (
         AccuracyError,
+        DeviceError,
         ExpressionError,
         InternalError,
         ModelError,
@@ -52,6 +53,7 @@ __version__ = VERSION
 
 __all__ = [
     "AccuracyError",
+    "DeviceError",
     "Executable",
     "ExpressionError",
     "Graph",
@@ -100,6 +102,7 @@ __getattr__, __dir__ = exports(
         "tilesmith.runtime.executable": ["Executable"],
         "tilesmith.support.errors": [
             "AccuracyError",
+            "DeviceError",
             "ExpressionError",
             "InternalError",
             "ModelError",

@@ -12,6 +12,7 @@ from tilesmith.codegen.targets import covers, host, target
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.expr import Expr, Load, Ramp, Var, const
 from tilesmith.loop.nodes import Buffer, For, Func, Stmt, Store
+from tilesmith.runtime.arguments import Arguments
 from tilesmith.runtime.function import NativeFunction
 
 TARGETS = [
@@ -22,9 +23,7 @@ TARGETS = [
 def native(func: Func, target_name: str = "native", threads: int = 2) -> NativeFunction:
     t = target(target_name)
     kernel = emit(func, t)
-    return NativeFunction(
-        kernel, compile_object(kernel.text, t), func.params, func.outputs, t, threads
-    )
+    return NativeFunction(kernel, compile_object(kernel.text, t), Arguments(func), t, threads)
 
 
 def run(

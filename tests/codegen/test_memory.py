@@ -29,6 +29,7 @@ from tilesmith.ir.expr import (
     const,
 )  # fmt: skip
 from tilesmith.loop.nodes import Allocate, Buffer, Func, If, LetStmt, Store, seq
+from tilesmith.runtime.arguments import Arguments
 from tilesmith.runtime.function import NativeFunction
 from tilesmith.support.errors import ScheduleError
 
@@ -383,7 +384,5 @@ def test_elements_at_indices_side_by_side(lanes: int, cpu: str, target: str) -> 
     values = np.arange(rows * 50, dtype=np.float32)
     places = np.random.default_rng(0).integers(0, 50, n)
     out = np.zeros(rows * n, np.float32)
-    NativeFunction(kernel, code, func.params, func.outputs, target_named(target), 1)(
-        values, places, out
-    )
+    NativeFunction(kernel, code, Arguments(func), target_named(target), 1)(values, places, out)
     np.testing.assert_array_equal(out.reshape(rows, n), values.reshape(rows, 50)[:, places])

@@ -13,6 +13,7 @@ from tilesmith.ir.dtypes import f32, i64
 from tilesmith.ir.expr import Load, Ramp, Var, const
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Buffer, For, Func, Stmt, Store, seq
+from tilesmith.runtime.arguments import Arguments
 from tilesmith.runtime.function import NativeFunction
 
 SMALL = target("native").with_model(l3_bytes=1 << 12)
@@ -71,7 +72,7 @@ def run(func: Func, values: np.ndarray, offset: int = 0) -> np.ndarray:
     """The result, written `offset` bytes after the start of a cache line."""
     kernel = emit(func, SMALL)
     code = compile_object(kernel.text, SMALL)
-    native = NativeFunction(kernel, code, func.params, func.outputs, SMALL, 2)
+    native = NativeFunction(kernel, code, Arguments(func), SMALL, 2)
     memory = np.zeros(values.nbytes + 128, np.uint8)
     start = -memory.ctypes.data % 64 + offset
     out = memory[start : start + values.nbytes].view(np.float32)
@@ -101,9 +102,7 @@ def test_scalars_reach_both_forms() -> None:
     body = serial(I, n, Store(y, (at,), Load(x, (at,))))
     func = Func("some", (x, y, n), (y,), body)
     kernel = emit(func, SMALL)
-    native = NativeFunction(
-        kernel, compile_object(kernel.text, SMALL), func.params, func.outputs, SMALL, 1
-    )
+    native = NativeFunction(kernel, compile_object(kernel.text, SMALL), Arguments(func), SMALL, 1)
     values = np.ones(ROWS * 16, np.float32)
     for start in (0, 1):
         out = np.zeros(ROWS * 16 + 17, np.float32)

@@ -14,6 +14,7 @@ from tilesmith.codegen.targets import host
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.expr import Load, Var, const
 from tilesmith.loop.nodes import Buffer, For, Func, Store
+from tilesmith.runtime.arguments import Arguments
 from tilesmith.runtime.function import NativeFunction
 from tilesmith.support.errors import ModelError, ScheduleError, UsageError
 
@@ -28,9 +29,7 @@ def doubled() -> NativeFunction:
     body = For(i, const(0), n * (n + 1), "serial", Store(y, (i,), Load(x, (i,)) * Cast(scale, f32)))
     func = Func("scaled", (x, y, n, scale), (y,), body)
     kernel = emit(func, host())
-    return NativeFunction(
-        kernel, compile_object(kernel.text, host()), func.params, func.outputs, host()
-    )
+    return NativeFunction(kernel, compile_object(kernel.text, host()), Arguments(func), host())
 
 
 def test_symbolic_dimensions_come_from_the_arrays() -> None:
@@ -162,7 +161,7 @@ def test_arguments_of_many_kinds() -> None:
     given = [np.full(4, i, np.float32) for i in range(19)]
     mask = np.array([True, False, True, True])
     out = np.full(4, -1, np.float32)
-    f(*given, mask, np.full(4, 0.5, f.buffers[20].dtype.numpy), out)
+    f(*given, mask, np.full(4, 0.5, f.arguments.buffers[20].dtype.numpy), out)
     np.testing.assert_array_equal(out, np.where(mask, 171.5, 0))
     with pytest.raises(ModelError, match="argument 'half': expected element type bf16"):
         f(*given, mask, np.zeros(4, np.uint16), out)

@@ -22,6 +22,7 @@ from tilesmith.loop.text import print_func
 from tilesmith.ops.base import Op
 from tilesmith.ops.shape import SpaceToDepth, Transpose
 from tilesmith.ops.slicing import Slice, Tile
+from tilesmith.runtime.arguments import Arguments
 from tilesmith.runtime.function import NativeFunction
 from tilesmith.strategy.cpu import lower_by_rule
 from tilesmith.support.options import Options
@@ -49,7 +50,7 @@ def kernel_of(graph: Graph, target: str, streamed: bool) -> NativeFunction:
     func = lower_by_rule(node.op.body, machine, "k")
     kernel = emit(expand_math(driver.run_loop_passes(func, session), machine), machine)
     code = compile_object(kernel.text, machine)
-    return NativeFunction(kernel, code, func.params, func.outputs, machine, threads=2)
+    return NativeFunction(kernel, code, Arguments(func), machine, threads=2)
 
 
 def check(graph: Graph, target: str, streamed: bool, offset: int) -> None:

@@ -24,6 +24,7 @@ from tilesmith.loop.text import print_func
 from tilesmith.ops.activation import Gelu
 from tilesmith.ops.elementwise import Add
 from tilesmith.ops.matmul import MatMul
+from tilesmith.runtime.arguments import Arguments
 from tilesmith.runtime.function import NativeFunction
 from tilesmith.strategy.cpu import lower_by_rule
 from tilesmith.strategy.cpu.contraction import single_row_vectors
@@ -68,7 +69,7 @@ def check(graph: Graph, machine: Target, tolerance: float = 1e-4, threads: int =
     kernel = emit(expand_math(driver.run_loop_passes(func, session), machine), machine)
     code = compile_object(kernel.text, machine)
     found = np.full(want.shape, 7).astype(want.dtype)
-    NativeFunction(kernel, code, func.params, func.outputs, machine, threads)(*inputs, found)
+    NativeFunction(kernel, code, Arguments(func), machine, threads)(*inputs, found)
     error = np.abs(found.astype(np.float64) - want.astype(np.float64)).max()
     assert error <= tolerance * np.abs(want.astype(np.float64)).max()
 

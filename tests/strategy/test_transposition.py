@@ -20,6 +20,7 @@ from tilesmith.ops.activation import Relu
 from tilesmith.ops.elementwise import Add
 from tilesmith.ops.shape import Transpose
 from tilesmith.ops.slicing import Slice
+from tilesmith.runtime.arguments import Arguments
 from tilesmith.runtime.function import NativeFunction
 from tilesmith.strategy.cpu import lower_by_rule
 from tilesmith.support.options import Options
@@ -113,9 +114,7 @@ def test_any_size_on_any_target(kind: str, target: str, data: st.DataObject) -> 
     interpret(func, [x.ravel(), expected.reshape(-1)])
     kernel = emit(expand_math(func, session.target), session.target)
     code = compile_object(kernel.text, session.target, 2)
-    NativeFunction(kernel, code, func.params, func.outputs, session.target, 1)(
-        x.ravel(), found.reshape(-1)
-    )
+    NativeFunction(kernel, code, Arguments(func), session.target, 1)(x.ravel(), found.reshape(-1))
     np.testing.assert_array_equal(expected, x.T)
     np.testing.assert_array_equal(found, x.T)
 
@@ -147,8 +146,6 @@ def test_rows_of_any_length_are_written_by_whole_lines(target: str, data: st.Dat
     if machine.vector_bits == 512:
         assert "!nontemporal" in kernel.text
     code = compile_object(kernel.text, machine, 2)
-    NativeFunction(kernel, code, func.params, func.outputs, machine, 1)(
-        x.ravel(), found.reshape(-1)
-    )
+    NativeFunction(kernel, code, Arguments(func), machine, 1)(x.ravel(), found.reshape(-1))
     np.testing.assert_array_equal(expected, x.T)
     np.testing.assert_array_equal(found, x.T)

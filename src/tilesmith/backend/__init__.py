@@ -7,10 +7,11 @@ from tilesmith.ir.target import Target
 from .base import Backend, LoopPass
 from .c import C
 from .cpu import CPU
+from .opencl import OPENCL
 
-__all__ = ["BACKENDS", "CPU", "Backend", "C", "LoopPass", "backend_of"]
+__all__ = ["BACKENDS", "CPU", "OPENCL", "Backend", "C", "LoopPass", "backend_of"]
 
-BACKENDS: dict[str, Backend] = {b.name: b for b in (CPU, C)}
+BACKENDS: dict[str, Backend] = {b.name: b for b in (CPU, C, OPENCL)}
 
 
 def backend_of(target: Target) -> Backend:

@@ -25,6 +25,7 @@ from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func
 from tilesmith.loop.verify import Stage
 from tilesmith.perf.cost import Place
+from tilesmith.runtime.arguments import Arguments, KernelFunction
 from tilesmith.strategy.rules import ScheduleRules
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Tensor
@@ -58,6 +59,20 @@ class WriteKernel(Protocol):
         ...
 
 
+class MakeFunction(Protocol):
+    """Makes a kernel callable."""
+
+    def __call__(
+        self, kernel: Kernel, arguments: Arguments, target: Target, *, opt: int, threads: int | None
+    ) -> KernelFunction:
+        """A function of arrays.
+
+        opt: the optimisation level, from 0 to 3.
+        threads: number of threads, on a CPU.
+        """
+        ...
+
+
 class WriteEntry(Protocol):
     """The writer of a program's main function."""
 
@@ -87,8 +102,10 @@ class Backend:
     loop_passes: from a loop nest to final loop IR, in order.
     lower_intrinsics: the last pass: replaces the functions that the writer has no text for.
     emit: the writer: the text of a kernel in final form.
-    entry: the text of a program's main function for its steps.
-    sizes: the text of a function that computes sizes of a run, given its name.
+    function: a kernel as a function of arrays.
+    entry: the text of a program's main function for its steps; None where there are only kernels.
+    sizes: the text of a function that computes sizes of a run, given its name; None without
+        `entry`.
     compile: object code of a text, at an optimisation level from 0 to 3.
     assembly: machine code of a text, to be read.
     predict: seconds that a kernel in final form is expected to take, given the
@@ -106,8 +123,9 @@ class Backend:
     loop_passes: tuple[LoopPass, ...]
     lower_intrinsics: Callable[[Func, Target], Func]
     emit: WriteKernel
-    entry: WriteEntry
-    sizes: Callable[[SizeProgram, str], str]
+    function: MakeFunction
+    entry: WriteEntry | None
+    sizes: Callable[[SizeProgram, str], str] | None
     compile: Callable[[str, Target, int], bytes]
     assembly: Callable[[str, Target], str]
     predict: Callable[[Func, Target, int, Sequence[Place]], float]

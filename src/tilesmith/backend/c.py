@@ -24,6 +24,7 @@ from tilesmith.loop.passes.scalarize import scalarize
 from tilesmith.loop.passes.simplify import simplify_func
 from tilesmith.loop.passes.tensorize import without_intrinsics
 from tilesmith.loop.passes.trim import trim
+from tilesmith.runtime.function import native
 from tilesmith.strategy.cpu.layouts import layout_policy
 from tilesmith.strategy.cpu.low_precision import factor_choice, low_precision_choice
 from tilesmith.strategy.cpu.scaled_chunks import packing_choice
@@ -33,22 +34,24 @@ from .base import Backend, LoopPass
 from .cpu import RULES, predict_seconds
 
 
-def _never(target: Target, bound: float, choose: Choose, element: DType) -> WinogradChoice:
+def never(target: Target, bound: float, choose: Choose, element: DType) -> WinogradChoice:
+    """No convolution by minimal filtering."""
+
     def direct(node: Node) -> int | None:
         return None
 
     return direct
 
 
-def _all_are_known(func: Func, target: Target) -> Func:
-    """`math.h` has every function."""
+def all_are_known(func: Func, target: Target) -> Func:
+    """The language has every function."""
     return func
 
 
 C = Backend(
     name="c",
     layout_policy=layout_policy,
-    winograd=_never,
+    winograd=never,
     packing=packing_choice,
     low_precision=low_precision_choice,
     factors=factor_choice,
@@ -64,8 +67,9 @@ C = Backend(
         LoopPass("simplify-again", simplify_func, "final"),
         LoopPass("hoist", hoist, "final"),
     ),
-    lower_intrinsics=_all_are_known,
+    lower_intrinsics=all_are_known,
     emit=emit,
+    function=native(compile_object, assembly),
     entry=emit_entry,
     sizes=emit_sizes,
     compile=compile_object,

@@ -22,6 +22,7 @@ from tilesmith.loop.passes.vectorize import vectorize
 from tilesmith.perf.cost import Place, Setting, predict
 from tilesmith.perf.kernel_work import work_of
 from tilesmith.perf.machine import nominal
+from tilesmith.runtime.function import native
 from tilesmith.strategy import cpu
 from tilesmith.strategy.cpu.layouts import layout_policy
 from tilesmith.strategy.cpu.low_precision import factor_choice, low_precision_choice
@@ -73,6 +74,7 @@ CPU = Backend(
     ),
     lower_intrinsics=expand_math,
     emit=emit,
+    function=native(compile_object, assembly),
     entry=emit_entry,
     sizes=emit_sizes,
     compile=compile_object,

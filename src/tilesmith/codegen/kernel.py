@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from tilesmith.ir.expr import Var
+from tilesmith.ir.expr import Expr, Var
 from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.ir.parse import parse_expr
 from tilesmith.ir.target import Target
@@ -25,15 +25,32 @@ from tilesmith.te.knobs import Value, values_from_json
 
 
 @dataclass(frozen=True, slots=True)
+class LaunchCall:
+    """One of the launches that a kernel for a device consists of.
+
+    symbol: its name.
+    blocks: number of blocks along x, y and z; expressions of the kernel's scalar parameters.
+    threads: number of threads of a block along x, y and z.
+    stops: no other launch may run if an assertion in this one fails.
+    """
+
+    symbol: str
+    blocks: tuple[Expr, Expr, Expr]
+    threads: tuple[int, int, int]
+    stops: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Kernel:
     """A compiled function as text, and what its caller must know.
 
     symbol: its name.
-    text: the module for a compiler, LLVM's language or C.
+    text: the module for a compiler: LLVM's language, C or OpenCL C.
     workspace_bytes_shared: bytes behind the workspace argument, a multiple of 64; may depend on the
         kernel's scalar parameters.
     workspace_bytes_per_thread: bytes of scratch memory that each thread needs, likewise.
     messages: of the assertions, in order.
+    launches: on a device, what the kernel consists of, in order.
     """
 
     symbol: str
@@ -41,6 +58,7 @@ class Kernel:
     workspace_bytes_shared: Dim
     workspace_bytes_per_thread: Dim
     messages: tuple[str, ...]
+    launches: tuple[LaunchCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,8 @@
-"""The machines for which code can be made: the host, named ones, those of description files, and C.
+"""The machines for which code can be made: the host, named ones, those of description files, C, and
+devices.
 
-A description file (TOML or JSON) is a table of fields of `CpuModel`, and:
+A description file (TOML or JSON) is a table of fields of `CpuModel`, or of `Device` where the base
+is one, and:
 
     name = "server-64"      # shown to people; the file's name without it
     base = "x86-64-v4"      # whose instructions code may use, and whose other fields hold
@@ -22,9 +24,11 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+from tilesmith.ir.device import Device
 from tilesmith.ir.target import CpuModel, Target
 from tilesmith.support.errors import UsageError
 
+from .opencl import devices
 from .tiles import tile_permission
 
 _V1 = frozenset({"64bit", "cmov", "cx8", "fxsr", "mmx", "sse", "sse2", "x87"})
@@ -101,10 +105,12 @@ def has_slow_gathers(target: Target) -> bool:
 
 def target(spec: str | Target) -> Target:
     """The target called `spec`: "native", an x86-64 level or an instruction set, a named machine,
-    the path of a description file, or "c" for C text that this machine's C compiler compiles.  A
-    level or a machine may have features added: `x86-64-v4+avx512bf16`.
+    the path of a description file, "c" for C text that this machine's C compiler compiles, or a
+    device ("opencl", "opencl:1", "opencl-gpu").  A level or a machine may have features added:
+    `x86-64-v4+avx512bf16`.
 
-    Raises UsageError for other names and for files that say what can't be.
+    Raises UsageError for other names and for files that say what can't be, DeviceError for a device
+    that is not there.
     """
     if isinstance(spec, Target):
         return spec
@@ -114,13 +120,15 @@ def target(spec: str | Target) -> Target:
         return _c_target()
     if spec.endswith(_SUFFIXES):
         return _described(Path(spec))
+    if spec.startswith(devices.NAME):
+        return devices.target(spec)
     spec, *added = spec.split("+")
     if added:
         return _with_features(target(spec), added)
     spec = _EXTENSIONS.get(spec, spec)
     level, model = _MACHINES.get(spec, (spec, CpuModel()))
     if level not in _LEVELS:
-        known = ", ".join(["native", *_LEVELS, *_EXTENSIONS, *_MACHINES, "c"])
+        known = ", ".join(["native", *_LEVELS, *_EXTENSIONS, *_MACHINES, "c", "opencl"])
         raise UsageError(
             f"unknown target {spec!r}: expected one of {known}, or a file (.toml, .json)"
         )
@@ -159,9 +167,11 @@ def _described(path: Path) -> Target:
             raise UsageError(f"{path}: {key} must be the name of a target, found {value!r}")
     start = target(base)
     try:
+        if start.device is not None:
+            return replace(start, name=name, device=Device.from_json(m, start.device))
         model = CpuModel.from_json(m, start.model)
     except ValueError as e:
-        known = CpuModel().to_json()
+        known = (start.device or start.model).to_json()
         near = [n for k in m.keys() - known for n in difflib.get_close_matches(k, known, 1)]
         hint = f"; did you mean {', '.join(near)}?" if near else ""
         raise UsageError(f"{path}: {e}{hint}") from None

@@ -84,6 +84,9 @@ def assemble(
     border |= {fused.outputs[o]: Arg("input", i) for o, i in fused.in_place}
     steps = (*placement.steps(fused, border, rooms=rooms), *run.report())
     backend = session.backend
+    assert (
+        backend.entry is not None and backend.sizes is not None
+    )  # seen to by whoever compiles a graph
     fixed = {
         "arena_bytes": expected(memory.arena_bytes),
         "scratch_bytes": round_up(expected(scratch)),

@@ -27,7 +27,7 @@ from tilesmith.ir.types import same_shape
 from tilesmith.loop.in_place import shareable
 from tilesmith.loop.nodes import Buffer, Func
 from tilesmith.ops.base import OPS
-from tilesmith.runtime.function import NativeFunction
+from tilesmith.runtime.arguments import Arguments, KernelFunction
 from tilesmith.runtime.program import Program
 from tilesmith.support.cache import cache_key
 from tilesmith.support.child import Children
@@ -194,8 +194,14 @@ def compile_program(
     saved: where the program will be kept; its constants are packed there.
     workers: processes that compile kernels (default: its own).
 
-    Raises ModelError if the model's file was written to since the graph was loaded.
+    Raises ModelError if the model's file was written to since the graph was loaded, UsageError for
+    a target that has no programs.
     """
+    if session.backend.entry is None:
+        raise UsageError(
+            f"target {session.target.name!r} runs kernels of tensor expressions (tilesmith.build), "
+            'and no models yet; compile the model for "native"'
+        )
     with (
         kernel_workers() if workers is None else nullcontext(workers) as workers,
         ThreadPoolExecutor(1) as pool,
@@ -232,8 +238,8 @@ def build(
     options: Options | None = None,
     in_place: Mapping[Tensor, Tensor] | None = None,
     accuracy: Accuracy | None = None,
-) -> NativeFunction:
-    """Native code for a schedule: a function of arrays for `args` in order, outputs (which it
+) -> KernelFunction:
+    """Code for a schedule: a function of arrays for `args` in order, outputs (which it
     fills) included.
 
     schedule: "auto" stands for the one that rules choose by the structure of the expressions.
@@ -269,19 +275,13 @@ def build(
         backend, made_for = session.backend, session.target
         strict = session.options.is_strict
         kernel = backend.emit(lower_loops(func, session), made_for, shared=shared, strict=strict)
-        code = backend.compile(kernel.text, made_for, session.options.opt_level)
-    threads = session.options.threads
-    return NativeFunction(
-        kernel,
-        code,
-        func.params,
-        func.outputs,
-        made_for,
-        threads,
-        backend.assembly,
-        may_be,
-        lives_in,
-    )
+        return backend.function(
+            kernel,
+            Arguments(func, may_be, lives_in),
+            made_for,
+            opt=session.options.opt_level,
+            threads=session.options.threads,
+        )
 
 
 def _homes(

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from .cpu_model import DESKTOP, LINE_BYTES, CpuModel
+from .device import Device
 
 __all__ = ["LINE_BYTES", "CpuModel", "Target"]
 
@@ -23,7 +24,7 @@ longer than the average.
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A CPU target.
+    """A CPU, or a device that a program on this machine gives work to.
 
     name: what the user asked for (`native`, `x86-64-v3`, a description).
     triple, cpu, features: LLVM's names.  Code may use the features; `cpu` only steers tuning.
@@ -31,7 +32,8 @@ class Target:
     vector_registers: number of architectural vector registers.
     model: how fast the machine is, and how much it has.
     threads: number of threads that schedules are made for (see `for_threads`).
-    backend: what makes code for it (see `backend.BACKENDS`): "cpu" (LLVM) or "c" (C text).
+    backend: what makes code for it (see `backend.BACKENDS`): "cpu" (LLVM), "c" (C text), "opencl".
+    device: the device; None for a CPU.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Target:
     model: CpuModel = DESKTOP
     threads: int = 2
     backend: str = "cpu"
+    device: Device | None = None
 
     def vector_lanes(self, element_bytes: int) -> int:
         """Elements of that size in one vector register."""
@@ -94,15 +97,21 @@ class Target:
     @lru_cache(maxsize=16)  # noqa: B019 - few targets in a process, and each kernel asks for this
     def text(self) -> str:
         """Every field but the threads, equal in every process: part of cache keys."""
-        shown = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "threads"} | {
+        plain = (f.name for f in fields(self) if f.name not in ("threads", "device"))
+        shown = {name: getattr(self, name) for name in plain} | {
             "features": self.feature_string,
             "model": self.model.text,
         }
+        if self.device is not None:
+            shown["device"] = self.device.text
         return " ".join(f"{k}={v}" for k, v in shown.items())
 
     def to_json(self) -> dict[str, Any]:
         shown = {f.name: getattr(self, f.name) for f in fields(self)}
-        return shown | {"features": sorted(self.features), "model": self.model.to_json()}
+        device = self.device and self.device.to_json()
+        return shown | {
+            "features": sorted(self.features), "model": self.model.to_json(), "device": device
+        }  # fmt: skip
 
     @staticmethod
     def from_json(m: Mapping[str, Any]) -> Target:
@@ -116,6 +125,7 @@ class Target:
         bits, registers, threads = numbers
         model = CpuModel.from_json(m["model"])
         name, triple, cpu, backend, *features = texts
+        device = Device.from_json(m["device"]) if m.get("device") is not None else None
         return Target(
-            name, triple, cpu, frozenset(features), bits, registers, model, threads, backend
+            name, triple, cpu, frozenset(features), bits, registers, model, threads, backend, device
         )

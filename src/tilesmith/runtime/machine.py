@@ -28,6 +28,7 @@ from tilesmith.loop.parse import parse_func
 from tilesmith.perf.machine import Machine, Rates
 from tilesmith.support.options import cache_dir_from_environment
 
+from .arguments import Arguments
 from .function import NativeFunction
 from .native import aligned_bytes
 from .threads import physical_cores
@@ -205,7 +206,7 @@ def _build(text: str, target: Target, threads: int) -> NativeFunction:
     func = parse_func(text)
     kernel = emit(func, target)
     code = compile_object(kernel.text, target)
-    return NativeFunction(kernel, code, func.params, func.outputs, target, threads)
+    return NativeFunction(kernel, code, Arguments(func), target, threads)
 
 
 def _fma_text(lanes: int, threads: int, repeats: int) -> str:

@@ -27,6 +27,7 @@ from tilesmith.loop.parse import parse_func
 from tilesmith.strategy.intrinsics import available
 from tilesmith.support.errors import UsageError
 
+from .arguments import Arguments
 from .function import NativeFunction
 from .native import aligned_bytes
 
@@ -110,7 +111,7 @@ def register_loop(
     func = parse_func(loop_text(intrinsic, target, repeats, threads))
     kernel = emit(func, target)
     code = compile_object(kernel.text, target)
-    function = NativeFunction(kernel, code, func.params, func.outputs, target, threads)
+    function = NativeFunction(kernel, code, Arguments(func), target, threads)
     arrays = []
     for b in func.buffers:
         size = math.prod(n for n in b.shape if isinstance(n, int))

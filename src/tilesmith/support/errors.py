@@ -67,6 +67,10 @@ class ParseError(TilesmithError):
     exit_code = 1
 
 
+class DeviceError(TilesmithError):
+    """A device is not there, has no memory left, or fails."""
+
+
 class VerifyError(TilesmithError):
     """A pass broke an invariant of its IR: our bug.  Names the pass or stage."""
 

@@ -30,7 +30,7 @@ from tilesmith.codegen.kernel import KernelJob
 from tilesmith.codegen.targets import covers, host
 from tilesmith.driver import Session
 from tilesmith.loop.text import print_func
-from tilesmith.runtime.function import NativeFunction
+from tilesmith.runtime.arguments import KernelFunction
 from tilesmith.runtime.threads import thread_count
 from tilesmith.strategy.sketch import generated
 from tilesmith.support.errors import UsageError
@@ -66,7 +66,7 @@ def tune_template(
     threads: int | None = None,
     options: Options | None = None,
     **choices: Unpack[TuneChoices],
-) -> NativeFunction:
+) -> KernelFunction:
     """The fastest schedule that a template can make, as a native function.
 
     template: `template(cfg, *arguments)` returns a schedule and its arguments, inputs before
@@ -89,7 +89,7 @@ def apply_best(
     target: str | None = None,
     threads: int | None = None,
     options: Options | None = None,
-) -> NativeFunction:
+) -> KernelFunction:
     """The best schedule of a template on record, as a native function; nothing is measured.
 
     template, arguments: as for `tune_template`, which made the records.
@@ -121,7 +121,7 @@ def _made(
     decisions: Decisions,
     session: Session,
     threads: int,
-) -> NativeFunction:
+) -> KernelFunction:
     """The native function of the schedule that `decisions` make."""
     s, args = template(Config(decisions))
     f = driver.build(s, args, session.target, threads, options=session.options)
@@ -136,7 +136,7 @@ def tune_expression(
     threads: int | None = None,
     options: Options | None = None,
     **choices: Unpack[TuneChoices],
-) -> NativeFunction:
+) -> KernelFunction:
     """The fastest schedule found for tensor expressions, as a native function of `args`.
 
     args: placeholders and computed tensors in the order of the function's parameters.
@@ -157,7 +157,7 @@ def _tune(
     name: str,
     session: Session,
     tuning: TuneOptions,
-) -> NativeFunction:
+) -> KernelFunction:
     if tuning.html is not None:
         raise UsageError("html: a report is about a whole model; here there is one kernel")
     count = thread_count(session.options.threads)
@@ -208,7 +208,7 @@ def _is_short(trial: Trial) -> bool:
 
 
 def _checked(
-    best: Trial, start: Decisions, task: Task, made: Callable[[Decisions], NativeFunction]
+    best: Trial, start: Decisions, task: Task, made: Callable[[Decisions], KernelFunction]
 ) -> Trial:
     """`best` with its time relative to the default's, `start`, as measured here in turns: a time
     that was the least of many was partly luck.

@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tilesmith.codegen.assertions import INDEX, compared
 from tilesmith.codegen.context import VALUES
@@ -65,13 +66,24 @@ class CFunction:
     messages: tuple[str, ...]
 
 
-class _FunctionWriter(ExpressionWriter):
-    def __init__(self, func: Func, shared: Collection[int]) -> None:
-        super().__init__(Names())
+class FunctionWriter(ExpressionWriter):
+    """The statements of a kernel as C text."""
+
+    GLOBAL: ClassVar = ""
+    """What qualifies pointers to the memory of arguments and of the workspace."""
+    FIRST: ClassVar = ""
+    """A further condition for noting a failure."""
+    FAILED: ClassVar = "return TILESMITH_ASSERTION;"
+    """What a kernel does after a failed assertion; "" for going on."""
+
+    def __init__(self, func: Func, shared: Collection[int], names: Names | None = None) -> None:
+        super().__init__(names or Names())
         self.workspace = plan_workspace(func)
         self.overlapping = self.workspace.overlapping() | {func.buffers[i] for i in shared}
         if self.workspace.per_thread:
-            raise InternalError("C is written from serial loops, found a parallel one")
+            raise InternalError(
+                f"{self.LANGUAGE} is written from serial loops, found parallel ones"
+            )
         self._statements: dict[type, Callable] = {
             For: self._for, If: self._if, Store: self._store, Allocate: self._allocate,
             LetStmt: self._let_statement, Seq: self._seq, Evaluate: self._evaluate,
@@ -87,8 +99,8 @@ class _FunctionWriter(ExpressionWriter):
         for p in func.params:
             if isinstance(p, Buffer):
                 const = "" if p in func.outputs else "const "
-                type_ = MEMORY_TYPES[p.dtype.name]
-                shown.append(f"{const}{type_} *{self._restrict(p)}{self.names(p)}")
+                type_ = self.GLOBAL + const + MEMORY_TYPES[p.dtype.name]
+                shown.append(f"{type_} *{self._restrict(p)}{self.names(p)}")
             elif p.dtype is i64:
                 shown.append(f"int64_t {self.names(p)}")
             else:
@@ -96,7 +108,8 @@ class _FunctionWriter(ExpressionWriter):
                 shown.append(f"int64_t {given}")
                 type_ = VALUE_TYPES[p.dtype.name]
                 self.block.line(f"const {type_} {self.names(p)} = ({type_}){given};")
-        return [*shown, "void *workspace", "struct tilesmith_context *context"]
+        own = ("void *workspace", "struct tilesmith_context *context")
+        return [*shown, *(self.GLOBAL + p for p in own)]
 
     def _restrict(self, buffer: Buffer) -> str:
         return "" if buffer in self.overlapping else "restrict "
@@ -110,19 +123,25 @@ class _FunctionWriter(ExpressionWriter):
         self.block, self.context = outer, context
 
     def _seq(self, s: Seq) -> None:
-        parts = _flattened(s)
+        parts = flattened(s)
         for n, part in enumerate(parts):
             if isinstance(part, (Allocate, LetStmt)) and n < len(parts) - 1:
-                self.block.line("{")
-                self._inside(part)
-                self.block.line("}")
+                self._braced(part)
             else:
                 self.statement(part)
 
+    def _braced(self, s: Stmt) -> None:
+        self.block.line("{")
+        self._inside(s)
+        self.block.line("}")
+
     def _for(self, s: For) -> None:
         check_unbound(s)
+        self._serial(s)
+
+    def _serial(self, s: For) -> None:
         if s.kind != "serial":
-            raise InternalError(f"C is written from serial loops, found '{s.kind}'")
+            raise InternalError(f"{self.LANGUAGE} is written from serial loops, found '{s.kind}'")
         type_, outer = VALUE_TYPES[s.var.dtype.name], self.context
         self.begin((s.start, s.extent))
         start = self.text(s.start)
@@ -164,18 +183,20 @@ class _FunctionWriter(ExpressionWriter):
         self.block.line(f"{when}{element} = {value};")
 
     def _allocate(self, s: Allocate) -> None:
-        b = s.buffer
+        self._declare(s.buffer)
+        self.statement(s.body)
+
+    def _declare(self, b: Buffer) -> None:
         name, type_ = self.names(b), MEMORY_TYPES[b.dtype.name]
         if b.scope == "heap":
             at = self.text(as_expr(self.workspace.offsets[b]))
-            place = f"({type_} *)((char *)workspace + {at})"
-            self.block.line(f"{type_} *{self._restrict(b)}const {name} = {place};")
+            place = f"({self.GLOBAL}{type_} *)(({self.GLOBAL}char *)workspace + {at})"
+            self.block.line(f"{self.GLOBAL}{type_} *{self._restrict(b)}const {name} = {place};")
         else:
             size = 1
             for extent in b.shape:
                 size *= constant_extent(extent, b)
             self.block.line(f"{type_} {name}[{max(size, 1)}];")
-        self.statement(s.body)
 
     def _let_statement(self, s: LetStmt) -> None:
         self.begin((s.value,))
@@ -190,7 +211,7 @@ class _FunctionWriter(ExpressionWriter):
     def _assert(self, s: Assert) -> None:
         values = compared(s.cond)[:VALUES]
         self.begin((s.cond, *values))
-        self.block.line(f"if (!({self.text(s.cond)})) {{ {comment(s.message)}")
+        self.block.line(f"if (!({self.text(s.cond)}){self.FIRST}) {{ {comment(s.message)}")
         notes = {
             "code": "TILESMITH_ASSERTION",
             "assertion": str(self.message(s.message)),
@@ -199,7 +220,8 @@ class _FunctionWriter(ExpressionWriter):
         notes |= {f"values[{i}]": f"(int64_t){self.text(v, UNARY)}" for i, v in enumerate(values)}
         for name, value in notes.items():
             self.block.line(f"    context->failure.{name} = {value};")
-        self.block.line("    return TILESMITH_ASSERTION;")
+        if self.FAILED:
+            self.block.line(f"    {self.FAILED}")
         self.block.line("}")
 
 
@@ -211,7 +233,7 @@ def write(func: Func, symbol: str | None = None, *, shared: Collection[int] = ()
     pass should have removed.
     """
     symbol = re.sub(r"[^A-Za-z0-9_]", "_", symbol or func.name)
-    writer = _FunctionWriter(func, shared)
+    writer = FunctionWriter(func, shared)
     params = writer.parameters(func)
     writer.block.line("(void)workspace, (void)context;")
     writer.statement(func.body)
@@ -225,19 +247,19 @@ def write(func: Func, symbol: str | None = None, *, shared: Collection[int] = ()
         f"    return {status};",
         "}",
     ]
-    about = [f"{func.name}({', '.join(_shown(p) for p in func.params)})"]
+    about = [f"{func.name}({', '.join(shown_parameter(p) for p in func.params)})"]
     about += [f"{key}: {value}" for key, value in func.attrs if key != STEP]
     text = "\n".join([comment("\n * ".join(about)), *lines]) + "\n"
     helpers = frozenset(writer.helpers)
     return CFunction(symbol, text, helpers, writer.workspace.shared_bytes, tuple(writer.messages))
 
 
-def _flattened(s: Seq) -> list[Stmt]:
+def flattened(s: Seq) -> list[Stmt]:
     """The statements of nested sequences."""
-    return [t for part in s.stmts for t in (_flattened(part) if isinstance(part, Seq) else [part])]
+    return [t for part in s.stmts for t in (flattened(part) if isinstance(part, Seq) else [part])]
 
 
-def _shown(p: Buffer | Var) -> str:
+def shown_parameter(p: Buffer | Var) -> str:
     if isinstance(p, Var):
         return f"{p.name}: {p.dtype}"
     dims = ", ".join(str(d.value) if isinstance(d, Const) else str(d) for d in p.shape)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable
+from typing import ClassVar
 
 import numpy as np
 
@@ -75,8 +76,8 @@ _SHORT = 12  # characters of index arithmetic that is repeated instead of named
 class Names:
     """A C identifier of its own for each variable and buffer, made of its label."""
 
-    def __init__(self) -> None:
-        self._taken = set(_RESERVED)
+    def __init__(self, reserved: Iterable[str] = ()) -> None:
+        self._taken = {*_RESERVED, *reserved}
         self._names: dict[Var | BufferLike, str] = {}
         self._numbers: dict[str, int] = {}
 
@@ -121,6 +122,10 @@ class ExpressionWriter:
     it may report.
     """
 
+    LANGUAGE: ClassVar = "C"
+    FLOAT_SUFFIX: ClassVar = "f"
+    """What the names of functions on `float` end in."""
+
     def __init__(self, names: Names) -> None:
         self.names = names
         self.block = Block(1)
@@ -164,7 +169,9 @@ class ExpressionWriter:
         if e in self._named:
             return self._named[e], _ATOM
         if e.lanes != 1 or type(e) not in self._rules:
-            raise InternalError(f"C is written from scalars, found {type_text(e)}: {e}")
+            raise InternalError(
+                f"{self.LANGUAGE} is written from scalars, found {type_text(e)}: {e}"
+            )
         found, precedence = self._rules[type(e)](e)
         shared = self._uses.get(e, 0) > 1 and not isinstance(e, (Var, Const))
         if shared and e not in self._named and not (len(found) <= _SHORT and self.is_index(e)):
@@ -347,7 +354,9 @@ class ExpressionWriter:
     def element(self, buffer: BufferLike, indices: tuple[Expr, ...]) -> str:
         """The element of a flat buffer as an lvalue."""
         if len(indices) > 1:
-            raise InternalError(f"C is written from flat buffers, found {len(indices)} indices")
+            raise InternalError(
+                f"{self.LANGUAGE} is written from flat buffers, found {len(indices)} indices"
+            )
         return f"{self.names(buffer)}[{self.text(indices[0]) if indices else '0'}]"
 
     def _let(self, e: Let) -> tuple[str, int]:
@@ -364,10 +373,9 @@ class ExpressionWriter:
             self.wrapping.add(var)
         self.block.line(f"const {VALUE_TYPES[var.dtype.name]} {self.names(var)} = {text};")
 
-    @staticmethod
-    def _math(name: str, dtype: DType) -> str:
+    def _math(self, name: str, dtype: DType) -> str:
         name = _MATH.get(name, name)
-        return name if dtype is f64 else f"{name}f"
+        return name if dtype is f64 else f"{name}{self.FLOAT_SUFFIX}"
 
     def _call(self, e: Call) -> tuple[str, int]:
         name, args = e.name, e.args
@@ -391,10 +399,12 @@ class ExpressionWriter:
             return f"{name}({self.text(args[0])}) != 0", 9
         shown = ", ".join(map(self.text, args))
         if name == "rsqrt":
-            one, root = ("1.0", "sqrt") if dtype is f64 else ("1.0f", "sqrtf")
-            return self.rounded(dtype, f"{one} / {root}({shown})", 13)
+            one = "1.0" if dtype is f64 else "1.0f"
+            return self.rounded(dtype, f"{one} / {self._math('sqrt', dtype)}({shown})", 13)
         if name not in _MATH:
-            raise InternalError(f"C has no text for the intrinsic {name!r} of {dtype}")
+            raise InternalError(
+                f"{self.LANGUAGE} has no text for the intrinsic {name!r} of {dtype}"
+            )
         return self.rounded(dtype, f"{self._math(name, dtype)}({shown})", _ATOM)
 
     def _bitcast(self, a: Expr, to: DType) -> tuple[str, int]:

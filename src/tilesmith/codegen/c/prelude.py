@@ -8,7 +8,7 @@ complement and IEEE 754 floats.  The meaning of each is that of `ir.expr`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from string import Template
 
@@ -205,13 +205,16 @@ uint32_t ts_threefry(uint32_t x, uint32_t y, uint32_t k0, uint32_t k1) {{
 
 
 @lru_cache(maxsize=256)
-def family_helper(op: str, dtype: DType) -> str:
-    """The definition of `ts_<op>_<dtype>`.  Raises KeyError when `op` has none for that kind."""
+def family_helper(op: str, dtype: DType, suffix: str = "f") -> str:
+    """The definition of `ts_<op>_<dtype>`; names of functions on `float` end in `suffix`.
+
+    Raises KeyError when `op` has none for that kind.
+    """
     return Template(_FAMILIES[dtype.kind][op]).substitute(
         n=dtype.name,
         t=VALUE_TYPES[dtype.name],
         u="uint64_t" if dtype.bits > 32 else "uint32_t",
-        f="" if dtype.bits == 64 else "f",
+        f="" if dtype.bits == 64 else suffix,
         bits=dtype.bits,
     )
 
@@ -221,14 +224,21 @@ def has_helper(op: str, dtype: DType) -> bool:
     return op in _FAMILIES.get(dtype.kind, ())
 
 
-def definitions(names: Iterable[str]) -> str:
-    """C text of the helpers `names` and of those that they call."""
+def definitions(
+    names: Iterable[str], own: Mapping[str, str] | None = None, suffix: str = "f"
+) -> str:
+    """C text of the helpers `names` and of those that they call.
+
+    own: definitions that replace those here.
+    suffix: what the names of functions on `float` end in.
+    """
+    single = {**_SINGLE, **(own or {})}
     wanted = set(names)
-    for name, text in reversed(_SINGLE.items()):
+    for name, text in reversed(single.items()):
         if name in wanted:
             wanted |= set(re.findall(r"\bts_\w+", text))
-    texts = [text for name, text in _SINGLE.items() if name in wanted]
-    for name in sorted(wanted - _SINGLE.keys()):
+    texts = [text for name, text in single.items() if name in wanted]
+    for name in sorted(wanted - single.keys()):
         op, dtype = name.removeprefix("ts_").rsplit("_", 1)
-        texts.append(family_helper(op, BY_NAME[dtype]))
+        texts.append(family_helper(op, BY_NAME[dtype], suffix))
     return "".join(f"static inline {text}\n\n" for text in texts)

@@ -1,20 +1,23 @@
-"""Scalarize: every loop becomes a serial one, for writers that leave vectors to a compiler.
+"""Scalarize: loops become serial ones, for writers that leave vectors to a compiler.
 
     for i in parallel(4):                   for i in range(4):
         for j in unrolled(2):      ->           for j in range(2):
             for k in vectorized(8): S               for k in range(8): S
 
-The iterations of all kinds may run one after the other, so nothing else changes.
+The iterations of all kinds may run one after the other, so nothing else changes.  Loops over the
+blocks and threads of a device stay.
 """
 
 from __future__ import annotations
+
+from tilesmith.ir.loop_tables import LOOP_KINDS
 
 from ..nodes import For, Func, Stmt
 from ..visit import map_stmt
 
 
 def scalarize(func: Func) -> Func:
-    """`func` with serial loops only; the same object when it has no others."""
+    """`func` with no other loops than serial and bound ones; the same object when it has none."""
     body = map_stmt(func.body, f_stmt=_serial)
     if body is func.body:
         return func
@@ -22,6 +25,6 @@ def scalarize(func: Func) -> Func:
 
 
 def _serial(stmt: Stmt) -> Stmt:
-    if not isinstance(stmt, For) or stmt.kind == "serial":
+    if not isinstance(stmt, For) or stmt.kind == "serial" or LOOP_KINDS[stmt.kind].level:
         return stmt
     return For(stmt.var, stmt.start, stmt.extent, "serial", stmt.body)

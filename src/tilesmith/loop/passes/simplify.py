@@ -7,6 +7,9 @@ The facts come from the loops around it (the range of each variable), the condit
 - removes statements without effect: branches never taken, loops that never run, empty sequences;
 - substitutes the variable of a loop that runs once;
 - narrows a loop whose whole body is guarded by a bound on its variable, and removes the guard.
+
+Loops over the blocks of a launch and the threads of a block keep their extents: those say how many
+there are.
 """
 
 from __future__ import annotations
@@ -88,13 +91,14 @@ def _for(stmt: For, ctx: Context, env: Env) -> Stmt | None:
     start, extent = _simple(stmt.start, ctx, env), _simple(stmt.extent, ctx, env)
     if ctx.interval(extent).hi is not None and ctx.interval(extent).hi <= 0:  # type: ignore[operator]
         return None
-    if extent is const(1):
+    is_bound = bool(LOOP_KINDS[stmt.kind].level)
+    if extent is const(1) and not is_bound:
         return simplify_stmt(stmt.body, ctx, {**env, stmt.var: start})
     last = start + extent - const(1)
     body = simplify_stmt(stmt.body, ctx.with_var(stmt.var, start, last), env)
     if body is None:
         return None
-    narrowed = _narrowed(stmt, start, extent, body, ctx)
+    narrowed = None if is_bound else _narrowed(stmt, start, extent, body, ctx)
     if narrowed is not None:
         return simplify_stmt(narrowed, ctx)
     if start is stmt.start and extent is stmt.extent and body is stmt.body:

@@ -1,0 +1,124 @@
+"""The OpenCL devices of this machine: found, and described as targets.
+
+pyopencl is imported only here, when a device is asked for.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from tilesmith.ir.device import Device
+from tilesmith.ir.target import CpuModel, Target
+from tilesmith.support.errors import DeviceError, UsageError
+
+if TYPE_CHECKING:
+    import pyopencl
+
+NAME = "opencl"
+GENERIC = "opencl-gpu"
+"""The name of a device that nearly every GPU can stand for."""
+
+
+def target_of(device: Device, name: str, model: str) -> Target:
+    """The target of a device; model: what its maker calls it."""
+    return Target(
+        name, "opencl", model, frozenset(), 128, device.registers, CpuModel(), 2, NAME, device
+    )
+
+
+def target(spec: str) -> Target:
+    """The target called `spec`: "opencl" for the best device of this machine, "opencl:1" for the
+    second one, or "opencl-gpu".
+
+    Raises UsageError for other names, DeviceError if there is no such device.
+    """
+    if spec == GENERIC:
+        return target_of(Device(), spec, "any")
+    name, _, number = spec.partition(":")
+    if name != NAME or not (number or "0").isdigit():
+        raise UsageError(
+            f"unknown target {spec!r}: expected opencl, opencl:N with the number of a device, or "
+            f"{GENERIC}"
+        )
+    at = int(number or 0)
+    found = device(at)
+    return target_of(description(found, at), spec, found.name)
+
+
+@lru_cache(maxsize=1)
+def package() -> Any:
+    """The module pyopencl.  Raises DeviceError if it is not installed."""
+    try:
+        import pyopencl
+    except ImportError as e:
+        raise DeviceError(
+            f"OpenCL needs the package pyopencl: pip install 'tilesmith[opencl]' ({e})"
+        ) from None
+    return pyopencl
+
+
+@lru_cache(maxsize=1)
+def devices() -> tuple[pyopencl.Device, ...]:
+    """All devices of this machine: GPUs first, then accelerators, then CPUs.
+
+    Raises DeviceError if pyopencl is not installed; without any driver there are no devices.
+    """
+    cl = package()
+    order = (cl.device_type.GPU, cl.device_type.ACCELERATOR, cl.device_type.CPU)
+    try:
+        platforms = cl.get_platforms()
+    except cl.Error:  # no driver
+        return ()
+    found = []
+    for platform in platforms:
+        try:
+            found += platform.get_devices()
+        except cl.Error:  # a driver without a device
+            continue
+
+    def rank(d: pyopencl.Device) -> int:
+        return next((n for n, kind in enumerate(order) if d.type & kind), len(order))
+
+    return tuple(sorted(found, key=rank))
+
+
+def device(number: int = 0) -> pyopencl.Device:
+    """A device by its place in `devices()`.  Raises DeviceError if there are not so many."""
+    found = devices()
+    if number >= len(found):
+        names = ", ".join(f"{n}: {d.name}" for n, d in enumerate(found)) or "none"
+        raise DeviceError(
+            f"expected an OpenCL device number {number}, found {names}; install a driver, such as "
+            "the package pocl-opencl-icd, which runs kernels on the CPU"
+        )
+    return found[number]
+
+
+def description(found: pyopencl.Device, number: int = 0) -> Device:
+    """What a device says about itself; where it says nothing, what nearly every GPU has."""
+    x, y, z = (*found.max_work_item_sizes, 1, 1)[:3]
+    return Device(
+        number=number,
+        shared_bytes=int(found.local_mem_size),
+        block_threads=int(found.max_work_group_size),
+        block_x=int(x),
+        block_y=int(y),
+        block_z=int(z),
+        wave=_wave(found),
+        units=int(found.max_compute_units),
+        memory_bytes=int(found.global_mem_size),
+        has_f64=bool(found.double_fp_config),
+    )
+
+
+def _wave(found: pyopencl.Device) -> int:
+    cl = package()
+    for name in ("warp_size_nv", "wavefront_width_amd"):
+        try:
+            return int(getattr(found, name))
+        except (cl.Error, AttributeError):  # another maker's
+            continue
+    if found.type & cl.device_type.CPU:
+        return max(int(found.native_vector_width_float), 1)
+    return Device().wave

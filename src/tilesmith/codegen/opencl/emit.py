@@ -1,0 +1,236 @@
+"""Loop IR to OpenCL C 1.2.
+
+Each launch of a function (see `loop.launches`) becomes one kernel
+
+    __kernel void symbol_number(__global buffers..., long scalars..., __global void *workspace,
+                                __global struct tilesmith_context *context)
+
+Loops that are bound to blocks and threads become the indices of a group and of a work-item, shared
+memory is `__local`, and a barrier orders accesses to it; accesses to global memory too, where
+threads of a launch read what they write there.  Everything else is C (see `codegen.c.emit`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tilesmith.codegen.c.emit import FunctionWriter, comment, shown_parameter
+from tilesmith.codegen.c.expressions import Names
+from tilesmith.codegen.c.prelude import MEMORY_TYPES, VALUE_TYPES
+from tilesmith.codegen.kernel import Kernel, LaunchCall
+from tilesmith.ir.device import Device
+from tilesmith.ir.dtypes import f64
+from tilesmith.ir.expr import Const, Load, Var, post_order
+from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES
+from tilesmith.ir.target import Target
+from tilesmith.ir.types import Dim
+from tilesmith.loop.launches import INDICES, Launch, check_limits, launches
+from tilesmith.loop.nodes import Allocate, Assert, Barrier, Buffer, For, Func, Store
+from tilesmith.loop.passes.workspace import constant_extent
+from tilesmith.loop.visit import exprs, walk
+from tilesmith.strategy.group import STEP
+from tilesmith.support.errors import ScheduleError
+
+from .prelude import DOUBLES, FIRST, HEADERS, RESERVED, ROUNDED, definitions
+
+
+class _KernelWriter(FunctionWriter):
+    """The statements of one launch."""
+
+    LANGUAGE: ClassVar = "OpenCL C"
+    FLOAT_SUFFIX: ClassVar = ""
+    GLOBAL: ClassVar = "__global "
+    FIRST: ClassVar = FIRST
+    FAILED: ClassVar = "return;"
+
+    def __init__(self, func: Func, launch: Launch, shared: Collection[int]) -> None:
+        super().__init__(func, shared, Names(RESERVED))
+        self._launch = launch
+        self._bound: set[Var] = set()
+        self._statements[Barrier] = self._barrier
+        self._fences = "CLK_LOCAL_MEM_FENCE"
+        if _changes_what_it_reads(launch):
+            self._fences += " | CLK_GLOBAL_MEM_FENCE"
+
+    def memory(self, func: Func) -> None:
+        """The declarations that stand at the top of a kernel: shared memory, and the workspace."""
+        for b in self._launch.shared:
+            type_ = MEMORY_TYPES[b.dtype.name]
+            self.block.line(f"__local {type_} {self.names(b)}[{_elements(b)}];")
+        for s in walk(func.body):
+            if isinstance(s, Allocate) and s.buffer.scope == "heap":
+                self._declare(s.buffer)
+
+    def _for(self, s: For) -> None:
+        level = LOOP_KINDS[s.kind].level
+        if not level:
+            self._serial(s)
+            return
+        index = INDICES.index(s.kind[-1])
+        self.begin((s.start, s.extent))
+        number = f"get_{'group' if level == 'block' else 'local'}_id({index})"
+        there = self._launch.blocks[index] if level == "block" else self._launch.threads[index]
+        is_all = s.extent is there or (isinstance(s.extent, Const) and s.extent.value == there)
+        outer, start = self.context, s.start
+        self.context = outer.with_var(s.var, start, start + s.extent - 1)
+        first = "" if isinstance(start, Const) and not start.value else f"{self.text(start)} + "
+        if s.var in self._bound:  # a copy of the loop
+            self.names.renew(s.var)
+        self._bound.add(s.var)
+        type_ = VALUE_TYPES[s.var.dtype.name]
+        self.block.line(f"const {type_} {self.names(s.var)} = {first}({type_}){number};")
+        if is_all:
+            self.statement(s.body)
+        else:
+            self.block.line(f"if (({type_}){number} < {self.text(s.extent)}) {{")
+            self._inside(s.body)
+            self.block.line("}")
+        self.context = outer
+
+    def _allocate(self, s: Allocate) -> None:
+        if SCOPES[s.buffer.scope].owner == "thread":
+            super()._allocate(s)
+        else:  # declared at the top of the kernel
+            self.statement(s.body)
+
+    def _assert(self, s: Assert) -> None:
+        if self._launch.has_barriers:
+            raise ScheduleError(
+                f"a thread can't stop where the others wait at barriers: expected '{s.message}' to "
+                "be found outside of blocks with shared memory"
+            )
+        super()._assert(s)
+
+    def _barrier(self, s: Barrier) -> None:
+        self.block.line(f"barrier({self._fences});")
+
+
+def _changes_what_it_reads(launch: Launch) -> bool:
+    """True if threads of a launch read global memory that they write."""
+    written = {s.buffer for s in walk(launch.body) if isinstance(s, Store)}
+    read = {n.buffer for e in exprs(launch.body) for n in post_order(e) if isinstance(n, Load)}
+    return any(not SCOPES[b.scope].owner for b in written & read if isinstance(b, Buffer))
+
+
+def _elements(buffer: Buffer) -> int:
+    size = 1
+    for extent in buffer.shape:
+        size *= constant_extent(extent, buffer)
+    return max(size, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A kernel as the texts of its launches.
+
+    symbol: its name.
+    text: the definitions of the launches.
+    helpers: names of the functions of `prelude` that they call.
+    workspace_bytes: bytes behind the workspace argument.
+    messages: texts of the assertions, in order.
+    launches: how to call them.
+    has_doubles: it computes with doubles.
+    """
+
+    symbol: str
+    text: str
+    helpers: frozenset[str]
+    workspace_bytes: Dim
+    messages: tuple[str, ...]
+    launches: tuple[LaunchCall, ...]
+    has_doubles: bool
+
+
+def write(
+    func: Func, device: Device, symbol: str | None = None, *, shared: Collection[int] = ()
+) -> Program:
+    """The launches of `func` (stage "final", scalar and serial or bound loops).
+
+    symbol: defaults to the function's name, made an identifier.
+    shared: by number, the buffer parameters of which two may be the same memory.
+
+    Raises ScheduleError for what the device has not.
+    """
+    symbol = re.sub(r"[^A-Za-z0-9_]", "_", symbol or func.name)
+    found = launches(func)
+    check_limits(func, found, device)
+    about = [f"{func.name}({', '.join(shown_parameter(p) for p in func.params)})"]
+    about += [f"{key}: {value}" for key, value in func.attrs if key != STEP]
+    texts, calls = [comment("\n * ".join(about))], []
+    messages: list[str] = []
+    helpers: set[str] = set()
+    size: Dim = 0
+    for n, launch in enumerate(found):
+        writer = _KernelWriter(func, launch, shared)
+        writer.messages = messages
+        size = writer.workspace.shared_bytes
+        params = writer.parameters(func)
+        writer.memory(func)
+        writer.statement(launch.body)
+        block = ", ".join(map(str, launch.threads))
+        texts += [
+            f"__kernel __attribute__((reqd_work_group_size({block})))",
+            f"void {symbol}_{n}(",
+            ",\n".join(f"    {p}" for p in params) + ") {",
+            *writer.block.lines,
+            "}\n",
+        ]
+        helpers |= writer.helpers
+        stops = any(isinstance(s, Assert) for s in walk(launch.body))
+        calls.append(LaunchCall(f"{symbol}_{n}", launch.blocks, launch.threads, stops))
+    doubles = _has_doubles(func)
+    if doubles and not device.has_f64:
+        raise ScheduleError(f"'{func.name}' computes with f64, which the device has not; use f32")
+    return Program(
+        symbol,
+        "\n".join(texts),
+        frozenset(helpers),
+        size,
+        tuple(messages),
+        tuple(calls),
+        doubles,
+    )
+
+
+def translation_unit(programs: Iterable[Program], strict: bool = False) -> str:
+    """One text with the kernels and the helpers that they call.
+
+    strict: products are rounded before they are added.
+    """
+    programs = tuple(programs)
+    called: set[str] = set().union(*(p.helpers for p in programs))
+    head = (ROUNDED if strict else "") + (DOUBLES if any(p.has_doubles for p in programs) else "")
+    return f"{head}{HEADERS}\n{definitions(called)}" + "\n".join(p.text for p in programs)
+
+
+def kernel_of(p: Program, text: str) -> Kernel:
+    """A kernel that is part of a text."""
+    return Kernel(p.symbol, text, p.workspace_bytes, 0, p.messages, p.launches)
+
+
+def emit(
+    func: Func,
+    target: Target,
+    symbol: str | None = None,
+    *,
+    shared: Collection[int] = (),
+    strict: bool = False,
+) -> Kernel:
+    """A text with `func` alone (see `write`).
+
+    strict: products are rounded before they are added.
+
+    Raises ScheduleError for what the device has not.
+    """
+    assert target.device is not None
+    program = write(func, target.device, symbol, shared=shared)
+    return kernel_of(program, translation_unit([program], strict))
+
+
+def _has_doubles(func: Func) -> bool:
+    return any(n.dtype is f64 for e in exprs(func.body) for n in post_order(e)) or any(
+        b.dtype is f64 for b in func.buffers
+    )

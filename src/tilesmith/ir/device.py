@@ -1,0 +1,65 @@
+"""A device that runs blocks of threads: what a schedule may use of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """The limits of a device.  The defaults are what nearly every GPU has.
+
+    number: its place among the devices of this machine.
+    shared_bytes: memory that the threads of a block share.
+    block_threads: most threads of a block.
+    block_x, block_y, block_z: most threads of a block along each index.
+    registers: 32-bit registers that a thread may use.
+    wave: threads that run in lockstep: a warp, a wavefront, or the lanes of a vector.
+    units: blocks that run at the same time, at least.
+    memory_bytes: memory that all blocks share.
+    has_f64: it computes with doubles.
+    """
+
+    number: int = 0
+    shared_bytes: int = 32 << 10
+    block_threads: int = 256
+    block_x: int = 256
+    block_y: int = 256
+    block_z: int = 64
+    registers: int = 255
+    wave: int = 32
+    units: int = 16
+    memory_bytes: int = 4 << 30
+    has_f64: bool = True
+
+    @property
+    def block(self) -> tuple[int, int, int]:
+        """Most threads of a block along x, y and z."""
+        return self.block_x, self.block_y, self.block_z
+
+    @property
+    def text(self) -> str:
+        """Every field but the number, equal in every process: part of cache keys."""
+        shown = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "number"}
+        return " ".join(f"{k}={v}" for k, v in shown.items())
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(m: Mapping[str, Any], base: Device | None = None) -> Device:
+        """`base` with the fields that `m` names.
+
+        Raises ValueError for unknown fields, and for values that are no natural numbers.
+        """
+        found = (base or Device()).to_json()
+        for key, value in m.items():
+            if key not in found:
+                raise ValueError(f"a device has no field {key!r}; it has {', '.join(found)}")
+            if type(value) is not type(found[key]) or value < (key not in ("number", "has_f64")):
+                wanted = "true or false" if key == "has_f64" else "a positive integer"
+                raise ValueError(f"{key}: expected {wanted}, found {value!r}")
+            found[key] = value
+        return Device(**found)

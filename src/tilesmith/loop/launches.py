@@ -1,0 +1,194 @@
+"""A kernel as launches of blocks of threads, in the order in which they run.
+
+An outermost loop over blocks or threads is a launch.  What stands outside of such loops is run by
+one thread, in a launch of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tilesmith.ir.device import Device
+from tilesmith.ir.expr import Const, Expr, Load, Var, const, free_vars, maximum, post_order
+from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES, Level
+from tilesmith.ir.simplify import simplify
+from tilesmith.support.errors import ScheduleError
+
+from .nodes import Allocate, Barrier, Buffer, For, Func, If, LetStmt, Seq, Stmt, Store, seq
+from .visit import children, own_exprs, walk
+
+INDICES = "xyz"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Launch:
+    """Blocks of threads.
+
+    body: what each thread runs, with the loops over blocks and threads.
+    blocks: number of blocks along x, y and z; expressions of the kernel's scalar parameters.
+    threads: number of threads of a block along x, y and z.
+    shared: the buffers in memory that the threads of a block share.
+    """
+
+    body: Stmt
+    blocks: tuple[Expr, Expr, Expr]
+    threads: tuple[int, int, int]
+    shared: tuple[Buffer, ...]
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of memory that a block needs."""
+        return sum(_bytes(b) for b in self.shared)
+
+    @property
+    def has_barriers(self) -> bool:
+        return any(isinstance(s, Barrier) for s in walk(self.body))
+
+
+def launches(func: Func) -> tuple[Launch, ...]:
+    """The launches of `func`, a kernel of any stage.
+
+    Raises ScheduleError where a launch stands in a loop, depends on memory that another one writes,
+    or does something between its loops over blocks.
+    """
+    return tuple(_launch(body, func) for body in _parts(func.body, func))
+
+
+def check_limits(func: Func, found: Sequence[Launch], device: Device) -> None:
+    """Raises ScheduleError if a block of a launch needs more than `device` has."""
+    for launch in found:
+        about = f"'{func.name}': a block of {' x '.join(map(str, launch.threads))} threads"
+        threads = launch.threads[0] * launch.threads[1] * launch.threads[2]
+        if threads > device.block_threads:
+            raise ScheduleError(
+                f"{about}: expected at most {device.block_threads} threads, found {threads}; "
+                "split the loops that are bound to threads by smaller factors"
+            )
+        for index, n, most in zip(INDICES, launch.threads, device.block, strict=True):
+            if n > most:
+                raise ScheduleError(
+                    f"{about}: expected at most {most} threads along threadIdx.{index}, found {n}"
+                )
+        if launch.shared_bytes > device.shared_bytes:
+            parts = ", ".join(f"{b.name} {_bytes(b)}" for b in launch.shared)
+            raise ScheduleError(
+                f"{about}: expected at most {device.shared_bytes} bytes of shared memory, found "
+                f"{launch.shared_bytes} ({parts}); use smaller tiles"
+            )
+        own = dict.fromkeys(
+            s.buffer
+            for s in walk(launch.body)
+            if isinstance(s, Allocate) and s.buffer.scope == "register"
+        )
+        words = sum(-(-_bytes(b) // 4) for b in own)
+        if words > device.registers:
+            parts = ", ".join(f"{b.name} {-(-_bytes(b) // 4)}" for b in own)
+            raise ScheduleError(
+                f"{about}: expected at most {device.registers} registers of a thread, found "
+                f"{words} ({parts}); use smaller tiles, or scope 'stack'"
+            )
+
+
+def _bytes(buffer: Buffer) -> int:
+    size = buffer.dtype.bytes
+    for extent in buffer.shape:
+        assert isinstance(extent, (int, Const))  # the verifier has seen to it
+        size *= extent if isinstance(extent, int) else int(extent.value)
+    return size
+
+
+def is_launched(s: Stmt) -> bool:
+    """True if a launch stands in `s`."""
+    return any(isinstance(x, For) and LOOP_KINDS[x.kind].level for x in walk(s))
+
+
+def _parts(s: Stmt, func: Func) -> list[Stmt]:
+    """The bodies of the launches in `s`, each in the branches and behind the names around it."""
+    if not is_launched(s) or (isinstance(s, For) and LOOP_KINDS[s.kind].level):
+        return [] if isinstance(s, Seq) and not s.stmts else [s]
+    if isinstance(s, Seq):
+        return _sequence(s, func)
+    if isinstance(s, Allocate):
+        return _parts(s.body, func)  # its memory is the kernel's
+    if isinstance(s, LetStmt):
+        _check_constant(s.value, func)
+        return [replace(s, body=part) for part in _parts(s.body, func)]
+    if isinstance(s, If):
+        _check_constant(s.cond, func)
+        found: list[Stmt] = [If(s.cond, part) for part in _parts(s.then, func)]
+        rest = [] if s.otherwise is None else _parts(s.otherwise, func)
+        return found + [If(~s.cond, part) for part in rest]
+    assert isinstance(s, For)
+    raise ScheduleError(
+        f"'{func.name}': the loop {s.var.name} is around loops that are bound to blocks or "
+        "threads; expected these outermost: reorder, or bind it too"
+    )
+
+
+def _sequence(s: Seq, func: Func) -> list[Stmt]:
+    """The bodies of the launches in `s`; what one thread runs between two launches is one body."""
+    found: list[Stmt] = []
+    alone: list[Stmt] = []
+    for part in s.stmts:
+        if is_launched(part):
+            if alone:
+                found.append(seq(*alone))
+            alone = []
+            found += _parts(part, func)
+        else:
+            alone.append(part)
+    return found + ([seq(*alone)] if alone else [])
+
+
+def _check_constant(e: Expr, func: Func) -> None:
+    """Raises ScheduleError if a launch may change what `e`, around it, says to the next one."""
+    written = {s.buffer for s in walk(func.body) if isinstance(s, Store)}
+    for node in post_order(e):
+        if isinstance(node, Load) and node.buffer in written:
+            raise ScheduleError(
+                f"'{func.name}': a launch depends on the memory of {node.buffer.name}, which "
+                "another one writes; bind a loop around the condition"
+            )
+
+
+def _launch(body: Stmt, func: Func) -> Launch:
+    parameters = {p for p in func.params if isinstance(p, Var)}
+    blocks: dict[str, Expr] = dict.fromkeys(INDICES, const(1))
+    threads = dict.fromkeys(INDICES, 1)
+    shared: dict[Buffer, None] = {}
+    for s in walk(body):
+        if isinstance(s, Allocate) and SCOPES[s.buffer.scope].owner == "block":
+            shared[s.buffer] = None
+        level: Level = LOOP_KINDS[s.kind].level if isinstance(s, For) else ""
+        if not level:
+            continue
+        assert isinstance(s, For)
+        index = s.kind[-1]
+        if level == "thread":
+            assert isinstance(s.extent, Const)  # the verifier has seen to it
+            threads[index] = max(threads[index], int(s.extent.value))
+            continue
+        if not free_vars(s.extent) <= parameters:
+            raise ScheduleError(
+                f"'{func.name}': expected a number of blocks along {s.kind} that the kernel's "
+                f"arguments determine, found {s.extent}"
+            )
+        _check_between(s.body, func)
+        blocks[index] = simplify(maximum(blocks[index], s.extent))
+    x, y, z = (blocks[i] for i in INDICES)
+    return Launch(body, (x, y, z), (threads["x"], threads["y"], threads["z"]), tuple(shared))
+
+
+def _check_between(s: Stmt, func: Func) -> None:
+    """Raises ScheduleError if something is done in `s` outside of its loops over blocks."""
+    if not any(isinstance(x, For) and LOOP_KINDS[x.kind].level == "block" for x in walk(s)):
+        return
+    while not isinstance(s, For):
+        parts = children(s)
+        if len(parts) != 1 or any(isinstance(n, Load) for e in own_exprs(s) for n in post_order(e)):
+            raise ScheduleError(
+                f"'{func.name}': something is computed between two loops over blocks; expected "
+                "compute_at inside the innermost one"
+            )
+        s = parts[0]

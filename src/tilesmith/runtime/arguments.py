@@ -1,0 +1,189 @@
+"""A kernel as a Python callable, and what it expects: arrays for buffers, integers for scalars."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilesmith.codegen.kernel import Kernel
+from tilesmith.ir.expr import Binary, Const, Expr, Var
+from tilesmith.ir.target import Target
+from tilesmith.loop.nodes import Buffer, Func
+from tilesmith.support.errors import ModelError, UsageError
+
+from .arrays import as_stored, to_numpy
+
+
+class Arguments:
+    """What a function of arrays expects.
+
+    A scalar parameter that is a dimension of an array is taken from its shape.  Others follow the
+    arrays as integers.
+
+    func: the kernel before flattening, whose parameters give the shapes to check.
+    may_be: for an output, the inputs that may be the same array; no other argument may overlap an
+        output.
+    lives_in: for an output without an argument of its own, the input in whose array it lies.
+    """
+
+    def __init__(
+        self,
+        func: Func,
+        may_be: Mapping[Buffer, Collection[Buffer]] | None = None,
+        lives_in: Mapping[Buffer, Buffer] | None = None,
+    ) -> None:
+        self.symbol = func.name
+        homes = lives_in or {}
+        buffers = func.buffers
+        self.buffers = tuple(b for b in buffers if b not in homes)
+        self.scalars = tuple(p for p in func.params if isinstance(p, Var))
+        number = {b: i for i, b in enumerate(self.buffers)}
+        self.places = tuple(number[homes.get(b, b)] for b in buffers)
+        """For each buffer parameter, the number of its array."""
+        written = {number[homes.get(b, b)] for b in func.outputs}
+        self.written = [i in written for i in range(len(self.buffers))]
+        self.same: list[set[int]] = [set() for _ in self.buffers]
+        """For each array, those that may be the same one."""
+        for out, inputs in (may_be or {}).items():
+            self.same[number[homes.get(out, out)]] |= {number[b] for b in inputs}
+        dims = {d for b in self.buffers for d in b.shape if isinstance(d, Var)}
+        self.given = [v for v in self.scalars if v not in dims]
+        """The scalars that no array's shape determines."""
+
+    def checked(self, args: Sequence[Any]) -> tuple[list[np.ndarray], dict[Expr, int]]:
+        """The arguments as arrays that the kernel can use, and the values of all symbols.
+
+        Raises ModelError or UsageError, which says what is wrong.
+        """
+        count = len(self.buffers)
+        if len(args) != count + len(self.given):
+            wanted = ", ".join([b.name for b in self.buffers] + [v.name for v in self.given])
+            raise ModelError(
+                f"{self.symbol}: expected {count + len(self.given)} arguments "
+                f"({wanted}), found {len(args)}"
+            )
+        values: dict[Expr, int] = {v: int(a) for v, a in zip(self.given, args[count:], strict=True)}
+        arrays = [
+            self._array(b, w, a)
+            for b, w, a in zip(self.buffers, self.written, args[:count], strict=True)
+        ]
+        for b, a in zip(self.buffers, arrays, strict=True):
+            for d, n in zip(b.shape, a.shape, strict=True):
+                if isinstance(d, Var):
+                    values.setdefault(d, n)
+        for b, a in zip(self.buffers, arrays, strict=True):
+            expected = tuple(dimension(d, values) for d in b.shape)
+            if expected != a.shape:
+                raise ModelError(
+                    f"{self.symbol}: argument {b.name!r}: expected shape {expected}, "
+                    f"found {a.shape}"
+                )
+        self._check_overlaps(arrays)
+        return arrays, values
+
+    def _array(self, buffer: Buffer, written: bool, value: Any) -> np.ndarray:
+        what = f"{self.symbol}: argument {buffer.name!r}"
+        array = to_numpy(value, what)
+        if array.dtype != buffer.dtype.numpy:
+            raise ModelError(
+                f"{what}: expected element type {buffer.dtype} ({buffer.dtype.numpy}), found "
+                f"{array.dtype}"
+            )
+        if array.ndim != len(buffer.shape):
+            raise ModelError(
+                f"{what}: expected {len(buffer.shape)} dimensions, found shape {array.shape}"
+            )
+        plain = array.flags.c_contiguous and array.flags.aligned
+        if written and not (plain and array.flags.writeable):
+            raise ModelError(f"{what} is an output: expected a writable, C-contiguous array")
+        return as_stored(array)
+
+    def _check_overlaps(self, arrays: Sequence[np.ndarray]) -> None:
+        ranges = [(a.ctypes.data, a.ctypes.data + a.nbytes) for a in arrays]
+        shown = [
+            f"{b.name!r} (bytes {start:#x} to {end:#x})"
+            for b, (start, end) in zip(self.buffers, ranges, strict=True)
+        ]
+        for i, (start, end) in enumerate(ranges):
+            for j, (first, last) in enumerate(ranges):
+                if not self.written[i] or i == j or max(start, first) >= min(end, last):
+                    continue
+                if j in self.same[i] and (start, end) == (first, last):
+                    continue
+                also = " or twice the same array" if j in self.same[i] else ""
+                raise UsageError(
+                    f"{self.symbol}: the output {shown[i]} overlaps the argument "
+                    f"{shown[j]}; expected arrays with memory of their own{also}"
+                )
+
+
+class KernelFunction(ABC):
+    """`f(*arrays)` runs a kernel on arrays for its buffer parameters in order, outputs included,
+    which are written in place: the result of `tilesmith.build`.
+
+    kernel: its text.
+    arguments: what it expects.
+    target: the machine that it was compiled for.
+    """
+
+    def __init__(self, kernel: Kernel, arguments: Arguments, target: Target) -> None:
+        self.kernel = kernel
+        self.arguments = arguments
+        self.target = target
+        self.decisions: Mapping[str, object] = {}
+        """The knobs that tuning chose, by name; without those that have their default."""
+
+    @abstractmethod
+    def __call__(self, *args: Any) -> None:
+        """Run on arrays, then the scalars that no array's shape determines.
+
+        Raises ModelError if the arguments do not fit, UsageError if an output overlaps another
+        argument.
+        """
+
+    @abstractmethod
+    def bind(self, *args: Any) -> Callable[[], None]:
+        """The call with these arguments, checked once: a function without parameters.
+
+        It reads and writes the arrays' memory as it is at each call, and keeps the arrays alive.
+        An input that is not C-contiguous was copied when it was bound: changes to it do not
+        count.
+
+        Raises what a plain call does.
+        """
+
+    @property
+    def source(self) -> str:
+        """The text that the kernel was compiled from: LLVM's, C or OpenCL C."""
+        return self.kernel.text
+
+    @property
+    @abstractmethod
+    def assembly(self) -> str:
+        """The kernel's machine code as text."""
+
+    def __repr__(self) -> str:
+        names = ", ".join(b.name for b in self.arguments.buffers)
+        return f"<{self.target.backend} function {self.kernel.symbol}({names})>"
+
+
+def dimension(d: Expr | int, values: Mapping[Expr, int]) -> int:
+    """The value of a dimension.  Raises ModelError if it depends on something unknown."""
+    if isinstance(d, int):
+        return d
+    if isinstance(d, Const):
+        return int(d.value)
+    if d in values:
+        return values[d]
+    if isinstance(d, Binary):
+        a, b = dimension(d.a, values), dimension(d.b, values)
+        operations: dict[str, Callable[[int, int], int]] = {
+            "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
+            "floordiv": lambda a, b: a // b, "floormod": lambda a, b: a % b, "min": min, "max": max,
+        }  # fmt: skip
+        if d.op in operations:
+            return operations[d.op](a, b)
+    raise ModelError(f"the dimension {d} can't be computed from the arguments")

@@ -1,0 +1,34 @@
+"""Kernels as one OpenCL program: a driver builds it once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilesmith.backend.opencl import OPENCL
+from tilesmith.codegen.opencl.emit import kernel_of, translation_unit, write
+from tilesmith.codegen.targets import target
+from tilesmith.loop.nodes import Func
+from tilesmith.loop.verify import verify
+from tilesmith.runtime.arguments import Arguments
+from tilesmith.runtime.opencl import DeviceFunction, opened
+
+
+def final(nest: Func) -> Func:
+    """A kernel (stage "nest" or "flat") as code is written from it."""
+    for p in OPENCL.loop_passes:
+        nest = p.run(nest)
+        verify(nest, p.stage, after=p.name)
+    return nest
+
+
+def library(nests: Mapping[str, Func]) -> dict[str, DeviceFunction]:
+    """The kernels by name, strict, as functions of arrays."""
+    machine = target("opencl")
+    assert machine.device is not None
+    programs = {name: write(final(f), machine.device, name) for name, f in nests.items()}
+    text = translation_unit(programs.values(), strict=True)
+    built = opened(machine.device.number).build(text)
+    return {
+        name: DeviceFunction(kernel_of(p, text), Arguments(nests[name]), machine, built)
+        for name, p in programs.items()
+    }

@@ -1,0 +1,53 @@
+"""Kernels on an OpenCL device, all in one child process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+CHILD = Path(__file__).with_name("child.py")
+CASES = (
+    "rows in reverse", "fewer iterations than threads",
+    "threads read what others wrote to global memory", "launches and one thread", "sizes of a run",
+    "sizes of a run, the other way", "loops that do not begin at zero",
+    "product (14, 9, 10), guard", "product (13, 5, 12), peel", "product (8, 5, 7), roundup", "sums",
+    "operations 0", "operations 1", "by_rule", "in_place", "types", "failures",
+)  # fmt: skip
+"""Written down, so that no case is lost; one that runs and is not here fails the first test."""
+
+
+@lru_cache(maxsize=1)
+def outcomes() -> dict[str, str | None]:
+    """What is wrong with each case; empty where there is no device."""
+    run = subprocess.run([sys.executable, str(CHILD)], capture_output=True, text=True, check=False)
+    assert not run.returncode, run.stderr
+    return json.loads(run.stdout)
+
+
+def device_is_there() -> bool:
+    """Whether a child process finds a device."""
+    code = "from tilesmith.codegen.opencl.devices import device; device()"
+    return not subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=False
+    ).returncode
+
+
+pytestmark = pytest.mark.skipif(
+    not device_is_there(),
+    reason="needs an OpenCL device: pip install pyopencl, and a driver such as pocl-opencl-icd",
+)
+
+
+def test_all_cases_have_a_test():
+    assert set(outcomes()) == set(CASES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_case(name):
+    wrong = outcomes()[name]
+    assert wrong is None, wrong

@@ -1,0 +1,157 @@
+"""OpenCL C of kernels, and the limits of devices; nothing here needs a device or a driver."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilesmith as ts
+from tilesmith import te
+from tilesmith.codegen.opencl.emit import emit
+from tilesmith.codegen.targets import target
+from tilesmith.graph.builder import Builder
+from tilesmith.ir.device import Device
+from tilesmith.ir.dtypes import f32
+from tilesmith.ir.target import Target
+from tilesmith.ir.types import TensorType
+from tilesmith.loop.launches import launches
+from tilesmith.loop.nodes import Func
+from tilesmith.loop.parse import parse_func
+from tilesmith.ops.activation import Relu
+from tilesmith.support.errors import DeviceError, ScheduleError, UsageError
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "te"))
+from library import final
+from test_threads import blocked
+
+GPU = target("opencl-gpu")
+
+
+def test_product(golden):
+    golden(emit(final(blocked()), GPU, "product").text)
+
+
+def on(**limits: int) -> Target:
+    assert GPU.device is not None
+    return replace(GPU, device=replace(GPU.device, **limits))
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"block_threads": 15}, r"of 4 x 4 x 1 threads: expected at most 15 threads, found 16"),
+        ({"block_y": 3}, r"expected at most 3 threads along threadIdx\.y, found 4"),
+        (
+            {"shared_bytes": 255},
+            r"at most 255 bytes of shared .* found 256 \(A_shared 128,",
+        ),
+        ({"registers": 3}, r"expected at most 3 registers of a thread, found 4 \(C_register 4\)"),
+    ],
+)
+def test_limits(limits, message):
+    func = final(blocked())
+    emit(func, GPU)
+    with pytest.raises(ScheduleError, match=message):
+        emit(func, on(**limits))
+
+
+def kernel(body: str) -> Func:
+    return parse_func(f"def main(x: f32[8], y: f32[8], n: i64) -> y:\n    {body}\n")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            "for i in range(4):\n        for t in thread_x(8):\n            y[t] = x[t]",
+            "the loop i is around loops that are bound to blocks or threads",
+        ),
+        (
+            "if y[0] < 1.0:\n        for t in thread_x(8):\n            y[t] = x[t]",
+            "depends on the memory of y, which another one writes",
+        ),
+        (
+            "for a in block_x(2):\n        y[a] = 0.0\n        for b in block_y(2):\n"
+            "            y[b] = x[a]",
+            "something is computed between two loops over blocks",
+        ),
+        (
+            "for a in block_x(2):\n        for b in block_y(a + 1):\n            y[b] = x[a]",
+            r"expected a number of blocks along blockIdx\.y that the kernel's arguments determine",
+        ),
+    ],
+)
+def test_what_is_no_launch(body, message):
+    with pytest.raises(ScheduleError, match=message):
+        launches(kernel(body))
+
+
+def test_bound_loops_keep_their_extents():
+    func = kernel(
+        "for b in block_x(1):\n        for t in thread_x(8):\n            if b * 8 + t < n:\n"
+        "                y[b * 8 + t] = x[b * 8 + t]\n    for t in thread_x(1):\n        y[t] = 0.0"
+    )
+    (first, second) = launches(final(func))
+    assert (first.threads, second.threads) == ((8, 1, 1), (1, 1, 1))
+    text = emit(final(func), GPU).text
+    assert "if (t < n)" in text
+
+
+def test_doubles_of_a_device_without_them():
+    func = parse_func("def main(x: f64[8], y: f64[8]) -> y:\n    for t in thread_x(8):\n"
+                      "        y[t] = x[t]\n")  # fmt: skip
+    assert "cl_khr_fp64" in emit(func, GPU).text
+    with pytest.raises(ScheduleError, match="computes with f64, which the device has not"):
+        emit(func, replace(GPU, device=Device(has_f64=False)))
+
+
+def test_descriptions(tmp_path):
+    file = tmp_path / "small.toml"
+    file.write_text('base = "opencl-gpu"\nshared_bytes = 16384\nwave = 64\n')
+    found = target(str(file))
+    assert found.device == Device(shared_bytes=16384, wave=64) and found.name == "small"
+    assert Target.from_json(found.to_json()) == found
+    assert "shared_bytes=16384" in found.text and "device" not in target("x86-64-v3").text
+    file.write_text('base = "opencl-gpu"\nshared_byte = 1\n')
+    with pytest.raises(UsageError, match=r"has no field 'shared_byte'.*did you mean shared_bytes"):
+        target(str(file))
+    file.write_text('base = "opencl-gpu"\nwave = 0\n')
+    with pytest.raises(UsageError, match="wave: expected a positive integer, found 0"):
+        target(str(file))
+    with pytest.raises(UsageError, match="unknown target 'opencl-tpu': expected opencl, opencl:N"):
+        target("opencl-tpu")
+
+
+def test_without_pyopencl(monkeypatch):
+    from tilesmith.codegen.opencl import devices
+
+    devices.package.cache_clear()
+    devices.devices.cache_clear()
+    monkeypatch.setitem(sys.modules, "pyopencl", None)
+    with pytest.raises(DeviceError, match=r"pyopencl: pip install 'tilesmith\[opencl\]'"):
+        target("opencl")
+    x = te.placeholder((8,), name="x")
+    y = te.compute((8,), lambda i: x[i] + 1.0, "y")
+    function = ts.build("auto", [x, y], target="opencl-gpu")
+    assert "__kernel" in function.source  # which takes no device
+    with pytest.raises(DeviceError, match="pyopencl"):
+        function(np.zeros(8, np.float32), np.zeros(8, np.float32))
+
+
+def test_without_a_driver(monkeypatch):
+    from tilesmith.codegen.opencl import devices
+
+    monkeypatch.setattr(devices, "devices", lambda: ())
+    with pytest.raises(DeviceError, match="OpenCL device number 0, found none; install"):
+        devices.device()
+
+
+def test_models_are_compiled_for_cpus():
+    b = Builder("g")
+    graph = b.finish([b.add(Relu(), b.input("x", TensorType(f32, (4,))))])
+    with pytest.raises(UsageError, match="target 'opencl-gpu' runs kernels of tensor expressions"):
+        ts.compile(graph, target="opencl-gpu")
