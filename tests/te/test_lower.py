@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
+
 import numpy as np
 import pytest
 
 from tilesmith import te
-from tilesmith.ir.expr import Load, Var, post_order
+from tilesmith.ir.expr import Expr, Load, Var, const, free_vars, post_order, substitute
+from tilesmith.ir.extents import decided
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.symbols import value_of
 from tilesmith.loop.interpret import interpret
@@ -216,6 +220,31 @@ def test_roundup_makes_room_for_all_sizes() -> None:
     for size in (10, 12, 1, 0):
         rooms = {value_of(a.buffer.shape[0], {n: size}) for a in statements(func, Allocate)}
         assert rooms == {-(-size // 4) * 4}
+        data = integers(size)
+        np.testing.assert_array_equal(run(func, data, n=size)[0], (data + 1) * 2 - 1)
+
+
+def test_rounded_tiles_of_the_last_region_begin_before_the_end() -> None:
+    """A region has room for four tiles, of which a short last region needs fewer."""
+    n = te.var("n")
+    x = te.placeholder((n,), name="X")
+    y = te.compute((n,), lambda i: x[i] + 1.0, name="Y")
+    z = te.compute((n,), lambda i: y[i] * 2.0, name="Z")
+    w = te.compute((n,), lambda i: z[i] - 1.0, name="W")
+    s = te.create_schedule(w.op)
+    block, _ = s[w].split(s[w].axis[0], 20, tail="guard")
+    s[z].compute_at(s[w], block)
+    s[z].split(s[z].axis[0], 5, tail="roundup")
+    func = te.lower(s, [x, w])
+    guards = [i for f in statements(func, For) for i in [f.body] if isinstance(i, If)]
+    (tile,) = (g for g in guards if statements(replace(func, body=g), For))
+    blocks, tiles = (f.var for f in statements(func, For) if f.var in free_vars(tile.cond))
+    for size in (1, 5, 7, 20, 33):
+        ran = 0
+        for i, j in product(range(-(-size // 20)), range(4)):
+            at: dict[Expr, Expr] = {n: const(size), blocks: const(i), tiles: const(j)}
+            ran += decided(substitute(tile.cond, at)) is True
+        assert ran == -(-size // 5)
         data = integers(size)
         np.testing.assert_array_equal(run(func, data, n=size)[0], (data + 1) * 2 - 1)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from tilesmith.ir.context import Context
-from tilesmith.ir.expr import Expr, Load, Var, const, free_vars
+from tilesmith.ir.expr import Expr, Load, Var, const, free_vars, substitute
 from tilesmith.ir.loop_tables import LOOP_KINDS, ForKind
 from tilesmith.ir.simplify import simplify
 from tilesmith.ir.symbols import expected
@@ -113,7 +113,7 @@ class StagePlan:
     points: per axis variable, spatial and reduction, its value.
     spans: per axis variable, the number of values it may take; more than the region if a tail is
         rounded up.
-    rounded: axis variables that may pass the end of the domain unguarded.
+    rounded: axis variables of which a tile may pass the end of the domain unguarded.
     guards: the guards, with their places.
     outside: facts that hold around the nest.
     buffers: memory of its values.
@@ -141,7 +141,7 @@ class StagePlan:
     up).
     """
     rounded: frozenset[Expr]
-    """Axis variables that may pass the end of the domain unguarded."""
+    """Axis variables of which a tile may pass the end of the domain unguarded."""
     guards: tuple[PlacedGuard, ...]
     outside: Context
     """Facts that hold around the nest."""
@@ -264,6 +264,8 @@ def make_plan(
 
     for guard in derived.guards:
         place(guard, any(loops[depths[v]].is_reduce for v in free_vars(guard.cond) if v in depths))
+    in_tiles = _axes_in_tiles(stage)
+    at_first: dict[Expr, Expr] = {x.var: const(0) for x in loops if x.name in in_tiles}
     points: dict[Expr, Expr] = {}
     spans: dict[Expr, Dim] = {}
     wishes = _rounded_roots(stage)
@@ -283,6 +285,10 @@ def make_plan(
             rounded.add(axis.var)
             if tail is not None:
                 spans[axis.var] = _rounded_extent(stage, root, extents)
+            if not (same_dim(region.extent, axis.extent) and region.start is const(0)):
+                # of the last region, tiles that begin past the end are nobody's
+                begins = substitute(point, at_first)
+                place(Guard(begins < dim_expr(axis.extent), "guard"), is_reduce=False)
         else:
             if tail is not None:
                 place(Guard(local < dim_expr(region.extent), tail), is_reduce=False)
@@ -347,6 +353,17 @@ def _rounded_roots(stage: StageState) -> set[str]:
         for root in origins[rel.made[0]]:
             tails.setdefault(root, set()).add(tail)
     return {root for root, kinds in tails.items() if kinds == {"roundup"}}
+
+
+def _axes_in_tiles(stage: StageState) -> set[str]:
+    """The axes that run over the positions of tiles whose last one is rounded up."""
+    found: set[str] = set()
+    for rel in stage.relations:
+        if isinstance(rel, SplitRelation) and rel.tail == "roundup":
+            found.add(rel.inner)
+        if not found.isdisjoint(rel.parents):
+            found.update(rel.made)
+    return found
 
 
 def _rounded_extent(stage: StageState, root: str, extents: dict[str, Dim]) -> Dim:
