@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tilesmith.ir.expr import compare
-from tilesmith.ir.loop_tables import ALLOCATED, LOOP_KINDS, SCOPES
+from tilesmith.ir.expr import Var, compare, const
+from tilesmith.ir.loop_tables import ALLOCATED, LOOP_KINDS, SCOPES, ForKind
 from tilesmith.ir.simplify import can_prove
 from tilesmith.loop.nodes import For, If, LetStmt, Stmt
 from tilesmith.support.errors import ScheduleError
@@ -111,7 +111,30 @@ def by_one(state: State, plans: Mapping[str, StagePlan], plan: StagePlan, body: 
     none of its loops is bound.
     """
     own = {loop.kind for loop in plan.loops if not loop.is_unit}
-    for kind, loop in _around(state, plans, plan).items():
+    around = _around(state, plans, plan)
+    for kind, loop in around.items():
         if kind not in own:
             body = If(compare("eq", loop.var, 0), body)
+    for kind in _thread_kinds(state, plans, plan):
+        if kind not in own and kind not in around:
+            body = For(Var("first"), const(0), const(1), kind, body)
     return body
+
+
+def _thread_kinds(
+    state: State, plans: Mapping[str, StagePlan], plan: StagePlan
+) -> dict[ForKind, None]:
+    """The kinds of loops over threads in the launch to which `plan` belongs."""
+    root = _root(state, plan.stage.name)
+    return {
+        loop.kind: None
+        for other in plans.values()
+        if _root(state, other.stage.name) == root
+        for loop in other.loops
+        if LOOP_KINDS[loop.kind].level == "thread" and not loop.is_unit
+    }
+
+
+def _root(state: State, name: str) -> str:
+    """The outermost stage in whose loops the stage `name` is computed."""
+    return next((at.stage for at in reversed(tuple(state.ancestors(name)))), name)

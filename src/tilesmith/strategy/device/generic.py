@@ -1,26 +1,31 @@
-"""Schedules for any expression on a device: a thread for each element of a result.
+"""Schedules for any expression on a device.
 
 A stage without a reduction is inlined, unless it is costly and read more than once.  Each other
-stage is a launch of its own, whose result the next one reads from memory.  Recurrences and loops
-that a user wrote are run by one thread.
+stage is a launch of its own, whose result the next one reads from memory, unless rules for products
+(`tiles`) or for rows (`rows`) compute it together with what reads it.  Recurrences and loops that a
+user wrote are run by one thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tilesmith.ir.symbols import expected_size
 from tilesmith.ir.target import Target
-from tilesmith.ir.types import same_dim
+from tilesmith.ir.types import same_dim, same_shape
 from tilesmith.ops.structure import stages
-from tilesmith.strategy.sketch.structure import is_costly
+from tilesmith.strategy.sketch.structure import StageBody, bodies, is_costly
 from tilesmith.support.errors import UsageError
 from tilesmith.te.schedule import Schedule, create_schedule
 from tilesmith.te.stage import Stage
 from tilesmith.te.tensor import Compute, Extern, Placeholder, Tensor
 
-WAVES = 8
-"""Waves in a block of independent threads: enough that they hide each other's latency."""
+from .blocks import bind_elements, block_size
+from .rows import has_few_elements, rows_of, schedule_rows, share_terms, shares_terms
+from .tiles import product_of, schedule_product
+
+AGAIN = 2
+"""Times that a costly value is computed again rather than stored: memory is slower."""
 
 
 def default_schedule(args: Sequence[Tensor], target: Target, bound: float) -> Schedule:
@@ -32,30 +37,63 @@ def default_schedule(args: Sequence[Tensor], target: Target, bound: float) -> Sc
     if not outputs:
         raise UsageError("none of the arguments is an output: give the computed tensors, too")
     s = create_schedule([t.op for t in outputs])
-    if not any(
-        same_dim(a.extent, 0) for op in stages(outputs) for a in (*op.axis, *op.reduce_axis)
-    ):
-        schedule_generic(s, target)
+    axes = [a for op in stages(outputs) for a in (*op.axis, *op.reduce_axis)]
+    if not any(same_dim(a.extent, 0) for a in axes):
+        schedule_expression(s, target)
     return s
 
 
-def schedule_generic(s: Schedule, target: Target) -> None:
-    """Give a schedule without steps a thread for each element of each stage that is kept."""
-    alone = {
-        name
-        for stage in s.stages
-        if not stage.state.is_placeholder and stage.state.recurrence is not None
-        for name in (stage.name, *s.state.inside_scan(stage.name))
-    }
+def schedule_expression(s: Schedule, target: Target) -> None:
+    """Schedule the whole of an expression; `s` has no steps but layouts of parameters."""
+    alone = _run_by_one(s)
+    _inline(s, alone)
+    found = {n: b for n, b in bodies(s).items() if n not in alone}
+    done: set[str] = set()
+    for name, body in found.items():
+        if body.op.reduce_axis or name in done:
+            continue
+        read = [found[n] for n in _reductions_read(found, name) if n not in done]
+        rows = rows_of(body, read, target) if read else None
+        if rows:
+            schedule_rows(s, name, rows, [r.name for r in read], target)
+            done |= {name, *(r.name for r in read)}
+    for name, body in found.items():
+        if name in done:
+            continue
+        product = product_of(name, body.op) if body.op.reduce_axis else None
+        by_rows = has_few_elements(body, target) and shares_terms(body, target)
+        if product is not None and not by_rows:
+            out = _epilogue(found, name, done)
+            schedule_product(s, product, out, target)
+            done |= {name, out}
+    for name, body in found.items():
+        if name in done:
+            continue
+        if body.op.reduce_axis and shares_terms(body, target):
+            _alone_in_rows(s, name, target)
+        else:
+            bind_elements(s[name], target)
+
+
+def _run_by_one(s: Schedule) -> set[str]:
+    """The stages that one thread runs: recurrences, and loops that a user wrote."""
+    found: set[str] = set()
+    for stage in s.stages:
+        if isinstance(stage.op, Extern):
+            found.add(stage.name)
+        elif not stage.state.is_placeholder and stage.state.recurrence is not None:
+            found |= {stage.name, *s.state.inside_scan(stage.name)}
+    return found
+
+
+def _inline(s: Schedule, alone: set[str]) -> None:
     readers = s.state.consumers()
     for stage in s.stages:
-        if stage.state.is_placeholder or stage.name in alone or isinstance(stage.op, Extern):
+        if stage.state.is_placeholder or stage.name in alone:
             continue
-        by_others = any(r in alone or isinstance(s[r].op, Extern) for r in readers[stage.name])
-        if not by_others and _is_inlined(stage, [s[r] for r in readers[stage.name]]):
+        by = readers[stage.name]
+        if not alone.intersection(by) and _is_inlined(stage, [s[r] for r in by]):
             stage.compute_inline()
-        else:
-            bind_elements(stage, target)
 
 
 def _is_inlined(stage: Stage, readers: Sequence[Stage]) -> bool:
@@ -64,28 +102,49 @@ def _is_inlined(stage: Stage, readers: Sequence[Stage]) -> bool:
         return False
     if not is_costly(op.body):
         return True
-    return len(readers) == 1 and not _rereads(readers[0].state.compute, op)
+    needed = sum(_iterations(r.state.compute) for r in readers)
+    return needed <= AGAIN * expected_size(a.extent for a in op.axis)
 
 
-def _rereads(reader: Compute, op: Compute) -> bool:
-    """True if `reader` needs more values of `op` than there are elements."""
-    needed = expected_size(a.extent for a in (*reader.axis, *reader.reduce_axis))
-    return needed > expected_size(a.extent for a in op.axis)
+def _iterations(op: Compute) -> int:
+    return expected_size(a.extent for a in (*op.axis, *op.reduce_axis))
 
 
-def bind_elements(stage: Stage, target: Target) -> None:
-    """A thread for each element of a stage's result, neighbours in the last axis side by side."""
-    first, *rest = stage.axis or (None,)
-    if first is None:
-        return  # one element: one thread
-    last = stage.fuse(first, *rest) if rest else first
-    block, thread = stage.split(last, factor=block_size(target), tail="guard")
-    stage.bind(block, "blockIdx.x")
-    stage.bind(thread, "threadIdx.x")
+def _readers(found: Mapping[str, StageBody], name: str) -> list[StageBody]:
+    return [b for b in found.values() if any(x.source == name for x in b.reads)]
 
 
-def block_size(target: Target) -> int:
-    """Threads of a block of independent elements."""
-    assert target.device is not None
-    most = min(target.device.block_threads, target.device.block_x)
-    return min(max(WAVES * target.device.wave, 64), most)
+def _reductions_read(found: Mapping[str, StageBody], name: str) -> list[str]:
+    """The reductions that `name` reads, also by way of each other, and that nothing else reads."""
+    inside = {name}
+    order: list[str] = []
+    for other in reversed(found):
+        body, by = found[other], {b.name for b in _readers(found, other)}
+        if body.op.reduce_axis and by and by <= inside:
+            inside.add(other)
+            order.insert(0, other)
+    return order
+
+
+def _epilogue(found: Mapping[str, StageBody], name: str, done: set[str]) -> str:
+    """The stage in whose tiles a reduction is computed: the only one that reads it, if it reads
+    each element at its place; else itself.
+    """
+    op, readers = found[name].op, _readers(found, name)
+    if len(readers) != 1 or readers[0].name in done or readers[0].op.reduce_axis:
+        return name
+    (reader,) = readers
+    axes = tuple(a.var for a in reader.op.axis)
+    at_place = all(x.load.indices == axes for x in reader.reads if x.source == name)
+    return reader.name if at_place and same_shape(reader.op.shape, op.shape) else name
+
+
+def _alone_in_rows(s: Schedule, name: str, target: Target) -> None:
+    """A block for each element of a reduction that nothing else is computed with."""
+    stage = s[name]
+    if not stage.axis:  # one element: each step of its sum is a launch
+        share_terms(s, name, block_size(target))
+        return
+    own = s[s.cache_write(stage.op.outputs[0], "shared")]
+    rows = frozenset(a.var for a in stage.state.compute.axis)
+    schedule_rows(s, name, rows, [own.name], target)

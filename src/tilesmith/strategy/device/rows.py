@@ -1,0 +1,110 @@
+"""Reductions whose terms lie side by side: a block for each row, whose threads share the terms.
+
+    y[i, j] = exp(x[i, j] - m[i]) / t[i]          # m and t reduce row i
+
+    for i in block_x:
+        m_rf[thread] = max over every n-th term   # shared memory, as all that follows
+        m_rf_rf[thread] = max over 16 of these    # 16 threads
+        m = max over 16 of these                  # one thread
+        ...                                       # t likewise
+        for j: y[i, thread] = ...
+
+All reductions that a result reads in its own row are computed in one launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilesmith.ir.expr import Expr, Var, free_vars
+from tilesmith.ir.symbols import expected_size
+from tilesmith.ir.target import Target
+from tilesmith.strategy.sketch.structure import StageBody
+from tilesmith.te.schedule import Schedule
+from tilesmith.te.tensor import Reduce
+
+from .blocks import block_size, fused
+
+TERMS = 64
+"""Fewest terms of a sum that are worth a block."""
+
+STEP = 16
+"""Partial results that one thread adds up."""
+
+
+def rows_of(
+    out: StageBody, reductions: Sequence[StageBody], target: Target
+) -> frozenset[Var] | None:
+    """The axes of `out` that say in which row an element is, where all of `reductions` reduce such
+    rows; None where they are better computed apart.
+    """
+    names = {r.name for r in reductions}
+    rows = {v for x in out.reads if x.source in names for v in _variables(x.load.indices)}
+    for r in reductions:
+        own = {a.var for a in r.op.axis}
+        others = (x for x in r.reads if x.source in names)
+        if not shares_terms(r, target) or any(
+            not _variables(x.load.indices) <= own for x in others
+        ):
+            return None
+    count = expected_size(a.extent for a in out.op.axis if a.var in rows)
+    if any(r.spatial > count for r in reductions):
+        return None  # a block would compute what others do, too
+    return frozenset(rows)
+
+
+def _variables(indices: Sequence[Expr]) -> set[Var]:
+    return {v for i in indices for v in free_vars(i)}
+
+
+def shares_terms(r: StageBody, target: Target) -> bool:
+    """True if the threads of a block are to share the terms of each element of a reduction."""
+    if len(r.op.body) != 1 or not isinstance(r.op.body[0], Reduce) or r.reduced < TERMS:
+        return False
+    if has_few_elements(r, target):
+        return True
+    long = [a for a in r.op.reduce_axis if expected_size([a.extent]) > 1]
+    return any(x.step(long[-1].var) == 1 for x in r.reads)
+
+
+def has_few_elements(r: StageBody, target: Target) -> bool:
+    """True if a thread for each element leaves a part of the device without work."""
+    assert target.device is not None
+    return r.spatial < target.device.units * target.device.wave
+
+
+def schedule_rows(
+    s: Schedule, out: str, rows: frozenset[Var], reductions: Sequence[str], target: Target
+) -> None:
+    """A block for each row of the stage `out`, which computes `reductions` on the way."""
+    stage = s[out]
+    axes = list(zip(stage.axis, stage.state.compute.axis, strict=True))
+    outer = [a for a, x in axes if x.var in rows]
+    inner = [a for a, x in axes if x.var not in rows]
+    sizes = [a.extent for a in inner], *([a.extent for a in s[r].reduce_axis] for r in reductions)
+    threads = min(block_size(target), 1 << (max(map(expected_size, sizes)) - 1).bit_length())
+    stage.reorder(*outer, *inner)
+    row = fused(stage, outer)
+    if inner:
+        _, thread = stage.split(fused(stage, inner), factor=threads, tail="guard")
+    else:  # one thread writes the result
+        row, thread = stage.split(row, factor=1)
+    stage.bind(row, "blockIdx.x")
+    stage.bind(thread, "threadIdx.x")
+    for name in reversed(reductions):  # what reads another one is attached first
+        for part in (name, *reversed(share_terms(s, name, threads))):
+            s[part].compute_at(stage, row)
+            s[part].set_scope("shared")
+
+
+def share_terms(s: Schedule, name: str, threads: int) -> list[str]:
+    """Give so many threads a part of the terms of a reduction: the new stages, bound."""
+    found: list[str] = []
+    stage = s[name]
+    while threads > 1:
+        _, part = stage.split(fused(stage, stage.reduce_axis), factor=threads, tail="guard")
+        partial = s[s.rfactor(stage.op.outputs[0], part)]
+        partial.bind(partial.axis[0], "threadIdx.x")
+        found.append(partial.name)
+        threads = 0 if threads <= STEP else threads // STEP
+    return found

@@ -1,0 +1,156 @@
+"""Sums of products: each thread computes a tile of the result in registers.
+
+Where both operands are matrices, the threads of a block load tiles of them together:
+
+    for by, bx in blocks:
+        for ty, tx in threads:
+            C_register[4, 4] = 0
+            for ko:
+                A_shared[64, 8] = A; B_shared[8, 64] = B      # cooperatively
+                for ki: C_register += A_shared * B_shared
+            C = C_register
+
+Elsewhere, as in convolutions, a thread computes several results that read the same element of an
+operand, and its neighbours read that operand's neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilesmith.ir.expr import Const, Var, free_vars
+from tilesmith.ir.symbols import expected
+from tilesmith.ir.target import Target
+from tilesmith.ops.structure import product_of_loads
+from tilesmith.te.schedule import Schedule
+from tilesmith.te.stage import Stage
+from tilesmith.te.tensor import Compute, Tensor
+
+from .blocks import block_size, fused
+
+TILE = 4
+"""Rows and columns of a thread's tile: 16 sums, and 8 loads for 16 multiply-adds."""
+STEP = 8
+"""Steps of the sum whose operands lie in shared memory at a time."""
+SIDE = 16
+"""Most threads along each side of a block."""
+INDICES = ("blockIdx.y", "blockIdx.x", "threadIdx.y", "threadIdx.x")
+RESULTS = 8
+"""Results of a thread that read the same element of an operand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A sum of products.
+
+    name: the stage.
+    rows, columns: the axes of the result, by number, on which only the first, or only the second
+        operand depends.
+    matrices: indices of both operands are axes, so that tiles of them are tiles of memory.
+    """
+
+    name: str
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    matrices: bool
+
+
+def product_of(name: str, op: Compute) -> Product | None:
+    """The product that a stage computes, if its result has rows and columns."""
+    factors = product_of_loads(op)
+    if factors is None:
+        return None
+    left, right = ({v for i in x.indices for v in free_vars(i)} for x in factors)
+    axes = [(n, a.var) for n, a in enumerate(op.axis) if expected(a.extent) > 1]
+    rows = tuple(n for n, v in axes if v in left - right)
+    columns = tuple(n for n, v in axes if v in right - left)
+    if not rows or not columns:
+        return None
+    plain = all(isinstance(i, (Var, Const)) for x in factors for i in x.indices)
+    return Product(name, rows, columns, plain)
+
+
+def schedule_product(s: Schedule, product: Product, out: str, target: Target) -> None:
+    """Compute a product in the tiles of the stage `out`: itself, or what reads each of its elements
+    at its place.
+    """
+    stage = s[out]
+    sides = [expected(stage.axis[n[-1]].extent) for n in (product.rows, product.columns)]
+    factors = product_of_loads(s[product.name].state.compute)
+    if out == product.name:
+        own = s[s.cache_write(stage.op.outputs[0], "register")]
+    else:
+        own = s[product.name]
+        own.set_scope("register")
+    if product.matrices and min(sides) >= 2 * TILE:
+        assert factors is not None
+        tensors = [x.buffer for x in factors]
+        operands = [s[s.cache_read(t, "shared", [own])] for t in tensors if isinstance(t, Tensor)]
+        _blocks_of_tiles(stage, own, operands, product, target)
+    else:
+        _results_of_threads(stage, own, product, target)
+
+
+def _blocks_of_tiles(
+    stage: Stage, own: Stage, operands: Sequence[Stage], product: Product, target: Target
+) -> None:
+    numbers = product.rows[-1], product.columns[-1]
+    height, width = (stage.axis[n] for n in numbers)
+    others = [a for n, a in enumerate(stage.axis) if n not in numbers]
+    threads_y, threads_x = block = _block(expected(height.extent), expected(width.extent), target)
+    by, y = stage.split(height, factor=threads_y * TILE, tail="guard")
+    bx, x = stage.split(width, factor=threads_x * TILE, tail="guard")
+    ty, y = stage.split(y, nparts=threads_y)
+    tx, x = stage.split(x, nparts=threads_x)
+    stage.reorder(*others, by, bx, ty, tx, y, x)
+    if others:
+        stage.bind(fused(stage, others), "blockIdx.z")
+    for axis, index in zip((by, bx, ty, tx), INDICES, strict=True):
+        stage.bind(axis, index)
+    stage.unroll(y)
+    stage.unroll(x)
+    own.compute_at(stage, tx)
+    *before, last = own.reduce_axis
+    outer, inner = own.split(last, factor=STEP, tail="guard")
+    own.reorder(*before, outer, inner, *own.axis)
+    for axis in own.axis:
+        own.unroll(axis)
+    for operand in operands:
+        operand.compute_at(own, outer)
+        rest = fused(operand, operand.axis)
+        for size, index in zip(reversed(block), ("threadIdx.x", "threadIdx.y"), strict=True):
+            rest, part = operand.split(rest, factor=size, tail="guard")
+            operand.bind(part, index)
+
+
+def _block(height: int, width: int, target: Target) -> tuple[int, int]:
+    """Threads of a block along y and x, for a result of that size."""
+    assert target.device is not None
+    most = target.device.block_threads
+    x = min(SIDE, target.device.block_x, _power(width))
+    y = min(SIDE, target.device.block_y, _power(height), most // x)
+    return max(y, 1), x
+
+
+def _power(extent: int) -> int:
+    """Threads, a power of two, that compute `extent` results in tiles."""
+    return 1 << (-(-extent // TILE) - 1).bit_length()
+
+
+def _results_of_threads(stage: Stage, own: Stage, product: Product, target: Target) -> None:
+    """Threads along the last axis; each computes results along an axis of the other operand."""
+    last = max(*product.rows, *product.columns)
+    tiled = (product.rows if last in product.columns else product.columns)[-1]
+    axes = list(stage.axis)
+    count = min(RESULTS, expected(axes[tiled].extent))
+    axes[tiled], results = stage.split(axes[tiled], factor=count, tail="guard")
+    stage.reorder(*axes, results)
+    block, thread = stage.split(fused(stage, axes), factor=block_size(target), tail="guard")
+    stage.bind(block, "blockIdx.x")
+    stage.bind(thread, "threadIdx.x")
+    stage.unroll(results)
+    own.compute_at(stage, thread)
+    own.reorder(*own.reduce_axis, *own.axis)
+    for axis in own.axis:
+        own.unroll(axis)

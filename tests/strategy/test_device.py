@@ -1,0 +1,110 @@
+"""Rules for devices: the interpreter finds no race in a schedule, and the result of plain loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilesmith import te
+from tilesmith.codegen.targets import target
+from tilesmith.loop.interpret import interpret
+from tilesmith.loop.launches import launches
+from tilesmith.loop.text import print_func
+from tilesmith.strategy.device import default_schedule
+from tilesmith.te.tensor import Tensor
+
+GPU = target("opencl-gpu")
+
+
+def product(rows: int, columns: int, depth: int, biased: bool = True) -> list[Tensor]:
+    a, b = te.placeholder((rows, depth), name="A"), te.placeholder((depth, columns), name="B")
+    bias, k = te.placeholder((columns,), name="bias"), te.reduce_axis(depth, "k")
+    c = te.compute((rows, columns), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), "C")
+    if not biased:
+        return [a, b, c]
+    return [a, b, bias, te.compute(c.shape, lambda i, j: c[i, j] + bias[j], "D")]
+
+
+def convolution() -> list[Tensor]:
+    x, w = te.placeholder((1, 3, 5, 5), name="X"), te.placeholder((10, 3, 3, 3), name="W")
+    inside = te.compute(
+        (1, 3, 7, 7),
+        lambda n, c, h, v: te.select(
+            (h >= 1) & (h < 6) & (v >= 1) & (v < 6), x[n, c, h - 1, v - 1], 0.0
+        ),
+        "padded",
+    )
+    c, p, q = te.reduce_axis(3, "c"), te.reduce_axis(3, "p"), te.reduce_axis(3, "q")
+    y = te.compute(
+        (1, 10, 5, 5),
+        lambda n, o, h, v: te.sum(inside[n, c, h + p, v + q] * w[o, c, p, q], axis=(c, p, q)),
+        "Y",
+    )
+    return [x, w, te.compute(y.shape, lambda *i: te.maximum(y[i], 0.0), "Z")]
+
+
+def softmax() -> list[Tensor]:
+    x, k, m = te.placeholder((3, 90), name="x"), te.reduce_axis(90, "k"), te.reduce_axis(90, "m")
+    most = te.compute((3,), lambda i: te.max(x[i, k], axis=k), "most")
+    e = te.compute((3, 90), lambda i, j: te.exp(x[i, j] - most[i]), "e")
+    total = te.compute((3,), lambda i: te.sum(e[i, m], axis=m), "total")
+    return [x, te.compute((3, 90), lambda i, j: e[i, j] / total[i], "y")]
+
+
+def reduced(shape: tuple[int, int], over: tuple[int, ...]) -> list[Tensor]:
+    x = te.placeholder(shape, name="x")
+    axes = {n: te.reduce_axis(shape[n], f"k{n}") for n in over}
+
+    def body(*at):
+        rest = iter(at)
+        index = [axes[n] if n in over else next(rest) for n in range(2)]
+        return te.sum(x[tuple(index)], axis=tuple(axes.values()))
+
+    left = tuple(n for i, n in enumerate(shape) if i not in over)
+    return [x, te.compute(left, body, "s")]
+
+
+CASES = {
+    "product": (product(19, 21, 11), [(8, 8, 1)]),
+    "product without a bias": (product(9, 9, 9, biased=False), [(4, 4, 1)]),
+    "product with few rows": (product(2, 40, 9), [(256, 1, 1)]),
+    "convolution": (convolution(), [(256, 1, 1)]),
+    "softmax": (softmax(), [(128, 1, 1)]),
+    "sums of rows": (reduced((4, 100), (1,)), [(128, 1, 1)]),
+    "sums of columns": (reduced((5, 300), (0,)), [(256, 1, 1)]),
+    "sum of all": (reduced((4, 80), (0, 1)), [(256, 1, 1), (16, 1, 1), (1, 1, 1)]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rules(name):
+    args, blocks = CASES[name]
+    func = te.lower(default_schedule(args, GPU, 0.0), args, "f")
+    assert [x.threads for x in launches(func)] == blocks
+    rng = np.random.default_rng(0)
+    given = [rng.integers(-3, 4, t.shape).astype(np.float32) for t in args]
+    wanted = [a.copy() for a in given]
+    interpret(te.lower(te.create_schedule(args[-1].op), args), wanted)
+    interpret(func, given)
+    np.testing.assert_allclose(given[-1], wanted[-1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["product", "softmax"])
+def test_loops(name, golden):
+    args, _ = CASES[name]
+    golden(print_func(te.lower(default_schedule(args, GPU, 0.0), args, "f")))
+
+
+def test_what_threads_share_is_written_by_one():
+    """A stage in shared memory, outside of the loops over threads."""
+    x = te.placeholder((2, 8), name="x")
+    t = te.compute((2,), lambda i: x[i, 0] * 2.0, "t")
+    y = te.compute((2, 8), lambda i, j: t[i] + x[i, j], "y")
+    s = te.create_schedule(y.op)
+    s[y].bind(s[y].axis[0], "blockIdx.x")
+    s[y].bind(s[y].axis[1], "threadIdx.x")
+    s[t].compute_at(s[y], s[y].axis[0])
+    s[t].set_scope("shared")
+    given, found = np.arange(16, dtype=np.float32).reshape(2, 8), np.zeros((2, 8), np.float32)
+    interpret(te.lower(s, [x, y]), [given, found])
+    np.testing.assert_array_equal(found, given + 2 * given[:, :1])
