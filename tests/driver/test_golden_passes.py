@@ -29,7 +29,7 @@ KERNELS = {
     "softmax": ("attention", "matmul+mul+reduce_max+sub+exp+reduce_sum+reciprocal+mul+matmul"),
     "depthwise": ("mobile", "conv+add+clip"),
     "pool": ("mobile", "max_pool"),
-    "dots": ("quantised", "matmul+cast+mul+relu+add+round+clip+cast"),
+    "dots": ("quantised", "matmul+cast+mul+relu+round+clip+cast"),
 }
 """Name -> a model, and the operators of one of its kernels."""
 

@@ -20,7 +20,7 @@ ARM = Target(
     frozenset({"neon", "fp-armv8", "dotprod", "i8mm", "bf16"}), 128, 32,
 )  # fmt: skip
 BEST = {
-    "x86-64-v3": {"f32": "fma_f32_8", "int16": "pmaddwd_8", "int8": "pmaddubsw_8"},
+    "x86-64-v3": {"f32": "fma_f32_8", "int16": "pmaddwd_8", "int8": "pmaddwd_8"},
     SERVER: {
         "f32": "fma_f32_16", "bf16": "vdpbf16ps_16", "int16": "vpdpwssd_16", "int8": "vpdpbusd_16",
     },
@@ -31,7 +31,7 @@ BEST = {
 }  # fmt: skip
 INSTRUCTION = {
     "fma_f32_8": "vfmadd", "fma_f32_16": "vfmadd", "pmaddwd_8": "vpmaddwd",
-    "pmaddubsw_8": "vpmaddubsw", "vpdpwssd_16": "vpdpwssd", "vpdpbusd_16": "vpdpbusd",
+    "vpdpwssd_16": "vpdpwssd", "vpdpbusd_16": "vpdpbusd",
     "vdpbf16ps_16": "vdpbf16ps",
 }  # fmt: skip
 """The names of instructions that are not those of their intrinsics."""

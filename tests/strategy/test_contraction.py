@@ -11,6 +11,7 @@ from tilesmith.graph.builder import Builder
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Fused, Graph, Relayout
 from tilesmith.ir.dtypes import f32
+from tilesmith.ir.tensor_intrinsics import tensor_intrinsic
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.activation import Relu
 from tilesmith.ops.base import Op
@@ -305,3 +306,12 @@ def test_a_long_epilogue_is_a_loop_over_the_rows_of_a_tile(op, x, w, is_long: bo
     )
     (kernel,) = (k for k in exe.program.kernels.values() if len(k.operators) == 2)
     assert (" stack\n" in kernel.loops) == is_long
+
+
+def test_registers_that_an_instruction_needs_are_counted() -> None:
+    """Accumulators, a row of weights, a broadcast and what `vpmaddwd` gives before it is added."""
+    machine = target("x86-64-v3")
+    dot = tensor_intrinsic("pmaddwd_8")
+    tile = choose_tile(64, 48, machine, vectors=3, scratch=dot.scratch)
+    assert tile.rows * 3 + 3 + 1 + dot.scratch <= machine.vector_registers
+    assert tile.rows < choose_tile(64, 48, machine, vectors=3).rows

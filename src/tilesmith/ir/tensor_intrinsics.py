@@ -81,6 +81,7 @@ class TensorIntrinsic:
         given the code, the operand, a pointer and the distance in bytes, the value for `emit`.
         None for operands that are vectors.
     registers: number of registers that hold such tiles; None: those for vectors.
+    scratch: number of vector registers that the code needs beside those of operands and result.
     tolerance: relative error against the term computed with the result's type; 0 if there is none.
         Strict accuracy refuses others.
     digest: changes whenever the meaning of the code may.
@@ -98,6 +99,7 @@ class TensorIntrinsic:
     fmas: float = 1.0
     load: Callable[..., Any] | None = None
     registers: int | None = None
+    scratch: int = 0
     tolerance: float = 0.0
     digest: str = ""
 

@@ -52,8 +52,6 @@ class Conv(Op):
     groups: number of groups of channels.
     to: element type in which products are added, and of the result, for operands of any types;
         None: that of the operands, which is one (16-bit floats are added in f32 and rounded).
-    lowest: weights below it count as it; None: there is no limit.  Instructions on bytes need one,
-        which symmetric weights keep anyway.
     """
 
     heavy_reference = True
@@ -63,7 +61,6 @@ class Conv(Op):
     dilations: tuple[int, ...] = ()
     groups: int = 1
     to: DType | None = None
-    lowest: int | None = None
 
     def window(self, kernel: tuple[Dim, ...]) -> Window:
         return Window.of(self.name, kernel, self.strides, self.pads, self.dilations)
@@ -108,15 +105,14 @@ class Conv(Op):
             axes = taps if channel is None else [channel, *taps]
             weight = w[(filter_, const(0) if channel is None else channel, *taps)]
             x_at = rules.widen(padded[(batch, c, *at)], self.to)
-            return te.sum(x_at * rules.weight(weight, self.to, self.lowest), axis=axes)
+            return te.sum(x_at * rules.widen(weight, self.to), axis=axes)
 
         names = ["n", "oc", *spatial_names("o", n)]
         result = te.compute((x.shape[0], oc, *outs), lambda *i: body(*i), self.name, names)
         return rules.narrow(result, self.to or x.dtype)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
-        x = rules.widen_array(inputs[0], self.to)
-        w = rules.weight_array(inputs[1], self.to, self.lowest)
+        x, w = (rules.widen_array(i, self.to) for i in inputs)
         win = self.window(w.shape[2:])
         found = _correlate(win.padded(x, 0), w, win, self.groups)
         return found if self.to else found.astype(inputs[0].dtype, copy=False)

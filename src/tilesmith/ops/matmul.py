@@ -30,14 +30,12 @@ class MatMul(Op):
     transpose_b: b is stored [..., n, k].
     to: element type in which products are added, and of the result, for operands of any types;
         None: that of the operands, which is one (16-bit floats are added in f32 and rounded).
-    lowest: elements of b below it count as it, as in `conv`.
     """
 
     name: ClassVar[str] = "matmul"
     transpose_a: bool = False
     transpose_b: bool = False
     to: DType | None = None
-    lowest: int | None = None
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
         rules.check_count(self.name, inputs, 2)
@@ -63,15 +61,14 @@ class MatMul(Op):
             column = rest.pop(0) if n else None
             at_a = _element_index(a.shape, lead, batch, row, k.var, self.transpose_a)
             at_b = _element_index(b.shape, lead, batch, column, k.var, not self.transpose_b)
-            factor = rules.weight(b[at_b], self.to, self.lowest)
-            return te.sum(rules.widen(a[at_a], self.to) * factor, axis=k)
+            factors = rules.widen(a[at_a], self.to), rules.widen(b[at_b], self.to)
+            return te.sum(factors[0] * factors[1], axis=k)
 
         names = [f"b{i}" for i in range(len(batch))] + ["m"] * len(m) + ["n"] * len(n)
         return rules.narrow(te.compute(shape, body, self.name, names), self.to or a.dtype)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
-        a = rules.widen_array(inputs[0], self.to)
-        b = rules.weight_array(inputs[1], self.to, self.lowest)
+        a, b = (rules.widen_array(i, self.to) for i in inputs)
         if self.transpose_a and a.ndim > 1:
             a = np.swapaxes(a, -1, -2)
         if self.transpose_b and b.ndim > 1:

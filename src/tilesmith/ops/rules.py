@@ -11,7 +11,7 @@ import numpy as np
 
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import DType, f32
-from tilesmith.ir.expr import Expr, ExprLike, cast, const, maximum
+from tilesmith.ir.expr import Expr, ExprLike, cast, const
 from tilesmith.ir.extents import product as product
 from tilesmith.ir.extents import strides_of as strides_of
 from tilesmith.ir.types import Dim, same_dim
@@ -187,18 +187,6 @@ def accumulator(dtype: DType) -> DType:
 def widen(e: Expr, to: DType | None = None) -> Expr:
     """`e` in its accumulation type, or in `to`."""
     return cast(e, to or accumulator(e.dtype))
-
-
-def weight(e: Expr, to: DType | None, lowest: int | None) -> Expr:
-    """A weight in its accumulation type, raised to `lowest` if there is one."""
-    wide = widen(e, to)
-    return wide if lowest is None else maximum(wide, lowest)
-
-
-def weight_array(w: np.ndarray, to: DType | None, lowest: int | None) -> np.ndarray:
-    """The NumPy counterpart of `weight`."""
-    wide = widen_array(w, to)
-    return wide if lowest is None else np.maximum(wide, lowest)
 
 
 def narrow(x: te.Tensor, dtype: DType, name: str = "narrow") -> te.Tensor:

@@ -24,6 +24,7 @@ def decl_tensor_intrin(
     fmas: float = 1.0,
     load: Callable[..., Any] | None = None,
     registers: int | None = None,
+    scratch: int = 0,
     tolerance: float = 0.0,
 ) -> TensorIntrinsic:
     """Declare an instruction, for `Stage.tensorize`.
@@ -50,6 +51,7 @@ def decl_tensor_intrin(
         `TensorCode`, the operand, a pointer to its first element and the distance in bytes; returns
         what `emit` gets for it.
     registers: number of registers that hold such tiles; None: those for vectors.
+    scratch: number of vector registers that the code needs beside those of operands and result.
     tolerance: relative error of the instruction against the expression; 0 for none.
 
     Raises ExpressionError for an expression that an instruction can't be.
@@ -91,6 +93,7 @@ def decl_tensor_intrin(
         fmas=fmas,
         load=load,
         registers=registers,
+        scratch=scratch,
         tolerance=tolerance,
     )
     if summed and not made.accumulates:

@@ -1,13 +1,14 @@
 """The factors of an integer product: which types they are stored in, and what that costs.
 
-    matmul(i16(q - z), i16(w), to=i32)                                    pairs of 16 bits
-    matmul(q - 128, w, to=i32, lowest=-127) - (z - 128) * sum(w)          signed bytes
-    matmul(q, w, to=i32) - z * sum(w)                                     unsigned bytes
+    matmul(i16(q - z), i16(w), to=i32)                        pairs of 16 bits
+    matmul(i16(q - z), w, to=i32)                             the same with weights of bytes
+    matmul(q - 128, w, to=i32) - (z - 128) * sum(w)           signed bytes
+    matmul(q, w, to=i32) - z * sum(w)                         unsigned bytes
 
-Bytes take half the memory, and instructions multiply more of them at a time.  A byte less its zero
-point has 9 bits, so the zero point stays in the product, and what it adds is subtracted from the
-result.  That is a constant for each channel of constant weights.  A border then holds the zero
-point.
+Bytes take half the memory, and some instructions multiply more of them at a time.  A byte less its
+zero point has 9 bits, so where both are bytes the zero point stays in the product, and what it adds
+is subtracted from the result.  That is a constant for each channel of constant weights.  A border
+then holds the zero point.
 """
 
 from __future__ import annotations
@@ -39,13 +40,11 @@ class Factors:
     """How the factors of a product are stored.
 
     x, w: element types of the first and of the second one.
-    lowest: smallest element of the second one; None: that of its type.
     joined: the number of products that an instruction adds: channels become a multiple of it.
     """
 
     x: DType
     w: DType
-    lowest: int | None = None
     joined: int = 1
 
 
@@ -67,16 +66,19 @@ def product(
 
     bounds: of the elements of `w`.
     """
-    found = _byte(r, x)
-    if found is not None and _is_fixed(r, w) and _has_channels(op, w):
-        factors = choice(op, x.shape, w.shape)
-        lowest = factors.w.min if factors.lowest is None else factors.lowest
-        if factors != PAIRS and lowest <= bounds[0] and bounds[1] <= factors.w.max:
-            made = _of_bytes(r, op, *found, w, factors)
+    factors = PAIRS
+    if _is_fixed(r, w) and _has_channels(op, w):
+        chosen = choice(op, x.shape, w.shape)
+        fits = chosen.w.min <= bounds[0] and bounds[1] <= chosen.w.max
+        if fits and chosen.x is i16:
+            factors = chosen
+        elif fits:
+            found = _byte(r, x)
+            made = None if found is None else _of_bytes(r, op, *found, w, chosen)
             if made is not None:
                 return made
-    a, b = (r.add(Cast(i16), v) for v in (x, w))
-    return r.add(replace(op, to=i32), *_with_channels(r, op, a, b, PAIRS.joined))
+    a, b = r.add(Cast(factors.x), x), r.add(Cast(factors.w), w)
+    return r.add(replace(op, to=i32), *_with_channels(r, op, a, b, factors.joined))
 
 
 def _of_bytes(
@@ -98,7 +100,7 @@ def _of_bytes(
             q = r.add(Pad((0, 0, *begins, 0, 0, *ends), value=point), q)
             op = replace(op, pads=())
     narrow = r.add(Cast(factors.w), w)
-    op = replace(op, to=i32, lowest=factors.lowest)
+    op = replace(op, to=i32)
     made = r.add(op, *_with_channels(r, op, q, narrow, factors.joined))
     if point == 0:
         return made

@@ -118,6 +118,7 @@ def choose_tile(
     vectors: int | None = None,
     row_bytes: int | None = None,
     outer: int | None = None,
+    scratch: int = 0,
 ) -> RegisterTile:
     """The register tile with the least predicted time for a `rows` x `columns` output.
 
@@ -131,6 +132,7 @@ def choose_tile(
     row_bytes: distance in memory between the elements that neighbouring rows read.  Rows whose
         lines evict each other from the L1 cache cost an L2 read in every step.
     outer: number of such outputs; with many, threads share these instead of rows.
+    scratch: registers that the instruction needs beside accumulators and operands.
     """
     lanes = target.vector_lanes(element_bytes)
     kept = resident_rows(row_bytes, target) if broadcast else MAX_ROWS
@@ -141,7 +143,7 @@ def choose_tile(
             break
         column_tiles = -(-columns // width)
         for height in range(1, min(rows, MAX_ROWS) + 1):
-            spare = 1 if broadcast else height  # a broadcast may be folded into the FMA
+            spare = scratch + (1 if broadcast else height)  # a broadcast may be folded into the FMA
             if height * count + count + spare > target.vector_registers:
                 break
             full, rest = divmod(rows, height)

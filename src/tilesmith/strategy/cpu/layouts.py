@@ -153,9 +153,11 @@ def _contraction(node: Node, known: frozenset[int], target: Target) -> NodeLayou
             lanes = target.vector_lanes(size)
             tile, depth = RegisterTile(1, block.width // lanes, lanes), block.depth
         else:
-            tile = choose_tile(rows, width, target, size, row_bytes=distance, outer=outer)
             dot = dot_for(c, target)
-            depth = 1 if dot is None else dot.extents[1]
+            depth, scratch = (1, 0) if dot is None else (dot.extents[1], dot.scratch)
+            tile = choose_tile(
+                rows, width, target, size, row_bytes=distance, outer=outer, scratch=scratch
+            )
         packed = packed_layout(c, tile, depth)
         if packed is not None:
             operands[next(i for i, t in enumerate(tensors.inputs) if t is c.w.buffer)] = packed

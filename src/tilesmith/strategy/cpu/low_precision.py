@@ -11,7 +11,7 @@ from tilesmith.graph.nodes import Node
 from tilesmith.graph.passes.factors import PAIRS, Factors
 from tilesmith.graph.passes.factors import Choice as FactorChoice
 from tilesmith.graph.passes.low_precision import Choice, Form
-from tilesmith.ir.dtypes import DType, f32, i8, i32, u8
+from tilesmith.ir.dtypes import DType, f32, i8, i16, i32, u8
 from tilesmith.ir.symbols import expected_size
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import Dim, TensorType
@@ -54,8 +54,8 @@ def low_precision_choice(target: Target) -> Choice:
     return choose
 
 
-BYTES = (Factors(i8, i8), Factors(u8, i8), Factors(i8, i8, lowest=-127))
-"""How bytes are multiplied by the instructions that there are."""
+FACTORS = (Factors(i8, i8), Factors(u8, i8), Factors(i16, i8, joined=2), PAIRS)
+"""How bytes are multiplied by the instructions that there are; of equally fast ones, the first."""
 
 
 def factor_choice(target: Target) -> FactorChoice:
@@ -64,11 +64,11 @@ def factor_choice(target: Target) -> FactorChoice:
     """
 
     def choose(op: MatMul | Conv, x: tuple[Dim, ...], w: tuple[Dim, ...]) -> Factors:
-        best, most = PAIRS, _products(op, x, w, PAIRS, target)
-        for factors in BYTES:
+        best, most = PAIRS, 0.0
+        for factors in FACTORS:
             found = _products(op, x, w, factors, target)
-            if found is not None and (most is None or found[0] > most[0]):
-                best, most = replace(factors, joined=found[1]), found
+            if found is not None and found[0] > most:
+                best, most = replace(factors, joined=found[1]), found[0]
         return best
 
     return choose
@@ -86,7 +86,7 @@ def _products(
         if not isinstance(channel, int) or channel == 1:
             return None
         x, w = (x[0], rounded(channel), *x[2:]), (w[0], rounded(channel), *w[2:])
-    op = replace(op, to=i32, lowest=factors.lowest)
+    op = replace(op, to=i32)
     tensors = op.tensors(TensorType(factors.x, x), TensorType(factors.w, w))
     c = contraction_of(tensors, frozenset((1,)))
     dot = None if c is None or c.vector is None else dot_for(c, target)

@@ -79,7 +79,8 @@ def schedule_contraction(
     joined = joined_steps(group.layouts.get(c.w.buffer))  # type: ignore[arg-type]  # a tensor
     dot = dot_for(c, target) if joined > 1 else None
     span = column_span(c, columns, target.vector_lanes(anchor.outputs[0].dtype.bytes))
-    tile, steps = _tile(group, c, run, rows, span, target, cfg)
+    scratch = 0 if dot is None else dot.scratch
+    tile, steps = _tile(group, c, run, rows, span, target, cfg, scratch)
     after = stages_after(group, anchor)
     for stage in group.stages:
         if stage is not anchor and stage is not out and not stage.reduce_axis and stage in after:
@@ -352,6 +353,7 @@ def _tile(
     columns: int,
     target: Target,
     cfg: Config,
+    scratch: int,
 ) -> tuple[RegisterTile, int]:
     """The register tile, and the number of reduction steps to unroll.
 
@@ -371,7 +373,10 @@ def _tile(
                 return found
         row_bytes = distance * c.x.dtype.bytes
         outer = outer_extent(c)
-        return choose_tile(rows, columns, target, element, True, vectors, row_bytes, outer), 1
+        found = choose_tile(
+            rows, columns, target, element, True, vectors, row_bytes, outer, scratch
+        )
+        return found, 1
 
     tile, steps = choose()
     column = column_block(group.layouts.get(c.w.buffer))  # type: ignore[arg-type]  # a tensor
@@ -386,7 +391,7 @@ def _tile(
         vectors = cfg.choice("vectors", widths, best)
     if not same_dim(vectors, tile.vectors):  # a symbol while features are traced
         tile, steps = choose(vectors)
-    highest = max((target.vector_registers - 1 - vectors) // vectors, tile.rows)
+    highest = max((target.vector_registers - 1 - scratch - vectors) // vectors, tile.rows)
     height = cfg.choice("rows", lambda: range(1, min(highest, rows) + 1), tile.rows)
     return RegisterTile(height, tile.vectors, tile.lanes), steps
 

@@ -25,7 +25,7 @@ def lane_dot(
     features: tuple[str, ...],
     tolerance: float = 0.0,
     fmas: float = 1.0,
-    lowest: int | None = None,
+    scratch: int = 0,
 ) -> TensorIntrinsic:
     """An instruction of that form.
 
@@ -33,8 +33,7 @@ def lane_dot(
     depth: number of products in each lane.
     types: element types of `a`, `w` and the result.
     emit: given the code, the old result, `a` repeated for each lane, and `w`.
-    tolerance, fmas: as for `te.decl_tensor_intrin`.
-    lowest: elements of `w` below it count as it.
+    tolerance, fmas, scratch: as for `te.decl_tensor_intrin`.
     """
     of_a, of_w, of_c = types
     a = te.placeholder((depth,), of_a, "a")
@@ -42,15 +41,16 @@ def lane_dot(
     k = te.reduce_axis(depth, "k")
 
     def term(n: Expr) -> Expr:
-        weight = w[n, k].astype(of_c)
-        return a[k].astype(of_c) * (weight if lowest is None else te.maximum(weight, lowest))
+        return a[k].astype(of_c) * w[n, k].astype(of_c)
 
     c = te.compute((lanes,), lambda n: te.sum(term(n), axis=k), "c")
 
     def write(code: Any, old: Any, a: Any, w: Any) -> Any:
         return emit(code, old, code.repeated(a, lanes), w)
 
-    return te.decl_tensor_intrin(name, c, write, features=features, tolerance=tolerance, fmas=fmas)
+    return te.decl_tensor_intrin(
+        name, c, write, features=features, tolerance=tolerance, fmas=fmas, scratch=scratch
+    )
 
 
 def matrix_dot(

@@ -4,7 +4,7 @@
 |---|---|---|---|
 | `fma_f32_{4,8,16}` | f32 | f32 | vfmadd |
 | `pmaddwd_{4,8,16}` | i32 | i16, i16 | vpmaddwd, vpaddd |
-| `pmaddubsw_{4,8}` | i32 | i8, i8 above -128 | vpsignb, vpmaddubsw, vpmaddwd, vpaddd |
+| `pmaddwd_i8_{4,8,16}` | i32 | i16, i8 | vpmovsxbw, vpmaddwd, vpaddd |
 | `vpdpwssd_{4,8,16}` | i32 | i16, i16 | vpdpwssd (VNNI) |
 | `vpdpbusd_{4,8,16}` | i32 | u8, i8 | vpdpbusd (VNNI) |
 | `vdpbf16ps_{4,8,16}` | f32 | bf16, bf16 | vdpbf16ps |
@@ -28,8 +28,6 @@ from .dots import lane_dot
 _WIDTHS = (4, 8, 16)
 _BYTES = {"u": "u8", "s": "i8"}
 _UNIT_ROUNDOFF = 2.0**-24  # of f32
-_LOWEST = -127
-"""The least byte whose sign can be changed."""
 
 
 def _fma(lanes: int) -> TensorIntrinsic:
@@ -46,42 +44,22 @@ def _fma(lanes: int) -> TensorIntrinsic:
     )  # fmt: skip
 
 
-def _pmaddwd(lanes: int) -> TensorIntrinsic:
+def _pmaddwd(lanes: int, weights: str = "i16") -> TensorIntrinsic:
+    """Pairs of 16 bits; weights of bytes are widened when they are loaded, once for all rows."""
     suffix = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}[lanes]
     feature = {4: "sse2", 8: "avx2", 16: "avx512bw"}[lanes]
 
     def emit(code: Any, old: Any, a: Any, w: Any) -> Any:
-        return code.add(old, code.call(f"llvm.x86.{suffix}", old.type, a, w))
+        wide = w if weights == "i16" else code.widened(w, "i16", True)
+        return code.add(old, code.call(f"llvm.x86.{suffix}", old.type, a, wide))
 
     # the addition is a second instruction, on the ports of the multiplication too
+    name = "pmaddwd" if weights == "i16" else f"pmaddwd_{weights}"
+    if weights != "i16" and lanes == 4:
+        feature = "sse4.1"
     return lane_dot(
-        f"pmaddwd_{lanes}", lanes, 2, ("i16", "i16", "i32"), emit, (feature,), fmas=4 / 3
-    )
-
-
-def _pmaddubsw(lanes: int) -> TensorIntrinsic:
-    """`vpmaddubsw` multiplies unsigned bytes by signed ones, and saturates the sums of two products
-    at 16 bits.  With |a| and w times the sign of a, no sum is beyond 2 * 128 * 127.
-    """
-    sign, bytes_, words = {
-        4: ("ssse3.psign.b.128", "ssse3.pmadd.ub.sw.128", "sse2.pmadd.wd"),
-        8: ("avx2.psign.b", "avx2.pmadd.ub.sw", "avx2.pmadd.wd"),
-    }[lanes]
-
-    def emit(code: Any, old: Any, a: Any, w: Any) -> Any:
-        wide = f"<{2 * lanes} x i16>"
-        limited = code.call(f"llvm.smax.v{4 * lanes}i8", w.type, w, code.constant(w.type, _LOWEST))
-        signed = code.call(f"llvm.x86.{sign}", w.type, limited, a)
-        size = code.call(f"llvm.abs.v{4 * lanes}i8", a.type, a, code.constant("i1", 0))
-        pairs = code.call(f"llvm.x86.{bytes_}", wide, size, signed)
-        return code.add(
-            old, code.call(f"llvm.x86.{words}", old.type, pairs, code.constant(wide, 1))
-        )
-
-    feature = {4: "ssse3", 8: "avx2"}[lanes]
-    return lane_dot(
-        f"pmaddubsw_{lanes}", lanes, 4, ("i8", "i8", "i32"), emit, (feature,), fmas=2.5,
-        lowest=_LOWEST,
+        f"{name}_{lanes}", lanes, 2, ("i16", weights, "i32"), emit, (feature,), fmas=4 / 3,
+        scratch=1,
     )  # fmt: skip
 
 
@@ -169,7 +147,7 @@ def _load_tile(code: Any, operand: Any, pointer: Any, distance: int) -> Any:
 INTRINSICS: tuple[TensorIntrinsic, ...] = (
     *map(_fma, _WIDTHS),
     *map(_pmaddwd, _WIDTHS),
-    *map(_pmaddubsw, (4, 8)),
+    *(_pmaddwd(n, "i8") for n in _WIDTHS),
     *(_vnni("vpdpwssd", n, 2, ("i16", "i16", "i32")) for n in _WIDTHS),
     *(_vnni("vpdpbusd", n, 4, ("u8", "i8", "i32")) for n in _WIDTHS),
     *map(_bf16, _WIDTHS),
