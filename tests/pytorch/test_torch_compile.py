@@ -54,6 +54,13 @@ def test_the_package_does_not_import_torch():
 
 
 @torch.no_grad()
+def test_results_of_fixed_shape_where_sizes_are_open():
+    f = compiled(lambda x: (x.sum(0), x * 2), dynamic=True)
+    for n in (3, 4):
+        assert_same(f(torch.ones(n, 5)), (torch.full((5,), float(n)), torch.full((n, 5), 2.0)))
+
+
+@torch.no_grad()
 def test_weights_are_packed_again_when_they_change():
     model, x = nn.Linear(4, 4), torch.randn(2, 4)
     f = compiled(model)

@@ -86,11 +86,11 @@ def _inverse(order: Sequence[int]) -> list[int]:
 
 
 def _room(spec: Any, traced: Any) -> Callable[..., Any]:
-    """Makes a tensor in row-major order for a result: of its shape, or of the one given where that
-    is open.
+    """Makes a tensor in row-major order for a result: of its shape, or of the one given where its
+    own is open.
     """
     dtype = traced.dtype if isinstance(traced, torch.Tensor) else torch.int64
     if not spec.is_static:
         return lambda shape: torch.empty(shape, dtype=dtype)
     shape, strides = spec.static_shape, torch.empty(spec.static_shape, device="meta").stride()
-    return lambda: _empty(shape, strides, dtype)
+    return lambda _=None: _empty(shape, strides, dtype)
