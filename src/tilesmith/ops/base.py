@@ -78,6 +78,9 @@ class Op:
     as rounding does.  `check` allows for such steps.
     """
 
+    is_scheduled: ClassVar[bool] = False
+    """True if `loops` says which loops run on threads and in vectors, so that no strategy does."""
+
     def __init_subclass__(cls, abstract: bool = False, **kwargs: Any) -> None:
         """Enter `cls` in the table, unless it is only a base for a family of operators
         (`abstract`) or a user's, which `register_op` enters.
@@ -188,9 +191,9 @@ def _tensors(op: Op, types: tuple[TensorType, ...]) -> OpTensors:
     return OpTensors(inputs, outputs)
 
 
-def _check_computes(op: Op, outputs: tuple[te.Tensor, ...]) -> None:
-    """Raises UnsupportedError if a tensor is computed by loops or step by step: strategies schedule
-    plain computes.
+def unscheduled(outputs: tuple[te.Tensor, ...]) -> te.Operation | None:
+    """A stage behind `outputs` that loops or a recurrence compute, which strategies don't schedule;
+    None if all are plain computes.
     """
     seen: set[te.Operation] = set()
     waiting = [t.op for t in outputs]
@@ -200,9 +203,17 @@ def _check_computes(op: Op, outputs: tuple[te.Tensor, ...]) -> None:
             continue
         seen.add(stage)
         if isinstance(stage, te.Extern) or (isinstance(stage, te.Compute) and stage.recurrence):
-            kind = "te.extern" if isinstance(stage, te.Extern) else "te.scan"
-            raise UnsupportedError(
-                f"{op.name}: compute gives {stage.name!r}, a {kind}; an operator in models has "
-                "loops(*types) and infer(*types) for that"
-            )
+            return stage
         waiting += [t.op for t in stage.inputs]
+    return None
+
+
+def _check_computes(op: Op, outputs: tuple[te.Tensor, ...]) -> None:
+    """Raises UnsupportedError if something else than a plain compute is among the stages."""
+    stage = unscheduled(outputs)
+    if stage is not None:
+        kind = "te.extern" if isinstance(stage, te.Extern) else "te.scan"
+        raise UnsupportedError(
+            f"{op.name}: compute gives {stage.name!r}, a {kind}; an operator in models has "
+            "loops(*types) and infer(*types) for that"
+        )

@@ -1,4 +1,5 @@
-"""What PyTorch calls: the backend of `torch.compile(model, backend="tilesmith")`.
+"""What PyTorch calls: the backend of `torch.compile(model, backend="tilesmith")`, and operators of
+users (`register`).
 
 Importing this package does not import `torch`; using one of its names does.
 """
@@ -11,9 +12,14 @@ from tilesmith.support.exports import exports
 
 if TYPE_CHECKING:
     from .backend import FallbackWarning, backend
+    from .operators import register
 
-__all__ = ["FallbackWarning", "backend"]
+__all__ = ["FallbackWarning", "backend", "register"]
 
 __getattr__, __dir__ = exports(
-    __name__, {"tilesmith.torch.backend": ["FallbackWarning", "backend"]}
+    __name__,
+    {
+        "tilesmith.torch.backend": ["FallbackWarning", "backend"],
+        "tilesmith.torch.operators": ["register"],
+    },
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from tilesmith.frontend.aten.custom import registered
 from tilesmith.frontend.aten.node import AtenNode
 from tilesmith.frontend.aten.program import Call, Ref
 from tilesmith.frontend.aten.refusals import reason_of
@@ -48,7 +49,7 @@ class AtenImporter(Importer):
         return argument
 
     def _result(self, call: Call) -> Any:
-        function = OPERATORS.find("", call.target)
+        function = OPERATORS.find("", call.target) or registered(call.target)
         if function is None:
             raise UnsupportedError(reason_of(call.target))
         args = [self.resolved(a) for a in call.args]

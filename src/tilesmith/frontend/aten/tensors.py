@@ -39,6 +39,14 @@ def element_type(dtype: Any) -> DType:
     return _TYPES[name]
 
 
+def torch_name(dtype: DType) -> str:
+    """The name of the `torch.dtype` of an element type.  Raises UnsupportedError."""
+    for name, found in _TYPES.items():
+        if found is dtype:
+            return name
+    raise UnsupportedError(f"PyTorch has no element type {dtype}")
+
+
 def contents(tensor: Any, what: str) -> np.ndarray:
     """The contents of a tensor or an array, in its own memory where that is in row-major order.
 

@@ -2,7 +2,8 @@
 
 The operator says which loops are independent and uses logical indices.  Here the outermost
 independent loops are shared among threads if there is enough work, and innermost ones run in vector
-lanes.  An access is mapped to the address that the layout of its tensor gives the element.
+lanes.  Loops that a schedule made stay as they are.  An access is mapped to the address that the
+layout of its tensor gives the element.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ def lower_irregular(body: Graph, target: Target, name: str) -> Func:
         return Store(memory[v], place(v, s.indices), s.value, s.mask)
 
     nest = map_stmt(written.body, f_expr=lambda e: map_loads((e,), load)[0], f_stmt=stmt)
+    if node.op.is_scheduled:
+        return Func(name, (*memory.values(), *body.symbols), tuple(outputs.values()), nest)
     pairs = ((body.outputs[o], body.inputs[i]) for o, i in body.in_place)
     left = {v for pair in pairs for v in pair}  # of which little is used
     size = sum(expected_size(v.type.shape) for v in memory if v not in left)

@@ -1,0 +1,49 @@
+"""Operators that users register (`ts.register_op`, `ts.torch.register`), as calls of PyTorch's
+operators of the same name.
+
+"mylib::snake" of PyTorch is the operator "mylib.snake" of graphs.  A call's tensors are its inputs
+in order; numbers, strings and lists are its attributes, by position or by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from functools import partial
+from typing import Any, get_origin, get_type_hints
+
+from tilesmith.frontend.aten.node import AtenNode
+from tilesmith.graph.nodes import Value
+from tilesmith.ops.base import OPS, Op
+from tilesmith.support.errors import ExpressionError, ScheduleError, UnsupportedError
+
+
+def registered(target: str) -> Callable[..., Any] | None:
+    """What imports an overload such as "mylib.snake.default"; None if no user registered one."""
+    cls = OPS.get(target.removesuffix(".default"))
+    return partial(_called, cls) if cls is not None and cls.custom else None
+
+
+def _called(cls: type[Op], n: AtenNode, *args: Any, **kwargs: Any) -> Any:
+    types = get_type_hints(cls)
+    inputs = [a for a in args if isinstance(a, Value)]
+    given = [a for a in args if not isinstance(a, Value)]
+    names = [f.name for f in fields(cls)]
+    if len(given) > len(names) or any(name not in names for name in kwargs):
+        n.unsupported(
+            f"its arguments don't fit {cls.name}, which has the attributes "
+            f"{', '.join(names) or 'none'}"
+        )
+    told = {**dict(zip(names, given, strict=False)), **kwargs}
+    attributes = {name: _attribute(n, types[name], a, name) for name, a in told.items()}
+    try:
+        return n.add(cls(**attributes), *inputs)
+    except (ExpressionError, ScheduleError) as e:  # such as of a size that is not known
+        raise UnsupportedError(str(e)) from e
+
+
+def _attribute(n: AtenNode, type_: Any, given: Any, name: str) -> Any:
+    """A number, a string or a tuple, of the type that the operator's attribute has."""
+    if get_origin(type_) is tuple:
+        return tuple(n.number(a, name) for a in given)
+    return type_(given if isinstance(given, str) else n.number(given, name))

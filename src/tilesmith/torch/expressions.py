@@ -1,0 +1,236 @@
+"""Operators of graphs, made of a user's function that returns tensor expressions or a schedule.
+
+One registered operator is three classes.  The one that programs call is composite.  For inputs of
+given types it becomes one of the others: a tensor expression, which is fused with its neighbours
+and scheduled by rule; or loops, where the user has a schedule, or where `te.extern` or `te.scan`
+computes something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, make_dataclass, replace
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tilesmith.graph.builder import array_type, expansion
+from tilesmith.ir.types import TensorType
+from tilesmith.loop.interpret import interpret
+from tilesmith.loop.nodes import Buffer, Func
+from tilesmith.ops.base import OPS, GraphBuilder, Op, unscheduled
+from tilesmith.ops.eager import infer
+from tilesmith.support.errors import TilesmithError, UsageError
+from tilesmith.te.lower import lower
+from tilesmith.te.schedule import Schedule, create_schedule
+from tilesmith.te.tensor import Placeholder, Tensor, placeholder
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of an operator.
+
+    name: in calls.
+    type: of a number, a string or a tuple of these; None for a tensor.
+    default: its default, as a tuple of one; empty if every call gives it.
+    """
+
+    name: str
+    type: Any = None
+    default: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Definition:
+    """What a user says that an operator computes.
+
+    name: "namespace::name".
+    parameters: in the order of calls.
+    function: from a placeholder for each tensor, and numbers, to a tensor, several tensors, or a
+        schedule and its arguments.
+    results: how many tensors it gives.
+    module: where the function is from.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    function: Callable[..., Any]
+    results: int
+    module: str
+
+    def arguments(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments of a call: the tensors, and the others by name."""
+        given = {**dict(zip((p.name for p in self.parameters), args, strict=False)), **kwargs}
+        values = [(p, given[p.name] if p.name in given else p.default[0]) for p in self.parameters]
+        return [v for p, v in values if p.type is None], {
+            p.name: tuple(v) if isinstance(v, list) else v for p, v in values if p.type is not None
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Made:
+    """A definition for inputs of given types.
+
+    inputs: a placeholder for each input.
+    outputs: the results.
+    loops: the loops of the user's schedule; None where rules make the schedule.
+    """
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    loops: Func | None
+
+
+class _Defined(Op, abstract=True):
+    """What the three classes of an operator share: fields, which are its numbers and strings."""
+
+    definition: ClassVar[Definition]
+
+    def made(self, types: tuple[TensorType, ...]) -> _Made:
+        return _made(self.definition, tuple(self.attributes.items()), types)
+
+    def reference(self, *inputs: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
+        """The expressions without the schedule, interpreted."""
+        made = self.made(tuple(map(array_type, inputs)))
+        found = [
+            np.empty(TensorType(t.dtype, t.shape).static_shape, t.dtype.numpy) for t in made.outputs
+        ]
+        func = _lowered(create_schedule(made.outputs), made.inputs, made.outputs)
+        interpret(func, [*map(np.ascontiguousarray, inputs), *found])
+        return found[0] if len(found) == 1 else tuple(found)
+
+
+class _Called(_Defined, abstract=True):
+    """The operator that programs call."""
+
+    as_expression: ClassVar[type[Op]]
+    as_loops: ClassVar[type[Op]]
+
+    def decompose(self, b: GraphBuilder, *inputs: Any) -> Any:
+        made = self.made(tuple(v.type for v in inputs))
+        cls = self.as_expression if made.loops is None else self.as_loops
+        return b.add(cls(**self.attributes), *inputs)
+
+
+class _Expression(_Defined, abstract=True):
+    """The operator where rules schedule it."""
+
+    def compute(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
+        return _called(self.definition, self.attributes, inputs)[1]
+
+
+class _Loops(_Defined, abstract=True):
+    """The operator where its author schedules it."""
+
+    is_scheduled = True
+
+    def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
+        return tuple(TensorType(t.dtype, t.shape) for t in self.made(types).outputs)
+
+    def loops(self, *types: TensorType) -> Func:
+        func = self.made(types).loops
+        assert func is not None  # the composite would have chosen the other class
+        return func
+
+
+def define(definition: Definition) -> type[Op]:
+    """The operator's class, entered in the table of operators under "namespace.name"."""
+    name = definition.name.replace("::", ".")
+    of = {"definition": definition, "__module__": definition.module}
+    parts = {
+        "as_expression": _entered(f"{name}.expression", _Expression, of),
+        "as_loops": _entered(f"{name}.loops", _Loops, of),
+    }
+    made = _entered(name, _Called, {**of, **parts})
+    expansion.cache_clear()  # another operator may have had this name
+    infer.cache_clear()
+    return made
+
+
+def _entered(name: str, base: type[Op], namespace: Mapping[str, Any]) -> type[Op]:
+    definition: Definition = namespace["definition"]
+    fields = [
+        (p.name, p.type, field(default=p.default[0])) if p.default else (p.name, p.type)
+        for p in definition.parameters
+        if p.type is not None
+    ]
+    told = {**namespace, "name": name, "__doc__": f"{definition.name} of PyTorch."}
+    made = make_dataclass(
+        name.rpartition(".")[2], fields, bases=(base,), namespace=told, frozen=True, kw_only=True
+    )
+    OPS[name] = made
+    return made
+
+
+@lru_cache(maxsize=1024)
+def _made(
+    definition: Definition, attributes: tuple[tuple[str, Any], ...], types: tuple[TensorType, ...]
+) -> _Made:
+    """Raises UsageError where the user's function fails, ExpressionError or ScheduleError for what
+    can't be computed.
+    """
+    tensors = [p for p in definition.parameters if p.type is None]
+    if len(types) != len(tensors):
+        raise UsageError(f"{definition.name}: expected {len(tensors)} tensors, found {len(types)}")
+    inputs = tuple(placeholder(t.shape, t.dtype, p.name) for t, p in zip(types, tensors))
+    schedule, outputs, inputs = _called(definition, dict(attributes), inputs)
+    if schedule is None and unscheduled(outputs) is not None:
+        schedule = create_schedule(outputs)
+    # Lowering refuses reads that may leave a tensor: now, where the call is known.
+    func = _lowered(schedule or create_schedule(outputs), inputs, outputs)
+    for buffer, t in zip(func.buffers, (*inputs, *outputs), strict=True):
+        if buffer.shape != t.shape:
+            raise UsageError(
+                f"{definition.name}: its schedule changes the layout of {t.name}; expected "
+                "parameters in row-major order: transform the layout of a copy (cache_read)"
+            )
+    return _Made(inputs, outputs, None if schedule is None else func)
+
+
+def _called(
+    definition: Definition, attributes: Mapping[str, Any], inputs: tuple[Tensor, ...]
+) -> tuple[Schedule | None, tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """What a user's function gives: the schedule if there is one, the results, and the placeholders
+    that they read.
+    """
+    waiting = iter(inputs)
+    args = [next(waiting) if p.type is None else attributes[p.name] for p in definition.parameters]
+    shown = ", ".join(f"{t.dtype}{list(t.shape)}" for t in inputs)
+    try:
+        found = definition.function(*args)
+    except TilesmithError:
+        raise
+    except Exception as e:  # whatever the user's function raises
+        raise UsageError(f"{definition.name} of {shown}: {type(e).__name__}: {e}") from e
+    schedule = None
+    if isinstance(found, tuple) and found and isinstance(found[0], Schedule):
+        schedule, arguments = found
+        inputs = tuple(a for a in arguments if isinstance(a.op, Placeholder))
+        found = tuple(a for a in arguments if not isinstance(a.op, Placeholder))
+    outputs = found if isinstance(found, tuple) else (found,)
+    if not all(isinstance(t, Tensor) and not isinstance(t.op, Placeholder) for t in outputs):
+        raise UsageError(
+            f"{definition.name}: expected tensors that te.compute makes, or a schedule and its "
+            f"arguments (s, [x, y]), found {found!r}"
+        )
+    if len(outputs) != definition.results:
+        raise UsageError(
+            f"{definition.name}: expected {definition.results} results, as registered, found "
+            f"{len(outputs)}"
+        )
+    return schedule, outputs, inputs
+
+
+def _lowered(schedule: Schedule, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Func:
+    """Loops whose parameters are all inputs, also those that nothing reads, then the outputs."""
+    read = [t for t in inputs if t in schedule.state.tensors]
+    func = lower(schedule, [*read, *outputs])
+    if len(read) == len(inputs):
+        return func
+    buffers = iter(func.buffers)
+    unread = {t: Buffer(t.name, t.dtype, t.shape) for t in inputs if t not in read}
+    params = [unread[t] if t in unread else next(buffers) for t in (*inputs, *outputs)]
+    return replace(func, params=(*params, *func.params[len(func.buffers) :]))

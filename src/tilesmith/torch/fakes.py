@@ -1,0 +1,94 @@
+"""Shapes and types of registered operators for PyTorch's fake tensors, whose sizes may be open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tilesmith.frontend.aten.tensors import element_type, torch_name
+from tilesmith.graph.builder import infer
+from tilesmith.ir.dtypes import DType
+from tilesmith.ir.expr import Var
+from tilesmith.ir.symbols import symbol, value_of
+from tilesmith.ir.types import Dim, TensorType
+from tilesmith.ops.base import Op
+from tilesmith.support.errors import TilesmithError
+
+from .expressions import Definition
+
+
+def fake_of(cls: type[Op], definition: Definition) -> Callable[..., Any]:
+    """A function that gives tensors without contents, of the types of the operator's results."""
+
+    def fake(*args: Any, **kwargs: Any) -> Any:
+        tensors, attributes = definition.arguments(args, kwargs)
+        types, sizes = _results(cls(**attributes), tensors)
+        found = [
+            tensors[0].new_empty([sizes.size(d) for d in t.shape], dtype=torch_type(t.dtype))
+            for t in types
+        ]
+        return found[0] if len(found) == 1 else tuple(found)
+
+    return fake
+
+
+def torch_type(dtype: DType) -> torch.dtype:
+    return getattr(torch, torch_name(dtype))
+
+
+def _results(op: Op, tensors: list[torch.Tensor]) -> tuple[tuple[TensorType, ...], _Sizes]:
+    """The types of the results, and what the symbols in them are."""
+    for sizes in (_Sizes(), _Equal()):
+        try:
+            return infer(op, sizes.types(tensors)), sizes
+        except TilesmithError:
+            if all(isinstance(d, int) for t in tensors for d in t.shape):
+                raise
+    sizes = _Numbers()
+    return infer(op, sizes.types(tensors)), sizes
+
+
+class _Sizes:
+    """Symbolic sizes as symbols."""
+
+    def __init__(self) -> None:
+        self._symbols: dict[Any, Var] = {}
+        self._sizes: dict[Var, Any] = {}
+
+    def types(self, tensors: list[torch.Tensor]) -> tuple[TensorType, ...]:
+        return tuple(
+            TensorType(element_type(t.dtype), tuple(map(self.dim, t.shape))) for t in tensors
+        )
+
+    def dim(self, size: Any) -> Dim:
+        return size if isinstance(size, int) else self._symbol(size.node.expr, size)
+
+    def size(self, dim: Dim) -> Any:
+        """A size of the results as PyTorch has it."""
+        return value_of(dim, self._sizes)
+
+    def _symbol(self, key: Any, size: Any) -> Var:
+        if key not in self._symbols:
+            made = self._symbols[key] = symbol(f"s{len(self._symbols)}", low=0)
+            self._sizes[made] = size
+        return self._symbols[key]
+
+
+class _Equal(_Sizes):
+    """One symbol for sizes that are equal in the example.  PyTorch is told that they are."""
+
+    def dim(self, size: Any) -> Dim:
+        if isinstance(size, int) or not size.node.has_hint():
+            return super().dim(size)
+        found = self._symbol(size.node.hint, size)
+        torch._check(size == self._sizes[found])
+        return found
+
+
+class _Numbers(_Sizes):
+    """Numbers for sizes.  PyTorch is told that others need another graph."""
+
+    def dim(self, size: Any) -> Dim:
+        return int(size)

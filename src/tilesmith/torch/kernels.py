@@ -1,0 +1,155 @@
+"""Kernels of registered operators for calls in eager mode, compiled when a call needs them.
+
+The first call is compiled for its sizes.  Where a later call has others, the sizes that differ are
+opened, and one program serves them all; sizes that differ in the same way are one symbol.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+
+from tilesmith.driver.entry import program_of
+from tilesmith.driver.request import Request
+from tilesmith.frontend.aten.tensors import element_type
+from tilesmith.graph.builder import Builder
+from tilesmith.ir.symbols import symbol
+from tilesmith.ir.types import Dim, TensorType
+from tilesmith.ops.base import Op
+from tilesmith.runtime.addresses import Addressed
+from tilesmith.runtime.sizes import RunSizes
+from tilesmith.support.errors import TilesmithError
+from tilesmith.support.options import Options
+
+from .expressions import Definition
+from .fakes import torch_type
+
+Shapes: TypeAlias = tuple[tuple[int, ...], ...]
+
+_KEPT = 4096
+"""Calls of different types and sizes that are found at once."""
+
+_address = torch.Tensor.data_ptr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Call:
+    """A call with inputs of given types and shapes.
+
+    exe: the program.
+    sizes: those of the run.
+    shapes: of the results.
+    dtypes: of the results.
+    """
+
+    exe: Addressed
+    sizes: RunSizes | None
+    shapes: Sequence[Sequence[int]]
+    dtypes: Sequence[torch.dtype]
+
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        given = [t.contiguous() for t in tensors]
+        found = tuple(map(_empty, self.shapes, self.dtypes))
+        self.exe.run_at(tuple(map(_address, given)), tuple(map(_address, found)), self.sizes)
+        return found
+
+
+class Kernels:
+    """The CPU kernel of an operator, as PyTorch calls it."""
+
+    def __init__(self, cls: type[Op], definition: Definition, options: Options) -> None:
+        self._cls, self._definition, self._options = cls, definition, options
+        self._calls: dict[Any, _Call] = {}
+        self._families: dict[Any, _Family] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        tensors, attributes = self._definition.arguments(args, kwargs)
+        key = (*attributes.values(), *[(t.dtype, t.shape) for t in tensors])
+        call = self._calls.get(key)
+        if call is None:
+            with self._lock:
+                call = self._new(tensors, attributes)
+                if len(self._calls) >= _KEPT:
+                    self._calls.clear()
+                self._calls[key] = call
+        found = call(tensors)
+        return found[0] if len(found) == 1 else found
+
+    def _new(self, tensors: Sequence[torch.Tensor], attributes: dict[str, Any]) -> _Call:
+        key = (*attributes.values(), *[(t.dtype, t.ndim) for t in tensors])
+        if key not in self._families:
+            dtypes = [element_type(t.dtype) for t in tensors]
+            self._families[key] = _Family(self._cls(**attributes), dtypes, self._options)
+        exe = self._families[key].program(tuple(tuple(t.shape) for t in tensors))
+        sizes = exe.sizes_of(tensors)
+        shapes = [s.static_shape for s in exe.outputs] if sizes is None else sizes.outputs
+        known = [s for s in shapes if s is not None]  # all: no extent depends on data
+        return _Call(exe, sizes, known, [torch_type(s.dtype) for s in exe.outputs])
+
+
+class _Family:
+    """The programs of an operator for inputs of given types and ranks."""
+
+    def __init__(self, op: Op, dtypes: Sequence[Any], options: Options) -> None:
+        self._op, self._dtypes, self._options = op, dtypes, options
+        self._seen: Shapes | None = None
+        self._open: list[tuple[list[tuple[Dim, ...]], Addressed]] = []
+
+    def program(self, shapes: Shapes) -> Addressed:
+        """A program for inputs of these shapes.  Raises TilesmithError."""
+        for pattern, exe in self._open:
+            if _fits(pattern, shapes):
+                return exe
+        seen, self._seen = self._seen, shapes
+        if seen is not None:
+            pattern = _opened(seen, shapes)
+            try:
+                exe = self._compiled(pattern)
+            except TilesmithError:  # the operator needs numbers; the next line says what is wrong
+                return self._compiled(shapes)
+            self._open.append((pattern, exe))
+            return exe
+        return self._compiled(shapes)
+
+    def _compiled(self, shapes: Sequence[tuple[Dim, ...]]) -> Addressed:
+        b = Builder("main")
+        types = map(TensorType, self._dtypes, shapes)
+        inputs = [b.input(f"x{i}", t) for i, t in enumerate(types)]
+        found = b.add(self._op, *inputs)
+        graph = b.finish(found if isinstance(found, tuple) else (found,))
+        return Addressed(program_of(Request(graph, self._options)), self._options.threads)
+
+
+def _empty(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype)
+
+
+def _opened(seen: Shapes, shapes: Shapes) -> list[tuple[Dim, ...]]:
+    """Shapes with a symbol for each size that two calls do not share; those that changed from one
+    number to another in the same way have the same symbol.  Sizes of 0 and 1 are numbers.
+    """
+    symbols: dict[tuple[int, int], Dim] = {}
+
+    def dim(before: int, now: int) -> Dim:
+        if before == now or now < 2:
+            return now
+        made = symbol(f"n{len(symbols)}", low=2, expected=now)
+        return symbols.setdefault((before, now), made)
+
+    return [
+        tuple(dim(*d) for d in zip(a, b, strict=True)) for a, b in zip(seen, shapes, strict=True)
+    ]
+
+
+def _fits(pattern: Sequence[tuple[Dim, ...]], shapes: Shapes) -> bool:
+    sizes: dict[Dim, int] = {}
+    return all(
+        d == n if isinstance(d, int) else n > 1 and sizes.setdefault(d, n) == n
+        for dims, shape in zip(pattern, shapes, strict=True)
+        for d, n in zip(dims, shape, strict=True)
+    )
