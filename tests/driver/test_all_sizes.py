@@ -20,10 +20,10 @@ from tilesmith.graph.nodes import Fused, Graph
 from tilesmith.ir.dtypes import f32
 from tilesmith.ir.expr import Load, Var
 from tilesmith.ir.symbols import symbol
-from tilesmith.ir.types import TensorType
+from tilesmith.ir.types import Dim, TensorType
 from tilesmith.ops import conv, matmul, norm, pool, reduce, shape, slicing
 from tilesmith.ops.activation import Relu
-from tilesmith.ops.elementwise import Add, Exp
+from tilesmith.ops.elementwise import Add, Exp, Mul
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.specialised import Specialised
 from tilesmith.strategy.cpu.winograd import winograd_op
@@ -81,6 +81,48 @@ def test_attention_of_all_sizes(tmp_path) -> None:
     assert again.program.symbols == exe.program.symbols
     _check(graph, again, {n: 3, m: 17})
     assert again.profile(np.zeros((2, 9, 24), np.float32), repeats=1).seconds > 0
+
+
+def _tokens_first(n: Dim, m: Dim) -> Graph:
+    """Attention on x [m, n, 48], whose result has one axis for tokens and images."""
+    b = Builder("attention")
+    x = b.input("x", TensorType(f32, (m, n, 48)))
+    q, k, v = (
+        b.add(shape.Reshape((n, 6, m, 8)), b.add(shape.Transpose((1, 0, 2)), y))
+        for w in (1, 2, 3)
+        for y in [
+            b.add(shape.Reshape((m, n * 6, 8)), b.add(Mul(), x, b.constant(_weights(48) * w)))
+        ]
+    )
+    rows = b.add(norm.Softmax(-1), b.add(matmul.MatMul(transpose_b=True), q, k))
+    y = b.add(shape.Transpose((2, 0, 1, 3)), b.add(matmul.MatMul(), rows, v))
+    y = b.add(shape.Reshape((m * n, 48)), y)
+    return b.finish(b.add(matmul.MatMul(), y, b.constant(_weights(48, 48))))
+
+
+@pytest.mark.parametrize("is_long", [False, True])
+def test_attention_of_open_sizes_is_one_kernel(is_long: bool) -> None:
+    """Its copies are those of one head and a tile of rows, as for the expected size."""
+    n, m = symbol("n", expected=1), symbol("m", expected=50) if is_long else 50
+    graph = _tokens_first(n, m)
+    exe = ts.compile(graph, threads=2)
+    kernels = [k.operators for k in exe.program.kernels.values()]
+    assert sum("matmul" in k and "reduce_max" in k for k in kernels) == 1
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    rng = random.Random(seed)
+    for images in (1, 2, rng.randint(3, 9)):
+        sizes = {n: images} | ({m: rng.choice((1, 7, 64, 130))} if isinstance(m, Var) else {})
+        _check(graph, exe, sizes)
+    scratch = set()
+    for images in (1, 4):
+        sizes = {n: images} | ({m: 50} if isinstance(m, Var) else {})
+        fixed = ts.compile(bind(graph, sizes), threads=2)
+        assert exe._sizes is not None
+        needed, of_threads, *_ = exe._sizes.of([np.zeros((50, images, 48), np.float32)]).call
+        assert needed <= 1.15 * fixed.program.arena_bytes
+        scratch.add(of_threads)
+    assert len(scratch) == 1
 
 
 def test_convolutions_of_all_sizes() -> None:

@@ -35,6 +35,7 @@ from tilesmith.strategy.sketch import default_schedule, schedule_expression
 from .base import Backend, LoopPass
 
 RULES = ScheduleRules(
+    expressions=cpu.expressions,
     schedule=cpu.schedule,
     generate=schedule_expression,
     is_generic=cpu.is_generic,

@@ -124,7 +124,9 @@ def _lower_open(
     None if it would compute too much.
     """
     near = expected_graph(bind(body, sizes))
-    s, group = for_all_sizes(schedule_group(near, target, rules, cfg)[0], body)
+    by_rule = cfg.chosen.get(SCHEDULE, STRATEGY) == STRATEGY
+    group = rules.expressions(body) if by_rule else group_tensors(body)
+    s = for_all_sizes(schedule_group(near, target, rules, cfg)[0], group)
     func = rules.lower_scheduled(s, group, target, name)
     return None if explodes(func, group) else func
 

@@ -20,7 +20,8 @@ from .versions import Versions
 class ScheduleRules:
     """The schedules of fused groups for one kind of target.
 
-    schedule: the schedule that rules choose for a group, and the group's tensor expressions.
+    expressions: the tensor expressions of a group that rules schedule.
+    schedule: the schedule that rules choose for a group, and these expressions.
     generate: gives a schedule that is still empty the steps that fit any expression.
     is_generic: true for groups that are no more than their expressions: `generate` serves them.
     is_fixed: true for groups of primitive operators whose loops leave nothing to decide.
@@ -30,6 +31,7 @@ class ScheduleRules:
     lower_scheduled: the kernel of a group with a schedule of whatever origin.
     """
 
+    expressions: Callable[[Graph], Group]
     schedule: Callable[[Graph, Target, Config], tuple[Schedule, Group]]
     generate: Callable[[Schedule, Group, Target, Config], None]
     is_generic: Callable[[Graph, Group], bool]

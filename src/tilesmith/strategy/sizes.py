@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tilesmith.graph.nodes import Graph
 from tilesmith.ir.expr import Var
 from tilesmith.ir.symbols import expected, expected_size, value_of
 from tilesmith.loop.nodes import For, Func, Stmt, Store
@@ -23,26 +22,25 @@ from tilesmith.te.schedule import Schedule, create_schedule
 from tilesmith.te.steps.base import Step
 from tilesmith.te.tensor import Compute, Tensor
 
-from .group import Group, group_tensors
+from .group import Group
 
 _MOST = 32
 """The most often that a kernel may compute an element on average: many times the halo of a tile."""
 
 
-def for_all_sizes(schedule: Schedule, body: Graph) -> tuple[Schedule, Group]:
-    """The steps of `schedule`, which is for `body` at its expected sizes, on the expressions of
-    `body`.
+def for_all_sizes(schedule: Schedule, group: Group) -> Schedule:
+    """The steps of `schedule`, which is for `group` at its expected sizes, on the expressions of
+    `group`.
 
     Raises ScheduleError if a step is illegal for an extent that is not known.
     """
-    group = group_tensors(body)
     s = applied(schedule.steps, group.outputs)
     known = {stage.name for stage in schedule.stages}
     for stage in s.stages:
         if stage.name not in known and isinstance(stage.op, Compute) and not stage.op.reduce_axis:
             stage.compute_inline()
     stages = {n: replace(stage, is_adaptable=True) for n, stage in s.state.stages.items()}
-    return Schedule(s.ops, replace(s.state, stages=stages), s.steps), group
+    return Schedule(s.ops, replace(s.state, stages=stages), s.steps)
 
 
 def explodes(func: Func, group: Group) -> bool:

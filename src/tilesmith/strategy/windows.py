@@ -10,6 +10,7 @@ from __future__ import annotations
 from tilesmith.graph.nodes import Graph
 from tilesmith.ir.expr import Load
 from tilesmith.ir.layout import Layout
+from tilesmith.ops.shape import Reshape
 from tilesmith.te.tensor import Compute
 
 from .access import address, expand
@@ -23,10 +24,13 @@ def windows(body: Graph) -> tuple[tuple[Layout, int], ...] | None:
     """
     if len(body.inputs) != 1 or body.constants or any(n.op.is_irregular() for n in body.nodes):
         return None
-    if not all(v.type.is_static for v in (*body.inputs, *body.outputs)):
-        return None
     if body.inputs[0].dtype is not body.outputs[0].dtype:
         return None
+    values = (*body.inputs, *body.outputs)
+    if not all(v.type.is_static for v in values):
+        same_order = all(v.layout is None for v in values)
+        reshaped = same_order and all(isinstance(n.op, Reshape) for n in body.nodes)
+        return tuple((Layout.row_major(v.type.rank), 0) for v in body.outputs) if reshaped else None
     group = group_tensors(body)
     found = []
     for v, tensor in zip(body.outputs, group.outputs):

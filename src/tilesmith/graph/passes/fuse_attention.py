@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilesmith.graph.nodes import Graph, Node, Value
-from tilesmith.ir.expr import Load, Var, free_vars, same
-from tilesmith.ir.types import same_shape
+from tilesmith.ir.expr import Expr, Load, Var, free_vars, same
+from tilesmith.ir.extents import values_of
+from tilesmith.ir.types import same_dim, same_shape
 from tilesmith.ops.shape import Reshape, Transpose
 from tilesmith.ops.structure import Structure, product_of_loads, stages
 from tilesmith.te.tensor import Compute
@@ -82,7 +83,7 @@ def attention(
             ):
                 return None
         elif isinstance(node.op, (Reshape, Transpose)):
-            if len(live) != 1:
+            if len(live) != 1 or _merges_open(live[0], node.outputs[0]):
                 return found
         elif s.kind != "elementwise" or not same_shape(
             out, (live[0] if len(live) == 1 else result).shape
@@ -93,8 +94,17 @@ def attention(
 
 
 def _is_solid(value: Value) -> bool:
-    """True if all extents are known and none is 0."""
-    return all(isinstance(d, int) and d > 0 for d in value.shape)
+    """True if no extent can be 0."""
+    return all((values_of(d).lo or 0) > 0 for d in value.shape)
+
+
+def _merges_open(before: Value, after: Value) -> bool:
+    """Whether an axis of `after` is made of several of `before`, one of them of open extent: no
+    split by a number separates them again.  Such a reshape by itself moves nothing.
+    """
+    return any(
+        isinstance(n, Expr) and all(not same_dim(n, d) for d in before.shape) for n in after.shape
+    )
 
 
 def _core(node: Node) -> Compute | None:

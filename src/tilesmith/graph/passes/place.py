@@ -13,7 +13,6 @@ same halo, the widest that any of them needs.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -245,8 +244,6 @@ class _Placement:
         """
         if len(node.inputs) != 1 or node.inputs[0] in self.graph.constant:
             return None
-        if not all(v.type.is_static for v in (*node.inputs, *node.outputs)):
-            return None
         if any(v in self.inside for v in node.outputs):
             return None
         found = self.windows(body)
@@ -258,7 +255,8 @@ class _Placement:
             source, same = node.inputs[0], [(_layout(v), 0) for v in node.outputs]
             if source in self.outside or source in self.inside or list(found) != same:
                 return None
-            if math.prod(body.inputs[0].type.static_shape) != body.outputs[0].type.size:
+            before, after = (product(v[0].shape) for v in (body.inputs, body.outputs))
+            if not same_dim(before, after):
                 return None
             layout = _layout(body.inputs[0])
             return None if layout.has_padding or layout.dense != layout else found

@@ -15,7 +15,7 @@ from tilesmith.te.lower import lower
 from tilesmith.te.schedule import Schedule
 
 from .ahead import is_used_again
-from .attention import is_attention, schedule_attention
+from .attention import is_attention, schedule_attention, with_scaled_results
 from .borders import with_zero_halos
 from .concat import is_concat, lower_concat
 from .dots import schedule_dots
@@ -30,11 +30,18 @@ from .tile_dots import schedule_tiles
 from .winograd import schedule_winograd, winograd_op
 
 
+def expressions(body: Graph) -> Group:
+    """The tensor expressions of a fused group that rules schedule."""
+    group = group_tensors(body)
+    return with_scaled_results(group) if is_attention(group) else group
+
+
 def schedule(body: Graph, target: Target, cfg: Config = ANALYTIC) -> tuple[Schedule, Group]:
     """The schedule of a fused group, by default the analytic one, and its tensor expressions."""
     group = group_tensors(body)
     if is_attention(group):
-        return schedule_attention(group, target)
+        group = with_scaled_results(group)
+        return schedule_attention(group, target), group
     s = group.schedule()
     if any(same_dim(a.extent, 0) for st in group.stages for a in (*st.axis, *st.reduce_axis)):
         return s, group  # loops that never run, and sums of nothing

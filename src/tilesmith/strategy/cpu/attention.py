@@ -32,7 +32,7 @@ from tilesmith.ir.types import same_dim
 from tilesmith.ops.structure import product_of_loads
 from tilesmith.strategy.access import strides
 from tilesmith.strategy.group import Group
-from tilesmith.te.schedule import Schedule, create_schedule
+from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Compute, IterVar, Tensor
 
 from .attention_result import extent, find_result, result_loops, simplified
@@ -66,7 +66,7 @@ class _Attention:
 
 def is_attention(group: Group) -> bool:
     """True for a contraction, reductions of its result, and a contraction behind those."""
-    found = [s for s in group.stages if product_of_loads(s)]
+    found = _contractions(group)
     if len(found) != 2:
         return False
     return any(
@@ -74,16 +74,16 @@ def is_attention(group: Group) -> bool:
     )
 
 
-def schedule_attention(group: Group, target: Target) -> tuple[Schedule, Group]:
-    """The schedule of an attention group, and the group after a row scale is moved to the
-    result.
-    """
-    values = [s for s in group.stages if product_of_loads(s)][-1]
-    group, values = scale_results(group, values)
+def with_scaled_results(group: Group) -> Group:
+    """An attention group whose row scale is moved to the result."""
+    return scale_results(group, _contractions(group)[-1])
+
+
+def schedule_attention(group: Group, target: Target) -> Schedule:
+    """The schedule of an attention group (`with_scaled_results`)."""
+    values = _contractions(group)[-1]
     a = _roles(group, values)
-    s = create_schedule([t.op for t in group.outputs])
-    for tensor, layout in group.layouts.items():
-        s.transform_layout(tensor, layout)
+    s = group.schedule()
     result = find_result(group, values, a.epilogue, target)
     top = result.stage
     out = group.outputs[0]
@@ -134,7 +134,11 @@ def schedule_attention(group: Group, target: Target) -> tuple[Schedule, Group]:
     for stage in group.stages:
         if stage not in a.chain and stage not in a.epilogue and not stage.reduce_axis:
             s[stage.outputs[0]].compute_inline()
-    return s, group
+    return s
+
+
+def _contractions(group: Group) -> list[Compute]:
+    return [s for s in group.stages if product_of_loads(s)]
 
 
 def _roles(group: Group, values: Compute) -> _Attention:

@@ -15,15 +15,15 @@ from tilesmith.te.rewrite import map_loads
 from tilesmith.te.tensor import Compute, Reduce, Tensor
 
 
-def scale_results(group: Group, contraction: Compute) -> tuple[Group, Compute]:
-    """`group` with the scale of a factor of `contraction` moved behind it, and the new contraction.
+def scale_results(group: Group, contraction: Compute) -> Group:
+    """`group` with the scale of a factor of `contraction` moved behind it.
 
-    Both are unchanged if there is no such scale, or if the results are narrower than the sums
-    (16-bit floats): without the scale they might overflow.
+    It is unchanged if there is no such scale, or if the results are narrower than the sums (16-bit
+    floats): without the scale they might overflow.
     """
     found = _scaled_factor(group, contraction)
     if found is None:
-        return group, contraction
+        return group
     factor, product, rows, scale = found
     body = contraction.body[0]
     assert isinstance(body, Reduce)
@@ -45,7 +45,7 @@ def scale_results(group: Group, contraction: Compute) -> tuple[Group, Compute]:
     operation = product.op.body[0]  # type: ignore[union-attr]
     assert isinstance(operation, Binary)
     scaled = Compute("scaled", axes, (Binary(operation.op, whole, Load(scale.buffer, place)),), ())
-    return _with_tensor(group, contraction.outputs[0], scaled.outputs[0]), plain
+    return _with_tensor(group, contraction.outputs[0], scaled.outputs[0])
 
 
 def _scaled_factor(group: Group, contraction: Compute) -> tuple[Load, Tensor, Load, Load] | None:
