@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tilesmith as ts
+from tilesmith.driver.kernels import canonical
 from tilesmith.driver.passes import optimise
 from tilesmith.driver.session import Session
 from tilesmith.frontend.load import load
@@ -19,6 +20,7 @@ from tilesmith.graph.nodes import Fused, Graph, Node
 from tilesmith.graph.passes.integer_products import integer_products, narrow_products
 from tilesmith.ir.dtypes import f32, i8, i16, i32, u8
 from tilesmith.ir.types import TensorType
+from tilesmith.loop.text import print_func
 from tilesmith.ops.conv import Conv
 from tilesmith.ops.elementwise import Cast, Neg, Sub
 from tilesmith.ops.matmul import MatMul
@@ -195,3 +197,50 @@ def test_what_weights_are_made_of_is_not_sought_in_the_whole_graph() -> None:
     narrow = b.add(Cast(i32), b.add(Cast(i8), y))
     graph = b.finish(b.add(MatMul(), q, narrow))
     assert [str(m.to) for m in products(narrow_products(graph))] == ["i32"]
+
+
+@pytest.mark.parametrize(("rows", "steps"), [(40, 24), (19, 64), (40, 23), (4, 24)])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_products_of_two_variables(rows: int, steps: int, transposed: bool) -> None:
+    """The kernel packs the second factor for the instruction, where enough rows read it."""
+    rng = np.random.default_rng(rows + steps)
+    b = Builder("out")
+    x = b.input("x", TensorType(i16, (3, rows, steps)))
+    w = b.input("w", TensorType(i16, (3, 20, steps) if transposed else (3, steps, 20)))
+    graph = b.finish([b.add(MatMul(transpose_b=transposed, to=i32), x, w)], ["y"])
+    session = Session.of(Options(target="x86-64-v3"))
+    (node,) = optimise(graph, session).nodes
+    assert isinstance(node.op, Fused)
+    text = print_func(session.group(canonical(node.op.body)).lower("k"))
+    assert ("pmaddwd_8" in text) == (rows >= 16 and steps % 2 == 0)
+    arrays = [rng.integers(-255, 256, v.type.static_shape).astype(np.int16) for v in (x, w)]
+    found = ts.compile(graph)(*arrays)
+    wide, other = (a.astype(np.int32) for a in arrays)
+    np.testing.assert_array_equal(found, wide @ (np.swapaxes(other, 1, 2) if transposed else other))
+
+
+@pytest.mark.parametrize("steps", ["k", 8])
+def test_products_of_two_variables_of_open_sizes(steps: str | int) -> None:
+    """A sum of any length has no pairs that lie together for sure; its rows may be any number."""
+    a, b = ("a", ["m", steps], np.uint8), ("b", [steps, "n"], np.int8)
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["a", "b"], ["y"])],
+        "g",
+        [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(kind)), s)
+            for name, s, kind in (a, b)
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.INT32, ["m", "n"])],
+    )
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    ).SerializeToString()
+    names = [n for n in ("m", "n", steps) if isinstance(n, str)]
+    exe = ts.compile(
+        model, dynamic=dict.fromkeys(names, (1, 64)), expected=dict.fromkeys(names, 32)
+    )
+    rng = np.random.default_rng(0)
+    for m, n, k in ((32, 32, 8), (7, 17, 8), (33, 1, 5 if steps == "k" else 8)):
+        x = rng.integers(0, 256, (m, k)).astype(np.uint8)
+        w = rng.integers(-128, 128, (k, n)).astype(np.int8)
+        np.testing.assert_array_equal(exe(x, w), x.astype(np.int32) @ w.astype(np.int32))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tilesmith.graph.bind import bind, expected_graph
@@ -123,6 +123,9 @@ def _lower_open(
     """The kernel for all sizes by the schedule for expected ones, or for `sizes` where these say;
     None if it would compute too much.
     """
+    extents = (a.extent for s in group_tensors(body).stages for a in s.reduce_axis)
+    if not all(isinstance(n, int) for n in extents):
+        cfg = replace(cfg, open_sums=True)
     near = expected_graph(bind(body, sizes))
     by_rule = cfg.chosen.get(SCHEDULE, STRATEGY) == STRATEGY
     group = rules.expressions(body) if by_rule else group_tensors(body)

@@ -55,11 +55,13 @@ class Config:
     chosen: by knob, the values that are not the default.
     seen: if given, collects each knob that is asked for.
     prefix: prepended to the names of knobs.
+    open_sums: the extents of reductions are expected ones: the steps schedule sums of any length.
     """
 
     chosen: Decisions = field(default_factory=dict)
     seen: dict[str, Knob] | None = None
     prefix: str = ""
+    open_sums: bool = False
 
     def under(self, name: str) -> Config:
         """The same decisions for a part of the schedule, whose knobs are called `name.…`."""

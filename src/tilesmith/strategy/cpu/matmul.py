@@ -47,7 +47,13 @@ from .contraction import (
     tile_vectors,
 )
 from .dot_instructions import dot_for
-from .operands import prefetch_block, runs_along, schedule_operands, strides_through
+from .operands import (
+    dot_of_variables,
+    prefetch_block,
+    runs_along,
+    schedule_operands,
+    strides_through,
+)
 from .sliding import slide_of, sliding_tile
 
 
@@ -77,7 +83,9 @@ def schedule_contraction(
     run = linear_run(group, c, fusable_rows(c))
     rows = expected_size(a.extent for a in run)
     joined = joined_steps(group.layouts.get(c.w.buffer))  # type: ignore[arg-type]  # a tensor
-    dot = dot_for(c, target) if joined > 1 else None
+    dot = dot_for(c, target) if joined > 1 else dot_of_variables(group, c, rows, target, cfg)
+    if dot is not None:
+        joined = dot.extents[1]
     span = column_span(c, columns, target.vector_lanes(anchor.outputs[0].dtype.bytes))
     scratch = 0 if dot is None else dot.scratch
     tile, steps = _tile(group, c, run, rows, span, target, cfg, scratch)
@@ -85,7 +93,7 @@ def schedule_contraction(
     for stage in group.stages:
         if stage is not anchor and stage is not out and not stage.reduce_axis and stage in after:
             s[stage.outputs[0]].compute_inline()
-    schedule_operands(s, group, c, tile, target, cfg)
+    schedule_operands(s, group, c, tile, target, cfg, joined)
 
     acc = accumulator(s, group, anchor, "register")
     o = s[group.outputs[0]]

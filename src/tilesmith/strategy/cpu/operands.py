@@ -10,8 +10,9 @@ import math
 
 from tilesmith.ir.expr import Expr, Load, Var, free_vars, index_of, substitute
 from tilesmith.ir.layout import Layout
-from tilesmith.ir.symbols import expected
+from tilesmith.ir.symbols import expected, expected_size
 from tilesmith.ir.target import LINE_BYTES, Target
+from tilesmith.ir.tensor_intrinsics import TensorIntrinsic
 from tilesmith.ir.types import same_dim
 from tilesmith.ops.structure import loads
 from tilesmith.perf.limits import COPIED_BYTES
@@ -26,12 +27,11 @@ from .contraction import (
     Contraction,
     RegisterTile,
     column_block,
-    joined_steps,
     packed_layout,
     reduction_order,
     row_extent,
 )
-from .dot_instructions import joined_axis
+from .dot_instructions import dot_for, joined_axis
 from .injective import share_and_vectorize
 from .transposition import Transposition, schedule_packing
 
@@ -40,6 +40,11 @@ WALK = 8
 
 PACKING = 5.0
 """Tiles of rows that are computed in the time that packing their column block takes."""
+
+PAIRING = 16
+"""Fewest rows for which it pays to pack a `w` so that the steps that an instruction adds lie
+together.
+"""
 
 LOST, LOST_COMPETING = 0.055, 0.35
 """Shares of a tile's time that are lost if its column block lies in pieces, a row apart.
@@ -50,11 +55,40 @@ distance.
 """
 
 
+def dot_of_variables(
+    group: Group, c: Contraction, rows: int, target: Target, cfg: Config
+) -> TensorIntrinsic | None:
+    """The instruction on integers for which the kernel packs a `w` that is no constant; None if
+    there is none, or if too few rows read what is packed.
+    """
+    tensor, last = c.w.buffer, joined_axis(c)
+    if not isinstance(tensor, Tensor) or tensor in group.layouts or not tensor.dtype.is_int:
+        return None
+    if last is None or not isinstance(last.extent, int) or cfg.open_sums:
+        return None
+    dot = dot_for(c, target)
+    if dot is None or last.extent % dot.extents[1]:
+        return None
+    is_known = all(isinstance(n, int) for n in tensor.shape)
+    if not is_known or expected_size(tensor.shape) * tensor.dtype.bytes > COPIED_BYTES:
+        return None
+    return dot if cfg.choice("pairs", (False, True), rows >= PAIRING) else None
+
+
 def schedule_operands(
-    s: Schedule, group: Group, c: Contraction, tile: RegisterTile, target: Target, cfg: Config
+    s: Schedule,
+    group: Group,
+    c: Contraction,
+    tile: RegisterTile,
+    target: Target,
+    cfg: Config,
+    depth: int = 1,
 ) -> None:
-    weights = group.layouts.get(c.w.buffer)  # type: ignore[arg-type]  # a tensor
-    joined = joined_axis(c) if joined_steps(weights) > 1 else None
+    """Schedule what computes or copies the operands of `c`.
+
+    depth: number of reduction steps that an instruction adds.
+    """
+    joined = joined_axis(c) if depth > 1 else None
     for load in (c.x, c.w):
         tensor = load.buffer
         assert isinstance(tensor, Tensor)
@@ -74,14 +108,15 @@ def schedule_operands(
             inline_chain(s, producer)
     if not isinstance(c.w.buffer, Tensor) or c.vector is None or c.is_batched:
         return
-    packed = packed_layout(c, tile)
+    is_paired = depth > 1 and c.w.buffer not in group.layouts
+    packed = packed_layout(c, tile, depth if is_paired else 1)
     if packed is None:
         return
     along = runs_along(group, c.w, c.vector.var)
-    if not along or _packs(group, c, tile, target, cfg):
+    if not along or is_paired or _packs(group, c, tile, target, cfg):
         copy = s.cache_read(c.w.buffer, "heap", [c.op.outputs[0]])
         s.transform_layout(copy, packed)
-        across = None if along else _across(group, c, tile)
+        across = None if along or is_paired else _across(group, c, tile)
         if across is not None:
             t, reader = across
             schedule_packing(s, copy, t, copy if reader is None else reader, tile.columns, target)

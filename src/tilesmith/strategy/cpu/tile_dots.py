@@ -206,7 +206,7 @@ def schedule_tiles(
             s[stage.outputs[0]].compute_inline()
     lanes = target.vector_lanes(anchor.outputs[0].dtype.bytes)
     tile = RegisterTile(block.height, block.width // lanes, lanes)
-    schedule_operands(s, group, c, tile, target, cfg)
+    schedule_operands(s, group, c, tile, target, cfg, block.depth)
     position = {a: i for i, a in enumerate(anchor.axis)}
     row_at, vector_at = [position[r] for r in run], position[packed]
     kept = accumulator(s, group, anchor, "stack")
