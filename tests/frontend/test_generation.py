@@ -63,3 +63,37 @@ def test_one_program_generates_what_eager_does():
         assert len(set(wanted)) > 2
         assert generated(exe, prompt, 12) == wanted
     torch.testing.assert_close(model.keys, eager.keys, rtol=1e-5, atol=1e-5)
+
+
+class Store:
+    """A cache that is no module, as those of transformers: PyTorch knows nothing of its tensors."""
+
+    def __init__(self):
+        self.rows, self.count = torch.zeros(6, 3), torch.zeros((), dtype=torch.long)
+
+
+class Storing(nn.Module):
+    def __init__(self, is_registered):
+        super().__init__()
+        self.store = Store()
+        if is_registered:
+            self.register_buffer("rows", self.store.rows)
+
+    def forward(self, x):
+        at = self.store.count + torch.arange(x.shape[0])
+        self.store.count.add_(x.shape[0])
+        self.store.rows.index_copy_(0, at, x)
+        return self.store.rows * 2
+
+
+@pytest.mark.parametrize("is_registered", [False, True])
+def test_tensors_of_objects_are_written(is_registered):
+    module = Storing(is_registered)
+    exe = ts.compile(module, (torch.ones(2, 3),), dynamic={"x": {0: (1, 4)}}, options=FAST)
+    store = module.store
+    store.rows.zero_()
+    store.count.zero_()
+    assert exe(torch.ones(2, 3)).sum() == 12
+    assert exe(torch.full((1, 3), 5.0)).sum() == 42
+    assert store.count == 3
+    assert store.rows[:, 0].tolist() == [1, 1, 5, 0, 0, 0]

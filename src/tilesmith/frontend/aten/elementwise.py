@@ -354,6 +354,12 @@ def _copied(
 aten_op("aten._to_copy.default")(_copied)
 
 
+@aten_op("prims.convert_element_type.default")
+def convert_element_type(n: AtenNode, a: Value, dtype: DType) -> Value:
+    """What tracing with open sizes makes of conversions of numbers."""
+    return n.cast(a, dtype)
+
+
 @aten_op("aten.to.dtype")
 def to_dtype(
     n: AtenNode,

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilesmith.frontend.torch.script import argument_names, as_module
+from tilesmith.frontend.torch.state import with_state
 from tilesmith.support.errors import ModelError, UsageError
 from tilesmith.support.foreign import is_exported_program, is_script
 
@@ -88,7 +89,7 @@ def _decomposed(program: Any) -> Any:
     for name in WHOLE:
         operator, overload = name.split(".")
         table.pop(getattr(getattr(torch.ops.aten, operator), overload), None)
-    return program.run_decompositions(table)
+    return with_state(program).run_decompositions(table)
 
 
 def arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

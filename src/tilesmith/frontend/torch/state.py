@@ -1,0 +1,66 @@
+"""Tensors that a program writes and that its modules do not register, such as those of a cache that
+is an object of Python.
+
+`torch.export` lifts such a tensor as a constant, also where it is a buffer as well.  A constant
+that is written has no place in the signature of a program without operators that modify tensors,
+and `run_decompositions` fails where two inputs share memory that is written.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+import warnings
+from typing import Any
+
+from tilesmith.frontend.aten.tensors import memory_of
+
+
+def with_state(program: Any) -> Any:
+    """An `ExportedProgram` whose constants are buffers, each tensor once; the program itself if it
+    has no constants or writes no tensors.
+    """
+    specs = program.graph_signature.input_specs
+    if all(s.kind.name != "CONSTANT_TENSOR" for s in specs) or not _writes(program.graph):
+        return program
+    torch = sys.modules["torch"]
+    signatures = torch.export.graph_signature
+
+    with warnings.catch_warnings():  # of PyTorch, about how its own classes are copied
+        warnings.simplefilter("ignore", FutureWarning)
+        graph = copy.deepcopy(program.graph)
+    nodes = {n.name: n for n in graph.nodes}
+    held = {**program.constants, **program.state_dict}
+    known = {memory_of(held[s.target]): nodes[s.arg.name] for s in specs if s.kind.name == "BUFFER"}
+    kept = []
+    for s in specs:
+        if s.kind.name != "CONSTANT_TENSOR":
+            kept.append(s)
+            continue
+        node, memory = nodes[s.arg.name], memory_of(held[s.target])
+        if memory in known:
+            node.replace_all_uses_with(known[memory])
+            graph.erase_node(node)
+            continue
+        known[memory] = node
+        buffer = signatures.InputKind.BUFFER
+        kept.append(signatures.InputSpec(buffer, s.arg, s.target, persistent=False))
+    outputs = list(program.graph_signature.output_specs)
+    module = torch.fx.GraphModule(program.graph_module, graph)
+    module.meta.update(program.graph_module.meta)
+    return torch.export.ExportedProgram(
+        root=module,
+        graph=graph,
+        graph_signature=signatures.ExportGraphSignature(kept, outputs),
+        state_dict=program.state_dict,
+        range_constraints=program.range_constraints,
+        module_call_graph=program.module_call_graph,
+        example_inputs=program.example_inputs,
+        constants=program.constants,
+        verifiers=program.verifiers,
+    )
+
+
+def _writes(graph: Any) -> bool:
+    schemas = (getattr(n.target, "_schema", None) for n in graph.nodes)
+    return any(s is not None and s.is_mutable for s in schemas)
