@@ -33,6 +33,7 @@ from tilesmith.ops.pool import AvgPool, GlobalAvgPool, MaxPool
 from tilesmith.ops.reduce import ReduceLogSumExp, ReduceMax, ReduceSum
 from tilesmith.ops.scan import CumSum
 from tilesmith.ops.shape import Transpose
+from tilesmith.strategy.cpu.winograd import winograd_op
 from tilesmith.strategy.group import Group, group_tensors
 from tilesmith.strategy.sizes import explodes, for_all_sizes, stores
 from tilesmith.support.options import Options
@@ -158,3 +159,18 @@ def test_padding_that_is_empty_at_the_expected_size_is_no_copy() -> None:
     graph = b.finish(b.add(pool, x))
     func = lower_group(graph, SESSION.target, SESSION.backend.rules, "k")
     assert "alloc pad" not in print_func(func)
+
+
+def test_winograd_convolutions_of_many_filters_keep_their_tiles() -> None:
+    """All inputs are transformed first; the tiles that a thread skips need room there too."""
+    n = symbol("n", 1, LARGEST, 1)
+    h, w = symbol("h", 0, LARGEST // 16, 13), symbol("w", 0, LARGEST // 16, 13)
+    b = Builder("filters")
+    x = b.input("x", TensorType(f32, (n, 64, h, w)))
+    weights = b.constant(np.ones((256, 64, 3, 3), np.float32))
+    graph = b.finish(b.add(Conv(pads=(1, 1, 1, 1)), x, weights))
+    session = driver.Session.of(Options(target="x86-64-v3", threads=1))
+    kernels = [k for _, k in kernels_in(optimise(graph, session)) if isinstance(k.op, Fused)]
+    (op,) = (k.op for k in kernels if isinstance(k.op, Fused) and winograd_op(k.op.body))
+    func = lower_group(op.body, session.target, session.backend.rules, "k")
+    assert "product_register" in print_func(func)

@@ -91,6 +91,8 @@ class PlacedGuard:
     depth: it stands just inside the loop of this number (-1: around the whole nest).
     is_reduce: it concerns a reduction axis, so that the initial value is stored in any case.
     is_inner: it stands behind the stages that are computed at that loop.
+    is_fact: proofs may use it.  One that only saves work is none: bounds of what is read would
+        depend on it, and such bounds are harder to find.
     """
 
     guard: Guard
@@ -98,6 +100,7 @@ class PlacedGuard:
     is_reduce: bool
     """True when it concerns a reduction axis: the initial value is stored all the same."""
     is_inner: bool = False
+    is_fact: bool = True
 
 
 @dataclass(slots=True, eq=False)
@@ -171,7 +174,7 @@ class StagePlan:
                 if not loop.is_unit:
                     found = found.with_var(loop.var, -ahead.get(loop.var, 0), loop.last)
                 for g in self.guards:
-                    if g.depth == number and self.is_closing(g):
+                    if g.is_fact and g.depth == number and self.is_closing(g):
                         found = found.assuming(g.guard.cond)
             return found
         found = self.contexts.get(depth)
@@ -184,12 +187,12 @@ class StagePlan:
                 if not loop.is_unit:
                     found = found.with_var(loop.var, 0, loop.last)
             for g in self.guards:
-                if g.depth == (depth - 1 if g.is_inner else depth):
+                if g.is_fact and g.depth == (depth - 1 if g.is_inner else depth):
                     found = found.assuming(g.guard.cond)
             self.contexts[depth] = found
         if is_own:
             for g in self.guards:
-                if g.is_inner and g.depth == depth:
+                if g.is_fact and g.is_inner and g.depth == depth:
                     found = found.assuming(g.guard.cond)
         return found
 
@@ -256,11 +259,12 @@ def make_plan(
     depths = {loop.var: number for number, loop in enumerate(loops)}
     guards: list[PlacedGuard] = []
 
-    def place(guard: Guard, is_reduce: bool) -> None:
+    def place(guard: Guard, is_reduce: bool, is_fact: bool = True) -> None:
         cond = simplify(guard.cond, inside)
         if cond is not const(True) and all(cond is not g.guard.cond for g in guards):
             depth = max((depths[v] for v in free_vars(cond) if v in depths), default=-1)
-            guards.append(PlacedGuard(Guard(cond, guard.tail), depth, is_reduce))
+            placed = PlacedGuard(Guard(cond, guard.tail), depth, is_reduce, is_fact=is_fact)
+            guards.append(placed)
 
     for guard in derived.guards:
         place(guard, any(loops[depths[v]].is_reduce for v in free_vars(guard.cond) if v in depths))
@@ -288,7 +292,8 @@ def make_plan(
             if not (same_dim(region.extent, axis.extent) and region.start is const(0)):
                 # of the last region, tiles that begin past the end are nobody's
                 begins = substitute(point, at_first)
-                place(Guard(begins < dim_expr(axis.extent), "guard"), is_reduce=False)
+                if not free_vars(begins).isdisjoint(depths):
+                    place(Guard(begins < dim_expr(axis.extent), "guard"), False, is_fact=False)
         else:
             if tail is not None:
                 place(Guard(local < dim_expr(region.extent), tail), is_reduce=False)
