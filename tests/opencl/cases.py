@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import random
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
+import pass_models
 import pytest
 import test_c_arithmetic as arithmetic
 import test_threads as threads
@@ -19,16 +22,23 @@ from library import library
 import tilesmith as ts
 from tilesmith import te
 from tilesmith.codegen.targets import target
+from tilesmith.graph.builder import Builder
+from tilesmith.graph.evaluate import evaluate
+from tilesmith.graph.nodes import Graph
 from tilesmith.ir.dtypes import dtype as to_dtype
+from tilesmith.ir.dtypes import f32, i64
 from tilesmith.ir.expr import Load, Var, const
 from tilesmith.ir.intrinsics import checked_index
+from tilesmith.ir.types import TensorType
 from tilesmith.loop.interpret import interpret
 from tilesmith.loop.nodes import Buffer, For, Func, Stmt, Store, seq
 from tilesmith.loop.parse import parse_func
+from tilesmith.ops.gather import Gather
+from tilesmith.ops.sort import TopK
 from tilesmith.runtime.opencl import DeviceFunction, opened
 from tilesmith.support.errors import DeviceError, InternalError, ModelError
 
-GROUP = 30
+GROUP = 15
 """Operations in one kernel: as many arguments as every device takes."""
 
 
@@ -202,7 +212,7 @@ def kernels() -> dict[str, Callable[[], None]]:
     """The cases that are kernels, all of one program."""
     compared = {**texts(), **products(), **sums()}
     plain = [c for c in (*arithmetic.CASES, *arithmetic.SMOOTH) if len(c.wanted) == arithmetic.N]
-    chosen = plain[::16]  # a kernel with all of them takes a driver long
+    chosen = plain[::25]  # a kernel with all of them takes a driver long
     groups = [chosen[n : n + GROUP] for n in range(0, len(chosen), GROUP)]
     made = [operations(g) for g in groups]
     nests = {f"k{n}": c.func for n, c in enumerate(compared.values())}
@@ -245,14 +255,13 @@ def in_place() -> None:
     np.testing.assert_array_equal(given, np.arange(1, 301))
 
 
-def types() -> None:
-    for name in ("bf16", "bool"):
-        x = te.placeholder((40,), name, "x")
-        y = te.compute((40,), lambda i, x=x: te.select(x[i] < x[39 - i], x[i], x[39 - i]), "y")
-        given = np.random.default_rng(3).integers(0, 2, 40).astype(to_dtype(name).numpy)
-        found = np.empty_like(given)
-        ts.build("auto", [x, y], target="opencl")(given, found)
-        np.testing.assert_array_equal(found, np.minimum(given, given[::-1]))
+def sixteen_bits() -> None:
+    x = te.placeholder((40,), "bf16", "x")
+    y = te.compute((40,), lambda i: te.select(x[i] < x[39 - i], x[i], x[39 - i]), "y")
+    given = np.random.default_rng(3).random(40).astype(to_dtype("bf16").numpy)
+    found = np.empty_like(given)
+    ts.build("auto", [x, y], target="opencl")(given, found)
+    np.testing.assert_array_equal(found, np.minimum(given, given[::-1]))
 
 
 def raises(error: type[Exception], message: str, call: Callable[[], object]) -> None:
@@ -285,6 +294,64 @@ def failures() -> None:
     np.testing.assert_array_equal(found, [0, 7, 7, 3])
 
 
+def model(graph: Graph) -> None:
+    """A model on the device has the answers of the CPU, also from a file."""
+    made = ts.compile(graph, target="opencl")
+    rng = np.random.default_rng(4)
+    given = [rng.standard_normal(s.static_shape, np.float32) for s in made.inputs]
+    (wanted,) = evaluate(graph, given).values()
+    with tempfile.TemporaryDirectory() as folder:
+        made.save(Path(folder, "model.tsm"))
+        again = ts.load(Path(folder, "model.tsm"))
+    for exe in (made, made, again):
+        np.testing.assert_allclose(exe(*given), wanted, rtol=1e-4, atol=1e-4)
+    out = np.empty_like(wanted)
+    assert made(*given, out=out) is out
+    np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-4)
+    wrong = r"expected 1 inputs|input 'x'"
+    raises(ModelError, wrong, lambda: made(np.zeros((1, 1), np.float32)))
+
+
+def residual() -> None:
+    model(pass_models.residual())
+
+
+def attention() -> None:
+    model(pass_models.attention())
+
+
+def wrong_index() -> None:
+    """A model reports an index that its data should not have; the next call works."""
+    b = Builder("g")
+    x, at = b.input("x", TensorType(f32, (5,))), b.input("at", TensorType(i64, (2,)))
+    made = ts.compile(b.finish([b.add(Gather(0), x, at, loc="taken")]), target="opencl")
+    given = np.arange(5, dtype=np.float32)
+    raises(ModelError, "taken: expected indices", lambda: made(given, np.array([0, 7])))
+    np.testing.assert_array_equal(made(given, np.array([4, -4])), [4, 1])
+
+
+def irregular() -> None:
+    """An operator written as loops: those that are independent are threads."""
+    b = Builder("g")
+    graph = b.finish(list(b.add(TopK(3), b.input("x", TensorType(f32, (6, 20))))))
+    given = np.random.default_rng(6).random((6, 20), np.float32)
+    found, wanted = ts.compile(graph, target="opencl")(given), evaluate(graph, [given])
+    for x, y in zip(found, wanted.values(), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
 def calls() -> dict[str, Callable[[], None]]:
     """The cases that call public functions."""
-    return {f.__name__: f for f in (by_rule, in_place, types, failures)}
+    return {
+        f.__name__: f
+        for f in (
+            by_rule,
+            in_place,
+            sixteen_bits,
+            failures,
+            residual,
+            attention,
+            wrong_index,
+            irregular,
+        )
+    }

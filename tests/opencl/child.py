@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TESTS / folder) for folder in ("opencl", "codegen", "te", "")]
+sys.path[:0] = [str(TESTS / folder) for folder in ("opencl", "codegen", "te", "driver", "")]
 
 
 def outcome(case: Callable[[], None]) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tilesmith.backend.opencl import OPENCL
 from tilesmith.codegen.opencl.emit import kernel_of, translation_unit, write
@@ -25,8 +26,11 @@ def library(nests: Mapping[str, Func]) -> dict[str, DeviceFunction]:
     """The kernels by name, strict, as functions of arrays."""
     machine = target("opencl")
     assert machine.device is not None
-    programs = {name: write(final(f), machine.device, name) for name, f in nests.items()}
-    text = translation_unit(programs.values(), strict=True)
+    device = machine.device
+    programs = {
+        name: replace(write(final(f), device, name), is_strict=True) for name, f in nests.items()
+    }
+    text = translation_unit(programs.values())
     built = opened(machine.device.number).build(text)
     return {
         name: DeviceFunction(kernel_of(p, text), Arguments(nests[name]), machine, built)

@@ -12,17 +12,22 @@ import pytest
 import tilesmith as ts
 from tilesmith import te
 from tilesmith.codegen.opencl.emit import emit
+from tilesmith.codegen.steps import Arg, Branch, Repeat
 from tilesmith.codegen.targets import target
+from tilesmith.driver.assembly import check_steps
 from tilesmith.graph.builder import Builder
 from tilesmith.ir.device import Device
 from tilesmith.ir.dtypes import f32
+from tilesmith.ir.symbols import symbol
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import TensorType
+from tilesmith.loop.interpret import interpret
 from tilesmith.loop.launches import launches
 from tilesmith.loop.nodes import Func
 from tilesmith.loop.parse import parse_func
 from tilesmith.ops.activation import Relu
-from tilesmith.support.errors import DeviceError, ScheduleError, UsageError
+from tilesmith.strategy.device.parallel import launch_parallel
+from tilesmith.support.errors import DeviceError, ScheduleError, UnsupportedError, UsageError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "te"))
 from library import final
@@ -150,8 +155,32 @@ def test_without_a_driver(monkeypatch):
         devices.device()
 
 
-def test_models_are_compiled_for_cpus():
+def test_what_models_on_devices_lack():
+    """Sizes that only a run knows, and control flow: refused before anything is compiled."""
     b = Builder("g")
-    graph = b.finish([b.add(Relu(), b.input("x", TensorType(f32, (4,))))])
-    with pytest.raises(UsageError, match="target 'opencl-gpu' runs kernels of tensor expressions"):
+    graph = b.finish([b.add(Relu(), b.input("x", TensorType(f32, (symbol("n"),))))])
+    with pytest.raises(UnsupportedError, match="needs all sizes of a model before"):
         ts.compile(graph, target="opencl-gpu")
+    with pytest.raises(UnsupportedError, match="found Branch, Repeat, sizes that only a run knows"):
+        check_steps((Branch(Arg("arena", 0), (), ()), Repeat(3, ())), "opencl", True)
+
+
+def test_parallel_loops_become_launches():
+    """Loops directly inside each other are one index; memory in them belongs to each thread."""
+    func = parse_func("""def main(x: f32[3, 50], y: f32[3, 50]) -> y:
+    for i in parallel(3):
+        for j in parallel(50):
+            alloc t: f32[2] heap
+            t[0] = x[i, j]
+            t[1] = t[0] * 2.0
+            y[i, j] = t[1]
+""")
+    bound = launch_parallel(func, 64)
+    (launch,) = launches(bound)
+    assert launch.threads == (64, 1, 1) and str(launch.blocks[0]) == "3"
+    x, y = np.random.default_rng(0).random((3, 50), np.float32), np.zeros((3, 50), np.float32)
+    interpret(bound, [x, y])
+    np.testing.assert_array_equal(y, 2 * x)
+    kernel = emit(final(bound), GPU)
+    assert kernel.workspace_bytes_shared == 150 * 2 * 4 + 16  # a multiple of 64
+    assert launch_parallel(bound, 64) is bound

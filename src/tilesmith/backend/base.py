@@ -103,6 +103,7 @@ class Backend:
     lower_intrinsics: the last pass: replaces the functions that the writer has no text for.
     emit: the writer: the text of a kernel in final form.
     function: a kernel as a function of arrays.
+    code: what is kept of a kernel: object code, at an optimisation level from 0 to 3, or its text.
     entry: the text of a program's main function for its steps; None where there are only kernels.
     sizes: the text of a function that computes sizes of a run, given its name; None without
         `entry`.
@@ -124,6 +125,7 @@ class Backend:
     lower_intrinsics: Callable[[Func, Target], Func]
     emit: WriteKernel
     function: MakeFunction
+    code: Callable[[Kernel, Target, int], bytes]
     entry: WriteEntry | None
     sizes: Callable[[SizeProgram, str], str] | None
     compile: Callable[[str, Target, int], bytes]

@@ -70,6 +70,7 @@ C = Backend(
     lower_intrinsics=all_are_known,
     emit=emit,
     function=native(compile_object, assembly),
+    code=lambda kernel, target, opt: compile_object(kernel.text, target, opt),
     entry=emit_entry,
     sizes=emit_sizes,
     compile=compile_object,

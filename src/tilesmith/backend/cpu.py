@@ -76,6 +76,7 @@ CPU = Backend(
     lower_intrinsics=expand_math,
     emit=emit,
     function=native(compile_object, assembly),
+    code=lambda kernel, target, opt: compile_object(kernel.text, target, opt),
     entry=emit_entry,
     sizes=emit_sizes,
     compile=compile_object,

@@ -7,23 +7,30 @@ come to.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilesmith.codegen.kernel import Kernel
 from tilesmith.codegen.opencl.emit import emit
+from tilesmith.codegen.opencl.packed import packed
+from tilesmith.graph.passes.choices import Choose
+from tilesmith.graph.passes.factors import Choice as FactorChoice
+from tilesmith.graph.passes.factors import always_pairs
+from tilesmith.graph.passes.low_precision import Choice as LowPrecisionChoice
+from tilesmith.graph.passes.packed_weights import Choice as PackingChoice
 from tilesmith.ir.target import Target
+from tilesmith.loop.nodes import Func
 from tilesmith.loop.passes.flatten import flatten
 from tilesmith.loop.passes.scalarize import scalarize
 from tilesmith.loop.passes.simplify import simplify_func
 from tilesmith.loop.passes.tensorize import without_intrinsics
+from tilesmith.perf.cost import Place
 from tilesmith.runtime.arguments import Arguments
 from tilesmith.runtime.opencl import DeviceFunction, opened
-from tilesmith.strategy.cpu.layouts import layout_policy
-from tilesmith.strategy.cpu.low_precision import factor_choice, low_precision_choice
-from tilesmith.strategy.cpu.scaled_chunks import packing_choice
-from tilesmith.strategy.device import default_schedule
+from tilesmith.strategy.device import RULES, default_schedule, row_major
+from tilesmith.support.errors import UsageError
 
 from .base import Backend, LoopPass
 from .c import all_are_known, never
-from .cpu import RULES, predict_seconds
 
 
 def _function(
@@ -43,13 +50,31 @@ def _assembly(text: str, target: Target) -> str:
     return device.binary(device.build(text))
 
 
+def _few_bits(target: Target, choose: Choose) -> PackingChoice:
+    """Weights of few bits are widened when they are loaded."""
+    return lambda node, bits: False
+
+
+def _full_precision(target: Target) -> LowPrecisionChoice:
+    raise UsageError(f"target {target.name!r} has no low precision of its own; use precision='f32'")
+
+
+def _pairs(target: Target) -> FactorChoice:
+    return always_pairs
+
+
+def _seconds(final: Func, target: Target, threads: int, places: Sequence[Place]) -> float:
+    """No time is predicted: the performance model knows CPUs."""
+    return 0.0
+
+
 OPENCL = Backend(
     name="opencl",
-    layout_policy=layout_policy,
+    layout_policy=row_major,
     winograd=never,
-    packing=packing_choice,
-    low_precision=low_precision_choice,
-    factors=factor_choice,
+    packing=_few_bits,
+    low_precision=_full_precision,
+    factors=_pairs,
     rules=RULES,
     auto_schedule=default_schedule,
     loop_passes=(
@@ -62,9 +87,10 @@ OPENCL = Backend(
     lower_intrinsics=all_are_known,
     emit=emit,
     function=_function,
+    code=packed,
     entry=None,
     sizes=None,
     compile=_text,
     assembly=_assembly,
-    predict=predict_seconds,
+    predict=_seconds,
 )

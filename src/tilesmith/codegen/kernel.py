@@ -41,6 +41,30 @@ class LaunchCall:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceKernel:
+    """A kernel for a device, without what kernels share: helpers and the beginning of a text.
+
+    symbol: its name.
+    text: the definitions of the launches.
+    helpers: names of the helpers that they call.
+    workspace_bytes: bytes behind the workspace argument.
+    messages: texts of the assertions, in order.
+    launches: how to call them.
+    has_doubles: it computes with doubles.
+    is_strict: products are rounded before they are added.
+    """
+
+    symbol: str
+    text: str
+    helpers: frozenset[str]
+    workspace_bytes: Dim
+    messages: tuple[str, ...]
+    launches: tuple[LaunchCall, ...]
+    has_doubles: bool
+    is_strict: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Kernel:
     """A compiled function as text, and what its caller must know.
 
@@ -50,7 +74,7 @@ class Kernel:
         kernel's scalar parameters.
     workspace_bytes_per_thread: bytes of scratch memory that each thread needs, likewise.
     messages: of the assertions, in order.
-    launches: on a device, what the kernel consists of, in order.
+    parts: on a device, its launches.
     """
 
     symbol: str
@@ -58,7 +82,7 @@ class Kernel:
     workspace_bytes_shared: Dim
     workspace_bytes_per_thread: Dim
     messages: tuple[str, ...]
-    launches: tuple[LaunchCall, ...] = ()
+    parts: DeviceKernel | None = None
 
 
 @dataclass(frozen=True, slots=True)

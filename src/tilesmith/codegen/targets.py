@@ -214,8 +214,11 @@ def missing_features(machine: Target, needed: Target) -> tuple[str, ...]:
     """Features of `needed` that `machine` lacks, sorted; code for `needed` runs on `machine` if
     there are none.
 
-    Another architecture counts as a missing feature named after it.
+    Another architecture counts as a missing feature named after it.  Code for a device needs
+    nothing of the machine that it belongs to.
     """
+    if needed.device is not None:
+        return ()
     wanted, have = needed.triple.split("-")[0], machine.triple.split("-")[0]
     if wanted != have:
         return (wanted,)

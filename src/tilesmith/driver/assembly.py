@@ -9,7 +9,7 @@ from typing import TypeAlias
 from tilesmith.codegen.functions import ENTRY, SIZES
 from tilesmith.codegen.kernel import KernelCode
 from tilesmith.codegen.sizes import SizeProgram
-from tilesmith.codegen.steps import Extent, Measurement, Report
+from tilesmith.codegen.steps import Copy, Extent, KernelCall, Measurement, Report, Step
 from tilesmith.graph.control import graphs_in
 from tilesmith.graph.measure import Stage, stages_in
 from tilesmith.graph.nodes import Constant, Data, Fused, Graph, Node, Value
@@ -32,6 +32,7 @@ from tilesmith.runtime.program import (
     TensorSpec,
     pack_constants,
 )
+from tilesmith.support.errors import UnsupportedError
 
 from .session import Session
 from .steps import Placement, Room
@@ -84,16 +85,17 @@ def assemble(
     border |= {fused.outputs[o]: Arg("input", i) for o, i in fused.in_place}
     steps = (*placement.steps(fused, border, rooms=rooms), *run.report())
     backend = session.backend
-    assert (
-        backend.entry is not None and backend.sizes is not None
-    )  # seen to by whoever compiles a graph
     fixed = {
         "arena_bytes": expected(memory.arena_bytes),
         "scratch_bytes": round_up(expected(scratch)),
     }
     sizes = run.programs()
-    main = backend.entry(steps, **fixed, sizes=run.count)
-    objects = {ENTRY: main, **{name: backend.sizes(p, name) for name, p in sizes.items()}}
+    objects: dict[str, str] = {}
+    if backend.entry is not None and backend.sizes is not None:
+        objects[ENTRY] = backend.entry(steps, **fixed, sizes=run.count)
+        objects |= {name: backend.sizes(p, name) for name, p in sizes.items()}
+    else:
+        check_steps(steps, session.target.name, bool(sizes))
     outputs = zip(fused.outputs, fused.output_names, strict=True)
     return Program(
         tuple(_spec(v, v.name, run.names) for v in fused.inputs),
@@ -118,6 +120,17 @@ def assemble(
         run.count,
         fused.in_place,
     )
+
+
+def check_steps(steps: Sequence[Step], target: str, is_sized: bool) -> None:
+    """Raises UnsupportedError for what a program on a device does not do."""
+    found = sorted({type(s).__name__ for s in steps if not isinstance(s, (KernelCall, Copy))})
+    found += ["sizes that only a run knows"] if is_sized else []
+    if found:
+        raise UnsupportedError(
+            f"target {target!r} runs kernels and copies of fixed sizes, found {', '.join(found)}; "
+            "give shapes=, or compile for 'native'"
+        )
 
 
 class _Sizes:

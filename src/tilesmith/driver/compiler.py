@@ -194,14 +194,9 @@ def compile_program(
     saved: where the program will be kept; its constants are packed there.
     workers: processes that compile kernels (default: its own).
 
-    Raises ModelError if the model's file was written to since the graph was loaded, UsageError for
-    a target that has no programs.
+    Raises ModelError if the model's file was written to since the graph was loaded,
+    UnsupportedError for what programs for devices do not do.
     """
-    if session.backend.entry is None:
-        raise UsageError(
-            f"target {session.target.name!r} runs kernels of tensor expressions (tilesmith.build), "
-            'and no models yet; compile the model for "native"'
-        )
     with (
         kernel_workers() if workers is None else nullcontext(workers) as workers,
         ThreadPoolExecutor(1) as pool,

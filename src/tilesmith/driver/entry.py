@@ -113,9 +113,10 @@ def compile(
         raise UsageError(f"samples are for precision='auto', not {options.precision!r}")
 
     recipe = Recipe(request)
+    from tilesmith.runtime.running import executable
 
     def of_sizes(sizes: Mapping[str, int]) -> Executable:
-        return Executable(program_of(replace(recipe.request, sizes=dict(sizes))), options.threads)
+        return executable(program_of(replace(recipe.request, sizes=dict(sizes))), options.threads)
 
     program = program_of(request)
     if decisions is not None:
@@ -125,20 +126,23 @@ def compile(
         from .hosted import warn_of_fallback
 
         warn_of_fallback(program)
-    from tilesmith.runtime.executable import Executable
-
     if specialise is None or (specialise == "auto" and not program.symbols):
         fixed, background = [], None
     else:
         wanted = [specialise] if isinstance(specialise, Mapping) else specialise
         fixed = [] if wanted == "auto" else [(s, of_sizes(s)) for s in wanted]
         background = of_sizes if wanted == "auto" else None
+    if program.target.device is not None and (exported is not None or fixed or background):
+        raise UsageError(
+            f"target {program.target.name!r} runs models of ONNX with fixed shapes; found a module "
+            "of PyTorch, or specialise="
+        )
     if exported is not None:
         from .module import CompiledModule
 
         made = CompiledModule(program, options.threads, exported, fixed, background)
     elif not fixed and background is None:
-        made = Executable(program, options.threads)
+        made = executable(program, options.threads)
     else:
         from tilesmith.runtime.specialised import Specialised
 
@@ -200,6 +204,7 @@ def program_of(request: Request) -> Program:
 
 def load(path: str | os.PathLike[str], threads: int | None = None) -> Executable:
     """The executable in a `.tsm` file.  Raises ModelError if it is damaged or needs another CPU."""
-    from tilesmith.runtime.executable import Executable
+    from tilesmith.runtime.running import executable
+    from tilesmith.runtime.tsm import load_program
 
-    return Executable.load(Path(path), threads)
+    return executable(load_program(Path(path)), threads)

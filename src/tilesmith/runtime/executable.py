@@ -67,6 +67,10 @@ class Executable:
     """What it was made of; None for one from a file."""
 
     def __init__(self, program: Program, threads: int | None = None) -> None:
+        if program.target.device is not None:
+            raise ModelError(
+                f"the program is for {program.target.name}, a device; ts.load(path) loads it"
+            )
         missing = missing_features(host(), program.target)
         if missing:
             raise ModelError(

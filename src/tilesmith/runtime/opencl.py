@@ -21,7 +21,13 @@ from tilesmith.support.errors import DeviceError, InternalError, ModelError
 from .arguments import Arguments, KernelFunction, dimension
 from .native import Failure
 
-_FAILURE = np.dtype([("codes", *FAILURE[0]), ("values", *FAILURE[1])])
+FAILURE_TYPE = np.dtype([("codes", *FAILURE[0]), ("values", *FAILURE[1])])
+
+
+def failure_of(noted: np.ndarray) -> Failure | None:
+    """What a thread noted in memory of `FAILURE_TYPE`, if one did."""
+    code, assertion, count, _ = noted["codes"].tolist()
+    return Failure(code, 0, assertion, tuple(noted["values"].tolist()[:count])) if code else None
 
 
 class OpenClDevice:
@@ -95,22 +101,33 @@ class OpenClDevice:
             with self._errors("a kernel failed, or its results can't be read"):
                 self._cl.enqueue_copy(self._queue, array, memory, is_blocking=True)
 
-    def launch(
+    def prepared(
         self, kernel: Any, blocks: Sequence[int], threads: Sequence[int], args: Sequence[Any]
-    ) -> None:
-        """Start a kernel; without any blocks there is nothing to do."""
-        if not all(blocks):
-            return
+    ) -> Callable[[], None]:
+        """A function that starts a kernel of its own; without any blocks there is nothing to do."""
         size = tuple(b * t for b, t in zip(blocks, threads, strict=True))
-        name = kernel.function_name
-        with self._errors(f"{name} can't start {prod(blocks)} blocks of {prod(threads)} threads"):
+        what = (
+            f"{kernel.function_name} can't start {prod(blocks)} blocks of {prod(threads)} threads"
+        )
+        with self._errors(what):
             kernel.set_args(*args)
-            self._cl.enqueue_nd_range_kernel(self._queue, kernel, size, tuple(threads))
 
-    def finish(self) -> None:
-        """Wait until everything is done.  Raises DeviceError if something failed."""
-        with self._errors("a kernel failed"):
-            self._queue.finish()
+        kept = tuple(args)  # a kernel does not keep the memory that it is given
+
+        def start() -> None:
+            if all(blocks) and kept:
+                with self._errors(what):
+                    self._cl.enqueue_nd_range_kernel(self._queue, kernel, size, tuple(threads))
+
+        return start
+
+    def copy(self, to: Any, end: int, source: Any, start: int, size: int) -> None:
+        """Copy memory of the device, so many bytes behind the beginnings."""
+        if size:
+            with self._errors(f"{size} bytes can't be copied on it"):
+                self._cl.enqueue_copy(
+                    self._queue, to, source, byte_count=size, src_offset=start, dst_offset=end
+                )
 
 
 @lru_cache(maxsize=8)
@@ -130,6 +147,8 @@ class DeviceFunction(KernelFunction):
         """
         super().__init__(kernel, arguments, target)
         assert target.device is not None
+        assert kernel.parts is not None
+        self._launches = kernel.parts.launches
         self._number = target.device.number
         self._given = program
 
@@ -141,9 +160,9 @@ class DeviceFunction(KernelFunction):
     def _program(self) -> Any:
         return self._given or self._device.build(self.kernel.text)
 
-    @cached_property
-    def _kernels(self) -> dict[str, Any]:
-        symbols = [x.symbol for x in self.kernel.launches]
+    def _made_kernels(self) -> dict[str, Any]:
+        """The kernels, which will keep arguments."""
+        symbols = [x.symbol for x in self._launches]
         return {s: self._device.kernel(self._program, s) for s in symbols}
 
     def __call__(self, *args: Any) -> None:
@@ -155,18 +174,22 @@ class DeviceFunction(KernelFunction):
     def bind(self, *args: Any) -> Callable[[], None]:
         """As `KernelFunction` says, with memory on the device that every call uses again."""
         arrays, values = self.arguments.checked(args)
-        device, kernels = self._device, self._kernels
+        device, kernels = self._device, self._made_kernels()
         own = {_place(a): device.empty(a.nbytes) for a in arrays}
         size = dimension(self.kernel.workspace_bytes_shared, values)
-        failure = np.zeros((), _FAILURE)
+        failure = np.zeros((), FAILURE_TYPE)
         report = device.empty(failure.nbytes) if self.kernel.messages else None
         given = [
-            *(own[_place(arrays[i])] for i in self.arguments.places),
+            *(x for i in self.arguments.places for x in (own[_place(arrays[i])], np.int64(0))),
             *(np.int64(values[v]) for v in self.arguments.scalars),
             device.empty(size) if size else None,
+            np.int64(0),
             report,
         ]
-        launches = [(x, self._blocks(x, values)) for x in self.kernel.launches]
+        launches = [
+            (x, device.prepared(kernels[x.symbol], self._blocks(x, values), x.threads, given))
+            for x in self._launches
+        ]
 
         def run() -> None:
             for a in arrays:  # a kernel may leave elements of an output as they are
@@ -174,8 +197,8 @@ class DeviceFunction(KernelFunction):
             if report is not None:
                 failure[...] = 0
                 device.write(report, failure)
-            for launch, blocks in launches:
-                device.launch(kernels[launch.symbol], blocks, launch.threads, given)
+            for launch, start in launches:
+                start()
                 if launch.stops and report is not None:
                     self._settle(report, failure)
             if report is not None:
@@ -192,11 +215,9 @@ class DeviceFunction(KernelFunction):
     def _settle(self, report: Any, failure: np.ndarray) -> None:
         """Raises ModelError if a thread noted a failure."""
         self._device.read(failure, report)
-        code, assertion, count, _ = failure["codes"].tolist()
-        if code:
-            found = tuple(failure["values"].tolist()[:count])
-            text = Failure(code, 0, assertion, found).text(self.kernel.messages)
-            raise ModelError(f"{self.kernel.symbol}: {text}")
+        found = failure_of(failure)
+        if found is not None:
+            raise ModelError(f"{self.kernel.symbol}: {found.text(self.kernel.messages)}")
 
     @property
     def assembly(self) -> str:

@@ -327,7 +327,7 @@ def from_manifest(m: dict[str, Any]) -> tuple[Program, dict[str, dict[str, str]]
             r"[0-9a-f]{64}", c["sha256"]
         ):
             raise ValueError(f"the code of {symbol} has a malformed file name or checksum")
-    if ENTRY not in code:
+    if ENTRY not in code and target.device is None:
         raise ValueError(f"there is no {ENTRY}")
     if symbols and (SIZES not in code or values < OUTPUTS):
         raise ValueError(f"there is no {SIZES}")

@@ -98,9 +98,7 @@ class FunctionWriter(ExpressionWriter):
         shown = []
         for p in func.params:
             if isinstance(p, Buffer):
-                const = "" if p in func.outputs else "const "
-                type_ = self.GLOBAL + const + MEMORY_TYPES[p.dtype.name]
-                shown.append(f"{type_} *{self._restrict(p)}{self.names(p)}")
+                shown += self._pointer(p, is_written=p in func.outputs)
             elif p.dtype is i64:
                 shown.append(f"int64_t {self.names(p)}")
             else:
@@ -108,8 +106,15 @@ class FunctionWriter(ExpressionWriter):
                 shown.append(f"int64_t {given}")
                 type_ = VALUE_TYPES[p.dtype.name]
                 self.block.line(f"const {type_} {self.names(p)} = ({type_}){given};")
-        own = ("void *workspace", "struct tilesmith_context *context")
-        return [*shown, *(self.GLOBAL + p for p in own)]
+        return [*shown, *self._own_parameters()]
+
+    def _own_parameters(self) -> list[str]:
+        return ["void *workspace", "struct tilesmith_context *context"]
+
+    def _pointer(self, buffer: Buffer, is_written: bool) -> list[str]:
+        """The declarations of the parameters that say where a buffer lies."""
+        type_ = ("" if is_written else "const ") + MEMORY_TYPES[buffer.dtype.name]
+        return [f"{type_} *{self._restrict(buffer)}{self.names(buffer)}"]
 
     def _restrict(self, buffer: Buffer) -> str:
         return "" if buffer in self.overlapping else "restrict "

@@ -2,8 +2,10 @@
 
 Each launch of a function (see `loop.launches`) becomes one kernel
 
-    __kernel void symbol_number(__global buffers..., long scalars..., __global void *workspace,
+    __kernel void symbol_number(__global buffers..., long scalars..., __global char *workspace,
                                 __global struct tilesmith_context *context)
+
+Memory is given as an object of the driver and the number of bytes behind its beginning.
 
 Loops that are bound to blocks and threads become the indices of a group and of a work-item, shared
 memory is `__local`, and a barrier orders accesses to it; accesses to global memory too, where
@@ -14,13 +16,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import ClassVar
 
 from tilesmith.codegen.c.emit import FunctionWriter, comment, shown_parameter
 from tilesmith.codegen.c.expressions import Names
 from tilesmith.codegen.c.prelude import MEMORY_TYPES, VALUE_TYPES
-from tilesmith.codegen.kernel import Kernel, LaunchCall
+from tilesmith.codegen.kernel import DeviceKernel, Kernel, LaunchCall
 from tilesmith.ir.device import Device
 from tilesmith.ir.dtypes import f64
 from tilesmith.ir.expr import Const, Load, Var, post_order
@@ -54,6 +56,19 @@ class _KernelWriter(FunctionWriter):
         self._fences = "CLK_LOCAL_MEM_FENCE"
         if _changes_what_it_reads(launch):
             self._fences += " | CLK_GLOBAL_MEM_FENCE"
+
+    def _pointer(self, buffer: Buffer, is_written: bool) -> list[str]:
+        name, base = self.names(buffer), self.names.fresh(f"{buffer.name}_memory")
+        start = self.names.fresh(f"{buffer.name}_start")
+        type_ = ("" if is_written else "const ") + MEMORY_TYPES[buffer.dtype.name]
+        place = f"(__global {type_} *)((__global const char *){base} + {start})"
+        self.block.line(f"__global {type_} *{self._restrict(buffer)}const {name} = {place};")
+        return [f"__global {type_} *{base}", f"const long {start}"]
+
+    def _own_parameters(self) -> list[str]:
+        self.block.line("__global char *const workspace = workspace_memory + workspace_start;")
+        return ["__global char *workspace_memory", "const long workspace_start",
+                "__global struct tilesmith_context *context"]  # fmt: skip
 
     def memory(self, func: Func) -> None:
         """The declarations that stand at the top of a kernel: shared memory, and the workspace."""
@@ -122,31 +137,9 @@ def _elements(buffer: Buffer) -> int:
     return max(size, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
-    """A kernel as the texts of its launches.
-
-    symbol: its name.
-    text: the definitions of the launches.
-    helpers: names of the functions of `prelude` that they call.
-    workspace_bytes: bytes behind the workspace argument.
-    messages: texts of the assertions, in order.
-    launches: how to call them.
-    has_doubles: it computes with doubles.
-    """
-
-    symbol: str
-    text: str
-    helpers: frozenset[str]
-    workspace_bytes: Dim
-    messages: tuple[str, ...]
-    launches: tuple[LaunchCall, ...]
-    has_doubles: bool
-
-
 def write(
     func: Func, device: Device, symbol: str | None = None, *, shared: Collection[int] = ()
-) -> Program:
+) -> DeviceKernel:
     """The launches of `func` (stage "final", scalar and serial or bound loops).
 
     symbol: defaults to the function's name, made an identifier.
@@ -184,7 +177,7 @@ def write(
     doubles = _has_doubles(func)
     if doubles and not device.has_f64:
         raise ScheduleError(f"'{func.name}' computes with f64, which the device has not; use f32")
-    return Program(
+    return DeviceKernel(
         symbol,
         "\n".join(texts),
         frozenset(helpers),
@@ -195,20 +188,18 @@ def write(
     )
 
 
-def translation_unit(programs: Iterable[Program], strict: bool = False) -> str:
-    """One text with the kernels and the helpers that they call.
-
-    strict: products are rounded before they are added.
-    """
-    programs = tuple(programs)
-    called: set[str] = set().union(*(p.helpers for p in programs))
-    head = (ROUNDED if strict else "") + (DOUBLES if any(p.has_doubles for p in programs) else "")
-    return f"{head}{HEADERS}\n{definitions(called)}" + "\n".join(p.text for p in programs)
+def translation_unit(kernels: Iterable[DeviceKernel]) -> str:
+    """One text with the kernels and the helpers that they call; if one is strict, all are."""
+    kernels = tuple(kernels)
+    called: set[str] = set().union(*(k.helpers for k in kernels))
+    head = ROUNDED if any(k.is_strict for k in kernels) else ""
+    head += DOUBLES if any(k.has_doubles for k in kernels) else ""
+    return f"{head}{HEADERS}\n{definitions(called)}" + "\n".join(k.text for k in kernels)
 
 
-def kernel_of(p: Program, text: str) -> Kernel:
+def kernel_of(p: DeviceKernel, text: str) -> Kernel:
     """A kernel that is part of a text."""
-    return Kernel(p.symbol, text, p.workspace_bytes, 0, p.messages, p.launches)
+    return Kernel(p.symbol, text, p.workspace_bytes, 0, p.messages, p)
 
 
 def emit(
@@ -226,8 +217,8 @@ def emit(
     Raises ScheduleError for what the device has not.
     """
     assert target.device is not None
-    program = write(func, target.device, symbol, shared=shared)
-    return kernel_of(program, translation_unit([program], strict))
+    parts = replace(write(func, target.device, symbol, shared=shared), is_strict=strict)
+    return kernel_of(parts, translation_unit([parts]))
 
 
 def _has_doubles(func: Func) -> bool:

@@ -97,7 +97,8 @@ RESERVED = frozenset(
             r"\w+",
             """kernel global local constant private generic pipe uniform read_only write_only
             read_write size_t ptrdiff_t intptr_t uintptr_t event_t sampler_t barrier mem_fence
-            get_group_id get_local_id atomic_cmpxchg as_float as_uint as_double as_ulong
+            get_group_id get_local_id get_local_size get_num_groups
+            workspace_memory workspace_start atomic_cmpxchg as_float as_uint as_double as_ulong
             kernel_exec vec_step complex imaginary inline unroll""",
         ),
     )

@@ -1,5 +1,7 @@
 """Default schedules for devices that run blocks of threads: analytic, nothing is measured."""
 
-from .generic import default_schedule, schedule_expression
+from .generic import default_schedule
+from .group import RULES
+from .layouts import row_major
 
-__all__ = ["default_schedule", "schedule_expression"]
+__all__ = ["RULES", "default_schedule", "row_major"]

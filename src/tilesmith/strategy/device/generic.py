@@ -75,6 +75,15 @@ def schedule_expression(s: Schedule, target: Target) -> None:
             bind_elements(s[name], target)
 
 
+def schedule_elements(s: Schedule, target: Target) -> None:
+    """Give each element of each stage that is kept a thread, which needs nothing of its block."""
+    alone = _run_by_one(s)
+    _inline(s, alone)
+    for name in bodies(s):
+        if name not in alone:
+            bind_elements(s[name], target)
+
+
 def _run_by_one(s: Schedule) -> set[str]:
     """The stages that one thread runs: recurrences, and loops that a user wrote."""
     found: set[str] = set()
@@ -118,7 +127,7 @@ def _reductions_read(found: Mapping[str, StageBody], name: str) -> list[str]:
     """The reductions that `name` reads, also by way of each other, and that nothing else reads."""
     inside = {name}
     order: list[str] = []
-    for other in reversed(found):
+    for other in reversed(list(found)):
         body, by = found[other], {b.name for b in _readers(found, other)}
         if body.op.reduce_axis and by and by <= inside:
             inside.add(other)

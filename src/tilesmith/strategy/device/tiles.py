@@ -127,15 +127,18 @@ def _blocks_of_tiles(
 def _block(height: int, width: int, target: Target) -> tuple[int, int]:
     """Threads of a block along y and x, for a result of that size."""
     assert target.device is not None
-    most = target.device.block_threads
-    x = min(SIDE, target.device.block_x, _power(width))
-    y = min(SIDE, target.device.block_y, _power(height), most // x)
-    return max(y, 1), x
+    x = _threads(width, min(SIDE, target.device.block_x))
+    y = _threads(height, min(SIDE, target.device.block_y, target.device.block_threads // x))
+    return y, x
 
 
-def _power(extent: int) -> int:
-    """Threads, a power of two, that compute `extent` results in tiles."""
-    return 1 << (-(-extent // TILE) - 1).bit_length()
+def _threads(extent: int, most: int) -> int:
+    """Threads along one side, whose tiles fill `extent` without a rest if half of `most` do."""
+    tiles = -(-extent // TILE)
+    if tiles <= most:
+        return tiles
+    whole = max((n for n in range(1, most + 1) if extent % (n * TILE) == 0), default=1)
+    return whole if 2 * whole > most else most
 
 
 def _results_of_threads(stage: Stage, own: Stage, product: Product, target: Target) -> None:

@@ -1,0 +1,183 @@
+"""A compiled model that runs on a device.
+
+Weights are copied to the device once, and values stay there: in one arena, as the memory plan says.
+A call copies its inputs there and its outputs back, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from tilesmith.codegen.kernel import DeviceKernel
+from tilesmith.codegen.opencl.emit import translation_unit
+from tilesmith.codegen.opencl.packed import unpacked
+from tilesmith.codegen.steps import Arg, Copy, KernelCall, Step
+from tilesmith.ir.expr import Const
+from tilesmith.support.errors import ModelError, UsageError
+
+from .arrays import (
+    as_output,
+    as_stored,
+    at_home,
+    check,
+    check_apart,
+    is_torch,
+    listing,
+    stored_dtype,
+    to_numpy,
+    to_torch,
+)
+from .executable import Executable
+from .opencl import FAILURE_TYPE, failure_of, opened
+from .program import Program
+
+
+class DeviceExecutable(Executable):
+    """An `Executable` whose kernels run on a device; see `Executable` for how it is called.
+
+    Calls from several threads follow each other.
+    """
+
+    def __init__(self, program: Program, threads: int | None = None) -> None:
+        """threads: is ignored, since the device has its own.
+
+        Raises DeviceError if there is no device, or if it has not enough memory.
+        """
+        assert program.target.device is not None
+        self.program = program
+        self.threads = threads or 1
+        self._single = len(program.outputs) == 1
+        self._input_names = dict.fromkeys(s.name for s in program.inputs)
+        self._output_names = [s.name for s in program.outputs]
+        self._lock = Lock()
+        self._device = device = opened(program.target.device.number)
+        self._constants = device.empty(program.constants.nbytes)
+        device.write(self._constants, program.constants)
+        self._arena = device.empty(program.arena_bytes)
+        self._inputs = [device.empty(s.bytes) for s in program.inputs]
+        homes = dict(program.in_place)
+        self._outputs = [
+            self._inputs[homes[i]] if i in homes else device.empty(s.bytes)
+            for i, s in enumerate(program.outputs)
+        ]
+        self._failure = np.zeros((), FAILURE_TYPE)
+        self._report = device.empty(self._failure.nbytes)
+        kernels = {name: unpacked(name, code) for name, code in program.objects.items()}
+        built = device.build(translation_unit(kernels.values()))
+        self._steps = [step for s in program.steps for step in self._made(s, kernels, built)]
+
+    def _place(self, a: Arg) -> tuple[Any, int]:
+        """Memory of the device, and bytes behind its beginning."""
+        if a.kind == "input":
+            return self._inputs[a.index], a.offset
+        if a.kind == "output":
+            return self._outputs[a.index], a.offset
+        memory = self._constants if a.kind == "constant" else self._arena
+        return memory, a.index + a.offset
+
+    def _made(
+        self, step: Step, kernels: Mapping[str, DeviceKernel], built: Any
+    ) -> list[Callable[[], None]]:
+        """What a step does.
+
+        built: the program with all kernels.
+        """
+        device = self._device
+        if isinstance(step, Copy):
+            (source, start), (to, end) = self._place(step.source), self._place(step.to)
+            assert isinstance(step.bytes, int)
+            size = step.bytes
+            return [lambda: device.copy(to, end, source, start, size)]
+        assert isinstance(step, KernelCall)
+        kernel = kernels[step.symbol]
+        given: list[Any] = []
+        for a in step.args:
+            if a.kind == "scalar":
+                given.append(np.int64(a.index))
+            else:
+                memory, start = self._place(a)
+                given += [memory, np.int64(start)]
+        memory, start = self._place(step.workspace)
+        given += [memory, np.int64(start), self._report]
+        found: list[Callable[[], None]] = []
+        for launch in kernel.launches:
+            made = device.kernel(built, launch.symbol)
+            blocks = [int(n.value) for n in launch.blocks if isinstance(n, Const)]
+            found.append(device.prepared(made, blocks, launch.threads, given))
+        if kernel.messages:
+            found.append(lambda: self._settle(step, kernel.messages))
+        return found
+
+    def _settle(self, call: KernelCall, messages: tuple[str, ...]) -> None:
+        """Raises ModelError if a thread noted a failure."""
+        self._device.read(self._failure, self._report)
+        failure = failure_of(self._failure)
+        if failure is not None:
+            self._clear()
+            raise ModelError(f"{call.label or call.symbol}: {failure.text(messages)}")
+
+    def _clear(self) -> None:
+        self._failure[...] = 0
+        self._device.write(self._report, self._failure)
+
+    def __call__(self, *arrays: Any, out: Any = None) -> Any:
+        """As `Executable` says.  Raises DeviceError too, if the device fails."""
+        stored = self._stored(arrays)
+        given = at_home(self.program, arrays, self._given(out))
+        kept = [
+            None if g is None else as_output(g, s) for g, s in zip(given, self.outputs, strict=True)
+        ]
+        homes = {i for _, i in self.program.in_place}
+        named = [(f"input {s.name!r}", a) for s, a in zip(self.inputs, stored, strict=True)]
+        check_apart(
+            [n for i, n in enumerate(named) if i not in homes],
+            [(f"output {s.name!r}", k) for s, k in zip(self.outputs, kept) if k is not None],
+        )
+        results = [
+            np.empty(s.static_shape, stored_dtype(s.dtype)) if k is None else k
+            for s, k in zip(self.outputs, kept, strict=True)
+        ]
+        with self._lock:
+            self._run(stored, results)
+        typed = [r.view(s.dtype.numpy) for r, s in zip(results, self.outputs, strict=True)]
+        fresh = map(to_torch, typed) if any(map(is_torch, arrays)) else typed
+        found = tuple(f if g is None else g for f, g in zip(fresh, given, strict=True))
+        return found[0] if self._single else found
+
+    def _run(self, stored: tuple[np.ndarray, ...], results: list[np.ndarray]) -> None:
+        for memory, array in zip(self._inputs, stored, strict=True):
+            self._device.write(memory, array)
+        self._clear()
+        for step in self._steps:
+            step()
+        for memory, array in zip(self._outputs, results, strict=True):
+            self._device.read(array, memory)
+
+    def _stored(self, arrays: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
+        if len(arrays) != len(self.inputs):
+            raise ModelError(
+                f"expected {len(self.inputs)} inputs ({listing(self.inputs)}), found {len(arrays)}"
+            )
+        found = []
+        for given, spec in zip(arrays, self.inputs, strict=True):
+            array = to_numpy(given, f"input {spec.name!r}")
+            check(array, spec, "input")
+            found.append(as_stored(array))
+        return tuple(found)
+
+    def trim(self) -> int:
+        """Nothing: memory of the device belongs to the executable."""
+        return 0
+
+    def _timed(
+        self, arrays: tuple[Any, ...], repeats: int, both: bool = False
+    ) -> tuple[np.ndarray, np.ndarray, float]:
+        raise UsageError(f"the kernels of {self.program.target.name} are not timed one by one yet")
+
+    def export(self, folder: str | Path, *args: Any, **options: Any) -> Any:
+        raise UsageError("a C library is made for a CPU; compile the model for 'native'")

@@ -1,0 +1,72 @@
+"""Kernels of fused groups for devices."""
+
+from __future__ import annotations
+
+from tilesmith.graph.nodes import Graph
+from tilesmith.ir.target import Target
+from tilesmith.ir.types import same_dim
+from tilesmith.loop.launches import check_limits, launches
+from tilesmith.loop.nodes import Func
+from tilesmith.strategy.cpu import lower_scheduled as lower_with_halos
+from tilesmith.strategy.cpu.irregular import is_irregular, lower_irregular
+from tilesmith.strategy.group import Group, group_tensors
+from tilesmith.strategy.rules import ScheduleRules
+from tilesmith.support.errors import ScheduleError
+from tilesmith.te.knobs import ANALYTIC, Config
+from tilesmith.te.schedule import Schedule
+
+from .blocks import block_size
+from .generic import schedule_elements, schedule_expression
+from .parallel import launch_parallel
+
+
+def schedule(body: Graph, target: Target, cfg: Config = ANALYTIC) -> tuple[Schedule, Group]:
+    """The schedule of a fused group, and its tensor expressions."""
+    group = group_tensors(body)
+    s = group.schedule()
+    generate(s, group, target, cfg)
+    return s, group
+
+
+def generate(s: Schedule, group: Group, target: Target, cfg: Config) -> None:
+    """Give a schedule that is still empty the steps that fit any expression."""
+    if not any(same_dim(a.extent, 0) for st in group.stages for a in (*st.axis, *st.reduce_axis)):
+        schedule_expression(s, target)
+
+
+def lower_scheduled(s: Schedule, group: Group, target: Target, name: str) -> Func:
+    """The kernel of a group with a given schedule.
+
+    Raises ScheduleError if a block needs more than the device has.
+    """
+    func = launch_parallel(lower_with_halos(s, group, target, name), block_size(target))
+    assert target.device is not None
+    check_limits(func, launches(func), target.device)
+    return func
+
+
+def lower_by_rule(body: Graph, target: Target, name: str, cfg: Config = ANALYTIC) -> Func:
+    """The kernel of a fused group as a loop nest: a thread for each element where a rule asks for
+    more than the device has.
+    """
+    if is_irregular(body):
+        return launch_parallel(lower_irregular(body, target, name), block_size(target))
+    try:
+        return lower_scheduled(*schedule(body, target, cfg), target, name)
+    except ScheduleError:
+        group = group_tensors(body)
+        s = group.schedule()
+        schedule_elements(s, target)
+        return lower_scheduled(s, group, target, name)
+
+
+RULES = ScheduleRules(
+    schedule=schedule,
+    generate=generate,
+    is_generic=lambda body, group: True,
+    is_fixed=lambda body: False,
+    packed_layouts=lambda body, constants, target, cfg: {},
+    versions=lambda body: None,
+    lower_group=lower_by_rule,
+    lower_scheduled=lower_scheduled,
+)

@@ -1,0 +1,93 @@
+"""Launch parallel loops: each outermost one becomes blocks of threads.
+
+    for i in parallel(n):                  for b in block_x((n * m + 255) // 256):
+        for j in parallel(m):                  for t in thread_x(256):
+            S(i, j)                  ->            if b * 256 + t < n * m:
+                                                       let i = (b * 256 + t) // m
+                                                       let j = (b * 256 + t) % m
+                                                       S(i, j)
+
+Neighbouring threads have neighbours in the innermost of the loops that stand directly inside each
+other.  Memory on the heap that is allocated in such a loop is allocated outside, once for each
+iteration.  It is for nests that are not scheduled for devices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilesmith.ir.expr import Expr, Load, Var, const, free_vars
+from tilesmith.ir.loop_tables import LOOP_KINDS
+from tilesmith.ir.simplify import simplify
+from tilesmith.loop.nodes import Allocate, Buffer, For, Func, If, LetStmt, Stmt, Store
+from tilesmith.loop.visit import map_stmt, rebuild, walk
+from tilesmith.te.rewrite import map_loads
+
+
+def launch_parallel(func: Func, threads: int) -> Func:
+    """`func` (stage "nest" or "flat") with launches of blocks of so many threads; the same object
+    if it has no parallel loops outside of launches.
+    """
+
+    def outside(s: Stmt) -> Stmt:
+        if isinstance(s, For) and LOOP_KINDS[s.kind].level:
+            return s
+        if isinstance(s, For) and s.kind == "parallel":
+            return _launch(s, threads)
+        return rebuild(s, outside, lambda e: e)
+
+    body = outside(func.body)
+    return func if body is func.body else replace(func, body=body)
+
+
+def _launch(s: For, threads: int) -> Stmt:
+    loops = [s]
+    while isinstance(inner := loops[-1].body, For) and inner.kind == "parallel":
+        outer = {loop.var for loop in loops}
+        if outer & (free_vars(inner.start) | free_vars(inner.extent)):
+            break
+        loops.append(inner)
+    count: Expr = const(1)
+    for loop in loops:
+        count = simplify(count * loop.extent)
+    block, thread = Var("block"), Var("thread")
+    number = block * threads + thread
+    body, left = loops[-1].body, number
+    for n, loop in enumerate(reversed(loops)):
+        is_last = n == len(loops) - 1
+        at = left if is_last else left % loop.extent
+        body, left = LetStmt(loop.var, loop.start + at, body), left // loop.extent
+    body, own = _hoisted(body, count, number)
+    inside = For(thread, const(0), const(threads), "threadIdx.x", If(number < count, body))
+    blocks = simplify((count + (threads - 1)) // threads)
+    launched: Stmt = For(block, const(0), blocks, "blockIdx.x", inside)
+    for buffer in own:
+        launched = Allocate(buffer, launched)
+    return launched
+
+
+def _hoisted(body: Stmt, count: Expr, number: Expr) -> tuple[Stmt, list[Buffer]]:
+    """`body` without its allocations on the heap, and what takes their place: buffers with a part
+    for each of `count` iterations, of which `number` is the present one.
+    """
+    found = {
+        s.buffer: Buffer(s.buffer.name, s.buffer.dtype, (count, *s.buffer.shape), "heap")
+        for s in walk(body)
+        if isinstance(s, Allocate) and s.buffer.scope == "heap"
+    }
+    if not found:
+        return body, []
+
+    def load(e: Load) -> Expr:
+        made = found.get(e.buffer)  # type: ignore[arg-type]  # a buffer: this is loop IR
+        return e if made is None else Load(made, (number, *e.indices), e.mask)
+
+    def stmt(s: Stmt) -> Stmt:
+        if isinstance(s, Allocate) and s.buffer in found:
+            return s.body
+        if isinstance(s, Store) and s.buffer in found:
+            return Store(found[s.buffer], (number, *s.indices), s.value, s.mask)
+        return s
+
+    body = map_stmt(body, f_expr=lambda e: map_loads((e,), load)[0], f_stmt=stmt)
+    return body, list(found.values())
