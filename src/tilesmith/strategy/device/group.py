@@ -61,6 +61,7 @@ def lower_by_rule(body: Graph, target: Target, name: str, cfg: Config = ANALYTIC
 
 
 RULES = ScheduleRules(
+    expressions=group_tensors,
     schedule=schedule,
     generate=generate,
     is_generic=lambda body, group: True,
