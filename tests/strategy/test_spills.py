@@ -1,4 +1,4 @@
-"""Register tiles fit 16 vector registers: their loops move no vector to or from the stack."""
+"""Register tiles fit the vector registers: their loops move no vector to or from the stack."""
 
 from __future__ import annotations
 
@@ -21,9 +21,14 @@ from tilesmith.ops.matmul import MatMul
 from tilesmith.support.options import Options
 
 _LABEL = re.compile(r"^(\.L\w+):")
-_JUMP = re.compile(r"^\t(?:j\w+|b\.\w+|cbn?z\t\w+,)\s(\.L\w+)")
-_PRODUCT = re.compile(r"^\t(vfn?madd|mulps)", re.MULTILINE)
-_STACK = re.compile(r"^\t.*\(%rsp\).*%[xy]mm.*|^\t.*%[xy]mm.*\(%rsp\).*", re.MULTILINE)
+_JUMP = re.compile(r"^\t(?:j\w+|b\.\w+|cbn?z\t\w+,|b\w+\t(?:\w+, ?)+)\s?(\.L\w+)")
+_PRODUCT = re.compile(r"^\t(vfn?madd|mulps|fmla|vfmacc)", re.MULTILINE)
+_STACK = re.compile(
+    r"^\t.*\(%rsp\).*%[xyz]mm.*|^\t.*%[xyz]mm.*\(%rsp\).*"  # x86-64
+    r"|^\t(?:ld|st)[rpu]+\tq.*\[sp.*"  # AArch64
+    r"|^\tv[ls][1248]re?\d*\.v.*",  # RISC-V: whole registers
+    re.MULTILINE,
+)
 
 
 def innermost_loops(text: str) -> list[str]:
@@ -73,7 +78,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v2"])
+LEVELS = ["x86-64-v4", "x86-64-v3", "x86-64-v2", "aarch64", "riscv64-v"]
+
+
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("case", CASES)
 def test_loops_of_products_keep_their_tile_in_registers(case: str, level: str) -> None:
     loops = [x for text in assemblies(CASES[case], level) for x in innermost_loops(text)]
@@ -81,6 +89,20 @@ def test_loops_of_products_keep_their_tile_in_registers(case: str, level: str) -
     assert products
     for loop in products:
         assert not _STACK.findall(loop), loop
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "\tstr\tq3, [sp, #16]",
+        "\tldp\tq0, q1, [sp]",
+        "\tvs1r.v\tv8, (a0)",
+        "\tvl2re32.v\tv8, (a0)",
+        "\tvmovups\t64(%rsp), %zmm3",
+    ],
+)
+def test_spills_of_every_level_are_seen(line: str) -> None:
+    assert _STACK.findall(line) == [line]
 
 
 def test_traffic_with_the_stack_is_seen() -> None:

@@ -18,6 +18,7 @@ import llvmlite.binding as llvm
 from tilesmith.ir.target import Target
 from tilesmith.support.errors import InternalError, ModelError
 
+from .levels import ABIS
 from .targets import base_cpu
 
 _library_numbers = itertools.count()
@@ -39,6 +40,7 @@ def _machine(target: Target, opt: int) -> llvm.TargetMachine:
         opt=opt,
         reloc="pic",
         codemodel="small",
+        abiname=ABIS.get(target.triple.split("-")[0], ""),
     )
 
 

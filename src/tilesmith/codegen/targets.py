@@ -28,31 +28,9 @@ from tilesmith.ir.device import Device
 from tilesmith.ir.target import CpuModel, Target
 from tilesmith.support.errors import UsageError
 
+from .levels import BASE_CPUS, EXTENSIONS, LEVELS, V1
 from .opencl import devices
 from .tiles import tile_permission
-
-_V1 = frozenset({"64bit", "cmov", "cx8", "fxsr", "mmx", "sse", "sse2", "x87"})
-_V2 = _V1 | {"crc32", "cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"}
-_V3 = _V2 | {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"}
-_V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
-
-_LEVELS: dict[str, tuple[frozenset[str], int, int]] = {
-    "x86-64": (_V1, 128, 16),
-    "x86-64-v2": (_V2, 128, 16),
-    "x86-64-v3": (_V3, 256, 16),
-    "x86-64-v4": (_V4, 512, 32),
-}
-"""Name -> features, vector width in bits, vector registers (levels of the x86-64 psABI).
-"""
-
-_EXTENSIONS = {"sse": "x86-64", "sse4": "x86-64-v2", "avx2": "x86-64-v3", "avx512": "x86-64-v4"}
-"""Names of instruction sets that stand for levels."""
-
-EXTRA_FEATURES = frozenset({
-    "avx512vnni", "avx512bf16", "avx512fp16", "avxvnni", "avxvnniint8",
-    "amx-tile", "amx-int8", "amx-bf16", "amx-fp16",
-})  # fmt: skip
-"""Features that a level of x86-64 lacks and code may use: `x86-64-v4+avx512bf16`."""
 
 _SERVER = CpuModel(
     smt=2, vector_ports=2, l1_bytes=48 << 10, l1_ways=12, l2_bytes=2 << 20, l2_ways=16
@@ -125,26 +103,30 @@ def target(spec: str | Target) -> Target:
     spec, *added = spec.split("+")
     if added:
         return _with_features(target(spec), added)
-    spec = _EXTENSIONS.get(spec, spec)
-    level, model = _MACHINES.get(spec, (spec, CpuModel()))
-    if level not in _LEVELS:
-        known = ", ".join(["native", *_LEVELS, *_EXTENSIONS, *_MACHINES, "c", "opencl"])
+    spec = EXTENSIONS.get(spec, spec)
+    name, model = _MACHINES.get(spec, (spec, CpuModel()))
+    if name not in LEVELS:
+        known = ", ".join(["native", *LEVELS, *EXTENSIONS, *_MACHINES, "c", "opencl"])
         raise UsageError(
             f"unknown target {spec!r}: expected one of {known}, or a file (.toml, .json)"
         )
-    features, bits, registers = _LEVELS[level]
-    if spec == level and bits == 512:
-        model = replace(model, vector_ports=2)
-    return Target(spec, _linux_triple("x86_64"), level, features, bits, registers, model)
+    level = LEVELS[name]
+    if spec == name:
+        model = replace(model, vector_ports=level.vector_ports)
+    return Target(
+        spec, level.triple, level.cpu, level.features, level.vector_bits, level.vector_registers,
+        model,
+    )  # fmt: skip
 
 
 def _with_features(base: Target, added: list[str]) -> Target:
     """`base` with more features.  Raises UsageError for unknown ones."""
+    known = frozenset[str]().union(*(k.more for k in LEVELS.values() if k.triple == base.triple))
     for feature in added:
-        if feature not in EXTRA_FEATURES:
+        if feature not in known:
             raise UsageError(
                 f"target {base.name}: unknown feature {feature!r} after +; known are "
-                f"{', '.join(sorted(EXTRA_FEATURES))}"
+                f"{', '.join(sorted(known)) or 'none'}"
             )
     name = "+".join((base.name, *added))
     return replace(base, name=name, features=base.features.union(added))
@@ -201,7 +183,7 @@ def host() -> Target:
     if triple.startswith("x86_64"):
         bits = 512 if "avx512f" in found else 256 if "avx" in found else 128
         registers = 32 if "avx512f" in found else 16
-        features = found | _V1 if "sse2" in found else _V1
+        features = found | V1 if "sse2" in found else V1
         ports = 1 if bits == 512 and cpu in _ONE_WIDE_FMA else 2
     else:  # AArch64: 128-bit NEON; other architectures get the same conservative guess
         bits, registers, features, ports = 128, 32, found, 2
@@ -232,11 +214,7 @@ def covers(machine: Target, needed: Target) -> bool:
 
 def base_cpu(t: Target) -> str:
     """The CPU whose features are LLVM's starting point; the target's own list is added to it."""
-    return "x86-64" if t.triple.startswith("x86_64") else "generic"
-
-
-def _linux_triple(arch: str) -> str:
-    return f"{arch}-unknown-linux-gnu"
+    return BASE_CPUS.get(t.triple.split("-")[0], "generic")
 
 
 def _cores() -> dict[str, int]:

@@ -70,32 +70,44 @@ typedef void *(*tilesmith_grow_fn)(void *memory, int64_t slot, int64_t bytes, in
  * are objects of the host: memory holds 64-bit numbers by which it knows them. */
 typedef int32_t (*tilesmith_host_fn)(void *host_data, int64_t function, void *const *arguments, int64_t count);
 
+/* A pointer takes 8 bytes of a context, also where an address has 4: one layout serves all processors (little-endian). */
+#if UINTPTR_MAX == UINT32_MAX
+#define TILESMITH_POINTER(type, name) \
+    type name;                        \
+    uint32_t name##_unused
+#else
+#define TILESMITH_POINTER(type, name) type name
+#endif
+
 /* One run of a program.  The owner fills in everything but `failure`.  The program writes `failure`, and `scratch` and
  * `scratch_bytes` if it finds that it needs more (by `grow`). */
 struct tilesmith_context {
-    uint32_t abi;                           /* TILESMITH_ABI */
-    uint32_t size;                          /* sizeof(struct tilesmith_context) */
-    void *const *inputs;                    /* the input tensors in the program's order: dense, row-major, aligned to
-                                             * their elements; written only where an output lives in one */
-    void *const *outputs;                   /* the output tensors likewise, written; no input overlaps them.  Those
-                                             * whose extents only the program finds come from grow, and after all
-                                             * outputs an array of i64 takes these extents, one after the other.  The
-                                             * pointer of one that lives in an input is not used */
-    const void *constants;                  /* the program's constants, aligned; not written */
-    void *arena;                            /* `arena_bytes` for intermediate values, aligned, uninitialised */
-    void *scratch;                          /* `threads * scratch_bytes` for buffers private to a thread, aligned */
-    int64_t scratch_bytes;                  /* of one thread; a multiple of TILESMITH_ALIGNMENT */
-    int64_t threads;                        /* that a parallel loop may use, the caller included; at least 1 */
-    tilesmith_parallel_for_fn parallel_for; /* never NULL; see tilesmith_serial_for */
-    void *pool;                             /* for parallel_for, which finds it here; compiled code ignores it */
-    const int64_t *extents;                 /* the sizes that only this run knows, in the program's order; NULL if it
-                                             * has none.  See tilesmith_sizes_fn */
-    int64_t arena_bytes;                    /* size of the arena */
-    tilesmith_grow_fn grow;                 /* for memory whose size only the program finds, NULL: none is to be had */
-    void *memory;                           /* passed to grow */
-    tilesmith_host_fn host;                 /* for what the host computes; NULL: no program that calls it can run */
-    void *host_data;                        /* passed to host */
-    struct tilesmith_failure failure;       /* written by the program */
+    uint32_t abi;  /* TILESMITH_ABI */
+    uint32_t size; /* sizeof(struct tilesmith_context) */
+    /* The input tensors in the program's order: dense, row-major, aligned to their elements; written only where an
+     * output lives in one. */
+    TILESMITH_POINTER(void *const *, inputs);
+    /* The output tensors likewise, written; no input overlaps them.  Those whose extents only the program finds come
+     * from grow, and after all outputs an array of i64 takes these extents, one after the other.  The pointer of one
+     * that lives in an input is not used. */
+    TILESMITH_POINTER(void *const *, outputs);
+    TILESMITH_POINTER(const void *, constants); /* the program's constants, aligned; not written */
+    TILESMITH_POINTER(void *, arena);           /* `arena_bytes` for intermediate values, aligned, uninitialised */
+    TILESMITH_POINTER(void *, scratch);         /* `threads * scratch_bytes` for a thread's own buffers, aligned */
+    int64_t scratch_bytes;                      /* of one thread; a multiple of TILESMITH_ALIGNMENT */
+    int64_t threads;                            /* that a parallel loop may use, the caller included; at least 1 */
+    TILESMITH_POINTER(tilesmith_parallel_for_fn, parallel_for); /* never NULL; see tilesmith_serial_for */
+    TILESMITH_POINTER(void *, pool); /* for parallel_for, which finds it here; compiled code ignores it */
+    /* The sizes that only this run knows, in the program's order; NULL if it has none.  See tilesmith_sizes_fn. */
+    TILESMITH_POINTER(const int64_t *, extents);
+    int64_t arena_bytes; /* size of the arena */
+    /* For memory whose size only the program finds; NULL: none is to be had. */
+    TILESMITH_POINTER(tilesmith_grow_fn, grow);
+    TILESMITH_POINTER(void *, memory); /* passed to grow */
+    /* For what the host computes; NULL: no program that calls it can run. */
+    TILESMITH_POINTER(tilesmith_host_fn, host);
+    TILESMITH_POINTER(void *, host_data); /* passed to host */
+    struct tilesmith_failure failure;     /* written by the program */
 };
 
 /* A program's entry point.  Returns `failure.code`. */

@@ -24,6 +24,9 @@ FLAGS = (
 )  # fmt: skip
 """Understood by gcc, clang and zig."""
 
+ZIG_SYSTEMS = {"armv7": "arm-linux-gnueabihf"}
+"""By architecture, zig's name of a system where it is not `ARCHITECTURE-linux-gnu`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
@@ -82,4 +85,5 @@ def toolchain(target: Target) -> Toolchain:
             "package ziglang (pip install ziglang), or cc and ar on PATH for this machine's own "
             "kind of processor; found neither"
         )
-    return Toolchain((*ZIG, "cc", "-target", f"{arch}-linux-gnu"), (*ZIG, "ar"))
+    system = ZIG_SYSTEMS.get(arch, f"{arch}-linux-gnu")
+    return Toolchain((*ZIG, "cc", "-target", system), (*ZIG, "ar"))

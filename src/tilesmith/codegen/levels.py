@@ -1,0 +1,85 @@
+"""The named levels of processors: which instructions code for them may use.
+
+Sources: the levels of the x86-64 psABI; the Arm architecture reference manuals; the RISC-V
+specifications.  Names of features are LLVM's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilesmith.ir.target import CpuModel
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A kind of processor.
+
+    triple: LLVM's name of architecture and system.
+    cpu: LLVM's name of the processor whose scheduling is reckoned with.
+    features: what code may use.
+    vector_bits: width of a vector register.
+    vector_registers: their number.
+    more: features that may be added: `x86-64-v4+avx512bf16`.
+    vector_ports: vector instructions that start in one cycle.
+    """
+
+    triple: str
+    cpu: str
+    features: frozenset[str]
+    vector_bits: int
+    vector_registers: int
+    more: frozenset[str] = frozenset()
+    vector_ports: int = field(default_factory=lambda: CpuModel().vector_ports)
+
+
+V1 = frozenset({"64bit", "cmov", "cx8", "fxsr", "mmx", "sse", "sse2", "x87"})
+_V2 = V1 | {"crc32", "cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"}
+_V3 = _V2 | {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"}
+_V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+_X86_MORE = frozenset({
+    "avx512vnni", "avx512bf16", "avx512fp16", "avxvnni", "avxvnniint8",
+    "amx-tile", "amx-int8", "amx-bf16", "amx-fp16",
+})  # fmt: skip
+
+_ARM_MORE = frozenset({"dotprod", "fullfp16", "bf16", "i8mm"})
+_RV64 = frozenset({"64bit", "m", "a", "f", "d", "c"})
+
+
+def _x86(name: str, features: frozenset[str], bits: int, registers: int) -> Level:
+    ports = 2 if bits == 512 else CpuModel().vector_ports
+    triple = "x86_64-unknown-linux-gnu"
+    return Level(triple, name, features, bits, registers, _X86_MORE, ports)
+
+
+LEVELS: dict[str, Level] = {
+    "x86-64": _x86("x86-64", V1, 128, 16),
+    "x86-64-v2": _x86("x86-64-v2", _V2, 128, 16),
+    "x86-64-v3": _x86("x86-64-v3", _V3, 256, 16),
+    "x86-64-v4": _x86("x86-64-v4", _V4, 512, 32),
+    "aarch64": Level(
+        "aarch64-unknown-linux-gnu", "generic", frozenset({"fp-armv8", "neon"}), 128, 32, _ARM_MORE,
+        2,
+    ),
+    "armv7": Level(
+        "armv7-unknown-linux-gnueabihf", "cortex-a7",
+        frozenset({"v7", "neon", "vfp4", "hwdiv", "hwdiv-arm", "thumb2"}), 128, 16, vector_ports=1,
+    ),
+    "riscv64": Level(
+        "riscv64-unknown-linux-gnu", "generic-rv64", _RV64, 64, 32, vector_ports=1,
+    ),
+    "riscv64-v": Level(
+        "riscv64-unknown-linux-gnu", "generic-rv64", _RV64 | {"v", "zvl128b"}, 128, 32,
+        vector_ports=1,
+    ),
+}  # fmt: skip
+"""By name.  RISC-V without vectors counts its floating-point registers, each of one f64."""
+
+EXTENSIONS = {"sse": "x86-64", "sse4": "x86-64-v2", "avx2": "x86-64-v3", "avx512": "x86-64-v4"}
+"""Names of instruction sets that stand for levels."""
+
+ABIS = {"riscv64": "lp64d"}
+"""By architecture, the calling convention where LLVM's default is another than Linux's."""
+
+BASE_CPUS = {"x86_64": "x86-64", "riscv64": "generic-rv64"}
+"""By architecture, the CPU whose features are LLVM's starting point; elsewhere "generic"."""
