@@ -34,7 +34,7 @@ from tilesmith.support.errors import TilesmithError, UsageError
 
 VERBS = {
     "compile": "Compile a model into one file that runs without its source.",
-    "export": "Write a model as a C library, which needs no Python where it runs.",
+    "export": "Write a model as a C library that needs no Python.",
     "run": "Run a model on an input file or random input.",
     "bench": "Measure how long a model takes.",
     "compare": "Measure every installed engine, taking turns.",

@@ -1,4 +1,4 @@
-"""Write a model as a C library, which needs no Python where it runs.
+"""Write a model as a C library that needs no Python.
 
 Example: tilesmith export resnet50.onnx -o resnet50 --target x86-64-v4,v3,v2
 """
