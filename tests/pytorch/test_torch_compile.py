@@ -230,3 +230,13 @@ def test_tensors_elsewhere_than_on_the_cpu():
         ts.torch.FallbackWarning, match="a tensor on meta; Tilesmith compiles for the"
     ):
         assert compiled(torch.sin, fallback="warn")(x).device.type == "meta"
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8])
+def test_shifts_of_bits(dtype):
+    x = torch.tensor([-7, 5, 100, 1, -1], dtype=torch.int64).to(dtype)
+    by = torch.tensor([1, 0, 3, 70, 64]).to(dtype)
+    f = compiled(lambda x, by: (x << by, x >> by, x << 2, x >> 1))
+    wanted = (x << by, x >> by, x << 2, x >> 1)
+    for found, right in zip(f(x, by), wanted, strict=True):
+        assert torch.equal(found, right)

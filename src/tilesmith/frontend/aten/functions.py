@@ -19,6 +19,27 @@ def exp2(n: AtenNode, self: Value) -> Value:
     return n.add(ew.Pow(), n.tensor(2, x.dtype), x)
 
 
+def _shift(n: AtenNode, self: Operand, other: Operand, direction: str) -> Value:
+    a, b = n.common(self, other)
+    if direction == "right" and a.dtype.kind == "int":  # by too much: the sign in every bit
+        bits = n.tensor(a.dtype.bits, b.dtype)
+        inside = n.add(
+            ew.LogicalAnd(),
+            n.add(ew.GreaterEqual(), b, n.tensor(0, b.dtype)),
+            n.add(ew.Less(), b, bits),
+        )
+        b = n.add(ew.Where(), inside, b, n.tensor(a.dtype.bits - 1, b.dtype))
+    return n.add(ew.BitShift(direction), a, b)
+
+
+for _direction, _short in (("left", "lshift"), ("right", "rshift")):
+    aten_op(
+        *(f"aten.bitwise_{_direction}_shift.{k}" for k in ("Tensor", "Tensor_Scalar")),
+        f"aten.bitwise_{_direction}_shift.Scalar_Tensor",
+        *(f"aten.__{_short}__.{k}" for k in ("Tensor", "Scalar")),
+    )(partial(_shift, direction=_direction))
+
+
 @aten_op("aten.signbit.default")
 def signbit(n: AtenNode, self: Value) -> Value:
     """Whether the sign is negative, which that of -0 is."""
