@@ -240,3 +240,14 @@ def test_shifts_of_bits(dtype):
     wanted = (x << by, x >> by, x << 2, x >> 1)
     for found, right in zip(f(x, by), wanted, strict=True):
         assert torch.equal(found, right)
+
+
+def spectrum(x):
+    halved = torch.fft.rfft(torch.relu(x)) / 2
+    return torch.fft.irfft(halved, n=8) + x
+
+
+def test_fourier_transforms_are_left_to_pytorch_and_named_with_their_lines():
+    x = torch.linspace(-1, 1, 24).reshape(3, 8)
+    with pytest.warns(ts.torch.FallbackWarning, match=r"_fft_r2c.*halved = torch\.fft\.rfft"):
+        assert_same(compiled(spectrum, fallback="warn")(x), spectrum(x))

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING
 from tilesmith.support.exports import exports
 
 if TYPE_CHECKING:
-    from .backend import FallbackWarning, backend
+    from .backend import backend
     from .operators import register
+    from .pieces import FallbackWarning
 
 __all__ = ["FallbackWarning", "backend", "register"]
 
 __getattr__, __dir__ = exports(
     __name__,
     {
-        "tilesmith.torch.backend": ["FallbackWarning", "backend"],
+        "tilesmith.torch.backend": ["backend"],
+        "tilesmith.torch.pieces": ["FallbackWarning"],
         "tilesmith.torch.operators": ["register"],
     },
 )
