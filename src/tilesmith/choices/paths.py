@@ -126,7 +126,7 @@ class Paths:
     def _run(self, chosen: Decisions, seen: dict[str, Knob]) -> Path:
         taken: list[tuple[_Ask | _Question, Value]] = []
         asked = Asked(lambda question, answer: taken.append((_Question(question), answer)))
-        tracer = _Tracer(chosen, seen, "", asked, taken, self._variables)
+        tracer = _Tracer(chosen, seen, asked=asked, taken=taken, variables=self._variables)
         path = Path({})
         try:
             path.made = self.schedule(tracer)
