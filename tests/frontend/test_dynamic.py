@@ -157,6 +157,8 @@ case(
     [
         node("Slice", "x back end a1", "y"), node("Slice", "x last before a1 step", "reversed"),
         node("Pad", "x pads", "padded", mode="edge"), node("Tile", "x repeats", "tiled"),
+        node("Slice", "x back end a1 end", "first"),
+        node("Slice", "x last before a1 before", "lowest"),
     ],
     [x("n", "m")],
     {"n": (1, 4), "m": (1, 3, 9)},
@@ -164,7 +166,7 @@ case(
         "back": i64(-5), "end": i64(2**63 - 1), "a1": i64(1), "last": i64(-1),
         "before": i64(-(2**63)), "step": i64(-2), "pads": i64(0, 2, 0, 3), "repeats": i64(2, 3),
     },
-    "y reversed padded tiled",
+    "y reversed padded tiled first lowest",
 )  # fmt: skip
 case(
     "parts joined and cut",

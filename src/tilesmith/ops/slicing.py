@@ -164,11 +164,16 @@ class Cut:
     step: int
 
 
+LONGEST_STEP = 1 << 62
+"""Longer than any axis, so longer steps take no other elements; added to an extent, it fits i64."""
+
+
 def _cut(extent: Dim, start: Dim, end: Dim, step: int) -> Cut:
     """What `start:end:step` takes of an axis, by Python's rules."""
     if isinstance(extent, int) and isinstance(start, int) and isinstance(end, int):
         taken = range(extent)[slice(start, end, step)]
         return Cut(taken.start, len(taken), step)
+    step = max(-LONGEST_STEP, min(step, LONGEST_STEP))
     lowest, highest = (0, extent) if step > 0 else (-1, extents.difference(extent, 1))
     first, last = (
         extents.smaller(extents.larger(_from_front(i, extent), lowest), highest)
