@@ -251,3 +251,22 @@ def test_fourier_transforms_are_left_to_pytorch_and_named_with_their_lines():
     x = torch.linspace(-1, 1, 24).reshape(3, 8)
     with pytest.warns(ts.torch.FallbackWarning, match=r"_fft_r2c.*halved = torch\.fft\.rfft"):
         assert_same(compiled(spectrum, fallback="warn")(x), spectrum(x))
+
+
+def test_later_calls_see_every_change() -> None:
+    """The first call takes the long way; later ones compare weights, strides and nothing else."""
+    layer = nn.Linear(6, 4)
+    compiled = torch.compile(layer, backend="tilesmith", options={"fallback": "error"})
+    x, wide = torch.randn(3, 6), torch.randn(6, 3)
+    with torch.no_grad():
+        first, second = compiled(x), compiled(x)
+        assert first.data_ptr() != second.data_ptr()
+        torch.testing.assert_close(second, layer(x))
+        layer.weight.add_(1)
+        torch.testing.assert_close(compiled(x), layer(x))
+        layer.weight.data = torch.randn(4, 6)
+        torch.testing.assert_close(compiled(x), layer(x))
+        layer.load_state_dict({"weight": torch.ones(4, 6), "bias": torch.zeros(4)})
+        for _ in range(2):
+            torch.testing.assert_close(compiled(x), layer(x))
+            torch.testing.assert_close(compiled(wide.t()), layer(wide.t()))

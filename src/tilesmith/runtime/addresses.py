@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .executable import Executable
@@ -33,6 +33,17 @@ class Addressed(Executable):
         status = self._call(inputs, outputs, *more)
         if status != 0:
             self._check(status)
+
+    @property
+    def call_at(self) -> Callable[[tuple[int, ...], tuple[int, ...]], Any]:
+        """`run_at` without its frame, for programs without open dimensions: gives 0, or what
+        `check` raises as an error.
+        """
+        return self._call
+
+    def check(self, status: Any) -> None:
+        """Raises ModelError for what a run gave that is not 0."""
+        self._check(status)
 
     def sizes_of(self, arrays: Sequence[Any]) -> RunSizes | None:
         """The sizes of a run on arrays or tensors whose types and ranks are right; None for a

@@ -83,7 +83,7 @@ def _compiled(
     piece = Piece(module, _weights() if is_inference else (), options)
 
     def boxed(args: list[Any]) -> Any:
-        results = piece(*args)
+        results = piece.call(args)
         args.clear()  # a boxed call owns its arguments
         return results
 

@@ -33,9 +33,9 @@ class Native:
         names: of the inputs of the FX graph, in order.
         outputs: the nodes whose tensors the code gives.
         """
-        self._exe = exe
+        self.exe = exe
         place = {name: i for i, name in enumerate(names)}
-        self._inputs = [place[name] for name in read.inputs]
+        self.inputs = [place[name] for name in read.inputs]
         self._orders = [
             (i, read.orders[name]) for i, name in enumerate(read.inputs) if name in read.orders
         ]
@@ -45,14 +45,17 @@ class Native:
             for i, n in enumerate(outputs)
             if n.name in read.orders
         ]
-        self._rooms = [_room(s, traced[s.name]) for s in exe.outputs]
+        self.rooms = [_room(s, traced[s.name]) for s in exe.outputs]
         self._is_open = bool(exe.program.symbols)
         self._by_address = exe.takes_addresses
         self._scalars = [i for i, s in enumerate(exe.inputs) if not s.shape]
+        changed = self._scalars or self._orders or self._returned
+        self.is_plain = self._by_address and not self._is_open and not changed
+        """Whether addresses are enough: inputs and results are row-major, their sizes fixed."""
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
         """The tensors of `outputs`, fresh ones.  Raises ModelError if the run fails."""
-        tensors = [args[i] for i in self._inputs]
+        tensors = [args[i] for i in self.inputs]
         for i in self._scalars:
             if not isinstance(tensors[i], torch.Tensor):
                 dtype = torch.float64 if isinstance(tensors[i], float) else torch.int64
@@ -68,16 +71,16 @@ class Native:
 
     def _computed(self, tensors: list[Any]) -> list[Any]:
         if not self._by_address:
-            results = self._exe(*(t.detach() for t in tensors))
+            results = self.exe(*(t.detach() for t in tensors))
             several = results if isinstance(results, tuple) else (results,)
             return [r if isinstance(r, torch.Tensor) else to_torch(r) for r in several]
-        sizes = self._exe.sizes_of(tensors) if self._is_open else None
+        sizes = self.exe.sizes_of(tensors) if self._is_open else None
         if sizes is None:
-            found = [make() for make in self._rooms]
+            found = [make() for make in self.rooms]
         else:
-            found = [make(shape) for make, shape in zip(self._rooms, sizes.outputs, strict=True)]
+            found = [make(shape) for make, shape in zip(self.rooms, sizes.outputs, strict=True)]
         addresses = tuple(map(_address, tensors)), tuple(map(_address, found))
-        self._exe.run_at(*addresses, sizes)
+        self.exe.run_at(*addresses, sizes)
         return found
 
 

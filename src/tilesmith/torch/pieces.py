@@ -25,6 +25,7 @@ from tilesmith.support.errors import UnsupportedError
 from tilesmith.support.options import Options
 
 from .calls import Native
+from .quick import Call, quick_call
 from .results import Results
 from .weights import Weights
 
@@ -51,13 +52,20 @@ class Piece:
         self._problems: Mapping[str, Problem] = {}
         self._call: Callable[..., Any] | None = None
         self._weights = Weights(weights, self._compiled)
+        self._quick: Call | None = None
 
     def __call__(self, *args: Any) -> Any:
+        return self.call(args)
+
+    def call(self, args: Sequence[Any]) -> Any:
+        """What the graph gives for these inputs."""
+        if self._quick is not None and (found := self._quick(args)) is not None:
+            return found
         if self._call is None:
             self._call = self._first(args)
         return self._call(*args)
 
-    def _first(self, args: tuple[Any, ...]) -> Callable[..., Any]:
+    def _first(self, args: Sequence[Any]) -> Callable[..., Any]:
         """How the piece is computed."""
         if not self._results.native:
             return self._module.forward
@@ -70,11 +78,14 @@ class Piece:
         return self._run
 
     def _run(self, *args: Any) -> Any:
-        native = self._weights.native(args)
-        if native is None:  # something needs a constant that is none any more
-            self._call = self._divided()
+        packed = self._weights.packed(args)
+        if packed is None:  # something needs a constant that is none any more
+            self._quick, self._call = None, self._divided()
             return self._call(*args)
-        return self._results.finished(args, native(args))
+        if packed.quick is None:
+            packed.quick = quick_call(packed, self._results)
+        self._quick = packed.quick  # calls with the same weights follow
+        return self._results.finished(args, packed.native(args))
 
     def _compiled(self, args: Sequence[Any], constant: Sequence[int]) -> Native | None:
         """Native code in which the inputs `constant` are constants; None if there are problems."""

@@ -26,12 +26,15 @@ class Results:
 
     def __init__(self, module: GraphModule) -> None:
         outputs = module.graph.output_node().args[0]
-        self._is_single = not isinstance(outputs, (tuple, list))
-        self._leaves: list[Any] = [outputs] if self._is_single else [*outputs]  # type: ignore[misc]
+        self.is_single = not isinstance(outputs, (tuple, list))
+        self._leaves: list[Any] = [outputs] if self.is_single else [*outputs]  # type: ignore[misc]
         inputs = [n for n in module.graph.nodes if n.op == "placeholder"]
         self.native, others = _sources(self._leaves)
         given = [*inputs, *self.native]
         self._places = _places(self._leaves, given)
+        order = [-1 if i is None else i - len(inputs) for i, _ in self._places or [(None, None)]]
+        self.computed_only = order if min(order, default=-1) >= 0 else None
+        """For each result its tensor's number in `native`; None where one is something else."""
         self._finish: Callable[..., Any] | None = None
         if self._places is None:
             self._finish = _finish(module, given, others, self._leaves).forward
@@ -43,7 +46,7 @@ class Results:
             found = self._finish(*given)
         else:
             found = [x if i is None else given[i] for i, x in self._places or ()]
-        return found[0] if self._is_single else found
+        return found[0] if self.is_single else found
 
 
 def _sources(leaves: Sequence[Any]) -> tuple[list[Node], set[Node]]:

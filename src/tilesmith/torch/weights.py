@@ -25,18 +25,27 @@ _address = torch.Tensor.data_ptr
 _version = operator.attrgetter("_version")
 
 
-@dataclass(frozen=True, slots=True)
-class _Packed:
+@dataclass(slots=True, eq=False)
+class Packed:
     """Native code in which some weights are constants.
 
-    weights: these; as long as they are referred to here, nothing else is at their addresses.
+    numbers: of the inputs that these are.
+    weights: the tensors; as long as they are referred to here, nothing else is at their addresses.
+    addresses: of their memory.
     versions: their counters of writes when they were packed.
     native: the code.
+    quick: its call without detours (see `quick_call`), once it was needed.
     """
 
+    numbers: tuple[int, ...]
     weights: tuple[torch.Tensor, ...]
+    addresses: tuple[int, ...]
     versions: tuple[int, ...]
     native: Native
+    quick: Callable[[Sequence[Any]], Any] | None = None
+
+    version = staticmethod(_version)
+    """PyTorch's counter of writes to a tensor."""
 
 
 class Weights:
@@ -55,24 +64,24 @@ class Weights:
         self._make = make
         self._constant = list(numbers)
         self._changes = dict.fromkeys(numbers, 0)
-        self._packed: dict[tuple[int, ...], _Packed] = {}
+        self._packed: dict[tuple[int, ...], Packed] = {}
 
-    def first(self, args: Sequence[Any]) -> Native | None:
+    def first(self, args: Sequence[Any]) -> Packed | None:
         """The code for the first call; None if it can't be made."""
         self._constant = [i for i in self.numbers if _is_counted(args[i])]
         return self._new(args)
 
-    def native(self, args: Sequence[Any]) -> Native | None:
+    def packed(self, args: Sequence[Any]) -> Packed | None:
         """The code for a call with these inputs; None if it can't be made."""
         weights = [args[i] for i in self._constant]
         packed = self._packed.get(tuple(map(_address, weights)))
         if packed is not None:
             if tuple(map(_version, weights)) == packed.versions:
-                return packed.native
+                return packed
             self._changed(packed, weights)
         return self._new(args)
 
-    def _changed(self, packed: _Packed, weights: Sequence[Any]) -> None:
+    def _changed(self, packed: Packed, weights: Sequence[Any]) -> None:
         """Notes which weights were written to."""
         before = len(self._constant)
         for i, then, now in zip(
@@ -83,15 +92,18 @@ class Weights:
         if len(self._constant) < before:
             self._packed.clear()
 
-    def _new(self, args: Sequence[Any]) -> Native | None:
-        weights = tuple(args[i] for i in self._constant)
+    def _new(self, args: Sequence[Any]) -> Packed | None:
+        numbers = tuple(self._constant)
+        weights = tuple(args[i] for i in numbers)
         versions = tuple(map(_version, weights))
-        native = self._make(args, self._constant)
-        if native is not None:
-            if len(self._packed) >= _KEPT:
-                self._packed.pop(next(iter(self._packed)))
-            self._packed[tuple(map(_address, weights))] = _Packed(weights, versions, native)
-        return native
+        native = self._make(args, numbers)
+        if native is None:
+            return None
+        if len(self._packed) >= _KEPT:
+            self._packed.pop(next(iter(self._packed)))
+        addresses = tuple(map(_address, weights))
+        made = self._packed[addresses] = Packed(numbers, weights, addresses, versions, native)
+        return made
 
 
 def _is_counted(weight: Any) -> bool:
