@@ -28,7 +28,7 @@ strategy/cpu/dots.py MAX_UNROLLED_STEPS SLOWER
 strategy/cpu/injective.py MAX_COPIES MAX_CYCLE MAX_VECTORS
 strategy/cpu/layouts.py ACROSS
 strategy/cpu/low_precision.py GAIN MOST_JOINED SOFTWARE_HALF
-strategy/cpu/operands.py LOST LOST_COMPETING PACKING WALK
+strategy/cpu/operands.py LOST LOST_COMPETING PACKING PAIRING WALK
 strategy/cpu/planes.py MOST
 strategy/cpu/reduction.py ACCUMULATORS IN_ORDER MAX_UNROLLED WIDEST
 strategy/cpu/scaled_chunks.py BLOCK_VECTORS DECODING MOST_ROWS TOGETHER
@@ -37,8 +37,12 @@ strategy/cpu/sliding.py SHOWN
 strategy/cpu/transposition.py LEAST_LINES ROWS U_BLOCKS V_BLOCKS
 strategy/cpu/winograd.py TILES
 strategy/cpu/winograd_cost.py EFFICIENCY ERRORS WINOGRAD_MARGIN
+strategy/device/blocks.py WAVES
+strategy/device/generic.py AGAIN
+strategy/device/rows.py STEP TERMS
+strategy/device/tiles.py RESULTS SIDE STEP TILE
 strategy/intrinsics/aarch64.py _UNIT_ROUNDOFF
-strategy/intrinsics/x86.py _LANE_BYTES _LOWEST _ROWS _TILES _UNIT_ROUNDOFF _WIDTHS
+strategy/intrinsics/x86.py _LANE_BYTES _ROWS _TILES _UNIT_ROUNDOFF _WIDTHS
 strategy/sizes.py _MOST
 strategy/sketch/nest.py MAX_ORDERED MAX_UNROLLED_STATEMENTS
 strategy/sketch/pack.py PACK_REUSE

@@ -78,6 +78,10 @@ LOOP_KINDS: dict[str, LoopKind] = {kind.name: kind for kind in (
 BOUND: dict[str, ForKind] = {k.name: k.name for k in LOOP_KINDS.values() if k.level}
 """The kinds that bind a loop to an index of a block or of a thread."""
 
+BLOCKS = tuple(k.name for k in LOOP_KINDS.values() if k.level == "block")
+THREADS = tuple(k.name for k in LOOP_KINDS.values() if k.level == "thread")
+"""The indices of blocks, and of the threads of a block: x, y, z."""
+
 SCOPES: dict[str, BufferScope] = {scope.name: scope for scope in (
     BufferScope("param", is_allocated=False, is_sized=False, is_addressed=True),  # the caller's
     BufferScope("heap", is_allocated=True, is_sized=False, is_addressed=True),  # workspace

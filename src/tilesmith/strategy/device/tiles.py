@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilesmith.ir.expr import Const, Var, free_vars
+from tilesmith.ir.loop_tables import BLOCKS, THREADS
 from tilesmith.ir.symbols import expected
 from tilesmith.ir.target import Target
 from tilesmith.ops.structure import product_of_loads
@@ -35,7 +36,6 @@ STEP = 8
 """Steps of the sum whose operands lie in shared memory at a time."""
 SIDE = 16
 """Most threads along each side of a block."""
-INDICES = ("blockIdx.y", "blockIdx.x", "threadIdx.y", "threadIdx.x")
 RESULTS = 8
 """Results of a thread that read the same element of an operand."""
 
@@ -106,7 +106,7 @@ def _blocks_of_tiles(
     stage.reorder(*others, by, bx, ty, tx, y, x)
     if others:
         stage.bind(fused(stage, others), "blockIdx.z")
-    for axis, index in zip((by, bx, ty, tx), INDICES, strict=True):
+    for axis, index in zip((by, bx, ty, tx), (*BLOCKS[1::-1], *THREADS[1::-1]), strict=True):
         stage.bind(axis, index)
     stage.unroll(y)
     stage.unroll(x)
@@ -119,7 +119,7 @@ def _blocks_of_tiles(
     for operand in operands:
         operand.compute_at(own, outer)
         rest = fused(operand, operand.axis)
-        for size, index in zip(reversed(block), ("threadIdx.x", "threadIdx.y"), strict=True):
+        for size, index in zip(reversed(block), THREADS[:2], strict=True):
             rest, part = operand.split(rest, factor=size, tail="guard")
             operand.bind(part, index)
 
