@@ -20,6 +20,7 @@ from tilesmith.support.errors import InternalError
 
 from .emit_expr import Mask
 from .emit_registers import RegisterEmitter, constant_access
+from .indices import flat_index, terms_of
 from .lane_loads import Reach, cover, known_lanes, place
 from .llvm_text import NONTEMPORAL, is_narrow, memory_type, value_type, vector
 from .survey import moved
@@ -68,7 +69,7 @@ class MemoryEmitter(RegisterEmitter):
 
     def address(self, buffer: Buffer, index: Expr, offset: int = 0) -> str:
         """Pointer to element `index + offset` (a scalar index)."""
-        terms, constant = _terms(index)
+        terms, constant = terms_of(index)
         constant += offset
         element = memory_type(buffer.dtype)
         by_level: dict[int, list[tuple[Expr, int]]] = {}
@@ -113,7 +114,7 @@ class MemoryEmitter(RegisterEmitter):
     # loads
 
     def load(self, e: Load, mask: Mask | None) -> str:
-        buffer, index = e.buffer, _index(e.indices)
+        buffer, index = e.buffer, flat_index(e.indices)
         assert isinstance(buffer, Buffer)
         lanes = e.lanes
         if lanes == 1:
@@ -134,7 +135,7 @@ class MemoryEmitter(RegisterEmitter):
 
     def _stored(self, e: Load, mask: Mask | None) -> str:
         """The elements of a vector load, in their memory type."""
-        buffer, index, lanes = e.buffer, _index(e.indices), e.lanes
+        buffer, index, lanes = e.buffer, flat_index(e.indices), e.lanes
         assert isinstance(buffer, Buffer)
         active = self._active(e.mask, lanes, mask)
         if buffer not in self.slots:
@@ -294,7 +295,7 @@ class MemoryEmitter(RegisterEmitter):
     # stores
 
     def store(self, s: Store) -> None:
-        buffer, index = s.buffer, _index(s.indices)
+        buffer, index = s.buffer, flat_index(s.indices)
         lanes = max(index.lanes, s.value.lanes)
         if lanes > 1 and s.value.lanes == 1:
             raise InternalError(
@@ -346,7 +347,7 @@ class MemoryEmitter(RegisterEmitter):
         return self.to_memory(s.buffer.dtype, s.value.lanes, self.value(s.value, mask))
 
     def _scalar_store(self, s: Store) -> None:
-        buffer, index = s.buffer, _index(s.indices)
+        buffer, index = s.buffer, flat_index(s.indices)
         stored = self._to_store(s, None)
         if buffer in self.slots:
             self._slot_store(buffer, index, 1, stored, "")
@@ -418,39 +419,3 @@ def _is_padding(buffer: Buffer, index: Expr, mask: Mask) -> bool:
     count = prod(constant_extent(n, buffer) for n in buffer.shape)
     inside = (first + lanes) * buffer.dtype.bytes <= buffer_bytes(buffer)
     return inside and all(on or first + i >= count for i, on in enumerate(mask.known))
-
-
-def _index(indices: tuple[Expr, ...]) -> Expr:
-    """The one index of a flat access; a 0-d buffer has its element at 0."""
-    if len(indices) > 1:
-        raise InternalError(
-            f"code generation needs flat buffers, found an access with {len(indices)} indices"
-        )
-    for index in indices:
-        return index.base if isinstance(index, Ramp) and index.size == 1 else index
-    return const(0)
-
-
-def _terms(index: Expr) -> tuple[list[tuple[Expr, int]], int]:
-    """The terms of a sum, each with its constant factor, and the sum of its constants."""
-    terms: list[tuple[Expr, int]] = []
-    constant = 0
-    stack: list[tuple[Expr, int]] = [(index, 1)]
-    while stack:
-        e, factor = stack.pop()
-        if isinstance(e, Const):
-            constant += factor * int(e.value)
-            continue
-        if isinstance(e, Binary):
-            if e.op == "add" or e.op == "sub":
-                stack.append((e.b, factor if e.op == "add" else -factor))
-                stack.append((e.a, factor))
-                continue
-            if e.op == "mul" and isinstance(e.b, Const):
-                stack.append((e.a, factor * int(e.b.value)))
-                continue
-            if e.op == "mul" and isinstance(e.a, Const):
-                stack.append((e.b, factor * int(e.a.value)))
-                continue
-        terms.append((e, factor))
-    return terms, constant

@@ -36,10 +36,10 @@ from .arrays import (
     listing,
     stored_dtype,
     stored_shape,
-    to_numpy,
     to_torch,
 )
 from .failures import explained
+from .given import as_array
 from .native import Block, Failure, Runner, round_up, set_cores
 from .program import Program, TensorSpec
 from .results import Results
@@ -428,15 +428,7 @@ class Executable:
         self, folder: str | Path, name: str = "model", format: Format = "shared",
         weights: WeightsPlace = "file",
     ) -> Exported:  # fmt: skip
-        """Write the executable as a C library, which needs no Python (docs/libraries.md).
-
-        folder: is made, and takes headers, library, weights and an example.
-        name: of the library and its functions: a C identifier.
-        format: "shared", "static", or "object": one relocatable object.
-        weights: "file": in a file that is mapped, or "inside" the library.
-
-        Raises UsageError for what can't be exported, and where there is no C compiler.
-        """
+        """Write the executable as a C library, which needs no Python (see `tilesmith.export`)."""
         from .standalone.export import export
 
         return export([self.program], folder, name, format, weights, self.threads)
@@ -453,15 +445,3 @@ class Executable:
     def __repr__(self) -> str:
         signature = f"{listing(self.inputs)} -> {listing(self.outputs)}"
         return f"<executable for {self.program.target.name}: {signature}>"
-
-
-def as_array(value: Any, spec: TensorSpec) -> np.ndarray:
-    """A user's value for an input, of the input's shape; one of a host type is checked and boxed.
-
-    Raises ModelError for what is no array.
-    """
-    if spec.dtype.is_host:
-        from .hosting import boxed
-
-        return boxed(value, spec)
-    return to_numpy(value, f"input {spec.name!r}")

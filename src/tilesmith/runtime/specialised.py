@@ -10,7 +10,8 @@ from typing import Any
 
 from tilesmith.support.errors import TilesmithError
 
-from .executable import Executable, as_array
+from .executable import Executable
+from .given import as_array
 from .program import Program
 
 _log = logging.getLogger("tilesmith")

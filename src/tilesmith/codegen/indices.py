@@ -1,0 +1,42 @@
+"""Indices of accesses: the one of a flat buffer, and the terms of a sum."""
+
+from __future__ import annotations
+
+from tilesmith.ir.expr import Binary, Const, Expr, Ramp, const
+from tilesmith.support.errors import InternalError
+
+
+def flat_index(indices: tuple[Expr, ...]) -> Expr:
+    """The one index of a flat access; a 0-d buffer has its element at 0."""
+    if len(indices) > 1:
+        raise InternalError(
+            f"code generation needs flat buffers, found an access with {len(indices)} indices"
+        )
+    for index in indices:
+        return index.base if isinstance(index, Ramp) and index.size == 1 else index
+    return const(0)
+
+
+def terms_of(index: Expr) -> tuple[list[tuple[Expr, int]], int]:
+    """The terms of a sum, each with its constant factor, and the sum of its constants."""
+    terms: list[tuple[Expr, int]] = []
+    constant = 0
+    stack: list[tuple[Expr, int]] = [(index, 1)]
+    while stack:
+        e, factor = stack.pop()
+        if isinstance(e, Const):
+            constant += factor * int(e.value)
+            continue
+        if isinstance(e, Binary):
+            if e.op == "add" or e.op == "sub":
+                stack.append((e.b, factor if e.op == "add" else -factor))
+                stack.append((e.a, factor))
+                continue
+            if e.op == "mul" and isinstance(e.b, Const):
+                stack.append((e.a, factor * int(e.b.value)))
+                continue
+            if e.op == "mul" and isinstance(e.a, Const):
+                stack.append((e.b, factor * int(e.a.value)))
+                continue
+        terms.append((e, factor))
+    return terms, constant
