@@ -36,7 +36,7 @@ from tilesmith.loop.parse import parse_func
 from tilesmith.ops.gather import Gather
 from tilesmith.ops.sort import TopK
 from tilesmith.runtime.opencl import DeviceFunction, opened
-from tilesmith.support.errors import DeviceError, InternalError, ModelError
+from tilesmith.support.errors import DeviceError, InternalError, ModelError, UsageError
 
 GROUP = 15
 """Operations in one kernel: as many arguments as every device takes."""
@@ -313,7 +313,13 @@ def model(graph: Graph) -> None:
 
 
 def residual() -> None:
-    model(pass_models.residual())
+    graph = pass_models.residual()
+    model(graph)
+    checks = ts.check(graph, target="opencl")
+    assert checks and all(c.passed for c in checks)
+    made = ts.compile(graph, target="opencl")
+    given = [np.zeros(s.static_shape, np.float32) for s in made.inputs]
+    raises(UsageError, "'opencl.*' are not timed one by one", lambda: made.profile(*given))
 
 
 def attention() -> None:

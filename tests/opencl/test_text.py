@@ -36,6 +36,17 @@ from test_threads import blocked
 GPU = target("opencl-gpu")
 
 
+def test_devices_are_not_tuned():
+    x = te.placeholder((8,), name="x")
+    y = te.compute((8,), lambda i: x[i] + 1.0, "y")
+    with pytest.raises(UsageError, match="'opencl-gpu' is a device; compile for it without tuning"):
+        ts.tune_expression([x, y], target="opencl-gpu")
+    graph = Builder("g")
+    graph = graph.finish([graph.add(Relu(), graph.input("x", TensorType(f32, (8,))))])
+    with pytest.raises(UsageError, match="'opencl-gpu' is a device; compile for it without tuning"):
+        ts.tune(graph, target="opencl-gpu")
+
+
 def test_product(golden):
     golden(emit(final(blocked()), GPU, "product").text)
 

@@ -114,6 +114,9 @@ static void runs(void) {
     CHECK(hostile_error(model, code, arena, NULL, 0) == (int64_t)strlen(text));
     for (int32_t c = -1; c < 32; c++)
         CHECK(hostile_error(NULL, c, NULL, text, sizeof text) > 0);
+    void *unused = arena_of(hostile_arena_bytes(model, extents));
+    CHECK(hostile_error(model, code, unused, text, sizeof text) == (int64_t)strlen(text));
+    free(unused);
     indices[1] = 4;
     CHECK(hostile_run(model, extents, inputs, outputs, arena) == TILESMITH_OK);
     for (int i = 0; i < 4; i++)

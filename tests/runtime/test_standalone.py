@@ -175,8 +175,12 @@ def test_what_can_not_be_a_library_is_said(tmp_path: Path) -> None:
         exe.export(tmp_path, "1st")
     with pytest.raises(ts.UsageError, match=r"format: expected one of .*, found 'exe'"):
         exe.export(tmp_path, "a", "exe")  # type: ignore[arg-type]  # what is tested
-    with pytest.raises(ts.UsageError, match="targets are for a model that is not compiled yet"):
-        ts.export(exe, tmp_path, "a", targets=("x86-64-v2",))
+    for given in ({"targets": ("x86-64-v2",)}, {"shapes": {"x": (4, 16)}}):
+        named = f"{', '.join(given)}: arguments for a model that is not compiled yet"
+        with pytest.raises(ts.UsageError, match=named):
+            ts.export(exe, tmp_path, "a", **given)
+    with pytest.raises(ts.UsageError, match=r"for a CPU under Linux: .*, found 'opencl-gpu'"):
+        ts.export(model(), tmp_path, "a", targets=("opencl-gpu",), shapes={"n": 4})
     (tmp_path / "file").write_text("")
     with pytest.raises(ts.UsageError, match="file/sub' can't be written: "):
         exe.export(tmp_path / "file" / "sub", "a")

@@ -6,7 +6,7 @@ specifications.  Names of features are LLVM's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tilesmith.ir.target import CpuModel
 
@@ -30,7 +30,7 @@ class Level:
     vector_bits: int
     vector_registers: int
     more: frozenset[str] = frozenset()
-    vector_ports: int = field(default_factory=lambda: CpuModel().vector_ports)
+    vector_ports: int = CpuModel().vector_ports
 
 
 V1 = frozenset({"64bit", "cmov", "cx8", "fxsr", "mmx", "sse", "sse2", "x87"})

@@ -52,12 +52,20 @@ def export(
     format: "shared", "static", or "object": one relocatable object.
     weights: "file": in a file that is mapped, or "inside" the library.
 
-    The others are arguments of `compile`.  Raises what `compile` does, and UsageError for what
-    can't be exported or where there is no C compiler.
+    The others are arguments of `compile`, for a model that is not compiled yet.  Raises what
+    `compile` does, and UsageError for what can't be exported or where there is no C compiler.
     """
     if isinstance(model, Executable):
-        if targets:
-            raise UsageError("targets are for a model that is not compiled yet")
+        compiling = {
+            "targets": targets or None, "example_inputs": example_inputs, "threads": threads,
+            "shapes": shapes, "options": options, "values": values, "dynamic": dynamic,
+            "expected": expected, "in_place": in_place, "pins": pins, "forbid": forbid,
+        }  # fmt: skip
+        given = [name for name, value in compiling.items() if value is not None]
+        if given:
+            raise UsageError(
+                f"{', '.join(given)}: arguments for a model that is not compiled yet; this one is"
+            )
         return model.export(folder, name, format, weights)
     options = (options or Options.from_environment()).with_(threads=threads)
     if options.precision == AUTO:

@@ -7,7 +7,6 @@ A call copies its inputs there and its outputs back, and nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -52,6 +51,7 @@ class DeviceExecutable(Executable):
         self.program = program
         self.threads = threads or 1
         self._single = len(program.outputs) == 1
+        self._host = None
         self._input_names = dict.fromkeys(s.name for s in program.inputs)
         self._output_names = [s.name for s in program.outputs]
         self._lock = Lock()
@@ -177,7 +177,7 @@ class DeviceExecutable(Executable):
     def _timed(
         self, arrays: tuple[Any, ...], repeats: int, both: bool = False
     ) -> tuple[np.ndarray, np.ndarray, float]:
-        raise UsageError(f"the kernels of {self.program.target.name} are not timed one by one yet")
-
-    def export(self, folder: str | Path, *args: Any, **options: Any) -> Any:
-        raise UsageError("a C library is made for a CPU; compile the model for 'native'")
+        raise UsageError(
+            f"the kernels of {self.program.target.name!r} are not timed one by one yet; time calls "
+            "of the executable, or compile the model for 'native'"
+        )

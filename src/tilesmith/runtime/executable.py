@@ -69,7 +69,8 @@ class Executable:
     def __init__(self, program: Program, threads: int | None = None) -> None:
         if program.target.device is not None:
             raise ModelError(
-                f"the program is for {program.target.name}, a device; ts.load(path) loads it"
+                f"expected a program for a CPU, found one for {program.target.name!r}, a device; "
+                "compile the model for 'native'"
             )
         missing = missing_features(host(), program.target)
         if missing:

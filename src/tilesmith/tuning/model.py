@@ -22,7 +22,7 @@ from tilesmith.support.measure import Ratio
 from tilesmith.support.options import Options, records_path
 from tilesmith.tuning.fleet import open_measurer
 from tilesmith.tuning.interrupt import Interrupt
-from tilesmith.tuning.options import TuneChoices, TuneOptions
+from tilesmith.tuning.options import TuneChoices, TuneOptions, check_target
 from tilesmith.tuning.report.html import choices_made, write_html
 from tilesmith.tuning.scheduler import Budget, Progress, tune_tasks
 from tilesmith.tuning.search import Searches
@@ -92,6 +92,7 @@ def tune_model(
     started = time.time()
     budget = Budget(seconds, tuning.most_trials)
     session = Session.of(options)
+    check_target(session.target)
     constraints = Constraints.of(tuning.pins, tuning.forbid)
     session = dataclasses.replace(session, constraints=constraints)
     spent = Stages(tuning)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeAlias, TypedDict
 
 from tilesmith.choices.space import Forbidden
+from tilesmith.ir.target import Target
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import about
 from tilesmith.te.knobs import Decisions
@@ -23,6 +24,15 @@ from .search import DEFAULT, SEARCHES, check_search
 
 Report: TypeAlias = Callable[[str, Sequence[Progress]], object]
 """Called with a stage and the state of all tasks, when the stage begins and after each trial."""
+
+
+def check_target(target: Target) -> None:
+    """Raises UsageError for a device: candidates are measured on a CPU only."""
+    if target.device is not None:
+        raise UsageError(
+            f"tuning measures kernels on a CPU, and {target.name!r} is a device; compile for it "
+            "without tuning, or tune for 'native'"
+        )
 
 
 class TuneChoices(TypedDict, total=False):

@@ -44,7 +44,7 @@ from tilesmith.tuning.fleet import open_measurer
 from tilesmith.tuning.interrupt import Interrupt
 from tilesmith.tuning.jobs import Argument
 from tilesmith.tuning.measure import Arrays, Task
-from tilesmith.tuning.options import TuneChoices, TuneOptions
+from tilesmith.tuning.options import TuneChoices, TuneOptions, check_target
 from tilesmith.tuning.scheduler import Budget, Progress, tune_tasks
 from tilesmith.tuning.search import Searches
 from tilesmith.tuning.tasks import BUILDER, random_array, resume
@@ -160,6 +160,7 @@ def _tune(
 ) -> KernelFunction:
     if tuning.html is not None:
         raise UsageError("html: a report is about a whole model; here there is one kernel")
+    check_target(session.target)
     count = thread_count(session.options.threads)
     task = _template_task(template, name, session, count, tuning)
     searches = Searches(tuning.search, session.target, count, tuning.seed, tuning.cost_model)

@@ -100,6 +100,12 @@ def _check(programs: Sequence[Program], name: str, format: str, weights: str) ->
         raise UsageError(
             f"one library is for at most {MOST_PROGRAMS} targets, {len(programs)} given"
         )
+    for t in (p.target for p in programs):
+        if t.device is not None or "-linux-" not in t.triple:
+            raise UsageError(
+                f"a C library is for a CPU under Linux: expected such a target, found {t.name!r} "
+                f"({t.triple})"
+            )
     kinds = sorted({p.target.triple for p in programs})
     if len(kinds) > 1:
         raise UsageError(f"one library is for one kind of processor, not {', '.join(kinds)}")

@@ -109,6 +109,8 @@ def header(name: str, programs: Sequence[Program], threads: int, file_bytes: int
         f"#define {upper}_INPUT_COUNT {len(first.inputs)}",
         f"#define {upper}_OUTPUT_COUNT {len(first.outputs)}",
         f"#define {upper}_EXTENT_COUNT {len(first.symbols)}",
+        f"#define {upper}_OUTPUT_AXES {sum(len(stored_shape(s)) for s in first.outputs)} "
+        f"/* extents of all outputs, see {name}_sizes */",
         f"#define {upper}_WEIGHTS_BYTES ((int64_t){file_bytes}) /* of the file; 0: none */",
     ]
     for kind, specs in (("INPUT", first.inputs), ("OUTPUT", first.outputs)):

@@ -390,9 +390,9 @@ static const char *meaning(int32_t code) {
 int64_t tilesmith_model_error(const struct tilesmith_model *model, int32_t code, const void *arena, char *text,
                               int64_t size) {
     size_t room = text && size > 0 ? (size_t)size : 0;
-    if (code != TILESMITH_ASSERTION || !model || !arena)
+    const struct tilesmith_failure *f = arena ? &((const struct record *)arena)->failure : NULL;
+    if (code != TILESMITH_ASSERTION || !model || !f || f->code != code)
         return snprintf(room ? text : NULL, room, "%s", meaning(code));
-    const struct tilesmith_failure *f = &((const struct record *)arena)->failure;
     const struct tilesmith_call *call = &model->program->calls[f->call];
     const char *message = call->messages[f->assertion];
     if (!strcmp(message, INDEX) && f->count == 3)

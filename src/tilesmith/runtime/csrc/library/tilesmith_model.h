@@ -11,6 +11,8 @@
  *
  * Threads.  A model does not change after `create`: any number of runs may use it at once, each with an arena of its
  * own.  There is no other state, except the workers of tilesmith_pool_for, which all models of a library share.
+ *
+ * Weights in a file are mapped: while a model lives, that file must not change.
  */
 #ifndef TILESMITH_MODEL_H
 #define TILESMITH_MODEL_H

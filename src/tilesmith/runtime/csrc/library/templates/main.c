@@ -26,7 +26,7 @@ int main(int argc, char **argv) {
     struct tilesmith_model *model;
     const void *inputs[UPPER_INPUT_COUNT + 1];
     void *outputs[UPPER_OUTPUT_COUNT + 1], *arena;
-    int64_t extents[UPPER_EXTENT_COUNT + 1], shapes[256], *shape = shapes;
+    int64_t extents[UPPER_EXTENT_COUNT + 1], shapes[UPPER_OUTPUT_AXES + 1], *shape = shapes;
     options.weights = argc > 1 ? argv[1] : NULL;
     options.threads = 1;
     int32_t code = NAME_create(&options, &model);
