@@ -26,10 +26,10 @@ MULTIPLY = max(
 
 
 def product(m: int, n: int, k: int) -> tuple[te.Schedule, list[te.Tensor]]:
-    """`C[m, n] = A[m, k] B[k, n]` with B packed as `W[n / lanes, k / 2, lanes, 2]`."""
+    """`C[m, n] = A[m, k] B[k, n]` with B as `packed` packs it.  k is even."""
     lanes = MULTIPLY.result.size
     a = te.placeholder((m, k), "i16", "A")
-    w = te.placeholder((n // lanes, k // 2, lanes, 2), "i16", "W")
+    w = te.placeholder((-(-n // lanes), k // 2, lanes, 2), "i16", "W")
     r = te.reduce_axis(k, "r")
 
     def term(i, j):
@@ -56,9 +56,10 @@ def product(m: int, n: int, k: int) -> tuple[te.Schedule, list[te.Tensor]]:
 
 
 def packed(b: np.ndarray) -> np.ndarray:
-    """`b[k, n]` as `W[n / lanes, k / 2, lanes, 2]`."""
+    """`b[k, n]` as `W[n / lanes, k / 2, lanes, 2]`, with zeros behind the last column."""
     (k, n), lanes = b.shape, MULTIPLY.result.size
-    return np.ascontiguousarray(b.reshape(k // 2, 2, n // lanes, lanes).transpose(2, 0, 3, 1))
+    whole = np.pad(b, ((0, 0), (0, -n % lanes)))
+    return np.ascontiguousarray(whole.reshape(k // 2, 2, -1, lanes).transpose(2, 0, 3, 1))
 
 
 def main(size: int = 512) -> None:
