@@ -5,6 +5,7 @@ Target and threads are named, so that the texts are the same on every machine.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 
@@ -43,6 +44,14 @@ hold their weights as floats.
 """
 
 
+def with_numbers(text: str) -> str:
+    """The text with numbers in place of the hashes of constants: what passes compute, such as
+    weights of Winograd, differs in its last bits between machines.
+    """
+    found: dict[str, str] = {}
+    return re.sub("@[0-9a-f]{16}", lambda m: found.setdefault(m[0], f"@{len(found)}"), text)
+
+
 @cache
 def graph_texts(model: str) -> tuple[dict[str, str], Graph]:
     """The graph after each pass that changes it, and at the end."""
@@ -50,7 +59,7 @@ def graph_texts(model: str) -> tuple[dict[str, str], Graph]:
     graph = MODELS[model]()
     for name, run in graph_passes(SESSION):
         before, graph = graph, run(graph)
-        texts[name] = UNCHANGED if graph is before else print_graph(graph)
+        texts[name] = UNCHANGED if graph is before else with_numbers(print_graph(graph))
     return texts, graph
 
 

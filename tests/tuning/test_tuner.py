@@ -211,7 +211,7 @@ def test_the_best_record_is_applied_without_a_search(options: ts.Options) -> Non
     best = {"j": (8,), "ji": "vectorize"}
     with Records(options.cache_dir / "records.sqlite") as r:  # type: ignore[operator]  # set
         key = r.trials()[0].key
-        for candidate, seconds in ((best, 0.5e-6), ({"j": (8,)}, 0.9e-6), ({"j": (7,)}, 0.1e-6)):
+        for candidate, seconds in ((best, 2e-12), ({"j": (8,)}, 3e-12), ({"j": (7,)}, 1e-12)):
             r.add(trial(key, candidate, "ok", "", "", seconds, 1e-6))
         before = len(r.trials())
     f = ts.apply_best(gemm, 24, options=options)
