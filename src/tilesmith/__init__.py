@@ -17,7 +17,7 @@ from tilesmith.support.exports import exports
 from tilesmith.support.version import VERSION
 
 if TYPE_CHECKING:
-    from tilesmith import te, torch
+    from tilesmith import ort, te, torch
     from tilesmith.choices.templates import register_template
     from tilesmith.driver import build, check, compile, load
     from tilesmith.driver.exporting import export
@@ -73,6 +73,7 @@ __all__ = [
     "compile",
     "export",
     "load",
+    "ort",
     "quantize",
     "register_op",
     "register_template",
@@ -112,6 +113,7 @@ __getattr__, __dir__ = exports(
             "UsageError",
         ],
         "tilesmith.support.options": ["Options"],
+        "tilesmith.ort": [],
         "tilesmith.te": [],
         "tilesmith.torch": [],
         "tilesmith.tuning.template": [

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import ModuleType
+
+import pytest
 
 import tilesmith as ts
 from tilesmith import te
@@ -17,14 +20,15 @@ def _named(page: str) -> set[str]:
 
 
 def test_public_names_of_the_package_are_in_the_reference() -> None:
-    by_module = {"te", "torch"} | {
+    by_module = {"ort", "te", "torch"} | {
         n for n in ts.__all__ if getattr(errors, n, None) is getattr(ts, n)
     }
     assert set(ts.__all__) - by_module <= _named("tilesmith.md")
 
 
-def test_public_names_for_pytorch_are_in_the_reference() -> None:
-    assert set(ts.torch.__all__) <= _named("tilesmith.md")
+@pytest.mark.parametrize("package", [ts.ort, ts.torch])
+def test_public_names_for_others_are_in_the_reference(package: ModuleType) -> None:
+    assert set(package.__all__) <= _named("tilesmith.md")
 
 
 def test_public_names_of_te_have_docstrings() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from tilesmith.frontend.aten.tensors import element_type, torch_name
+from tilesmith.frontend.common.expressions import Definition
 from tilesmith.graph.builder import infer
 from tilesmith.ir.dtypes import DType
 from tilesmith.ir.expr import Var
@@ -15,8 +16,6 @@ from tilesmith.ir.symbols import symbol, value_of
 from tilesmith.ir.types import Dim, TensorType
 from tilesmith.ops.base import Op
 from tilesmith.support.errors import TilesmithError
-
-from .expressions import Definition
 
 
 def fake_of(cls: type[Op], definition: Definition) -> Callable[..., Any]:

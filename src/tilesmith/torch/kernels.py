@@ -16,6 +16,7 @@ import torch
 from tilesmith.driver.entry import program_of
 from tilesmith.driver.request import Request
 from tilesmith.frontend.aten.tensors import element_type
+from tilesmith.frontend.common.expressions import Definition
 from tilesmith.graph.builder import Builder
 from tilesmith.ir.symbols import symbol
 from tilesmith.ir.types import Dim, TensorType
@@ -25,7 +26,6 @@ from tilesmith.runtime.sizes import RunSizes
 from tilesmith.support.errors import TilesmithError
 from tilesmith.support.options import Options
 
-from .expressions import Definition
 from .fakes import torch_type
 
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]

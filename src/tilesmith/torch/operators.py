@@ -14,13 +14,13 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import torch
 
+from tilesmith.frontend.common.expressions import Definition, Parameter, define
 from tilesmith.frontend.onnx.registry import OPERATORS
 from tilesmith.support.errors import UsageError
 from tilesmith.support.options import Options
 from tilesmith.te.schedule import Schedule
 from tilesmith.te.tensor import Placeholder, Tensor
 
-from .expressions import Definition, Parameter, define
 from .fakes import fake_of
 from .kernels import Kernels
 

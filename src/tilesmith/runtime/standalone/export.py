@@ -76,7 +76,8 @@ def export(
 
     Raises UsageError for what can't be exported, and where no compiler is found.
     """
-    _check(programs, name, format, weights)
+    _check_names(programs, name, format, weights)
+    check_programs(programs)
     tools = toolchain(programs[0].target)
     folder = Path(folder)
     try:
@@ -87,7 +88,7 @@ def export(
         raise UsageError(f"{str(folder)!r} can't be written: {e.strerror or e}") from e
 
 
-def _check(programs: Sequence[Program], name: str, format: str, weights: str) -> None:
+def _check_names(programs: Sequence[Program], name: str, format: str, weights: str) -> None:
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,63}", name):
         raise UsageError(
             f"name of a library: expected a C identifier (letters, digits, _), found {name!r}"
@@ -100,6 +101,10 @@ def _check(programs: Sequence[Program], name: str, format: str, weights: str) ->
         raise UsageError(
             f"one library is for at most {MOST_PROGRAMS} targets, {len(programs)} given"
         )
+
+
+def check_programs(programs: Sequence[Program]) -> None:
+    """Raises UsageError for programs that can't stand in a library, or not in one library."""
     for t in (p.target for p in programs):
         if t.device is not None or "-linux-" not in t.triple:
             raise UsageError(
@@ -133,7 +138,7 @@ def _write(
     programs: Sequence[Program], folder: Path, name: str, format: Format, weights: WeightsPlace,
     threads: int, tools: Toolchain,
 ) -> Exported:  # fmt: skip
-    places, file_bytes = _places(programs, name, weights)
+    places, file_bytes = places_of(programs, name, weights)
     include = folder / "include"
     texts = {
         include / f"{name}.h": header(name, programs, threads, file_bytes),
@@ -177,6 +182,23 @@ def _objects(
     include: Path, scratch: Path, tools: Toolchain,
 ) -> list[Path]:  # fmt: skip
     """The objects of a library: the program's code, its tables, the runtime, weights inside."""
+    tables = scratch / f"{name}.c"
+    tables.write_text(source(name, programs, places, file_bytes), encoding="utf-8")
+    own = scratch / f"{name}_tables.o"
+    tools.compile(tables, own, f"-I{include}")
+    parts = ("library/model.c", "pool.c")
+    return [
+        own,
+        *program_objects(programs, name, places, scratch, tools),
+        *runtime_objects(parts, scratch, tools),
+    ]
+
+
+def program_objects(
+    programs: Sequence[Program], name: str, places: Sequence[Weights], scratch: Path,
+    tools: Toolchain,
+) -> list[Path]:  # fmt: skip
+    """The objects of the code of programs, and of weights inside the library."""
     found: dict[str, Path] = {}
     for level, program in enumerate(programs):
         rename = partial(function_name, name, level)
@@ -185,19 +207,22 @@ def _objects(
             if rename(symbol) not in found:
                 path.write_bytes(private(code, rename))
                 found[rename(symbol)] = path
-    tables = scratch / f"{name}.c"
-    tables.write_text(source(name, programs, places, file_bytes), encoding="utf-8")
-    own = scratch / f"{name}_tables.o"
-    tools.compile(tables, own, f"-I{include}")
-    objects = [own, *found.values()]
-    for part in (SOURCES / "library" / "model.c", SOURCES / "pool.c"):
-        compiled = scratch / f"tilesmith_{part.stem}.o"
-        tools.compile(part, compiled)
+    inside = [
+        _embedded(program, place, scratch, tools)
+        for program, place in zip(programs, places, strict=True)
+        if place.symbol
+    ]
+    return [*found.values(), *inside]
+
+
+def runtime_objects(parts: Sequence[str], scratch: Path, tools: Toolchain) -> list[Path]:
+    """The objects of files of the runtime; their functions are visible in the library only."""
+    objects = []
+    for part in parts:
+        compiled = scratch / f"tilesmith_{Path(part).stem}.o"
+        tools.compile(SOURCES / part, compiled)
         compiled.write_bytes(private(compiled.read_bytes(), str))
         objects.append(compiled)
-    for program, place in zip(programs, places, strict=True):
-        if place.symbol:
-            objects.append(_embedded(program, place, scratch, tools))
     return objects
 
 
@@ -213,7 +238,7 @@ def _embedded(program: Program, place: Weights, scratch: Path, tools: Toolchain)
     return made
 
 
-def _places(
+def places_of(
     programs: Sequence[Program], name: str, weights: WeightsPlace
 ) -> tuple[list[Weights], int]:
     """Where each program's constants lie, and the size of their file, which has equal ones once."""

@@ -58,14 +58,24 @@ def source(
 
     file_bytes: size of the file of weights; 0: there is none.
     """
+    export = '#define EXPORTED __attribute__((visibility("default")))'
+    parts = (f'#include "{name}.h"', export, tables(name, programs, weights, file_bytes))
+    return "\n\n".join((*parts, template("functions.c", name)))
+
+
+def tables(
+    name: str, programs: Sequence[Program], weights: Sequence[Weights], file_bytes: int
+) -> str:
+    """The C text of a `struct tilesmith_description description`, for a file that includes
+    `tilesmith_model.h`.
+    """
     first = programs[0]
     names = [s.name for s in first.symbols]
-    parts = [f'#include "{name}.h"', "#include <stddef.h>", "#define NONE NULL"]
-    parts.append('#define EXPORTED __attribute__((visibility("default")))')
+    parts = ["#include <stddef.h>", "#define NONE NULL"]
     parts += _tensors("inputs", first.inputs, {}, names)
     parts += _tensors("outputs", first.outputs, dict(first.in_place), names)
     symbols = [
-        f"{{{_text(s.name)}, {s.sizes.low}, {s.sizes.high}}}" for s in first.symbols
+        f"{{{text(s.name)}, {s.sizes.low}, {s.sizes.high}}}" for s in first.symbols
     ]  # fmt: skip
     parts.append(_array("struct tilesmith_symbol", "symbols", symbols))
     for level, (program, place) in enumerate(zip(programs, weights, strict=True)):
@@ -73,12 +83,11 @@ def source(
     rows = [_program(name, i, p, w) for i, (p, w) in enumerate(zip(programs, weights, strict=True))]
     parts.append(_array("struct tilesmith_program", "programs", rows))
     counts = f"{len(first.inputs)}, {len(first.outputs)}, {len(first.symbols)}"
-    version = _text(f"Tilesmith {VERSION}")
+    version = text(f"Tilesmith {VERSION}")
     parts.append(
-        f"static const struct tilesmith_description description = {{{_text(name)}, {version}, "
+        f"static const struct tilesmith_description description = {{{text(name)}, {version}, "
         f"inputs, outputs, symbols,\n    {counts}, {file_bytes}, programs, {len(programs)}}};"
     )
-    parts.append(template("functions.c", name))
     return "\n\n".join(parts)
 
 
@@ -137,7 +146,7 @@ def _comment(text: str) -> str:
     return text.replace("*/", "* /").replace("\n", " ")
 
 
-def _text(value: str) -> str:
+def text(value: str) -> str:
     """A C string literal, in ASCII."""
     escaped = "".join(
         c if " " <= c <= "~" and c not in '"\\?' else "".join(f"\\{b:03o}" for b in c.encode())
@@ -164,7 +173,7 @@ def _tensors(
         ]
         shapes.append(f"static const int64_t {name}_{i}[] = {{{', '.join(extents) or '0'}}};")
         rows.append(
-            f"{{{_text(s.name)}, {_text(str(s.dtype))}, {stored_dtype(s.dtype).itemsize}, "
+            f"{{{text(s.name)}, {text(str(s.dtype))}, {stored_dtype(s.dtype).itemsize}, "
             f"{len(extents)}, {name}_{i}, {homes.get(i, -1)}}}"
         )
     return ["\n".join(shapes), _array("struct tilesmith_tensor", name, rows)]
@@ -179,16 +188,16 @@ def _functions(name: str, level: int, program: Program, weights: Weights) -> lis
         lines.append(f"extern int32_t {sizes}(const int64_t *extents, int64_t *values);")
     if weights.symbol:
         lines.append(f"extern const unsigned char {weights.symbol}[];")
-    features = [*(_text(f) for f in sorted(program.target.features)), "NONE"]
+    features = [*(text(f) for f in sorted(program.target.features)), "NONE"]
     lines.append(f"static const char *const features_{level}[] = {{{', '.join(features)}}};")
     messages: dict[tuple[str, ...], str] = {}
     for call in program.calls:
         if call.messages and call.messages not in messages:
             variable = messages[call.messages] = f"messages_{level}_{len(messages)}"
-            texts = ", ".join(map(_text, call.messages))
+            texts = ", ".join(map(text, call.messages))
             lines.append(f"static const char *const {variable}[] = {{{texts}}};")
     rows = [
-        f"{{{_text(c.label or c.symbol)}, {messages.get(c.messages, 'NONE')}}}"
+        f"{{{text(c.label or c.symbol)}, {messages.get(c.messages, 'NONE')}}}"
         for c in program.calls
     ]
     return ["\n".join(lines), _array("struct tilesmith_call", f"calls_{level}", rows)]

@@ -327,6 +327,11 @@ static int are_usable(const struct tilesmith_tensor *tensors, int64_t count, con
 
 int32_t tilesmith_model_run(const struct tilesmith_model *model, const int64_t *extents, const void *const *inputs,
                             void *const *outputs, void *arena) {
+    return tilesmith_model_run_on(model, extents, inputs, outputs, arena, model ? model->pool : NULL);
+}
+
+int32_t tilesmith_model_run_on(const struct tilesmith_model *model, const int64_t *extents, const void *const *inputs,
+                               void *const *outputs, void *arena, void *pool) {
     int64_t values[MOST_VALUES];
     int32_t code;
     if (!model || !arena || !is_aligned(arena, TILESMITH_ALIGNMENT))
@@ -354,7 +359,7 @@ int32_t tilesmith_model_run(const struct tilesmith_model *model, const int64_t *
     context.scratch_bytes = round_up(values[1]);
     context.threads = model->threads;
     context.parallel_for = model->parallel_for;
-    context.pool = model->pool;
+    context.pool = pool;
     context.extents = extents;
     code = model->program->entry(&context);
     ((struct record *)arena)->failure = context.failure;

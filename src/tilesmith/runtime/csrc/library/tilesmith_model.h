@@ -117,6 +117,10 @@ int32_t tilesmith_model_sizes(const struct tilesmith_model *model, const int64_t
 int32_t tilesmith_model_run(const struct tilesmith_model *model, const int64_t *extents, const void *const *inputs,
                             void *const *outputs, void *arena);
 
+/* The same, with a pool of its own for `parallel_for`, in place of that of the options. */
+int32_t tilesmith_model_run_on(const struct tilesmith_model *model, const int64_t *extents, const void *const *inputs,
+                               void *const *outputs, void *arena, void *pool);
+
 /* Write what went wrong in the last run that used `arena`, or what a result of `create` means if `arena` is NULL, to
  * `text`, of `size` bytes with the final 0.  Returns the length that the whole text has. */
 int64_t tilesmith_model_error(const struct tilesmith_model *model, int32_t code, const void *arena, char *text,

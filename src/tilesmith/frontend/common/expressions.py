@@ -157,7 +157,7 @@ def _entered(name: str, base: type[Op], namespace: Mapping[str, Any]) -> type[Op
         for p in definition.parameters
         if p.type is not None
     ]
-    told = {**namespace, "name": name, "__doc__": f"{definition.name} of PyTorch."}
+    told = {**namespace, "name": name, "__doc__": f"{definition.name}: an operator of a user."}
     made = make_dataclass(
         name.rpartition(".")[2], fields, bases=(base,), namespace=told, frozen=True, kw_only=True
     )

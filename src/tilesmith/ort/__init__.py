@@ -1,0 +1,24 @@
+"""What ONNX Runtime calls: libraries of custom operators, and models of which parts run as such.
+
+Importing this package does not import `onnxruntime`; only `accelerate` needs it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilesmith.support.exports import exports
+
+if TYPE_CHECKING:
+    from .accelerated import Accelerated, accelerate
+    from .library import export_custom_ops
+
+__all__ = ["Accelerated", "accelerate", "export_custom_ops"]
+
+__getattr__, __dir__ = exports(
+    __name__,
+    {
+        "tilesmith.ort.accelerated": ["Accelerated", "accelerate"],
+        "tilesmith.ort.library": ["export_custom_ops"],
+    },
+)

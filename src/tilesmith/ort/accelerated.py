@@ -1,0 +1,277 @@
+"""`accelerate`: a model for ONNX Runtime in which operators of ours compute the parts that they
+compute faster, as measured.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from tilesmith.runtime.threads import thread_count
+from tilesmith.support.errors import ModelError, TilesmithError, UsageError
+from tilesmith.support.measure import interleave
+from tilesmith.support.options import Options
+
+from .library import export_custom_ops
+from .parts import DOMAIN, Part, Source, operator
+
+GAIN = 0.98
+"""A part is replaced if the model then takes at most this share of its time: less is noise."""
+LEAST_NODES = 2
+"""A part of fewer nodes is not divided further: each operator costs a call."""
+ROUNDS, FINAL_ROUNDS = 7, 15
+"""Turns of each of two models when a part is judged, and when the result is."""
+TURN_SECONDS = 0.05
+NO_SPINNING = "session.intra_op.allow_spinning", "0"
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerated:
+    """A model in which operators of a library compute some parts.
+
+    model: the ONNX file.
+    library: of the operators; None if no part became faster, and the model is as it was.
+    parts: the names of the replaced nodes, of each part.
+    before, after: seconds of a run without and with them: medians, measured in turns.
+    """
+
+    model: Path
+    library: Path | None
+    parts: tuple[tuple[str, ...], ...]
+    before: float
+    after: float
+
+    def session(self, options: Any = None, **arguments: Any) -> Any:
+        """An `onnxruntime.InferenceSession` of the model.
+
+        options: `onnxruntime.SessionOptions`, to which the library is added, and that the session's
+            threads do not spin, unless they say it themselves: threads that spin would take cores
+            from the operators'.
+        arguments: others of `InferenceSession`, such as providers.
+        """
+        import onnxruntime
+
+        options = options or onnxruntime.SessionOptions()
+        if self.library is not None:
+            options.register_custom_ops_library(str(self.library))
+            try:
+                options.get_session_config_entry(NO_SPINNING[0])
+            except RuntimeError:  # the user says nothing
+                options.add_session_config_entry(*NO_SPINNING)
+        return onnxruntime.InferenceSession(str(self.model), options, **arguments)
+
+
+def accelerate(
+    model: Any,
+    folder: str | Path,
+    *,
+    inputs: Mapping[str, np.ndarray] | None = None,
+    threads: int | None = None,
+    seconds: float = 120.0,
+    options: Options | None = None,
+) -> Accelerated:
+    """Replace the parts of a model that run faster here by operators of ONNX Runtime.
+
+    model: a path to an ONNX file, its bytes, or an `onnx.ModelProto`.
+    folder: is made, and takes `model.onnx` and `operators.so`.
+    inputs: by name, what is measured with (default: random ones).  Dimensions that the model leaves
+        open stay open; without inputs they count as 1.
+    threads: of a session and of its operators (default: as `compile`).
+    seconds: no further part is tried after this time.
+
+    Long parts are tried first; what does not make the model faster is divided in two, and each half
+    is tried.  ONNX Runtime's workers do not spin while this measures.  Needs the package
+    `onnxruntime`.  Raises UsageError without it, and ModelError
+    for what it can't run.
+    """
+    given = _read(model)
+    search = _Search(
+        given, inputs, (options or Options.from_environment()).with_(threads=threads),
+        time.monotonic() + seconds,
+    )  # fmt: skip
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="tilesmith-") as scratch:
+        search.run(Path(scratch))
+        found = search.chosen
+        before, after = search.compared(found, FINAL_ROUNDS) if found else (0.0, 0.0)
+        if not found or after > before:
+            onnx.save(given, folder / "model.onnx")
+            return Accelerated(folder / "model.onnx", None, (), before, before)
+        library = folder / "operators.so"
+        search.write(found, library)
+        onnx.save(search.source.with_parts(found), folder / "model.onnx")
+    names = tuple(
+        tuple(n.name or n.output[0] for n in given.graph.node[p.begin : p.end]) for p in found
+    )
+    return Accelerated(folder / "model.onnx", library, names, before, after)
+
+
+def _read(model: Any) -> onnx.ModelProto:
+    try:
+        if isinstance(model, bytes):
+            model = onnx.load_from_string(model)
+        elif not isinstance(model, onnx.ModelProto):
+            model = onnx.load(model)
+    except Exception as e:  # protobuf's and the file system's
+        raise UsageError(f"expected an ONNX model, found {model!r:.80}: {e}") from e
+    if model.ByteSize() > onnx.checker.MAXIMUM_PROTOBUF:
+        raise UsageError(
+            f"expected a model of at most 2 GB, found {model.ByteSize() / 1e9:.1f} GB: sessions of "
+            "parts are made in memory"
+        )
+    return model
+
+
+class _Search:
+    """The parts that make a model faster.
+
+    chosen: those found so far.
+    """
+
+    def __init__(
+        self, model: onnx.ModelProto, inputs: Mapping[str, np.ndarray] | None, options: Options,
+        end: float,
+    ) -> None:  # fmt: skip
+        self._options, self._end = options, end
+        self._threads = thread_count(options.threads)
+        session = self._session(_with_all_outputs(model).SerializeToString(), optimise=False)
+        self._feed = dict(inputs) if inputs is not None else _random(session.get_inputs())
+        self.source = Source(model, _types(session, self._feed))
+        self.chosen: tuple[Part, ...] = ()
+        self._sessions: dict[tuple[Part, ...], Any] = {}
+        self._models: dict[Part, bytes] = {}
+
+    def run(self, scratch: Path) -> None:
+        """Try parts, the longest first, until time is over."""
+        self._scratch = scratch
+        self._sessions[()] = self._session(self.source.model.SerializeToString())
+        waiting = self.source.runs()
+        while waiting and time.monotonic() < self._end:
+            part = waiting.pop(0)
+            if self._helps(part):
+                self.chosen = (*self.chosen, part)
+            elif len(part) >= 2 * LEAST_NODES:
+                waiting += part.halves()
+                waiting.sort(key=len, reverse=True)
+
+    def _helps(self, part: Part) -> bool:
+        found = (*self.chosen, part)
+        try:
+            self._models[part] = self.source.model_of(part).SerializeToString()
+            library = self._scratch / f"{operator(part)}.so"
+            self.write(found, library)
+            made = self.source.with_parts(found).SerializeToString()
+            self._sessions[found] = self._session(made, library)
+            before, after = self.compared(found, ROUNDS, self.chosen)
+        except TilesmithError:
+            return False  # of two halves one may do
+        return after <= GAIN * before
+
+    def write(self, parts: Sequence[Part], library: Path) -> None:
+        """The library of some parts."""
+        ops = {operator(p): self._models[p] for p in parts}
+        options = self._options.with_(fallback="error")
+        export_custom_ops(
+            ops, library, domain=DOMAIN, threads=self._threads, pool="own", options=options
+        )
+
+    def compared(
+        self, parts: tuple[Part, ...], rounds: int, others: tuple[Part, ...] = ()
+    ) -> tuple[float, float]:
+        """Seconds of a run with `others` replaced, and with `parts`: medians."""
+        feed, sessions = self._feed, (self._sessions[others], self._sessions[parts])
+        calls = {n: lambda s=s: s.run(None, feed) for n, s in zip("ab", sessions, strict=True)}
+        taken = interleave(calls, rounds=rounds, turn_seconds=TURN_SECONDS)
+        before, after = (statistics.median(taken[n].rounds) for n in "ab")
+        return before, after
+
+    def _session(self, model: bytes, library: Path | None = None, optimise: bool = True) -> Any:
+        try:
+            import onnxruntime
+        except ImportError as e:
+            raise UsageError("accelerate measures ONNX Runtime: pip install onnxruntime") from e
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = self._threads
+        options.log_severity_level = 3
+        options.add_session_config_entry(*NO_SPINNING)
+        if not optimise:
+            level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+            options.graph_optimization_level = level
+        if library is not None:
+            options.register_custom_ops_library(str(library))
+        try:
+            return onnxruntime.InferenceSession(model, options)
+        except Exception as e:  # its own types
+            raise ModelError(f"ONNX Runtime can't run the model: {e}") from e
+
+
+def _with_all_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with every value of its nodes as an output: sessions tell types of outputs."""
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    known = {o.name for o in model.graph.output}
+    for node in model.graph.node:
+        made.graph.output.extend(
+            onnx.ValueInfoProto(name=name) for name in node.output if name and name not in known
+        )
+    return made
+
+
+_ELEMENTS = {name.lower(): code for name, code in onnx.TensorProto.DataType.items()}
+"""ONNX Runtime's names of element types are ONNX's in small letters."""
+
+
+def _types(session: Any, feed: Mapping[str, np.ndarray]) -> dict[str, onnx.TypeProto]:
+    """The types of a session's inputs and outputs, as far as they are tensors.
+
+    An extent that the session does not know is open.  It tells an unknown shape as that of a
+    scalar, so that a run says the rank.
+    """
+    try:
+        arrays = [*(feed[v.name] for v in session.get_inputs()), *session.run(None, feed)]
+    except Exception as e:  # its own types
+        raise ModelError(f"ONNX Runtime can't run the model on these inputs: {e!r}") from e
+    found = {}
+    for value, array in zip((*session.get_inputs(), *session.get_outputs()), arrays, strict=True):
+        element = _element_of(value)
+        if element is None:
+            continue
+        shape = value.shape if len(value.shape) == array.ndim else [None] * array.ndim
+        named = [f"{value.name}.{a}" if n is None else n for a, n in enumerate(shape)]
+        found[value.name] = onnx.helper.make_tensor_type_proto(element, named)
+    return found
+
+
+def _element_of(value: Any) -> int | None:
+    """The number of the element type of a session's value; None if it is no tensor."""
+    kind, _, element = value.type.rstrip(")").partition("(")
+    return _ELEMENTS.get(element) if kind == "tensor" else None
+
+
+def _random(inputs: Sequence[Any]) -> dict[str, np.ndarray]:
+    """Normal floats, integers 0 and 1; extents that are open are 1."""
+    rng = np.random.default_rng(0)
+    found: dict[str, np.ndarray] = {}
+    for value in inputs:
+        element = _element_of(value)
+        if element is None or element == onnx.TensorProto.STRING:
+            raise UsageError(
+                f"give inputs=: {value.name!r} is {value.type}, not a tensor of numbers"
+            )
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(element)
+        shape = [n if isinstance(n, int) else 1 for n in value.shape]
+        if np.issubdtype(dtype, np.floating):
+            found[value.name] = rng.standard_normal(shape).astype(dtype)
+        else:
+            found[value.name] = rng.integers(0, 2, shape).astype(dtype)
+    return found
