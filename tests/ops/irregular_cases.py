@@ -66,6 +66,8 @@ def _selections() -> Iterator[Case]:
     yield case(NonZero(), In((3, 4), "bool"))
     yield case(NonZero(), np.asarray([0.0, -0.0, 2.5, np.nan], np.float32))
     yield case(NonZero(), In((2, 0, 3), "i32"))
+    yield case(NonZero(), In((3, 5), "int4", -2.0, 2.0))
+    yield case(NonZero(), In((3, 5), "f8e4m3fn", -2.0, 2.0))
     yield case(RowRanks(), rng.integers(0, 2, (9, 3)).astype(np.int32))
     yield case(RowRanks(), np.asarray([[2.5], [-1.0], [2.5]], np.float32))
     for centred in (False, True):

@@ -18,14 +18,17 @@ from tilesmith.ops.eager import evaluate, infer
 from tilesmith.ops.einsum import Einsum
 from tilesmith.ops.fourier import Dft
 from tilesmith.ops.gather import Gather, GatherElements, GatherNd, OneHot
+from tilesmith.ops.linalg import Det
 from tilesmith.ops.matmul import Gemm, MatMul
 from tilesmith.ops.norm import GroupNorm, Softmax
 from tilesmith.ops.pool import AvgPool, MaxPool
-from tilesmith.ops.reduce import ArgMax, ReduceSum
+from tilesmith.ops.reduce import ArgMax, ReduceMax, ReduceSum
 from tilesmith.ops.resize import Resize
-from tilesmith.ops.scan import CumSum
+from tilesmith.ops.scan import CumMax, CumSum
+from tilesmith.ops.scatter import ScatterElements
 from tilesmith.ops.shape import DepthToSpace, Expand, Reshape, Squeeze, Transpose
 from tilesmith.ops.slicing import Concat, Pad, Slice, Split, Tile
+from tilesmith.ops.sort import TopK
 from tilesmith.ops.winograd import WinogradConv
 from tilesmith.support.errors import ModelError, UnsupportedError
 
@@ -35,6 +38,8 @@ def t(*shape: int, dtype: str = "f32") -> TensorType:
 
 
 I64 = "i64"
+BITS, BYTES = t(4, 4, dtype="uint2"), t(4, 4, dtype="f8e4m3fnuz")
+NO_ARITHMETIC = "converted to a type that has arithmetic, found"
 
 BAD: list[tuple[Op, tuple[TensorType, ...], str]] = [
     (ew.Add(), (t(2, 3), t(4)), "add: expected shapes that broadcast, found [2,3] and [4]"),
@@ -48,6 +53,11 @@ BAD: list[tuple[Op, tuple[TensorType, ...], str]] = [
     (ReduceSum((2,)), (t(2, 3),), "reduce_sum: expected an axis in -2..1 for rank 2, found 2"),
     (ReduceSum((1, -1)), (t(2, 3),), "expected each axis once"),
     (ArgMax(0), (t(0, 3),), "at least one element"),
+    (ReduceMax((0,)), (BITS,), NO_ARITHMETIC),
+    (Det(), (BYTES,), NO_ARITHMETIC),
+    (TopK(1), (BITS,), NO_ARITHMETIC),
+    (CumMax(0), (BYTES,), NO_ARITHMETIC),
+    (ScatterElements(0, "max"), (BITS, t(4, 4, dtype=I64), BITS), NO_ARITHMETIC),
     (MatMul(), (t(2, 3), t(4, 5)), "equal inner dimensions, found [2,3] and [4,5]"),
     (MatMul(), (t(2, 2, 3), t(3, 3, 5)), "broadcast"),
     (MatMul(), (t(), t(3)), "rank 1 or more"),

@@ -27,7 +27,8 @@ class Det(Op):
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         rules.check_count(self.name, types, 1)
         x = types[0]
-        if not x.dtype.is_float or x.rank < 2 or not same_dim(x.shape[-1], x.shape[-2]):
+        rules.check_kind(self.name, x, rules.FLOATS)
+        if x.rank < 2 or not same_dim(x.shape[-1], x.shape[-2]):
             rules.reject(self.name, "square matrices of floats", x)
         return (TensorType(x.dtype, x.shape[:-2]),)
 

@@ -32,7 +32,8 @@ class Position(Op):
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         rules.check_count(self.name, types, 2)
         x, keys = types
-        if keys.rank != 1 or x.dtype is not keys.dtype or x.dtype.is_bool:
+        rules.check_kind(self.name, x, rules.NUMBERS)
+        if keys.rank != 1 or x.dtype is not keys.dtype:
             rules.reject(self.name, "numbers and a list of keys of their type", f"{x} and {keys}")
         return (TensorType(i64, x.shape),)
 

@@ -144,8 +144,9 @@ class _Extreme(Reduction, abstract=True):
     is_max: ClassVar[bool]
 
     def compute(self, *inputs: te.Tensor) -> te.Tensor:
-        rules.check_count(self.name, inputs, 1)
-        return self._stage(inputs[0], type(self).combine, wide=False)
+        x = rules.only(self.name, inputs)
+        rules.check_arithmetic(self.name, x)
+        return self._stage(x, type(self).combine, wide=False)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
         x = inputs[0]

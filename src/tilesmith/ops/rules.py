@@ -14,7 +14,7 @@ from tilesmith.ir.dtypes import DType, f32
 from tilesmith.ir.expr import Expr, ExprLike, cast, const
 from tilesmith.ir.extents import product as product
 from tilesmith.ir.extents import strides_of as strides_of
-from tilesmith.ir.types import Dim, same_dim
+from tilesmith.ir.types import Dim, TensorType, same_dim
 from tilesmith.support.errors import ModelError, OpenDimensionError
 from tilesmith.te import tensor as te
 
@@ -50,11 +50,19 @@ def only(op: str, inputs: Sequence[T]) -> T:
     return inputs[0]
 
 
-def check_kind(op: str, x: te.Tensor, kinds: Iterable[str], what: str = "an input") -> None:
-    if x.dtype.is_storage and tuple(kinds) != ANY:
-        reject(
-            op, f"{what} converted to a type that has arithmetic", f"{x.dtype}{shape_text(x.shape)}"
-        )
+def check_arithmetic(op: str, x: te.Tensor | TensorType, what: str = "an input") -> None:
+    """Reject element types that are only moved and converted."""
+    if x.dtype.is_storage:
+        found = f"{x.dtype}{shape_text(x.shape)}"
+        reject(op, f"{what} converted to a type that has arithmetic", found)
+
+
+def check_kind(
+    op: str, x: te.Tensor | TensorType, kinds: Iterable[str], what: str = "an input"
+) -> None:
+    """Reject element types of other kinds; those without arithmetic too, unless all are allowed."""
+    if tuple(kinds) != ANY:
+        check_arithmetic(op, x, what)
     if x.dtype.kind not in kinds:
         reject(op, f"{what} of kind {' or '.join(kinds)}", f"{x.dtype}{shape_text(x.shape)}")
 

@@ -34,8 +34,7 @@ class _Running(Op, abstract=True):
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         rules.check_count(self.name, types, 1)
         x = types[0]
-        if x.dtype.kind not in rules.NUMBERS:
-            rules.reject(self.name, "numbers", x)
+        rules.check_kind(self.name, x, rules.NUMBERS)
         rules.normalize_axis(self.name, self.axis, x.rank)
         return (x,)
 

@@ -50,8 +50,8 @@ def _check(op: str, reduction: str, types: tuple[TensorType, ...]) -> None:
         rules.reject(op, "indices of an integer type", indices)
     if updates.dtype is not data.dtype:
         rules.reject(op, f"updates of {data.dtype}", updates.dtype)
-    if data.dtype.is_bool and reduction != "none":
-        rules.reject(op, "numbers to combine", data.dtype)
+    if reduction != "none":
+        rules.check_kind(op, data, rules.NUMBERS, "numbers to combine,")
 
 
 def _begin(

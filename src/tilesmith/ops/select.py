@@ -42,7 +42,7 @@ class NonZero(Op):
             places[z] = const(0)
         found = b.variable("found", const(0))
         with b.nest(types[0].shape, "i") as i:
-            e = x[i]
+            e = cast(x[i], f32) if types[0].dtype.is_storage else x[i]
             with b.when(e if e.dtype is bool_ else e != const(0, e.dtype)):
                 for axis, at in enumerate(i):
                     places[const(axis), found.value] = at

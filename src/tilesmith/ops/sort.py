@@ -45,8 +45,7 @@ class TopK(Op):
         n = x.shape[axis]
         if isinstance(self.k, int) and (self.k < 0 or (isinstance(n, int) and self.k > n)):
             rules.reject(self.name, f"k in 0..{n}", self.k)
-        if x.dtype.is_bool:
-            rules.reject(self.name, "numbers", x)
+        rules.check_kind(self.name, x, rules.NUMBERS)
         shape = (*x.shape[:axis], self.k, *x.shape[axis + 1 :])
         return TensorType(x.dtype, shape), TensorType(i64, shape)
 
