@@ -31,6 +31,7 @@ from tilesmith.ops.elementwise import Add
 from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.norm import Softmax
 from tilesmith.ops.slicing import Concat, Slice
+from tilesmith.ops.winograd import WinogradConv
 from tilesmith.support.errors import ModelError, UsageError
 from tilesmith.support.options import Options
 from tilesmith.support.precision import precision_text
@@ -113,6 +114,22 @@ def test_where_the_target_multiplies_low_types() -> None:
         "conv0": low, "depthwise": plain, "conv1": low,
         "scores": plain, "mixed": plain, "head/fc": low,
     }  # fmt: skip
+
+
+def test_convolutions_that_winograd_computes_faster_stay_f32() -> None:
+    """56 x 56 images of 64 channels do, 7 x 7 ones of 512 channels wait for transformed weights."""
+    rng = np.random.default_rng(4)
+    for channels, size, op, dtype in ((64, 56, WinogradConv, "f32"), (512, 7, Conv, "bf16")):
+        b = Builder("window")
+        x = b.input("x", TensorType(f32, (1, channels, size, size)))
+        w = b.constant(rng.standard_normal((channels, channels, 3, 3), np.float32))
+        graph = b.finish([b.add(Conv(pads=(1, 1, 1, 1)), x, w, loc="conv")], ["y"])
+        session = Session.of(Options(target=WITH_BF16, precision="bf16", threads=1))
+        bodies = [n.op.body for n in optimise(graph, session).nodes if isinstance(n.op, Fused)]
+        (found,) = (n for body in bodies for n in body.nodes if isinstance(n.op, op))
+        assert all(str(v.dtype) == dtype for v in found.inputs)
+        forms = [layer.form for layer in choose_precision(graph, session).layers]
+        assert forms == [None if dtype == "f32" else "operands"]
 
 
 def test_weights_are_low_where_a_kernel_waits_for_them() -> None:

@@ -37,7 +37,7 @@ from tilesmith.runtime.executable import Executable
 from .checking import random_inputs
 from .compiler import compile_program, load_graph
 from .passes import before_target
-from .precision import check_precision, named
+from .precision import check_precision, low_choice, named
 from .request import Request
 from .session import Session
 
@@ -98,7 +98,7 @@ def choose_precision(
     plain = before_target(expected_graph(graph), session)
     inputs = dict(random_inputs(plain) if samples is None else samples)
     here = Session.of(replace(session.options, target="native", precision="f32"))
-    choice = session.backend.low_precision(session.target)
+    choice = low_choice(session)
     candidates = [_candidate(plain, low, choice) for low in LOW_TYPES.values()]
     chosen = AutomaticPrecision("f32", _layers(plain, {}, {}, None), 0.0, 0.0)
     for low, forms, _ in sorted(candidates, key=lambda c: c[2], reverse=True):

@@ -7,10 +7,19 @@ from collections.abc import Callable, Collection, Mapping
 from fnmatch import fnmatchcase
 
 from tilesmith.graph.control import graphs_in
-from tilesmith.graph.nodes import Graph
+from tilesmith.graph.nodes import Graph, Node
+from tilesmith.graph.passes.choices import preferred
 from tilesmith.graph.passes.decompose import decompose
-from tilesmith.graph.passes.low_precision import LOW_TYPES, constant_factor, low_precision
+from tilesmith.graph.passes.low_precision import (
+    LOW_TYPES,
+    Choice,
+    Form,
+    constant_factor,
+    low_precision,
+)
+from tilesmith.graph.passes.winograd import has_form
 from tilesmith.ir.dtypes import DType
+from tilesmith.ops.conv import Conv
 from tilesmith.support.errors import UsageError
 from tilesmith.support.precision import ANY, AUTO, pins_of, precision_text
 
@@ -31,13 +40,33 @@ def precision_pass(session: Session) -> Callable[[Graph], Graph]:
             "give the precision that it chose"
         )
     pins = pins_of(session.options.precision)
-    choice = session.backend.low_precision(session.target)
+    choice = low_choice(session)
 
     def wanted(loc: str) -> DType | None:
         name = next((name for pattern, name in pins if fnmatchcase(loc, pattern)), None)
         return LOW_TYPES.get(name or "")
 
     return lambda graph: low_precision(graph, wanted, choice)
+
+
+def low_choice(session: Session) -> Choice:
+    """What becomes low where that is faster: convolutions that Winograd's algorithm on f32 computes
+    faster than the instructions for the low type stay f32.
+    """
+    target, bound = session.target, session.options.algorithm_bound
+    lower = session.backend.low_precision(target)
+    winograd = {
+        low: session.backend.winograd(target, bound, preferred, low) for low in LOW_TYPES.values()
+    }
+
+    def choose(node: Node, constant: int, low: DType, constants: int) -> Form | None:
+        form = lower(node, constant, low, constants)
+        is_candidate = isinstance(node.op, Conv) and has_form(node.op, *node.inputs)
+        if form == "operands" and is_candidate and winograd[low](node) is not None:
+            return None
+        return form
+
+    return choose
 
 
 def check_precision(graph: Graph, session: Session) -> None:

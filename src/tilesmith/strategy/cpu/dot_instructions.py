@@ -51,7 +51,7 @@ def products_per_fma(element: DType, target: Target) -> float:
     found = [
         i.extents[1] / i.fmas
         for i in available(target).values()
-        if _is_dot(i) and not i.tolerance and all(_takes(o.dtype, element) for o in i.operands)
+        if _is_dot(i) and all(_takes(o.dtype, element) for o in i.operands)
     ]
     return max(found, default=1.0)
 
