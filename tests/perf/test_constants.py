@@ -39,6 +39,7 @@ strategy/cpu/winograd.py TILES
 strategy/cpu/winograd_cost.py EFFICIENCY ERRORS WINOGRAD_MARGIN
 strategy/device/blocks.py WAVES
 strategy/device/generic.py AGAIN
+strategy/device/parallel.py LONGEST
 strategy/device/rows.py STEP TERMS
 strategy/device/tiles.py RESULTS SIDE STEP TILE
 strategy/intrinsics/aarch64.py _UNIT_ROUNDOFF

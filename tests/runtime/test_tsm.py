@@ -123,7 +123,7 @@ def change_target(m: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "change,message",
     (
-        (lambda m: m.update(format=99), "version 99 of the format; .* reads version 8: compile"),
+        (lambda m: m.update(format=99), "version 99 of the format; .* reads version 9: compile"),
         (lambda m: m.update(format=2), "version 2 of the format"),
         (lambda m: m.pop("format"), "version None of the format"),
         (lambda m: m.update(abi=7), "version 7 of the native interface; .* reads version 2"),
@@ -149,6 +149,13 @@ def change_target(m: dict[str, Any]) -> None:
         (lambda m: m["code"].pop("tilesmith_main"), "there is no tilesmith_main"),
         (lambda m: m.update(weights_bytes=1), "the manifest says 1 bytes of weights"),
         (lambda m: m.pop("weights_checksum"), "the weights do not match their checksum"),
+        (lambda m: m.update(parts={"../x.tsm": ""}), "a part has a malformed file name"),
+        (lambda m: m.update(parts={"parts/0.tsm": ""}), "not those that the manifest lists"),
+        (
+            lambda m: m.update(part_steps=[{"part": 0, "inputs": [], "outputs": []}]),
+            "expected a number from 0 to -1",
+        ),
+        (lambda m: m.update(part_steps=[{"results": [1 << 30]}]), "expected a number from 0 to"),
         (lambda m: m.update(metadata=[]), "metadata is not an object"),
         (
             change_target,

@@ -98,8 +98,8 @@ def assemble(
         check_steps(steps, session.target.name, bool(sizes))
     outputs = zip(fused.outputs, fused.output_names, strict=True)
     return Program(
-        tuple(_spec(v, v.name, run.names) for v in fused.inputs),
-        tuple(_spec(v, name, run.names) for v, name in outputs),
+        tuple(spec_of(v, v.name, run.names) for v in fused.inputs),
+        tuple(spec_of(v, name, run.names) for v, name in outputs),
         steps,
         fixed["arena_bytes"],
         fixed["scratch_bytes"],
@@ -297,7 +297,7 @@ def _contents(constant: Constant) -> Contents:
     )
 
 
-def _spec(value: Value, name: str, names: Names) -> TensorSpec:
+def spec_of(value: Value, name: str, names: Names) -> TensorSpec:
     """What a caller passes: the physical array, for users always the logical one."""
     shape = tuple(d if isinstance(d, int) else print_expr(d, names) for d in _physical(value))
     return TensorSpec(name, value.dtype, shape)

@@ -32,6 +32,7 @@ from tilesmith.graph.evaluate import (
 from tilesmith.graph.host import Host
 from tilesmith.graph.measure import Measure
 from tilesmith.graph.nodes import Fused, Graph, Node, Value
+from tilesmith.graph.parts import Part
 from tilesmith.graph.passes.localise import localise
 from tilesmith.host.values import sample
 from tilesmith.ir.dtypes import dtype as to_dtype
@@ -49,6 +50,7 @@ from tilesmith.support.options import Options
 from .assembly import assemble
 from .compiler import load_graph
 from .kernels import compile_kernels
+from .partitioned import on_cpu, parts_of
 from .passes import optimise
 from .session import Session
 
@@ -117,15 +119,38 @@ def check(
     """
     session = Session.of(options, target=target)
     graph = load_graph(model, shapes, session)
+    given = inputs if inputs is not None else random_inputs(expected_graph(graph))
+    expansions = _expansions(graph, given, _sizes(graph, given), session.options)
+    return [*expansions, *_checked(graph, given, session)]
+
+
+def _checked(graph: Graph, given: Mapping[str, np.ndarray], session: Session) -> list[KernelCheck]:
+    """The kernels of a program, in order; of one for a device and the CPU, those of its parts."""
+    outer, _ = parts_of(graph, session)
+    if outer is None:
+        return _checked_alone(graph, [as_value(given[v.name]) for v in graph.inputs], session)
+    known = {v: as_value(given[v.name]) for v in outer.inputs}
+    found: list[KernelCheck] = []
+    for node in outer.nodes:
+        arrays = [known[v] for v in node.inputs]
+        known |= zip(node.outputs, evaluate_op(node.op, *arrays), strict=True)
+        if isinstance(node.op, Part):
+            own = session if node.op.on_device else on_cpu(session)
+            checks = _checked_alone(node.op.body, arrays, own)
+            found += [replace(c, index=len(found) + i) for i, c in enumerate(checks)]
+    return found
+
+
+def _checked_alone(
+    graph: Graph, arrays: Sequence[np.ndarray], session: Session
+) -> list[KernelCheck]:
+    """The kernels of a program that runs in one place, in order."""
     fused = optimise(graph, session)
     kernels = compile_kernels(fused, session)
-    given = inputs if inputs is not None else random_inputs(expected_graph(graph))
-    known = _sizes(graph, given)
     numbers = {n: i for i, (_, n) in enumerate(kernels_in(fused))}
-    checks = _Checks(session, kernels, numbers, {**known}, {})
-    checks.graph(fused, [as_value(given[v.name]) for v in fused.inputs])
-    expansions = _expansions(graph, given, known, session.options)
-    return [*expansions, *(checks.found[i] for i in sorted(checks.found))]
+    checks = _Checks(session, kernels, numbers, _extents_of(graph, arrays), {})
+    checks.graph(fused, arrays)
+    return [checks.found[i] for i in sorted(checks.found)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from tilesmith.graph.bind import bind
 from tilesmith.graph.control import graphs_in, nodes_in
 from tilesmith.graph.custom import uses_of
 from tilesmith.graph.nodes import Graph
+from tilesmith.graph.parts import Part
 from tilesmith.graph.text import print_graph
 from tilesmith.ir.expr import Var
 from tilesmith.ir.target import Target
@@ -40,6 +41,7 @@ from tilesmith.te.tensor import Tensor
 
 from .assembly import Packed, assemble, pack
 from .kernels import compile_kernels, start_early
+from .partitioned import joined, on_cpu, parts_of
 from .passes import lower_loops, optimise
 from .precision import check_precision
 from .programs import SavedProgram
@@ -97,6 +99,8 @@ def plan_report(program: Program) -> str:
     """One line: the arena beside the least that any plan needs, the constants, and the conversions
     between layouts that are left.
     """
+    if program.parts:
+        return "\n".join(f"part {i}: {plan_report(p)}" for i, p in enumerate(program.parts))
     bound = program.metadata["arena_lower_bound"]
     arena, constants = program.arena_bytes, program.constants.nbytes
     return (
@@ -195,23 +199,44 @@ def compile_program(
     workers: processes that compile kernels (default: its own).
 
     Raises ModelError if the model's file was written to since the graph was loaded,
-    UnsupportedError for what programs for devices do not do.
+    UnsupportedError for what a device can't run if the CPU shall not (`fallback="error"`).
     """
     with (
         kernel_workers() if workers is None else nullcontext(workers) as workers,
         ThreadPoolExecutor(1) as pool,
     ):
-        start_early(workers, graph, session)
-        fused, decisions = apply_tuning(optimise(graph, session), session)
-        packing = pool.submit(_pack, fused, session, saved)  # mostly without Python's lock
-        kernels = compile_kernels(fused, session, decisions, workers)
-        with session.timings.stage("link"):
-            program = assemble(fused, kernels, session, packing.result())
-            told = {**program.metadata, "structure": structure(fused)}
-            program = replace(program, metadata=told)
+        outer, reasons = parts_of(graph, session)
+        if outer is None:
+            program = _program(graph, session, saved, workers, pool)
+        else:
+            sessions = {True: session, False: on_cpu(session)}
+            parts = {}
+            for node in outer.nodes:
+                if isinstance(node.op, Part):
+                    with recorded(sessions[node.op.on_device]) as own:
+                        parts[node] = _program(node.op.body, own, None, workers, pool)
+            program = joined(outer, parts, reasons, session)
     constants = (c for g in graphs_in(graph) for c in g.constants)
     check_unchanged(c.data.array for c in constants if c.data.is_read)
     return program
+
+
+def _program(
+    graph: Graph,
+    session: Session,
+    saved: SavedProgram | None,
+    workers: Children,
+    pool: ThreadPoolExecutor,
+) -> Program:
+    """A program that runs in one place."""
+    start_early(workers, graph, session)
+    fused, decisions = apply_tuning(optimise(graph, session), session)
+    packing = pool.submit(_pack, fused, session, saved)  # mostly without Python's lock
+    kernels = compile_kernels(fused, session, decisions, workers)
+    with session.timings.stage("link"):
+        program = assemble(fused, kernels, session, packing.result())
+        told = {**program.metadata, "structure": structure(fused)}
+        return replace(program, metadata=told)
 
 
 def _pack(fused: Graph, session: Session, saved: SavedProgram | None) -> Packed:

@@ -77,7 +77,8 @@ def compile(
     values: by name, inputs that get a fixed value, such as those that shapes depend on.  The
         executable has no such inputs.
     fallback: "warn" runs operators without native code on the host, by ONNX's reference evaluator,
-        and warns once; "error" refuses them (docs/host.md).
+        and warns once; "error" refuses them (docs/host.md).  So for operators that a device can't
+        run, which run on the CPU.
     in_place: by name, outputs that live in the memory of an input, such as caches
         (`{"present_key": "past_key"}`).  A call writes them there and returns the input's array.
     accuracy: "strict" fixes every bit of each kernel's results (docs/accuracy.md).
@@ -126,6 +127,10 @@ def compile(
         from .hosted import warn_of_fallback
 
         warn_of_fallback(program)
+    if program.parts:
+        from .hosted import warn_of_cpu
+
+        warn_of_cpu(program)
     if specialise is None or (specialise == "auto" and not program.symbols):
         fixed, background = [], None
     else:

@@ -135,6 +135,17 @@ def before_target(graph: Graph, session: Session) -> Graph:
     return graph
 
 
+def before_parts(graph: Graph, session: Session) -> Graph:
+    """The folded graph of primitive and irregular operators, of which parts are made for several
+    targets: no pass in it asks the target.
+    """
+    strict = session.options.is_strict
+    for name, run in (("decompose", decompose), *GRAPH_PASSES):
+        if not (strict and name in ROUNDING_PASSES):
+            graph = everywhere(run)(graph)
+    return graph
+
+
 def optimise(graph: Graph, session: Session) -> Graph:
     """The graph as fused groups with layouts."""
     for name, run in graph_passes(session):

@@ -142,8 +142,7 @@ class SavedProgram:
 
         uses: of operators of users in the model (`graph.custom.uses_of`).
         """
-        size = program.constants.nbytes + sum(map(len, program.objects.values()))
-        if size > SHARE * self.cache.max_bytes:
+        if _bytes(program) > SHARE * self.cache.max_bytes:
             return
         try:
             unchanged = not self.stamp or stamp_of(self.model) == self.stamp
@@ -164,6 +163,12 @@ class SavedProgram:
             self.cache.put(self._uses_key, json.dumps(list(uses)).encode())
         self.cache.put_file(key, lambda f: write_program(program, f, weights))
         self.cache.file(weights)
+
+
+def _bytes(program: Program) -> int:
+    """Bytes of weights and code, also of the parts."""
+    own = program.constants.nbytes + sum(map(len, program.objects.values()))
+    return own + sum(map(_bytes, program.parts))
 
 
 def _room_of(blob: Blob) -> Room | None:

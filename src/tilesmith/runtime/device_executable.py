@@ -42,8 +42,14 @@ class DeviceExecutable(Executable):
     Calls from several threads follow each other.
     """
 
-    def __init__(self, program: Program, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        threads: int | None = None,
+        there: Mapping[int, Any] | None = None,
+    ) -> None:
         """threads: is ignored, since the device has its own.
+        there: by number, memory of the device that an input has already.
 
         Raises DeviceError if there is no device, or if it has not enough memory.
         """
@@ -55,11 +61,14 @@ class DeviceExecutable(Executable):
         self._input_names = dict.fromkeys(s.name for s in program.inputs)
         self._output_names = [s.name for s in program.outputs]
         self._lock = Lock()
-        self._device = device = opened(program.target.device.number)
+        self.device = device = opened(program.target.device.number)
         self._constants = device.empty(program.constants.nbytes)
         device.write(self._constants, program.constants)
         self._arena = device.empty(program.arena_bytes)
-        self._inputs = [device.empty(s.bytes) for s in program.inputs]
+        given = there or {}
+        self._inputs = [
+            given[i] if i in given else device.empty(s.bytes) for i, s in enumerate(program.inputs)
+        ]
         homes = dict(program.in_place)
         self._outputs = [
             self._inputs[homes[i]] if i in homes else device.empty(s.bytes)
@@ -87,7 +96,7 @@ class DeviceExecutable(Executable):
 
         built: the program with all kernels.
         """
-        device = self._device
+        device = self.device
         if isinstance(step, Copy):
             (source, start), (to, end) = self._place(step.source), self._place(step.to)
             assert isinstance(step.bytes, int)
@@ -115,7 +124,7 @@ class DeviceExecutable(Executable):
 
     def _settle(self, call: KernelCall, messages: tuple[str, ...]) -> None:
         """Raises ModelError if a thread noted a failure."""
-        self._device.read(self._failure, self._report)
+        self.device.read(self._failure, self._report)
         failure = failure_of(self._failure)
         if failure is not None:
             self._clear()
@@ -123,7 +132,7 @@ class DeviceExecutable(Executable):
 
     def _clear(self) -> None:
         self._failure[...] = 0
-        self._device.write(self._report, self._failure)
+        self.device.write(self._report, self._failure)
 
     def __call__(self, *arrays: Any, out: Any = None) -> Any:
         """As `Executable` says.  Raises DeviceError too, if the device fails."""
@@ -151,12 +160,26 @@ class DeviceExecutable(Executable):
 
     def _run(self, stored: tuple[np.ndarray, ...], results: list[np.ndarray]) -> None:
         for memory, array in zip(self._inputs, stored, strict=True):
-            self._device.write(memory, array)
+            self.device.write(memory, array)
+        self.run_there()
+        for memory, array in zip(self._outputs, results, strict=True):
+            self.device.read(array, memory)
+
+    def run_there(self) -> None:
+        """Run the kernels, from inputs that lie on the device, and leave the outputs there."""
         self._clear()
         for step in self._steps:
             step()
-        for memory, array in zip(self._outputs, results, strict=True):
-            self._device.read(array, memory)
+
+    @property
+    def input_memory(self) -> tuple[Any, ...]:
+        """Memory of the device, for each input."""
+        return tuple(self._inputs)
+
+    @property
+    def output_memory(self) -> tuple[Any, ...]:
+        """Memory of the device, for each output."""
+        return tuple(self._outputs)
 
     def _stored(self, arrays: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
         if len(arrays) != len(self.inputs):

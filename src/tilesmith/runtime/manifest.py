@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from tilesmith.codegen.part_steps import PartCall, PartStep, Results, Transfer
 from tilesmith.codegen.steps import (
     Arg,
     Branch,
@@ -103,6 +104,42 @@ def _step_out(step: Step) -> dict[str, Any]:
         case Report():
             shapes = [[i, [_size_out(d) for d in shape]] for i, shape in step.shapes]
             return {"report": step.to, "shapes": shapes}
+
+
+def part_steps_out(steps: Sequence[PartStep]) -> list[dict[str, Any]]:
+    """Steps of a program that consists of parts as JSON values."""
+    found: list[dict[str, Any]] = []
+    for s in steps:
+        match s:
+            case PartCall():
+                found.append({"part": s.part, "inputs": [*s.inputs], "outputs": [*s.outputs]})
+            case Transfer():
+                found.append({"transfer": s.to_device, "values": [s.source, s.to]})
+            case Results():
+                found.append({"results": [*s.values]})
+    return found
+
+
+def part_steps_in(found: Any, parts: int) -> tuple[PartStep, ...]:
+    """The steps of a program of so many parts.
+
+    Raises ValueError, KeyError or TypeError for anything that `part_steps_out` does not write.
+    """
+    steps: list[PartStep] = []
+    for s in found:
+        if "part" in s:
+            inputs, outputs = (tuple(map(_value, s[k])) for k in ("inputs", "outputs"))
+            steps.append(PartCall(number(s["part"], parts - 1), inputs, outputs))
+        elif "transfer" in s:
+            source, to = map(_value, s["values"])
+            steps.append(Transfer(source, to, bool(s["transfer"])))
+        else:
+            steps.append(Results(tuple(map(_value, s["results"]))))
+    return tuple(steps)
+
+
+def _value(found: Any) -> int:
+    return number(found, 1 << 24)
 
 
 def _array_out(array: HostArray) -> list[Any]:

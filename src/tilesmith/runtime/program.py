@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from tilesmith.codegen.part_steps import PartStep, Transfer
 from tilesmith.codegen.steps import (
     Arg,
     HostCall,
@@ -120,6 +121,8 @@ class Program:
     size_values: how many values that function, and those behind measurements, compute.
     in_place: outputs that live in the memory of an input: pairs of the output's number and the
         input's, which have one type.
+    parts: programs for a device and for the CPU, of which this one consists.
+    part_steps: what it does then; it has no `steps`, code or constants of its own.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -135,19 +138,32 @@ class Program:
     symbols: tuple[Symbol, ...] = ()
     size_values: int = 0
     in_place: tuple[tuple[int, int], ...] = ()
+    parts: tuple[Program, ...] = ()
+    part_steps: tuple[PartStep, ...] = ()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Program:
         return self  # nothing in it changes
 
     @cached_property
     def calls(self) -> tuple[KernelCall, ...]:
-        """The calls of kernels in `steps`, in the order of their numbers."""
-        return tuple(calls_of(self.steps))
+        """The calls of kernels in `steps`, and in the parts, in the order of their numbers."""
+        return (*calls_of(self.steps), *(c for p in self.parts for c in p.calls))
+
+    @cached_property
+    def places(self) -> tuple[Target, ...]:
+        """Where each of `calls` runs."""
+        own = (self.target for _ in calls_of(self.steps))
+        return (*own, *(place for p in self.parts for place in p.places))
+
+    @cached_property
+    def transfers(self) -> tuple[Transfer, ...]:
+        """The copies between the host and the device, but for those of a whole device program."""
+        return tuple(s for s in self.part_steps if isinstance(s, Transfer))
 
     @cached_property
     def host_calls(self) -> tuple[HostCall, ...]:
         """The calls of host functions in `steps`, in the order of their numbers."""
-        return tuple(host_calls_of(self.steps))
+        return (*host_calls_of(self.steps), *(c for p in self.parts for c in p.host_calls))
 
     @property
     def needs_callbacks(self) -> bool:

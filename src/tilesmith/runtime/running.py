@@ -15,6 +15,10 @@ def executable(program: Program, threads: int | None = None) -> Executable:
     Raises ModelError if this machine lacks what it was compiled for, DeviceError if its device is
     not there or has not enough memory.
     """
+    if program.parts:
+        from .partitioned import PartitionedExecutable
+
+        return PartitionedExecutable(program, threads)
     if program.target.device is None:
         from .executable import Executable
 

@@ -1,6 +1,7 @@
 """The `.tsm` file: a program in one file.
 
-A ZIP archive without compression: `manifest.json`, `code/N.o` and `weights.bin`.  All of it is read
+A ZIP archive without compression: `manifest.json`, `code/N.o` and `weights.bin`; of a program that
+consists of parts also `parts/N.tsm`, each such a file.  All of it is read
 into memory of this process: a file that is overwritten or cut short later changes no executable.
 
 The cache keeps the weights in a file of their own, which programs and processes share: their
@@ -41,14 +42,15 @@ from tilesmith.perf.info import KernelInfo
 from tilesmith.support.cgroup import usable_memory
 from tilesmith.support.errors import ModelError, UsageError
 
-from .manifest import Reader, number, steps_out, text
+from .manifest import Reader, number, part_steps_in, part_steps_out, steps_out, text
 from .native import aligned_bytes
 from .program import Program, Symbol, TensorSpec
 
-FORMAT = 8
+FORMAT = 9
 _MANIFEST, _WEIGHTS = "manifest.json", "weights.bin"
 _MANIFEST_LIMIT = 64 << 20
 _CODE_LIMIT = 1 << 30
+_PART_LIMIT = 1 << 46
 _RANK_LIMIT = 16
 _PIECE = 4 << 20  # bytes of weights that are read or written at once
 _SUMMED = 64 << 10  # bytes that are added up for a checksum
@@ -99,12 +101,14 @@ def write_program(program: Program, f: IO[bytes], weights: str | None = None) ->
     code = {
         symbol: (f"code/{i}.o", data) for i, (symbol, data) in enumerate(program.objects.items())
     }
+    parts = {f"parts/{i}.tsm": to_bytes(p) for i, p in enumerate(program.parts)}
     manifest = to_manifest(program, {s: name for s, (name, _) in code.items()})
+    manifest["parts"] = {name: hashlib.sha256(data).hexdigest() for name, data in parts.items()}
     if weights is not None:
         manifest["weights_apart"] = weights
     with zipfile.ZipFile(f, "w", zipfile.ZIP_STORED) as z:
         z.writestr(zipfile.ZipInfo(_MANIFEST, _DATE), json.dumps(manifest).encode())
-        for name, data in code.values():
+        for name, data in (*code.values(), *parts.items()):
             z.writestr(zipfile.ZipInfo(name, _DATE), data)
         if weights is not None:
             return
@@ -192,7 +196,8 @@ def _read(
         )
     apart = manifest.get("weights_apart") if find_weights is not None else None
     own = {_MANIFEST} if apart is not None else {_MANIFEST, _WEIGHTS}
-    if set(entries) != own | {c["file"] for c in code.values()}:
+    parts = manifest["parts"]
+    if set(entries) != own | {c["file"] for c in code.values()} | {*parts}:
         _bad(path, "its entries are not those that the manifest lists")
     objects = {}
     for symbol, c in code.items():
@@ -200,6 +205,12 @@ def _read(
         if hashlib.sha256(data).hexdigest() != c["sha256"]:
             _bad(path, f"the code of {symbol} does not match its checksum")
         objects[symbol] = data
+    found = []
+    for name, digest in parts.items():
+        data = _contents(path, z, entries, name, _PART_LIMIT)
+        if hashlib.sha256(data).hexdigest() != digest:
+            _bad(path, f"{name} does not match its checksum")
+        found.append(from_bytes(data))
     if find_weights is not None and apart is not None:
         blob = _weights_apart(path, find_weights(apart), weights)
     else:
@@ -209,7 +220,8 @@ def _read(
     return Program(
         program.inputs, program.outputs, program.steps, program.arena_bytes, program.scratch_bytes,
         blob, objects, program.target, program.metadata, program.kernels,
-        program.symbols, program.size_values, program.in_place,
+        program.symbols, program.size_values, program.in_place, tuple(found),
+        program.part_steps,
     )  # fmt: skip
 
 
@@ -276,6 +288,7 @@ def to_manifest(program: Program, files: dict[str, str]) -> dict[str, Any]:
         "inputs": [_spec_out(s) for s in program.inputs],
         "outputs": [_spec_out(s) for s in program.outputs],
         "steps": steps_out(program.steps),
+        "part_steps": part_steps_out(program.part_steps),
         "arena_bytes": program.arena_bytes,
         "scratch_bytes": program.scratch_bytes,
         "weights_bytes": program.constants.nbytes,
@@ -329,7 +342,9 @@ def from_manifest(m: dict[str, Any]) -> tuple[Program, dict[str, dict[str, str]]
             raise ValueError(f"the code of {symbol} has a malformed file name or checksum")
     if ENTRY not in code and target.device is None:
         raise ValueError(f"there is no {ENTRY}")
-    if symbols and (SIZES not in code or values < OUTPUTS):
+    if not all(re.fullmatch(r"parts/[0-9]{1,9}\.tsm", name) for name in m["parts"]):
+        raise ValueError("a part has a malformed file name")
+    if symbols and not m["parts"] and (SIZES not in code or values < OUTPUTS):
         raise ValueError(f"there is no {SIZES}")
     steps = Reader(limits, room, code, memory).steps(m["steps"])
     if not isinstance(m["metadata"], dict):
@@ -343,7 +358,7 @@ def from_manifest(m: dict[str, Any]) -> tuple[Program, dict[str, dict[str, str]]
             raise ValueError(f"output {outputs[o]} does not fit the memory of {inputs[i]}")
     program = Program(
         inputs, outputs, steps, arena, scratch, aligned_bytes(0), {}, target, m["metadata"],
-        kernels, symbols, values, pairs,
+        kernels, symbols, values, pairs, (), part_steps_in(m["part_steps"], len(m["parts"])),
     )  # fmt: skip
     return program, code, weights
 

@@ -131,7 +131,7 @@ class Options:
         default="warn",
         metadata=about(
             "Operators without native code: warn and run them on the host, by ONNX's reference "
-            "evaluator, or error.",
+            "evaluator, or error. So for those that a device can't run: on the CPU.",
             group=COMPILING,
         ),
     )

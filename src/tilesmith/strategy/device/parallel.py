@@ -14,13 +14,14 @@ iteration.  It is for nests that are not scheduled for devices.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
-from tilesmith.ir.expr import Expr, Load, Var, const, free_vars
+from tilesmith.ir.expr import Const, Expr, Load, Var, const, free_vars
 from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.ir.simplify import simplify
 from tilesmith.loop.nodes import Allocate, Buffer, For, Func, If, LetStmt, Stmt, Store
-from tilesmith.loop.visit import map_stmt, rebuild, walk
+from tilesmith.loop.visit import children, map_stmt, rebuild, walk
 from tilesmith.te.rewrite import map_loads
 
 
@@ -38,6 +39,47 @@ def launch_parallel(func: Func, threads: int) -> Func:
 
     body = outside(func.body)
     return func if body is func.body else replace(func, body=body)
+
+
+LONGEST = 1024
+"""Steps of a thread's loops that fewer threads than a wave may take without being slow."""
+
+
+def is_sequential(func: Func, wave: int) -> bool:
+    """True for a kernel that is not launched yet and has a long loop nest with fewer independent
+    iterations than `wave` threads: a core of a CPU runs that sooner.
+    """
+    return any(
+        (n := _independent(loop)) < wave and _steps(loop) > n * LONGEST
+        for loop in _outermost(func.body)
+    )
+
+
+def _outermost(s: Stmt) -> Iterator[For]:
+    if isinstance(s, For):
+        yield s
+    else:
+        for part in children(s):
+            yield from _outermost(part)
+
+
+def _independent(s: For) -> int:
+    """Iterations of parallel loops directly inside each other."""
+    if s.kind != "parallel":
+        return 1
+    return _count(s) * (_independent(s.body) if isinstance(s.body, For) else 1)
+
+
+def _count(s: For) -> int:
+    """Iterations of a loop; 1 where that is no constant."""
+    extent = simplify(s.extent)
+    return int(extent.value) if isinstance(extent, Const) else 1
+
+
+def _steps(s: Stmt) -> int:
+    """Iterations of the loops in `s`, of those after each other the longest."""
+    inside = max((_steps(part) for part in children(s)), default=1)
+    return inside * _count(s) if isinstance(s, For) else inside
 
 
 def _launch(s: For, threads: int) -> Stmt:

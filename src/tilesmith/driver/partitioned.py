@@ -1,0 +1,191 @@
+"""Models for a device of which parts run on the CPU: what the device can't run, and why."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tilesmith.codegen.part_steps import PartCall, PartStep, Results, Transfer
+from tilesmith.graph.control import Control, If, Loop
+from tilesmith.graph.host import Host
+from tilesmith.graph.measure import Measure
+from tilesmith.graph.nodes import Fused, Graph, Node
+from tilesmith.graph.parts import Download, Part, Upload, verify_places
+from tilesmith.graph.passes.partition import partition
+from tilesmith.graph.text import print_graph
+from tilesmith.ir.dtypes import f64
+from tilesmith.ir.symbols import symbols_of
+from tilesmith.ir.text import Names
+from tilesmith.ir.types import TensorType
+from tilesmith.ops.base import Op
+from tilesmith.runtime.native import ALIGNMENT, zeroed_bytes
+from tilesmith.runtime.program import Program, Symbol
+from tilesmith.strategy.cpu.irregular import lower_irregular
+from tilesmith.strategy.device.parallel import is_sequential
+from tilesmith.support.errors import TilesmithError, UnsupportedError
+
+from .assembly import spec_of
+from .kernels import canonical
+from .passes import before_parts, lower_loops
+from .session import Session
+
+_log = logging.getLogger("tilesmith")
+
+
+def parts_of(graph: Graph, session: Session) -> tuple[Graph | None, Mapping[Node, str]]:
+    """A graph as parts for the target, a device, and for the CPU; None if all of it can run on the
+    device.  And the nodes that the device can't run, each with the reason.
+
+    Raises UnsupportedError for such nodes if options say fallback="error".
+    """
+    if session.target.device is None:
+        return None, {}
+    graph = before_parts(graph, session)
+    reasons = _refused(graph, session)
+    if not reasons:
+        return None, {}
+    if session.options.fallback == "error":
+        raise UnsupportedError(
+            f"target {session.target.name!r} can't run {_counted(reasons)}; "
+            'fallback="warn" runs these on the CPU'
+        )
+    found = partition(graph, reasons.keys(), _is_light)
+    if found is None:
+        found = partition(graph, graph.nodes, _is_light)
+        reasons = {**dict.fromkeys(graph.nodes, "sizes that other parts measure"), **reasons}
+    assert found is not None  # one part knows what it measures
+    verify_places(found)
+    session.dumper("parts", found, print_graph)
+    return found, reasons
+
+
+def _refused(graph: Graph, session: Session) -> dict[Node, str]:
+    """What the device can't run, with the reasons."""
+    found: dict[Node, str] = {}
+    tried: dict[tuple[Op, tuple[TensorType, ...]], str] = {}
+    for node in graph.nodes:
+        reason = _shown_refusal(node, session)
+        if not reason and node.op.is_irregular():
+            key = (node.op, tuple(v.type for v in node.inputs))
+            if key not in tried:
+                tried[key] = _tried(node, session)
+            reason = tried[key]
+        if reason:
+            found[node] = reason
+    return found
+
+
+def _shown_refusal(node: Node, session: Session) -> str:
+    """Why the device can't run a node, as its operator and types show; empty if it may."""
+    op, device = node.op, session.target.device
+    assert device is not None
+    if isinstance(op, Measure):
+        return "sizes that depend on data"
+    if isinstance(op, Host):
+        return "a function of the host"
+    if isinstance(op, (If, Loop)):
+        return "control flow"
+    values = (*node.inputs, *node.outputs)
+    if node.symbols or not all(v.type.is_static for v in values):
+        return "sizes that only a run knows"
+    if any(v.dtype.is_host for v in values):
+        return "values of the host"
+    if any(v.dtype is f64 for v in values) and not device.has_f64:
+        return "f64, which the device has not"
+    return ""
+
+
+def _tried(node: Node, session: Session) -> str:
+    """Why the device can't run an operator that is written as loops; empty if it can."""
+    inputs = dict.fromkeys(node.inputs)
+    names = {v: replace(v, name=f"in{i}") for i, v in enumerate(inputs)}
+    outputs = tuple(replace(v, name=f"out{i}") for i, v in enumerate(node.outputs))
+    inside = Node(node.op, tuple(names[v] for v in node.inputs), outputs)
+    labels = tuple(v.name for v in outputs)
+    body = canonical(Graph("k", tuple(names.values()), (), (inside,), outputs, labels))
+    device = session.target.device
+    assert device is not None
+    try:
+        if is_sequential(lower_irregular(body, session.target, "k"), device.wave):
+            return "too few independent iterations"
+        func = session.group(body).lower("k")
+        session.backend.emit(lower_loops(func, session), session.target)
+    except TilesmithError as e:
+        _log.debug("%s is not for the device: %s", node.op.name, e)
+        return "no code for the device"
+    return ""
+
+
+def _is_light(node: Node) -> bool:
+    """True for an operator that computes each element of few others: no reduction, no loops."""
+    if isinstance(node.op, (Control, Fused)) or not node.op.is_primitive():
+        return False
+    found = node.op.tensors(*(v.type for v in node.inputs))
+    return not any(getattr(t.op, "reduce_axis", ()) for t in found.outputs)
+
+
+def _counted(reasons: Mapping[Node, str]) -> str:
+    """Operators with their reasons, for a message."""
+    counts = Counter((n.op.name, why) for n, why in reasons.items())
+    return ", ".join(
+        f"{name}{f' x{count}' if count > 1 else ''} ({why})"
+        for (name, why), count in counts.most_common()
+    )
+
+
+def on_cpu(session: Session) -> Session:
+    """The session that compiles the parts for the CPU."""
+    cpu = Session.of(session.options, target="native")
+    return replace(
+        cpu,
+        timings=session.timings,
+        dumper=session.dumper,
+        constraints=session.constraints,
+        outside=session.outside,
+    )
+
+
+def joined(
+    outer: Graph, parts: Mapping[Node, Program], reasons: Mapping[Node, str], session: Session
+) -> Program:
+    """The program that calls the programs of the parts."""
+    number = {v: i for i, v in enumerate(outer.inputs)}
+    steps: list[PartStep] = []
+    programs: list[Program] = []
+    for node in outer.nodes:
+        for v in node.outputs:
+            number[v] = len(number)
+        given, made = (tuple(number[v] for v in vs) for vs in (node.inputs, node.outputs))
+        if isinstance(node.op, Part):
+            steps.append(PartCall(len(programs), given, made))
+            programs.append(parts[node])
+        else:
+            assert isinstance(node.op, (Upload, Download))
+            (source,), (to,) = given, made
+            steps.append(Transfer(source, to, isinstance(node.op, Upload)))
+    steps.append(Results(tuple(number[v] for v in outer.outputs)))
+    names = Names()
+    symbols = symbols_of(d for v in outer.inputs for d in v.shape)
+    for symbol in symbols:  # the names that callers use come first
+        names(symbol)
+    outputs = zip(outer.outputs, outer.output_names, strict=True)
+    counts = Counter((n.op.name, why) for n, why in reasons.items())
+    told = [[name, why, count] for (name, why), count in sorted(counts.items())]
+    return Program(
+        tuple(spec_of(v, v.name, names) for v in outer.inputs),
+        tuple(spec_of(v, name, names) for v, name in outputs),
+        (),
+        0,
+        0,
+        zeroed_bytes(ALIGNMENT),
+        {},
+        session.target,
+        {"name": outer.name, "on_cpu": told},
+        {symbol: info for p in programs for symbol, info in p.kernels.items()},
+        tuple(Symbol(names(v), v.sizes) for v in symbols if v.sizes is not None),
+        in_place=outer.in_place,
+        parts=tuple(programs),
+        part_steps=tuple(steps),
+    )

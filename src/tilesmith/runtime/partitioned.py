@@ -1,0 +1,167 @@
+"""A compiled model of which parts run on a device and parts on the CPU.
+
+Values go from part to part where they are: on the device in its memory, on the host as arrays.
+Only the program's `Transfer` steps copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from tilesmith.codegen.part_steps import PartCall, Results, Transfer
+from tilesmith.support.errors import InternalError, ModelError
+
+from .arrays import as_output, as_stored, at_home, beginning, check_apart, is_torch, to_torch
+from .device_executable import DeviceExecutable
+from .executable import Executable
+from .program import Program, TensorSpec
+
+
+class PartitionedExecutable(Executable):
+    """An `Executable` whose parts run on a device and on the CPU; see `Executable` for how it is
+    called.
+
+    Calls from several threads follow each other.
+    """
+
+    def __init__(self, program: Program, threads: int | None = None) -> None:
+        """threads: of the parts on the CPU.
+
+        Raises DeviceError if there is no device, or if it has not enough memory.
+        """
+        self.program = program
+        self._single = len(program.outputs) == 1
+        self._host = None
+        self._input_count = len(program.inputs)
+        self._input_names = dict.fromkeys(s.name for s in program.inputs)
+        self._output_names = [s.name for s in program.outputs]
+        self._lock = Lock()
+        self._memory: dict[int, tuple[Any, TensorSpec]] = {}  # of values on the device
+        self._executables: list[Executable] = [
+            self._made(call, program.parts[call.part], threads)
+            for call in program.part_steps
+            if isinstance(call, PartCall)
+        ]
+        self._check_steps()
+        self.threads = max((e.threads for e in self._executables), default=threads or 1)
+
+    def _made(self, call: PartCall, part: Program, threads: int | None) -> Executable:
+        if part.target.device is None:
+            return Executable(part, threads)
+        there = {i: self._memory[a][0] for i, a in enumerate(call.inputs) if a in self._memory}
+        exe = DeviceExecutable(part, threads, there)
+        places = zip(
+            (*call.inputs, *call.outputs),
+            (*exe.input_memory, *exe.output_memory),
+            (*part.inputs, *part.outputs),
+            strict=True,
+        )
+        for place, memory, spec in places:
+            self._memory.setdefault(place, (memory, spec))
+        return exe
+
+    def _check_steps(self) -> None:
+        """Raises ModelError for steps that read what is not there."""
+        known = {*range(len(self.inputs))}
+        number = 0
+        for step in self.program.part_steps:
+            if isinstance(step, PartCall):
+                part = self.program.parts[step.part]
+                read, made = step.inputs, step.outputs
+                fits = (len(read), len(made)) == (len(part.inputs), len(part.outputs))
+                fits, number = fits and step.part == number, number + 1
+            elif isinstance(step, Transfer):
+                read, made = (step.source,), (step.to,)
+                fits = (step.to if step.to_device else step.source) in self._memory
+            else:
+                read = step.values if isinstance(step, Results) else ()
+                made, fits = (), isinstance(step, Results) and len(read) == len(self.outputs)
+            if not fits or not known.issuperset(read):
+                raise ModelError(f"the steps of the program do not fit its parts: {step}")
+            known.update(made)
+        if not self.program.part_steps or not isinstance(self.program.part_steps[-1], Results):
+            raise ModelError("the steps of the program do not fit its parts: no results at the end")
+
+    def __call__(self, *arrays: Any, out: Any = None) -> Any:
+        """As `Executable` says.  Raises DeviceError too, if the device fails."""
+        stored = self._stored(arrays)
+        given = at_home(self.program, arrays, self._given(out))
+        homes = {i for _, i in self.program.in_place}
+        with self._lock:
+            found = self._run(stored)
+        specs = [
+            s if s.dtype.is_host else TensorSpec(s.name, s.dtype, np.shape(r))
+            for s, r in zip(self.outputs, found, strict=True)
+        ]
+        kept = [None if g is None else as_output(g, s) for g, s in zip(given, specs, strict=True)]
+        check_apart(
+            [
+                (f"input {s.name!r}", a)
+                for i, (s, a) in enumerate(zip(self.inputs, stored, strict=True))
+                if i not in homes and not s.dtype.is_host
+            ],
+            [(f"output {s.name!r}", k) for s, k in zip(specs, kept, strict=True) if k is not None],
+        )
+        for k, r in zip(kept, found, strict=True):
+            if k is not None:
+                k[...] = as_stored(r)
+        fresh = [
+            to_torch(r) if any(map(is_torch, arrays)) and not s.dtype.is_host else r
+            for r, s in zip(found, self.outputs, strict=True)
+        ]
+        results = tuple(
+            f if g is None else beginning(g, np.shape(f)) for f, g in zip(fresh, given, strict=True)
+        )
+        return results[0] if self._single else results
+
+    def _run(self, stored: Sequence[Any]) -> list[Any]:
+        """The results, each an array of its own."""
+        values: dict[int, Any] = {}
+        for i, (array, spec) in enumerate(zip(stored, self.inputs, strict=True)):
+            values[i] = array if spec.dtype.is_host else array.view(spec.dtype.numpy)
+        parts = iter(self._executables)
+        for step in self.program.part_steps:
+            if isinstance(step, PartCall):
+                self._call_part(next(parts), step, values)
+            elif isinstance(step, Transfer):
+                self._transfer(step, values)
+            else:
+                assert isinstance(step, Results)
+                return self._taken(step.values, values)
+        raise InternalError("the program has no results")
+
+    def _call_part(self, exe: Executable, step: PartCall, values: dict[int, Any]) -> None:
+        if isinstance(exe, DeviceExecutable):
+            exe.run_there()
+            return
+        found = exe(*(values[a] for a in step.inputs))
+        results = (found,) if len(step.outputs) == 1 else found
+        values.update(zip(step.outputs, results, strict=True))
+
+    def _transfer(self, step: Transfer, values: dict[int, Any]) -> None:
+        device = next(e for e in self._executables if isinstance(e, DeviceExecutable)).device
+        memory, spec = self._memory[step.to if step.to_device else step.source]
+        if step.to_device:
+            device.write(memory, as_stored(values[step.source]))
+            return
+        values[step.to] = array = np.empty(spec.static_shape, spec.dtype.numpy)
+        device.read(as_stored(array), memory)
+
+    def _taken(self, places: Sequence[int], values: Mapping[int, Any]) -> list[Any]:
+        """The results: inputs, and those of which there are two, are copied."""
+        seen: set[int] = set()
+        found: list[Any] = []
+        for a in places:
+            value = values[a]
+            again = a < len(self.inputs) or a in seen
+            found.append(value.copy() if again and isinstance(value, np.ndarray) else value)
+            seen.add(a)
+        return found
+
+    def trim(self) -> int:
+        """Give memory that no call and no result of the parts uses back to the system."""
+        return sum(e.trim() for e in self._executables)
