@@ -54,7 +54,7 @@ class Arithmetic(Builder):
         super().__init__()
         self.target = target
         self.strict = False  # see `emit`
-        self.has_fma = "fma" in target.features or not target.triple.startswith("x86")
+        self.has_fma = target.has_fma
         self.libm: set[tuple[str, str, int]] = set()  # (symbol, type, arguments) to declare
 
     def round(self, dtype: DType, lanes: int, value: str) -> str:

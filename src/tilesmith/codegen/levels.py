@@ -72,6 +72,10 @@ LEVELS: dict[str, Level] = {
         "riscv64-unknown-linux-gnu", "generic-rv64", _RV64 | {"v", "zvl128b"}, 128, 32,
         vector_ports=1,
     ),
+    "wasm32": Level(
+        "wasm32-unknown-unknown", "generic", frozenset({"simd128", "bulk-memory", "sign-ext"}),
+        128, 16, vector_ports=2,
+    ),
 }  # fmt: skip
 """By name.  RISC-V without vectors counts its floating-point registers, each of one f64."""
 

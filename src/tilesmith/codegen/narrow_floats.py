@@ -45,15 +45,10 @@ class _Lanes:
         return self.b.emit(f"bitcast {self.int} {bits} to {self.float}")
 
 
-def has_half(target: Target) -> bool:
-    """True if the machine converts float16 itself."""
-    return "f16c" in target.features or not target.triple.startswith("x86")
-
-
 def widen(b: Builder, target: Target, dtype: DType, stored: str, lanes: int) -> str:
     """The `float` value of `i16` bits."""
     v = _Lanes(b, lanes)
-    if dtype.name == "f16" and has_half(target):
+    if dtype.name == "f16" and target.has_half:
         half = b.emit(f"bitcast {v.short} {stored} to {vector('half', lanes)}")
         return b.emit(f"fpext {vector('half', lanes)} {half} to {v.float}")
     wide = b.emit(f"zext {v.short} {stored} to {v.int}")
@@ -72,7 +67,7 @@ def widen(b: Builder, target: Target, dtype: DType, stored: str, lanes: int) -> 
 def narrow(b: Builder, target: Target, dtype: DType, value: str, lanes: int) -> str:
     """The `i16` bits of a `float` value, rounded."""
     v = _Lanes(b, lanes)
-    if dtype.name == "f16" and has_half(target):
+    if dtype.name == "f16" and target.has_half:
         half = b.emit(f"fptrunc {v.float} {value} to {vector('half', lanes)}")
         return b.emit(f"bitcast {vector('half', lanes)} {half} to {v.short}")
     if dtype.name == "bf16":

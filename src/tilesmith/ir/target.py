@@ -22,6 +22,14 @@ longer than the average.
 """
 
 
+FUSING = {"x86_64": "fma", "wasm32": "relaxed-simd"}
+"""By architecture, the feature with which multiply-adds are one instruction; elsewhere they always
+are.
+"""
+HALF_CONVERTING = {"x86_64": "f16c", "wasm32": "fp16"}
+"""The same for conversions of f16."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """A CPU, or a device that a program on this machine gives work to.
@@ -46,6 +54,21 @@ class Target:
     threads: int = 2
     backend: str = "cpu"
     device: Device | None = None
+
+    @property
+    def architecture(self) -> str:
+        """LLVM's name of the kind of processor, such as `x86_64`."""
+        return self.triple.split("-")[0]
+
+    @property
+    def has_fma(self) -> bool:
+        """Whether a multiply-add is one instruction, rounded once."""
+        return FUSING.get(self.architecture) in {None, *self.features}
+
+    @property
+    def has_half(self) -> bool:
+        """Whether an instruction converts f16."""
+        return HALF_CONVERTING.get(self.architecture) in {None, *self.features}
 
     def vector_lanes(self, element_bytes: int) -> int:
         """Elements of that size in one vector register."""

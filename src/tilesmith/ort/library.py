@@ -19,7 +19,9 @@ from tilesmith.runtime.arrays import stored_shape
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.program import Program, TensorSpec
 from tilesmith.runtime.standalone.export import (
+    check_extents,
     check_programs,
+    check_system,
     places_of,
     program_objects,
     runtime_objects,
@@ -130,25 +132,19 @@ def _graph_of(
 
 def _check(name: str, programs: Sequence[Program]) -> None:
     check_programs(programs)
+    check_system(programs)
     first = programs[0]
+    check_extents(first)
     if first.in_place:
         raise UsageError(
             f"operator {name}: its outputs can't live in inputs, which belong to the session; "
             "compile it without in_place="
         )
-    symbols = {s.name for s in first.symbols}
     for spec in (*first.inputs, *first.outputs):
         if spec.dtype not in CODES or stored_shape(spec) != spec.shape:
             raise UsageError(
                 f"operator {name}: {spec.name} has elements of {spec.dtype}; expected a type of "
                 "ONNX of whole bytes"
-            )
-    for spec in first.inputs:
-        formulas = [d for d in spec.shape if not isinstance(d, int) and str(d) not in symbols]
-        if formulas:
-            raise UsageError(
-                f"operator {name}: input {spec.name} has extent {formulas[0]}; expected a number "
-                "or a symbol.  Fix dimensions with shapes=, or name this one in the model"
             )
 
 

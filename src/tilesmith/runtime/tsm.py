@@ -34,7 +34,6 @@ import numpy as np
 
 from tilesmith.codegen.context import ABI
 from tilesmith.codegen.functions import ENTRY, OUTPUTS, SIZES
-from tilesmith.codegen.targets import host, missing_features
 from tilesmith.ir.dtypes import by_name
 from tilesmith.ir.sizes import LARGEST, Sizes
 from tilesmith.ir.target import Target
@@ -186,14 +185,6 @@ def _read(
         program, code, weights = from_manifest(manifest)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as e:
         _bad(path, f"its manifest is malformed: {type(e).__name__}: {e}")
-    missing = missing_features(host(), program.target)
-    if missing:
-        raise ModelError(
-            f"{path} was compiled for {program.target.name} ({program.target.cpu}) and needs "
-            "CPU features that this machine "
-            f"lacks: {', '.join(missing)}; compile the model for this machine, or for a common "
-            "level like x86-64-v3"
-        )
     apart = manifest.get("weights_apart") if find_weights is not None else None
     own = {_MANIFEST} if apart is not None else {_MANIFEST, _WEIGHTS}
     parts = manifest["parts"]

@@ -23,6 +23,7 @@ from tilesmith.support.version import VERSION
 from .elf import private
 from .tables import Weights, function_name, header, source, template
 from .toolchain import SOURCES, Toolchain, toolchain
+from .wasm import is_module, write_module
 
 Format: TypeAlias = Literal["shared", "static", "object"]
 WeightsPlace: TypeAlias = Literal["file", "inside"]
@@ -78,9 +79,12 @@ def export(
     """
     _check_names(programs, name, format, weights)
     check_programs(programs)
-    tools = toolchain(programs[0].target)
     folder = Path(folder)
     try:
+        if is_module(programs[0].target):
+            return _write_module(programs, folder, name, format, weights)
+        check_system(programs)
+        tools = toolchain(programs[0].target)
         for part in ("include", "lib/pkgconfig"):
             (folder / part).mkdir(parents=True, exist_ok=True)
         return _write(programs, folder, name, format, weights, threads, tools)
@@ -105,12 +109,6 @@ def _check_names(programs: Sequence[Program], name: str, format: str, weights: s
 
 def check_programs(programs: Sequence[Program]) -> None:
     """Raises UsageError for programs that can't stand in a library, or not in one library."""
-    for t in (p.target for p in programs):
-        if t.device is not None or "-linux-" not in t.triple:
-            raise UsageError(
-                f"a C library is for a CPU under Linux: expected such a target, found {t.name!r} "
-                f"({t.triple})"
-            )
     kinds = sorted({p.target.triple for p in programs})
     if len(kinds) > 1:
         raise UsageError(f"one library is for one kind of processor, not {', '.join(kinds)}")
@@ -132,6 +130,52 @@ def check_programs(programs: Sequence[Program]) -> None:
                 f"a run computes {p.size_values} sizes, a library's at most {MOST_VALUES}; fix "
                 "some dimensions with shapes="
             )
+
+
+def check_system(programs: Sequence[Program]) -> None:
+    """Raises UsageError for targets that have no C libraries."""
+    for t in (p.target for p in programs):
+        if t.device is not None or "-linux-" not in t.triple:
+            raise UsageError(
+                f"a C library is for a CPU under Linux: expected such a target, found {t.name!r} "
+                f"({t.triple})"
+            )
+
+
+def check_extents(program: Program) -> None:
+    """Raises UsageError for inputs that have an extent which others determine: whoever calls the
+    program compares shapes with numbers and symbols.
+    """
+    symbols = {s.name for s in program.symbols}
+    for spec in program.inputs:
+        for extent in spec.shape:
+            if not isinstance(extent, int) and str(extent) not in symbols:
+                raise UsageError(
+                    f"input {spec.name} has extent {extent}; expected a number or a symbol.  Fix "
+                    "dimensions with shapes=, or name this one in the model"
+                )
+
+
+def _write_module(
+    programs: Sequence[Program], folder: Path, name: str, format: Format, weights: WeightsPlace
+) -> Exported:
+    """A WebAssembly module and its scripts."""
+    if format != "shared" or len(programs) > 1:
+        raise UsageError(
+            "a WebAssembly module has one program and one format: expected one target and "
+            f"'shared', found {len(programs)} and {format!r}"
+        )
+    program = programs[0]
+    check_extents(program)
+    folder.mkdir(parents=True, exist_ok=True)
+    (place,), file_bytes = places_of(programs, name, weights)
+    files = write_module(program, folder, name, place, file_bytes)
+    written = folder / f"{name}.weights" if file_bytes else None
+    if written is not None:
+        _write_weights(written, programs, [place], file_bytes)
+        files.append(written)
+    inside = 0 if written else program.constants.nbytes
+    return Exported(files[0], files[2], written, tuple(files), files[0].stat().st_size - inside)
 
 
 def _write(

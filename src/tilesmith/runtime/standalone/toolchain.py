@@ -34,21 +34,24 @@ class Toolchain:
 
     compiler: compiles and links C.
     archiver: makes static libraries.
+    flags: of every call of the compiler.
     """
 
     compiler: tuple[str, ...]
     archiver: tuple[str, ...]
+    flags: tuple[str, ...] = FLAGS
 
     def compile(self, source: Path, to: Path, *flags: str) -> None:
         """An object of a C or assembly file.  Raises UsageError as all methods do."""
         includes = (f"-I{SOURCES}", f"-I{SOURCES / 'library'}")
-        self._run((*self.compiler, *FLAGS, *includes, *flags, "-c", str(source), "-o", str(to)))
+        self._run(
+            (*self.compiler, *self.flags, *includes, *flags, "-c", str(source), "-o", str(to))
+        )
 
     def shared(self, objects: Sequence[Path], to: Path) -> None:
         """A shared library, which stays loaded: the threads of its pool run its code."""
         stays = ("-Wl,-z,nodelete", f"-Wl,-soname,{to.name}", "-Wl,-z,noexecstack")
-        files = map(str, objects)
-        self._run((*self.compiler, "-shared", "-o", str(to), *files, *stays, "-lm", "-pthread"))
+        self.link(objects, to, "-shared", *stays, "-lm", "-pthread")
 
     def static(self, objects: Sequence[Path], to: Path) -> None:
         """A static library."""
@@ -57,7 +60,11 @@ class Toolchain:
 
     def merged(self, objects: Sequence[Path], to: Path) -> None:
         """One object."""
-        self._run((*self.compiler, "-r", "-nostdlib", "-o", str(to), *map(str, objects)))
+        self.link(objects, to, "-r", "-nostdlib")
+
+    def link(self, objects: Sequence[Path], to: Path, *flags: str) -> None:
+        """A file that the linker makes of objects."""
+        self._run((*self.compiler, "-o", str(to), *map(str, objects), *flags))
 
     def _run(self, command: Sequence[str]) -> None:
         run = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -119,5 +119,4 @@ def conversion_instructions(low: DType, target: Target) -> int:
     """Instructions that make a vector of f32 from one of a low type."""
     if low.name == "bf16":
         return 2  # zeros below the bits: widen, shift
-    has_half = "f16c" in target.features or not target.triple.startswith("x86")
-    return 1 if has_half else SOFTWARE_HALF
+    return 1 if target.has_half else SOFTWARE_HALF

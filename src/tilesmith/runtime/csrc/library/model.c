@@ -161,6 +161,14 @@ static void *read_file(const char *path, int64_t bytes) {
 }
 
 static void free_file(void *data, int64_t bytes) { munmap(data, (size_t)bytes); }
+#elif defined(__wasm__)
+/* WebAssembly has no files: weights are in memory that the host fills. */
+static void *read_file(const char *path, int64_t bytes) {
+    (void)path, (void)bytes;
+    return NULL;
+}
+
+static void free_file(void *data, int64_t bytes) { (void)data, (void)bytes; }
 #else
 static void *read_file(const char *path, int64_t bytes) {
     FILE *file = fopen(path, "rb");

@@ -1,0 +1,166 @@
+// NAME: a model compiled by Tilesmith VERSION.  See NAME.d.mts for the types.
+//
+//     import { load } from "./NAME.mjs";
+//     const model = await load();
+//     const { FIRST_OUTPUT } = model.run({ FIRST_INPUT });
+
+const DESCRIPTION = TENSORS;
+
+const ARRAYS = {
+    f32: Float32Array, f64: Float64Array, i8: Int8Array, i16: Int16Array, i32: Int32Array, i64: BigInt64Array,
+    u8: Uint8Array, u16: Uint16Array, u32: Uint32Array, u64: BigUint64Array, bool: Uint8Array,
+    f16: Uint16Array, bf16: Uint16Array, // their bits
+};
+
+export const inputs = DESCRIPTION.inputs;
+export const outputs = DESCRIPTION.outputs;
+export const symbols = DESCRIPTION.symbols;
+
+export class TilesmithError extends Error {
+    constructor(message, code = 0) {
+        super(message);
+        this.name = "TilesmithError";
+        this.code = code;
+    }
+}
+
+async function contents(given, name) {
+    if (given instanceof ArrayBuffer || ArrayBuffer.isView(given)) return given;
+    const url = given ?? new URL(name, import.meta.url);
+    if (String(url).startsWith("file:")) {
+        const { readFile } = await import("node:fs/promises");
+        return readFile(new URL(url));
+    }
+    const response = await fetch(url);
+    if (!response.ok) throw new TilesmithError(`${url}: expected a file, found HTTP status ${response.status}`);
+    return response.arrayBuffer();
+}
+
+/** A model of its own, with memory of its own.  See NAME.d.mts. */
+export async function load(options = {}) {
+    const module = options.module instanceof WebAssembly.Module
+        ? options.module
+        : await WebAssembly.compile(await contents(options.module, "NAME.wasm"));
+    const weights = DESCRIPTION.weightsBytes ? await contents(options.weights, "NAME.weights") : new Uint8Array();
+    return new Model(await WebAssembly.instantiate(module), weights);
+}
+
+class Model {
+    #wasm; #model; #weights = 0; #arena = 0; #arenaBytes = 0; #blocks = new Map();
+
+    constructor(instance, weights) {
+        this.#wasm = instance.exports;
+        this.#wasm._initialize();
+        const bytes = weights.byteLength;
+        if (bytes !== DESCRIPTION.weightsBytes)
+            throw new TilesmithError(`weights: expected ${DESCRIPTION.weightsBytes} bytes, found ${bytes}`);
+        if (bytes) {
+            this.#weights = this.#allocate(bytes);
+            const source = ArrayBuffer.isView(weights)
+                ? new Uint8Array(weights.buffer, weights.byteOffset, bytes) : new Uint8Array(weights);
+            new Uint8Array(this.#wasm.memory.buffer, this.#weights, bytes).set(source);
+        }
+        this.#model = this.#wasm.create(this.#weights, bytes);
+        if (!this.#model) this.#fail(this.#wasm.last_code());
+    }
+
+    /** Run the model once.  See NAME.d.mts. */
+    run(given) {
+        const wasm = this.#wasm, tensors = inputs.map(t => this.#checked(t, given[t.name]));
+        for (const name of Object.keys(given))
+            if (!inputs.some(t => t.name === name))
+                throw new TilesmithError(`expected inputs ${inputs.map(t => t.name).join(", ")}, found ${name}`);
+        const extents = this.#extents(tensors);
+        const pointers = this.#block("pointers", 4 * (inputs.length + outputs.length + 1));
+        const numbers = this.#block("extents", 8 * (symbols.length + 1));
+        const axes = outputs.reduce((n, t) => n + t.shape.length, 0);
+        const shapes = this.#block("shapes", 8 * (axes + 1));
+        new BigInt64Array(wasm.memory.buffer, numbers, symbols.length).set(extents.map(BigInt));
+        this.#check(wasm.sizes(this.#model, numbers, shapes));
+        const found = Array.from(new BigInt64Array(wasm.memory.buffer, shapes, axes), Number);
+        const results = outputs.map(t => ({ dtype: t.dtype, shape: found.splice(0, t.shape.length) }));
+        const bytes = wasm.arena_bytes(this.#model, numbers);
+        if (bytes > this.#arenaBytes || !this.#arena) {
+            wasm.release(this.#arena);
+            this.#arenaBytes = 0;
+            this.#arena = this.#allocate(bytes);
+            this.#arenaBytes = bytes;
+        }
+        const places = tensors.map((t, i) => this.#block(`input ${i}`, t.data.byteLength));
+        const homes = results.map((t, o) => outputs[o].home >= 0 ? places[outputs[o].home]
+            : this.#block(`output ${o}`, size(t.shape) * ARRAYS[t.dtype].BYTES_PER_ELEMENT));
+        const memory = wasm.memory.buffer; // nothing is allocated from here on
+        tensors.forEach((t, i) => new t.data.constructor(memory, places[i], t.data.length).set(t.data));
+        new Uint32Array(memory, pointers, places.length + homes.length).set([...places, ...homes]);
+        this.#check(wasm.run(this.#model, numbers, pointers, pointers + 4 * places.length, this.#arena));
+        return Object.fromEntries(results.map((t, o) => [outputs[o].name, {
+            ...t, data: new ARRAYS[t.dtype](memory, homes[o], size(t.shape)).slice(),
+        }]));
+    }
+
+    #checked(expected, given) {
+        if (given === undefined) throw new TilesmithError(`input ${expected.name} is missing`);
+        const isTensor = !ArrayBuffer.isView(given);
+        const data = isTensor ? given.data : given, shape = isTensor ? given.shape : expected.shape;
+        const where = `input ${expected.name}`;
+        if (!(data instanceof ARRAYS[expected.dtype]))
+            throw new TilesmithError(`${where}: expected ${ARRAYS[expected.dtype].name} for ${expected.dtype}, found ${
+                data?.constructor?.name}`);
+        if (!Array.isArray(shape) || shape.length !== expected.shape.length || !shape.every(Number.isInteger))
+            throw new TilesmithError(`${where}: expected {data, shape} with shape [${expected.shape}], found [${shape}]`);
+        expected.shape.forEach((n, axis) => {
+            if (typeof n === "number" && n !== shape[axis])
+                throw new TilesmithError(`${where}: expected shape [${expected.shape}], found [${shape}]`);
+        });
+        if (data.length !== size(shape))
+            throw new TilesmithError(`${where}: expected ${size(shape)} elements for shape [${shape}], found ${data.length}`);
+        return { data, shape };
+    }
+
+    #extents(tensors) {
+        return symbols.map(symbol => {
+            const found = new Set();
+            tensors.forEach((t, i) => t.shape.forEach((n, axis) => {
+                if (inputs[i].shape[axis] === symbol.name) found.add(n);
+            }));
+            const [extent] = found;
+            if (found.size !== 1 || extent < symbol.least || extent > symbol.most)
+                throw new TilesmithError(`extent ${symbol.name}: expected one number from ${symbol.least} to ${
+                    symbol.most}, found ${[...found].join(" and ")}`);
+            return extent;
+        });
+    }
+
+    /** Memory that this model keeps for a purpose. */
+    #block(purpose, bytes) {
+        const kept = this.#blocks.get(purpose);
+        if (kept && kept.bytes >= bytes) return kept.address;
+        if (kept) this.#wasm.release(kept.address);
+        this.#blocks.delete(purpose);
+        const address = this.#allocate(bytes);
+        this.#blocks.set(purpose, { address, bytes });
+        return address;
+    }
+
+    #allocate(bytes) {
+        const address = bytes >= 0 && bytes < 2 ** 32 ? this.#wasm.allocate(bytes) >>> 0 : 0;
+        if (!address) throw new TilesmithError(`there is no memory for ${bytes} bytes`);
+        return address;
+    }
+
+    #check(code) {
+        if (code) this.#fail(code);
+    }
+
+    #fail(code) {
+        const room = 512, text = this.#block("text", room);
+        const arena = code === 1 ? this.#arena : 0;
+        const length = this.#wasm.error(this.#model ?? 0, code, arena, text, room);
+        const bytes = new Uint8Array(this.#wasm.memory.buffer, text, Math.min(length, room - 1));
+        throw new TilesmithError(new TextDecoder().decode(bytes), code);
+    }
+}
+
+function size(shape) {
+    return shape.reduce((a, n) => a * n, 1);
+}

@@ -1,0 +1,140 @@
+"""A model as a WebAssembly module, with a JavaScript module that loads it in Node and browsers."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import tempfile
+from pathlib import Path
+
+from tilesmith.codegen.c.compiler import ZIG
+from tilesmith.codegen.functions import ENTRY, SIZES
+from tilesmith.ir.target import Target
+from tilesmith.runtime.arrays import stored_shape
+from tilesmith.runtime.program import Program, TensorSpec
+from tilesmith.support.errors import UsageError
+from tilesmith.support.version import VERSION
+
+from .tables import Weights, function_name, tables, template
+from .toolchain import SOURCES, Toolchain
+
+ARCHITECTURE = "wasm32"
+ARRAYS = {
+    "f32": "Float32Array", "f64": "Float64Array", "i8": "Int8Array", "i16": "Int16Array",
+    "i32": "Int32Array", "i64": "BigInt64Array", "u8": "Uint8Array", "u16": "Uint16Array",
+    "u32": "Uint32Array", "u64": "BigUint64Array", "bool": "Uint8Array", "f16": "Uint16Array",
+    "bf16": "Uint16Array",
+}  # fmt: skip
+"""By element type, the JavaScript array; `module.mjs` has the same table."""
+
+_FLAGS = ("-std=c11", "-O2", "-fvisibility=hidden", "-fno-sanitize=undefined")
+_LINK = ("-mexec-model=reactor", "-s", f"-Wl,-z,stack-size={1 << 20}")
+
+
+def is_module(target: Target) -> bool:
+    """Whether what is made for a target is a WebAssembly module."""
+    return target.architecture == ARCHITECTURE
+
+
+def write_module(
+    program: Program, folder: Path, name: str, place: Weights, file_bytes: int
+) -> list[Path]:
+    """Write `NAME.wasm`, `NAME.mjs` and `NAME.d.mts`, and return their paths.
+
+    place, file_bytes: where the weights lie, and the size of their file (0: they are inside).
+
+    Raises UsageError where ziglang is not installed, and for element types that no JavaScript array
+    has.
+    """
+    for spec in (*program.inputs, *program.outputs):
+        if str(spec.dtype) not in ARRAYS or stored_shape(spec) != spec.shape:
+            raise UsageError(
+                f"{spec.name} has elements of {spec.dtype}; a WebAssembly module takes and gives "
+                f"{', '.join(ARRAYS)}"
+            )
+    tools = _toolchain()
+    texts = {folder / f"{name}{end}": _text(name, end, program, file_bytes) for end in _SCRIPTS}
+    for path, text in texts.items():
+        path.write_text(text, encoding="utf-8")
+    module = folder / f"{name}.wasm"
+    with tempfile.TemporaryDirectory(prefix="tilesmith-") as made:
+        scratch = Path(made)
+        objects = []
+        for symbol, code in program.objects.items():
+            objects.append(scratch / f"{symbol}.o")
+            objects[-1].write_bytes(code)
+        source = scratch / "module.c"
+        source.write_text(_source(program, name, place, file_bytes, scratch), encoding="utf-8")
+        for part in (source, *(SOURCES / "library" / p for p in ("model.c", "serial.c"))):
+            objects.append(scratch / f"tilesmith_{part.stem}.o")
+            tools.compile(part, objects[-1])
+        tools.link(objects, module, *_LINK)
+    return [module, *texts]
+
+
+_SCRIPTS = {".mjs": "module.mjs", ".d.mts": "module.d.mts"}
+
+
+def _toolchain() -> Toolchain:
+    if importlib.util.find_spec("ziglang") is None:
+        raise UsageError(
+            "a WebAssembly module needs the package ziglang, which links it: pip install ziglang"
+        )
+    return Toolchain((*ZIG, "cc", "-target", "wasm32-wasi"), (*ZIG, "ar"), _FLAGS)
+
+
+def _source(program: Program, name: str, place: Weights, file_bytes: int, scratch: Path) -> str:
+    """The C file of the module's tables, its functions, and weights inside it."""
+    lines = ['#include "tilesmith_model.h"']
+    # a module has one program, whose functions keep their names
+    lines += [f"#define {function_name(name, 0, s)} {s}" for s in (ENTRY, SIZES)]
+    if place.symbol:
+        program.constants.tofile(scratch / "weights.bin")
+        lines += [
+            f"__attribute__((aligned(64))) const unsigned char {place.symbol}[] = {{",
+            f'#embed "{scratch / "weights.bin"}"',
+            "};",
+        ]
+    text = tables(name, [program], [place], file_bytes)
+    return "\n".join((*lines, text, template("module.c", name)))
+
+
+def _text(name: str, end: str, program: Program, file_bytes: int) -> str:
+    """A script of the module."""
+    return template(
+        _SCRIPTS[end],
+        name,
+        VERSION=VERSION,
+        TENSORS=json.dumps(_description(program, file_bytes), indent=4),
+        FIRST_INPUT=json.dumps(program.inputs[0].name) + ": array" if program.inputs else "",
+        FIRST_OUTPUT=json.dumps(program.outputs[0].name) + ": result",
+        INPUT_TYPES="\n".join(_member(s, "Tensor") for s in program.inputs),
+        OUTPUT_TYPES="\n".join(_member(s, "Result") for s in program.outputs),
+    )
+
+
+def _member(spec: TensorSpec, kind: str) -> str:
+    array = ARRAYS[str(spec.dtype)]
+    is_plain = kind == "Tensor" and spec.is_static
+    return (
+        f"    /** {str(spec).replace('*/', '* /')} */\n"
+        f"    {json.dumps(spec.name)}: {f'{array} | ' if is_plain else ''}{kind}<{array}>;"
+    )
+
+
+def _description(program: Program, file_bytes: int) -> dict[str, object]:
+    """What the JavaScript module knows of the model."""
+    homes = dict(program.in_place)
+
+    def of(spec: TensorSpec) -> dict[str, object]:
+        shape = [d if isinstance(d, int) else str(d) for d in spec.shape]
+        return {"name": spec.name, "dtype": str(spec.dtype), "shape": shape}
+
+    return {
+        "inputs": [of(s) for s in program.inputs],
+        "outputs": [{**of(s), "home": homes.get(i, -1)} for i, s in enumerate(program.outputs)],
+        "symbols": [
+            {"name": s.name, "least": s.sizes.low, "most": s.sizes.high} for s in program.symbols
+        ],
+        "weightsBytes": file_bytes,
+    }
