@@ -148,7 +148,9 @@ def schedule_contraction(
     if dot is None:
         _vectorize(a, spatial[-1], width, tile.lanes)
     else:
-        vectors, lanes = a.split(spatial[-1], factor=tile.lanes)
+        # weights are packed in whole vectors, so the last one is multiplied as a whole
+        tail = "roundup" if columns % tile.lanes else "peel"
+        vectors, lanes = a.split(spatial[-1], factor=tile.lanes, tail=tail)
         a.unroll(vectors)
         a.tensorize(lanes, dot)
     if is_kept:
