@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
@@ -105,3 +106,40 @@ def test_targets_of_other_processors_are_known_by_name() -> None:
         ts.compile(model(), target="riscv64+v")
     with pytest.raises(ts.ModelError, match="needs CPU features that this machine lacks: aarch64"):
         ts.compile(model(), target="aarch64+dotprod")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="needs ziglang")
+@pytest.mark.parametrize(
+    ("target", "head", "file", "prefix", "needs"),
+    [
+        ("aarch64-macos", "cffaedfe0c000001", "libnet.dylib", b"_", {"dyld", "libsystem.b.dylib"}),
+        (
+            "x86-64-v2-windows",
+            "4d5a",
+            "net.dll",
+            b"",
+            {"net.dll", "kernel32.dll", "kernelbase.dll"},
+        ),
+    ],
+)
+def test_libraries_of_other_systems_are_linked(
+    tmp_path: Path, target: str, head: str, file: str, prefix: bytes, needs: set[str]
+) -> None:
+    """They are examined, not run: their functions, and the system's libraries that they need."""
+    made = ts.export(model(), tmp_path, "net", targets=(target,), threads=2)
+    library = made.library.read_bytes()
+    assert made.library == tmp_path / "lib" / file and library.startswith(bytes.fromhex(head))
+    verbs = ("create", "destroy", "arena_bytes", "sizes", "run", "error", "description", "abi")
+    for verb in verbs:
+        assert b"\0" + prefix + b"net_" + verb.encode() + b"\0" in library
+    found = re.findall(rb"(?<=/usr/lib/)[\w.]+|[\w.-]+\.dll", library)
+    names = {n.decode().lower() for n in found}
+    assert {n for n in names if not n.startswith("api-ms-win-crt-")} <= needs
+    assert (tmp_path / "lib" / "net.lib").is_file() == ("windows" in target)
+
+
+def test_systems_have_processors_and_run_their_own_code() -> None:
+    with pytest.raises(ts.UsageError, match="macos runs on aarch64 and x86_64, not on riscv64"):
+        ts.compile(model(), target="riscv64-macos")
+    with pytest.raises(ts.ModelError, match="needs CPU features that this machine lacks: windows"):
+        ts.compile(model(), target="x86-64-windows")

@@ -82,6 +82,14 @@ LEVELS: dict[str, Level] = {
 EXTENSIONS = {"sse": "x86-64", "sse4": "x86-64-v2", "avx2": "x86-64-v3", "avx512": "x86-64-v4"}
 """Names of instruction sets that stand for levels."""
 
+SYSTEMS = {
+    "windows": {"x86_64": "x86_64-pc-windows-gnu"},
+    "macos": {"aarch64": "aarch64-apple-macosx11.0.0", "x86_64": "x86_64-apple-macosx11.0.0"},
+}
+"""Systems other than Linux, by the end of a target's name (`x86-64-v3-windows`): LLVM's triple for
+each architecture.
+"""
+
 ABIS = {"riscv64": "lp64d"}
 """By architecture, the calling convention where LLVM's default is another than Linux's."""
 

@@ -28,7 +28,7 @@ from tilesmith.ir.device import Device
 from tilesmith.ir.target import CpuModel, Target
 from tilesmith.support.errors import UsageError
 
-from .levels import BASE_CPUS, EXTENSIONS, LEVELS, V1
+from .levels import BASE_CPUS, EXTENSIONS, LEVELS, SYSTEMS, V1
 from .opencl import devices
 from .tiles import tile_permission
 
@@ -103,6 +103,9 @@ def target(spec: str | Target) -> Target:
     spec, *added = spec.split("+")
     if added:
         return _with_features(target(spec), added)
+    base, _, system = spec.rpartition("-")
+    if system in SYSTEMS:
+        return _on_system(base, system)
     spec = EXTENSIONS.get(spec, spec)
     name, model = _MACHINES.get(spec, (spec, CpuModel()))
     if name not in LEVELS:
@@ -119,9 +122,22 @@ def target(spec: str | Target) -> Target:
     )  # fmt: skip
 
 
+def _on_system(level: str, system: str) -> Target:
+    """A level's target on another system.  Raises UsageError where there is no such system."""
+    base, triples = target(level), SYSTEMS[system]
+    if base.architecture not in triples:
+        raise UsageError(
+            f"target {level}-{system}: {system} runs on {' and '.join(triples)}, not on "
+            f"{base.architecture}"
+        )
+    return replace(base, name=f"{level}-{system}", triple=triples[base.architecture])
+
+
 def _with_features(base: Target, added: list[str]) -> Target:
     """`base` with more features.  Raises UsageError for unknown ones."""
-    known = frozenset[str]().union(*(k.more for k in LEVELS.values() if k.triple == base.triple))
+    known = frozenset[str]().union(
+        *(k.more for k in LEVELS.values() if k.triple.split("-")[0] == base.architecture)
+    )
     for feature in added:
         if feature not in known:
             raise UsageError(
@@ -196,14 +212,15 @@ def missing_features(machine: Target, needed: Target) -> tuple[str, ...]:
     """Features of `needed` that `machine` lacks, sorted; code for `needed` runs on `machine` if
     there are none.
 
-    Another architecture counts as a missing feature named after it.  Code for a device needs
-    nothing of the machine that it belongs to.
+    Another architecture or system counts as a missing feature named after it.  Code for a device
+    needs nothing of the machine that it belongs to.
     """
     if needed.device is not None:
         return ()
-    wanted, have = needed.triple.split("-")[0], machine.triple.split("-")[0]
-    if wanted != have:
-        return (wanted,)
+    if needed.architecture != machine.architecture:
+        return (needed.architecture,)
+    if needed.system != machine.system:
+        return (needed.system,)
     return tuple(sorted(needed.features - machine.features))
 
 

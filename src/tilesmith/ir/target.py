@@ -61,6 +61,12 @@ class Target:
         return self.triple.split("-")[0]
 
     @property
+    def system(self) -> str:
+        """The operating system: `linux`, `windows`, `macos`, or LLVM's name of another."""
+        name = self.triple.split("-")[2].rstrip("0123456789.")
+        return {"macosx": "macos"}.get(name, name)
+
+    @property
     def has_fma(self) -> bool:
         """Whether a multiply-add is one instruction, rounded once."""
         return FUSING.get(self.architecture) in {None, *self.features}

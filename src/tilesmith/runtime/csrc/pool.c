@@ -290,7 +290,9 @@ static void forget_workers(void) {
 __attribute__((constructor)) static void prepare_pool(void) {
     for (int i = 0; i < SLOTS; i++)
         pthread_cond_init(&pool.jobs[i].done, NULL);
+#ifndef _WIN32 /* which has no fork */
     pthread_atfork(NULL, NULL, forget_workers);
+#endif
 }
 
 /* Wake workers, or start more, until `wanted` are awake; fewer if the system has no room for more. */

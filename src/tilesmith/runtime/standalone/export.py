@@ -21,8 +21,16 @@ from tilesmith.support.errors import UsageError
 from tilesmith.support.version import VERSION
 
 from .elf import private
-from .tables import Weights, function_name, header, source, template
-from .toolchain import SOURCES, Toolchain, toolchain
+from .tables import (
+    Weights,
+    embedded,
+    function_name,
+    header,
+    own_names,
+    source,
+    template,
+)
+from .toolchain import SOURCES, SYSTEMS, Toolchain, toolchain
 from .wasm import is_module, write_module
 
 Format: TypeAlias = Literal["shared", "static", "object"]
@@ -135,11 +143,14 @@ def check_programs(programs: Sequence[Program]) -> None:
 def check_system(programs: Sequence[Program]) -> None:
     """Raises UsageError for targets that have no C libraries."""
     for t in (p.target for p in programs):
-        if t.device is not None or "-linux-" not in t.triple:
+        if t.device is not None or t.system not in SYSTEMS:
             raise UsageError(
-                f"a C library is for a CPU under Linux: expected such a target, found {t.name!r} "
-                f"({t.triple})"
+                f"a C library is for a CPU under {', '.join(SYSTEMS)}: expected such a target, "
+                f"found {t.name!r} ({t.triple})"
             )
+    system = programs[0].target.system
+    if len(programs) > 1 and not SYSTEMS[system].is_elf:
+        raise UsageError(f"a library for {system} is for one target, found {len(programs)}")
 
 
 def check_extents(program: Program) -> None:
@@ -193,10 +204,13 @@ def _write(
     library = (
         folder
         / "lib"
-        / {"shared": f"lib{name}.so", "static": f"lib{name}.a"}.get(format, f"{name}.o")
+        / {
+            "shared": tools.system.shared.format(name),
+            "static": tools.system.static.format(name),
+        }.get(format, f"{name}.o")
     )
     texts[folder / f"{name}Config.cmake"] = template(
-        "config.cmake", name, FILE=library.name, **_CMAKE[format]
+        "config.cmake", name, FILE=library.name, LIBRARIES=tools.system.libraries, **_CMAKE[format]
     )
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8")
@@ -227,7 +241,9 @@ def _objects(
 ) -> list[Path]:  # fmt: skip
     """The objects of a library: the program's code, its tables, the runtime, weights inside."""
     tables = scratch / f"{name}.c"
-    tables.write_text(source(name, programs, places, file_bytes), encoding="utf-8")
+    names = [] if tools.system.is_elf else own_names(name)
+    text = source(name, programs, places, file_bytes)
+    tables.write_text("\n".join((*names, text)), encoding="utf-8")
     own = scratch / f"{name}_tables.o"
     tools.compile(tables, own, f"-I{include}")
     parts = ("library/model.c", "pool.c")
@@ -249,7 +265,7 @@ def program_objects(
         for symbol, code in program.objects.items():
             path = scratch / f"{rename(symbol)}.o"
             if rename(symbol) not in found:
-                path.write_bytes(private(code, rename))
+                path.write_bytes(private(code, rename) if tools.system.is_elf else code)
                 found[rename(symbol)] = path
     inside = [
         _embedded(program, place, scratch, tools)
@@ -265,19 +281,25 @@ def runtime_objects(parts: Sequence[str], scratch: Path, tools: Toolchain) -> li
     for part in parts:
         compiled = scratch / f"tilesmith_{Path(part).stem}.o"
         tools.compile(SOURCES / part, compiled)
-        compiled.write_bytes(private(compiled.read_bytes(), str))
+        if tools.system.is_elf:
+            compiled.write_bytes(private(compiled.read_bytes(), str))
         objects.append(compiled)
     return objects
 
 
 def _embedded(program: Program, place: Weights, scratch: Path, tools: Toolchain) -> Path:
     """An object with the constants of a program."""
-    raw, text, made = (scratch / f"{place.symbol}{end}" for end in (".bin", ".S", ".o"))
+    end = ".S" if tools.system.is_elf else ".c"
+    raw, text, made = (scratch / f"{place.symbol}{end}" for end in (".bin", end, ".o"))
     program.constants.tofile(raw)
-    text.write_text(
-        f".section .rodata\n.balign {ALIGNMENT}\n.globl {place.symbol}\n.hidden {place.symbol}\n"
-        f'{place.symbol}:\n.incbin "{raw}"\n.section .note.GNU-stack,"",%progbits\n'
-    )
+    if tools.system.is_elf:
+        text.write_text(
+            f".section .rodata\n.balign {ALIGNMENT}\n.globl {place.symbol}\n"
+            f'.hidden {place.symbol}\n{place.symbol}:\n.incbin "{raw}"\n'
+            '.section .note.GNU-stack,"",%progbits\n'
+        )
+    else:
+        text.write_text(embedded(place.symbol, raw))
     tools.compile(text, made)
     return made
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tilesmith.codegen.functions import ENTRY, SIZES
 from tilesmith.runtime.arrays import stored_dtype, stored_shape
-from tilesmith.runtime.native import round_up
+from tilesmith.runtime.native import ALIGNMENT, round_up
 from tilesmith.runtime.program import Program, TensorSpec
 from tilesmith.support.version import VERSION
 
@@ -51,6 +51,19 @@ def function_name(name: str, level: int, symbol: str) -> str:
     return symbol
 
 
+def own_names(name: str) -> list[str]:
+    """Definitions for a C file: the functions of a library's only program keep their names."""
+    return [f"#define {function_name(name, 0, s)} {s}" for s in (ENTRY, SIZES)]
+
+
+def embedded(symbol: str, path: Path) -> str:
+    """The C text of an array with a file's contents, for compilers that know C23."""
+    return (
+        f"__attribute__((aligned({ALIGNMENT}))) const unsigned char {symbol}[] = {{\n"
+        f'#embed "{path}"\n}};\n'
+    )
+
+
 def source(
     name: str, programs: Sequence[Program], weights: Sequence[Weights], file_bytes: int
 ) -> str:
@@ -58,7 +71,11 @@ def source(
 
     file_bytes: size of the file of weights; 0: there is none.
     """
-    export = '#define EXPORTED __attribute__((visibility("default")))'
+    export = """#ifdef _WIN32
+#define EXPORTED __declspec(dllexport)
+#else
+#define EXPORTED __attribute__((visibility("default")))
+#endif"""
     parts = (f'#include "{name}.h"', export, tables(name, programs, weights, file_bytes))
     return "\n\n".join((*parts, template("functions.c", name)))
 

@@ -25,7 +25,40 @@ FLAGS = (
 """Understood by gcc, clang and zig."""
 
 ZIG_SYSTEMS = {"armv7": "arm-linux-gnueabihf"}
-"""By architecture, zig's name of a system where it is not `ARCHITECTURE-linux-gnu`."""
+"""By architecture, zig's name of a Linux where it is not `ARCHITECTURE-linux-gnu`."""
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """How an operating system has libraries.
+
+    zig: zig's name of it, behind the architecture.
+    shared, static: the file name of a library.
+    flags: that link a shared library; FILE is its name, IMPORTS the path of its import library.
+    libraries: what a program needs beside the model's, as CMake names them.
+    is_elf: whether objects are ELF files; functions of others keep their names.
+    """
+
+    zig: str
+    shared: str
+    static: str
+    flags: tuple[str, ...]
+    libraries: str = "Threads::Threads"
+    is_elf: bool = False
+
+
+SYSTEMS = {
+    "linux": System(
+        "linux-gnu", "lib{}.so", "lib{}.a",
+        # it stays loaded: the threads of its pool run its code
+        ("-Wl,-z,nodelete", "-Wl,-soname,FILE", "-Wl,-z,noexecstack", "-lm", "-pthread"),
+        "Threads::Threads;m", True,
+    ),
+    "windows": System(
+        "windows-gnu", "{}.dll", "{}_static.lib", ("-s", "-lpthread", "-Wl,--out-implib,IMPORTS")
+    ),
+    "macos": System("macos", "lib{}.dylib", "lib{}.a", ("-s", "-Wl,-install_name,@rpath/FILE")),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +68,13 @@ class Toolchain:
     compiler: compiles and links C.
     archiver: makes static libraries.
     flags: of every call of the compiler.
+    system: where the files run.
     """
 
     compiler: tuple[str, ...]
     archiver: tuple[str, ...]
     flags: tuple[str, ...] = FLAGS
+    system: System = SYSTEMS["linux"]
 
     def compile(self, source: Path, to: Path, *flags: str) -> None:
         """An object of a C or assembly file.  Raises UsageError as all methods do."""
@@ -49,9 +84,14 @@ class Toolchain:
         )
 
     def shared(self, objects: Sequence[Path], to: Path) -> None:
-        """A shared library, which stays loaded: the threads of its pool run its code."""
-        stays = ("-Wl,-z,nodelete", f"-Wl,-soname,{to.name}", "-Wl,-z,noexecstack")
-        self.link(objects, to, "-shared", *stays, "-lm", "-pthread")
+        """A shared library."""
+        words = {"FILE": to.name, "IMPORTS": str(to.with_suffix(".lib"))}
+        flags = []
+        for flag in self.system.flags:
+            for word, value in words.items():
+                flag = flag.replace(word, value)
+            flags.append(flag)
+        self.link(objects, to, "-shared", *flags)
 
     def static(self, objects: Sequence[Path], to: Path) -> None:
         """A static library."""
@@ -80,9 +120,8 @@ def toolchain(target: Target) -> Toolchain:
 
     Raises UsageError when there are none.
     """
-    arch, native = target.triple.split("-")[0], host().triple.split("-")[0]
-    archiver = shutil.which("ar")
-    if arch == native and "linux" in target.triple:
+    archiver, system = shutil.which("ar"), SYSTEMS[target.system]
+    if target.architecture == host().architecture and target.system == "linux":
         compiler = find_compiler()
         if compiler[0] != sys.executable and archiver is not None:
             return Toolchain(compiler, (archiver,))
@@ -92,5 +131,7 @@ def toolchain(target: Target) -> Toolchain:
             "package ziglang (pip install ziglang), or cc and ar on PATH for this machine's own "
             "kind of processor; found neither"
         )
-    system = ZIG_SYSTEMS.get(arch, f"{arch}-linux-gnu")
-    return Toolchain((*ZIG, "cc", "-target", system), (*ZIG, "ar"))
+    zig = f"{target.architecture}-{system.zig}"
+    if target.system == "linux":
+        zig = ZIG_SYSTEMS.get(target.architecture, zig)
+    return Toolchain((*ZIG, "cc", "-target", zig), (*ZIG, "ar"), system=system)

@@ -8,14 +8,13 @@ import tempfile
 from pathlib import Path
 
 from tilesmith.codegen.c.compiler import ZIG
-from tilesmith.codegen.functions import ENTRY, SIZES
 from tilesmith.ir.target import Target
 from tilesmith.runtime.arrays import stored_shape
 from tilesmith.runtime.program import Program, TensorSpec
 from tilesmith.support.errors import UsageError
 from tilesmith.support.version import VERSION
 
-from .tables import Weights, function_name, tables, template
+from .tables import Weights, embedded, own_names, tables, template
 from .toolchain import SOURCES, Toolchain
 
 ARCHITECTURE = "wasm32"
@@ -85,16 +84,10 @@ def _toolchain() -> Toolchain:
 
 def _source(program: Program, name: str, place: Weights, file_bytes: int, scratch: Path) -> str:
     """The C file of the module's tables, its functions, and weights inside it."""
-    lines = ['#include "tilesmith_model.h"']
-    # a module has one program, whose functions keep their names
-    lines += [f"#define {function_name(name, 0, s)} {s}" for s in (ENTRY, SIZES)]
+    lines = ['#include "tilesmith_model.h"', *own_names(name)]
     if place.symbol:
         program.constants.tofile(scratch / "weights.bin")
-        lines += [
-            f"__attribute__((aligned(64))) const unsigned char {place.symbol}[] = {{",
-            f'#embed "{scratch / "weights.bin"}"',
-            "};",
-        ]
+        lines.append(embedded(place.symbol, scratch / "weights.bin"))
     text = tables(name, [program], [place], file_bytes)
     return "\n".join((*lines, text, template("module.c", name)))
 

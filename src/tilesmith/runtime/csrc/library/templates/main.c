@@ -14,7 +14,11 @@ static int fail(const struct tilesmith_model *model, int32_t code, const void *a
 
 static void *memory(int64_t bytes) {
     size_t whole = ((size_t)bytes / TILESMITH_ALIGNMENT + 1) * TILESMITH_ALIGNMENT;
+#ifdef _WIN32
+    char *found = _aligned_malloc(whole, TILESMITH_ALIGNMENT);
+#else
     char *found = aligned_alloc(TILESMITH_ALIGNMENT, whole);
+#endif
     for (size_t i = 0; found && i < whole; i++)
         found[i] = 0;
     return found;
