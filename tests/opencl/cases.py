@@ -35,7 +35,8 @@ from tilesmith.loop.nodes import Buffer, For, Func, Stmt, Store, seq
 from tilesmith.loop.parse import parse_func
 from tilesmith.ops.gather import Gather
 from tilesmith.ops.sort import TopK
-from tilesmith.runtime.opencl import DeviceFunction, opened
+from tilesmith.runtime.device_function import DeviceFunction
+from tilesmith.runtime.opencl import opened
 from tilesmith.support.errors import DeviceError, InternalError, ModelError, UsageError
 
 GROUP = 15

@@ -11,7 +11,8 @@ from tilesmith.codegen.targets import target
 from tilesmith.loop.nodes import Func
 from tilesmith.loop.verify import verify
 from tilesmith.runtime.arguments import Arguments
-from tilesmith.runtime.opencl import DeviceFunction, opened
+from tilesmith.runtime.device_function import DeviceFunction
+from tilesmith.runtime.opencl import opened
 
 
 def final(nest: Func) -> Func:

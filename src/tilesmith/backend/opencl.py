@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tilesmith.codegen.kernel import Kernel
 from tilesmith.codegen.opencl.emit import emit
-from tilesmith.codegen.opencl.packed import packed
+from tilesmith.codegen.packed import packed
 from tilesmith.graph.passes.choices import Choose
 from tilesmith.graph.passes.factors import Choice as FactorChoice
 from tilesmith.graph.passes.factors import always_pairs
@@ -25,7 +25,8 @@ from tilesmith.loop.passes.simplify import simplify_func
 from tilesmith.loop.passes.tensorize import without_intrinsics
 from tilesmith.perf.cost import Place
 from tilesmith.runtime.arguments import Arguments
-from tilesmith.runtime.opencl import DeviceFunction, opened
+from tilesmith.runtime.device_function import DeviceFunction
+from tilesmith.runtime.opencl import opened
 from tilesmith.strategy.device import RULES, default_schedule, row_major
 from tilesmith.support.errors import UsageError
 
@@ -47,7 +48,7 @@ def _text(text: str, target: Target, opt: int) -> bytes:
 def _assembly(text: str, target: Target) -> str:
     assert target.device is not None
     device = opened(target.device.number)
-    return device.binary(device.build(text))
+    return device.assembly(device.build(text))
 
 
 def _few_bits(target: Target, choose: Choose) -> PackingChoice:

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.codegen.kernel import DeviceKernel
-from tilesmith.codegen.opencl.emit import translation_unit
-from tilesmith.codegen.opencl.packed import unpacked
+from tilesmith.codegen.packed import unpacked
 from tilesmith.codegen.steps import Arg, Copy, KernelCall, Step
 from tilesmith.ir.expr import Const
 from tilesmith.support.errors import ModelError, UsageError
@@ -31,8 +30,9 @@ from .arrays import (
     to_numpy,
     to_torch,
 )
+from .device import FAILURE_TYPE, Argument, failure_of
+from .devices import opened
 from .executable import Executable
-from .opencl import FAILURE_TYPE, failure_of, opened
 from .program import Program
 
 
@@ -53,7 +53,6 @@ class DeviceExecutable(Executable):
 
         Raises DeviceError if there is no device, or if it has not enough memory.
         """
-        assert program.target.device is not None
         self.program = program
         self.threads = threads or 1
         self._single = len(program.outputs) == 1
@@ -61,7 +60,7 @@ class DeviceExecutable(Executable):
         self._input_names = dict.fromkeys(s.name for s in program.inputs)
         self._output_names = [s.name for s in program.outputs]
         self._lock = Lock()
-        self.device = device = opened(program.target.device.number)
+        self.device = device = opened(program.target)
         self._constants = device.empty(program.constants.nbytes)
         device.write(self._constants, program.constants)
         self._arena = device.empty(program.arena_bytes)
@@ -77,7 +76,7 @@ class DeviceExecutable(Executable):
         self._failure = np.zeros((), FAILURE_TYPE)
         self._report = device.empty(self._failure.nbytes)
         kernels = {name: unpacked(name, code) for name, code in program.objects.items()}
-        built = device.build(translation_unit(kernels.values()))
+        built = device.load(kernels.values())
         self._steps = [step for s in program.steps for step in self._made(s, kernels, built)]
 
     def _place(self, a: Arg) -> tuple[Any, int]:
@@ -104,20 +103,15 @@ class DeviceExecutable(Executable):
             return [lambda: device.copy(to, end, source, start, size)]
         assert isinstance(step, KernelCall)
         kernel = kernels[step.symbol]
-        given: list[Any] = []
-        for a in step.args:
-            if a.kind == "scalar":
-                given.append(np.int64(a.index))
-            else:
-                memory, start = self._place(a)
-                given += [memory, np.int64(start)]
-        memory, start = self._place(step.workspace)
-        given += [memory, np.int64(start), self._report]
+        given: list[Argument] = [
+            a.index if a.kind == "scalar" else self._place(a) for a in step.args
+        ]
+        given.append(self._place(step.workspace))
         found: list[Callable[[], None]] = []
         for launch in kernel.launches:
             made = device.kernel(built, launch.symbol)
             blocks = [int(n.value) for n in launch.blocks if isinstance(n, Const)]
-            found.append(device.prepared(made, blocks, launch.threads, given))
+            found.append(device.prepared(made, blocks, launch.threads, given, self._report))
         if kernel.messages:
             found.append(lambda: self._settle(step, kernel.messages))
         return found

@@ -1,33 +1,22 @@
-"""Kernels on OpenCL devices."""
+"""Memory and kernels of OpenCL devices, through pyopencl."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from tilesmith.codegen.kernel import Kernel, LaunchCall
+from tilesmith.codegen.kernel import DeviceKernel
 from tilesmith.codegen.opencl import devices
-from tilesmith.codegen.opencl.prelude import FAILURE
-from tilesmith.ir.expr import Expr
-from tilesmith.ir.target import Target
-from tilesmith.support.errors import DeviceError, InternalError, ModelError
+from tilesmith.codegen.opencl.emit import translation_unit
+from tilesmith.support.errors import DeviceError, InternalError
 
-from .arguments import Arguments, KernelFunction, dimension
-from .native import Failure
-
-FAILURE_TYPE = np.dtype([("codes", *FAILURE[0]), ("values", *FAILURE[1])])
-
-
-def failure_of(noted: np.ndarray) -> Failure | None:
-    """What a thread noted in memory of `FAILURE_TYPE`, if one did."""
-    code, assertion, count, _ = noted["codes"].tolist()
-    return Failure(code, 0, assertion, tuple(noted["values"].tolist()[:count])) if code else None
+from .device import Argument
 
 
 class OpenClDevice:
@@ -70,12 +59,16 @@ class OpenClDevice:
                 ) from None
             return program
 
-    def kernel(self, program: Any, name: str) -> Any:
-        """A kernel of a program."""
-        with self._errors(f"there is no kernel {name}"):
-            return self._cl.Kernel(program, name)
+    def load(self, kernels: Iterable[DeviceKernel]) -> Any:
+        """As `OpenDevice` says."""
+        return self.build(translation_unit(kernels))
 
-    def binary(self, program: Any) -> str:
+    def kernel(self, program: Any, symbol: str) -> Any:
+        """A kernel of a program, which will keep arguments."""
+        with self._errors(f"there is no kernel {symbol}"):
+            return self._cl.Kernel(program, symbol)
+
+    def assembly(self, program: Any) -> str:
         """What the driver made of a program, if that is text; else its size."""
         with self._errors("a program can't be read"):
             (found,) = program.get_info(self._cl.program_info.BINARIES)
@@ -102,17 +95,29 @@ class OpenClDevice:
                 self._cl.enqueue_copy(self._queue, array, memory, is_blocking=True)
 
     def prepared(
-        self, kernel: Any, blocks: Sequence[int], threads: Sequence[int], args: Sequence[Any]
+        self,
+        kernel: Any,
+        blocks: Sequence[int],
+        threads: Sequence[int],
+        args: Sequence[Argument],
+        report: Any,
     ) -> Callable[[], None]:
-        """A function that starts a kernel of its own; without any blocks there is nothing to do."""
+        """As `OpenDevice` says; the kernel is one of its own."""
         size = tuple(b * t for b, t in zip(blocks, threads, strict=True))
+        kept: list[Any] = []  # a kernel does not keep the memory that it is given
+        for a in args:
+            if isinstance(a, tuple):
+                kept += [a[0], np.int64(a[1])]
+            elif a is None:
+                kept += [None, np.int64(0)]
+            else:
+                kept.append(np.int64(a))
+        kept.append(report)
         what = (
             f"{kernel.function_name} can't start {prod(blocks)} blocks of {prod(threads)} threads"
         )
         with self._errors(what):
-            kernel.set_args(*args)
-
-        kept = tuple(args)  # a kernel does not keep the memory that it is given
+            kernel.set_args(*kept)
 
         def start() -> None:
             if all(blocks) and kept:
@@ -134,97 +139,3 @@ class OpenClDevice:
 def opened(number: int) -> OpenClDevice:
     """A device of this machine.  Raises DeviceError if there is none, or it can't be used."""
     return OpenClDevice(number)
-
-
-class DeviceFunction(KernelFunction):
-    """A kernel that runs on a device: arrays are copied there, and the outputs back."""
-
-    def __init__(
-        self, kernel: Kernel, arguments: Arguments, target: Target, program: Any = None
-    ) -> None:
-        """program: what `OpenClDevice.build` made of the kernel's text; by default it is built when
-        it is first needed.
-        """
-        super().__init__(kernel, arguments, target)
-        assert target.device is not None
-        assert kernel.parts is not None
-        self._launches = kernel.parts.launches
-        self._number = target.device.number
-        self._given = program
-
-    @property
-    def _device(self) -> OpenClDevice:
-        return opened(self._number)
-
-    @cached_property
-    def _program(self) -> Any:
-        return self._given or self._device.build(self.kernel.text)
-
-    def _made_kernels(self) -> dict[str, Any]:
-        """The kernels, which will keep arguments."""
-        symbols = [x.symbol for x in self._launches]
-        return {s: self._device.kernel(self._program, s) for s in symbols}
-
-    def __call__(self, *args: Any) -> None:
-        """As `KernelFunction` says.  Raises DeviceError if the device has not enough memory, or
-        fails.
-        """
-        self.bind(*args)()
-
-    def bind(self, *args: Any) -> Callable[[], None]:
-        """As `KernelFunction` says, with memory on the device that every call uses again."""
-        arrays, values = self.arguments.checked(args)
-        device, kernels = self._device, self._made_kernels()
-        own = {_place(a): device.empty(a.nbytes) for a in arrays}
-        size = dimension(self.kernel.workspace_bytes_shared, values)
-        failure = np.zeros((), FAILURE_TYPE)
-        report = device.empty(failure.nbytes) if self.kernel.messages else None
-        given = [
-            *(x for i in self.arguments.places for x in (own[_place(arrays[i])], np.int64(0))),
-            *(np.int64(values[v]) for v in self.arguments.scalars),
-            device.empty(size) if size else None,
-            np.int64(0),
-            report,
-        ]
-        launches = [
-            (x, device.prepared(kernels[x.symbol], self._blocks(x, values), x.threads, given))
-            for x in self._launches
-        ]
-
-        def run() -> None:
-            for a in arrays:  # a kernel may leave elements of an output as they are
-                device.write(own[_place(a)], a)
-            if report is not None:
-                failure[...] = 0
-                device.write(report, failure)
-            for launch, start in launches:
-                start()
-                if launch.stops and report is not None:
-                    self._settle(report, failure)
-            if report is not None:
-                self._settle(report, failure)
-            for a, written in zip(arrays, self.arguments.written, strict=True):
-                if written:
-                    device.read(a, own[_place(a)])
-
-        return run
-
-    def _blocks(self, launch: LaunchCall, values: Mapping[Expr, int]) -> list[int]:
-        return [max(dimension(n, values), 0) for n in launch.blocks]
-
-    def _settle(self, report: Any, failure: np.ndarray) -> None:
-        """Raises ModelError if a thread noted a failure."""
-        self._device.read(failure, report)
-        found = failure_of(failure)
-        if found is not None:
-            raise ModelError(f"{self.kernel.symbol}: {found.text(self.kernel.messages)}")
-
-    @property
-    def assembly(self) -> str:
-        """What the driver's compiler made of the program, if that is text; else its size."""
-        return self._device.binary(self._program)
-
-
-def _place(array: np.ndarray) -> tuple[int, int]:
-    """Which memory an array is: two arguments may be the same."""
-    return array.ctypes.data, array.nbytes

@@ -23,15 +23,14 @@ HEADERS = "".join(
         ),
         "#define INT64_C(n) n##L\n#define UINT64_C(n) n##UL\n",
         f"#define TILESMITH_ASSERTION {Code.ASSERTION:d}\n",
-        "struct tilesmith_failure {\n    int code, assertion, count, unused;\n"
+        "struct tilesmith_failure {\n    int code, call, assertion, count;\n"
         f"    long values[{VALUES}];\n}};\n",
         "struct tilesmith_context {\n    struct tilesmith_failure failure;\n};\n",
     ]
 )
-"""The types of C99 under their names, and the context of a kernel: its failure alone."""
-
-FAILURE = (("i4", 4), ("i8", VALUES))
-"""The failure as NumPy sees it: code, assertion, count, nothing; then the values."""
+"""The types of C99 under their names, and the context of a kernel: its failure alone, with the
+fields of `codegen.context`.
+"""
 
 DOUBLES = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
 ROUNDED = "#pragma OPENCL FP_CONTRACT OFF\n"

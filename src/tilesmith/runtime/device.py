@@ -1,0 +1,83 @@
+"""A device of this machine, whatever its driver: what an executable asks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from tilesmith.codegen.context import BY_NAME, SIZE, VALUES
+from tilesmith.codegen.kernel import DeviceKernel
+
+from .native import Failure
+
+FAILURE_TYPE = np.dtype(
+    [("code", "i4"), ("call", "i4"), ("assertion", "i4"), ("count", "i4"), ("values", "i8", VALUES)]
+)
+"""What a kernel notes of its first failure: the last fields of the context (`codegen.context`)."""
+
+assert FAILURE_TYPE.itemsize == SIZE - BY_NAME["failure_code"].offset
+
+Argument: TypeAlias = "tuple[Any, int] | int | None"
+"""An argument of a kernel: memory of the device and the bytes behind its beginning, a number, or no
+memory.
+"""
+
+
+class OpenDevice(Protocol):
+    """A device with a queue, in which commands run in order.
+
+    Its methods raise DeviceError for what the driver reports.
+    """
+
+    def load(self, kernels: Iterable[DeviceKernel]) -> Any:
+        """A program of kernels, ready to run.
+
+        Raises InternalError if the driver refuses the generated text.
+        """
+        ...
+
+    def kernel(self, program: Any, symbol: str) -> Any:
+        """A kernel of a program."""
+        ...
+
+    def empty(self, size: int) -> Any:
+        """Uninitialised memory of so many bytes.  Raises DeviceError if there is not so much."""
+        ...
+
+    def write(self, memory: Any, array: np.ndarray) -> None:
+        """Copy an array to the device."""
+        ...
+
+    def read(self, array: np.ndarray, memory: Any) -> None:
+        """Copy memory of the device into an array, once everything before it is done."""
+        ...
+
+    def copy(self, to: Any, end: int, source: Any, start: int, size: int) -> None:
+        """Copy memory of the device, so many bytes behind the beginnings."""
+        ...
+
+    def prepared(
+        self,
+        kernel: Any,
+        blocks: Sequence[int],
+        threads: Sequence[int],
+        args: Sequence[Argument],
+        report: Any,
+    ) -> Callable[[], None]:
+        """A function that starts a kernel; without any blocks there is nothing to do.
+
+        report: memory of `FAILURE_TYPE`.
+        """
+        ...
+
+    def assembly(self, program: Any) -> str:
+        """What the driver made of a program, if that is text; else its size."""
+        ...
+
+
+def failure_of(noted: np.ndarray) -> Failure | None:
+    """What a thread noted in memory of `FAILURE_TYPE`, if one did."""
+    code, _, assertion, count, values = noted.tolist()
+    return Failure(code, 0, assertion, tuple(values[:count])) if code else None

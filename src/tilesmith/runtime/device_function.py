@@ -1,0 +1,103 @@
+"""Kernels of devices as functions of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tilesmith.codegen.kernel import Kernel, LaunchCall
+from tilesmith.ir.expr import Expr
+from tilesmith.ir.target import Target
+from tilesmith.support.errors import ModelError
+
+from .arguments import Arguments, KernelFunction, dimension
+from .device import FAILURE_TYPE, Argument, OpenDevice, failure_of
+from .devices import opened
+
+
+class DeviceFunction(KernelFunction):
+    """A kernel that runs on a device: arrays are copied there, and the outputs back."""
+
+    def __init__(
+        self, kernel: Kernel, arguments: Arguments, target: Target, program: Any = None
+    ) -> None:
+        """program: what the device made of the kernel; by default it is loaded when it is first
+        needed.
+        """
+        super().__init__(kernel, arguments, target)
+        assert kernel.parts is not None
+        self._parts = kernel.parts
+        self._given = program
+
+    @property
+    def _device(self) -> OpenDevice:
+        return opened(self.target)
+
+    @cached_property
+    def _program(self) -> Any:
+        return self._given or self._device.load([self._parts])
+
+    def __call__(self, *args: Any) -> None:
+        """As `KernelFunction` says.  Raises DeviceError if the device has not enough memory, or
+        fails.
+        """
+        self.bind(*args)()
+
+    def bind(self, *args: Any) -> Callable[[], None]:
+        """As `KernelFunction` says, with memory on the device that every call uses again."""
+        arrays, values = self.arguments.checked(args)
+        device = self._device
+        own = {_place(a): device.empty(a.nbytes) for a in arrays}
+        size = dimension(self.kernel.workspace_bytes_shared, values)
+        failure = np.zeros((), FAILURE_TYPE)
+        report = device.empty(failure.nbytes) if self.kernel.messages else None
+        given: list[Argument] = [
+            *((own[_place(arrays[i])], 0) for i in self.arguments.places),
+            *(values[v] for v in self.arguments.scalars),
+            (device.empty(size), 0) if size else None,
+        ]
+        launches = []
+        for x in self._parts.launches:
+            kernel, blocks = device.kernel(self._program, x.symbol), self._blocks(x, values)
+            launches.append((x, device.prepared(kernel, blocks, x.threads, given, report)))
+
+        def run() -> None:
+            for a in arrays:  # a kernel may leave elements of an output as they are
+                device.write(own[_place(a)], a)
+            if report is not None:
+                failure[...] = 0
+                device.write(report, failure)
+            for launch, start in launches:
+                start()
+                if launch.stops and report is not None:
+                    self._settle(report, failure)
+            if report is not None:
+                self._settle(report, failure)
+            for a, written in zip(arrays, self.arguments.written, strict=True):
+                if written:
+                    device.read(a, own[_place(a)])
+
+        return run
+
+    def _blocks(self, launch: LaunchCall, values: Mapping[Expr, int]) -> list[int]:
+        return [max(dimension(n, values), 0) for n in launch.blocks]
+
+    def _settle(self, report: Any, failure: np.ndarray) -> None:
+        """Raises ModelError if a thread noted a failure."""
+        self._device.read(failure, report)
+        found = failure_of(failure)
+        if found is not None:
+            raise ModelError(f"{self.kernel.symbol}: {found.text(self.kernel.messages)}")
+
+    @property
+    def assembly(self) -> str:
+        """What the driver made of the program, if that is text; else its size."""
+        return self._device.assembly(self._program)
+
+
+def _place(array: np.ndarray) -> tuple[int, int]:
+    """Which memory an array is: two arguments may be the same."""
+    return array.ctypes.data, array.nbytes
