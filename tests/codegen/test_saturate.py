@@ -14,16 +14,28 @@ from tilesmith.ir.expr import Broadcast, Cast, Expr, Load, Ramp, Var, const, max
 from tilesmith.ir.intrinsics import call
 from tilesmith.loop.nodes import Buffer, For, Func, Store
 
-LIMITS = [(i8, -128, 127), (u8, 0, 255), (i16, -100, 155), (i8, -20, 30), (i16, -32768, 32767)]
+LIMITS = [
+    (i8, -128, 127, 0),
+    (u8, 0, 255, 0),
+    (i16, -100, 155, 0),
+    (i8, -20, 30, 0),
+    (i16, -32768, 32767, 0),
+    (u8, 0, 255, 131),
+    (i8, -128, 127, -7),
+    (i8, -20, 30, 3),
+    (i16, -32768, 32767, -32768),
+]
+"""Types, limits, and what is added to the rounded number."""
 
 
-def clipped(x: Expr, low: float, high: float) -> Expr:
-    """`x` rounded, between limits."""
+def clipped(x: Expr, low: float, high: float, offset: int = 0) -> Expr:
+    """`x` rounded, and with a number added, between limits."""
 
     def limit(value: float) -> Expr:
         return const(value, f32) if x.lanes == 1 else Broadcast(const(value, f32), x.lanes)
 
-    return minimum(maximum(call("round", x), limit(low)), limit(high))
+    whole = call("round", x) + limit(offset) if offset else call("round", x)
+    return minimum(maximum(whole, limit(low)), limit(high))
 
 
 def floats() -> np.ndarray:
@@ -37,34 +49,40 @@ def floats() -> np.ndarray:
     return np.resize(found, -(-len(found) // 32) * 32)
 
 
-@pytest.mark.parametrize(("to", "low", "high"), LIMITS)
+@pytest.mark.parametrize(("to", "low", "high", "offset"), LIMITS)
 @pytest.mark.parametrize("lanes", [1, 8, 16, 32])
 @pytest.mark.parametrize("name", ["native", "x86-64"])
-def test_values(to: DType, low: int, high: int, lanes: int, name: str) -> None:
+def test_values(to: DType, low: int, high: int, offset: int, lanes: int, name: str) -> None:
     x = floats()
-    wanted = np.clip(np.rint(x), low, high)
-    found = elementwise(lambda v: Cast(clipped(v, low, high), to), [x], to, name, lanes)
+    wanted = np.clip(np.rint(x) + np.float32(offset), low, high)
+
+    def number(v: Expr) -> Expr:
+        return Cast(clipped(v, low, high, offset), to)
+
+    found = elementwise(number, [x], to, name, lanes)
     np.testing.assert_array_equal(found, wanted.astype(to.numpy))
-    back = elementwise(lambda v: Cast(Cast(clipped(v, low, high), to), f32), [x], f32, name, lanes)
+    back = elementwise(lambda v: Cast(number(v), f32), [x], f32, name, lanes)
     np.testing.assert_array_equal(back, wanted)
 
 
 @pytest.mark.parametrize(
-    ("to", "low", "high", "instructions"),
+    ("to", "low", "high", "offset", "instructions"),
     [
-        (i8, -128, 127, ["vminps", "vcvtps2dq", "vpackssdw", "vpacksswb"]),
-        (u8, 0, 255, ["vminps", "vcvtps2dq", "vpackssdw", "vpackuswb"]),
-        (i16, -100, 155, ["vmaxps", "vminps", "vcvtps2dq", "vpackssdw"]),
+        (i8, -128, 127, 0, ["vminps", "vcvtps2dq", "vpackssdw", "vpacksswb"]),
+        (u8, 0, 255, 0, ["vminps", "vcvtps2dq", "vpackssdw", "vpackuswb"]),
+        (i16, -100, 155, 0, ["vmaxps", "vminps", "vcvtps2dq", "vpackssdw"]),
+        (u8, 0, 255, 9, ["vminps", "vcvtps2dq", "vpaddd", "vpackssdw", "vpackuswb"]),
+        (i8, -128, 127, -9, ["vmaxps", "vminps", "vcvtps2dq", "vpaddd", "vpacksswb"]),
     ],
 )
-def test_instructions(to: DType, low: int, high: int, instructions: list[str]) -> None:
+def test_instructions(to: DType, low: int, high: int, offset: int, instructions: list[str]) -> None:
     """Nothing is rounded apart, nor clipped at the limits of the type."""
     x, y, i = Buffer("x", f32, (1024,)), Buffer("y", to, (1024,)), Var("i", i64)
     at = Ramp(i * 32, const(1), 32)
-    body = Store(y, (at,), Cast(clipped(Load(x, (at,)), low, high), to))
+    body = Store(y, (at,), Cast(clipped(Load(x, (at,)), low, high, offset), to))
     t = target("x86-64-v3")
     func = Func("f", (x, y), (y,), For(i, const(0), const(32), "serial", body))
     text = assembly(emit(func, t).text, t)
     assert all(word in text for word in instructions)
-    assert not any(word in text for word in ("vround", "vpmax", "vpmin", "vcvttps2dq"))
+    assert not any(word in text for word in ("vround", "vpmax", "vpmin", "vcvttps2dq", "vaddps"))
     assert ("vmaxps" in text) == ("vmaxps" in instructions)

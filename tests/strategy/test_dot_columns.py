@@ -1,6 +1,7 @@
 """Dot-product instructions and columns that do not fill the last vector.
 
 Weights are packed in whole vectors, so the instruction multiplies what lies behind the last column.
+Depthwise convolutions have a number for each lane on either side.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from tilesmith.driver.kernels import canonical
 from tilesmith.driver.passes import lower_loops, optimise
 from tilesmith.driver.session import Session
 from tilesmith.graph.builder import Builder
+from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Fused, Graph
 from tilesmith.ir.dtypes import f32, i8, i16, i32, u8
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.activation import Gelu
+from tilesmith.ops.conv import Conv
 from tilesmith.ops.elementwise import Add
 from tilesmith.ops.matmul import MatMul
 from tilesmith.support.options import Options
@@ -39,9 +42,9 @@ def dense(rows: int, inner: int, columns: int) -> Graph:
     return b.finish([y], ["y"])
 
 
-def assembly(graph: Graph) -> str:
-    options = Options(precision="bf16", threads=1)
-    session = replace(Session.of(options), target=targets.target(WITH_BF16))
+def assembly(graph: Graph, target: str = WITH_BF16) -> str:
+    options = Options(precision="bf16" if target == WITH_BF16 else "f32", threads=1)
+    session = replace(Session.of(options), target=targets.target(target))
     fused = optimise(graph, session)
     found = []
     for n in fused.nodes:
@@ -95,3 +98,32 @@ def test_answers_of_integers(rows: int, columns: int) -> None:
                 exe = ts.compile(graph, threads=2)
                 found = exe(given) if is_constant else exe(given, values)
                 np.testing.assert_array_equal(found, wanted)
+
+
+def depthwise(channels: int, size: int) -> Graph:
+    """A depthwise convolution of numbers of 16 bits, in integers."""
+    rng = np.random.default_rng(channels)
+    b = Builder("depthwise")
+    x = b.input("x", TensorType(i16, (1, channels, size, size)))
+    w = b.constant(rng.integers(-999, 999, (channels, 1, 3, 3)).astype(np.int16))
+    op = Conv(pads=(1, 1, 1, 1), groups=channels, to=i32)
+    return b.finish([b.add(op, x, w, loc="conv")], ["y"])
+
+
+def test_lanes_multiply_their_own_numbers() -> None:
+    """One instruction adds the product; where channels are left over, the loops stay."""
+    for channels, is_whole in ((48, True), (40, False)):
+        text = assembly(depthwise(channels, 8), "x86-64-v4+avx512vnni")
+        assert bool(re.search(r"^\s+vpdpwssd", text, re.MULTILINE)) == is_whole, channels
+        assert bool(re.search(r"^\s+vpmulld", text, re.MULTILINE)) != is_whole, channels
+    plain = assembly(depthwise(48, 8), "x86-64-v4")
+    assert not re.search(r"^\s+vpdpwssd", plain, re.MULTILINE)
+
+
+@pytest.mark.parametrize("channels", [16, 40, 48])
+def test_answers_of_depthwise_convolutions(channels: int) -> None:
+    graph = depthwise(channels, 9)
+    rng = np.random.default_rng(1)
+    x = rng.integers(-32768, 32767, (1, channels, 9, 9)).astype(np.int16)
+    (wanted,) = evaluate(graph, {"x": x}).values()
+    np.testing.assert_array_equal(ts.compile(graph, threads=2)(x), wanted)

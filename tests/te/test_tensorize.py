@@ -293,7 +293,7 @@ def final(intrinsic: TensorIntrinsic) -> tuple[Func, list[te.Tensor]]:
 
 INSTRUCTIONS = {
     "fma_f32": "vfmadd", "pmaddwd": "pmaddwd", "pmaddwd_i8": "pmaddwd", "vpdpwssd": "vpdpwssd",
-    "vpdpbusd": "vpdpbusd", "vdpbf16ps": "vdpbf16ps",
+    "vpdpwssd_lanes": "vpdpwssd", "vpdpbusd": "vpdpbusd", "vdpbf16ps": "vdpbf16ps",
 }  # fmt: skip
 
 

@@ -1,11 +1,13 @@
 """Rounded and clipped floats as narrow integers, by the conversion that rounds.
 
     i8(min(max(round(x), -128), 127))
+    u8(min(max(round(x) + 3, 0), 255))
 
 x86 converts a float to the nearest i32 in one instruction, where rounding, then converting takes
 two, and narrows integers with saturation, which is the clipping.  Numbers beyond i32 become its
 least one.  So x is clipped from above before it is converted, which gives the same number since the
-limits are whole.
+limits are whole.  A whole number is added after the conversion; if it is negative, x is clipped
+from below too, as the least i32 would wrap.
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ from tilesmith.ir.expr import Const, Expr
 from .arithmetic import Arithmetic
 from .llvm_text import literal, value_type
 
+MOST_ADDED = 1 << 15
+"""Numbers up to this one are exact in f32, and do not wrap where limits are of 16 bits."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rounded:
@@ -26,11 +31,13 @@ class Rounded:
 
     x: the float, f32.
     low, high: the limits, whole numbers inside the type of the result.
+    offset: the whole number that is added before clipping.
     """
 
     x: Expr
     low: int
     high: int
+    offset: int = 0
 
 
 def rounded(e: ir.Cast) -> Rounded | None:
@@ -38,39 +45,46 @@ def rounded(e: ir.Cast) -> Rounded | None:
     to = e.type
     if not to.is_int or to.bits > 16:
         return None
-    above = _limited(e.a, "min")
-    below = None if above is None else _limited(above[0], "max")
+    above = _with_constant(e.a, "min")
+    below = None if above is None else _with_constant(above[0], "max")
     if above is None or below is None:
         return None
     call, low, high = below[0], below[1], above[1]
+    offset = 0.0
+    shifted = _with_constant(call, "add")
+    if shifted is not None:
+        call, offset = shifted
     if not isinstance(call, ir.Call) or call.name != "round" or call.args[0].dtype is not f32:
         return None
-    whole = low == int(low) and high == int(high)
-    inside = to.min <= low <= high <= to.max
-    return Rounded(call.args[0], int(low), int(high)) if whole and inside else None
+    inside = to.min <= low <= high <= to.max and abs(offset) <= MOST_ADDED
+    if not inside or any(n != int(n) for n in (low, high, offset)):
+        return None
+    return Rounded(call.args[0], int(low), int(high), int(offset))
 
 
 def write(code: Arithmetic, found: Rounded, to: DType, lanes: int, x: str) -> str:
     """The integer of type `to`, given the operand text of the float."""
-    high = literal(float(found.high), f32, lanes)
+    high = literal(float(found.high - found.offset), f32, lanes)
     x = code.binary("min", f32, lanes, x, high, number=high)
-    if found.low > to.min:
-        low = literal(float(found.low), f32, lanes)
+    if found.low > to.min or found.offset < 0:
+        low = literal(float(found.low - found.offset), f32, lanes)
         x = code.binary("max", f32, lanes, x, low, number=low)
     floats, wide, narrow = value_type(f32, lanes), value_type(i32, lanes), value_type(to, lanes)
     made = code.emit(f"call {wide} @llvm.lrint({floats} {x})")
+    if found.offset:
+        made = code.binary("add", i32, lanes, made, literal(found.offset, i32, lanes))
     # the limits of the type itself: what instructions saturate at
     for op, limit in (("max", to.min), ("min", to.max)):
         made = code.binary(op, i32, lanes, made, literal(int(limit), i32, lanes))
     return code.emit(f"trunc {wide} {made} to {narrow}")
 
 
-def _limited(e: Expr, op: str) -> tuple[Expr, float] | None:
-    """The operand and the limit of a `min` or `max` with a constant."""
+def _with_constant(e: Expr, op: str) -> tuple[Expr, float] | None:
+    """The other operand and the constant of an operation of floats."""
     if not isinstance(e, ir.Binary) or e.op != op or e.dtype is not f32:
         return None
-    for x, limit in ((e.a, e.b), (e.b, e.a)):
-        inner = limit.value if isinstance(limit, ir.Broadcast) else limit
+    for x, constant in ((e.a, e.b), (e.b, e.a)):
+        inner = constant.value if isinstance(constant, ir.Broadcast) else constant
         if isinstance(inner, Const) and isinstance(inner.value, (int, float)):
             return x, inner.value
     return None

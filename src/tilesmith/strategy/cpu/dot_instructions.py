@@ -44,6 +44,27 @@ def dot_for(c: Contraction, target: Target) -> TensorIntrinsic | None:
     return max(found, key=lambda i: i.extents[1] / i.fmas, default=None)
 
 
+def lane_products_for(c: Contraction, target: Target) -> TensorIntrinsic | None:
+    """The instruction that adds, in each lane, the product of a number of `x` with one of `w`, for
+    a depthwise convolution of integers; None if none fits, or if lanes would be left over.
+    """
+    if not c.is_batched or c.vector is None or not isinstance(c.vector.extent, int):
+        return None
+    source = c.op.body[0]
+    assert isinstance(source, Reduce)
+    if not source.sources[0].dtype.is_int:
+        return None
+    for i in available(target).values():
+        full = i.result.size * i.result.dtype.bytes * 8 == target.vector_bits
+        is_own = len(i.axes) == 1 and all(i.strides(o) == (1,) for o in i.operands)
+        if not (full and is_own and i.accumulates) or c.vector.extent % i.result.size:
+            continue
+        for binding in matches(i, source.sources[0]):
+            if {*binding.values()} == {c.x, c.w}:
+                return i
+    return None
+
+
 def products_per_fma(element: DType, target: Target) -> float:
     """The products of numbers of type `element` that one lane adds in the time of a multiply-add of
     f32, by the best dot-product instruction for them, or for wider integers; 1 if there is none.

@@ -46,7 +46,7 @@ from .contraction import (
     single_row_vectors,
     tile_vectors,
 )
-from .dot_instructions import dot_for
+from .dot_instructions import dot_for, lane_products_for
 from .operands import (
     dot_of_variables,
     prefetch_block,
@@ -145,7 +145,12 @@ def schedule_contraction(
         prefetch_block(a, group, c, block, step, often, target, cfg)
     for x in spatial[:-1]:
         a.unroll(x)
-    if dot is None:
+    own = lane_products_for(c, target) if dot is None and width % tile.lanes == 0 else None
+    if own is not None:
+        vectors, lanes = a.split(spatial[-1], factor=tile.lanes)
+        a.unroll(vectors)
+        a.tensorize(lanes, own)
+    elif dot is None:
         _vectorize(a, spatial[-1], width, tile.lanes)
     else:
         # weights are packed in whole vectors, so the last one is multiplied as a whole
