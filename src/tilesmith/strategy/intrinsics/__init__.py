@@ -7,11 +7,20 @@ from dataclasses import replace
 from tilesmith.ir.target import Target
 from tilesmith.ir.tensor_intrinsics import TensorIntrinsic
 
-from . import aarch64, x86
+from . import aarch64, wasm, x86
 
-SHIPPED: tuple[TensorIntrinsic, ...] = (*x86.INTRINSICS, *aarch64.INTRINSICS)
+SHIPPED: tuple[TensorIntrinsic, ...] = (
+    *x86.INTRINSICS,
+    *aarch64.INTRINSICS,
+    *wasm.INTRINSICS,
+)
 """All of them; each names the features that a target must have."""
 
+_BY_ARCHITECTURE = {
+    "x86_64": x86.INTRINSICS,
+    "aarch64": aarch64.INTRINSICS,
+    "wasm32": wasm.INTRINSICS,
+}
 
 ROUNDING = frozenset({"avx512bf16", "amx-bf16", "amx-fp16", "bf16"})
 """Features whose instructions round otherwise than the loops that they replace."""
@@ -26,6 +35,5 @@ def exact_target(target: Target) -> Target:
 
 def available(target: Target) -> dict[str, TensorIntrinsic]:
     """The shipped intrinsics that `target` has, by name."""
-    family = "x86" if target.triple.startswith("x86_64") else target.triple.split("-")[0]
-    declared = {"x86": x86.INTRINSICS, "aarch64": aarch64.INTRINSICS}.get(family, ())
+    declared = _BY_ARCHITECTURE.get(target.architecture, ())
     return {i.name: i for i in declared if i.features <= target.features}
