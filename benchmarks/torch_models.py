@@ -3,13 +3,14 @@
 `torch.compile(module, backend="tilesmith")`:
 `python -m benchmarks.torch_models [NAME ...]`.
 
-Weights are random.  Each model is compiled in a process of its own, and its results are compared
-with eager's: the largest difference relative to the largest magnitude.  Exit status 1 where one is
-refused, crashes or differs by more than `CLOSE`.
+`--help` lists the names.  Weights are random.  Each model is compiled in a process of its own, and
+its results are compared with eager's: the largest difference relative to the largest magnitude.
+Exit status 1 where one is refused, crashes or differs by more than `CLOSE`.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 import warnings
@@ -160,7 +161,12 @@ def _difference(found: Any, wanted: list[Any]) -> float:
 
 
 def main() -> int:
-    names = sys.argv[1:] or [*MODELS]
+    parser = argparse.ArgumentParser(description=__doc__, epilog=f"Models: {', '.join(MODELS)}.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a model; all by default")
+    names = parser.parse_args().names or [*MODELS]
+    unknown = [name for name in names if name not in MODELS]
+    if unknown:
+        parser.error(f"no model is called {', '.join(unknown)}; expected {', '.join(MODELS)}")
     bad = 0
     for name, found in zip(names, children.each(names, run, SECONDS, MEMORY), strict=True):
         if isinstance(found, children.Died):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 import subprocess
 import sys
 import tomllib
@@ -46,6 +47,14 @@ def test_the_entry_point_names_the_backend():
     points = tomllib.loads(text)["project"]["entry-points"]["torch_dynamo_backends"]
     module, name = points["tilesmith"].split(":")
     assert getattr(importlib.import_module(module), name) is ts.torch.backend
+
+
+def test_no_module_takes_the_place_of_a_public_name():
+    """Importing a module sets it as an attribute of its package."""
+    for found in pkgutil.iter_modules(ts.torch.__path__, "tilesmith.torch."):
+        importlib.import_module(found.name)
+        assert found.name.rpartition(".")[2] not in ts.torch.__all__
+    assert callable(ts.torch.backend)
 
 
 def test_the_package_does_not_import_torch():

@@ -36,7 +36,37 @@ class Attending(nn.Module):
         )
 
 
+class Grouped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 6, 3, stride=2)
+        self.norm, self.plain = nn.GroupNorm(4, 8), nn.GroupNorm(2, 6, affine=False)
+
+    def forward(self, x):
+        return self.plain(self.second(torch.relu(self.norm(self.first(x)))))
+
+
+class Transformer(nn.Module):
+    """Learned positions, padding, two layers, tied weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.places = nn.Embedding(11, 16, padding_idx=0), nn.Embedding(8, 16)
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True, norm_first=first)
+            for first in (True, False)
+        )
+
+    def forward(self, ids):
+        x = self.words(ids) + self.places(torch.arange(ids.shape[1]))
+        for layer in self.layers:
+            x = layer(x)
+        return x @ self.words.weight.T
+
+
 MODELS = {
+    "grouped norms": lambda: (Grouped(), torch.randn(2, 3, 8, 7)),
+    "transformer": lambda: (Transformer(), torch.randint(0, 11, (3, 6))),
     "grouped": lambda: (
         nn.Sequential(nn.Conv2d(4, 6, 3, stride=2, padding=1, dilation=2, groups=2), nn.SiLU()),
         torch.randn(2, 4, 9, 8),
@@ -67,6 +97,60 @@ def test_gradients_are_those_of_eager_mode(name):
         if wanted is not None:
             assert wanted.abs().max() > 0
             torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def _normal(x, axes):
+    mean = x.mean(axes, keepdim=True)
+    return mean, (x.var(axes, correction=0, keepdim=True) + 1e-5).rsqrt()
+
+
+def _layer_norm(weight, mask):
+    x = torch.randn(2, 3, 4, 5)
+    statistics = _normal(x, (2, 3))
+    others = (weight, None if weight is None else torch.randn(4, 5), list(mask))
+    return (torch.randn_like(x), x, [4, 5], *statistics, *others)
+
+
+def _group_norm(weight, mask):
+    x = torch.randn(2, 6, 3, 2)
+    statistics = [v.reshape(2, 3) for v in _normal(x.reshape(2, 3, -1), (2,))]
+    return (torch.randn_like(x), x, *statistics, weight, 2, 6, 6, 3, list(mask))
+
+
+def _rows(padding, is_scaled):
+    return torch.randn(4, 5, 3), torch.randint(0, 7, (4, 5)), 7, padding, is_scaled
+
+
+BACKWARD = {
+    "layer norm": ("native_layer_norm_backward", _layer_norm, (torch.randn(4, 5), (1, 1, 1))),
+    "layer norm, plain": ("native_layer_norm_backward", _layer_norm, (None, (1, 0, 0))),
+    "layer norm, bias": ("native_layer_norm_backward", _layer_norm, (torch.randn(4, 5), (0, 0, 1))),
+    "group norm": ("native_group_norm_backward", _group_norm, (torch.randn(6), (1, 1, 1))),
+    "group norm, plain": ("native_group_norm_backward", _group_norm, (None, (1, 0, 0))),
+    "embedding": ("embedding_dense_backward", _rows, (-1, False)),
+    "embedding, padding": ("embedding_dense_backward", _rows, (3, False)),
+    "embedding, frequency": ("embedding_dense_backward", _rows, (-1, True)),
+}
+
+
+@pytest.mark.parametrize("name", BACKWARD)
+def test_operators_of_backward_graphs(name):
+    operator, make, given = BACKWARD[name]
+    args = make(*given)
+    places = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
+
+    class Called(nn.Module):
+        def forward(self, *tensors):
+            whole = list(args)
+            for i, t in zip(places, tensors, strict=True):
+                whole[i] = t
+            found = getattr(torch.ops.aten, operator)(*whole)
+            return [f for f in (found if isinstance(found, tuple) else (found,)) if f is not None]
+
+    tensors = tuple(args[i] for i in places)
+    exe = ts.compile(Called(), tensors, threads=1, fallback="error")
+    for found, wanted in zip(exe(*tensors), Called()(*tensors), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_a_network_learns_as_in_eager_mode(monkeypatch):

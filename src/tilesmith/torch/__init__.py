@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tilesmith.support.exports import exports
 
 if TYPE_CHECKING:
-    from .backend import backend
+    from .compiling import backend
     from .operators import register
     from .pieces import FallbackWarning
 
@@ -20,7 +20,7 @@ __all__ = ["FallbackWarning", "backend", "register"]
 __getattr__, __dir__ = exports(
     __name__,
     {
-        "tilesmith.torch.backend": ["backend"],
+        "tilesmith.torch.compiling": ["backend"],
         "tilesmith.torch.pieces": ["FallbackWarning"],
         "tilesmith.torch.operators": ["register"],
     },

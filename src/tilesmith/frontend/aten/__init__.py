@@ -16,6 +16,7 @@ from tilesmith.frontend.aten import (
     functions,
     gradients,
     indexing,
+    norm_gradients,
     normalizations,
     pools,
     quantized,
@@ -49,6 +50,7 @@ FAMILIES = (
     symbols,
     composites,
     gradients,
+    norm_gradients,
 )
 """The modules that register operators."""
 

@@ -1,0 +1,146 @@
+"""Gradients of normalisations and of embeddings, as backward graphs call them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilesmith.frontend.aten.node import AtenNode
+from tilesmith.frontend.aten.registry import aten_op
+from tilesmith.graph.nodes import Value
+from tilesmith.ir import extents
+from tilesmith.ir.dtypes import bf16, f16, f32, i64
+from tilesmith.ir.types import Dim
+from tilesmith.ops import elementwise as ew
+from tilesmith.ops import gather, reduce, scatter
+
+_Gradients = tuple[Value | None, Value | None, Value | None]
+
+
+@aten_op("aten.native_layer_norm_backward.default")
+def native_layer_norm_backward(
+    n: AtenNode,
+    grad_out: Value,
+    input: Value,
+    normalized_shape: Sequence[Dim],
+    mean: Value,
+    rstd: Value,
+    weight: Value | None,
+    bias: Value | None,
+    output_mask: Sequence[bool],
+) -> _Gradients:
+    """The gradients of input, weight and bias, each where `output_mask` asks for it."""
+    first = input.type.rank - len(normalized_shape)
+    grad, x = _wide(n, grad_out), _wide(n, input)
+    normal = _normal(n, x, mean, rstd)
+    to_input = to_weight = to_bias = None
+    if output_mask[0]:
+        scaled = grad if weight is None else n.add(ew.Mul(), grad, _wide(n, weight))
+        axes = tuple(range(first, input.type.rank))
+        to_input = n.cast(_of_input(n, scaled, normal, rstd, axes), input.dtype)
+    outer = tuple(range(first))
+    if output_mask[1] and weight is not None:
+        to_weight = n.cast(_sum(n, n.add(ew.Mul(), grad, normal), outer), weight.dtype)
+    if output_mask[2]:
+        dtype = input.dtype if bias is None else bias.dtype
+        to_bias = n.cast(_sum(n, grad, outer), dtype)
+    return to_input, to_weight, to_bias
+
+
+@aten_op("aten.native_group_norm_backward.default")
+def native_group_norm_backward(
+    n: AtenNode,
+    grad_out: Value,
+    input: Value,
+    mean: Value,
+    rstd: Value,
+    weight: Value | None,
+    N: Dim,
+    C: Dim,
+    HxW: Dim,
+    group: int,
+    output_mask: Sequence[bool],
+) -> _Gradients:
+    """The gradients of input, weight and bias, each where `output_mask` asks for it.
+
+    mean, rstd: statistics [N, group] of the forward pass.
+    """
+    channels = n.dims_of((C,))[0]
+    if not isinstance(channels, int):
+        n.unsupported(f"C is the symbolic {channels}; give the inputs a fixed number of channels")
+    apart = (N, group, channels // group, HxW)
+    grad, x = (n.reshape(_wide(n, v), apart) for v in (grad_out, input))
+    mean, rstd = (n.reshape(v, (N, group, 1, 1)) for v in (mean, rstd))
+    normal = _normal(n, x, mean, rstd)
+    to_input = to_weight = to_bias = None
+    if output_mask[0]:
+        scaled = grad
+        if weight is not None:
+            factors = n.reshape(_wide(n, weight), (group, channels // group, 1))
+            scaled = n.add(ew.Mul(), grad, factors)
+        found = n.cast(_of_input(n, scaled, normal, rstd, (2, 3)), input.dtype)
+        to_input = n.reshape(found, input.type.shape)
+    if output_mask[1]:
+        found = _sum(n, n.add(ew.Mul(), grad, normal), (0, 3))
+        dtype = input.dtype if weight is None else weight.dtype
+        to_weight = n.cast(n.reshape(found, (channels,)), dtype)
+    if output_mask[2]:
+        dtype = input.dtype if weight is None else weight.dtype
+        to_bias = n.cast(n.reshape(_sum(n, grad, (0, 3)), (channels,)), dtype)
+    return to_input, to_weight, to_bias
+
+
+def _wide(n: AtenNode, x: Value) -> Value:
+    """`x` in the type that its sums are computed in."""
+    return n.cast(x, f32) if x.dtype in (f16, bf16) else x
+
+
+def _normal(n: AtenNode, x: Value, mean: Value, rstd: Value) -> Value:
+    """(x - mean) / deviation."""
+    centred = n.add(ew.Sub(), x, n.cast(mean, x.dtype))
+    return n.add(ew.Mul(), centred, n.cast(rstd, x.dtype))
+
+
+def _of_input(n: AtenNode, grad: Value, normal: Value, rstd: Value, axes: tuple[int, ...]) -> Value:
+    """The gradient of what was normalised over `axes`.
+
+    With g the gradient of the normalised values y: (g - mean(g) - y mean(g y)) / deviation.
+    """
+    mean = reduce.ReduceMean(axes, True)
+    shift = n.add(mean, grad)
+    slope = n.add(mean, n.add(ew.Mul(), grad, normal))
+    rest = n.add(ew.Sub(), n.add(ew.Sub(), grad, shift), n.add(ew.Mul(), normal, slope))
+    return n.add(ew.Mul(), rest, n.cast(rstd, rest.dtype))
+
+
+def _sum(n: AtenNode, x: Value, axes: tuple[int, ...]) -> Value:
+    return n.add(reduce.ReduceSum(axes, False), x) if axes else x
+
+
+@aten_op("aten.embedding_dense_backward.default")
+def embedding_dense_backward(
+    n: AtenNode,
+    grad_output: Value,
+    indices: Value,
+    num_weights: Dim,
+    padding_idx: int,
+    scale_grad_by_freq: bool,
+) -> Value:
+    """The gradient of a table [num_weights, width]: each row's sum over the places that read it.
+
+    Places of `padding_idx` do not count.  `scale_grad_by_freq` divides by the number of places.
+    """
+    width = grad_output.type.shape[-1]
+    count = extents.product(indices.type.shape)
+    places = n.reshape(n.cast(indices, i64), (count,))
+    rows = n.reshape(_wide(n, grad_output), (count, width))
+    if scale_grad_by_freq:
+        zeros = n.full(0, (num_weights,), i64)
+        uses = n.add(scatter.ScatterElements(0, "add"), zeros, places, n.full(1, (count,), i64))
+        own = n.cast(n.add(gather.Gather(0), uses, places), rows.dtype)
+        rows = n.add(ew.Div(), rows, n.reshape(own, (count, 1)))
+    if padding_idx >= 0:
+        is_padding = n.add(ew.Equal(), places, n.tensor(padding_idx))
+        rows = n.add(ew.Where(), n.reshape(is_padding, (count, 1)), n.tensor(0, rows.dtype), rows)
+    zeros = n.full(0, (num_weights, width), rows.dtype)
+    summed = n.add(scatter.ScatterNd("add"), zeros, n.reshape(places, (count, 1)), rows)
+    return n.cast(summed, grad_output.dtype)
