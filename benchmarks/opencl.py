@@ -1,5 +1,9 @@
 """Models on an OpenCL device against the CPU: `python -m benchmarks.opencl zoo/`.
 
+`--operators` runs all cases of the operators' tests, `--schedules N` so many random legal schedules
+of blocks and threads, which the interpreter runs too.  Both run in child processes.  Where the
+driver aborts, each kernel runs alone, and once more with a driver that does not optimise.
+
 Each model runs in a process of its own, since a fault of a driver ends it.  Shown are the number of
 kernels, seconds to compile and of the second run on the device, and the largest difference between
 the answers as a share of the largest answer.
@@ -11,7 +15,10 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 import time
+from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,17 +53,77 @@ def measured(path: Path) -> dict[str, Any]:
     return {"kernels": len(exe.program.calls), "compile": compiled, "run": ran, "error": worst}
 
 
+CHILD = Path(__file__).resolve().parents[1] / "tests" / "opencl" / "child.py"
+TOGETHER = 60
+"""Kernels of one child process."""
+OPERATORS = 2000
+"""More than there are."""
+
+
+@dataclass
+class Campaign:
+    """What many kernels showed.
+
+    found: what is wrong with each by name; None where nothing is.
+    used: how many schedules use each primitive.
+    aborted: kernels at which the driver aborts unless it does not optimise.
+    """
+
+    found: dict[str, str | None] = field(default_factory=dict)
+    used: Counter[str] = field(default_factory=Counter)
+    aborted: int = 0
+
+    def run(self, what: str, first: int, end: int, plain: bool = False) -> None:
+        given = [what, str(first), str(end), "1", *(["plain"] if plain else [])]
+        command = [sys.executable, str(CHILD), *given]
+        with tempfile.TemporaryDirectory() as folder:  # where PoCL writes what it aborts at
+            run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+        if not run.returncode:
+            told = json.loads(run.stdout)
+            self.found |= told["found"]
+            self.used.update(told["used"])
+        elif end - first > 1:
+            for n in range(first, end):
+                self.run(what, n, n + 1)
+        elif not plain:
+            self.aborted += 1
+            self.run(what, first, end, plain=True)
+        else:
+            self.found[f"{what} {first}"] = run.stderr[-2000:]
+
+    def all(self, what: str, count: int) -> int:
+        """Run so many, and show what is wrong.  Returns how many are."""
+        for first in range(0, count, TOGETHER):
+            self.run(what, first, min(first + TOGETHER, count))
+            print(f"{what}: {len(self.found)}", end="\r", flush=True)
+        wrong = {name: text for name, text in self.found.items() if text}
+        for name, text in wrong.items():
+            print(f"{name}\n{text}")
+        print(f"{what}: {len(self.found)}, wrong {len(wrong)}, driver aborts {self.aborted}")
+        if self.used:
+            print(", ".join(f"{name} {n}" for name, n in self.used.most_common()))
+        return len(wrong)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", type=Path, help="a folder of .onnx files, or one of them")
+    parser.add_argument("models", type=Path, nargs="?", help="a folder of .onnx files, or a file")
+    parser.add_argument("--operators", action="store_true", help="all cases of operators")
+    parser.add_argument("--schedules", type=int, default=0, help="number of random schedules")
     parser.add_argument("--child", action="store_true", help="measure one model and print JSON")
     args = parser.parse_args()
     if args.child:
         print(json.dumps(measured(args.models)))
         return
+    wrong = 0
+    if args.operators:
+        wrong += Campaign().all("operators", OPERATORS)
+    if args.schedules:
+        wrong += Campaign().all("schedules", args.schedules)
+    if args.models is None:
+        sys.exit(bool(wrong))
     files = sorted(args.models.glob("*.onnx")) if args.models.is_dir() else [args.models]
     bound = Options().bound("f32")
-    wrong = 0
     for path in files:
         command = [sys.executable, "-m", "benchmarks.opencl", "--child", str(path)]
         run = subprocess.run(command, capture_output=True, text=True, check=False)

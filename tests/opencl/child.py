@@ -1,6 +1,9 @@
 """Cases on an OpenCL device, in a process of their own: a fault of a driver ends only that.
 
 `python child.py` prints, as JSON, what is wrong with each case by name: null where nothing is.
+`python child.py operators FIRST END STEP` does so for these operators of the table, and `schedules
+FIRST END STEP` for random schedules of these seeds; with `plain` at the end, the driver's compiler
+does not optimise.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TESTS / folder) for folder in ("opencl", "codegen", "te", "driver", "")]
+sys.path[:0] = [str(TESTS / folder) for folder in ("opencl", "codegen", "te", "driver", "ops", "")]
 
 
 def outcome(case: Callable[[], None]) -> str | None:
@@ -26,13 +29,27 @@ def outcome(case: Callable[[], None]) -> str | None:
     return None
 
 
-def main() -> None:
-    from cases import calls, kernels
-    from part_cases import part_calls
+def main(
+    what: str = "", first: str = "0", end: str = "0", step: str = "1", plain: str = ""
+) -> None:
+    numbers = range(int(first), int(end), int(step))
+    used: dict[str, int] = {}
+    if what == "operators":
+        from operators import OWN, operators
 
-    cases = {**kernels(), **calls(), **part_calls()}
-    print(json.dumps({name: outcome(case) for name, case in cases.items()}))
+        found = operators([n for n in numbers if n < len(OWN)], not plain)
+    elif what == "schedules":
+        from random_schedules import schedules
+
+        found, used = schedules(numbers, not plain)
+    else:
+        from cases import calls, kernels
+        from part_cases import part_calls
+
+        cases = {**kernels(), **calls(), **part_calls()}
+        found = {name: outcome(case) for name, case in cases.items()}
+    print(json.dumps({"found": found, "used": used}))
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

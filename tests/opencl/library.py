@@ -23,8 +23,11 @@ def final(nest: Func) -> Func:
     return nest
 
 
-def library(nests: Mapping[str, Func]) -> dict[str, DeviceFunction]:
-    """The kernels by name, strict, as functions of arrays."""
+def library(nests: Mapping[str, Func], optimise: bool = True) -> dict[str, DeviceFunction]:
+    """The kernels by name, strict, as functions of arrays.
+
+    optimise: whether the driver's compiler does.
+    """
     machine = target("opencl")
     assert machine.device is not None
     device = machine.device
@@ -32,7 +35,7 @@ def library(nests: Mapping[str, Func]) -> dict[str, DeviceFunction]:
         name: replace(write(final(f), device, name), is_strict=True) for name, f in nests.items()
     }
     text = translation_unit(programs.values())
-    built = opened(machine.device.number).build(text)
+    built = opened(machine.device.number).build(text, optimise)
     return {
         name: DeviceFunction(kernel_of(p, text), Arguments(nests[name]), machine, built)
         for name, p in programs.items()

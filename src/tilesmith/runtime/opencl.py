@@ -43,8 +43,10 @@ class OpenClDevice:
         except self._cl.Error as e:
             raise DeviceError(f"{self.device.name}: {what}: {e}") from None
 
-    def build(self, text: str) -> Any:
+    def build(self, text: str, optimise: bool = True) -> Any:
         """A program.
+
+        optimise: whether the driver's compiler does.
 
         Raises InternalError if the driver's compiler refuses the text.
         """
@@ -52,7 +54,8 @@ class OpenClDevice:
             warnings.simplefilter("ignore")  # pyopencl turns each message of a compiler into one
             program = self._cl.Program(self._context, text)
             try:
-                program.build(options=["-cl-std=CL1.2"], cache_dir=False)
+                options = ["-cl-std=CL1.2", *([] if optimise else ["-cl-opt-disable"])]
+                program.build(options=options, cache_dir=False)
             except self._cl.RuntimeError as e:
                 raise InternalError(
                     f"the OpenCL compiler of {self.device.name} refuses the generated text:\n{e}"

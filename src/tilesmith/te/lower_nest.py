@@ -136,7 +136,8 @@ class NestWriter:
                 made = For(loop.var, const(-early), extent, loop.kind, body)
                 body = bound_loop(self.state, self.plans, plan, loop, made)
             elif LOOP_KINDS[loop.kind].level and plan.stage.attach == "root":
-                body = For(loop.var, const(0), const(1), loop.kind, body)  # there is a launch
+                made = For(loop.var, const(0), const(1), loop.kind, body)  # there is a launch
+                body = bound_loop(self.state, self.plans, plan, loop, made)
             if tensorized is not None and tensorized[0] == loop.name:
                 body = Tensorize(tensorized[1], body)
             for producer, nest in zip(ahead, nests, strict=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tilesmith.ir.expr import Var, compare, const
+from tilesmith.ir.expr import Var, compare, const, index_of
 from tilesmith.ir.loop_tables import ALLOCATED, LOOP_KINDS, SCOPES, ForKind
 from tilesmith.ir.simplify import can_prove
 from tilesmith.loop.nodes import For, If, LetStmt, Stmt
@@ -64,6 +64,14 @@ def bound_loop(
     place = f"{plan.stage.name}.{loop.name} is bound to {loop.kind}"
     if level == "block" and plan.stage.attach != "root":
         raise ScheduleError(f"{place}, and is computed at {plan.stage.attach}: expected threads")
+    outside = plan.loops[: index_of(plan.loops, loop)]
+    levels = [(x, LOOP_KINDS[x.kind].level) for x in outside]
+    inner = [x for x, own in levels if own == "thread" or (not own and not x.is_unit)]
+    if level == "block" and inner:
+        raise ScheduleError(
+            f"{place} and stands inside of {inner[0].name}, which is not over blocks: expected "
+            "loops over blocks outermost; reorder"
+        )
     if level == "thread" and not isinstance(loop.extent, int):
         raise ScheduleError(
             f"{place} and has {loop.extent} iterations, expected a constant number of threads; "

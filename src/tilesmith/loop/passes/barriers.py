@@ -9,6 +9,9 @@ threads is a race in itself.  Nor does a store
 conflict with itself in another iteration: it writes each element once before it is read.  A loop is
 looked at twice, the second time as a later iteration.
 
+A store to memory of several threads stands in loops over all indices of threads that the launch
+has: else threads with different indices would write the same elements.
+
 All threads of a block must come to a barrier.  It therefore stands outside of whatever only some of
 them run: branches and loops that depend on the index of a thread, and loops over fewer threads than
 the block has.
@@ -67,7 +70,25 @@ class _Block:
         self.pending: dict[Buffer, set[tuple[Store | None, _Index]]] = {}
         self.varying: set[Var] = set()  # differ between threads
 
+    def check_owners(self, s: Stmt, bound: frozenset[str] = frozenset()) -> None:
+        """Raises ScheduleError for a store to memory of several threads that threads with different
+        indices make alike; `bound`: the indices of the loops around `s`.
+        """
+        if isinstance(s, For):
+            bound |= {s.kind}
+        if isinstance(s, Store) and SCOPES[s.buffer.scope].owner != "thread":
+            free = [k for k, n in self.threads.items() if n > 1 and k not in bound]
+            if free:
+                raise ScheduleError(
+                    f"'{self.func.name}': the {self.threads[free[0]]} threads along {free[0]} all "
+                    f"write the same elements of {s.buffer.name}: expected a loop around that is "
+                    f"bound to {free[0]}, or none in the launch"
+                )
+        for x in children(s):
+            self.check_owners(x, bound)
+
     def result(self) -> Stmt:
+        self.check_owners(self.launch)
         return self.stmt(self.launch) if self.tracked and self.threads else self.launch
 
     def stmt(self, s: Stmt) -> Stmt:

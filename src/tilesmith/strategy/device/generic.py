@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tilesmith.ir.expr import same
 from tilesmith.ir.symbols import expected_size
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import same_dim, same_shape
@@ -144,7 +145,7 @@ def _epilogue(found: Mapping[str, StageBody], name: str, done: set[str]) -> str:
         return name
     (reader,) = readers
     axes = tuple(a.var for a in reader.op.axis)
-    at_place = all(x.load.indices == axes for x in reader.reads if x.source == name)
+    at_place = all(same(x.load.indices, axes) for x in reader.reads if x.source == name)
     return reader.name if at_place and same_shape(reader.op.shape, op.shape) else name
 
 
