@@ -94,8 +94,11 @@ class Campaign:
     def all(self, what: str, count: int) -> int:
         """Run so many, and show what is wrong.  Returns how many are."""
         for first in range(0, count, TOGETHER):
+            before = len(self.found)
             self.run(what, first, min(first + TOGETHER, count))
             print(f"{what}: {len(self.found)}", end="\r", flush=True)
+            if len(self.found) == before:  # there are no more
+                break
         wrong = {name: text for name, text in self.found.items() if text}
         for name, text in wrong.items():
             print(f"{name}\n{text}")

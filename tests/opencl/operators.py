@@ -17,7 +17,7 @@ from tilesmith.ir.types import TensorType
 from tilesmith.loop.nodes import Func
 from tilesmith.loop.passes.workspace import constant_extent
 from tilesmith.ops.structure import stages
-from tilesmith.runtime.opencl import DeviceFunction
+from tilesmith.runtime.device_function import DeviceFunction
 
 
 def _is_kernel(case: Case) -> bool:
