@@ -7,11 +7,12 @@ from tilesmith.ir.target import Target
 from .base import Backend, LoopPass
 from .c import C
 from .cpu import CPU
+from .cuda import CUDA
 from .opencl import OPENCL
 
-__all__ = ["BACKENDS", "CPU", "OPENCL", "Backend", "C", "LoopPass", "backend_of"]
+__all__ = ["BACKENDS", "CPU", "CUDA", "OPENCL", "Backend", "C", "LoopPass", "backend_of"]
 
-BACKENDS: dict[str, Backend] = {b.name: b for b in (CPU, C, OPENCL)}
+BACKENDS: dict[str, Backend] = {b.name: b for b in (CPU, C, OPENCL, CUDA)}
 
 
 def backend_of(target: Target) -> Backend:

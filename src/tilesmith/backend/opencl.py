@@ -51,20 +51,20 @@ def _assembly(text: str, target: Target) -> str:
     return device.assembly(device.build(text))
 
 
-def _few_bits(target: Target, choose: Choose) -> PackingChoice:
+def few_bits(target: Target, choose: Choose) -> PackingChoice:
     """Weights of few bits are widened when they are loaded."""
     return lambda node, bits: False
 
 
-def _full_precision(target: Target) -> LowPrecisionChoice:
+def full_precision(target: Target) -> LowPrecisionChoice:
     raise UsageError(f"target {target.name!r} has no low precision of its own; use precision='f32'")
 
 
-def _pairs(target: Target) -> FactorChoice:
+def pairs(target: Target) -> FactorChoice:
     return always_pairs
 
 
-def _seconds(final: Func, target: Target, threads: int, places: Sequence[Place]) -> float:
+def seconds(final: Func, target: Target, threads: int, places: Sequence[Place]) -> float:
     """No time is predicted: the performance model knows CPUs."""
     return 0.0
 
@@ -73,9 +73,9 @@ OPENCL = Backend(
     name="opencl",
     layout_policy=row_major,
     winograd=never,
-    packing=_few_bits,
-    low_precision=_full_precision,
-    factors=_pairs,
+    packing=few_bits,
+    low_precision=full_precision,
+    factors=pairs,
     rules=RULES,
     auto_schedule=default_schedule,
     loop_passes=(
@@ -93,5 +93,5 @@ OPENCL = Backend(
     sizes=None,
     compile=_text,
     assembly=_assembly,
-    predict=_seconds,
+    predict=seconds,
 )

@@ -63,7 +63,7 @@ def emit(
         *([fail_function(symbol)] if module.messages else []),
         *module.functions,
         *definitions,
-        *_declarations(module),
+        *declarations(module),
         _attributes(target),
         *([NONTEMPORAL_NODE] if module.streams else []),
     ]
@@ -84,7 +84,7 @@ def _definitions(func: Func, module: Module, large: frozenset[Buffer]) -> list[s
     """
     symbol = module.symbol
     first = _body(func, module, large)
-    params = _params(func, first)
+    params = parameters(func, first)
     given = ", ".join(f"{t} {n}" for t, n in params)
     if not module.streams:
         return [first.function(f"i32 @{symbol}({given})")]
@@ -113,12 +113,12 @@ def _body(func: Func, module: Module, large: frozenset[Buffer]) -> FuncEmitter:
     """The statements of the whole kernel; the functions of its parallel loops join the module."""
     module.streamed = large
     top = FuncEmitter(module)
-    params = _params(func, top)
+    params = parameters(func, top)
     for buffer, (_, name) in zip(func.buffers, params, strict=False):
         top.pointers[buffer] = name
     scalars = [p for p in func.params if isinstance(p, Var)]
     for v, (_, name) in zip(scalars, params[len(func.buffers) :], strict=False):
-        _bind_scalar(top, v, name)
+        bind_scalar(top, v, name)
     top.statement(func.body)
     top.settle()
     if INDEX in module.messages:  # the kernel went on after a bad index
@@ -131,7 +131,7 @@ def _body(func: Func, module: Module, large: frozenset[Buffer]) -> FuncEmitter:
     return top
 
 
-def _params(func: Func, top: FuncEmitter) -> list[tuple[str, str]]:
+def parameters(func: Func, top: FuncEmitter) -> list[tuple[str, str]]:
     """Type with attributes, and name, of each parameter."""
     params: list[tuple[str, str]] = []
     for i, buffer in enumerate(func.buffers):
@@ -142,7 +142,7 @@ def _params(func: Func, top: FuncEmitter) -> list[tuple[str, str]]:
     return [*params, ("ptr noalias", "%workspace"), ("ptr", "%context")]
 
 
-def _bind_scalar(top: FuncEmitter, v: Var, name: str) -> None:
+def bind_scalar(top: FuncEmitter, v: Var, name: str) -> None:
     """Scalars are passed as i64."""
     if v.type is i64:
         top.bind(v, name)
@@ -154,7 +154,7 @@ def _bind_scalar(top: FuncEmitter, v: Var, name: str) -> None:
         )
 
 
-def _declarations(module: Module) -> list[str]:
+def declarations(module: Module) -> list[str]:
     return [
         f"declare {t} @{name}({', '.join([t] * n)}) memory(none)"
         for name, t, n in sorted(module.libm)

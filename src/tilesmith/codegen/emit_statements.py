@@ -6,7 +6,9 @@ struct, its environment.  The context's `parallel_for` calls it with ranges.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import groupby
+from typing import Any
 
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Binary, Call, Const, Expr, Load, Var, as_expr, const, type_text
@@ -55,7 +57,7 @@ class FuncEmitter(TensorEmitter):
         self.context = "" if parent else "%context"
         self.scratch = ""
         self._fields: dict[str, str] = {}
-        self._rules_of_statements = {
+        self.rules_of_statements: dict[type[Stmt], Callable[[Any], None]] = {
             For: self._for,
             If: self._if,
             Store: self._store,
@@ -69,7 +71,7 @@ class FuncEmitter(TensorEmitter):
     def statement(self, s: Stmt) -> None:
         self.scope.fleeting.clear()
         self.tiles.clear()
-        self._rules_of_statements[type(s)](s)
+        self.rules_of_statements[type(s)](s)
 
     def outlined(self, e: Call, x: str) -> str:
         type_ = value_type(e.dtype, e.lanes)
@@ -251,7 +253,7 @@ class FuncEmitter(TensorEmitter):
             )
             self.pointers[buffer] = name
         elif buffer.scope == "heap":
-            self.pointers[buffer] = self._heap(buffer)
+            self.pointers[buffer] = self.heap(buffer)
         else:
             raise InternalError(
                 f"allocation of {buffer.name}: expected scope heap, stack or register, found "
@@ -259,7 +261,7 @@ class FuncEmitter(TensorEmitter):
             )
         self.statement(s.body)
 
-    def _heap(self, buffer: Buffer) -> str:
+    def heap(self, buffer: Buffer) -> str:
         plan = self.module.workspace
         offset = plan.offsets[buffer]
         outside = self.home(0)  # of loops, not of branches: what is written here is known in one
@@ -354,6 +356,10 @@ class FuncEmitter(TensorEmitter):
         args = [f"i64 {v}" for v in [*values, *["0"] * (VALUES - len(values))]]
         self.do(f"call void @{self.module.symbol}.fail({head}, {', '.join(args)})")
 
+    def stop(self) -> None:
+        """Leave the function where an assertion fails."""
+        self.do("ret void" if self.parent else f"ret i32 {Code.ASSERTION:d}")
+
     def _assert(self, s: Assert) -> None:
         integers = compared(s.cond)[:VALUES]
         values = [self.value(e) for e in integers]
@@ -362,7 +368,7 @@ class FuncEmitter(TensorEmitter):
         self.start_block(fail)
         wide = [self.cast(e.dtype, i64, 1, v) for e, v in zip(integers, values, strict=True)]
         self._fail(s.message, wide)
-        self.do("ret void" if self.parent else f"ret i32 {Code.ASSERTION:d}")
+        self.stop()
         self.start_block(fine)
 
     # parallel loops

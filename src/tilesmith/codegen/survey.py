@@ -78,7 +78,7 @@ class Survey:
         elif isinstance(s, loop.Assert):
             self.asserts = True
             self.expression(s.cond)
-        else:
+        elif not isinstance(s, loop.Barrier):
             raise InternalError(f"code generation does not know the statement {type(s).__name__}")
 
     def expression(self, e: Expr) -> None:

@@ -28,6 +28,7 @@ from tilesmith.ir.device import Device
 from tilesmith.ir.target import CpuModel, Target
 from tilesmith.support.errors import UsageError
 
+from .cuda import devices as cuda
 from .levels import BASE_CPUS, EXTENSIONS, LEVELS, SYSTEMS, V1
 from .opencl import devices
 from .tiles import tile_permission
@@ -84,8 +85,8 @@ def has_slow_gathers(target: Target) -> bool:
 def target(spec: str | Target) -> Target:
     """The target called `spec`: "native", an x86-64 level or an instruction set, a named machine,
     the path of a description file, "c" for C text that this machine's C compiler compiles, or a
-    device ("opencl", "opencl:1", "opencl-gpu").  A level or a machine may have features added:
-    `x86-64-v4+avx512bf16`.
+    device ("opencl", "opencl:1", "opencl-gpu", "cuda", "cuda-sm_90a").  A level or a machine may
+    have features added: `x86-64-v4+avx512bf16`.
 
     Raises UsageError for other names and for files that say what can't be, DeviceError for a device
     that is not there.
@@ -100,6 +101,8 @@ def target(spec: str | Target) -> Target:
         return _described(Path(spec))
     if spec.startswith(devices.NAME):
         return devices.target(spec)
+    if spec.startswith(cuda.NAME):
+        return cuda.target(spec)
     spec, *added = spec.split("+")
     if added:
         return _with_features(target(spec), added)
@@ -109,7 +112,7 @@ def target(spec: str | Target) -> Target:
     spec = EXTENSIONS.get(spec, spec)
     name, model = _MACHINES.get(spec, (spec, CpuModel()))
     if name not in LEVELS:
-        known = ", ".join(["native", *LEVELS, *EXTENSIONS, *_MACHINES, "c", "opencl"])
+        known = ", ".join(["native", *LEVELS, *EXTENSIONS, *_MACHINES, "c", "opencl", "cuda"])
         raise UsageError(
             f"unknown target {spec!r}: expected one of {known}, or a file (.toml, .json)"
         )
@@ -231,7 +234,7 @@ def covers(machine: Target, needed: Target) -> bool:
 
 def base_cpu(t: Target) -> str:
     """The CPU whose features are LLVM's starting point; the target's own list is added to it."""
-    return BASE_CPUS.get(t.triple.split("-")[0], "generic")
+    return t.cpu if t.device is not None else BASE_CPUS.get(t.triple.split("-")[0], "generic")
 
 
 def _cores() -> dict[str, int]:

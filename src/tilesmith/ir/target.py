@@ -40,7 +40,8 @@ class Target:
     vector_registers: number of architectural vector registers.
     model: how fast the machine is, and how much it has.
     threads: number of threads that schedules are made for (see `for_threads`).
-    backend: what makes code for it (see `backend.BACKENDS`): "cpu" (LLVM), "c" (C text), "opencl".
+    backend: what makes code for it (see `backend.BACKENDS`): "cpu" (LLVM), "c" (C text), "opencl",
+        "cuda".
     device: the device; None for a CPU.
     """
 

@@ -15,8 +15,8 @@ from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES, Level
 from tilesmith.ir.simplify import simplify
 from tilesmith.support.errors import ScheduleError
 
-from .nodes import Allocate, Barrier, Buffer, For, Func, If, LetStmt, Seq, Stmt, Store, seq
-from .visit import children, own_exprs, walk
+from .nodes import Allocate, Assert, Barrier, Buffer, For, Func, If, LetStmt, Seq, Stmt, Store, seq
+from .visit import children, exprs, own_exprs, walk
 
 INDICES = "xyz"
 
@@ -88,6 +88,23 @@ def check_limits(func: Func, found: Sequence[Launch], device: Device) -> None:
                 f"{about}: expected at most {device.registers} registers of a thread, found "
                 f"{words} ({parts}); use smaller tiles, or scope 'stack'"
             )
+
+
+def check_assertions(launch: Launch) -> None:
+    """Raises ScheduleError if a thread might stop where others wait for it at a barrier."""
+    asserted = next((s for s in walk(launch.body) if isinstance(s, Assert)), None)
+    if asserted is not None and launch.has_barriers:
+        raise ScheduleError(
+            "a thread can't stop where the others wait at barriers: expected "
+            f"'{asserted.message}' to be found outside of blocks with shared memory"
+        )
+
+
+def changes_what_it_reads(launch: Launch) -> bool:
+    """True if threads of a launch read memory of all blocks that they write."""
+    written = {s.buffer for s in walk(launch.body) if isinstance(s, Store)}
+    read = {n.buffer for e in exprs(launch.body) for n in post_order(e) if isinstance(n, Load)}
+    return any(not SCOPES[b.scope].owner for b in written & read if isinstance(b, Buffer))
 
 
 def _bytes(buffer: Buffer) -> int:

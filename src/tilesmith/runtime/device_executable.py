@@ -31,7 +31,7 @@ from .arrays import (
     to_torch,
 )
 from .device import FAILURE_TYPE, Argument, failure_of
-from .devices import opened
+from .devices import is_there, opened
 from .executable import Executable
 from .program import Program
 
@@ -51,7 +51,9 @@ class DeviceExecutable(Executable):
         """threads: is ignored, since the device has its own.
         there: by number, memory of the device that an input has already.
 
-        Raises DeviceError if there is no device, or if it has not enough memory.
+        A program for a device that this machine lacks can be kept, saved and shown; calls fail.
+
+        Raises DeviceError if the device can't be used, or if it has not enough memory.
         """
         self.program = program
         self.threads = threads or 1
@@ -60,11 +62,24 @@ class DeviceExecutable(Executable):
         self._input_names = dict.fromkeys(s.name for s in program.inputs)
         self._output_names = [s.name for s in program.outputs]
         self._lock = Lock()
+        self._given_memory = dict(there or {})
+        self._is_open = False
+        if is_there(program.target):
+            self.open()
+
+    def open(self) -> None:
+        """Copy the weights to the device and load the kernels, if that has not happened yet.
+
+        Raises DeviceError if there is no device, or if it has not enough memory.
+        """
+        if self._is_open:
+            return
+        program = self.program
         self.device = device = opened(program.target)
         self._constants = device.empty(program.constants.nbytes)
         device.write(self._constants, program.constants)
         self._arena = device.empty(program.arena_bytes)
-        given = there or {}
+        given = self._given_memory
         self._inputs = [
             given[i] if i in given else device.empty(s.bytes) for i, s in enumerate(program.inputs)
         ]
@@ -78,6 +93,7 @@ class DeviceExecutable(Executable):
         kernels = {name: unpacked(name, code) for name, code in program.objects.items()}
         built = device.load(kernels.values())
         self._steps = [step for s in program.steps for step in self._made(s, kernels, built)]
+        self._is_open = True
 
     def _place(self, a: Arg) -> tuple[Any, int]:
         """Memory of the device, and bytes behind its beginning."""
@@ -153,6 +169,7 @@ class DeviceExecutable(Executable):
         return found[0] if self._single else found
 
     def _run(self, stored: tuple[np.ndarray, ...], results: list[np.ndarray]) -> None:
+        self.open()
         for memory, array in zip(self._inputs, stored, strict=True):
             self.device.write(memory, array)
         self.run_there()
@@ -161,6 +178,7 @@ class DeviceExecutable(Executable):
 
     def run_there(self) -> None:
         """Run the kernels, from inputs that lie on the device, and leave the outputs there."""
+        self.open()
         self._clear()
         for step in self._steps:
             step()
@@ -168,11 +186,13 @@ class DeviceExecutable(Executable):
     @property
     def input_memory(self) -> tuple[Any, ...]:
         """Memory of the device, for each input."""
+        self.open()
         return tuple(self._inputs)
 
     @property
     def output_memory(self) -> tuple[Any, ...]:
         """Memory of the device, for each output."""
+        self.open()
         return tuple(self._outputs)
 
     def _stored(self, arrays: tuple[Any, ...]) -> tuple[np.ndarray, ...]:

@@ -15,4 +15,17 @@ def opened(target: Target) -> OpenDevice:
         from . import opencl
 
         return opencl.opened(target.device.number)
+    if target.backend == "cuda":
+        from . import cuda
+
+        return cuda.opened(target.device.number)
     raise UsageError(f"target {target.name!r} is no device that this machine's programs can run on")
+
+
+def is_there(target: Target) -> bool:
+    """False where no driver has a device for a target that any machine can compile for."""
+    if target.backend == "cuda":
+        from tilesmith.codegen.cuda import driver
+
+        return driver.count() > 0
+    return True  # opening it says what is wrong

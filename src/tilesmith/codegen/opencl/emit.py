@@ -25,12 +25,19 @@ from tilesmith.codegen.c.prelude import MEMORY_TYPES, VALUE_TYPES
 from tilesmith.codegen.kernel import DeviceKernel, Kernel, LaunchCall
 from tilesmith.ir.device import Device
 from tilesmith.ir.dtypes import f64
-from tilesmith.ir.expr import Const, Load, Var, post_order
+from tilesmith.ir.expr import Const, Var, post_order
 from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import Dim
-from tilesmith.loop.launches import INDICES, Launch, check_limits, launches
-from tilesmith.loop.nodes import Allocate, Assert, Barrier, Buffer, For, Func, Store
+from tilesmith.loop.launches import (
+    INDICES,
+    Launch,
+    changes_what_it_reads,
+    check_assertions,
+    check_limits,
+    launches,
+)
+from tilesmith.loop.nodes import Allocate, Assert, Barrier, Buffer, For, Func
 from tilesmith.loop.passes.workspace import constant_extent
 from tilesmith.loop.visit import exprs, walk
 from tilesmith.strategy.group import STEP
@@ -54,7 +61,7 @@ class _KernelWriter(FunctionWriter):
         self._bound: set[Var] = set()
         self._statements[Barrier] = self._barrier
         self._fences = "CLK_LOCAL_MEM_FENCE"
-        if _changes_what_it_reads(launch):
+        if changes_what_it_reads(launch):
             self._fences += " | CLK_GLOBAL_MEM_FENCE"
 
     def _pointer(self, buffer: Buffer, is_written: bool) -> list[str]:
@@ -111,23 +118,8 @@ class _KernelWriter(FunctionWriter):
         else:  # declared at the top of the kernel
             self.statement(s.body)
 
-    def _assert(self, s: Assert) -> None:
-        if self._launch.has_barriers:
-            raise ScheduleError(
-                f"a thread can't stop where the others wait at barriers: expected '{s.message}' to "
-                "be found outside of blocks with shared memory"
-            )
-        super()._assert(s)
-
     def _barrier(self, s: Barrier) -> None:
         self.block.line(f"barrier({self._fences});")
-
-
-def _changes_what_it_reads(launch: Launch) -> bool:
-    """True if threads of a launch read global memory that they write."""
-    written = {s.buffer for s in walk(launch.body) if isinstance(s, Store)}
-    read = {n.buffer for e in exprs(launch.body) for n in post_order(e) if isinstance(n, Load)}
-    return any(not SCOPES[b.scope].owner for b in written & read if isinstance(b, Buffer))
 
 
 def _elements(buffer: Buffer) -> int:
@@ -157,6 +149,7 @@ def write(
     helpers: set[str] = set()
     size: Dim = 0
     for n, launch in enumerate(found):
+        check_assertions(launch)
         writer = _KernelWriter(func, launch, shared)
         writer.messages = messages
         size = writer.workspace.shared_bytes

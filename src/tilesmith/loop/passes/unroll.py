@@ -216,4 +216,5 @@ class _Unroller:
 _STATEMENTS = {
     loop.For: _Unroller.loop, loop.If: _Unroller.branch, loop.Allocate: _Unroller.allocate,
     loop.LetStmt: _Unroller.let, loop.Evaluate: _Unroller.evaluate, loop.Assert: _Unroller.check,
+    loop.Barrier: lambda self, stmt, values: stmt,
 }  # fmt: skip

@@ -1,0 +1,60 @@
+"""NVIDIA's GPUs: PTX through LLVM, which the driver compiles when a program is loaded.
+
+Graph passes and schedules are those of all devices.  Registers have no addresses here, so what
+indexes them is unrolled; barriers are copied with the loops around them, for all threads alike.
+"""
+
+from __future__ import annotations
+
+from tilesmith.codegen.kernel import Kernel
+from tilesmith.codegen.math import expand_math
+from tilesmith.codegen.ptx.assemble import code, ptx
+from tilesmith.codegen.ptx.emit import emit, with_text
+from tilesmith.ir.target import Target
+from tilesmith.loop.passes.flatten import flatten
+from tilesmith.loop.passes.simplify import simplify_func
+from tilesmith.loop.passes.tensorize import without_intrinsics
+from tilesmith.loop.passes.thread_registers import unroll_registers
+from tilesmith.loop.passes.unroll import unroll
+from tilesmith.runtime.arguments import Arguments
+from tilesmith.runtime.device_function import DeviceFunction
+from tilesmith.strategy.device import RULES, default_schedule, row_major
+
+from .base import Backend, LoopPass
+from .c import never
+from .opencl import few_bits, full_precision, pairs, seconds
+
+
+def _function(
+    kernel: Kernel, arguments: Arguments, target: Target, *, opt: int, threads: int | None
+) -> DeviceFunction:
+    return DeviceFunction(with_text(kernel, ptx(kernel.text, target, opt)), arguments, target)
+
+
+CUDA = Backend(
+    name="cuda",
+    layout_policy=row_major,
+    winograd=never,
+    packing=few_bits,
+    low_precision=full_precision,
+    factors=pairs,
+    rules=RULES,
+    auto_schedule=default_schedule,
+    loop_passes=(
+        LoopPass("loops-of-intrinsics", without_intrinsics, "nest"),
+        LoopPass("unroll-registers", unroll_registers, "nest"),
+        LoopPass("simplify", simplify_func, "nest"),
+        LoopPass("flatten", flatten, "flat"),
+        LoopPass("unroll", unroll, "final"),
+        LoopPass("simplify-again", simplify_func, "final"),
+    ),
+    lower_intrinsics=expand_math,
+    emit=emit,
+    function=_function,
+    code=code,
+    entry=None,
+    sizes=None,
+    compile=lambda text, target, opt: ptx(text, target, opt).encode(),
+    assembly=ptx,
+    predict=seconds,
+)

@@ -1,0 +1,92 @@
+"""The GPUs of NVIDIA as targets: by compute capability, or those that this machine has."""
+
+from __future__ import annotations
+
+import re
+
+from tilesmith.ir.device import Device
+from tilesmith.ir.target import CpuModel, Target
+from tilesmith.support.errors import UsageError
+
+from . import driver
+
+NAME = "cuda"
+TRIPLE = "nvptx64-nvidia-cuda"
+
+UNITS = {
+    "sm_75": 40, "sm_80": 108, "sm_86": 84, "sm_89": 128, "sm_90": 132, "sm_90a": 132,
+    "sm_100": 148, "sm_100a": 148, "sm_120": 170, "sm_120a": 170,
+}  # fmt: skip
+"""Architectures that code is made for, and the multiprocessors of a large device of each."""
+
+DEFAULT = "sm_80"
+"""What is compiled for where there is no device."""
+
+_DESCRIPTION = Device(
+    shared_bytes=48 << 10, block_threads=1024, block_x=1024, block_y=1024, wave=32
+)
+"""What all of them have.  A kernel declares its shared memory: more must be asked for."""
+
+
+def target(spec: str) -> Target:
+    """The target called `spec`: "cuda" for the first device of this machine, or for any of sm_80 or
+    newer where there is none; "cuda:1" for the second one, "cuda-sm_90a" for an architecture.
+
+    Raises UsageError for other names, DeviceError if there is no such device.
+    """
+    name, _, number = spec.partition(":")
+    if name == NAME and (number or "0").isdigit():
+        if not number and not driver.count():
+            return _target(spec, DEFAULT, _of(DEFAULT))
+        at = int(number or 0)
+        found = driver.description(at)
+        about = Device(
+            number=at,
+            shared_bytes=found.shared_bytes,
+            block_threads=found.block_threads,
+            block_x=found.block[0],
+            block_y=found.block[1],
+            block_z=found.block[2],
+            wave=found.wave,
+            units=found.units,
+            memory_bytes=found.memory_bytes,
+        )
+        return _target(spec, _architecture(found.capability, found.name), about)
+    name, _, architecture = spec.partition("-")
+    if name != NAME or architecture not in UNITS:
+        raise UsageError(
+            f"unknown target {spec!r}: expected cuda, cuda:N with the number of a device, or cuda- "
+            f"with one of {', '.join(UNITS)}"
+        )
+    return _target(spec, architecture, _of(architecture))
+
+
+def _target(name: str, architecture: str, device: Device) -> Target:
+    return Target(
+        name, TRIPLE, architecture, frozenset(), 128, device.registers, CpuModel(), 2, NAME, device
+    )
+
+
+def _of(architecture: str) -> Device:
+    shown = _DESCRIPTION.to_json() | {"units": UNITS[architecture]}
+    return Device.from_json(shown)
+
+
+def _architecture(capability: tuple[int, int], name: str) -> str:
+    """The newest architecture whose code the device runs.
+
+    Raises UsageError for a device that is too old.
+    """
+    known = {
+        (int(found[1]), int(found[2])): found[0]
+        for found in (re.fullmatch(r"sm_(\d+)(\d)", a) for a in UNITS)
+        if found
+    }
+    fitting = [c for c in known if c <= capability]
+    if not fitting:
+        major, minor = capability
+        raise UsageError(
+            f"{name} has compute capability {major}.{minor}; expected 7.5 or newer: "
+            "use the target opencl"
+        )
+    return known[max(fitting)]

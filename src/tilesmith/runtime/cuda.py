@@ -1,0 +1,216 @@
+"""Memory and kernels of NVIDIA's GPUs, through the driver's C interface."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from ctypes import byref, c_char, c_int, c_int64, c_size_t, c_uint, c_uint64, c_void_p
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tilesmith.codegen.cuda.driver import Driver, context, description, driver
+from tilesmith.codegen.kernel import DeviceKernel
+from tilesmith.support.errors import DeviceError, InternalError
+
+from .device import Argument
+
+_ERROR_LOG, _ERROR_LOG_BYTES = 5, 6  # of `CUjit_option`
+_LOG_BYTES = 16 << 10
+_REFUSED = (200, 218)  # an image, or its PTX, is not valid
+
+
+class Memory:
+    """Memory of a device, which is given back when nothing refers to it.
+
+    address: of its first byte, on the device.
+    size: bytes.
+    """
+
+    def __init__(self, cu: Driver, current: c_void_p, address: int, size: int) -> None:
+        self.address = address
+        self.size = size
+        weakref.finalize(self, _free, cu, current, address).atexit = False
+
+
+def _free(cu: Driver, current: c_void_p, address: int) -> None:
+    """Give memory back; after a kernel has failed the driver has done that itself."""
+    cu.quietly("cuCtxSetCurrent", current)
+    cu.quietly("cuMemFree_v2", c_uint64(address))
+
+
+@dataclass(frozen=True, slots=True)
+class _Function:
+    """A kernel of a module that is loaded."""
+
+    symbol: str
+    handle: c_void_p
+
+
+class CudaDevice:
+    """A device with a stream, in which commands run in order."""
+
+    def __init__(self, number: int) -> None:
+        self._cu = driver()
+        self.about = description(number)
+        self._context = context(number)
+        self._stream = c_void_p()
+        self._call("a stream can't be made", "cuStreamCreate", byref(self._stream), c_uint(1))
+
+    def _call(self, what: str, function: str, *args: Any) -> None:
+        """Call the driver with the context of this device, in whatever thread this is."""
+        what = f"{self.about.name}: {what}"
+        self._cu(what, "cuCtxSetCurrent", self._context)
+        self._cu(what, function, *args)
+
+    def load(self, kernels: Iterable[DeviceKernel]) -> dict[str, c_void_p]:
+        """As `OpenDevice` says: by symbol of a launch, the module with it."""
+        found: dict[str, c_void_p] = {}
+        for kernel in kernels:
+            module = self._module(kernel)
+            found |= dict.fromkeys((x.symbol for x in kernel.launches), module)
+        return found
+
+    def _module(self, kernel: DeviceKernel) -> c_void_p:
+        """The driver compiles PTX, or finds what it made of it before in a cache of its own."""
+        module, log = c_void_p(), (c_char * _LOG_BYTES)()
+        options = (c_int * 2)(_ERROR_LOG, _ERROR_LOG_BYTES)
+        values = (c_void_p * 2)(ctypes.addressof(log), _LOG_BYTES)
+        text = kernel.text.encode() + b"\0"
+        what = f"the kernel {kernel.symbol} can't be loaded"
+        try:
+            self._call(what, "cuModuleLoadDataEx", byref(module), text, c_uint(2), options, values)
+        except DeviceError as e:
+            said = log.value.decode("utf-8", "replace").strip()
+            if self._cu.last in _REFUSED:
+                raise InternalError(
+                    f"the driver refuses the generated code:\n{said}\n{e}"
+                ) from None
+            raise DeviceError("\n".join(filter(None, (str(e), said)))) from None
+        return module
+
+    def kernel(self, program: dict[str, c_void_p], symbol: str) -> _Function:
+        """A kernel of a program."""
+        found = c_void_p()
+        what = f"there is no kernel {symbol}"
+        self._call(what, "cuModuleGetFunction", byref(found), program[symbol], symbol.encode())
+        return _Function(symbol, found)
+
+    def assembly(self, program: dict[str, c_void_p]) -> str:
+        """The driver does not give its machine code away."""
+        return f"{len(program)} kernels as machine code for {self.about.name}"
+
+    def empty(self, size: int) -> Memory:
+        """Uninitialised memory of so many bytes.  Raises DeviceError if there is not so much."""
+        found = c_uint64()
+        what = f"expected {size} bytes in one piece, of {self.about.memory_bytes} in all"
+        self._call(what, "cuMemAlloc_v2", byref(found), c_size_t(max(size, 1)))
+        return Memory(self._cu, self._context, found.value, size)
+
+    def write(self, memory: Memory, array: np.ndarray) -> None:
+        """Copy an array to the device."""
+        if array.nbytes:
+            what = f"{array.nbytes} bytes can't be copied to it"
+            source = np.ascontiguousarray(array)
+            self._call(
+                what,
+                "cuMemcpyHtoDAsync_v2",
+                c_uint64(memory.address),
+                c_void_p(source.ctypes.data),
+                c_size_t(source.nbytes),
+                self._stream,
+            )
+            self._wait(what)  # the array may change then
+
+    def read(self, array: np.ndarray, memory: Memory) -> None:
+        """Copy memory of the device into an array, once everything before it is done."""
+        if array.nbytes:
+            what = "a kernel failed, or its results can't be read"
+            self._call(
+                what,
+                "cuMemcpyDtoHAsync_v2",
+                c_void_p(array.ctypes.data),
+                c_uint64(memory.address),
+                c_size_t(array.nbytes),
+                self._stream,
+            )
+            self._wait(what)
+
+    def _wait(self, what: str) -> None:
+        self._call(what, "cuStreamSynchronize", self._stream)
+
+    def copy(self, to: Memory, end: int, source: Memory, start: int, size: int) -> None:
+        """Copy memory of the device, so many bytes behind the beginnings."""
+        if size:
+            self._call(
+                f"{size} bytes can't be copied on it",
+                "cuMemcpyDtoDAsync_v2",
+                c_uint64(to.address + end),
+                c_uint64(source.address + start),
+                c_size_t(size),
+                self._stream,
+            )
+
+    def prepared(
+        self,
+        kernel: _Function,
+        blocks: Sequence[int],
+        threads: Sequence[int],
+        args: Sequence[Argument],
+        report: Memory | None,
+    ) -> Callable[[], None]:
+        """As `OpenDevice` says."""
+        memory = [a[0] for a in args if isinstance(a, tuple)]
+        given: list[Any] = [
+            c_uint64(a[0].address + a[1]) if isinstance(a, tuple) else c_int64(a or 0) for a in args
+        ]
+        if report is not None:
+            memory.append(report)
+        given.append(c_uint64(0 if report is None else report.address))
+        places = (c_void_p * len(given))(*(ctypes.addressof(x) for x in given))
+        return _Start(self, kernel, tuple(blocks), tuple(threads), (memory, given), places)
+
+    def launch(self, start: _Start) -> None:
+        """Start a kernel."""
+        size = (*start.blocks, *start.threads)
+        self._call(
+            f"{start.kernel.symbol} can't start {prod(start.blocks)} blocks of "
+            f"{prod(start.threads)} threads",
+            "cuLaunchKernel",
+            start.kernel.handle,
+            *(c_uint(n) for n in size),
+            c_uint(0),
+            self._stream,
+            start.places,
+            None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """A launch with its arguments.
+
+    kept: memory, and the values that `places` points to, which live as long as the launch.
+    places: the addresses of the values.
+    """
+
+    device: CudaDevice
+    kernel: _Function
+    blocks: tuple[int, ...]
+    threads: tuple[int, ...]
+    kept: Any
+    places: Any
+
+    def __call__(self) -> None:
+        if all(self.blocks):
+            self.device.launch(self)
+
+
+@lru_cache(maxsize=8)
+def opened(number: int) -> CudaDevice:
+    """A device of this machine.  Raises DeviceError if there is none, or it can't be used."""
+    return CudaDevice(number)

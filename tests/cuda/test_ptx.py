@@ -1,0 +1,122 @@
+"""PTX of kernels; nothing here needs a device or a driver."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilesmith as ts
+from tilesmith import te
+from tilesmith.backend import CUDA
+from tilesmith.codegen.ptx.assemble import ptx
+from tilesmith.codegen.ptx.emit import emit
+from tilesmith.codegen.targets import target
+from tilesmith.loop.interpret import interpret
+from tilesmith.loop.nodes import Func
+from tilesmith.loop.parse import parse_func
+from tilesmith.loop.passes.thread_registers import unroll_registers
+from tilesmith.support.errors import ScheduleError, UnsupportedError
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "te"))
+from test_threads import blocked
+
+GPU = target("cuda-sm_80")
+
+
+def assembler() -> str | None:
+    """The command `ptxas`: of CUDA's toolkit, or of the wheel `nvidia-cuda-nvcc`."""
+    found = importlib.util.find_spec("nvidia")
+    wheels = [Path(p) for p in found.submodule_search_locations or ()] if found else []
+    inside = (str(f) for w in wheels for f in w.glob("*/bin/ptxas*"))
+    return shutil.which("ptxas") or next(inside, None)
+
+
+def final(func: Func) -> Func:
+    for p in CUDA.loop_passes:
+        func = p.run(func)
+    return CUDA.lower_intrinsics(func, GPU)
+
+
+def test_product(golden):
+    """The text for LLVM, and what LLVM makes of it."""
+    golden(emit(final(blocked()), GPU, "product").text)
+    text = ptx(emit(final(blocked()), GPU, "product").text, GPU)
+    assert ".target sm_80" in text and ".entry product_0(" in text
+    assert text.count("bar.sync") == 2 and "fma.rn.f32" in text
+    assert "ld.shared" in text and "ld.global.nc" in text and ".local" not in text
+
+
+@pytest.mark.parametrize("name", ["sm_75", "sm_80", "sm_90a", "sm_100", "sm_120"])
+def test_assembler(name: str, tmp_path: Path):
+    """No register is spilled, and nothing lies in memory of a thread."""
+    command = assembler()
+    if command is None:
+        pytest.skip("there is no ptxas; the wheel nvidia-cuda-nvcc has one")
+    a, b = (te.placeholder((256, 256), name=n) for n in "ab")
+    k = te.reduce_axis((0, 256), "k")
+    c = te.compute((256, 256), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), "c")
+    d = te.compute((256, 256), lambda i, j: te.exp(te.tanh(c[i, j])), "d")
+    function = ts.build("auto", [a, b, d], target=f"cuda-{name}")
+    (tmp_path / "k.ptx").write_text(ptx(function.source, target(f"cuda-{name}")))
+    run = subprocess.run(
+        [command, "-v", "-arch", name, str(tmp_path / "k.ptx"), "-o", str(tmp_path / "k.cubin")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    said = run.stdout + run.stderr
+    assert not run.returncode, said
+    assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in said
+
+
+def test_registers_have_no_addresses():
+    """What indexes them is unrolled; memory that anything else indexes has addresses."""
+    func = parse_func("""def main(x: f32[4, 8], i: i64[4], y: f32[4, 8]) -> y:
+    for t in thread_x(4):
+        alloc r: f32[8] register
+        alloc s: f32[8] register
+        for j in vectorized(8):
+            r[j] = x[t, j]
+            s[j] = 0.0 - x[t, j]
+        for k in range(8):
+            y[t, k] = r[7 - k] + s[i[t]]
+""")
+    found = unroll_registers(func)
+    assert "for k in unrolled(8)" in str(found) and "alloc s: f32[8] stack" in str(found)
+    assert unroll_registers(found) is found
+    rng = np.random.default_rng(5)
+    given = [rng.random((4, 8), np.float32), np.arange(4), np.zeros((4, 8), np.float32)]
+    wanted = (given[0][:, ::-1] - given[0][range(4), range(4)][:, None]).copy()
+    interpret(found, given)
+    np.testing.assert_array_equal(given[2], wanted)
+    text = ptx(emit(final(func), GPU).text, GPU)
+    assert ".local" in text
+
+
+def test_strict_products_are_not_contracted():
+    func = final(parse_func("def main(x: f32[8], y: f32[8]) -> y:\n    for t in thread_x(8):\n"
+                            "        y[t] = x[t] * x[t] + y[t]\n"))  # fmt: skip
+    assert "fma.rn.f32" in ptx(emit(func, GPU).text, GPU)
+    strict = ptx(emit(func, GPU, strict=True).text, GPU)
+    assert "fma" not in strict and "mul.rn.f32" in strict and "add.rn.f32" in strict
+
+
+def test_what_can_not_be_written():
+    doubles = parse_func("def main(x: f64[8], y: f64[8]) -> y:\n    for t in thread_x(8):\n"
+                         "        y[t] = exp(x[t])\n")  # fmt: skip
+    with pytest.raises(UnsupportedError, match=r"no instruction of the device computes exp in f64"):
+        emit(final(doubles), GPU)
+    waiting = parse_func("""def main(x: f32[8], y: f32[8]) -> y:
+    for t in thread_x(8):
+        alloc s: f32[8] shared
+        s[t] = x[t]
+        barrier
+        assert s[0] > 0.0, "positive"
+        y[t] = s[7 - t]
+""")
+    with pytest.raises(ScheduleError, match="a thread can't stop where the others wait"):
+        emit(final(waiting), GPU)
