@@ -22,12 +22,12 @@ from tilesmith.graph.builder import Builder
 from tilesmith.graph.evaluate import evaluate
 from tilesmith.graph.nodes import Fused, Graph
 from tilesmith.graph.text import print_graph
-from tilesmith.ir.dtypes import f32
+from tilesmith.ir.dtypes import bf16, f32
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import TensorType
 from tilesmith.ops.activation import Relu
 from tilesmith.ops.conv import Conv
-from tilesmith.ops.elementwise import Add
+from tilesmith.ops.elementwise import Add, Cast
 from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.norm import Softmax
 from tilesmith.ops.slicing import Concat, Slice
@@ -190,7 +190,27 @@ def test_models_of_bf16_use_the_instruction_and_no_spills() -> None:
     texts = assembly(dense(1024, (1024, 1024, 1024)), WITH_BF16)
     text = texts["matmul+add+relu+cast"]
     assert count(text, "vdpbf16ps") == 40
-    assert count(text, r"vmovups\s+\S*%rsp") + count(text, "vcvt") + count(text, "vfmadd") == 0
+    assert count(text, r"vmovups\s+\S*%rsp") + count(text, "vfmadd") == 0
+    assert count(text, "vcvt") == count(text, "vcvtneps2bf16") == 40, "results, each once"
+
+
+def test_results_are_converted_by_the_instruction() -> None:
+    """Rounding in integers takes ten instructions; strict results are rounded so."""
+    b = Builder("casts")
+    x = b.input("x", TensorType(f32, (4, 64)))
+    graph = b.finish([b.add(Cast(bf16), b.add(Relu(), x))], ["y"])
+    plain = Options(target=WITH_BF16, threads=1)
+    for options, instruction, other in (
+        (plain, "vcvtneps2bf16", "vpsrld"),
+        (replace(plain, accuracy="strict"), "vpsrld", "vcvtneps2bf16"),
+    ):
+        session = Session.of(options)
+        (n,) = optimise(graph, session).nodes
+        assert isinstance(n.op, Fused)
+        nest = session.group(canonical(n.op.body), []).lower("k")
+        kernel = session.backend.emit(lower_loops(nest, session), session.target)
+        text = session.backend.assembly(kernel.text, session.target)
+        assert count(text, instruction) > 0 == count(text, other), options.accuracy
 
 
 def test_tiles_multiply_both_types() -> None:

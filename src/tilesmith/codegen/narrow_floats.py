@@ -1,6 +1,7 @@
 """Conversion between 16-bit floats in memory (`i16`) and their `float` values.
 
-bfloat16 uses integer arithmetic everywhere, since the machine instructions flush denormal numbers.
+bfloat16 uses integer arithmetic, except on CPUs with AVX512-BF16 where results need not be strict:
+the instruction takes denormal numbers as zero.
 float16 uses the machine's conversions where they exist (F16C, AArch64) and integer arithmetic
 elsewhere.  So nothing needs a support library.  All roundings are to nearest, ties to even.
 """
@@ -70,6 +71,9 @@ def narrow(b: Builder, target: Target, dtype: DType, value: str, lanes: int) -> 
     if dtype.name == "f16" and target.has_half:
         half = b.emit(f"fptrunc {v.float} {value} to {vector('half', lanes)}")
         return b.emit(f"bitcast {vector('half', lanes)} {half} to {v.short}")
+    if dtype.name == "bf16" and _has_conversion(target):
+        low = vector("bfloat", lanes)
+        return b.emit(f"bitcast {low} {_converted(b, value, lanes)} to {v.short}")
     if dtype.name == "bf16":
         bits = v.op("lshr", _round_bf16(v, value), 16)
     else:
@@ -81,8 +85,21 @@ def rounded(b: Builder, target: Target, dtype: DType, value: str, lanes: int) ->
     """The `float` nearest to `value` that `dtype` has."""
     if dtype.name == "bf16":
         v = _Lanes(b, lanes)
+        if _has_conversion(target):  # LLVM knows that storing the result is exact
+            low = _converted(b, value, lanes)
+            return b.emit(f"fpext {vector('bfloat', lanes)} {low} to {v.float}")
         return v.number(v.op("and", _round_bf16(v, value), -65536))
     return widen(b, target, dtype, narrow(b, target, dtype, value, lanes), lanes)
+
+
+def _has_conversion(target: Target) -> bool:
+    """Whether the CPU rounds to bfloat16; strict results are those of a target without."""
+    return {"avx512bf16", "avx512vl"} <= target.features
+
+
+def _converted(b: Builder, value: str, lanes: int) -> str:
+    """The bfloat16 of a `float` value, by the CPU's instruction."""
+    return b.emit(f"fptrunc {vector('float', lanes)} {value} to {vector('bfloat', lanes)}")
 
 
 def to_odd(b: Builder, value: str, lanes: int) -> str:
