@@ -59,15 +59,46 @@ def test_scripted_functions_and_open_dimensions():
         ts.compile(both, {"a": a, "c": b})
 
 
-def test_branches_of_scripts_are_refused():
-    class Branches(nn.Module):
+class Branching(nn.Module):
+    """A condition that a run knows, one that sizes say, one of an attribute, and nested ones."""
+
+    def __init__(self):
+        super().__init__()
+        self.adds, self.layer = True, nn.Linear(4, 4)
+
+    def forward(self, x):
+        if bool(x.sum() > 0):
+            y = self.layer(x)
+            if bool(y[0, 0] > 0):
+                y = y * 2
+        else:
+            y = x - 1
+        if x.dim() == 2 and self.adds:
+            y = y + 1
+        for i in range(3):
+            y = y * 2 + i
+        return y
+
+
+@torch.no_grad()
+def test_branches_of_scripts_are_those_of_the_run():
+    script = torch.jit.script(Branching().eval())
+    x = torch.ones(2, 4)
+    exe = ts.compile(script, (x,), threads=1)
+    results = [exe(v) for v in (x, -x, 3 * x, -2 * x)]
+    for found, v in zip(results, (x, -x, 3 * x, -2 * x), strict=True):
+        torch.testing.assert_close(found, script(v))
+
+
+def test_loops_that_depend_on_data_are_refused():
+    class Looping(nn.Module):
         def forward(self, x):
             for _ in range(int(x.sum())):
                 x = x + 1
             return x
 
     with pytest.raises(ts.UnsupportedError, match=r"can't convert this TorchScript.*prim::Loop"):
-        ts.compile(torch.jit.script(Branches()), torch.ones(2))
+        ts.compile(torch.jit.script(Looping()), torch.ones(2))
 
 
 def test_files_that_are_no_torchscript(made, tmp_path):

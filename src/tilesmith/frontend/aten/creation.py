@@ -166,7 +166,12 @@ def arange(
     dtype = dtype or (f32 if is_float else i64)
     if not any(isinstance(x, (Expr, Value)) for x in (start, end)):
         first, last = n.number(start, "start"), n.number(end, "end")
+        whole = (int(first), int(last), int(by))
+        if dtype is i64:  # of this type alone, ends are rounded before elements are counted
+            first, last, by = whole
         count = max(math.ceil((last - first) / by), 0)
+        if dtype.is_int:
+            first, by = whole[0], whole[2]
         return n.const((first + by * np.arange(count)).astype(dtype.numpy))
     if isinstance(start, float) or isinstance(end, float) or not isinstance(by, int):
         n.unsupported("a range of floats whose ends only a run knows")

@@ -140,6 +140,8 @@ def rsub(n: AtenNode, self: Operand, other: Operand, alpha: Number = 1) -> Value
 def _sum(n: AtenNode, a: Operand, b: Operand, alpha: Number, op: Op) -> Value:
     x, y = n.common(a, b)
     if x.dtype.is_bool:
+        if not n.number(alpha, "alpha"):
+            y = n.add(ew.LogicalAnd(), y, n.tensor(False))
         return n.add(ew.LogicalOr(), x, y)
     if not isinstance(alpha, (int, float)) or alpha != 1:
         y = n.add(ew.Mul(), y, n.tensor(alpha, y.dtype))

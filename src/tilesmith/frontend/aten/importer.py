@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tilesmith.frontend.aten.custom import registered
 from tilesmith.frontend.aten.node import AtenNode
-from tilesmith.frontend.aten.program import Call, Ref
+from tilesmith.frontend.aten.program import Block, Call, Ref
 from tilesmith.frontend.aten.refusals import reason_of
 from tilesmith.frontend.aten.registry import OPERATORS
+from tilesmith.frontend.common.errors import NotedError
+from tilesmith.frontend.common.folding import FoldingBuilder
 from tilesmith.frontend.common.importer import Importer
 from tilesmith.frontend.common.problems import Site
 from tilesmith.frontend.common.slots import FAILED, Failed
@@ -44,9 +47,24 @@ class AtenImporter(Importer):
             if argument.name not in self.names:
                 raise ModelError(f"{argument.name!r} is used, which nothing defines")
             return self.names[argument.name]
+        if isinstance(argument, Block):
+            return Branch(self, argument)
         if isinstance(argument, (list, tuple)):
             return [self.resolved(a) for a in argument]
         return argument
+
+    def run_block(self, builder: FoldingBuilder, block: Block, arguments: Sequence[Any]) -> Any:
+        """What a block gives, in `builder`.
+
+        Raises NotedError where calls in it are unsupported, which are noted.
+        """
+        inside = AtenImporter(builder)
+        inside.names.update(zip(block.inputs, arguments, strict=True))
+        inside.run(block.calls)
+        if inside.problems:
+            self._problems.extend(inside.problems)
+            raise NotedError("it has calls that are not supported")
+        return inside.resolved(block.outputs)
 
     def _result(self, call: Call) -> Any:
         function = OPERATORS.find("", call.target) or registered(call.target)
@@ -73,6 +91,22 @@ class AtenImporter(Importer):
         self.names.update(
             {name: value for name, value in zip(call.results, several, strict=False) if name}
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A block as an operator's import function gets it.
+
+    importer: of the program that holds it; keeps what is unsupported in it.
+    block: its calls.
+    """
+
+    importer: AtenImporter
+    block: Block
+
+    def __call__(self, builder: FoldingBuilder, arguments: Sequence[Any]) -> Any:
+        """What the calls give for `arguments`, in `builder` (see `AtenImporter.run_block`)."""
+        return self.importer.run_block(builder, self.block, arguments)
 
 
 def _leaves(arguments: Iterable[Any]) -> Iterator[Any]:

@@ -43,3 +43,17 @@ class Call:
     def name(self) -> str:
         """What the call is called in messages."""
         return self.results if isinstance(self.results, str) else next(filter(None, self.results))
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """An argument that is calls: a branch, or what a loop repeats.  They use nothing around them.
+
+    inputs: what the calls call the block's arguments.
+    calls: in an order in which each comes after what it uses.
+    outputs: what the block gives, like the arguments of a call.
+    """
+
+    inputs: tuple[str, ...]
+    calls: tuple[Call, ...]
+    outputs: Any

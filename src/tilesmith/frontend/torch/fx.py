@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tilesmith.frontend.aten.places import line_of
-from tilesmith.frontend.aten.program import Call, Ref
+from tilesmith.frontend.aten.program import Block, Call, Ref
 from tilesmith.frontend.aten.tensors import element_type
 from tilesmith.support.errors import UnsupportedError
 
@@ -65,7 +65,8 @@ def argument(given: Any) -> Any:
     """An argument of a node without PyTorch's types."""
     torch = sys.modules["torch"]
     if isinstance(given, torch.fx.Node):
-        return Ref(given.name)
+        held = _block(given)
+        return Ref(given.name) if held is None else held
     if isinstance(given, (list, tuple)):
         return [argument(a) for a in given]
     if isinstance(given, slice):
@@ -75,6 +76,17 @@ def argument(given: Any) -> Any:
     if isinstance(given, (torch.device, torch.layout, torch.memory_format)):
         return str(given)
     return given
+
+
+def _block(node: Any) -> Block | None:
+    """The graph that a node reads by name; None for another node."""
+    if node.op != "get_attr":
+        return None
+    held = operator.attrgetter(node.target)(node.graph.owning_module)
+    if not isinstance(held, sys.modules["torch"].fx.GraphModule):
+        return None
+    names = tuple(n.name for n in held.graph.nodes if n.op == "placeholder")
+    return Block(names, tuple(calls(held.graph)), outputs(held.graph))
 
 
 def where(node: Any) -> str:
