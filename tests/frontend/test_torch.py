@@ -177,6 +177,18 @@ def test_what_is_unsupported_is_listed_with_its_line():
     assert "y = torch.special.bessel_j0(x)" in text and "test_torch.py" in text
 
 
+def test_sums_of_bools_and_ranges_of_integers_are_those_of_eager_mode():
+    class Both(torch.nn.Module):
+        def forward(self, x, y):
+            kept = torch.add(x, y, alpha=False), torch.add(x, y, alpha=True)
+            return *kept, torch.arange(0.5, 3.2, dtype=torch.int64), torch.arange(0.5, 3.2)
+
+    x, y = torch.tensor([True, False, False]), torch.tensor([True, True, False])
+    exe = ts.compile(Both(), (x, y), threads=1)
+    for found, wanted in zip(exe(x, y), Both()(x, y), strict=True):
+        assert torch.equal(found, wanted)
+
+
 def test_bad_requests():
     module = nn.Linear(2, 2)
     with pytest.raises(ts.UsageError, match="needs example inputs"):
