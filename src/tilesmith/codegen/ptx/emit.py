@@ -196,10 +196,10 @@ def _definition(func: Func, launch: Launch, module: Module, symbol: str) -> list
     *given, (type_, _) = params
     text = ", ".join(f"{t} {n}" for t, n in [*given, (type_, "%report")])
     threads = ",".join(map(str, launch.threads))
-    return [
-        *top.globals,
-        top.function(f'ptx_kernel void @{symbol}({text}) "nvvm.reqntid"="{threads}"'),
-    ]
+    # One block on a multiprocessor is enough: the assembler would spill registers to make room
+    # for several.
+    words = f'"nvvm.reqntid"="{threads}" "nvvm.minctasm"="1"'
+    return [*top.globals, top.function(f"ptx_kernel void @{symbol}({text}) {words}")]
 
 
 def with_text(kernel: Kernel, text: str) -> Kernel:

@@ -1,0 +1,103 @@
+"""A device that runs the text from which PTX is made: threads of a block are threads of the system.
+
+The text is changed only where it speaks of the GPU: indices, barriers and shared memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilesmith.codegen.kernel import DeviceKernel
+from tilesmith.codegen.link import Library, compile_object
+from tilesmith.codegen.targets import host
+from tilesmith.runtime.device import Argument
+
+MOST_ARGS = 24
+
+_CHANGES = (
+    (r"internal addrspace\(3\) global", "global"),
+    (r"addrspacecast ptr addrspace\(3\) (@\S+) to ptr", r"getelementptr i8, ptr \1, i64 0"),
+    (r"define ptx_kernel", "define"),
+    (r"@llvm\.nvvm\.barrier\.cta\.sync\.aligned\.all\(i32 0\)", "@wait_for_all()"),
+    *(
+        (rf"@llvm\.nvvm\.read\.ptx\.sreg\.(c?ta?id)\.{axis}\(\)", rf"@read_\1(i32 {n})")
+        for n, axis in enumerate("xyz")
+    ),
+)
+
+_DECLARED = (
+    "declare void @wait_for_all()\ndeclare i32 @read_tid(i32)\ndeclare i32 @read_ctaid(i32)\n"
+)
+
+
+class EmulatedDevice:
+    """As `runtime.device.OpenDevice`, on this machine."""
+
+    def __init__(self, library: Path) -> None:
+        self._threads = ctypes.CDLL(str(library))
+        names = ("wait_for_all", "read_tid", "read_ctaid")
+        self._imports = {
+            n: ctypes.cast(getattr(self._threads, n), ctypes.c_void_p).value or 0 for n in names
+        }
+
+    def load(self, kernels: Iterable[DeviceKernel]) -> dict[str, tuple[Library, str, bool]]:
+        found = {}
+        for k in kernels:
+            text = k.text
+            for old, new in _CHANGES:
+                text = re.sub(old, new, text)
+            assert "nvvm.barrier" not in text and "sreg" not in text and "addrspace" not in text
+            symbols = [x.symbol for x in k.launches]
+            made = Library([compile_object(text + _DECLARED, host())], symbols, self._imports)
+            alone = "wait_for_all" not in text
+            found |= {s: (made, s, alone) for s in symbols}
+        return found
+
+    def kernel(self, program: Any, symbol: str) -> Any:
+        return program[symbol]
+
+    def assembly(self, program: Any) -> str:
+        return ""
+
+    def empty(self, size: int) -> np.ndarray:
+        whole = np.full(size + 64, 0xA5, np.uint8)
+        start = -whole.ctypes.data % 64
+        return whole[start : start + size]
+
+    def write(self, memory: np.ndarray, array: np.ndarray) -> None:
+        memory[: array.nbytes] = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
+
+    def read(self, array: np.ndarray, memory: np.ndarray) -> None:
+        array[...] = memory[: array.nbytes].view(array.dtype).reshape(array.shape)
+
+    def copy(self, to: np.ndarray, end: int, source: np.ndarray, start: int, size: int) -> None:
+        to[end : end + size] = source[start : start + size].copy()
+
+    def prepared(
+        self,
+        kernel: Any,
+        blocks: Sequence[int],
+        threads: Sequence[int],
+        args: Sequence[Argument],
+        report: Any,
+    ) -> Callable[[], None]:
+        library, symbol, alone = kernel
+        given = [a[0].ctypes.data + a[1] if isinstance(a, tuple) else a or 0 for a in args]
+        given.append(0 if report is None else report.ctypes.data)
+        assert len(given) <= MOST_ARGS
+        places = (ctypes.c_int64 * MOST_ARGS)(*given)
+        sizes = (ctypes.c_uint32 * 6)(*blocks, *threads)
+        kept = args, report
+
+        def start() -> None:
+            assert kept is not None
+            address = ctypes.c_void_p(library.address(symbol))
+            self._threads.run(address, places, sizes, int(alone))
+
+        return start

@@ -1,0 +1,141 @@
+"""Kernels and models for NVIDIA's GPUs, run on this machine (see `emulated`)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilesmith as ts
+from tilesmith import te
+from tilesmith.backend import CUDA
+from tilesmith.backend import cuda as backend
+from tilesmith.codegen.c.compiler import find_compiler
+from tilesmith.codegen.ptx import assemble
+from tilesmith.codegen.ptx.emit import emit
+from tilesmith.codegen.targets import target
+from tilesmith.graph.builder import Builder
+from tilesmith.graph.evaluate import evaluate
+from tilesmith.ir.dtypes import f32, i64
+from tilesmith.ir.types import TensorType
+from tilesmith.loop.nodes import Func
+from tilesmith.ops.gather import Gather
+from tilesmith.ops.sort import TopK
+from tilesmith.runtime import device_executable, device_function
+from tilesmith.runtime.arguments import Arguments
+from tilesmith.runtime.device_function import DeviceFunction
+from tilesmith.support.errors import ModelError
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "cuda"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "opencl"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "codegen"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "te"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "driver"))
+
+import cases
+import pass_models
+import test_c_arithmetic as arithmetic
+from emulated import EmulatedDevice
+
+GPU = target("cuda-sm_80")
+ALONE = ts.Options(use_cache=False, jobs=1)
+"""What is compiled here is no PTX: no other process may make it, or find it."""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("threads") / "threads.so"
+    flags = ["-shared", "-fPIC", "-w", "-O1", "-pthread"]
+    source = str(Path(__file__).with_name("threads.c"))
+    subprocess.run([*find_compiler(), *flags, source, "-o", str(path)], check=True)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def device(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = EmulatedDevice(library)
+    for module in (device_function, device_executable):
+        monkeypatch.setattr(module, "opened", lambda t: made)
+    monkeypatch.setattr(device_executable, "is_there", lambda t: True)
+    for module in (assemble, backend):
+        monkeypatch.setattr(module, "ptx", lambda text, *rest: text)
+
+
+def function(nest: Func) -> DeviceFunction:
+    """A kernel, strict, as a function of arrays."""
+    final = nest
+    for p in CUDA.loop_passes:
+        final = p.run(final)
+    kernel = emit(CUDA.lower_intrinsics(final, GPU), GPU, "k", strict=True)
+    return DeviceFunction(kernel, Arguments(nest), GPU)
+
+
+COMPARED = {**cases.texts(), **cases.products(), **cases.sums()}
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_kernels(name: str):
+    case = COMPARED[name]
+    case.check(function(case.func))
+
+
+PLAIN = [
+    c
+    for c in (*arithmetic.CASES, *arithmetic.SMOOTH)
+    if len(c.wanted) == arithmetic.N
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("start", range(0, len(PLAIN[::4]), 6))
+def test_operations(start: int):
+    group = PLAIN[::4][start : start + 6]
+    func, given = cases.operations(group)
+    cases.check_operations(group, given, function(func))
+
+
+def test_softmax():
+    x = te.placeholder((7, 50), name="x")
+    k, m = te.reduce_axis(50, "k"), te.reduce_axis(50, "m")
+    most = te.compute((7,), lambda i: te.max(x[i, k], axis=k), "most")
+    e = te.compute((7, 50), lambda i, j: te.exp(x[i, j] - most[i]), "e")
+    total = te.compute((7,), lambda i: te.sum(e[i, m], axis=m), "total")
+    y = te.compute((7, 50), lambda i, j: e[i, j] / total[i], "y")
+    given = np.random.default_rng(2).random((7, 50), np.float32)
+    found = np.empty_like(given)
+    ts.build("auto", [x, y], target=GPU)(given, found)
+    wanted = np.exp(given - given.max(1, keepdims=True))
+    np.testing.assert_allclose(found, wanted / wanted.sum(1, keepdims=True), rtol=1e-5)
+
+
+def test_a_model():
+    graph = pass_models.attention()
+    exe = ts.compile(graph, target="cuda-sm_80", options=ALONE)
+    rng = np.random.default_rng(4)
+    given = [rng.standard_normal(s.static_shape, np.float32) for s in exe.inputs]
+    (wanted,) = evaluate(graph, given).values()
+    for _ in range(2):
+        np.testing.assert_allclose(exe(*given), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_irregular():
+    b = Builder("g")
+    graph = b.finish(list(b.add(TopK(3), b.input("x", TensorType(f32, (6, 20))))))
+    given = np.random.default_rng(6).random((6, 20), np.float32)
+    found = ts.compile(graph, target="cuda-sm_80", options=ALONE)(given)
+    for x, y in zip(found, evaluate(graph, [given]).values(), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_wrong_index():
+    """The failure lies where the report has it; the next call works."""
+    b = Builder("g")
+    x, at = b.input("x", TensorType(f32, (5,))), b.input("at", TensorType(i64, (2,)))
+    graph = b.finish([b.add(Gather(0), x, at, loc="taken")])
+    exe = ts.compile(graph, target="cuda-sm_80", options=ALONE)
+    given = np.arange(5, dtype=np.float32)
+    with pytest.raises(ModelError, match="taken: expected indices from -5 to 4, found 7 at posi"):
+        exe(given, np.array([0, 7]))
+    np.testing.assert_array_equal(exe(given, np.array([4, -4])), [4, 1])
