@@ -42,6 +42,17 @@ class Launch:
         return sum(_bytes(b) for b in self.shared)
 
     @property
+    def own(self) -> tuple[Buffer, ...]:
+        """The buffers in registers of each thread."""
+        made = (s.buffer for s in walk(self.body) if isinstance(s, Allocate))
+        return tuple(dict.fromkeys(b for b in made if b.scope == "register"))
+
+    @property
+    def registers(self) -> int:
+        """32-bit registers that the buffers of a thread take."""
+        return sum(-(-_bytes(b) // 4) for b in self.own)
+
+    @property
     def has_barriers(self) -> bool:
         return any(isinstance(s, Barrier) for s in walk(self.body))
 
@@ -76,14 +87,9 @@ def check_limits(func: Func, found: Sequence[Launch], device: Device) -> None:
                 f"{about}: expected at most {device.shared_bytes} bytes of shared memory, found "
                 f"{launch.shared_bytes} ({parts}); use smaller tiles"
             )
-        own = dict.fromkeys(
-            s.buffer
-            for s in walk(launch.body)
-            if isinstance(s, Allocate) and s.buffer.scope == "register"
-        )
-        words = sum(-(-_bytes(b) // 4) for b in own)
+        words = launch.registers
         if words > device.registers:
-            parts = ", ".join(f"{b.name} {-(-_bytes(b) // 4)}" for b in own)
+            parts = ", ".join(f"{b.name} {-(-_bytes(b) // 4)}" for b in launch.own)
             raise ScheduleError(
                 f"{about}: expected at most {device.registers} registers of a thread, found "
                 f"{words} ({parts}); use smaller tiles, or scope 'stack'"

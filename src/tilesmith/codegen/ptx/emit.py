@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import replace
+from math import prod
 
 from tilesmith.codegen.assertions import fail_function
 from tilesmith.codegen.context import BY_NAME
@@ -35,6 +36,18 @@ from tilesmith.support.errors import UnsupportedError
 
 _REGISTERS = {"block": "ctaid", "thread": "tid"}
 _BARRIER = "call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)"
+_FILE = 1 << 16
+"""Registers of a multiprocessor."""
+
+_MOST_RESIDENT = 16
+"""Blocks that a multiprocessor of any architecture can hold."""
+
+_WARP = 32
+"""Registers are given to so many threads at once."""
+
+_SCALARS = 72
+"""Registers of a thread for addresses, indices and operands, beside its arrays."""
+
 _GRID = (1 << 31) - 1, 65535, 65535
 """Most blocks along x, y and z."""
 
@@ -196,10 +209,17 @@ def _definition(func: Func, launch: Launch, module: Module, symbol: str) -> list
     *given, (type_, _) = params
     text = ", ".join(f"{t} {n}" for t, n in [*given, (type_, "%report")])
     threads = ",".join(map(str, launch.threads))
-    # One block on a multiprocessor is enough: the assembler would spill registers to make room
-    # for several.
-    words = f'"nvvm.reqntid"="{threads}" "nvvm.minctasm"="1"'
+    words = f'"nvvm.reqntid"="{threads}" "nvvm.minctasm"="{_resident(launch)}"'
     return [*top.globals, top.function(f"ptx_kernel void @{symbol}({text}) {words}")]
+
+
+def _resident(launch: Launch) -> int:
+    """Blocks that shall fit on a multiprocessor at once: the assembler may use the registers that
+    these leave, neither more, nor fewer with spills.
+    """
+    threads = -(-prod(launch.threads) // _WARP) * _WARP
+    fitting = _FILE // (threads * (launch.registers + _SCALARS))
+    return min(max(fitting, 1), _MOST_RESIDENT)
 
 
 def with_text(kernel: Kernel, text: str) -> Kernel:
