@@ -21,6 +21,7 @@ from library import library
 
 import tilesmith as ts
 from tilesmith import te
+from tilesmith.cli.explain_device import rows
 from tilesmith.codegen.targets import target
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.evaluate import evaluate
@@ -36,8 +37,9 @@ from tilesmith.loop.parse import parse_func
 from tilesmith.ops.gather import Gather
 from tilesmith.ops.sort import TopK
 from tilesmith.runtime.device_function import DeviceFunction
+from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.opencl import opened
-from tilesmith.support.errors import DeviceError, InternalError, ModelError, UsageError
+from tilesmith.support.errors import DeviceError, InternalError, ModelError
 
 GROUP = 15
 """Operations in one kernel: as many arguments as every device takes."""
@@ -320,7 +322,25 @@ def residual() -> None:
     assert checks and all(c.passed for c in checks)
     made = ts.compile(graph, target="opencl")
     given = [np.zeros(s.static_shape, np.float32) for s in made.inputs]
-    raises(UsageError, "'opencl.*' are not timed one by one", lambda: made.profile(*given))
+    check_profile(made, given)
+
+
+def check_profile(made: Executable, given: Sequence[np.ndarray]) -> None:
+    """Every kernel has a time, an inf is none, and its work is known."""
+    found = made.profile(*given, repeats=2)
+    assert len(found) == len(made.program.calls) and found.machine is None
+    assert all(0 < k.seconds < 60 and k.runs >= 1 for k in found) and found.whole > 0
+    assert any(k.info is not None and k.info.work.flops > 0 for k in found)
+
+
+def explain() -> None:
+    """`tilesmith explain` shows where each kernel runs, and its blocks and threads."""
+    graph = pass_models.residual()
+    made = ts.compile(graph, target="opencl")
+    given = [np.zeros(s.static_shape, np.float32) for s in made.inputs]
+    for row in rows(made, made.profile(*given, repeats=1)):
+        assert row["place"] == "opencl" and row["launches"] and row["ms"] > 0
+        assert all(len(x["blocks"]) == len(x["threads"]) == 3 for x in row["launches"])
 
 
 def attention() -> None:
@@ -357,6 +377,7 @@ def calls() -> dict[str, Callable[[], None]]:
             sixteen_bits,
             failures,
             residual,
+            explain,
             attention,
             wrong_index,
             irregular,

@@ -15,6 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tilesmith as ts
+from tilesmith.cli.explain_device import rows
 from tilesmith.codegen.part_steps import PartCall
 from tilesmith.driver.hosted import FallbackWarning
 from tilesmith.graph.builder import Builder
@@ -117,6 +118,11 @@ def suppression() -> None:
     for wrong in (program.part_steps[1:], program.part_steps[:-1] + program.part_steps[:1]):
         with pytest.raises(ModelError, match="do not fit its parts"):
             PartitionedExecutable(replace(program, part_steps=wrong))
+    profile = made.profile(x, repeats=2)
+    told = rows(made, profile)
+    assert all(0 < k.seconds < 60 for k in profile) and profile.whole > 0
+    assert {r["place"] for r in told if r["launches"]} == {"opencl"}
+    assert {r["place"] for r in told if not r["launches"]} == {"native"}
     checks = ts.check(model, target="opencl")
     assert len(checks) == len(program.calls) and all(c.passed for c in checks)
     with pytest.raises(UnsupportedError, match=r'non_max_suppression .*fallback="warn" runs these'):

@@ -17,7 +17,8 @@ CASES = (
     "sizes of a run, the other way", "loops that do not begin at zero",
     "product (14, 9, 10), guard", "product (13, 5, 12), peel", "product (8, 5, 7), roundup", "sums",
     "operations 0", "operations 1", "by_rule", "in_place", "sixteen_bits", "failures", "residual",
-    "attention", "wrong_index", "irregular", "suppression", "open_sizes", "branches", "unwarned",
+    "attention", "wrong_index", "irregular", "explain", "suppression",
+    "open_sizes", "branches", "unwarned",
 )  # fmt: skip
 """Written down, so that no case is lost; one that runs and is not here fails the first test."""
 

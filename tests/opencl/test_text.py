@@ -106,6 +106,23 @@ def test_what_is_no_launch(body, message):
         launches(kernel(body))
 
 
+def test_memory_of_a_thread_around_launches():
+    """It moves into the launch that uses it; two launches can't."""
+    body = """alloc t: f32[8] stack
+    for i in range(8):
+        t[i] = x[i]
+    for i in range(8):
+        y[i] = t[i]
+    for b in block_x(8):
+        y[b] = OTHER + 1.0"""
+    func = final(kernel(body.replace("OTHER", "y[b]")))
+    (first, second) = launches(func)
+    assert "t" in str(first.body) and "float t[8];" in emit(func, GPU).text
+    assert second.threads == (1, 1, 1)
+    with pytest.raises(ScheduleError, match=r"memory of a thread .stack., and 2 launches use it"):
+        launches(final(kernel(body.replace("OTHER", "t[b]"))))
+
+
 def test_bound_loops_keep_their_extents():
     func = kernel(
         "for b in block_x(1):\n        for t in thread_x(8):\n            if b * 8 + t < n:\n"

@@ -67,7 +67,11 @@ def command(
         inputs = random_inputs(exe.program.expected_inputs, seed)
     with progress(f"running {model.name}"):
         found = exe.profile(*(inputs[s.name] for s in exe.inputs), repeats=repeats)
-    if json:
+    if exe.program.target.device is not None:
+        from tilesmith.cli.explain_device import show
+
+        show(model.name, exe, found, kernel, json)
+    elif json:
         chosen = range(count) if kernel is None else (kernel,)
         rows = [_row(i, found, full=kernel is not None) for i in chosen]
         totals = _totals(found, exe.program.target)
@@ -113,6 +117,7 @@ def _row(i: int, found: Profile, full: bool = False) -> dict[str, Any]:
 
 
 def _totals(found: Profile, target: Target) -> dict[str, Any]:
+    assert found.machine is not None
     rates = found.machine.at(found.threads)
     known = [k for k in found if k.info is not None and k.prediction is not None]
     s = _scaling(found, target)
@@ -139,6 +144,7 @@ def _show_table(name: str, found: Profile, target: Target, top: int) -> None:
     if top:
         order = sorted(order, key=lambda i: -found[i].seconds)[:top]
     totals = _totals(found, target)
+    assert found.machine is not None
     rates = found.machine.at(found.threads)
     threads = f"{found.threads} thread{'s' if found.threads > 1 else ''}"
     if target.for_threads(found.threads).threads != target.threads:
@@ -199,6 +205,7 @@ def _share(totals: dict[str, Any]) -> str:
 def _scaling(found: Profile, target: Target) -> Scaling:
     """How trip counts divide the time among the threads, given each kernel's time with them."""
     rows = []
+    assert found.machine is not None
     for k in found:
         if k.info is not None:
             d = division(k.info.work, target, found.machine, found.threads)
@@ -265,7 +272,7 @@ def _show_one(i: int, found: Profile) -> None:
              ("share", f"{row['share']:.1%}")]  # fmt: skip
     if k.runs != 1:
         lines.append(("runs", str(k.runs)))
-    if k.info is None or k.prediction is None or not k.runs:
+    if k.info is None or k.prediction is None or not k.runs or found.machine is None:
         print_table(("", ""), lines, title=f"kernel {i}")
         return
     p = k.prediction

@@ -133,7 +133,7 @@ def _parts(s: Stmt, func: Func) -> list[Stmt]:
     if isinstance(s, Seq):
         return _sequence(s, func)
     if isinstance(s, Allocate):
-        return _parts(s.body, func)  # its memory is the kernel's
+        return _with_memory(s.buffer, _parts(s.body, func), func)
     if isinstance(s, LetStmt):
         _check_constant(s.value, func)
         return [replace(s, body=part) for part in _parts(s.body, func)]
@@ -146,6 +146,29 @@ def _parts(s: Stmt, func: Func) -> list[Stmt]:
     raise ScheduleError(
         f"'{func.name}': the loop {s.var.name} is around loops that are bound to blocks or "
         "threads; expected these outermost: reorder, or bind it too"
+    )
+
+
+def _with_memory(buffer: Buffer, parts: list[Stmt], func: Func) -> list[Stmt]:
+    """The bodies of launches with memory that is allocated around them: that of a thread moves into
+    the launch that uses it, any other is the kernel's.
+
+    Raises ScheduleError if several launches use memory of a thread.
+    """
+    if SCOPES[buffer.scope].owner != "thread":
+        return parts
+    using = [_uses(part, buffer) for part in parts]
+    if sum(using) > 1:
+        raise ScheduleError(
+            f"'{func.name}': {buffer.name} is memory of a thread ({buffer.scope}), and "
+            f"{sum(using)} launches use it; expected scope 'heap', or compute_at inside of one"
+        )
+    return [Allocate(buffer, p) if used else p for p, used in zip(parts, using, strict=True)]
+
+
+def _uses(s: Stmt, buffer: Buffer) -> bool:
+    return any(isinstance(x, Store) and x.buffer is buffer for x in walk(s)) or any(
+        isinstance(n, Load) and n.buffer is buffer for e in exprs(s) for n in post_order(e)
     )
 
 

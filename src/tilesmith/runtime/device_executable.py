@@ -6,9 +6,10 @@ A call copies its inputs there and its outputs back, and nothing else.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from tilesmith.codegen.kernel import DeviceKernel
 from tilesmith.codegen.packed import unpacked
 from tilesmith.codegen.steps import Arg, Copy, KernelCall, Step
 from tilesmith.ir.expr import Const
-from tilesmith.support.errors import ModelError, UsageError
+from tilesmith.support.errors import ModelError
 
 from .arrays import (
     as_output,
@@ -34,6 +35,9 @@ from .device import FAILURE_TYPE, Argument, failure_of
 from .devices import is_there, opened
 from .executable import Executable
 from .program import Program
+
+if TYPE_CHECKING:
+    from .profile import Profile
 
 
 class DeviceExecutable(Executable):
@@ -92,7 +96,8 @@ class DeviceExecutable(Executable):
         self._report = device.empty(self._failure.nbytes)
         kernels = {name: unpacked(name, code) for name, code in program.objects.items()}
         built = device.load(kernels.values())
-        self._steps = [step for s in program.steps for step in self._made(s, kernels, built)]
+        self.launches = {symbol: k.launches for symbol, k in kernels.items()}
+        self._steps = [(s, self._made(s, kernels, built)) for s in program.steps]
         self._is_open = True
 
     def _place(self, a: Arg) -> tuple[Any, int]:
@@ -180,8 +185,26 @@ class DeviceExecutable(Executable):
         """Run the kernels, from inputs that lie on the device, and leave the outputs there."""
         self.open()
         self._clear()
-        for step in self._steps:
-            step()
+        for _, starts in self._steps:
+            for start in starts:
+                start()
+
+    def timed_there(self) -> np.ndarray:
+        """Run the kernels as `run_there` does, one after the other.  Returns the seconds of each
+        call by the clock of the host, from its start to its end.
+        """
+        self.open()
+        self._clear()
+        seconds: list[float] = []
+        for step, starts in self._steps:
+            self.device.read(self._failure, self._report)  # waits for all that came before
+            begin = time.perf_counter()
+            for start in starts:
+                start()
+            self.device.read(self._failure, self._report)
+            if isinstance(step, KernelCall):
+                seconds.append(time.perf_counter() - begin)
+        return np.array(seconds)
 
     @property
     def input_memory(self) -> tuple[Any, ...]:
@@ -211,10 +234,28 @@ class DeviceExecutable(Executable):
         """Nothing: memory of the device belongs to the executable."""
         return 0
 
+    def profile(self, *arrays: Any, repeats: int = 10) -> Profile:
+        """The time of each kernel on the given inputs, the least of `repeats` runs."""
+        from .profile import Profile, unpredicted
+
+        best, runs, whole = self._timed(arrays, repeats, both=True)
+        return Profile(unpredicted(self.program, best, runs), whole, self.threads)
+
     def _timed(
         self, arrays: tuple[Any, ...], repeats: int, both: bool = False
     ) -> tuple[np.ndarray, np.ndarray, float]:
-        raise UsageError(
-            f"the kernels of {self.program.target.name!r} are not timed one by one yet; time calls "
-            "of the executable, or compile the model for 'native'"
-        )
+        self.open()
+        stored = self._stored(arrays)
+        results = [np.empty(s.static_shape, stored_dtype(s.dtype)) for s in self.outputs]
+        best = np.full(len(self.program.calls), np.inf)
+        whole = float("inf")
+        with self._lock:
+            for _ in range(max(repeats, 1)):
+                for memory, array in zip(self._inputs, stored, strict=True):
+                    self.device.write(memory, array)
+                best = np.minimum(best, self.timed_there())
+                start = time.perf_counter()
+                if both:
+                    self._run(stored, results)
+                whole = min(whole, time.perf_counter() - start)
+        return best, np.ones(len(best), np.int64), whole

@@ -6,12 +6,14 @@ Only the program's `Transfer` steps copy.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilesmith.codegen.kernel import LaunchCall
 from tilesmith.codegen.part_steps import PartCall, Results, Transfer
 from tilesmith.support.errors import InternalError, ModelError
 
@@ -19,6 +21,9 @@ from .arrays import as_output, as_stored, at_home, beginning, check_apart, is_to
 from .device_executable import DeviceExecutable
 from .executable import Executable
 from .program import Program, TensorSpec
+
+if TYPE_CHECKING:
+    from .profile import Profile
 
 
 class PartitionedExecutable(Executable):
@@ -120,9 +125,7 @@ class PartitionedExecutable(Executable):
 
     def _run(self, stored: Sequence[Any]) -> list[Any]:
         """The results, each an array of its own."""
-        values: dict[int, Any] = {}
-        for i, (array, spec) in enumerate(zip(stored, self.inputs, strict=True)):
-            values[i] = array if spec.dtype.is_host else array.view(spec.dtype.numpy)
+        values = self._inputs_of(stored)
         parts = iter(self._executables)
         for step in self.program.part_steps:
             if isinstance(step, PartCall):
@@ -133,6 +136,12 @@ class PartitionedExecutable(Executable):
                 assert isinstance(step, Results)
                 return self._taken(step.values, values)
         raise InternalError("the program has no results")
+
+    def _inputs_of(self, stored: Sequence[Any]) -> dict[int, Any]:
+        """The first values: the inputs."""
+        pairs = zip(stored, self.inputs, strict=True)
+        views = (a if s.dtype.is_host else a.view(s.dtype.numpy) for a, s in pairs)
+        return dict(enumerate(views))
 
     def _call_part(self, exe: Executable, step: PartCall, values: dict[int, Any]) -> None:
         if isinstance(exe, DeviceExecutable):
@@ -161,6 +170,56 @@ class PartitionedExecutable(Executable):
             found.append(value.copy() if again and isinstance(value, np.ndarray) else value)
             seen.add(a)
         return found
+
+    @property
+    def launches(self) -> dict[str, tuple[LaunchCall, ...]]:
+        """The launches of each kernel of the device, by symbol."""
+        exes = (e for e in self._executables if isinstance(e, DeviceExecutable))
+        return {symbol: found for e in exes for symbol, found in e.launches.items()}
+
+    def profile(self, *arrays: Any, repeats: int = 10) -> Profile:
+        """The time of each kernel on the given inputs, the least of `repeats` runs."""
+        from .profile import Profile, unpredicted
+
+        best, runs, whole = self._timed(arrays, repeats, both=True)
+        return Profile(unpredicted(self.program, best, runs), whole, self.threads)
+
+    def _timed(
+        self, arrays: tuple[Any, ...], repeats: int, both: bool = False
+    ) -> tuple[np.ndarray, np.ndarray, float]:
+        stored = self._stored(arrays)
+        count = len(self.program.calls)
+        best, runs, whole = np.full(count, np.inf), np.ones(count, np.int64), float("inf")
+        with self._lock:
+            for _ in range(max(repeats, 1)):
+                start = time.perf_counter()
+                if both:
+                    self._run(stored)
+                whole = min(whole, time.perf_counter() - start)
+                seconds, runs = self._timed_once(stored)
+                best = np.minimum(best, seconds)
+        return best, runs, whole
+
+    def _timed_once(self, stored: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+        """The seconds of each call in one run, and how often it ran."""
+        values = self._inputs_of(stored)
+        parts = iter(self._executables)
+        found: list[tuple[np.ndarray, np.ndarray]] = []
+        for step in self.program.part_steps:
+            if isinstance(step, Transfer):
+                self._transfer(step, values)
+            elif isinstance(step, PartCall):
+                exe = next(parts)
+                if isinstance(exe, DeviceExecutable):
+                    seconds = exe.timed_there()
+                    found.append((seconds, np.ones(len(seconds), np.int64)))
+                    continue
+                given = tuple(values[a] for a in step.inputs)
+                self._call_part(exe, step, values)
+                seconds, runs, _ = exe._timed(given, 1)
+                found.append((seconds, runs[: len(seconds)]))
+        all_seconds, all_runs = zip(*found) if found else ((np.zeros(0),), (np.zeros(0, int),))
+        return np.concatenate(all_seconds), np.concatenate(all_runs)
 
     def trim(self) -> int:
         """Give memory that no call and no result of the parts uses back to the system."""

@@ -73,14 +73,14 @@ class Profile:
     kernels: in order.
     whole: seconds of the fastest run of all of them, by the program's own main function.
     threads: number of threads.
-    machine: the rates behind the predictions.
+    machine: the rates behind the predictions; None where there are none, as for a device.
     host: seconds of a run in each host function, by node and operator.
     """
 
     kernels: tuple[KernelTime, ...]
     whole: float
     threads: int
-    machine: Machine
+    machine: Machine | None = None
     host: tuple[tuple[str, float], ...] = ()
 
     def __iter__(self) -> Iterator[KernelTime]:
@@ -142,6 +142,12 @@ class Stopwatch:
         each call, nanoseconds and how often it ran.
         """
         return np.zeros((max(len(self.calls), 1), 2), np.int64)
+
+
+def unpredicted(program: Program, seconds: np.ndarray, runs: np.ndarray) -> tuple[KernelTime, ...]:
+    """The program's kernels with their times, of so many runs each."""
+    rows = zip(program.calls, seconds.tolist(), runs.tolist(), strict=True)
+    return tuple(KernelTime(c, t, n, program.kernels.get(c.symbol)) for c, t, n in rows)
 
 
 def timed(

@@ -37,6 +37,7 @@ def collect(
     """
     profiles = _profiles(before, after, inputs)
     machine, threads = profiles[0].machine, profiles[0].threads
+    assert machine is not None  # reports are about CPUs
     tasks = (_task(s, started, before.program.target, threads) for s in states)
     return Report(
         title,
