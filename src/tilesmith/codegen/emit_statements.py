@@ -10,21 +10,12 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
+from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import i64
-from tilesmith.ir.expr import Binary, Call, Const, Expr, Load, Var, as_expr, const, type_text
+from tilesmith.ir.expr import Expr, Var, as_expr, const, type_text
 from tilesmith.ir.loop_tables import LOOP_KINDS
-from tilesmith.loop.nodes import (
-    Allocate,
-    Assert,
-    Buffer,
-    Evaluate,
-    For,
-    If,
-    LetStmt,
-    Seq,
-    Stmt,
-    Store,
-)
+from tilesmith.loop import nodes
+from tilesmith.loop.nodes import Buffer, Stmt
 from tilesmith.loop.passes.workspace import buffer_bytes, constant_extent, is_constant
 from tilesmith.support.errors import InternalError
 
@@ -58,14 +49,14 @@ class FuncEmitter(TensorEmitter):
         self.scratch = ""
         self._fields: dict[str, str] = {}
         self.rules_of_statements: dict[type[Stmt], Callable[[Any], None]] = {
-            For: self._for,
-            If: self._if,
-            Store: self._store,
-            Allocate: self._allocate,
-            LetStmt: self._let_statement,
-            Seq: self._seq,
-            Evaluate: self._evaluate,
-            Assert: self._assert,
+            nodes.For: self._for,
+            nodes.If: self._if,
+            nodes.Store: self._store,
+            nodes.Allocate: self._allocate,
+            nodes.LetStmt: self._let_statement,
+            nodes.Seq: self._seq,
+            nodes.Evaluate: self._evaluate,
+            nodes.Assert: self._assert,
         }
 
     def statement(self, s: Stmt) -> None:
@@ -73,7 +64,7 @@ class FuncEmitter(TensorEmitter):
         self.tiles.clear()
         self.rules_of_statements[type(s)](s)
 
-    def outlined(self, e: Call, x: str) -> str:
+    def outlined(self, e: ir.Call, x: str) -> str:
         type_ = value_type(e.dtype, e.lanes)
         key = e.name, e.lanes
         symbol = self.module.outlined.get(key)
@@ -81,7 +72,7 @@ class FuncEmitter(TensorEmitter):
             symbol = self.module.outlined[key] = f"{self.module.symbol}.{e.name}.{e.lanes}"
             inner, v = FuncEmitter(self.module), Var("x", e.dtype, e.lanes)
             inner.bind(v, "%x")
-            value = inner.value(expand(Call(e.name, (v,), e.dtype), scales(self.target)))
+            value = inner.value(expand(ir.Call(e.name, (v,), e.dtype), scales(self.target)))
             inner.do(f"ret {type_} {value}")
             head = f"internal {type_} @{symbol}({type_} %x) noinline memory(none)"
             self.module.functions.append(inner.function(head))
@@ -131,18 +122,18 @@ class FuncEmitter(TensorEmitter):
 
     # statements
 
-    def _seq(self, s: Seq) -> None:
-        for are_stores, parts in groupby(s.stmts, lambda part: isinstance(part, Store)):
+    def _seq(self, s: nodes.Seq) -> None:
+        for are_stores, parts in groupby(s.stmts, lambda part: isinstance(part, nodes.Store)):
             if are_stores:
-                self._stores([p for p in parts if isinstance(p, Store)])
+                self._stores([p for p in parts if isinstance(p, nodes.Store)])
             else:
                 for part in parts:
                     self.statement(part)
 
-    def _store(self, s: Store) -> None:
+    def _store(self, s: nodes.Store) -> None:
         self._stores([s])
 
-    def _stores(self, stores: list[Store]) -> None:
+    def _stores(self, stores: list[nodes.Store]) -> None:
         """Consecutive stores that all run unconditionally."""
         self.reach = reach(stores)
         self.whole = whole_lines(stores, self.module.streamed) if self.module.streamed else {}
@@ -151,14 +142,14 @@ class FuncEmitter(TensorEmitter):
             self.store(s)
         self.reach, self.whole = {}, {}
 
-    def _for(self, s: For) -> None:
+    def _for(self, s: nodes.For) -> None:
         check_unbound(s)
         if LOOP_KINDS[s.kind].is_expanded:
             raise InternalError(
                 f"loop {s.var.name} is still {s.kind} at code generation: run the vectorize and "
                 "unroll passes"
             )
-        extent = s.extent.value if isinstance(s.extent, Const) else None
+        extent = s.extent.value if isinstance(s.extent, ir.Const) else None
         if extent is not None and extent <= 0:
             return
         if extent == 1:
@@ -169,17 +160,17 @@ class FuncEmitter(TensorEmitter):
         elif s.kind == "parallel" and self.parent is None:
             self._parallel(s)
         else:
-            start, end = self.value(s.start), self.value(Binary("add", s.start, s.extent))
+            start, end = self.value(s.start), self.value(ir.Binary("add", s.start, s.extent))
             nonempty = "" if extent is not None else self.emit(f"icmp slt i64 {start}, {end}")
             self.scope.fleeting.clear()
             self._loop(s, start, end, nonempty)
 
-    def _bind_loop(self, s: For, value: str) -> None:
+    def _bind_loop(self, s: nodes.For, value: str) -> None:
         if self.is_nonnegative(s.start):
             self.nonnegative.add(s.var)
         self.bind(s.var, value)
 
-    def _loop(self, s: For, start: str, end: str, nonempty: str) -> None:
+    def _loop(self, s: nodes.For, start: str, end: str, nonempty: str) -> None:
         """A counted loop with its test at the end; `nonempty` guards it unless it
         certainly runs.
         """
@@ -206,12 +197,12 @@ class FuncEmitter(TensorEmitter):
         lines.extend(code.lines)
         self.start_block(leave)
 
-    def _if(self, s: If) -> None:
+    def _if(self, s: nodes.If) -> None:
         if s.cond.lanes != 1:
             raise InternalError(
                 f"an if needs a scalar condition at code generation, found {type_text(s.cond)}"
             )
-        if isinstance(s.cond, Const):
+        if isinstance(s.cond, ir.Const):
             chosen = s.then if s.cond.value else s.otherwise
             if chosen is not None:
                 self.statement(chosen)
@@ -229,7 +220,7 @@ class FuncEmitter(TensorEmitter):
                     self.jump(join)
         self.start_block(join)
 
-    def _let_statement(self, s: LetStmt) -> None:
+    def _let_statement(self, s: nodes.LetStmt) -> None:
         value = self.value(s.value)
         if s.value.lanes == 1 and s.value.dtype is i64 and self.is_nonnegative(s.value):
             self.nonnegative.add(s.var)
@@ -238,7 +229,7 @@ class FuncEmitter(TensorEmitter):
             self.bind(s.var, value)
             self.statement(s.body)
 
-    def _allocate(self, s: Allocate) -> None:
+    def _allocate(self, s: nodes.Allocate) -> None:
         buffer = s.buffer
         if buffer.scope == "register":
             survey = self.module.survey
@@ -297,13 +288,13 @@ class FuncEmitter(TensorEmitter):
             self._fields[name] = value
         return self._fields[name]
 
-    def _evaluate(self, s: Evaluate) -> None:
+    def _evaluate(self, s: nodes.Evaluate) -> None:
         e = s.value
-        if not (isinstance(e, Call) and e.name == "prefetch"):
+        if not (isinstance(e, ir.Call) and e.name == "prefetch"):
             self.value(e)  # pure: kept only for the errors it may raise
             return
         location = e.args[0]
-        if not isinstance(location, Load) or location.lanes != 1:
+        if not isinstance(location, ir.Load) or location.lanes != 1:
             raise InternalError("prefetch takes one load of a scalar: the element to prefetch")
         assert isinstance(location.buffer, Buffer)
         index = location.indices[0] if location.indices else const(0)
@@ -312,7 +303,7 @@ class FuncEmitter(TensorEmitter):
             "3, i32 1)"
         )
 
-    def check_index(self, e: Call, mask: Mask | None) -> str:
+    def check_index(self, e: ir.Call, mask: Mask | None) -> str:
         """A comparison and a branch that is never taken: what is reported is found out there."""
         index, extent, position = e.args
         lanes, type_ = e.lanes, value_type(e.type, e.lanes)
@@ -360,7 +351,7 @@ class FuncEmitter(TensorEmitter):
         """Leave the function where an assertion fails."""
         self.do("ret void" if self.parent else f"ret i32 {Code.ASSERTION:d}")
 
-    def _assert(self, s: Assert) -> None:
+    def _assert(self, s: nodes.Assert) -> None:
         integers = compared(s.cond)[:VALUES]
         values = [self.value(e) for e in integers]
         fine, fail = self.label("ok"), self.label("fail")
@@ -373,7 +364,7 @@ class FuncEmitter(TensorEmitter):
 
     # parallel loops
 
-    def _parallel(self, s: For) -> None:
+    def _parallel(self, s: nodes.For) -> None:
         """The loop as a function over a range of iterations, and the call that distributes it."""
         module = self.module
         start, extent = self.value(s.start), self.value(s.extent)
@@ -382,7 +373,7 @@ class FuncEmitter(TensorEmitter):
         number = len(module.functions) // 2
         inner, outer = f"{module.symbol}.loop{number}", f"{module.symbol}.range{number}"
         first = last = ""
-        if not (isinstance(s.start, Const) and s.start.value == 0):
+        if not (isinstance(s.start, ir.Const) and s.start.value == 0):
             shift = body._capture("i64", start)
             first, last = body.emit(f"add i64 {shift}, %begin"), body.emit(f"add i64 {shift}, %end")
         if self.is_nonnegative(s.start):

@@ -8,20 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from tilesmith.ir import expr as ir
 from tilesmith.ir.affine import affine_form, from_affine
 from tilesmith.ir.dtypes import i64
-from tilesmith.ir.expr import (
-    Binary,
-    Broadcast,
-    Compare,
-    Const,
-    Expr,
-    Load,
-    Ramp,
-    Select,
-    const,
-    post_order,
-)
+from tilesmith.ir.expr import Expr, const, post_order
 from tilesmith.ir.lane_offsets import lane_offsets
 from tilesmith.loop.nodes import Buffer, Store
 
@@ -54,7 +44,7 @@ def reach(stores: Iterable[Store]) -> Reach:
             if not isinstance(load.buffer, Buffer) or (load.mask is not None and mask is None):
                 continue
             at = place(load.buffer, load.indices[0]) if load.indices else None
-            if at is None or any(isinstance(n, Load) for n in post_order(at[0][1])):
+            if at is None or any(isinstance(n, ir.Load) for n in post_order(at[0][1])):
                 continue
             read = [o for i, o in enumerate(at[1]) if _all_on(i, own, mask)]
             if read:
@@ -67,16 +57,16 @@ def _all_on(lane: int, *masks: tuple[bool, ...] | None) -> bool:
     return all(m is None or m[lane] for m in masks)
 
 
-def _unconditional(root: Expr) -> Iterator[Load]:
+def _unconditional(root: Expr) -> Iterator[ir.Load]:
     """The vector loads with strides other than 0 and 1 that `root` certainly executes."""
     stack = [root]
     while stack:
         e = stack.pop()
-        if isinstance(e, Select):
+        if isinstance(e, ir.Select):
             continue
-        if isinstance(e, Load):
+        if isinstance(e, ir.Load):
             index = e.indices[0] if len(e.indices) == 1 else None
-            unit = isinstance(index, Ramp) and index.stride is const(1)
+            unit = isinstance(index, ir.Ramp) and index.stride is const(1)
             if index is not None and index.lanes > 1 and not unit:
                 yield e
             continue
@@ -85,12 +75,12 @@ def _unconditional(root: Expr) -> Iterator[Load]:
 
 def known_lanes(mask: Expr | None) -> tuple[bool, ...] | None:
     """The lanes for which a mask holds, if that is known; else None."""
-    if isinstance(mask, Binary) and mask.op == "and":
+    if isinstance(mask, ir.Binary) and mask.op == "and":
         a, b = known_lanes(mask.a), known_lanes(mask.b)
         return None if a is None or b is None else tuple(x and y for x, y in zip(a, b, strict=True))
-    if isinstance(mask, Broadcast) and isinstance(mask.value, Const):
+    if isinstance(mask, ir.Broadcast) and isinstance(mask.value, ir.Const):
         return (bool(mask.value.value),) * mask.lanes
-    if not isinstance(mask, Compare) or mask.lanes == 1 or mask.a.dtype is not i64:
+    if not isinstance(mask, ir.Compare) or mask.lanes == 1 or mask.a.dtype is not i64:
         return None
     a, b = lane_offsets(mask.a), lane_offsets(mask.b)
     if a is None or b is None:

@@ -29,7 +29,7 @@ from collections import Counter
 
 from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import bf16, bool_, f16, f32
-from tilesmith.ir.expr import Binary, Broadcast, Call, Cast, Compare, Const, Expr, Select, const
+from tilesmith.ir.expr import Expr, const
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Func
 from tilesmith.loop.visit import map_stmt
@@ -83,14 +83,14 @@ def _integer_power(x: Expr, y: Expr, let: Bindings) -> Expr:
     x, y = let("x", x), let("y", y)
     result, square = literal(1, x), x
     for bit in range(x.dtype.bits - (x.dtype.kind == "int")):
-        taken = Compare("ne", Binary("and", y, literal(1 << bit, y)), literal(0, y))
-        result = let("r", Select(taken, result * square, result))
+        taken = ir.Compare("ne", ir.Binary("and", y, literal(1 << bit, y)), literal(0, y))
+        result = let("r", ir.Select(taken, result * square, result))
         square = let("s", square * square)
     if x.dtype.kind == "uint":
         return result
-    odd = Compare("ne", Binary("and", y, literal(1, y)), literal(0, y))
+    odd = ir.Compare("ne", ir.Binary("and", y, literal(1, y)), literal(0, y))
     unit = pick(equal(x, -1), pick(odd, -1, 1, x), pick(equal(x, 1), 1, 0, x), x)
-    return Select(less(y, 0), unit, result)
+    return ir.Select(less(y, 0), unit, result)
 
 
 _F32: dict[str, Expansion] = {**math_f32.FUNCTIONS, **math_trig.FUNCTIONS, **math_wide.FUNCTIONS}
@@ -99,7 +99,7 @@ _F32: dict[str, Expansion] = {**math_f32.FUNCTIONS, **math_trig.FUNCTIONS, **mat
 _ROUNDINGS = frozenset(("floor", "ceil", "trunc", "round"))
 
 
-def _expanded(call: Call, let: Bindings) -> Expr:
+def _expanded(call: ir.Call, let: Bindings) -> Expr:
     name, args = call.name, call.args
     x = args[0]
     dtype = x.dtype
@@ -112,19 +112,19 @@ def _expanded(call: Call, let: Bindings) -> Expr:
         return _expanded_integer(call, let)
     if name == "isnan":
         x = let("x", x)
-        return Compare("ne", x, x)
+        return ir.Compare("ne", x, x)
     if dtype is f16 or dtype is bf16:
-        wide = tuple(Cast(a, f32) for a in args)
-        inner = Call(name, wide, bool_ if call.type is bool_ else f32)
+        wide = tuple(ir.Cast(a, f32) for a in args)
+        inner = ir.Call(name, wide, bool_ if call.type is bool_ else f32)
         result = expand(inner, let.scales)
-        return result if call.type is bool_ else Cast(result, dtype)
+        return result if call.type is bool_ else ir.Cast(result, dtype)
     if name == "isinf":
         return equal(intrinsic("abs", x), INF)
     if name == "rsqrt":
         return math_f32.rsqrt(x, let)
     if name == "pow":
-        y = args[1].value if isinstance(args[1], Broadcast) else args[1]
-        simple = _constant_power(x, y.value, let) if isinstance(y, Const) else None
+        y = args[1].value if isinstance(args[1], ir.Broadcast) else args[1]
+        simple = _constant_power(x, y.value, let) if isinstance(y, ir.Const) else None
         if simple is not None:
             return simple
         return math_wide.power(x, args[1], let) if dtype is f32 else call
@@ -133,7 +133,7 @@ def _expanded(call: Call, let: Bindings) -> Expr:
     return call  # an instruction, or the C library for f64
 
 
-def _expanded_integer(call: Call, let: Bindings) -> Expr:
+def _expanded_integer(call: ir.Call, let: Bindings) -> Expr:
     name, x = call.name, call.args[0]
     if name == "abs":
         x = let("x", x)
@@ -141,17 +141,17 @@ def _expanded_integer(call: Call, let: Bindings) -> Expr:
     if name in _ROUNDINGS:
         return x
     if name in ("isnan", "isinf"):
-        return Broadcast(const(False), x.lanes) if x.lanes > 1 else const(False)
+        return ir.Broadcast(const(False), x.lanes) if x.lanes > 1 else const(False)
     if name == "pow":
-        y = call.args[1].value if isinstance(call.args[1], Broadcast) else call.args[1]
-        simple = _constant_power(x, y.value, let) if isinstance(y, Const) else None
+        y = call.args[1].value if isinstance(call.args[1], ir.Broadcast) else call.args[1]
+        simple = _constant_power(x, y.value, let) if isinstance(y, ir.Const) else None
         return simple if simple is not None else _integer_power(x, call.args[1], let)
     if name == "fma":
         return x * call.args[1] + call.args[2]
     return call  # verification has refused it: the rest is for floats only
 
 
-def expand(call: Call, scales: bool = False) -> Expr:
+def expand(call: ir.Call, scales: bool = False) -> Expr:
     """The arithmetic that computes `call`, with the errors stated above; `call` itself if it stays.
 
     Arguments are not expanded: do that first.  `scales`: the machine has `scalef`.
@@ -161,7 +161,7 @@ def expand(call: Call, scales: bool = False) -> Expr:
     return result if result is call else let.around(result)
 
 
-def has_expansion(call: Call) -> bool:
+def has_expansion(call: ir.Call) -> bool:
     """Whether this is a function of one f32 that arithmetic computes: it may stay a call."""
     return call.name in _F32 and call.args[0].dtype is f32
 
@@ -198,7 +198,7 @@ def _with_expansions(
 
     def rewritten(node: Expr) -> Expr:
         result = ir.rebuilt(node, done)
-        if not isinstance(result, Call):
+        if not isinstance(result, ir.Call):
             return result
         if calls is not None and has_expansion(result):
             function = result.name, result.lanes

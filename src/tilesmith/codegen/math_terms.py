@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import DType, f32, i32, u32
-from tilesmith.ir.expr import Binary, Broadcast, Call, Compare, Const, Expr, Let, Select, Var, const
+from tilesmith.ir.expr import Expr, Var, const
 
 LOG2_E = 1.4426950408889634
 ROUND_F64 = 6755399441055744.0
@@ -17,26 +18,26 @@ NAN = float("nan")
 def literal(value: float | int | bool, like: Expr) -> Expr:
     """The literal `value` in the type and lanes of `like`."""
     literal = const(value, like.dtype)
-    return Broadcast(literal, like.lanes) if like.lanes > 1 else literal
+    return ir.Broadcast(literal, like.lanes) if like.lanes > 1 else literal
 
 
 def less(a: Expr, b: Expr | float) -> Expr:
-    return Compare("lt", a, b if isinstance(b, Expr) else literal(b, a))
+    return ir.Compare("lt", a, b if isinstance(b, Expr) else literal(b, a))
 
 
 def equal(a: Expr, b: Expr | float) -> Expr:
-    return Compare("eq", a, b if isinstance(b, Expr) else literal(b, a))
+    return ir.Compare("eq", a, b if isinstance(b, Expr) else literal(b, a))
 
 
 def any_of(*conds: Expr) -> Expr:
     result = conds[0]
     for c in conds[1:]:
-        result = Binary("or", result, c)
+        result = ir.Binary("or", result, c)
     return result
 
 
 def pick(cond: Expr, a: Expr | float, b: Expr | float, like: Expr) -> Expr:
-    return Select(
+    return ir.Select(
         cond,
         a if isinstance(a, Expr) else literal(a, like),
         b if isinstance(b, Expr) else literal(b, like),
@@ -44,24 +45,24 @@ def pick(cond: Expr, a: Expr | float, b: Expr | float, like: Expr) -> Expr:
 
 
 def intrinsic(name: str, x: Expr) -> Expr:
-    return Call(name, (x,), x.dtype)
+    return ir.Call(name, (x,), x.dtype)
 
 
 def bits_of(x: Expr, dtype: DType) -> Expr:
-    return Call("bitcast", (x,), dtype)
+    return ir.Call("bitcast", (x,), dtype)
 
 
 def scaled_by(x: Expr, k: Expr) -> Expr:
     """x * 2^k for an f32 k that is a whole number, rounded once; only where `Bindings.scales`."""
-    return Call("scalef", (x, k), x.dtype)
+    return ir.Call("scalef", (x, k), x.dtype)
 
 
 def shift_left(x: Expr, n: int | Expr) -> Expr:
-    return Binary("shl", x, n if isinstance(n, Expr) else literal(n, x))
+    return ir.Binary("shl", x, n if isinstance(n, Expr) else literal(n, x))
 
 
 def shift_right(x: Expr, n: int | Expr) -> Expr:
-    return Binary("shr", x, n if isinstance(n, Expr) else literal(n, x))
+    return ir.Binary("shr", x, n if isinstance(n, Expr) else literal(n, x))
 
 
 def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
@@ -93,7 +94,7 @@ class Bindings:
         self._bound: list[tuple[Var, Expr]] = []
 
     def __call__(self, name: str, value: Expr) -> Expr:
-        if isinstance(value, (Var, Const)):
+        if isinstance(value, (Var, ir.Const)):
             return value
         var = Var(name, value.dtype, value.lanes)
         self._bound.append((var, value))
@@ -101,7 +102,7 @@ class Bindings:
 
     def around(self, result: Expr) -> Expr:
         for var, value in reversed(self._bound):
-            result = Let(var, value, result)
+            result = ir.Let(var, value, result)
         return result
 
 
@@ -110,15 +111,15 @@ Expansion = Callable[[Expr, Bindings], Expr]
 
 
 def copy_sign(magnitude: Expr, sign_of: Expr) -> Expr:
-    sign = Binary("and", bits_of(sign_of, u32), u32_literal(0x80000000, magnitude))
-    return bits_of(Binary("or", bits_of(magnitude, u32), sign), f32)
+    sign = ir.Binary("and", bits_of(sign_of, u32), u32_literal(0x80000000, magnitude))
+    return bits_of(ir.Binary("or", bits_of(magnitude, u32), sign), f32)
 
 
 def u32_literal(value: int, like: Expr) -> Expr:
     literal = const(value, u32)
-    return Broadcast(literal, like.lanes) if like.lanes > 1 else literal
+    return ir.Broadcast(literal, like.lanes) if like.lanes > 1 else literal
 
 
 def zero_i32(like: Expr) -> Expr:
     zero = const(0, i32)
-    return Broadcast(zero, like.lanes) if like.lanes > 1 else zero
+    return ir.Broadcast(zero, like.lanes) if like.lanes > 1 else zero

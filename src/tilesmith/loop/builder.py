@@ -26,18 +26,8 @@ from tilesmith.ir.loop_tables import ForKind, Scope
 from tilesmith.ir.types import Dim, TensorType
 from tilesmith.support.errors import ExpressionError
 
-from .nodes import (
-    Allocate,
-    Assert,
-    Buffer,
-    For,
-    Func,
-    If,
-    LetStmt,
-    Stmt,
-    Store,
-    seq,
-)
+from . import nodes
+from .nodes import Buffer, Func, Stmt, seq
 
 _Wrap = Callable[[Stmt], Stmt]
 
@@ -54,7 +44,7 @@ class Array:
 
     def __setitem__(self, indices: ExprLike | Sequence[ExprLike], value: ExprLike) -> None:
         at = _indices(indices)
-        self._builder.append(Store(self.buffer, at, as_expr(value, Load(self.buffer, at))))
+        self._builder.append(nodes.Store(self.buffer, at, as_expr(value, Load(self.buffer, at))))
 
 
 class Variable:
@@ -106,7 +96,7 @@ class LoopBuilder:
         var = Var(name, i64)
         self._open()
         yield var
-        self.append(For(var, as_expr(start), as_expr(extent), kind, self._close()))
+        self.append(nodes.For(var, as_expr(start), as_expr(extent), kind, self._close()))
 
     def independent(self, extent: ExprLike, name: str = "i") -> AbstractContextManager[Var]:
         """A loop whose iterations may run in any order, also at the same time."""
@@ -134,17 +124,17 @@ class LoopBuilder:
         """Statements that run if `cond` holds."""
         self._open()
         yield
-        self.append(If(cond, self._close()))
+        self.append(nodes.If(cond, self._close()))
 
     @contextmanager
     def otherwise(self) -> Iterator[None]:
         """Statements that run if the condition of the preceding `when` did not hold."""
         before = self._blocks[-1].pop() if self._blocks[-1] else None
-        if not isinstance(before, If) or before.otherwise is not None:
+        if not isinstance(before, nodes.If) or before.otherwise is not None:
             raise ExpressionError(f"{self._name}: expected a `when` right before an `otherwise`")
         self._open()
         yield
-        self.append(If(before.cond, before.then, self._close()))
+        self.append(nodes.If(before.cond, before.then, self._close()))
 
     # statements
 
@@ -153,12 +143,12 @@ class LoopBuilder:
 
     def check(self, cond: Expr, message: str) -> None:
         """Stop the kernel with `message` if `cond` is false."""
-        self.append(Assert(cond, message))
+        self.append(nodes.Assert(cond, message))
 
     def let(self, name: str, value: Expr) -> Var:
         """The current value of an expression, known until the end of the block."""
         var = Var(name, value.dtype)
-        self._blocks[-1].append(lambda rest: LetStmt(var, value, rest))
+        self._blocks[-1].append(lambda rest: nodes.LetStmt(var, value, rest))
         return var
 
     def scratch(
@@ -168,7 +158,7 @@ class LoopBuilder:
         iteration.
         """
         buffer = Buffer(name, dtype, tuple(shape), scope)
-        self._blocks[-1].append(lambda rest: Allocate(buffer, rest))
+        self._blocks[-1].append(lambda rest: nodes.Allocate(buffer, rest))
         return Array(self, buffer)
 
     def variable(self, name: str, start: ExprLike) -> Variable:

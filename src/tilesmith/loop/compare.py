@@ -10,38 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tilesmith.ir.expr import (
-    Binary,
-    BufferLike,
-    Call,
-    Compare,
-    Const,
-    Expr,
-    Let,
-    Load,
-    TensorCall,
-    Unary,
-    Var,
-    VectorReduce,
-    as_expr,
-)
+from tilesmith.ir import expr as ir
+from tilesmith.ir.expr import Expr, Var, as_expr
 from tilesmith.support.errors import InternalError
 
-from .nodes import (
-    Allocate,
-    Assert,
-    Barrier,
-    Buffer,
-    Evaluate,
-    For,
-    Func,
-    If,
-    LetStmt,
-    Seq,
-    Stmt,
-    Store,
-    Tensorize,
-)
+from . import nodes
+from .nodes import Buffer, Func, Stmt
 from .text import print_func, print_stmt
 
 
@@ -102,7 +76,7 @@ class _Matching:
                 continue
             if type(x) is not type(y) or x.dtype is not y.dtype or x.lanes != y.lanes:
                 return False
-            if isinstance(x, Let) and isinstance(y, Let):
+            if isinstance(x, ir.Let) and isinstance(y, ir.Let):
                 if not self.exprs(x.value, y.value) or not _same_type(x.var, y.var):
                     return False
                 with self.bound(x.var, y.var):
@@ -122,17 +96,17 @@ class _Matching:
         """The fields of a node besides its children."""
         if isinstance(x, Var):
             return self.pair(x, y)
-        if isinstance(x, Const):
+        if isinstance(x, ir.Const):
             return x is y
-        if isinstance(x, (Unary, Binary, Compare, VectorReduce)):
+        if isinstance(x, (ir.Unary, ir.Binary, ir.Compare, ir.VectorReduce)):
             return x.op == y.op  # type: ignore[attr-defined]  # y has the type of x
-        if isinstance(x, Load) and isinstance(y, Load):
+        if isinstance(x, ir.Load) and isinstance(y, ir.Load):
             return len(x.indices) == len(y.indices) and self.buffers(x.buffer, y.buffer)
-        if isinstance(x, (Call, TensorCall)):
+        if isinstance(x, (ir.Call, ir.TensorCall)):
             return x.name == y.name  # type: ignore[attr-defined]
         return True  # types and lanes were compared: that is all that a cast or a broadcast holds
 
-    def buffers(self, a: BufferLike, b: BufferLike) -> bool:
+    def buffers(self, a: ir.BufferLike, b: ir.BufferLike) -> bool:
         known = a in self.there
         if not self.pair(a, b):
             return False
@@ -154,41 +128,53 @@ class _Matching:
         return len(first) == len(second) and all(self.single(x, y) for x, y in zip(first, second))
 
     def single(self, a: Stmt, b: Stmt) -> bool:
-        if isinstance(a, For) and isinstance(b, For):
+        if isinstance(a, nodes.For) and isinstance(b, nodes.For):
             if a.kind != b.kind or not _same_type(a.var, b.var):
                 return False
             if not self.all_exprs((a.start, a.extent), (b.start, b.extent)):
                 return False
             with self.bound(a.var, b.var):
                 return self.stmts(a.body, b.body)
-        if isinstance(a, LetStmt) and isinstance(b, LetStmt):
+        if isinstance(a, nodes.LetStmt) and isinstance(b, nodes.LetStmt):
             if not _same_type(a.var, b.var) or not self.exprs(a.value, b.value):
                 return False
             with self.bound(a.var, b.var):
                 return self.stmts(a.body, b.body)
-        if isinstance(a, Tensorize) and isinstance(b, Tensorize):
+        if isinstance(a, nodes.Tensorize) and isinstance(b, nodes.Tensorize):
             return a.intrinsic == b.intrinsic and self.stmts(a.body, b.body)
-        if isinstance(a, Allocate) and isinstance(b, Allocate):
+        if isinstance(a, nodes.Allocate) and isinstance(b, nodes.Allocate):
             if not self.buffer_types(a.buffer, b.buffer):
                 return False
             with self.bound(a.buffer, b.buffer):
                 return self.stmts(a.body, b.body)
-        if isinstance(a, If) and isinstance(b, If):
+        if isinstance(a, nodes.If) and isinstance(b, nodes.If):
             return (
                 a.likely == b.likely and self.exprs(a.cond, b.cond) and self.stmts(a.then, b.then)
-                and self.stmts(a.otherwise or Seq(()), b.otherwise or Seq(()))
+                and self.stmts(a.otherwise or nodes.Seq(()), b.otherwise or nodes.Seq(()))
             )  # fmt: skip
-        if isinstance(a, Store) and isinstance(b, Store):
+        if isinstance(a, nodes.Store) and isinstance(b, nodes.Store):
             return self.buffers(a.buffer, b.buffer) and self.all_exprs(
                 (*a.indices, a.value, a.mask), (*b.indices, b.value, b.mask)
             )
-        if isinstance(a, Assert) and isinstance(b, Assert):
+        if isinstance(a, nodes.Assert) and isinstance(b, nodes.Assert):
             return a.message == b.message and self.exprs(a.cond, b.cond)
-        if isinstance(a, Evaluate) and isinstance(b, Evaluate):
+        if isinstance(a, nodes.Evaluate) and isinstance(b, nodes.Evaluate):
             return self.exprs(a.value, b.value)
-        if isinstance(a, Barrier) and isinstance(b, Barrier):
+        if isinstance(a, nodes.Barrier) and isinstance(b, nodes.Barrier):
             return True
-        if not isinstance(a, (Barrier, For, LetStmt, Allocate, If, Store, Assert, Evaluate)):
+        if not isinstance(
+            a,
+            (
+                nodes.Barrier,
+                nodes.For,
+                nodes.LetStmt,
+                nodes.Allocate,
+                nodes.If,
+                nodes.Store,
+                nodes.Assert,
+                nodes.Evaluate,
+            ),
+        ):
             raise InternalError(f"expected a statement, found {type(a).__name__}")
         return False
 
@@ -216,7 +202,7 @@ class _Matching:
 
 
 def _flat(s: Stmt) -> Iterator[Stmt]:
-    if isinstance(s, Seq):
+    if isinstance(s, nodes.Seq):
         for t in s.stmts:
             yield from _flat(t)
     else:

@@ -18,24 +18,11 @@ from tilesmith.ir.tensor_intrinsics import tensor_intrinsic
 from tilesmith.support.errors import InternalError, UsageError
 
 from . import interpret_values as values
+from . import nodes
 from .behaviour import behaviour
 from .interpret_expr import Emitter
 from .interpret_launch import Launch
-from .nodes import (
-    Allocate,
-    Assert,
-    Barrier,
-    Buffer,
-    Evaluate,
-    For,
-    Func,
-    If,
-    LetStmt,
-    Seq,
-    Stmt,
-    Store,
-    Tensorize,
-)
+from .nodes import Buffer, Func, Stmt
 from .text import head
 from .visit import walk
 
@@ -177,7 +164,7 @@ class _Translation:
             self.line("pass")
         self.depth -= 1
 
-    def for_(self, s: For) -> None:
+    def for_(self, s: nodes.For) -> None:
         level = LOOP_KINDS[s.kind].level
         if level and not self.launch:
             self.launched(s)
@@ -188,7 +175,7 @@ class _Translation:
         else:
             self.loop(s)
 
-    def launched(self, s: For) -> None:
+    def launched(self, s: nodes.For) -> None:
         """A launch of the blocks of `s`, or of one block with its threads."""
         self.launch = self.fresh("launch")
         self.line(f"{self.launch} = Launch()")
@@ -215,7 +202,7 @@ class _Translation:
         self.loops, self.in_block = loops, False
         self.line(f"{self.launch}.block({name}, {_block_sizes(body)})")
 
-    def threads(self, s: For) -> None:
+    def threads(self, s: nodes.For) -> None:
         """The iteration of `s` that is this thread's."""
         start, extent = self.expr(s.start), self.expr(s.extent)
         index, var = s.kind[-1], self.fresh("v")
@@ -226,7 +213,7 @@ class _Translation:
         self.emit.bind(s.var, var, is_index=True)
         self.body(s.body)
 
-    def loop(self, s: For) -> None:
+    def loop(self, s: nodes.For) -> None:
         self.emit.begin((s.start, s.extent))
         start = self.emit(s.start)
         extent = self.emit(s.extent)
@@ -252,21 +239,21 @@ class _Translation:
             self.depth -= 1
             self.line(f"yield from {var}f()" if self.in_block else f"{var}f()")
 
-    def barrier(self, s: Barrier) -> None:
+    def barrier(self, s: nodes.Barrier) -> None:
         self.line(f"yield {self.fresh('')}")
 
-    def if_(self, s: If) -> None:
+    def if_(self, s: nodes.If) -> None:
         self.line(f"if {self.expr(s.cond)}:")
         self.body(s.then)
         if s.otherwise is not None:
             self.line("else:")
             self.body(s.otherwise)
 
-    def store(self, s: Store) -> None:
+    def store(self, s: nodes.Store) -> None:
         self.emit.begin((*s.indices, s.value, *(() if s.mask is None else (s.mask,))))
         self.emit.store(s)
 
-    def allocate(self, s: Allocate) -> None:
+    def allocate(self, s: nodes.Allocate) -> None:
         dims = self.shape(s.buffer)
         data, kind = self.fresh("b"), self.fresh("k")
         self.env[kind] = s.buffer.dtype
@@ -278,7 +265,7 @@ class _Translation:
         self.emit.bind_buffer(s.buffer, data, dims)
         self.stmt(s.body)
 
-    def let(self, s: LetStmt) -> None:
+    def let(self, s: nodes.LetStmt) -> None:
         value = self.expr(s.value)
         is_index = self.emit.is_index(s.value)
         name = self.fresh("v")
@@ -286,27 +273,27 @@ class _Translation:
         self.emit.bind(s.var, name, is_index)
         self.stmt(s.body)
 
-    def seq(self, s: Seq) -> None:
+    def seq(self, s: nodes.Seq) -> None:
         for t in s.stmts:
             self.stmt(t)
 
-    def evaluate(self, s: Evaluate) -> None:
+    def evaluate(self, s: nodes.Evaluate) -> None:
         if not (isinstance(s.value, Call) and s.value.name == "prefetch"):
             raise InternalError(f"only a call of 'prefetch' has an effect, found '{head(s)}'")
 
-    def assert_(self, s: Assert) -> None:
+    def assert_(self, s: nodes.Assert) -> None:
         self.line(f"if not {self.expr(s.cond)}: V.failed({s.message!r})")
 
 
 def _holds_blocks(body: Stmt) -> bool:
-    return any(isinstance(s, For) and LOOP_KINDS[s.kind].level == "block" for s in walk(body))
+    return any(isinstance(s, nodes.For) and LOOP_KINDS[s.kind].level == "block" for s in walk(body))
 
 
 def _block_sizes(body: Stmt) -> tuple[int, int, int]:
     """Threads along x, y and z: the largest extents of the loops that are bound to them."""
     sizes = dict.fromkeys("xyz", 1)
     for s in walk(body):
-        if isinstance(s, For) and LOOP_KINDS[s.kind].level == "thread":
+        if isinstance(s, nodes.For) and LOOP_KINDS[s.kind].level == "thread":
             assert isinstance(s.extent, Const)  # the verifier has seen to it
             sizes[s.kind[-1]] = max(sizes[s.kind[-1]], int(s.extent.value))
     return sizes["x"], sizes["y"], sizes["z"]
@@ -321,9 +308,9 @@ def _wrong_shape(name: str, array: np.ndarray, expected: tuple[int, ...]) -> Non
 
 
 _STATEMENTS: dict[type, Callable[[_Translation, Any], None]] = {
-    For: _Translation.for_, If: _Translation.if_, Store: _Translation.store,
-    Allocate: _Translation.allocate, LetStmt: _Translation.let,
-    Seq: _Translation.seq, Evaluate: _Translation.evaluate,
-    Assert: _Translation.assert_, Barrier: _Translation.barrier,
-    Tensorize: lambda t, s: t.stmt(s.body),
+    nodes.For: _Translation.for_, nodes.If: _Translation.if_, nodes.Store: _Translation.store,
+    nodes.Allocate: _Translation.allocate, nodes.LetStmt: _Translation.let,
+    nodes.Seq: _Translation.seq, nodes.Evaluate: _Translation.evaluate,
+    nodes.Assert: _Translation.assert_, nodes.Barrier: _Translation.barrier,
+    nodes.Tensorize: lambda t, s: t.stmt(s.body),
 }  # fmt: skip

@@ -15,7 +15,8 @@ from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES, Level
 from tilesmith.ir.simplify import simplify
 from tilesmith.support.errors import ScheduleError
 
-from .nodes import Allocate, Assert, Barrier, Buffer, For, Func, If, LetStmt, Seq, Stmt, Store, seq
+from . import nodes
+from .nodes import Buffer, Func, Stmt, seq
 from .visit import children, exprs, own_exprs, walk
 
 INDICES = "xyz"
@@ -44,7 +45,7 @@ class Launch:
     @property
     def own(self) -> tuple[Buffer, ...]:
         """The buffers in registers of each thread."""
-        made = (s.buffer for s in walk(self.body) if isinstance(s, Allocate))
+        made = (s.buffer for s in walk(self.body) if isinstance(s, nodes.Allocate))
         return tuple(dict.fromkeys(b for b in made if b.scope == "register"))
 
     @property
@@ -54,7 +55,7 @@ class Launch:
 
     @property
     def has_barriers(self) -> bool:
-        return any(isinstance(s, Barrier) for s in walk(self.body))
+        return any(isinstance(s, nodes.Barrier) for s in walk(self.body))
 
 
 def launches(func: Func) -> tuple[Launch, ...]:
@@ -98,7 +99,7 @@ def check_limits(func: Func, found: Sequence[Launch], device: Device) -> None:
 
 def check_assertions(launch: Launch) -> None:
     """Raises ScheduleError if a thread might stop where others wait for it at a barrier."""
-    asserted = next((s for s in walk(launch.body) if isinstance(s, Assert)), None)
+    asserted = next((s for s in walk(launch.body) if isinstance(s, nodes.Assert)), None)
     if asserted is not None and launch.has_barriers:
         raise ScheduleError(
             "a thread can't stop where the others wait at barriers: expected "
@@ -108,7 +109,7 @@ def check_assertions(launch: Launch) -> None:
 
 def changes_what_it_reads(launch: Launch) -> bool:
     """True if threads of a launch read memory of all blocks that they write."""
-    written = {s.buffer for s in walk(launch.body) if isinstance(s, Store)}
+    written = {s.buffer for s in walk(launch.body) if isinstance(s, nodes.Store)}
     read = {n.buffer for e in exprs(launch.body) for n in post_order(e) if isinstance(n, Load)}
     return any(not SCOPES[b.scope].owner for b in written & read if isinstance(b, Buffer))
 
@@ -123,26 +124,26 @@ def _bytes(buffer: Buffer) -> int:
 
 def is_launched(s: Stmt) -> bool:
     """True if a launch stands in `s`."""
-    return any(isinstance(x, For) and LOOP_KINDS[x.kind].level for x in walk(s))
+    return any(isinstance(x, nodes.For) and LOOP_KINDS[x.kind].level for x in walk(s))
 
 
 def _parts(s: Stmt, func: Func) -> list[Stmt]:
     """The bodies of the launches in `s`, each in the branches and behind the names around it."""
-    if not is_launched(s) or (isinstance(s, For) and LOOP_KINDS[s.kind].level):
-        return [] if isinstance(s, Seq) and not s.stmts else [s]
-    if isinstance(s, Seq):
+    if not is_launched(s) or (isinstance(s, nodes.For) and LOOP_KINDS[s.kind].level):
+        return [] if isinstance(s, nodes.Seq) and not s.stmts else [s]
+    if isinstance(s, nodes.Seq):
         return _sequence(s, func)
-    if isinstance(s, Allocate):
+    if isinstance(s, nodes.Allocate):
         return _with_memory(s.buffer, _parts(s.body, func), func)
-    if isinstance(s, LetStmt):
+    if isinstance(s, nodes.LetStmt):
         _check_constant(s.value, func)
         return [replace(s, body=part) for part in _parts(s.body, func)]
-    if isinstance(s, If):
+    if isinstance(s, nodes.If):
         _check_constant(s.cond, func)
-        found: list[Stmt] = [If(s.cond, part) for part in _parts(s.then, func)]
+        found: list[Stmt] = [nodes.If(s.cond, part) for part in _parts(s.then, func)]
         rest = [] if s.otherwise is None else _parts(s.otherwise, func)
-        return found + [If(~s.cond, part) for part in rest]
-    assert isinstance(s, For)
+        return found + [nodes.If(~s.cond, part) for part in rest]
+    assert isinstance(s, nodes.For)
     raise ScheduleError(
         f"'{func.name}': the loop {s.var.name} is around loops that are bound to blocks or "
         "threads; expected these outermost: reorder, or bind it too"
@@ -163,16 +164,16 @@ def _with_memory(buffer: Buffer, parts: list[Stmt], func: Func) -> list[Stmt]:
             f"'{func.name}': {buffer.name} is memory of a thread ({buffer.scope}), and "
             f"{sum(using)} launches use it; expected scope 'heap', or compute_at inside of one"
         )
-    return [Allocate(buffer, p) if used else p for p, used in zip(parts, using, strict=True)]
+    return [nodes.Allocate(buffer, p) if used else p for p, used in zip(parts, using, strict=True)]
 
 
 def _uses(s: Stmt, buffer: Buffer) -> bool:
-    return any(isinstance(x, Store) and x.buffer is buffer for x in walk(s)) or any(
+    return any(isinstance(x, nodes.Store) and x.buffer is buffer for x in walk(s)) or any(
         isinstance(n, Load) and n.buffer is buffer for e in exprs(s) for n in post_order(e)
     )
 
 
-def _sequence(s: Seq, func: Func) -> list[Stmt]:
+def _sequence(s: nodes.Seq, func: Func) -> list[Stmt]:
     """The bodies of the launches in `s`; what one thread runs between two launches is one body."""
     found: list[Stmt] = []
     alone: list[Stmt] = []
@@ -189,7 +190,7 @@ def _sequence(s: Seq, func: Func) -> list[Stmt]:
 
 def _check_constant(e: Expr, func: Func) -> None:
     """Raises ScheduleError if a launch may change what `e`, around it, says to the next one."""
-    written = {s.buffer for s in walk(func.body) if isinstance(s, Store)}
+    written = {s.buffer for s in walk(func.body) if isinstance(s, nodes.Store)}
     for node in post_order(e):
         if isinstance(node, Load) and node.buffer in written:
             raise ScheduleError(
@@ -204,12 +205,12 @@ def _launch(body: Stmt, func: Func) -> Launch:
     threads = dict.fromkeys(INDICES, 1)
     shared: dict[Buffer, None] = {}
     for s in walk(body):
-        if isinstance(s, Allocate) and SCOPES[s.buffer.scope].owner == "block":
+        if isinstance(s, nodes.Allocate) and SCOPES[s.buffer.scope].owner == "block":
             shared[s.buffer] = None
-        level: Level = LOOP_KINDS[s.kind].level if isinstance(s, For) else ""
+        level: Level = LOOP_KINDS[s.kind].level if isinstance(s, nodes.For) else ""
         if not level:
             continue
-        assert isinstance(s, For)
+        assert isinstance(s, nodes.For)
         index = s.kind[-1]
         if level == "thread":
             assert isinstance(s.extent, Const)  # the verifier has seen to it
@@ -228,9 +229,9 @@ def _launch(body: Stmt, func: Func) -> Launch:
 
 def _check_between(s: Stmt, func: Func) -> None:
     """Raises ScheduleError if something is done in `s` outside of its loops over blocks."""
-    if not any(isinstance(x, For) and LOOP_KINDS[x.kind].level == "block" for x in walk(s)):
+    if not any(isinstance(x, nodes.For) and LOOP_KINDS[x.kind].level == "block" for x in walk(s)):
         return
-    while not isinstance(s, For):
+    while not isinstance(s, nodes.For):
         parts = children(s)
         if len(parts) != 1 or any(isinstance(n, Load) for e in own_exprs(s) for n in post_order(e)):
             raise ScheduleError(

@@ -31,21 +31,8 @@ from tilesmith.ir.expr import Expr, Var, const
 from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.ir.text import NameOf, Names, print_expr, type_name
 
-from .nodes import (
-    Allocate,
-    Assert,
-    Barrier,
-    Buffer,
-    Evaluate,
-    For,
-    Func,
-    If,
-    LetStmt,
-    Seq,
-    Stmt,
-    Store,
-    Tensorize,
-)
+from . import nodes
+from .nodes import Buffer, Func, Stmt
 
 
 def print_func(func: Func) -> str:
@@ -95,7 +82,7 @@ def _block(stmt: Stmt, depth: int, lines: list[str], name_of: NameOf, deep: bool
     if not flat:
         lines.append("    " * depth + "pass")
     for i, s in enumerate(flat):
-        if isinstance(s, (Allocate, LetStmt)) and i < len(flat) - 1:
+        if isinstance(s, (nodes.Allocate, nodes.LetStmt)) and i < len(flat) - 1:
             lines.append("    " * depth + "block:")
             _block(s, depth + 1, lines, name_of)
         else:
@@ -103,12 +90,12 @@ def _block(stmt: Stmt, depth: int, lines: list[str], name_of: NameOf, deep: bool
 
 
 def _flattened(stmt: Stmt) -> list[Stmt]:
-    if not isinstance(stmt, Seq):
+    if not isinstance(stmt, nodes.Seq):
         return [stmt]
     return [t for s in stmt.stmts for t in _flattened(s)]
 
 
-def _for(s: For, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
+def _for(s: nodes.For, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
     start = "" if s.start is const(0) else f"{print_expr(s.start, name_of)}, extent="
     kind = "" if s.var.dtype is i64 else f": {s.var.dtype}"
     extent = print_expr(s.extent, name_of)
@@ -118,7 +105,7 @@ def _for(s: For, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> N
         _block(s.body, depth + 1, lines, name_of)
 
 
-def _if(s: If, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
+def _if(s: nodes.If, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
     cond = print_expr(s.cond, name_of)
     lines.append(f"{'    ' * depth}if {f'likely({cond})' if s.likely else cond}:")
     if deep:
@@ -128,7 +115,7 @@ def _if(s: If, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> Non
             _block(s.otherwise, depth + 1, lines, name_of)
 
 
-def _store(s: Store, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
+def _store(s: nodes.Store, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
     inside = [print_expr(i, name_of) for i in s.indices]
     if s.mask is not None:
         inside.append(f"mask={print_expr(s.mask, name_of)}")
@@ -136,7 +123,7 @@ def _store(s: Store, depth: int, lines: list[str], name_of: NameOf, deep: bool) 
     lines.append(f"{'    ' * depth}{name_of(s.buffer)}[{', '.join(inside)}] = {value}")
 
 
-def _allocate(s: Allocate, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
+def _allocate(s: nodes.Allocate, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
     scope = " param" if s.buffer.scope == "param" else ""
     lines.append(
         f"{'    ' * depth}alloc {name_of(s.buffer)}: {buffer_type(s.buffer, name_of)}{scope}"
@@ -145,36 +132,39 @@ def _allocate(s: Allocate, depth: int, lines: list[str], name_of: NameOf, deep: 
         _block(s.body, depth, lines, name_of)
 
 
-def _let(s: LetStmt, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
+def _let(s: nodes.LetStmt, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
     kind = type_name(s.var.dtype, s.var.lanes)
     lines.append(f"{'    ' * depth}let {name_of(s.var)}: {kind} = {print_expr(s.value, name_of)}")
     if deep:
         _block(s.body, depth, lines, name_of)
 
 
-def _evaluate(s: Evaluate, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
+def _evaluate(s: nodes.Evaluate, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
     lines.append(f"{'    ' * depth}eval {print_expr(s.value, name_of)}")
 
 
-def _assert(s: Assert, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
+def _assert(s: nodes.Assert, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
     lines.append(f"{'    ' * depth}assert {print_expr(s.cond, name_of)}, {json.dumps(s.message)}")
 
 
-def _barrier(s: Barrier, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
+def _barrier(s: nodes.Barrier, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
     lines.append("    " * depth + "barrier")
 
 
-def _tensorize(s: Tensorize, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
+def _tensorize(
+    s: nodes.Tensorize, depth: int, lines: list[str], name_of: NameOf, deep: bool
+) -> None:
     lines.append(f"{'    ' * depth}tensor {s.intrinsic}:")
     if deep:
         _block(s.body, depth + 1, lines, name_of)
 
 
-def _seq(s: Seq, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
+def _seq(s: nodes.Seq, depth: int, lines: list[str], name_of: NameOf, deep: bool) -> None:
     _block(s, depth, lines, name_of, deep)
 
 
 _STATEMENTS = {
-    For: _for, If: _if, Store: _store, Allocate: _allocate, LetStmt: _let, Evaluate: _evaluate,
-    Assert: _assert, Seq: _seq, Tensorize: _tensorize, Barrier: _barrier,
+    nodes.For: _for, nodes.If: _if, nodes.Store: _store, nodes.Allocate: _allocate,
+    nodes.LetStmt: _let, nodes.Evaluate: _evaluate, nodes.Assert: _assert, nodes.Seq: _seq,
+    nodes.Tensorize: _tensorize, nodes.Barrier: _barrier,
 }  # fmt: skip

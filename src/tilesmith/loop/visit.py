@@ -10,21 +10,8 @@ from collections.abc import Callable, Iterator
 from tilesmith.ir.expr import Expr, same
 from tilesmith.support.errors import InternalError
 
-from .nodes import (
-    Allocate,
-    Assert,
-    Barrier,
-    Buffer,
-    Evaluate,
-    For,
-    If,
-    LetStmt,
-    Seq,
-    Stmt,
-    Store,
-    Tensorize,
-    seq,
-)
+from . import nodes
+from .nodes import Buffer, Stmt, seq
 
 ExprMap = Callable[[Expr], Expr]
 StmtMap = Callable[[Stmt], Stmt]
@@ -32,11 +19,11 @@ StmtMap = Callable[[Stmt], Stmt]
 
 def children(stmt: Stmt) -> tuple[Stmt, ...]:
     """The statements directly inside."""
-    if isinstance(stmt, (For, Allocate, LetStmt, Tensorize)):
+    if isinstance(stmt, (nodes.For, nodes.Allocate, nodes.LetStmt, nodes.Tensorize)):
         return (stmt.body,)
-    if isinstance(stmt, Seq):
+    if isinstance(stmt, nodes.Seq):
         return stmt.stmts
-    if isinstance(stmt, If):
+    if isinstance(stmt, nodes.If):
         return (stmt.then,) if stmt.otherwise is None else (stmt.then, stmt.otherwise)
     return ()
 
@@ -46,19 +33,19 @@ def own_exprs(stmt: Stmt) -> tuple[Expr, ...]:
 
     Of an allocation: the extents that are expressions.
     """
-    if isinstance(stmt, Store):
+    if isinstance(stmt, nodes.Store):
         return (
             (*stmt.indices, stmt.value)
             if stmt.mask is None
             else (*stmt.indices, stmt.value, stmt.mask)
         )
-    if isinstance(stmt, For):
+    if isinstance(stmt, nodes.For):
         return (stmt.start, stmt.extent)
-    if isinstance(stmt, (If, Assert)):
+    if isinstance(stmt, (nodes.If, nodes.Assert)):
         return (stmt.cond,)
-    if isinstance(stmt, (LetStmt, Evaluate)):
+    if isinstance(stmt, (nodes.LetStmt, nodes.Evaluate)):
         return (stmt.value,)
-    if isinstance(stmt, Allocate):
+    if isinstance(stmt, nodes.Allocate):
         return tuple(d for d in stmt.buffer.shape if isinstance(d, Expr))
     return ()
 
@@ -101,47 +88,51 @@ def _map_parts(stmt: Stmt, f_expr: ExprMap | None, f_stmt: StmtMap | None) -> St
 
 def rebuild(stmt: Stmt, sub: StmtMap, ex: ExprMap) -> Stmt:
     """`stmt` with `sub` applied to the statements inside and `ex` to its own expressions."""
-    if isinstance(stmt, Store):
+    if isinstance(stmt, nodes.Store):
         indices = tuple([ex(i) for i in stmt.indices])
         value = ex(stmt.value)
         mask = None if stmt.mask is None else ex(stmt.mask)
         if value is stmt.value and mask is stmt.mask and same(indices, stmt.indices):
             return stmt
-        return Store(stmt.buffer, indices, value, mask)
-    if isinstance(stmt, For):
+        return nodes.Store(stmt.buffer, indices, value, mask)
+    if isinstance(stmt, nodes.For):
         start, extent, body = ex(stmt.start), ex(stmt.extent), sub(stmt.body)
         if start is stmt.start and extent is stmt.extent and body is stmt.body:
             return stmt
-        return For(stmt.var, start, extent, stmt.kind, body)
-    if isinstance(stmt, Seq):
+        return nodes.For(stmt.var, start, extent, stmt.kind, body)
+    if isinstance(stmt, nodes.Seq):
         stmts = tuple([sub(s) for s in stmt.stmts])
         return stmt if stmts == stmt.stmts else seq(*stmts)
-    if isinstance(stmt, If):
+    if isinstance(stmt, nodes.If):
         cond, then = ex(stmt.cond), sub(stmt.then)
         otherwise = None if stmt.otherwise is None else sub(stmt.otherwise)
         if cond is stmt.cond and then is stmt.then and otherwise is stmt.otherwise:
             return stmt
-        return If(cond, then, otherwise, stmt.likely)
-    if isinstance(stmt, LetStmt):
+        return nodes.If(cond, then, otherwise, stmt.likely)
+    if isinstance(stmt, nodes.LetStmt):
         value, body = ex(stmt.value), sub(stmt.body)
-        return stmt if value is stmt.value and body is stmt.body else LetStmt(stmt.var, value, body)
-    if isinstance(stmt, Tensorize):
+        return (
+            stmt
+            if value is stmt.value and body is stmt.body
+            else nodes.LetStmt(stmt.var, value, body)
+        )
+    if isinstance(stmt, nodes.Tensorize):
         body = sub(stmt.body)
-        return stmt if body is stmt.body else Tensorize(stmt.intrinsic, body)
-    if isinstance(stmt, Allocate):
+        return stmt if body is stmt.body else nodes.Tensorize(stmt.intrinsic, body)
+    if isinstance(stmt, nodes.Allocate):
         body = sub(stmt.body)
-        return stmt if body is stmt.body else Allocate(stmt.buffer, body)
-    if isinstance(stmt, Barrier):
+        return stmt if body is stmt.body else nodes.Allocate(stmt.buffer, body)
+    if isinstance(stmt, nodes.Barrier):
         return stmt
-    if isinstance(stmt, Evaluate):
+    if isinstance(stmt, nodes.Evaluate):
         value = ex(stmt.value)
-        return stmt if value is stmt.value else Evaluate(value)
-    if isinstance(stmt, Assert):
+        return stmt if value is stmt.value else nodes.Evaluate(value)
+    if isinstance(stmt, nodes.Assert):
         cond = ex(stmt.cond)
-        return stmt if cond is stmt.cond else Assert(cond, stmt.message)
+        return stmt if cond is stmt.cond else nodes.Assert(cond, stmt.message)
     raise InternalError(f"expected a statement, found {type(stmt).__name__}")
 
 
 def written(stmt: Stmt) -> set[Buffer]:
     """The buffers that statements inside store to."""
-    return {s.buffer for s in walk(stmt) if isinstance(s, Store)}
+    return {s.buffer for s in walk(stmt) if isinstance(s, nodes.Store)}

@@ -11,21 +11,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from tilesmith.ir import expr as ir
 from tilesmith.ir.affine import as_affine
-from tilesmith.ir.expr import (
-    Binary,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Load,
-    Select,
-    Var,
-    all_of,
-    as_expr,
-    const,
-    post_order,
-)
+from tilesmith.ir.expr import Expr, Var, all_of, as_expr, const, post_order
 from tilesmith.ir.extents import difference, is_at_most, total
 from tilesmith.ir.types import Dim, TensorType, same_dim
 from tilesmith.te.tensor import SUM, Compute, Placeholder, Reduce, Tensor
@@ -83,12 +71,12 @@ def stages(outputs: tuple[Tensor, ...]) -> tuple[Compute, ...]:
     return tuple(order)
 
 
-def loads(op: Compute) -> tuple[Load, ...]:
+def loads(op: Compute) -> tuple[ir.Load, ...]:
     """The distinct reads in a compute's bodies."""
-    return tuple(dict.fromkeys(n for b in op.body for n in post_order(b) if isinstance(n, Load)))
+    return tuple(dict.fromkeys(n for b in op.body for n in post_order(b) if isinstance(n, ir.Load)))
 
 
-def reads_own_point(op: Compute, load: Load) -> bool:
+def reads_own_point(op: Compute, load: ir.Load) -> bool:
     """True if `load` reads the element at the written point, or a broadcast of it (trailing axes
     aligned), or an element of a short table that data at the point choose.
     """
@@ -104,7 +92,7 @@ def reads_own_point(op: Compute, load: Load) -> bool:
     )
 
 
-def _looks_up(load: Load) -> bool:
+def _looks_up(load: ir.Load) -> bool:
     """True if elements alone say which place of a table of at most `TABLE` entries is read."""
     if len(load.indices) != 1 or not isinstance(load.buffer, Tensor):
         return False
@@ -114,13 +102,13 @@ def _looks_up(load: Load) -> bool:
 
 def _is_data(e: Expr) -> bool:
     """True if `e` is made of elements and constants, with at least one element."""
-    if isinstance(e, (Load, Const)):
-        return isinstance(e, Load)
-    parts = [_is_data(c) for c in e.children if not isinstance(c, Const)]
+    if isinstance(e, (ir.Load, ir.Const)):
+        return isinstance(e, ir.Load)
+    parts = [_is_data(c) for c in e.children if not isinstance(c, ir.Const)]
     return bool(parts) and all(parts)
 
 
-def product_of_loads(op: Compute) -> tuple[Load, Load] | None:
+def product_of_loads(op: Compute) -> tuple[ir.Load, ir.Load] | None:
     """The two factors if `op` sums a product of two tensor elements (not of one with itself).  A
     factor may be raised to a constant.
     """
@@ -129,27 +117,31 @@ def product_of_loads(op: Compute) -> tuple[Load, Load] | None:
         return None
     source = body.sources[0]
     source = _uncast(source)
-    if not isinstance(source, Binary) or source.op != "mul":
+    if not isinstance(source, ir.Binary) or source.op != "mul":
         return None
     a, b = _uncast(source.a), _uncast(source.b)
-    return (a, b) if isinstance(a, Load) and isinstance(b, Load) and a is not b else None
+    return (a, b) if isinstance(a, ir.Load) and isinstance(b, ir.Load) and a is not b else None
 
 
 def _uncast(e: Expr) -> Expr:
-    if isinstance(e, Binary) and e.op == "max" and isinstance(e.b, Const):
+    if isinstance(e, ir.Binary) and e.op == "max" and isinstance(e.b, ir.Const):
         e = e.a
-    return e.a if isinstance(e, Cast) else e
+    return e.a if isinstance(e, ir.Cast) else e
 
 
-def zero_padding(op: Compute) -> tuple[Load, tuple[tuple[int, int], ...]] | None:
+def zero_padding(op: Compute) -> tuple[ir.Load, tuple[tuple[int, int], ...]] | None:
     """The read and each axis's (before, after), if `op` only surrounds a tensor with zeros.  Where
     the zeros behind depend on an extent that only a run knows, it is the most that there can be.
     """
     body = op.body[0]
-    if len(op.body) != 1 or not isinstance(body, Select) or not isinstance(body.if_true, Load):
+    if (
+        len(op.body) != 1
+        or not isinstance(body, ir.Select)
+        or not isinstance(body.if_true, ir.Load)
+    ):
         return None
     zero, load = body.if_false, body.if_true
-    if not isinstance(zero, Const) or zero.value != 0 or len(load.indices) != len(op.axis):
+    if not isinstance(zero, ir.Const) or zero.value != 0 or len(load.indices) != len(op.axis):
         return None
     begins: list[int] = []
     for index, axis in zip(load.indices, op.axis, strict=True):
@@ -197,7 +189,7 @@ def structure(op: Op, types: tuple[TensorType, ...]) -> Structure:
     outputs = op.tensors(*types).outputs
     computes = stages(outputs)
     costly = any(
-        isinstance(n, Call) and n.name in COSTLY
+        isinstance(n, ir.Call) and n.name in COSTLY
         for c in computes
         for b in c.body
         for n in post_order(b)
@@ -210,9 +202,9 @@ def structure(op: Op, types: tuple[TensorType, ...]) -> Structure:
         return Structure("reduction", reduced, keeps, is_costly=costly)
     if all(reads_own_point(c, load) for c in computes for load in loads(c)):
         return Structure("elementwise", is_costly=costly)
-    moves = all(isinstance(c.body[0], Load) and len(c.body) == 1 for c in computes)
+    moves = all(isinstance(c.body[0], ir.Load) and len(c.body) == 1 for c in computes)
     divides = any(
-        isinstance(n, Binary) and n.op in ("floordiv", "floormod")
+        isinstance(n, ir.Binary) and n.op in ("floordiv", "floormod")
         for c in computes
         for load in loads(c)
         for i in load.indices

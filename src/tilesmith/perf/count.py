@@ -22,7 +22,8 @@ from tilesmith.ir.simplify import EMPTY
 from tilesmith.ir.symbols import expected
 from tilesmith.ir.target import Target
 from tilesmith.ir.tensor_intrinsics import tensor_intrinsic
-from tilesmith.loop.nodes import Allocate, Assert, Buffer, For, Func, If, LetStmt, Seq, Stmt, Store
+from tilesmith.loop import nodes
+from tilesmith.loop.nodes import Buffer, Func, Stmt
 from tilesmith.loop.visit import own_exprs, walk
 
 from .footprint import Access, LoopDigit
@@ -137,33 +138,33 @@ class _Reader:
 
         share: the fraction of iterations that get here (conditions).
         """
-        if isinstance(s, Seq):
+        if isinstance(s, nodes.Seq):
             for part in s.stmts:
                 self.read(part, region, scopes, share)
-        elif isinstance(s, For):
+        elif isinstance(s, nodes.For):
             self.loop(s, region, scopes, share)
-        elif isinstance(s, Allocate):
+        elif isinstance(s, nodes.Allocate):
             scopes[-1].owned.add(s.buffer)
             self.read(s.body, region, scopes, share)
-        elif isinstance(s, LetStmt):
+        elif isinstance(s, nodes.LetStmt):
             self.count(s.value, scopes, share)
             self.depth[s.var] = scopes[-1].depths[s.value]
             if s.value.dtype.is_int and s.value.lanes == 1:
                 self.values[s.var] = substitute(s.value, self.values)
             self.read(s.body, region, scopes, share)
-        elif isinstance(s, If):
+        elif isinstance(s, nodes.If):
             self.count(s.cond, scopes, share)
             taken = self.probability(s.cond)
             self.read(s.then, region, scopes, share * taken)
             if s.otherwise is not None:
                 self.read(s.otherwise, region, scopes, share * (1 - taken))
-        elif isinstance(s, Store):
+        elif isinstance(s, nodes.Store):
             self.store(s, scopes, share)
-        elif not isinstance(s, Assert):
+        elif not isinstance(s, nodes.Assert):
             for e in own_exprs(s):
                 self.count(e, scopes, share)
 
-    def loop(self, s: For, region: RegionCount, scopes: list[OpenLoop], share: float) -> None:
+    def loop(self, s: nodes.For, region: RegionCount, scopes: list[OpenLoop], share: float) -> None:
         outer = scopes[-1]
         extent = self.size(s.extent)
         if extent <= 0:
@@ -190,7 +191,7 @@ class _Reader:
         self.read(s.body, region, [*scopes, scope], 1.0)
         self.box = before[0]
 
-    def store(self, s: Store, scopes: list[OpenLoop], share: float) -> None:
+    def store(self, s: nodes.Store, scopes: list[OpenLoop], share: float) -> None:
         scope = scopes[-1]
         register = s.buffer.scope == "register"
         indices = set(s.indices)
@@ -206,7 +207,7 @@ class _Reader:
         if not owner:
             self.chain(s, scope, register)
 
-    def chain(self, s: Store, scope: OpenLoop, register: bool) -> None:
+    def chain(self, s: nodes.Store, scope: OpenLoop, register: bool) -> None:
         """Cycles from the load of the value that `s` overwrites to its store; 0 if it doesn't read
         it.
         """
@@ -442,4 +443,4 @@ def _free(e: Expr) -> bool:
 
 
 def _writes(s: Stmt) -> frozenset[Buffer]:
-    return frozenset(x.buffer for x in walk(s) if isinstance(x, Store))
+    return frozenset(x.buffer for x in walk(s) if isinstance(x, nodes.Store))

@@ -13,19 +13,8 @@ from __future__ import annotations
 
 from tilesmith.ir.expr import Expr, Load, Var, const, substitute
 from tilesmith.ir.loop_tables import LOOP_KINDS
-from tilesmith.loop.nodes import (
-    Allocate,
-    Assert,
-    Buffer,
-    Evaluate,
-    For,
-    If,
-    LetStmt,
-    Seq,
-    Stmt,
-    Store,
-    Tensorize,
-)
+from tilesmith.loop import nodes
+from tilesmith.loop.nodes import Buffer, Stmt
 from tilesmith.support.errors import InternalError, ScheduleError
 
 from .lower_plan import StageLoop, StagePlan, read_of
@@ -77,7 +66,9 @@ def in_iteration(stmt: Stmt, loop: StageLoop, value: Expr) -> Stmt:
 def run_ahead(stmt: Stmt, loop: StageLoop) -> Stmt:
     """The part of the next iteration, if there is one."""
     following = loop.var + 1
-    return If(following < dim_expr(loop.extent), in_iteration(stmt, loop, following), likely=True)
+    return nodes.If(
+        following < dim_expr(loop.extent), in_iteration(stmt, loop, following), likely=True
+    )
 
 
 class _Copy:
@@ -94,38 +85,38 @@ class _Copy:
         return load if buffer is None else Load(buffer, load.indices, load.mask)
 
     def of(self, s: Stmt) -> Stmt:
-        if isinstance(s, For):
+        if isinstance(s, nodes.For):
             start, extent = self.expr(s.start), self.expr(s.extent)
             var = self._fresh(s.var)
-            return For(var, start, extent, s.kind, self.of(s.body))
-        if isinstance(s, If):
-            return If(
+            return nodes.For(var, start, extent, s.kind, self.of(s.body))
+        if isinstance(s, nodes.If):
+            return nodes.If(
                 self.expr(s.cond),
                 self.of(s.then),
                 self.of(s.otherwise) if s.otherwise else None,
                 s.likely,
             )
-        if isinstance(s, Store):
+        if isinstance(s, nodes.Store):
             indices = tuple(self.expr(i) for i in s.indices)
             mask = self.expr(s.mask) if s.mask is not None else None
-            return Store(
+            return nodes.Store(
                 self.buffers.get(id(s.buffer), s.buffer), indices, self.expr(s.value), mask
             )
-        if isinstance(s, Tensorize):
-            return Tensorize(s.intrinsic, self.of(s.body))
-        if isinstance(s, Allocate):
+        if isinstance(s, nodes.Tensorize):
+            return nodes.Tensorize(s.intrinsic, self.of(s.body))
+        if isinstance(s, nodes.Allocate):
             b = s.buffer
             self.buffers[id(b)] = Buffer(b.name, b.dtype, b.shape, b.scope)
-            return Allocate(self.buffers[id(b)], self.of(s.body))
-        if isinstance(s, LetStmt):
+            return nodes.Allocate(self.buffers[id(b)], self.of(s.body))
+        if isinstance(s, nodes.LetStmt):
             value = self.expr(s.value)
-            return LetStmt(self._fresh(s.var), value, self.of(s.body))
-        if isinstance(s, Seq):
-            return Seq(tuple(self.of(x) for x in s.stmts))
-        if isinstance(s, Evaluate):
-            return Evaluate(self.expr(s.value))
-        if isinstance(s, Assert):
-            return Assert(self.expr(s.cond), s.message)
+            return nodes.LetStmt(self._fresh(s.var), value, self.of(s.body))
+        if isinstance(s, nodes.Seq):
+            return nodes.Seq(tuple(self.of(x) for x in s.stmts))
+        if isinstance(s, nodes.Evaluate):
+            return nodes.Evaluate(self.expr(s.value))
+        if isinstance(s, nodes.Assert):
+            return nodes.Assert(self.expr(s.cond), s.message)
         raise InternalError(f"lowering made a statement that cannot be copied: {type(s).__name__}")
 
     def _fresh(self, var: Var) -> Var:

@@ -17,32 +17,14 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from tilesmith.ir import expr as ir
 from tilesmith.ir.context import Context
-from tilesmith.ir.expr import (
-    Call,
-    Expr,
-    Load,
-    Var,
-    const,
-    free_vars,
-    minimum,
-    post_order,
-    substitute,
-)
+from tilesmith.ir.expr import Expr, Var, const, free_vars, minimum, post_order, substitute
 from tilesmith.ir.loop_tables import ALLOCATED, LOOP_KINDS, SCOPES
 from tilesmith.ir.simplify import simplify
 from tilesmith.ir.target import LINE_BYTES
-from tilesmith.loop.nodes import (
-    Allocate,
-    Buffer,
-    Evaluate,
-    For,
-    LetStmt,
-    Stmt,
-    Store,
-    Tensorize,
-    seq,
-)
+from tilesmith.loop import nodes
+from tilesmith.loop.nodes import Buffer, Stmt, seq
 from tilesmith.support.errors import ScheduleError
 
 from .lower_double import in_iteration, run_ahead, slots
@@ -133,13 +115,13 @@ class NestWriter:
             if not loop.is_unit:
                 early = plan.early.get(loop.var, 0)
                 extent = dim_expr(dim(loop.extent + early))
-                made = For(loop.var, const(-early), extent, loop.kind, body)
+                made = nodes.For(loop.var, const(-early), extent, loop.kind, body)
                 body = bound_loop(self.state, self.plans, plan, loop, made)
             elif LOOP_KINDS[loop.kind].level and plan.stage.attach == "root":
-                made = For(loop.var, const(0), const(1), loop.kind, body)  # there is a launch
+                made = nodes.For(loop.var, const(0), const(1), loop.kind, body)  # there is a launch
                 body = bound_loop(self.state, self.plans, plan, loop, made)
             if tensorized is not None and tensorized[0] == loop.name:
-                body = Tensorize(tensorized[1], body)
+                body = nodes.Tensorize(tensorized[1], body)
             for producer, nest in zip(ahead, nests, strict=True):
                 body = self.allocated(producer, seq(in_iteration(nest, loop, const(0)), body))
             if depth == split:
@@ -184,7 +166,7 @@ class NestWriter:
         """`body` inside the allocations of `plan`'s buffers that the caller does not own."""
         for buffer in reversed(plan.buffers):
             if buffer.scope in ALLOCATED:
-                body = Allocate(buffer, body)
+                body = nodes.Allocate(buffer, body)
         return body
 
     def _initial(self, plan: StagePlan, depth: int) -> Stmt:
@@ -201,7 +183,7 @@ class NestWriter:
         assert isinstance(reduce, Reduce)
         values = reduce.reducer.identity(tuple(s.dtype for s in reduce.sources))
         at = tuple(substitute(i, fresh) for i in self._own_indices(plan))
-        body = seq(*(Store(b, at, v) for b, v in zip(plan.buffers, values, strict=True)))
+        body = seq(*(nodes.Store(b, at, v) for b, v in zip(plan.buffers, values, strict=True)))
         guards = [
             replace(g, guard=replace(g.guard, cond=substitute(g.guard.cond, fresh)))
             for g in plan.guards
@@ -211,7 +193,7 @@ class NestWriter:
         for number, loop, var in reversed(spatial):
             here = [g for g in guards if g.depth == number and not g.is_inner]
             extent = dim_expr(loop.extent)
-            made = For(var, const(0), extent, loop.kind, guarded(body, here))
+            made = nodes.For(var, const(0), extent, loop.kind, guarded(body, here))
             body = bound_loop(self.state, self.plans, plan, loop, made)
         return body
 
@@ -222,17 +204,17 @@ class NestWriter:
         first = plan.body[0]
         if not isinstance(first, Reduce):
             values = self.converted(plan.body, plan.points, ctx)
-            return seq(*(Store(b, at, v) for b, v in zip(plan.buffers, values, strict=True)))
+            return seq(*(nodes.Store(b, at, v) for b, v in zip(plan.buffers, values, strict=True)))
         terms = self.converted(first.sources, plan.points, ctx)
-        before = tuple(Load(b, at) for b in plan.buffers)
+        before = tuple(ir.Load(b, at) for b in plan.buffers)
         values = first.reducer.combine(before, terms)
         if len(values) == 1:
-            return Store(plan.buffers[0], at, values[0])
+            return nodes.Store(plan.buffers[0], at, values[0])
         # several values: all are computed from the old ones before any is stored
         names = [Var(f"{b.name}_new", v.dtype) for b, v in zip(plan.buffers, values, strict=True)]
-        body: Stmt = seq(*(Store(b, at, n) for b, n in zip(plan.buffers, names, strict=True)))
+        body: Stmt = seq(*(nodes.Store(b, at, n) for b, n in zip(plan.buffers, names, strict=True)))
         for name, value in zip(reversed(names), reversed(values)):
-            body = LetStmt(name, value, body)
+            body = nodes.LetStmt(name, value, body)
         return body
 
     def _own_indices(self, plan: StagePlan) -> tuple[Expr, ...]:
@@ -281,16 +263,16 @@ class NestWriter:
         bound = tuple(substitute(r, dict(points)) for r in roots)
         return tuple(simplify(r, ctx) for r in map_loads(bound, self._loader(ctx)))
 
-    def _loader(self, ctx: Context) -> Callable[[Load], Expr]:
-        def load(node: Load) -> Expr:
+    def _loader(self, ctx: Context) -> Callable[[ir.Load], Expr]:
+        def load(node: ir.Load) -> Expr:
             tensor = read_of(node)
             name, value = self.state.tensors[tensor]
             plan = self.plans.get(name)
             if plan is None or plan.buffers[value].scope not in ALLOCATED:
                 buffer = self.parameters[name, value]
-                return Load(buffer, self._physical(name, buffer, node.indices, ctx))
+                return ir.Load(buffer, self._physical(name, buffer, node.indices, ctx))
             buffer = plan.buffers[value]
-            return Load(buffer, self._physical(name, buffer, plan.positions(node.indices), ctx))
+            return ir.Load(buffer, self._physical(name, buffer, plan.positions(node.indices), ctx))
 
         return load
 
@@ -325,7 +307,7 @@ class NestWriter:
             step = line if n == run else 1
             if not isinstance(part.extent, int):
                 return []
-            if any(isinstance(e, Load) for e in post_order(part.start)):
+            if any(isinstance(e, ir.Load) for e in post_order(part.start)):
                 start = substitute(part.start, bounded)  # what is loaded must exist
                 (index,) = self.converted((start,), {}, ctx)
             else:
@@ -343,9 +325,9 @@ class NestWriter:
         for var, extent in loops:
             ctx = ctx.with_var(var, 0, extent - 1)
         indices = self._physical(mark.source, buffer, tuple(logical), ctx)
-        body: Stmt = Evaluate(Call("prefetch", (Load(buffer, indices),), buffer.dtype))
+        body: Stmt = nodes.Evaluate(ir.Call("prefetch", (ir.Load(buffer, indices),), buffer.dtype))
         for var, extent in reversed(loops):
-            body = For(var, const(0), const(extent), "serial", body)
+            body = nodes.For(var, const(0), const(extent), "serial", body)
         return [body]
 
     def _run_of_memory(self, name: str, line: int) -> tuple[int, int]:
@@ -422,7 +404,7 @@ class NestWriter:
             turn = turn * dim_expr(each.extent) + each.value
         first = minimum(simplify(turn, ctx), -(-elements // line) - 1) * line
         address = (*at[:-1], first)
-        return [Evaluate(Call("prefetch", (Load(buffer, address),), buffer.dtype))]
+        return [nodes.Evaluate(ir.Call("prefetch", (ir.Load(buffer, address),), buffer.dtype))]
 
 
 def _share(count: int, loop: StageLoop) -> tuple[Expr, int]:

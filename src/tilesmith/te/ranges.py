@@ -10,21 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from tilesmith.ir import expr as ir
 from tilesmith.ir.affine import combined
 from tilesmith.ir.bounds import eliminate
 from tilesmith.ir.context import Context
-from tilesmith.ir.expr import (
-    Const,
-    Expr,
-    ExprLike,
-    Load,
-    Var,
-    any_of,
-    const,
-    free_vars,
-    reads_memory,
-    substitute,
-)
+from tilesmith.ir.expr import Expr, Var, any_of, const, free_vars, reads_memory, substitute
 from tilesmith.ir.types import Dim, same_dim
 from tilesmith.loop.nodes import Assert
 from tilesmith.support.errors import ExpressionError
@@ -129,7 +119,7 @@ class _Reads:
                         self._check_guarded(load, open_[load], conds)
         return self._asserted
 
-    def _unproved(self, load: Load) -> list[_Index]:
+    def _unproved(self, load: ir.Load) -> list[_Index]:
         """The indices of `load` that may leave the tensor as far as the axes' ranges tell."""
         found: list[_Index] = []
         assert isinstance(load.buffer, Tensor)
@@ -155,7 +145,7 @@ class _Reads:
                 return self._inside(replace(index, value=value), ctx)
         return low, high
 
-    def _check_guarded(self, load: Load, indices: list[_Index], conds: tuple[Expr, ...]) -> None:
+    def _check_guarded(self, load: ir.Load, indices: list[_Index], conds: tuple[Expr, ...]) -> None:
         ctx = self.context
         for cond in conds:
             if ctx.simplify(cond) is const(False):
@@ -177,11 +167,11 @@ class _Reads:
         return _inside(low, ctx)[0], _inside(high, ctx)[1]
 
     @property
-    def _box(self) -> dict[Var, tuple[ExprLike, ExprLike]]:
+    def _box(self) -> dict[Var, tuple[ir.ExprLike, ir.ExprLike]]:
         """The range of each axis."""
         return {v: (0, dim_expr(n) - 1) for v, n in self.extents.items() if isinstance(v, Var)}
 
-    def _is_inside_unless_empty(self, load: Load, index: _Index, ctx: Context) -> bool:
+    def _is_inside_unless_empty(self, load: ir.Load, index: _Index, ctx: Context) -> bool:
         """Whether `index` lies inside a symbolic extent of at least 1, which is then asserted."""
         if not isinstance(index.end, Expr):
             return False
@@ -206,7 +196,7 @@ class _Reads:
             "in axis=, once"
         )
 
-    def _error(self, load: Load, index: _Index, low: bool, high: bool) -> ExpressionError:
+    def _error(self, load: ir.Load, index: _Index, low: bool, high: bool) -> ExpressionError:
         name, text = load.buffer.name, _shown(index.value)
         last = _shown(self.facts.simplify(dim_expr(index.end) - 1))
         clamp, guards = text, []
@@ -221,7 +211,7 @@ class _Reads:
             f"guard the read, as in te.if_then_else({guard}, {name}[...], value), or clamp the "
             f"index, as in {clamp}"
         )
-        if type(index.value) is Const:
+        if type(index.value) is ir.Const:
             cure = "indices count from 0 at the front"
         return ExpressionError(
             f"{self.op.place}: the read {_shown(load)} may leave {name}: index {text} of dimension "
@@ -239,7 +229,7 @@ class _Reads:
         return f"runs from {_shown(bounds[0])} to {_shown(bounds[1])}"
 
 
-def _computed(load: Load) -> Expr:
+def _computed(load: ir.Load) -> Expr:
     """What a read gives of a tensor whose elements have an expression of their own."""
     assert isinstance(load.buffer, Tensor)
     op = load.buffer.op

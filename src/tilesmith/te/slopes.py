@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tilesmith.ir import expr as ir
 from tilesmith.ir.affine import affine_form
-from tilesmith.ir.expr import Binary, Compare, Const, Expr, Select, Unary, Var, const, free_vars
+from tilesmith.ir.expr import Expr, Var, const, free_vars
 from tilesmith.ir.expr import substitute as substituted
 from tilesmith.ir.simplify import simplify
 
@@ -21,12 +22,12 @@ def slope(e: Expr, v: Var) -> Slope | None:
         return 1, 1
     if v not in free_vars(e):
         return 0, 0
-    if isinstance(e, Select):
+    if isinstance(e, ir.Select):
         return _slope_of_select(e, v)
-    if isinstance(e, Unary) and e.op == "neg":
+    if isinstance(e, ir.Unary) and e.op == "neg":
         a = slope(e.a, v)
         return None if a is None else (-a[1], -a[0])
-    if not isinstance(e, Binary):
+    if not isinstance(e, ir.Binary):
         return None
     a, b = slope(e.a, v), slope(e.b, v)
     if a is None or b is None:
@@ -37,7 +38,7 @@ def slope(e: Expr, v: Var) -> Slope | None:
         return a[0] - b[1], a[1] - b[0]
     if e.op in ("min", "max"):
         return min(a[0], b[0]), max(a[1], b[1])
-    if not isinstance(e.b, Const):
+    if not isinstance(e.b, ir.Const):
         return None
     factor = int(e.b.value)
     if e.op == "mul":
@@ -47,7 +48,7 @@ def slope(e: Expr, v: Var) -> Slope | None:
     return None
 
 
-def _slope_of_select(e: Select, v: Var) -> Slope | None:
+def _slope_of_select(e: ir.Select, v: Var) -> Slope | None:
     """The slopes of both sides, and the step where `v` passes from one to the other."""
     a, b = slope(e.if_true, v), slope(e.if_false, v)
     if a is None or b is None:
@@ -55,7 +56,7 @@ def _slope_of_select(e: Select, v: Var) -> Slope | None:
     least, most = min(a[0], b[0]), max(a[1], b[1])
     if v not in free_vars(e.cond):
         return least, most
-    if not isinstance(e.cond, Compare) or e.cond.op not in ("lt", "le"):
+    if not isinstance(e.cond, ir.Compare) or e.cond.op not in ("lt", "le"):
         return None
     terms, k = affine_form(e.cond.b - e.cond.a)
     if e.cond.op == "lt":
@@ -68,14 +69,14 @@ def _slope_of_select(e: Select, v: Var) -> Slope | None:
         return None
     after, before = substituted(late, {v: const(first)}), substituted(early, {v: const(first - 1)})
     step = simplify(after - before)
-    if not isinstance(step, Const):
+    if not isinstance(step, ir.Const):
         return None
     return min(least, int(step.value)), max(most, int(step.value))
 
 
 def stays_false(cond: Expr, loops: Iterable[Var]) -> bool:
     """Whether the guard `cond`, once false, is false in all later iterations of `loops`."""
-    if not isinstance(cond, Compare) or cond.op not in ("lt", "le"):
+    if not isinstance(cond, ir.Compare) or cond.op not in ("lt", "le"):
         return False
     slopes = [slope(cond.a - cond.b, v) for v in loops]
     return all(s is not None and s[0] >= 0 for s in slopes)

@@ -27,19 +27,8 @@ from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import Call, Const, Var, as_expr
 from tilesmith.ir.target import Target
 from tilesmith.ir.types import Dim
-from tilesmith.loop.nodes import (
-    Allocate,
-    Assert,
-    Buffer,
-    Evaluate,
-    For,
-    Func,
-    If,
-    LetStmt,
-    Seq,
-    Stmt,
-    Store,
-)
+from tilesmith.loop import nodes
+from tilesmith.loop.nodes import Buffer, Func, Stmt
 from tilesmith.loop.passes.workspace import constant_extent, plan_workspace
 from tilesmith.strategy.group import STEP
 from tilesmith.support.errors import InternalError
@@ -85,9 +74,9 @@ class FunctionWriter(ExpressionWriter):
                 f"{self.LANGUAGE} is written from serial loops, found parallel ones"
             )
         self._statements: dict[type, Callable] = {
-            For: self._for, If: self._if, Store: self._store, Allocate: self._allocate,
-            LetStmt: self._let_statement, Seq: self._seq, Evaluate: self._evaluate,
-            Assert: self._assert,
+            nodes.For: self._for, nodes.If: self._if, nodes.Store: self._store,
+            nodes.Allocate: self._allocate, nodes.LetStmt: self._let_statement,
+            nodes.Seq: self._seq, nodes.Evaluate: self._evaluate, nodes.Assert: self._assert,
         }  # fmt: skip
 
     def statement(self, s: Stmt) -> None:
@@ -127,10 +116,10 @@ class FunctionWriter(ExpressionWriter):
         outer.lines += self.block.lines
         self.block, self.context = outer, context
 
-    def _seq(self, s: Seq) -> None:
+    def _seq(self, s: nodes.Seq) -> None:
         parts = flattened(s)
         for n, part in enumerate(parts):
-            if isinstance(part, (Allocate, LetStmt)) and n < len(parts) - 1:
+            if isinstance(part, (nodes.Allocate, nodes.LetStmt)) and n < len(parts) - 1:
                 self._braced(part)
             else:
                 self.statement(part)
@@ -140,11 +129,11 @@ class FunctionWriter(ExpressionWriter):
         self._inside(s)
         self.block.line("}")
 
-    def _for(self, s: For) -> None:
+    def _for(self, s: nodes.For) -> None:
         check_unbound(s)
         self._serial(s)
 
-    def _serial(self, s: For) -> None:
+    def _serial(self, s: nodes.For) -> None:
         if s.kind != "serial":
             raise InternalError(f"{self.LANGUAGE} is written from serial loops, found '{s.kind}'")
         type_, outer = VALUE_TYPES[s.var.dtype.name], self.context
@@ -170,7 +159,7 @@ class FunctionWriter(ExpressionWriter):
         self.block.line("}")
         self.context = outer
 
-    def _if(self, s: If) -> None:
+    def _if(self, s: nodes.If) -> None:
         self.begin((s.cond,))
         self.block.line(f"if ({self.text(s.cond)}) {{")
         self._inside(s.then)
@@ -179,7 +168,7 @@ class FunctionWriter(ExpressionWriter):
             self._inside(s.otherwise)
         self.block.line("}")
 
-    def _store(self, s: Store) -> None:
+    def _store(self, s: nodes.Store) -> None:
         self.begin((*s.indices, s.value, *(() if s.mask is None else (s.mask,))))
         value, element = self.text(s.value), self.element(s.buffer, s.indices)
         if is_narrow(s.buffer.dtype):
@@ -187,7 +176,7 @@ class FunctionWriter(ExpressionWriter):
         when = "" if s.mask is None else f"if ({self.text(s.mask)}) "
         self.block.line(f"{when}{element} = {value};")
 
-    def _allocate(self, s: Allocate) -> None:
+    def _allocate(self, s: nodes.Allocate) -> None:
         self._declare(s.buffer)
         self.statement(s.body)
 
@@ -203,17 +192,17 @@ class FunctionWriter(ExpressionWriter):
                 size *= constant_extent(extent, b)
             self.block.line(f"{type_} {name}[{max(size, 1)}];")
 
-    def _let_statement(self, s: LetStmt) -> None:
+    def _let_statement(self, s: nodes.LetStmt) -> None:
         self.begin((s.value,))
         self.local(s.var, s.value)
         self.statement(s.body)
 
-    def _evaluate(self, s: Evaluate) -> None:
+    def _evaluate(self, s: nodes.Evaluate) -> None:
         if not (isinstance(s.value, Call) and s.value.name == "prefetch"):
             raise InternalError(f"C has no text for the effect {s.value}")
         # portable C has no prefetch
 
-    def _assert(self, s: Assert) -> None:
+    def _assert(self, s: nodes.Assert) -> None:
         values = compared(s.cond)[:VALUES]
         self.begin((s.cond, *values))
         self.block.line(f"if (!({self.text(s.cond)}){self.FIRST}) {{ {comment(s.message)}")
@@ -259,9 +248,11 @@ def write(func: Func, symbol: str | None = None, *, shared: Collection[int] = ()
     return CFunction(symbol, text, helpers, writer.workspace.shared_bytes, tuple(writer.messages))
 
 
-def flattened(s: Seq) -> list[Stmt]:
+def flattened(s: nodes.Seq) -> list[Stmt]:
     """The statements of nested sequences."""
-    return [t for part in s.stmts for t in (flattened(part) if isinstance(part, Seq) else [part])]
+    return [
+        t for part in s.stmts for t in (flattened(part) if isinstance(part, nodes.Seq) else [part])
+    ]
 
 
 def shown_parameter(p: Buffer | Var) -> str:

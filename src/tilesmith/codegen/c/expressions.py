@@ -16,24 +16,9 @@ from typing import ClassVar
 import numpy as np
 
 from tilesmith.codegen.assertions import INDEX
+from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import DType, f32, f64, i64
-from tilesmith.ir.expr import (
-    Binary,
-    BufferLike,
-    Call,
-    Cast,
-    Compare,
-    Const,
-    Expr,
-    Let,
-    Load,
-    Select,
-    Unary,
-    Var,
-    const,
-    post_order,
-    type_text,
-)
+from tilesmith.ir.expr import Expr, Var, const, post_order, type_text
 from tilesmith.ir.intrinsics import INTRINSICS, needs_guard
 from tilesmith.ir.simplify import EMPTY, Context
 from tilesmith.ir.storage import code_of, converted
@@ -78,10 +63,10 @@ class Names:
 
     def __init__(self, reserved: Iterable[str] = ()) -> None:
         self._taken = {*_RESERVED, *reserved}
-        self._names: dict[Var | BufferLike, str] = {}
+        self._names: dict[Var | ir.BufferLike, str] = {}
         self._numbers: dict[str, int] = {}
 
-    def __call__(self, item: Var | BufferLike) -> str:
+    def __call__(self, item: Var | ir.BufferLike) -> str:
         found = self._names.get(item)
         if found is None:
             found = self._names[item] = self.fresh(item.name)
@@ -138,9 +123,9 @@ class ExpressionWriter:
         self._is_index: dict[Expr, bool] = {}
         self._loads: dict[Expr, bool] = {}
         self._rules: dict[type, Callable[..., tuple[str, int]]] = {
-            Var: self._var, Const: self._const, Unary: self._unary, Binary: self._binary,
-            Compare: self._compare, Select: self._select, Cast: self._cast, Load: self._load,
-            Call: self._call, Let: self._let,
+            Var: self._var, ir.Const: self._const, ir.Unary: self._unary, ir.Binary: self._binary,
+            ir.Compare: self._compare, ir.Select: self._select, ir.Cast: self._cast,
+            ir.Load: self._load, ir.Call: self._call, ir.Let: self._let,
         }  # fmt: skip
 
     def begin(self, exprs: Iterable[Expr]) -> None:
@@ -173,7 +158,7 @@ class ExpressionWriter:
                 f"{self.LANGUAGE} is written from scalars, found {type_text(e)}: {e}"
             )
         found, precedence = self._rules[type(e)](e)
-        shared = self._uses.get(e, 0) > 1 and not isinstance(e, (Var, Const))
+        shared = self._uses.get(e, 0) > 1 and not isinstance(e, (Var, ir.Const))
         if shared and e not in self._named and not (len(found) <= _SHORT and self.is_index(e)):
             name = self.names.fresh("t")
             self.block.line(f"const {VALUE_TYPES[e.dtype.name]} {name} = {found};")
@@ -187,11 +172,11 @@ class ExpressionWriter:
         if found is None:
             if isinstance(e, Var):
                 return e.dtype is i64 and e not in self.wrapping
-            if isinstance(e, Const):
+            if isinstance(e, ir.Const):
                 found = e.dtype is i64 and abs(int(e.value)) < 1 << 40
             else:
-                parts = e.children[isinstance(e, Select) :]
-                whole = isinstance(e, (Binary, Unary, Select)) and e.dtype is i64
+                parts = e.children[isinstance(e, ir.Select) :]
+                whole = isinstance(e, (ir.Binary, ir.Unary, ir.Select)) and e.dtype is i64
                 found = whole and all(map(self.is_index, parts))
             self._is_index[e] = found
         return found
@@ -232,10 +217,10 @@ class ExpressionWriter:
     def _var(self, e: Var) -> tuple[str, int]:
         return self.names(e), _ATOM
 
-    def _const(self, e: Const) -> tuple[str, int]:
+    def _const(self, e: ir.Const) -> tuple[str, int]:
         return literal(e)
 
-    def _unary(self, e: Unary) -> tuple[str, int]:
+    def _unary(self, e: ir.Unary) -> tuple[str, int]:
         if e.op == "not":
             if e.dtype.is_bool:
                 return f"!{self.text(e.a, UNARY)}", UNARY
@@ -244,7 +229,7 @@ class ExpressionWriter:
             return f"-{self.text(e.a, _ATOM)}", UNARY
         return self.call(f"ts_neg_{e.dtype}", e.a)
 
-    def _binary(self, e: Binary) -> tuple[str, int]:
+    def _binary(self, e: ir.Binary) -> tuple[str, int]:
         op, dtype = e.op, e.dtype
         if dtype.is_bool:
             return self._infix(*_BOOL[op], e.a, e.b)
@@ -260,15 +245,15 @@ class ExpressionWriter:
             return self._infix(*_OPERATORS[op], e.a, e.b)
         return self.call(f"ts_{op}_{dtype}", e.a, e.b)
 
-    def _divides_plainly(self, e: Binary) -> bool:
+    def _divides_plainly(self, e: ir.Binary) -> bool:
         """Whether C's `/` and `%` say the same and can't trap."""
-        positive = isinstance(e.b, Const) and e.b.value > 0
+        positive = isinstance(e.b, ir.Const) and e.b.value > 0
         return positive and (e.op.startswith("trunc") or self.is_nonnegative(e.a))
 
     def _in_range(self, amount: Expr) -> bool:
-        return isinstance(amount, Const) and 0 <= amount.value < amount.dtype.bits
+        return isinstance(amount, ir.Const) and 0 <= amount.value < amount.dtype.bits
 
-    def _float(self, e: Binary) -> tuple[str, int]:
+    def _float(self, e: ir.Binary) -> tuple[str, int]:
         op, dtype = e.op, e.dtype
         wide = f64 if dtype is f64 else f32
         if op in ("min", "max"):
@@ -290,12 +275,12 @@ class ExpressionWriter:
             left = right = UNARY if precedence > 5 else _COMPARE - 1
         return f"{self.text(a, left)} {symbol} {self.text(b, right)}", precedence
 
-    def _compare(self, e: Compare) -> tuple[str, int]:
+    def _compare(self, e: ir.Compare) -> tuple[str, int]:
         symbol, precedence = _RELATIONS[e.op]
         a, b = self.text(e.a, precedence + 1), self.text(e.b, precedence + 1)
         return f"{a} {symbol} {b}", precedence
 
-    def _select(self, e: Select) -> tuple[str, int]:
+    def _select(self, e: ir.Select) -> tuple[str, int]:
         cond = self.text(e.cond, _TERNARY + 1)
         if not (self.reads(e.if_true) or self.reads(e.if_false)):
             yes, no = self.text(e.if_true, _TERNARY + 1), self.text(e.if_false, _TERNARY)
@@ -323,7 +308,7 @@ class ExpressionWriter:
         self.block, self._named = outer, named
         return text, lines
 
-    def _cast(self, e: Cast) -> tuple[str, int]:
+    def _cast(self, e: ir.Cast) -> tuple[str, int]:
         source, to = e.a.dtype, e.type
         if source.is_storage or to.is_storage:
             arithmetic = converted(e)
@@ -342,16 +327,16 @@ class ExpressionWriter:
             return self.text(e.a, UNARY), UNARY
         return f"({VALUE_TYPES[to.name]}){self.text(e.a, UNARY)}", UNARY
 
-    def _load(self, e: Load) -> tuple[str, int]:
+    def _load(self, e: ir.Load) -> tuple[str, int]:
         if e.mask is not None:
             zero = const(0.0 if e.dtype.is_float else 0, e.dtype)
-            return self._select(Select(e.mask, Load(e.buffer, e.indices), zero))
+            return self._select(ir.Select(e.mask, ir.Load(e.buffer, e.indices), zero))
         element = self.element(e.buffer, e.indices)
         if is_narrow(e.dtype):
             return self.call(f"ts_load_{e.dtype}", element)
         return (f"{element} != 0", 9) if e.dtype.is_bool else (element, _ATOM)
 
-    def element(self, buffer: BufferLike, indices: tuple[Expr, ...]) -> str:
+    def element(self, buffer: ir.BufferLike, indices: tuple[Expr, ...]) -> str:
         """The element of a flat buffer as an lvalue."""
         if len(indices) > 1:
             raise InternalError(
@@ -359,7 +344,7 @@ class ExpressionWriter:
             )
         return f"{self.names(buffer)}[{self.text(indices[0]) if indices else '0'}]"
 
-    def _let(self, e: Let) -> tuple[str, int]:
+    def _let(self, e: ir.Let) -> tuple[str, int]:
         self.names.renew(e.var)  # statements may share the expression
         self.local(e.var, e.value)
         return self._text(e.body)
@@ -377,7 +362,7 @@ class ExpressionWriter:
         name = _MATH.get(name, name)
         return name if dtype is f64 else f"{name}{self.FLOAT_SUFFIX}"
 
-    def _call(self, e: Call) -> tuple[str, int]:
+    def _call(self, e: ir.Call) -> tuple[str, int]:
         name, args = e.name, e.args
         dtype = args[0].dtype
         if name == "threefry":
@@ -421,7 +406,7 @@ class ExpressionWriter:
         return f"({VALUE_TYPES[to.name]})({text})", UNARY
 
 
-def literal(e: Const) -> tuple[str, int]:
+def literal(e: ir.Const) -> tuple[str, int]:
     """A literal and its precedence; floats are the shortest that read back as they are."""
     value, dtype = e.value, e.type
     if dtype.is_bool:

@@ -25,12 +25,13 @@ from tilesmith.ir.expr import Const, Expr, Load, Var, free_vars, post_order, sam
 from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES
 from tilesmith.support.errors import ScheduleError
 
-from ..nodes import Allocate, Barrier, Buffer, For, Func, If, LetStmt, Seq, Stmt, Store, seq
+from .. import nodes
+from ..nodes import Buffer, Func, Stmt, seq
 from ..visit import children, own_exprs, rebuild, walk
 
 _Index = tuple[Expr, ...] | None
 """None: not that of the present iteration."""
-_Access = tuple[Buffer, Store | None, _Index]
+_Access = tuple[Buffer, nodes.Store | None, _Index]
 """A buffer, the statement if it writes, and the index."""
 
 
@@ -41,7 +42,7 @@ def add_barriers(func: Func) -> Func:
     """
 
     def inside(s: Stmt) -> Stmt:
-        if isinstance(s, For) and LOOP_KINDS[s.kind].level:
+        if isinstance(s, nodes.For) and LOOP_KINDS[s.kind].level:
             return _Block(s, func).result()
         return rebuild(s, inside, lambda e: e)
 
@@ -52,31 +53,31 @@ def add_barriers(func: Func) -> Func:
 class _Block:
     """The threads of one block."""
 
-    def __init__(self, launch: For, func: Func) -> None:
+    def __init__(self, launch: nodes.For, func: Func) -> None:
         self.launch, self.func = launch, func
         self.threads: dict[str, int] = {}
         reads: set[Buffer] = set()
         writes: set[Buffer] = set()
         for s in walk(launch):
             reads |= {b for b, _ in _loads(s)}
-            if isinstance(s, Store):
+            if isinstance(s, nodes.Store):
                 writes.add(s.buffer)
-            if isinstance(s, For) and LOOP_KINDS[s.kind].level == "thread":
+            if isinstance(s, nodes.For) and LOOP_KINDS[s.kind].level == "thread":
                 assert isinstance(s.extent, Const)
                 size = int(s.extent.value)
                 self.threads[s.kind] = max(self.threads.get(s.kind, 1), size)
         self.written = writes
         self.tracked = {b for b in reads & writes if SCOPES[b.scope].owner != "thread"}
-        self.pending: dict[Buffer, set[tuple[Store | None, _Index]]] = {}
+        self.pending: dict[Buffer, set[tuple[nodes.Store | None, _Index]]] = {}
         self.varying: set[Var] = set()  # differ between threads
 
     def check_owners(self, s: Stmt, bound: frozenset[str] = frozenset()) -> None:
         """Raises ScheduleError for a store to memory of several threads that threads with different
         indices make alike; `bound`: the indices of the loops around `s`.
         """
-        if isinstance(s, For):
+        if isinstance(s, nodes.For):
             bound |= {s.kind}
-        if isinstance(s, Store) and SCOPES[s.buffer.scope].owner != "thread":
+        if isinstance(s, nodes.Store) and SCOPES[s.buffer.scope].owner != "thread":
             free = [k for k, n in self.threads.items() if n > 1 and k not in bound]
             if free:
                 raise ScheduleError(
@@ -93,13 +94,13 @@ class _Block:
 
     def stmt(self, s: Stmt) -> Stmt:
         """`s` with barriers, which all threads run."""
-        if isinstance(s, Seq):
+        if isinstance(s, nodes.Seq):
             return seq(*(self.stmt(x) for x in s.stmts))
-        if isinstance(s, Barrier):
+        if isinstance(s, nodes.Barrier):
             self.pending.clear()
             return s
-        if isinstance(s, (LetStmt, Allocate)):  # they only name what follows
-            if isinstance(s, LetStmt) and self.varies(s.value):
+        if isinstance(s, (nodes.LetStmt, nodes.Allocate)):  # they only name what follows
+            if isinstance(s, nodes.LetStmt) and self.varies(s.value):
                 self.varying.add(s.var)
             own = _own_accesses(s, self.tracked)
             before = self.before(own)
@@ -129,16 +130,16 @@ class _Block:
 
     def entered(self, s: Stmt) -> Stmt:
         self.add(_own_accesses(s, self.tracked))
-        if isinstance(s, For):
+        if isinstance(s, nodes.For):
             return self.loop(s)
-        return self.branch(s) if isinstance(s, If) else s
+        return self.branch(s) if isinstance(s, nodes.If) else s
 
     def before(self, found: list[_Access]) -> list[Stmt]:
         """What must stand before these accesses."""
         if not self.conflicts(found):
             return []
         self.pending.clear()
-        return [Barrier()]
+        return [nodes.Barrier()]
 
     def add(self, found: list[_Access]) -> None:
         for buffer, store, index in found:
@@ -151,13 +152,16 @@ class _Block:
             for before, other in self.pending.get(buffer, ())
         )
 
-    def loop(self, s: For) -> For:
+    def loop(self, s: nodes.For) -> nodes.For:
         if LOOP_KINDS[s.kind].level:
             if LOOP_KINDS[s.kind].level == "thread":
                 self.varying.add(s.var)
             return replace(s, body=self.stmt(s.body))
         body = self.stmt(s.body)
-        inside = {s.var, *(x.var for x in walk(s.body) if isinstance(x, (For, LetStmt)))}
+        inside = {
+            s.var,
+            *(x.var for x in walk(s.body) if isinstance(x, (nodes.For, nodes.LetStmt))),
+        }
         self.forget(inside)
         body = self.stmt(body)
         self.forget(inside)
@@ -171,7 +175,7 @@ class _Block:
                 for store, index in found
             }
 
-    def branch(self, s: If) -> If:
+    def branch(self, s: nodes.If) -> nodes.If:
         outside = {b: set(found) for b, found in self.pending.items()}
         then = self.stmt(s.then)
         after, self.pending = self.pending, outside
@@ -184,7 +188,7 @@ class _Block:
         """Raises ScheduleError if `s`, which only some threads run, needs a barrier inside."""
         some = _Block(self.launch, self.func)
         some.varying = set(self.varying)
-        if any(isinstance(x, Barrier) for x in walk(some.entered(s))):
+        if any(isinstance(x, nodes.Barrier) for x in walk(some.entered(s))):
             inside = {b.name for x in walk(s) for b, _, _ in _own_accesses(x, self.tracked)}
             raise ScheduleError(
                 f"'{self.func.name}': threads need a barrier between writing and reading "
@@ -202,12 +206,12 @@ class _Block:
         )
 
     def is_divergent(self, s: Stmt) -> bool:
-        if isinstance(s, For) and LOOP_KINDS[s.kind].level == "thread":
+        if isinstance(s, nodes.For) and LOOP_KINDS[s.kind].level == "thread":
             assert isinstance(s.extent, Const)
             return s.extent.value != self.threads[s.kind]
-        if isinstance(s, For):
+        if isinstance(s, nodes.For):
             return self.varies(s.start) or self.varies(s.extent)
-        return isinstance(s, If) and self.varies(s.cond)
+        return isinstance(s, nodes.If) and self.varies(s.cond)
 
 
 def _is_same(a: _Index, b: _Index) -> bool:
@@ -230,6 +234,6 @@ def _loads(s: Stmt) -> list[tuple[Buffer, tuple[Expr, ...]]]:
 def _own_accesses(s: Stmt, tracked: set[Buffer]) -> list[_Access]:
     """The accesses to tracked buffers of `s` itself."""
     found: list[_Access] = [(b, None, index) for b, index in _loads(s) if b in tracked]
-    if isinstance(s, Store) and s.buffer in tracked:
+    if isinstance(s, nodes.Store) and s.buffer in tracked:
         found.append((s.buffer, s, s.indices))
     return found

@@ -20,19 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from dataclasses import replace
 
-from tilesmith.ir.expr import (
-    Expr,
-    Let,
-    Load,
-    Select,
-    Unary,
-    Var,
-    const,
-    free_vars,
-    post_order,
-    reads_memory,
-    rebuilt,
-)
+from tilesmith.ir import expr as ir
+from tilesmith.ir.expr import Expr, Var, const, free_vars, post_order, reads_memory, rebuilt
 from tilesmith.ir.intrinsics import needs_guard
 from tilesmith.support.errors import ExpressionError
 
@@ -83,7 +72,7 @@ def _parts(roots: tuple[Expr, ...]) -> list[Expr]:
             depth[node] = 1 + max([depth[c] for c in node.children], default=0)
             order.append(node)
     selects: list[Expr] = [
-        n for n in order if isinstance(n, Select) and n.cond.lanes == 1 and reads_memory(n)
+        n for n in order if isinstance(n, ir.Select) and n.cond.lanes == 1 and reads_memory(n)
     ]
     loads = _shared_loads(roots, selects) if len(selects) > MOST_COPIES else frozenset()
     if not loads and max(depth.values(), default=0) <= MOST_DEPTH:
@@ -92,7 +81,7 @@ def _parts(roots: tuple[Expr, ...]) -> list[Expr]:
     bound: set[Var] = set()
     for node in order:
         levels = 1 + max([depth[c] for c in node.children], default=0)
-        if isinstance(node, Let):
+        if isinstance(node, ir.Let):
             bound.add(node.var)
         is_part = levels > MOST_DEPTH or node in loads
         if is_part and not (bound and free_vars(node) & bound):
@@ -109,7 +98,7 @@ def _shared_loads(roots: tuple[Expr, ...], selects: list[Expr]) -> frozenset[Exp
     """
     copies: dict[Expr, int] = {}
     for s in selects:
-        assert isinstance(s, Select)
+        assert isinstance(s, ir.Select)
         inside = [*_outermost(s.if_true, copies), *_outermost(s.if_false, copies)]
         copies[s] = 1 + sum(copies[other] for other in inside)
     if max(copies.values()) <= MOST_COPIES * len(selects):
@@ -120,7 +109,7 @@ def _shared_loads(roots: tuple[Expr, ...], selects: list[Expr]) -> frozenset[Exp
     for s in selects:
         for node in post_order(s, seen):
             seen.add(node)
-            if isinstance(node, Load) and node not in risky:
+            if isinstance(node, ir.Load) and node not in risky:
                 loads.add(node)
     return frozenset(loads) if len(loads) <= _MOST_LOADS else frozenset()
 
@@ -194,7 +183,7 @@ class _Bindings:
         for node in post_order(root, done):
             new = rebuilt(node, done)
             if guard is not _ALWAYS and needs_guard(new) and node in self.risky:
-                new = Select(guard, new, const(0, new.dtype))
+                new = ir.Select(guard, new, const(0, new.dtype))
             done[node] = new
         return done[root]
 
@@ -208,7 +197,7 @@ def _risky(roots: tuple[Expr, ...]) -> set[Expr]:
     """Those that happen whenever an expression is evaluated, as a set of bits."""
     for root in roots:
         for node in post_order(root, happen):
-            if isinstance(node, Select) and node.cond.lanes == 1:
+            if isinstance(node, ir.Select) and node.cond.lanes == 1:
                 found = happen[node.cond] | (happen[node.if_true] & happen[node.if_false])
             else:
                 found = 0
@@ -230,18 +219,18 @@ def _risky(roots: tuple[Expr, ...]) -> set[Expr]:
 
 def _children(node: Expr, here: Expr) -> list[tuple[Expr, Expr]]:
     """The children of `node`, each with the condition under which it is evaluated."""
-    if not isinstance(node, Select) or node.cond.lanes > 1:
+    if not isinstance(node, ir.Select) or node.cond.lanes > 1:
         return [(c, here) for c in node.children]
-    yes, no = node.cond, Unary("not", node.cond)
+    yes, no = node.cond, ir.Unary("not", node.cond)
     if here is not _ALWAYS:
-        yes, no = Select(here, yes, _NEVER), Select(here, no, _NEVER)
+        yes, no = ir.Select(here, yes, _NEVER), ir.Select(here, no, _NEVER)
     return [(node.cond, here), (node.if_true, yes), (node.if_false, no)]
 
 
 def _either(a: Expr, b: Expr) -> Expr:
     if a is b or a is _ALWAYS or b is _ALWAYS:
         return a if a is b else _ALWAYS
-    return Select(a, _ALWAYS, b)
+    return ir.Select(a, _ALWAYS, b)
 
 
 def _in_order(values: dict[Var, Expr]) -> list[tuple[Var, Expr]]:

@@ -5,22 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tilesmith.ir import expr as ir
 from tilesmith.ir.affine import Affine, affine_form, combined, scaled
 from tilesmith.ir.dtypes import i64
-from tilesmith.ir.expr import (
-    Binary,
-    Const,
-    Expr,
-    Let,
-    Load,
-    Select,
-    Var,
-    const,
-    post_order,
-    reads_memory,
-    rebuilt,
-    symbols,
-)
+from tilesmith.ir.expr import Expr, Var, const, post_order, reads_memory, rebuilt, symbols
 
 from ..nodes import For, If, LetStmt, Stmt, Store
 from ..visit import children, exprs, own_exprs, rebuild
@@ -32,7 +20,7 @@ def unrolled_size(stmt: Stmt) -> int:
     if isinstance(stmt, Store):
         return 1
     inner = sum(map(unrolled_size, children(stmt)))
-    if isinstance(stmt, For) and stmt.kind == "unrolled" and isinstance(stmt.extent, Const):
+    if isinstance(stmt, For) and stmt.kind == "unrolled" and isinstance(stmt.extent, ir.Const):
         return inner * max(int(stmt.extent.value), 1)
     return inner
 
@@ -68,10 +56,10 @@ def _clamps(loop: For) -> Iterator[SplitGuard]:
     """The clamps in indices of loads that differ between the lanes of a vectorized loop."""
     for root in exprs(loop.body):
         for load in post_order(root) if loop.var in symbols(root) else ():
-            if not isinstance(load, Load):
+            if not isinstance(load, ir.Load):
                 continue
             for node in (n for i in load.indices for n in post_order(i)):
-                if not isinstance(node, Binary) or node.op not in ("min", "max"):
+                if not isinstance(node, ir.Binary) or node.op not in ("min", "max"):
                     continue
                 if node.dtype is i64 and loop.var in symbols(node):
                     sign = 1 if node.op == "max" else -1
@@ -126,13 +114,13 @@ class Guards:
         if found is None:
             guards: list[SplitGuard] = []
             for node in post_order(root):
-                if isinstance(node, Select) and _reads(node):
+                if isinstance(node, ir.Select) and _reads(node):
                     guards += _of_condition(node.cond, likely=False)
             found = self._selects[root] = tuple(guards)
         return found
 
 
-def _reads(node: Select) -> bool:
+def _reads(node: ir.Select) -> bool:
     return reads_memory(node.if_true) or reads_memory(node.if_false)
 
 
@@ -160,4 +148,4 @@ def renamed(stmt: Stmt, values: dict[Expr, Expr]) -> Stmt:
 
 def is_fixed(atom: Expr) -> bool:
     """True for an expression that no statement can change."""
-    return not any(isinstance(n, (Load, Let)) for n in post_order(atom))
+    return not any(isinstance(n, (ir.Load, ir.Let)) for n in post_order(atom))

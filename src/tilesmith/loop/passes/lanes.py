@@ -4,25 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tilesmith.ir import expr as ir
 from tilesmith.ir.affine import affine_form, from_affine
 from tilesmith.ir.context import Context
 from tilesmith.ir.dtypes import i64
-from tilesmith.ir.expr import (
-    Binary,
-    Broadcast,
-    Const,
-    Expr,
-    Let,
-    Load,
-    Ramp,
-    Select,
-    Unary,
-    Var,
-    VectorReduce,
-    const,
-    post_order,
-    substitute,
-)
+from tilesmith.ir.expr import Expr, Var, const, post_order, substitute
 from tilesmith.ir.intrinsics import needs_guard
 from tilesmith.ir.simplify import can_prove, simplify
 
@@ -66,14 +52,14 @@ class LaneValues:
     some_lane: dict[Expr, frozenset[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.env[self.var] = Ramp(self.start, const(1), self.lanes)
+        self.env[self.var] = ir.Ramp(self.start, const(1), self.lanes)
 
     def differs(self, e: Expr) -> bool:
         found = self.varies.get(e)
         if found is None:
             found = (
                 e in self.env
-                or (isinstance(e, Load) and e.buffer in self.private)
+                or (isinstance(e, ir.Load) and e.buffer in self.private)
                 or any(self.differs(c) for c in e.children)
             )
             self.varies[e] = found
@@ -93,7 +79,7 @@ class LaneValues:
 
     def vector(self, e: Expr, mask: Expr | None) -> Expr:
         new = self.expr(e, mask)
-        return new if new.lanes == self.lanes else Broadcast(new, self.lanes)
+        return new if new.lanes == self.lanes else ir.Broadcast(new, self.lanes)
 
     def invariant(self, e: Expr, mask: Expr | None) -> Expr:
         """One value for all lanes; its loads and checks must not run if no lane needs them."""
@@ -101,34 +87,36 @@ class LaneValues:
             return e
         if mask in self.some_lane:
             return e
-        return Select(VectorReduce("or", mask), e, const(0, e.dtype))
+        return ir.Select(ir.VectorReduce("or", mask), e, const(0, e.dtype))
 
     def varying(self, e: Expr, mask: Expr | None) -> Expr:
         if isinstance(e, Var):
             return self.env[e]
-        if e.dtype is i64 and isinstance(e, (Binary, Unary)):
+        if e.dtype is i64 and isinstance(e, (ir.Binary, ir.Unary)):
             ramp = self.ramp(e)
             if ramp is not None:
                 return ramp
-        if isinstance(e, Load):
+        if isinstance(e, ir.Load):
             return self.load(e, mask)
-        if isinstance(e, Select):
+        if isinstance(e, ir.Select):
             return self.select(e, mask)
-        if isinstance(e, Let):
+        if isinstance(e, ir.Let):
             return self.let(e, mask)
-        if e.lanes != 1 or isinstance(e, (Ramp, Broadcast, VectorReduce)):
+        if e.lanes != 1 or isinstance(e, (ir.Ramp, ir.Broadcast, ir.VectorReduce)):
             raise CannotVectorizeError
         children = [self.vector(c, mask) for c in e.children]
         if (
-            isinstance(e, Binary)
+            isinstance(e, ir.Binary)
             and e.op in _DIVISIONS
             and mask is not None
             and not e.dtype.is_float
-            and not isinstance(e.b, Const)
+            and not isinstance(e.b, ir.Const)
         ):
             # a lane that is masked off might divide by zero, which only integers trap
-            active = mask if mask.lanes == self.lanes else Broadcast(mask, self.lanes)
-            children[1] = Select(active, children[1], Broadcast(const(1, e.dtype), self.lanes))
+            active = mask if mask.lanes == self.lanes else ir.Broadcast(mask, self.lanes)
+            children[1] = ir.Select(
+                active, children[1], ir.Broadcast(const(1, e.dtype), self.lanes)
+            )
         return e.with_children(tuple(children))
 
     def ramp(self, e: Expr) -> Expr | None:
@@ -149,27 +137,29 @@ class LaneValues:
                 if isinstance(atom, Var)
                 else simplify(self.expr(atom, None), self.ctx)
             )
-            if isinstance(new, Ramp):
+            if isinstance(new, ir.Ramp):
                 total = _accumulate(base, new.base, k, total)
                 extra = _accumulate(stride, new.stride, k, 0)
                 if extra:
                     stride[const(1)] = stride.get(const(1), 0) + extra
-            elif isinstance(new, Broadcast):
+            elif isinstance(new, ir.Broadcast):
                 total = _accumulate(base, new.value, k, total)
             else:
                 assert new is not None
                 others.append((new, k))
         step = stride.pop(const(1), 0)
         start = from_affine(base, total)
-        result: Expr = Broadcast(start, self.lanes)
+        result: Expr = ir.Broadcast(start, self.lanes)
         if step or stride:
-            result = Ramp(start, from_affine(stride, step), self.lanes)
+            result = ir.Ramp(start, from_affine(stride, step), self.lanes)
         for vector, k in others:
-            term = vector if k == 1 else Binary("mul", vector, Broadcast(const(k), self.lanes))
-            result = Binary("add", result, term)
+            term = (
+                vector if k == 1 else ir.Binary("mul", vector, ir.Broadcast(const(k), self.lanes))
+            )
+            result = ir.Binary("add", result, term)
         return result
 
-    def load(self, e: Load, mask: Expr | None) -> Expr:
+    def load(self, e: ir.Load, mask: Expr | None) -> Expr:
         assert isinstance(e.buffer, Buffer)
         if len(e.indices) != 1:
             raise CannotVectorizeError
@@ -178,12 +168,12 @@ class LaneValues:
             mask = None
         if e.mask is not None:
             mask = _both(mask, self.vector(e.mask, mask))
-        return Load(self.private.get(e.buffer, e.buffer), (index,), mask)
+        return ir.Load(self.private.get(e.buffer, e.buffer), (index,), mask)
 
     def address(self, buffer: Buffer, index: Expr, mask: Expr | None) -> Expr:
         if buffer in self.private:
             one = const(1)
-            return self.vector(index, mask) * const(self.lanes) + Ramp(const(0), one, self.lanes)
+            return self.vector(index, mask) * const(self.lanes) + ir.Ramp(const(0), one, self.lanes)
         return self.vector(index, mask)
 
     def is_inside(self, buffer: Buffer, index: Expr) -> bool:
@@ -191,43 +181,45 @@ class LaneValues:
         cost nothing.
         """
         index = simplify(index, self.ctx)
-        if buffer.scope != "register" or buffer in self.private or not isinstance(index, Ramp):
+        if buffer.scope != "register" or buffer in self.private or not isinstance(index, ir.Ramp):
             return False
         size, stride = buffer.shape[0], index.stride
-        size = int(size.value) if isinstance(size, Const) else size
+        size = int(size.value) if isinstance(size, ir.Const) else size
         if not isinstance(size, int) or stride is not const(1):
             return False
         low, high, *_ = self.ctx.interval(index.base)
         return low is not None and high is not None and low >= 0 and high + index.lanes <= size
 
-    def select(self, e: Select, mask: Expr | None) -> Expr:
+    def select(self, e: ir.Select, mask: Expr | None) -> Expr:
         cond = self.expr(e.cond, mask)
         if cond.lanes == 1:
-            return Select(cond, self.vector(e.if_true, mask), self.vector(e.if_false, mask))
+            return ir.Select(cond, self.vector(e.if_true, mask), self.vector(e.if_false, mask))
         cond = simplify(cond, self.ctx)
-        if isinstance(cond, Broadcast):
-            scalar = Select(cond.value, self.vector(e.if_true, mask), self.vector(e.if_false, mask))
+        if isinstance(cond, ir.Broadcast):
+            scalar = ir.Select(
+                cond.value, self.vector(e.if_true, mask), self.vector(e.if_false, mask)
+            )
             return simplify(scalar, self.ctx)
         yes = self.narrower(mask, cond, e.cond) if _needs_mask(e.if_true) else mask
         no = mask
         if _needs_mask(e.if_false):
-            no = self.narrower(mask, Unary("not", cond), Unary("not", e.cond))
+            no = self.narrower(mask, ir.Unary("not", cond), ir.Unary("not", e.cond))
         # what conditions have read is there already
         known = dict(self.known.get(mask, {}))
         known |= {load: self.expr(load, mask) for load in _surely_loaded(e.cond)}
         for narrow in (m for m in (yes, no) if m is not mask):
             self.known[narrow] = known
             self.memo |= {(load, narrow): value for load, value in known.items()}
-        return Select(cond, self.vector(e.if_true, yes), self.vector(e.if_false, no))
+        return ir.Select(cond, self.vector(e.if_true, yes), self.vector(e.if_false, no))
 
-    def let(self, e: Let, mask: Expr | None) -> Expr:
+    def let(self, e: ir.Let, mask: Expr | None) -> Expr:
         value = self.expr(e.value, mask)
         var = Var(e.var.name, e.var.type, value.lanes)
         if value.lanes > 1:
             self.env[e.var] = var
             self.varies.clear()  # what was asked before did not know the variable
-            return Let(var, value, self.vector(e.body, mask))
-        return Let(var, value, self.vector(substitute(e.body, {e.var: var}), mask))
+            return ir.Let(var, value, self.vector(e.body, mask))
+        return ir.Let(var, value, self.vector(substitute(e.body, {e.var: var}), mask))
 
     def narrower(self, mask: Expr | None, cond: Expr, scalar: Expr) -> Expr:
         """`mask` and `cond` (the lanes of `scalar`), noting a lane in which that certainly
@@ -247,20 +239,20 @@ def _is_guarded(e: Expr) -> bool:
 
 
 def _both(mask: Expr | None, cond: Expr) -> Expr:
-    return cond if mask is None else Binary("and", mask, cond)
+    return cond if mask is None else ir.Binary("and", mask, cond)
 
 
-def _surely_loaded(cond: Expr) -> list[Load]:
+def _surely_loaded(cond: Expr) -> list[ir.Load]:
     """The loads of a condition that are executed unconditionally."""
-    found: list[Load] = []
+    found: list[ir.Load] = []
     left = [cond]
     while left:
         e = left.pop()
-        if isinstance(e, Let):
+        if isinstance(e, ir.Let):
             continue
-        if isinstance(e, Load):
+        if isinstance(e, ir.Load):
             found.append(e)
-        left += [e.cond] if isinstance(e, Select) else e.children
+        left += [e.cond] if isinstance(e, ir.Select) else e.children
     return found
 
 
@@ -278,6 +270,6 @@ def _needs_mask(e: Expr) -> bool:
     """
     return any(
         needs_guard(n)
-        or (isinstance(n, Binary) and n.op in _DIVISIONS and not isinstance(n.b, Const))
+        or (isinstance(n, ir.Binary) and n.op in _DIVISIONS and not isinstance(n.b, ir.Const))
         for n in post_order(e)
     )

@@ -14,15 +14,12 @@ there are.
 
 from __future__ import annotations
 
+from tilesmith.ir import expr as ir
 from tilesmith.ir.affine import Affine, affine_form, combined, from_affine, scaled
 from tilesmith.ir.context import Context
 from tilesmith.ir.dtypes import i64
 from tilesmith.ir.expr import (
-    Binary,
-    Compare,
-    Const,
     Expr,
-    Unary,
     Var,
     all_of,
     const,
@@ -37,21 +34,8 @@ from tilesmith.ir.rules.lanes import is_value
 from tilesmith.ir.simplify import EMPTY, simplify
 from tilesmith.support.errors import InternalError
 
-from ..nodes import (
-    Allocate,
-    Assert,
-    Barrier,
-    Evaluate,
-    For,
-    Func,
-    If,
-    LetStmt,
-    Seq,
-    Stmt,
-    Store,
-    Tensorize,
-    seq,
-)
+from .. import nodes
+from ..nodes import Func, Stmt, seq
 from ..visit import own_exprs, walk
 
 Env = dict[Expr, Expr]
@@ -61,7 +45,7 @@ Env = dict[Expr, Expr]
 def simplify_func(func: Func) -> Func:
     """`func` simplified; the same object if there is nothing to do."""
     body = simplify_stmt(func.body)
-    body = Seq(()) if body is None else body
+    body = nodes.Seq(()) if body is None else body
     if body is func.body or (_is_empty(body) and _is_empty(func.body)):
         return func
     return Func(func.name, func.params, func.outputs, body, func.attrs)
@@ -73,7 +57,7 @@ def simplify_stmt(stmt: Stmt, ctx: Context = EMPTY, env: Env | None = None) -> S
 
 
 def _is_empty(stmt: Stmt) -> bool:
-    return isinstance(stmt, Seq) and not stmt.stmts
+    return isinstance(stmt, nodes.Seq) and not stmt.stmts
 
 
 def _simple(e: Expr, ctx: Context, env: Env) -> Expr:
@@ -82,12 +66,12 @@ def _simple(e: Expr, ctx: Context, env: Env) -> Expr:
 
 def conjuncts(cond: Expr) -> list[Expr]:
     """The conditions of which `cond` is the conjunction."""
-    if isinstance(cond, Binary) and cond.op == "and":
+    if isinstance(cond, ir.Binary) and cond.op == "and":
         return conjuncts(cond.a) + conjuncts(cond.b)
     return [cond]
 
 
-def _for(stmt: For, ctx: Context, env: Env) -> Stmt | None:
+def _for(stmt: nodes.For, ctx: Context, env: Env) -> Stmt | None:
     start, extent = _simple(stmt.start, ctx, env), _simple(stmt.extent, ctx, env)
     if ctx.interval(extent).hi is not None and ctx.interval(extent).hi <= 0:  # type: ignore[operator]
         return None
@@ -103,16 +87,18 @@ def _for(stmt: For, ctx: Context, env: Env) -> Stmt | None:
         return simplify_stmt(narrowed, ctx)
     if start is stmt.start and extent is stmt.extent and body is stmt.body:
         return stmt
-    return For(stmt.var, start, extent, stmt.kind, body)
+    return nodes.For(stmt.var, start, extent, stmt.kind, body)
 
 
-def _narrowed(stmt: For, start: Expr, extent: Expr, body: Stmt, ctx: Context) -> For | None:
+def _narrowed(
+    stmt: nodes.For, start: Expr, extent: Expr, body: Stmt, ctx: Context
+) -> nodes.For | None:
     """The loop over only those iterations in which the guard around its whole body can hold.
 
     for i in range(0, 16):            for i in range(0, min(16, n - j * 16)):
         if j * 16 + i < n: S    ->        S
     """
-    if not isinstance(body, If) or body.otherwise is not None:
+    if not isinstance(body, nodes.If) or body.otherwise is not None:
         return None
     low, high = start, start + extent  # exclusive
     kept: list[Expr] = []
@@ -130,7 +116,7 @@ def _narrowed(stmt: For, start: Expr, extent: Expr, body: Stmt, ctx: Context) ->
     count = simplify(high - low, ctx)
     if len(kept) == len(conjuncts(body.cond)):
         return None
-    if not isinstance(count, Const):
+    if not isinstance(count, ir.Const):
         if LOOP_KINDS[stmt.kind].is_expanded:
             return None
         count = simplify(maximum(count, 0), ctx)
@@ -140,8 +126,8 @@ def _narrowed(stmt: For, start: Expr, extent: Expr, body: Stmt, ctx: Context) ->
         # full width under a constant mask is better code than an odd number of lanes, and accesses
         # of two widths would keep a register buffer out of registers
         return None
-    inner = If(all_of(*kept), body.then, None, body.likely) if kept else body.then
-    return For(stmt.var, low, count, stmt.kind, inner)
+    inner = nodes.If(all_of(*kept), body.then, None, body.likely) if kept else body.then
+    return nodes.For(stmt.var, low, count, stmt.kind, inner)
 
 
 def _is_good_width(lanes: int) -> bool:
@@ -150,7 +136,7 @@ def _is_good_width(lanes: int) -> bool:
 
 def _touches_registers(stmt: Stmt) -> bool:
     for s in walk(stmt):
-        if isinstance(s, Store) and s.buffer.scope == "register":
+        if isinstance(s, nodes.Store) and s.buffer.scope == "register":
             return True
         for e in own_exprs(s):
             if any(getattr(b, "scope", "") == "register" for b in symbols(e)):
@@ -160,9 +146,9 @@ def _touches_registers(stmt: Stmt) -> bool:
 
 def guard_form(cond: Expr) -> Affine | None:
     """d with `cond` equal to d >= 0."""
-    negated = isinstance(cond, Unary) and cond.op == "not"
-    compare = cond.a if isinstance(cond, Unary) and negated else cond
-    if not isinstance(compare, Compare) or compare.op not in ("lt", "le"):
+    negated = isinstance(cond, ir.Unary) and cond.op == "not"
+    compare = cond.a if isinstance(cond, ir.Unary) and negated else cond
+    if not isinstance(compare, ir.Compare) or compare.op not in ("lt", "le"):
         return None
     if compare.a.dtype is not i64 or compare.lanes != 1:
         return None
@@ -190,7 +176,7 @@ def bound_on(cond: Expr, var: Var) -> tuple[bool, Expr] | None:
     return True, (rest // const(-coefficient) if coefficient < -1 else rest) + const(1)
 
 
-def _if(stmt: If, ctx: Context, env: Env) -> Stmt | None:
+def _if(stmt: nodes.If, ctx: Context, env: Env) -> Stmt | None:
     cond = _simple(stmt.cond, ctx, env)
     if is_value(cond, True):
         return simplify_stmt(stmt.then, ctx, env)
@@ -201,26 +187,26 @@ def _if(stmt: If, ctx: Context, env: Env) -> Stmt | None:
     otherwise = None
     if stmt.otherwise is not None:
         otherwise = simplify_stmt(
-            stmt.otherwise, ctx.assuming(Unary("not", cond)) if scalar else ctx, env
+            stmt.otherwise, ctx.assuming(ir.Unary("not", cond)) if scalar else ctx, env
         )
     if then is None and otherwise is None:
         return None
     if then is None:
         assert otherwise is not None
-        return If(simplify(Unary("not", cond), ctx), otherwise, None, stmt.likely)
+        return nodes.If(simplify(ir.Unary("not", cond), ctx), otherwise, None, stmt.likely)
     if (
         otherwise is None
-        and isinstance(then, If)
+        and isinstance(then, nodes.If)
         and then.otherwise is None
         and then.likely == stmt.likely
     ):
-        return If(Binary("and", cond, then.cond), then.then, None, stmt.likely)
+        return nodes.If(ir.Binary("and", cond, then.cond), then.then, None, stmt.likely)
     if cond is stmt.cond and then is stmt.then and otherwise is stmt.otherwise:
         return stmt
-    return If(cond, then, otherwise, stmt.likely)
+    return nodes.If(cond, then, otherwise, stmt.likely)
 
 
-def _store(stmt: Store, ctx: Context, env: Env) -> Stmt | None:
+def _store(stmt: nodes.Store, ctx: Context, env: Env) -> Stmt | None:
     indices = tuple(_simple(i, ctx, env) for i in stmt.indices)
     value = _simple(stmt.value, ctx, env)
     mask = None if stmt.mask is None else _simple(stmt.mask, ctx, env)
@@ -234,12 +220,12 @@ def _store(stmt: Store, ctx: Context, env: Env) -> Stmt | None:
         and all(a is b for a, b in zip(indices, stmt.indices, strict=True))
     ):
         return stmt
-    return Store(stmt.buffer, indices, value, mask)
+    return nodes.Store(stmt.buffer, indices, value, mask)
 
 
-def _let(stmt: LetStmt, ctx: Context, env: Env) -> Stmt | None:
+def _let(stmt: nodes.LetStmt, ctx: Context, env: Env) -> Stmt | None:
     value = _simple(stmt.value, ctx, env)
-    if isinstance(value, (Const, Var)):
+    if isinstance(value, (ir.Const, Var)):
         return simplify_stmt(stmt.body, ctx, {**env, stmt.var: value})
     inner = ctx
     if value.dtype is i64 and value.lanes == 1:
@@ -247,10 +233,12 @@ def _let(stmt: LetStmt, ctx: Context, env: Env) -> Stmt | None:
     body = simplify_stmt(stmt.body, inner, env)
     if body is None:
         return None
-    return stmt if value is stmt.value and body is stmt.body else LetStmt(stmt.var, value, body)
+    return (
+        stmt if value is stmt.value and body is stmt.body else nodes.LetStmt(stmt.var, value, body)
+    )
 
 
-def _seq(stmt: Seq, ctx: Context, env: Env) -> Stmt | None:
+def _seq(stmt: nodes.Seq, ctx: Context, env: Env) -> Stmt | None:
     parts = [simplify_stmt(s, ctx, env) for s in stmt.stmts]
     left = [p for p in parts if p is not None]
     if not left:
@@ -260,24 +248,24 @@ def _seq(stmt: Seq, ctx: Context, env: Env) -> Stmt | None:
     return seq(*left)
 
 
-def _tensorize(stmt: Tensorize, ctx: Context, env: Env) -> Stmt | None:
+def _tensorize(stmt: nodes.Tensorize, ctx: Context, env: Env) -> Stmt | None:
     body = simplify_stmt(stmt.body, ctx, env)
     if body is None:
         return None
-    return stmt if body is stmt.body else Tensorize(stmt.intrinsic, body)
+    return stmt if body is stmt.body else nodes.Tensorize(stmt.intrinsic, body)
 
 
-def _allocate(stmt: Allocate, ctx: Context, env: Env) -> Stmt | None:
+def _allocate(stmt: nodes.Allocate, ctx: Context, env: Env) -> Stmt | None:
     if env and any(isinstance(d, Expr) and substitute(d, env) is not d for d in stmt.buffer.shape):
         # the extents name a variable that is gone: keep its name alive around the allocation
         return _allocate_under_lets(stmt, ctx, env)
     body = simplify_stmt(stmt.body, ctx, env)
     if body is None:
         return None
-    return stmt if body is stmt.body else Allocate(stmt.buffer, body)
+    return stmt if body is stmt.body else nodes.Allocate(stmt.buffer, body)
 
 
-def _allocate_under_lets(stmt: Allocate, ctx: Context, env: Env) -> Stmt | None:
+def _allocate_under_lets(stmt: nodes.Allocate, ctx: Context, env: Env) -> Stmt | None:
     used: set[Var] = set()
     for extent in stmt.buffer.shape:
         if isinstance(extent, Expr):
@@ -289,25 +277,25 @@ def _allocate_under_lets(stmt: Allocate, ctx: Context, env: Env) -> Stmt | None:
     body = simplify_stmt(stmt.body, ctx, rest)
     if body is None:
         return None
-    result: Stmt = Allocate(stmt.buffer, body)
+    result: Stmt = nodes.Allocate(stmt.buffer, body)
     for var, value in kept.items():
-        result = LetStmt(var, value, result)
+        result = nodes.LetStmt(var, value, result)
     return result
 
 
-def _evaluate(stmt: Evaluate, ctx: Context, env: Env) -> Stmt | None:
+def _evaluate(stmt: nodes.Evaluate, ctx: Context, env: Env) -> Stmt | None:
     value = _simple(stmt.value, ctx, env)
-    return stmt if value is stmt.value else Evaluate(value)
+    return stmt if value is stmt.value else nodes.Evaluate(value)
 
 
-def _assert(stmt: Assert, ctx: Context, env: Env) -> Stmt | None:
+def _assert(stmt: nodes.Assert, ctx: Context, env: Env) -> Stmt | None:
     cond = _simple(stmt.cond, ctx, env)
     if is_value(cond, True):
         return None
-    return stmt if cond is stmt.cond else Assert(cond, stmt.message)
+    return stmt if cond is stmt.cond else nodes.Assert(cond, stmt.message)
 
 
-def _barrier(stmt: Barrier, ctx: Context, env: Env) -> Stmt | None:
+def _barrier(stmt: nodes.Barrier, ctx: Context, env: Env) -> Stmt | None:
     return stmt
 
 
@@ -316,7 +304,7 @@ def _unknown(stmt: Stmt, ctx: Context, env: Env) -> Stmt | None:
 
 
 _RULES = {
-    For: _for, If: _if, Store: _store, LetStmt: _let, Seq: _seq, Allocate: _allocate,
-    Tensorize: _tensorize,
-    Evaluate: _evaluate, Assert: _assert, Barrier: _barrier, Stmt: _unknown,
+    nodes.For: _for, nodes.If: _if, nodes.Store: _store, nodes.LetStmt: _let, nodes.Seq: _seq,
+    nodes.Allocate: _allocate, nodes.Tensorize: _tensorize, nodes.Evaluate: _evaluate,
+    nodes.Assert: _assert, nodes.Barrier: _barrier, Stmt: _unknown,
 }  # fmt: skip

@@ -20,9 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilesmith.ir import expr as ir
 from tilesmith.ir.affine import Affine, from_affine
 from tilesmith.ir.context import Context
-from tilesmith.ir.expr import Compare, Const, Expr, Load, Var, const, minimum, post_order, rebuilt
+from tilesmith.ir.expr import Expr, Var, const, minimum, post_order, rebuilt
 from tilesmith.ir.expr import symbols as symbols_in
 from tilesmith.ir.symbols import expected
 
@@ -46,7 +47,7 @@ def tail_versions(stmt: Stmt, ctx: Context, extents: frozenset[Var], budget: int
         rows = None if last is None else _expected_rows(last, loop, extents)
         if last is not None and rows is not None and unrolled_size(stmt) <= budget:
             exact = _whole(_of_rows(stmt, last, rows), ctx)
-            return If(Compare("eq", from_affine(*last), const(rows - 1)), exact, whole)
+            return If(ir.Compare("eq", from_affine(*last), const(rows - 1)), exact, whole)
     return whole
 
 
@@ -63,7 +64,7 @@ def _expected_rows(last: Affine, loop: For, extents: frozenset[Var]) -> int | No
 
     Terms of loops outside count whole tiles.
     """
-    if not isinstance(loop.extent, Const):
+    if not isinstance(loop.extent, ir.Const):
         return None
     tile, found = int(loop.extent.value), last[1]
     for atom, k in last[0].items():
@@ -150,4 +151,4 @@ def _read(root: Expr, var: Var, row: Expr) -> Expr:
 
 
 def _reads_register(e: Expr) -> bool:
-    return isinstance(e, Load) and getattr(e.buffer, "scope", "") == "register"
+    return isinstance(e, ir.Load) and getattr(e.buffer, "scope", "") == "register"

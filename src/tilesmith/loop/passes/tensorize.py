@@ -15,20 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 
+from tilesmith.ir import expr as ir
 from tilesmith.ir.affine import affine_form
-from tilesmith.ir.expr import (
-    Binary,
-    Compare,
-    Const,
-    Expr,
-    Load,
-    TensorCall,
-    Var,
-    all_of,
-    const,
-    free_vars,
-    substitute,
-)
+from tilesmith.ir.expr import Expr, Var, all_of, const, free_vars, substitute
 from tilesmith.ir.lane_offsets import Rows
 from tilesmith.ir.simplify import simplify
 from tilesmith.ir.tensor_intrinsics import (
@@ -75,10 +64,10 @@ def _call(stmt: Tensorize) -> Stmt:
     guard = const(True)
     if isinstance(inner, If) and inner.otherwise is None:  # a tail
         guard, inner = inner.cond, inner.then
-    if not isinstance(inner, Store) or any(not isinstance(f.extent, Const) for f in loops):
+    if not isinstance(inner, Store) or any(not isinstance(f.extent, ir.Const) for f in loops):
         return stmt.body
     begin: dict[Expr, Expr] = {f.var: f.start for f in loops}
-    sizes = {f.var: int(f.extent.value) for f in loops if isinstance(f.extent, Const)}
+    sizes = {f.var: int(f.extent.value) for f in loops if isinstance(f.extent, ir.Const)}
     is_reduced = [f.var not in affine_form(inner.indices[0])[0] for f in loops]
     shape = [(sizes[f.var], r) for f, r in zip(loops, is_reduced, strict=True)]
     fitting = (intrinsic, *(of_rows(intrinsic, n) for n, _ in shape))  # a tail has fewer rows
@@ -89,7 +78,7 @@ def _call(stmt: Tensorize) -> Stmt:
     problem = ""
     for term in _terms(intrinsic, inner):
         for binding in matches(intrinsic, term):
-            tiles = {**binding, intrinsic.result: Load(inner.buffer, inner.indices)}
+            tiles = {**binding, intrinsic.result: ir.Load(inner.buffer, inner.indices)}
             for order in assignments(intrinsic, shape):
                 axes = [loops[n].var for n in order]
                 strides = {o: _strides(e, axes) for o, e in tiles.items()}
@@ -122,9 +111,9 @@ def _terms(intrinsic: TensorIntrinsic, store: Store) -> list[Expr]:
     """What the loops add to the old result, or store."""
     if not intrinsic.accumulates:
         return [store.value]
-    here = Load(store.buffer, store.indices)
+    here = ir.Load(store.buffer, store.indices)
     value = store.value
-    if not isinstance(value, Binary) or value.op != "add":
+    if not isinstance(value, ir.Binary) or value.op != "add":
         return []
     return [b for a, b in ((value.a, value.b), (value.b, value.a)) if a is here]
 
@@ -137,7 +126,7 @@ def _holds_everywhere(guard: Expr, loops: list[For]) -> Expr | None:
     """
     found: list[Expr] = []
     for part in conjuncts(guard):
-        linear = part is const(True) or (isinstance(part, Compare) and part.op in ("lt", "le"))
+        linear = part is const(True) or (isinstance(part, ir.Compare) and part.op in ("lt", "le"))
         if not linear or not all(_is_linear(e, loops) for e in part.children):
             return None
         moving = [f for f in loops if f.var in free_vars(part)]
@@ -153,14 +142,14 @@ def _is_linear(e: Expr, loops: list[For]) -> bool:
     return all(t in own or not free_vars(t) & own for t in affine_form(e)[0])
 
 
-def _strides(load: Load, loops: list[Var]) -> list[int]:
+def _strides(load: ir.Load, loops: list[Var]) -> list[int]:
     """For each loop, the distance in memory between neighbouring iterations."""
     terms, _ = affine_form(load.indices[0])
     return [terms.get(v, 0) for v in loops]
 
 
 def _misplaced(
-    intrinsic: TensorIntrinsic, tiles: dict[Operand, Load], strides: dict[Operand, list[int]]
+    intrinsic: TensorIntrinsic, tiles: dict[Operand, ir.Load], strides: dict[Operand, list[int]]
 ) -> str:
     """What is wrong with the places of tiles in memory; empty for nothing."""
     for operand, found in strides.items():
@@ -194,25 +183,29 @@ def _listed(numbers: list[int]) -> str:
 
 
 def _vector(
-    operand: Operand, load: Load, begin: dict[Expr, Expr], wanted: Sequence[int], found: list[int]
-) -> Load:
+    operand: Operand,
+    load: ir.Load,
+    begin: dict[Expr, Expr],
+    wanted: Sequence[int],
+    found: list[int],
+) -> ir.Load:
     """The elements of a tile, from the first one on.
 
     wanted, found: for each axis, the stride that the tile has in a vector, and in memory.
     """
     first = simplify(substitute(load.indices[0], begin))
     if operand.size == 1:
-        return Load(load.buffer, (first,))
+        return ir.Load(load.buffer, (first,))
     row = operand.strides()[0]
     distance = found[wanted.index(row)] if row in wanted else row
-    return Load(load.buffer, (Rows(first, operand.shape[0], row, distance).index(),))
+    return ir.Load(load.buffer, (Rows(first, operand.shape[0], row, distance).index(),))
 
 
-def _store(intrinsic: TensorIntrinsic, vectors: dict[Operand, Load]) -> Store:
+def _store(intrinsic: TensorIntrinsic, vectors: dict[Operand, ir.Load]) -> Store:
     result = vectors[intrinsic.result]
     read = [vectors[o] for o in intrinsic.operands]
     if intrinsic.accumulates:
         read.insert(0, result)
-    made = TensorCall(intrinsic.name, tuple(read), result.dtype, result.lanes)
+    made = ir.TensorCall(intrinsic.name, tuple(read), result.dtype, result.lanes)
     buffer = result.buffer
     return Store(buffer, result.indices, made)  # type: ignore[arg-type]  # a buffer, no tensor

@@ -19,43 +19,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilesmith.ir import expr as ir
 from tilesmith.ir.context import Context
 from tilesmith.ir.dtypes import DType, i64
-from tilesmith.ir.expr import (
-    Binary,
-    Broadcast,
-    Const,
-    Expr,
-    Load,
-    Ramp,
-    Select,
-    Unary,
-    Var,
-    VectorReduce,
-    all_of,
-    const,
-    free_vars,
-    post_order,
-    same,
-    substitute,
-)
+from tilesmith.ir.expr import Expr, Var, all_of, const, free_vars, post_order, same, substitute
 from tilesmith.ir.loop_tables import LOOP_KINDS
 from tilesmith.ir.simplify import EMPTY, simplify
 
-from ..nodes import (
-    Allocate,
-    Assert,
-    Buffer,
-    Evaluate,
-    For,
-    Func,
-    If,
-    LetStmt,
-    Seq,
-    Stmt,
-    Store,
-    seq,
-)
+from .. import nodes
+from ..nodes import Buffer, Func, Stmt, seq
 from ..visit import exprs, rebuild, walk
 from .lanes import CannotVectorizeError, LaneValues
 from .simplify import conjuncts
@@ -65,7 +37,7 @@ REDUCTIONS = ("add", "mul", "min", "max", "and", "or")
 
 def vectorize(func: Func) -> Func:
     """`func` (stage "flat") without vectorised loops; the same object if it has none."""
-    if not any(isinstance(s, For) and s.kind == "vectorized" for s in walk(func.body)):
+    if not any(isinstance(s, nodes.For) and s.kind == "vectorized" for s in walk(func.body)):
         return func
     body = _visit(func.body, EMPTY)
     return Func(func.name, func.params, func.outputs, body, func.attrs)
@@ -73,19 +45,19 @@ def vectorize(func: Func) -> Func:
 
 def _visit(stmt: Stmt, ctx: Context) -> Stmt:
     inner = ctx
-    if isinstance(stmt, For):
+    if isinstance(stmt, nodes.For):
         last = stmt.start + stmt.extent - const(1)
         inner = ctx.with_var(stmt.var, stmt.start, last)
-    elif isinstance(stmt, LetStmt) and stmt.value.dtype is i64 and stmt.value.lanes == 1:
+    elif isinstance(stmt, nodes.LetStmt) and stmt.value.dtype is i64 and stmt.value.lanes == 1:
         inner = ctx.with_interval(stmt.var, ctx.interval(stmt.value))
-    elif isinstance(stmt, If) and stmt.otherwise is None:
+    elif isinstance(stmt, nodes.If) and stmt.otherwise is None:
         inner = ctx.assuming(stmt.cond)
     new = rebuild(stmt, lambda s: _visit(s, inner), lambda e: e)
-    if not isinstance(new, For) or new.kind != "vectorized":
+    if not isinstance(new, nodes.For) or new.kind != "vectorized":
         return new
     new = _without_idle_lanes(new)
-    serial = For(new.var, new.start, new.extent, "serial", new.body)
-    if not isinstance(new.extent, Const) or new.extent.value <= 1 or _has_vectors(new.body):
+    serial = nodes.For(new.var, new.start, new.extent, "serial", new.body)
+    if not isinstance(new.extent, ir.Const) or new.extent.value <= 1 or _has_vectors(new.body):
         return serial
     try:
         lanes = int(new.extent.value)
@@ -94,7 +66,7 @@ def _visit(stmt: Stmt, ctx: Context) -> Stmt:
         return serial
 
 
-def _without_idle_lanes(loop: For) -> For:
+def _without_idle_lanes(loop: nodes.For) -> nodes.For:
     """Remove the lanes that a guard around the whole body disables, if a power of two remains.
 
         for j in vectorized(16):          for j in vectorized(8):
@@ -103,9 +75,9 @@ def _without_idle_lanes(loop: For) -> For:
     A narrower vector is cheaper than a mask on every access; other widths would not fit registers.
     """
     guard = loop.body
-    if not isinstance(guard, If) or guard.otherwise is not None:
+    if not isinstance(guard, nodes.If) or guard.otherwise is not None:
         return loop
-    if not isinstance(loop.start, Const) or not isinstance(loop.extent, Const):
+    if not isinstance(loop.start, ir.Const) or not isinstance(loop.extent, ir.Const):
         return loop
     if not guard.likely or free_vars(guard.cond) != {loop.var}:
         return loop
@@ -113,13 +85,15 @@ def _without_idle_lanes(loop: For) -> For:
     on = [i for i in lanes if simplify(substitute(guard.cond, {loop.var: const(i)})) is const(True)]
     if not on or on[-1] - on[0] + 1 != len(on) or len(on) & (len(on) - 1):
         return loop
-    return For(loop.var, const(on[0]), const(len(on)), loop.kind, guard.then)
+    return nodes.For(loop.var, const(on[0]), const(len(on)), loop.kind, guard.then)
 
 
 def _has_vectors(stmt: Stmt) -> bool:
     """True if an inner loop has become vectors already."""
     return any(
-        isinstance(n, (Ramp, Broadcast, VectorReduce)) for e in exprs(stmt) for n in post_order(e)
+        isinstance(n, (ir.Ramp, ir.Broadcast, ir.VectorReduce))
+        for e in exprs(stmt)
+        for n in post_order(e)
     )
 
 
@@ -136,117 +110,117 @@ class _Vectorizer(LaneValues):
     """Rewrites the body of one loop."""
 
     def stmt(self, stmt: Stmt, mask: Expr | None) -> Stmt:
-        if isinstance(stmt, Store):
+        if isinstance(stmt, nodes.Store):
             return self.store(stmt, mask)
-        if isinstance(stmt, Seq):
+        if isinstance(stmt, nodes.Seq):
             return seq(*(self.stmt(s, mask) for s in stmt.stmts))
-        if isinstance(stmt, If):
+        if isinstance(stmt, nodes.If):
             return self.branch(stmt, mask)
-        if isinstance(stmt, For):
+        if isinstance(stmt, nodes.For):
             if self.differs(stmt.start) or self.differs(stmt.extent):
                 raise CannotVectorizeError
             kind = "serial" if LOOP_KINDS[stmt.kind].is_threaded else stmt.kind
             body = self.stmt(stmt.body, mask)
-            return For(stmt.var, stmt.start, stmt.extent, kind, body)
-        if isinstance(stmt, LetStmt):
+            return nodes.For(stmt.var, stmt.start, stmt.extent, kind, body)
+        if isinstance(stmt, nodes.LetStmt):
             return self.let_stmt(stmt, mask)
-        if isinstance(stmt, Allocate):
+        if isinstance(stmt, nodes.Allocate):
             return self.allocate(stmt, mask)
-        if isinstance(stmt, Evaluate):  # a prefetch: the first lane's
-            return Evaluate(substitute(stmt.value, {self.var: self.start}))
-        if isinstance(stmt, Assert) and mask is None and not self.differs(stmt.cond):
+        if isinstance(stmt, nodes.Evaluate):  # a prefetch: the first lane's
+            return nodes.Evaluate(substitute(stmt.value, {self.var: self.start}))
+        if isinstance(stmt, nodes.Assert) and mask is None and not self.differs(stmt.cond):
             return stmt
         raise CannotVectorizeError
 
-    def store(self, stmt: Store, mask: Expr | None) -> Stmt:
+    def store(self, stmt: nodes.Store, mask: Expr | None) -> Stmt:
         if stmt.mask is not None or len(stmt.indices) != 1 or stmt.value.lanes > 1:
             raise CannotVectorizeError
         buffer = self.private.get(stmt.buffer, stmt.buffer)
         if stmt.buffer in self.private or self.differs(stmt.indices[0]):
             index = simplify(self.address(stmt.buffer, stmt.indices[0], mask), self.ctx)
-            if not isinstance(index, Ramp) and _reads(stmt.value, stmt.buffer):
+            if not isinstance(index, ir.Ramp) and _reads(stmt.value, stmt.buffer):
                 raise CannotVectorizeError  # two lanes might update one element
-            return Store(buffer, (index,), self.vector(stmt.value, mask), mask)
+            return nodes.Store(buffer, (index,), self.vector(stmt.value, mask), mask)
         return self.one_address(stmt, mask)
 
-    def one_address(self, stmt: Store, mask: Expr | None) -> Stmt:
+    def one_address(self, stmt: nodes.Store, mask: Expr | None) -> Stmt:
         """A store to the same element in all lanes: a reduction, or the same value from each."""
         value, index = stmt.value, stmt.indices[0]
-        here = Load(stmt.buffer, (index,))
+        here = ir.Load(stmt.buffer, (index,))
         reads = _reads(value, stmt.buffer)
-        if isinstance(value, Binary) and value.op in REDUCTIONS and same(reads, [here]):
+        if isinstance(value, ir.Binary) and value.op in REDUCTIONS and same(reads, [here]):
             rest = value.b if value.a is here else value.a if value.b is here else None
             if rest is not None and not any(n is here for n in post_order(rest)):
                 lanes = self.vector(rest, mask)
                 if mask is not None:
-                    none = Broadcast(identity(value.op, rest.dtype), self.lanes)
-                    lanes = Select(mask, lanes, none)
-                total = VectorReduce(value.op, lanes)
-                store = Store(stmt.buffer, stmt.indices, Binary(value.op, here, total))
+                    none = ir.Broadcast(identity(value.op, rest.dtype), self.lanes)
+                    lanes = ir.Select(mask, lanes, none)
+                total = ir.VectorReduce(value.op, lanes)
+                store = nodes.Store(stmt.buffer, stmt.indices, ir.Binary(value.op, here, total))
                 return self.in_some_lane(store, mask)
         if self.differs(value) or reads:
             raise CannotVectorizeError
-        return self.in_some_lane(Store(stmt.buffer, stmt.indices, value), mask)
+        return self.in_some_lane(nodes.Store(stmt.buffer, stmt.indices, value), mask)
 
-    def in_some_lane(self, store: Store, mask: Expr | None) -> Stmt:
+    def in_some_lane(self, store: nodes.Store, mask: Expr | None) -> Stmt:
         """The scalar `store`, executed if any lane executes it."""
         if mask is None or mask in self.some_lane:
             return store
-        return If(VectorReduce("or", mask), store)
+        return nodes.If(ir.VectorReduce("or", mask), store)
 
-    def branch(self, stmt: If, mask: Expr | None) -> Stmt:
+    def branch(self, stmt: nodes.If, mask: Expr | None) -> Stmt:
         if stmt.otherwise is None and self.differs(stmt.cond):
             parts = conjuncts(stmt.cond)
             common = [c for c in parts if not self.differs(c)]
             if common:  # what all lanes agree on stays a branch
                 rest = all_of(*(c for c in parts if self.differs(c)))
-                inner = If(rest, stmt.then, None, stmt.likely)
-                return self.branch(If(all_of(*common), inner, None, stmt.likely), mask)
+                inner = nodes.If(rest, stmt.then, None, stmt.likely)
+                return self.branch(nodes.If(all_of(*common), inner, None, stmt.likely), mask)
         cond = self.expr(stmt.cond, mask)
         if cond.lanes > 1:
             cond = simplify(cond, self.ctx)
-            if isinstance(cond, Broadcast):
+            if isinstance(cond, ir.Broadcast):
                 cond = cond.value
         if cond.lanes == 1:
             then = self.stmt(stmt.then, mask)
             otherwise = None if stmt.otherwise is None else self.stmt(stmt.otherwise, mask)
-            return If(cond, then, otherwise, stmt.likely)
+            return nodes.If(cond, then, otherwise, stmt.likely)
         if _changes_condition(stmt):
             raise CannotVectorizeError
         parts = [self.stmt(stmt.then, self.narrower(mask, cond, stmt.cond))]
         if stmt.otherwise is not None:
-            no = self.narrower(mask, Unary("not", cond), Unary("not", stmt.cond))
+            no = self.narrower(mask, ir.Unary("not", cond), ir.Unary("not", stmt.cond))
             parts.append(self.stmt(stmt.otherwise, no))
         return seq(*parts)
 
-    def let_stmt(self, stmt: LetStmt, mask: Expr | None) -> Stmt:
+    def let_stmt(self, stmt: nodes.LetStmt, mask: Expr | None) -> Stmt:
         value = self.expr(stmt.value, mask)
         if value.lanes == 1:
-            return LetStmt(stmt.var, value, self.stmt(stmt.body, mask))
+            return nodes.LetStmt(stmt.var, value, self.stmt(stmt.body, mask))
         var = Var(stmt.var.name, stmt.var.type, value.lanes)
         self.env[stmt.var] = var
         self.varies.clear()
-        return LetStmt(var, value, self.stmt(stmt.body, mask))
+        return nodes.LetStmt(var, value, self.stmt(stmt.body, mask))
 
-    def allocate(self, stmt: Allocate, mask: Expr | None) -> Stmt:
+    def allocate(self, stmt: nodes.Allocate, mask: Expr | None) -> Stmt:
         old = stmt.buffer
         (extent,) = old.shape if len(old.shape) == 1 else (None,)
-        if isinstance(extent, Const):
+        if isinstance(extent, ir.Const):
             extent = int(extent.value)
         if not isinstance(extent, int):
             raise CannotVectorizeError
         new = Buffer(old.name, old.dtype, (extent * self.lanes,), old.scope)
         self.private[old] = new
-        return Allocate(new, self.stmt(stmt.body, mask))
+        return nodes.Allocate(new, self.stmt(stmt.body, mask))
 
 
 def _reads(e: Expr, buffer: Buffer) -> list[Expr]:
-    return [n for n in post_order(e) if isinstance(n, Load) and n.buffer is buffer]
+    return [n for n in post_order(e) if isinstance(n, ir.Load) and n.buffer is buffer]
 
 
-def _changes_condition(stmt: If) -> bool:
+def _changes_condition(stmt: nodes.If) -> bool:
     """True if a store under the condition may change it: each use evaluates the mask."""
-    read = {n.buffer for n in post_order(stmt.cond) if isinstance(n, Load)}
+    read = {n.buffer for n in post_order(stmt.cond) if isinstance(n, ir.Load)}
     if not read:
         return False
-    return any(isinstance(s, Store) and s.buffer in read for s in walk(stmt))
+    return any(isinstance(s, nodes.Store) and s.buffer in read for s in walk(stmt))

@@ -9,19 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tilesmith.ir import expr as ir
 from tilesmith.ir.affine import as_affine
-from tilesmith.ir.expr import (
-    Binary,
-    Call,
-    Const,
-    Expr,
-    Load,
-    Select,
-    Var,
-    const,
-    free_vars,
-    post_order,
-)
+from tilesmith.ir.expr import Expr, Var, const, free_vars, post_order
 from tilesmith.ir.simplify import simplify
 from tilesmith.ir.symbols import expected_size
 from tilesmith.ops.structure import COSTLY
@@ -41,7 +31,7 @@ class Read:
     periods: for variables that only occur as `v // c` in the read, that c.
     """
 
-    load: Load
+    load: ir.Load
     source: str
     steps: Mapping[Var, int | None]
     periods: Mapping[Var, int]
@@ -99,9 +89,9 @@ class StageBody:
             n
             for v in self.values
             for n in post_order(v)
-            if isinstance(n, (Binary, Call, Select)) and not n.dtype.is_int
+            if isinstance(n, (ir.Binary, ir.Call, ir.Select)) and not n.dtype.is_int
         }
-        weight = sum(8 if isinstance(n, Call) else 1 for n in found)
+        weight = sum(8 if isinstance(n, ir.Call) else 1 for n in found)
         return max(weight, 1)
 
 
@@ -125,7 +115,7 @@ def bodies(s: Schedule) -> dict[str, StageBody]:
             continue
         first = values[0]
         sources = first.sources if isinstance(first, Reduce) else values
-        reads = dict.fromkeys(n for v in sources for n in post_order(v) if isinstance(n, Load))
+        reads = dict.fromkeys(n for v in sources for n in post_order(v) if isinstance(n, ir.Load))
         found[name] = StageBody(
             name, state.stages[name].compute, tuple(sources),
             tuple(read_of(state, load) for load in reads),
@@ -133,7 +123,7 @@ def bodies(s: Schedule) -> dict[str, StageBody]:
     return found
 
 
-def read_of(state: State, load: Load) -> Read:
+def read_of(state: State, load: ir.Load) -> Read:
     """Where `load` lands, by the current layout of its stage."""
     assert isinstance(load.buffer, Tensor)
     source = state.tensors[load.buffer][0]
@@ -171,8 +161,8 @@ def read_of(state: State, load: Load) -> Read:
 
 def _within_block(atom: Expr) -> Var | None:
     """v if `atom` is v % c, else None."""
-    if isinstance(atom, Binary) and atom.op == "floormod" and isinstance(atom.a, Var):
-        return atom.a if isinstance(atom.b, Const) else None
+    if isinstance(atom, ir.Binary) and atom.op == "floormod" and isinstance(atom.a, Var):
+        return atom.a if isinstance(atom.b, ir.Const) else None
     return None
 
 
@@ -182,8 +172,8 @@ def _has_block(atoms: Mapping[Expr, int], v: Var) -> bool:
 
 def _period(atom: Expr) -> int | None:
     """c if `atom` is v // c, else None."""
-    if isinstance(atom, Binary) and atom.op == "floordiv" and isinstance(atom.a, Var):
-        return int(atom.b.value) if isinstance(atom.b, Const) else None
+    if isinstance(atom, ir.Binary) and atom.op == "floordiv" and isinstance(atom.a, Var):
+        return int(atom.b.value) if isinstance(atom.b, ir.Const) else None
     return None
 
 
@@ -191,12 +181,12 @@ def is_costly(values: Sequence[Expr]) -> bool:
     """True for values that are better stored than computed twice."""
     nodes = [n for v in values for n in post_order(v)]
     return any(
-        (isinstance(n, Call) and (n.name in COSTLY or n.name in ("sqrt", "rsqrt")))
-        or (isinstance(n, Binary) and n.op == "div")
+        (isinstance(n, ir.Call) and (n.name in COSTLY or n.name in ("sqrt", "rsqrt")))
+        or (isinstance(n, ir.Binary) and n.op == "div")
         for n in nodes
     )
 
 
 def has_condition(values: Sequence[Expr]) -> bool:
     """True if elements are selected, as padding does."""
-    return any(isinstance(n, Select) for v in values for n in post_order(v))
+    return any(isinstance(n, ir.Select) for v in values for n in post_order(v))

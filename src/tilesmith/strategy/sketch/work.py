@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import f32
-from tilesmith.ir.expr import Binary, Call, Cast, Const, Expr, Load, Select, Var, post_order
+from tilesmith.ir.expr import Expr, Var, post_order
 from tilesmith.ir.target import Target
 from tilesmith.ops.structure import COSTLY
 
@@ -36,7 +37,7 @@ def element_cycles(values: Sequence[Expr], lane: Var | None, target: Target) -> 
         if e in seen:
             continue
         seen.add(e)
-        if not isinstance(e, Load):
+        if not isinstance(e, ir.Load):
             stack += e.children
             operations += 0.0 if steps[e] == 0 else _instructions(e, target)
             continue
@@ -69,13 +70,13 @@ def _instructions(e: Expr, target: Target) -> float:
     """Vector instructions of one node that differs between lanes."""
     if isinstance(e, Var):
         return 0.0
-    if isinstance(e, Call):
+    if isinstance(e, ir.Call):
         return POLYNOMIAL if e.name in COSTLY else 2.0
-    if isinstance(e, Binary) and e.op in ("div", "floordiv", "floormod"):
+    if isinstance(e, ir.Binary) and e.op in ("div", "floordiv", "floormod"):
         model, whole = target.model, e.dtype.is_int
         cycles = model.integer_divide_cycles if whole else model.divide_cycles
         return cycles * model.fma_ports
-    if isinstance(e, Cast) and e.dtype.is_int and e.dtype.bytes == 8 and e.a.dtype.is_float:
+    if isinstance(e, ir.Cast) and e.dtype.is_int and e.dtype.bytes == 8 and e.a.dtype.is_float:
         return 2.0 * target.vector_lanes(LANE_BYTES)  # lane by lane
     return max(e.dtype.bytes / LANE_BYTES, 1.0)
 
@@ -98,11 +99,11 @@ def _step(e: Expr, below: Sequence[float | None], lane: Var | None) -> float | N
         return 1.0 if e is lane else 0.0
     if all(step == 0 for step in below):
         return 0.0
-    if isinstance(e, Cast):
+    if isinstance(e, ir.Cast):
         return below[0] if e.a.dtype.is_int else None
-    if isinstance(e, Select):
+    if isinstance(e, ir.Select):
         return below[1] if below[1] == below[2] else None
-    if not isinstance(e, Binary):
+    if not isinstance(e, ir.Binary):
         return None
     a, b = below
     if e.op in ("min", "max"):  # a clamp: the step of the side that moves
@@ -111,9 +112,9 @@ def _step(e: Expr, below: Sequence[float | None], lane: Var | None) -> float | N
         return None
     if e.op in ("add", "sub"):
         return a + b if e.op == "add" else a - b
-    if e.op == "mul" and isinstance(e.a, Const):
+    if e.op == "mul" and isinstance(e.a, ir.Const):
         return b * float(e.a.value)
-    if not isinstance(e.b, Const) or not e.b.value:
+    if not isinstance(e.b, ir.Const) or not e.b.value:
         return None
     factor = float(e.b.value)
     return {"mul": a * factor, "floordiv": a / factor, "floormod": a}.get(e.op)

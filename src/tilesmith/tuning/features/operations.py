@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilesmith.ir.expr import (
-    Binary,
-    Call,
-    Cast,
-    Compare,
-    Const,
-    Expr,
-    Load,
-    Select,
-    Unary,
-    VectorReduce,
-)  # fmt: skip
+from tilesmith.ir import expr as ir
+from tilesmith.ir.expr import Expr
 from tilesmith.te.tensor import Reduce
 
 KINDS = ("fma", "add", "mul", "div", "special", "integer", "select", "cast")
@@ -44,22 +34,22 @@ def operations(body: tuple[Expr, ...]) -> dict[str, int]:
     values = list(_values(tuple(map(_guarded, roots))))
     fused = set[Expr]()
     for e in values:
-        if isinstance(e, Binary) and e.op in ("add", "sub") and e.dtype.is_float:
+        if isinstance(e, ir.Binary) and e.op in ("add", "sub") and e.dtype.is_float:
             term = next((x for x in (e.a, e.b) if _is_product(x) and x not in fused), None)
             if term is not None:
                 fused.add(term)
     for e in values:
-        if isinstance(e, Binary) and e.dtype.is_float and e.op in ("add", "sub"):
+        if isinstance(e, ir.Binary) and e.dtype.is_float and e.op in ("add", "sub"):
             found["fma" if e.a in fused or e.b in fused else "add"] += 1
-        elif isinstance(e, Binary) and e not in fused:
+        elif isinstance(e, ir.Binary) and e not in fused:
             found[_binary_kind(e)] += 1
-        elif isinstance(e, Call):
+        elif isinstance(e, ir.Call):
             found[_call_kind(e)] += 1
-        elif isinstance(e, (Select, Compare)):
+        elif isinstance(e, (ir.Select, ir.Compare)):
             found["select"] += 1
-        elif isinstance(e, Cast):
+        elif isinstance(e, ir.Cast):
             found["cast"] += 1
-        elif isinstance(e, (Unary, VectorReduce)):
+        elif isinstance(e, (ir.Unary, ir.VectorReduce)):
             found["add" if e.dtype.is_float else "integer"] += 1
     if isinstance(first, Reduce):
         for root in map(_guarded, roots):
@@ -74,13 +64,13 @@ def operations(body: tuple[Expr, ...]) -> dict[str, int]:
 
 def _guarded(e: Expr) -> Expr:
     """What a guard on indices guards."""
-    if isinstance(e, Select) and isinstance(e.if_false, Const) and not _reads(e.cond):
+    if isinstance(e, ir.Select) and isinstance(e.if_false, ir.Const) and not _reads(e.cond):
         return e.if_true
     return e
 
 
 def _reads(e: Expr) -> bool:
-    return any(isinstance(x, Load) for x in _values((e,)))
+    return any(isinstance(x, ir.Load) for x in _values((e,)))
 
 
 def _values(roots: tuple[Expr, ...]) -> Iterator[Expr]:
@@ -92,19 +82,19 @@ def _values(roots: tuple[Expr, ...]) -> Iterator[Expr]:
         if e in seen:
             continue
         seen.add(e)
-        if isinstance(e, Select) and not _reads(e.cond):
+        if isinstance(e, ir.Select) and not _reads(e.cond):
             stack += [e.if_true, e.if_false]
             continue
         yield e
-        if not isinstance(e, Load):
+        if not isinstance(e, ir.Load):
             stack.extend(e.children)
 
 
 def _is_product(e: Expr) -> bool:
-    return isinstance(e, Binary) and e.op == "mul" and e.dtype.is_float
+    return isinstance(e, ir.Binary) and e.op == "mul" and e.dtype.is_float
 
 
-def _binary_kind(e: Binary) -> str:
+def _binary_kind(e: ir.Binary) -> str:
     if e.dtype.is_bool:
         return "select"
     if not e.dtype.is_float:
@@ -112,7 +102,7 @@ def _binary_kind(e: Binary) -> str:
     return {"mul": "mul", "div": "div"}.get(e.op, "add")
 
 
-def _call_kind(e: Call) -> str:
+def _call_kind(e: ir.Call) -> str:
     if e.name == "fma":
         return "fma"
     return "div" if e.name in _DIVIDING else "add" if e.name in _CHEAP else "special"
