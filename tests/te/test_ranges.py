@@ -12,11 +12,11 @@ import tilesmith as ts
 from tilesmith import te
 from tilesmith.graph.builder import Builder
 from tilesmith.ir.dtypes import f32
-from tilesmith.ir.expr import Expr, ExprLike, Var
+from tilesmith.ir.expr import Const, Expr, ExprLike, Var
 from tilesmith.ir.extents import product, strides_of
 from tilesmith.ir.symbols import symbol
 from tilesmith.ir.types import TensorType
-from tilesmith.loop.nodes import Assert
+from tilesmith.loop.nodes import Assert, For
 from tilesmith.loop.visit import walk
 from tilesmith.ops.rules import UnequalDims
 from tilesmith.ops.shape import Reshape
@@ -210,3 +210,19 @@ def test_unequal_extents_are_an_error_with_both() -> None:
     x = b.input("x", TensorType(f32, (symbol("d"), 3)))
     with pytest.raises(UnequalDims, match="expected extents that are equal or broadcast"):
         b.add(Reshape((symbol("e"), 3)), x, loc="a node")
+
+
+@pytest.mark.parametrize("expected", [16, 128, 512])
+def test_a_whole_row_is_as_long_as_its_symbol_not_as_its_range(expected: int) -> None:
+    """A stage that is computed for one row of its reader: more columns than there are cost time."""
+    n = symbol("n", 1, 512, expected)
+    x, k = te.placeholder((n, n), name="x"), te.reduce_axis(n, "k")
+    half = te.compute((n, n), lambda i, j: x[i, j] * 0.5, "half")
+    y = te.compute((n, n), lambda i, j: te.sum(half[i, k] * x[k, j], axis=k), "y")
+    s = te.create_schedule(y)
+    s[half].compute_at(s[y], s[y].axis[0])
+    s[half].vectorize(s[half].split(s[half].axis[1], factor=16)[1])
+    loops = [w for w in walk(te.lower(s, [x, y]).body) if isinstance(w, For)]
+    extents = [w.extent.value for w in loops if isinstance(w.extent, Const)]
+    is_small = expected == 512  # then all sizes are
+    assert is_small or max(extents, default=1) <= 16

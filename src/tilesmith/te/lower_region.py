@@ -130,8 +130,9 @@ def _region(
 ) -> Region | None:
     """The region for symbolic bounds: of constant extent, or the whole domain.
 
-    A constant far above what is expected of a symbolic domain comes from the range of a symbol and
-    is of no use: then the region is the whole domain too.
+    A constant above what is expected of a symbolic domain comes from the range of a symbol.  It is
+    of no use where it is far above, or where the bounds are those of the domain: then the region is
+    the whole domain too.
 
     A reader that is `rounded` up reads past the domain, and the region must hold that too; None if
     it cannot.  A region that `slides` begins without a clamp if it is no larger then.
@@ -148,8 +149,9 @@ def _region(
         covers = size == domain and lo is const(0) if rounded else size >= domain
         if covers:
             return whole
-    elif not rounded and size > _WIDEST * max(expected(domain), 1):
-        return whole
+    elif not rounded and size > (usual := max(expected(domain), 1)):
+        if size > _WIDEST * usual or (lo is const(0) and can_prove(hi + 1 >= domain, ctx)):
+            return whole
     if slides:
         wider = (simplify(low, ctx) for low in _unclamped(lo))
         lo = next((low for low in wider if _most(low, hi, ctx) == size), lo)
