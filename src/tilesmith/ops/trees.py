@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tilesmith.ir import expr as ir
 from tilesmith.ir.dtypes import f32, f64, i32, i64, u8
-from tilesmith.ir.expr import Expr, cast, const, select
+from tilesmith.ir.expr import Expr, as_expr, cast, const
 from tilesmith.ir.intrinsics import call
+from tilesmith.ir.simplify import simplify
 from tilesmith.ir.types import TensorType
-from tilesmith.loop.builder import LoopBuilder
+from tilesmith.loop.builder import Array, LoopBuilder, Variable
 from tilesmith.loop.nodes import Func
 
 from . import rules
@@ -19,17 +21,25 @@ from .base import Op
 
 _COMBINE = {"sum": np.sum, "min": np.min, "max": np.max}
 
+WALKS = 8
+"""Trees that are walked at the same time: a walk waits for its loads in every step."""
+STEPS = 4
+"""Steps of all walks until it is asked whether one of them still moves."""
+ROWS = 8
+"""Rows that walk through some trees before the next trees are read."""
+
 
 @dataclass(frozen=True)
 class TreeEnsemble(Op):
     """The sum (minimum, maximum) of the leaves that rows of x reach in all trees.
 
     Inputs, where T is f32 or f64: x T[rows, features]; root i32[trees]; for each node feature
-    i32[n], limit T[n], missing u8[n], yes i32[n] and no i32[n]; weight T[n, outputs].  The next
-    node is `yes` where x[feature] <= limit, or x[feature] is NaN and missing is 1.  A leaf is its
-    own next node, so that all walks take `depth` steps, without a branch.
+    i32[n], limit T[n], missing u8[n] and next i32[n]; weight T[n, outputs].  The next node is
+    `next + 1` where x[feature] <= limit, or x[feature] is NaN and missing is 1, else `next`.  A
+    leaf is its own `next`, and its limit is NaN, which no number is below.  So a walk may go on at
+    its leaf, and has no branch.
 
-    depth: steps of every walk.
+    depth: most steps of a walk.
     has_missing: whether NaN has a side of its own at some node.
     combine: "sum", "min" or "max" of the weights; without a tree 0, infinity or -infinity.
     """
@@ -40,47 +50,73 @@ class TreeEnsemble(Op):
     heavy_reference = True
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
-        rules.check_count(self.name, types, 8)
+        rules.check_count(self.name, types, 7)
         if self.combine not in _COMBINE:
             rules.reject(self.name, f"one of {', '.join(_COMBINE)}", self.combine)
-        x, root, feature, limit, missing, yes, no, weight = types
+        x, root, feature, limit, missing, to, weight = types
         n = feature.shape
-        wanted = (x.dtype, i32, i32, x.dtype, u8, i32, i32, x.dtype)
+        wanted = (x.dtype, i32, i32, x.dtype, u8, i32, x.dtype)
         fits = tuple(t.dtype for t in types) == wanted and x.rank == weight.rank == 2
         fits = fits and x.dtype in (f32, f64)
-        if not fits or root.rank != 1 or {t.shape for t in (limit, missing, yes, no)} != {n}:
+        if not fits or root.rank != 1 or {t.shape for t in (limit, missing, to)} != {n}:
             rules.reject(self.name, "rows and a table of nodes", ", ".join(map(str, types)))
         return (TensorType(x.dtype, (x.shape[0], weight.shape[1])),)
 
     def loops(self, *types: TensorType) -> Func:
-        names = ("x", "root", "feature", "limit", "missing", "yes", "no", "weight")
         (result,) = self.infer(*types)
         rows, outputs = types[0].shape[0], types[-1].static_shape[1]
+        trees = types[1].static_shape[0]
         b = LoopBuilder(self.name)
-        x, root, feature, limit, missing, yes, no, weight = map(b.input, names, types)
+        x, root, *nodes, weight = map(
+            b.input, ("x", "root", "feature", "limit", "missing", "next", "weight"), types
+        )
         y = b.output("y", result)
         start = {"sum": 0.0, "min": np.inf, "max": -np.inf}[self.combine]
-        with b.independent(rows, "r") as r:
-            total = b.scratch(
-                "total", result.dtype, (outputs,), "stack" if outputs > 1 else "register"
-            )
-            with b.loop(outputs, "k") as k:
-                total[k] = const(start, result.dtype)
-            with b.loop(types[1].static_shape[0], "t") as t:
-                node = b.variable("node", root[t])
-                with b.loop(self.depth, "d"):
-                    at = b.let("at", cast(node.value, i64))
-                    value = b.let("value", x[r, cast(feature[at], i64)])
-                    is_yes = value <= limit[at]
-                    if self.has_missing:
-                        is_yes = is_yes | (call("isnan", value) & (missing[at] > 0))
-                    node.value = select(is_yes, yes[at], no[at])
-                leaf = b.let("leaf", cast(node.value, i64))
-                with b.loop(outputs, "k") as k:
-                    total[k] = self._combined(total[k], weight[leaf, k])
-            with b.loop(outputs, "k") as k:
-                y[r, k] = total[k]
+        together = min(rows, ROWS) if isinstance(rows, int) else ROWS
+        blocks = (as_expr(rows) + (together - 1)) // together
+        with b.independent(simplify(blocks), "block") as block:
+            first = b.let("first", block * together)
+            total = b.scratch("total", result.dtype, (together, outputs), "stack")
+            with b.nest((together, outputs), "k") as at:
+                total[at] = const(start, result.dtype)
+            done = 0
+            for walks in (WALKS, 1):
+                groups = (trees - done) // walks
+                if not groups:
+                    continue
+                with (
+                    b.loop(groups, "g") as g,
+                    b.loop(together, "r") as r,
+                    b.when(first + r < rows),
+                ):
+                    tree = b.let("tree", done + g * walks)
+                    at = [b.variable("at", cast(root[tree + t], i64)) for t in range(walks)]
+                    self._walk(b, x, nodes, at, first + r)
+                    for walk in at:
+                        with b.loop(outputs, "k") as k:
+                            total[r, k] = self._combined(total[r, k], weight[walk.value, k])
+                done += groups * walks
+            with b.loop(together, "r") as r, b.when(first + r < rows), b.loop(outputs, "k") as k:
+                y[first + r, k] = total[r, k]
         return b.finish()
+
+    def _walk(
+        self, b: LoopBuilder, x: Array, nodes: Sequence[Array], at: Sequence[Variable], row: Expr
+    ) -> None:
+        """Moves all walks of a row to their leaves."""
+        feature, limit, missing, to = nodes
+        moves = b.variable("moves", const(True))
+        with b.loop(-(-self.depth // STEPS), "s"), b.when(moves.value):
+            with b.loop(min(STEPS, self.depth), "d"):
+                for walk in at:
+                    node = b.let("node", walk.value)
+                    value = b.let("value", x[row, cast(feature[node], i64)])
+                    is_below = value <= limit[node]
+                    if self.has_missing:
+                        is_below = is_below | (call("isnan", value) & (missing[node] > 0))
+                    walk.value = cast(to[node], i64) + cast(is_below, i64)
+            ahead = [cast(to[walk.value], i64) != walk.value for walk in at]
+            moves.value = ir.any_of(*ahead)
 
     def _combined(self, a: Expr, b: Expr) -> Expr:
         if self.combine == "sum":
@@ -88,11 +124,10 @@ class TreeEnsemble(Op):
         return ir.minimum(a, b) if self.combine == "min" else ir.maximum(a, b)
 
     def reference(self, *inputs: np.ndarray) -> np.ndarray:
-        x, root, feature, limit, missing, yes, no, weight = inputs
+        x, root, feature, limit, missing, to, weight = inputs
         rows = np.arange(len(x))[:, None]
         node = np.broadcast_to(root, (len(x), len(root)))
         for _ in range(self.depth):
             value = x[rows, feature[node]]
-            is_yes = (value <= limit[node]) | (np.isnan(value) & (missing[node] > 0))
-            node = np.where(is_yes, yes[node], no[node])
+            node = to[node] + ((value <= limit[node]) | (np.isnan(value) & (missing[node] > 0)))
         return np.asarray(_COMBINE[self.combine](weight[node], axis=1), x.dtype)

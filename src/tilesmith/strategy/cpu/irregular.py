@@ -12,14 +12,14 @@ from dataclasses import replace
 
 from tilesmith.graph.nodes import Graph, Value
 from tilesmith.ir.dtypes import i64
-from tilesmith.ir.expr import Const, Expr, Load, Var, const, substitute
+from tilesmith.ir.expr import Const, Expr, Load, Var, const, free_vars, reads_memory, substitute
 from tilesmith.ir.layout import Layout
 from tilesmith.ir.loop_tables import ForKind
 from tilesmith.ir.simplify import simplify
-from tilesmith.ir.symbols import expected_size
+from tilesmith.ir.symbols import as_dim, expected_size
 from tilesmith.ir.target import Target
 from tilesmith.loop.nodes import Buffer, For, Func, If, Stmt, Store
-from tilesmith.loop.visit import map_stmt, rebuild, walk
+from tilesmith.loop.visit import children, map_stmt, rebuild, walk
 from tilesmith.strategy.group import constant_literals
 from tilesmith.te.rewrite import map_loads
 
@@ -63,10 +63,23 @@ def lower_irregular(body: Graph, target: Target, name: str) -> Func:
         return Func(name, (*memory.values(), *body.symbols), tuple(outputs.values()), nest)
     pairs = ((body.outputs[o], body.inputs[i]) for o, i in body.in_place)
     left = {v for pair in pairs for v in pair}  # of which little is used
-    size = sum(expected_size(v.type.shape) for v in memory if v not in left)
+    elements = sum(expected_size(v.type.shape) for v in memory if v not in left)
+    size = max(elements, _iterations(nest))
     lanes = target.vector_lanes(max(v.dtype.bytes for v in memory))
     mapped = _mapped(nest, size >= target.parallel_elements, lanes)
     return Func(name, (*memory.values(), *body.symbols), tuple(outputs.values()), mapped)
+
+
+def _iterations(stmt: Stmt) -> int:
+    """How often the bodies of innermost loops run.  A loop whose extent depends on other loops or
+    on data counts once.
+    """
+    inner = sum(map(_iterations, children(stmt)))
+    if not isinstance(stmt, For):
+        return inner
+    names = free_vars(stmt.extent)
+    is_known = not reads_memory(stmt.extent) and all(v.sizes is not None for v in names)
+    return max(inner, 1) * (expected_size([as_dim(stmt.extent)]) if is_known else 1)
 
 
 def _parameter(v: Value, name: str) -> Buffer:

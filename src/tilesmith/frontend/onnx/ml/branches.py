@@ -47,8 +47,8 @@ class Nodes:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """The table of nodes that `TreeEnsemble` walks, but for roots and weights.
+class Ways:
+    """The nodes with one kind of comparison.
 
     feature: i32[n], the feature that a node compares.
     limit: float[n], what it is compared with.
@@ -63,12 +63,26 @@ class Table:
     yes: np.ndarray
     no: np.ndarray
 
-    @property
-    def arrays(self) -> tuple[np.ndarray, ...]:
-        return self.feature, self.limit, self.missing, self.yes, self.no
+    def table(self, roots: np.ndarray) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+        """What `TreeEnsemble` walks (feature, limit, missing, next), its first rows being `roots`,
+        and the node that each row of the table stands for.
+
+        Both ways of a node lie side by side, so that one number leads to them.
+        """
+        own = np.arange(len(self.yes))
+        is_leaf = self.yes == own
+        ways = np.stack([self.no, self.yes], 1)[~is_leaf]
+        pairs, place = np.unique(ways, axis=0, return_inverse=True)
+        node = np.concatenate([roots, pairs.reshape(-1)])
+        first = np.zeros(len(own), np.int64)
+        first[~is_leaf] = len(roots) + 2 * place.reshape(-1)
+        ends = is_leaf[node]
+        to = np.where(ends, np.arange(len(node)), first[node])
+        limit = np.where(ends, self.limit.dtype.type(np.nan), self.limit[node])
+        return (self.feature[node], limit, self.missing[node], to.astype(np.int32)), node
 
 
-def table_of(nodes: Nodes) -> Table:
+def ways_of(nodes: Nodes) -> Ways:
     """The nodes with one kind of comparison; searches in sets add nodes at the end."""
     mode = nodes.mode
     is_leaf, is_swapped = mode == LEAF, (mode == GTE) | (mode == GT)
@@ -87,7 +101,7 @@ def table_of(nodes: Nodes) -> Table:
         return out
 
     found = added.values()
-    return Table(
+    return Ways(
         column(np.where(is_leaf, 0, nodes.feature).astype(np.int32), (s.feature for s in found)),
         column(np.where(is_leaf, 0, limit).astype(nodes.value.dtype), (s.limit for s in found)),
         column(
@@ -160,13 +174,13 @@ class _Search:
         build(0, len(targets), node)
 
 
-def depth_of(table: Table, roots: np.ndarray) -> int:
+def depth_of(ways: Ways, roots: np.ndarray) -> int:
     """The longest way from a root to a leaf, at least 1.  Raises ModelError if one never ends."""
     front, depth = np.unique(roots), 0
     while True:
-        front = front[table.yes[front] != front]
+        front = front[ways.yes[front] != front]
         if not len(front):
             return max(depth, 1)
-        front, depth = np.unique(np.concatenate([table.yes[front], table.no[front]])), depth + 1
-        if depth > len(table.yes):
+        front, depth = np.unique(np.concatenate([ways.yes[front], ways.no[front]])), depth + 1
+        if depth > len(ways.yes):
             raise ModelError("expected trees, found nodes that lie below themselves")

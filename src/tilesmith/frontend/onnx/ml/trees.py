@@ -177,15 +177,16 @@ def _combined(n: OnnxNode, x: Value, forest: _Forest, outputs: int, combine: str
     column = forest.column
     if len(column) and not 0 <= column.min() <= column.max() < outputs:
         n.bad(f"expected weights for outputs 0 to {outputs - 1}, found {column.max()}")
-    table = branches.table_of(nodes)
+    ways = branches.ways_of(nodes)
+    depth = branches.depth_of(ways, forest.roots)
     start = {"sum": 0.0, "min": np.inf, "max": -np.inf}[combine]
-    weights = np.full((len(table.yes), outputs), start, x.dtype.numpy)
+    weights = np.full((len(ways.yes), outputs), start, x.dtype.numpy)
     join = {"sum": np.add, "min": np.minimum, "max": np.maximum}[combine]
     join.at(weights, (forest.place, column), forest.weight)
-    depth = branches.depth_of(table, forest.roots)
-    op = TreeEnsemble(depth, bool(table.missing.any()), combine)
-    tables = (forest.roots.astype(np.int32), *table.arrays, weights)
-    return n.add(op, x, *map(n.const, tables))
+    table, node = ways.table(forest.roots)
+    op = TreeEnsemble(depth, bool(ways.missing.any()), combine)
+    roots = np.arange(len(forest.roots), dtype=np.int32)
+    return n.add(op, x, *map(n.const, (roots, *table, weights[node])))
 
 
 def _plus(n: OnnxNode, y: Value, base: np.ndarray) -> Value:
