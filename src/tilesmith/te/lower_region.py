@@ -149,13 +149,20 @@ def _region(
         covers = size == domain and lo is const(0) if rounded else size >= domain
         if covers:
             return whole
-    elif not rounded and size > (usual := max(expected(domain), 1)):
-        if size > _WIDEST * usual or (lo is const(0) and can_prove(hi + 1 >= domain, ctx)):
-            return whole
+    elif not rounded and _is_useless(size, lo, hi, domain, ctx):
+        return whole
     if slides:
         wider = (simplify(low, ctx) for low in _unclamped(lo))
         lo = next((low for low in wider if _most(low, hi, ctx) == size), lo)
     return Region(lo, size)
+
+
+def _is_useless(size: int, lo: Expr, hi: Expr, domain: Expr, ctx: Context) -> bool:
+    """True for a constant extent of `lo..hi` that is too far above what is expected."""
+    usual = max(expected(domain), 1)
+    if size <= usual:
+        return False
+    return size > _WIDEST * usual or (lo is const(0) and can_prove(hi + 1 >= domain, ctx))
 
 
 def _most(lo: Expr, hi: Expr, ctx: Context) -> int | None:
