@@ -87,9 +87,9 @@ def images(kind: str, **settings: Any) -> Made:
     import torch
     import transformers
 
-    config = getattr(transformers, f"{kind}Config")(image_size=64, **settings)
+    config = getattr(transformers, f"{kind}Config")(image_size=224, **settings)
     model = getattr(transformers, f"{kind}Model")(config).eval()
-    return model, {"pixel_values": torch.randn(1, 3, 64, 64)}
+    return model, {"pixel_values": torch.randn(1, 3, 224, 224)}
 
 
 def whisper() -> Made:

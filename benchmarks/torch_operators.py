@@ -10,14 +10,16 @@ compared with eager's within PyTorch's tolerances.  Counted apart:
 - a sample of an operator that leaves its result uninitialised: shape and type are compared;
 - a refused sample whose program draws random numbers.
 
-`--operators NAME,...` runs some; `--samples N` at most so many of each operator and type; `--page`
-writes docs/torch-operators.md, `--list` does without running samples.  Needs the package
-`expecttest`.  Exit status 1 below the bar.
+`--operators NAME,...` runs some; `--samples N` at most so many of each operator and type; `--core`
+those of core ATen alone; `--page` writes docs/torch-operators.md, `--list` does without running
+samples.  `--results FILE` keeps each entry's result there and runs only those that it lacks, so
+that a run may be stopped and go on.  Needs the package `expecttest`.  Exit status 1 below the bar.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -29,7 +31,7 @@ import children
 import tilesmith.frontend.aten  # noqa: F401  (registers the operators)
 from tilesmith.frontend.aten.refusals import reason_of
 from tilesmith.frontend.aten.registry import OPERATORS
-from torch_samples import APART, PASSED, Result, entries, run
+from torch_samples import APART, PASSED, Result, entries, run, shown_name
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "torch-operators.md"
 BAR = 0.97
@@ -124,26 +126,48 @@ def _failures(results: Sequence[Result]) -> list[str]:
     return lines
 
 
+class Kept:
+    """Results by name, also in a JSON file if there is one."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self.results: dict[str, Result] = {}
+        if path is not None and path.exists():
+            for r in json.loads(path.read_text(encoding="utf-8")):
+                overloads = frozenset(r.pop("overloads"))
+                self.results[r["name"]] = Result(**r, overloads=overloads)
+
+    def add(self, result: Result) -> None:
+        self.results[result.name] = result
+        if self._path is not None:
+            rows = [{**vars(r), "overloads": sorted(r.overloads)} for r in self.results.values()]
+            self._path.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--operators", default="", help="names in OpInfo, separated by commas")
     parser.add_argument("--samples", type=int, default=0, help="most samples per type; 0: all")
+    parser.add_argument("--core", action="store_true", help="only operators of core ATen")
+    parser.add_argument("--results", type=Path, help="a JSON file that keeps results")
     parser.add_argument("--page", action="store_true", help="write docs/torch-operators.md")
     parser.add_argument("--list", action="store_true", help="write the page without samples")
     given = parser.parse_args()
     if given.list:
         PAGE.write_text(page([]), encoding="utf-8")
         return 0
-    keys = entries([n for n in given.operators.split(",") if n])
+    keys = entries([n for n in given.operators.split(",") if n], beyond=not given.core)
+    kept = Kept(given.results)
+    waiting = [key for key in keys if shown_name(*key) not in kept.results]
 
     def of(key: tuple[str, str]) -> Result:
         return run(*key, given.samples)
 
-    results = []
-    for key, r in zip(keys, children.each(keys, of, SECONDS, MEMORY), strict=True):
+    for key, r in zip(waiting, children.each(waiting, of, SECONDS, MEMORY), strict=True):
         result = Result.died(key, r.reason) if isinstance(r, children.Died) else r
-        results.append(result)
+        kept.add(result)
         print(f"{result.name}: {result.counts} {result.reason}", flush=True)
+    results = [kept.results[shown_name(*key)] for key in keys]
     total = totals(results)
     passed, whole = counted(total)
     print(f"{passed} of {whole} samples pass ({passed / max(whole, 1):.1%}); {dict(total)}")

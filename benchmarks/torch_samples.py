@@ -111,7 +111,12 @@ class Result:
     @staticmethod
     def died(key: tuple[str, str], reason: str) -> Result:
         """An entry whose process ended."""
-        return Result(".".join(filter(None, key)), {CRASHED: 1}, reason)
+        return Result(shown_name(*key), {CRASHED: 1}, reason)
+
+
+def shown_name(name: str, variant: str) -> str:
+    """The name of an entry with its variant."""
+    return ".".join(filter(None, (name, variant)))
 
 
 @dataclass(frozen=True)
@@ -142,14 +147,17 @@ def _core_names() -> set[str]:
     }
 
 
-def entries(wanted: Sequence[str] = ()) -> list[tuple[str, str]]:
-    """Names and variants in OpInfo: of core ATen and `BEYOND`, or the wanted ones."""
+def entries(wanted: Sequence[str] = (), beyond: bool = True) -> list[tuple[str, str]]:
+    """Names and variants in OpInfo: of core ATen and `BEYOND`, or the wanted ones.
+
+    beyond: whether those of `BEYOND` are among them.
+    """
     from torch.testing._internal.common_methods_invocations import op_db
 
-    core, more = _core_names(), {*BEYOND.split()}
+    core, more = _core_names(), {*BEYOND.split()} if beyond else set[str]()
     found = []
     for info in op_db:
-        full = ".".join(filter(None, (info.name, info.variant_test_name)))
+        full = shown_name(info.name, info.variant_test_name)
         aten = {info.aten_name, info.name, info.name.removeprefix("nn.functional.")}
         if {full, info.name} & {*wanted} if wanted else aten & core or full in more:
             found.append((info.name, info.variant_test_name))
@@ -179,7 +187,7 @@ def run(name: str, variant: str, most: int) -> Result:
             overloads |= outcome.overloads
             if outcome.kind != PASSED and outcome.kind not in APART and not reason:
                 reason = f"{dtype}: {outcome.reason}"
-    shown = ".".join(filter(None, (name, variant)))
+    shown = shown_name(name, variant)
     return Result(shown, dict(counts), " ".join(reason.split())[:300], overloads)
 
 

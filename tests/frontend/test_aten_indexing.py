@@ -42,6 +42,36 @@ def test_writes():
     check(writes, x, i, v, j)
 
 
+def test_empty_indices_of_any_rank():
+    x, v = torch.randn(5, 4), torch.randn(5)
+    line, rows = torch.zeros(0, dtype=torch.int64), torch.zeros(2, 0, dtype=torch.int64)
+
+    def nothing(x, v, line, rows):
+        return (
+            x.gather(0, line), v.gather(0, rows), x.scatter(0, line, 1.0), x.scatter(0, line, x),
+            x.scatter_add(1, line, x), x.scatter_reduce(0, line, x, "mean"), x.take(rows),
+            (x > 0).scatter_add(0, line, x > 1),
+        )  # fmt: skip
+
+    check(nothing, x, v, line, rows)
+
+
+@pytest.mark.parametrize("order", [2.0, 1.0])
+def test_rows_of_a_table_become_shorter(order):
+    table, ids = torch.randn(6, 4) * 2, torch.tensor([[1, 3], [1, 5]])
+
+    def limited(table, ids):
+        table = table.clone()
+        return F.embedding(ids, table, max_norm=2.0, norm_type=order), table
+
+    check(limited, table, ids)
+
+
+def test_products_of_bools():
+    x = torch.rand(3, 5) > 0.2
+    check(lambda x: (x.prod(1, dtype=torch.bool), x.prod(0), (x * 3).prod(1, dtype=torch.bool)), x)
+
+
 def test_order():
     x = torch.randn(3, 7)
     check(lambda x: (*x.topk(3), *x.sort(0, descending=True), x.argsort(), (x > 0).sort(1)[0]), x)

@@ -165,3 +165,22 @@ def test_a_network_learns_as_in_eager_mode(monkeypatch):
     wanted = example.trained(eager, batches)
     assert example.trained(mine, batches) == pytest.approx(wanted, abs=1e-3)
     assert wanted[-1] != pytest.approx(wanted[0], abs=1e-3)
+
+
+def test_autocast_in_training():
+    """Statistics of batch norm are saved for the backward graph in the type that PyTorch traced."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten())
+    model.append(nn.Linear(8 * 16, 4))
+    eager, x = copy.deepcopy(model), torch.randn(4, 3, 6, 6)
+    options = {"threads": 1, "fallback": "error"}
+    compiled = torch.compile(model, backend=ts.torch.backend, options=options)
+    for f in (compiled, eager):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = f(x).float().square().mean()
+        loss.backward()
+    for found, wanted in zip(model.parameters(), eager.parameters(), strict=True):
+        torch.testing.assert_close(found.grad, wanted.grad, rtol=0.05, atol=0.02)
+    for found, wanted in zip(model.buffers(), eager.buffers(), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=0.01, atol=0.01)

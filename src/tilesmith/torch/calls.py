@@ -16,6 +16,8 @@ from tilesmith.frontend.torch.traced import Read
 from tilesmith.runtime.addresses import Addressed
 from tilesmith.runtime.arrays import to_torch
 
+from .fakes import torch_type
+
 _address = torch.Tensor.data_ptr
 _empty: Callable[..., torch.Tensor] = attrgetter("_dynamo.guards._empty_strided_cpu")(torch._C)
 """Takes a third of the time of `torch.empty`; PyTorch's stubs don't know it."""
@@ -39,13 +41,12 @@ class Native:
         self._orders = [
             (i, read.orders[name]) for i, name in enumerate(read.inputs) if name in read.orders
         ]
-        traced = {n.name: n.meta["val"] for n in outputs}
         self._returned = [
             (i, _inverse(read.orders[n.name]))
             for i, n in enumerate(outputs)
             if n.name in read.orders
         ]
-        self.rooms = [_room(s, traced[s.name]) for s in exe.outputs]
+        self.rooms = [_room(s) for s in exe.outputs]
         self._is_open = bool(exe.program.symbols)
         self._by_address = exe.takes_addresses
         self._scalars = [i for i, s in enumerate(exe.inputs) if not s.shape]
@@ -88,11 +89,11 @@ def _inverse(order: Sequence[int]) -> list[int]:
     return sorted(range(len(order)), key=order.__getitem__)
 
 
-def _room(spec: Any, traced: Any) -> Callable[..., Any]:
+def _room(spec: Any) -> Callable[..., Any]:
     """Makes a tensor in row-major order for a result: of its shape, or of the one given where its
     own is open.
     """
-    dtype = traced.dtype if isinstance(traced, torch.Tensor) else torch.int64
+    dtype = torch_type(spec.dtype)
     if not spec.is_static:
         return lambda shape: torch.empty(shape, dtype=dtype)
     shape, strides = spec.static_shape, torch.empty(spec.static_shape, device="meta").stride()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from tilesmith.frontend.aten.node import AtenNode
+from tilesmith.frontend.aten.reductions import vector_norm
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
 from tilesmith.ir.dtypes import i64
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import gather, scan, scatter, slicing
+
+_ROOM = 1e-7
+"""What ATen adds to a norm before it divides by it."""
 
 _SUM, _MEAN, _MAX = range(3)
 """Modes of bags, by ATen's numbers."""
@@ -24,6 +28,21 @@ def embedding(
     sparse: bool = False,
 ) -> Value:
     return n.add(gather.Gather(0), weight, indices)
+
+
+@aten_op("aten.embedding_renorm.default")
+def embedding_renorm(
+    n: AtenNode, self: Value, indices: Value, max_norm: float, norm_type: float
+) -> Value:
+    """The table, in which the rows at `indices` have a norm of at most `max_norm`."""
+    places = n.reshape(n.cast(indices, i64), (extents.product(indices.type.shape), 1))
+    rows = n.add(gather.GatherNd(), self, places)
+    norms = vector_norm(n, rows, norm_type, -1, keepdim=True)
+    limit, room = n.tensor(max_norm, self.dtype), n.tensor(_ROOM, self.dtype)
+    scale = n.add(ew.Div(), limit, n.add(ew.Add(), norms, room))
+    is_long = n.add(ew.Greater(), norms, limit)
+    rows = n.add(ew.Where(), is_long, n.add(ew.Mul(), rows, scale), rows)
+    return n.add(scatter.ScatterNd(), self, places, rows)
 
 
 @aten_op("aten._embedding_bag.default", "aten._embedding_bag_forward_only.default")

@@ -28,8 +28,11 @@ def index_select(n: AtenNode, self: Value, dim: int, index: Value) -> Value:
 
 @aten_op("aten.gather.default")
 def gather_(n: AtenNode, self: Value, dim: int, index: Value, sparse_grad: bool = False) -> Value:
-    """`self[..., index[...], ...]`; the index may be shorter along other axes too."""
-    if not self.type.rank or not index.type.rank:
+    """`self[..., index[...], ...]`; the index may be shorter along other axes too.
+
+    An empty index may have another rank than `self`.
+    """
+    if not self.type.rank or not index.type.rank or 0 in index.type.shape:
         flat = n.add(gather.Gather(0), n.reshape(self, (-1,)), n.reshape(index, (-1,)))
         return n.reshape(flat, index.type.shape)
     return n.add(gather.GatherElements(n.axis(dim, self.type.rank)), self, index)

@@ -13,7 +13,7 @@ from tilesmith.frontend.aten.promotion import Number
 from tilesmith.frontend.aten.registry import aten_op
 from tilesmith.graph.nodes import Value
 from tilesmith.ir import extents
-from tilesmith.ir.dtypes import DType, i32, i64
+from tilesmith.ir.dtypes import DType, i32, i64, u8
 from tilesmith.ops import elementwise as ew
 from tilesmith.ops import reduce, scan
 from tilesmith.ops.base import Op
@@ -79,6 +79,9 @@ def prod_of_all(n: AtenNode, self: Value, dtype: DType | None = None) -> Value:
 def prod(
     n: AtenNode, self: Value, dim: Axes = None, keepdim: bool = False, dtype: DType | None = None
 ) -> Value:
+    if dtype is not None and dtype.is_bool:
+        bits = n.cast(n.truth(self), u8)
+        return n.truth(reduced(n, bits, dim, keepdim, reduce.ReduceProd))
     return reduced(n, _wide(n, self, dtype), dim, keepdim, reduce.ReduceProd)
 
 

@@ -30,6 +30,8 @@ _REDUCTIONS = {
 def _scattered(
     n: AtenNode, self: Value, dim: int, index: Value, src: Value, reduction: str = "none"
 ) -> Value:
+    if 0 in index.type.shape:  # of any rank
+        return self
     shape, dtype = self.type.shape, self.dtype
     if dtype.is_bool and reduction != "none":  # a sum of bools is `or`, a product is `and`
         self, src = n.cast(self, u8), n.cast(src, u8)

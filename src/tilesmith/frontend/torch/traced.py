@@ -169,12 +169,16 @@ class _Reader:
         return self._input(name, held, sizes)
 
     def _arranged(self, node: AtenNode, of: Any, value: Any) -> Value:
-        """An output with its axes as PyTorch would have them in memory."""
+        """An output with its type and axes as PyTorch would have them in memory."""
         if value is None or value is FAILED:
             return node.const(0)  # `problems` is not empty, and the graph will not be used
-        value = node.tensor(value)
         held = of.meta["val"]
-        order = None if is_symbolic(held) else memory_order(held)
+        if is_symbolic(held):
+            return node.tensor(value)
+        # PyTorch's traced type is what readers of the result expect, also where its kernel has
+        # another one: statistics of batch norms under autocast.
+        value = node.cast(node.tensor(value), element_type(held.dtype))
+        order = memory_order(held)
         if order is None or order == tuple(range(len(order))):
             return value
         self.orders[of.name] = order
