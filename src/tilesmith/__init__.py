@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tilesmith.ops.base import Op
     from tilesmith.quantisation.entry import quantize
     from tilesmith.runtime.executable import Executable
+    from tilesmith.runtime.instance import Instance
     from tilesmith.support.errors import (
         AccuracyError,
         DeviceError,
@@ -57,6 +58,7 @@ __all__ = [
     "Executable",
     "ExpressionError",
     "Graph",
+    "Instance",
     "InternalError",
     "ModelError",
     "Op",
@@ -101,6 +103,7 @@ __getattr__, __dir__ = exports(
         "tilesmith.ops.base": ["Op"],
         "tilesmith.quantisation.entry": ["quantize"],
         "tilesmith.runtime.executable": ["Executable"],
+        "tilesmith.runtime.instance": ["Instance"],
         "tilesmith.support.errors": [
             "AccuracyError",
             "DeviceError",

@@ -125,6 +125,120 @@ static void runs(void) {
     free(arena);
 }
 
+static struct tilesmith_instance *made(void) {
+    struct tilesmith_instance *instance;
+    CHECK(hostile_instance_create(model, extents, &instance) == TILESMITH_OK);
+    return instance;
+}
+
+static void instances(void) {
+    struct tilesmith_instance *instance;
+    int64_t none[1] = {0}, wild[1] = {INT64_MIN}, shapes[3], bytes;
+    char text[256];
+    void *found;
+    CHECK(hostile_input_sizes(model, extents, shapes) == TILESMITH_OK);
+    CHECK(shapes[0] == 64 && shapes[1] == 16 && shapes[2] == 2);
+    CHECK(hostile_input_sizes(NULL, extents, shapes) == TILESMITH_ARGUMENT);
+    CHECK(hostile_input_sizes(model, extents, NULL) == TILESMITH_ARGUMENT);
+    CHECK(hostile_input_sizes(model, wild, shapes) == TILESMITH_SIZES);
+    CHECK(hostile_instance_create(model, extents, NULL) == TILESMITH_ARGUMENT);
+    CHECK(hostile_instance_create(NULL, extents, &instance) == TILESMITH_ARGUMENT && !instance);
+    CHECK(hostile_instance_create(model, NULL, &instance) == TILESMITH_ARGUMENT && !instance);
+    CHECK(hostile_instance_create(model, none, &instance) == TILESMITH_SIZES && !instance);
+    CHECK(hostile_instance_create(model, wild, &instance) == TILESMITH_SIZES && !instance);
+    instance = made();
+    CHECK(hostile_instance_error(instance, TILESMITH_ASSERTION, text, sizeof text) == (int64_t)strlen(text));
+    CHECK(hostile_instance_run(instance) == TILESMITH_ARGUMENT); /* nothing is bound */
+    CHECK(hostile_set_input(NULL, 0, x, sizeof x) == TILESMITH_ARGUMENT);
+    CHECK(hostile_set_input(instance, -1, x, sizeof x) == TILESMITH_ARGUMENT);
+    CHECK(hostile_set_input(instance, 2, x, sizeof x) == TILESMITH_ARGUMENT);
+    CHECK(hostile_set_input(instance, 0, x, sizeof x - 4) == TILESMITH_ARGUMENT);
+    CHECK(hostile_set_input(instance, 0, x, -1) == TILESMITH_ARGUMENT);
+    CHECK(hostile_set_input(instance, 0, (char *)x + 2, sizeof x) == TILESMITH_ARGUMENT);
+    CHECK(hostile_set_input(instance, 0, x, sizeof x) == TILESMITH_OK);
+    CHECK(hostile_instance_run(instance) == TILESMITH_ARGUMENT); /* one is missing */
+    CHECK(hostile_set_input(instance, 1, indices, sizeof indices) == TILESMITH_OK);
+    CHECK(hostile_set_output(NULL, 0, y, sizeof y) == TILESMITH_ARGUMENT);
+    CHECK(hostile_set_output(instance, 2, y, sizeof y) == TILESMITH_ARGUMENT);
+    CHECK(hostile_set_output(instance, 0, y, sizeof y + 4) == TILESMITH_ARGUMENT);
+    CHECK(hostile_set_output(instance, 0, (char *)y + 1, sizeof y) == TILESMITH_ARGUMENT);
+    CHECK(hostile_get_output(NULL, 0, &found, &bytes) == TILESMITH_ARGUMENT);
+    CHECK(hostile_get_output(instance, 2, &found, &bytes) == TILESMITH_ARGUMENT);
+    CHECK(hostile_get_output(instance, INT64_MIN, &found, &bytes) == TILESMITH_ARGUMENT);
+    CHECK(hostile_get_output(instance, 0, NULL, &bytes) == TILESMITH_ARGUMENT);
+    CHECK(hostile_instance_run(NULL) == TILESMITH_ARGUMENT);
+    CHECK(hostile_submit(NULL, NULL, NULL) == TILESMITH_ARGUMENT && hostile_wait(NULL) == TILESMITH_ARGUMENT);
+    indices[1] = -6;
+    int32_t code = hostile_instance_run(instance);
+    CHECK(code == TILESMITH_ASSERTION);
+    CHECK(hostile_instance_error(instance, code, text, sizeof text) == (int64_t)strlen(text));
+    CHECK(strstr(text, "expected indices from -5 to 4, found -6 at position 1"));
+    CHECK(hostile_submit(instance, NULL, NULL) == TILESMITH_OK);
+    CHECK(hostile_wait(instance) == TILESMITH_ASSERTION);
+    indices[1] = 4;
+    CHECK(hostile_instance_error(NULL, code, NULL, 0) > 0);
+    CHECK(hostile_instance_run(instance) == TILESMITH_OK);
+    CHECK(hostile_get_output(instance, 1, &found, &bytes) == TILESMITH_OK);
+    CHECK(found != z && bytes == sizeof z && !memcmp(found, expected, sizeof z));
+    memset(z, 0, sizeof z);
+    CHECK(hostile_set_output(instance, 1, z, sizeof z) == TILESMITH_OK);
+    CHECK(hostile_instance_run(instance) == TILESMITH_OK && !memcmp(z, expected, sizeof z));
+    CHECK(hostile_get_output(instance, 1, &found, NULL) == TILESMITH_OK && found == z);
+    CHECK(hostile_set_output(instance, 1, NULL, 0) == TILESMITH_OK);
+    CHECK(hostile_get_output(instance, 1, &found, NULL) == TILESMITH_OK && found != z);
+    CHECK(hostile_set_input(instance, 0, NULL, 0) == TILESMITH_OK);
+    CHECK(hostile_instance_run(instance) == TILESMITH_ARGUMENT);
+    hostile_instance_destroy(instance);
+    hostile_instance_destroy(NULL);
+}
+
+/* Runs that submit the next one. */
+struct chain {
+    pthread_mutex_t gate; /* held by whoever keeps callbacks from going on */
+    int left, wrong;
+};
+
+static void again(struct tilesmith_instance *instance, int32_t code, void *user) {
+    struct chain *chain = user;
+    void *found;
+    pthread_mutex_lock(&chain->gate);
+    chain->wrong += code != TILESMITH_OK || hostile_get_output(instance, 1, &found, NULL) != TILESMITH_OK ||
+                    memcmp(found, expected, sizeof expected) || hostile_wait(instance) != TILESMITH_BUSY;
+    chain->wrong += --chain->left > 0 && hostile_submit(instance, again, chain) != TILESMITH_OK;
+    pthread_mutex_unlock(&chain->gate);
+}
+
+static void submissions(void) {
+    struct tilesmith_instance *several[3];
+    struct chain chains[3];
+    void *found;
+    for (int i = 0; i < 3; i++) {
+        several[i] = made();
+        CHECK(hostile_wait(several[i]) == TILESMITH_OK); /* nothing is under way */
+        chains[i] = (struct chain){PTHREAD_MUTEX_INITIALIZER, 50, 0};
+        CHECK(hostile_set_input(several[i], 0, x, sizeof x) == TILESMITH_OK);
+        CHECK(hostile_set_input(several[i], 1, indices, sizeof indices) == TILESMITH_OK);
+        pthread_mutex_lock(&chains[i].gate); /* the first run can't be over before this is opened */
+        CHECK(hostile_submit(several[i], again, &chains[i]) == TILESMITH_OK);
+        CHECK(hostile_submit(several[i], again, &chains[i]) == TILESMITH_BUSY);
+        CHECK(hostile_set_input(several[i], 0, x, sizeof x) == TILESMITH_BUSY);
+        CHECK(hostile_set_output(several[i], 1, z, sizeof z) == TILESMITH_BUSY);
+        CHECK(hostile_get_output(several[i], 1, &found, NULL) == TILESMITH_BUSY);
+        CHECK(hostile_instance_run(several[i]) == TILESMITH_BUSY);
+    }
+    for (int i = 0; i < 3; i++)
+        pthread_mutex_unlock(&chains[i].gate);
+    for (int i = 0; i < 3; i++) {
+        CHECK(hostile_wait(several[i]) == TILESMITH_OK);
+        CHECK(chains[i].left == 0 && chains[i].wrong == 0);
+    }
+    chains[0].left = 1;
+    CHECK(hostile_submit(several[0], again, &chains[0]) == TILESMITH_OK);
+    for (int i = 0; i < 3; i++)
+        hostile_instance_destroy(several[i]); /* waits for what is under way */
+    CHECK(chains[0].left == 0 && chains[0].wrong == 0);
+}
+
 int main(int argc, char **argv) {
     pthread_t others[3];
     CHECK(argc == 5);
@@ -132,6 +246,8 @@ int main(int argc, char **argv) {
         x[i] = (float)(i % 7);
     creation(argv + 1);
     runs();
+    instances();
+    submissions();
     for (int i = 0; i < 3; i++)
         CHECK(!pthread_create(&others[i], NULL, many_runs, NULL));
     for (int i = 0; i < 3; i++)

@@ -111,10 +111,12 @@ def test_linkers_see_the_functions_of_the_header_and_only_the_c_library_is_neede
     tmp_path: Path,
 ) -> None:
     made = ts.compile(model()).export(tmp_path, "small")
-    verbs = ("abi", "arena_bytes", "create", "description", "destroy", "error", "run", "sizes")
-    assert symbols(made.library, "-D", "--defined-only") == {
-        f"small_{v}" for v in (*verbs, "version")
-    }
+    verbs = (
+        "abi", "arena_bytes", "create", "description", "destroy", "error", "get_output",
+        "input_sizes", "instance_create", "instance_destroy", "instance_error", "instance_run",
+        "run", "set_input", "set_output", "sizes", "submit", "version", "wait",
+    )  # fmt: skip
+    assert symbols(made.library, "-D", "--defined-only") == {f"small_{v}" for v in verbs}
     needed = {n for n in symbols(made.library, "-D", "--undefined-only") if "GLIBC" not in n}
     assert needed <= {"_ITM_deregisterTMCloneTable", "_ITM_registerTMCloneTable", "__gmon_start__"}
 
@@ -153,7 +155,8 @@ def test_misuse_is_an_error_code_and_runs_share_a_model(tmp_path: Path) -> None:
     run(
         "gcc", *WARNINGS, "-g", "-O1", "-fsanitize=address,undefined",
         "-fno-sanitize-recover=undefined", f"-I{tmp_path}/include", HERE / "hostile.c",
-        runtime / "library" / "model.c", made.library, "-lm", "-pthread", "-o", program,
+        runtime / "library" / "model.c", runtime / "library" / "instance.c", made.library, "-lm",
+        "-pthread", "-o", program,
     )  # fmt: skip
     files = (made.weights, tmp_path / "cut", other.weights, tmp_path / "changed")
     assert run(program, *files) == "ok\n"

@@ -246,7 +246,7 @@ def _objects(
     tables.write_text("\n".join((*names, text)), encoding="utf-8")
     own = scratch / f"{name}_tables.o"
     tools.compile(tables, own, f"-I{include}")
-    parts = ("library/model.c", "pool.c")
+    parts = ("library/model.c", "library/instance.c", "pool.c")
     return [
         own,
         *program_objects(programs, name, places, scratch, tools),

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #endif
 
+#include "processor.h"
 #include "tilesmith_model.h"
 
 #include <stdio.h>
@@ -38,98 +39,6 @@ struct record {
 static int64_t round_up(int64_t bytes) { return (bytes + TILESMITH_ALIGNMENT - 1) & -(int64_t)TILESMITH_ALIGNMENT; }
 
 static int is_aligned(const void *address, int64_t to) { return (uintptr_t)address % (uintptr_t)to == 0; }
-
-/* Processors. */
-
-#if defined(__x86_64__) || defined(__i386__)
-#include <cpuid.h>
-
-enum { EAX, EBX, ECX, EDX };
-/* Parts of the processor's state that the operating system must save, as bits of XCR0. */
-enum { NO_STATE = 0, YMM = 0x6, ZMM = 0xE6, TILES = 0x60000 };
-
-struct feature {
-    const char *name;
-    uint32_t leaf, subleaf;
-    int where;
-    int bit;
-    uint64_t state;
-};
-
-/* Where `cpuid` reports what generated code may use (Intel's and AMD's manuals).  Others are part of x86-64, or no
- * instruction that LLVM chooses by itself. */
-static const struct feature FEATURES[] = {
-    {"sse3", 1, 0, ECX, 0, NO_STATE},         {"ssse3", 1, 0, ECX, 9, NO_STATE},
-    {"fma", 1, 0, ECX, 12, YMM},              {"cx16", 1, 0, ECX, 13, NO_STATE},
-    {"sse4.1", 1, 0, ECX, 19, NO_STATE},      {"sse4.2", 1, 0, ECX, 20, NO_STATE},
-    {"movbe", 1, 0, ECX, 22, NO_STATE},       {"popcnt", 1, 0, ECX, 23, NO_STATE},
-    {"avx", 1, 0, ECX, 28, YMM},              {"f16c", 1, 0, ECX, 29, YMM},
-    {"bmi", 7, 0, EBX, 3, NO_STATE},          {"avx2", 7, 0, EBX, 5, YMM},
-    {"bmi2", 7, 0, EBX, 8, NO_STATE},         {"avx512f", 7, 0, EBX, 16, ZMM},
-    {"avx512dq", 7, 0, EBX, 17, ZMM},         {"adx", 7, 0, EBX, 19, NO_STATE},
-    {"avx512ifma", 7, 0, EBX, 21, ZMM},       {"avx512cd", 7, 0, EBX, 28, ZMM},
-    {"avx512bw", 7, 0, EBX, 30, ZMM},         {"avx512vl", 7, 0, EBX, 31, ZMM},
-    {"avx512vbmi", 7, 0, ECX, 1, ZMM},        {"avx512vbmi2", 7, 0, ECX, 6, ZMM},
-    {"gfni", 7, 0, ECX, 8, NO_STATE},         {"avx512vnni", 7, 0, ECX, 11, ZMM},
-    {"avx512bitalg", 7, 0, ECX, 12, ZMM},     {"avx512vpopcntdq", 7, 0, ECX, 14, ZMM},
-    {"amx-bf16", 7, 0, EDX, 22, TILES},       {"avx512fp16", 7, 0, EDX, 23, ZMM},
-    {"amx-tile", 7, 0, EDX, 24, TILES},       {"amx-int8", 7, 0, EDX, 25, TILES},
-    {"avxvnni", 7, 1, EAX, 4, YMM},           {"avx512bf16", 7, 1, EAX, 5, ZMM},
-    {"amx-fp16", 7, 1, EAX, 21, TILES},       {"avxvnniint8", 7, 1, EDX, 4, YMM},
-    {"lzcnt", 0x80000001, 0, ECX, 5, NO_STATE}, {"sse4a", 0x80000001, 0, ECX, 6, NO_STATE},
-};
-
-static uint64_t saved_states(void) {
-    uint32_t r[4], low, high;
-    if (!__get_cpuid(1, &r[EAX], &r[EBX], &r[ECX], &r[EDX]) || !(r[ECX] >> 27 & 1))
-        return 0;
-    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    return (uint64_t)high << 32 | low;
-}
-
-static int has_feature(const char *name) {
-    for (size_t i = 0; i < sizeof FEATURES / sizeof *FEATURES; i++) {
-        const struct feature *f = &FEATURES[i];
-        uint32_t r[4];
-        if (strcmp(f->name, name))
-            continue;
-        if (!__get_cpuid_count(f->leaf, f->subleaf, &r[EAX], &r[EBX], &r[ECX], &r[EDX]) || !(r[f->where] >> f->bit & 1))
-            return 0;
-        return (saved_states() & f->state) == f->state;
-    }
-    return 1;
-}
-#else
-/* Elsewhere the loader of the operating system decides what a library is for. */
-static int has_feature(const char *name) {
-    (void)name;
-    return 1;
-}
-#endif
-
-#if defined(__x86_64__) && defined(__linux__)
-#include <sys/syscall.h>
-/* Linux gives tiles to processes that asked for them. */
-static int has_permission(const struct tilesmith_program *program) {
-    const long request = 0x1023, tile_data = 18; /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
-    for (const char *const *name = program->features; *name; name++)
-        if (!strcmp(*name, "amx-tile"))
-            return syscall(SYS_arch_prctl, request, tile_data) == 0;
-    return 1;
-}
-#else
-static int has_permission(const struct tilesmith_program *program) {
-    (void)program;
-    return 1;
-}
-#endif
-
-static int runs_here(const struct tilesmith_program *program) {
-    for (const char *const *name = program->features; *name; name++)
-        if (!has_feature(*name))
-            return 0;
-    return has_permission(program);
-}
 
 /* Weights. */
 
@@ -233,10 +142,12 @@ static int find_constants(struct tilesmith_model *model, const struct tilesmith_
 
 static int fill_in(struct tilesmith_model *model, const struct tilesmith_options *options) {
     const struct tilesmith_description *d = model->description;
+    struct processor processor;
     int64_t i = 0;
     if (options->threads < 0 || options->threads > TILESMITH_MOST_THREADS)
         return TILESMITH_ARGUMENT;
-    while (i < d->program_count && !runs_here(&d->programs[i]))
+    ask(&processor);
+    while (i < d->program_count && !runs_here(&processor, &d->programs[i]))
         i++;
     if (i == d->program_count)
         return TILESMITH_CPU;
@@ -323,6 +234,28 @@ int32_t tilesmith_model_sizes(const struct tilesmith_model *model, const int64_t
     return code;
 }
 
+int32_t tilesmith_model_input_sizes(const struct tilesmith_model *model, const int64_t *extents, int64_t *shapes) {
+    int64_t values[MOST_VALUES];
+    int32_t code;
+    if (!model || !shapes)
+        return TILESMITH_ARGUMENT;
+    const struct tilesmith_description *d = model->description;
+    int64_t next = 2;
+    code = sizes_of(model, extents, values);
+    for (int64_t o = 0; o < d->output_count; o++)
+        next += d->outputs[o].rank;
+    for (int64_t i = 0; !code && i < d->input_count; i++)
+        for (int64_t axis = 0; axis < d->inputs[i].rank; axis++) {
+            int64_t n = d->inputs[i].shape[axis];
+            *shapes++ = n >= 0 ? n : n == INT64_MIN ? values[next++] : extents[-1 - n];
+        }
+    return code;
+}
+
+const struct tilesmith_description *tilesmith_model_description(const struct tilesmith_model *model) {
+    return model ? model->description : NULL;
+}
+
 /* Whether all addresses that a run uses are there and aligned to their elements. */
 static int are_usable(const struct tilesmith_tensor *tensors, int64_t count, const void *const *addresses) {
     if (count && !addresses)
@@ -396,6 +329,7 @@ static const char *meaning(int32_t code) {
         return "the weights can't be read, are damaged, or belong to another model: expected the file that was written "
                "with this library, in options.weights";
     case TILESMITH_NO_MEMORY: return "the system has no memory";
+    case TILESMITH_BUSY: return "a submitted run of this instance is under way: wait for it first";
     default: return "the run failed";
     }
 }

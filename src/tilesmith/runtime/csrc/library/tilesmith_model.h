@@ -7,7 +7,16 @@
  *     if (NAME_run(model, NULL, inputs, outputs, arena)) ...
  *     NAME_destroy(model);
  *
- * Memory.  Only `create` allocates.  A run uses the arena that its caller gives, and nothing else.
+ * Or with an instance, which keeps an arena, outputs, and what is bound to it:
+ *
+ *     struct tilesmith_instance *instance;
+ *     if (NAME_instance_create(model, NULL, &instance)) ...
+ *     if (NAME_set_input(instance, 0, image, sizeof image) || NAME_instance_run(instance)) ...
+ *     if (NAME_get_output(instance, 0, &classes, &bytes)) ...
+ *     NAME_instance_destroy(instance);
+ *
+ * Memory.  Only `create`, `instance_create` and the first `submit` allocate.  A run uses the arena that its caller
+ * gives, or that of the instance.
  *
  * Threads.  A model does not change after `create`: any number of runs may use it at once, each with an arena of its
  * own.  There is no other state, except the workers of tilesmith_pool_for, which all models of a library share.
@@ -30,7 +39,8 @@ enum tilesmith_model_code {
     TILESMITH_ARGUMENT = 16, /* NULL, an address that is not aligned, memory that overlaps, or a number out of range */
     TILESMITH_CPU = 17,      /* this processor lacks instructions that every version of the code needs */
     TILESMITH_WEIGHTS = 18,  /* the weights can't be read, are damaged, or belong to another model */
-    TILESMITH_NO_MEMORY = 19 /* the system has none */
+    TILESMITH_NO_MEMORY = 19, /* the system has none */
+    TILESMITH_BUSY = 20       /* a run of the instance is under way */
 };
 
 /* An input or output. */
@@ -110,6 +120,12 @@ int64_t tilesmith_model_arena_bytes(const struct tilesmith_model *model, const i
 /* The extents of all outputs, one after the other.  Returns a code. */
 int32_t tilesmith_model_sizes(const struct tilesmith_model *model, const int64_t *extents, int64_t *shapes);
 
+/* The same of all inputs. */
+int32_t tilesmith_model_input_sizes(const struct tilesmith_model *model, const int64_t *extents, int64_t *shapes);
+
+/* What the model was made of; NULL for NULL. */
+const struct tilesmith_description *tilesmith_model_description(const struct tilesmith_model *model);
+
 /* Run the model once.  Returns a code; after a failure the outputs hold nothing of use.
  * inputs, outputs: dense row-major tensors in order, aligned to their elements.  An output that lives in an input is
  *     written there, and its own address is not used.
@@ -125,6 +141,50 @@ int32_t tilesmith_model_run_on(const struct tilesmith_model *model, const int64_
  * `text`, of `size` bytes with the final 0.  Returns the length that the whole text has. */
 int64_t tilesmith_model_error(const struct tilesmith_model *model, int32_t code, const void *arena, char *text,
                               int64_t size);
+
+/* Instances: runs of a model with bound inputs and outputs.  All instances of a model share its code and weights.  Any
+ * number of instances may run at once; one instance belongs to one thread at a time. */
+struct tilesmith_instance;
+
+/* Make an instance, with an arena and memory for the outputs.  On failure `*instance` is NULL.
+ * model: must outlive the instance.
+ * extents: a number for each symbol, which the instance keeps; NULL for a model without symbols. */
+int32_t tilesmith_instance_create(const struct tilesmith_model *model, const int64_t *extents,
+                                  struct tilesmith_instance **instance);
+
+/* Waits for a run that is under way.  NULL is ignored.  Not from a callback of the instance. */
+void tilesmith_instance_destroy(struct tilesmith_instance *instance);
+
+/* Bind an input: later runs read `data`, which is not copied.
+ * data: a dense row-major tensor aligned to its elements; NULL unbinds the input.
+ * bytes: its size, which must be that of the input. */
+int32_t tilesmith_instance_set_input(struct tilesmith_instance *instance, int64_t index, const void *data, int64_t bytes);
+
+/* Bind an output: later runs write to `data` in place of the instance's own memory, which NULL brings back.  An output
+ * that lives in an input has the memory that is bound there, and can't be bound. */
+int32_t tilesmith_instance_set_output(struct tilesmith_instance *instance, int64_t index, void *data, int64_t bytes);
+
+/* Where an output is, and its size.  Its contents are those of the last run. */
+int32_t tilesmith_instance_get_output(const struct tilesmith_instance *instance, int64_t index, void **data,
+                                      int64_t *bytes);
+
+/* Run the model on what is bound.  Returns a code. */
+int32_t tilesmith_instance_run(struct tilesmith_instance *instance);
+
+/* Called when a submitted run is done, with its code, by the thread that ran it.  It may submit the next run and bind
+ * what that uses. */
+typedef void (*tilesmith_done_fn)(struct tilesmith_instance *instance, int32_t code, void *user);
+
+/* Run the model on a thread of the instance, which the first call starts, and return at once.  TILESMITH_BUSY while a
+ * run is under way, as set_input, set_output, get_output and run are then.
+ * done: called after the run; may be NULL. */
+int32_t tilesmith_instance_submit(struct tilesmith_instance *instance, tilesmith_done_fn done, void *user);
+
+/* Wait until no submitted run is under way and its callback has returned.  Returns the code of the last run. */
+int32_t tilesmith_instance_wait(struct tilesmith_instance *instance);
+
+/* tilesmith_model_error for the last run of an instance. */
+int64_t tilesmith_instance_error(const struct tilesmith_instance *instance, int32_t code, char *text, int64_t size);
 
 /* A checksum of weights: a sum of 64-bit words, each multiplied by an odd number of its position. */
 uint64_t tilesmith_sum(const void *data, int64_t bytes);

@@ -22,6 +22,43 @@ EXPORTED int64_t NAME_error(const struct tilesmith_model *model, int32_t code, c
     return tilesmith_model_error(model, code, arena, text, size);
 }
 
+EXPORTED int32_t NAME_input_sizes(const struct tilesmith_model *model, const int64_t *extents, int64_t *shapes) {
+    return tilesmith_model_input_sizes(model, extents, shapes);
+}
+
+EXPORTED int32_t NAME_instance_create(const struct tilesmith_model *model, const int64_t *extents,
+                                      struct tilesmith_instance **instance) {
+    return tilesmith_instance_create(model, extents, instance);
+}
+
+EXPORTED void NAME_instance_destroy(struct tilesmith_instance *instance) { tilesmith_instance_destroy(instance); }
+
+EXPORTED int32_t NAME_set_input(struct tilesmith_instance *instance, int64_t index, const void *data, int64_t bytes) {
+    return tilesmith_instance_set_input(instance, index, data, bytes);
+}
+
+EXPORTED int32_t NAME_set_output(struct tilesmith_instance *instance, int64_t index, void *data, int64_t bytes) {
+    return tilesmith_instance_set_output(instance, index, data, bytes);
+}
+
+EXPORTED int32_t NAME_get_output(const struct tilesmith_instance *instance, int64_t index, void **data,
+                                 int64_t *bytes) {
+    return tilesmith_instance_get_output(instance, index, data, bytes);
+}
+
+EXPORTED int32_t NAME_instance_run(struct tilesmith_instance *instance) { return tilesmith_instance_run(instance); }
+
+EXPORTED int32_t NAME_submit(struct tilesmith_instance *instance, tilesmith_done_fn done, void *user) {
+    return tilesmith_instance_submit(instance, done, user);
+}
+
+EXPORTED int32_t NAME_wait(struct tilesmith_instance *instance) { return tilesmith_instance_wait(instance); }
+
+EXPORTED int64_t NAME_instance_error(const struct tilesmith_instance *instance, int32_t code, char *text,
+                                     int64_t size) {
+    return tilesmith_instance_error(instance, code, text, size);
+}
+
 EXPORTED const struct tilesmith_description *NAME_description(void) { return &description; }
 
 EXPORTED const char *NAME_version(void) { return description.version; }

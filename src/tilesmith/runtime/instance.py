@@ -1,0 +1,152 @@
+"""Runs of an executable with bound inputs and outputs, in the manner of graph executors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from tilesmith.support.errors import ModelError, UsageError
+
+from .arrays import check, check_names, listing, to_numpy
+from .executable import Executable
+from .program import TensorSpec
+
+_UNBOUND = object()
+"""In the place of an input that nobody bound."""
+
+
+class Instance:
+    """An executable with memory for one run at a time: `set_input`, `run`, `get_output`.
+
+    All instances of an executable share its code and weights.  Each has outputs of its own, which
+    every run overwrites; where only a run knows the shape of an output, its memory is fresh.  One
+    instance belongs to one thread at a time; different instances run at once.
+
+    Inputs and outputs are named by their names or their positions.
+    """
+
+    def __init__(self, exe: Executable) -> None:
+        self.exe = exe
+        homes = dict(exe.program.in_place)
+        self._inputs: list[Any] = [_UNBOUND] * len(exe.inputs)
+        self._own = [
+            None
+            if i in homes or s.dtype.is_host or not s.is_static
+            else np.empty(s.static_shape, s.dtype.numpy)
+            for i, s in enumerate(exe.outputs)
+        ]
+        self._out: list[Any] = list(self._own)
+        self._homes = homes
+        self._results: tuple[Any, ...] | None = None
+        self._runs: ThreadPoolExecutor | None = None
+        self._future: Future[Any] | None = None
+
+    def set_input(self, key: str | int, value: Any) -> None:
+        """Bind an input: later runs read `value`, a NumPy array, a torch tensor or anything that
+        NumPy views, of the input's type and shape.  A C-contiguous array is not copied.
+
+        Raises ModelError for a wrong name, type or shape, UsageError while a submitted run is under
+        way.
+        """
+        self._check_idle()
+        at = _position(key, "input", self.exe.inputs)
+        spec = self.exe.inputs[at]
+        array = value if spec.dtype.is_host else to_numpy(value, f"input {spec.name!r}")
+        if not spec.dtype.is_host:
+            check(array, spec, "input")
+        self._inputs[at] = array
+
+    def set_output(self, key: str | int, array: Any) -> None:
+        """Bind an output: later runs write to `array`, as to `out` of a call; None gives the output
+        its own memory back.
+
+        Raises ModelError for a wrong name or an output that lives in an input, UsageError while a
+        submitted run is under way.  The array itself is checked by the run.
+        """
+        self._check_idle()
+        at = _position(key, "output", self.exe.outputs)
+        if at in self._homes:
+            home = self.exe.inputs[self._homes[at]].name
+            raise ModelError(
+                f"output {self.exe.outputs[at].name!r} lives in the memory of input {home!r}: bind "
+                "that with set_input"
+            )
+        self._out[at] = self._own[at] if array is None else array
+
+    def run(self) -> None:
+        """Run the model on what is bound.
+
+        Raises what a call of the executable does, ModelError if an input is not bound, UsageError
+        while a submitted run is under way.
+        """
+        self._check_idle()
+        self._run(self._bound())
+
+    def get_output(self, key: str | int) -> Any:
+        """The output of the last run: a NumPy array, or what `set_output` bound.  The next run
+        overwrites it.
+
+        Raises ModelError for a wrong name, UsageError before the first run and while a submitted
+        run is under way.
+        """
+        self._check_idle()
+        at = _position(key, "output", self.exe.outputs)
+        if self._results is None:
+            raise UsageError("get_output: expected a run before it, found none that succeeded")
+        return self._results[at]
+
+    def submit(self) -> Future[Any]:
+        """Start a run on the instance's own thread and return at once.
+
+        The future's result is what a call of the executable returns; it raises what the run raises.
+        A callback of the future (`add_done_callback`) may bind other inputs and submit the next
+        run.  Raises ModelError if an input is not bound, UsageError while a submitted run is under
+        way.
+        """
+        self._check_idle()
+        arrays = self._bound()
+        if self._runs is None:
+            self._runs = ThreadPoolExecutor(1, "tilesmith-instance")
+        self._future = self._runs.submit(self._run, arrays)
+        return self._future
+
+    def _run(self, arrays: Sequence[Any]) -> Any:
+        self._results = None
+        found = self.exe._in_order(arrays, self._given())
+        self._results = (found,) if len(self.exe.outputs) == 1 else tuple(found)
+        return found
+
+    def _given(self) -> Any:
+        """The memory for the outputs, as `out` of a call."""
+        if all(array is None for array in self._out):
+            return None
+        return self._out[0] if len(self._out) == 1 else list(self._out)
+
+    def _bound(self) -> list[Any]:
+        absent = [s for s, a in zip(self.exe.inputs, self._inputs, strict=True) if a is _UNBOUND]
+        if absent:
+            raise ModelError(f"these inputs are not bound: {listing(tuple(absent))}; use set_input")
+        return list(self._inputs)
+
+    def _check_idle(self) -> None:
+        if self._future is not None and not self._future.done():
+            raise UsageError(
+                "a submitted run of this instance is under way: wait for its future first, or make "
+                "another instance"
+            )
+
+
+def _position(key: str | int, what: str, specs: tuple[TensorSpec, ...]) -> int:
+    """The place of an input or output.  Raises ModelError if there is none."""
+    if isinstance(key, str):
+        check_names((key,), what, specs)
+        return next(i for i, s in enumerate(specs) if s.name == key)
+    if not 0 <= key < len(specs):
+        raise ModelError(
+            f"expected the position of an {what} from 0 to {len(specs) - 1}, found {key}; the "
+            f"{what}s are {listing(specs)}"
+        )
+    return key
