@@ -31,8 +31,43 @@ _CHANGES = (
     ),
 )
 
+_MMA = re.compile(r"@llvm\.nvvm\.mma\.m16n8k(?:16|32)\.row\.col\.([\w.]+)\(")
+_MULTIPLIED = {
+    "f32.f32": "f16", "bf16": "bf16", "s8": "s8s8", "u8": "u8u8", "s8.u8": "s8u8", "u8.s8": "u8s8",
+}  # fmt: skip
+"""The types of factors by the end of an instruction's name."""
+
+
+def _mma(types: str) -> str:
+    """A function that gives the parts of all threads of a warp to `multiply` and takes one back."""
+    name = _MULTIPLIED[types]
+    factor = "<2 x half>" if name == "f16" else "i32"
+    term = "float" if "f" in name else "i32"
+    given = [factor] * 6 + [term] * 4
+    lines = [
+        f"define internal {{ {', '.join([term] * 4)} }} @mma_{name}("
+        f"{', '.join(f'{t} %x{n}' for n, t in enumerate(given))}) {{",
+        "  %given = alloca [10 x i32]",
+        "  %made = alloca [4 x i32]",
+    ]
+    for n, t in enumerate(given):
+        lines.append(f"  %p{n} = getelementptr i32, ptr %given, i64 {n}")
+        lines.append(f"  store {t} %x{n}, ptr %p{n}")
+    lines.append(f"  call void @multiply(ptr %given, ptr %made, i32 {[*_MULTIPLIED].index(types)})")
+    whole = "poison"
+    for n in range(4):
+        lines += [
+            f"  %q{n} = getelementptr i32, ptr %made, i64 {n}",
+            f"  %c{n} = load {term}, ptr %q{n}",
+            f"  %r{n} = insertvalue {{ {', '.join([term] * 4)} }} {whole}, {term} %c{n}, {n}",
+        ]
+        whole = f"%r{n}"
+    return "\n".join([*lines, f"  ret {{ {', '.join([term] * 4)} }} {whole}", "}", ""])
+
+
 _DECLARED = (
     "declare void @wait_for_all()\ndeclare i32 @read_tid(i32)\ndeclare i32 @read_ctaid(i32)\n"
+    "declare void @multiply(ptr, ptr, i32)\n"
 )
 
 
@@ -41,7 +76,7 @@ class EmulatedDevice:
 
     def __init__(self, library: Path) -> None:
         self._threads = ctypes.CDLL(str(library))
-        names = ("wait_for_all", "read_tid", "read_ctaid")
+        names = ("wait_for_all", "read_tid", "read_ctaid", "multiply")
         self._imports = {
             n: ctypes.cast(getattr(self._threads, n), ctypes.c_void_p).value or 0 for n in names
         }
@@ -52,6 +87,9 @@ class EmulatedDevice:
             text = k.text
             for old, new in _CHANGES:
                 text = re.sub(old, new, text)
+            multiplied = dict.fromkeys(_MMA.findall(text))
+            text = _MMA.sub(lambda m: f"@mma_{_MULTIPLIED[m[1]]}(", text)
+            text += "\n".join(map(_mma, multiplied))
             assert "nvvm.barrier" not in text and "sreg" not in text and "addrspace" not in text
             symbols = [x.symbol for x in k.launches]
             made = Library([compile_object(text + _DECLARED, host())], symbols, self._imports)

@@ -14,19 +14,23 @@ from tilesmith import te
 from tilesmith.backend import CUDA
 from tilesmith.backend import cuda as backend
 from tilesmith.codegen.c.compiler import find_compiler
+from tilesmith.codegen.packed import unpacked
 from tilesmith.codegen.ptx import assemble
 from tilesmith.codegen.ptx.emit import emit
 from tilesmith.codegen.targets import target
 from tilesmith.graph.builder import Builder
 from tilesmith.graph.evaluate import evaluate
-from tilesmith.ir.dtypes import f32, i64
+from tilesmith.ir.dtypes import f32, i32, i64, u8
 from tilesmith.ir.types import TensorType
 from tilesmith.loop.nodes import Func
+from tilesmith.ops.activation import Relu
 from tilesmith.ops.gather import Gather
+from tilesmith.ops.matmul import MatMul
 from tilesmith.ops.sort import TopK
 from tilesmith.runtime import device_executable, device_function
 from tilesmith.runtime.arguments import Arguments
 from tilesmith.runtime.device_function import DeviceFunction
+from tilesmith.strategy.device import default_schedule
 from tilesmith.support.errors import ModelError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "cuda"))
@@ -36,6 +40,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "te"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "driver"))
 
 import cases
+import matrices
 import pass_models
 import test_c_arithmetic as arithmetic
 from emulated import EmulatedDevice
@@ -50,7 +55,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("threads") / "threads.so"
     flags = ["-shared", "-fPIC", "-w", "-O1", "-pthread"]
     source = str(Path(__file__).with_name("threads.c"))
-    subprocess.run([*find_compiler(), *flags, source, "-o", str(path)], check=True)
+    subprocess.run([*find_compiler(), *flags, source, "-o", str(path), "-lm"], check=True)
     return path
 
 
@@ -96,6 +101,26 @@ def test_operations(start: int):
     cases.check_operations(group, given, function(func))
 
 
+FACTORS = [
+    ("f16", "f16", "f32"), ("bf16", "bf16", "f32"),
+    *((a, b, "i32") for a in ("i8", "u8") for b in ("i8", "u8")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("is_transposed", [False, True])
+@pytest.mark.parametrize("types", FACTORS, ids=lambda t: "-".join(t[:2]))
+def test_matrix_instructions(types: tuple[str, str, str], is_transposed: bool):
+    """By the rules, with tiles that pass the end of the result."""
+    x, w, out, given = matrices.product(types, (40, 136, 32), is_transposed)
+    schedule = default_schedule([x, w, out], GPU, 0.0)
+    found = np.empty(out.shape, out.dtype.numpy)
+    kernel = ts.build(schedule, [x, w, out], target=GPU)
+    assert "nvvm.mma" in kernel.source
+    kernel(*given, found)
+    error = 1e-5 if types[2] == "f32" else 0
+    np.testing.assert_allclose(found, matrices.wanted(given, is_transposed), error, 10 * error)
+
+
 def test_softmax():
     x = te.placeholder((7, 50), name="x")
     k, m = te.reduce_axis(50, "k"), te.reduce_axis(50, "m")
@@ -139,3 +164,34 @@ def test_wrong_index():
     with pytest.raises(ModelError, match="taken: expected indices from -5 to 4, found 7 at posi"):
         exe(given, np.array([0, 7]))
     np.testing.assert_array_equal(exe(given, np.array([4, -4])), [4, 1])
+
+
+@pytest.mark.parametrize("precision", ["bf16", "f16"])
+def test_a_model_in_low_precision(precision: str):
+    """Its products use matrix instructions; the answer is that of the evaluator, rounded."""
+    rng = np.random.default_rng(5)
+    b = Builder("g")
+    x = b.input("x", TensorType(f32, (64, 64)))
+    weights = (rng.standard_normal(s).astype(np.float32) / 8 for s in ((64, 128), (128, 64)))
+    first, second = (b.constant(w) for w in weights)
+    y = b.add(MatMul(), b.add(Relu(), b.add(MatMul(), x, first)), second)
+    graph = b.finish([y])
+    given = rng.standard_normal((64, 64)).astype(np.float32)
+    low = ts.Options(use_cache=False, jobs=1, precision=precision)
+    exe = ts.compile(graph, target="cuda-sm_80", options=low)
+    assert sum("nvvm.mma" in unpacked(*k).text for k in exe.program.objects.items()) == 2
+    (wanted,) = evaluate(graph, [given]).values()
+    np.testing.assert_allclose(exe(given), wanted, rtol=0.05, atol=0.05)
+
+
+def test_a_product_of_bytes():
+    rng = np.random.default_rng(6)
+    b = Builder("g")
+    x = b.input("x", TensorType(u8, (64, 64)))
+    w = b.constant(rng.integers(-127, 128, (64, 128)).astype(np.int8))
+    graph = b.finish([b.add(MatMul(to=i32), x, w)])
+    exe = ts.compile(graph, target="cuda-sm_80", options=ALONE)
+    given = rng.integers(0, 256, (64, 64)).astype(np.uint8)
+    assert any("nvvm.mma" in unpacked(*k).text for k in exe.program.objects.items())
+    (wanted,) = evaluate(graph, [given]).values()
+    np.testing.assert_array_equal(exe(given), wanted)

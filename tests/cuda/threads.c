@@ -1,8 +1,10 @@
 /* Blocks one after the other, each with a thread of the system for each of its threads.  Where no
    thread waits for others, they run one after the other, too. */
 
+#include <math.h>
 #include <pthread.h>
 #include <stdint.h>
+#include <string.h>
 
 typedef void kernel(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
                     uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
@@ -18,6 +20,57 @@ static const uint32_t *sizes; /* blocks, then threads of a block, along x, y and
 uint32_t read_ctaid(uint32_t index) { return block[index]; }
 uint32_t read_tid(uint32_t index) { return thread[index]; }
 void wait_for_all(void) { pthread_barrier_wait(&waiting); }
+
+#define WARPS 32
+static pthread_barrier_t meeting[WARPS];
+static uint32_t parts[WARPS][32][10]; /* what the threads of a warp multiply */
+
+static float half(uint16_t x) {
+    int exponent = x >> 10 & 31, digits = x & 1023;
+    float size = exponent ? ldexpf(1024 + digits, exponent - 25) : ldexpf(digits, -24);
+    return x >> 15 ? -size : size;
+}
+
+/* Element k of a row of 32 bytes, of which thread t of four has words t and t + 4. */
+static double element(int kind, int is_left, const uint32_t *words, int at) {
+    if (kind == 0)
+        return half(words[0] >> 16 * at);
+    if (kind == 1) {
+        uint32_t bits = words[0] >> 16 * at << 16;
+        float found;
+        memcpy(&found, &bits, 4);
+        return found;
+    }
+    uint8_t byte = words[0] >> 8 * at;
+    int is_signed = kind == 2 || (is_left ? kind == 4 : kind == 5);
+    return is_signed ? (int8_t)byte : byte;
+}
+
+/* given: four words of a, two of b, four elements of c; all threads of a warp come here. */
+void multiply(const uint32_t *given, uint32_t *made, uint32_t kind) {
+    uint32_t warp = thread[1] + thread[2] * sizes[4], lane = thread[0];
+    memcpy(parts[warp][lane], given, sizeof parts[warp][lane]);
+    pthread_barrier_wait(&meeting[warp]);
+    int each = kind < 2 ? 2 : 4; /* elements of a word */
+    for (int n = 0; n < 4; n++) {
+        int row = lane / 4 + n / 2 * 8, column = lane % 4 * 2 + n % 2;
+        double sum = 0;
+        for (int k = 0; k < 8 * each; k++) {
+            int word = k / each, t = word % 4;
+            const uint32_t *a = &parts[warp][row % 8 * 4 + t][word / 4 * 2 + row / 8];
+            const uint32_t *b = &parts[warp][column * 4 + t][4 + word / 4];
+            sum += element(kind, 1, a, k % each) * element(kind, 0, b, k % each);
+        }
+        float old, new;
+        memcpy(&old, &given[6 + n], 4);
+        new = old + sum;
+        if (kind < 2)
+            memcpy(&made[n], &new, 4);
+        else
+            made[n] = given[6 + n] + (uint32_t)(int64_t)sum;
+    }
+    pthread_barrier_wait(&meeting[warp]);
+}
 
 static void *run_thread(void *number) {
     const uint32_t *all = sizes + 3;
@@ -46,9 +99,13 @@ void run(kernel *k, const uint64_t *given, const uint32_t *counts, int alone) {
     if (alone)
         return;
     pthread_barrier_init(&waiting, 0, n);
+    for (int i = 0; i < WARPS; i++)
+        pthread_barrier_init(&meeting[i], 0, 32);
     for (uintptr_t i = 0; i < n; i++)
         pthread_create(&made[i], 0, run_thread, (void *)i);
     for (uint32_t i = 0; i < n; i++)
         pthread_join(made[i], 0);
     pthread_barrier_destroy(&waiting);
+    for (int i = 0; i < WARPS; i++)
+        pthread_barrier_destroy(&meeting[i]);
 }

@@ -10,19 +10,27 @@ from tilesmith.codegen.kernel import Kernel
 from tilesmith.codegen.math import expand_math
 from tilesmith.codegen.ptx.assemble import code, ptx
 from tilesmith.codegen.ptx.emit import emit, with_text
+from tilesmith.graph.passes.low_precision import Choice as LowPrecisionChoice
 from tilesmith.ir.target import Target
 from tilesmith.loop.passes.flatten import flatten
 from tilesmith.loop.passes.simplify import simplify_func
-from tilesmith.loop.passes.tensorize import without_intrinsics
+from tilesmith.loop.passes.tensorize import tensorize, without_own_intrinsics
 from tilesmith.loop.passes.thread_registers import unroll_registers
 from tilesmith.loop.passes.unroll import unroll
+from tilesmith.loop.passes.vector_copies import vector_copies
 from tilesmith.runtime.arguments import Arguments
 from tilesmith.runtime.device_function import DeviceFunction
-from tilesmith.strategy.device import RULES, default_schedule, row_major
+from tilesmith.strategy.device import (
+    RULES,
+    default_schedule,
+    factor_choice,
+    low_precision_choice,
+    row_major,
+)
 
 from .base import Backend, LoopPass
 from .c import never
-from .opencl import few_bits, full_precision, pairs, seconds
+from .opencl import few_bits, full_precision, seconds
 
 
 def _function(
@@ -31,20 +39,27 @@ def _function(
     return DeviceFunction(with_text(kernel, ptx(kernel.text, target, opt)), arguments, target)
 
 
+def _low_precision(target: Target) -> LowPrecisionChoice:
+    """Raises UsageError for an architecture without matrix instructions."""
+    return low_precision_choice(target) if target.features else full_precision(target)
+
+
 CUDA = Backend(
     name="cuda",
     layout_policy=row_major,
     winograd=never,
     packing=few_bits,
-    low_precision=full_precision,
-    factors=pairs,
+    low_precision=_low_precision,
+    factors=factor_choice,
     rules=RULES,
     auto_schedule=default_schedule,
     loop_passes=(
-        LoopPass("loops-of-intrinsics", without_intrinsics, "nest"),
+        LoopPass("loops-of-intrinsics", without_own_intrinsics, "nest"),
         LoopPass("unroll-registers", unroll_registers, "nest"),
         LoopPass("simplify", simplify_func, "nest"),
         LoopPass("flatten", flatten, "flat"),
+        LoopPass("tensorize", tensorize, "flat"),
+        LoopPass("vector-copies", vector_copies, "flat"),
         LoopPass("unroll", unroll, "final"),
         LoopPass("simplify-again", simplify_func, "final"),
     ),

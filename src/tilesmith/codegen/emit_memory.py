@@ -211,9 +211,14 @@ class MemoryEmitter(RegisterEmitter):
         where = self.emit(f"getelementptr {element}, ptr {first}, <{lanes} x i64> {steps}")
         return self._gather_at(element, where, size, lanes, active)
 
+    def vector_align(self, size: int, lanes: int) -> int:
+        """What the address of neighbouring elements, of so many bytes each, is a multiple of."""
+        return size
+
     def _contiguous(self, type_: str, pointer: str, size: int, lanes: int, active: str) -> str:
         if not active:
-            return self.emit(f"load {type_}, ptr {pointer}, align {size}")
+            align = self.vector_align(size, lanes)
+            return self.emit(f"load {type_}, ptr {pointer}, align {align}")
         mask = f"<{lanes} x i1> {active}"
         return self.emit(
             f"call {type_} @llvm.masked.load(ptr align {size} {pointer}, {mask}, {type_} "
@@ -389,7 +394,8 @@ class MemoryEmitter(RegisterEmitter):
                 self.do(f"store {type_} {stored}, ptr {pointer}, align {streaming}, {NONTEMPORAL}")
                 self.streams = True
             else:
-                self.do(f"store {type_} {stored}, ptr {pointer}, align {size}")
+                align = self.vector_align(size, lanes)
+                self.do(f"store {type_} {stored}, ptr {pointer}, align {align}")
             return
         if ramp is not None:
             first, steps = (

@@ -40,12 +40,18 @@ class TensorEmitter(MemoryEmitter):
             for o, a in zip(intrinsic.operands, e.args[count:], strict=True)
         ]
         found = intrinsic.emit(TensorCode(self), *args)
-        wanted = memory_type(e.type, e.size)
+        wanted = memory_type(e.type, e.size // intrinsic.threads)
         if not isinstance(found, Value) or found.type != wanted:
             raise ScheduleError(
                 f"{e.name}: expected that emit returns a value of type {wanted}, found {found!r}"
             )
-        return self.from_memory(e.type, e.size, found.text)
+        return self.from_memory(e.type, e.size // intrinsic.threads, found.text)
+
+    def thread_number(self) -> Value:
+        """The number of this thread among those that run a call together."""
+        raise ScheduleError(
+            f"the target {self.target.name} has no threads that run an intrinsic together"
+        )
 
     def _vector(self, e: Expr, mask: Mask | None) -> Value:
         return Value(memory_type(e.dtype, e.lanes), self.stored(e, mask))

@@ -36,7 +36,7 @@ def _machine(target: Target, opt: int) -> llvm.TargetMachine:
     _initialize()
     return llvm.Target.from_triple(target.triple).create_target_machine(
         cpu=base_cpu(target),
-        features=target.feature_string,
+        features="" if target.device is not None else target.feature_string,
         opt=opt,
         reloc="pic",
         codemodel="small",

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Protocol
 
 from tilesmith.support.errors import ScheduleError
 
-from .builder import Builder
 from .llvm_text import shuffle_mask
 
 _VECTOR = re.compile(r"<(\d+) x (\w+)>")
@@ -40,10 +40,30 @@ class Value:
         return found[2] if found else self.type
 
 
+class Emitter(Protocol):
+    """The writer of a kernel."""
+
+    def emit(self, text: str) -> str:
+        """Write an instruction that gives a value: its name."""
+        ...
+
+    def shuffle(self, type_: str, a: str, b: str, lanes: tuple[int, ...]) -> str:
+        """Some lanes of two vectors, one behind the other."""
+        ...
+
+    def splat(self, element: str, value: str, lanes: int) -> str:
+        """A vector of equal elements."""
+        ...
+
+    def thread_number(self) -> Value:
+        """As `TensorCode.thread`."""
+        ...
+
+
 class TensorCode:
     """Instructions for one call of an intrinsic; each method gives the value of one."""
 
-    def __init__(self, builder: Builder) -> None:
+    def __init__(self, builder: Emitter) -> None:
         self._builder = builder
 
     def call(self, function: str, type_: str, *args: Value) -> Value:
@@ -54,12 +74,49 @@ class TensorCode:
         given = ", ".join(f"{a.type} {a.text}" for a in args)
         return Value(type_, self._builder.emit(f"call {type_} @{function}({given})"))
 
-    def load(self, pointer: Value, type_: str, offset: int = 0) -> Value:
-        """What lies in memory, `offset` bytes behind a pointer."""
+    def thread(self) -> Value:
+        """The number of this thread among those that run the call together, an i64.
+
+        Raises ScheduleError where one thread runs a call alone.
+        """
+        return self._builder.thread_number()
+
+    def load(self, pointer: Value, type_: str, offset: int = 0, align: int = 1) -> Value:
+        """What lies in memory, `offset` bytes behind a pointer; its address is a multiple of
+        `align`.
+        """
         at = pointer.text
         if offset:
             at = self._builder.emit(f"getelementptr i8, ptr {at}, i64 {offset}")
-        return Value(type_, self._builder.emit(f"load {type_}, ptr {at}, align 1"))
+        return Value(type_, self._builder.emit(f"load {type_}, ptr {at}, align {align}"))
+
+    def behind(self, pointer: Value, offset: Value) -> Value:
+        """A pointer moved by a number of bytes, an i64."""
+        return Value("ptr", self._builder.emit(
+            f"getelementptr i8, ptr {pointer.text}, i64 {offset.text}"
+        ))  # fmt: skip
+
+    def integer(self, word: str, a: Value, b: Value | int) -> Value:
+        """An instruction of LLVM on integers, such as `mul` or `lshr`."""
+        right = b.text if isinstance(b, Value) else str(b)
+        return Value(a.type, self._builder.emit(f"{word} {a.type} {a.text}, {right}"))
+
+    def element(self, x: Value, number: int) -> Value:
+        """One element of a vector."""
+        return Value(
+            x.element, self._builder.emit(f"extractelement {x.type} {x.text}, i32 {number}")
+        )
+
+    def member(self, x: Value, number: int, type_: str) -> Value:
+        """One member of a structure."""
+        return Value(type_, self._builder.emit(f"extractvalue {x.type} {x.text}, {number}"))
+
+    def vector(self, *elements: Value) -> Value:
+        """A vector of scalars of one type."""
+        type_, found = f"<{len(elements)} x {elements[0].type}>", "poison"
+        for n, x in enumerate(elements):
+            found = self._builder.emit(f"insertelement {type_} {found}, {x.type} {x.text}, i32 {n}")
+        return Value(type_, found)
 
     def joined(self, a: Value, b: Value) -> Value:
         """The lanes of two vectors of one type, one behind the other."""

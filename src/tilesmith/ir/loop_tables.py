@@ -15,8 +15,9 @@ ForKind = Literal[
     "serial", "parallel", "vectorized", "unrolled",
     "blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z",
 ]  # fmt: skip
-Scope = Literal["param", "heap", "shared", "stack", "register"]
+Scope = Literal["param", "heap", "shared", "fragment", "stack", "register"]
 Level = Literal["", "block", "thread"]
+Owner = Literal["", "block", "warp", "thread"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +53,15 @@ class BufferScope:
     is_sized: the size must be constant.
     is_addressed: the elements have addresses.  Otherwise all indices must be constants once loops
         are expanded.
-    owner: of one buffer: each thread, each block of threads, or else the kernel.
+    owner: of one buffer: each thread, each warp, each block of threads, or else the kernel.  A warp
+        is the threads of a block that differ in `threadIdx.x` alone.
     """
 
     name: Scope
     is_allocated: bool
     is_sized: bool
     is_addressed: bool
-    owner: Level = ""
+    owner: Owner = ""
 
 
 LOOP_KINDS: dict[str, LoopKind] = {kind.name: kind for kind in (
@@ -86,6 +88,7 @@ SCOPES: dict[str, BufferScope] = {scope.name: scope for scope in (
     BufferScope("param", is_allocated=False, is_sized=False, is_addressed=True),  # the caller's
     BufferScope("heap", is_allocated=True, is_sized=False, is_addressed=True),  # workspace
     BufferScope("shared", is_allocated=True, is_sized=True, is_addressed=True, owner="block"),
+    BufferScope("fragment", is_allocated=True, is_sized=True, is_addressed=False, owner="warp"),
     BufferScope("stack", is_allocated=True, is_sized=True, is_addressed=True, owner="thread"),
     BufferScope("register", is_allocated=True, is_sized=True, is_addressed=False, owner="thread"),
 )}  # fmt: skip

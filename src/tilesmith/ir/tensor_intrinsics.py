@@ -82,6 +82,10 @@ class TensorIntrinsic:
         None for operands that are vectors.
     registers: number of registers that hold such tiles; None: those for vectors.
     scratch: number of vector registers that the code needs beside those of operands and result.
+    threads: number of neighbouring threads that run a call together, each with an equal part of the
+        tiles: `emit` is given the parts of one of them.
+    reads: of a call that several threads run, the loads of an operand whose rows are so many bytes
+        apart: for each, the bytes that a thread loads, and the offset in bytes of each thread.
     tolerance: relative error against the term computed with the result's type; 0 if there is none.
         Strict accuracy refuses others.
     digest: changes whenever the meaning of the code may.
@@ -100,6 +104,8 @@ class TensorIntrinsic:
     load: Callable[..., Any] | None = None
     registers: int | None = None
     scratch: int = 0
+    threads: int = 1
+    reads: Callable[[Operand, int], tuple[tuple[int, tuple[int, ...]], ...]] | None = None
     tolerance: float = 0.0
     digest: str = ""
 

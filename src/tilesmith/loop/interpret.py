@@ -257,8 +257,11 @@ class _Translation:
         dims = self.shape(s.buffer)
         data, kind = self.fresh("b"), self.fresh("k")
         self.env[kind] = s.buffer.dtype
-        if SCOPES[s.buffer.scope].owner == "block":
+        owner = SCOPES[s.buffer.scope].owner
+        if owner == "block":
             make = f"{self.launch}.shared({data!r}, "
+        elif owner == "warp":
+            make = f"{self.launch}.shared(({data!r}, y, z), "
         else:
             make = "V.allocate("
         self.line(f"{data} = {make}{kind}, {_tuple(dims)}, {s.buffer.name!r})")

@@ -31,14 +31,16 @@ class Launch:
 
     def __init__(self) -> None:
         self.now: _Access = (-1, 0, (0, 0, 0))
-        self._shared: dict[str, Watched] = {}
+        self._shared: dict[object, Watched] = {}
 
     def watch(self, data: np.ndarray, name: str) -> Watched:
         """Memory of all blocks."""
         return Watched(self, data, name)
 
-    def shared(self, site: str, dtype: DType, shape: tuple[int, ...], name: str) -> Watched:
-        """Memory of the block that runs; the first thread that comes to a `site` makes it."""
+    def shared(self, site: object, dtype: DType, shape: tuple[int, ...], name: str) -> Watched:
+        """Memory of the block that runs, or of one of its warps: `site` is its place, with the
+        indices of the warp.  The first thread that comes there makes it.
+        """
         if site not in self._shared:
             self._shared[site] = Watched(self, allocate(dtype, shape, name), name)
         return self._shared[site]

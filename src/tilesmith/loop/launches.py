@@ -44,14 +44,19 @@ class Launch:
 
     @property
     def own(self) -> tuple[Buffer, ...]:
-        """The buffers in registers of each thread."""
+        """The buffers in registers of each thread, or divided among those of each warp."""
         made = (s.buffer for s in walk(self.body) if isinstance(s, nodes.Allocate))
-        return tuple(dict.fromkeys(b for b in made if b.scope == "register"))
+        return tuple(dict.fromkeys(b for b in made if not SCOPES[b.scope].is_addressed))
 
     @property
     def registers(self) -> int:
         """32-bit registers that the buffers of a thread take."""
-        return sum(-(-_bytes(b) // 4) for b in self.own)
+        return sum(self.words(b) for b in self.own)
+
+    def words(self, buffer: Buffer) -> int:
+        """32-bit registers of a thread that one of its own buffers takes."""
+        sharing = self.threads[0] if SCOPES[buffer.scope].owner == "warp" else 1
+        return -(-_bytes(buffer) // (4 * sharing))
 
     @property
     def has_barriers(self) -> bool:
@@ -90,7 +95,7 @@ def check_limits(func: Func, found: Sequence[Launch], device: Device) -> None:
             )
         words = launch.registers
         if words > device.registers:
-            parts = ", ".join(f"{b.name} {-(-_bytes(b) // 4)}" for b in launch.own)
+            parts = ", ".join(f"{b.name} {launch.words(b)}" for b in launch.own)
             raise ScheduleError(
                 f"{about}: expected at most {device.registers} registers of a thread, found "
                 f"{words} ({parts}); use smaller tiles, or scope 'stack'"

@@ -189,7 +189,7 @@ class _Verifier:
         b = s.buffer
         if b.scope not in ALLOCATED:
             self.fail(f"'{b.name}' has scope '{b.scope}', expected one of {', '.join(ALLOCATED)}")
-        if SCOPES[b.scope].owner == "block" and not self.in_launch:
+        if SCOPES[b.scope].owner in ("block", "warp") and not self.in_launch:
             self.fail(f"'{b.name}' is shared by the threads of a block, and stands outside of one")
         if not SCOPES[b.scope].owner and self.in_launch:
             self.fail(f"'{b.name}' is allocated on the heap inside a block of threads")

@@ -33,7 +33,7 @@ from .lower_guards import entered, guarded, is_late
 from .lower_memory import physical_indices
 from .lower_plan import NOT_AHEAD, PlacedGuard, StageLoop, StagePlan, read_of
 from .lower_region import regions_read
-from .lower_threads import bound_loop, by_one, is_shared
+from .lower_threads import bound_loop, by_one, by_warp, check_intrinsic, is_of_warp, is_shared
 from .relations import Guard, dim, dim_expr
 from .rewrite import map_loads
 from .state import At, PrefetchMark, State
@@ -81,6 +81,9 @@ class NestWriter:
             self.loops[loop.var] = (plan.stage.name, loop)
         body = self._update(plan)
         split, tensorized = plan.first_reduce, plan.stage.tensorized
+        together = is_of_warp(plan.stage)
+        if together and tensorized is None:
+            body = by_warp(self.state, self.plans, plan, body)
         if split is not None and tensorized is not None:
             split = min(split, plan.depth(tensorized[0]))
         entry = self._entry(plan)
@@ -121,11 +124,16 @@ class NestWriter:
                 made = nodes.For(loop.var, const(0), const(1), loop.kind, body)  # there is a launch
                 body = bound_loop(self.state, self.plans, plan, loop, made)
             if tensorized is not None and tensorized[0] == loop.name:
+                check_intrinsic(plan.stage, tensorized[1])
                 body = nodes.Tensorize(tensorized[1], body)
+                if together:
+                    body = by_warp(self.state, self.plans, plan, body)
             for producer, nest in zip(ahead, nests, strict=True):
                 body = self.allocated(producer, seq(in_iteration(nest, loop, const(0)), body))
             if depth == split:
                 initial = self._initial(plan, depth)
+                if together:
+                    initial = by_warp(self.state, self.plans, plan, initial)
                 if depth <= entry:
                     initial = entered(plan, depth - 1, NOT_AHEAD, initial)
                 body = seq(initial, body)
@@ -246,7 +254,9 @@ class NestWriter:
         for index in indices:
             for var in free_vars(index):
                 stage, loop = self.loops.get(var, ("", None))
-                if loop is None or not LOOP_KINDS[loop.kind].is_expanded:
+                kind = None if loop is None else LOOP_KINDS[loop.kind]
+                is_part = SCOPES[buffer.scope].owner == "warp" and kind and kind.level == "thread"
+                if kind is None or not (kind.is_expanded or is_part):
                     where = f"loop {var.name} of {stage}" if stage else var.name
                     raise ScheduleError(
                         f"{name} is in register memory, so its indices must be constants once "

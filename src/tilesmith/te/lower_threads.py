@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from tilesmith.ir.expr import Var, compare, const, index_of
-from tilesmith.ir.loop_tables import ALLOCATED, LOOP_KINDS, SCOPES, ForKind
+from tilesmith.ir.loop_tables import ALLOCATED, BOUND, LOOP_KINDS, SCOPES, THREADS, ForKind
 from tilesmith.ir.simplify import can_prove
+from tilesmith.ir.tensor_intrinsics import tensor_intrinsic
 from tilesmith.loop.nodes import For, If, LetStmt, Stmt
 from tilesmith.support.errors import ScheduleError
 
@@ -22,6 +23,39 @@ from .state import At, StageState, State
 def is_shared(stage: StageState) -> bool:
     """Whether the threads of a block share what `stage` computes."""
     return stage.scope is not None and SCOPES[stage.scope].owner == "block"
+
+
+def is_of_warp(stage: StageState) -> bool:
+    """Whether the threads of a warp hold what `stage` computes together."""
+    return stage.scope is not None and SCOPES[stage.scope].owner == "warp"
+
+
+def by_warp(state: State, plans: Mapping[str, StagePlan], plan: StagePlan, body: Stmt) -> Stmt:
+    """`body`, which a warp runs once: its first thread does in loop IR.
+
+    Raises ScheduleError if loops of the stage or around it are bound to the threads of a warp.
+    """
+    lane = BOUND[THREADS[0]]
+    own = next((loop.name for loop in plan.loops if loop.kind == lane and not loop.is_unit), "")
+    around = _around(state, plans, plan).get(lane)
+    if own or around is not None:
+        name = own or (around.name if around else "")
+        raise ScheduleError(
+            f"{plan.stage.name} is in scope 'fragment', of which the {lane} of a warp hold a part "
+            f"each: expected no loop over {lane} in it or around it, found {name}; compute it "
+            "outside of that loop"
+        )
+    return For(Var("first"), const(0), const(1), lane, body)
+
+
+def check_intrinsic(stage: StageState, name: str) -> None:
+    """Raises ScheduleError for an instruction of a warp whose result is no fragment."""
+    threads = tensor_intrinsic(name).threads
+    if threads > 1 and not is_of_warp(stage):
+        raise ScheduleError(
+            f"{stage.name} is in scope {stage.scope or 'heap'}, and {name} is run by {threads} "
+            "threads together: expected scope 'fragment' (cache_write or set_scope)"
+        )
 
 
 def thread_loops(
@@ -100,11 +134,11 @@ def check_scope(state: State, plans: Mapping[str, StagePlan], plan: StagePlan) -
         for x in plans[at.stage].loops[: plans[at.stage].depth(at.axis) + 1]
     )
     for buffer in plan.buffers:
-        if SCOPES[buffer.scope].owner == "block" and not in_launch:
+        if SCOPES[buffer.scope].owner in ("block", "warp") and not in_launch:
             raise ScheduleError(
-                f"{plan.stage.name} is to be in shared memory, which the threads of a block share: "
-                f"expected compute_at inside a loop that is bound to blocks or threads, found it "
-                f"at {plan.stage.attach}"
+                f"{plan.stage.name} is to be in {buffer.scope} memory, which threads of a block "
+                "share: expected compute_at inside a loop that is bound to blocks or threads, "
+                f"found it at {plan.stage.attach}"
             )
         if not SCOPES[buffer.scope].owner and buffer.scope in ALLOCATED and in_launch:
             size = " x ".join(map(str, buffer.shape))

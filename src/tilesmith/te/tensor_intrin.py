@@ -25,6 +25,8 @@ def decl_tensor_intrin(
     load: Callable[..., Any] | None = None,
     registers: int | None = None,
     scratch: int = 0,
+    threads: int = 1,
+    reads: Callable[[Operand, int], tuple[tuple[int, tuple[int, ...]], ...]] | None = None,
     tolerance: float = 0.0,
 ) -> TensorIntrinsic:
     """Declare an instruction, for `Stage.tensorize`.
@@ -52,6 +54,10 @@ def decl_tensor_intrin(
         what `emit` gets for it.
     registers: number of registers that hold such tiles; None: those for vectors.
     scratch: number of vector registers that the code needs beside those of operands and result.
+    threads: number of threads that run a call together, a warp; the result is in scope `fragment`.
+        `emit` gets and gives the registers of one of them, and `load` fills them.
+    reads: what `load` loads of an operand whose rows are so many bytes apart, for counts of bank
+        conflicts: for each load, the bytes of a thread, and the offset of each thread.
     tolerance: relative error of the instruction against the expression; 0 for none.
 
     Raises ExpressionError for an expression that an instruction can't be.
@@ -94,6 +100,8 @@ def decl_tensor_intrin(
         load=load,
         registers=registers,
         scratch=scratch,
+        threads=threads,
+        reads=reads,
         tolerance=tolerance,
     )
     if summed and not made.accumulates:
@@ -145,7 +153,9 @@ def _values(e: Expr) -> set[Expr]:
 def _with_digest(made: TensorIntrinsic) -> TensorIntrinsic:
     """The intrinsic with what its code depends on, hashed: a cache must not give old code."""
     body = [_code(f) for f in (made.emit, made.load) if f is not None]
-    text = f"{made} {made.operands!r} {sorted(made.features)} {made.tolerance} {body!r}"
+    text = (
+        f"{made} {made.operands!r} {sorted(made.features)} {made.tolerance} {made.threads} {body!r}"
+    )
     return replace(made, digest=hashlib.sha256(text.encode()).hexdigest())
 
 

@@ -19,6 +19,9 @@ UNITS = {
 }  # fmt: skip
 """Architectures that code is made for, and the multiprocessors of a large device of each."""
 
+_FIRST_MMA = 80
+"""The first architecture with matrix instructions for all of f16, bf16, and bytes."""
+
 DEFAULT = "sm_80"
 """What is compiled for where there is no device."""
 
@@ -62,9 +65,15 @@ def target(spec: str) -> Target:
 
 
 def _target(name: str, architecture: str, device: Device) -> Target:
+    has_mma = _number(architecture) >= _FIRST_MMA
+    features = frozenset({"mma-float", "mma-int"} if has_mma else ())
     return Target(
-        name, TRIPLE, architecture, frozenset(), 128, device.registers, CpuModel(), 2, NAME, device
+        name, TRIPLE, architecture, features, 128, device.registers, CpuModel(), 2, NAME, device
     )
+
+
+def _number(architecture: str) -> int:
+    return int("".join(filter(str.isdigit, architecture)))
 
 
 def _of(architecture: str) -> Device:

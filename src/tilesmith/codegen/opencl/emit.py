@@ -113,7 +113,13 @@ class _KernelWriter(FunctionWriter):
         self.context = outer
 
     def _allocate(self, s: Allocate) -> None:
-        if SCOPES[s.buffer.scope].owner == "thread":
+        owner = SCOPES[s.buffer.scope].owner
+        if owner == "warp":
+            raise ScheduleError(
+                f"{s.buffer.name} is in scope {s.buffer.scope!r}, which the target lacks: a warp "
+                "holds it in registers; use 'shared' or 'register'"
+            )
+        if owner == "thread":
             super()._allocate(s)
         else:  # declared at the top of the kernel
             self.statement(s.body)

@@ -19,7 +19,6 @@ from math import prod
 from tilesmith.codegen.assertions import fail_function
 from tilesmith.codegen.context import BY_NAME
 from tilesmith.codegen.emit import bind_scalar, declarations, parameters
-from tilesmith.codegen.emit_statements import FuncEmitter
 from tilesmith.codegen.kernel import DeviceKernel, Kernel, LaunchCall
 from tilesmith.codegen.llvm_text import memory_type
 from tilesmith.codegen.module import Module
@@ -33,6 +32,8 @@ from tilesmith.loop.nodes import Allocate, Assert, Barrier, Buffer, For, Func, I
 from tilesmith.loop.passes.workspace import constant_extent, plan_workspace
 from tilesmith.loop.visit import exprs, walk
 from tilesmith.support.errors import UnsupportedError
+
+from .fragments import FragmentEmitter
 
 _REGISTERS = {"block": "ctaid", "thread": "tid"}
 _BARRIER = "call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)"
@@ -52,15 +53,14 @@ _GRID = (1 << 31) - 1, 65535, 65535
 """Most blocks along x, y and z."""
 
 
-class _LaunchEmitter(FuncEmitter):
+class _LaunchEmitter(FragmentEmitter):
     """The statements of one launch."""
 
     def __init__(self, module: Module, launch: Launch, symbol: str) -> None:
-        super().__init__(module)
-        self._launch = launch
+        super().__init__(module, launch)
         self._symbol = symbol
         self.globals: list[str] = []
-        self.rules_of_statements[Barrier] = lambda s: self.do(_BARRIER)
+        self.rules_of_statements[Barrier] = lambda s: self._barrier()
         for n, buffer in enumerate(launch.shared):
             self.pointers[buffer] = self._shared(buffer, n)
 
@@ -75,28 +75,36 @@ class _LaunchEmitter(FuncEmitter):
         self.allocas.append(f"  {name} = addrspacecast ptr addrspace(3) {variable} to ptr")
         return name
 
+    def _barrier(self) -> None:
+        self.do(_BARRIER)
+        self.tiles.clear()
+
     def stop(self) -> None:
         self.do("ret void")
 
     def _for(self, s: For) -> None:
         level = LOOP_KINDS[s.kind].level
         if not level:
-            super()._for(s)
+            if not self.fills(s):
+                super()._for(s)
+            return
+        if self.of_warp(s):
             return
         index = INDICES.index(s.kind[-1])
-        there = self._launch.blocks[index] if level == "block" else self._launch.threads[index]
+        there = self.launch.blocks[index] if level == "block" else self.launch.threads[index]
         number = self._index(level, index)
         is_all = s.extent is there or (isinstance(s.extent, Const) and s.extent.value == there)
         with self.nested():
             variable = Var(s.var.name, s.var.type)
             self.bind(variable, number)
             self.nonnegative.add(variable)
+            self.binds_number(s.var, s)
             self._bind_loop(s, self.value(Binary("add", s.start, variable)))
             self.statement(s.body if is_all else If(variable < s.extent, s.body))
 
     def _index(self, level: str, index: int) -> str:
         """The number of this block, or of this thread in its block."""
-        launch = self._launch
+        launch = self.launch
         most = launch.threads[index] if level == "thread" else _GRID[index]
         if level == "block":
             blocks = launch.blocks[index]
@@ -112,6 +120,13 @@ class _LaunchEmitter(FuncEmitter):
             self.allocas.append(f"  {wide} = zext nneg i32 {short} to i64")
             scope.values[key] = wide
         return scope.values[key]
+
+    def vector_align(self, size: int, lanes: int) -> int:
+        """As `loop.passes.vector_copies` makes vectors."""
+        return size * lanes
+
+    def number_in_warp(self) -> str:
+        return self._index("thread", 0)
 
     def _parallel(self, s: For) -> None:
         """A thread runs all iterations."""

@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilesmith.ir.expr import Const, Expr, Load, Var, free_vars, post_order, same
-from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES
+from tilesmith.ir.expr import Const, Expr, Load, Var, const, free_vars, post_order, same
+from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES, THREADS
 from tilesmith.support.errors import ScheduleError
 
 from .. import nodes
@@ -31,6 +31,8 @@ from ..visit import children, own_exprs, rebuild, walk
 
 _Index = tuple[Expr, ...] | None
 """None: not that of the present iteration."""
+_OF_WARP: _Index = (const(True),)
+"""What a warp does to its own memory as a whole, one thing after the other."""
 _Access = tuple[Buffer, nodes.Store | None, _Index]
 """A buffer, the statement if it writes, and the index."""
 
@@ -116,17 +118,20 @@ class _Block:
             return seq(*before, s)
         return seq(*before, self.entered(s))
 
-    def accesses(self, s: Stmt, some: bool = False) -> list[_Access]:
+    def accesses(self, s: Stmt, some: bool = False, together: bool = False) -> list[_Access]:
         """The accesses to tracked buffers in `s`.
 
         some: only some threads run it.
+        together: each warp runs it once.
         """
         some = some or self.is_divergent(s)
-        found = [
-            (b, store, None if some else index)
-            for b, store, index in _own_accesses(s, self.tracked)
-        ]
-        return found + [a for x in children(s) for a in self.accesses(x, some)]
+        together = together or _is_of_warp(s)
+        found: list[_Access] = []
+        for b, store, index in _own_accesses(s, self.tracked):
+            if together and SCOPES[b.scope].owner == "warp":
+                index = _OF_WARP
+            found.append((b, store, None if some and index is not _OF_WARP else index))
+        return found + [a for x in children(s) for a in self.accesses(x, some, together)]
 
     def entered(self, s: Stmt) -> Stmt:
         self.add(_own_accesses(s, self.tracked))
@@ -212,6 +217,11 @@ class _Block:
         if isinstance(s, nodes.For):
             return self.varies(s.start) or self.varies(s.extent)
         return isinstance(s, nodes.If) and self.varies(s.cond)
+
+
+def _is_of_warp(s: Stmt) -> bool:
+    """Whether only the first thread of a warp runs `s`, for all of them."""
+    return isinstance(s, nodes.For) and s.kind == THREADS[0] and s.extent is const(1)
 
 
 def _is_same(a: _Index, b: _Index) -> bool:

@@ -12,7 +12,7 @@ are not full.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 
 from tilesmith.ir import expr as ir
@@ -48,10 +48,22 @@ def tensorize(func: Func) -> Func:
 
 def without_intrinsics(func: Func) -> Func:
     """`func` with the loops instead of the intrinsics that compute them."""
-    if not any(isinstance(s, Tensorize) for s in walk(func.body)):
+    return _without(func, lambda s: True)
+
+
+def without_own_intrinsics(func: Func) -> Func:
+    """`func` with the loops instead of intrinsics that one thread runs alone."""
+    return _without(func, lambda s: tensor_intrinsic(s.intrinsic).threads == 1)
+
+
+def _without(func: Func, which: Callable[[Tensorize], bool]) -> Func:
+    if not any(isinstance(s, Tensorize) and which(s) for s in walk(func.body)):
         return func
-    body = map_stmt(func.body, None, lambda s: s.body if isinstance(s, Tensorize) else s)
-    return Func(func.name, func.params, func.outputs, body, func.attrs)
+
+    def stmt(s: Stmt) -> Stmt:
+        return s.body if isinstance(s, Tensorize) and which(s) else s
+
+    return Func(func.name, func.params, func.outputs, map_stmt(func.body, None, stmt), func.attrs)
 
 
 def _call(stmt: Tensorize) -> Stmt:

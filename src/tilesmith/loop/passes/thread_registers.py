@@ -13,40 +13,55 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilesmith.ir.expr import Const, Expr, Load, Var, free_vars, post_order, rebuilt
-from tilesmith.ir.loop_tables import LOOP_KINDS
+from tilesmith.ir.loop_tables import LOOP_KINDS, SCOPES
 
 from ..nodes import Allocate, Buffer, For, Func, Stmt, Store
 from ..visit import exprs, map_stmt, walk
+from .vector_copies import is_copy
+
+TILE = 128
+"""Elements of a tile of a fragment."""
 
 MOST_COPIES = 256
 """Copies of a loop's body that code may have; a larger array is not for registers."""
 
 
 def unroll_registers(func: Func) -> Func:
-    """`func` with serial, unrolled and bound loops only, where all indices into registers are
-    constants once the unrolled ones are copied; the same object when nothing changes.
+    """`func` (stage "nest") with no vectorised loops but copies (see `vector_copies`), where all
+    indices into registers are constants once the unrolled ones are copied, or the number of a
+    thread for its part of a fragment; the same object when nothing changes.
     """
+    filling = {x.var for s in walk(func.body) if fill_of(s) for x in walk(s) if isinstance(x, For)}
     constant = {
         s.var: int(s.extent.value)
         for s in walk(func.body)
         if isinstance(s, For)
+        and s.var not in filling
         and not LOOP_KINDS[s.kind].level
         and isinstance(s.extent, Const)
         and s.extent.value <= MOST_COPIES
     }
+    body = map_stmt(func.body, f_stmt=lambda s: _filled(s) if isinstance(s, For) else s)
+    if body is not func.body:
+        func = Func(func.name, func.params, func.outputs, body, func.attrs)
+    bound = {s.var for s in walk(func.body) if isinstance(s, For) and _is_of_thread(s)}
     addressed: set[Buffer] = set()
     expanded: set[Var] = set()
     for buffer, indices in _register_accesses(func):
-        variables = {v for i in indices for v in free_vars(i)}
+        variables = {v for i in indices for v in free_vars(i)} - bound
+        if variables & filling:
+            continue
         if variables <= constant.keys() and not any(_reads(i) for i in indices):
             expanded |= variables
-        else:
+        elif buffer.scope == "register":
             addressed.add(buffer)
     expanded |= {s.var for s in walk(func.body) if isinstance(s, For) and s.kind == "unrolled"}
 
     def stmt(s: Stmt) -> Stmt:
         if isinstance(s, For) and not LOOP_KINDS[s.kind].level:
             copied = s.var in expanded and isinstance(s.extent, Const)
+            if s.kind == "vectorized" and not copied and is_copy(s.body):
+                return s
             kind = "unrolled" if copied else "serial"
             return s if s.kind == kind else For(s.var, s.start, s.extent, kind, s.body)
         return s
@@ -58,14 +73,46 @@ def unroll_registers(func: Func) -> Func:
     return Func(func.name, func.params, func.outputs, body, func.attrs)
 
 
+def fill_of(s: Stmt) -> Store | None:
+    """The store of `s`, if `s` is loops that give the elements of a tile of a fragment one
+    constant.
+    """
+    if not isinstance(s, For) or LOOP_KINDS[s.kind].level:
+        return None
+    count, inner = 1, s
+    while isinstance(inner, For) and isinstance(inner.extent, Const):
+        count, inner = count * int(inner.extent.value), inner.body
+    is_fill = isinstance(inner, Store) and isinstance(inner.value, Const)
+    if not isinstance(inner, Store) or not is_fill or count != TILE:
+        return None
+    return inner if SCOPES[inner.buffer.scope].owner == "warp" else None
+
+
+def _filled(s: For) -> Stmt:
+    """A loop that fills a tile, and those inside of it, as loops that are not copied."""
+    if fill_of(s) is None:
+        return s
+
+    def plain(x: Stmt) -> Stmt:
+        if isinstance(x, For) and not LOOP_KINDS[x.kind].level and x.kind != "serial":
+            return For(x.var, x.start, x.extent, "serial", x.body)
+        return x
+
+    return map_stmt(s, f_stmt=plain)
+
+
+def _is_of_thread(s: For) -> bool:
+    return LOOP_KINDS[s.kind].level == "thread"
+
+
 def _register_accesses(func: Func) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
     for s in walk(func.body):
-        if isinstance(s, Store) and s.buffer.scope == "register":
+        if isinstance(s, Store) and not SCOPES[s.buffer.scope].is_addressed:
             yield s.buffer, s.indices
     for e in exprs(func.body):
         for node in post_order(e):
             buffer = node.buffer if isinstance(node, Load) else None
-            if isinstance(buffer, Buffer) and buffer.scope == "register":
+            if isinstance(buffer, Buffer) and not SCOPES[buffer.scope].is_addressed:
                 yield buffer, node.indices  # type: ignore[attr-defined]  # it is a load
 
 

@@ -23,6 +23,7 @@ from tilesmith.te.tensor import Compute, Extern, Placeholder, Tensor
 
 from .blocks import bind_elements, block_size
 from .rows import has_few_elements, rows_of, schedule_rows, share_terms, shares_terms
+from .tensor_tiles import schedule_tensor_tiles, tensor_tile
 from .tiles import product_of, schedule_product
 
 AGAIN = 2
@@ -53,7 +54,8 @@ def schedule_expression(s: Schedule, target: Target) -> None:
     for name, body in found.items():
         if body.op.reduce_axis or name in done:
             continue
-        read = [found[n] for n in _reductions_read(found, name) if n not in done]
+        inside = (found[n] for n in _reductions_read(found, name) if n not in done)
+        read = [r for r in inside if not _is_tiled(r, target)]
         rows = rows_of(body, read, target) if read else None
         if rows:
             schedule_rows(s, name, rows, [r.name for r in read], target)
@@ -62,10 +64,13 @@ def schedule_expression(s: Schedule, target: Target) -> None:
         if name in done:
             continue
         product = product_of(name, body.op) if body.op.reduce_axis else None
-        by_rows = has_few_elements(body, target) and shares_terms(body, target)
-        if product is not None and not by_rows:
+        if product is not None and _is_tiled(body, target):
             out = _epilogue(found, name, done)
-            schedule_product(s, product, out, target)
+            tile = tensor_tile(body.op, target)
+            if tile is not None:
+                schedule_tensor_tiles(s, tile, name, out, target)
+            else:
+                schedule_product(s, product, out, target)
             done |= {name, out}
     for name, body in found.items():
         if name in done:
@@ -83,6 +88,12 @@ def schedule_elements(s: Schedule, target: Target) -> None:
     for name in bodies(s):
         if name not in alone:
             bind_elements(s[name], target)
+
+
+def _is_tiled(body: StageBody, target: Target) -> bool:
+    """Whether a product is computed in tiles: its result has enough elements for that."""
+    by_rows = has_few_elements(body, target) and shares_terms(body, target)
+    return bool(body.op.reduce_axis) and product_of(body.name, body.op) is not None and not by_rows
 
 
 def _run_by_one(s: Schedule) -> set[str]:

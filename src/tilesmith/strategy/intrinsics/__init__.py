@@ -7,12 +7,13 @@ from dataclasses import replace
 from tilesmith.ir.target import Target
 from tilesmith.ir.tensor_intrinsics import TensorIntrinsic
 
-from . import aarch64, wasm, x86
+from . import aarch64, nvptx, wasm, x86
 
 SHIPPED: tuple[TensorIntrinsic, ...] = (
     *x86.INTRINSICS,
     *aarch64.INTRINSICS,
     *wasm.INTRINSICS,
+    *nvptx.INTRINSICS,
 )
 """All of them; each names the features that a target must have."""
 
@@ -20,9 +21,10 @@ _BY_ARCHITECTURE = {
     "x86_64": x86.INTRINSICS,
     "aarch64": aarch64.INTRINSICS,
     "wasm32": wasm.INTRINSICS,
+    "nvptx64": nvptx.INTRINSICS,
 }
 
-ROUNDING = frozenset({"avx512bf16", "amx-bf16", "amx-fp16", "bf16"})
+ROUNDING = frozenset({"avx512bf16", "amx-bf16", "amx-fp16", "bf16", "mma-float"})
 """Features whose instructions round otherwise than the loops that they replace."""
 
 

@@ -1,0 +1,50 @@
+"""Low types on devices: products that instructions on tiles compute read operands of these."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilesmith.graph.nodes import Node
+from tilesmith.graph.passes.factors import PAIRS, Factors
+from tilesmith.graph.passes.factors import Choice as FactorChoice
+from tilesmith.graph.passes.low_precision import Choice, Form
+from tilesmith.ir.dtypes import DType, f32, i8, i32, u8
+from tilesmith.ir.target import Target
+from tilesmith.ir.types import Dim, TensorType
+from tilesmith.ops.conv import Conv
+from tilesmith.ops.matmul import MatMul
+from tilesmith.te.tensor import Compute
+
+from .tensor_tiles import tensor_tile
+
+FACTORS = (Factors(u8, i8), Factors(i8, i8))
+"""How bytes are multiplied by the instructions that there are; the first one that fits is taken."""
+
+
+def low_precision_choice(target: Target) -> Choice:
+    """The choice for `graph.passes.low_precision`."""
+
+    def choose(node: Node, constant: int, low: DType, constants: int) -> Form | None:
+        assert isinstance(node.op, (MatMul, Conv))
+        types = tuple(TensorType(low, v.shape) for v in node.inputs)
+        return "operands" if _in_tiles(replace(node.op, to=f32), types, target) else None
+
+    return choose
+
+
+def factor_choice(target: Target) -> FactorChoice:
+    """The choice for `graph.passes.factors`."""
+
+    def choose(op: MatMul | Conv, x: tuple[Dim, ...], w: tuple[Dim, ...]) -> Factors:
+        for factors in FACTORS:
+            types = TensorType(factors.x, x), TensorType(factors.w, w)
+            if _in_tiles(replace(op, to=i32), types, target):
+                return factors
+        return PAIRS
+
+    return choose
+
+
+def _in_tiles(op: MatMul | Conv, types: tuple[TensorType, ...], target: Target) -> bool:
+    (out,) = op.tensors(*types).outputs
+    return isinstance(out.op, Compute) and tensor_tile(out.op, target) is not None

@@ -1,0 +1,299 @@
+"""Products of matrices by instructions that the threads of a wave run together.
+
+    for by, bx in blocks:
+        for ty, tz in waves:
+            C_fragment[tiles] = 0
+            for ko:
+                A_shared = A; B_shared = B                   # cooperatively, in vectors
+                for tiles: C_fragment += A_shared * B_shared  # one instruction for a tile
+            C = C_fragment                                   # each thread its part of each tile
+
+The sizes of blocks follow from what a block loads for each product, and from how many blocks the
+device has work for.  Tiles may pass the end of the result, which is not stored there; the sum's
+length must be a multiple of an instruction's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product as pairs
+from math import gcd
+
+from tilesmith.ir.expr import Const, Load, Var, free_vars
+from tilesmith.ir.layout import Layout, LayoutDim
+from tilesmith.ir.loop_tables import BLOCKS, THREADS
+from tilesmith.ir.symbols import expected_size
+from tilesmith.ir.target import Target
+from tilesmith.ir.tensor_intrinsics import TensorIntrinsic, matches
+from tilesmith.loop.passes.vector_copies import WIDEST
+from tilesmith.perf.warps import WORD, bank_conflicts
+from tilesmith.strategy.intrinsics import available
+from tilesmith.te.schedule import Schedule
+from tilesmith.te.stage import Axis, Stage
+from tilesmith.te.tensor import Compute, Reduce, Tensor
+
+from .blocks import fused
+
+WAVES = 2
+"""Most waves along each side of a block."""
+HEIGHTS = (1, 2, 4)
+WIDTHS = (2, 4, 8)
+"""Tiles of a wave below each other, and side by side."""
+STEPS = (4, 2, 1)
+"""Instructions along the sum between two barriers, as far as its length allows."""
+LOADING = 4
+"""Loading an element takes as long as so many multiply-adds of a thread's share."""
+PADS = (0, 4, 2, 1)
+"""Words by which rows in shared memory are padded, by the vectors that can still be stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorTile:
+    """How a product is computed.
+
+    intrinsic: the instruction.
+    a, b: its operands: tensors.
+    row, column: the axes of the result, by number.
+    turned: whether `a` is stored with its rows along the sum.
+    waves: of a block, below each other and side by side.
+    tiles: of a wave, likewise.
+    steps: instructions along the sum between two barriers.
+    """
+
+    intrinsic: TensorIntrinsic
+    a: Tensor
+    b: Tensor
+    row: int
+    column: int
+    turned: bool
+    waves: tuple[int, int]
+    tiles: tuple[int, int]
+    steps: int
+
+    @property
+    def block(self) -> tuple[int, int]:
+        """Rows and columns of the result that a block computes."""
+        rows, columns, _ = self.intrinsic.extents
+        return self.waves[0] * self.tiles[0] * rows, self.waves[1] * self.tiles[1] * columns
+
+    def row_of(self, number: int) -> int:
+        """Elements of a row of an operand in shared memory."""
+        along_k = self.intrinsic.strides(self.intrinsic.operands[number])[2] == 1
+        return self.depth if along_k else self.block[1]
+
+    @property
+    def depth(self) -> int:
+        """Terms of the sum between two barriers."""
+        return self.steps * self.intrinsic.extents[2]
+
+
+def tensor_tile(op: Compute, target: Target) -> TensorTile | None:
+    """The fastest way to compute a sum of products of matrices by such instructions; None if there
+    is none.
+    """
+    root = op.body[0]
+    if len(op.reduce_axis) != 1 or len(op.axis) < 2 or not isinstance(root, Reduce):
+        return None
+    (k,) = op.reduce_axis
+    column = len(op.axis) - 1
+    sizes = [a.extent for a in (*op.axis, k)]
+    if not all(isinstance(n, int) for n in sizes):
+        return None
+    for i in available(target).values():
+        if i.threads != _wave(target) or not _is_product(i):
+            continue
+        for found in matches(i, root.sources[0]):
+            a, b = (found[o] for o in i.operands)
+            row = _row(op, a, b, k.var)
+            if row is None or not isinstance(k.extent, int) or k.extent % i.extents[2]:
+                continue
+            along_k = b.indices[-1] is k.var
+            fits = along_k == (i.strides(i.operands[1])[2] == 1)
+            plain = along_k or b.indices[-1] is op.axis[column].var
+            if not fits or not plain or not isinstance(a.buffer, Tensor):
+                continue
+            assert isinstance(b.buffer, Tensor)
+            steps = next(n for n in STEPS if k.extent % (n * i.extents[2]) == 0)
+            turned = a.indices[-1] is not k.var
+            made = (
+                TensorTile(i, a.buffer, b.buffer, row, column, turned, waves, tiles, steps)
+                for waves, tiles in _arrangements(target)
+            )
+            fitting = [t for t in made if _bytes(t) <= _room(target)]
+            return min(fitting, key=lambda t: _cost(t, op, target), default=None)
+    return None
+
+
+def _wave(target: Target) -> int:
+    assert target.device is not None
+    return target.device.wave
+
+
+def _room(target: Target) -> int:
+    assert target.device is not None
+    return target.device.shared_bytes
+
+
+def _is_product(i: TensorIntrinsic) -> bool:
+    return i.accumulates and i.is_reduced == (False, False, True) and len(i.operands) == 2
+
+
+def _row(op: Compute, a: Load, b: Load, k: Var) -> int | None:
+    """The axis of the rows: the last one on which `a` depends and `b` does not; None if these are
+    no matrices whose columns are the last axis.
+    """
+    last = op.axis[-1].var
+    if not all(isinstance(i, (Var, Const)) for i in (*a.indices, *b.indices)):
+        return None
+    left, right = ({v for i in x.indices for v in free_vars(i)} for x in (a, b))
+    if last in left or last not in right or k not in left or k not in right:
+        return None
+    rows = [n for n, x in enumerate(op.axis) if x.var in left - right]
+    if not rows or not any(a.indices[-1] is v for v in (k, op.axis[rows[-1]].var)):
+        return None
+    return rows[-1]
+
+
+def _arrangements(target: Target) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """Waves of a block and tiles of a wave, larger ones first."""
+    for tiles in pairs(reversed(HEIGHTS), reversed(WIDTHS)):
+        if tiles[0] * tiles[1] <= HEIGHTS[-1] * WIDTHS[1]:  # what stays in registers
+            for waves in pairs(range(WAVES, 0, -1), repeat=2):
+                yield (waves[0], waves[1]), (tiles[0], tiles[1])
+
+
+def _bytes(t: TensorTile) -> int:
+    """Bytes of shared memory, with the most padding."""
+    size = t.intrinsic.operands[0].dtype.bytes
+    rows, columns = t.block
+    across = t.row_of(1)
+    along = columns * t.depth // across
+    pad = max(PADS) * WORD
+    return rows * (t.depth * size + pad) + along * (across * size + pad)
+
+
+def _cost(t: TensorTile, op: Compute, target: Target) -> float:
+    """Time in multiply-adds of one wave's share: what a block computes and loads, for as many
+    blocks as run after each other.
+    """
+    assert target.device is not None
+    height, width = t.block
+    rows, columns = (op.axis[n].extent for n in (t.row, t.column))
+    assert isinstance(rows, int) and isinstance(columns, int)
+    others = expected_size(a.extent for n, a in enumerate(op.axis) if n not in (t.row, t.column))
+    blocks = -(-rows // height) * -(-columns // width) * others
+    waves = t.waves[0] * t.waves[1]
+    products = height * width / min(waves, WAVES * WAVES)
+    loads = LOADING * (height + width) * _wave(target) / waves
+    return -(-blocks // target.device.units) * (products + loads)
+
+
+def schedule_tensor_tiles(s: Schedule, t: TensorTile, name: str, out: str, target: Target) -> None:
+    """Compute the product of the stage `name` in the tiles of the stage `out`: itself, or what
+    reads each of its elements at its place.
+    """
+    stage = s[out]
+    if out == name:
+        own = s[s.cache_write(stage.op.outputs[0], "fragment")]
+    else:
+        own = s[name]
+        own.set_scope("fragment")
+    a, b = (s[s.cache_read(x, "shared", [own])] for x in (t.a, t.b))
+    rows, columns, depth = t.intrinsic.extents
+    outer, inner = [LayoutDim(n) for n in range(len(own.axis))], []
+    for n, size in ((t.row, rows), (t.column, columns)):
+        outer[n] = LayoutDim(n, "outer", size)
+        inner.append(LayoutDim(n, "inner", size))
+    s.transform_layout(own.op.outputs[0], Layout((*outer, *inner)))
+
+    waves = _tile_result(stage, t)
+    own.compute_at(stage, waves)
+    others = [x for n, x in enumerate(own.axis) if n not in (t.row, t.column)]
+    it, i = own.split(own.axis[t.row], factor=rows, tail="roundup")
+    jt, j = own.split(own.axis[t.column], factor=columns, tail="roundup")
+    ko, ki = own.split(own.reduce_axis[0], factor=t.depth)
+    kt, ki = own.split(ki, factor=depth)
+    own.reorder(*others, ko, kt, it, jt, i, j, ki)
+    for axis in (kt, it, jt):
+        own.unroll(axis)
+    own.tensorize(i, t.intrinsic)
+    for number, operand in enumerate((a, b)):
+        operand.compute_at(own, ko)
+        _load(s, operand, t, number)
+
+
+def _tile_result(stage: Stage, t: TensorTile) -> Axis:
+    """Bind the loops of the result; the one over waves, in which a wave's tiles are computed."""
+    rows, columns, _ = t.intrinsic.extents
+    height, width = t.block
+    others = [x for n, x in enumerate(stage.axis) if n not in (t.row, t.column)]
+    by, y = stage.split(stage.axis[t.row], factor=height, tail="guard")
+    bx, x = stage.split(stage.axis[t.column], factor=width, tail="guard")
+    ty, y = stage.split(y, nparts=t.waves[0])
+    tz, x = stage.split(x, nparts=t.waves[1])
+    yt, y = stage.split(y, factor=rows)
+    xt, x = stage.split(x, factor=columns)
+    yh, yl = stage.split(y, factor=rows // 2)
+    xh, xl = stage.split(x, factor=2)
+    stage.reorder(*others, by, bx, ty, tz, yl, xh, yt, yh, xt, xl)
+    lane = stage.fuse(yl, xh)
+    if others:
+        stage.bind(fused(stage, others), BLOCKS[2])
+    bound = zip((by, bx, ty, tz, lane), (*BLOCKS[1::-1], *THREADS[:0:-1], THREADS[0]), strict=True)
+    for axis, index in bound:
+        stage.bind(axis, index)
+    for axis in (yt, yh, xt, xl):
+        stage.unroll(axis)
+    return tz
+
+
+def _load(s: Schedule, operand: Stage, t: TensorTile, number: int) -> None:
+    """Let all threads of a block load an operand into shared memory, in vectors where rows allow
+    it, and with rows so far apart that no banks are in each other's way.
+    """
+    turned = number == 0 and t.turned
+    tensor = (t.a, t.b)[number]
+    dtype, lanes = tensor.dtype, 1
+    if turned:
+        last = operand.op.outputs[0].rank - 1
+        order = (*range(last - 1), last, last - 1)
+        s.transform_layout(operand.op.outputs[0], Layout(tuple(map(LayoutDim, order))))
+    else:
+        row, distance = t.row_of(number), tensor.shape[-1]
+        assert isinstance(distance, int)
+        pad, size = _padding(t, number, distance)
+        lanes = size // dtype.bytes
+        operand.storage_align(operand.axis[-2], row + pad)
+    rest = fused(operand, operand.axis)
+    if lanes > 1:
+        rest, vector = operand.split(rest, factor=lanes)
+        operand.vectorize(vector)
+    sizes = (t.intrinsic.threads, t.waves[0], t.waves[1])
+    for size, index in zip(sizes, (THREADS[0], THREADS[2], THREADS[1]), strict=True):
+        rest, part = operand.split(rest, factor=size, tail="guard")
+        operand.bind(part, index)
+    operand.unroll(rest)
+
+
+def _padding(t: TensorTile, number: int, distance: int) -> tuple[int, int]:
+    """Elements between rows in shared memory, and bytes of the vectors in which they are filled:
+    those with the fewest bank conflicts, of these the widest vectors.
+
+    distance: elements between rows in global memory.
+    """
+    operand = t.intrinsic.operands[number]
+    element, row = operand.dtype.bytes, t.row_of(number)
+    found: list[tuple[int, int, int]] = []
+    for pad in PADS:
+        pitch = row * element + pad * WORD
+        size = gcd(WIDEST, row * element, distance * element, pitch)
+        if size < element:
+            continue
+        filled = [n * size // (row * element) * pitch + n * size % (row * element)
+                  for n in range(t.intrinsic.threads)]  # fmt: skip
+        assert t.intrinsic.reads is not None
+        reads = (bank_conflicts(at, n) for n, at in t.intrinsic.reads(operand, pitch))
+        found.append((bank_conflicts(filled, size) + sum(reads), -size, pad))
+    _, size, pad = min(found)
+    return pad * WORD // element, -size
