@@ -1,4 +1,5 @@
-"""Types of the C extension (csrc/module.c, csrc/function.c, csrc/growth.c)."""
+"""Types of the C extension (csrc/module.c, csrc/function.c, csrc/growth.c,
+csrc/unchanged.c)."""
 
 ABI: int
 PARALLEL_FOR: int
@@ -57,3 +58,17 @@ class Function:
     def call(
         self, arguments: tuple[object, ...], /
     ) -> bool | tuple[int, int, int, tuple[int, ...]] | None: ...
+
+class Unchanged:
+    def __new__(
+        cls,
+        address_of: int,
+        writes_of: int,
+        offset: int,
+        numbers: tuple[int, ...],
+        objects: tuple[object, ...],
+        addresses: tuple[int, ...],
+        writes: tuple[int, ...],
+        /,
+    ) -> Unchanged: ...
+    def is_in(self, arguments: list[object] | tuple[object, ...], /) -> bool: ...

@@ -33,6 +33,8 @@ ALIGNMENT = 64
 Block = _native.Block
 Function = _native.Function
 Runner = _native.Runner
+Unchanged = getattr(_native, "Unchanged", None)
+"""None in an extension that was built before there was one: callers have a slower way."""
 set_cores = _native.set_cores
 keep_arenas = _native.keep_arenas
 

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from .guards import unchanged
 from .results import Results
 from .weights import Packed
 
@@ -29,16 +30,14 @@ def quick_call(packed: Packed, results: Results) -> Call:
     native, order = packed.native, results.computed_only
     if order is None or not native.is_plain:
         return lambda _: None
-    weights, tensors = _picked(packed.numbers), _picked(native.inputs)
-    addresses, versions = packed.addresses, packed.versions
-    version = Packed.version
+    tensors = _picked(native.inputs)
+    is_same = unchanged(packed.numbers, packed.weights, packed.addresses, packed.versions)
     rooms, call, check = native.rooms, native.exe.call_at, native.exe.check
     in_order = order == list(range(len(rooms)))
     is_single = results.is_single
 
     def run(args: Sequence[Any]) -> Any:
-        held = weights(args)
-        if tuple(map(_address, held)) != addresses or tuple(map(version, held)) != versions:
+        if not is_same(args):
             return None
         given = tensors(args)
         if not all(map(_is_row_major, given)):

@@ -44,9 +44,6 @@ class Packed:
     native: Native
     quick: Callable[[Sequence[Any]], Any] | None = None
 
-    version = staticmethod(_version)
-    """PyTorch's counter of writes to a tensor."""
-
 
 class Weights:
     """The native code for the weights of each call."""

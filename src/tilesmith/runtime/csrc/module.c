@@ -442,6 +442,7 @@ PyMODINIT_FUNC PyInit__native(void) {
     }
     if (add(m, "Runner", PyType_FromSpec(&tilesmith_runner_spec)) ||
         add(m, "Function", PyType_FromSpec(&tilesmith_function_spec)) ||
+        add(m, "Unchanged", PyType_FromSpec(&tilesmith_unchanged_spec)) ||
         add(m, "ABI", PyLong_FromLong(TILESMITH_ABI)) ||
         add(m, "CONTEXT_LAYOUT", context_layout()) ||
         add(m, "PARALLEL_FOR", PyLong_FromVoidPtr((void *)(uintptr_t)tilesmith_pool_for))) {

@@ -12,7 +12,7 @@
 #include "tilesmith.h"
 
 /* The types of the extension. */
-extern PyType_Spec tilesmith_runner_spec, tilesmith_function_spec;
+extern PyType_Spec tilesmith_runner_spec, tilesmith_function_spec, tilesmith_unchanged_spec;
 
 /* The kind of a buffer's elements by their format: b, i, u or f as in NumPy, 0 for others. */
 char tilesmith_kind(const char *format);
